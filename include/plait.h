@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait: train language models that do not fit one device, and know beforehand what it costs.
+ *
+ * This is the whole public interface; the command-line program uses nothing else. Five chapters:
+ * configuration, data, simulation, training, generation.
+ *
+ * Conventions. Every function that can fail returns a code of enum plait_code, which is also the
+ * program's exit code; plait_error() then gives one sentence: what was asked, what stands against
+ * it, what to do. Strings given out as `char **` belong to the caller (plait_free). Functions are
+ * not safe to call on one object from two threads; different objects are independent.
+ *
+ * Argument structs begin with `size`, set by the caller to sizeof, so that later versions can add
+ * fields at the end; fields left zero have their documented default.
+ */
+#ifndef PLAIT_H
+#define PLAIT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLAIT_VERSION "0.1.0"
+
+enum plait_code {
+    PLAIT_OK = 0,
+    PLAIT_CONFIG = 10,     /* usage or configuration */
+    PLAIT_MISMATCH = 11,   /* ranks differ in program, configuration or data */
+    PLAIT_DATA = 12,       /* token file missing, foreign or truncated */
+    PLAIT_TOKEN = 13,      /* tokenizer or vocabulary does not fit */
+    PLAIT_CHECKPOINT = 14, /* weights invalid */
+    PLAIT_LAYOUT = 15,     /* weights cannot be loaded in this layout */
+    PLAIT_LOCKED = 16,     /* run directory in use by another run */
+    PLAIT_STORAGE = 17,    /* disk full, unwritable, I/O error */
+    PLAIT_NONFINITE = 18,  /* loss or gradient norm is NaN or infinite */
+    PLAIT_HANG = 20,       /* a peer did not answer in time */
+    PLAIT_PEER = 21,       /* a peer is lost or has failed */
+    PLAIT_MEMORY = 22,     /* host or device memory */
+    PLAIT_INTERNAL = 70    /* a mistake of plait itself */
+};
+
+/* Sentence about the last error of this thread; "" when there was none. */
+const char *plait_error(void);
+/* Where it came from: file and line of each level, for bug reports. */
+const char *plait_error_trail(void);
+void plait_free(void *p);
+
+/* ---- Configuration ---------------------------------------------------------------------------
+ * Defaults, then a YAML file, then key=value words. One table (plait_config_help prints it) makes
+ * parser, help and checks. plait_config_check refuses everything that can be refused without a
+ * device, in well under a second. */
+struct plait_config;
+int plait_config_new(struct plait_config **out);
+void plait_config_free(struct plait_config *c);
+int plait_config_read(struct plait_config *c, const char *path);
+int plait_config_set(struct plait_config *c, const char *key_equals_value);
+/* Value of a key as text. */
+int plait_config_get(const struct plait_config *c, const char *key, char **out);
+/* The whole configuration as YAML. */
+int plait_config_print(const struct plait_config *c, char **out);
+/* format "text" or "markdown": every key with type, default, range and meaning. */
+int plait_config_help(const char *format, char **out);
+/* ranks 0: the product of the layout. *report: the start-up table (layout, stages, parameters,
+ * memory per rank, predicted bubble); NULL if not wanted. */
+int plait_config_check(const struct plait_config *c, int ranks, char **report);
+
+/* ---- Data --------------------------------------------------------------------------------- */
+struct plait_prepare {
+    size_t size;
+    const char *const *text; /* paths, read in order */
+    int texts;
+    const char *out;         /* token file, written whole or not at all */
+    const char *tokenizer;   /* "bytes" */
+    void (*progress)(void *arg, int64_t done_bytes, int64_t all_bytes); /* optional */
+    void *arg;
+};
+int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens);
+
+/* ---- Simulation --------------------------------------------------------------------------- */
+struct plait_sim {
+    size_t size;
+    const char *schedule; /* a name of plait_schedule_name, or "file:PATH" */
+    int p, m, v;          /* ranks, microbatches, chunks a rank (v 0: 1) */
+    double tf, tb, ti, tw, latency; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
+    const char *format;   /* "text", "gantt", "json", "summary" (default) */
+    int width;            /* columns for gantt, 0: one a time unit */
+    int color;
+};
+int plait_simulate(const struct plait_sim *a, char **out);
+int plait_schedule_count(void);
+const char *plait_schedule_name(int i);
+const char *plait_schedule_doc(int i);
+
+/* ---- Training -----------------------------------------------------------------------------
+ * Runs the configuration on its transport: with "thread" this call starts all ranks as threads;
+ * with "mpi" it is called by every process of the job. Callbacks come from the reporting rank's
+ * thread only (the last stage's first rank; under MPI, in that process). */
+struct plait_step {
+    int64_t step, steps; /* 1-based number of the step just done */
+    double loss;         /* nats a token, mean over the step's tokens */
+    double grad_norm, lr;
+    int64_t tokens;      /* trained so far */
+    double tokens_per_s, seconds, seconds_left;
+};
+struct plait_train {
+    size_t size;
+    int ranks; /* 0: the product of the layout */
+    void (*on_start)(void *arg, const char *table);
+    void (*on_step)(void *arg, const struct plait_step *s);
+    void (*on_valid)(void *arg, int64_t step, double loss, double bits_per_byte);
+    void (*on_done)(void *arg, const char *summary);
+    void *arg;
+};
+int plait_train(const struct plait_config *c, const struct plait_train *a);
+
+/* ---- Generation --------------------------------------------------------------------------- */
+struct plait_generate {
+    size_t size;
+    const char *run;    /* a run directory: config.yaml and model.safetensors */
+    const char *prompt;
+    int ranks;          /* 0: the product of the layout in the run's configuration */
+    int64_t tokens;     /* to write; 0: 200 */
+    double temperature; /* 0: greedy */
+    int top_k;          /* 0: all */
+    uint64_t seed;
+    const char *const *set; /* key=value words over the run's configuration */
+    int sets;
+    void (*on_text)(void *arg, const char *bytes, int n); /* as it is written */
+    void *arg;
+};
+int plait_generate(const struct plait_generate *a);
+
+/* ---- Information --------------------------------------------------------------------------- */
+/* Version, what was built in, processor, MPI, devices: readable lines. */
+int plait_info(char **out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model as numbers: parameters, FLOPs and bytes, exact, with no device. The doing half builds
+ * its stores and buffers from these same tables, so what is predicted is what is allocated.
+ *
+ * Dimension letters, used in every shape comment of plait: B batch, T tokens, C channels (hidden),
+ * H heads, K kv heads, D head dim, F ffn, V vocabulary, L layers; n = B*T rows. A local extent
+ * takes a slash: (n/sp, C), (n, H*D/tp).
+ *
+ * A model is a row of parts: one embed, then attn and mlp for each of L blocks, then one head.
+ * Pipeline stages are contiguous runs of blocks; the first also has the embed, the last the head.
+ */
+#ifndef PLAIT_ARCH_ARCH_H
+#define PLAIT_ARCH_ARCH_H
+
+#include "base/err.h"
+#include "base/num.h"
+
+enum arch_kind {
+    ARCH_GPT,   /* GPT-2: learned positions, LayerNorm, GELU (tanh form), biases */
+    ARCH_LLAMA, /* Llama: RMSNorm, rotary positions (half-split), SwiGLU, grouped kv, no biases */
+};
+
+struct arch {
+    enum arch_kind kind;
+    int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
+    bool tied;         /* head weight is the token embedding */
+    double dropout;    /* embedding, attention probabilities, sublayer outputs; 0..0.9 */
+    double norm_eps, rope_theta, init_std;
+};
+
+/* How the tensor axis cuts the model. sp: the residual stream is sharded over rows (sequence
+ * parallelism, Korthikanti et al. 2022), so norms, dropout and residuals work on n/tp rows. */
+struct arch_split { int tp; bool sp; };
+
+/* Can this model exist, and can it be cut so? Errors: ERR_CONFIG naming key, value, rule and the
+ * nearest legal values. Keys: model.*, parallel.tp, parallel.sp. */
+enum err arch_check(const struct arch *a);
+enum err arch_check_split(const struct arch *a, const struct arch_split *s);
+
+/* ---- Parameters -------------------------------------------------------------------------- */
+
+enum arch_part { PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_COUNT };
+
+/* What a parameter is to its part; index of the part's parameter table. */
+enum arch_role {
+    ROLE_TOKENS, ROLE_POSITIONS,                                           /* embed */
+    ROLE_NORM_W, ROLE_NORM_B,                                              /* attn, mlp, head */
+    ROLE_Q_W, ROLE_K_W, ROLE_V_W, ROLE_Q_B, ROLE_K_B, ROLE_V_B,            /* attn */
+    ROLE_O_W, ROLE_O_B,
+    ROLE_GATE_W, ROLE_UP_W, ROLE_UP_B, ROLE_DOWN_W, ROLE_DOWN_B,           /* mlp */
+    ROLE_HEAD_W,                                                           /* head */
+    ROLE_COUNT
+};
+
+enum arch_slice {
+    SLICE_NONE,  /* replicated over tp */
+    SLICE_ROWS,  /* dim 0 in tp equal parts (column-parallel linear: weights are (out, in)) */
+    SLICE_COLS,  /* dim 1 in tp equal parts (row-parallel linear) */
+    SLICE_KV,    /* dim 0 by kv heads; when kv_heads < tp, tp / kv_heads neighbours hold the same */
+    SLICE_VOCAB, /* dim 0 in tp parts of ceil(V / tp) rows; the last ones may be short or empty,
+                    the missing rows exist locally as zeros and are never visible outside */
+};
+
+enum arch_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+
+struct arch_param {
+    char name[64];      /* global and layout-free: "layers.3.attn.q.weight" */
+    enum arch_part part;
+    enum arch_role role;
+    int64_t block;      /* 0..L-1; -1 for embed and head */
+    int64_t shape[2];   /* global; (out, in) for matrices, (n, 1) for vectors */
+    enum arch_slice slice;
+    bool decay;         /* weight decay: matrices only */
+    bool joined;        /* stored directly behind the one before it, so that one product serves both
+                           (q k v; gate up) */
+    bool tied_copy;     /* the head's copy of the embedding on another stage: drawn, updated and
+                           reduced as ROLE_TOKENS, counted once */
+    bool rows_partial;  /* under sp its gradient is a sum over local rows only: add over tp */
+    enum arch_init init;
+    double std;
+};
+
+enum { ARCH_PART_PARAMS = 12 };
+
+/* Parameters of one part in storage order; returns how many. `other_stage`: the head stands on
+ * another stage than the embed (matters when tied: a copy exists there). */
+int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool other_stage,
+                     struct arch_param out[ARCH_PART_PARAMS]);
+
+/* Local box of a parameter on tensor rank `tp_rank`: rows [at[0], at[0]+real[0]) of the global dim 0
+ * and so on; `local` is the stored extent (>= real for a padded vocabulary). */
+struct arch_box { int64_t local[2], real[2], at[2]; };
+void arch_param_box(const struct arch *a, const struct arch_split *s, const struct arch_param *p,
+                    int tp_rank, struct arch_box *out);
+
+/* Elements that each parameter starts at a multiple of (joined ones excepted). */
+enum { ARCH_PARAM_ALIGN = 64 };
+
+/* A stage: blocks [first, first + blocks), with embed or head or both. */
+struct arch_stage { int64_t first, blocks; bool embed, head; };
+int arch_stage_parts(const struct arch_stage *st); /* how many parts */
+/* Part i of a stage and its block index (-1 for embed and head). */
+enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block);
+
+/* Elements of a stage's parameter store on one rank, padding included. */
+int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
+                            const struct arch_stage *st);
+/* Parameters of the whole model, tied counted once, nothing padded. */
+int64_t arch_params(const struct arch *a);
+
+/* Cut the layers into `stages` contiguous stages so that the costliest is cheapest, embed and head
+ * counted (head: 6 V C FLOPs a token); ties give the earlier stages more. Every stage has a block.
+ * out[stages]. Errors: ERR_CONFIG when stages > layers. */
+enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out);
+
+/* ---- FLOPs ------------------------------------------------------------------------------- */
+
+/* Forward FLOPs of one part for n rows of sequences of t tokens, causal attention counted at half. */
+double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int64_t t);
+/* Training FLOPs of one token: 6 x matmul parameters + attention in full, 12 L H D T (the
+ * convention of published MFU figures). */
+double arch_train_flops_per_token(const struct arch *a);
+
+/* ---- Bytes ------------------------------------------------------------------------------- */
+
+/* Local extents of one microbatch on one rank. */
+struct arch_dims {
+    int64_t b, t, n, nl;     /* samples, tokens, rows b*t, rows of the residual stream (n or n/tp) */
+    int64_t c, h, k, d, f, v; /* local: channels (whole), heads, kv heads, head dim, ffn, vocab rows */
+    int64_t chunk;           /* rows of logits at once in the head */
+    int64_t ct, at;          /* bytes of the compute and of the accumulation type */
+    bool gated;              /* SwiGLU: two products before the activation */
+};
+void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
+               enum dtype at, struct arch_dims *out);
+
+/* Saved by the forward of a part for its backward: lives from F to B (or W) in a slot. */
+enum arch_save {
+    SAVE_X,              /* (nl, C) input of the part: the residual stream */
+    SAVE_MEAN, SAVE_RSTD, /* (nl) of the norm */
+    SAVE_H,              /* (nl, C) output of the norm */
+    SAVE_QKV,            /* (n, (H+2K)D/tp) after rotary */
+    SAVE_O,              /* (n, HD/tp) attention output */
+    SAVE_LSE,            /* (n, H/tp) log-sum-exp of the scores */
+    SAVE_PRE,            /* (n, F/tp), gated (n, 2F/tp): before the activation */
+    SAVE_ACT,            /* (n, F/tp) after the activation */
+    SAVE_DH,             /* (nl, C) gradient of the head's norm output, made by the forward */
+    SAVE_COUNT
+};
+/* Kept from backward_input to backward_weight. With a whole B one shared set serves all parts. */
+enum arch_keep {
+    KEEP_DF,   /* (n, C) gradient of the sublayer's output, gathered; embed: (nl, C) */
+    KEEP_DMID, /* attn: (n, (H+2K)D/tp) dqkv; mlp: (n, F/tp or 2F/tp) d of the pre-activation */
+    KEEP_COUNT
+};
+/* Scratch of a rank, shared by all its parts. */
+enum arch_work {
+    WORK_FULL,    /* (n, C) gathered rows; only with sp */
+    WORK_PARTIAL, /* (n, C) partial sums before their reduction */
+    WORK_D,       /* (nl, C) gradient stream */
+    WORK_DH,      /* (nl, C) gradient of a norm's output */
+    WORK_DMID,    /* (n, max(HD, F)/tp) gradient of attention output or of the activation */
+    WORK_DELTA,   /* (n, H/tp) row sums in the attention's backward */
+    WORK_LOGITS,  /* (chunk, V/tp) in the accumulation type */
+    WORK_DLOGITS, /* (chunk, V/tp) in the compute type */
+    WORK_ROW,     /* (4, n) in the accumulation type: max, sum, target logit, loss */
+    WORK_COUNT
+};
+/* Bytes of one buffer, 0 when the part has none; not yet rounded to the arena's alignment. */
+int64_t arch_save_bytes(const struct arch_dims *d, enum arch_part part, enum arch_save id);
+int64_t arch_keep_bytes(const struct arch_dims *d, enum arch_part part, enum arch_keep id);
+int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, bool head,
+                        enum arch_work id);
+
+/* Bytes of one slot of a stage (all saves of its parts, plus the output buffer when the stage is
+ * not the last), of one keep set (per_slot: I and W apart; else the shared set), of the scratch. */
+int64_t arch_slot_bytes(const struct arch_dims *d, const struct arch_stage *st);
+int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *st, bool per_slot);
+int64_t arch_work_set_bytes(const struct arch_dims *d, const struct arch_split *s, bool head);
+
+#endif

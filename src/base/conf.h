@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One option table makes the parser, the help, the checks of type and range, and the documentation.
+ * A configuration is a C struct; a row says where in it a key lives. Sources, in order: defaults,
+ * a YAML file (two levels: group, then key), key=value words of the command line.
+ *
+ * Errors name file and line (or the command-line word), key, value, rule, and the nearest legal
+ * value or key. A key given twice in one file is an error. All errors are ERR_CONFIG.
+ */
+#ifndef PLAIT_BASE_CONF_H
+#define PLAIT_BASE_CONF_H
+
+#include "base/err.h"
+#include "base/text.h"
+#include <stddef.h>
+#include <stdint.h>
+
+enum conf_type { CONF_INT, CONF_REAL, CONF_BOOL, CONF_WORD, CONF_STRING };
+enum { CONF_STRING_MAX = 4096 };
+
+struct conf_row {
+    const char *key; /* "model.layers" */
+    enum conf_type type;
+    size_t offset;       /* CONF_INT int64_t; REAL double; BOOL bool; WORD int (index into words);
+                            STRING char[size] within the struct */
+    size_t size;         /* STRING: bytes of the field */
+    const char *preset;  /* default, as text; "" for an empty string */
+    double min, max;     /* INT and REAL: legal range, both ends included */
+    const char *words;   /* WORD: "gpt|llama" */
+    const char *help;    /* one sentence, lower case, unit in brackets */
+};
+
+struct conf_table {
+    const struct conf_row *row;
+    int n;
+    size_t struct_size;
+};
+
+/* All rows to their defaults. Local. */
+enum err conf_defaults(const struct conf_table *t, void *conf);
+/* Read a YAML file. Anchors, tags, multiple documents and sequences are refused. */
+enum err conf_read_file(const struct conf_table *t, void *conf, const char *path);
+/* As conf_read_file from memory; `name` stands in messages. */
+enum err conf_read_text(const struct conf_table *t, void *conf, const char *name, const char *text,
+                        int64_t n);
+/* "key=value" as given on a command line. */
+enum err conf_set(const struct conf_table *t, void *conf, const char *word);
+/* The configuration as YAML that reads back to the same struct. */
+void conf_print(const struct conf_table *t, const void *conf, struct text *out);
+/* A help page: key, type, default, range, sentence; one group after another. */
+void conf_help(const struct conf_table *t, struct text *out);
+/* The same as a Markdown table (docs/configuration.md is made by it). */
+void conf_markdown(const struct conf_table *t, struct text *out);
+/* Row by key or NULL. */
+const struct conf_row *conf_find(const struct conf_table *t, const char *key);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One message and one trail per thread. The message is formatted where the error is first known
+ * and is never reformatted on its way up, so that it is said once and in one voice.
+ */
+#include "base/err.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX = 4096, TRAIL_MAX = 1024 };
+
+static _Thread_local char text[TEXT_MAX];
+static _Thread_local char trail[TRAIL_MAX];
+
+enum err err_set(enum err code, const char *file, int line, const char *fmt, ...)
+{
+    char made[TEXT_MAX]; /* the arguments may point into `text` */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(made, sizeof made, fmt, ap);
+    va_end(ap);
+    memcpy(text, made, sizeof text);
+    trail[0] = '\0';
+    err_trail(file, line);
+    return code;
+}
+
+void err_trail(const char *file, int line)
+{
+    size_t used = strlen(trail);
+    const char *base = strrchr(file, '/');
+    base = base ? base + 1 : file;
+    if (used + strlen(base) + 16 < TRAIL_MAX)
+        snprintf(trail + used, TRAIL_MAX - used, "%s%s:%d", used ? " < " : "", base, line);
+}
+
+const char *err_text(void)
+{
+    return text;
+}
+
+const char *err_trace(void)
+{
+    return trail;
+}
+
+enum err err_adopt(enum err code, const char *from)
+{
+    snprintf(text, sizeof text, "%s", from);
+    trail[0] = '\0';
+    return code;
+}
+
+void err_bug(const char *file, int line, const char *what)
+{
+    fprintf(stderr, "plait: bug at %s:%d: %s does not hold\n", file, line, what);
+    abort();
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All file I/O of the program. Files become visible whole or not at all: fs_create writes to a
+ * temporary name beside the target, fs_commit does fsync, rename, fsync of the folder; fs_abandon
+ * (or a failed write) removes the temporary. One table of system calls stands underneath, so that
+ * tests can make the n-th call fail (PLAIT_FAIL_FS=n:ENOSPC).
+ */
+#ifndef PLAIT_BASE_FS_H
+#define PLAIT_BASE_FS_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* The calls underneath; each as its POSIX namesake, -1 and errno on failure. */
+struct fs_ops {
+    int (*open)(const char *path, int flags, unsigned mode);
+    int64_t (*write)(int fd, const void *p, int64_t n);
+    int (*fsync)(int fd);
+    int (*close)(int fd);
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+};
+extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
+
+struct fs_file {
+    char *path, *temp; /* owned */
+    int fd;
+    char *buffer; /* owned; 1 MiB of pending bytes */
+    int64_t used, total;
+};
+enum err fs_create(struct fs_file *f, const char *path);
+enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
+enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
+void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
+
+/* Append-only log file (metrics): every fs_append is one write(2) of whole lines. */
+enum err fs_log_open(const char *path, int *fd);
+enum err fs_append(int fd, const char *path, const char *line, int64_t n);
+void fs_log_close(int fd);
+
+/* Read-only map of a whole file. Directories, FIFOs and devices are refused. `code` is the error
+ * that a missing or unreadable file gives. An empty file maps to data NULL, size 0. */
+struct fs_map {
+    const uint8_t *data;
+    int64_t size;
+};
+enum err fs_map_open(struct fs_map *m, const char *path, enum err code);
+void fs_map_close(struct fs_map *m);
+
+/* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
+enum err fs_make_dirs(const char *path);
+/* Can files be made in this folder (made if missing)? Errors: ERR_STORAGE. */
+enum err fs_probe_writable(const char *dir);
+bool fs_exists(const char *path);
+/* dir + "/" + name into a new string (mem_free). */
+enum err fs_join(const char *dir, const char *name, char **out);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host allocation in one place: checked sizes, names, a counter that lets a test make the k-th
+ * allocation fail, and arenas for memory that was planned before the run.
+ */
+#include "base/mem.h"
+
+#include "base/num.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_long allocations;
+
+/* Does a fault test want this allocation to fail? */
+static bool must_fail(void)
+{
+    const char *k = getenv("PLAIT_FAIL_ALLOC");
+    if (!k)
+        return false;
+    return atomic_fetch_add(&allocations, 1) + 1 == strtol(k, NULL, 10);
+}
+
+enum err mem_new(int64_t n, size_t size, const char *name, void *out)
+{
+    int64_t bytes;
+    if (n < 0 || !num_mul(n, (int64_t)size, &bytes) || !num_round_up(bytes, ARENA_ALIGN, &bytes))
+        FAIL(ERR_MEMORY, "memory: %s of %lld x %zu bytes is beyond 64 bits", name, (long long)n,
+             size);
+    if (bytes == 0)
+        bytes = ARENA_ALIGN;
+    void *p = must_fail() ? NULL : aligned_alloc(ARENA_ALIGN, (size_t)bytes);
+    if (!p)
+        FAIL(ERR_MEMORY, "memory: %lld bytes for %s are not to be had; use a smaller model, "
+                         "microbatch or more ranks", (long long)bytes, name);
+    memset(p, 0, (size_t)bytes);
+    memcpy(out, &p, sizeof p);
+    return ERR_OK;
+}
+
+enum err mem_grow(int64_t old_n, int64_t n, size_t size, const char *name, void *inout)
+{
+    void *old, *p;
+    memcpy(&old, inout, sizeof old);
+    TRY(mem_new(n, size, name, &p));
+    int64_t keep = old_n < n ? old_n : n;
+    if (old && keep > 0)
+        memcpy(p, old, (size_t)keep * size);
+    mem_free(old);
+    memcpy(inout, &p, sizeof p);
+    return ERR_OK;
+}
+
+void mem_free(void *p)
+{
+    free(p);
+}
+
+enum err mem_string(const char *s, char **out)
+{
+    char *p;
+    TRY(mem_new((int64_t)strlen(s) + 1, 1, "a string", &p));
+    memcpy(p, s, strlen(s));
+    *out = p;
+    return ERR_OK;
+}
+
+int64_t arena_round(int64_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+enum err arena_open(struct arena *a, int64_t bytes, const char *name)
+{
+    void *p;
+    TRY(mem_new(bytes, 1, name, &p));
+    *a = (struct arena){.base = p, .size = bytes, .name = name, .owned = true};
+    return ERR_OK;
+}
+
+void arena_over(struct arena *a, void *base, int64_t bytes, const char *name)
+{
+    *a = (struct arena){.base = base, .size = bytes, .name = name};
+}
+
+enum err arena_take(struct arena *a, int64_t bytes, void *out)
+{
+    int64_t need = arena_round(bytes);
+    if (need > a->size - a->used)
+        FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, %lld are used and %lld more are "
+                           "asked for", a->name, (long long)a->size, (long long)a->used,
+             (long long)need);
+    void *p = a->base + a->used;
+    memcpy(out, &p, sizeof p);
+    a->used += need;
+    if (a->used > a->peak)
+        a->peak = a->used;
+    return ERR_OK;
+}
+
+void arena_close(struct arena *a)
+{
+    if (a->owned)
+        mem_free(a->base);
+    *a = (struct arena){0};
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Types, checked sizes, Philox. The generator is ten rounds of two 32x32 -> 64 multiplications;
+ * the constants are those of the paper (Salmon et al., SC 2011, section 4.4).
+ */
+#include "base/num.h"
+
+int64_t dtype_size(enum dtype dt)
+{
+    static const int64_t size[DT_COUNT] = {8, 4, 2, 4};
+    return size[dt];
+}
+
+const char *dtype_name(enum dtype dt)
+{
+    static const char *const name[DT_COUNT] = {"f64", "f32", "bf16", "i32"};
+    return name[dt];
+}
+
+bool num_mul(int64_t a, int64_t b, int64_t *out)
+{
+    int64_t r;
+    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+bool num_add(int64_t a, int64_t b, int64_t *out)
+{
+    int64_t r;
+    if (a < 0 || b < 0 || __builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+bool num_round_up(int64_t a, int64_t to, int64_t *out)
+{
+    int64_t r;
+    if (to <= 0 || !num_add(a, to - 1, &r))
+        return false;
+    *out = r / to * to;
+    return true;
+}
+
+struct philox philox4x32(const uint32_t counter[4], const uint32_t key[2])
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (struct philox){{c0, c1, c2, c3}};
+}
+
+static struct philox draw(uint64_t seed, uint64_t stream, int64_t index)
+{
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)((uint64_t)index >> 32), (uint32_t)stream,
+                           (uint32_t)(stream >> 32)};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    return philox4x32(counter, key);
+}
+
+double num_normal(uint64_t seed, uint64_t stream, int64_t index)
+{
+    struct philox r = draw(seed, stream, index);
+    double u = philox_unit(r.v[0]), v = philox_unit(r.v[1]);
+    return sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v);
+}
+
+double num_uniform(uint64_t seed, uint64_t stream, int64_t index)
+{
+    return philox_unit(draw(seed, stream, index).v[0]);
+}
+
+uint64_t num_hash(const char *s)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *s; s++)
+        h = (h ^ (uint8_t)*s) * 0x100000001b3u;
+    return h;
+}
+
+bool num_drop_kept(uint64_t seed, uint32_t stream, uint32_t step, int64_t index, uint32_t threshold)
+{
+    uint64_t quad = (uint64_t)index / 4;
+    uint32_t counter[4] = {(uint32_t)quad, (uint32_t)(quad >> 32), stream, step};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    return philox4x32(counter, key).v[index % 4] >= threshold;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growing strings, nearest words, and numbers as people read them.
+ */
+#ifndef PLAIT_BASE_TEXT_H
+#define PLAIT_BASE_TEXT_H
+
+#include "base/err.h"
+#include <stddef.h>
+#include <stdint.h>
+
+/* A growing string. Appending never fails at the call: out of memory is kept in `err` and given by
+ * text_done, so that a page of output needs one check. */
+struct text {
+    char *s; /* owned; always terminated once something was appended */
+    int64_t len, cap;
+    enum err err;
+};
+void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void text_add_char(struct text *t, char c, int64_t times);
+/* Append `s` as a JSON string with its quotes, control characters escaped. */
+void text_add_json(struct text *t, const char *s);
+/* Give the string to the caller (mem_free), leave `t` empty. Errors: ERR_MEMORY. */
+enum err text_done(struct text *t, char **out);
+void text_free(struct text *t);
+
+/* The candidate nearest to `word` by edit distance (insert, delete, replace, swap of neighbours),
+ * or NULL when none is within max(2, length / 3). `get(i)` gives candidate i of n. */
+const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
+                         const void *arg);
+
+/* "1.5 GiB", "812 B": into buf, which is returned. */
+const char *text_bytes(int64_t bytes, char buf[32]);
+/* "124.4M", "1.5B", "512": counts. */
+const char *text_count(int64_t n, char buf[32]);
+/* "2 m 05 s", "3.2 s", "1 h 12 m": seconds. */
+const char *text_seconds(double s, char buf[32]);
+
+/* Strict numbers: the whole string must be one. Underscores and suffixes are refused. */
+bool text_to_int(const char *s, int64_t *out);
+bool text_to_double(const char *s, double *out); /* finite only */
+
+#endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transports: how ranks talk. `thread`: ranks are threads of one process; `mpi`: processes under
+ * mpirun or srun. Channels and groups are opened once, in a fixed order, before step 0.
+ *
+ * Numbers do not depend on the transport: a reduction adds in the order of the group's members,
+ * 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16 is rounded
+ * once at the end). Every member receives the same bits.
+ *
+ * Starting never waits for a peer; finishing does. What is started on a group or channel finishes
+ * in the order of starting. Buffers stay untouched between start and finish. When a rank has
+ * failed, every waiting call of its peers ends with ERR_PEER within a second or two; when a peer
+ * does not answer within the world's timeout, with ERR_HANG, naming ranks and operation.
+ */
+#ifndef PLAIT_COMM_COMM_H
+#define PLAIT_COMM_COMM_H
+
+#include "base/err.h"
+#include "base/num.h"
+
+struct comm_world;
+struct comm_group;
+
+enum comm_kind { COMM_THREAD, COMM_MPI };
+enum comm_red { COMM_SUM, COMM_MAX };
+
+/* One started operation. Owned by the caller, who keeps it until comm_finish; zero it first.
+ * comm_finish on a zeroed or finished one returns at once. */
+struct comm_req {
+    struct comm_world *world;
+    void *op;          /* transport's own */
+    int64_t word[6];
+};
+
+bool comm_built(enum comm_kind k);
+
+/* ---- world ---- */
+
+/* thread: make a world of `size` ranks and run body(arg, world) on a thread for each; returns when
+ * all have ended, with the first error by rank order that is not ERR_PEER (adopted into the calling
+ * thread, the message naming the rank). timeout_s: hang timeout; 0: none. */
+enum err comm_thread_run(int size, double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
+                         void *arg);
+/* mpi: initialise (once in a process) and run body on this rank; the same rules. Size and rank are
+ * the launcher's. Errors: ERR_CONFIG when MPI is not built in. */
+enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w), void *arg);
+/* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
+int comm_mpi_launched_size(void);
+
+int comm_rank(const struct comm_world *w);
+int comm_size(const struct comm_world *w);
+enum comm_kind comm_kind(const struct comm_world *w);
+/* This rank has failed: peers that wait on it must end. Local, does not wait. */
+void comm_abort(struct comm_world *w, enum err code);
+
+/* ---- point to point: messages of one (from, to, tag) keep their order ---- */
+enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
+                         struct comm_req *r);
+enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64_t bytes,
+                         struct comm_req *r);
+enum err comm_finish(struct comm_req *r);
+
+/* ---- groups ---- */
+
+/* Collective over the members, who give the same ranks in the same order and the same id (ids are
+ * unique per set within the world, 0..4095). scratch: bytes that the transport may use for staging
+ * (comm_scratch_bytes), allocated here and never again. n == 1 is fine and costs nothing. */
+enum err comm_group_open(struct comm_world *w, int id, const int *ranks, int n, int64_t scratch,
+                         struct comm_group **out);
+void comm_group_close(struct comm_group *g);
+int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
+int comm_group_size(const struct comm_group *g);
+
+/* Staging that `max_bytes`-sized operations need in a group of n: pure, so that the memory plan can
+ * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
+int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
+
+/* In place over `count` elements. */
+enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt, enum comm_red op);
+/* The same, started and finished apart; at most 64 unfinished ones in a group. */
+enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
+                               enum comm_red op, struct comm_req *r);
+/* in: size * count elements; out: this member's count elements, summed. out may be inside in only
+ * at this member's own place. */
+enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
+                             enum dtype dt);
+/* out: size * count elements in member order; in: count. in may be at this member's place in out. */
+enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
+                         enum dtype dt);
+enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes);
+enum err comm_barrier(struct comm_group *g);
+
+#endif

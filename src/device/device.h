@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device: memory and math behind one table. A device is opened with two number types: `ct`, in
+ * which activations and the weights of products are held, and `at`, in which sums, statistics,
+ * gradients, master weights and optimizer state are held. ref: f64/f64. cpu: f32/f32 or bf16/f32.
+ *
+ * All matrices are row-major. "ct" and "at" in a shape comment say the type of an operand. Pointers
+ * are device memory (on ref and cpu: host memory). Operands do not overlap unless said so. Row
+ * counts may be 0. Kernels are deterministic: the same operands give the same bits, for a given
+ * device and number of threads; splitting rows into two calls gives the same rows (row-wise
+ * kernels and gemm need not be bitwise equal across different m).
+ *
+ * Work is queued in order and complete for the host after sync(); cpu and ref work at once.
+ */
+#ifndef PLAIT_DEVICE_DEVICE_H
+#define PLAIT_DEVICE_DEVICE_H
+
+#include "base/err.h"
+#include "base/num.h"
+#include <stddef.h>
+
+struct dev;
+
+/* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
+ * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, step, index, threshold).
+ * Kept values are scaled by 1/(1-p). p == 0: no dropout, nothing else is read. */
+struct drop {
+    double p;
+    uint64_t seed;
+    uint32_t stream; /* names the site: layer and place in it */
+    uint32_t step;
+    int64_t row0;    /* global row of local row 0 */
+};
+
+/* C (m,n) = op(A) (m,k) op(B) (k,n) [+ C]; then [+ bias (n)], then the activation.
+ * op(A): A is stored (m,k), or (k,m) when trans_a; op(B): (k,n), or (n,k) when trans_b.
+ * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C.
+ * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
+ * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read. */
+enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };
+struct gemm {
+    void *c;
+    const void *a, *b, *bias; /* bias NULL: none */
+    void *pre;
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: tight */
+    bool trans_a, trans_b, accumulate, c_at;
+    enum gemm_act act;
+};
+
+/* y = norm(x) * w [+ b]; rms: x * rstd, no mean, no b. mean may be NULL with rms. */
+struct norm {
+    void *y;            /* (n, c) ct */
+    void *mean, *rstd;  /* (n) at */
+    const void *x;      /* (n, c) ct */
+    const void *w, *b;  /* (c) ct; b NULL: none */
+    int64_t n, c;
+    double eps;
+    bool rms;
+};
+/* dx = d + J^T dy; dw += sum dy * xhat; db += sum dy. dx may be d or x itself. */
+struct norm_grad {
+    void *dx;           /* (n, c) ct */
+    const void *d;      /* (n, c) ct, NULL: zero */
+    void *dw, *db;      /* (c) at, added to; db NULL: none */
+    const void *dy, *x; /* (n, c) ct */
+    const void *w;      /* (c) ct */
+    const void *mean, *rstd; /* (n) at */
+    int64_t n, c;
+    bool rms;
+};
+
+/* Causal attention, blockwise softmax (Dao et al. 2022; Rabe & Staats 2021): no T x T matrix is
+ * stored. b sequences of tq queries and tk >= tq keys; query i of a sequence stands at position
+ * tk - tq + i and sees keys 0..its own position. Head h uses kv head h / (heads / kv_heads).
+ * Row r of q is sequence r / tq; element (head, dim) of a row is at [head * d + dim].
+ * Dropout of probabilities: the element (query row, head, key) has the global index
+ * ((row0 + row) * heads_total + head0 + head) * tk + key, row0 from `drop`. */
+struct attn {
+    void *o;            /* (b*tq, heads*d) ct, tight rows of ldo */
+    void *lse;          /* (b*tq, heads) at: log of the sum of exp of scaled scores; before dropout */
+    const void *q, *k, *v; /* ct */
+    int64_t b, tq, tk, heads, kv_heads, d;
+    int64_t ldq, ldk, ldv, ldo; /* row strides, elements */
+    double scale;       /* of scores: 1/sqrt(d) */
+    int64_t heads_total, head0; /* for the dropout index */
+    struct drop drop;
+};
+struct attn_grad {
+    struct attn f;      /* as in forward: o, lse now read */
+    const void *do_;    /* (b*tq, heads*d) ct, row stride ldo */
+    void *dq, *dk, *dv; /* ct, written; row strides ldq, ldk, ldv of f */
+    void *delta;        /* (b*tq, heads) at, scratch */
+};
+
+/* Rotary positions, half-split (Su et al. 2021; layout of Hugging Face): for each of n rows and
+ * `heads` heads of d, element i < d/2 pairs with i + d/2. Position of row r is pos0 + r % t.
+ * table: (positions, d) at: cos of the d/2 angles, then sin. inverse: rotate back (gradient). */
+struct rope {
+    void *x; /* ct, in place, row stride ld */
+    const void *table;
+    int64_t n, t, pos0, heads, d, ld;
+    bool inverse;
+};
+
+struct adamw {
+    void *w;         /* (n) ct, written */
+    void *master;    /* (n) at; NULL when ct == at and w is the master */
+    void *m, *v;     /* (n) at */
+    const void *grad; /* (n) at; read as grad * grad_scale */
+    int64_t n;
+    double lr, beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
+    double bias1, bias2;                 /* 1 - beta1^t, 1 - beta2^t */
+    double grad_scale;
+};
+
+struct xent {
+    const void *logits;     /* (n, v) at, row stride ld */
+    const int32_t *target;  /* (n) global token ids; -1: this row does not count */
+    int64_t n, v, ld;       /* v: columns that are real vocabulary, <= ld */
+    int64_t v0;             /* global id of column 0 */
+    void *max;              /* (n) at */
+    void *sum, *hit;        /* (n) at: sum of exp(logit - max); target's logit if it is here, else 0 */
+    void *loss;             /* (n) at */
+    void *dlogits;          /* (n, ld) ct, row stride ld */
+};
+
+enum dev_kind { DEV_REF, DEV_NULL, DEV_CPU, DEV_CUDA };
+
+struct dev_ops {
+    const char *name;
+    void (*close)(struct dev *d);
+    /* Plain text about the device for `plait info` and the start-up table. Required. */
+    void (*describe)(const struct dev *d, char *buf, size_t n);
+
+    /* memory: required */
+    enum err (*alloc)(struct dev *d, int64_t bytes, const char *name, void **out); /* zeroed */
+    void (*free)(struct dev *d, void *p);
+    enum err (*copy_in)(struct dev *d, void *to, const void *host_from, int64_t bytes);
+    enum err (*copy_out)(struct dev *d, void *host_to, const void *from, int64_t bytes);
+    enum err (*copy)(struct dev *d, void *to, const void *from, int64_t bytes);
+    enum err (*zero)(struct dev *d, void *p, int64_t bytes);
+    enum err (*sync)(struct dev *d);
+
+    /* products */
+    enum err (*gemm)(struct dev *d, const struct gemm *g);
+    enum err (*bias_grad)(struct dev *d, void *db /* (c) at += */, const void *dy /* (n,c) ct */,
+                          int64_t n, int64_t c);
+    /* norms, attention, positions, activations */
+    enum err (*norm)(struct dev *d, const struct norm *a);
+    enum err (*norm_grad)(struct dev *d, const struct norm_grad *a);
+    enum err (*attn)(struct dev *d, const struct attn *a);
+    enum err (*attn_grad)(struct dev *d, const struct attn_grad *a);
+    enum err (*rope)(struct dev *d, const struct rope *a);
+    /* out (n,f) = silu(gu[:, :f]) * gu[:, f:]; gu (n, 2f) ct */
+    enum err (*swiglu)(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
+    enum err (*swiglu_grad)(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
+                            int64_t f);
+    /* y (n,c) = x + drop(f [+ bias]); x NULL: zero; all ct. y may be x. */
+    enum err (*residual)(struct dev *d, void *y, const void *x, const void *f, const void *bias,
+                         int64_t n, int64_t c, const struct drop *drop);
+    /* dx (n,c) = drop(dy): the same mask and scale. dx may be dy. */
+    enum err (*dropout)(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
+                        const struct drop *drop);
+
+    /* vocabulary. tokens outside [v0, v0 + rows) give a row of zeros and no gradient. */
+    enum err (*embed)(struct dev *d, void *out /* (n,c) ct */, const void *w /* (rows,c) ct */,
+                      const int32_t *token, int64_t n, int64_t c, int64_t v0, int64_t rows);
+    enum err (*embed_grad)(struct dev *d, void *dw /* (rows,c) at += */, const void *dy,
+                           const int32_t *token, int64_t n, int64_t c, int64_t v0, int64_t rows);
+    /* x[r] += w[(row0 + r) % t]; dw[(row0 + r) % t] += dy[r]. w (t, c) ct, dw at. */
+    enum err (*pos_add)(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
+                        int64_t row0);
+    enum err (*pos_grad)(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
+                         int64_t row0);
+    /* Cross entropy in three steps, so that tensor ranks can agree between them: row maxima
+     * (-inf when v == 0); sums and hits given the agreed max; loss and dlogits given the agreed sum
+     * and hit. loss = log(sum) + max - hit, 0 and zero gradient where target is -1; columns v..ld
+     * of dlogits are zero. dlogits NULL: loss only. The loss is a sum; nothing is divided. */
+    enum err (*xent_max)(struct dev *d, const struct xent *x);
+    enum err (*xent_sum)(struct dev *d, const struct xent *x);
+    enum err (*xent_grad)(struct dev *d, const struct xent *x);
+
+    /* flat vectors of at unless said */
+    enum err (*adamw)(struct dev *d, const struct adamw *a);
+    enum err (*sum)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
+    enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
+    enum err (*cast)(struct dev *d, void *to /* ct */, const void *from /* at */, int64_t n);
+    enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* ct: to += from */
+};
+
+struct dev {
+    const struct dev_ops *ops;
+    enum dev_kind kind;
+    enum dtype ct, at;
+    int threads;
+    void *impl; /* owned by the device */
+};
+
+struct dev_args {
+    enum dev_kind kind;
+    enum dtype ct; /* cpu: DT_F32 or DT_BF16; ref: DT_F64; null: any */
+    int threads;   /* of this rank; at least 1 */
+};
+
+/* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */
+enum err dev_open(const struct dev_args *a, struct dev **out);
+void dev_close(struct dev *d); /* NULL is fine */
+
+/* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */
+bool dev_built(enum dev_kind k);
+void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
+
+/* null device: what has been asked of it since opening. */
+struct dev_counts { double flops; double bytes; int64_t calls; };
+void dev_null_counts(const struct dev *d, struct dev_counts *out);
+
+#endif

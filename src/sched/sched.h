@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The schedule: one score, two performers. A schedule is data: for each pipeline rank a list of
+ * 8-byte instructions, total order within the rank. It is made by a generator (compute only),
+ * lowered (sends, receives, reductions, optimizer step derived), checked, and only then simulated
+ * or executed. Nothing about it is decided at run time.
+ *
+ *     sched_make | sched_parse  ->  sched_lower  ->  sched_check  ->  sim_run | exec_step
+ *
+ * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
+ * Stages S = p * v in the global order of the layers; `place` says which rank holds each.
+ */
+#ifndef PLAIT_SCHED_SCHED_H
+#define PLAIT_SCHED_SCHED_H
+
+#include "base/err.h"
+#include "base/text.h"
+#include <stdint.h>
+
+enum sched_op {
+    SCHED_F, SCHED_B, SCHED_I, SCHED_W, /* forward; whole backward; its input and weight halves */
+    SCHED_SEND_F, SCHED_RECV_F,         /* activation of `stage` (SEND: to stage+1, RECV: for stage) */
+    SCHED_SEND_B, SCHED_RECV_B,         /* gradient of the input of `stage` (SEND: made by stage, goes
+                                           to stage-1; RECV: arrives for stage, made by stage+1) */
+    SCHED_REDUCE, /* data-parallel gradient sum of `stage` is complete after this */
+    SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage; mb unused */
+    SCHED_STEP,   /* optimizer step of all this rank's stages */
+    SCHED_OP_COUNT
+};
+
+/* 8 bytes. `peer` is the other pipeline rank of a send or receive, else the rank itself. */
+struct sched_instr { uint16_t op, stage, mb, peer; };
+
+enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535 };
+
+struct sched {
+    char name[32];
+    int p, m, v, stages;        /* stages == p * v */
+    bool forward_only;          /* evaluation: only F; no B is demanded */
+    bool lowered, checked;
+    uint16_t *place;            /* owned; [stages] -> rank */
+    int64_t *begin;             /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
+    struct sched_instr *instr;  /* owned; [begin[p]] */
+};
+
+struct sched_shape { int p, m, v; };
+
+/* One generator: one file, one line in the registry. */
+struct sched_kind {
+    const char *name, *doc;
+    enum err (*make)(const struct sched_shape *shape, struct sched *out);
+};
+int sched_kind_count(void);
+const struct sched_kind *sched_kind_at(int i);
+
+/* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
+ * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */
+enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out);
+/* Forward passes only, in stage order (evaluation, generation). */
+enum err sched_make_forward(const struct sched_shape *shape, struct sched *out);
+void sched_free(struct sched *s);
+
+/* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>; empty cells
+ * are idle slots and are skipped. Lowered schedules print SEND_F etc. in the same form. */
+void sched_print(const struct sched *s, struct text *out);
+/* Strict parser: what follows a valid token is refused, with line and column. p is the number of
+ * lines, m and stages come from the cells; placement from which rank holds which stage. */
+enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
+
+struct sched_lower_args {
+    bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
+    bool tied;   /* first and last stage share the embedding and live on different ranks: add TIED */
+    bool step;   /* add STEP at the end */
+};
+/* Adds communication as soon as possible: a SEND right after its producer; the matching RECV at the
+ * receiver is placed just before its consumer's predecessor would block it: in the order in which
+ * the sender sends, so that every channel (from, to, kind) keeps its order (rules V5, V6). */
+enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
+
+enum sched_rule { /* rules of definitions.md 3.5; one error each, naming rank, place, instruction */
+    SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W} */
+    SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says */
+    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W */
+    SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle: the cycle is printed */
+    SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, none for local ones */
+    SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
+    SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
+    SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
+    SCHED_RULE_REDUCTION,     /* V9 REDUCE after the last B or W by count; STEP after all */
+};
+struct sched_report {
+    enum sched_rule rule; /* the rule that failed, 0 when all hold */
+    int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
+    int *stage_peak;      /* owned; [stages] the same per stage: the slots it needs */
+    int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once */
+    uint64_t hash;        /* of the whole program; equal on all ranks before step 0 (V14) */
+    uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11) */
+};
+/* Proves the rules; on success s->checked is set. Errors: ERR_CONFIG for a schedule that breaks a
+ * rule (it may come from a file), with report->rule set. */
+enum err sched_check(struct sched *s, struct sched_report *out);
+void sched_report_free(struct sched_report *r);
+
+const char *sched_op_name(enum sched_op op); /* "F", "SEND_F" */
+const char *sched_rule_name(enum sched_rule r); /* "coverage" */
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Cases run one after another in one process; a check counts against the case that runs. The
+ * closing line is read by the test command, which adds the programs up.
+ */
+#include "test.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+static atomic_int failed_checks;
+static char skipped[256];
+static uint64_t seed, state;
+
+bool test_check(bool ok, const char *file, int line, const char *fmt, ...)
+{
+    if (ok)
+        return true;
+    if (atomic_fetch_add(&failed_checks, 1) < 20) {
+        va_list ap;
+        va_start(ap, fmt);
+        fprintf(stderr, "  %s:%d: ", file, line);
+        vfprintf(stderr, fmt, ap);
+        fputc('\n', stderr);
+        va_end(ap);
+    }
+    return false;
+}
+
+void test_skip(const char *why)
+{
+    snprintf(skipped, sizeof skipped, "%s", why);
+}
+
+uint64_t test_random(void)
+{
+    state += 0x9E3779B97F4A7C15u; /* SplitMix64: Steele, Lea and Flood, 2014 */
+    uint64_t z = state;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+int64_t test_range(int64_t lo, int64_t hi)
+{
+    return lo + (int64_t)(test_random() % (uint64_t)(hi - lo + 1));
+}
+
+double test_real(double lo, double hi)
+{
+    return lo + (hi - lo) * ((double)(test_random() >> 11) * 0x1.0p-53);
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    if (argc < 2)
+        return true;
+    for (int i = 1; i < argc; i++)
+        if (strstr(name, argv[i]))
+            return true;
+    return false;
+}
+
+int test_main(int argc, char **argv, const struct test_case *cases, int n)
+{
+    const char *given = getenv("PLAIT_TEST_SEED");
+    int passed = 0, failed = 0, skips = 0;
+    seed = given ? strtoull(given, NULL, 10) : 1;
+    if (argc == 2 && strcmp(argv[1], "--list") == 0) {
+        for (int i = 0; i < n; i++)
+            printf("%s\n", cases[i].name);
+        return 0;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!wanted(cases[i].name, argc, argv))
+            continue;
+        state = seed;
+        atomic_store(&failed_checks, 0);
+        skipped[0] = '\0';
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        cases[i].run();
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        double s = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+        int bad = atomic_load(&failed_checks);
+        if (bad) {
+            failed++;
+            printf("FAIL %s (%d checks, seed %llu)\n", cases[i].name, bad, (unsigned long long)seed);
+        } else if (skipped[0]) {
+            skips++;
+            printf("skip %s: %s\n", cases[i].name, skipped);
+        } else {
+            passed++;
+            printf("ok   %s (%.2f s)\n", cases[i].name, s);
+        }
+        fflush(stdout);
+    }
+    printf("%d passed, %d failed, %d skipped\n", passed, failed, skips);
+    return failed ? 1 : 0;
+}
