@@ -13,8 +13,15 @@
 
 #include <stdbool.h>
 
+/* clang checks every call that yields this type; gcc knows the attribute on functions only. */
+#if defined(__clang__)
+#define ERR_MUST_USE __attribute__((warn_unused_result))
+#else
+#define ERR_MUST_USE
+#endif
+
 /* The value of each code is also the exit code of the program; docs/exit-codes.md lists them. */
-enum __attribute__((warn_unused_result)) err {
+enum ERR_MUST_USE err {
     ERR_OK = 0,
     ERR_CONFIG = 10,     /* usage or configuration: the user can mend it in the config or command */
     ERR_MISMATCH = 11,   /* ranks differ in program, config or data */
