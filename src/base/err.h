@@ -57,7 +57,13 @@ enum err err_adopt(enum err code, const char *text);
 /* Stop the process with a message: an invariant of plait itself is broken. Never returns. */
 void err_bug(const char *file, int line, const char *what) __attribute__((noreturn));
 
-#define FAIL(code, ...) return err_set(code, __FILE__, __LINE__, __VA_ARGS__)
+/* The code is returned as written, so that compilers see that it is not ERR_OK. */
+#define FAIL(code, ...)                                                                            \
+    do {                                                                                           \
+        enum err fail_err_ = err_set((code), __FILE__, __LINE__, __VA_ARGS__);                     \
+        (void)fail_err_;                                                                           \
+        return (code);                                                                             \
+    } while (0)
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
