@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bytes of every buffer of a microbatch, from shapes alone. The stage (src/model/) takes its
+ * buffers in the order and sizes of these tables and nowhere else, which is why the plan's bytes
+ * and the allocated bytes are the same number.
+ *
+ * What is saved and why: the norm's input and statistics (its gradient), its output (the weight
+ * gradient of the product behind it), q k v and the attention output with its log-sum-exp (the
+ * attention gradient recomputes the scores: Dao et al. 2022), the activation's input and output.
+ * The head saves the gradient of its norm's output: loss and gradient of the logits are made in one
+ * pass over rows, a chunk at a time, so that no (n, V) matrix has to live until the backward.
+ */
+#include "arch/arch.h"
+#include "base/mem.h"
+
+enum { LOGIT_BYTES = 256 << 20, LOGIT_ROWS_MIN = 64 };
+
+void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
+               enum dtype at, struct arch_dims *out)
+{
+    int64_t n = samples * a->seq;
+    struct arch_dims d = {.b = samples, .t = a->seq, .n = n, .nl = s->sp ? n / s->tp : n};
+    d.c = a->hidden;
+    d.h = a->heads / s->tp;
+    d.k = a->kv_heads >= s->tp ? a->kv_heads / s->tp : 1;
+    d.d = a->head_dim;
+    d.f = a->ffn / s->tp;
+    d.v = num_ceil_div(a->vocab, s->tp);
+    d.ct = dtype_size(ct);
+    d.at = dtype_size(at);
+    d.gated = a->kind == ARCH_LLAMA;
+    d.chunk = num_min(n, num_max(LOGIT_ROWS_MIN, LOGIT_BYTES / (d.v * d.at)));
+    *out = d;
+}
+
+static int64_t qkv_cols(const struct arch_dims *d)
+{
+    return (d->h + 2 * d->k) * d->d;
+}
+
+static int64_t pre_cols(const struct arch_dims *d)
+{
+    return d->gated ? 2 * d->f : d->f;
+}
+
+static int64_t attn_save(const struct arch_dims *d, enum arch_save id)
+{
+    switch (id) {
+    case SAVE_QKV: return d->n * qkv_cols(d) * d->ct;
+    case SAVE_O: return d->n * d->h * d->d * d->ct;
+    case SAVE_LSE: return d->n * d->h * d->at;
+    default: return 0;
+    }
+}
+
+int64_t arch_save_bytes(const struct arch_dims *d, enum arch_part part, enum arch_save id)
+{
+    if (part == PART_EMBED)
+        return 0;
+    switch (id) {
+    case SAVE_X: return d->nl * d->c * d->ct;
+    case SAVE_MEAN: return d->gated ? 0 : d->nl * d->at;
+    case SAVE_RSTD: return d->nl * d->at;
+    case SAVE_H: return part == PART_HEAD ? 0 : d->nl * d->c * d->ct;
+    case SAVE_PRE: return part == PART_MLP ? d->n * pre_cols(d) * d->ct : 0;
+    case SAVE_ACT: return part == PART_MLP ? d->n * d->f * d->ct : 0;
+    case SAVE_DH: return part == PART_HEAD ? d->nl * d->c * d->ct : 0;
+    default: return part == PART_ATTN ? attn_save(d, id) : 0;
+    }
+}
+
+int64_t arch_keep_bytes(const struct arch_dims *d, enum arch_part part, enum arch_keep id)
+{
+    if (part == PART_EMBED)
+        return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
+    if (part == PART_HEAD)
+        return 0;
+    if (id == KEEP_DF)
+        return d->n * d->c * d->ct;
+    return d->n * (part == PART_ATTN ? qkv_cols(d) : pre_cols(d)) * d->ct;
+}
+
+int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, bool head,
+                        enum arch_work id)
+{
+    switch (id) {
+    case WORK_FULL: return s->sp ? d->n * d->c * d->ct : 0;
+    case WORK_PARTIAL: return d->n * d->c * d->ct;
+    case WORK_D:
+    case WORK_DH: return d->nl * d->c * d->ct;
+    case WORK_DMID: return d->n * num_max(d->h * d->d, d->f) * d->ct;
+    case WORK_DELTA: return d->n * d->h * d->at;
+    case WORK_LOGITS: return head ? d->chunk * d->v * d->at : 0;
+    case WORK_DLOGITS: return head ? d->chunk * d->v * d->ct : 0;
+    case WORK_ROW: return head ? 4 * d->n * d->at : 0;
+    case WORK_COUNT: break;
+    }
+    return 0;
+}
+
+int64_t arch_slot_bytes(const struct arch_dims *d, const struct arch_stage *st)
+{
+    int64_t total = 0, block;
+    for (int i = 0; i < arch_stage_parts(st); i++)
+        for (int id = 0; id < SAVE_COUNT; id++)
+            total += arena_round(arch_save_bytes(d, arch_stage_part(st, i, &block),
+                                                 (enum arch_save)id));
+    if (!st->head)
+        total += arena_round(d->nl * d->c * d->ct);
+    return total;
+}
+
+int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *st, bool per_slot)
+{
+    int64_t total = 0, block;
+    if (!per_slot) {
+        for (int id = 0; id < KEEP_COUNT; id++)
+            total += arena_round(num_max(arch_keep_bytes(d, PART_ATTN, (enum arch_keep)id),
+                                         arch_keep_bytes(d, PART_MLP, (enum arch_keep)id)));
+        return total;
+    }
+    for (int i = 0; i < arch_stage_parts(st); i++)
+        for (int id = 0; id < KEEP_COUNT; id++)
+            total += arena_round(arch_keep_bytes(d, arch_stage_part(st, i, &block),
+                                                 (enum arch_keep)id));
+    return total;
+}
+
+int64_t arch_work_set_bytes(const struct arch_dims *d, const struct arch_split *s, bool head)
+{
+    int64_t total = 0;
+    for (int id = 0; id < WORK_COUNT; id++)
+        total += arena_round(arch_work_bytes(d, s, head, (enum arch_work)id));
+    return total;
+}
