@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The register of devices. One row a kind: how it is opened and what it says of itself. A kind
+ * that is not built in has no `open`, stays in the table so that it can be named in messages, and
+ * is refused with the list of those that are built in. A new device is a folder and a row here.
+ */
+#include "device/device.h"
+
+#include "device/null/null.h"
+#include "device/ref/ref.h"
+#include <stdio.h>
+
+static void describe_cuda(char *buf, size_t n)
+{
+#ifdef PLAIT_CUDA_TOOLKIT
+    snprintf(buf, n, "cuda: not built in (toolkit %s is there, this version has no cuda device)",
+             PLAIT_CUDA_TOOLKIT);
+#else
+    snprintf(buf, n, "cuda: not built in (no CUDA toolkit was found)");
+#endif
+}
+
+static void describe_cpu(char *buf, size_t n)
+{
+    snprintf(buf, n, "cpu: not built in");
+}
+
+struct dev_row {
+    const char *name;
+    enum err (*open)(const struct dev_args *a, struct dev **out); /* NULL: not built in */
+    void (*describe)(char *buf, size_t n);
+};
+
+/* Indexed by enum dev_kind. */
+static const struct dev_row rows[] = {
+    [DEV_REF] = {"ref", ref_open, ref_describe_kind},
+    [DEV_NULL] = {"null", null_open, null_describe_kind},
+    [DEV_CPU] = {"cpu", NULL, describe_cpu},
+    [DEV_CUDA] = {"cuda", NULL, describe_cuda},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const struct dev_row *find(enum dev_kind k)
+{
+    return (int)k >= 0 && (int)k < ROWS ? &rows[k] : NULL;
+}
+
+/* "ref, null, cpu": the kinds that can be opened. */
+static void built_names(char *buf, size_t n)
+{
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < ROWS && used < n; i++)
+        if (rows[i].open)
+            used += (size_t)snprintf(buf + used, n - used, "%s%s", used ? ", " : "", rows[i].name);
+}
+
+enum err dev_open(const struct dev_args *a, struct dev **out)
+{
+    const struct dev_row *row = find(a->kind);
+    char names[64];
+    ENSURE((int)a->ct >= 0 && a->ct < DT_COUNT);
+    built_names(names, sizeof names);
+    if (!row)
+        FAIL(ERR_CONFIG, "device: there is no device kind %d; use %s", (int)a->kind, names);
+    if (!row->open)
+        FAIL(ERR_CONFIG, "device: %s is not built into this program; use %s", row->name, names);
+    if (a->threads < 1)
+        FAIL(ERR_CONFIG, "device: %s was asked to work with %d threads; use 1 or more", row->name,
+             a->threads);
+    TRY(row->open(a, out));
+    return ERR_OK;
+}
+
+void dev_close(struct dev *d)
+{
+    if (d)
+        d->ops->close(d);
+}
+
+bool dev_built(enum dev_kind k)
+{
+    const struct dev_row *row = find(k);
+    return row && row->open;
+}
+
+void dev_describe_kind(enum dev_kind k, char *buf, size_t n)
+{
+    const struct dev_row *row = find(k);
+    if (row)
+        row->describe(buf, n);
+    else
+        snprintf(buf, n, "device kind %d: unknown", (int)k);
+}

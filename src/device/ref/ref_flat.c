@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flat vectors: AdamW (Loshchilov & Hutter 2019), sums, conversion, addition. Sums add in order
+ * of the index.
+ */
+#include "device/ref/ref.h"
+
+enum err ref_adamw(struct dev *d, const struct adamw *a)
+{
+    double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
+    const double *grad = a->grad;
+    (void)d;
+    for (int64_t i = 0; i < a->n; i++) {
+        double g = grad[i] * a->grad_scale;
+        m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
+        v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
+        double step = (m[i] / a->bias1) / (sqrt(v[i] / a->bias2) + a->eps);
+        w[i] -= a->lr * (step + a->decay * w[i]);
+        ((double *)a->w)[i] = w[i];
+    }
+    return ERR_OK;
+}
+
+enum err ref_sum(struct dev *d, double *out, const void *x, int64_t n)
+{
+    (void)d;
+    for (int64_t i = 0; i < n; i++)
+        *out += ((const double *)x)[i];
+    return ERR_OK;
+}
+
+enum err ref_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+{
+    (void)d;
+    for (int64_t i = 0; i < n; i++)
+        *out += ((const double *)x)[i] * ((const double *)x)[i];
+    return ERR_OK;
+}
+
+enum err ref_cast(struct dev *d, void *to, const void *from, int64_t n)
+{
+    (void)d;
+    for (int64_t i = 0; i < n; i++)
+        ((double *)to)[i] = ((const double *)from)[i];
+    return ERR_OK;
+}
+
+enum err ref_add(struct dev *d, void *to, const void *from, int64_t n)
+{
+    (void)d;
+    for (int64_t i = 0; i < n; i++)
+        ((double *)to)[i] += ((const double *)from)[i];
+    return ERR_OK;
+}
