@@ -3,7 +3,8 @@
  * All file I/O of the program. Files become visible whole or not at all: fs_create writes to a
  * temporary name beside the target, fs_commit does fsync, rename, fsync of the folder; fs_abandon
  * (or a failed write) removes the temporary. One table of system calls stands underneath, so that
- * tests can make the n-th call fail (PLAIT_FAIL_FS=n:ENOSPC).
+ * tests can make the n-th call of the process fail (PLAIT_FAIL_FS=n:ENOSPC; n+:ENOSPC fails that
+ * one and all later ones).
  */
 #ifndef PLAIT_BASE_FS_H
 #define PLAIT_BASE_FS_H
@@ -20,6 +21,7 @@ struct fs_ops {
     int (*close)(int fd);
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
+    int (*mkdir)(const char *path, unsigned mode);
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
@@ -29,12 +31,14 @@ struct fs_file {
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, total;
 };
+/* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */
 enum err fs_create(struct fs_file *f, const char *path);
 enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 
-/* Append-only log file (metrics): every fs_append is one write(2) of whole lines. */
+/* Append-only log file (metrics): every fs_append is one write(2) of whole lines, the last byte a
+ * newline. Errors: ERR_STORAGE. */
 enum err fs_log_open(const char *path, int *fd);
 enum err fs_append(int fd, const char *path, const char *line, int64_t n);
 void fs_log_close(int fd);

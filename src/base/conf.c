@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Values of the option table: text to struct field and back. Each source (preset, file, command
+ * line) ends in conf_assign, so a value has one parser, one range check and one voice, whatever
+ * brought it. A source is applied to a copy of the struct and copied back when all of it is good:
+ * a refused file leaves the configuration as it was.
+ *
+ * Strings are UTF-8 without control characters and without the separators that YAML takes for line
+ * ends: what passes here can be printed as YAML and read back byte for byte.
+ */
+#include "base/conf_local.h"
+
+#include "base/mem.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct conf_row *conf_find(const struct conf_table *t, const char *key)
+{
+    for (int i = 0; i < t->n; i++)
+        if (strcmp(t->row[i].key, key) == 0)
+            return &t->row[i];
+    return NULL;
+}
+
+int conf_group(const char *key)
+{
+    const char *dot = strchr(key, '.');
+    return dot ? (int)(dot - key) : 0;
+}
+
+static const char *row_key(const void *arg, int i)
+{
+    const struct conf_table *t = arg;
+    return t->row[i].key;
+}
+
+enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
+{
+    int group = conf_group(key);
+    const char *tail = group ? key + group + 1 : key, *near = NULL;
+    /* The right name in the wrong group, or without one, is nearer than any misspelling. */
+    for (int i = 0; i < t->n && !near; i++)
+        if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
+            near = t->row[i].key;
+    if (!near)
+        near = text_nearest(key, t->n, row_key, t);
+    if (near)
+        FAIL(ERR_CONFIG, "%s: there is no key %.100s; the nearest is %s", place, key, near);
+    FAIL(ERR_CONFIG, "%s: there is no key %.100s; `plait help config` lists them", place, key);
+}
+
+/* ---- strings ---- */
+
+/* Length of the well-formed UTF-8 sequence at s and its code point; 0 when it is not one. */
+static int utf8(const unsigned char *s, uint32_t *point)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (n == 0 || s[0] >= 0xf8)
+        return 0;
+    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3fu);
+    }
+    if (n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)))
+        return 0;
+    *point = c;
+    return n;
+}
+
+static bool clean_string(const char *value)
+{
+    const unsigned char *s = (const unsigned char *)value;
+    uint32_t c;
+    for (int n; *s; s += n) {
+        n = utf8(s, &c);
+        if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
+            c == 0xfeff || c == 0xfffe || c == 0xffff)
+            return false;
+    }
+    return true;
+}
+
+/* ---- text to value ---- */
+
+static enum err assign_int(const struct conf_row *row, char *field, const char *place,
+                           const char *value)
+{
+    int64_t v;
+    if (!text_to_int(value, &v))
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is a whole number from %.0f to %.0f", place,
+             row->key, value, row->min, row->max);
+    if ((double)v < row->min || (double)v > row->max)
+        FAIL(ERR_CONFIG, "%s: %s %lld is outside %.0f to %.0f; the nearest legal value is %.0f",
+             place, row->key, (long long)v, row->min, row->max,
+             (double)v < row->min ? row->min : row->max);
+    memcpy(field, &v, sizeof v);
+    return ERR_OK;
+}
+
+static enum err assign_real(const struct conf_row *row, char *field, const char *place,
+                            const char *value)
+{
+    double v;
+    if (!text_to_double(value, &v))
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is a number from %g to %g", place, row->key,
+             value, row->min, row->max);
+    if (v < row->min || v > row->max)
+        FAIL(ERR_CONFIG, "%s: %s %.40s is outside %g to %g; the nearest legal value is %g", place,
+             row->key, value, row->min, row->max, v < row->min ? row->min : row->max);
+    memcpy(field, &v, sizeof v);
+    return ERR_OK;
+}
+
+static enum err assign_bool(const struct conf_row *row, char *field, const char *place,
+                            const char *value)
+{
+    bool yes = strcmp(value, "true") == 0 || strcmp(value, "yes") == 0;
+    bool no = strcmp(value, "false") == 0 || strcmp(value, "no") == 0;
+    if (!yes && !no)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is true or false", place, row->key, value);
+    memcpy(field, &yes, sizeof yes);
+    return ERR_OK;
+}
+
+/* Word i of "gpt|llama" into buf; false beyond the last. */
+static bool word_at(const char *words, int i, char buf[64])
+{
+    for (; i > 0 && words; i--) {
+        words = strchr(words, '|');
+        words = words ? words + 1 : NULL;
+    }
+    if (!words)
+        return false;
+    snprintf(buf, 64, "%.*s", (int)strcspn(words, "|"), words);
+    return true;
+}
+
+struct word_list { char word[16][64]; int n; };
+
+static const char *listed_word(const void *arg, int i)
+{
+    const struct word_list *list = arg;
+    return list->word[i];
+}
+
+static enum err assign_word(const struct conf_row *row, char *field, const char *place,
+                            const char *value)
+{
+    struct word_list list = {.n = 0};
+    while (list.n < 16 && word_at(row->words, list.n, list.word[list.n])) {
+        if (strcmp(list.word[list.n], value) == 0) {
+            memcpy(field, &list.n, sizeof list.n);
+            return ERR_OK;
+        }
+        list.n++;
+    }
+    const char *near = text_nearest(value, list.n, listed_word, &list);
+    FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s%s%s", place, row->key, value,
+         row->words, near ? "; the nearest is " : "", near ? near : "");
+}
+
+static enum err assign_string(const struct conf_row *row, char *field, const char *place,
+                              const char *value)
+{
+    size_t n = strlen(value);
+    if (n >= row->size)
+        FAIL(ERR_CONFIG, "%s: %s has %zu bytes; at most %zu are kept", place, row->key, n,
+             row->size - 1);
+    if (!clean_string(value))
+        FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text", place,
+             row->key);
+    memset(field, 0, row->size);
+    memcpy(field, value, n);
+    return ERR_OK;
+}
+
+enum err conf_assign(const struct conf_row *row, void *conf, const char *place, const char *value)
+{
+    char *field = (char *)conf + row->offset;
+    if (!*value && row->type != CONF_STRING)
+        FAIL(ERR_CONFIG, "%s: %s has no value; give one or leave the key out (its default is %s)",
+             place, row->key, row->preset);
+    switch (row->type) {
+    case CONF_INT:
+        return assign_int(row, field, place, value);
+    case CONF_REAL:
+        return assign_real(row, field, place, value);
+    case CONF_BOOL:
+        return assign_bool(row, field, place, value);
+    case CONF_WORD:
+        return assign_word(row, field, place, value);
+    case CONF_STRING:
+        return assign_string(row, field, place, value);
+    }
+    FAIL(ERR_INTERNAL, "config: %s has a type that conf.c does not know", row->key);
+}
+
+enum err conf_defaults(const struct conf_table *t, void *conf)
+{
+    memset(conf, 0, t->struct_size);
+    for (int i = 0; i < t->n; i++)
+        TRY(conf_assign(&t->row[i], conf, "config: default", t->row[i].preset));
+    return ERR_OK;
+}
+
+enum err conf_set(const struct conf_table *t, void *conf, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    char key[CONF_PLACE_MAX];
+    if (!equals || equals == word || equals - word >= (int)sizeof key)
+        FAIL(ERR_CONFIG, "command line: \"%.60s\" is not of the form key=value, as in "
+                         "model.layers=12", word);
+    snprintf(key, sizeof key, "%.*s", (int)(equals - word), word);
+    const struct conf_row *row = conf_find(t, key);
+    if (!row)
+        return conf_unknown(t, "command line", key);
+    return conf_assign(row, conf, "command line", equals + 1);
+}
+
+/* ---- value to text ---- */
+
+void conf_real(double v, struct text *out)
+{
+    char buf[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    text_add(out, "%s", buf);
+}
+
+void conf_value(const struct conf_row *row, const void *conf, struct text *out)
+{
+    const char *field = (const char *)conf + row->offset;
+    int64_t whole;
+    double real;
+    bool yes;
+    int index;
+    char word[64] = "";
+    switch (row->type) {
+    case CONF_INT:
+        memcpy(&whole, field, sizeof whole);
+        text_add(out, "%lld", (long long)whole);
+        break;
+    case CONF_REAL:
+        memcpy(&real, field, sizeof real);
+        conf_real(real, out);
+        break;
+    case CONF_BOOL:
+        memcpy(&yes, field, sizeof yes);
+        text_add(out, "%s", yes ? "true" : "false");
+        break;
+    case CONF_WORD:
+        memcpy(&index, field, sizeof index);
+        word_at(row->words, index, word);
+        text_add(out, "%s", word);
+        break;
+    case CONF_STRING:
+        text_add(out, "%s", field);
+        break;
+    }
+}

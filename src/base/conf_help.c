@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table as YAML, as a help page and as Markdown. All three walk the rows in order and
+ * open a new group when the part before the dot changes; so a group's rows stand together in the
+ * table.
+ */
+#include "base/conf_local.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+/* Does row i open a group? */
+static bool opens_group(const struct conf_table *t, int i)
+{
+    const char *key = t->row[i].key;
+    int n = conf_group(key);
+    return i == 0 || conf_group(t->row[i - 1].key) != n ||
+           strncmp(t->row[i - 1].key, key, (size_t)n) != 0;
+}
+
+/* Key without its group. */
+static const char *tail(const struct conf_row *row)
+{
+    return row->key + conf_group(row->key) + 1;
+}
+
+static void add_quoted(struct text *out, const char *s)
+{
+    text_add_char(out, '"', 1);
+    for (; *s; s++)
+        text_add(out, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    text_add_char(out, '"', 1);
+}
+
+void conf_print(const struct conf_table *t, const void *conf, struct text *out)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct conf_row *row = &t->row[i];
+        if (opens_group(t, i))
+            text_add(out, "%.*s:\n", conf_group(row->key), row->key);
+        text_add(out, "  %s: ", tail(row));
+        if (row->type == CONF_STRING)
+            add_quoted(out, (const char *)conf + row->offset);
+        else
+            conf_value(row, conf, out);
+        text_add_char(out, '\n', 1);
+    }
+}
+
+static void add_bound(const struct conf_row *row, double v, struct text *out)
+{
+    if (row->type == CONF_INT)
+        text_add(out, "%.0f", v);
+    else
+        conf_real(v, out);
+}
+
+static void add_range(const struct conf_row *row, const char *between, struct text *out)
+{
+    if (row->type == CONF_BOOL) {
+        text_add(out, "true%sfalse", between);
+    } else if (row->type == CONF_STRING) {
+        text_add(out, "text");
+    } else if (row->type == CONF_WORD) {
+        for (const char *s = row->words; *s; s++)
+            text_add(out, "%s", *s == '|' ? between : (char[2]){*s, '\0'});
+    } else {
+        add_bound(row, row->min, out);
+        text_add(out, " to ");
+        add_bound(row, row->max, out);
+    }
+}
+
+static const char *type_name(const struct conf_row *row)
+{
+    static const char *const name[] = {"whole", "real", "bool", "word", "text"};
+    return name[row->type];
+}
+
+static const char *preset(const struct conf_row *row)
+{
+    return row->preset[0] ? row->preset : "\"\"";
+}
+
+/* Pad the line that began at `from` with spaces up to `column`, with two at least. */
+static void pad(struct text *out, int64_t from, int64_t column)
+{
+    int64_t n = column - (out->len - from);
+    text_add_char(out, ' ', n < 2 ? 2 : n);
+}
+
+void conf_help(const struct conf_table *t, struct text *out)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct conf_row *row = &t->row[i];
+        if (opens_group(t, i))
+            text_add(out, "%s%.*s\n", i ? "\n" : "", conf_group(row->key), row->key);
+        int64_t from = out->len;
+        text_add(out, "  %s", tail(row));
+        pad(out, from, 17);
+        text_add(out, "%s", type_name(row));
+        pad(out, from, 24);
+        text_add(out, "%s", preset(row));
+        pad(out, from, 33);
+        add_range(row, "|", out);
+        pad(out, from, 58);
+        text_add(out, "%s\n", row->help);
+    }
+}
+
+void conf_markdown(const struct conf_table *t, struct text *out)
+{
+    for (int i = 0; i < t->n; i++) {
+        const struct conf_row *row = &t->row[i];
+        if (opens_group(t, i))
+            text_add(out, "%s## %.*s\n\n| key | type | default | range | meaning |\n"
+                          "|---|---|---|---|---|\n", i ? "\n" : "", conf_group(row->key), row->key);
+        text_add(out, "| `%s` | %s | `%s` | ", row->key, type_name(row), preset(row));
+        add_range(row, ", ", out);
+        text_add(out, " | %s |\n", row->help);
+    }
+}

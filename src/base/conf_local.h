@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What conf.c, conf_yaml.c and conf_help.c share; nobody else includes it.
+ */
+#ifndef PLAIT_BASE_CONF_LOCAL_H
+#define PLAIT_BASE_CONF_LOCAL_H
+
+#include "base/conf.h"
+
+enum { CONF_PLACE_MAX = 512 };
+
+/* Set one row from text. `place` says where the text stands ("run.yaml:3", "command line") and
+ * opens the message. Errors: ERR_CONFIG, and then `conf` is as before. */
+enum err conf_assign(const struct conf_row *row, void *conf, const char *place, const char *value);
+
+/* No row has this key: the error, with the nearest key. */
+enum err conf_unknown(const struct conf_table *t, const char *place, const char *key);
+
+/* Length of the group of a key: of "model" in "model.layers"; 0 when there is no dot. */
+int conf_group(const char *key);
+
+/* The value of a row as text that conf_assign reads back to the same; strings without quotes. */
+void conf_value(const struct conf_row *row, const void *conf, struct text *out);
+
+/* A double in the fewest digits that read back to it. */
+void conf_real(double v, struct text *out);
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Commit or nothing: bytes go to a temporary name in the target's own folder (rename does not cross
+ * file systems), and the target's name changes only after they are on the disk:
+ *
+ *     open temp -> write ... -> fsync temp -> close -> rename to target -> fsync folder
+ *
+ * A crash before the rename leaves the old file and a temporary that nobody reads; a crash after
+ * it leaves the new one. The folder is flushed because the rename is an entry of the folder
+ * (Pillai et al., "All file systems are not created equal", OSDI 2014).
+ *
+ * Interrupted calls are repeated and short writes continued, except close: on Linux the descriptor
+ * is gone even when close is interrupted.
+ */
+#include "base/fs.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BUFFER_BYTES = 1 << 20, WRITE_MAX = 1 << 30, TEMP_TRIES = 100 };
+
+/* ---- the calls underneath ---- */
+
+static atomic_long calls;
+
+/* Does a fault test want this call to fail? Then errno is set. A word that cannot be read fails
+ * every call with EINVAL, so that a test with a slip in it does not pass by accident. */
+static bool must_fail(void)
+{
+    static const struct { const char *name; int code; } known[] = {
+        {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},   {"EINTR", EINTR},
+        {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE},
+    };
+    const char *wish = getenv("PLAIT_FAIL_FS");
+    if (!wish)
+        return false;
+    long here = atomic_fetch_add(&calls, 1) + 1;
+    char *end;
+    long n = strtol(wish, &end, 10);
+    bool onwards = *end == '+';
+    end += onwards;
+    errno = EINVAL;
+    if (n < 1 || *end != ':')
+        return true;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(end + 1, known[i].name) == 0) {
+            errno = known[i].code;
+            return here == n || (onwards && here > n);
+        }
+    return true;
+}
+
+static int system_open(const char *path, int flags, unsigned mode)
+{
+    return must_fail() ? -1 : open(path, flags, (mode_t)mode);
+}
+
+static int64_t system_write(int fd, const void *p, int64_t n)
+{
+    return must_fail() ? -1 : write(fd, p, (size_t)n);
+}
+
+static int system_fsync(int fd)
+{
+    return must_fail() ? -1 : fsync(fd);
+}
+
+/* A failing close still closes, as the system's does. */
+static int system_close(int fd)
+{
+    bool fail = must_fail();
+    int code = errno, done = close(fd);
+    if (!fail)
+        return done;
+    errno = code;
+    return -1;
+}
+
+static int system_rename(const char *from, const char *to)
+{
+    return must_fail() ? -1 : rename(from, to);
+}
+
+static int system_unlink(const char *path)
+{
+    return must_fail() ? -1 : unlink(path);
+}
+
+static int system_mkdir(const char *path, unsigned mode)
+{
+    return must_fail() ? -1 : mkdir(path, (mode_t)mode);
+}
+
+static const struct fs_ops system_ops = {system_open,   system_write,  system_fsync, system_close,
+                                         system_rename, system_unlink, system_mkdir};
+const struct fs_ops *fs_ops = &system_ops;
+
+static int open_again(const char *path, int flags)
+{
+    int fd;
+    do
+        fd = fs_ops->open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+static int fsync_again(int fd)
+{
+    int done;
+    do
+        done = fs_ops->fsync(fd);
+    while (done < 0 && errno == EINTR);
+    return done;
+}
+
+/* All n bytes or -1. A write that takes nothing and says nothing counts as a full disk. */
+static int write_all(int fd, const char *p, int64_t n)
+{
+    while (n > 0) {
+        int64_t done = fs_ops->write(fd, p, num_min(n, WRITE_MAX));
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done == 0)
+            errno = ENOSPC;
+        if (done <= 0)
+            return -1;
+        p += done;
+        n -= done;
+    }
+    return 0;
+}
+
+/* The system's sentence for an errno, in lower case, with the way out for the commonest. */
+static const char *reason(int code, char buf[160])
+{
+    char made[96];
+    const char *s = strerror_r(code, made, sizeof made), *way = "";
+    if (code == ENOSPC || code == EDQUOT)
+        way = "; free some space or use another folder";
+    else if (code == EACCES || code == EPERM || code == EROFS)
+        way = "; check the permissions";
+    else if (code == ENOENT)
+        way = "; check the path";
+    snprintf(buf, 160, "%s%s", s, way);
+    if (buf[0] >= 'A' && buf[0] <= 'Z')
+        buf[0] = (char)(buf[0] - 'A' + 'a');
+    return buf;
+}
+
+/* ---- whole files ---- */
+
+void fs_abandon(struct fs_file *f)
+{
+    if (f->fd >= 0)
+        (void)fs_ops->close(f->fd);
+    if (f->temp)
+        (void)fs_ops->unlink(f->temp);
+    mem_free(f->path);
+    mem_free(f->temp);
+    mem_free(f->buffer);
+    *f = (struct fs_file){.fd = -1};
+}
+
+/* Gives the file up and says why; errno holds the reason. */
+static enum err lost(struct fs_file *f, const char *what)
+{
+    char why[160];
+    reason(errno, why);
+    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot %s %s after %lld "
+                           "bytes: %s", what, f->path, (long long)f->total, why);
+    fs_abandon(f);
+    return err;
+}
+
+/* The first free temporary name beside the target; a crashed process may have left some. */
+static enum err open_temp(struct fs_file *f)
+{
+    size_t room = strlen(f->path) + 48;
+    char why[160];
+    TRY(mem_new((int64_t)room, 1, "a file name", &f->temp));
+    for (int i = 0; i < TEMP_TRIES; i++) {
+        snprintf(f->temp, room, "%s.tmp.%ld.%d", f->path, (long)getpid(), i);
+        f->fd = open_again(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        if (f->fd >= 0)
+            return ERR_OK;
+        if (errno != EEXIST)
+            break;
+    }
+    reason(errno, why);
+    mem_free(f->temp); /* not ours: it must not be unlinked */
+    f->temp = NULL;
+    FAIL(ERR_STORAGE, "storage: cannot create a file beside %s: %s", f->path, why);
+}
+
+enum err fs_create(struct fs_file *f, const char *path)
+{
+    struct stat st;
+    enum err err;
+    *f = (struct fs_file){.fd = -1};
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file", path);
+    TRY_OR(out_file, mem_string(path, &f->path));
+    TRY_OR(out_file, mem_new(BUFFER_BYTES, 1, "a file buffer", &f->buffer));
+    TRY_OR(out_file, open_temp(f));
+    return ERR_OK;
+out_file:
+    fs_abandon(f);
+    return err;
+}
+
+static enum err flush(struct fs_file *f)
+{
+    if (write_all(f->fd, f->buffer, f->used) != 0)
+        return lost(f, "write");
+    f->used = 0;
+    return ERR_OK;
+}
+
+enum err fs_write(struct fs_file *f, const void *p, int64_t n)
+{
+    ENSURE(n >= 0 && f->fd >= 0);
+    if (n > BUFFER_BYTES - f->used)
+        TRY(flush(f));
+    if (n >= BUFFER_BYTES) { /* large pieces need no copy */
+        if (write_all(f->fd, p, n) != 0)
+            return lost(f, "write");
+    } else if (n > 0) {
+        memcpy(f->buffer + f->used, p, (size_t)n);
+        f->used += n;
+    }
+    f->total += n;
+    return ERR_OK;
+}
+
+/* Flush the folder that holds `path`, so that its entry survives a power cut. File systems that
+ * cannot flush a folder say EINVAL; there is nothing more to be done on them. */
+static int flush_folder(const char *path)
+{
+    char folder[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) : 0;
+    if (n >= sizeof folder) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    int fd = open_again(!slash ? "." : n == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return -1;
+    int done = fsync_again(fd), code = errno;
+    (void)fs_ops->close(fd);
+    errno = code;
+    return done != 0 && code != EINVAL ? -1 : 0;
+}
+
+enum err fs_commit(struct fs_file *f)
+{
+    ENSURE(f->fd >= 0);
+    TRY(flush(f));
+    if (fsync_again(f->fd) != 0)
+        return lost(f, "flush");
+    int fd = f->fd;
+    f->fd = -1;
+    if (fs_ops->close(fd) != 0 && errno != EINTR)
+        return lost(f, "close");
+    if (fs_ops->rename(f->temp, f->path) != 0)
+        return lost(f, "put in place");
+    mem_free(f->temp);
+    f->temp = NULL;
+    if (flush_folder(f->path) != 0)
+        return lost(f, "flush the folder of");
+    fs_abandon(f);
+    return ERR_OK;
+}
+
+/* ---- log files ---- */
+
+enum err fs_log_open(const char *path, int *fd)
+{
+    char why[160];
+    struct stat st;
+    /* O_NONBLOCK: a FIFO without a reader fails instead of waiting; files do not care. */
+    int opened = open_again(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK);
+    if (opened < 0)
+        FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, reason(errno, why));
+    if (fstat(opened, &st) != 0 || !S_ISREG(st.st_mode)) {
+        (void)fs_ops->close(opened);
+        FAIL(ERR_STORAGE, "storage: cannot append to %s: it is not a regular file", path);
+    }
+    *fd = opened;
+    return ERR_OK;
+}
+
+enum err fs_append(int fd, const char *path, const char *line, int64_t n)
+{
+    char why[160];
+    ENSURE(n > 0 && line[n - 1] == '\n');
+    if (write_all(fd, line, n) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, reason(errno, why));
+    return ERR_OK;
+}
+
+void fs_log_close(int fd)
+{
+    if (fd >= 0)
+        (void)fs_ops->close(fd);
+}
+
+/* ---- reading ---- */
+
+enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
+{
+    char why[160];
+    struct stat st;
+    void *p = NULL;
+    int fd = open_again(path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0)
+        FAIL(code, "storage: cannot read %s: %s", path, reason(errno, why));
+    bool known = fstat(fd, &st) == 0;
+    int64_t size = known ? (int64_t)st.st_size : 0;
+    if (known && S_ISREG(st.st_mode) && size > 0)
+        p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int failed = errno;
+    (void)fs_ops->close(fd);
+    if (!known || p == MAP_FAILED)
+        FAIL(code, "storage: cannot read %s: %s", path, reason(failed, why));
+    if (!S_ISREG(st.st_mode))
+        FAIL(code, "storage: cannot read %s: it is %s, not a regular file", path,
+             S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
+    *m = (struct fs_map){.data = p, .size = size};
+    return ERR_OK;
+}
+
+void fs_map_close(struct fs_map *m)
+{
+    if (m->data)
+        munmap((void *)(uintptr_t)m->data, (size_t)m->size);
+    *m = (struct fs_map){0};
+}
+
+/* ---- folders ---- */
+
+static enum err make_dir(const char *path)
+{
+    char why[160];
+    struct stat st;
+    int done;
+    do
+        done = fs_ops->mkdir(path, 0777);
+    while (done < 0 && errno == EINTR);
+    int code = done == 0 ? 0 : errno;
+    if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+        return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
+    FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, reason(code, why));
+}
+
+enum err fs_make_dirs(const char *path)
+{
+    enum err err = ERR_OK;
+    char *s;
+    if (!*path)
+        FAIL(ERR_STORAGE, "storage: cannot make a folder without a name");
+    TRY(mem_string(path, &s));
+    for (char *p = s + 1; *p; p++) {
+        if (*p != '/' || p[-1] == '/')
+            continue;
+        *p = '\0';
+        TRY_OR(out_string, make_dir(s));
+        *p = '/';
+    }
+    TRY_OR(out_string, make_dir(s));
+out_string:
+    mem_free(s);
+    return err;
+}
+
+enum err fs_probe_writable(const char *dir)
+{
+    struct fs_file f;
+    char *name;
+    TRY(fs_make_dirs(dir));
+    TRY(fs_join(dir, ".probe", &name));
+    enum err err = fs_create(&f, name);
+    mem_free(name);
+    if (err != ERR_OK) {
+        err_trail(__FILE__, __LINE__);
+        return err;
+    }
+    fs_abandon(&f);
+    return ERR_OK;
+}
+
+bool fs_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+enum err fs_join(const char *dir, const char *name, char **out)
+{
+    struct text t = {0};
+    size_t n = strlen(dir);
+    text_add(&t, "%s%s%s", dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
+    return text_done(&t, out);
+}

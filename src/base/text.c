@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A growing string doubles its room, so a page of n bytes costs O(n). An error of memory stays in
+ * the string and makes later appends do nothing; text_done hands it out once.
+ *
+ * Nearness of words is the optimal string alignment distance: insertions, deletions, replacements
+ * and swaps of neighbours cost one each (Damerau, "A technique for computer detection and
+ * correction of spelling errors", 1964). Three rows of the table are enough for swaps. Words
+ * longer than WORD_MAX are nobody's typing slip and are near to nothing.
+ */
+#include "base/text.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD_MAX = 128 };
+
+/* Room for `more` bytes and the terminator. */
+static bool reserve(struct text *t, int64_t more)
+{
+    int64_t need;
+    if (t->err != ERR_OK)
+        return false;
+    if (!num_add(t->len, more, &need) || !num_add(need, 1, &need)) {
+        t->err = err_set(ERR_MEMORY, __FILE__, __LINE__, "memory: a text is longer than 64 bits");
+        return false;
+    }
+    if (need <= t->cap)
+        return true;
+    int64_t cap = num_max(256, t->cap);
+    while (cap < need)
+        if (!num_mul(cap, 2, &cap))
+            cap = need;
+    t->err = mem_grow(t->cap, cap, 1, "a text", &t->s);
+    if (t->err != ERR_OK)
+        return false;
+    t->cap = cap;
+    return true;
+}
+
+void text_add(struct text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    ENSURE(n >= 0);
+    if (!reserve(t, n))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(t->s + t->len, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    t->len += n;
+}
+
+void text_add_char(struct text *t, char c, int64_t times)
+{
+    if (times <= 0 || !reserve(t, times))
+        return;
+    memset(t->s + t->len, c, (size_t)times);
+    t->len += times;
+    t->s[t->len] = '\0';
+}
+
+void text_add_json(struct text *t, const char *s)
+{
+    text_add_char(t, '"', 1);
+    for (; *s; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\')
+            text_add(t, "\\%c", c);
+        else if (c == '\n')
+            text_add(t, "\\n");
+        else if (c == '\t')
+            text_add(t, "\\t");
+        else if (c == '\r')
+            text_add(t, "\\r");
+        else if (c < 0x20 || c == 0x7f)
+            text_add(t, "\\u%04x", c);
+        else
+            text_add_char(t, (char)c, 1);
+    }
+    text_add_char(t, '"', 1);
+}
+
+enum err text_done(struct text *t, char **out)
+{
+    if (t->err == ERR_OK)
+        reserve(t, 0); /* an empty text is a string too */
+    enum err err = t->err;
+    if (err == ERR_OK) {
+        *out = t->s;
+        t->s = NULL;
+    }
+    text_free(t);
+    return err;
+}
+
+void text_free(struct text *t)
+{
+    mem_free(t->s);
+    *t = (struct text){0};
+}
+
+/* Edit distance of two words of at most WORD_MAX bytes. */
+static int distance(const char *a, int n, const char *b, int m)
+{
+    int row[3][WORD_MAX + 1];
+    for (int j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        const int *above2 = row[(i + 1) % 3], *above = row[(i - 1) % 3];
+        int *here = row[i % 3];
+        here[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            best = above[j] + 1 < best ? above[j] + 1 : best;
+            best = here[j - 1] + 1 < best ? here[j - 1] + 1 : best;
+            bool swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swap && above2[j - 2] + 1 < best)
+                best = above2[j - 2] + 1;
+            here[j] = best;
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
+                         const void *arg)
+{
+    size_t length = strlen(word);
+    const char *found = NULL;
+    if (length == 0 || length > WORD_MAX)
+        return NULL;
+    int limit = (int)length / 3 > 2 ? (int)length / 3 : 2;
+    for (int i = 0; i < n; i++) {
+        const char *candidate = get(arg, i);
+        size_t other = strlen(candidate);
+        if (other > WORD_MAX)
+            continue;
+        int longer = (int)(length > other ? length : other);
+        int d = distance(word, (int)length, candidate, (int)other);
+        if (d > limit || d >= longer) /* no letter in common is no nearness */
+            continue;
+        found = candidate;
+        limit = d - 1; /* the first of equals stays */
+        if (d == 0)
+            break;
+    }
+    return found;
+}
+
+const char *text_bytes(int64_t bytes, char buf[32])
+{
+    static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double v = (double)bytes;
+    int u = -1;
+    while (fabs(v) >= 1023.95 && u < 5) { /* so that nothing prints as 1024.0 */
+        v /= 1024.0;
+        u++;
+    }
+    if (u < 0)
+        snprintf(buf, 32, "%lld B", (long long)bytes);
+    else
+        snprintf(buf, 32, "%.1f %s", v, unit[u]);
+    return buf;
+}
+
+const char *text_count(int64_t n, char buf[32])
+{
+    static const char unit[] = {'K', 'M', 'B', 'T'};
+    double v = (double)n;
+    int u = -1;
+    if (n > -10000 && n < 10000) {
+        snprintf(buf, 32, "%lld", (long long)n);
+        return buf;
+    }
+    while (fabs(v) >= 999.95 && u < 3) {
+        v /= 1000.0;
+        u++;
+    }
+    snprintf(buf, 32, "%.1f%c", v, unit[u]);
+    return buf;
+}
+
+const char *text_seconds(double s, char buf[32])
+{
+    if (!(s >= 0) || s > 1e9) {
+        snprintf(buf, 32, "?");
+    } else if (s < 0.9995) {
+        snprintf(buf, 32, "%.0f ms", s * 1e3);
+    } else if (s < 59.95) {
+        snprintf(buf, 32, "%.1f s", s);
+    } else {
+        int64_t whole = (int64_t)(s + 0.5);
+        if (whole < 3600)
+            snprintf(buf, 32, "%lld m %02lld s", (long long)(whole / 60), (long long)(whole % 60));
+        else
+            snprintf(buf, 32, "%lld h %02lld m", (long long)(whole / 3600),
+                     (long long)(whole / 60 % 60));
+    }
+    return buf;
+}
+
+bool text_to_int(const char *s, int64_t *out)
+{
+    const char *p = s + (*s == '-' || *s == '+');
+    if (*p < '0' || *p > '9') /* strtoll would skip spaces */
+        return false;
+    char *end;
+    errno = 0;
+    long long v = strtoll(s, &end, 10);
+    if (*end != '\0' || errno == ERANGE)
+        return false;
+    *out = v;
+    return true;
+}
+
+/* Decimal digits, at most one point, an optional exponent: what strtod takes beyond that (spaces,
+ * hexadecimal, "inf", "nan") is not a number in a configuration. */
+static bool decimal(const char *s)
+{
+    int digits = 0;
+    s += *s == '-' || *s == '+';
+    for (; *s >= '0' && *s <= '9'; s++)
+        digits++;
+    if (*s == '.')
+        s++;
+    for (; *s >= '0' && *s <= '9'; s++)
+        digits++;
+    if (digits == 0)
+        return false;
+    if (*s == 'e' || *s == 'E') {
+        s++;
+        s += *s == '-' || *s == '+';
+        if (*s < '0' || *s > '9')
+            return false;
+        while (*s >= '0' && *s <= '9')
+            s++;
+    }
+    return *s == '\0';
+}
+
+bool text_to_double(const char *s, double *out)
+{
+    if (!decimal(s))
+        return false;
+    double v = strtod(s, NULL); /* the program never leaves the "C" locale */
+    if (!isfinite(v))
+        return false;
+    *out = v;
+    return true;
+}

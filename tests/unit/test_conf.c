@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table on a small table of its own: every type, every refusal, and hostile YAML. What
+ * is refused must leave the configuration as it was.
+ */
+#include "base/conf.h"
+
+#include "base/mem.h"
+#include "test.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+struct sample {
+    int64_t layers, seed;
+    double rate;
+    bool tied;
+    int kind;
+    char path[64];
+};
+
+static const struct conf_row rows[] = {
+    {"model.kind", CONF_WORD, offsetof(struct sample, kind), 0, "gpt", 0, 0, "gpt|llama",
+     "family of the model"},
+    {"model.layers", CONF_INT, offsetof(struct sample, layers), 0, "2", 1, 1000, NULL, "blocks"},
+    {"model.tied", CONF_BOOL, offsetof(struct sample, tied), 0, "false", 0, 0, NULL, "tied"},
+    {"train.rate", CONF_REAL, offsetof(struct sample, rate), 0, "0.1", 0, 1, NULL, "rate"},
+    {"train.seed", CONF_INT, offsetof(struct sample, seed), 0, "1", 0, 9007199254740992.0, NULL,
+     "seed"},
+    {"data.train", CONF_STRING, offsetof(struct sample, path), 64, "", 0, 0, NULL, "token file"},
+};
+static const struct conf_table table = {rows, 6, sizeof(struct sample)};
+
+static struct sample fresh(void)
+{
+    struct sample s;
+    CHECK_OK(conf_defaults(&table, &s));
+    return s;
+}
+
+static enum err read_into(struct sample *s, const char *text)
+{
+    return conf_read_text(&table, s, "run.yaml", text, (int64_t)strlen(text));
+}
+
+/* Refused with a message that has `part`, and nothing changed. */
+static void refused(const char *text, int64_t n, const char *part)
+{
+    struct sample s = fresh(), before = s;
+    CHECK_ERR(conf_read_text(&table, &s, "run.yaml", text, n), ERR_CONFIG, part);
+    test_check(memcmp(&s, &before, sizeof s) == 0, __FILE__, __LINE__, "%s changed the struct",
+               text);
+}
+
+static void defaults_are_the_presets(void)
+{
+    struct sample s = fresh();
+    CHECK_INT(s.layers, 2);
+    CHECK_INT(s.seed, 1);
+    CHECK(s.rate == 0.1);
+    CHECK(!s.tied);
+    CHECK_INT(s.kind, 0);
+    CHECK_STR(s.path, "");
+}
+
+static void file_overrides_defaults(void)
+{
+    struct sample s = fresh();
+    CHECK_OK(read_into(&s, "# a comment\nmodel:\n  layers: 7\n  kind: 'llama'\n  tied: yes\n"
+                           "train: {rate: 2.5e-1}\ndata:\n  train: \"a \\\"b\\\" \\\\ c\"\n"));
+    CHECK_INT(s.layers, 7);
+    CHECK_INT(s.kind, 1);
+    CHECK(s.tied);
+    CHECK(s.rate == 0.25);
+    CHECK_STR(s.path, "a \"b\" \\ c");
+    CHECK_INT(s.seed, 1);
+}
+
+static void empty_files_are_legal(void)
+{
+    static const char *const text[] = {"", "\n", "# nothing\n", "---\n", "model:\n", "{}\n"};
+    for (size_t i = 0; i < sizeof text / sizeof *text; i++) {
+        struct sample s = fresh(), before = s;
+        CHECK_OK(read_into(&s, text[i]));
+        CHECK(memcmp(&s, &before, sizeof s) == 0);
+    }
+}
+
+static void values_are_checked(void)
+{
+    static const struct { const char *text, *part; } bad[] = {
+        {"model:\n  layers: 0\n", "run.yaml:2: model.layers 0 is outside 1 to 1000; the nearest "
+                                  "legal value is 1"},
+        {"model:\n\n  layers: 1001\n", "run.yaml:3: model.layers 1001 is outside 1 to 1000; the "
+                                       "nearest legal value is 1000"},
+        {"model:\n  layers: 99999999999999999999\n", "wanted is a whole number from 1 to 1000"},
+        {"model:\n  layers: -9223372036854775809\n", "wanted is a whole number"},
+        {"model:\n  layers: 9223372036854775807\n", "is outside 1 to 1000"},
+        {"model:\n  layers: 4.0\n", "\"4.0\", wanted is a whole number"},
+        {"model:\n  layers: 0x10\n", "wanted is a whole number"},
+        {"model:\n  layers: 1_0\n", "wanted is a whole number"},
+        {"model:\n  layers: 1k\n", "wanted is a whole number"},
+        {"model:\n  layers: \" 4\"\n", "wanted is a whole number"},
+        {"model:\n  layers:\n", "model.layers has no value"},
+        {"model:\n  layers: ~\n", "model.layers is null"},
+        {"model:\n  kind: lama\n", "wanted is one of gpt|llama; the nearest is llama"},
+        {"model:\n  kind: zzz\n", "wanted is one of gpt|llama"},
+        {"model:\n  tied: maybe\n", "model.tied is \"maybe\", wanted is true or false"},
+        {"train:\n  rate: .inf\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: nan\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: 1e400\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: 0x1p-2\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: 1.5\n", "train.rate 1.5 is outside 0 to 1; the nearest legal value is 1"},
+        {"train:\n  seed: -1\n", "is outside 0 to 9007199254740992"},
+        {"data:\n  train: \"a\\x01b\"\n", "data.train holds control characters"},
+        {"data:\n  train: \"a\\0b\"\n", "holds a NUL"},
+        {"data:\n  train: |\n    two\n    lines\n", "data.train holds control characters"},
+        {"data:\n  train: 0123456789012345678901234567890123456789012345678901234567890123\n",
+         "has 64 bytes; at most 63 are kept"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(bad[i].text, (int64_t)strlen(bad[i].text), bad[i].part);
+}
+
+static void keys_are_checked(void)
+{
+    static const struct { const char *text, *part; } bad[] = {
+        {"model:\n  layer: 2\n", "run.yaml:2: there is no key model.layer; the nearest is "
+                                 "model.layers"},
+        {"model:\n  rate: 2\n", "there is no key model.rate; the nearest is train.rate"},
+        {"model:\n  zebra: 2\n", "there is no key model.zebra; `plait help config` lists them"},
+        {"modell:\n  layers: 2\n", "there is no group modell; the nearest is model"},
+        {"zebra:\n  layers: 2\n", "there is no group zebra; `plait help config`"},
+        {"layers: 2\n", "there is no key layers; the nearest is model.layers"},
+        {"model.layers: 2\n", "write model.layers as two levels: model, and below it, indented, "
+                              "layers"},
+        {"model: 2\n", "run.yaml:1: model is a group; its keys stand below it"},
+        {"model:\n  layers: 2\n  layers: 2\n", "run.yaml:3: key model.layers is given twice"},
+        {"model:\n  layers: 2\nmodel:\n  tied: yes\n", "run.yaml:3: group model is given twice"},
+        {"model:\n  layers:\n    deep: 2\n", "files have two levels"},
+        {"model:\n  ? {a: b}\n  : 2\n", "a key of model is not plain text"},
+        {"? {a: b}\n: 2\n", "a group's name is not plain text"},
+        {"just words\n", "the file is not made of groups of keys"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(bad[i].text, (int64_t)strlen(bad[i].text), bad[i].part);
+}
+
+static void hostile_yaml_is_refused(void)
+{
+    static const struct { const char *text, *part; } bad[] = {
+        {"model:\n\tlayers: 2\n", "run.yaml:2: not YAML: found character that cannot start any "
+                                  "token (a tab); indent with spaces"},
+        {"model: &a\n  layers: 2\n", "anchors (&) and aliases (*) are not read"},
+        {"model:\n  layers: &a 2\n", "anchors (&) and aliases (*) are not read"},
+        {"model: *a\n", "anchors (&) and aliases (*) are not read"},
+        {"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nmodel: *c\n", "there is no group a"},
+        {"model:\n  layers: !!int 2\n", "tags (!) are not read"},
+        {"model: !secret\n  layers: 2\n", "tags (!) are not read"},
+        {"model:\n  layers: [2]\n", "lists are not read"},
+        {"- model\n", "lists are not read"},
+        {"model:\n  layers: 2\n---\nmodel:\n  layers: 3\n", "a second document begins"},
+        {"model:\n  layers: \"2\n", "not YAML"},
+        {"model: {layers: 2\n", "not YAML"},
+        {"model:\n  layers: 2\n bad\n", "not YAML"},
+        {"%TAG ! tag:x,2000:\n---\nmodel: !y\n  layers: 2\n", "tags (!) are not read"},
+        {"%YAML 9.9\n---\nmodel:\n  layers: 2\n", "not YAML"},
+        {"model:\n  layers: \xff\xfe\n", "run.yaml:2: not YAML"},
+        {"model:\n  layers: 2\x01\n", "run.yaml:2: not YAML"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        refused(bad[i].text, (int64_t)strlen(bad[i].text), bad[i].part);
+    refused("model:\n  layers: 2\0 3\n", 22, "run.yaml:2: not YAML: control characters");
+}
+
+/* A megabyte of brackets must cost no more than reading them, and no stack. */
+static void deep_nesting_is_cheap(void)
+{
+    enum { N = 1000000 };
+    char *s;
+    CHECK_OK(mem_new(N + 1, 1, "a hostile file", &s));
+    static const char opening[] = {'[', '{', '-', '"', '&', '\n', ' ', '?'};
+    for (size_t i = 0; i < sizeof opening; i++) {
+        struct sample c = fresh();
+        memset(s, opening[i], N);
+        enum err err = conf_read_text(&table, &c, "deep.yaml", s, N);
+        CHECK(err == ERR_CONFIG || ((opening[i] == '\n' || opening[i] == ' ') && err == ERR_OK));
+    }
+    mem_free(s);
+    refused("", (1 << 20) + 1, "at most 1048576 are read");
+}
+
+static void command_line_words(void)
+{
+    struct sample s = fresh();
+    CHECK_OK(conf_set(&table, &s, "model.layers=12"));
+    CHECK_OK(conf_set(&table, &s, "data.train=a=b"));
+    CHECK_INT(s.layers, 12);
+    CHECK_STR(s.path, "a=b");
+    CHECK_OK(conf_set(&table, &s, "data.train="));
+    CHECK_STR(s.path, "");
+    CHECK_ERR(conf_set(&table, &s, "model.layers"), ERR_CONFIG, "is not of the form key=value");
+    CHECK_ERR(conf_set(&table, &s, "=3"), ERR_CONFIG, "is not of the form key=value");
+    CHECK_ERR(conf_set(&table, &s, "model.layers="), ERR_CONFIG, "has no value");
+    CHECK_ERR(conf_set(&table, &s, "layers=3"), ERR_CONFIG,
+              "command line: there is no key layers; the nearest is model.layers");
+    CHECK_ERR(conf_set(&table, &s, "train.rte=1"), ERR_CONFIG, "the nearest is train.rate");
+    CHECK_ERR(conf_set(&table, &s, "data.train=a\tb"), ERR_CONFIG, "holds control characters");
+    CHECK_ERR(conf_set(&table, &s, "data.train=\xc0\xaf"), ERR_CONFIG, "is not UTF-8");
+    CHECK_INT(s.layers, 12);
+}
+
+static void random_sample(struct sample *s)
+{
+    static const char *const piece[] = {"a", "\"", "\\", "'", ": ", " #", "\xc3\xa9", "{", "&x",
+                                        "\xf0\x9f\xa7\xb6", "-", "~", " "};
+    char word[64] = "";
+    while (strlen(word) < 40 && test_range(0, 9) > 0)
+        strcat(word, piece[test_range(0, (int64_t)(sizeof piece / sizeof *piece) - 1)]);
+    memset(s, 0, sizeof *s);
+    memcpy(s->path, word, sizeof word);
+    s->layers = test_range(1, 1000);
+    s->seed = test_range(0, (int64_t)1 << 53);
+    s->rate = test_real(0, 1) * pow(10, -(double)test_range(0, 30));
+    s->tied = test_range(0, 1) == 1;
+    s->kind = (int)test_range(0, 1);
+}
+
+static void printed_reads_back_equal(void)
+{
+    for (int i = 0; i < 500; i++) {
+        struct sample s, back = fresh();
+        struct text t = {0};
+        char *yaml;
+        random_sample(&s);
+        conf_print(&table, &s, &t);
+        CHECK_OK(text_done(&t, &yaml));
+        CHECK_OK(read_into(&back, yaml));
+        if (!test_check(back.layers == s.layers && back.seed == s.seed && back.rate == s.rate &&
+                            back.tied == s.tied && back.kind == s.kind &&
+                            strcmp(back.path, s.path) == 0,
+                        __FILE__, __LINE__, "does not read back:\n%s", yaml))
+            i = 500;
+        mem_free(yaml);
+    }
+}
+
+static void help_names_every_key(void)
+{
+    struct text t = {0};
+    char *page;
+    conf_help(&table, &t);
+    CHECK_OK(text_done(&t, &page));
+    for (int i = 0; i < table.n; i++) {
+        CHECK(strstr(page, rows[i].help) != NULL);
+        CHECK(strstr(page, strchr(rows[i].key, '.') + 1) != NULL);
+    }
+    CHECK(strstr(page, "1 to 1000") != NULL && strstr(page, "gpt|llama") != NULL);
+    mem_free(page);
+    conf_markdown(&table, &t);
+    CHECK_OK(text_done(&t, &page));
+    CHECK(strstr(page, "| `train.rate` | real | `0.1` | 0 to 1 | rate |\n") != NULL);
+    mem_free(page);
+}
+
+static void files_that_are_not(void)
+{
+    struct sample s = fresh();
+    CHECK_ERR(conf_read_file(&table, &s, "/nonexistent/run.yaml"), ERR_CONFIG,
+              "cannot read /nonexistent/run.yaml: no such file or directory; check the path");
+    CHECK_ERR(conf_read_file(&table, &s, "/tmp"), ERR_CONFIG, "it is a folder");
+    CHECK_ERR(conf_read_file(&table, &s, "/dev/null"), ERR_CONFIG, "it is a device");
+}
+
+/* First of the cases, since the failing allocation is counted from the start of the process. */
+static void every_failing_allocation_is_clean(void)
+{
+    static const char yaml[] = "model:\n  layers: 7\n";
+    static const char *const nth[] = {"1", "3"}; /* the copy; in the second call, the keys seen */
+    struct sample s = fresh(), before = s;
+    for (int k = 0; k < 2; k++) {
+        setenv("PLAIT_FAIL_ALLOC", nth[k], 1);
+        enum err err = conf_read_text(&table, &s, "run.yaml", yaml, (int64_t)strlen(yaml));
+        unsetenv("PLAIT_FAIL_ALLOC");
+        CHECK_INT(err, ERR_MEMORY);
+        CHECK(memcmp(&s, &before, sizeof s) == 0);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"every_failing_allocation_is_clean", every_failing_allocation_is_clean},
+    {"defaults_are_the_presets", defaults_are_the_presets},
+    {"file_overrides_defaults", file_overrides_defaults},
+    {"empty_files_are_legal", empty_files_are_legal},
+    {"values_are_checked", values_are_checked},
+    {"keys_are_checked", keys_are_checked},
+    {"hostile_yaml_is_refused", hostile_yaml_is_refused},
+    {"deep_nesting_is_cheap", deep_nesting_is_cheap},
+    {"command_line_words", command_line_words},
+    {"printed_reads_back_equal", printed_reads_back_equal},
+    {"help_names_every_key", help_names_every_key},
+    {"files_that_are_not", files_that_are_not},
+};
+TEST_MAIN(cases)
