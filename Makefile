@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The front door: `make` lists the rooms. Building is CMake's (CMakePresets.json); every target
+# here is a line or two that calls CMake or a program of tools/, so that none needs this file.
+#
+#     make test T=sched     only test programs whose name contains "sched"
+#     make demo TEXT=FILE   train on your own text
+#     JOBS=N                at most N compilers or test programs at once
+
+.DEFAULT_GOAL := help
+.PHONY: help build deps demo test test-mpi check lint asan tsan bench format golden hdr-check clean
+
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+T ?=
+export JOBS
+
+only = $(if $(T),-R '$(T)')
+
+# $(call compile,PRESET,FOLDER): configure quietly, then build.
+define compile
+@mkdir -p $(2)
+@cmake --preset $(1) > $(2)/configure.log 2>&1 || { cat $(2)/configure.log >&2; exit 1; }
+@grep -e '^-- plait:' $(2)/configure.log
+@cmake --build $(2) -j $(JOBS)
+endef
+
+help: ## this list
+	@echo 'plait: train transformers over many ranks, and know beforehand what it costs'
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo 'make test T=NAME runs the test programs whose name contains NAME; docs/ has the rest.'
+
+deps:
+	@tools/deps.sh build
+
+build: deps ## the program, build/plait, and everything that belongs to it
+	$(call compile,release,build)
+
+demo: build ## train a small model on four ranks and let it write (TEXT=FILE: on your text)
+	@tools/demo.sh $(if $(TEXT),'$(TEXT)')
+
+test: build ## build, then every test; the last line is the sum
+	@tools/run-tests build $(only)
+
+test-mpi: build ## the tests that run under mpirun
+	@tools/run-tests build -L mpi $(only)
+
+check: ## all that CI runs, in its order
+	@.ci/run
+
+lint: build ## the layer law, names, banned calls, budgets
+	@tools/deps.sh lint
+	@tools/lint --self-test
+	@tools/lint --build build
+
+asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(call compile,asan,build-asan)
+	@tools/run-tests build-asan -LE mpi $(only)
+
+tsan: deps ## the tests of threads that talk, under ThreadSanitizer
+	$(call compile,tsan,build-tsan)
+	@tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
+
+bench: build ## speed, beside PyTorch where it can be imported
+	@tools/bench.sh
+
+format: ## clang-format over the lines changed since BASE (default HEAD)
+	@git clang-format $(or $(BASE),HEAD)
+
+golden: build ## write the golden files anew and show what changed, for a person to accept
+	@PLAIT_GOLDEN=write tools/run-tests build -L golden $(only)
+	@git --no-pager diff --stat -- tests/golden
+	@git --no-pager diff -- tests/golden
+
+hdr-check: deps ## each header compiles alone; plait.h in C99 and C++98 too
+	@tools/hdr-check
+
+clean: ## remove all build folders
+	rm -rf build build-*
