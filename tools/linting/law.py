@@ -52,6 +52,7 @@ class Law:
     def __init__(self):
         self.layers, self.faces, self.prefixes = {}, {}, {}
         self.vendors, self.bans, self.bounds = [], {}, {}
+        self.slots = {}  # number of parameters: names of table slots that have so many
 
     @classmethod
     def read(cls, path):

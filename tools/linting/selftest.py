@@ -7,6 +7,7 @@ import pathlib
 from . import law as law_module
 from . import source, symbols, textrules
 
+LAYERS = pathlib.Path(__file__).resolve().parent.parent / "layers"
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
 
 
@@ -145,6 +146,21 @@ def check_reasons(report, law):
                  "the reason of another function lifts nothing")
 
 
+def check_slots(report):
+    """A table's wide slot is judged in the table, its implementations are not judged again."""
+    law = law_module.Law.read(LAYERS)
+    table = "struct dev_ops {\n    void (*embed)(int a, int b, int c, int d, int e, int f);\n};\n"
+    header = source.Source("src/device/device.h", SPDX + table)
+    textrules.learn_slots(header, law)
+    report.check(rules_of(header.name, SPDX + table, law) == ["budget"], "a wide slot")
+    reason = SPDX + "\n/* long: as BLAS has it */\n" + table
+    report.check(rules_of(header.name, reason, law) == [], "a wide slot with a reason")
+    text = "static void ref_%s(int a, int b, int c, int d, int e, int f)\n{\n}\n"
+    path = "src/device/ref/a.c"
+    report.check(rules_of(path, SPDX + text % "embed", law) == [], "implementation of a slot")
+    report.check(rules_of(path, SPDX + text % "other", law) == ["budget"], "no slot's name")
+
+
 def check_objects(report, law):
     def found(listed):
         objects = [symbols.Object(name, set(d.split()), set(u.split())) for name, d, u in listed]
@@ -168,11 +184,12 @@ def check_law(report):
 
 
 def run():
-    law = law_module.Law.read(pathlib.Path(__file__).resolve().parent.parent / "layers")
+    law = law_module.Law.read(LAYERS)
     report = Report()
     check_texts(report, law)
     check_bans(report, law)
     check_reasons(report, law)
+    check_slots(report)
     check_objects(report, law)
     check_law(report)
     print("%d passed, %d failed, 0 skipped" % (report.passed, report.failed))

@@ -80,6 +80,16 @@ def match_back(code, close):
     return -1
 
 
+def match_forward(code, open_paren):
+    """Index of the parenthesis that closes what opens at `open_paren`, or the end of the text."""
+    depth = 0
+    for i in range(open_paren, len(code)):
+        depth += (code[i] == "(") - (code[i] == ")")
+        if depth == 0:
+            return i
+    return len(code)
+
+
 def signature(head):
     """(name, parameters, offset of the name) when the text before a brace declares a function."""
     head = head.rstrip()
@@ -132,6 +142,14 @@ def functions(code):
     return found
 
 
+def slots(code):
+    """(name, parameters, line) of each function pointer: (*name)(...)."""
+    for match in re.finditer(r"\(\*\s*(\w+)\)\s*\(", code):
+        close = match_forward(code, match.end() - 1)
+        yield (match.group(1), split_parameters(code[match.end():close]),
+               line_of(code, match.start()))
+
+
 def line_of(text, index):
     return text.count("\n", 0, index) + 1
 
@@ -147,6 +165,7 @@ class Source:
             self.code = blank(text)
             self.bare = blank_directives(self.code)
             self.functions = functions(self.bare)
+            self.slots = list(slots(self.bare))
 
     def includes(self):
         """(line, header, quoted) of each #include."""
@@ -157,7 +176,16 @@ class Source:
 
     def reason_near(self, first, last):
         """Is there a `/* long: why */` in these lines or in the comment that ends above them?"""
-        above = first - 1
+        above = max(first - 1, 0)
         while above > 0 and self.lines[above - 1].strip() and not self.lines[above - 1].startswith("}"):
             above -= 1
         return re.search(r"/\*\s*long:\s*\S", "\n".join(self.lines[above:last])) is not None
+
+    def struct_line(self, line):
+        """Line on which the struct around `line` begins; `line` itself when there is none."""
+        for above in range(line, 0, -1):
+            if self.lines[above - 1].startswith("struct"):
+                return above
+            if self.lines[above - 1].startswith("}"):
+                break
+        return line

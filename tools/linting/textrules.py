@@ -130,8 +130,16 @@ def budgets(source, law):
         reason = re.search(r"/\*\s*long:\s*\S", "\n".join(source.lines[:head])) is not None
         yield Finding("file length", source.name, 1, "%d lines, at most %d"
                       % (len(source.lines), FILE_LINES), reason)
+    for name, parameters, line in source.slots:
+        if parameters > PARAMETERS:
+            yield Finding("budget", source.name, line, "slot %s has %d parameters, at most %d"
+                          % (name, parameters, PARAMETERS),
+                          source.reason_near(source.struct_line(line), line))
     for function in source.functions:
         reason = source.reason_near(function.first, function.last)
+        # The signature of an implementation is the table's, and is judged there.
+        if any(function.name.endswith("_" + slot) for slot in law.slots.get(function.parameters, ())):
+            function.parameters = 0
         for what, value, most in (("lines", function.length, FUNCTION_LINES),
                                   ("parameters", function.parameters, PARAMETERS),
                                   ("levels of nesting", function.depth, NESTING)):
@@ -142,6 +150,13 @@ def budgets(source, law):
 
 RULES = (spdx, leftovers, layout, comments, includes, own_face_first, vendors, banned_calls, form,
          budgets)
+
+
+def learn_slots(source, law):
+    """Remember the slots of tables, by their number of parameters."""
+    if source.is_c and source.name.endswith(".h"):
+        for name, parameters, _ in source.slots:
+            law.slots.setdefault(parameters, set()).add(name)
 
 
 def check(source, law):
