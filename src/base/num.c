@@ -68,11 +68,33 @@ static struct philox draw(uint64_t seed, uint64_t stream, int64_t index)
     return philox4x32(counter, key);
 }
 
+/* Four normals of one Philox call. */
+static void normal_quad(uint64_t seed, uint64_t stream, int64_t quad, double out[4])
+{
+    struct philox r = draw(seed, stream, quad);
+    for (int i = 0; i < 4; i += 2) {
+        double radius = sqrt(-2.0 * log(philox_unit(r.v[i])));
+        double angle = 2.0 * 3.14159265358979323846 * philox_unit(r.v[i + 1]);
+        out[i] = radius * cos(angle);
+        out[i + 1] = radius * sin(angle);
+    }
+}
+
 double num_normal(uint64_t seed, uint64_t stream, int64_t index)
 {
-    struct philox r = draw(seed, stream, index);
-    double u = philox_unit(r.v[0]), v = philox_unit(r.v[1]);
-    return sqrt(-2.0 * log(u)) * cos(2.0 * 3.14159265358979323846 * v);
+    double quad[4];
+    normal_quad(seed, stream, index / 4, quad);
+    return quad[index % 4];
+}
+
+void num_normals(uint64_t seed, uint64_t stream, int64_t first, int64_t n, double *out)
+{
+    double quad[4];
+    for (int64_t i = 0; i < n; i++) {
+        if (i == 0 || (first + i) % 4 == 0)
+            normal_quad(seed, stream, (first + i) / 4, quad);
+        out[i] = quad[(first + i) % 4];
+    }
 }
 
 double num_uniform(uint64_t seed, uint64_t stream, int64_t index)

@@ -54,10 +54,12 @@ struct philox philox4x32(const uint32_t counter[4], const uint32_t key[2]);
 /* Uniform double in (0, 1) from 32 bits: (u + 0.5) / 2^32. */
 static inline double philox_unit(uint32_t u) { return ((double)u + 0.5) * (1.0 / 4294967296.0); }
 
-/* Standard normal number `index` of (seed, stream): Box-Muller on two uniforms with 32 bits each;
- * a pure function, the same on every layout. `stream` names what is drawn (a hash of a parameter
- * name, say). */
+/* Standard normal number `index` of (seed, stream), a pure function, the same on every layout.
+ * Box-Muller: one Philox call at index / 4 gives four uniforms and hence four normals. `stream`
+ * names what is drawn (a hash of a parameter name, say). */
 double num_normal(uint64_t seed, uint64_t stream, int64_t index);
+/* Numbers first .. first + n - 1 of the same sequence, faster. */
+void num_normals(uint64_t seed, uint64_t stream, int64_t first, int64_t n, double *out);
 
 /* Uniform in (0,1) number `index` of (seed, stream). */
 double num_uniform(uint64_t seed, uint64_t stream, int64_t index);

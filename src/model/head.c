@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Output head and cross entropy in one pass. Logits are made a chunk of rows at a time; while the
+ * chunk is at hand its loss, its gradient, the gradient's product with the weight and the weight's
+ * gradient are all made, so the logits are computed once and never stored for the batch. What the
+ * backward needs is then one (nl, C) matrix, the gradient of the norm's output, kept in the slot.
+ * So this part's forward carries the work of its backward; the cost model counts it so.
+ *
+ * The vocabulary is cut over tensor ranks; a row's maximum, its sum of exponentials and its target's
+ * logit are agreed by two small all-reduces a chunk (Shoeybi et al. 2019, section 3). Missing rows of
+ * an odd vocabulary are outside `v` and never enter a sum.
+ *
+ * The loss and its gradient are sums over tokens, divided once, at the optimizer.
+ */
+#include "model/stage.h"
+
+/* The chunk [row, row + rows) of a microbatch. */
+struct chunk {
+    int64_t row, rows;
+    struct xent x;
+};
+
+static const struct param *weight(const struct stage_call *c)
+{
+    return c->p->role[ROLE_HEAD_W];
+}
+
+static struct chunk chunk_at(const struct stage_call *c, int64_t row)
+{
+    const struct arch_dims *d = &c->dims;
+    void *const *work = c->s->work->at;
+    char *rows = work[WORK_ROW];
+    struct chunk k = {.row = row, .rows = num_min(d->chunk, d->n - row)};
+    k.x = (struct xent){.logits = work[WORK_LOGITS], .target = c->mb->targets + row, .n = k.rows,
+                        .v = weight(c)->box.real[0], .ld = d->v, .v0 = weight(c)->box.at[0],
+                        .max = rows, .sum = rows + d->chunk * d->at,
+                        .hit = rows + (d->chunk + k.rows) * d->at,
+                        .loss = rows + (3 * d->chunk + row) * d->at,
+                        .dlogits = c->mb->training ? work[WORK_DLOGITS] : NULL};
+    return k;
+}
+
+/* Loss of the rows of a chunk, agreed over tensor ranks; the gradient of its logits when training. */
+static enum err chunk_loss(const struct stage_call *c, const struct chunk *k, const struct tensor *h)
+{
+    const struct arch_dims *d = &c->dims;
+    const struct tp *tp = &c->s->tp;
+    const struct dev_ops *ops = c->s->dev->ops;
+    const char *rows = (const char *)h->p + k->row * d->c * d->ct;
+    TRY(ops->gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
+                                            .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->v,
+                                            .k = d->c, .trans_b = true, .c_at = true}));
+    TRY(ops->xent_max(c->s->dev, &k->x));
+    if (tp->size > 1)
+        TRY(comm_all_reduce(tp->group, k->x.max, k->rows, c->s->dev->at, COMM_MAX));
+    TRY(ops->xent_sum(c->s->dev, &k->x));
+    if (tp->size > 1) /* hit lies directly behind sum */
+        TRY(comm_all_reduce(tp->group, k->x.sum, 2 * k->rows, c->s->dev->at, COMM_SUM));
+    return ops->xent_grad(c->s->dev, &k->x);
+}
+
+/* dh of the chunk's rows (a summand) and dw += dlogits^T h. */
+static enum err chunk_grad(const struct stage_call *c, const struct chunk *k, const struct tensor *h,
+                           char *dh)
+{
+    const struct arch_dims *d = &c->dims;
+    const void *dlogits = c->s->work->at[WORK_DLOGITS];
+    const char *rows = (const char *)h->p + k->row * d->c * d->ct;
+    TRY(c->s->dev->ops->gemm(
+        c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
+                                  .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c, .k = d->v}));
+    return c->s->dev->ops->gemm(
+        c->s->dev, &(struct gemm){.c = stage_grad(c, ROLE_HEAD_W), .a = dlogits, .b = rows, .m = d->v,
+                                  .n = d->c, .k = k->rows, .trans_a = true, .accumulate = true,
+                                  .c_at = true});
+}
+
+/* The norm's output, whole, in scratch. */
+static enum err norm_whole(const struct stage_call *c, struct tensor *h)
+{
+    struct tensor local = {c->s->work->at[WORK_DH], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
+    TRY(stage_norm(c, local.p));
+    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h);
+}
+
+static enum err forward(const struct stage_call *c)
+{
+    const struct arch_dims *d = &c->dims;
+    struct tp_buffers b = {c->s->work->at[WORK_PARTIAL], c->save[SAVE_DH]};
+    struct tensor h, dh;
+    if (!c->mb->targets)
+        return ERR_OK; /* generation: head_row_logits follows */
+    TRY(norm_whole(c, &h));
+    for (int64_t row = 0; row < d->n; row += d->chunk) {
+        struct chunk k = chunk_at(c, row);
+        TRY(chunk_loss(c, &k, &h));
+        if (c->mb->training)
+            TRY(chunk_grad(c, &k, &h, tp_summand(&c->s->tp, &b)));
+    }
+    char *losses = (char *)c->s->work->at[WORK_ROW] + 3 * d->chunk * d->at;
+    TRY(c->s->dev->ops->sum(c->s->dev, c->s->loss, losses, d->n));
+    return c->mb->training ? tp_reduce(&c->s->tp, d->n, d->c, &b, &dh) : ERR_OK;
+}
+
+static enum err backward_input(const struct stage_call *c)
+{
+    struct tensor dh = {c->save[SAVE_DH], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
+    return stage_norm_grad(c, NULL, &dh);
+}
+
+static enum err backward_weight(const struct stage_call *c)
+{
+    (void)c; /* made by the forward */
+    return ERR_OK;
+}
+
+const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight};
+
+enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
+                         const struct stage_slot *slot, int64_t row, void *out)
+{
+    struct stage_call c = {.s = s, .p = &s->part[s->parts - 1], .mb = mb, .dims = s->dims,
+                           .save = slot->save[s->parts - 1]};
+    struct tensor h;
+    c.dims.b = mb->samples;
+    c.dims.t = mb->t;
+    c.dims.n = mb->samples * mb->t;
+    c.dims.nl = s->tp.sp ? c.dims.n / s->tp.size : c.dims.n;
+    ENSURE(s->span.head && row < c.dims.n);
+    TRY(norm_whole(&c, &h));
+    return s->dev->ops->gemm(
+        s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
+                               .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v, .k = c.dims.c,
+                               .trans_b = true, .c_at = true});
+}

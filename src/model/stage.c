@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a stage and running its parts in order. Buffers are taken from the arenas in the order of
+ * the tables in arch_bytes.c, so that the bytes taken are the bytes planned.
+ *
+ * The gradient stream: the last part reads the output's gradient where it arrived (slot->out), every
+ * part writes into the shared scratch, and the first part writes where the executor sends from.
+ */
+#include "model/stage.h"
+
+static const struct layer_kind *const kind_of[PART_COUNT] = {
+    [PART_EMBED] = &layer_embed, [PART_ATTN] = &layer_attn,
+    [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head,
+};
+
+static void bind_parts(struct stage *s)
+{
+    for (int i = 0; i < s->parts; i++) {
+        struct stage_part *p = &s->part[i];
+        p->part = arch_stage_part(&s->span, i, &p->block);
+        p->kind = kind_of[p->part];
+        for (int r = 0; r < ROLE_COUNT; r++)
+            p->role[r] = param_find(&s->params, i, (enum arch_role)r);
+        if (p->part == PART_HEAD && !p->role[ROLE_HEAD_W])
+            p->role[ROLE_HEAD_W] = param_find(&s->params, 0, ROLE_TOKENS); /* tied, same stage */
+    }
+}
+
+enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from)
+{
+    enum err err;
+    *s = (struct stage){.arch = a->arch, .split = a->split, .span = a->span, .dev = a->dev,
+                        .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
+                        .seed = a->seed, .parts = arch_stage_parts(&a->span)};
+    arch_dims(a->arch, &a->split, a->samples, a->dev->ct, a->dev->at, &s->dims);
+    struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank};
+    TRY(param_store_open(&s->params, a->dev, &at, from, a->training));
+    TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
+    bind_parts(s);
+    return ERR_OK;
+out_close:
+    stage_close(s);
+    return err;
+}
+
+void stage_close(struct stage *s)
+{
+    param_store_close(&s->params);
+    mem_free(s->part);
+    *s = (struct stage){0};
+}
+
+/* ---- buffers ---- */
+
+static enum err take(struct arena *from, int64_t bytes, void **out)
+{
+    *out = NULL;
+    return bytes ? arena_take(from, bytes, out) : ERR_OK;
+}
+
+enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out)
+{
+    *out = (struct stage_slot){0};
+    TRY(mem_new(s->parts, sizeof *out->save, "a slot", &out->save));
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < SAVE_COUNT; id++)
+            TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
+                     &out->save[i][id]));
+    if (s->span.head)
+        return ERR_OK;
+    return take(from, s->dims.nl * s->dims.c * s->dims.ct, &out->out);
+}
+
+void stage_slot_close(struct stage_slot *slot)
+{
+    mem_free(slot->save);
+    *slot = (struct stage_slot){0};
+}
+
+enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
+                         struct stage_keep *out)
+{
+    void *shared[KEEP_COUNT] = {0};
+    *out = (struct stage_keep){0};
+    TRY(mem_new(s->parts, sizeof *out->keep, "a keep set", &out->keep));
+    for (int id = 0; id < KEEP_COUNT && !per_slot; id++)
+        TRY(take(from, num_max(arch_keep_bytes(&s->dims, PART_ATTN, (enum arch_keep)id),
+                               arch_keep_bytes(&s->dims, PART_MLP, (enum arch_keep)id)),
+                 &shared[id]));
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < KEEP_COUNT; id++) {
+            out->keep[i][id] = s->part[i].part == PART_EMBED ? NULL : shared[id];
+            if (per_slot)
+                TRY(take(from, arch_keep_bytes(&s->dims, s->part[i].part, (enum arch_keep)id),
+                         &out->keep[i][id]));
+        }
+    return ERR_OK;
+}
+
+void stage_keep_close(struct stage_keep *k)
+{
+    mem_free(k->keep);
+    *k = (struct stage_keep){0};
+}
+
+enum err stage_work_open(const struct arch_dims *d, const struct arch_split *split, bool head,
+                         struct arena *from, struct stage_work *out)
+{
+    for (int id = 0; id < WORK_COUNT; id++)
+        TRY(take(from, arch_work_bytes(d, split, head, (enum arch_work)id), &out->at[id]));
+    return ERR_OK;
+}
+
+/* ---- running ---- */
+
+static struct stage_call call_of(const struct stage *s, const struct stage_mb *mb, int part)
+{
+    struct stage_call c = {.s = s, .p = &s->part[part], .mb = mb, .dims = s->dims};
+    struct arch_dims *d = &c.dims;
+    ENSURE(mb->samples * mb->t <= d->n);
+    d->b = mb->samples;
+    d->t = mb->t;
+    d->n = d->b * d->t;
+    d->nl = s->tp.sp ? d->n / s->tp.size : d->n;
+    return c;
+}
+
+void *stage_input(const struct stage *s, const struct stage_slot *slot)
+{
+    return s->span.embed ? NULL : slot->save[0][SAVE_X];
+}
+
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb, const struct stage_slot *slot)
+{
+    for (int i = 0; i < s->parts; i++) {
+        struct stage_call c = call_of(s, mb, i);
+        c.save = slot->save[i];
+        c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : slot->out;
+        TRY(c.p->kind->forward(&c));
+    }
+    return ERR_OK;
+}
+
+static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
+{
+    struct stage_call c = call_of(s, b->mb, part);
+    c.save = b->slot->save[part];
+    c.keep = b->keep->keep[part];
+    c.d_in = part + 1 < s->parts ? s->work->at[WORK_D] : b->slot->out;
+    c.d_out = part > 0 || s->span.embed ? s->work->at[WORK_D] : b->d_out;
+    return c;
+}
+
+enum err stage_backward(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        TRY(c.p->kind->backward_input(&c));
+        TRY(c.p->kind->backward_weight(&c));
+        if (b->hook.done)
+            TRY(b->hook.done(b->hook.arg, i));
+    }
+    return ERR_OK;
+}
+
+enum err stage_backward_input(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        TRY(c.p->kind->backward_input(&c));
+    }
+    return ERR_OK;
+}
+
+enum err stage_backward_weight(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        TRY(c.p->kind->backward_weight(&c));
+        if (b->hook.done)
+            TRY(b->hook.done(b->hook.arg, i));
+    }
+    return ERR_OK;
+}

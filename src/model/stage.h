@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A pipeline stage on one rank: its parts (embed, attn, mlp, head), its parameters, its slots. The
+ * backward is written by hand and split in two, so that a schedule may put weight gradients where
+ * it has room; there is no tape, and every byte is known before the first step.
+ *
+ * A slot holds what one microbatch leaves behind between its forward and its backward. A keep set
+ * holds what backward_input leaves for backward_weight: one shared set when the two follow each
+ * other, one for each live microbatch when the schedule splits them.
+ *
+ * All functions that run a part are collective over the tensor group.
+ */
+#ifndef PLAIT_MODEL_STAGE_H
+#define PLAIT_MODEL_STAGE_H
+
+#include "arch/arch.h"
+#include "base/mem.h"
+#include "parallel/tp.h"
+#include "tensor/param.h"
+
+struct stage;
+
+/* One microbatch as a stage sees it. Rows are (sample, token); global row = (global sample) * T + t
+ * counts over the step's whole batch, and keys dropout. */
+struct stage_mb {
+    const int32_t *tokens, *targets; /* device memory (n); targets -1 do not count; NULL: none */
+    int64_t samples, t;              /* n = samples * t */
+    int64_t row0;                    /* global row of the first row */
+    uint32_t step;
+    bool training;                   /* dropout on, gradients made */
+};
+
+/* Pointers into the run's activations; sizes by arch_save_bytes and arch_keep_bytes. */
+struct stage_slot {
+    void *(*save)[SAVE_COUNT]; /* owned; [parts] */
+    void *out;                 /* (nl, C) what the next stage receives; its gradient comes back here */
+};
+struct stage_keep {
+    void *(*keep)[KEEP_COUNT]; /* owned; [parts] */
+};
+
+/* Scratch of the rank, shared by its stages (one part runs at a time). */
+struct stage_work { void *at[WORK_COUNT]; };
+
+/* A layer kind. c is the call: everything a part needs. */
+struct stage_call;
+struct layer_kind {
+    const char *name;
+    enum err (*forward)(const struct stage_call *c);
+    enum err (*backward_input)(const struct stage_call *c);
+    enum err (*backward_weight)(const struct stage_call *c);
+};
+extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head;
+
+struct stage_part {
+    const struct layer_kind *kind;
+    enum arch_part part;
+    int64_t block;
+    const struct param *role[ROLE_COUNT]; /* NULL when the part has none */
+};
+
+struct stage {
+    const struct arch *arch;        /* borrowed */
+    struct arch_split split;
+    struct arch_stage span;
+    struct arch_dims dims;          /* of a full microbatch */
+    struct dev *dev;                /* borrowed */
+    struct tp tp;
+    struct param_store params;
+    struct stage_part *part;        /* owned; [parts] */
+    int parts;
+    const struct stage_work *work;  /* borrowed from the executor */
+    const void *rope;               /* device, borrowed: (T, D) table, NULL for gpt */
+    double *loss;                   /* device, borrowed: sum of losses, added to; head only */
+    uint64_t seed;                  /* of dropout */
+};
+
+struct stage_call {
+    const struct stage *s;
+    const struct stage_part *p;
+    const struct stage_mb *mb;
+    struct arch_dims dims;          /* of this microbatch: the last one may have fewer samples */
+    void **save, **keep;
+    void *y;                        /* forward: (nl, C) output; NULL for the head */
+    void *d_in, *d_out;             /* backward: (nl, C) gradient of output and of input */
+};
+
+struct stage_args {
+    const struct arch *arch;
+    struct arch_split split;
+    struct arch_stage span;
+    int64_t samples;        /* of a full microbatch */
+    struct dev *dev;
+    struct tp tp;
+    const struct stage_work *work;
+    const void *rope;
+    double *loss;
+    uint64_t seed;
+    bool training;
+};
+
+/* Errors: those of param_store_open. Released by stage_close. */
+enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from);
+void stage_close(struct stage *s);
+
+/* Take a slot's, a keep set's or the scratch's buffers from an arena. */
+enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out);
+void stage_slot_close(struct stage_slot *slot);
+enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
+                         struct stage_keep *out);
+void stage_keep_close(struct stage_keep *k);
+enum err stage_work_open(const struct arch_dims *d, const struct arch_split *split, bool head,
+                         struct arena *from, struct stage_work *out);
+
+/* Where the stage's input belongs: (nl, C) in the slot; NULL when the stage has the embed. */
+void *stage_input(const struct stage *s, const struct stage_slot *slot);
+
+/* Forward of all parts; the input is in stage_input. Head: adds to the loss; when training it also
+ * makes the gradient of the logits and of the head's weight (see head.c). */
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb, const struct stage_slot *slot);
+
+/* Called after the weight gradients of a part are complete; lets reductions overlap. */
+struct stage_hook {
+    enum err (*done)(void *arg, int part); /* NULL: none */
+    void *arg;
+};
+struct stage_back {
+    const struct stage_mb *mb;
+    const struct stage_slot *slot;
+    const struct stage_keep *keep;
+    void *d_out;             /* (nl, C) receives the input's gradient; unused with the embed */
+    struct stage_hook hook;
+};
+/* Whole backward (B), and its halves (I, W). The output's gradient is in slot->out (head: none). */
+enum err stage_backward(const struct stage *s, const struct stage_back *b);
+enum err stage_backward_input(const struct stage *s, const struct stage_back *b);
+enum err stage_backward_weight(const struct stage *s, const struct stage_back *b);
+
+/* Logits of one row of the last forward of a stage with the head: row `row` of the microbatch, this
+ * rank's vocabulary columns, (V/tp) in the accumulation type, into device memory `out`.
+ * slot: the slot of that forward. Collective over tp when sp is on. */
+enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
+                         const struct stage_slot *slot, int64_t row, void *out);
+
+/* ---- for the layer kinds ---- */
+
+/* Weight, gradient of a role; NULL when the part lacks it. */
+const void *stage_w(const struct stage_call *c, enum arch_role r);
+void *stage_grad(const struct stage_call *c, enum arch_role r);
+
+/* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
+enum err stage_norm(const struct stage_call *c, void *h);
+/* d_out = d (NULL: zero) + gradient through the norm of dh; norm parameters' gradients added to. */
+enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
+/* End of a sublayer: y = x + drop(f + bias), f the reduced product. */
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,
+                        int site);
+/* Its gradient, whole, kept in KEEP_DF. */
+enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df);
+/* The kept gradient and the norm's output, whole, for weight gradients. */
+struct tensor stage_kept_df(const struct stage_call *c);
+enum err stage_norm_output(const struct stage_call *c, struct tensor *h);
+/* Dropout of a site of this part: rows of the stream (whole: all rows of the microbatch). */
+enum { SITE_PROBS, SITE_OUTPUT, SITE_COUNT };
+struct drop stage_drop(const struct stage_call *c, int site, bool whole);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What attention and mlp share: x -> norm -> (inside) -> + bias, dropout, + x, and its gradient.
+ *
+ *     forward    h = norm(x)          y = x + drop(f + bias)
+ *     backward   df = drop'(dy)       dx = dy + norm'(dh)
+ *
+ * Biases of row-parallel products are added after the sum over ranks, once; their gradient is taken
+ * from the whole df, so it is complete on every rank.
+ */
+#include "model/stage.h"
+
+const void *stage_w(const struct stage_call *c, enum arch_role r)
+{
+    return param_w(&c->s->params, c->p->role[r]);
+}
+
+void *stage_grad(const struct stage_call *c, enum arch_role r)
+{
+    return param_grad(&c->s->params, c->p->role[r]);
+}
+
+struct drop stage_drop(const struct stage_call *c, int site, bool whole)
+{
+    const struct stage *s = c->s;
+    int64_t block = c->p->block < 0 ? s->arch->layers : c->p->block;
+    struct drop d = {.p = c->mb->training ? s->arch->dropout : 0, .seed = s->seed,
+                     .step = c->mb->step, .row0 = c->mb->row0};
+    d.stream = (uint32_t)((block * PART_COUNT + c->p->part) * SITE_COUNT + site);
+    if (!whole && s->tp.sp)
+        d.row0 += s->tp.rank * c->dims.nl;
+    return d;
+}
+
+enum err stage_norm(const struct stage_call *c, void *h)
+{
+    return c->s->dev->ops->norm(
+        c->s->dev, &(struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
+                                  .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
+                                  .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
+                                  .eps = c->s->arch->norm_eps,
+                                  .rms = c->s->arch->kind == ARCH_LLAMA});
+}
+
+enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
+{
+    TENSOR_NEEDS(dh, tp_stream(&c->s->tp));
+    return c->s->dev->ops->norm_grad(
+        c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d, .dw = stage_grad(c, ROLE_NORM_W),
+                                       .db = stage_grad(c, ROLE_NORM_B), .dy = dh->p,
+                                       .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
+                                       .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
+                                       .n = c->dims.nl, .c = c->dims.c,
+                                       .rms = c->s->arch->kind == ARCH_LLAMA});
+}
+
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,
+                        int site)
+{
+    TENSOR_NEEDS(f, tp_stream(&c->s->tp));
+    struct drop drop = stage_drop(c, site, false);
+    return c->s->dev->ops->residual(c->s->dev, c->y, c->save[SAVE_X], f->p, stage_w(c, bias),
+                                    c->dims.nl, c->dims.c, &drop);
+}
+
+enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df)
+{
+    const struct tp *tp = &c->s->tp;
+    struct drop drop = stage_drop(c, site, false);
+    struct tensor local = {tp->sp ? c->s->work->at[WORK_DH] : c->keep[KEEP_DF], c->dims.nl,
+                           c->dims.c, tp_stream(tp)};
+    TRY(c->s->dev->ops->dropout(c->s->dev, local.p, c->d_in, c->dims.nl, c->dims.c, &drop));
+    return tp_gather(tp, &local, c->keep[KEEP_DF], df);
+}
+
+struct tensor stage_kept_df(const struct stage_call *c)
+{
+    return (struct tensor){c->keep[KEEP_DF], c->dims.n, c->dims.c, PLACE_WHOLE};
+}
+
+enum err stage_norm_output(const struct stage_call *c, struct tensor *h)
+{
+    struct tensor local = {c->save[SAVE_H], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
+    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h);
+}

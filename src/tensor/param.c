@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout and contents of the flat stores. Padding between parameters and the missing rows of a
+ * short vocabulary shard are zeros, stay zeros under every update (their gradients are zero), and
+ * never leave the rank.
+ */
+#include "tensor/param.h"
+
+static int64_t align_up(int64_t n)
+{
+    return num_ceil_div(n, ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
+}
+
+/* One copy of each parameter counts: of replicas the first tensor rank's, of a tied pair the
+ * embedding's. */
+static bool is_counted(const struct param *p, const struct param_place *at)
+{
+    int tp = at->split->tp, r = at->tp_rank;
+    if (p->spec.tied_copy)
+        return false;
+    if (p->spec.slice == SLICE_NONE)
+        return r == 0;
+    if (p->spec.slice == SLICE_KV && at->arch->kv_heads < tp)
+        return r % (tp / at->arch->kv_heads) == 0;
+    return true;
+}
+
+static void lay_out(struct param_store *s, const struct param_place *at)
+{
+    const struct arch_stage *st = at->stage;
+    struct arch_param spec[ARCH_PART_PARAMS];
+    int64_t end = 0, block;
+    for (int i = 0; i < arch_stage_parts(st); i++) {
+        enum arch_part part = arch_stage_part(st, i, &block);
+        int n = arch_part_params(at->arch, part, block, !st->embed, spec);
+        s->part_first[i] = s->n;
+        for (int j = 0; j < n; j++) {
+            struct param *p = &s->param[s->n++];
+            p->spec = spec[j];
+            arch_param_box(at->arch, at->split, &spec[j], at->tp_rank, &p->box);
+            p->offset = spec[j].joined ? end : align_up(end);
+            p->count = p->box.local[0] * p->box.local[1];
+            p->counted = is_counted(p, at);
+            end = p->offset + p->count;
+        }
+        s->part_first[i + 1] = s->n;
+    }
+    s->elements = align_up(end);
+}
+
+static enum err take_stores(struct param_store *s, const struct param_arenas *from, bool training)
+{
+    int64_t ct = s->elements * s->ct, at = s->elements * s->at;
+    TRY(arena_take(from->weights, ct, &s->w));
+    s->master = s->w;
+    if (!training)
+        return ERR_OK;
+    if (s->dev->ct != s->dev->at)
+        TRY(arena_take(from->master, at, &s->master));
+    TRY(arena_take(from->grads, at, &s->grad));
+    TRY(arena_take(from->optim, at, &s->m));
+    return arena_take(from->optim, at, &s->v);
+}
+
+enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
+                          const struct param_arenas *from, bool with_training)
+{
+    enum err err;
+    int parts = arch_stage_parts(at->stage);
+    *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at)};
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *s->param, "the parameter registry",
+                &s->param));
+    TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
+                              &s->part_first));
+    lay_out(s, at);
+    TRY_OR(out_close, take_stores(s, from, with_training));
+    return ERR_OK;
+out_close:
+    param_store_close(s);
+    return err;
+}
+
+void param_store_close(struct param_store *s)
+{
+    mem_free(s->param);
+    mem_free(s->part_first);
+    *s = (struct param_store){0};
+}
+
+const struct param *param_find(const struct param_store *s, int part, enum arch_role role)
+{
+    for (int i = s->part_first[part]; i < s->part_first[part + 1]; i++)
+        if (s->param[i].spec.role == role)
+            return &s->param[i];
+    return NULL;
+}
+
+void *param_w(const struct param_store *s, const struct param *p)
+{
+    return p ? s->w + p->offset * s->ct : NULL;
+}
+
+void *param_grad(const struct param_store *s, const struct param *p)
+{
+    return p ? s->grad + p->offset * s->at : NULL;
+}
+
+void *param_master(const struct param_store *s, const struct param *p)
+{
+    return p ? s->master + p->offset * (s->master == s->w ? s->ct : s->at) : NULL;
+}
+
+/* ---- values in and out, through doubles on the host ---- */
+
+static void to_double(double *out, const void *from, enum dtype dt, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = dt == DT_F64   ? ((const double *)from)[i]
+                 : dt == DT_F32 ? (double)((const float *)from)[i]
+                                : (double)bf16_to_f32(((const uint16_t *)from)[i]);
+}
+
+static void from_double(void *out, const double *from, enum dtype dt, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (dt == DT_F64)
+            ((double *)out)[i] = from[i];
+        else if (dt == DT_F32)
+            ((float *)out)[i] = (float)from[i];
+        else
+            ((uint16_t *)out)[i] = bf16_from_f32((float)from[i]);
+    }
+}
+
+enum err param_read(const struct param_store *s, const struct param *p, const char *store, double *out)
+{
+    enum dtype dt = store == s->w ? s->dev->ct : s->dev->at;
+    int64_t size = dtype_size(dt);
+    void *raw;
+    TRY(mem_new(p->count, (size_t)size, p->spec.name, &raw));
+    enum err err = s->dev->ops->copy_out(s->dev, raw, store + p->offset * size, p->count * size);
+    if (err == ERR_OK)
+        to_double(out, raw, dt, p->count);
+    mem_free(raw);
+    return err;
+}
+
+enum err param_write(struct param_store *s, const struct param *p, const double *values)
+{
+    struct dev *dev = s->dev;
+    enum dtype master = s->master == s->w ? dev->ct : dev->at;
+    void *raw;
+    TRY(mem_new(p->count, 8, p->spec.name, &raw));
+    from_double(raw, values, master, p->count);
+    enum err err = dev->ops->copy_in(dev, param_master(s, p), raw, p->count * dtype_size(master));
+    if (err == ERR_OK && s->master != s->w) {
+        for (int64_t i = 0; i < p->count; i++) /* rounded twice, as the optimizer does */
+            ((uint16_t *)raw)[i] = bf16_from_f32((float)values[i]);
+        err = dev->ops->copy_in(dev, param_w(s, p), raw, p->count * s->ct);
+    }
+    if (err == ERR_OK)
+        err = dev->ops->sync(dev);
+    mem_free(raw);
+    return err;
+}
+
+/* The local box of freshly drawn values. */
+static void draw(const struct param *p, uint64_t seed, double *out)
+{
+    const struct arch_box *b = &p->box;
+    uint64_t stream = num_hash(p->spec.name);
+    for (int64_t r = 0; r < b->real[0]; r++) {
+        double *row = out + r * b->local[1];
+        if (p->spec.init == INIT_NORMAL) {
+            num_normals(seed, stream, (b->at[0] + r) * p->spec.shape[1] + b->at[1], b->real[1], row);
+            for (int64_t c = 0; c < b->real[1]; c++)
+                row[c] *= p->spec.std;
+        } else {
+            for (int64_t c = 0; c < b->real[1]; c++)
+                row[c] = p->spec.init == INIT_ONE ? 1.0 : 0.0;
+        }
+    }
+}
+
+enum err param_init(struct param_store *s, uint64_t seed)
+{
+    for (int i = 0; i < s->n; i++) {
+        double *values;
+        TRY(mem_new(s->param[i].count, sizeof *values, s->param[i].spec.name, &values));
+        draw(&s->param[i], seed, values);
+        enum err err = param_write(s, &s->param[i], values);
+        mem_free(values);
+        TRY(err);
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parameter registry of a stage on one rank: what arch.h lists, with storage. Five flat stores
+ * (weights ct, master at, gradients at, two optimizer moments at) share one element layout, so a
+ * parameter is one offset. Reduction, clipping, optimizer and weights on disk walk this registry.
+ */
+#ifndef PLAIT_TENSOR_PARAM_H
+#define PLAIT_TENSOR_PARAM_H
+
+#include "arch/arch.h"
+#include "base/mem.h"
+#include "device/device.h"
+
+struct param {
+    struct arch_param spec;
+    struct arch_box box;
+    int64_t offset, count; /* elements in the stores */
+    bool counted;          /* this rank counts it in the global norm and writes it to disk */
+};
+
+struct param_store {
+    struct dev *dev;          /* borrowed */
+    struct param *param;      /* owned */
+    int n;
+    int64_t elements;
+    char *w, *master, *grad, *m, *v; /* device memory, borrowed from the run's arenas; master is w
+                                        when ct == at */
+    int *part_first;          /* owned; [parts + 1]: parameters of part i */
+    int64_t ct, at;           /* bytes of an element */
+};
+
+/* Where the stores' memory comes from; sizes by param_store_bytes. */
+struct param_arenas { struct arena *weights, *master, *grads, *optim; };
+struct param_place { const struct arch *arch; const struct arch_split *split;
+                     const struct arch_stage *stage; int tp_rank; };
+
+/* Lay out and take the memory; weights undefined until param_init. with_training false: weights
+ * alone (generation). Errors: ERR_INTERNAL when an arena is too small, ERR_MEMORY. */
+enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
+                          const struct param_arenas *from, bool with_training);
+void param_store_close(struct param_store *s);
+
+/* Draw the weights: element i of a parameter is num_normal(seed, hash(name), global index) * std,
+ * rounded to the accumulation type, then to ct: the same on every layout. */
+enum err param_init(struct param_store *s, uint64_t seed);
+
+/* The parameter with this role in part `part` (index within the stage), or NULL. */
+const struct param *param_find(const struct param_store *s, int part, enum arch_role role);
+
+void *param_w(const struct param_store *s, const struct param *p);
+void *param_grad(const struct param_store *s, const struct param *p);
+void *param_master(const struct param_store *s, const struct param *p);
+
+/* Copy the local box of a parameter between the device's master weights (or gradients) and a host
+ * array of double, local extents, row-major. Padding rows are zero. */
+enum err param_read(const struct param_store *s, const struct param *p, const char *store, double *out);
+enum err param_write(struct param_store *s, const struct param *p, const double *values);
+
+#endif
