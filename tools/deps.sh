@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sees that the Debian or Ubuntu packages of one or more sets are there: build, demo, bench, ci.
+# Sees that the Debian or Ubuntu packages of one or more sets are there: build, demo, lint, ci.
 # What is missing is named, with what it is for, and then installed with apt-get (through sudo when
 # not root). When nothing is missing, nothing is printed and nothing is asked of the network.
 #
@@ -33,7 +33,6 @@ openmpi-bin|mpirun|mpirun
 END
         ;;
     demo) echo 'bible-kjv|the text that the demo trains on|bible' ;;
-    bench) echo 'python3|runs the PyTorch peer, when PyTorch is there|python3' ;;
     lint) cat <<'END'
 python3|tools/lint|python3
 binutils|nm, for the layer law|nm
@@ -46,7 +45,7 @@ clang|second compiler|clang
 libclang-rt-14-dev|sanitizers and fuzzer of clang|clang
 END
         ;;
-    *) echo "deps: no set $1; use build, demo, bench, lint, ci" >&2; exit 2 ;;
+    *) echo "deps: no set $1; use build, demo, lint, ci" >&2; exit 2 ;;
     esac
 }
 
