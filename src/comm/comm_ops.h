@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the transports share: the table that each of them fills, the objects behind the opaque
+ * names of comm.h, and the arithmetic of a reduction. Only files of this folder include it.
+ *
+ * world.c checks arguments, answers groups of one by itself, and calls the transport for the rest;
+ * so a transport sees n >= 2, checked sizes and known ranks.
+ */
+#ifndef PLAIT_COMM_OPS_H
+#define PLAIT_COMM_OPS_H
+
+#include "comm/comm.h"
+
+enum comm_limit {
+    COMM_RANKS_MAX = 4096,
+    COMM_GROUP_IDS = 4096,
+    COMM_UNFINISHED_MAX = 64, /* started and not finished, in one group */
+    /* mpi: a reduction stages one slice of each other member; all slices fit the window. */
+    COMM_WINDOW_BYTES = 4 << 20,
+    COMM_SLICE_ALIGN = 64, /* bytes */
+};
+
+enum comm_coll_kind {
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_BROADCAST,
+    COMM_BARRIER,
+};
+
+/* One collective as one member states it. Members must agree on all but the pointers. Broadcast
+ * counts bytes (its dt is not read); barrier has count 0. */
+struct comm_coll {
+    enum comm_coll_kind kind;
+    enum dtype dt;
+    enum comm_red red;
+    int root;       /* member, broadcast only */
+    int64_t count;  /* elements as in comm.h */
+    int64_t unit;   /* bytes of one element; 1 for broadcast */
+    void *out;      /* borrowed from the caller until finish */
+    const void *in; /* borrowed from the caller until finish */
+};
+
+/* One message as one side states it: src is set for a send, dst for a receive. */
+struct comm_msg {
+    int from, to, tag;
+    int64_t bytes;
+    const void *src; /* borrowed from the caller until finish */
+    void *dst;       /* borrowed from the caller until finish */
+};
+
+/* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
+enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL };
+
+/* A transport. All slots required. A slot that fails has told the peers, so that none waits on. */
+struct comm_ops {
+    enum comm_kind kind;
+    /* Start a message; fills r->op and r->word from 1 on. */
+    enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
+    enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
+    /* Start operation g->started of the group. */
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
+    /* Complete operation g->finished of the group. */
+    enum err (*coll_finish)(struct comm_group *g);
+    enum err (*group_open)(struct comm_group *g, int64_t scratch); /* sets g->impl */
+    void (*group_close)(struct comm_group *g);
+    void (*abort)(struct comm_world *w, enum err code);
+};
+
+struct comm_world {
+    const struct comm_ops *ops;
+    int rank, size;
+    double timeout_s;    /* of one wait; 0: none */
+    int64_t unfinished;  /* requests started and not finished */
+    void *impl;          /* the transport's seat of this rank, borrowed from it */
+};
+
+struct comm_group {
+    struct comm_world *world; /* borrowed from the transport */
+    int id, n, me;            /* me: this rank's place among the members */
+    int *ranks;               /* (n) owned */
+    int64_t started, finished; /* operations so far; finished <= started */
+    void *impl;               /* owned by the transport; NULL when n is 1 */
+};
+
+extern const struct comm_ops comm_thread_ops;
+
+/* "all_reduce" and so on. */
+const char *comm_coll_name(enum comm_coll_kind k);
+
+/* Do two members state the same operation? */
+bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b);
+/* "all_reduce(sum) of 12 f32 elements", into buf, which is returned. */
+const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
+/* FAIL with ERR_MISMATCH: operation number `seq` of group g differs between the ranks a and b. */
+enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
+                            const struct comm_coll c[2]);
+
+/* ---- arithmetic of a reduction, a tile at a time ----
+ * set the tile from the first member's elements, fold in the others in member order, take the
+ * result. Every transport reduces through these, so results do not depend on the transport. */
+enum { COMM_TILE_BYTES = 4096 };
+struct comm_tile {
+    union {
+        double f64[COMM_TILE_BYTES / 8];
+        float f32[COMM_TILE_BYTES / 4]; /* f32 and bf16 */
+        int32_t i32[COMM_TILE_BYTES / 4];
+    } wide;
+    uint16_t bf16[COMM_TILE_BYTES / 4]; /* the rounded result */
+};
+/* Elements that a tile holds. */
+int64_t comm_tile_elements(enum dtype dt);
+void comm_tile_set(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+/* A maximum with a NaN is NaN. */
+void comm_tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+void comm_tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+/* The result as `count` elements of dt; lies in the tile. */
+const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt);
+
+#endif
