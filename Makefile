@@ -58,9 +58,11 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call compile,asan,build-asan)
 	@tools/run-tests build-asan -LE mpi $(only)
 
+# ThreadSanitizer of older compilers does not start where addresses are widely randomised.
 tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
-	@tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
+	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
+	    tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
 
 bench: build ## speed, beside PyTorch where it can be imported
 	@tools/bench.sh

@@ -40,6 +40,7 @@ g++|include/plait.h is checked as C++|g++
 END
         ;;
     ci) list lint; cat <<'END'
+make|the front door|make
 git|tools/lint reads the list of files|git
 clang|second compiler|clang
 libclang-rt-14-dev|sanitizers and fuzzer of clang|clang
