@@ -123,6 +123,15 @@ static int fsync_again(int fd)
     return done;
 }
 
+static int rename_again(const char *from, const char *to)
+{
+    int done;
+    do
+        done = fs_ops->rename(from, to);
+    while (done < 0 && errno == EINTR);
+    return done;
+}
+
 /* All n bytes or -1. A write that takes nothing and says nothing counts as a full disk. */
 static int write_all(int fd, const char *p, int64_t n)
 {
@@ -274,7 +283,7 @@ enum err fs_commit(struct fs_file *f)
     f->fd = -1;
     if (fs_ops->close(fd) != 0 && errno != EINTR)
         return lost(f, "close");
-    if (fs_ops->rename(f->temp, f->path) != 0)
+    if (rename_again(f->temp, f->path) != 0)
         return lost(f, "put in place");
     mem_free(f->temp);
     f->temp = NULL;
