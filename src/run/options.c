@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table and what follows from options by arithmetic alone. To add a key: a field in
+ * struct options, a row here, its conditions with other keys in check.c, and `make golden`, which
+ * writes docs/configuration.md anew.
+ *
+ * Ranges are those in which the arithmetic of the engine is exact; what is sensible is narrower
+ * and not judged here.
+ */
+#include "run/options.h"
+
+#include "run/machine.h"
+
+#define AT(field) offsetof(struct options, field)
+#define ROOM(field) sizeof(((struct options *)0)->field)
+
+static const struct conf_row rows[] = {
+    {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama",
+     "family: gpt is GPT-2, llama has RMSNorm, rotary positions and SwiGLU"},
+    {"model.layers", CONF_INT, AT(model.layers), 0, "4", 1, 10000, NULL, "transformer blocks"},
+    {"model.hidden", CONF_INT, AT(model.hidden), 0, "128", 1, 1 << 24, NULL,
+     "channels of the residual stream"},
+    {"model.heads", CONF_INT, AT(model.heads), 0, "4", 1, 65536, NULL, "attention query heads"},
+    {"model.kv_heads", CONF_INT, AT(model.kv_heads), 0, "0", 0, 65536, NULL,
+     "attention key and value heads; 0: as many as heads"},
+    {"model.head_dim", CONF_INT, AT(model.head_dim), 0, "0", 0, 65536, NULL,
+     "channels of one head; 0: hidden / heads"},
+    {"model.ffn", CONF_INT, AT(model.ffn), 0, "0", 0, 1 << 24, NULL,
+     "channels inside the feed-forward layer; 0: 4 x hidden for gpt, 8/3 x hidden rounded up to a "
+     "multiple of 32 for llama"},
+    {"model.vocab", CONF_INT, AT(model.vocab), 0, "0", 0, 1 << 24, NULL,
+     "vocabulary [tokens]; 0: that of the file data.train"},
+    {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL, "length of a sample [tokens]"},
+    {"model.tied", CONF_BOOL, AT(model.tied), 0, "true", 0, 0, NULL,
+     "the output matrix is the token embedding"},
+    {"model.dropout", CONF_REAL, AT(model.dropout), 0, "0", 0, 0.9, NULL,
+     "probability that an activation is dropped in training"},
+    {"model.norm_eps", CONF_REAL, AT(model.norm_eps), 0, "1e-5", 1e-12, 1, NULL,
+     "added to the variance in norms"},
+    {"model.rope_theta", CONF_REAL, AT(model.rope_theta), 0, "10000", 1, 1e12, NULL,
+     "base of the rotary frequencies (llama)"},
+    {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
+     "standard deviation of the initial weights"},
+
+    {"parallel.tp", CONF_INT, AT(parallel.tp), 0, "1", 1, 4096, NULL,
+     "tensor parallel size: ranks that share each layer"},
+    {"parallel.pp", CONF_INT, AT(parallel.pp), 0, "1", 1, 4096, NULL,
+     "pipeline parallel size: ranks that share the row of layers"},
+    {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
+     "data parallel size: replicas that share the batch"},
+    {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
+     "sequence parallelism: norms and dropout split over the tensor ranks too"},
+    {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
+     NULL, "pipeline schedule; `plait help schedules` lists them"},
+    {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "1", 1, 1024, NULL,
+     "pipeline stages on each rank"},
+    {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
+     "size of a microbatch [samples]; the last of a step may be smaller"},
+
+    {"train.steps", CONF_INT, AT(train.steps), 0, "100", 1, 4294967295.0, NULL, "optimizer steps"},
+    {"train.batch", CONF_INT, AT(train.batch), 0, "8", 1, 1 << 24, NULL,
+     "size of a step over all ranks [samples]"},
+    {"train.seed", CONF_INT, AT(train.seed), 0, "1", 0, 9007199254740992.0, NULL,
+     "seed of initial weights, sample order and dropout"},
+    {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
+     "type of activations and of weights in products; sums and master weights are f32"},
+    {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null",
+     "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts"},
+    {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
+     "how ranks talk: threads of one process, or processes under mpirun or srun"},
+    {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, 4096, NULL,
+     "compute threads of a rank; 0: cores / ranks"},
+    {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
+     "validate after every so many [steps]; 0: at the end only"},
+    {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
+     "batches of one validation; 0: the whole file"},
+    {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
+     "a peer silent for so long is reported as hung [seconds]; 0: never"},
+
+    {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
+    {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
+     "learning rate at the end of the decay"},
+    {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
+     "decay of the mean of gradients"},
+    {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
+     "decay of the mean of squared gradients"},
+    {"optim.eps", CONF_REAL, AT(optim.eps), 0, "1e-8", 1e-30, 1, NULL,
+     "added to the root of the second moment"},
+    {"optim.decay", CONF_REAL, AT(optim.decay), 0, "0.1", 0, 100, NULL, "weight decay of matrices"},
+    {"optim.clip", CONF_REAL, AT(optim.clip), 0, "1", 0, 1e9, NULL,
+     "largest norm of the whole gradient; 0: no clipping"},
+    {"optim.warmup", CONF_INT, AT(optim.warmup), 0, "0", 0, 4294967295.0, NULL,
+     "linear rise to lr at the start [steps]"},
+    {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0, "constant|linear|cosine|wsd",
+     "course of the learning rate after the warm-up; wsd: constant, then a final decay"},
+    {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
+     "length of the final decay of wsd [steps]"},
+
+    {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
+     "token file to train on, made by `plait data prepare`"},
+    {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
+     "token file to validate on; empty: no validation"},
+
+    {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
+     "folder for configuration, metrics and weights"},
+};
+
+const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options)};
+
+void options_arch(const struct options *o, struct arch *out)
+{
+    struct arch a = {
+        .kind = (enum arch_kind)o->model.kind, .layers = o->model.layers, .hidden = o->model.hidden,
+        .heads = o->model.heads, .kv_heads = o->model.kv_heads, .head_dim = o->model.head_dim,
+        .ffn = o->model.ffn, .vocab = o->model.vocab, .seq = o->model.seq, .tied = o->model.tied,
+        .dropout = o->model.dropout, .norm_eps = o->model.norm_eps,
+        .rope_theta = o->model.rope_theta, .init_std = o->model.init_std,
+    };
+    if (a.kv_heads == 0)
+        a.kv_heads = a.heads;
+    if (a.head_dim == 0)
+        a.head_dim = a.hidden / a.heads;
+    if (a.ffn == 0)
+        a.ffn = a.kind == ARCH_GPT ? 4 * a.hidden
+                                   : num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32;
+    *out = a;
+}
+
+void options_split(const struct options *o, struct arch_split *out)
+{
+    *out = (struct arch_split){.tp = (int)o->parallel.tp, .sp = o->parallel.sp};
+}
+
+void options_axes(const struct options *o, int size[AXIS_COUNT])
+{
+    for (int i = 0; i < AXIS_COUNT; i++)
+        size[i] = 1;
+    size[AXIS_TP] = (int)o->parallel.tp;
+    size[AXIS_PP] = (int)o->parallel.pp;
+    size[AXIS_DP] = (int)o->parallel.dp;
+}
+
+int64_t options_ranks(const struct options *o)
+{
+    return o->parallel.tp * o->parallel.pp * o->parallel.dp; /* at most 2^44 by the rows' ranges */
+}
+
+int64_t options_samples(const struct options *o)
+{
+    return o->train.batch / o->parallel.dp;
+}
+
+int64_t options_microbatches(const struct options *o)
+{
+    return num_ceil_div(options_samples(o), o->parallel.microbatch);
+}
+
+int64_t options_microbatch_samples(const struct options *o, int64_t mb)
+{
+    return num_min(o->parallel.microbatch, options_samples(o) - mb * o->parallel.microbatch);
+}
+
+enum dtype options_compute_type(const struct options *o)
+{
+    if (o->train.device == OPTIONS_REF)
+        return DT_F64;
+    return o->train.dtype == OPTIONS_BF16 ? DT_BF16 : DT_F32;
+}
+
+enum dtype options_wide_type(const struct options *o)
+{
+    return o->train.device == OPTIONS_REF ? DT_F64 : DT_F32;
+}
+
+int options_threads(const struct options *o, int ranks)
+{
+    if (o->train.threads > 0)
+        return (int)o->train.threads;
+    return (int)num_max(1, machine_cores() / num_max(1, ranks));
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything a user can set, as one struct and one table. A key is a row of options_table and a
+ * field here; parser, help, type and range checks and docs/configuration.md follow from the row.
+ * Conditions between keys are run_check's (check.h).
+ *
+ * Zero stands for "derive it" where a row's help says so; the functions below derive.
+ */
+#ifndef PLAIT_RUN_OPTIONS_H
+#define PLAIT_RUN_OPTIONS_H
+
+#include "arch/arch.h"
+#include "base/conf.h"
+#include "mesh/mesh.h"
+
+enum { OPTIONS_PATH_MAX = 1024, OPTIONS_NAME_MAX = 64 };
+
+/* Values of the word fields, in the order of their rows' words. model.kind is an arch_kind,
+ * train.transport a comm_kind. */
+enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
+enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL };
+enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
+
+struct options {
+    struct {
+        int kind; /* enum arch_kind */
+        int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
+        bool tied;
+        double dropout, norm_eps, rope_theta, init_std;
+    } model;
+    struct {
+        int64_t tp, pp, dp;
+        bool sp;
+        char schedule[OPTIONS_NAME_MAX]; /* a name of sched.h */
+        int64_t chunks;                  /* stages a pipeline rank */
+        int64_t microbatch;              /* samples */
+    } parallel;
+    struct {
+        int64_t steps, batch; /* batch: samples a step over all ranks */
+        int64_t seed;
+        int dtype, device;    /* enum options_dtype, options_device */
+        int transport;        /* enum comm_kind */
+        int64_t threads;      /* a rank; 0: cores / ranks, at least 1 */
+        int64_t valid_every, valid_batches;
+        double hang_timeout;  /* seconds */
+    } train;
+    struct {
+        double lr, lr_min, beta1, beta2, eps, decay, clip;
+        int64_t warmup, decay_steps; /* steps */
+        int schedule;                /* enum options_decay */
+    } optim;
+    struct {
+        char train[OPTIONS_PATH_MAX], valid[OPTIONS_PATH_MAX];
+    } data;
+    struct {
+        char dir[OPTIONS_PATH_MAX];
+    } run;
+};
+
+extern const struct conf_table options_table;
+
+/* The model, zeros derived: kv_heads, head_dim, ffn. vocab is as configured, and so may be 0:
+ * check_vocab (check.h) finds it. Local. */
+void options_arch(const struct options *o, struct arch *out);
+/* How the tensor axis cuts it. Local. */
+void options_split(const struct options *o, struct arch_split *out);
+/* Sizes of the mesh axes, to be given to mesh_make. Local. */
+void options_axes(const struct options *o, int size[AXIS_COUNT]);
+/* Ranks that the layout needs: tp x pp x dp. Local. */
+int64_t options_ranks(const struct options *o);
+/* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
+int64_t options_samples(const struct options *o);
+/* Microbatches a step on one data-parallel rank; the last may be short. Local. */
+int64_t options_microbatches(const struct options *o);
+/* Samples of microbatch mb: parallel.microbatch, or what is left for the last. Local. */
+int64_t options_microbatch_samples(const struct options *o, int64_t mb);
+/* Type of activations on the configured device: f64 on ref, else train.dtype. Local. */
+enum dtype options_compute_type(const struct options *o);
+/* Type of sums, statistics, master weights: f64 on ref, else f32. Local. */
+enum dtype options_wide_type(const struct options *o);
+/* Compute threads of one rank of `ranks` that share this machine. Local. */
+int options_threads(const struct options *o, int ranks);
+
+#endif
