@@ -217,7 +217,8 @@ enum err fs_create(struct fs_file *f, const char *path)
     enum err err;
     *f = (struct fs_file){.fd = -1};
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
-        FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file", path);
+        FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
+             path);
     TRY_OR(out_file, mem_string(path, &f->path));
     TRY_OR(out_file, mem_new(BUFFER_BYTES, 1, "a file buffer", &f->buffer));
     TRY_OR(out_file, open_temp(f));

@@ -78,8 +78,8 @@ static void nearest_words(void)
                                        "interleaved"};
     static const struct { const char *word, *want; } c[] = {
         {"layer", "layers"},   {"lyaers", "layers"}, {"head", "heads"}, {"kvheads", "kv_heads"},
-        {"hiden", "hidden"},   {"1fb1", "1f1b"},     {"tq", "tp"},      {"interleave", "interleaved"},
-        {"intrelaevde", "interleaved"}, {"pp", "pp"},
+        {"hiden", "hidden"},   {"1fb1", "1f1b"},     {"tq", "tp"},      {"pp", "pp"},
+        {"interleave", "interleaved"}, {"intrelaevde", "interleaved"},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         const char *got = text_nearest(c[i].word, 8, candidate, list);
@@ -130,7 +130,8 @@ static void strict_numbers(void)
     for (size_t k = 0; k < sizeof bad_int / sizeof *bad_int; k++)
         test_check(!text_to_int(bad_int[k], &i), __FILE__, __LINE__, "took \"%s\"", bad_int[k]);
     for (size_t k = 0; k < sizeof bad_real / sizeof *bad_real; k++)
-        test_check(!text_to_double(bad_real[k], &d), __FILE__, __LINE__, "took \"%s\"", bad_real[k]);
+        test_check(!text_to_double(bad_real[k], &d), __FILE__, __LINE__, "took \"%s\"",
+                   bad_real[k]);
     CHECK(text_to_int("-9223372036854775808", &i) && i == INT64_MIN);
     CHECK(text_to_int("+007", &i) && i == 7);
     CHECK(text_to_double("-1.5e-3", &d) && d == -1.5e-3);

@@ -215,8 +215,9 @@ static void random_sample(struct sample *s)
     static const char *const piece[] = {"a", "\"", "\\", "'", ": ", " #", "\xc3\xa9", "{", "&x",
                                         "\xf0\x9f\xa7\xb6", "-", "~", " "};
     char word[64] = "";
-    while (strlen(word) < 40 && test_range(0, 9) > 0)
-        strcat(word, piece[test_range(0, (int64_t)(sizeof piece / sizeof *piece) - 1)]);
+    for (size_t n = 0; n < 40 && test_range(0, 9) > 0; n = strlen(word))
+        snprintf(word + n, sizeof word - n, "%s",
+                 piece[test_range(0, (int64_t)(sizeof piece / sizeof *piece) - 1)]);
     memset(s, 0, sizeof *s);
     memcpy(s->path, word, sizeof word);
     s->layers = test_range(1, 1000);
