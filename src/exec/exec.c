@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interpreter. One function an instruction; the loop at the bottom is all of control.
+ *
+ * Slots. A stage has as many as the check proved live at once. F takes one (or RECV_F, which needs
+ * the slot's input buffer), the last of B or W gives it back. The slot's `out` first holds what
+ * SEND_F sends, later the gradient that RECV_B brings: by then the neighbour has received, so the
+ * send is over. Gradients for the stage before leave from a ring of two buffers, because their slot
+ * is free again at once. Neighbouring stages on one rank pass both in memory.
+ */
+#include "exec/exec_local.h"
+
+#include <stdio.h>
+
+static struct exec_stage *stage_at(struct exec *x, int id)
+{
+    ENSURE(id >= 0 && id < x->a.sched->stages && x->here[id] >= 0);
+    return &x->stage[x->here[id]];
+}
+
+static bool is_here(const struct exec *x, int id)
+{
+    return id >= 0 && id < x->a.sched->stages && x->here[id] >= 0;
+}
+
+/* Samples of microbatch mb: full ones, and the rest in the last. */
+static struct stage_mb mb_of(const struct exec *x, int mb)
+{
+    const struct exec_batch *b = x->batch;
+    int64_t first = mb * x->a.samples, rows = first * b->t;
+    int64_t samples = num_min(x->a.samples, b->samples - first);
+    ENSURE(samples > 0);
+    return (struct stage_mb){.tokens = x->tokens + rows,
+                             .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
+                             .t = b->t, .row0 = b->row0 + rows, .step = b->step,
+                             .training = !x->sched->forward_only};
+}
+
+/* Bytes of the residual stream of a microbatch on this rank. */
+static int64_t stream_bytes(const struct exec *x, int mb)
+{
+    struct stage_mb s = mb_of(x, mb);
+    int64_t n = s.samples * s.t;
+    if (x->a.split.sp)
+        n /= x->a.split.tp;
+    return n * x->a.arch->hidden * dtype_size(x->a.dev->ct);
+}
+
+static int world_rank(const struct exec *x, int pp)
+{
+    int coord[AXIS_COUNT];
+    memcpy(coord, x->coord, sizeof coord);
+    coord[AXIS_PP] = pp;
+    return mesh_rank(&x->mesh, coord);
+}
+
+/* The tag of messages into a stage: its activation, or the gradient of what it gave out. */
+static int tag_of(int stage, bool gradient)
+{
+    return 2 * stage + gradient;
+}
+
+static struct exec_slot *slot_of(struct exec_stage *e, int mb)
+{
+    ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);
+    return &e->slot[e->slot_of[mb]];
+}
+
+static enum err take_slot(struct exec_stage *e, int mb)
+{
+    for (int i = 0; i < e->slots; i++)
+        if (!e->slot[i].used) {
+            e->slot[i].used = true;
+            e->slot_of[mb] = i;
+            return comm_finish(&e->slot[i].sent);
+        }
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
+         e->slots, mb);
+}
+
+static void give_slot(struct exec_stage *e, int mb)
+{
+    slot_of(e, mb)->used = false;
+    e->slot_of[mb] = EXEC_NO_SLOT;
+}
+
+/* ---- forward ---- */
+
+/* The input of a stage whose neighbour lives on this rank too. */
+static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
+{
+    struct exec_stage *before = stage_at(x, e->id - 1);
+    TRY(take_slot(e, mb));
+    TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &slot_of(e, mb)->slot),
+                            slot_of(before, mb)->slot.out, stream_bytes(x, mb)));
+    if (x->sched->forward_only)
+        give_slot(before, mb);
+    return ERR_OK;
+}
+
+static enum err run_f(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    struct stage_mb mb = mb_of(x, in.mb);
+    if (in.stage == 0)
+        TRY(take_slot(e, in.mb));
+    else if (is_here(x, in.stage - 1))
+        TRY(pass_local(x, e, in.mb));
+    struct exec_slot *slot = slot_of(e, in.mb);
+    TRY(comm_finish(&slot->recv_f));
+    TRY(stage_forward(&e->stage, &mb, &slot->slot));
+    if (e->stage.span.head && x->hooks && x->hooks->logits)
+        TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
+    if (e->stage.span.head && x->sched->forward_only)
+        give_slot(e, in.mb);
+    return ERR_OK;
+}
+
+static enum err run_send_f(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_slot *slot = slot_of(e, in.mb);
+    TRY(comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage + 1, false),
+                        slot->slot.out, stream_bytes(x, in.mb), &slot->sent));
+    if (x->sched->forward_only)
+        give_slot(e, in.mb);
+    return ERR_OK;
+}
+
+static enum err run_recv_f(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    TRY(take_slot(e, in.mb));
+    struct exec_slot *slot = slot_of(e, in.mb);
+    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage, false),
+                           stage_input(&e->stage, &slot->slot), stream_bytes(x, in.mb),
+                           &slot->recv_f);
+}
+
+/* ---- backward ---- */
+
+static enum err part_done(void *arg, int part)
+{
+    return dp_part_done(&((struct exec_stage *)arg)->dp, part);
+}
+
+/* Where the gradient of the stage's input goes. */
+static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb, void **out)
+{
+    *out = NULL;
+    if (e->id == 0)
+        return ERR_OK;
+    if (is_here(x, e->id - 1)) {
+        *out = slot_of(stage_at(x, e->id - 1), mb)->slot.out;
+        return ERR_OK;
+    }
+    x->ring_next = (x->ring_next + 1) % EXEC_RING;
+    *out = x->ring[x->ring_next];
+    return comm_finish(&x->ring_sent[x->ring_next]);
+}
+
+/* Whether this call completes the weight gradients of the step: then reductions may start. */
+static struct stage_hook last_hook(struct exec_stage *e)
+{
+    bool last = --e->left == 0;
+    return (struct stage_hook){last ? part_done : NULL, e};
+}
+
+static enum err free_keep(const struct exec_stage *e, int *k)
+{
+    for (*k = 0; *k < e->keeps; (*k)++)
+        if (!e->keep[*k].used)
+            return ERR_OK;
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d keep sets and needs one more", e->id, e->keeps);
+}
+
+static enum err run_b(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_slot *slot = slot_of(e, in.mb);
+    struct stage_mb mb = mb_of(x, in.mb);
+    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
+    int k;
+    if (x->splits) { /* a list with I and W: a free set serves while this runs */
+        TRY(free_keep(e, &k));
+        b.keep = &e->keep[k].keep;
+    }
+    TRY(comm_finish(&slot->recv_b));
+    TRY(gradient_out(x, e, in.mb, &b.d_out));
+    b.hook = last_hook(e);
+    TRY(stage_backward(&e->stage, &b));
+    give_slot(e, in.mb);
+    return ERR_OK;
+}
+
+static enum err run_i(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_slot *slot = slot_of(e, in.mb);
+    struct stage_mb mb = mb_of(x, in.mb);
+    int k;
+    TRY(free_keep(e, &k));
+    e->keep[k].used = true;
+    e->keep_of[in.mb] = k;
+    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
+    TRY(comm_finish(&slot->recv_b));
+    TRY(gradient_out(x, e, in.mb, &b.d_out));
+    return stage_backward_input(&e->stage, &b);
+}
+
+static enum err run_w(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_keep *keep = &e->keep[e->keep_of[in.mb]];
+    struct stage_mb mb = mb_of(x, in.mb);
+    struct stage_back b = {.mb = &mb, .slot = &slot_of(e, in.mb)->slot, .keep = &keep->keep};
+    b.hook = last_hook(e);
+    TRY(stage_backward_weight(&e->stage, &b));
+    keep->used = false;
+    e->keep_of[in.mb] = EXEC_NO_SLOT;
+    give_slot(e, in.mb);
+    return ERR_OK;
+}
+
+static enum err run_send_b(struct exec *x, struct sched_instr in)
+{
+    return comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage - 1, true),
+                           x->ring[x->ring_next], stream_bytes(x, in.mb),
+                           &x->ring_sent[x->ring_next]);
+}
+
+static enum err run_recv_b(struct exec *x, struct sched_instr in)
+{
+    struct exec_slot *slot = slot_of(stage_at(x, in.stage), in.mb);
+    TRY(comm_finish(&slot->sent));
+    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage, true),
+                           slot->slot.out, stream_bytes(x, in.mb), &slot->recv_b);
+}
+
+/* ---- end of the step ---- */
+
+static enum err run_reduce(struct exec *x, struct sched_instr in)
+{
+    return dp_finish(&stage_at(x, in.stage)->dp);
+}
+
+static enum err run_tied(struct exec *x, struct sched_instr in)
+{
+    struct stage *s = &stage_at(x, in.stage)->stage;
+    const struct stage_part *part = &s->part[s->span.embed ? 0 : s->parts - 1];
+    const struct param *p = part->role[s->span.embed ? ROLE_TOKENS : ROLE_HEAD_W];
+    return comm_all_reduce(x->tied, param_grad(&s->params, p), p->count, x->a.dev->at, COMM_SUM);
+}
+
+static enum err run_step(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    return x->hooks && x->hooks->step ? x->hooks->step(x->hooks->arg) : ERR_OK;
+}
+
+typedef enum err exec_fn(struct exec *x, struct sched_instr in);
+static exec_fn *const exec_table[SCHED_OP_COUNT] = {
+    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w,
+    [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
+    [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
+    [SCHED_STEP] = run_step,
+};
+
+static enum err feed(struct exec *x, const struct exec_batch *b)
+{
+    int64_t bytes = b->samples * b->t * (int64_t)sizeof(int32_t);
+    ENSURE(b->samples <= x->a.share && b->t <= x->a.arch->seq);
+    TRY(x->a.dev->ops->copy_in(x->a.dev, x->tokens, b->tokens, bytes));
+    if (b->targets)
+        TRY(x->a.dev->ops->copy_in(x->a.dev, x->targets, b->targets, bytes));
+    return x->a.dev->ops->zero(x->a.dev, x->loss, (int64_t)sizeof(double));
+}
+
+/* Every send is over before the buffers of the run are used again. */
+static enum err drain(struct exec *x)
+{
+    for (int i = 0; i < EXEC_RING; i++)
+        TRY(comm_finish(&x->ring_sent[i]));
+    for (int i = 0; i < x->stages_here; i++)
+        for (int k = 0; k < x->stage[i].slots; k++)
+            TRY(comm_finish(&x->stage[i].slot[k].sent));
+    return ERR_OK;
+}
+
+enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
+                  const struct exec_hooks *hooks)
+{
+    int pp = x->coord[AXIS_PP];
+    ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
+    ENSURE(s->m <= x->a.sched->m);
+    x->sched = s;
+    x->batch = b;
+    x->hooks = hooks;
+    for (int i = 0; i < x->stages_here; i++)
+        x->stage[i].left = s->m;
+    TRY(feed(x, b));
+    for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
+        struct sched_instr in = s->instr[x->at];
+        TRY(exec_table[in.op](x, in));
+    }
+    return drain(x);
+}
+
+enum err exec_loss(struct exec *x, double *sum)
+{
+    TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
+    return x->a.dev->ops->sync(x->a.dev);
+}
+
+/* ---- accessors ---- */
+
+enum err exec_init(struct exec *x, uint64_t seed)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(param_init(&x->stage[i].stage.params, seed));
+    return ERR_OK;
+}
+
+int exec_stage_count(const struct exec *x)
+{
+    return x->stages_here;
+}
+
+struct stage *exec_stage_at(struct exec *x, int i)
+{
+    return &x->stage[i].stage;
+}
+
+int exec_stage_id(const struct exec *x, int i)
+{
+    return x->stage[i].id;
+}
+
+struct comm_group *exec_world_group(struct exec *x)
+{
+    return x->world;
+}
+
+struct comm_group *exec_tp_group(struct exec *x)
+{
+    return x->tp;
+}
+
+double *exec_scalar(struct exec *x)
+{
+    return x->scalar;
+}
+
+enum err exec_zero_grads(struct exec *x)
+{
+    return x->grads.size ? x->a.dev->ops->zero(x->a.dev, x->grads.base, x->grads.size) : ERR_OK;
+}
+
+void exec_bytes(const struct exec *x, struct exec_bytes *out)
+{
+    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), x->a.dev->ct, x->a.dev->at,
+                                         x->coord[AXIS_PP]);
+    *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
+                               x->activations.used, x->work.used, x->comm.used + scratch,
+                               x->data.used};
+}
+
+void exec_where(const struct exec *x, char buf[32])
+{
+    snprintf(buf, 32, "-");
+    if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
+        struct sched_instr in = x->sched->instr[x->at];
+        snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+    }
+}

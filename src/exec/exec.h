@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The second performer of the schedule: interprets the lowered, checked list of this rank on a
+ * device and a transport. Nothing is decided here that the list does not say. All memory is taken
+ * in exec_open from arenas of exactly the planned sizes.
+ */
+#ifndef PLAIT_EXEC_EXEC_H
+#define PLAIT_EXEC_EXEC_H
+
+#include "arch/arch.h"
+#include "comm/comm.h"
+#include "mesh/mesh.h"
+#include "model/stage.h"
+#include "parallel/dp.h"
+#include "sched/sched.h"
+
+struct exec;
+
+/* Arena sizes in bytes: the plan of sim_memory.h, kind by kind. */
+struct exec_bytes { int64_t weights, master, grads, optim, activations, work, comm, data; };
+
+struct exec_args {
+    const struct arch *arch;
+    struct arch_split split;
+    const struct mesh *mesh;
+    const struct sched *sched;         /* the training schedule; sizes the slots */
+    const struct sched_report *report;
+    const struct arch_stage *cut;      /* [stages] */
+    struct dev *dev;
+    struct comm_world *world;
+    int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */
+    uint64_t seed;
+    bool training;
+    struct exec_bytes plan;
+};
+
+/* Collective over the world; same arguments on all ranks but the device. All pointers are borrowed
+ * and outlive the executor. Weights are undefined until exec_init or exec_stage stores are written.
+ * Errors: ERR_INTERNAL when the plan's bytes are not what the layout takes. */
+enum err exec_open(const struct exec_args *a, struct exec **out);
+void exec_close(struct exec *x);
+
+/* Bytes that the transport stages with on this rank, part of plan.comm: pure, for the plan. pp: the
+ * pipeline rank asked about. */
+int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum dtype ct,
+                           enum dtype at, int pp);
+
+/* Draw the initial weights. Local. */
+enum err exec_init(struct exec *x, uint64_t seed);
+
+/* What a rank feeds: host arrays, copied in. */
+struct exec_batch {
+    const int32_t *tokens, *targets; /* (samples, t) of this rank; targets NULL: no loss */
+    int64_t samples, t;
+    int64_t row0;                    /* global row of the first, within the step's batch */
+    uint32_t step;
+};
+
+struct exec_hooks {
+    enum err (*step)(void *arg);                /* at STEP: the optimizer */
+    enum err (*logits)(void *arg, const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot); /* after the head's forward; NULL: none */
+    void *arg;
+};
+
+/* Run a list: the training schedule, or a forward-only one with the same placement. Collective over
+ * the world. */
+enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
+                  const struct exec_hooks *hooks);
+/* Sum of the losses of this rank's head in the run just done or, in hooks->step, under way; 0 on
+ * ranks without the head. */
+enum err exec_loss(struct exec *x, double *sum);
+
+/* ---- what the optimizer, weights on disk and tests walk ---- */
+int exec_stage_count(const struct exec *x);
+struct stage *exec_stage_at(struct exec *x, int i);
+int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
+struct comm_group *exec_world_group(struct exec *x);
+struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
+double *exec_scalar(struct exec *x);              /* a device double for the optimizer's norm */
+/* Set all gradients to zero. */
+enum err exec_zero_grads(struct exec *x);
+/* Bytes taken from the device, kind by kind. */
+void exec_bytes(const struct exec *x, struct exec_bytes *out);
+/* Instruction this rank stands at, for messages: "2F5". */
+void exec_where(const struct exec *x, char buf[32]);
+
+#endif

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rank's communication groups, opened once and in one fixed order on every rank: world, tensor,
+ * repeated kv heads, data, tied embedding. A group's id is its kind and its first member, so that
+ * the sets of one kind do not meet.
+ */
+#include "exec/exec_local.h"
+
+enum group_kind { GROUP_WORLD, GROUP_TP, GROUP_KV, GROUP_DP, GROUP_TIED, GROUP_KINDS };
+
+static bool is_tied_apart(const struct exec_args *a)
+{
+    return a->arch->tied && a->sched->place[0] != a->sched->place[a->sched->stages - 1];
+}
+
+/* Ranks that hold the same kv heads as this one: neighbours on the tensor axis. */
+static int kv_neighbours(const struct exec_args *a)
+{
+    int64_t tp = a->split.tp, kv = a->arch->kv_heads;
+    return kv < tp ? (int)(tp / kv) : 1;
+}
+
+/* Largest message of a group, bytes. */
+static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const int64_t size[2], int pp)
+{
+    struct arch_dims d;
+    int64_t largest = 0;
+    arch_dims(a->arch, &a->split, a->samples, DT_F32, DT_F32, &d);
+    if (k == GROUP_WORLD)
+        return 8 * (int64_t)sizeof(double);
+    if (k == GROUP_TP)
+        return num_max(d.n * d.c * size[0], 2 * d.chunk * size[1]);
+    for (int s = 0; s < a->sched->stages; s++)
+        if (a->sched->place[s] == pp)
+            largest = num_max(largest, arch_stage_elements(a->arch, &a->split, &a->cut[s]));
+    return largest * size[1]; /* no part is larger than its stage */
+}
+
+int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum dtype ct,
+                           enum dtype at, int pp)
+{
+    int64_t size[2] = {dtype_size(ct), dtype_size(at)};
+    bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
+    int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
+                                a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1};
+    int64_t total = 0;
+    for (int k = 0; k < GROUP_KINDS; k++)
+        if (members[k] > 1)
+            total += comm_scratch_bytes(kind, members[k],
+                                        message_bytes(a, (enum group_kind)k, size, pp));
+    return total;
+}
+
+static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, int n,
+                         struct comm_group **out)
+{
+    int64_t size[2] = {dtype_size(x->a.dev->ct), dtype_size(x->a.dev->at)};
+    if (n < 2)
+        return ERR_OK;
+    int64_t scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
+                                         message_bytes(&x->a, k, size, x->coord[AXIS_PP]));
+    return comm_group_open(x->a.world, (int)k * x->mesh.world + ranks[0], ranks, n, scratch, out);
+}
+
+/* The two ranks that hold the ends of the pipeline beside this one's other coordinates. */
+static enum err open_tied(struct exec *x, int *ranks)
+{
+    int coord[AXIS_COUNT], first = x->a.sched->place[0];
+    int last = x->a.sched->place[x->a.sched->stages - 1], pp = x->coord[AXIS_PP];
+    if (!is_tied_apart(&x->a) || (pp != first && pp != last))
+        return ERR_OK;
+    for (int i = 0; i < AXIS_COUNT; i++)
+        coord[i] = x->coord[i];
+    coord[AXIS_PP] = first;
+    ranks[0] = mesh_rank(&x->mesh, coord);
+    coord[AXIS_PP] = last;
+    ranks[1] = mesh_rank(&x->mesh, coord);
+    return open_one(x, GROUP_TIED, ranks, 2, &x->tied);
+}
+
+enum err exec_groups_open(struct exec *x)
+{
+    enum err err;
+    int *ranks, me = comm_rank(x->a.world);
+    TRY(mem_new(x->mesh.world, sizeof *ranks, "a group's ranks", &ranks));
+    unsigned all = (1u << AXIS_COUNT) - 1;
+    int n = mesh_group(&x->mesh, me, all, ranks);
+    TRY_OR(out, open_one(x, GROUP_WORLD, ranks, n, &x->world));
+    n = mesh_group(&x->mesh, me, 1u << AXIS_TP, ranks);
+    TRY_OR(out, open_one(x, GROUP_TP, ranks, n, &x->tp));
+    int same = kv_neighbours(&x->a);
+    TRY_OR(out, open_one(x, GROUP_KV, ranks + x->coord[AXIS_TP] / same * same, same, &x->kv));
+    n = mesh_group(&x->mesh, me, 1u << AXIS_DP, ranks);
+    TRY_OR(out, open_one(x, GROUP_DP, ranks, n, &x->dp));
+    TRY_OR(out, open_tied(x, ranks));
+    err = ERR_OK;
+out:
+    mem_free(ranks);
+    return err;
+}
+
+void exec_groups_close(struct exec *x)
+{
+    struct comm_group **g[] = {&x->tied, &x->dp, &x->kv, &x->tp, &x->world};
+    for (size_t i = 0; i < sizeof g / sizeof *g; i++) {
+        if (*g[i])
+            comm_group_close(*g[i]);
+        *g[i] = NULL;
+    }
+}

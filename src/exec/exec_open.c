@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening the executor: groups, arenas, stages, slots, tables, in one fixed order. The terms follow
+ * src/sim/sim_memory.c; at the end every arena must be used up to its last byte.
+ */
+#include "exec/exec_local.h"
+
+static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes, const char *name)
+{
+    void *p = NULL;
+    if (bytes > 0)
+        TRY(x->a.dev->ops->alloc(x->a.dev, bytes, name, &p));
+    arena_over(a, p, bytes, name);
+    return ERR_OK;
+}
+
+static enum err open_arenas(struct exec *x, int64_t scratch)
+{
+    const struct exec_bytes *b = &x->a.plan;
+    TRY(arena_from_device(x, &x->weights, b->weights, "weights"));
+    TRY(arena_from_device(x, &x->master, b->master, "master weights"));
+    TRY(arena_from_device(x, &x->grads, b->grads, "gradients"));
+    TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
+    TRY(arena_from_device(x, &x->activations, b->activations, "activations"));
+    TRY(arena_from_device(x, &x->work, b->work, "scratch"));
+    TRY(arena_from_device(x, &x->comm, b->comm - scratch, "communication"));
+    return arena_from_device(x, &x->data, b->data, "data and tables");
+}
+
+/* cos and sin of pos * theta^(-2i/D), i < D/2, for each position: (T, D) in the wide type. */
+static enum err fill_rope(struct exec *x)
+{
+    const struct arch *a = x->a.arch;
+    int64_t half = a->head_dim / 2, n = a->seq * a->head_dim, at = dtype_size(x->a.dev->at);
+    char *host;
+    TRY(mem_new(n, (size_t)at, "the rotary table", &host));
+    for (int64_t t = 0; t < a->seq; t++)
+        for (int64_t i = 0; i < a->head_dim; i++) {
+            double inv = pow(a->rope_theta, -2.0 * (double)(i % half) / (double)a->head_dim);
+            double angle = (double)t * inv, value = i < half ? cos(angle) : sin(angle);
+            float narrow = (float)value;
+            memcpy(host + (t * a->head_dim + i) * at, at == 8 ? (void *)&value : (void *)&narrow,
+                   (size_t)at);
+        }
+    enum err err = x->a.dev->ops->copy_in(x->a.dev, x->rope, host, n * at);
+    mem_free(host);
+    return err;
+}
+
+static enum err open_tables(struct exec *x)
+{
+    const struct exec_args *a = &x->a;
+    int64_t ids = a->share * a->arch->seq * (int64_t)sizeof(int32_t);
+    TRY(arena_take(&x->data, ids, &x->tokens));
+    TRY(arena_take(&x->data, ids, &x->targets));
+    TRY(arena_take(&x->data, (int64_t)sizeof(double), &x->loss));
+    TRY(arena_take(&x->data, (int64_t)sizeof(double), &x->scalar));
+    if (a->arch->kind != ARCH_LLAMA)
+        return ERR_OK;
+    TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at), &x->rope));
+    return fill_rope(x);
+}
+
+static enum err open_slots(struct exec *x, struct exec_stage *e)
+{
+    int m = x->a.sched->m;
+    const struct sched_report *r = x->a.report;
+    TRY(mem_new(r->stage_peak[e->id], sizeof *e->slot, "slots", &e->slot));
+    TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
+    TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
+    for (int i = 0; i < m; i++)
+        e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
+    for (; e->slots < r->stage_peak[e->id]; e->slots++)
+        TRY(stage_slot_open(&e->stage, &x->activations, &e->slot[e->slots].slot));
+    if (!x->splits)
+        return ERR_OK;
+    TRY(mem_new(r->grad_peak[e->id], sizeof *e->keep, "keep sets", &e->keep));
+    for (; e->keeps < r->grad_peak[e->id]; e->keeps++)
+        TRY(stage_keep_open(&e->stage, true, &x->activations, &e->keep[e->keeps].keep));
+    return ERR_OK;
+}
+
+static enum err open_stage(struct exec *x, struct exec_stage *e, int id)
+{
+    const struct exec_args *a = &x->a;
+    struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[id],
+                           .samples = a->samples, .dev = a->dev, .work = &x->scratch,
+                           .rope = x->rope, .loss = x->loss, .seed = a->seed,
+                           .training = a->training};
+    s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp};
+    struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim};
+    e->id = id;
+    TRY(stage_open(&e->stage, &s, &from));
+    TRY(dp_open(&e->dp, x->dp, &e->stage.tp, &e->stage.params, e->stage.parts));
+    return open_slots(x, e);
+}
+
+static enum err open_stages(struct exec *x)
+{
+    const struct sched *s = x->a.sched;
+    TRY(mem_new(s->v, sizeof *x->stage, "the stages", &x->stage));
+    TRY(mem_new(s->stages, sizeof *x->here, "the stages", &x->here));
+    for (int id = 0; id < s->stages; id++) {
+        x->here[id] = -1;
+        if (s->place[id] != x->coord[AXIS_PP])
+            continue;
+        x->here[id] = x->stages_here;
+        TRY(open_stage(x, &x->stage[x->stages_here++], id));
+    }
+    return ERR_OK;
+}
+
+static enum err open_shared(struct exec *x)
+{
+    bool head = false, sends = false;
+    struct arch_dims d;
+    arch_dims(x->a.arch, &x->a.split, x->a.samples, x->a.dev->ct, x->a.dev->at, &d);
+    for (int i = 0; i < x->stages_here; i++) {
+        int id = x->stage[i].id;
+        head = head || x->stage[i].stage.span.head;
+        sends = sends || (id > 0 && x->a.sched->place[id - 1] != x->coord[AXIS_PP]);
+    }
+    TRY(stage_work_open(&d, &x->a.split, head, &x->work, &x->scratch));
+    if (!x->a.training)
+        return ERR_OK;
+    for (int i = 0; i < EXEC_RING && sends; i++)
+        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, &x->ring[i]));
+    return ERR_OK;
+}
+
+/* The stages of a rank run one at a time and have the same shapes, so each takes its keep set from
+ * the same bytes. */
+static enum err open_keep(struct exec *x)
+{
+    int64_t mark = x->work.used;
+    if (!x->a.training || x->splits)
+        return ERR_OK;
+    for (int i = 0; i < x->stages_here; i++) {
+        x->work.used = mark;
+        TRY(stage_keep_open(&x->stage[i].stage, false, &x->work, &x->stage[i].shared));
+    }
+    return ERR_OK;
+}
+
+static enum err check_full(const struct exec *x)
+{
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->activations,
+                                 &x->work, &x->comm, &x->data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->used != all[i]->size)
+            FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, the layout takes %lld",
+                 all[i]->name, (long long)all[i]->size, (long long)all[i]->used);
+    return ERR_OK;
+}
+
+static enum err open_all(struct exec *x)
+{
+    const struct exec_args *a = &x->a;
+    TRY(exec_groups_open(x));
+    int64_t scratch = exec_scratch_bytes(a, comm_kind(a->world), a->dev->ct, a->dev->at,
+                                         x->coord[AXIS_PP]);
+    TRY(open_arenas(x, scratch));
+    TRY(open_tables(x));
+    TRY(open_stages(x));
+    TRY(open_shared(x));
+    TRY(open_keep(x));
+    return check_full(x);
+}
+
+enum err exec_open(const struct exec_args *a, struct exec **out)
+{
+    struct exec *x;
+    ENSURE(a->sched->checked);
+    TRY(mem_new(1, sizeof *x, "the executor", &x));
+    x->a = *a;
+    x->mesh = *a->mesh;
+    x->splits = false;
+    for (int64_t i = 0; i < a->sched->begin[a->sched->p]; i++)
+        x->splits = x->splits || a->sched->instr[i].op == SCHED_I;
+    mesh_coord(&x->mesh, comm_rank(a->world), x->coord);
+    enum err err = open_all(x);
+    if (err != ERR_OK) {
+        exec_close(x);
+        return err;
+    }
+    *out = x;
+    return ERR_OK;
+}
+
+static void close_stage(struct exec_stage *e)
+{
+    for (int i = 0; e->slot && i < e->slots; i++)
+        stage_slot_close(&e->slot[i].slot);
+    for (int i = 0; e->keep && i < e->keeps; i++)
+        stage_keep_close(&e->keep[i].keep);
+    stage_keep_close(&e->shared);
+    mem_free(e->slot);
+    mem_free(e->keep);
+    mem_free(e->slot_of);
+    mem_free(e->keep_of);
+    dp_close(&e->dp);
+    stage_close(&e->stage);
+}
+
+void exec_close(struct exec *x)
+{
+    if (!x)
+        return;
+    for (int i = 0; i < x->stages_here; i++)
+        close_stage(&x->stage[i]);
+    struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->activations,
+                           &x->work, &x->comm, &x->data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i]->base)
+            x->a.dev->ops->free(x->a.dev, all[i]->base);
+    exec_groups_close(x);
+    mem_free(x->stage);
+    mem_free(x->here);
+    mem_free(x);
+}

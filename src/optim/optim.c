@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order; the
+ * ranks' sums are added in rank order: the same layout gives the same bits. Clipping and the division
+ * by the token count are one factor, applied while the gradient is read.
+ */
+#include "optim/optim.h"
+
+/* Sum of squares of the gradients that this rank counts. */
+static enum err local_norm(const struct optim *o, double *out)
+{
+    struct dev *dev = o->dev;
+    TRY(dev->ops->zero(dev, o->scalar, (int64_t)sizeof *o->scalar));
+    for (int i = 0; i < o->stores; i++) {
+        const struct param_store *s = o->store[i];
+        for (int j = 0; j < s->n; j++)
+            if (s->param[j].counted)
+                TRY(dev->ops->sumsq(dev, o->scalar, param_grad(s, &s->param[j]), s->param[j].count));
+    }
+    TRY(dev->ops->copy_out(dev, out, o->scalar, (int64_t)sizeof *out));
+    TRY(dev->ops->sync(dev));
+    if (!o->first_replica)
+        *out = 0;
+    return ERR_OK;
+}
+
+static enum err update(const struct optim *o, const struct optim_step *s, double scale)
+{
+    struct adamw a = {.lr = s->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                      .bias1 = 1.0 - pow(o->beta1, (double)s->step),
+                      .bias2 = 1.0 - pow(o->beta2, (double)s->step), .grad_scale = scale};
+    for (int i = 0; i < o->stores; i++) {
+        const struct param_store *st = o->store[i];
+        for (int j = 0; j < st->n; j++) {
+            const struct param *p = &st->param[j];
+            a.w = param_w(st, p);
+            a.master = st->master == st->w ? NULL : param_master(st, p);
+            a.m = st->m + p->offset * st->at;
+            a.v = st->v + p->offset * st->at;
+            a.grad = param_grad(st, p);
+            a.n = p->count;
+            a.decay = p->spec.decay ? o->decay : 0;
+            TRY(o->dev->ops->adamw(o->dev, &a));
+        }
+    }
+    return ERR_OK;
+}
+
+enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)
+{
+    double sums[3] = {s->loss_sum, (double)s->tokens, 0};
+    TRY(local_norm(o, &sums[2]));
+    if (o->world)
+        TRY(comm_all_reduce(o->world, sums, 3, DT_F64, COMM_SUM));
+    double tokens = num_max(1, (int64_t)sums[1]) * 1.0;
+    struct optim_result r = {sums[0] / tokens, sqrt(sums[2]) / tokens, (int64_t)sums[1]};
+    if (!isfinite(r.loss) || !isfinite(r.grad_norm))
+        FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g; use a smaller optim.lr, a "
+                            "longer optim.warmup or optim.clip, or look at the data",
+             (long long)s->step, r.loss, r.grad_norm);
+    double clip = o->clip > 0 && r.grad_norm > o->clip ? o->clip / r.grad_norm : 1.0;
+    TRY(update(o, s, clip / tokens));
+    *out = r;
+    return ERR_OK;
+}

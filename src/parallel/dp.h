@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradient sums of a stage over ranks. In the last microbatch's backward each part, when its weight
+ * gradients are complete, has its summands over tensor ranks added (norms under sp, repeated kv
+ * heads) and its data-parallel sum started; the sums run while earlier parts still compute, and are
+ * finished at the schedule's REDUCE. Once a step, whatever the number of microbatches.
+ */
+#ifndef PLAIT_PARALLEL_DP_H
+#define PLAIT_PARALLEL_DP_H
+
+#include "comm/comm.h"
+#include "parallel/tp.h"
+#include "tensor/param.h"
+
+struct dp {
+    struct comm_group *group; /* borrowed; NULL when there is one replica */
+    const struct tp *tp;      /* borrowed */
+    struct param_store *store; /* borrowed */
+    struct comm_req *req;     /* owned; [parts] */
+    int parts, started, finished;
+};
+
+enum { DP_IN_FLIGHT = 32 };
+
+enum err dp_open(struct dp *d, struct comm_group *group, const struct tp *tp,
+                 struct param_store *store, int parts);
+void dp_close(struct dp *d);
+
+/* The weight gradients of a part are complete. Collective over tp; starts over dp. */
+enum err dp_part_done(struct dp *d, int part);
+/* All started sums are complete after this. Collective over dp. */
+enum err dp_finish(struct dp *d);
+
+#endif

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory plan: stores from the parameter list, slots from the schedule's proven number of live
+ * microbatches, scratch from shapes. Each term below has its twin in src/exec/exec_open.c, in the
+ * same order; a term that exists in one place only stops the program at its first start.
+ */
+#include "sim/sim_memory.h"
+
+#include "base/mem.h"
+
+const char *sim_memory_name(enum memory_kind k)
+{
+    static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
+                                                   "optimizer", "activations", "scratch",
+                                                   "communication", "data and tables"};
+    return name[k];
+}
+
+int64_t sim_memory_total(const struct sim_memory *m)
+{
+    int64_t total = 0;
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        total += m->bytes[k];
+    return total;
+}
+
+bool sim_memory_splits(const struct sched *s)
+{
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (s->instr[i].op == SCHED_I)
+            return true;
+    return false;
+}
+
+static void add_stores(const struct sim_memory_args *a, const struct arch_stage *st,
+                       struct sim_memory *out)
+{
+    int64_t n = arch_stage_elements(a->arch, &a->split, st);
+    int64_t ct = arena_round(n * dtype_size(a->ct)), at = arena_round(n * dtype_size(a->at));
+    out->bytes[MEMORY_WEIGHTS] += ct;
+    if (!a->training)
+        return;
+    if (a->ct != a->at)
+        out->bytes[MEMORY_MASTER] += at;
+    out->bytes[MEMORY_GRADS] += at;
+    out->bytes[MEMORY_OPTIM] += 2 * at;
+}
+
+static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
+{
+    int64_t *data = &out->bytes[MEMORY_DATA], at = dtype_size(a->at);
+    *data += 2 * arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t));
+    *data += 2 * arena_round((int64_t)sizeof(double)); /* loss, sum of squares */
+    if (a->arch->kind == ARCH_LLAMA)
+        *data += arena_round(a->arch->seq * a->arch->head_dim * at);
+}
+
+void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory *out)
+{
+    struct arch_dims d;
+    bool head = false, split = sim_memory_splits(a->sched), sends_back = false;
+    *out = (struct sim_memory){0};
+    arch_dims(a->arch, &a->split, a->samples, a->ct, a->at, &d);
+    int64_t *act = &out->bytes[MEMORY_ACTIVATIONS], keep = 0;
+    for (int s = 0; s < a->sched->stages; s++) {
+        if (a->sched->place[s] != pp)
+            continue;
+        const struct arch_stage *st = &a->cut[s];
+        add_stores(a, st, out);
+        *act += a->report->stage_peak[s] * arch_slot_bytes(&d, st);
+        if (split)
+            *act += a->report->grad_peak[s] * arch_keep_set_bytes(&d, st, true);
+        keep = num_max(keep, arch_keep_set_bytes(&d, st, false));
+        head = head || st->head;
+        sends_back = sends_back || (s > 0 && a->sched->place[s - 1] != pp);
+    }
+    out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);
+    if (a->training) {
+        out->bytes[MEMORY_WORK] += split ? 0 : keep;
+        out->bytes[MEMORY_COMM] = sends_back ? 2 * arena_round(d.nl * d.c * d.ct) : 0;
+    }
+    out->bytes[MEMORY_COMM] += a->scratch;
+    add_tables(a, out);
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bytes of a rank by kind, before anything is allocated. The executor allocates exactly these
+ * numbers and stops if its own layout does not use each of them up, so prediction equals fact.
+ */
+#ifndef PLAIT_SIM_SIM_MEMORY_H
+#define PLAIT_SIM_SIM_MEMORY_H
+
+#include "arch/arch.h"
+#include "base/text.h"
+#include "sched/sched.h"
+
+enum memory_kind {
+    MEMORY_WEIGHTS, MEMORY_MASTER, MEMORY_GRADS, MEMORY_OPTIM, MEMORY_ACTIVATIONS, MEMORY_WORK,
+    MEMORY_COMM, MEMORY_DATA, MEMORY_KINDS
+};
+const char *sim_memory_name(enum memory_kind k);
+
+struct sim_memory { int64_t bytes[MEMORY_KINDS]; };
+int64_t sim_memory_total(const struct sim_memory *m);
+
+/* One data-parallel replica's cut, as all ranks know it. */
+struct sim_memory_args {
+    const struct arch *arch;
+    struct arch_split split;
+    const struct sched *sched;          /* lowered and checked */
+    const struct sched_report *report;
+    const struct arch_stage *cut;       /* [stages] */
+    int64_t samples;                    /* of a full microbatch */
+    int64_t share;                      /* samples of a step on one data-parallel rank */
+    enum dtype ct, at;
+    int64_t scratch;                    /* bytes the transport stages with on this rank */
+    bool training;
+};
+/* Memory of pipeline rank `pp`. Does the schedule split backward in I and W? Then keep sets count. */
+void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory *out);
+bool sim_memory_splits(const struct sched *s);
+
+#endif
