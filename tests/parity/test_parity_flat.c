@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flat vectors: AdamW with and without a master copy, sums, conversion, addition.
+ */
+#include "parity.h"
+
+#include "base/mem.h"
+
+enum { SHAPES = 16 };
+
+static int64_t length(int i)
+{
+    return i < 3 ? i : test_range(3, i % 4 ? 200 : 5000);
+}
+
+static struct adamw adamw_of(int i, int64_t n)
+{
+    double t = (double)test_range(1, 1000);
+    struct adamw a = {.n = n, .lr = test_real(1e-4, 1e-1), .beta1 = 0.9, .beta2 = 0.95,
+                      .eps = 1e-8, .decay = i % 3 ? 0.1 : 0, .grad_scale = test_real(0.01, 2)};
+    a.bias1 = 1 - pow(a.beta1, t);
+    a.bias2 = 1 - pow(a.beta2, t);
+    return a;
+}
+
+static void adamw(struct parity *p)
+{
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        int64_t n = length(i / 2);
+        bool needs_master = p->dev[1]->ct != p->dev[1]->at, has_master = needs_master || i & 1;
+        struct adamw a = adamw_of(i, n);
+        parity_problem(p, "adamw n %d master %d decay %g lr %g", (int)n, has_master, a.decay, a.lr);
+        struct parity_buf *w = parity_fill(p, PARITY_CT, n, -2, 2);
+        struct parity_buf *master = has_master ? parity_fill(p, PARITY_AT, n, -2, 2) : NULL;
+        struct parity_buf *m = parity_fill(p, PARITY_AT, n, -0.1, 0.1);
+        struct parity_buf *v = parity_fill(p, PARITY_AT, n, 0, 0.1);
+        struct parity_buf *grad = parity_fill(p, PARITY_AT, n, -1, 1);
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            int64_t half = s == 2 ? n / 2 : 0;
+            for (int k = 0; k < 2; k++) {
+                int64_t at = k ? half : 0;
+                a.n = k ? n - half : half;
+                a.w = parity_at(p, w, s, at);
+                a.master = parity_at(p, master, s, at);
+                a.m = parity_at(p, m, s, at);
+                a.v = parity_at(p, v, s, at);
+                a.grad = parity_at(p, grad, s, at);
+                CHECK_OK(p->dev[s]->ops->adamw(p->dev[s], &a));
+            }
+        }
+        /* a step is lr m / sqrt(v), large where v is small: bounded by the largest weight */
+        double largest = parity_largest(p, master ? master : w);
+        parity_check(p, w, p->calc * largest);
+        if (master)
+            parity_check(p, master, p->calc * largest);
+        parity_check(p, m, p->calc * 2);
+        parity_check(p, v, p->calc * 4);
+        parity_check_same(p, grad);
+    }
+}
+
+static void sums(struct parity *p)
+{
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        int64_t n = length(i);
+        parity_problem(p, "sum, sumsq n %d", (int)n);
+        struct parity_buf *x = parity_fill(p, PARITY_AT, n, -1, 1);
+        struct parity_buf *sum = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
+        struct parity_buf *square = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            CHECK_OK(p->dev[s]->ops->sum(p->dev[s], sum->on[s], x->on[s], n));
+            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], x->on[s], n));
+        }
+        parity_check(p, sum, p->calc * (1 + 0.5 * (double)n));
+        parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
+    }
+}
+
+/* Conversion is a rounding and nothing else; so is the sum of two. */
+static void cast_and_add(struct parity *p)
+{
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        int64_t n = length(i);
+        double size = pow(10, (double)test_range(-6, 6));
+        parity_problem(p, "cast, add n %d size %g", (int)n, size);
+        struct parity_buf *from = parity_fill(p, PARITY_AT, n, -size, size);
+        struct parity_buf *to = parity_fill(p, PARITY_CT, n, -1, 1);
+        struct parity_buf *more = parity_fill(p, PARITY_CT, n, -size, size);
+        struct parity_buf *total = parity_fill(p, PARITY_CT, n, -size, size);
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            CHECK_OK(p->dev[s]->ops->cast(p->dev[s], to->on[s], from->on[s], n));
+            CHECK_OK(p->dev[s]->ops->add(p->dev[s], total->on[s], more->on[s], n));
+        }
+        parity_check_same(p, to);
+        parity_check(p, total, p->calc * size * 1e-2);
+        parity_check_same(p, from);
+    }
+}
+
+/* Ties, the largest values, infinities, NaN: as base/num.h rounds them. */
+static void cast_edges(struct parity *p)
+{
+    double edge[] = {0, -0.0, 1 + 0x1p-8, 1 + 0x1p-7 + 0x1p-8, 1 + 0x1p-8 + 0x1p-20, 0x1.fep127,
+                     0x1.ffp127, INFINITY, -INFINITY, NAN, 0x1p-126, 0x1p-133, -0x1p-134};
+    int64_t n = sizeof edge / sizeof *edge;
+    parity_problem(p, "cast of edges");
+    struct parity_buf *from = parity_zero(p, PARITY_AT, n), *to = parity_zero(p, PARITY_CT, n);
+    parity_set(p, from, edge);
+    for (int s = 0; s < PARITY_SIDES; s++)
+        CHECK_OK(p->dev[s]->ops->cast(p->dev[s], to->on[s], from->on[s], n));
+    parity_check_same(p, to);
+}
+
+static void memory(struct parity *p)
+{
+    parity_problem(p, "memory");
+    struct parity_buf *a = parity_fill(p, PARITY_AT, 100, -1, 1);
+    struct parity_buf *b = parity_zero(p, PARITY_AT, 100);
+    for (int s = 0; s < PARITY_SIDES; s++) {
+        struct dev *d = p->dev[s];
+        int64_t size = dtype_size(d->at);
+        CHECK_OK(d->ops->copy(d, b->on[s], a->on[s], 100 * size));
+        CHECK_OK(d->ops->zero(d, parity_at(p, b, s, 10), 20 * size));
+        CHECK_OK(d->ops->copy(d, b->on[s], a->on[s], 0));
+        CHECK_OK(d->ops->zero(d, b->on[s], 0));
+        CHECK_OK(d->ops->sync(d));
+    }
+    double x[100], y[100];
+    parity_check_same(p, b);
+    parity_get(p, a, 1, x);
+    parity_get(p, b, 1, y);
+    for (int i = 0; i < 100; i++)
+        CHECK(y[i] == (i >= 10 && i < 30 ? 0 : x[i]));
+}
+
+static void case_adamw(void) { parity_each("adamw", adamw); }
+static void case_sums(void) { parity_each("sum, sumsq", sums); }
+static void case_cast_and_add(void) { parity_each("cast, add", cast_and_add); }
+static void case_cast_edges(void) { parity_each("cast of edges", cast_edges); }
+static void case_memory(void) { parity_each("memory", memory); }
+
+static const struct test_case cases[] = {
+    {"devices", parity_devices},
+    {"adamw: master and none, decay, in parts", case_adamw},
+    {"sum and sumsq add to what is there", case_sums},
+    {"cast rounds, add adds", case_cast_and_add},
+    {"cast: ties, infinities, NaN", case_cast_edges},
+    {"memory: allocations are zero, copy, zero", case_memory},
+};
+TEST_MAIN(cases)
