@@ -23,12 +23,14 @@ enum sched_op {
     SCHED_SEND_B, SCHED_RECV_B,         /* gradient of the input of `stage` (SEND: made by stage, goes
                                            to stage-1; RECV: arrives for stage, made by stage+1) */
     SCHED_REDUCE, /* data-parallel gradient sum of `stage` is complete after this */
-    SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage; mb unused */
+    SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
+                     their ranks, naming that stage, `peer` the other rank */
     SCHED_STEP,   /* optimizer step of all this rank's stages */
     SCHED_OP_COUNT
 };
 
-/* 8 bytes. `peer` is the other pipeline rank of a send or receive, else the rank itself. */
+/* 8 bytes. `peer` is the other pipeline rank of a send, receive or tied sum, else the rank itself.
+ * mb is 0 where it means nothing (REDUCE, TIED, STEP), and so is the stage of STEP. */
 struct sched_instr { uint16_t op, stage, mb, peer; };
 
 enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535 };
@@ -56,15 +58,19 @@ const struct sched_kind *sched_kind_at(int i);
 /* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
  * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out);
-/* Forward passes only, in stage order (evaluation, generation). */
+/* Forward passes only (evaluation, generation): a rank plays all microbatches of its first stage,
+ * then of its next. Errors: ERR_CONFIG. */
 enum err sched_make_forward(const struct sched_shape *shape, struct sched *out);
 void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>; empty cells
- * are idle slots and are skipped. Lowered schedules print SEND_F etc. in the same form. */
+ * are idle slots and are skipped. Lowered schedules print in the same form: 0SEND_F3, 2REDUCE,
+ * 0TIED, STEP. */
 void sched_print(const struct sched *s, struct text *out);
-/* Strict parser: what follows a valid token is refused, with line and column. p is the number of
- * lines, m and stages come from the cells; placement from which rank holds which stage. */
+/* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
+ * the number of lines, m and stages come from the cells; a stage stands on the first rank that names
+ * it. Text without any B, I, W is forward only; text with a send or the like is lowered already.
+ * What the text says is not proved here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
 struct sched_lower_args {
@@ -72,9 +78,11 @@ struct sched_lower_args {
     bool tied;   /* first and last stage share the embedding and live on different ranks: add TIED */
     bool step;   /* add STEP at the end */
 };
-/* Adds communication as soon as possible: a SEND right after its producer; the matching RECV at the
- * receiver is placed just before its consumer's predecessor would block it: in the order in which
- * the sender sends, so that every channel (from, to, kind) keeps its order (rules V5, V6). */
+/* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
+ * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5, V6).
+ * REDUCE follows the last B or W of its stage, TIED and STEP end the list. tied has no effect when
+ * one rank holds both stages. A schedule that breaks V1 to V4 is refused as sched_check does.
+ * Errors: ERR_CONFIG; ERR_INTERNAL: lowered already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 enum sched_rule { /* rules of definitions.md 3.5; one error each, naming rank, place, instruction */
@@ -93,11 +101,17 @@ struct sched_report {
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
     int *stage_peak;      /* owned; [stages] the same per stage: the slots it needs */
     int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once */
-    uint64_t hash;        /* of the whole program; equal on all ranks before step 0 (V14) */
-    uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11) */
+    int *recv_peak;       /* owned; [2 * stages] most activations (first half) and gradients (second)
+                             received and not yet used at once: buffers to receive into */
+    uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
+                             (V14) */
+    uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal
+                             hashes promise equal bits */
+    bool rendezvous;      /* ends also where a SEND waits for its RECV (the strictest class of V7) */
 };
-/* Proves the rules; on success s->checked is set. Errors: ERR_CONFIG for a schedule that breaks a
- * rule (it may come from a file), with report->rule set. */
+/* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and V8.
+ * Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with out->rule
+ * set. `out` is written in any case and released by sched_report_free. */
 enum err sched_check(struct sched *s, struct sched_report *out);
 void sched_report_free(struct sched_report *r);
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The registry of schedules and what all of them share: names of instructions, limits of a shape,
+ * the forward-only order.
+ *
+ * A new schedule is a file with one struct sched_kind and one line in the table below. Its
+ * generator writes computing only; everything else about it is derived (sched_lower.c) and proved
+ * (sched_check.c) for whatever placement and order it chose.
+ */
+#include "sched/sched.h"
+
+#include "base/mem.h"
+#include "sched/sched_build.h"
+#include <string.h>
+
+static const struct sched_kind *const kinds[] = {&sched_naive, &sched_gpipe, &sched_1f1b};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+int sched_kind_count(void)
+{
+    return KIND_COUNT;
+}
+
+const struct sched_kind *sched_kind_at(int i)
+{
+    return kinds[i];
+}
+
+const char *sched_op_name(enum sched_op op)
+{
+    static const char *const name[SCHED_OP_COUNT] = {
+        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
+    };
+    return name[op];
+}
+
+static const char *kind_name(const void *arg, int i)
+{
+    (void)arg;
+    return kinds[i]->name;
+}
+
+static enum err unknown(const char *name)
+{
+    struct text list = {0};
+    char *names;
+    for (int i = 0; i < KIND_COUNT; i++)
+        text_add(&list, "%s%s", i ? ", " : "", kinds[i]->name);
+    TRY(text_done(&list, &names));
+    const char *near = text_nearest(name, KIND_COUNT, kind_name, NULL);
+    enum err err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                           "schedule \"%.64s\" is not known%s%s; use one of %s", name,
+                           near ? ", the nearest is " : "", near ? near : "", names);
+    mem_free(names);
+    return err;
+}
+
+enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
+{
+    for (int i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(kinds[i]->name, name) == 0) {
+            TRY(sched_shape_check(name, shape));
+            TRY(kinds[i]->make(shape, out));
+            return ERR_OK;
+        }
+    }
+    return unknown(name);
+}
+
+enum err sched_make_forward(const struct sched_shape *shape, struct sched *out)
+{
+    struct sched_build b;
+    TRY(sched_shape_check("forward", shape));
+    sched_build_open(&b, "forward", shape);
+    b.s.forward_only = true;
+    for (int rank = 0; rank < shape->p; rank++) {
+        sched_build_rank(&b);
+        for (int chunk = 0; chunk < shape->v; chunk++)
+            for (int mb = 0; mb < shape->m; mb++)
+                sched_build_add(&b, SCHED_F, chunk * shape->p + rank, mb);
+    }
+    return sched_build_done(&b, out);
+}
+
+void sched_free(struct sched *s)
+{
+    mem_free(s->place);
+    mem_free(s->begin);
+    mem_free(s->instr);
+    *s = (struct sched){0};
+}

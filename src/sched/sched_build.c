@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing schedules: the list grows by doubling, ranks are closed in order, peers come from the
+ * placement table, so that no generator computes a neighbour.
+ */
+#include "sched/sched_build.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <stdio.h>
+
+enum err sched_shape_check(const char *name, const struct sched_shape *shape)
+{
+    if (shape->p < 1 || shape->p > SCHED_MAX_RANKS)
+        FAIL(ERR_CONFIG, "schedule %s: p %d is not a number of pipeline ranks; use 1 to %d", name,
+             shape->p, SCHED_MAX_RANKS);
+    if (shape->m < 1 || shape->m > SCHED_MAX_MB)
+        FAIL(ERR_CONFIG, "schedule %s: m %d is not a number of microbatches; use 1 to %d", name,
+             shape->m, SCHED_MAX_MB);
+    int most = SCHED_MAX_STAGES / shape->p;
+    if (shape->v < 1 || shape->v > most)
+        FAIL(ERR_CONFIG, "schedule %s: v %d chunks on each of %d ranks; use 1 to %d, for at most %d "
+                         "stages", name, shape->v, shape->p, most, SCHED_MAX_STAGES);
+    return ERR_OK;
+}
+
+enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape)
+{
+    if (shape->v != 1)
+        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs one chunk a rank; use v 1", name, shape->v);
+    return ERR_OK;
+}
+
+int sched_peer(const struct sched *s, enum sched_op op, int stage, int own)
+{
+    int last = s->stages - 1;
+    switch (op) {
+    case SCHED_SEND_F:
+    case SCHED_RECV_B:
+        return stage < last ? s->place[stage + 1] : own;
+    case SCHED_RECV_F:
+    case SCHED_SEND_B:
+        return stage > 0 ? s->place[stage - 1] : own;
+    case SCHED_TIED:
+        return s->place[stage == 0 ? last : 0];
+    default:
+        return own;
+    }
+}
+
+const char *sched_cell(const struct sched_instr *in, char buf[32])
+{
+    const char *name = in->op < SCHED_OP_COUNT ? sched_op_name((enum sched_op)in->op) : "?";
+    if (in->op == SCHED_STEP)
+        snprintf(buf, 32, "%s", name);
+    else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED)
+        snprintf(buf, 32, "%d%s", in->stage, name);
+    else
+        snprintf(buf, 32, "%d%s%d", in->stage, name, in->mb);
+    return buf;
+}
+
+static enum err make_tables(struct sched_build *b, const struct sched_shape *shape)
+{
+    TRY(mem_new(b->s.stages, sizeof *b->s.place, "schedule placement", &b->s.place));
+    TRY(mem_new(b->s.p + 1, sizeof *b->s.begin, "schedule ranks", &b->s.begin));
+    for (int stage = 0; stage < b->s.stages; stage++)
+        b->s.place[stage] = (uint16_t)(stage % shape->p);
+    return ERR_OK;
+}
+
+void sched_build_open(struct sched_build *b, const char *name, const struct sched_shape *shape)
+{
+    *b = (struct sched_build){.rank = -1};
+    snprintf(b->s.name, sizeof b->s.name, "%s", name);
+    b->s.p = shape->p;
+    b->s.m = shape->m;
+    b->s.v = shape->v;
+    b->s.stages = shape->p * shape->v;
+    b->err = make_tables(b, shape);
+}
+
+void sched_build_rank(struct sched_build *b)
+{
+    b->rank++;
+    if (b->err == ERR_OK)
+        b->s.begin[b->rank] = b->n;
+}
+
+void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
+{
+    if (b->err != ERR_OK)
+        return;
+    if (b->n == b->cap) {
+        int64_t cap = num_max(1024, 2 * b->cap);
+        b->err = mem_grow(b->cap, cap, sizeof *b->s.instr, "schedule instructions", &b->s.instr);
+        if (b->err != ERR_OK)
+            return;
+        b->cap = cap;
+    }
+    b->s.instr[b->n++] = (struct sched_instr){
+        .op = (uint16_t)op,
+        .stage = (uint16_t)stage,
+        .mb = (uint16_t)mb,
+        .peer = (uint16_t)sched_peer(&b->s, op, stage, b->rank),
+    };
+}
+
+enum err sched_build_done(struct sched_build *b, struct sched *out)
+{
+    if (b->err != ERR_OK) {
+        sched_free(&b->s);
+        return b->err;
+    }
+    ENSURE(b->rank == b->s.p - 1);
+    b->s.begin[b->s.p] = b->n;
+    *out = b->s;
+    return ERR_OK;
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For sched/ alone: how generators, the parser and the lowering write a schedule, and the machine
+ * on which schedules are walked.
+ *
+ * A build is filled rank after rank; like struct text it keeps its first error, so that a
+ * generator is only its loops:
+ *
+ *     struct sched_build b;
+ *     sched_build_open(&b, "gpipe", shape);
+ *     for (rank...) {
+ *         sched_build_rank(&b);
+ *         sched_build_add(&b, SCHED_F, stage, mb);
+ *     }
+ *     return sched_build_done(&b, out);
+ */
+#ifndef PLAIT_SCHED_SCHED_BUILD_H
+#define PLAIT_SCHED_SCHED_BUILD_H
+
+#include "sched/sched.h"
+
+struct sched_build {
+    struct sched s; /* what is made so far */
+    int rank;       /* being written; -1 before the first sched_build_rank */
+    int64_t n, cap; /* instructions written and room for them */
+    enum err err;   /* the first one; everything after it is ignored */
+};
+
+/* Starts a compute-only schedule. Stages stand in a loop (stage s on rank s % p) until the caller
+ * writes another table into b->s.place. The shape must have passed sched_shape_check. */
+void sched_build_open(struct sched_build *b, const char *name, const struct sched_shape *shape);
+/* Turns to the next rank; called exactly p times. */
+void sched_build_rank(struct sched_build *b);
+/* Appends to the list of the current rank, the peer filled in from the placement table. */
+void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb);
+/* Gives the schedule out, or the first error with everything released. */
+enum err sched_build_done(struct sched_build *b, struct sched *out);
+
+/* The registry's generators, one a file. */
+extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b;
+
+/* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
+enum err sched_shape_check(const char *name, const struct sched_shape *shape);
+/* For schedules that know one chunk a rank only. Errors: ERR_CONFIG. */
+enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape);
+
+/* Rank on the other side of a send, receive or tied sum of `stage`; `own` for what has none. */
+int sched_peer(const struct sched *s, enum sched_op op, int stage, int own);
+/* Instruction as text, "3SEND_F12" or "STEP", into buf, which is returned. */
+const char *sched_cell(const struct sched_instr *in, char buf[32]);
+
+/* ---- sched_channel.c: which messages share a channel ----------------------------------------
+ * A channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
+ * stage s of kind k all go by channel of[k * stages + s]; -1 when the neighbour stage is on the same
+ * rank or there is none. */
+struct sched_channels {
+    int *of; /* owned; [2 * stages] */
+    int n;   /* channels */
+};
+enum err sched_channels_make(const struct sched *s, struct sched_channels *out);
+void sched_channels_free(struct sched_channels *c);
+/* Stage whose message of kind `kind` the instruction of `stage` sends: its neighbour, or -1. */
+int sched_sent_to(const struct sched *s, int kind, int stage);
+
+/* Rules V1 to V4 alone: what the lowering builds on. Errors: ERR_CONFIG, naming the rule. */
+enum err sched_check_compute(const struct sched *s);
+
+/* ---- sched_walk.c: the machine -------------------------------------------------------------
+ * Every rank runs its list in order. step(arg, rank, i) either runs instruction i and returns -1,
+ * or returns the rank whose progress it waits for; it is asked again when that rank has moved. */
+struct sched_walk {
+    const struct sched *s;
+    int (*step)(void *arg, int rank, int64_t i);
+    void *arg;
+    int64_t *at; /* owned; [p] next instruction of each rank */
+    int *next;   /* owned; [p] list of the ranks that wait for the same one */
+    int *head;   /* owned; [p] first rank that waits for this one, -1: none */
+    int *ready;  /* owned; [p] stack of ranks that may move */
+};
+enum err sched_walk_open(struct sched_walk *w, const struct sched *s);
+/* True when all lists ended. Else w->at shows where each rank stands. */
+bool sched_walk_run(struct sched_walk *w);
+void sched_walk_close(struct sched_walk *w);
+
+#endif

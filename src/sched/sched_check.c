@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Proof that a schedule can be run: nine rules, one after the other, each of which leans on those
+ * before it. A schedule may come from a file, so nothing about it is believed; every error names
+ * rule, rank, place in the rank's list and instruction.
+ *
+ *     V1 coverage    everything once             V6 channel    messages keep their order
+ *     V2 placement   on the stage's rank         V7 deadlock   the ranks' lists end
+ *     V3 order       F before B, I before W      V8 ledger     activations balance; peaks
+ *     V4 cycle       no circle of data           V9 reduction  sums after the last summand
+ *     V5 pairing     one send, one receive
+ *
+ * V4 walks the computing alone under its data edges, V7 the whole program under its messages: the
+ * first asks whether the order makes sense at all, the second whether the communication that was
+ * put into it still lets it end.
+ *
+ * Time and memory are linear in instructions. A file of one cell that names stage 16383 and
+ * microbatch 65533 is refused before anything of that size is allocated.
+ */
+#include "sched/sched_check.h"
+
+#include "base/mem.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <xxhash.h>
+
+typedef enum err (*rule_fn)(struct sched_checker *c);
+static const struct {
+    enum sched_rule rule;
+    const char *name;
+    rule_fn prove;
+    bool lowered_only;
+} rules[] = {
+    {SCHED_RULE_COVERAGE, "coverage", sched_check_coverage, false},
+    {SCHED_RULE_PLACEMENT, "placement", sched_check_placement, false},
+    {SCHED_RULE_ORDER, "order", sched_check_order, false},
+    {SCHED_RULE_CYCLE, "cycle", sched_check_cycle, false},
+    {SCHED_RULE_PAIRING, "pairing", sched_check_pairing, false},
+    {SCHED_RULE_CHANNEL, "channel", sched_check_channel, true},
+    {SCHED_RULE_DEADLOCK, "deadlock", sched_check_deadlock, true},
+    {SCHED_RULE_LEDGER, "ledger", sched_check_ledger, false},
+    {SCHED_RULE_REDUCTION, "reduction", sched_check_reduction, true},
+};
+enum { RULE_COUNT = sizeof rules / sizeof *rules, COMPUTE_RULES = 4 };
+
+const char *sched_rule_name(enum sched_rule r)
+{
+    return r >= 1 && r <= RULE_COUNT ? rules[r - 1].name : "none";
+}
+
+enum err sched_check_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
+{
+    char detail[2048], cell[32];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(detail, sizeof detail, fmt, ap);
+    va_end(ap);
+    FAIL(ERR_CONFIG, "schedule %s breaks V%d (%s) at rank %d, place %lld, %s: %s", c->s->name,
+         (int)c->rule, sched_rule_name(c->rule), rank, (long long)(i - c->s->begin[rank]),
+         sched_cell(&c->s->instr[i], cell), detail);
+}
+
+static enum err checker_open(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    int64_t n = s->begin[s->p];
+    if (n < c->units)
+        FAIL(ERR_CONFIG, "schedule %s breaks V1 (coverage): %d stages x %d microbatches need %lld "
+                         "forwards, and there are %lld instructions; add the missing ones", s->name,
+             s->stages, s->m, (long long)c->units, (long long)n);
+    for (int rank = 0; rank < s->p; rank++) {
+        int64_t count = s->begin[rank + 1] - s->begin[rank];
+        if (count < 1 || count >= UINT32_MAX)
+            FAIL(ERR_CONFIG, "schedule %s breaks V1 (coverage): rank %d has %lld instructions; use 1 to "
+                             "%u a rank", s->name, rank, (long long)count, UINT32_MAX - 1);
+    }
+    int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_W + 1;
+    for (int op = 0; op < ops; op++)
+        TRY(mem_new(c->units, sizeof *c->at[op], "schedule check", &c->at[op]));
+    TRY(mem_new(s->stages, sizeof *c->reduce, "schedule check", &c->reduce));
+    TRY(mem_new(s->p, sizeof *c->step, "schedule check", &c->step));
+    TRY(sched_channels_make(s, &c->channels));
+    return ERR_OK;
+}
+
+static void checker_close(struct sched_checker *c)
+{
+    for (int op = 0; op < SCHED_UNIT_OPS; op++)
+        mem_free(c->at[op]);
+    mem_free(c->reduce);
+    mem_free(c->step);
+    sched_channels_free(&c->channels);
+}
+
+static enum err prove(struct sched_checker *c, int count)
+{
+    c->rule = SCHED_RULE_COVERAGE;
+    TRY(checker_open(c));
+    for (int i = 0; i < count; i++) {
+        c->rule = rules[i].rule;
+        if (c->s->lowered || !rules[i].lowered_only)
+            TRY(rules[i].prove(c));
+    }
+    return ERR_OK;
+}
+
+enum err sched_check_compute(const struct sched *s)
+{
+    struct sched_checker c = {.s = s, .units = (int64_t)s->stages * s->m};
+    enum err err = prove(&c, COMPUTE_RULES);
+    checker_close(&c);
+    return err;
+}
+
+/* Little-endian bytes, so that hashes agree between machines. */
+struct bytes { uint8_t *p; int64_t n; };
+
+static void put(struct bytes *b, uint64_t value, int width)
+{
+    for (int i = 0; i < width; i++)
+        b->p[b->n++] = (uint8_t)(value >> (8 * i));
+}
+
+static enum err hash_program(const struct sched *s, uint64_t *out)
+{
+    struct bytes b = {0};
+    int64_t n = s->begin[s->p];
+    TRY(mem_new(24 + 2 * (int64_t)s->stages + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
+                &b.p));
+    put(&b, (uint64_t)s->p, 4);
+    put(&b, (uint64_t)s->m, 4);
+    put(&b, (uint64_t)s->v, 4);
+    put(&b, (uint64_t)s->stages, 4);
+    put(&b, s->forward_only, 4);
+    put(&b, s->lowered, 4);
+    for (int stage = 0; stage < s->stages; stage++)
+        put(&b, s->place[stage], 2);
+    for (int rank = 0; rank <= s->p; rank++)
+        put(&b, (uint64_t)s->begin[rank], 8);
+    for (int64_t i = 0; i < n; i++) {
+        put(&b, s->instr[i].op, 2);
+        put(&b, s->instr[i].stage, 2);
+        put(&b, s->instr[i].mb, 2);
+        put(&b, s->instr[i].peer, 2);
+    }
+    *out = XXH3_64bits(b.p, (size_t)b.n);
+    mem_free(b.p);
+    return ERR_OK;
+}
+
+/* For each stage its microbatches in the order in which their weight gradients are added. */
+static void put_orders(const struct sched *s, struct bytes *b, uint32_t *done)
+{
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op != SCHED_B && in.op != SCHED_W)
+            continue;
+        b->n = 2 * (sched_unit(s, in.stage, 0) + done[in.stage]++);
+        put(b, in.mb, 2);
+    }
+    b->n = s->forward_only ? 0 : 2 * (int64_t)s->stages * s->m;
+}
+
+static enum err hash_order(const struct sched *s, uint64_t *out)
+{
+    struct bytes b = {0};
+    uint32_t *done = NULL;
+    enum err err = ERR_OK;
+    TRY_OR(out_free, mem_new((int64_t)s->stages * s->m, 2, "schedule hash", &b.p));
+    TRY_OR(out_free, mem_new(s->stages, sizeof *done, "schedule hash", &done));
+    put_orders(s, &b, done);
+    *out = XXH3_64bits(b.p, (size_t)b.n);
+out_free:
+    mem_free(b.p);
+    mem_free(done);
+    return err;
+}
+
+static enum err fill_report(struct sched_checker *c)
+{
+    struct sched_report *r = c->report;
+    TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
+    TRY(mem_new(c->s->stages, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
+    TRY(mem_new(c->s->stages, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
+    TRY(mem_new(2 * c->s->stages, sizeof *r->recv_peak, "schedule peaks", &r->recv_peak));
+    enum err err = prove(c, RULE_COUNT);
+    if (err == ERR_CONFIG)
+        r->rule = c->rule;
+    TRY(err);
+    TRY(hash_program(c->s, &r->hash));
+    TRY(hash_order(c->s, &r->order_hash));
+    return ERR_OK;
+}
+
+enum err sched_check(struct sched *s, struct sched_report *out)
+{
+    *out = (struct sched_report){0};
+    struct sched_checker c = {.s = s, .report = out, .units = (int64_t)s->stages * s->m};
+    enum err err = fill_report(&c);
+    checker_close(&c);
+    s->checked = err == ERR_OK;
+    return err;
+}
+
+void sched_report_free(struct sched_report *r)
+{
+    mem_free(r->peak);
+    mem_free(r->stage_peak);
+    mem_free(r->grad_peak);
+    mem_free(r->recv_peak);
+    *r = (struct sched_report){0};
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rules about messages: V5 pairing, V6 channel, V7 deadlock.
+ *
+ * V7 is proved on the machine that transports here are: a send never waits, a receive waits for its
+ * send, a tied sum waits until the other holder has come to it. REDUCE is no edge between the ranks
+ * of one pipeline: its partners are the same rank of other replicas, which run the same list. The
+ * stricter machine, on which a send waits for its receive too, is walked for the report only.
+ */
+#include "sched/sched_check.h"
+
+#include "base/mem.h"
+
+enum { FORWARD, BACKWARD, KINDS };
+static const uint16_t send_op[KINDS] = {SCHED_SEND_F, SCHED_SEND_B};
+static const uint16_t recv_op[KINDS] = {SCHED_RECV_F, SCHED_RECV_B};
+
+static int kind_of(uint16_t op)
+{
+    return op == SCHED_SEND_B || op == SCHED_RECV_B ? BACKWARD : FORWARD;
+}
+
+static uint32_t producer(const struct sched_checker *c, int kind, int64_t unit)
+{
+    return kind == FORWARD ? c->at[SCHED_F][unit] : sched_check_dgrad(c, unit);
+}
+
+/* A send or receive that stands somewhere: does it belong to an edge, and does it name the right
+ * peer? */
+static enum err check_message(const struct sched_checker *c, int rank, int64_t i)
+{
+    const struct sched *s = c->s;
+    const struct sched_instr *in = &s->instr[i];
+    int want = sched_peer(s, (enum sched_op)in->op, in->stage, rank);
+    if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
+        return ERR_OK;
+    if (want == rank)
+        return sched_check_broken(c, rank, i, "the other side of this message is on no other rank; "
+                                  "remove it");
+    if (in->peer != want)
+        return sched_check_broken(c, rank, i, "its peer is rank %d, the neighbour stage stands on rank "
+                                  "%d; use that", in->peer, want);
+    return ERR_OK;
+}
+
+/* The message that `stage` sends for `mb`: both ends there, after its producer, before its user. */
+static enum err check_edge(const struct sched_checker *c, int kind, int stage, int mb)
+{
+    const struct sched *s = c->s;
+    int to = sched_sent_to(s, kind, stage);
+    if (to < 0)
+        return ERR_OK;
+    int64_t unit = sched_unit(s, stage, mb), far = sched_unit(s, to, mb);
+    int from_rank = s->place[stage], to_rank = s->place[to];
+    int64_t made = s->begin[from_rank] + producer(c, kind, unit) - 1;
+    int64_t used = s->begin[to_rank] + producer(c, kind, far) - 1;
+    uint32_t send = c->at[send_op[kind]][unit], recv = c->at[recv_op[kind]][far];
+    const char *letter = kind == FORWARD ? "F" : "B";
+    if (!send)
+        return sched_check_broken(c, from_rank, made, "rank %d needs its result, but there is no "
+                                  "%dSEND_%s%d; add it", to_rank, stage, letter, mb);
+    if (!recv)
+        return sched_check_broken(c, to_rank, used, "its input comes from rank %d, but there is no "
+                                  "%dRECV_%s%d; add it", from_rank, to, letter, mb);
+    if (send < producer(c, kind, unit))
+        return sched_check_broken(c, from_rank, s->begin[from_rank] + send - 1, "what it sends is made "
+                                  "later, at place %lld; move it after",
+                                  (long long)(made - s->begin[from_rank]));
+    if (recv > producer(c, kind, far))
+        return sched_check_broken(c, to_rank, s->begin[to_rank] + recv - 1, "it is used before, at "
+                                  "place %lld; move it there",
+                                  (long long)(used - s->begin[to_rank]));
+    return ERR_OK;
+}
+
+enum err sched_check_pairing(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    if (!s->lowered)
+        return ERR_OK; /* V1 has refused every message there */
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            TRY(check_message(c, rank, i));
+    for (int kind = FORWARD; kind < (s->forward_only ? BACKWARD : KINDS); kind++)
+        for (int stage = 0; stage < s->stages; stage++)
+            for (int mb = 0; mb < s->m; mb++)
+                TRY(check_edge(c, kind, stage, mb));
+    return ERR_OK;
+}
+
+/* Numbers the sends of each channel in order. order: [2 * units], by kind and sending unit. */
+static void number_sends(const struct sched_checker *c, uint32_t *order, uint32_t *count)
+{
+    const struct sched *s = c->s;
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+            continue;
+        int kind = kind_of(in.op);
+        int channel = c->channels.of[kind * s->stages + sched_sent_to(s, kind, in.stage)];
+        order[kind * c->units + sched_unit(s, in.stage, in.mb)] = count[channel]++;
+    }
+}
+
+static enum err match_receives(const struct sched_checker *c, const uint32_t *order, uint32_t *count)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; rank < s->p; rank++) {
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
+                continue;
+            int kind = kind_of(in.op);
+            int from = kind == FORWARD ? in.stage - 1 : in.stage + 1;
+            uint32_t have = count[c->channels.of[kind * s->stages + in.stage]]++;
+            uint32_t sent = order[kind * c->units + sched_unit(s, from, in.mb)];
+            if (have != sent)
+                return sched_check_broken(c, rank, i, "it is receive %u of the channel from rank %d, "
+                                          "which sends it as message %u; use the order of the sender",
+                                          have, in.peer, sent);
+        }
+    }
+    return ERR_OK;
+}
+
+enum err sched_check_channel(struct sched_checker *c)
+{
+    uint32_t *order = NULL, *sent = NULL, *received = NULL;
+    enum err err = ERR_OK;
+    TRY_OR(out_free, mem_new(2 * c->units, sizeof *order, "schedule channels", &order));
+    TRY_OR(out_free, mem_new(c->channels.n, sizeof *sent, "schedule channels", &sent));
+    TRY_OR(out_free, mem_new(c->channels.n, sizeof *received, "schedule channels", &received));
+    number_sends(c, order, sent);
+    TRY_OR(out_free, match_receives(c, order, received));
+out_free:
+    mem_free(order);
+    mem_free(sent);
+    mem_free(received);
+    return err;
+}
+
+/* The other end of a message: the send of a receive, the receive of a send. */
+static void other_end(const struct sched_checker *c, const struct sched_instr *in,
+                      struct sched_need *out)
+{
+    int kind = kind_of(in->op);
+    bool sends = in->op == send_op[kind];
+    int step = (kind == FORWARD) == sends ? 1 : -1;
+    uint16_t op = sends ? recv_op[kind] : send_op[kind];
+    uint16_t stage = (uint16_t)(in->stage + step);
+    out->rank = c->s->place[stage];
+    out->count = c->at[op][sched_unit(c->s, stage, in->mb)];
+    out->on = (struct sched_instr){op, stage, in->mb, c->s->place[in->stage]};
+}
+
+/* The other holder must have come to its TIED; count - 1 instructions lie before it. A TIED without
+ * its other half is rule V9's, and so is one on the same rank. */
+static bool tied_need(const struct sched_checker *c, const struct sched_instr *in,
+                      struct sched_need *out)
+{
+    uint16_t stage = in->stage == 0 ? (uint16_t)(c->s->stages - 1) : 0;
+    if (!c->tied[stage != 0] || c->s->place[stage] == c->s->place[in->stage])
+        return false;
+    out->rank = c->s->place[stage];
+    out->count = c->tied[stage != 0] - 1;
+    out->on = (struct sched_instr){SCHED_TIED, stage, 0, c->s->place[in->stage]};
+    return true;
+}
+
+static bool eager_need(const struct sched_checker *c, const struct sched_instr *in,
+                       struct sched_need *out)
+{
+    if (in->op == SCHED_TIED)
+        return tied_need(c, in, out);
+    if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
+        return false;
+    other_end(c, in, out);
+    return true;
+}
+
+static bool rendezvous_need(const struct sched_checker *c, const struct sched_instr *in,
+                            struct sched_need *out)
+{
+    if (in->op == SCHED_TIED)
+        return tied_need(c, in, out);
+    if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
+        return false;
+    other_end(c, in, out);
+    out->count--; /* it is enough that the other side has come to it */
+    return true;
+}
+
+enum err sched_check_deadlock(struct sched_checker *c)
+{
+    bool ends;
+    TRY(sched_check_walk(c, eager_need, "the ranks wait for one another", &ends));
+    TRY(sched_check_walk(c, rendezvous_need, NULL, &c->report->rendezvous));
+    return ERR_OK;
+}

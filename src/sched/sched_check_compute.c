@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rules about computing: V1 coverage, V2 placement, V3 order, V4 cycle.
+ *
+ * The coverage scan also notes where each instruction stands (sched_checker.at), which every later
+ * rule reads. It counts (stage, mb) pairs, never totals: a doubled forward must not make up for a
+ * missing one.
+ */
+#include "sched/sched_check.h"
+
+/* Is the instruction one that this schedule may hold at all? */
+static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
+{
+    const struct sched *s = c->s;
+    const struct sched_instr *in = &s->instr[i];
+    if (in->op >= SCHED_OP_COUNT)
+        return sched_check_broken(c, rank, i, "instruction code %d is unknown; use 0 to %d", in->op,
+                                  SCHED_OP_COUNT - 1);
+    if (in->stage >= s->stages || in->mb >= s->m || in->peer >= s->p)
+        return sched_check_broken(c, rank, i, "stage %d, microbatch %d, peer %d are outside %d stages, "
+                                  "%d microbatches, %d ranks; use smaller numbers", in->stage, in->mb,
+                                  in->peer, s->stages, s->m, s->p);
+    bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
+    if (s->forward_only && !forward)
+        return sched_check_broken(c, rank, i, "the schedule is forward only; remove it");
+    if (!s->lowered && in->op > SCHED_W)
+        return sched_check_broken(c, rank, i, "the schedule is compute only; remove it");
+    return ERR_OK;
+}
+
+/* Where in the table an instruction is noted; NULL for TIED of an inner stage. */
+static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_instr *in)
+{
+    switch (in->op) {
+    case SCHED_REDUCE:
+        return &c->reduce[in->stage];
+    case SCHED_STEP:
+        return &c->step[rank];
+    case SCHED_TIED:
+        if (in->stage != 0 && in->stage != c->s->stages - 1)
+            return NULL;
+        return &c->tied[in->stage != 0];
+    default:
+        return &c->at[in->op][sched_unit(c->s, in->stage, in->mb)];
+    }
+}
+
+static enum err note(struct sched_checker *c, int rank, int64_t i)
+{
+    const struct sched_instr *in = &c->s->instr[i];
+    TRY(note_fields(c, rank, i));
+    uint32_t *slot = slot_of(c, rank, in);
+    if (!slot)
+        return sched_check_broken(c, rank, i, "only the first and the last stage are tied; use stage 0 "
+                                  "or %d", c->s->stages - 1);
+    if (*slot)
+        return sched_check_broken(c, rank, i, "it comes a second time; keep one");
+    *slot = (uint32_t)(i - c->s->begin[rank] + 1);
+    return ERR_OK;
+}
+
+/* One (stage, mb): a forward, and a whole backward or both halves. What is missing stands nowhere;
+ * the error names the last instruction of the rank whose list lacks it. */
+static enum err cover(const struct sched_checker *c, int stage, int mb)
+{
+    int64_t unit = sched_unit(c->s, stage, mb);
+    int rank = c->s->place[stage];
+    bool f = c->at[SCHED_F][unit], b = c->at[SCHED_B][unit];
+    bool in = c->at[SCHED_I][unit], w = c->at[SCHED_W][unit];
+    int64_t last = c->s->begin[rank + 1] - 1;
+    if (!f)
+        return sched_check_broken(c, rank, last, "the list ends without %dF%d; add it",
+                                  stage, mb);
+    if (c->s->forward_only || (b && !in && !w) || (!b && in && w))
+        return ERR_OK;
+    if (!b && !in && !w)
+        return sched_check_broken(c, rank, last, "the list ends without %dB%d; add it, or %dI%d "
+                                  "and %dW%d", stage, mb, stage, mb, stage, mb);
+    if (b)
+        return sched_check_broken(c, rank, c->s->begin[rank] + c->at[SCHED_B][unit] - 1, "there is "
+                                  "%d%s%d too; use the whole backward or its two halves", stage,
+                                  in ? "I" : "W", mb);
+    return sched_check_broken(c, rank, last, "the list ends without %d%s%d, but has its other half; "
+                              "add it", stage, in ? "W" : "I", mb);
+}
+
+enum err sched_check_coverage(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            TRY(note(c, rank, i));
+    for (int stage = 0; stage < s->stages; stage++)
+        for (int mb = 0; mb < s->m; mb++)
+            TRY(cover(c, stage, mb));
+    return ERR_OK;
+}
+
+enum err sched_check_placement(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            if (s->instr[i].op != SCHED_STEP && s->place[s->instr[i].stage] != rank)
+                return sched_check_broken(c, rank, i, "stage %d stands on rank %d; move it there",
+                                          s->instr[i].stage, s->place[s->instr[i].stage]);
+    return ERR_OK;
+}
+
+enum err sched_check_order(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    if (s->forward_only)
+        return ERR_OK;
+    for (int stage = 0; stage < s->stages; stage++) {
+        int rank = s->place[stage];
+        for (int mb = 0; mb < s->m; mb++) {
+            int64_t unit = sched_unit(s, stage, mb);
+            uint32_t f = c->at[SCHED_F][unit], d = sched_check_dgrad(c, unit);
+            uint32_t w = c->at[SCHED_W][unit];
+            if (f > d)
+                return sched_check_broken(c, rank, s->begin[rank] + d - 1, "its forward %dF%d comes "
+                                          "later, at place %u; move it before", stage, mb, f - 1);
+            if (w && d > w)
+                return sched_check_broken(c, rank, s->begin[rank] + w - 1, "%dI%d, which it follows, "
+                                          "comes later, at place %u; move it before", stage, mb, d - 1);
+        }
+    }
+    return ERR_OK;
+}
+
+/* Data edges between stages; those within a stage are rule V3. */
+static bool data_need(const struct sched_checker *c, const struct sched_instr *in,
+                      struct sched_need *out)
+{
+    const struct sched *s = c->s;
+    int from = -1, op = SCHED_F;
+    if (in->op == SCHED_F)
+        from = in->stage - 1;
+    else if ((in->op == SCHED_B || in->op == SCHED_I) && in->stage + 1 < s->stages)
+        from = in->stage + 1;
+    if (from < 0)
+        return false;
+    int64_t unit = sched_unit(s, from, in->mb);
+    if (in->op != SCHED_F)
+        op = c->at[SCHED_B][unit] ? SCHED_B : SCHED_I;
+    out->rank = s->place[from];
+    out->count = c->at[op][unit];
+    out->on = (struct sched_instr){(uint16_t)op, (uint16_t)from, in->mb, s->place[from]};
+    return true;
+}
+
+enum err sched_check_cycle(struct sched_checker *c)
+{
+    bool ends;
+    return sched_check_walk(c, data_need, "the data go in a circle", &ends);
+}

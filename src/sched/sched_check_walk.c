@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Walking a schedule under a rule's idea of waiting. When the walk gets stuck, every rank that has
+ * not ended waits for another such rank, so following the waits from any of them must come round:
+ * that circle is the proof, and it is printed.
+ */
+#include "sched/sched_check.h"
+
+#include <stdio.h>
+
+struct stuck { const struct sched_checker *c; sched_need_fn need; struct sched_walk walk; };
+
+/* Does instruction i still wait? */
+static bool waits(const struct stuck *k, int64_t i, struct sched_need *out)
+{
+    const struct sched *s = k->c->s;
+    if (!k->need(k->c, &s->instr[i], out))
+        return false;
+    return k->walk.at[out->rank] - s->begin[out->rank] < out->count;
+}
+
+static int step(void *arg, int rank, int64_t i)
+{
+    struct sched_need need;
+    (void)rank;
+    return waits(arg, i, &need) ? need.rank : -1;
+}
+
+static bool ended(const struct stuck *k, int rank)
+{
+    return k->walk.at[rank] == k->c->s->begin[rank + 1];
+}
+
+/* A rank of the circle: p steps along the waits from any stuck rank cannot but reach it. A rank
+ * that ended is waited for only when an instruction it should have run is nowhere. */
+static int rank_in_circle(const struct stuck *k)
+{
+    struct sched_need need;
+    int rank = 0;
+    while (ended(k, rank))
+        rank++;
+    for (int n = 0; n < k->c->s->p; n++) {
+        ENSURE(!ended(k, rank) && waits(k, k->walk.at[rank], &need));
+        rank = need.rank;
+    }
+    return rank;
+}
+
+/* "1F0 of rank 1 (place 3) waits for 0F0 of rank 0, ..." once round, at most 8 links in words. */
+static enum err circle(const struct stuck *k, const char *what)
+{
+    enum { LINKS = 8 };
+    const struct sched *s = k->c->s;
+    char words[1536] = "", cell[32], on[32];
+    size_t used = 0;
+    int first = rank_in_circle(k), rank = first, links = 0;
+    do {
+        struct sched_need need;
+        int64_t i = k->walk.at[rank];
+        ENSURE(waits(k, i, &need));
+        if (links < LINKS)
+            used += (size_t)snprintf(words + used, sizeof words - used,
+                                     "%s%s of rank %d (place %lld) waits for %s of rank %d",
+                                     links ? ", " : "", sched_cell(&s->instr[i], cell), rank,
+                                     (long long)(i - s->begin[rank]), sched_cell(&need.on, on),
+                                     need.rank);
+        else if (links == LINKS)
+            snprintf(words + used, sizeof words - used, ", and so on");
+        links++;
+        rank = need.rank;
+    } while (rank != first);
+    return sched_check_broken(k->c, first, k->walk.at[first], "%s over %d rank%s: %s; change the order "
+                              "of one of them", what, links, links == 1 ? "" : "s", words);
+}
+
+enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what,
+                          bool *ends)
+{
+    struct stuck k = {.c = c, .need = need};
+    enum err err = sched_walk_open(&k.walk, c->s);
+    k.walk.step = step;
+    k.walk.arg = &k;
+    if (err == ERR_OK) {
+        *ends = sched_walk_run(&k.walk);
+        if (!*ends && what)
+            err = circle(&k, what);
+    }
+    sched_walk_close(&k.walk);
+    return err;
+}

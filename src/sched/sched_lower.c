@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From computing to a program: sends, receives, reductions and the optimizer step are derived from
+ * placement and order, so no generator can get them wrong.
+ *
+ * A SEND follows its producer. A RECV stands right before its user, since a slot for a message that
+ * arrived early would cost memory and gain nothing: sends never wait. One thing moves receives
+ * forward. A channel (from, to, kind) is a queue, and a receiver may use messages in another order
+ * than they are sent in:
+ *
+ *     rank 0   0F0 SEND a  0F1 SEND b           rank 1   RECV a  RECV b  1F1  1F0
+ *
+ * So a rank that needs a message first takes all those queued before it. That cannot bring in a
+ * deadlock: they were sent before the one it waits for anyway.
+ *
+ * A TIED is put at the end of the list and not behind its REDUCE: it waits for the other holder,
+ * and a rank with several stages may still owe that holder a gradient.
+ */
+#include "base/mem.h"
+#include "sched/sched_build.h"
+
+struct message { uint16_t stage, mb; }; /* named by the stage that uses it */
+
+struct lowering {
+    const struct sched *s;
+    const struct sched_lower_args *args;
+    struct sched_build out;
+    struct sched_channels channels;
+    int64_t *queue;        /* owned; [channels + 1] start of each channel's messages */
+    int64_t *head;         /* owned; [channels] next message to receive */
+    struct message *sent;  /* owned; in the order of sending, channel after channel */
+    uint8_t *got;          /* owned; [2 * stages * m] by kind, using stage, mb */
+    int *left;             /* owned; [stages] weight gradients still to come */
+};
+
+/* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
+static int makes(const struct lowering *l, struct sched_instr in, int *channel)
+{
+    if (in.op == SCHED_W)
+        return -1;
+    int kind = in.op == SCHED_F ? 0 : 1;
+    int to = sched_sent_to(l->s, kind, in.stage);
+    if (to < 0)
+        return -1;
+    *channel = l->channels.of[kind * l->s->stages + to];
+    return kind;
+}
+
+/* Fills every channel's queue: one pass counts, one writes. head is used as the write position. */
+static enum err fill_queues(struct lowering *l)
+{
+    const struct sched *s = l->s;
+    int64_t n = s->begin[s->p];
+    int channel;
+    for (int64_t i = 0; i < n; i++)
+        if (makes(l, s->instr[i], &channel) >= 0)
+            l->queue[channel + 1]++;
+    for (int c = 0; c < l->channels.n; c++) {
+        l->queue[c + 1] += l->queue[c];
+        l->head[c] = l->queue[c];
+    }
+    TRY(mem_new(l->queue[l->channels.n], sizeof *l->sent, "schedule messages", &l->sent));
+    for (int64_t i = 0; i < n; i++) {
+        struct sched_instr in = s->instr[i];
+        int kind = makes(l, in, &channel);
+        if (kind >= 0)
+            l->sent[l->head[channel]++] = (struct message){
+                .stage = (uint16_t)sched_sent_to(s, kind, in.stage),
+                .mb = in.mb,
+            };
+    }
+    for (int c = 0; c < l->channels.n; c++)
+        l->head[c] = l->queue[c];
+    return ERR_OK;
+}
+
+/* Takes messages from the channel until that of (stage, mb) is there. */
+static void receive(struct lowering *l, int kind, int stage, int mb)
+{
+    int channel = l->channels.of[kind * l->s->stages + stage];
+    uint8_t *got = l->got + (int64_t)kind * l->s->stages * l->s->m;
+    if (channel < 0)
+        return;
+    while (!got[(int64_t)stage * l->s->m + mb]) {
+        ENSURE(l->head[channel] < l->queue[channel + 1]);
+        struct message next = l->sent[l->head[channel]++];
+        got[(int64_t)next.stage * l->s->m + next.mb] = 1;
+        sched_build_add(&l->out, kind == 0 ? SCHED_RECV_F : SCHED_RECV_B, next.stage, next.mb);
+    }
+}
+
+static void lower_instr(struct lowering *l, struct sched_instr in)
+{
+    int channel;
+    if (in.op == SCHED_F)
+        receive(l, 0, in.stage, in.mb);
+    else if (in.op != SCHED_W)
+        receive(l, 1, in.stage, in.mb);
+    sched_build_add(&l->out, (enum sched_op)in.op, in.stage, in.mb);
+    int kind = makes(l, in, &channel);
+    if (kind >= 0)
+        sched_build_add(&l->out, kind == 0 ? SCHED_SEND_F : SCHED_SEND_B, in.stage, in.mb);
+    if (in.op == SCHED_B || in.op == SCHED_W)
+        if (--l->left[in.stage] == 0 && l->args->reduce)
+            sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
+}
+
+static void end_rank(struct lowering *l, int rank)
+{
+    int first = 0, last = l->s->stages - 1;
+    bool tied = l->args->tied && l->s->place[first] != l->s->place[last];
+    if (tied && l->s->place[first] == rank)
+        sched_build_add(&l->out, SCHED_TIED, first, 0);
+    if (tied && l->s->place[last] == rank)
+        sched_build_add(&l->out, SCHED_TIED, last, 0);
+    if (l->args->step)
+        sched_build_add(&l->out, SCHED_STEP, 0, 0);
+}
+
+static enum err lower(struct lowering *l)
+{
+    const struct sched *s = l->s;
+    TRY(sched_channels_make(s, &l->channels));
+    TRY(mem_new(l->channels.n + 1, sizeof *l->queue, "schedule messages", &l->queue));
+    TRY(mem_new(l->channels.n, sizeof *l->head, "schedule messages", &l->head));
+    TRY(mem_new(2 * (int64_t)s->stages * s->m, 1, "schedule messages", &l->got));
+    TRY(mem_new(s->stages, sizeof *l->left, "schedule messages", &l->left));
+    TRY(fill_queues(l));
+    for (int stage = 0; stage < s->stages; stage++)
+        l->left[stage] = s->m;
+    for (int rank = 0; rank < s->p; rank++) {
+        sched_build_rank(&l->out);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            lower_instr(l, s->instr[i]);
+        end_rank(l, rank);
+    }
+    return ERR_OK;
+}
+
+enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out)
+{
+    if (s->lowered)
+        FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
+    if (s->forward_only && (a->reduce || a->tied || a->step))
+        FAIL(ERR_INTERNAL, "schedule %s is forward only and has no gradients to sum", s->name);
+    TRY(sched_check_compute(s));
+    struct lowering l = {.s = s, .args = a};
+    sched_build_open(&l.out, s->name, &(struct sched_shape){s->p, s->m, s->v});
+    l.out.s.forward_only = s->forward_only;
+    l.out.s.lowered = true;
+    for (int stage = 0; l.out.err == ERR_OK && stage < s->stages; stage++)
+        l.out.s.place[stage] = s->place[stage];
+    enum err err = l.out.err == ERR_OK ? lower(&l) : l.out.err;
+    if (err == ERR_OK)
+        err = sched_build_done(&l.out, out);
+    else
+        sched_free(&l.out.s);
+    sched_channels_free(&l.channels);
+    mem_free(l.queue);
+    mem_free(l.head);
+    mem_free(l.sent);
+    mem_free(l.got);
+    mem_free(l.left);
+    return err;
+}
