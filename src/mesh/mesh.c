@@ -25,9 +25,11 @@ enum err mesh_make(const int size[AXIS_COUNT], struct mesh *out)
             FAIL(ERR_CONFIG, "mesh: %s %d is not a number of ranks; use 1 or more",
                  mesh_axis_name((enum axis)a), size[a]);
         if (!num_mul(world, size[a], &world) || world > MESH_MAX_WORLD)
-            FAIL(ERR_CONFIG, "mesh: tp %d x cp %d x ep %d x dp %d x pp %d is more than %d ranks; use "
-                             "smaller sizes", size[AXIS_TP], size[AXIS_CP], size[AXIS_EP],
-                 size[AXIS_DP], size[AXIS_PP], MESH_MAX_WORLD);
+            FAIL(ERR_CONFIG,
+                 "mesh: tp %d x cp %d x ep %d x dp %d x pp %d is more than %d ranks; use "
+                 "smaller sizes",
+                 size[AXIS_TP], size[AXIS_CP], size[AXIS_EP], size[AXIS_DP], size[AXIS_PP],
+                 MESH_MAX_WORLD);
         m.size[a] = size[a];
     }
     m.world = (int)world;

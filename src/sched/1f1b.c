@@ -11,8 +11,9 @@
  *
  * m may be smaller than p: the warm-up is then all of the forwards.
  */
-#include "base/num.h"
 #include "sched/sched_build.h"
+
+#include "base/num.h"
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {

@@ -99,10 +99,9 @@ enum sched_rule { /* rules of definitions.md 3.5; one error each, naming rank, p
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
-    int *stage_peak;      /* owned; [stages] the same per stage: the slots it needs */
+    int *stage_peak;      /* owned; [stages] slots: the same per stage, counted from RECV_F on, since
+                             what is received needs its slot already */
     int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once */
-    int *recv_peak;       /* owned; [2 * stages] most activations (first half) and gradients (second)
-                             received and not yet used at once: buffers to receive into */
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal
@@ -114,6 +113,24 @@ struct sched_report {
  * set. `out` is written in any case and released by sched_report_free. */
 enum err sched_check(struct sched *s, struct sched_report *out);
 void sched_report_free(struct sched_report *r);
+
+/* The machine on which schedules are proved and simulated (sched_walk.c). Every rank runs its list
+ * in order: step(arg, rank, i) either runs instruction i and returns -1, or returns the rank whose
+ * progress it waits for, and is asked again when that rank has moved. */
+struct sched_walk {
+    const struct sched *s; /* borrowed */
+    int (*step)(void *arg, int rank, int64_t i);
+    void *arg;
+    int64_t *at; /* owned; [p] next instruction of each rank */
+    int *next;   /* owned; [p] list of the ranks that wait for the same one */
+    int *head;   /* owned; [p] first rank that waits for this one, -1: none */
+    int *ready;  /* owned; [p] stack of ranks that may move */
+};
+/* The caller then sets step and arg. Errors: ERR_MEMORY; sched_walk_close is right after one too. */
+enum err sched_walk_open(struct sched_walk *w, const struct sched *s);
+/* True when all lists ended. Else w->at shows where each rank stands. */
+bool sched_walk_run(struct sched_walk *w);
+void sched_walk_close(struct sched_walk *w);
 
 const char *sched_op_name(enum sched_op op); /* "F", "SEND_F" */
 const char *sched_rule_name(enum sched_rule r); /* "coverage" */

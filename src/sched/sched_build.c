@@ -19,15 +19,17 @@ enum err sched_shape_check(const char *name, const struct sched_shape *shape)
              shape->m, SCHED_MAX_MB);
     int most = SCHED_MAX_STAGES / shape->p;
     if (shape->v < 1 || shape->v > most)
-        FAIL(ERR_CONFIG, "schedule %s: v %d chunks on each of %d ranks; use 1 to %d, for at most %d "
-                         "stages", name, shape->v, shape->p, most, SCHED_MAX_STAGES);
+        FAIL(ERR_CONFIG,
+             "schedule %s: v %d chunks on each of %d ranks; use 1 to %d, for at most %d stages",
+             name, shape->v, shape->p, most, SCHED_MAX_STAGES);
     return ERR_OK;
 }
 
 enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape)
 {
     if (shape->v != 1)
-        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs one chunk a rank; use v 1", name, shape->v);
+        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs one chunk a rank; use v 1", name,
+             shape->v);
     return ERR_OK;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For sched/ alone: how generators, the parser and the lowering write a schedule, and the machine
- * on which schedules are walked.
+ * For sched/ alone: how generators, the parser and the lowering write a schedule, and which
+ * messages share a channel.
  *
  * A build is filled rank after rank; like struct text it keeps its first error, so that a
  * generator is only its loops:
@@ -64,22 +64,5 @@ int sched_sent_to(const struct sched *s, int kind, int stage);
 
 /* Rules V1 to V4 alone: what the lowering builds on. Errors: ERR_CONFIG, naming the rule. */
 enum err sched_check_compute(const struct sched *s);
-
-/* ---- sched_walk.c: the machine -------------------------------------------------------------
- * Every rank runs its list in order. step(arg, rank, i) either runs instruction i and returns -1,
- * or returns the rank whose progress it waits for; it is asked again when that rank has moved. */
-struct sched_walk {
-    const struct sched *s;
-    int (*step)(void *arg, int rank, int64_t i);
-    void *arg;
-    int64_t *at; /* owned; [p] next instruction of each rank */
-    int *next;   /* owned; [p] list of the ranks that wait for the same one */
-    int *head;   /* owned; [p] first rank that waits for this one, -1: none */
-    int *ready;  /* owned; [p] stack of ranks that may move */
-};
-enum err sched_walk_open(struct sched_walk *w, const struct sched *s);
-/* True when all lists ended. Else w->at shows where each rank stands. */
-bool sched_walk_run(struct sched_walk *w);
-void sched_walk_close(struct sched_walk *w);
 
 #endif

@@ -5,11 +5,15 @@
  * numbered. The kind is in the key: activations and gradients of two ranks that are both each
  * other's next and previous (p = 2 with v > 1) can then never be taken for one another.
  */
-#include "base/mem.h"
 #include "sched/sched_build.h"
+
+#include "base/mem.h"
 #include <stdlib.h>
 
-struct boundary { uint64_t key; int slot; };
+struct boundary {
+    uint64_t key;
+    int slot;
+};
 
 static int compare(const void *a, const void *b)
 {

@@ -24,11 +24,10 @@
 #include <stdio.h>
 #include <xxhash.h>
 
-typedef enum err (*rule_fn)(struct sched_checker *c);
 static const struct {
     enum sched_rule rule;
     const char *name;
-    rule_fn prove;
+    enum err (*prove)(struct sched_checker *c);
     bool lowered_only;
 } rules[] = {
     {SCHED_RULE_COVERAGE, "coverage", sched_check_coverage, false},
@@ -45,10 +44,10 @@ enum { RULE_COUNT = sizeof rules / sizeof *rules, COMPUTE_RULES = 4 };
 
 const char *sched_rule_name(enum sched_rule r)
 {
-    return r >= 1 && r <= RULE_COUNT ? rules[r - 1].name : "none";
+    return (int)r >= 1 && (int)r <= RULE_COUNT ? rules[r - 1].name : "none";
 }
 
-enum err sched_check_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
+enum err sched_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
 {
     char detail[2048], cell[32];
     va_list ap;
@@ -65,14 +64,17 @@ static enum err checker_open(struct sched_checker *c)
     const struct sched *s = c->s;
     int64_t n = s->begin[s->p];
     if (n < c->units)
-        FAIL(ERR_CONFIG, "schedule %s breaks V1 (coverage): %d stages x %d microbatches need %lld "
-                         "forwards, and there are %lld instructions; add the missing ones", s->name,
-             s->stages, s->m, (long long)c->units, (long long)n);
+        FAIL(ERR_CONFIG,
+             "schedule %s breaks V1 (coverage): %d stages x %d microbatches need %lld forwards, "
+             "and there are %lld instructions; add the missing ones",
+             s->name, s->stages, s->m, (long long)c->units, (long long)n);
     for (int rank = 0; rank < s->p; rank++) {
         int64_t count = s->begin[rank + 1] - s->begin[rank];
         if (count < 1 || count >= UINT32_MAX)
-            FAIL(ERR_CONFIG, "schedule %s breaks V1 (coverage): rank %d has %lld instructions; use 1 to "
-                             "%u a rank", s->name, rank, (long long)count, UINT32_MAX - 1);
+            FAIL(ERR_CONFIG,
+                 "schedule %s breaks V1 (coverage): rank %d has %lld instructions; use 1 to %u a "
+                 "rank",
+                 s->name, rank, (long long)count, UINT32_MAX - 1);
     }
     int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_W + 1;
     for (int op = 0; op < ops; op++)
@@ -113,7 +115,10 @@ enum err sched_check_compute(const struct sched *s)
 }
 
 /* Little-endian bytes, so that hashes agree between machines. */
-struct bytes { uint8_t *p; int64_t n; };
+struct bytes {
+    uint8_t *p;
+    int64_t n;
+};
 
 static void put(struct bytes *b, uint64_t value, int width)
 {
@@ -182,7 +187,6 @@ static enum err fill_report(struct sched_checker *c)
     TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
     TRY(mem_new(c->s->stages, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
     TRY(mem_new(c->s->stages, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
-    TRY(mem_new(2 * c->s->stages, sizeof *r->recv_peak, "schedule peaks", &r->recv_peak));
     enum err err = prove(c, RULE_COUNT);
     if (err == ERR_CONFIG)
         r->rule = c->rule;
@@ -207,6 +211,5 @@ void sched_report_free(struct sched_report *r)
     mem_free(r->peak);
     mem_free(r->stage_peak);
     mem_free(r->grad_peak);
-    mem_free(r->recv_peak);
     *r = (struct sched_report){0};
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * For sched_check*.c alone: what the rules share. Each rule is one function that may take the rules
- * before it as proved, and that ends with sched_check_broken where the schedule breaks it.
+ * before it as proved, and that ends with sched_broken where the schedule breaks it.
  */
 #ifndef PLAIT_SCHED_SCHED_CHECK_H
 #define PLAIT_SCHED_SCHED_CHECK_H
@@ -25,7 +25,7 @@ struct sched_checker {
 
 /* The error of the rule being proved: rank, place and instruction, then what is wrong and what
  * would mend it. Returns ERR_CONFIG. */
-enum err sched_check_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
+enum err sched_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* V1 V2 V3 V4 (sched_check_compute.c) */

@@ -35,11 +35,12 @@ static enum err check_message(const struct sched_checker *c, int rank, int64_t i
     if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
         return ERR_OK;
     if (want == rank)
-        return sched_check_broken(c, rank, i, "the other side of this message is on no other rank; "
-                                  "remove it");
+        return sched_broken(c, rank, i,
+                            "the other side of this message is on no other rank; remove it");
     if (in->peer != want)
-        return sched_check_broken(c, rank, i, "its peer is rank %d, the neighbour stage stands on rank "
-                                  "%d; use that", in->peer, want);
+        return sched_broken(c, rank, i,
+                            "its peer is rank %d, the neighbour stage stands on rank %d; use that",
+                            in->peer, want);
     return ERR_OK;
 }
 
@@ -57,19 +58,21 @@ static enum err check_edge(const struct sched_checker *c, int kind, int stage, i
     uint32_t send = c->at[send_op[kind]][unit], recv = c->at[recv_op[kind]][far];
     const char *letter = kind == FORWARD ? "F" : "B";
     if (!send)
-        return sched_check_broken(c, from_rank, made, "rank %d needs its result, but there is no "
-                                  "%dSEND_%s%d; add it", to_rank, stage, letter, mb);
+        return sched_broken(c, from_rank, made,
+                            "rank %d needs its result, but there is no %dSEND_%s%d; add it",
+                            to_rank, stage, letter, mb);
     if (!recv)
-        return sched_check_broken(c, to_rank, used, "its input comes from rank %d, but there is no "
-                                  "%dRECV_%s%d; add it", from_rank, to, letter, mb);
+        return sched_broken(c, to_rank, used,
+                            "its input comes from rank %d, but there is no %dRECV_%s%d; add it",
+                            from_rank, to, letter, mb);
     if (send < producer(c, kind, unit))
-        return sched_check_broken(c, from_rank, s->begin[from_rank] + send - 1, "what it sends is made "
-                                  "later, at place %lld; move it after",
-                                  (long long)(made - s->begin[from_rank]));
+        return sched_broken(c, from_rank, s->begin[from_rank] + send - 1,
+                            "what it sends is made later, at place %lld; move it after",
+                            (long long)(made - s->begin[from_rank]));
     if (recv > producer(c, kind, far))
-        return sched_check_broken(c, to_rank, s->begin[to_rank] + recv - 1, "it is used before, at "
-                                  "place %lld; move it there",
-                                  (long long)(used - s->begin[to_rank]));
+        return sched_broken(c, to_rank, s->begin[to_rank] + recv - 1,
+                            "it is used before, at place %lld; move it there",
+                            (long long)(used - s->begin[to_rank]));
     return ERR_OK;
 }
 
@@ -102,7 +105,8 @@ static void number_sends(const struct sched_checker *c, uint32_t *order, uint32_
     }
 }
 
-static enum err match_receives(const struct sched_checker *c, const uint32_t *order, uint32_t *count)
+static enum err match_receives(const struct sched_checker *c, const uint32_t *order,
+                               uint32_t *count)
 {
     const struct sched *s = c->s;
     for (int rank = 0; rank < s->p; rank++) {
@@ -115,9 +119,10 @@ static enum err match_receives(const struct sched_checker *c, const uint32_t *or
             uint32_t have = count[c->channels.of[kind * s->stages + in.stage]]++;
             uint32_t sent = order[kind * c->units + sched_unit(s, from, in.mb)];
             if (have != sent)
-                return sched_check_broken(c, rank, i, "it is receive %u of the channel from rank %d, "
-                                          "which sends it as message %u; use the order of the sender",
-                                          have, in.peer, sent);
+                return sched_broken(c, rank, i,
+                                    "it is receive %u of the channel from rank %d, which sends it "
+                                    "as message %u; use the order of the sender",
+                                    have, in.peer, sent);
         }
     }
     return ERR_OK;

@@ -14,17 +14,18 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
     const struct sched *s = c->s;
     const struct sched_instr *in = &s->instr[i];
     if (in->op >= SCHED_OP_COUNT)
-        return sched_check_broken(c, rank, i, "instruction code %d is unknown; use 0 to %d", in->op,
-                                  SCHED_OP_COUNT - 1);
+        return sched_broken(c, rank, i, "instruction code %d is unknown; use 0 to %d", in->op,
+                            SCHED_OP_COUNT - 1);
     if (in->stage >= s->stages || in->mb >= s->m || in->peer >= s->p)
-        return sched_check_broken(c, rank, i, "stage %d, microbatch %d, peer %d are outside %d stages, "
-                                  "%d microbatches, %d ranks; use smaller numbers", in->stage, in->mb,
-                                  in->peer, s->stages, s->m, s->p);
+        return sched_broken(c, rank, i,
+                            "stage %d, microbatch %d, peer %d are outside %d stages, %d "
+                            "microbatches, %d ranks; use smaller numbers",
+                            in->stage, in->mb, in->peer, s->stages, s->m, s->p);
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
-        return sched_check_broken(c, rank, i, "the schedule is forward only; remove it");
+        return sched_broken(c, rank, i, "the schedule is forward only; remove it");
     if (!s->lowered && in->op > SCHED_W)
-        return sched_check_broken(c, rank, i, "the schedule is compute only; remove it");
+        return sched_broken(c, rank, i, "the schedule is compute only; remove it");
     return ERR_OK;
 }
 
@@ -51,10 +52,11 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
     TRY(note_fields(c, rank, i));
     uint32_t *slot = slot_of(c, rank, in);
     if (!slot)
-        return sched_check_broken(c, rank, i, "only the first and the last stage are tied; use stage 0 "
-                                  "or %d", c->s->stages - 1);
+        return sched_broken(c, rank, i,
+                            "only the first and the last stage are tied; use stage 0 or %d",
+                            c->s->stages - 1);
     if (*slot)
-        return sched_check_broken(c, rank, i, "it comes a second time; keep one");
+        return sched_broken(c, rank, i, "it comes a second time; keep one");
     *slot = (uint32_t)(i - c->s->begin[rank] + 1);
     return ERR_OK;
 }
@@ -69,19 +71,20 @@ static enum err cover(const struct sched_checker *c, int stage, int mb)
     bool in = c->at[SCHED_I][unit], w = c->at[SCHED_W][unit];
     int64_t last = c->s->begin[rank + 1] - 1;
     if (!f)
-        return sched_check_broken(c, rank, last, "the list ends without %dF%d; add it",
-                                  stage, mb);
+        return sched_broken(c, rank, last, "the list ends without %dF%d; add it", stage, mb);
     if (c->s->forward_only || (b && !in && !w) || (!b && in && w))
         return ERR_OK;
     if (!b && !in && !w)
-        return sched_check_broken(c, rank, last, "the list ends without %dB%d; add it, or %dI%d "
-                                  "and %dW%d", stage, mb, stage, mb, stage, mb);
+        return sched_broken(c, rank, last,
+                            "the list ends without %dB%d; add it, or %dI%d and %dW%d",
+                            stage, mb, stage, mb, stage, mb);
     if (b)
-        return sched_check_broken(c, rank, c->s->begin[rank] + c->at[SCHED_B][unit] - 1, "there is "
-                                  "%d%s%d too; use the whole backward or its two halves", stage,
-                                  in ? "I" : "W", mb);
-    return sched_check_broken(c, rank, last, "the list ends without %d%s%d, but has its other half; "
-                              "add it", stage, in ? "W" : "I", mb);
+        return sched_broken(c, rank, c->s->begin[rank] + c->at[SCHED_B][unit] - 1,
+                            "there is %d%s%d too; use the whole backward or its two halves",
+                            stage, in ? "I" : "W", mb);
+    return sched_broken(c, rank, last,
+                        "the list ends without %d%s%d, but has its other half; add it",
+                        stage, in ? "W" : "I", mb);
 }
 
 enum err sched_check_coverage(struct sched_checker *c)
@@ -102,8 +105,8 @@ enum err sched_check_placement(struct sched_checker *c)
     for (int rank = 0; rank < s->p; rank++)
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
             if (s->instr[i].op != SCHED_STEP && s->place[s->instr[i].stage] != rank)
-                return sched_check_broken(c, rank, i, "stage %d stands on rank %d; move it there",
-                                          s->instr[i].stage, s->place[s->instr[i].stage]);
+                return sched_broken(c, rank, i, "stage %d stands on rank %d; move it there",
+                                    s->instr[i].stage, s->place[s->instr[i].stage]);
     return ERR_OK;
 }
 
@@ -119,11 +122,14 @@ enum err sched_check_order(struct sched_checker *c)
             uint32_t f = c->at[SCHED_F][unit], d = sched_check_dgrad(c, unit);
             uint32_t w = c->at[SCHED_W][unit];
             if (f > d)
-                return sched_check_broken(c, rank, s->begin[rank] + d - 1, "its forward %dF%d comes "
-                                          "later, at place %u; move it before", stage, mb, f - 1);
+                return sched_broken(c, rank, s->begin[rank] + d - 1,
+                                    "its forward %dF%d comes later, at place %u; move it before",
+                                    stage, mb, f - 1);
             if (w && d > w)
-                return sched_check_broken(c, rank, s->begin[rank] + w - 1, "%dI%d, which it follows, "
-                                          "comes later, at place %u; move it before", stage, mb, d - 1);
+                return sched_broken(c, rank, s->begin[rank] + w - 1,
+                                    "%dI%d, which it follows, comes later, at place %u; move it "
+                                    "before",
+                                    stage, mb, d - 1);
         }
     }
     return ERR_OK;

@@ -8,7 +8,11 @@
 
 #include <stdio.h>
 
-struct stuck { const struct sched_checker *c; sched_need_fn need; struct sched_walk walk; };
+struct stuck {
+    const struct sched_checker *c;
+    sched_need_fn need;
+    struct sched_walk walk;
+};
 
 /* Does instruction i still wait? */
 static bool waits(const struct stuck *k, int64_t i, struct sched_need *out)
@@ -69,8 +73,9 @@ static enum err circle(const struct stuck *k, const char *what)
         links++;
         rank = need.rank;
     } while (rank != first);
-    return sched_check_broken(k->c, first, k->walk.at[first], "%s over %d rank%s: %s; change the order "
-                              "of one of them", what, links, links == 1 ? "" : "s", words);
+    return sched_broken(k->c, first, k->walk.at[first],
+                        "%s over %d rank%s: %s; change the order of one of them",
+                        what, links, links == 1 ? "" : "s", words);
 }
 
 enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what,

@@ -16,21 +16,24 @@
  * A TIED is put at the end of the list and not behind its REDUCE: it waits for the other holder,
  * and a rank with several stages may still owe that holder a gradient.
  */
-#include "base/mem.h"
 #include "sched/sched_build.h"
 
-struct message { uint16_t stage, mb; }; /* named by the stage that uses it */
+#include "base/mem.h"
+
+struct message {
+    uint16_t stage, mb;
+}; /* named by the stage that uses it */
 
 struct lowering {
     const struct sched *s;
     const struct sched_lower_args *args;
     struct sched_build out;
     struct sched_channels channels;
-    int64_t *queue;        /* owned; [channels + 1] start of each channel's messages */
-    int64_t *head;         /* owned; [channels] next message to receive */
-    struct message *sent;  /* owned; in the order of sending, channel after channel */
-    uint8_t *got;          /* owned; [2 * stages * m] by kind, using stage, mb */
-    int *left;             /* owned; [stages] weight gradients still to come */
+    int64_t *queue;       /* owned; [channels + 1] start of each channel's messages */
+    int64_t *head;        /* owned; [channels] next message to receive */
+    struct message *sent; /* owned; in the order of sending, channel after channel */
+    uint8_t *got;         /* owned; [2 * stages * m] by kind, using stage, mb */
+    int *left;            /* owned; [stages] weight gradients still to come */
 };
 
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */

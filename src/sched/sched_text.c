@@ -9,8 +9,9 @@
  * then to write the instructions. A number has no sign and no leading zero; a token ends where its
  * cell ends, so "1F0x" is an error and not 1F0.
  */
-#include "base/mem.h"
 #include "sched/sched_build.h"
+
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -25,9 +26,9 @@ struct scanner {
 /* What the first reading learns. */
 struct found {
     int stages, mbs;
-    int64_t cells;        /* instructions of the current line */
+    int64_t cells; /* instructions of the current line */
     bool backward, lowered;
-    uint16_t *place;      /* owned; [SCHED_MAX_STAGES] */
+    uint16_t *place; /* owned; [SCHED_MAX_STAGES] */
 };
 
 static enum err refuse(const struct scanner *x, int64_t at, const char *why)
@@ -70,7 +71,8 @@ static enum err read_number(struct scanner *x, int below, const char *what, int 
     int64_t start = x->at;
     int value = 0;
     char why[96];
-    snprintf(why, sizeof why, "%s is not a number of 0 to %d without leading zeros", what, below - 1);
+    snprintf(why, sizeof why, "%s is not a number of 0 to %d without leading zeros", what,
+             below - 1);
     while (is_digit(peek(x)) && value < below)
         value = 10 * value + (x->text[x->at++] - '0');
     int64_t digits = x->at - start;
@@ -94,8 +96,9 @@ static enum err read_op(struct scanner *x, uint16_t *op)
             return ERR_OK;
         }
     }
-    return refuse(x, start, "this is no instruction; use F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, "
-                            "REDUCE, TIED or STEP");
+    return refuse(x, start,
+                  "this is no instruction; use F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE, "
+                  "TIED or STEP");
 }
 
 static enum err read_cell(struct scanner *x, struct sched_instr *in)
@@ -107,7 +110,8 @@ static enum err read_cell(struct scanner *x, struct sched_instr *in)
         TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
     TRY(read_op(x, &in->op));
     if (numbered == (in->op == SCHED_STEP))
-        return refuse(x, start, numbered ? "STEP names no stage" : "a stage must come first, as in 2F0");
+        return refuse(x, start,
+                      numbered ? "STEP names no stage" : "a stage must come first, as in 2F0");
     if (in->op < SCHED_REDUCE)
         TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
     int64_t end = x->at;
@@ -119,7 +123,7 @@ static enum err read_cell(struct scanner *x, struct sched_instr *in)
     return ERR_OK;
 }
 
-static enum err learn(const struct scanner *x, struct found *f, struct sched_instr in)
+static void learn(const struct scanner *x, struct found *f, struct sched_instr in)
 {
     f->cells++;
     if (in.op > SCHED_W)
@@ -127,14 +131,13 @@ static enum err learn(const struct scanner *x, struct found *f, struct sched_ins
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
     if (in.op == SCHED_STEP)
-        return ERR_OK;
+        return;
     if (in.stage >= f->stages)
         f->stages = in.stage + 1;
     if (in.mb >= f->mbs)
         f->mbs = in.mb + 1;
     if (f->place[in.stage] == NOWHERE)
         f->place[in.stage] = (uint16_t)x->line;
-    return ERR_OK;
 }
 
 /* One line into `f` (first reading) or `b` (second). */
@@ -142,11 +145,11 @@ static enum err read_line(struct scanner *x, struct found *f, struct sched_build
 {
     f->cells = 0;
     for (;;) {
-        struct sched_instr in;
+        struct sched_instr in = {0};
         skip_blanks(x);
         if (peek(x) != ',' && !line_ends(x)) {
             TRY(read_cell(x, &in));
-            TRY(learn(x, f, in));
+            learn(x, f, in);
             if (b)
                 sched_build_add(b, (enum sched_op)in.op, in.stage, in.mb);
         }
@@ -180,11 +183,14 @@ static enum err check_found(const struct scanner *x, const struct found *f)
 {
     for (int stage = 0; stage < f->stages; stage++)
         if (f->place[stage] == NOWHERE)
-            FAIL(ERR_CONFIG, "schedule %s: stage %d is on no line, stage %d is; name every stage from "
-                             "0", x->name, stage, f->stages - 1);
+            FAIL(ERR_CONFIG,
+                 "schedule %s: stage %d is on no line, stage %d is; name every stage from 0",
+                 x->name, stage, f->stages - 1);
     if (f->stages == 0 || f->stages % x->line != 0)
-        FAIL(ERR_CONFIG, "schedule %s: %d stages do not spread over %d lines, one a rank; use a "
-                         "multiple of %d stages", x->name, f->stages, x->line, x->line);
+        FAIL(ERR_CONFIG,
+             "schedule %s: %d stages do not spread over %d lines, one a rank; use a multiple of %d "
+             "stages",
+             x->name, f->stages, x->line, x->line);
     return ERR_OK;
 }
 

@@ -9,8 +9,9 @@
  * A stop asks the ranks in one list again, which are neighbours of the stopped one's stages, 2 v at
  * most. So the time is linear in instructions for a fixed v, whatever p is.
  */
+#include "sched/sched.h"
+
 #include "base/mem.h"
-#include "sched/sched_build.h"
 
 enum err sched_walk_open(struct sched_walk *w, const struct sched *s)
 {
