@@ -68,19 +68,19 @@ void parity_each(const char *name, void (*kernel)(struct parity *p))
 
 void parity_devices(void)
 {
-    char missing[200] = "";
+    char missing[200] = "not built in:";
+    bool all = true;
     for (int i = 0; i < CANDIDATES; i++) {
         struct dev *d = try_open(&candidates[i]);
         size_t used = strlen(missing);
         if (!d)
-            snprintf(missing + used, sizeof missing - used, "%s%s", used ? ", " : "",
+            snprintf(missing + used, sizeof missing - used, "%s %s", all ? "" : ",",
                      candidates[i].label);
+        all = all && d;
         dev_close(d);
     }
-    if (missing[0]) {
-        strncat(missing, " not built in", sizeof missing - strlen(missing) - 1);
+    if (!all)
         test_skip(missing);
-    }
 }
 
 void parity_problem(struct parity *p, const char *fmt, ...)

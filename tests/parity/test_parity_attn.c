@@ -280,11 +280,30 @@ static void rope(struct parity *p)
     }
 }
 
-static void case_attn(void) { parity_each("attn", attn); }
-static void case_grad(void) { parity_each("attn_grad", attn_grad); }
-static void case_mask(void) { parity_each("attn mask", attn_mask); }
-static void case_far(void) { parity_each("attn, far scores", attn_far); }
-static void case_rope(void) { parity_each("rope", rope); }
+static void case_attn(void)
+{
+    parity_each("attn", attn);
+}
+
+static void case_grad(void)
+{
+    parity_each("attn_grad", attn_grad);
+}
+
+static void case_mask(void)
+{
+    parity_each("attn mask", attn_mask);
+}
+
+static void case_far(void)
+{
+    parity_each("attn, far scores", attn_far);
+}
+
+static void case_rope(void)
+{
+    parity_each("rope", rope);
+}
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},

@@ -133,11 +133,30 @@ static void memory(struct parity *p)
         CHECK(y[i] == (i >= 10 && i < 30 ? 0 : x[i]));
 }
 
-static void case_adamw(void) { parity_each("adamw", adamw); }
-static void case_sums(void) { parity_each("sum, sumsq", sums); }
-static void case_cast_and_add(void) { parity_each("cast, add", cast_and_add); }
-static void case_cast_edges(void) { parity_each("cast of edges", cast_edges); }
-static void case_memory(void) { parity_each("memory", memory); }
+static void case_adamw(void)
+{
+    parity_each("adamw", adamw);
+}
+
+static void case_sums(void)
+{
+    parity_each("sum, sumsq", sums);
+}
+
+static void case_cast_and_add(void)
+{
+    parity_each("cast, add", cast_and_add);
+}
+
+static void case_cast_edges(void)
+{
+    parity_each("cast of edges", cast_edges);
+}
+
+static void case_memory(void)
+{
+    parity_each("memory", memory);
+}
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},

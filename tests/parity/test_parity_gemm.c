@@ -126,16 +126,19 @@ static void gemm_plain(struct parity *p)
     for (int i = 0; i < 4 * SHAPES; i++)
         one(p, i, GEMM_NONE, test_range(1, BIGGEST));
 }
+
 static void gemm_gelu(struct parity *p)
 {
     for (int i = 0; i < 2 * SHAPES; i++)
         one(p, i, GEMM_GELU, test_range(1, BIGGEST));
 }
+
 static void gemm_dgelu(struct parity *p)
 {
     for (int i = 0; i < 2 * SHAPES; i++)
         one(p, i, GEMM_DGELU, test_range(1, BIGGEST));
 }
+
 static void gemm_no_rows(struct parity *p)
 {
     for (int i = 0; i < 4; i++) {
@@ -144,6 +147,7 @@ static void gemm_no_rows(struct parity *p)
         one(p, i, GEMM_DGELU, 0);
     }
 }
+
 static void gemm_one_row(struct parity *p)
 {
     for (int i = 0; i < SHAPES; i++)
@@ -163,12 +167,35 @@ static void bias_grad(struct parity *p)
     }
 }
 
-static void case_plain(void) { parity_each("gemm", gemm_plain); }
-static void case_gelu(void) { parity_each("gemm with gelu", gemm_gelu); }
-static void case_dgelu(void) { parity_each("gemm with dgelu", gemm_dgelu); }
-static void case_no_rows(void) { parity_each("gemm of no rows", gemm_no_rows); }
-static void case_one_row(void) { parity_each("gemm of one row", gemm_one_row); }
-static void case_bias_grad(void) { parity_each("bias_grad", bias_grad); }
+static void case_plain(void)
+{
+    parity_each("gemm", gemm_plain);
+}
+
+static void case_gelu(void)
+{
+    parity_each("gemm with gelu", gemm_gelu);
+}
+
+static void case_dgelu(void)
+{
+    parity_each("gemm with dgelu", gemm_dgelu);
+}
+
+static void case_no_rows(void)
+{
+    parity_each("gemm of no rows", gemm_no_rows);
+}
+
+static void case_one_row(void)
+{
+    parity_each("gemm of one row", gemm_one_row);
+}
+
+static void case_bias_grad(void)
+{
+    parity_each("bias_grad", bias_grad);
+}
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},

@@ -64,6 +64,7 @@ static void norm_layer(struct parity *p)
     for (int i = 0; i < SHAPES; i++)
         norm_one(p, i, false);
 }
+
 static void norm_rms(struct parity *p)
 {
     for (int i = 0; i < SHAPES; i++)
@@ -283,14 +284,45 @@ static void dropout_mask(struct parity *p)
     }
 }
 
-static void case_layer(void) { parity_each("norm", norm_layer); }
-static void case_rms(void) { parity_each("norm, rms", norm_rms); }
-static void case_norm_grad(void) { parity_each("norm_grad", norm_grad); }
-static void case_swiglu(void) { parity_each("swiglu", swiglu); }
-static void case_swiglu_far(void) { parity_each("swiglu, far values", swiglu_far); }
-static void case_residual(void) { parity_each("residual", residual); }
-static void case_dropout(void) { parity_each("dropout", dropout); }
-static void case_mask(void) { parity_each("dropout mask", dropout_mask); }
+static void case_layer(void)
+{
+    parity_each("norm", norm_layer);
+}
+
+static void case_rms(void)
+{
+    parity_each("norm, rms", norm_rms);
+}
+
+static void case_norm_grad(void)
+{
+    parity_each("norm_grad", norm_grad);
+}
+
+static void case_swiglu(void)
+{
+    parity_each("swiglu", swiglu);
+}
+
+static void case_swiglu_far(void)
+{
+    parity_each("swiglu, far values", swiglu_far);
+}
+
+static void case_residual(void)
+{
+    parity_each("residual", residual);
+}
+
+static void case_dropout(void)
+{
+    parity_each("dropout", dropout);
+}
+
+static void case_mask(void)
+{
+    parity_each("dropout mask", dropout_mask);
+}
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},

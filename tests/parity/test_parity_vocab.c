@@ -233,10 +233,25 @@ static void xent(struct parity *p)
     }
 }
 
-static void case_embed(void) { parity_each("embed", embed); }
-static void case_embed_grad(void) { parity_each("embed_grad", embed_grad); }
-static void case_positions(void) { parity_each("pos_add, pos_grad", positions); }
-static void case_xent(void) { parity_each("xent", xent); }
+static void case_embed(void)
+{
+    parity_each("embed", embed);
+}
+
+static void case_embed_grad(void)
+{
+    parity_each("embed_grad", embed_grad);
+}
+
+static void case_positions(void)
+{
+    parity_each("pos_add, pos_grad", positions);
+}
+
+static void case_xent(void)
+{
+    parity_each("xent", xent);
+}
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},

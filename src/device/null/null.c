@@ -76,8 +76,8 @@ static enum err null_alloc(struct dev *d, int64_t bytes, const char *name, void 
     int64_t end;
     if (!num_add(n->next, bytes == 0 ? 1 : bytes, &end) ||
         !num_round_up(end, ARENA_ALIGN, &end))
-        FAIL(ERR_MEMORY, "memory: %lld bytes for %s after %lld on the null device are beyond 63 bits",
-             (long long)bytes, name, (long long)n->next);
+        FAIL(ERR_MEMORY, "memory: %lld bytes for %s on the null device, after %lld, are beyond 63 "
+                         "bits", (long long)bytes, name, (long long)n->next);
     *out = (void *)(uintptr_t)n->next;
     n->next = end;
     return ERR_OK;

@@ -60,7 +60,7 @@ enum err ref_norm_grad(struct dev *d, const struct norm_grad *a)
         }
         avg_g = a->rms ? 0.0 : avg_g / (double)a->c;
         avg_gx /= (double)a->c;
-        for (int64_t i = 0; i < a->c; i++) { /* dx may be d or x: element i is read before written */
+        for (int64_t i = 0; i < a->c; i++) { /* dx may be d or x: read, then write */
             double xhat = (x[i] - mean) * rstd, g = dy[i] * w[i];
             dx[i] = (add ? add[i] : 0.0) + rstd * (g - avg_g - xhat * avg_gx);
         }

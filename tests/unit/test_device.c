@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The register of devices, and the null device: memory of any size, counts that are formulas.
+ */
+#include "test.h"
+
+#include "base/mem.h"
+#include "device/device.h"
+#include <stdlib.h>
+
+static struct dev *open_null(enum dtype ct)
+{
+    struct dev *d = NULL;
+    struct dev_args a = {.kind = DEV_NULL, .ct = ct, .threads = 1};
+    CHECK_OK(dev_open(&a, &d));
+    return d;
+}
+
+static void kinds_say_what_they_are(void)
+{
+    char text[200];
+    for (int k = DEV_REF; k <= DEV_CUDA; k++) {
+        static const char *const name[] = {"ref", "null", "cpu", "cuda"};
+        dev_describe_kind((enum dev_kind)k, text, sizeof text);
+        CHECK(strncmp(text, name[k], strlen(name[k])) == 0 && text[strlen(name[k])] == ':');
+        CHECK(dev_built((enum dev_kind)k) == (strstr(text, "not built in") == NULL));
+    }
+    CHECK(dev_built(DEV_REF) && dev_built(DEV_NULL) && !dev_built((enum dev_kind)99));
+    dev_describe_kind((enum dev_kind)99, text, sizeof text);
+    CHECK_STR(text, "device kind 99: unknown");
+    dev_describe_kind(DEV_REF, text, 4);
+    CHECK_STR(text, "ref");
+}
+
+static void wrong_requests_are_refused(void)
+{
+    struct dev *d = NULL;
+    struct dev_args kind = {.kind = (enum dev_kind)99, .ct = DT_F64, .threads = 1};
+    struct dev_args type = {.kind = DEV_REF, .ct = DT_BF16, .threads = 1};
+    struct dev_args integer = {.kind = DEV_NULL, .ct = DT_I32, .threads = 1};
+    struct dev_args threads = {.kind = DEV_REF, .ct = DT_F64};
+    CHECK_ERR(dev_open(&kind, &d), ERR_CONFIG, "no device kind 99; use ref, null");
+    CHECK_ERR(dev_open(&type, &d), ERR_CONFIG, "asked for bf16; use f64");
+    CHECK_ERR(dev_open(&integer, &d), ERR_CONFIG, "asked to compute in i32; use f64, f32 or bf16");
+    CHECK_ERR(dev_open(&threads, &d), ERR_CONFIG, "0 threads; use 1 or more");
+    if (!dev_built(DEV_CUDA)) {
+        struct dev_args cuda = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1};
+        CHECK_ERR(dev_open(&cuda, &d), ERR_CONFIG, "cuda is not built into this program; use ref");
+    }
+    CHECK(d == NULL);
+    dev_close(NULL);
+}
+
+static void devices_have_their_types(void)
+{
+    struct dev *d = NULL;
+    struct dev_args a = {.kind = DEV_REF, .ct = DT_F64, .threads = 4};
+    CHECK_OK(dev_open(&a, &d));
+    CHECK(d->ct == DT_F64 && d->at == DT_F64 && d->kind == DEV_REF && d->threads == 1);
+    dev_close(d);
+    static const enum dtype at[] = {[DT_F64] = DT_F64, [DT_F32] = DT_F32, [DT_BF16] = DT_F32};
+    for (int ct = DT_F64; ct <= DT_BF16; ct++) {
+        d = open_null((enum dtype)ct);
+        CHECK(d->ct == (enum dtype)ct && d->at == at[ct] && d->kind == DEV_NULL);
+        dev_close(d);
+    }
+}
+
+/* Every slot of the table is filled, on every device that is built in. */
+static void tables_are_full(void)
+{
+    for (int k = DEV_REF; k <= DEV_CUDA; k++) {
+        struct dev *d = NULL;
+        struct dev_args a = {.kind = (enum dev_kind)k, .ct = k == DEV_REF ? DT_F64 : DT_F32,
+                             .threads = 1};
+        if (!dev_built(a.kind))
+            continue;
+        CHECK_OK(dev_open(&a, &d));
+        const unsigned char *table = (const unsigned char *)d->ops;
+        for (size_t at = 0; at < sizeof *d->ops; at += sizeof(void *)) {
+            void *slot;
+            memcpy(&slot, table + at, sizeof slot);
+            test_check(slot != NULL, __FILE__, __LINE__, "slot %zu of %s is empty",
+                       at / sizeof slot, d->ops->name);
+        }
+        dev_close(d);
+    }
+}
+
+static void null_memory_has_no_limit(void)
+{
+    struct dev *d = open_null(DT_BF16);
+    void *a = NULL, *b = NULL, *c = NULL;
+    CHECK_OK(d->ops->alloc(d, 0, "nothing", &a));
+    CHECK_OK(d->ops->alloc(d, (int64_t)1 << 50, "a petabyte", &b));
+    CHECK_OK(d->ops->alloc(d, 1, "a byte", &c));
+    CHECK(a != NULL && b != a);
+    CHECK_INT((uintptr_t)b % ARENA_ALIGN, 0);
+    CHECK_INT((uintptr_t)c - (uintptr_t)b, (int64_t)1 << 50);
+    void *kept = c;
+    CHECK_ERR(d->ops->alloc(d, INT64_MAX - 100, "too much", &c), ERR_MEMORY, "too much");
+    CHECK_ERR(d->ops->alloc(d, -1, "too little", &c), ERR_MEMORY, "too little");
+    CHECK(c == kept);
+    d->ops->free(d, a);
+    dev_close(d);
+}
+
+static void null_gives_zeros(void)
+{
+    struct dev *d = open_null(DT_F32);
+    float x[3] = {1, 2, 3};
+    void *p = NULL;
+    CHECK_OK(d->ops->alloc(d, sizeof x, "x", &p));
+    CHECK_OK(d->ops->copy_in(d, p, x, sizeof x));
+    CHECK_OK(d->ops->copy_out(d, x, p, 2 * sizeof *x));
+    CHECK(x[0] == 0 && x[1] == 0 && x[2] == 3);
+    CHECK_OK(d->ops->sync(d));
+    dev_close(d);
+}
+
+/* Counts since the last call. */
+static struct dev_counts counted(const struct dev *d, struct dev_counts *before)
+{
+    struct dev_counts now, made;
+    dev_null_counts(d, &now);
+    made = (struct dev_counts){.flops = now.flops - before->flops,
+                               .bytes = now.bytes - before->bytes,
+                               .calls = now.calls - before->calls};
+    *before = now;
+    return made;
+}
+
+static void null_counts_products(void)
+{
+    struct dev *d = open_null(DT_BF16);
+    struct dev_counts before = {0}, made;
+    int x = 0;
+    struct gemm g = {.c = &x, .a = &x, .b = &x, .m = 3, .n = 5, .k = 7};
+    CHECK_OK(d->ops->gemm(d, &g));
+    made = counted(d, &before);
+    CHECK_INT(made.flops, 2 * 3 * 5 * 7);
+    CHECK_INT(made.bytes, 2 * (21 + 35 + 15));
+    CHECK_INT(made.calls, 1);
+    g.accumulate = g.c_at = true; /* C in f32, read and written */
+    CHECK_OK(d->ops->gemm(d, &g));
+    CHECK_INT(counted(d, &before).bytes, 2 * (21 + 35) + 4 * 2 * 15);
+    struct attn a = {.b = 2, .tq = 2, .tk = 4, .heads = 6, .kv_heads = 3, .d = 5};
+    CHECK_OK(d->ops->attn(d, &a)); /* queries see 3 and 4 keys */
+    made = counted(d, &before);
+    CHECK_INT(made.flops, 4 * 5 * 7 * 2 * 6);
+    CHECK_INT(made.bytes, 2 * (2 * 4 * 30 + 2 * 8 * 15) + 4 * 4 * 6);
+    struct attn_grad back = {.f = a};
+    CHECK_OK(d->ops->attn_grad(d, &back));
+    CHECK_INT(counted(d, &before).flops, 10 * 5 * 7 * 2 * 6);
+    dev_close(d);
+}
+
+static void null_counts_bytes(void)
+{
+    struct dev *d = open_null(DT_BF16);
+    struct dev_counts before = {0};
+    struct drop none = {0};
+    int x = 0;
+    struct norm n = {.n = 3, .c = 5, .mean = &x, .b = &x};
+    CHECK_OK(d->ops->norm(d, &n));
+    CHECK_INT(counted(d, &before).bytes, 2 * (2 * 15 + 2 * 5) + 4 * 2 * 3);
+    CHECK_OK(d->ops->residual(d, &x, &x, &x, NULL, 3, 5, &none));
+    CHECK_INT(counted(d, &before).bytes, 2 * 3 * 15);
+    CHECK_OK(d->ops->residual(d, &x, NULL, &x, &x, 3, 5, &none));
+    CHECK_INT(counted(d, &before).bytes, 2 * (2 * 15 + 5));
+    CHECK_OK(d->ops->embed(d, &x, &x, NULL, 3, 5, 0, 100));
+    CHECK_INT(counted(d, &before).bytes, 2 * 2 * 15 + 4 * 3);
+    struct adamw a = {.n = 10, .master = &x};
+    CHECK_OK(d->ops->adamw(d, &a));
+    CHECK_INT(counted(d, &before).bytes, 10 * (2 + 4 * 7));
+    CHECK_OK(d->ops->add(d, &x, &x, 10));
+    CHECK_INT(counted(d, &before).bytes, 10 * 2 * 3);
+    struct xent e = {.n = 3, .v = 7, .ld = 8};
+    CHECK_OK(d->ops->xent_grad(d, &e));
+    CHECK_INT(counted(d, &before).bytes, 4 * 4 * 3 + 4 * 3); /* the loss alone: no logits */
+    e.dlogits = &x; /* v columns are read, ld written */
+    CHECK_OK(d->ops->xent_grad(d, &e));
+    struct dev_counts made = counted(d, &before);
+    CHECK_INT(made.bytes, 4 * 21 + 4 * 4 * 3 + 4 * 3 + 2 * 24);
+    CHECK(made.flops == 0 && made.calls == 1);
+    dev_close(d);
+}
+
+static void failed_allocations_come_back(void)
+{
+    struct dev *d = NULL;
+    struct dev_args a = {.kind = DEV_REF, .ct = DT_F64, .threads = 1};
+    CHECK(setenv("PLAIT_FAIL_ALLOC", "1", 1) == 0); /* the first that is counted */
+    CHECK_ERR(dev_open(&a, &d), ERR_MEMORY, "the ref device");
+    unsetenv("PLAIT_FAIL_ALLOC");
+    CHECK(d == NULL);
+}
+
+static const struct test_case cases[] = {
+    {"kinds say what they are", kinds_say_what_they_are},
+    {"wrong requests are refused", wrong_requests_are_refused},
+    {"devices have their types", devices_have_their_types},
+    {"tables are full", tables_are_full},
+    {"null memory has no limit", null_memory_has_no_limit},
+    {"null gives zeros", null_gives_zeros},
+    {"null counts products", null_counts_products},
+    {"null counts bytes", null_counts_bytes},
+    {"failed allocations come back", failed_allocations_come_back},
+};
+TEST_MAIN(cases)
