@@ -13,14 +13,14 @@ static int64_t align_up(int64_t n)
 
 /* One copy of each parameter counts: of replicas the first tensor rank's, of a tied pair the
  * embedding's. */
-static bool is_counted(const struct param *p, const struct param_place *at)
+bool param_counts(const struct arch_param *p, const struct param_place *at)
 {
     int tp = at->split->tp, r = at->tp_rank;
-    if (p->spec.tied_copy)
+    if (p->tied_copy)
         return false;
-    if (p->spec.slice == SLICE_NONE)
+    if (p->slice == SLICE_NONE)
         return r == 0;
-    if (p->spec.slice == SLICE_KV && at->arch->kv_heads < tp)
+    if (p->slice == SLICE_KV && at->arch->kv_heads < tp)
         return r % (tp / at->arch->kv_heads) == 0;
     return true;
 }
@@ -40,7 +40,7 @@ static void lay_out(struct param_store *s, const struct param_place *at)
             arch_param_box(at->arch, at->split, &spec[j], at->tp_rank, &p->box);
             p->offset = spec[j].joined ? end : align_up(end);
             p->count = p->box.local[0] * p->box.local[1];
-            p->counted = is_counted(p, at);
+            p->counted = param_counts(&spec[j], at);
             end = p->offset + p->count;
         }
         s->part_first[i + 1] = s->n;

@@ -34,6 +34,9 @@ struct param_arenas { struct arena *weights, *master, *grads, *optim; };
 struct param_place { const struct arch *arch; const struct arch_split *split;
                      const struct arch_stage *stage; int tp_rank; };
 
+/* Does this rank's copy of a parameter count? Of copies on several ranks exactly one does. */
+bool param_counts(const struct arch_param *p, const struct param_place *at);
+
 /* Lay out and take the memory; weights undefined until param_init. with_training false: weights
  * alone (generation). Errors: ERR_INTERNAL when an arena is too small, ERR_MEMORY. */
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From options to everything that is known before a device is touched: model, mesh, cut, schedule
+ * lowered and checked, memory of each pipeline rank, predicted bubble. Pure; `check`, `train` and
+ * `generate` start from the same struct.
+ */
+#ifndef PLAIT_RUN_SETUP_H
+#define PLAIT_RUN_SETUP_H
+
+#include "exec/exec.h"
+#include "run/options.h"
+#include "sim/sim_memory.h"
+
+struct setup {
+    const struct options *o; /* borrowed */
+    struct arch arch;
+    struct arch_split split;
+    struct mesh mesh;
+    struct sched sched;             /* owned; the training list, or a forward-only one */
+    struct sched_report report;     /* owned */
+    struct arch_stage *cut;         /* owned; [stages] */
+    struct sim_memory *memory;      /* owned; [pp] */
+    enum dtype ct, at;
+    int64_t share, samples;         /* of a step on one data rank; of a microbatch */
+    bool training;
+    double bubble;                  /* predicted fraction of idle time, from FLOPs of the stages */
+};
+
+/* vocab: the model's vocabulary when model.vocab is 0. training false: one sample, one microbatch,
+ * forward only (generation). Errors: ERR_CONFIG. Released by setup_free, also after an error. */
+enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
+void setup_free(struct setup *s);
+
+/* A checked forward-only list of m microbatches with the same placement. Released by sched_free. */
+enum err setup_forward(const struct setup *s, int m, struct sched *out);
+
+/* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the caller. */
+void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
+
+/* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each rank
+ * of the world as doubles, NULL before anything is allocated. */
+void setup_table(const struct setup *s, const double *allocated, struct text *out);
+
+/* For plait_config_check: the table of what would be allocated. */
+enum err run_plan_report(const struct options *o, struct text *out);
+
+#endif

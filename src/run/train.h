@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A training run on one rank: what the files of the run share.
+ */
+#ifndef PLAIT_RUN_TRAIN_H
+#define PLAIT_RUN_TRAIN_H
+
+#include "data/data.h"
+#include "optim/optim.h"
+#include "plait.h"
+#include "run/setup.h"
+
+/* What all ranks of a process share, read only while they run. */
+struct train_job {
+    const struct setup *setup;
+    const struct plait_train *call;
+    struct data_set train, valid; /* valid.tokens NULL: none */
+    const char *yaml;             /* the configuration as written beside the weights */
+    int threads;                  /* of one rank */
+};
+
+struct train_rank {
+    const struct train_job *job;
+    const struct setup *s;
+    struct comm_world *world;
+    struct dev *dev;
+    struct exec *x;
+    int coord[AXIS_COUNT];
+    bool speaks;  /* for the loss: last stage, first tensor rank */
+    bool reports; /* calls back and writes files: speaks, and first data rank */
+    int metrics;  /* file descriptor on the reporting rank, else -1 */
+    struct param_store **store; /* owned; [stages of this rank] */
+    struct optim optim;
+    struct optim_result result;
+    int64_t step;               /* 1-based, the one under way */
+    int64_t count;              /* targets that count in this rank's share */
+    int32_t *sample, *tokens, *targets; /* owned; host */
+    double seconds;             /* since the first step began */
+    double valid_loss;          /* of the last validation; NaN before */
+};
+
+/* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
+enum err train_validate(struct train_rank *r, double *loss);
+
+/* Weights in the names of Hugging Face, config.json and config.yaml into run.dir, each file whole or
+ * not at all. Collective over the world. (save.c) */
+enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
+                      const char *dir);
+/* Read this rank's boxes from run.dir's model.safetensors. Local. (load.c) */
+enum err load_weights(const struct setup *s, struct exec *x, const char *dir);
+
+#endif

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The step is put together from the same parts as src/run/, so that a test can look inside. Ranks are
+ * threads and write their boxes of each parameter into shared global arrays; copies that do not count
+ * are compared with what the counting rank wrote.
+ */
+#include "layout.h"
+
+#include "base/mem.h"
+#include "exec/exec.h"
+#include "mesh/mesh.h"
+#include "optim/optim.h"
+#include "sched/sched.h"
+#include "sim/sim_memory.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct job {
+    const struct layout *l;
+    struct layout_result *r;
+    struct mesh mesh;
+    struct sched sched;
+    struct sched_report report;
+    struct arch_stage *cut;
+    pthread_mutex_t lock;
+};
+
+/* ---- data: a formula of global sample and position ---- */
+
+static int32_t token_at(const struct layout *l, int64_t sample, int64_t t)
+{
+    return (int32_t)((uint64_t)(sample * 7919 + t * 104729 + sample * t * 31) % (uint64_t)l->arch.vocab);
+}
+
+/* Targets left out unevenly: sample s keeps the first (s * 5 + 3) % (T + 1) of its positions. */
+static int32_t target_at(const struct layout *l, int64_t sample, int64_t t)
+{
+    if (!l->whole_tokens && t >= (sample * 5 + 3) % (l->arch.seq + 1))
+        return -1;
+    return token_at(l, sample, t + 1);
+}
+
+static int64_t fill_batch(const struct layout *l, int64_t first, int64_t n, int32_t *tokens,
+                          int32_t *targets)
+{
+    int64_t count = 0;
+    for (int64_t s = 0; s < n; s++)
+        for (int64_t t = 0; t < l->arch.seq; t++) {
+            int64_t i = s * l->arch.seq + t, g = (first + s) * l->arch.seq + t;
+            tokens[i] = l->tokens ? l->tokens[g] : token_at(l, first + s, t);
+            targets[i] = l->targets ? l->targets[g] : target_at(l, first + s, t);
+            count += targets[i] >= 0;
+        }
+    return count;
+}
+
+/* ---- results ---- */
+
+static struct layout_param *find(struct layout_result *r, const char *name)
+{
+    for (int i = 0; i < r->params; i++)
+        if (strcmp(r->param[i].spec.name, name) == 0)
+            return &r->param[i];
+    return NULL;
+}
+
+static enum err list_params(const struct arch *a, struct layout_result *r)
+{
+    struct arch_stage whole = {0, a->layers, true, true};
+    struct arch_param spec[ARCH_PART_PARAMS];
+    int parts = arch_stage_parts(&whole);
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *r->param, "results", &r->param));
+    for (int i = 0; i < parts; i++) {
+        int64_t block;
+        enum arch_part part = arch_stage_part(&whole, i, &block);
+        int n = arch_part_params(a, part, block, false, spec);
+        for (int j = 0; j < n; j++) {
+            struct layout_param *p = &r->param[r->params++];
+            p->spec = spec[j];
+            p->count = spec[j].shape[0] * spec[j].shape[1];
+            TRY(mem_new(p->count, sizeof(double), "results", &p->grad));
+            TRY(mem_new(p->count, sizeof(double), "results", &p->weight));
+        }
+    }
+    return ERR_OK;
+}
+
+void layout_result_free(struct layout_result *r)
+{
+    for (int i = 0; i < r->params; i++) {
+        mem_free(r->param[i].grad);
+        mem_free(r->param[i].weight);
+    }
+    mem_free(r->param);
+    *r = (struct layout_result){0};
+}
+
+/* Write (or compare) the real part of a local box in a global array; returns differing values. */
+static int place_box(const struct param *p, const double *local, double *global, bool write)
+{
+    int differ = 0;
+    for (int64_t i = 0; i < p->box.real[0]; i++)
+        for (int64_t j = 0; j < p->box.real[1]; j++) {
+            double v = local[i * p->box.local[1] + j];
+            double *g = &global[(p->box.at[0] + i) * p->spec.shape[1] + p->box.at[1] + j];
+            if (write)
+                *g = v;
+            else
+                differ += memcmp(g, &v, sizeof v) != 0;
+        }
+    return differ;
+}
+
+static enum err give_params(struct job *job, const struct param_store *s, bool counted)
+{
+    for (int i = 0; i < s->n; i++) {
+        const struct param *p = &s->param[i];
+        double *local;
+        if (p->counted != counted)
+            continue;
+        struct layout_param *g = find(job->r, p->spec.name);
+        ENSURE(g);
+        TRY(mem_new(p->count, sizeof *local, "results", &local));
+        TRY(param_read(s, p, s->grad, local));
+        pthread_mutex_lock(&job->lock);
+        job->r->replicas_differ += place_box(p, local, g->grad, counted);
+        pthread_mutex_unlock(&job->lock);
+        TRY(param_read(s, p, s->master, local));
+        pthread_mutex_lock(&job->lock);
+        job->r->replicas_differ += place_box(p, local, g->weight, counted);
+        pthread_mutex_unlock(&job->lock);
+        mem_free(local);
+    }
+    return ERR_OK;
+}
+
+/* ---- a rank ---- */
+
+struct rank {
+    struct job *job;
+    struct exec *x;
+    struct optim optim;
+    struct optim_result result;
+    int64_t step, count;
+    bool speaks; /* for loss and tokens: last stage, first tensor rank */
+    int dp_rank, tp_rank;
+};
+
+static enum err on_step(void *arg)
+{
+    struct rank *k = arg;
+    struct optim_step s = {.step = k->step, .lr = 1e-3};
+    if (k->speaks) {
+        TRY(exec_loss(k->x, &s.loss_sum));
+        s.tokens = k->count;
+    }
+    return optim_run(&k->optim, &s, &k->result);
+}
+
+static enum err open_weights(const struct layout *l, struct exec *x)
+{
+    TRY(exec_init(x, 1234));
+    for (int i = 0; l->weights && i < exec_stage_count(x); i++) {
+        struct param_store *s = &exec_stage_at(x, i)->params;
+        for (int j = 0; j < s->n; j++) {
+            struct param *p = &s->param[j];
+            double *global, *local;
+            TRY(mem_new(p->spec.shape[0] * p->spec.shape[1], sizeof *global, "weights", &global));
+            TRY(mem_new(p->count, sizeof *local, "weights", &local));
+            l->weights(&p->spec, global);
+            for (int64_t r = 0; r < p->box.real[0]; r++)
+                for (int64_t c = 0; c < p->box.real[1]; c++)
+                    local[r * p->box.local[1] + c] =
+                        global[(p->box.at[0] + r) * p->spec.shape[1] + p->box.at[1] + c];
+            TRY(param_write(s, p, local));
+            mem_free(global);
+            mem_free(local);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err train(struct rank *k, struct dev *dev)
+{
+    const struct layout *l = k->job->l;
+    int64_t share = l->batch / l->dp;
+    int32_t *tokens, *targets;
+    struct param_store *store[64];
+    struct exec_hooks hooks = {.step = on_step, .arg = k};
+    TRY(mem_new(share * l->arch.seq, sizeof *tokens, "tokens", &tokens));
+    TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
+    for (int i = 0; i < exec_stage_count(k->x); i++)
+        store[i] = &exec_stage_at(k->x, i)->params;
+    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = l->clip,
+                              .dev = dev, .world = exec_world_group(k->x), .store = store,
+                              .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
+                              .first_replica = k->dp_rank == 0};
+    for (k->step = 1; k->step <= l->steps; k->step++) {
+        int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
+        k->count = fill_batch(l, first, share, tokens, targets);
+        struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
+                               .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
+                               .step = (uint32_t)k->step};
+        TRY(exec_zero_grads(k->x));
+        TRY(exec_run(k->x, &k->job->sched, &b, &hooks));
+    }
+    mem_free(tokens);
+    mem_free(targets);
+    return ERR_OK;
+}
+
+static struct exec_bytes bytes_of(const struct sim_memory *m)
+{
+    const int64_t *b = m->bytes;
+    return (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
+                               b[MEMORY_OPTIM], b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
+                               b[MEMORY_COMM], b[MEMORY_DATA]};
+}
+
+static int64_t total_bytes(const struct exec_bytes *b)
+{
+    return b->weights + b->master + b->grads + b->optim + b->activations + b->work + b->comm + b->data;
+}
+
+static enum err give_results(struct rank *k, const struct exec_bytes *plan)
+{
+    struct job *job = k->job;
+    struct exec_bytes taken;
+    exec_bytes(k->x, &taken);
+    pthread_mutex_lock(&job->lock);
+    job->r->planned += total_bytes(plan);
+    job->r->taken += total_bytes(&taken);
+    pthread_mutex_unlock(&job->lock);
+    if (k->dp_rank == 0)
+        for (int i = 0; i < exec_stage_count(k->x); i++)
+            TRY(give_params(job, &exec_stage_at(k->x, i)->params, true));
+    if (exec_world_group(k->x))
+        TRY(comm_barrier(exec_world_group(k->x)));
+    for (int i = 0; i < exec_stage_count(k->x); i++)
+        TRY(give_params(job, &exec_stage_at(k->x, i)->params, false));
+    job->r->loss = k->result.loss;
+    job->r->norm = k->result.grad_norm;
+    job->r->tokens = k->result.tokens;
+    return ERR_OK;
+}
+
+static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
+{
+    struct job *job = k->job;
+    const struct layout *l = job->l;
+    int coord[AXIS_COUNT];
+    mesh_coord(&job->mesh, comm_rank(w), coord);
+    struct exec_args a = {.arch = &l->arch, .split = {l->tp, l->sp}, .mesh = &job->mesh,
+                          .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
+                          .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
+                          .seed = 77, .training = true};
+    struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
+                                 .report = &job->report, .cut = job->cut, .samples = a.samples,
+                                 .share = a.share, .ct = dev->ct, .at = dev->at, .training = true};
+    struct sim_memory plan;
+    ma.scratch = exec_scratch_bytes(&a, comm_kind(w), dev->ct, dev->at, coord[AXIS_PP]);
+    sim_memory_plan(&ma, coord[AXIS_PP], &plan);
+    a.plan = bytes_of(&plan);
+    k->dp_rank = coord[AXIS_DP];
+    k->tp_rank = coord[AXIS_TP];
+    k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
+    TRY(exec_open(&a, &k->x));
+    TRY(open_weights(l, k->x));
+    TRY(train(k, dev));
+    return give_results(k, &a.plan);
+}
+
+static enum err rank_body(void *arg, struct comm_world *w)
+{
+    struct job *job = arg;
+    struct rank k = {.job = job};
+    struct dev *dev;
+    TRY(dev_open(&(struct dev_args){job->l->dev, job->l->ct, job->l->threads ? job->l->threads : 1},
+                 &dev));
+    enum err err = run_rank(&k, w, dev);
+    exec_close(k.x);
+    dev_close(dev);
+    return err;
+}
+
+static enum err make_sched(const struct layout *l, struct job *job)
+{
+    struct sched compute;
+    int64_t share = l->batch / l->dp, m = num_ceil_div(share, l->microbatch);
+    struct sched_shape shape = {l->pp, (int)m, l->v ? l->v : 1};
+    if (l->text)
+        TRY(sched_parse("test", l->text, (int64_t)strlen(l->text), &compute));
+    else
+        TRY(sched_make(l->schedule, &shape, &compute));
+    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true};
+    la.tied = l->arch.tied && compute.place[0] != compute.place[compute.stages - 1];
+    enum err err = sched_lower(&compute, &la, &job->sched);
+    sched_free(&compute);
+    TRY(err);
+    TRY(sched_check(&job->sched, &job->report));
+    TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
+    return arch_cut(&l->arch, job->sched.stages, job->cut);
+}
+
+enum err layout_run(const struct layout *l, struct layout_result *out)
+{
+    int size[AXIS_COUNT] = {l->tp, 1, 1, l->dp, l->pp};
+    struct job job = {.l = l, .r = out};
+    *out = (struct layout_result){0};
+    TRY(arch_check(&l->arch));
+    TRY(arch_check_split(&l->arch, &(struct arch_split){l->tp, l->sp}));
+    TRY(mesh_make(size, &job.mesh));
+    TRY(list_params(&l->arch, out));
+    enum err err = make_sched(l, &job);
+    if (err == ERR_OK) {
+        pthread_mutex_init(&job.lock, NULL);
+        err = comm_thread_run(job.mesh.world, 60, rank_body, &job);
+        pthread_mutex_destroy(&job.lock);
+    }
+    sched_free(&job.sched);
+    sched_report_free(&job.report);
+    mem_free(job.cut);
+    return err;
+}
+
+/* ---- comparing ---- */
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
+                         const char **worst)
+{
+    double most = 0, whole = 0;
+    for (int i = 0; i < a->params; i++)
+        whole = fmax(whole, largest(weights ? a->param[i].weight : a->param[i].grad,
+                                    a->param[i].count));
+    for (int i = 0; i < a->params; i++) {
+        const double *x = weights ? a->param[i].weight : a->param[i].grad;
+        const double *y = weights ? b->param[i].weight : b->param[i].grad;
+        double scale = fmax(largest(x, a->param[i].count), 1e-4 * whole), far = 0;
+        for (int64_t j = 0; j < a->param[i].count; j++)
+            far = fmax(far, isfinite(y[j]) ? fabs(x[j] - y[j]) : INFINITY);
+        far = scale > 0 ? far / scale : far;
+        if (far > most || i == 0) {
+            most = far;
+            *worst = a->param[i].spec.name;
+        }
+    }
+    return most;
+}
+
+bool layout_same_bits(const struct layout_result *a, const struct layout_result *b)
+{
+    if (memcmp(&a->loss, &b->loss, sizeof a->loss) != 0)
+        return false;
+    for (int i = 0; i < a->params; i++) {
+        size_t bytes = (size_t)a->param[i].count * sizeof(double);
+        if (memcmp(a->param[i].grad, b->param[i].grad, bytes) != 0 ||
+            memcmp(a->param[i].weight, b->param[i].weight, bytes) != 0)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One training step of a small model on any layout, and what came of it in global coordinates: loss,
+ * the gradient of every parameter, the weights after the step. The law of the project is tested by
+ * comparing two of these.
+ */
+#ifndef PLAIT_TEST_LAYOUT_H
+#define PLAIT_TEST_LAYOUT_H
+
+#include "arch/arch.h"
+#include "comm/comm.h"
+#include "device/device.h"
+
+struct layout {
+    struct arch arch;
+    int tp, pp, dp, v;
+    bool sp;
+    const char *schedule;     /* a name, or NULL with `text` */
+    const char *text;         /* a compute-only list, for schedules without a generator */
+    int64_t batch, microbatch; /* samples: of the step, of a microbatch */
+    enum dev_kind dev;
+    enum dtype ct;
+    int threads;
+    int steps;                /* optimizer steps; gradients are those of the last */
+    double clip;
+    bool whole_tokens;        /* no target is left out; else some are, unevenly */
+    void (*weights)(const struct arch_param *p, double *values); /* replaces the drawn weights */
+    const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
+};
+
+struct layout_param {
+    struct arch_param spec;
+    double *grad, *weight;  /* owned; global extents */
+    int64_t count;
+};
+
+struct layout_result {
+    double loss, norm;      /* of the last step */
+    int64_t tokens;
+    struct layout_param *param; /* owned */
+    int params;
+    int replicas_differ;    /* replicated parameters whose copies are not the same bits */
+    int64_t planned, taken; /* bytes of all ranks */
+};
+
+/* Run on the thread transport. Errors: whatever the run gives. */
+enum err layout_run(const struct layout *l, struct layout_result *out);
+void layout_result_free(struct layout_result *r);
+
+/* Largest difference of gradients (or weights), relative to each parameter's largest value; the name
+ * of the worst parameter into `worst`. A parameter's scale is at least 1e-4 of the model's largest
+ * value: key biases have gradient zero in exact arithmetic (softmax does not see a shift), so what
+ * they show is rounding. */
+double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
+                         const char **worst);
+/* Are loss, gradients and weights the same bits? */
+bool layout_same_bits(const struct layout_result *a, const struct layout_result *b);
+
+#endif
