@@ -10,6 +10,7 @@
 
 #include "plait.h"
 #include <stdbool.h>
+#include <stdio.h>
 
 /* ---- verbs; argv[0] is the verb itself ---- */
 
@@ -29,6 +30,9 @@ int cmd_verb_count(void);
 const struct cmd_verb *cmd_verb_at(int i);
 /* The verb of this name, or NULL. */
 const struct cmd_verb *cmd_verb_find(const char *name);
+
+/* The list of verbs. */
+void cmd_help_page(FILE *to);
 
 /* ---- arguments ---- */
 
@@ -68,8 +72,9 @@ int cmd_fail(int code);
 /* Say `plait: <message>` and return PLAIT_CONFIG. */
 int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* Defaults, then the file argv[1], then key=value words argv[2..words]. Returns a code; on success
- * *out is released by plait_config_free. The message has been said when it fails. */
+/* Defaults, then the file argv[1] (none when that is a key=value word already), then the other words
+ * up to argv[words] as key=value. On success *out is released by plait_config_free. Returns a code;
+ * when it fails, the message has been said. */
 int cmd_config(int words, char **argv, struct plait_config **out);
 
 /* The nearest of n names, or NULL. */

@@ -266,3 +266,12 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         break;
     }
 }
+
+enum err conf_get(const struct conf_table *t, const void *conf, const char *key, struct text *out)
+{
+    const struct conf_row *row = conf_find(t, key);
+    if (!row)
+        return conf_unknown(t, "config", key);
+    conf_value(row, conf, out);
+    return ERR_OK;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chapter "configuration" of plait.h: the options behind an opaque object, and what every chapter
+ * shares: the message of the last error and the release of strings. An enum err is an enum
+ * plait_code by value; the static assertions below hold the two lists together.
+ */
+#include "run/api.h"
+
+#include "base/mem.h"
+#include "run/check.h"
+#include <string.h>
+
+_Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&
+                   (int)PLAIT_MISMATCH == (int)ERR_MISMATCH && (int)PLAIT_DATA == (int)ERR_DATA &&
+                   (int)PLAIT_TOKEN == (int)ERR_TOKEN &&
+                   (int)PLAIT_CHECKPOINT == (int)ERR_CHECKPOINT &&
+                   (int)PLAIT_LAYOUT == (int)ERR_LAYOUT && (int)PLAIT_LOCKED == (int)ERR_LOCKED,
+               "codes differ");
+_Static_assert((int)PLAIT_STORAGE == (int)ERR_STORAGE &&
+                   (int)PLAIT_NONFINITE == (int)ERR_NONFINITE && (int)PLAIT_HANG == (int)ERR_HANG &&
+                   (int)PLAIT_PEER == (int)ERR_PEER && (int)PLAIT_MEMORY == (int)ERR_MEMORY &&
+                   (int)PLAIT_INTERNAL == (int)ERR_INTERNAL,
+               "codes differ");
+
+const char *plait_error(void)
+{
+    return err_text();
+}
+
+const char *plait_error_trail(void)
+{
+    return err_trace();
+}
+
+void plait_free(void *p)
+{
+    mem_free(p);
+}
+
+int plait_config_new(struct plait_config **out)
+{
+    struct plait_config *c;
+    enum err err = mem_new(1, sizeof *c, "a configuration", &c);
+    if (err != ERR_OK)
+        return (int)err;
+    err = conf_defaults(&options_table, &c->options);
+    if (err != ERR_OK) {
+        mem_free(c);
+        return (int)err;
+    }
+    *out = c;
+    return PLAIT_OK;
+}
+
+void plait_config_free(struct plait_config *c)
+{
+    mem_free(c);
+}
+
+int plait_config_read(struct plait_config *c, const char *path)
+{
+    return (int)conf_read_file(&options_table, &c->options, path);
+}
+
+int plait_config_set(struct plait_config *c, const char *key_equals_value)
+{
+    return (int)conf_set(&options_table, &c->options, key_equals_value);
+}
+
+int plait_config_get(const struct plait_config *c, const char *key, char **out)
+{
+    struct text t = {0};
+    enum err err = conf_get(&options_table, &c->options, key, &t);
+    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+}
+
+int plait_config_print(const struct plait_config *c, char **out)
+{
+    struct text t = {0};
+    conf_print(&options_table, &c->options, &t);
+    return (int)text_done(&t, out);
+}
+
+static const char markdown_head[] =
+    "# Configuration\n"
+    "\n"
+    "<!-- Made by `plait help config --markdown`; do not edit. -->\n"
+    "\n"
+    "A run is described by the keys below. They are taken, in this order, from the defaults, from a\n"
+    "YAML file, and from `key=value` words of the command line; later ones win. A file has two\n"
+    "levels, the group and below it the key:\n"
+    "\n"
+    "```yaml\n"
+    "model:\n"
+    "  layers: 12\n"
+    "parallel:\n"
+    "  pp: 2\n"
+    "```\n"
+    "\n"
+    "The same on the command line is `model.layers=12 parallel.pp=2`. Anchors, aliases, tags, lists\n"
+    "and several documents are refused, and so are unknown keys and keys given twice. `plait check\n"
+    "FILE` says, without a device and in well under a second, whether a configuration can run.\n"
+    "\n";
+
+int plait_config_help(const char *format, char **out)
+{
+    struct text t = {0};
+    if (strcmp(format, "markdown") == 0) {
+        text_add(&t, "%s", markdown_head);
+        conf_markdown(&options_table, &t);
+    } else if (strcmp(format, "text") == 0) {
+        conf_help(&options_table, &t);
+    } else {
+        return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "help: there is no format \"%.40s\"; "
+                            "use text or markdown", format);
+    }
+    return (int)text_done(&t, out);
+}
+
+int plait_config_check(const struct plait_config *c, int ranks, char **report)
+{
+    struct text t = {0};
+    enum err err;
+    if (ranks < 0)
+        return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "%d ranks cannot be started; use 0 for "
+                            "as many as the layout needs", ranks);
+    err = run_check(&c->options, ranks, CHECK_PLAN, report ? &t : NULL);
+    if (err == ERR_OK && report)
+        err = text_done(&t, report);
+    text_free(&t);
+    return (int)err;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chapter "information" of plait.h: what this program is and what it can use, asked of the parts
+ * themselves. A part that is absent is named as absent, so that a report of trouble says it too.
+ */
+#include "run/api.h"
+
+#include "comm/comm.h"
+#include "device/device.h"
+#include "run/machine.h"
+#include "sched/sched.h"
+
+static void add_program(struct text *out)
+{
+    text_add(out, "plait       %s, %s, C %ld", PLAIT_VERSION,
+#if defined(__clang__)
+             "clang " __clang_version__,
+#elif defined(__GNUC__)
+             "gcc " __VERSION__,
+#else
+             "unknown compiler",
+#endif
+             __STDC_VERSION__);
+#ifdef NDEBUG
+    text_add(out, ", release\n");
+#else
+    text_add(out, ", debug\n");
+#endif
+}
+
+static void add_devices(struct text *out)
+{
+    static const enum dev_kind kind[] = {DEV_CPU, DEV_REF, DEV_NULL, DEV_CUDA};
+    char line[256];
+    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+        dev_describe_kind(kind[i], line, sizeof line);
+        text_add(out, "%s%s\n", i ? "            " : "devices     ", line);
+    }
+#ifdef PLAIT_CUDA_TOOLKIT
+    text_add(out, "cuda        toolkit %s found when built\n", PLAIT_CUDA_TOOLKIT);
+#else
+    text_add(out, "cuda        no toolkit found when built\n");
+#endif
+}
+
+static void add_transports(struct text *out)
+{
+    int launched = comm_mpi_launched_size();
+    text_add(out, "transports  thread%s\n", comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)");
+    if (launched > 0)
+        text_add(out, "launcher    MPI, %d processes\n", launched);
+}
+
+int plait_info(char **out)
+{
+    struct text t = {0};
+    add_program(&t);
+    text_add(&t, "processor   ");
+    machine_processor(&t);
+    text_add(&t, ", %d core%s to use\nfeatures    ", machine_cores(),
+             machine_cores() == 1 ? "" : "s");
+    machine_features(&t);
+    text_add(&t, "\n");
+    add_devices(&t);
+    add_transports(&t);
+    for (int i = 0; i < sched_kind_count(); i++)
+        text_add(&t, "%s%s", i ? ", " : "schedules   ", sched_kind_at(i)->name);
+    text_add(&t, "\n");
+    return (int)text_done(&t, out);
+}

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The conditions between keys. The order is the order in which a user can act on them: first what
+ * one group says by itself (optimizer, machine), then the model, the layout, the step, the schedule,
+ * and last what needs the disk. The first that fails ends the check with one message.
+ *
+ * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
+ * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
+ * Refused though harmless: settings that would have no effect, since whoever set them expects one.
+ */
+#include "run/check_local.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "sched/sched.h"
+#include <stdio.h>
+#include <string.h>
+
+/* "512 or 520": the multiples of `of` on both sides of n that are at least `of`. */
+static const char *multiples(int64_t n, int64_t of, char buf[64])
+{
+    int64_t below = n / of * of;
+    if (below > 0)
+        snprintf(buf, 64, "%lld or %lld", (long long)below, (long long)(below + of));
+    else
+        snprintf(buf, 64, "%lld", (long long)of);
+    return buf;
+}
+
+static const char *row_word(const char *key, int index, char buf[32])
+{
+    const char *s = conf_find(&options_table, key)->words;
+    for (; index > 0; index--)
+        s = strchr(s, '|') + 1;
+    snprintf(buf, 32, "%.*s", (int)strcspn(s, "|"), s);
+    return buf;
+}
+
+/* ---- optimizer and machine ---- */
+
+static enum err check_rate(const struct options *o)
+{
+    if (o->optim.lr_min > o->optim.lr)
+        FAIL(ERR_CONFIG, "optim.lr_min %g is above optim.lr %g, and the rate never rises after the "
+                         "warm-up; use lr_min from 0 to %g",
+             o->optim.lr_min, o->optim.lr, o->optim.lr);
+    if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
+        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min 0, "
+                         "or schedule linear, cosine or wsd", o->optim.lr_min);
+    if (o->optim.warmup > o->train.steps)
+        FAIL(ERR_CONFIG, "optim.warmup %lld is longer than train.steps %lld; use warmup from 0 to "
+                         "%lld", (long long)o->optim.warmup, (long long)o->train.steps,
+             (long long)o->train.steps);
+    return ERR_OK;
+}
+
+static enum err check_final_decay(const struct options *o)
+{
+    int64_t left = o->train.steps - o->optim.warmup;
+    char word[32];
+    if (o->optim.schedule != OPTIONS_WSD) {
+        if (o->optim.decay_steps > 0)
+            FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
+                             "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
+                 row_word("optim.schedule", o->optim.schedule, word));
+        return ERR_OK;
+    }
+    if (left < 1)
+        FAIL(ERR_CONFIG, "optim.schedule wsd needs a final decay, and optim.warmup %lld leaves none "
+                         "of train.steps %lld for it; use warmup %lld or less",
+             (long long)o->optim.warmup, (long long)o->train.steps, (long long)o->train.steps - 1);
+    if (o->optim.decay_steps < 1 || o->optim.decay_steps > left)
+        FAIL(ERR_CONFIG, "optim.decay_steps %lld does not fit optim.schedule wsd: train.steps %lld "
+                         "less optim.warmup %lld leave 1 to %lld for the final decay; use one of "
+                         "these", (long long)o->optim.decay_steps, (long long)o->train.steps,
+             (long long)o->optim.warmup, (long long)left);
+    return ERR_OK;
+}
+
+static enum err check_machine(const struct options *o)
+{
+    static const enum dev_kind kind[] = {
+        [OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF, [OPTIONS_NULL] = DEV_NULL};
+    char word[32];
+    if (!dev_built(kind[o->train.device]))
+        FAIL(ERR_CONFIG, "train.device %s is not built into this program; `plait info` lists what "
+                         "is, ref is always there",
+             row_word("train.device", o->train.device, word));
+    if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
+        FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
+                         "f64; use dtype f32 (the default), or device cpu");
+    if (!comm_built((enum comm_kind)o->train.transport))
+        FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
+                         "plait where Open MPI is installed",
+             row_word("train.transport", o->train.transport, word));
+    return ERR_OK;
+}
+
+/* ---- model and layout ---- */
+
+enum err check_vocab(const struct options *o, int64_t *vocab)
+{
+    struct data_set set;
+    if (o->model.vocab > 0) {
+        *vocab = o->model.vocab;
+        return ERR_OK;
+    }
+    if (!o->data.train[0])
+        FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and data.train "
+                         "is empty; name a token file, or set vocab (257 for bytes, 50257 for the "
+                         "GPT-2 tokenizer)");
+    TRY(data_open(o->data.train, o->model.seq, INT64_MAX, false, &set));
+    *vocab = set.vocab;
+    data_close(&set);
+    return ERR_OK;
+}
+
+static enum err check_model(const struct options *o, struct arch *arch)
+{
+    char near[64];
+    if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
+        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
+                         "model.head_dim 0 (hidden / heads) needs; use hidden %s, or set head_dim",
+             (long long)o->model.hidden, (long long)o->model.heads,
+             multiples(o->model.hidden, o->model.heads, near));
+    options_arch(o, arch);
+    TRY(check_vocab(o, &arch->vocab));
+    return arch_check(arch);
+}
+
+static enum err check_ranks(const struct options *o, int ranks)
+{
+    int64_t need = options_ranks(o), replica = o->parallel.tp * o->parallel.pp;
+    int size[AXIS_COUNT];
+    struct mesh mesh;
+    char near[64], way[160];
+    options_axes(o, size);
+    TRY(mesh_make(size, &mesh));
+    if (ranks == 0 || ranks == need)
+        return ERR_OK;
+    if (ranks > 0 && ranks % replica == 0)
+        snprintf(way, sizeof way, "set parallel.dp to %lld, or start %lld",
+                 (long long)(ranks / replica), (long long)need);
+    else
+        snprintf(way, sizeof way, "start %lld, or change parallel.dp and start %s",
+                 (long long)need, multiples(ranks > 0 ? ranks : 0, replica, near));
+    FAIL(ERR_CONFIG, "%d ranks are started, and parallel.tp %lld x parallel.pp %lld x parallel.dp "
+                     "%lld needs %lld; %s",
+         ranks, (long long)o->parallel.tp, (long long)o->parallel.pp, (long long)o->parallel.dp,
+         (long long)need, way);
+}
+
+/* Does the way the program was started fit the transport? Only asked when it is to train. */
+static enum err check_launch(const struct options *o, int *ranks)
+{
+    int launched = comm_mpi_launched_size();
+    int64_t need = options_ranks(o);
+    if (o->train.transport == COMM_THREAD && launched > 1)
+        FAIL(ERR_CONFIG, "a launcher started %d processes, and with train.transport thread each of "
+                         "them would train the whole model; set train.transport to mpi, or start "
+                         "one process", launched);
+    if (o->train.transport != COMM_MPI)
+        return ERR_OK;
+    if (launched == 0 && need > 1)
+        FAIL(ERR_CONFIG, "train.transport mpi takes its ranks from a launcher, and there is none; "
+                         "start with mpirun -n %lld, or use train.transport thread",
+             (long long)need);
+    if (launched > 0 && *ranks == 0)
+        *ranks = launched;
+    return ERR_OK;
+}
+
+static enum err check_stages(const struct options *o, const struct arch *arch)
+{
+    int64_t stages = o->parallel.pp * o->parallel.chunks;
+    struct arch_split split;
+    struct arch_stage *cut;
+    options_split(o, &split);
+    TRY(arch_check_split(arch, &split));
+    if (stages > arch->layers)
+        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld makes %lld stages, and each needs "
+                         "one of model.layers %lld; use at most pp %lld with these chunks, or "
+                         "chunks %lld with this pp",
+             (long long)o->parallel.pp, (long long)o->parallel.chunks, (long long)stages,
+             (long long)arch->layers, (long long)num_max(1, arch->layers / o->parallel.chunks),
+             (long long)num_max(1, arch->layers / o->parallel.pp));
+    TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
+    enum err err = arch_cut(arch, (int)stages, cut);
+    mem_free(cut);
+    return err;
+}
+
+/* ---- the step and its schedule ---- */
+
+static enum err check_step(const struct options *o)
+{
+    int64_t samples, tokens;
+    char near[64];
+    if (o->train.batch % o->parallel.dp != 0)
+        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use batch %s",
+             (long long)o->train.batch, (long long)o->parallel.dp,
+             multiples(o->train.batch, o->parallel.dp, near));
+    samples = options_samples(o);
+    if (o->parallel.microbatch > samples)
+        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld samples that train.batch "
+                         "%lld gives each of parallel.dp %lld; use microbatch from 1 to %lld",
+             (long long)o->parallel.microbatch, (long long)samples, (long long)o->train.batch,
+             (long long)o->parallel.dp, (long long)samples);
+    if (options_microbatches(o) > SCHED_MAX_MB)
+        FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "
+                         "microbatches, and at most %d are scheduled; use microbatch %lld or more",
+             (long long)o->parallel.microbatch, (long long)samples,
+             (long long)options_microbatches(o), SCHED_MAX_MB,
+             (long long)num_ceil_div(samples, SCHED_MAX_MB));
+    if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
+        !num_mul(tokens, o->model.seq, &tokens))
+        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond 64 "
+                         "bits; use fewer steps", (long long)o->train.steps,
+             (long long)o->train.batch, (long long)o->model.seq);
+    return ERR_OK;
+}
+
+static const char *schedule_name(const void *arg, int i)
+{
+    (void)arg;
+    return sched_kind_at(i)->name;
+}
+
+static bool schedule_known(const char *name)
+{
+    for (int i = 0; i < sched_kind_count(); i++)
+        if (strcmp(sched_kind_at(i)->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
+ * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p: so
+ * the smaller m has the same remainder by 2 p and is not below 2 p. */
+static struct sched_shape probe_shape(const struct options *o)
+{
+    struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
+                                (int)o->parallel.chunks};
+    int most = (int)num_max(4 * shape.p, CHECK_MAX_UNITS / num_max(1, shape.p * shape.v));
+    if (shape.m > most)
+        shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
+    return shape;
+}
+
+static enum err check_schedule(const struct options *o)
+{
+    const char *name = o->parallel.schedule;
+    struct sched_shape shape = probe_shape(o);
+    struct sched s;
+    if (!schedule_known(name)) {
+        const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
+        FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
+                         "`plait help schedules` lists them",
+             name, near ? "; the nearest is " : "", near ? near : "");
+    }
+    enum err err = sched_make(name, &shape, &s);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__,
+                       "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
+                       "microbatches: %s", name, (long long)o->parallel.pp,
+                       (long long)o->parallel.chunks, (long long)options_microbatches(o),
+                       err_text());
+    sched_free(&s);
+    return ERR_OK;
+}
+
+/* ---- files ---- */
+
+static enum err check_file(const char *key, const char *path, const struct arch *arch,
+                           struct check_data *out, char tokenizer[32])
+{
+    struct data_set set;
+    enum err err = data_open(path, arch->seq, arch->vocab, false, &set);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_text());
+    *out = (struct check_data){set.count, set.vocab, set.samples};
+    memcpy(tokenizer, set.tokenizer, sizeof set.tokenizer);
+    data_close(&set);
+    return ERR_OK;
+}
+
+static enum err check_files(const struct options *o, struct check_facts *f)
+{
+    char train[32] = "", valid[32] = "";
+    if (o->data.train[0])
+        TRY(check_file("data.train", o->data.train, &f->arch, &f->train, train));
+    if (o->data.valid[0])
+        TRY(check_file("data.valid", o->data.valid, &f->arch, &f->valid, valid));
+    if (train[0] && valid[0] && strcmp(train, valid) != 0)
+        FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
+                        "both texts with one tokenizer", valid, train);
+    return ERR_OK;
+}
+
+/* What only a run needs. */
+static enum err check_start(const struct options *o)
+{
+    if (!o->data.train[0])
+        FAIL(ERR_CONFIG, "data.train is empty, and training needs a token file; make one with "
+                         "`plait data prepare TEXT -o FILE` and give data.train=FILE");
+    if (!o->data.valid[0] && (o->train.valid_every > 0 || o->train.valid_batches > 0))
+        FAIL(ERR_CONFIG, "train.valid_every %lld and train.valid_batches %lld ask for validation, "
+                         "and data.valid is empty; name a token file, or set both to 0",
+             (long long)o->train.valid_every, (long long)o->train.valid_batches);
+    if (!o->run.dir[0])
+        FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
+    enum err err = fs_probe_writable(o->run.dir);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "run.dir: %s", err_text());
+    return ERR_OK;
+}
+
+enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report)
+{
+    struct check_facts f = {.purpose = purpose};
+    TRY(check_rate(o));
+    TRY(check_final_decay(o));
+    TRY(check_machine(o));
+    TRY(check_model(o, &f.arch));
+    if (purpose == CHECK_TRAIN)
+        TRY(check_launch(o, &ranks));
+    TRY(check_ranks(o, ranks));
+    TRY(check_stages(o, &f.arch));
+    TRY(check_step(o));
+    TRY(check_schedule(o));
+    TRY(check_files(o, &f));
+    if (purpose == CHECK_TRAIN)
+        TRY(check_start(o));
+    f.ranks = (int)options_ranks(o);
+    f.microbatches = options_microbatches(o);
+    return report ? check_report(o, &f, report) : ERR_OK;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Everything that can be refused without a device is refused here, in well under a second and
+ * before any rank starts: conditions between keys, the layout, the schedule's shape, the files.
+ * Each message names keys, values, the rule, and the legal values nearest to what was asked.
+ */
+#ifndef PLAIT_RUN_CHECK_H
+#define PLAIT_RUN_CHECK_H
+
+#include "run/options.h"
+
+enum check_for {
+    CHECK_PLAN,  /* can this layout exist? Data may still be unnamed, nothing is written */
+    CHECK_TRAIN, /* and can it start here and now: data named, folder writable, launcher fits */
+};
+
+/* ranks: how many were or will be started; 0: as many as the layout needs. `report` (NULL: none)
+ * receives readable lines: model, layout, step, schedule, data, and warnings about what is legal
+ * but hardly meant. Nothing is appended on failure.
+ * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files; ERR_STORAGE for run.dir. Local. */
+enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report);
+
+/* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
+ * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */
+enum err check_vocab(const struct options *o, int64_t *vocab);
+
+#endif
