@@ -39,11 +39,12 @@ bool comm_built(enum comm_kind k);
 /* thread: make a world of `size` ranks and run body(arg, world) on a thread for each; returns when
  * all have ended, with the first error by rank order that is not ERR_PEER (adopted into the calling
  * thread, the message naming the rank). timeout_s: hang timeout; 0: none. */
-enum err comm_thread_run(int size, double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
-                         void *arg);
+enum err comm_thread_run(int size, double timeout_s,
+                         enum err (*body)(void *arg, struct comm_world *w), void *arg);
 /* mpi: initialise (once in a process) and run body on this rank; the same rules. Size and rank are
  * the launcher's. Errors: ERR_CONFIG when MPI is not built in. */
-enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w), void *arg);
+enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
+                      void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
 
@@ -76,7 +77,8 @@ int comm_group_size(const struct comm_group *g);
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
 /* In place over `count` elements. */
-enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt, enum comm_red op);
+enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
+                         enum comm_red op);
 /* The same, started and finished apart; at most 64 unfinished ones in a group. */
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r);

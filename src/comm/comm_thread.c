@@ -141,8 +141,8 @@ static enum err fail_hang(struct comm_thread_seat *s, const struct comm_thread_w
     if (!who[0])
         FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s, to which all ranks have come; a "
                        "rank is stuck amid copying", s->world.rank, s->hub->timeout_s, what);
-    FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s; rank %s has not come; look where it is, or "
-                   "raise the hang timeout", s->world.rank, s->hub->timeout_s, what, who);
+    FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s; still missing: rank %s; look where they "
+                   "are, or raise the hang timeout", s->world.rank, s->hub->timeout_s, what, who);
 }
 
 static struct timespec deadline_of(double seconds)
@@ -301,8 +301,8 @@ static enum err first_error(const struct comm_thread_hub *h)
     return err_adopt(first->err, text);
 }
 
-enum err comm_thread_run(int size, double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
-                         void *arg)
+enum err comm_thread_run(int size, double timeout_s,
+                         enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
     if (size < 1 || size > COMM_RANKS_MAX)
         FAIL(ERR_CONFIG, "comm: %d ranks as threads; legal are 1..%d", size, COMM_RANKS_MAX);
@@ -313,7 +313,8 @@ enum err comm_thread_run(int size, double timeout_s, enum err (*body)(void *arg,
     enum err err;
     TRY(mem_new(size, sizeof *h.seat, "the ranks of a world", &h.seat));
     if (pthread_mutex_init(&h.lock, NULL) != 0) {
-        err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for a world of %d ranks", size);
+        err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for a world of %d ranks",
+                      size);
         goto out_seats;
     }
     for (; made < size; made++)

@@ -76,9 +76,9 @@ static enum err meet_new(const struct comm_group *g, struct comm_thread_meet **o
     m->id = g->id;
     m->n = g->n;
     TRY_OR(out_meet, mem_new(g->n, sizeof *m->ranks, "the ranks of a group", &m->ranks));
-    TRY_OR(out_meet, mem_new((int64_t)RING * g->n, sizeof *m->arg, "the slots of a group", &m->arg));
-    TRY_OR(out_meet, mem_new((int64_t)RING * g->n, sizeof *m->here, "the slots of a group",
-                             &m->here));
+    int64_t slots = (int64_t)RING * g->n;
+    TRY_OR(out_meet, mem_new(slots, sizeof *m->arg, "the slots of a group", &m->arg));
+    TRY_OR(out_meet, mem_new(slots, sizeof *m->here, "the slots of a group", &m->here));
     memcpy(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks);
     for (int i = 0; i < RING; i++) {
         m->slot[i].arg = m->arg + (int64_t)i * g->n;

@@ -41,7 +41,8 @@ int comm_mpi_launched_size(void)
 }
 
 #ifndef PLAIT_HAVE_MPI
-enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w), void *arg)
+enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
+                      void *arg)
 {
     (void)timeout_s;
     (void)body;
@@ -131,6 +132,7 @@ static enum err msg_start(struct comm_world *w, const struct comm_msg *m, struct
     return ERR_OK;
 }
 
+/* long: the words of a message; one line at each of its many callers */
 enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
                          struct comm_req *r)
 {
@@ -138,6 +140,7 @@ enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, i
                                            .src = p}, r);
 }
 
+/* long: as comm_send_start */
 enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64_t bytes,
                          struct comm_req *r)
 {
@@ -192,6 +195,7 @@ static enum err group_check(const struct comm_world *w, int id, const int *ranks
     return ERR_OK;
 }
 
+/* long: who, which, how much, and the result */
 enum err comm_group_open(struct comm_world *w, int id, const int *ranks, int n, int64_t scratch,
                          struct comm_group **out)
 {
@@ -245,7 +249,8 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
     if (k == COMM_THREAD || n < 2)
         return 0;
     int64_t most = COMM_WINDOW_BYTES / (n - 1) / COMM_SLICE_ALIGN;
-    int64_t slice = num_ceil_div(num_ceil_div(num_max(max_bytes, 0), n), COMM_SLICE_ALIGN);
+    int64_t bytes = num_max(0, num_min(max_bytes, (int64_t)n * COMM_WINDOW_BYTES));
+    int64_t slice = num_ceil_div(num_ceil_div(bytes, n), COMM_SLICE_ALIGN);
     return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
 }
 
@@ -326,6 +331,7 @@ static enum err dtype_check(enum dtype dt)
     return ERR_OK;
 }
 
+/* long: comm_all_reduce and its request */
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r)
 {
@@ -336,7 +342,8 @@ enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enu
     return ERR_OK;
 }
 
-enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt, enum comm_red op)
+enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
+                         enum comm_red op)
 {
     struct comm_req r = {0};
     TRY(comm_all_reduce_start(g, p, count, dt, op, &r));
