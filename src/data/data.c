@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A token file, opened and read by sample.
+ *
+ * The file is mapped and stays where it is: a sample is a slice of it, found by arithmetic alone, so
+ * ranks share the page cache and keep no index. Sample s is tokens [s T, s T + T], T + 1 of them:
+ * its last token is the target of its last place and the first token of sample s + 1, so every
+ * token but the first is a target exactly once an epoch (but for a rest of less than T at the end).
+ *
+ * The full check reads blocks that fit a cache, hashes and compares each while it is there. A bad
+ * id is told before a bad hash: it names the place.
+ */
+#include "data/data.h"
+
+#include "base/num.h"
+#include "data/data_file.h"
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
+#include <xxhash.h>
+
+enum { CHECK_BLOCK = 65536 }; /* tokens */
+
+static uint32_t token_at(const uint8_t *p, int bytes)
+{
+    uint32_t low = (uint32_t)p[0] | (uint32_t)p[1] << 8;
+    return bytes == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+/* Largest of n ids at p: a loop without a way out, which compilers make wide. */
+static uint32_t largest(const uint8_t *p, int bytes, int64_t n)
+{
+    uint32_t max = 0;
+    if (bytes == 2) {
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t id = token_at(p + 2 * i, 2);
+            max = id > max ? id : max;
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t id = token_at(p + 4 * i, 4);
+            max = id > max ? id : max;
+        }
+    }
+    return max;
+}
+
+static enum err check_tokens(const struct data_set *d)
+{
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    for (int64_t at = 0; at < d->count; at += CHECK_BLOCK) {
+        int64_t n = num_min(CHECK_BLOCK, d->count - at);
+        const uint8_t *p = d->tokens + at * d->token_bytes;
+        XXH3_64bits_update(&hash, p, (size_t)(n * d->token_bytes));
+        if (largest(p, d->token_bytes, n) < (uint32_t)d->vocab)
+            continue;
+        int64_t i = 0;
+        while (token_at(p + i * d->token_bytes, d->token_bytes) < (uint32_t)d->vocab)
+            i++;
+        FAIL(ERR_TOKEN, "data: token %lld of %s has id %u, its vocabulary %lld ends at id %lld; "
+                        "prepare the text again with the right tokenizer", (long long)(at + i),
+             d->path, token_at(p + i * d->token_bytes, d->token_bytes), (long long)d->vocab,
+             (long long)d->vocab - 1);
+    }
+    uint64_t found = XXH3_64bits_digest(&hash);
+    if (found != d->hash)
+        FAIL(ERR_DATA, "data: the tokens of %s hash to %016llx, its header says %016llx; the file "
+                       "is damaged, copy it again or prepare the text again", d->path,
+             (unsigned long long)found, (unsigned long long)d->hash);
+    return ERR_OK;
+}
+
+/* Everything after the map: fills d from the header and holds it against what is asked. */
+static enum err open_mapped(struct data_set *d, int64_t seq, int64_t vocab, bool check_ids)
+{
+    struct data_header h;
+    TRY(data_header_get(d->path, d->map.data, d->map.size, &h));
+    if (h.vocab > vocab)
+        FAIL(ERR_TOKEN, "data: %s has vocabulary %lld, the model has %lld ids; set model.vocab to "
+                        "%lld or more", d->path, (long long)h.vocab, (long long)vocab,
+             (long long)h.vocab);
+    if (h.count - 1 < seq)
+        FAIL(ERR_DATA, "data: %s holds %lld tokens, one sample of model.seq %lld takes one more "
+                       "than that; give more text or set model.seq to %lld or less", d->path,
+             (long long)h.count, (long long)seq, (long long)num_max(h.count - 1, 1));
+    d->tokens = d->map.data + DATA_HEADER;
+    d->count = h.count;
+    d->vocab = h.vocab;
+    d->seq = seq;
+    d->samples = (h.count - 1) / seq;
+    d->token_bytes = h.token_bytes;
+    d->hash = h.hash;
+    memcpy(d->tokenizer, h.tokenizer, sizeof d->tokenizer);
+    return check_ids ? check_tokens(d) : ERR_OK;
+}
+
+enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids,
+                   struct data_set *out)
+{
+    struct data_set d = {0};
+    ENSURE(seq > 0 && vocab > 0);
+    if (strlen(path) >= sizeof d.path)
+        FAIL(ERR_DATA, "data: the path of the token file has %zu bytes, at most %zu are taken; use "
+                       "a shorter path", strlen(path), sizeof d.path - 1);
+    memcpy(d.path, path, strlen(path));
+    TRY(fs_map_open(&d.map, path, ERR_DATA));
+    enum err err;
+    TRY_OR(out_map, open_mapped(&d, seq, vocab, check_ids));
+    *out = d;
+    return ERR_OK;
+out_map:
+    fs_map_close(&d.map);
+    return err;
+}
+
+void data_close(struct data_set *d)
+{
+    fs_map_close(&d->map);
+    *d = (struct data_set){0};
+}
+
+void data_sample_plain(const struct data_set *d, int64_t s, int32_t *out)
+{
+    ENSURE(s >= 0 && s < d->samples);
+    const uint8_t *p = d->tokens + s * d->seq * d->token_bytes;
+    if (d->token_bytes == 2)
+        for (int64_t i = 0; i <= d->seq; i++)
+            out[i] = (int32_t)token_at(p + 2 * i, 2);
+    else
+        for (int64_t i = 0; i <= d->seq; i++)
+            out[i] = (int32_t)token_at(p + 4 * i, 4);
+}
+
+void data_sample(const struct data_set *d, uint64_t seed, int64_t index, int32_t *out)
+{
+    ENSURE(index >= 0);
+    int64_t epoch = index / d->samples, i = index % d->samples;
+    data_sample_plain(d, data_permute(seed, epoch, d->samples, i), out);
+}

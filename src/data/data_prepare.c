@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text files into one token file.
+ *
+ * The file is written from front to back, whole or not at all, and its header, which stands first,
+ * holds the count and the hash of what follows. So the texts are read twice: the first pass makes
+ * count and hash, the second writes. The second also makes both again and compares, so a text that
+ * changed between the passes cannot leave a file whose hash is wrong. One text is mapped at a time
+ * and cut into small blocks; memory does not grow with the texts.
+ *
+ * Everything that can be refused by looking is refused before the first pass: missing, empty or
+ * unreadable texts, an output that is one of them (under any name), a folder that cannot be
+ * written.
+ */
+#include "base/mem.h"
+#include "base/num.h"
+#include "data/data.h"
+#include "data/data_file.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
+#include <xxhash.h>
+
+enum { BLOCK = 16384 }; /* bytes of text at once */
+
+struct job {
+    const struct data_prepare *a;
+    int64_t *size;         /* owned; bytes of each text */
+    int64_t done, all;     /* bytes of text, both passes */
+    struct data_header h;  /* count and hash as the first pass made them */
+    struct fs_file file;
+};
+
+/* What one pass makes; `file` is NULL in the first. */
+struct pass {
+    struct fs_file *file;
+    int64_t count;
+    XXH3_state_t hash;
+};
+
+static enum err put(struct pass *p, const uint8_t *tokens, int64_t n)
+{
+    XXH3_64bits_update(&p->hash, tokens, (size_t)(2 * n));
+    p->count += n;
+    return p->file ? fs_write(p->file, tokens, 2 * n) : ERR_OK;
+}
+
+/* One text and the end of its document. */
+static enum err pass_text(struct job *j, struct pass *p, const uint8_t *text, int64_t n)
+{
+    uint8_t tokens[2 * BLOCK];
+    for (int64_t at = 0; at < n;) {
+        int64_t part = num_min(BLOCK, n - at);
+        for (int64_t i = 0; i < part; i++) {
+            tokens[2 * i] = text[at + i];
+            tokens[2 * i + 1] = 0;
+        }
+        TRY(put(p, tokens, part));
+        at += part;
+        j->done += part;
+        if (j->a->progress)
+            j->a->progress(j->a->arg, j->done, j->all);
+    }
+    int32_t end = tokenizer_end(j->a->tokenizer);
+    tokens[0] = (uint8_t)end;
+    tokens[1] = (uint8_t)(end >> 8);
+    return put(p, tokens, 1);
+}
+
+static enum err pass_all(struct job *j, struct pass *p)
+{
+    p->count = 0;
+    XXH3_64bits_reset(&p->hash);
+    for (int i = 0; i < j->a->texts; i++) {
+        struct fs_map m;
+        enum err err;
+        TRY(fs_map_open(&m, j->a->text[i], ERR_DATA));
+        if (m.size != j->size[i]) {
+            int64_t now = m.size;
+            fs_map_close(&m);
+            FAIL(ERR_DATA, "data: text %s had %lld bytes and has %lld now; let nothing write to it "
+                           "and prepare again", j->a->text[i], (long long)j->size[i],
+                 (long long)now);
+        }
+        err = pass_text(j, p, m.data, m.size);
+        fs_map_close(&m);
+        TRY(err);
+    }
+    return ERR_OK;
+}
+
+/* Is the output a folder, or the same file as text i, under whatever name? */
+static enum err check_output(const struct data_prepare *a)
+{
+    struct stat out, in;
+    if (stat(a->out, &out) != 0)
+        return ERR_OK; /* not there yet; fs_create says if it cannot be made */
+    if (S_ISDIR(out.st_mode))
+        FAIL(ERR_CONFIG, "data: output %s is a folder; name a file in it", a->out);
+    for (int i = 0; i < a->texts; i++)
+        if (stat(a->text[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+            FAIL(ERR_CONFIG, "data: output %s is the same file as text %s; name another output",
+                 a->out, a->text[i]);
+    return ERR_OK;
+}
+
+/* Sizes of the texts; count of tokens and the file's size are known to fit 64 bits. */
+static enum err measure(struct job *j)
+{
+    int64_t sum = 0, bytes;
+    for (int i = 0; i < j->a->texts; i++) {
+        struct fs_map m;
+        TRY(fs_map_open(&m, j->a->text[i], ERR_DATA));
+        j->size[i] = m.size;
+        fs_map_close(&m);
+        if (j->size[i] == 0)
+            FAIL(ERR_DATA, "data: text %s is empty (0 bytes); leave it out", j->a->text[i]);
+        if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &bytes) ||
+            !num_mul(bytes, 2, &bytes) || !num_add(bytes, DATA_HEADER, &bytes))
+            FAIL(ERR_DATA, "data: the first %d texts make more tokens than a file can hold; "
+                           "prepare them into several files", i + 1);
+    }
+    j->all = 2 * sum;
+    return ERR_OK;
+}
+
+/* Both passes into the open output. */
+static enum err write_file(struct job *j)
+{
+    struct pass p = {0};
+    uint8_t header[DATA_HEADER];
+    TRY(pass_all(j, &p));
+    j->h.count = p.count;
+    j->h.hash = XXH3_64bits_digest(&p.hash);
+    data_header_put(&j->h, header);
+    TRY(fs_write(&j->file, header, sizeof header));
+    p.file = &j->file;
+    TRY(pass_all(j, &p));
+    if (p.count != j->h.count || XXH3_64bits_digest(&p.hash) != j->h.hash)
+        FAIL(ERR_DATA, "data: a text changed between the two times it was read; let nothing write "
+                       "to the texts and prepare again");
+    return fs_commit(&j->file);
+}
+
+enum err data_prepare(const struct data_prepare *a, int64_t *tokens)
+{
+    struct job j = {.a = a};
+    enum err err;
+    TRY(tokenizer_check(a->tokenizer, INT64_MAX));
+    if (a->texts < 1)
+        FAIL(ERR_CONFIG, "data: 0 texts are given; name one text file or more");
+    j.h.vocab = tokenizer_vocab(a->tokenizer);
+    j.h.token_bytes = data_token_bytes(j.h.vocab);
+    ENSURE(j.h.token_bytes == 2); /* "bytes" is the only tokenizer */
+    memcpy(j.h.tokenizer, a->tokenizer, strlen(a->tokenizer));
+    TRY(check_output(a));
+    TRY(mem_new(a->texts, sizeof *j.size, "the sizes of the texts", &j.size));
+    TRY_OR(out_size, measure(&j));
+    TRY_OR(out_size, fs_create(&j.file, a->out));
+    TRY_OR(out_file, write_file(&j));
+    *tokens = j.h.count;
+out_file:
+    fs_abandon(&j.file);
+out_size:
+    mem_free(j.size);
+    return err;
+}
