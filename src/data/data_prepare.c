@@ -90,14 +90,12 @@ static enum err pass_all(struct job *j, struct pass *p)
     return ERR_OK;
 }
 
-/* Is the output a folder, or the same file as text i, under whatever name? */
+/* Is the output one of the texts, under whatever name? */
 static enum err check_output(const struct data_prepare *a)
 {
     struct stat out, in;
     if (stat(a->out, &out) != 0)
-        return ERR_OK; /* not there yet; fs_create says if it cannot be made */
-    if (S_ISDIR(out.st_mode))
-        FAIL(ERR_CONFIG, "data: output %s is a folder; name a file in it", a->out);
+        return ERR_OK; /* not there yet; fs_create says when it cannot be made */
     for (int i = 0; i < a->texts; i++)
         if (stat(a->text[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
             FAIL(ERR_CONFIG, "data: output %s is the same file as text %s; name another output",

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk. It finds where keys and values begin and end, and no more: a string ends at its first
+ * quote that is not escaped, a bracketed value where its brackets are closed, another value before
+ * the next comma, bracket or space. Since a bracketed value is cut where its brackets balance, it
+ * can have nothing behind it that a parser would overlook.
+ */
+#include "ckpt/ckpt_json.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+static bool bad(struct ckpt_json *w, const char *why)
+{
+    w->why = why;
+    return false;
+}
+
+static void skip_spaces(struct ckpt_json *w)
+{
+    while (w->at < w->n && w->s[w->at] && strchr(" \t\r\n", w->s[w->at]))
+        w->at++;
+}
+
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* At the character behind a backslash: step over the escape. */
+static bool skip_escape(struct ckpt_json *w)
+{
+    const char *p = w->s + w->at;
+    int64_t left = w->n - w->at;
+    if (left < 1 || !*p || !strchr("\"\\/bfnrtu", *p))
+        return bad(w, "an unknown escape in a string");
+    w->at++;
+    if (*p != 'u')
+        return true;
+    if (left < 5 || !is_hex(p[1]) || !is_hex(p[2]) || !is_hex(p[3]) || !is_hex(p[4]))
+        return bad(w, "a \\u without four hexadecimal digits");
+    if (memcmp(p + 1, "0000", 4) == 0)
+        return bad(w, "a NUL in a string");
+    w->at += 4;
+    return true;
+}
+
+/* At the opening quote: step over the string. */
+static bool skip_string(struct ckpt_json *w)
+{
+    w->at++;
+    while (w->at < w->n) {
+        unsigned char c = (unsigned char)w->s[w->at];
+        if (c < 0x20)
+            return bad(w, "a control character in a string");
+        w->at++;
+        if (c == '"')
+            return true;
+        if (c == '\\' && !skip_escape(w))
+            return false;
+    }
+    return bad(w, "a string that does not end");
+}
+
+/* At an opening bracket: step over all up to the one that closes it. */
+static bool skip_brackets(struct ckpt_json *w)
+{
+    int depth = 0;
+    while (w->at < w->n) {
+        char c = w->s[w->at];
+        if (c == '"') {
+            if (!skip_string(w))
+                return false;
+            continue;
+        }
+        if ((c == '{' || c == '[') && ++depth > w->depth_max)
+            return bad(w, "brackets nested too deep");
+        w->at++;
+        if ((c == '}' || c == ']') && --depth == 0)
+            return true;
+    }
+    return bad(w, "brackets that are not closed");
+}
+
+static bool skip_value(struct ckpt_json *w)
+{
+    int64_t from = w->at;
+    char c = w->at < w->n ? w->s[w->at] : '\0';
+    if (c == '"')
+        return skip_string(w);
+    if (c == '{' || c == '[')
+        return skip_brackets(w);
+    while (w->at < w->n && w->s[w->at] && !strchr(",]} \t\r\n", w->s[w->at]))
+        w->at++;
+    return w->at > from || bad(w, "no value where one is expected");
+}
+
+static bool expect(struct ckpt_json *w, char c, const char *why)
+{
+    skip_spaces(w);
+    if (w->at >= w->n || w->s[w->at] != c)
+        return bad(w, why);
+    w->at++;
+    return true;
+}
+
+/* Behind the last bracket: only spaces. */
+static enum ckpt_json_step finish(struct ckpt_json *w)
+{
+    w->at++;
+    skip_spaces(w);
+    if (w->at == w->n)
+        return CKPT_JSON_END;
+    w->why = "something behind the object";
+    return CKPT_JSON_BAD;
+}
+
+enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
+                                   struct ckpt_json_text *value)
+{
+    bool first = w->at == 0;
+    if (first && !expect(w, '{', "no object"))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    if (w->at < w->n && w->s[w->at] == '}')
+        return finish(w);
+    if (!first && !expect(w, ',', "no comma between two members"))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    int64_t from = w->at;
+    if (w->at >= w->n || w->s[w->at] != '"') {
+        w->why = "no key where one is expected";
+        return CKPT_JSON_BAD;
+    }
+    if (!skip_string(w))
+        return CKPT_JSON_BAD;
+    *key = (struct ckpt_json_text){w->s + from, w->at - from};
+    if (!expect(w, ':', "no colon behind a key"))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    from = w->at;
+    if (!skip_value(w))
+        return CKPT_JSON_BAD;
+    *value = (struct ckpt_json_text){w->s + from, w->at - from};
+    return CKPT_JSON_MEMBER;
+}
+
+/* Bytes of the character at s, of which `left` > 0 are there; 0 when it is none. */
+static int utf8_length(const uint8_t *s, int64_t left)
+{
+    uint8_t c = s[0];
+    int n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (n == 1)
+        return 1;
+    if (c < 0xc2 || c > 0xf4 || left < n)
+        return 0;
+    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
+    uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
+    uint8_t high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < low || s[1] > high)
+        return 0;
+    for (int i = 2; i < n; i++)
+        if (s[i] < 0x80 || s[i] > 0xbf)
+            return 0;
+    return n;
+}
+
+int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
+{
+    int64_t at = 0;
+    while (at < n) {
+        int length = utf8_length(s + at, n - at);
+        if (length == 0)
+            return at;
+        at += length;
+    }
+    return n;
+}
+
+cJSON *ckpt_json_parse(struct ckpt_json_text t)
+{
+    const char *end;
+    cJSON *v = cJSON_ParseWithLengthOpts(t.s, (size_t)t.n, &end, 0);
+    if (v && end != t.s + t.n) {
+        cJSON_Delete(v);
+        return NULL;
+    }
+    return v;
+}
+
+bool ckpt_json_int(const cJSON *v, int64_t *out)
+{
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0.0 && v->valuedouble < 0x1p53) ||
+        v->valuedouble != floor(v->valuedouble))
+        return false;
+    *out = (int64_t)v->valuedouble;
+    return true;
+}

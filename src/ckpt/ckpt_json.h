@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON of files from outside, one member at a time. cJSON builds a tree of about 100 bytes a value,
+ * which a hostile header of 100 MB could turn into gigabytes; so objects are walked here, without
+ * recursion and without memory, and cJSON gets one small member after another.
+ */
+#ifndef PLAIT_CKPT_CKPT_JSON_H
+#define PLAIT_CKPT_CKPT_JSON_H
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A piece of JSON text, not terminated. */
+struct ckpt_json_text {
+    const char *s;
+    int64_t n; /* bytes */
+};
+
+/* A walk over the members of one object that is the whole of `s`, spaces behind it allowed. Set s
+ * and n (and depth_max), leave the rest zero. */
+struct ckpt_json {
+    const char *s; /* borrowed */
+    int64_t n, at; /* bytes */
+    int depth_max; /* nesting allowed within a value */
+    const char *why; /* what is wrong at byte `at`, after CKPT_JSON_BAD */
+};
+enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
+
+/* The next member: key with its quotes, value. Strings are checked (escapes, control characters, no
+ * NUL), brackets are counted; whether a bracketed value is JSON within is left to ckpt_json_parse. */
+enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
+                                   struct ckpt_json_text *value);
+
+/* How many of the n bytes are UTF-8 as RFC 3629 has it (no overlong forms, no surrogates, nothing
+ * above U+10FFFF): n when all are, else where the first bad character begins. */
+int64_t ckpt_json_utf8(const uint8_t *s, int64_t n);
+
+/* Tree of one value that ckpt_json_next gave; NULL when it is not JSON or there is no memory.
+ * Released by cJSON_Delete. */
+cJSON *ckpt_json_parse(struct ckpt_json_text t);
+
+/* A number that is a whole one below 2^53 and not below 0 (what a double holds exactly). */
+bool ckpt_json_int(const cJSON *v, int64_t *out);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * config.json: what transformers needs to build the model before it loads the weights.
+ *
+ * Every key that changes a number is written, also where plait has no choice (activation, biases,
+ * attention scale), so that another default of a later transformers cannot change the model. Token
+ * ids of begin and end are null: weights do not know their tokenizer.
+ */
+#include "base/mem.h"
+#include "base/text.h"
+#include "ckpt/ckpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The shortest decimal that reads back as x; finite x. */
+static const char *real(double x, char buf[32])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, x);
+        if (strtod(buf, NULL) == x)
+            break;
+    }
+    return buf;
+}
+
+static void add_int(struct text *t, const char *key, int64_t value)
+{
+    text_add(t, "  \"%s\": %lld,\n", key, (long long)value);
+}
+
+static void add_real(struct text *t, const char *key, double value)
+{
+    char buf[32];
+    text_add(t, "  \"%s\": %s,\n", key, real(value, buf));
+}
+
+/* A value that is JSON already. */
+static void add_word(struct text *t, const char *key, const char *value)
+{
+    text_add(t, "  \"%s\": %s,\n", key, value);
+}
+
+static void add_gpt(struct text *t, const struct arch *a)
+{
+    add_word(t, "architectures", "[\"GPT2LMHeadModel\"]");
+    add_word(t, "model_type", "\"gpt2\"");
+    add_int(t, "vocab_size", a->vocab);
+    add_int(t, "n_positions", a->seq);
+    add_int(t, "n_embd", a->hidden);
+    add_int(t, "n_layer", a->layers);
+    add_int(t, "n_head", a->heads);
+    add_int(t, "n_inner", a->ffn);
+    add_word(t, "activation_function", "\"gelu_new\"");
+    add_real(t, "resid_pdrop", a->dropout);
+    add_real(t, "embd_pdrop", a->dropout);
+    add_real(t, "attn_pdrop", a->dropout);
+    add_real(t, "layer_norm_epsilon", a->norm_eps);
+    add_word(t, "scale_attn_weights", "true");
+    add_word(t, "scale_attn_by_inverse_layer_idx", "false");
+    add_word(t, "reorder_and_upcast_attn", "false");
+    add_word(t, "add_cross_attention", "false");
+}
+
+static void add_llama(struct text *t, const struct arch *a)
+{
+    char theta[32];
+    add_word(t, "architectures", "[\"LlamaForCausalLM\"]");
+    add_word(t, "model_type", "\"llama\"");
+    add_int(t, "vocab_size", a->vocab);
+    add_int(t, "max_position_embeddings", a->seq);
+    add_int(t, "hidden_size", a->hidden);
+    add_int(t, "intermediate_size", a->ffn);
+    add_int(t, "num_hidden_layers", a->layers);
+    add_int(t, "num_attention_heads", a->heads);
+    add_int(t, "num_key_value_heads", a->kv_heads);
+    add_int(t, "head_dim", a->head_dim);
+    add_word(t, "hidden_act", "\"silu\"");
+    add_word(t, "attention_bias", "false");
+    add_word(t, "mlp_bias", "false");
+    add_real(t, "attention_dropout", a->dropout);
+    add_real(t, "rms_norm_eps", a->norm_eps);
+    add_real(t, "rope_theta", a->rope_theta);
+    add_word(t, "rope_scaling", "null");
+    text_add(t, "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %s},\n",
+             real(a->rope_theta, theta));
+    add_word(t, "pretraining_tp", "1");
+}
+
+enum err hf_config_write(const struct arch *a, const char *dtype, const char *path)
+{
+    struct text t = {0};
+    struct fs_file f;
+    char *s;
+    enum err err;
+    ENSURE(strcmp(dtype, "bfloat16") == 0 || strcmp(dtype, "float32") == 0);
+    text_add(&t, "{\n");
+    if (a->kind == ARCH_GPT)
+        add_gpt(&t, a);
+    else
+        add_llama(&t, a);
+    add_real(&t, "initializer_range", a->init_std);
+    add_word(&t, "tie_word_embeddings", a->tied ? "true" : "false");
+    add_word(&t, "bos_token_id", "null");
+    add_word(&t, "eos_token_id", "null");
+    add_word(&t, "use_cache", "true");
+    text_add(&t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
+    int64_t n = t.len;
+    TRY(text_done(&t, &s));
+    TRY_OR(out_text, fs_create(&f, path));
+    TRY_OR(out_file, fs_write(&f, s, n));
+    TRY_OR(out_file, fs_commit(&f));
+out_file:
+    fs_abandon(&f);
+out_text:
+    mem_free(s);
+    return err;
+}

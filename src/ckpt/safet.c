@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading safetensors: 8 bytes N, N bytes of JSON, the data.
+ *
+ *     { "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ... }
+ *
+ * The file comes from outside. Nothing of it is believed before it is checked, nothing is allocated
+ * before its size is known to be bounded by the bytes that are there, and no tensor is touched. The
+ * header is walked twice: once to count the members, once to fill exactly that many entries. Then
+ * two sorts prove the rest: by offset, where each tensor has to begin at the end of the one before
+ * and the last has to end with the file; by name, where equal neighbours are duplicates.
+ *
+ * Names go into messages, so control characters in them are refused.
+ */
+#include "ckpt/ckpt.h"
+
+#include "base/mem.h"
+#include "ckpt/ckpt_json.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LENGTH_BYTES = 8, ENTRY_DEPTH = 2 };
+
+/* Types of the format that plait serves, in the order of enum dtype. */
+static const char *const served[DT_COUNT] = {"F64", "F32", "BF16", "I32"};
+
+/* One message form for all that is wrong with a header. */
+static enum err bad_header(const struct safet_file *f, int64_t at, const char *why)
+{
+    FAIL(ERR_CHECKPOINT, "ckpt: the header of %s has %s at byte %lld; the file is damaged or no "
+                         "safetensors file", f->path, why, (long long)at);
+}
+
+static enum err bad_entry(const struct safet_file *f, const struct safet_entry *e, const char *why)
+{
+    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s: %s; the file is damaged or of a newer format",
+         e->name, f->path, why);
+}
+
+/* Key to name. At is the key's place in the file, for messages. */
+static enum err read_name(const struct safet_file *f, struct ckpt_json_text key, int64_t at,
+                          char name[128])
+{
+    const char *why = NULL;
+    cJSON *v = ckpt_json_parse(key);
+    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
+    size_t n = s ? strlen(s) : 0;
+    if (!s)
+        why = "a name that is not JSON";
+    else if (n == 0)
+        why = "an empty name";
+    else if (n >= 128)
+        why = "a name longer than 127 bytes";
+    for (size_t i = 0; !why && i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
+            why = "a control character in a name";
+    if (!why)
+        memcpy(name, s, n + 1);
+    cJSON_Delete(v);
+    return why ? bad_header(f, at, why) : ERR_OK;
+}
+
+static enum err read_type(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+{
+    if (!cJSON_IsString(v))
+        return bad_entry(f, e, "its dtype is no string");
+    for (int i = 0; i < DT_COUNT; i++)
+        if (strcmp(v->valuestring, served[i]) == 0) {
+            e->dt = (enum dtype)i;
+            return ERR_OK;
+        }
+    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has dtype %.16s, which plait does not read; convert "
+                         "it to F64, F32, BF16 or I32", e->name, f->path, v->valuestring);
+}
+
+static enum err read_shape(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+{
+    const cJSON *x;
+    if (!cJSON_IsArray(v))
+        return bad_entry(f, e, "its shape is no list");
+    cJSON_ArrayForEach(x, v)
+    {
+        if (e->nd == 4)
+            return bad_entry(f, e, "its shape has more than 4 extents");
+        if (!ckpt_json_int(x, &e->shape[e->nd++]))
+            return bad_entry(f, e, "an extent is no whole number from 0 to 2^53 - 1");
+    }
+    return ERR_OK;
+}
+
+static enum err read_offsets(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+{
+    if (!cJSON_IsArray(v) || cJSON_GetArraySize(v) != 2 ||
+        !ckpt_json_int(cJSON_GetArrayItem(v, 0), &e->begin) ||
+        !ckpt_json_int(cJSON_GetArrayItem(v, 1), &e->end))
+        return bad_entry(f, e, "its data_offsets are not two whole numbers from 0 to 2^53 - 1");
+    return ERR_OK;
+}
+
+/* Do shape, type and offsets agree with each other and with the file? */
+static enum err check_extent(const struct safet_file *f, const struct safet_entry *e)
+{
+    int64_t bytes = dtype_size(e->dt);
+    bool fits = true;
+    for (int i = 0; i < e->nd && fits; i++)
+        fits = num_mul(bytes, e->shape[i], &bytes);
+    if (!fits)
+        return bad_entry(f, e, "its shape takes more than 2^63 bytes");
+    if (e->begin > e->end || e->end > f->bytes)
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s lies at bytes %lld to %lld, the file has %lld "
+                             "bytes of data; it is cut or damaged, copy it again", e->name, f->path,
+             (long long)e->begin, (long long)e->end, (long long)f->bytes);
+    if (e->end - e->begin != bytes)
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has %lld bytes, its shape and dtype take %lld; "
+                             "the file is damaged", e->name, f->path,
+             (long long)(e->end - e->begin), (long long)bytes);
+    return ERR_OK;
+}
+
+/* Integers are written as digits only. cJSON would also take 2.4e1 for 24, which other readers
+ * refuse. */
+static bool only_digits(struct ckpt_json_text t)
+{
+    bool quoted = false;
+    for (int64_t i = 0; i < t.n; i++) {
+        if (t.s[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && strchr("+-.eE", t.s[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The three fields of an entry, each once and no other. */
+static enum err read_fields(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+{
+    static const char *const key[3] = {"dtype", "shape", "data_offsets"};
+    const cJSON *field[3] = {NULL}, *x;
+    if (!cJSON_IsObject(v))
+        return bad_entry(f, e, "its value is no object");
+    cJSON_ArrayForEach(x, v)
+    {
+        int i = 0;
+        while (i < 3 && strcmp(x->string, key[i]) != 0)
+            i++;
+        if (i == 3 || field[i])
+            return bad_entry(f, e, i == 3 ? "it has a field that is none of dtype, shape, "
+                                            "data_offsets" : "it has a field twice");
+        field[i] = x;
+    }
+    if (!field[0] || !field[1] || !field[2])
+        return bad_entry(f, e, "it lacks one of dtype, shape, data_offsets");
+    TRY(read_type(f, field[0], e));
+    TRY(read_shape(f, field[1], e));
+    TRY(read_offsets(f, field[2], e));
+    return check_extent(f, e);
+}
+
+static enum err read_entry(const struct safet_file *f, struct ckpt_json_text value,
+                           struct safet_entry *e)
+{
+    enum { VALUE_MAX = 4096 }; /* a served entry has far less; bounds the tree */
+    if (value.n > VALUE_MAX)
+        return bad_entry(f, e, "its entry is longer than 4096 bytes");
+    if (!only_digits(value))
+        return bad_entry(f, e, "a number of its entry is not written in digits alone");
+    cJSON *v = ckpt_json_parse(value);
+    if (!v)
+        return bad_entry(f, e, "its entry is no JSON");
+    enum err err = read_fields(f, v, e);
+    cJSON_Delete(v);
+    return err;
+}
+
+/* {"key": "text", ...}; what it says does not matter here. */
+static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text value)
+{
+    struct ckpt_json w = {.s = value.s, .n = value.n, .depth_max = 1};
+    struct ckpt_json_text key, text;
+    int64_t at = value.s - (const char *)f->map.data;
+    enum ckpt_json_step step;
+    while ((step = ckpt_json_next(&w, &key, &text)) == CKPT_JSON_MEMBER)
+        if (text.s[0] != '"')
+            return bad_header(f, at + w.at, "a value of __metadata__ that is no string");
+    return step == CKPT_JSON_END ? ERR_OK : bad_header(f, at + w.at, w.why);
+}
+
+static bool is_metadata(struct ckpt_json_text key)
+{
+    static const char name[] = "\"__metadata__\"";
+    return key.n == (int64_t)sizeof name - 1 && memcmp(key.s, name, sizeof name - 1) == 0;
+}
+
+/* One walk over the header. entry NULL: only count the tensors into *n. */
+static enum err walk(const struct safet_file *f, struct ckpt_json_text header,
+                     struct safet_entry *entry, int *n)
+{
+    struct ckpt_json w = {.s = header.s, .n = header.n, .depth_max = ENTRY_DEPTH};
+    struct ckpt_json_text key, value;
+    int count = 0, metadata = 0;
+    enum ckpt_json_step step;
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        int64_t at = key.s - (const char *)f->map.data;
+        if (is_metadata(key)) {
+            if (metadata++)
+                return bad_header(f, at, "__metadata__ twice");
+            if (!entry)
+                TRY(check_metadata(f, value));
+            continue;
+        }
+        if (count == SAFET_TENSORS_MAX)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has more than %d tensors; split it into several files",
+                 f->path, SAFET_TENSORS_MAX);
+        if (entry) {
+            TRY(read_name(f, key, at, entry[count].name));
+            TRY(read_entry(f, value, &entry[count]));
+        }
+        count++;
+    }
+    if (step == CKPT_JSON_BAD)
+        return bad_header(f, LENGTH_BYTES + w.at, w.why);
+    *n = count;
+    return ERR_OK;
+}
+
+static int by_offset(const void *pa, const void *pb)
+{
+    const struct safet_entry *a = pa, *b = pb;
+    if (a->begin != b->begin)
+        return a->begin < b->begin ? -1 : 1;
+    return (a->end > b->end) - (a->end < b->end); /* empty tensors before the one at their place */
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct safet_entry *)a)->name, ((const struct safet_entry *)b)->name);
+}
+
+/* Do the tensors cover the data, each byte once? Leaves the entries sorted by name. */
+static enum err check_cover(struct safet_file *f)
+{
+    int64_t at = 0;
+    qsort(f->entry, (size_t)f->n, sizeof *f->entry, by_offset);
+    for (int i = 0; i < f->n; i++) {
+        const struct safet_entry *e = &f->entry[i];
+        if (e->begin != at)
+            FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s begins at byte %lld of the data, the one "
+                                 "before it ends at %lld, and neither overlap nor hole is allowed; "
+                                 "the file is damaged", e->name, f->path, (long long)e->begin,
+                 (long long)at);
+        at = e->end;
+    }
+    if (at != f->bytes)
+        FAIL(ERR_CHECKPOINT, "ckpt: the tensors of %s end at byte %lld, its data have %lld bytes; "
+                             "the file is cut, grown or damaged, copy it again", f->path,
+             (long long)at, (long long)f->bytes);
+    qsort(f->entry, (size_t)f->n, sizeof *f->entry, by_name);
+    for (int i = 1; i < f->n; i++)
+        if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has two tensors named %s; the file is damaged", f->path,
+                 f->entry[i].name);
+    return ERR_OK;
+}
+
+/* The frame: length and first byte. The header's text into *out. */
+static enum err read_frame(struct safet_file *f, struct ckpt_json_text *out)
+{
+    uint64_t n = 0;
+    if (f->map.size < LENGTH_BYTES + 2)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld bytes, a safetensors file has at least %d; it is "
+                             "cut, copy it again", f->path, (long long)f->map.size,
+             LENGTH_BYTES + 2);
+    for (int i = LENGTH_BYTES; i-- > 0;)
+        n = n << 8 | f->map.data[i];
+    if (n > SAFET_HEADER_MAX)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
+                             "damaged or no safetensors file", f->path, (unsigned long long)n,
+             SAFET_HEADER_MAX);
+    if ((int64_t)n > f->map.size - LENGTH_BYTES)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, only %lld are there; "
+                             "it is cut or no safetensors file", f->path, (unsigned long long)n,
+             (long long)(f->map.size - LENGTH_BYTES));
+    *out = (struct ckpt_json_text){(const char *)f->map.data + LENGTH_BYTES, (int64_t)n};
+    if (n < 2 || out->s[0] != '{')
+        return bad_header(f, LENGTH_BYTES, "no opening brace");
+    int64_t good = ckpt_json_utf8((const uint8_t *)out->s, out->n);
+    if (good < out->n)
+        return bad_header(f, LENGTH_BYTES + good, "no UTF-8");
+    f->data = f->map.data + LENGTH_BYTES + n;
+    f->bytes = f->map.size - LENGTH_BYTES - (int64_t)n;
+    return ERR_OK;
+}
+
+static enum err open_mapped(struct safet_file *f)
+{
+    struct ckpt_json_text header;
+    int n;
+    TRY(read_frame(f, &header));
+    TRY(walk(f, header, NULL, &n));
+    TRY(mem_new(n, sizeof *f->entry, "the list of tensors", &f->entry));
+    TRY(walk(f, header, f->entry, &f->n));
+    return check_cover(f);
+}
+
+enum err safet_open(struct safet_file *f, const char *path)
+{
+    struct safet_file made = {0};
+    enum err err;
+    if (strlen(path) >= sizeof made.path)
+        FAIL(ERR_CHECKPOINT, "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
+                             "use a shorter path", strlen(path), sizeof made.path - 1);
+    memcpy(made.path, path, strlen(path));
+    TRY(fs_map_open(&made.map, path, ERR_CHECKPOINT));
+    TRY_OR(out_file, open_mapped(&made));
+    *f = made;
+    return ERR_OK;
+out_file:
+    safet_close(&made);
+    return err;
+}
+
+void safet_close(struct safet_file *f)
+{
+    mem_free(f->entry);
+    fs_map_close(&f->map);
+    *f = (struct safet_file){0};
+}
+
+const struct safet_entry *safet_find(const struct safet_file *f, const char *name)
+{
+    int low = 0, high = f->n;
+    while (low < high) {
+        int mid = low + (high - low) / 2, order = strcmp(name, f->entry[mid].name);
+        if (order == 0)
+            return &f->entry[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}

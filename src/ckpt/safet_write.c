@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing safetensors, from front to back. All entries are known before the first byte, so offsets
+ * and header are made once and the data need no seek and no second copy: a tensor may come in
+ * pieces, as it is gathered from the ranks that hold it.
+ *
+ * The header is filled up with spaces to a multiple of 8, so the data begin aligned. Readers map the
+ * file and look at tensors where they lie; that is why a tensor has to begin at a multiple of its
+ * element's size, which holds whenever wider types come first.
+ */
+#include "base/mem.h"
+#include "base/text.h"
+#include "ckpt/ckpt.h"
+#include "ckpt/ckpt_json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const written[DT_COUNT] = {"F64", "F32", "BF16", "I32"};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum err check_names(const struct safet_entry *e, int n)
+{
+    const char **name;
+    enum err err = ERR_OK;
+    for (int i = 0; i < n; i++) {
+        size_t length = strnlen(e[i].name, sizeof e[i].name);
+        if (length == 0 || length == sizeof e[i].name || strcmp(e[i].name, "__metadata__") == 0 ||
+            ckpt_json_utf8((const uint8_t *)e[i].name, (int64_t)length) < (int64_t)length)
+            FAIL(ERR_INTERNAL, "ckpt: tensor %d of %d has no legal name; give it 1 to 127 bytes of "
+                               "UTF-8 other than __metadata__", i, n);
+    }
+    TRY(mem_new(n, sizeof *name, "the names of the tensors", &name));
+    for (int i = 0; i < n; i++)
+        name[i] = e[i].name;
+    qsort(name, (size_t)n, sizeof *name, by_name);
+    for (int i = 1; i < n && err == ERR_OK; i++)
+        if (strcmp(name[i - 1], name[i]) == 0)
+            err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "ckpt: two tensors are named %s; give "
+                          "each its own name", name[i]);
+    mem_free(name);
+    return err;
+}
+
+/* begin and end of all entries; *total bytes of data. */
+static enum err place(struct safet_entry *e, int n, int64_t *total)
+{
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t bytes = dtype_size(e[i].dt);
+        bool fits = e[i].nd >= 0 && e[i].nd <= 4;
+        if (at % bytes != 0)
+            FAIL(ERR_INTERNAL, "ckpt: tensor %s would begin at byte %lld, its elements have %lld; "
+                               "write wider types first", e[i].name, (long long)at,
+                 (long long)bytes);
+        for (int d = 0; d < e[i].nd && fits; d++)
+            fits = num_mul(bytes, e[i].shape[d], &bytes);
+        e[i].begin = at;
+        if (!fits || !num_add(at, bytes, &at) || at >= (int64_t)1 << 53)
+            FAIL(ERR_INTERNAL, "ckpt: tensor %s has %d extents and ends beyond 2^53 bytes, or its "
+                               "extents are not legal; write fewer or smaller tensors", e[i].name,
+                 e[i].nd);
+        e[i].end = at;
+    }
+    *total = at;
+    return ERR_OK;
+}
+
+/* The JSON, filled up so that 8 bytes of length and it are a multiple of 8. */
+static enum err make_header(const struct safet_entry *e, int n, char **out, int64_t *bytes)
+{
+    struct text t = {0};
+    text_add(&t, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (int i = 0; i < n; i++) {
+        text_add(&t, ",");
+        text_add_json(&t, e[i].name);
+        text_add(&t, ":{\"dtype\":\"%s\",\"shape\":[", written[e[i].dt]);
+        for (int d = 0; d < e[i].nd; d++)
+            text_add(&t, "%s%lld", d ? "," : "", (long long)e[i].shape[d]);
+        text_add(&t, "],\"data_offsets\":[%lld,%lld]}", (long long)e[i].begin,
+                 (long long)e[i].end);
+    }
+    text_add(&t, "}");
+    text_add_char(&t, ' ', (8 - t.len % 8) % 8);
+    *bytes = t.len;
+    return text_done(&t, out);
+}
+
+enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n)
+{
+    struct safet_writer made = {0};
+    int64_t bytes = 0;
+    char *header;
+    uint8_t length[8];
+    enum err err;
+    *w = (struct safet_writer){.file.fd = -1}; /* so that safet_abandon has nothing to do */
+    if (n < 0 || n > SAFET_TENSORS_MAX)
+        FAIL(ERR_INTERNAL, "ckpt: %d tensors are asked for, a file takes 0 to %d", n,
+             SAFET_TENSORS_MAX);
+    TRY(check_names(e, n));
+    TRY(place(e, n, &made.total));
+    TRY(make_header(e, n, &header, &bytes));
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
+    if (bytes > SAFET_HEADER_MAX) {
+        mem_free(header);
+        FAIL(ERR_INTERNAL, "ckpt: %d tensors make a header of %lld bytes, the format's limit is %d; "
+                           "write several files", n, (long long)bytes, SAFET_HEADER_MAX);
+    }
+    TRY_OR(out_header, fs_create(&made.file, path));
+    TRY_OR(out_file, fs_write(&made.file, length, sizeof length));
+    TRY_OR(out_file, fs_write(&made.file, header, bytes));
+    mem_free(header);
+    *w = made;
+    return ERR_OK;
+out_file:
+    fs_abandon(&made.file);
+out_header:
+    mem_free(header);
+    return err;
+}
+
+enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)
+{
+    if (bytes < 0 || bytes > w->total - w->written)
+        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written and %lld more are given, the "
+                           "entries take %lld", (long long)w->written, (long long)bytes,
+             (long long)w->total);
+    TRY(fs_write(&w->file, p, bytes));
+    w->written += bytes;
+    return ERR_OK;
+}
+
+enum err safet_commit(struct safet_writer *w)
+{
+    if (w->written != w->total) {
+        fs_abandon(&w->file);
+        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
+                           "file is given up", (long long)w->written, (long long)w->total);
+    }
+    return fs_commit(&w->file);
+}
+
+void safet_abandon(struct safet_writer *w)
+{
+    fs_abandon(&w->file);
+}
