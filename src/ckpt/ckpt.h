@@ -75,7 +75,7 @@ struct hf_place {
     int nd;
     int64_t shape[2];   /* of the tensor in the file; shape[1] is 1 when nd is 1 */
     bool transposed;    /* the file holds (in, out) */
-    int64_t out0;       /* first output row of this parameter within the tensor (q, k, v in c_attn) */
+    int64_t out0;       /* first output row of this parameter within the tensor (q, k, v) */
 };
 /* gpt: the names that GPT2LMHeadModel saves, "transformer.h.0.ln_1.weight"; llama: those of
  * LlamaForCausalLM. A tied copy of the embedding has the embedding's place. */

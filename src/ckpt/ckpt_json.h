@@ -20,15 +20,16 @@ struct ckpt_json_text {
 /* A walk over the members of one object that is the whole of `s`, spaces behind it allowed. Set s
  * and n (and depth_max), leave the rest zero. */
 struct ckpt_json {
-    const char *s; /* borrowed */
-    int64_t n, at; /* bytes */
-    int depth_max; /* nesting allowed within a value */
+    const char *s;   /* borrowed */
+    int64_t n, at;   /* bytes */
+    int depth_max;   /* nesting allowed within a value */
     const char *why; /* what is wrong at byte `at`, after CKPT_JSON_BAD */
 };
 enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
 
-/* The next member: key with its quotes, value. Strings are checked (escapes, control characters, no
- * NUL), brackets are counted; whether a bracketed value is JSON within is left to ckpt_json_parse. */
+/* The next member: key with its quotes, value. Strings are checked (escapes, control characters,
+ * no NUL), brackets are counted; whether a bracketed value is JSON within is left to
+ * ckpt_json_parse. */
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
                                    struct ckpt_json_text *value);
 

@@ -6,10 +6,10 @@
  * attention scale), so that another default of a later transformers cannot change the model. Token
  * ids of begin and end are null: weights do not know their tokenizer.
  */
-#include "base/mem.h"
-#include "base/text.h"
 #include "ckpt/ckpt.h"
 
+#include "base/mem.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

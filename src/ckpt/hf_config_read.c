@@ -7,10 +7,10 @@
  * The file is small; it is bounded, its nesting is bounded, and cJSON may then have it whole. A key
  * that stands twice is refused: readers differ in which one counts.
  */
-#include "base/mem.h"
 #include "ckpt/ckpt.h"
-#include "ckpt/ckpt_json.h"
 
+#include "base/mem.h"
+#include "ckpt/ckpt_json.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,8 +59,10 @@ static int64_t get_int(struct config *c, const char *key, int64_t preset)
     int64_t v = preset;
     const cJSON *x = get(c, c->root, key);
     if (!x && preset == 0)
-        refuse(c, "has no key %s, which its model_type needs; take the config.json that "
-               "belongs to the weights", key);
+        refuse(c,
+               "has no key %s, which its model_type needs; take the config.json that "
+               "belongs to the weights",
+               key);
     else if (x && (!ckpt_json_int(x, &v) || v < 1 || v > INT32_MAX))
         refuse(c, "has a %s that is no whole number from 1 to %d", key, INT32_MAX);
     return v;
@@ -93,8 +95,8 @@ static bool get_bool(struct config *c, const char *key, bool preset)
 static void need_bool(struct config *c, const char *key, bool need)
 {
     if (get_bool(c, key, need) != need)
-        refuse(c, "says %s %s, plait computes models with %s only", key,
-               need ? "false" : "true", need ? "true" : "false");
+        refuse(c, "says %s %s, plait computes models with %s only", key, need ? "false" : "true",
+               need ? "true" : "false");
 }
 
 /* A word out of "a|b", the first when missing. */
@@ -131,14 +133,16 @@ static void read_gpt(struct config *c, struct arch *a)
     need_bool(c, "scale_attn_by_inverse_layer_idx", false);
     need_bool(c, "add_cross_attention", false);
     if (c->err == ERR_OK && a->hidden % a->heads != 0)
-        refuse(c, "has n_embd %lld, which n_head %lld does not divide",
-               (long long)a->hidden, (long long)a->heads);
+        refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
+               (long long)a->heads);
     a->head_dim = c->err == ERR_OK ? a->hidden / a->heads : 0;
     a->dropout = get_real(c, "resid_pdrop", 0.1);
     double embed = get_real(c, "embd_pdrop", 0.1), attn = get_real(c, "attn_pdrop", 0.1);
     if (embed != a->dropout || attn != a->dropout)
-        refuse(c, "has resid_pdrop %g, embd_pdrop %g, attn_pdrop %g, plait has one dropout "
-               "for all; make them equal", a->dropout, embed, attn);
+        refuse(c,
+               "has resid_pdrop %g, embd_pdrop %g, attn_pdrop %g, plait has one dropout "
+               "for all; make them equal",
+               a->dropout, embed, attn);
 }
 
 /* Rotary positions, in the old form, the new one, or both when they agree. */
@@ -159,8 +163,8 @@ static void read_rope(struct config *c, struct arch *a)
             refuse(c, "has a partial_rotary_factor other than 1, plait turns all of a head");
     }
     if (theta > 0.0 && newer > 0.0 && theta != newer)
-        refuse(c, "has rope_theta %g and, in rope_parameters, %g; keep the right one",
-               theta, newer);
+        refuse(c, "has rope_theta %g and, in rope_parameters, %g; keep the right one", theta,
+               newer);
     a->rope_theta = newer > 0.0 ? newer : theta > 0.0 ? theta : 10000.0;
 }
 
@@ -184,8 +188,10 @@ static void read_llama(struct config *c, struct arch *a)
     if (c->err != ERR_OK)
         return;
     if (!get(c, c->root, "head_dim") && a->hidden % a->heads != 0)
-        refuse(c, "has no head_dim and hidden_size %lld, which num_attention_heads %lld does "
-               "not divide", (long long)a->hidden, (long long)a->heads);
+        refuse(c,
+               "has no head_dim and hidden_size %lld, which num_attention_heads %lld does "
+               "not divide",
+               (long long)a->hidden, (long long)a->heads);
     else
         a->head_dim = get_int(c, "head_dim", num_max(a->hidden / a->heads, 1));
 }

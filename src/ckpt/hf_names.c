@@ -7,12 +7,13 @@
  *
  *     c_attn.weight (C, 3C):   columns 0..C-1 q, C..2C-1 k, 2C..3C-1 v;   c_attn.bias (3C) alike
  *
- * so a parameter is named by tensor, whether it is transposed, and its first output row. wte, wpe and
- * lm_head are embeddings and a plain linear layer: not transposed.
+ * so a parameter is named by tensor, whether it is transposed, and its first output row. wte, wpe
+ * and lm_head are embeddings and a plain linear layer: not transposed.
  *
  * GPT2LMHeadModel saves its body under "transformer." and, when the head is tied, no head at all;
- * an untied head is "lm_head.weight" beside the body. These names load into both GPT2LMHeadModel and
- * GPT2Model. The published gpt2 files come from the bare GPT2Model and lack the prefix; hf_find knows.
+ * an untied head is "lm_head.weight" beside the body. These names load into both GPT2LMHeadModel
+ * and GPT2Model. The published gpt2 files come from the bare GPT2Model and lack the prefix, which
+ * hf_find allows for.
  */
 #include "ckpt/ckpt.h"
 
@@ -128,8 +129,8 @@ static const char *shape_text(int nd, const int64_t *shape, char buf[96])
 {
     size_t used = (size_t)snprintf(buf, 96, "(");
     for (int i = 0; i < nd; i++)
-        used += (size_t)snprintf(buf + used, 96 - used, "%s%lld", i ? ", " : "",
-                                 (long long)shape[i]);
+        used +=
+            (size_t)snprintf(buf + used, 96 - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
     snprintf(buf + used, 96 - used, ")");
     return buf;
 }
@@ -143,15 +144,19 @@ enum err hf_find(const struct safet_file *f, const struct hf_place *place,
     if (!e && strncmp(place->tensor, prefix, sizeof prefix - 1) == 0)
         e = safet_find(f, place->tensor + sizeof prefix - 1);
     if (!e)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has no tensor %s among its %d; use weights of this model, "
-                             "or set model.* to those of the weights", f->path, place->tensor, f->n);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s has no tensor %s among its %d; use weights of this "
+             "model, or set model.* to those of the weights",
+             f->path, place->tensor, f->n);
     bool same = e->nd == place->nd;
     for (int i = 0; i < place->nd && same; i++)
         same = e->shape[i] == place->shape[i];
     if (!same)
-        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has shape %s, the model has %s; use weights of "
-                             "this model, or set model.* to those of the weights", e->name, f->path,
-             shape_text(e->nd, e->shape, found), shape_text(place->nd, place->shape, want));
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: tensor %s of %s has shape %s, the model has %s; use weights of "
+             "this model, or set model.* to those of the weights",
+             e->name, f->path, shape_text(e->nd, e->shape, found),
+             shape_text(place->nd, place->shape, want));
     if (e->dt == DT_I32)
         FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s holds integers; weights are F64, F32 or BF16",
              e->name, f->path);

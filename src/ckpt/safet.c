@@ -27,8 +27,10 @@ static const char *const served[DT_COUNT] = {"F64", "F32", "BF16", "I32"};
 /* One message form for all that is wrong with a header. */
 static enum err bad_header(const struct safet_file *f, int64_t at, const char *why)
 {
-    FAIL(ERR_CHECKPOINT, "ckpt: the header of %s has %s at byte %lld; the file is damaged or no "
-                         "safetensors file", f->path, why, (long long)at);
+    FAIL(ERR_CHECKPOINT,
+         "ckpt: the header of %s has %s at byte %lld; the file is damaged or no "
+         "safetensors file",
+         f->path, why, (long long)at);
 }
 
 static enum err bad_entry(const struct safet_file *f, const struct safet_entry *e, const char *why)
@@ -69,8 +71,10 @@ static enum err read_type(const struct safet_file *f, const cJSON *v, struct saf
             e->dt = (enum dtype)i;
             return ERR_OK;
         }
-    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has dtype %.16s, which plait does not read; convert "
-                         "it to F64, F32, BF16 or I32", e->name, f->path, v->valuestring);
+    FAIL(ERR_CHECKPOINT,
+         "ckpt: tensor %s of %s has dtype %.16s, which plait does not read; "
+         "convert it to F64, F32, BF16 or I32",
+         e->name, f->path, v->valuestring);
 }
 
 static enum err read_shape(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
@@ -107,13 +111,15 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
     if (!fits)
         return bad_entry(f, e, "its shape takes more than 2^63 bytes");
     if (e->begin > e->end || e->end > f->bytes)
-        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s lies at bytes %lld to %lld, the file has %lld "
-                             "bytes of data; it is cut or damaged, copy it again", e->name, f->path,
-             (long long)e->begin, (long long)e->end, (long long)f->bytes);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: tensor %s of %s lies at bytes %lld to %lld, the file has %lld "
+             "bytes of data; it is cut or damaged, copy it again",
+             e->name, f->path, (long long)e->begin, (long long)e->end, (long long)f->bytes);
     if (e->end - e->begin != bytes)
-        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has %lld bytes, its shape and dtype take %lld; "
-                             "the file is damaged", e->name, f->path,
-             (long long)(e->end - e->begin), (long long)bytes);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: tensor %s of %s has %lld bytes, its shape and dtype take %lld; "
+             "the file is damaged",
+             e->name, f->path, (long long)(e->end - e->begin), (long long)bytes);
     return ERR_OK;
 }
 
@@ -144,8 +150,10 @@ static enum err read_fields(const struct safet_file *f, const cJSON *v, struct s
         while (i < 3 && strcmp(x->string, key[i]) != 0)
             i++;
         if (i == 3 || field[i])
-            return bad_entry(f, e, i == 3 ? "it has a field that is none of dtype, shape, "
-                                            "data_offsets" : "it has a field twice");
+            return bad_entry(f, e,
+                             i == 3 ? "it has a field that is none of dtype, shape, "
+                                      "data_offsets"
+                                    : "it has a field twice");
         field[i] = x;
     }
     if (!field[0] || !field[1] || !field[2])
@@ -244,16 +252,18 @@ static enum err check_cover(struct safet_file *f)
     for (int i = 0; i < f->n; i++) {
         const struct safet_entry *e = &f->entry[i];
         if (e->begin != at)
-            FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s begins at byte %lld of the data, the one "
-                                 "before it ends at %lld, and neither overlap nor hole is allowed; "
-                                 "the file is damaged", e->name, f->path, (long long)e->begin,
-                 (long long)at);
+            FAIL(ERR_CHECKPOINT,
+                 "ckpt: tensor %s of %s begins at byte %lld of the data, the one "
+                 "before it ends at %lld, and neither overlap nor hole is allowed; "
+                 "the file is damaged",
+                 e->name, f->path, (long long)e->begin, (long long)at);
         at = e->end;
     }
     if (at != f->bytes)
-        FAIL(ERR_CHECKPOINT, "ckpt: the tensors of %s end at byte %lld, its data have %lld bytes; "
-                             "the file is cut, grown or damaged, copy it again", f->path,
-             (long long)at, (long long)f->bytes);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: the tensors of %s end at byte %lld, its data have %lld bytes; "
+             "the file is cut, grown or damaged, copy it again",
+             f->path, (long long)at, (long long)f->bytes);
     qsort(f->entry, (size_t)f->n, sizeof *f->entry, by_name);
     for (int i = 1; i < f->n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
@@ -267,19 +277,22 @@ static enum err read_frame(struct safet_file *f, struct ckpt_json_text *out)
 {
     uint64_t n = 0;
     if (f->map.size < LENGTH_BYTES + 2)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld bytes, a safetensors file has at least %d; it is "
-                             "cut, copy it again", f->path, (long long)f->map.size,
-             LENGTH_BYTES + 2);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s has %lld bytes, a safetensors file has at least %d; it is "
+             "cut, copy it again",
+             f->path, (long long)f->map.size, LENGTH_BYTES + 2);
     for (int i = LENGTH_BYTES; i-- > 0;)
         n = n << 8 | f->map.data[i];
     if (n > SAFET_HEADER_MAX)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
-                             "damaged or no safetensors file", f->path, (unsigned long long)n,
-             SAFET_HEADER_MAX);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
+             "damaged or no safetensors file",
+             f->path, (unsigned long long)n, SAFET_HEADER_MAX);
     if ((int64_t)n > f->map.size - LENGTH_BYTES)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, only %lld are there; "
-                             "it is cut or no safetensors file", f->path, (unsigned long long)n,
-             (long long)(f->map.size - LENGTH_BYTES));
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s says that its header has %llu bytes, only %lld are there; "
+             "it is cut or no safetensors file",
+             f->path, (unsigned long long)n, (long long)(f->map.size - LENGTH_BYTES));
     *out = (struct ckpt_json_text){(const char *)f->map.data + LENGTH_BYTES, (int64_t)n};
     if (n < 2 || out->s[0] != '{')
         return bad_header(f, LENGTH_BYTES, "no opening brace");
@@ -307,8 +320,10 @@ enum err safet_open(struct safet_file *f, const char *path)
     struct safet_file made = {0};
     enum err err;
     if (strlen(path) >= sizeof made.path)
-        FAIL(ERR_CHECKPOINT, "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
-                             "use a shorter path", strlen(path), sizeof made.path - 1);
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
+             "use a shorter path",
+             strlen(path), sizeof made.path - 1);
     memcpy(made.path, path, strlen(path));
     TRY(fs_map_open(&made.map, path, ERR_CHECKPOINT));
     TRY_OR(out_file, open_mapped(&made));

@@ -4,15 +4,15 @@
  * and header are made once and the data need no seek and no second copy: a tensor may come in
  * pieces, as it is gathered from the ranks that hold it.
  *
- * The header is filled up with spaces to a multiple of 8, so the data begin aligned. Readers map the
- * file and look at tensors where they lie; that is why a tensor has to begin at a multiple of its
- * element's size, which holds whenever wider types come first.
+ * The header is filled up with spaces to a multiple of 8, so the data begin aligned. Readers map
+ * the file and look at tensors where they lie; that is why a tensor has to begin at a multiple of
+ * its element's size, which holds whenever wider types come first.
  */
+#include "ckpt/ckpt.h"
+
 #include "base/mem.h"
 #include "base/text.h"
-#include "ckpt/ckpt.h"
 #include "ckpt/ckpt_json.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,8 +31,10 @@ static enum err check_names(const struct safet_entry *e, int n)
         size_t length = strnlen(e[i].name, sizeof e[i].name);
         if (length == 0 || length == sizeof e[i].name || strcmp(e[i].name, "__metadata__") == 0 ||
             ckpt_json_utf8((const uint8_t *)e[i].name, (int64_t)length) < (int64_t)length)
-            FAIL(ERR_INTERNAL, "ckpt: tensor %d of %d has no legal name; give it 1 to 127 bytes of "
-                               "UTF-8 other than __metadata__", i, n);
+            FAIL(ERR_INTERNAL,
+                 "ckpt: tensor %d of %d has no legal name; give it 1 to 127 bytes of "
+                 "UTF-8 other than __metadata__",
+                 i, n);
     }
     TRY(mem_new(n, sizeof *name, "the names of the tensors", &name));
     for (int i = 0; i < n; i++)
@@ -40,8 +42,10 @@ static enum err check_names(const struct safet_entry *e, int n)
     qsort(name, (size_t)n, sizeof *name, by_name);
     for (int i = 1; i < n && err == ERR_OK; i++)
         if (strcmp(name[i - 1], name[i]) == 0)
-            err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "ckpt: two tensors are named %s; give "
-                          "each its own name", name[i]);
+            err = err_set(ERR_INTERNAL, __FILE__, __LINE__,
+                          "ckpt: two tensors are named %s; give "
+                          "each its own name",
+                          name[i]);
     mem_free(name);
     return err;
 }
@@ -54,16 +58,18 @@ static enum err place(struct safet_entry *e, int n, int64_t *total)
         int64_t bytes = dtype_size(e[i].dt);
         bool fits = e[i].nd >= 0 && e[i].nd <= 4;
         if (at % bytes != 0)
-            FAIL(ERR_INTERNAL, "ckpt: tensor %s would begin at byte %lld, its elements have %lld; "
-                               "write wider types first", e[i].name, (long long)at,
-                 (long long)bytes);
+            FAIL(ERR_INTERNAL,
+                 "ckpt: tensor %s would begin at byte %lld, its elements have %lld; "
+                 "write wider types first",
+                 e[i].name, (long long)at, (long long)bytes);
         for (int d = 0; d < e[i].nd && fits; d++)
             fits = num_mul(bytes, e[i].shape[d], &bytes);
         e[i].begin = at;
         if (!fits || !num_add(at, bytes, &at) || at >= (int64_t)1 << 53)
-            FAIL(ERR_INTERNAL, "ckpt: tensor %s has %d extents and ends beyond 2^53 bytes, or its "
-                               "extents are not legal; write fewer or smaller tensors", e[i].name,
-                 e[i].nd);
+            FAIL(ERR_INTERNAL,
+                 "ckpt: tensor %s has %d extents and ends beyond 2^53 bytes, or its "
+                 "extents are not legal; write fewer or smaller tensors",
+                 e[i].name, e[i].nd);
         e[i].end = at;
     }
     *total = at;
@@ -81,8 +87,7 @@ static enum err make_header(const struct safet_entry *e, int n, char **out, int6
         text_add(&t, ":{\"dtype\":\"%s\",\"shape\":[", written[e[i].dt]);
         for (int d = 0; d < e[i].nd; d++)
             text_add(&t, "%s%lld", d ? "," : "", (long long)e[i].shape[d]);
-        text_add(&t, "],\"data_offsets\":[%lld,%lld]}", (long long)e[i].begin,
-                 (long long)e[i].end);
+        text_add(&t, "],\"data_offsets\":[%lld,%lld]}", (long long)e[i].begin, (long long)e[i].end);
     }
     text_add(&t, "}");
     text_add_char(&t, ' ', (8 - t.len % 8) % 8);
@@ -108,8 +113,10 @@ enum err safet_create(struct safet_writer *w, const char *path, struct safet_ent
         length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
     if (bytes > SAFET_HEADER_MAX) {
         mem_free(header);
-        FAIL(ERR_INTERNAL, "ckpt: %d tensors make a header of %lld bytes, the format's limit is %d; "
-                           "write several files", n, (long long)bytes, SAFET_HEADER_MAX);
+        FAIL(ERR_INTERNAL,
+             "ckpt: %d tensors make a header of %lld bytes, the format's limit is "
+             "%d; write several files",
+             n, (long long)bytes, SAFET_HEADER_MAX);
     }
     TRY_OR(out_header, fs_create(&made.file, path));
     TRY_OR(out_file, fs_write(&made.file, length, sizeof length));
@@ -127,9 +134,10 @@ out_header:
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)
 {
     if (bytes < 0 || bytes > w->total - w->written)
-        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written and %lld more are given, the "
-                           "entries take %lld", (long long)w->written, (long long)bytes,
-             (long long)w->total);
+        FAIL(ERR_INTERNAL,
+             "ckpt: %lld bytes of tensors are written and %lld more are given, the "
+             "entries take %lld",
+             (long long)w->written, (long long)bytes, (long long)w->total);
     TRY(fs_write(&w->file, p, bytes));
     w->written += bytes;
     return ERR_OK;
@@ -139,8 +147,10 @@ enum err safet_commit(struct safet_writer *w)
 {
     if (w->written != w->total) {
         fs_abandon(&w->file);
-        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
-                           "file is given up", (long long)w->written, (long long)w->total);
+        FAIL(ERR_INTERNAL,
+             "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
+             "file is given up",
+             (long long)w->written, (long long)w->total);
     }
     return fs_commit(&w->file);
 }

@@ -2,10 +2,11 @@
  *
  * A token file, opened and read by sample.
  *
- * The file is mapped and stays where it is: a sample is a slice of it, found by arithmetic alone, so
- * ranks share the page cache and keep no index. Sample s is tokens [s T, s T + T], T + 1 of them:
- * its last token is the target of its last place and the first token of sample s + 1, so every
- * token but the first is a target exactly once an epoch (but for a rest of less than T at the end).
+ * The file is mapped and stays where it is: a sample is a slice of it, found by arithmetic alone,
+ * so ranks share the page cache and keep no index. Sample s is tokens [s T, s T + T], T + 1 of
+ * them: its last token is the target of its last place and the first token of sample s + 1, so
+ * every token but the first is a target exactly once an epoch (a rest of less than T tokens at the
+ * end of the file is not visited).
  *
  * The full check reads blocks that fit a cache, hashes and compares each while it is there. A bad
  * id is told before a bad hash: it names the place.
@@ -57,16 +58,18 @@ static enum err check_tokens(const struct data_set *d)
         int64_t i = 0;
         while (token_at(p + i * d->token_bytes, d->token_bytes) < (uint32_t)d->vocab)
             i++;
-        FAIL(ERR_TOKEN, "data: token %lld of %s has id %u, its vocabulary %lld ends at id %lld; "
-                        "prepare the text again with the right tokenizer", (long long)(at + i),
-             d->path, token_at(p + i * d->token_bytes, d->token_bytes), (long long)d->vocab,
-             (long long)d->vocab - 1);
+        FAIL(ERR_TOKEN,
+             "data: token %lld of %s has id %u, its vocabulary %lld ends at id %lld; "
+             "prepare the text again with the right tokenizer",
+             (long long)(at + i), d->path, token_at(p + i * d->token_bytes, d->token_bytes),
+             (long long)d->vocab, (long long)d->vocab - 1);
     }
     uint64_t found = XXH3_64bits_digest(&hash);
     if (found != d->hash)
-        FAIL(ERR_DATA, "data: the tokens of %s hash to %016llx, its header says %016llx; the file "
-                       "is damaged, copy it again or prepare the text again", d->path,
-             (unsigned long long)found, (unsigned long long)d->hash);
+        FAIL(ERR_DATA,
+             "data: the tokens of %s hash to %016llx, its header says %016llx; the file "
+             "is damaged, copy it again or prepare the text again",
+             d->path, (unsigned long long)found, (unsigned long long)d->hash);
     return ERR_OK;
 }
 
@@ -76,13 +79,15 @@ static enum err open_mapped(struct data_set *d, int64_t seq, int64_t vocab, bool
     struct data_header h;
     TRY(data_header_get(d->path, d->map.data, d->map.size, &h));
     if (h.vocab > vocab)
-        FAIL(ERR_TOKEN, "data: %s has vocabulary %lld, the model has %lld ids; set model.vocab to "
-                        "%lld or more", d->path, (long long)h.vocab, (long long)vocab,
-             (long long)h.vocab);
+        FAIL(ERR_TOKEN,
+             "data: %s has vocabulary %lld, the model has %lld ids; set model.vocab to "
+             "%lld or more",
+             d->path, (long long)h.vocab, (long long)vocab, (long long)h.vocab);
     if (h.count - 1 < seq)
-        FAIL(ERR_DATA, "data: %s holds %lld tokens, one sample of model.seq %lld takes one more "
-                       "than that; give more text or set model.seq to %lld or less", d->path,
-             (long long)h.count, (long long)seq, (long long)num_max(h.count - 1, 1));
+        FAIL(ERR_DATA,
+             "data: %s holds %lld tokens, one sample of model.seq %lld takes one more "
+             "than that; give more text or set model.seq to %lld or less",
+             d->path, (long long)h.count, (long long)seq, (long long)num_max(h.count - 1, 1));
     d->tokens = d->map.data + DATA_HEADER;
     d->count = h.count;
     d->vocab = h.vocab;
@@ -100,8 +105,10 @@ enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids,
     struct data_set d = {0};
     ENSURE(seq > 0 && vocab > 0);
     if (strlen(path) >= sizeof d.path)
-        FAIL(ERR_DATA, "data: the path of the token file has %zu bytes, at most %zu are taken; use "
-                       "a shorter path", strlen(path), sizeof d.path - 1);
+        FAIL(ERR_DATA,
+             "data: the path of the token file has %zu bytes, at most %zu are taken; use "
+             "a shorter path",
+             strlen(path), sizeof d.path - 1);
     memcpy(d.path, path, strlen(path));
     TRY(fs_map_open(&d.map, path, ERR_DATA));
     enum err err;

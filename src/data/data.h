@@ -49,7 +49,8 @@ struct data_set {
  * file, position, id (ERR_TOKEN); also compares the hash (ERR_DATA). Without it the ids of
  * data_sample are as the file has them, and may lie outside the vocabulary. Local.
  * The file is mapped: it must not be cut by others while it is open. */
-enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids, struct data_set *out);
+enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids,
+                   struct data_set *out);
 void data_close(struct data_set *d);
 
 /* Sample number `index` >= 0 of an endless shuffled run, its seq + 1 tokens into out. */
@@ -80,7 +81,8 @@ enum err tokenizer_check(const char *name, int64_t vocab);
 int64_t tokenizer_vocab(const char *name); /* 0 when it is not known */
 int32_t tokenizer_end(const char *name);   /* id that ends a document; -1 when it is not known */
 /* *out: *count ids (mem_free). Errors: ERR_TOKEN unknown name, ERR_MEMORY. */
-enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t **out, int64_t *count);
+enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t **out,
+                          int64_t *count);
 /* Bytes of one token into out (at most 64), count returned; 0 for a special token. */
 int tokenizer_decode(const char *name, int32_t token, char out[64]);
 

@@ -80,36 +80,49 @@ static bool name_is_clean(const uint8_t *field)
 static enum err check_frame(const char *path, const uint8_t *file, int64_t size)
 {
     if (size < DATA_HEADER)
-        FAIL(ERR_DATA, "data: %s has %lld bytes, a token file begins with a header of %d; make it "
-                       "with plait data prepare", path, (long long)size, DATA_HEADER);
+        FAIL(ERR_DATA,
+             "data: %s has %lld bytes, a token file begins with a header of %d; make it "
+             "with plait data prepare",
+             path, (long long)size, DATA_HEADER);
     if (memcmp(file, magic, sizeof magic) != 0)
-        FAIL(ERR_DATA, "data: %s does not begin with PLAITTOK, so it is no token file; make one "
-                       "from text with plait data prepare", path);
+        FAIL(ERR_DATA,
+             "data: %s does not begin with PLAITTOK, so it is no token file; make one "
+             "from text with plait data prepare",
+             path);
     uint64_t version = get_le(file + AT_VERSION, 4);
     if (version != DATA_VERSION)
-        FAIL(ERR_DATA, "data: %s is a token file of version %llu, this program reads version %d; "
-                       "prepare the text again", path, (unsigned long long)version, DATA_VERSION);
+        FAIL(ERR_DATA,
+             "data: %s is a token file of version %llu, this program reads version %d; "
+             "prepare the text again",
+             path, (unsigned long long)version, DATA_VERSION);
     uint64_t found = XXH3_64bits(file, AT_SUM), noted = get_le(file + AT_SUM, 8);
     if (found != noted)
-        FAIL(ERR_DATA, "data: the header of %s hashes to %016llx, it says %016llx; the file is "
-                       "damaged, copy it again or prepare the text again", path,
-             (unsigned long long)found, (unsigned long long)noted);
+        FAIL(ERR_DATA,
+             "data: the header of %s hashes to %016llx, it says %016llx; the file is "
+             "damaged, copy it again or prepare the text again",
+             path, (unsigned long long)found, (unsigned long long)noted);
     return ERR_OK;
 }
 
 static enum err check_name(const char *path, const struct data_header *h, const uint8_t *file)
 {
     if (!name_is_clean(file + AT_NAME))
-        FAIL(ERR_DATA, "data: the tokenizer's name in %s is not 1 to %d characters of a-z A-Z 0-9 "
-                       ". _ - filled up with zeros; prepare the text again", path, DATA_NAME - 1);
+        FAIL(ERR_DATA,
+             "data: the tokenizer's name in %s is not 1 to %d characters of a-z A-Z 0-9 "
+             ". _ - filled up with zeros; prepare the text again",
+             path, DATA_NAME - 1);
     for (int i = AT_RESERVED; i < AT_SUM; i++)
         if (file[i])
-            FAIL(ERR_DATA, "data: reserved byte %d of the header of %s is %d, the rule is 0; "
-                           "prepare the text again", i, path, file[i]);
+            FAIL(ERR_DATA,
+                 "data: reserved byte %d of the header of %s is %d, the rule is 0; "
+                 "prepare the text again",
+                 i, path, file[i]);
     int64_t own = tokenizer_vocab(h->tokenizer);
     if (own > 0 && own != h->vocab)
-        FAIL(ERR_DATA, "data: %s says vocabulary %lld, its tokenizer %s has %lld ids; prepare the "
-                       "text again", path, (long long)h->vocab, h->tokenizer, (long long)own);
+        FAIL(ERR_DATA,
+             "data: %s says vocabulary %lld, its tokenizer %s has %lld ids; prepare the "
+             "text again",
+             path, (long long)h->vocab, h->tokenizer, (long long)own);
     return ERR_OK;
 }
 
@@ -124,15 +137,18 @@ enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
              path, (unsigned long long)vocab, INT32_MAX);
     int want = data_token_bytes((int64_t)vocab);
     if (token_bytes != (uint64_t)want)
-        FAIL(ERR_DATA, "data: %s says %llu bytes a token, vocabulary %llu takes %d; prepare the "
-                       "text again", path, (unsigned long long)token_bytes,
-             (unsigned long long)vocab, want);
+        FAIL(ERR_DATA,
+             "data: %s says %llu bytes a token, vocabulary %llu takes %d; prepare the "
+             "text again",
+             path, (unsigned long long)token_bytes, (unsigned long long)vocab, want);
     uint64_t there = (uint64_t)(size - DATA_HEADER);
     if (there % (uint64_t)want != 0 || count != there / (uint64_t)want)
-        FAIL(ERR_DATA, "data: %s says %llu tokens of %d bytes behind a header of %d, the file has "
-                       "%lld bytes, which are %llu tokens and %llu bytes; it is cut or damaged, "
-                       "copy it again or prepare the text again", path, (unsigned long long)count,
-             want, DATA_HEADER, (long long)size, (unsigned long long)(there / (uint64_t)want),
+        FAIL(ERR_DATA,
+             "data: %s says %llu tokens of %d bytes behind a header of %d, the file has "
+             "%lld bytes, which are %llu tokens and %llu bytes; it is cut or damaged, "
+             "copy it again or prepare the text again",
+             path, (unsigned long long)count, want, DATA_HEADER, (long long)size,
+             (unsigned long long)(there / (uint64_t)want),
              (unsigned long long)(there % (uint64_t)want));
     if (count < 1)
         FAIL(ERR_DATA, "data: %s holds 0 tokens; prepare it from a text that is not empty", path);

@@ -21,8 +21,8 @@ struct data_header {
 /* Bytes of a token for a vocabulary: 2 up to 65536 ids, else 4. */
 int data_token_bytes(int64_t vocab);
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER]);
-/* Read and check the header of a file of `size` bytes at `file` (NULL when size is 0). `path` stands
- * in messages. Errors: ERR_DATA. */
+/* Read and check the header of a file of `size` bytes at `file` (NULL when size is 0). `path`
+ * stands in messages. Errors: ERR_DATA. */
 enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
                          struct data_header *out);
 

@@ -12,11 +12,11 @@
  * unreadable texts, an output that is one of them (under any name), a folder that cannot be
  * written.
  */
+#include "data/data.h"
+
 #include "base/mem.h"
 #include "base/num.h"
-#include "data/data.h"
 #include "data/data_file.h"
-
 #include <string.h>
 #include <sys/stat.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
@@ -26,9 +26,9 @@ enum { BLOCK = 16384 }; /* bytes of text at once */
 
 struct job {
     const struct data_prepare *a;
-    int64_t *size;         /* owned; bytes of each text */
-    int64_t done, all;     /* bytes of text, both passes */
-    struct data_header h;  /* count and hash as the first pass made them */
+    int64_t *size;        /* owned; bytes of each text */
+    int64_t done, all;    /* bytes of text, both passes */
+    struct data_header h; /* count and hash as the first pass made them */
     struct fs_file file;
 };
 
@@ -79,9 +79,10 @@ static enum err pass_all(struct job *j, struct pass *p)
         if (m.size != j->size[i]) {
             int64_t now = m.size;
             fs_map_close(&m);
-            FAIL(ERR_DATA, "data: text %s had %lld bytes and has %lld now; let nothing write to it "
-                           "and prepare again", j->a->text[i], (long long)j->size[i],
-                 (long long)now);
+            FAIL(ERR_DATA,
+                 "data: text %s had %lld bytes and has %lld now; let nothing write to it "
+                 "and prepare again",
+                 j->a->text[i], (long long)j->size[i], (long long)now);
         }
         err = pass_text(j, p, m.data, m.size);
         fs_map_close(&m);
@@ -116,8 +117,10 @@ static enum err measure(struct job *j)
             FAIL(ERR_DATA, "data: text %s is empty (0 bytes); leave it out", j->a->text[i]);
         if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &bytes) ||
             !num_mul(bytes, 2, &bytes) || !num_add(bytes, DATA_HEADER, &bytes))
-            FAIL(ERR_DATA, "data: the first %d texts make more tokens than a file can hold; "
-                           "prepare them into several files", i + 1);
+            FAIL(ERR_DATA,
+                 "data: the first %d texts make more tokens than a file can hold; "
+                 "prepare them into several files",
+                 i + 1);
     }
     j->all = 2 * sum;
     return ERR_OK;

@@ -5,9 +5,9 @@
  * an engine's own tests and small models want. No text holds id 256, so a document cannot forge
  * its own end.
  */
-#include "base/mem.h"
 #include "data/data.h"
 
+#include "base/mem.h"
 #include <string.h>
 
 enum { BYTES_END = 256 };
@@ -34,9 +34,10 @@ enum err tokenizer_check(const char *name, int64_t vocab)
     if (!t)
         FAIL(ERR_TOKEN, "data: tokenizer %s is not known; use bytes", name);
     if (vocab < t->vocab)
-        FAIL(ERR_TOKEN, "data: tokenizer %s makes ids up to %lld, the model has %lld; set "
-                        "model.vocab to %lld or more", name, (long long)t->vocab - 1,
-             (long long)vocab, (long long)t->vocab);
+        FAIL(ERR_TOKEN,
+             "data: tokenizer %s makes ids up to %lld, the model has %lld; set "
+             "model.vocab to %lld or more",
+             name, (long long)t->vocab - 1, (long long)vocab, (long long)t->vocab);
     return ERR_OK;
 }
 
