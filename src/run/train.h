@@ -15,7 +15,6 @@ struct train_job {
     const struct setup *setup;
     const struct plait_train *call;
     struct data_set train, valid; /* valid.tokens NULL: none */
-    const char *yaml;             /* the configuration as written beside the weights */
     int threads;                  /* of one rank */
 };
 
@@ -42,8 +41,13 @@ struct train_rank {
 /* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r, double *loss);
 
-/* Weights in the names of Hugging Face, config.json and config.yaml into run.dir, each file whole or
- * not at all. Collective over the world. (save.c) */
+/* The run: checks, data, ranks, steps, weights. Called once in each process of the job. (train.c) */
+enum err run_train(const struct options *o, const struct plait_train *call);
+
+/* config.yaml, with the vocabulary filled in, and Hugging Face's config.json into run.dir. (save.c) */
+enum err save_config(const struct setup *s);
+/* Weights in the names of Hugging Face into dir/model.safetensors, whole or not at all. Collective
+ * over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
                       const char *dir);
 /* Read this rank's boxes from run.dir's model.safetensors. Local. (load.c) */

@@ -99,7 +99,100 @@ static void law_gpt_untied_dropout(void) { law(ARCH_GPT, false, 0.2); }
 static void law_llama_tied_dropout(void) { law(ARCH_LLAMA, true, 0.2); }
 static void law_llama_untied(void) { law(ARCH_LLAMA, false, 0); }
 
+/* Weights are drawn the same, bit for bit, whatever the layout. */
+static void same_init(void)
+{
+    struct arch a = model(ARCH_LLAMA, true, 0);
+    struct row one = {1, 1, 1, false, "naive", BATCH};
+    struct layout l = layout_of(&one, &a);
+    struct layout_result want, got;
+    l.steps = 0;
+    CHECK_OK(layout_run(&l, &want));
+    CHECK(want.param[0].weight[0] != 0 && want.param[0].weight[0] != want.param[0].weight[1]);
+    for (int i = 0; i < ROWS; i++) {
+        char name[96];
+        name_row(&rows[i], name);
+        l = layout_of(&rows[i], &a);
+        l.steps = 0;
+        CHECK_OK(layout_run(&l, &got));
+        test_check(layout_same_bits(&want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
+                   "%s: drawn differently", name);
+        layout_result_free(&got);
+    }
+    layout_result_free(&want);
+}
+
+/* Lists without a generator yet: interleaved chunks, split backward, both, a V placement. Weight
+ * gradients of a stage are added in the same order as in 1f1b, so where the cut is the same the bits
+ * are too. */
+static const char *const lists[] = {
+    /* p 2, m 3, two chunks a rank (stage s on rank s mod 2) */
+    "0F0,0F1,2F0,2F1,0F2,2B0,2F2,2B1,0B0,0B1,2B2,0B2\n"
+    "1F0,1F1,3F0,3B0,3F1,3B1,1F2,1B0,3F2,1B1,3B2,1B2\n",
+    /* p 2, m 3, backward split, weight gradients late */
+    "0F0,0F1,0I0,0F2,0I1,0W0,0I2,0W1,0W2\n"
+    "1F0,1I0,1F1,1I1,1W0,1F2,1I2,1W1,1W2\n",
+    /* p 2, m 3, V: rank 0 holds stages 0 and 3; B and I, W mixed */
+    "0F0,0F1,3F0,3B0,0F2,3F1,3I1,0B0,3W1,3F2,3B2,0I1,0W1,0B2\n"
+    "1F0,2F0,1F1,2F1,2I0,1I0,1F2,2F2,2B1,1B1,2W0,1W0,2B2,1B2\n",
+};
+
+static void law_of_lists(void)
+{
+    static const enum arch_kind kinds[] = {ARCH_GPT, ARCH_LLAMA};
+    static const int chunks[] = {2, 1, 2};
+    for (int k = 0; k < 2; k++) {
+        struct arch a = model(kinds[k], true, 0.1);
+        struct layout_result want;
+        judge(&a, &want);
+        for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+            for (int tp = 1; tp <= 2; tp++) {
+                struct row r = {tp, 2, 1, tp == 2, "list", 2};
+                struct layout l = layout_of(&r, &a);
+                l.text = lists[i];
+                l.v = chunks[i];
+                compare(&r, &l, &want, 1e-10);
+            }
+        layout_result_free(&want);
+    }
+}
+
+/* Schedules only move work in time: with the same microbatches they give the same bits. */
+static void same_bits(enum dev_kind dev, enum dtype ct)
+{
+    static const char *const names[] = {"naive", "gpipe", "1f1b", NULL};
+    struct arch a = model(ARCH_GPT, true, 0.1);
+    struct layout_result first, other;
+    if (!dev_built(dev)) {
+        test_skip("the device is not built in");
+        return;
+    }
+    for (int i = 0; i < 4; i++) {
+        struct row r = {2, 2, 1, true, names[i], 2};
+        struct layout l = layout_of(&r, &a);
+        l.dev = dev;
+        l.ct = ct;
+        l.text = names[i] ? NULL : lists[1];
+        CHECK_OK(layout_run(&l, i ? &other : &first));
+        if (i) {
+            test_check(layout_same_bits(&first, &other), __FILE__, __LINE__,
+                       "%s does not give the bits of naive", names[i] ? names[i] : "split backward");
+            layout_result_free(&other);
+        }
+    }
+    layout_result_free(&first);
+}
+
+static void same_bits_ref(void) { same_bits(DEV_REF, DT_F64); }
+static void same_bits_cpu_f32(void) { same_bits(DEV_CPU, DT_F32); }
+static void same_bits_cpu_bf16(void) { same_bits(DEV_CPU, DT_BF16); }
+
 static const struct test_case cases[] = {
+    {"same_init", same_init},
+    {"law_of_lists", law_of_lists},
+    {"same_bits_ref", same_bits_ref},
+    {"same_bits_cpu_f32", same_bits_cpu_f32},
+    {"same_bits_cpu_bf16", same_bits_cpu_bf16},
     {"law_gpt_tied", law_gpt_tied},
     {"law_gpt_untied_dropout", law_gpt_untied_dropout},
     {"law_llama_tied_dropout", law_llama_tied_dropout},

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chapters "training" and "generation" of plait.h.
+ */
+#include "run/api.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "run/generate.h"
+#include "run/train.h"
+
+int plait_train(const struct plait_config *c, const struct plait_train *a)
+{
+    return (int)run_train(&c->options, a);
+}
+
+/* The run's own configuration, the caller's words over it, one data rank. */
+static enum err read_run(const struct plait_generate *a, struct options *o)
+{
+    char *path;
+    TRY(conf_defaults(&options_table, o));
+    TRY(fs_join(a->run, "config.yaml", &path));
+    enum err err = conf_read_file(&options_table, o, path);
+    mem_free(path);
+    TRY(err);
+    for (int i = 0; i < a->sets; i++)
+        TRY(conf_set(&options_table, o, a->set[i]));
+    o->parallel.dp = 1; /* copies of the model write the same text */
+    return ERR_OK;
+}
+
+int plait_generate(const struct plait_generate *a)
+{
+    struct options o;
+    enum err err = read_run(a, &o);
+    return (int)(err == ERR_OK ? run_generate(&o, a) : err);
+}

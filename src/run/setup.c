@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each line takes what the lines above made and makes one thing: options -> arch, mesh -> schedule ->
+ * cut -> memory, bubble.
+ */
+#include "run/setup.h"
+
+#include "run/check.h"
+#include "sim/sim.h"
+
+static enum err make_sched(struct setup *s)
+{
+    const struct options *o = s->o;
+    struct sched compute;
+    struct sched_shape shape = {(int)o->parallel.pp, 1, (int)o->parallel.chunks};
+    struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
+    if (s->training) {
+        shape.m = (int)options_microbatches(o);
+        TRY(sched_make(o->parallel.schedule, &shape, &compute));
+    } else {
+        TRY(sched_make_forward(&shape, &compute));
+    }
+    la.tied = s->training && s->arch.tied && compute.place[0] != compute.place[compute.stages - 1];
+    enum err err = sched_lower(&compute, &la, &s->sched);
+    sched_free(&compute);
+    TRY(err);
+    return sched_check(&s->sched, &s->report);
+}
+
+/* Communication of the plan uses the transport's staging, which the executor knows. */
+static enum err make_memory(struct setup *s)
+{
+    struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
+                                .report = &s->report, .cut = s->cut, .samples = s->samples,
+                                .share = s->share, .ct = s->ct, .at = s->at,
+                                .training = s->training};
+    struct exec_args x;
+    TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        setup_exec_args(s, pp, &x);
+        a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, s->ct, s->at, pp);
+        sim_memory_plan(&a, pp, &s->memory[pp]);
+    }
+    return ERR_OK;
+}
+
+/* Bubble of the step when a stage takes time in proportion to its FLOPs and backward twice forward.
+ * The head makes its gradients in the forward, so all of it counts there. */
+static enum err predict_bubble(struct setup *s)
+{
+    double *scale;
+    struct sim_result r;
+    TRY(mem_new(s->sched.stages, sizeof *scale, "the simulation", &scale));
+    for (int i = 0; i < s->sched.stages; i++) {
+        double f = (double)s->cut[i].blocks *
+                   (arch_part_flops(&s->arch, PART_ATTN, s->arch.seq, s->arch.seq) +
+                    arch_part_flops(&s->arch, PART_MLP, s->arch.seq, s->arch.seq));
+        if (s->cut[i].head)
+            f += arch_part_flops(&s->arch, PART_HEAD, s->arch.seq, s->arch.seq);
+        scale[i] = f;
+    }
+    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .stage_scale = scale};
+    enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
+    mem_free(scale);
+    TRY(err);
+    s->bubble = r.bubble_fraction;
+    sim_result_free(&r);
+    return ERR_OK;
+}
+
+enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
+{
+    int axes[AXIS_COUNT];
+    struct setup *s = out;
+    *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
+    options_arch(o, &s->arch);
+    if (s->arch.vocab == 0)
+        s->arch.vocab = vocab;
+    options_split(o, &s->split);
+    options_axes(o, axes);
+    s->ct = options_compute_type(o);
+    s->at = options_wide_type(o);
+    if (training) {
+        s->samples = o->parallel.microbatch;
+        s->share = options_samples(o);
+    }
+    TRY(arch_check(&s->arch));
+    TRY(arch_check_split(&s->arch, &s->split));
+    TRY(mesh_make(axes, &s->mesh));
+    TRY(make_sched(s));
+    TRY(mem_new(s->sched.stages, sizeof *s->cut, "the cut", &s->cut));
+    TRY(arch_cut(&s->arch, s->sched.stages, s->cut));
+    TRY(make_memory(s));
+    return training ? predict_bubble(s) : ERR_OK;
+}
+
+void setup_free(struct setup *s)
+{
+    sched_free(&s->sched);
+    sched_report_free(&s->report);
+    mem_free(s->cut);
+    mem_free(s->memory);
+    *s = (struct setup){0};
+}
+
+enum err setup_forward(const struct setup *s, int m, struct sched *out)
+{
+    struct sched_shape shape = {s->sched.p, m, s->sched.v};
+    struct sched compute;
+    struct sched_report report;
+    TRY(sched_make_forward(&shape, &compute));
+    memcpy(compute.place, s->sched.place, (size_t)compute.stages * sizeof *compute.place);
+    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, out);
+    sched_free(&compute);
+    TRY(err);
+    TRY(sched_check(out, &report));
+    sched_report_free(&report);
+    return ERR_OK;
+}
+
+void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
+{
+    *out = (struct exec_args){.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
+                              .sched = &s->sched, .report = &s->report, .cut = s->cut,
+                              .samples = s->samples, .share = s->share,
+                              .seed = (uint64_t)s->o->train.seed, .training = s->training};
+    if (s->memory) {
+        const int64_t *b = s->memory[pp].bytes;
+        out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
+                                        b[MEMORY_OPTIM], b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
+                                        b[MEMORY_COMM], b[MEMORY_DATA]};
+    }
+}
+
+/* ---- the table ---- */
+
+static void add_stages(const struct setup *s, struct text *out)
+{
+    char buf[32];
+    for (int i = 0; i < s->sched.stages; i++) {
+        const struct arch_stage *st = &s->cut[i];
+        text_add(out, "  stage %-3d pp %-3d layers %lld to %lld%s%s, %s parameters a rank\n", i,
+                 s->sched.place[i], (long long)st->first, (long long)(st->first + st->blocks - 1),
+                 st->embed ? ", embedding" : "", st->head ? ", head" : "",
+                 text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
+    }
+}
+
+static void add_memory(const struct setup *s, const double *allocated, struct text *out)
+{
+    char buf[32], buf2[32];
+    text_add(out, "memory a rank      predicted%s\n", allocated ? "     allocated" : "");
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        int64_t total = sim_memory_total(&s->memory[pp]), taken = 0;
+        text_add(out, "  pp %-3d       %14lld B", pp, (long long)total);
+        for (int r = 0; allocated && r < s->mesh.world; r++) {
+            int coord[AXIS_COUNT];
+            mesh_coord(&s->mesh, r, coord);
+            if (coord[AXIS_PP] == pp && (int64_t)allocated[r] > taken)
+                taken = (int64_t)allocated[r];
+        }
+        if (allocated)
+            text_add(out, " %11lld B", (long long)taken);
+        text_add(out, "  (%s:", text_bytes(total, buf));
+        for (int k = 0; k < MEMORY_KINDS; k++)
+            if (s->memory[pp].bytes[k])
+                text_add(out, " %s %s%s", sim_memory_name((enum memory_kind)k),
+                         text_bytes(s->memory[pp].bytes[k], buf2), k + 1 < MEMORY_KINDS ? "," : "");
+        text_add(out, ")\n");
+    }
+}
+
+void setup_table(const struct setup *s, const double *allocated, struct text *out)
+{
+    const struct options *o = s->o;
+    char buf[32];
+    text_add(out, "model   %s, %s parameters, %lld layers, hidden %lld, heads %lld, vocabulary %lld\n",
+             s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
+             (long long)s->arch.layers, (long long)s->arch.hidden, (long long)s->arch.heads,
+             (long long)s->arch.vocab);
+    text_add(out, "layout  %d ranks: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world, s->split.tp,
+             s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP], dtype_name(s->ct),
+             o->train.device == OPTIONS_CPU ? "cpu" : o->train.device == OPTIONS_REF ? "ref" : "null");
+    add_stages(s, out);
+    if (s->training)
+        text_add(out, "step    %lld samples of %lld tokens, %d microbatches of %lld a data rank, "
+                      "schedule %s, predicted bubble %.1f %%\n",
+                 (long long)o->train.batch, (long long)s->arch.seq, s->sched.m,
+                 (long long)s->samples, s->sched.name, 100 * s->bubble);
+    add_memory(s, allocated, out);
+}
+
+enum err run_plan_report(const struct options *o, struct text *out)
+{
+    struct setup s;
+    int64_t vocab;
+    TRY(check_vocab(o, &vocab));
+    enum err err = setup_make(o, vocab, true, &s);
+    if (err == ERR_OK)
+        setup_table(&s, NULL, out);
+    setup_free(&s);
+    return err;
+}

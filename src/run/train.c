@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Training, one rank's view, in the order in which things are made:
+ *
+ *     options -> setup -> world -> device -> executor -> weights -> step, step, ... -> weights on disk
+ *
+ * A step reads its samples by one global sample number, runs the schedule, and ends in the
+ * optimizer, called at the schedule's STEP. The rank that holds the head's first copy reports.
+ */
+#include "run/train.h"
+
+#include "base/log.h"
+#include "run/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Samples of this rank for the step under way into tokens and targets. */
+static void read_samples(struct train_rank *r)
+{
+    int64_t t = r->s->arch.seq, share = r->s->share;
+    int64_t first = (r->step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
+    for (int64_t i = 0; i < share; i++) {
+        data_sample(&r->job->train, (uint64_t)r->s->o->train.seed, first + i, r->sample);
+        memcpy(r->tokens + i * t, r->sample, (size_t)t * sizeof *r->tokens);
+        memcpy(r->targets + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
+    }
+    r->count = share * t;
+}
+
+static struct lr lr_of(const struct options *o)
+{
+    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min,
+                       o->optim.warmup, o->train.steps, o->optim.decay_steps};
+}
+
+static enum err on_step(void *arg)
+{
+    struct train_rank *r = arg;
+    struct lr lr = lr_of(r->s->o);
+    struct optim_step step = {.step = r->step, .lr = lr_at(&lr, r->step)};
+    if (r->speaks) {
+        TRY(exec_loss(r->x, &step.loss_sum));
+        step.tokens = r->count;
+    }
+    return optim_run(&r->optim, &step, &r->result);
+}
+
+/* ---- reporting ---- */
+
+static enum err report_start(struct train_rank *r)
+{
+    struct exec_bytes b;
+    struct text table = {0};
+    double *all;
+    enum err err = ERR_OK;
+    exec_bytes(r->x, &b);
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
+    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.activations +
+                                        b.work + b.comm + b.data);
+    if (exec_world_group(r->x))
+        err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
+    if (err == ERR_OK && r->reports && r->job->call->on_start) {
+        setup_table(r->s, all, &table);
+        err = table.err;
+        if (err == ERR_OK)
+            r->job->call->on_start(r->job->call->arg, table.s);
+    }
+    text_free(&table);
+    mem_free(all);
+    return err;
+}
+
+static enum err report_step(struct train_rank *r, double seconds)
+{
+    const struct options *o = r->s->o;
+    struct lr lr = lr_of(o);
+    struct plait_step p = {.step = r->step, .steps = o->train.steps, .loss = r->result.loss,
+                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, r->step),
+                           .tokens = r->step * o->train.batch * r->s->arch.seq, .seconds = seconds};
+    r->seconds += seconds;
+    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / seconds;
+    p.seconds_left = r->seconds / (double)r->step * (double)(o->train.steps - r->step);
+    if (!r->reports)
+        return ERR_OK;
+    struct text line = {0};
+    text_add(&line, "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
+                    "\"tokens\": %lld, \"tokens_per_s\": %.6g, \"seconds\": %.6g}\n",
+             (long long)p.step, p.loss, p.grad_norm, p.lr, (long long)p.tokens, p.tokens_per_s,
+             p.seconds);
+    enum err err = line.err;
+    if (err == ERR_OK)
+        err = fs_append(r->metrics, "metrics.jsonl", line.s, line.len);
+    text_free(&line);
+    if (err == ERR_OK && r->job->call->on_step)
+        r->job->call->on_step(r->job->call->arg, &p);
+    return err;
+}
+
+static enum err validate(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    bool last = r->step == o->train.steps;
+    bool due = o->train.valid_every > 0 && r->step % o->train.valid_every == 0;
+    if (!r->job->valid.tokens || !(due || last))
+        return ERR_OK;
+    TRY(train_validate(r, &r->valid_loss));
+    double bits = strcmp(r->job->valid.tokenizer, "bytes") == 0 ? r->valid_loss / log(2.0) : NAN;
+    if (r->reports && r->job->call->on_valid)
+        r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
+    return ERR_OK;
+}
+
+static void report_end(struct train_rank *r)
+{
+    char buf[OPTIONS_PATH_MAX + 128], t[32];
+    if (!r->reports || !r->job->call->on_done)
+        return;
+    snprintf(buf, sizeof buf, "%lld steps in %s, loss %.4f; weights in %s/model.safetensors",
+             (long long)r->s->o->train.steps, text_seconds(r->seconds, t), r->result.loss,
+             r->s->o->run.dir);
+    r->job->call->on_done(r->job->call->arg, buf);
+}
+
+/* ---- one rank ---- */
+
+static enum err open_optimizer(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    int n = exec_stage_count(r->x);
+    TRY(mem_new(n, sizeof *r->store, "the stores of a rank", &r->store));
+    for (int i = 0; i < n; i++)
+        r->store[i] = &exec_stage_at(r->x, i)->params;
+    r->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2, .eps = o->optim.eps,
+                              .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
+                              .world = exec_world_group(r->x), .store = r->store, .stores = n,
+                              .scalar = exec_scalar(r->x),
+                              .first_replica = r->coord[AXIS_DP] == 0};
+    return ERR_OK;
+}
+
+static enum err open_rank(struct train_rank *r)
+{
+    const struct setup *s = r->s;
+    static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,
+                                         [OPTIONS_NULL] = DEV_NULL};
+    struct exec_args a;
+    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
+    r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
+    r->reports = r->speaks && r->coord[AXIS_DP] == 0;
+    TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));
+    setup_exec_args(s, r->coord[AXIS_PP], &a);
+    a.dev = r->dev;
+    a.world = r->world;
+    TRY(exec_open(&a, &r->x));
+    TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
+    TRY(open_optimizer(r));
+    TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
+    TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
+    TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
+    if (!r->reports)
+        return ERR_OK;
+    TRY(save_config(s));
+    char *path;
+    TRY(fs_join(s->o->run.dir, "metrics.jsonl", &path));
+    enum err err = fs_log_open(path, &r->metrics);
+    mem_free(path);
+    return err;
+}
+
+static enum err run_steps(struct train_rank *r)
+{
+    struct exec_hooks hooks = {.step = on_step, .arg = r};
+    for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
+        double begin = log_now();
+        read_samples(r);
+        struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
+                               .t = r->s->arch.seq, .step = (uint32_t)r->step,
+                               .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
+        TRY(exec_zero_grads(r->x));
+        TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+        TRY(report_step(r, log_now() - begin));
+        TRY(validate(r));
+    }
+    return ERR_OK;
+}
+
+static enum err run_rank(struct train_rank *r)
+{
+    TRY(open_rank(r));
+    TRY(report_start(r));
+    TRY(run_steps(r));
+    TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
+    report_end(r);
+    return ERR_OK;
+}
+
+static enum err rank_body(void *arg, struct comm_world *world)
+{
+    const struct train_job *job = arg;
+    struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
+                           .valid_loss = NAN};
+    enum err err = run_rank(&r);
+    exec_close(r.x);
+    dev_close(r.dev);
+    fs_log_close(r.metrics);
+    mem_free(r.store);
+    mem_free(r.sample);
+    mem_free(r.tokens);
+    mem_free(r.targets);
+    return err;
+}
+
+/* ---- the run ---- */
+
+static enum err open_data(struct train_job *job)
+{
+    const struct options *o = job->setup->o;
+    const struct arch *a = &job->setup->arch;
+    TRY(data_open(o->data.train, a->seq, a->vocab, true, &job->train));
+    if (o->data.valid[0])
+        TRY(data_open(o->data.valid, a->seq, a->vocab, true, &job->valid));
+    return ERR_OK;
+}
+
+enum err run_train(const struct options *o, const struct plait_train *call)
+{
+    struct setup s;
+    struct train_job job = {.setup = &s, .call = call};
+    int64_t vocab;
+    TRY(run_check(o, call->ranks, CHECK_TRAIN, NULL));
+    TRY(check_vocab(o, &vocab));
+    enum err err = setup_make(o, vocab, true, &s);
+    if (err == ERR_OK)
+        err = open_data(&job);
+    if (err == ERR_OK)
+        err = fs_make_dirs(o->run.dir);
+    job.threads = options_threads(o, s.mesh.world);
+    if (err == ERR_OK && o->train.transport == COMM_MPI)
+        err = comm_mpi_run(o->train.hang_timeout, rank_body, &job);
+    else if (err == ERR_OK)
+        err = comm_thread_run(s.mesh.world, o->train.hang_timeout, rank_body, &job);
+    data_close(&job.train);
+    data_close(&job.valid);
+    setup_free(&s);
+    return err;
+}
