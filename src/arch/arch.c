@@ -134,6 +134,11 @@ int arch_stage_parts(const struct arch_stage *st)
     return (int)(2 * st->blocks) + st->embed + st->head;
 }
 
+bool arch_stage_apart(const struct arch_stage *st)
+{
+    return !st->embed && !st->embed_beside;
+}
+
 enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block)
 {
     *block = -1;

@@ -83,9 +83,9 @@ struct arch_param {
 
 enum { ARCH_PART_PARAMS = 12 };
 
-/* Parameters of one part in storage order; returns how many. `other_stage`: the head stands on
- * another stage than the embed (matters when tied: a copy exists there). */
-int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool other_stage,
+/* Parameters of one part in storage order; returns how many. `apart`: the head stands on another rank
+ * than the embed (matters when tied: a copy exists there). */
+int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool apart,
                      struct arch_param out[ARCH_PART_PARAMS]);
 
 /* Local box of a parameter on tensor rank `tp_rank`: rows [at[0], at[0]+real[0]) of the global dim 0
@@ -97,9 +97,12 @@ void arch_param_box(const struct arch *a, const struct arch_split *s, const stru
 /* Elements that each parameter starts at a multiple of (joined ones excepted). */
 enum { ARCH_PARAM_ALIGN = 64 };
 
-/* A stage: blocks [first, first + blocks), with embed or head or both. */
-struct arch_stage { int64_t first, blocks; bool embed, head; };
+/* A stage: blocks [first, first + blocks), with embed or head or both. embed_beside: the embed stands
+ * in another stage of the same rank (a V placement), so that a tied head needs no copy of it. */
+struct arch_stage { int64_t first, blocks; bool embed, head, embed_beside; };
 int arch_stage_parts(const struct arch_stage *st); /* how many parts */
+/* Is the embed on another rank than this stage? */
+bool arch_stage_apart(const struct arch_stage *st);
 /* Part i of a stage and its block index (-1 for embed and head). */
 enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block);
 

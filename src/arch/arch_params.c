@@ -83,7 +83,7 @@ static void list_attn(struct list *l)
     put_matrix(l, ROLE_O_W, "o.weight", (int64_t[]){a->hidden, q}, SLICE_COLS)->std =
         a->init_std / sqrt(2.0 * (double)a->layers);
     if (a->kind == ARCH_GPT)
-        put(l, ROLE_O_B, "o.bias", a->hidden, 1)->rows_partial = true;
+        put(l, ROLE_O_B, "o.bias", a->hidden, 1);
 }
 
 static void list_mlp(struct list *l)
@@ -99,15 +99,15 @@ static void list_mlp(struct list *l)
     put_matrix(l, ROLE_DOWN_W, "down.weight", (int64_t[]){a->hidden, a->ffn}, SLICE_COLS)->std =
         a->init_std / sqrt(2.0 * (double)a->layers);
     if (a->kind == ARCH_GPT)
-        put(l, ROLE_DOWN_B, "down.bias", a->hidden, 1)->rows_partial = true;
+        put(l, ROLE_DOWN_B, "down.bias", a->hidden, 1);
 }
 
-static void list_head(struct list *l, bool other_stage)
+static void list_head(struct list *l, bool apart)
 {
     const struct arch *a = l->a;
     put_norm(l);
-    if (a->tied && !other_stage)
-        return; /* the stage's own embedding serves */
+    if (a->tied && !apart)
+        return; /* the rank's own embedding serves */
     struct arch_param *w = put_matrix(l, ROLE_HEAD_W, "weight",
                                       (int64_t[]){a->vocab, a->hidden}, SLICE_VOCAB);
     if (a->tied) {
@@ -116,7 +116,7 @@ static void list_head(struct list *l, bool other_stage)
     }
 }
 
-int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool other_stage,
+int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool apart,
                      struct arch_param out[ARCH_PART_PARAMS])
 {
     struct list l = {.a = a, .out = out, .part = part, .block = block};
@@ -124,7 +124,7 @@ int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, b
     case PART_EMBED: list_embed(&l); break;
     case PART_ATTN: list_attn(&l); break;
     case PART_MLP: list_mlp(&l); break;
-    case PART_HEAD: list_head(&l, other_stage); break;
+    case PART_HEAD: list_head(&l, apart); break;
     case PART_COUNT: break;
     }
     ENSURE(l.n <= ARCH_PART_PARAMS);
@@ -161,7 +161,7 @@ int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
     for (int i = 0; i < arch_stage_parts(st); i++) {
         int64_t block;
         enum arch_part part = arch_stage_part(st, i, &block);
-        int n = arch_part_params(a, part, block, !st->embed, p);
+        int n = arch_part_params(a, part, block, arch_stage_apart(st), p);
         for (int j = 0; j < n; j++) {
             struct arch_box box;
             arch_param_box(a, s, &p[j], 0, &box);

@@ -249,7 +249,7 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     struct stage *s = &stage_at(x, in.stage)->stage;
     const struct stage_part *part = &s->part[s->span.embed ? 0 : s->parts - 1];
     const struct param *p = part->role[s->span.embed ? ROLE_TOKENS : ROLE_HEAD_W];
-    return comm_all_reduce(x->tied, param_grad(&s->params, p), p->count, x->a.dev->at, COMM_SUM);
+    return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
 
 static enum err run_step(struct exec *x, struct sched_instr in)

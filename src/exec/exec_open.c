@@ -87,6 +87,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int id)
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed,
                            .training = a->training};
+    if (s.span.embed_beside) /* stages are opened in order: the first is there */
+        s.tokens = param_find(&x->stage[x->here[0]].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp};
     struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim};
     e->id = id;

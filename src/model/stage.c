@@ -13,7 +13,7 @@ static const struct layer_kind *const kind_of[PART_COUNT] = {
     [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head,
 };
 
-static void bind_parts(struct stage *s)
+static void bind_parts(struct stage *s, const struct param *tokens)
 {
     for (int i = 0; i < s->parts; i++) {
         struct stage_part *p = &s->part[i];
@@ -22,7 +22,7 @@ static void bind_parts(struct stage *s)
         for (int r = 0; r < ROLE_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum arch_role)r);
         if (p->part == PART_HEAD && !p->role[ROLE_HEAD_W])
-            p->role[ROLE_HEAD_W] = param_find(&s->params, 0, ROLE_TOKENS); /* tied, same stage */
+            p->role[ROLE_HEAD_W] = s->span.embed ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
     }
 }
 
@@ -36,7 +36,7 @@ enum err stage_open(struct stage *s, const struct stage_args *a, const struct pa
     struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank};
     TRY(param_store_open(&s->params, a->dev, &at, from, a->training));
     TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
-    bind_parts(s);
+    bind_parts(s, a->tokens);
     return ERR_OK;
 out_close:
     stage_close(s);

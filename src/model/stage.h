@@ -97,6 +97,7 @@ struct stage_args {
     double *loss;
     uint64_t seed;
     bool training;
+    const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
 };
 
 /* Errors: those of param_store_open. Released by stage_close. */

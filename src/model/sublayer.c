@@ -12,12 +12,12 @@
 
 const void *stage_w(const struct stage_call *c, enum arch_role r)
 {
-    return param_w(&c->s->params, c->p->role[r]);
+    return param_w(c->p->role[r]);
 }
 
 void *stage_grad(const struct stage_call *c, enum arch_role r)
 {
-    return param_grad(&c->s->params, c->p->role[r]);
+    return param_grad(c->p->role[r]);
 }
 
 struct drop stage_drop(const struct stage_call *c, int site, bool whole)

@@ -15,7 +15,7 @@ static enum err local_norm(const struct optim *o, double *out)
         const struct param_store *s = o->store[i];
         for (int j = 0; j < s->n; j++)
             if (s->param[j].counted)
-                TRY(dev->ops->sumsq(dev, o->scalar, param_grad(s, &s->param[j]), s->param[j].count));
+                TRY(dev->ops->sumsq(dev, o->scalar, param_grad(&s->param[j]), s->param[j].count));
     }
     TRY(dev->ops->copy_out(dev, out, o->scalar, (int64_t)sizeof *out));
     TRY(dev->ops->sync(dev));
@@ -33,11 +33,11 @@ static enum err update(const struct optim *o, const struct optim_step *s, double
         const struct param_store *st = o->store[i];
         for (int j = 0; j < st->n; j++) {
             const struct param *p = &st->param[j];
-            a.w = param_w(st, p);
-            a.master = st->master == st->w ? NULL : param_master(st, p);
+            a.w = param_w(p);
+            a.master = st->master == st->w ? NULL : param_master(p);
             a.m = st->m + p->offset * st->at;
             a.v = st->v + p->offset * st->at;
-            a.grad = param_grad(st, p);
+            a.grad = param_grad(p);
             a.n = p->count;
             a.decay = p->spec.decay ? o->decay : 0;
             TRY(o->dev->ops->adamw(o->dev, &a));
@@ -52,7 +52,7 @@ enum err optim_run(const struct optim *o, const struct optim_step *s, struct opt
     TRY(local_norm(o, &sums[2]));
     if (o->world)
         TRY(comm_all_reduce(o->world, sums, 3, DT_F64, COMM_SUM));
-    double tokens = num_max(1, (int64_t)sums[1]) * 1.0;
+    double tokens = sums[1] > 0 ? sums[1] : 1.0;
     struct optim_result r = {sums[0] / tokens, sqrt(sums[2]) / tokens, (int64_t)sums[1]};
     if (!isfinite(r.loss) || !isfinite(r.grad_norm))
         FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g; use a smaller optim.lr, a "

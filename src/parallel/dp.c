@@ -29,7 +29,7 @@ static enum err sum_over_tp(struct dp *d, const struct param *p)
         over = d->tp->kv;
     if (!over)
         return ERR_OK;
-    return comm_all_reduce(over, param_grad(d->store, p), p->count, d->store->dev->at, COMM_SUM);
+    return comm_all_reduce(over, param_grad(p), p->count, d->store->dev->at, COMM_SUM);
 }
 
 static enum err finish_one(struct dp *d)
@@ -49,7 +49,7 @@ enum err dp_part_done(struct dp *d, int part)
     const struct param *a = &d->store->param[first], *b = &d->store->param[end - 1];
     struct comm_req *r = &d->req[d->started++];
     *r = (struct comm_req){0};
-    return comm_all_reduce_start(d->group, param_grad(d->store, a), b->offset + b->count - a->offset,
+    return comm_all_reduce_start(d->group, param_grad(a), b->offset + b->count - a->offset,
                                  d->store->dev->at, COMM_SUM, r);
 }
 

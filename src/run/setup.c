@@ -90,6 +90,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(make_sched(s));
     TRY(mem_new(s->sched.stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, s->sched.stages, s->cut));
+    sim_memory_place(&s->sched, s->cut);
     TRY(make_memory(s));
     return training ? predict_bubble(s) : ERR_OK;
 }

@@ -101,7 +101,8 @@ struct sched_report {
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
     int *stage_peak;      /* owned; [stages] slots: the same per stage, counted from RECV_F on, since
                              what is received needs its slot already */
-    int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once */
+    int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once, a B
+                             included while it runs */
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal

@@ -7,7 +7,8 @@
  * on the same rank, at once at the last stage. A stage's slots are counted from RECV_F on. The
  * peaks are what the executor allocates by; they are proved here once instead of counted there.
  *
- * I and W apart leave a gradient to be kept between them; grad_peak counts those.
+ * I and W apart leave a gradient to be kept between them; grad_peak counts those, and a B, which is
+ * both, for its own moment.
  */
 #include "sched/sched_check.h"
 
@@ -83,7 +84,9 @@ static enum err account(struct ledger *l, int64_t i)
     case SCHED_W:
         l->grads[in.stage]--;
         return end_life(l, i, in.stage);
-    case SCHED_B:
+    case SCHED_B: /* both halves at once: a keep set for the moment */
+        count_up(&l->grads[in.stage], &r->grad_peak[in.stage]);
+        l->grads[in.stage]--;
         return end_life(l, i, in.stage);
     default:
         return ERR_OK;

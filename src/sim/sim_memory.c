@@ -32,6 +32,12 @@ bool sim_memory_splits(const struct sched *s)
     return false;
 }
 
+void sim_memory_place(const struct sched *s, struct arch_stage *cut)
+{
+    for (int i = 1; i < s->stages; i++)
+        cut[i].embed_beside = s->place[i] == s->place[0];
+}
+
 static void add_stores(const struct sim_memory_args *a, const struct arch_stage *st,
                        struct sim_memory *out)
 {

@@ -32,10 +32,11 @@ static void lay_out(struct param_store *s, const struct param_place *at)
     int64_t end = 0, block;
     for (int i = 0; i < arch_stage_parts(st); i++) {
         enum arch_part part = arch_stage_part(st, i, &block);
-        int n = arch_part_params(at->arch, part, block, !st->embed, spec);
+        int n = arch_part_params(at->arch, part, block, arch_stage_apart(st), spec);
         s->part_first[i] = s->n;
         for (int j = 0; j < n; j++) {
             struct param *p = &s->param[s->n++];
+            p->store = s;
             p->spec = spec[j];
             arch_param_box(at->arch, at->split, &spec[j], at->tp_rank, &p->box);
             p->offset = spec[j].joined ? end : align_up(end);
@@ -95,19 +96,25 @@ const struct param *param_find(const struct param_store *s, int part, enum arch_
     return NULL;
 }
 
-void *param_w(const struct param_store *s, const struct param *p)
+void *param_w(const struct param *p)
 {
-    return p ? s->w + p->offset * s->ct : NULL;
+    return p ? p->store->w + p->offset * p->store->ct : NULL;
 }
 
-void *param_grad(const struct param_store *s, const struct param *p)
+void *param_grad(const struct param *p)
 {
-    return p ? s->grad + p->offset * s->at : NULL;
+    return p ? p->store->grad + p->offset * p->store->at : NULL;
 }
 
-void *param_master(const struct param_store *s, const struct param *p)
+/* Type of the master weights: without a store of their own they are the weights. */
+static enum dtype master_type(const struct param_store *s)
 {
-    return p ? s->master + p->offset * (s->master == s->w ? s->ct : s->at) : NULL;
+    return s->master == s->w ? s->dev->ct : s->dev->at;
+}
+
+void *param_master(const struct param *p)
+{
+    return p ? p->store->master + p->offset * dtype_size(master_type(p->store)) : NULL;
 }
 
 /* ---- values in and out, through doubles on the host ---- */
@@ -132,31 +139,34 @@ static void from_double(void *out, const double *from, enum dtype dt, int64_t n)
     }
 }
 
-enum err param_read(const struct param_store *s, const struct param *p, const char *store, double *out)
+enum err param_read(const struct param *p, bool gradient, double *out)
 {
-    enum dtype dt = store == s->w ? s->dev->ct : s->dev->at;
-    int64_t size = dtype_size(dt);
+    struct dev *dev = p->store->dev;
+    enum dtype dt = gradient ? dev->at : master_type(p->store);
+    const void *from = gradient ? param_grad(p) : param_master(p);
     void *raw;
-    TRY(mem_new(p->count, (size_t)size, p->spec.name, &raw));
-    enum err err = s->dev->ops->copy_out(s->dev, raw, store + p->offset * size, p->count * size);
+    TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
+    enum err err = dev->ops->copy_out(dev, raw, from, p->count * dtype_size(dt));
+    if (err == ERR_OK)
+        err = dev->ops->sync(dev);
     if (err == ERR_OK)
         to_double(out, raw, dt, p->count);
     mem_free(raw);
     return err;
 }
 
-enum err param_write(struct param_store *s, const struct param *p, const double *values)
+enum err param_write(const struct param *p, const double *values)
 {
-    struct dev *dev = s->dev;
-    enum dtype master = s->master == s->w ? dev->ct : dev->at;
+    struct dev *dev = p->store->dev;
+    enum dtype master = master_type(p->store);
     void *raw;
     TRY(mem_new(p->count, 8, p->spec.name, &raw));
     from_double(raw, values, master, p->count);
-    enum err err = dev->ops->copy_in(dev, param_master(s, p), raw, p->count * dtype_size(master));
-    if (err == ERR_OK && s->master != s->w) {
+    enum err err = dev->ops->copy_in(dev, param_master(p), raw, p->count * dtype_size(master));
+    if (err == ERR_OK && p->store->master != p->store->w) {
         for (int64_t i = 0; i < p->count; i++) /* rounded twice, as the optimizer does */
             ((uint16_t *)raw)[i] = bf16_from_f32((float)values[i]);
-        err = dev->ops->copy_in(dev, param_w(s, p), raw, p->count * s->ct);
+        err = dev->ops->copy_in(dev, param_w(p), raw, p->count * p->store->ct);
     }
     if (err == ERR_OK)
         err = dev->ops->sync(dev);
@@ -188,7 +198,7 @@ enum err param_init(struct param_store *s, uint64_t seed)
         double *values;
         TRY(mem_new(s->param[i].count, sizeof *values, s->param[i].spec.name, &values));
         draw(&s->param[i], seed, values);
-        enum err err = param_write(s, &s->param[i], values);
+        enum err err = param_write(&s->param[i], values);
         mem_free(values);
         TRY(err);
     }

@@ -11,7 +11,9 @@
 #include "base/mem.h"
 #include "device/device.h"
 
+struct param_store;
 struct param {
+    const struct param_store *store; /* borrowed: the store it lies in */
     struct arch_param spec;
     struct arch_box box;
     int64_t offset, count; /* elements in the stores */
@@ -50,13 +52,14 @@ enum err param_init(struct param_store *s, uint64_t seed);
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum arch_role role);
 
-void *param_w(const struct param_store *s, const struct param *p);
-void *param_grad(const struct param_store *s, const struct param *p);
-void *param_master(const struct param_store *s, const struct param *p);
+/* Device addresses; NULL for p NULL. */
+void *param_w(const struct param *p);
+void *param_grad(const struct param *p);
+void *param_master(const struct param *p);
 
 /* Copy the local box of a parameter between the device's master weights (or gradients) and a host
  * array of double, local extents, row-major. Padding rows are zero. */
-enum err param_read(const struct param_store *s, const struct param *p, const char *store, double *out);
-enum err param_write(struct param_store *s, const struct param *p, const double *values);
+enum err param_read(const struct param *p, bool gradient, double *out);
+enum err param_write(const struct param *p, const double *values);
 
 #endif

@@ -67,7 +67,7 @@ static struct layout_param *find(struct layout_result *r, const char *name)
 
 static enum err list_params(const struct arch *a, struct layout_result *r)
 {
-    struct arch_stage whole = {0, a->layers, true, true};
+    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
     struct arch_param spec[ARCH_PART_PARAMS];
     int parts = arch_stage_parts(&whole);
     TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *r->param, "results", &r->param));
@@ -122,11 +122,11 @@ static enum err give_params(struct job *job, const struct param_store *s, bool c
         struct layout_param *g = find(job->r, p->spec.name);
         ENSURE(g);
         TRY(mem_new(p->count, sizeof *local, "results", &local));
-        TRY(param_read(s, p, s->grad, local));
+        TRY(param_read(p, true, local));
         pthread_mutex_lock(&job->lock);
         job->r->replicas_differ += place_box(p, local, g->grad, counted);
         pthread_mutex_unlock(&job->lock);
-        TRY(param_read(s, p, s->master, local));
+        TRY(param_read(p, false, local));
         pthread_mutex_lock(&job->lock);
         job->r->replicas_differ += place_box(p, local, g->weight, counted);
         pthread_mutex_unlock(&job->lock);
@@ -173,7 +173,7 @@ static enum err open_weights(const struct layout *l, struct exec *x)
                 for (int64_t c = 0; c < p->box.real[1]; c++)
                     local[r * p->box.local[1] + c] =
                         global[(p->box.at[0] + r) * p->spec.shape[1] + p->box.at[1] + c];
-            TRY(param_write(s, p, local));
+            TRY(param_write(p, local));
             mem_free(global);
             mem_free(local);
         }
@@ -300,7 +300,9 @@ static enum err make_sched(const struct layout *l, struct job *job)
     TRY(err);
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
-    return arch_cut(&l->arch, job->sched.stages, job->cut);
+    TRY(arch_cut(&l->arch, job->sched.stages, job->cut));
+    sim_memory_place(&job->sched, job->cut);
+    return ERR_OK;
 }
 
 enum err layout_run(const struct layout *l, struct layout_result *out)

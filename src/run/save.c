@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Final weights as one safetensors file in global shapes. All ranks walk the same list of tensors;
+ * owners send their boxes, the writer (the first copy of the head: the reporting rank) puts each
+ * tensor together and writes it, so that no rank ever holds the model. The file appears whole or not
+ * at all; a failed write ends the run on all ranks.
+ */
+#include "run/train.h"
+
+#include "ckpt/ckpt.h"
+
+enum { SAVE_TAG = 1 << 20 }; /* above the pipeline's tags */
+
+/* The walk: one parameter of the model, where it lies in its file tensor, who holds it. */
+struct saver {
+    const struct setup *s;
+    struct exec *x;
+    struct comm_world *world;
+    int writer;
+    struct arch_param *param; /* owned; all parameters of the model, tied once */
+    int params;
+    struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
+    int entries;
+    struct safet_writer file;
+};
+
+static enum err list_params(struct saver *v)
+{
+    const struct arch *a = &v->s->arch;
+    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
+    int parts = arch_stage_parts(&whole);
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->param, "the list of weights", &v->param));
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->entry, "the list of weights", &v->entry));
+    for (int i = 0; i < parts; i++) {
+        int64_t block;
+        enum arch_part part = arch_stage_part(&whole, i, &block);
+        v->params += arch_part_params(a, part, block, false, v->param + v->params);
+    }
+    for (int i = 0; i < v->params; i++) {
+        struct hf_place at;
+        hf_place(a, &v->param[i], &at);
+        struct safet_entry *last = v->entries ? &v->entry[v->entries - 1] : NULL;
+        if (last && strcmp(last->name, at.tensor) == 0)
+            continue;
+        struct safet_entry *e = &v->entry[v->entries++];
+        *e = (struct safet_entry){.dt = DT_F32, .nd = at.nd, .shape = {at.shape[0], at.shape[1]}};
+        memcpy(e->name, at.tensor, sizeof at.tensor);
+    }
+    return ERR_OK;
+}
+
+/* Pipeline stage that holds a part; the tied head's copy is never asked for. */
+static int stage_of(const struct setup *s, const struct arch_param *p)
+{
+    for (int i = 0; i < s->sched.stages; i++) {
+        const struct arch_stage *st = &s->cut[i];
+        if (p->block >= 0 ? p->block >= st->first && p->block < st->first + st->blocks
+                          : p->part == PART_EMBED ? st->embed : st->head)
+            return i;
+    }
+    return 0;
+}
+
+/* This rank's parameter of that name. */
+static const struct param *own(struct saver *v, const struct arch_param *p)
+{
+    for (int i = 0; i < exec_stage_count(v->x); i++) {
+        const struct param_store *s = &exec_stage_at(v->x, i)->params;
+        for (int j = 0; j < s->n; j++)
+            if (strcmp(s->param[j].spec.name, p->name) == 0 && !s->param[j].spec.tied_copy)
+                return &s->param[j];
+    }
+    return NULL;
+}
+
+/* This rank's box as floats, local extents. */
+static enum err read_box(struct saver *v, const struct arch_param *p, float *out, int64_t n)
+{
+    double *wide;
+    const struct param *mine = own(v, p);
+    ENSURE(mine && mine->count == n);
+    TRY(mem_new(n, sizeof *wide, p->name, &wide));
+    enum err err = param_read(mine, false, wide);
+    for (int64_t i = 0; i < n && err == ERR_OK; i++)
+        out[i] = (float)wide[i];
+    mem_free(wide);
+    return err;
+}
+
+static void place_box(const struct hf_place *at, const struct arch_box *b, const float *box,
+                      float *tensor)
+{
+    int64_t cols = at->nd == 2 ? at->shape[1] : 1;
+    for (int64_t i = 0; i < b->real[0]; i++)
+        for (int64_t j = 0; j < b->real[1]; j++) {
+            int64_t r = at->out0 + b->at[0] + i, c = b->at[1] + j;
+            tensor[at->transposed ? c * cols + r : r * cols + c] = box[i * b->local[1] + j];
+        }
+}
+
+/* Move one rank's box of a parameter to the writer, which places it. */
+static enum err move_box(struct saver *v, const struct arch_param *p, int tp_rank, float *tensor)
+{
+    const struct setup *s = v->s;
+    int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
+    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank};
+    struct comm_req req = {0};
+    struct hf_place at;
+    struct arch_box box;
+    float *values;
+    if (!param_counts(p, &place))
+        return ERR_OK;
+    coord[AXIS_TP] = tp_rank;
+    coord[AXIS_PP] = s->sched.place[stage];
+    int owner = mesh_rank(&s->mesh, coord), me = comm_rank(v->world);
+    if (me != owner && me != v->writer)
+        return ERR_OK;
+    arch_param_box(&s->arch, &s->split, p, tp_rank, &box);
+    int64_t n = box.local[0] * box.local[1];
+    TRY(mem_new(n, sizeof *values, p->name, &values));
+    enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;
+    if (err == ERR_OK && me != v->writer)
+        err = comm_send_start(v->world, v->writer, SAVE_TAG, values, n * 4, &req);
+    if (err == ERR_OK && me != owner)
+        err = comm_recv_start(v->world, owner, SAVE_TAG, values, n * 4, &req);
+    if (err == ERR_OK)
+        err = comm_finish(&req);
+    if (err == ERR_OK && me == v->writer) {
+        hf_place(&s->arch, p, &at);
+        place_box(&at, &box, values, tensor);
+    }
+    mem_free(values);
+    return err;
+}
+
+/* All parameters of one file tensor; *next is the first parameter not of it. */
+static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *next)
+{
+    bool writes = comm_rank(v->world) == v->writer;
+    int64_t n = e->shape[0] * (e->nd == 2 ? e->shape[1] : 1);
+    float *tensor = NULL;
+    enum err err = ERR_OK;
+    if (writes)
+        TRY(mem_new(n, sizeof *tensor, e->name, &tensor));
+    for (; *next < v->params; (*next)++) {
+        struct hf_place at;
+        hf_place(&v->s->arch, &v->param[*next], &at);
+        if (strcmp(at.tensor, e->name) != 0)
+            break;
+        for (int t = 0; t < v->s->split.tp && err == ERR_OK; t++)
+            err = move_box(v, &v->param[*next], t, tensor);
+    }
+    if (err == ERR_OK && writes)
+        err = safet_write(&v->file, tensor, n * 4);
+    mem_free(tensor);
+    return err;
+}
+
+static enum err write_all(struct saver *v, const char *path)
+{
+    int next = 0;
+    bool writes = comm_rank(v->world) == v->writer;
+    if (writes)
+        TRY(safet_create(&v->file, path, v->entry, v->entries));
+    for (int i = 0; i < v->entries; i++)
+        TRY(move_tensor(v, &v->entry[i], &next));
+    return writes ? safet_commit(&v->file) : ERR_OK;
+}
+
+enum err save_config(const struct setup *s)
+{
+    struct options o = *s->o;
+    struct text yaml = {0};
+    struct fs_file f = {0};
+    char *path = NULL, *json = NULL;
+    enum err err;
+    o.model.vocab = s->arch.vocab;
+    conf_print(&options_table, &o, &yaml);
+    err = yaml.err;
+    if (err == ERR_OK)
+        err = fs_join(s->o->run.dir, "config.yaml", &path);
+    if (err == ERR_OK)
+        err = fs_create(&f, path);
+    if (err == ERR_OK)
+        err = fs_write(&f, yaml.s, yaml.len);
+    if (err == ERR_OK)
+        err = fs_commit(&f);
+    fs_abandon(&f);
+    if (err == ERR_OK)
+        err = fs_join(s->o->run.dir, "config.json", &json);
+    if (err == ERR_OK)
+        err = hf_config_write(&s->arch, "float32", json);
+    text_free(&yaml);
+    mem_free(path);
+    mem_free(json);
+    return err;
+}
+
+enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
+                      const char *dir)
+{
+    int coord[AXIS_COUNT] = {0};
+    struct saver v = {.s = s, .x = x, .world = world};
+    char *path = NULL;
+    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
+    v.writer = mesh_rank(&s->mesh, coord);
+    enum err err = fs_join(dir, "model.safetensors", &path);
+    if (err == ERR_OK)
+        err = list_params(&v);
+    if (err == ERR_OK)
+        err = write_all(&v, path);
+    if (comm_rank(world) == v.writer)
+        safet_abandon(&v.file);
+    mem_free(path);
+    mem_free(v.param);
+    mem_free(v.entry);
+    return err;
+}
