@@ -6,6 +6,7 @@
  */
 #include "device/device.h"
 
+#include "device/cpu/cpu.h"
 #include "device/null/null.h"
 #include "device/ref/ref.h"
 #include <stdio.h>
@@ -20,11 +21,6 @@ static void describe_cuda(char *buf, size_t n)
 #endif
 }
 
-static void describe_cpu(char *buf, size_t n)
-{
-    snprintf(buf, n, "cpu: not built in");
-}
-
 struct dev_row {
     const char *name;
     enum err (*open)(const struct dev_args *a, struct dev **out); /* NULL: not built in */
@@ -35,7 +31,7 @@ struct dev_row {
 static const struct dev_row rows[] = {
     [DEV_REF] = {"ref", ref_open, ref_describe_kind},
     [DEV_NULL] = {"null", null_open, null_describe_kind},
-    [DEV_CPU] = {"cpu", NULL, describe_cpu},
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind},
     [DEV_CUDA] = {"cuda", NULL, describe_cuda},
 };
 enum { ROWS = sizeof rows / sizeof *rows };

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening the cpu device, its memory, and what it says of itself. Kernels exist in three tables
+ * for three instruction sets; the best that the processor can run is taken once, at opening.
+ */
+#include "device/cpu/cpu.h"
+
+#include "base/mem.h"
+#include "device/cpu/cpu_impl.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { THREADS_MAX = 1024 };
+
+static const struct cpu_simd *best_simd(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return &cpu_simd_v4;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return &cpu_simd_v3;
+#endif
+    return &cpu_simd_base;
+}
+
+void cpu_describe_kind(char *buf, size_t n)
+{
+    snprintf(buf, n, "cpu: %s, f32; bf16 by conversion: operands are widened to f32",
+             best_simd()->name);
+}
+
+static void cpu_describe(const struct dev *d, char *buf, size_t n)
+{
+    const struct cpu *p = (const struct cpu *)d;
+    snprintf(buf, n, "cpu: %s, %d thread%s, %s%s", p->simd->name, d->threads,
+             d->threads == 1 ? "" : "s", dtype_name(d->ct),
+             p->half ? " by conversion: operands are widened to f32" : "");
+}
+
+static void cpu_close(struct dev *d)
+{
+    cpu_pool_close(cpu_of(d)->pool);
+    mem_free(d);
+}
+
+static enum err cpu_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
+{
+    (void)d;
+    TRY(mem_new(bytes, 1, name, out));
+    return ERR_OK;
+}
+
+static void cpu_free(struct dev *d, void *p)
+{
+    (void)d;
+    mem_free(p);
+}
+
+static enum err cpu_copy(struct dev *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    if (bytes > 0)
+        memmove(to, from, (size_t)bytes);
+    return ERR_OK;
+}
+
+static enum err cpu_zero(struct dev *d, void *p, int64_t bytes)
+{
+    (void)d;
+    if (bytes > 0)
+        memset(p, 0, (size_t)bytes);
+    return ERR_OK;
+}
+
+static enum err cpu_sync(struct dev *d)
+{
+    (void)d;
+    return ERR_OK;
+}
+
+static const struct dev_ops ops = {
+    .name = "cpu", .close = cpu_close, .describe = cpu_describe,
+    .alloc = cpu_alloc, .free = cpu_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
+    .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync,
+    .gemm = cpu_gemm, .bias_grad = cpu_bias_grad, .norm = cpu_norm, .norm_grad = cpu_norm_grad,
+    .attn = cpu_attn, .attn_grad = cpu_attn_grad, .rope = cpu_rope, .swiglu = cpu_swiglu,
+    .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual, .dropout = cpu_dropout,
+    .embed = cpu_embed, .embed_grad = cpu_embed_grad, .pos_add = cpu_pos_add,
+    .pos_grad = cpu_pos_grad, .xent_max = cpu_xent_max, .xent_sum = cpu_xent_sum,
+    .xent_grad = cpu_xent_grad, .adamw = cpu_adamw, .sum = cpu_sum, .sumsq = cpu_sumsq,
+    .cast = cpu_cast, .add = cpu_add,
+};
+
+enum err cpu_open(const struct dev_args *a, struct dev **out)
+{
+    struct cpu *p;
+    enum err err;
+    if (a->ct != DT_F32 && a->ct != DT_BF16)
+        FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
+                         "of them", dtype_name(a->ct));
+    if (a->threads < 1 || a->threads > THREADS_MAX)
+        FAIL(ERR_CONFIG, "cpu: %d threads a rank are asked for; use 1 to %d", a->threads,
+             THREADS_MAX);
+    TRY(mem_new(1, sizeof *p, "the cpu device", &p));
+    p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .ct = a->ct, .at = DT_F32,
+                          .threads = a->threads, .impl = p};
+    p->half = a->ct == DT_BF16;
+    p->simd = best_simd();
+    TRY_OR(out_free,
+           cpu_pool_open(a->threads, CPU_SCRATCH_FLOATS * (int64_t)sizeof(float), &p->pool));
+    *out = &p->dev;
+    return ERR_OK;
+out_free:
+    mem_free(p);
+    return err;
+}
+
+int64_t cpu_scratch_bytes(const struct dev *d)
+{
+    return d->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float);
+}

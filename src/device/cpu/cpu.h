@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cpu device: f32 (ct f32, at f32) and bf16 (ct bf16, at f32) on the host's processor, with a
+ * pool of threads of its own for each device.
+ *
+ * Results do not depend on the number of threads: work is cut into pieces by shape alone, and each
+ * element is computed by one thread in one fixed order. oneDNN's products are the exception that
+ * proves nothing: they promise the same bits only for the same shape and thread count.
+ */
+#ifndef PLAIT_DEVICE_CPU_CPU_H
+#define PLAIT_DEVICE_CPU_CPU_H
+
+#include "device/device.h"
+
+/* Open with `threads` workers (the calling thread is one of them). All scratch is taken here; no
+ * kernel allocates. Errors: ERR_CONFIG for a type other than f32 and bf16 or threads out of
+ * 1..1024, ERR_MEMORY. Local. */
+enum err cpu_open(const struct dev_args *a, struct dev **out);
+
+/* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
+void cpu_describe_kind(char *buf, size_t n);
+
+/* Bytes of scratch an open device holds beside what was asked for by alloc. Local. */
+int64_t cpu_scratch_bytes(const struct dev *d);
+
+#endif

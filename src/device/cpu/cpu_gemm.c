@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products: C is cut into pieces, a piece is an item of the pool, and each is one single-threaded
+ * product. Pieces are halved along their longer side, in whole inner tiles, until there are a few
+ * for each thread (so that a slow one does not make the others wait) or until a piece would be too
+ * small to be worth packing its operands.
+ */
+#include "device/cpu/cpu_impl.h"
+
+enum {
+    PIECES = 2,           /* for each thread */
+    PIECE_FLOPS = 1 << 20 /* of the smallest piece */
+};
+
+static int64_t halved(int64_t n, int64_t unit)
+{
+    return num_ceil_div(num_ceil_div(n, 2), unit) * unit;
+}
+
+static void cut(struct cpu_gemm *w, const struct cpu *p)
+{
+    const struct gemm *g = w->g;
+    int64_t threads = cpu_pool_threads(p->pool), unit_m = p->simd->gemm_rows;
+    int64_t unit_n = p->simd->gemm_cols, want = threads == 1 ? 1 : PIECES * threads;
+    w->rows = g->m;
+    w->cols = g->n;
+    while (num_ceil_div(g->m, w->rows) * num_ceil_div(g->n, w->cols) < want) {
+        bool tall = w->rows > w->cols;
+        double flops = (double)w->rows * (double)w->cols * (double)g->k;
+        if (flops < PIECE_FLOPS || (tall ? w->rows <= unit_m : w->cols <= unit_n))
+            break;
+        if (tall)
+            w->rows = halved(w->rows, unit_m);
+        else
+            w->cols = halved(w->cols, unit_n);
+    }
+    w->across = num_ceil_div(g->n, w->cols);
+}
+
+enum err cpu_gemm(struct dev *d, const struct gemm *g)
+{
+    struct cpu *p = cpu_of(d);
+    if (g->m == 0 || g->n == 0)
+        return ERR_OK;
+    struct cpu_gemm w = {
+        .g = g,
+        .lda = g->lda ? g->lda : g->trans_a ? g->m : g->k,
+        .ldb = g->ldb ? g->ldb : g->trans_b ? g->k : g->n,
+        .ldc = g->ldc ? g->ldc : g->n,
+        .half = p->half,
+        .half_c = p->half && !g->c_at,
+    };
+    cut(&w, p);
+    cpu_pool_run(p->pool, p->simd->gemm, &w, num_ceil_div(g->m, w.rows) * w.across, 1);
+    return ERR_OK;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the cpu device share: the device's own state, the arguments of each task, and
+ * the table of tasks that is filled once for each instruction set. A task is a cpu_task_fn whose
+ * `arg` is the struct named in its comment; `half` in it says that ct is bf16, else it is f32.
+ */
+#ifndef PLAIT_DEVICE_CPU_CPU_IMPL_H
+#define PLAIT_DEVICE_CPU_CPU_IMPL_H
+
+#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_pool.h"
+
+enum {
+    CPU_SCRATCH_FLOATS = 1 << 20, /* of a thread: 4 MiB */
+    CPU_COLS = 32,      /* columns of an item of the tasks that sum over rows */
+    CPU_HEAD_MAX = 256, /* elements of an attention head */
+    CPU_DQ_FLOATS = 1 << 19, /* of the scratch, for dq of a whole kv head */
+    CPU_PARTIALS = 256, /* pieces of a long sum, whatever the number of threads */
+    CPU_RUN = 1024,     /* elements of a flat vector that stay together */
+};
+
+struct cpu_gemm {
+    const struct gemm *g;
+    int64_t lda, ldb, ldc; /* elements; g's, with 0 replaced */
+    int64_t rows, cols;    /* of an item's piece of C */
+    int64_t across;        /* items side by side */
+    bool half, half_c;     /* bf16: A, B, bias and pre; C */
+};
+
+struct cpu_norm { struct norm a; bool half; };
+struct cpu_norm_grad { struct norm_grad a; bool half; };
+struct cpu_attn { struct attn a; bool half; };
+struct cpu_attn_grad { struct attn_grad a; bool half; };
+struct cpu_rope { struct rope a; bool half; };
+struct cpu_adamw { struct adamw a; bool half; };
+struct cpu_xent { struct xent a; bool half; };
+/* y (n, c) = x + drop(f + bias), or of fewer parts */
+struct cpu_rows { void *y; const void *x, *f, *bias; int64_t n, c; struct drop drop; bool half; };
+/* out (n, f) from gu (n, 2f), or dgu from dout and gu */
+struct cpu_swiglu { void *out; const void *dout, *gu; int64_t n, f; bool half; };
+/* rows of a table w (rows, c), taken by token or by position (token NULL) */
+struct cpu_table { void *to; const void *from; const int32_t *token; int64_t n, c, v0, rows, row0;
+                   bool half; };
+/* flat vectors; piece: elements of an item */
+struct cpu_flat { void *to; const void *from; double *partial; int64_t n, piece; bool half; };
+
+struct cpu_simd {
+    const char *name;       /* "avx2" */
+    cpu_task_fn *gemm;      /* cpu_gemm; an item is a piece of C */
+    cpu_task_fn *norm;      /* cpu_norm; rows */
+    cpu_task_fn *norm_grad; /* cpu_norm_grad, dx; rows */
+    cpu_task_fn *norm_sums; /* cpu_norm_grad, dw and db; groups of CPU_COLS columns */
+    cpu_task_fn *bias_grad; /* cpu_rows, y (c) f32 += sum of f; groups of CPU_COLS columns */
+    cpu_task_fn *attn;      /* cpu_attn; tiles of queries x heads x sequences */
+    cpu_task_fn *attn_delta; /* cpu_attn_grad; rows */
+    cpu_task_fn *attn_grad; /* cpu_attn_grad; kv heads x sequences */
+    cpu_task_fn *attn_grad_keys; /* cpu_attn_grad, dk and dv; tiles of keys x those */
+    cpu_task_fn *attn_grad_queries; /* cpu_attn_grad, dq; tiles of queries x heads x sequences */
+    cpu_task_fn *rope;      /* cpu_rope; rows */
+    cpu_task_fn *swiglu, *swiglu_grad; /* cpu_swiglu; rows */
+    cpu_task_fn *residual;  /* cpu_rows; rows */
+    cpu_task_fn *embed, *pos_add; /* cpu_table; rows */
+    cpu_task_fn *embed_grad, *pos_grad; /* cpu_table; groups of CPU_COLS columns */
+    cpu_task_fn *xent_max, *xent_sum, *xent_grad; /* cpu_xent; rows */
+    cpu_task_fn *adamw;     /* cpu_adamw; runs of CPU_RUN elements */
+    cpu_task_fn *sum, *sumsq, *cast, *add; /* cpu_flat; pieces */
+    int attn_queries, attn_keys; /* of a tile */
+    int gemm_rows, gemm_cols;    /* of the inner tile of a product */
+};
+
+extern const struct cpu_simd cpu_simd_base;
+#if defined(__x86_64__)
+extern const struct cpu_simd cpu_simd_v3, cpu_simd_v4;
+#endif
+
+struct cpu {
+    struct dev dev; /* first: a dev of this kind is a cpu */
+    struct cpu_pool *pool; /* owned */
+    const struct cpu_simd *simd;
+    double partial[CPU_PARTIALS];
+    bool half;
+};
+
+/* The table of math calls (cpu_ops.c); the memory calls of cpu.c are filled in beside them. */
+enum err cpu_gemm(struct dev *d, const struct gemm *g);
+enum err cpu_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c);
+enum err cpu_norm(struct dev *d, const struct norm *a);
+enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a);
+enum err cpu_attn(struct dev *d, const struct attn *a);
+enum err cpu_attn_grad(struct dev *d, const struct attn_grad *a);
+enum err cpu_rope(struct dev *d, const struct rope *a);
+enum err cpu_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
+enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
+                         int64_t f);
+enum err cpu_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
+                      int64_t n, int64_t c, const struct drop *drop);
+enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
+                     const struct drop *drop);
+enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
+                   int64_t c, int64_t v0, int64_t rows);
+enum err cpu_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
+                        int64_t c, int64_t v0, int64_t rows);
+enum err cpu_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
+                     int64_t row0);
+enum err cpu_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
+                      int64_t row0);
+enum err cpu_xent_max(struct dev *d, const struct xent *x);
+enum err cpu_xent_sum(struct dev *d, const struct xent *x);
+enum err cpu_xent_grad(struct dev *d, const struct xent *x);
+enum err cpu_adamw(struct dev *d, const struct adamw *a);
+enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n);
+enum err cpu_sumsq(struct dev *d, double *out, const void *x, int64_t n);
+enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n);
+enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n);
+
+static inline struct cpu *cpu_of(struct dev *d)
+{
+    return (struct cpu *)d;
+}
+
+#endif

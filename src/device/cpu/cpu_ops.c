@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The calls of the device table: each makes the arguments of a task, says what an item is and how
+ * many there are, and lets the pool run it. A grain is the number of items worth a hand-out: small
+ * enough to balance, large enough that the counter is not what is measured.
+ */
+#include "device/cpu/cpu_impl.h"
+
+#include <string.h>
+
+enum { GRAIN_ELEMENTS = 16384 }; /* elements of a hand-out of the kernels that stream memory */
+
+/* Rows of c elements in a hand-out. */
+static int64_t row_grain(int64_t c)
+{
+    return num_max(1, GRAIN_ELEMENTS / num_max(1, c));
+}
+
+static void run_rows(struct cpu *p, cpu_task_fn *fn, const void *arg, const int64_t size[2])
+{
+    cpu_pool_run(p->pool, fn, arg, size[0], row_grain(size[1]));
+}
+
+/* Groups of columns, as many as the threads allow: each hand-out walks all rows. */
+static void run_columns(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t c)
+{
+    int64_t groups = num_ceil_div(c, CPU_COLS);
+    cpu_pool_run(p->pool, fn, arg, groups, num_ceil_div(groups, cpu_pool_threads(p->pool)));
+}
+
+enum err cpu_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_rows w = {.y = db, .f = dy, .n = n, .c = c, .half = p->half};
+    run_columns(p, p->simd->bias_grad, &w, c);
+    return ERR_OK;
+}
+
+enum err cpu_norm(struct dev *d, const struct norm *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_norm w = {*a, p->half};
+    run_rows(p, p->simd->norm, &w, (int64_t[2]){a->n, a->c});
+    return ERR_OK;
+}
+
+/* The sums over rows come first: dx may be x, and then x is gone. */
+enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_norm_grad w = {*a, p->half};
+    run_columns(p, p->simd->norm_sums, &w, a->c);
+    run_rows(p, p->simd->norm_grad, &w, (int64_t[2]){a->n, a->c});
+    return ERR_OK;
+}
+
+static enum err attn_check(const struct attn *a)
+{
+    if (a->d > CPU_HEAD_MAX)
+        FAIL(ERR_CONFIG, "cpu: attention heads of %lld elements do not fit this device's tiles; "
+                         "use heads of at most %d", (long long)a->d, CPU_HEAD_MAX);
+    ENSURE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->tk >= a->tq);
+    return ERR_OK;
+}
+
+enum err cpu_attn(struct dev *d, const struct attn *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_attn w = {*a, p->half};
+    TRY(attn_check(a));
+    int64_t tiles = num_ceil_div(a->tq, p->simd->attn_queries);
+    cpu_pool_run(p->pool, p->simd->attn, &w, a->b * a->heads * tiles, 1);
+    return ERR_OK;
+}
+
+/* Whole kv heads where there are enough of them for the threads and dq fits the scratch; else by
+ * tiles, which gives the same bits (simd_attn.h). */
+enum err cpu_attn_grad(struct dev *d, const struct attn_grad *g)
+{
+    struct cpu *p = cpu_of(d);
+    const struct attn *a = &g->f;
+    struct cpu_attn_grad w = {*g, p->half};
+    TRY(attn_check(a));
+    int64_t wide = num_ceil_div(a->d, p->simd->gemm_cols) * p->simd->gemm_cols;
+    int64_t threads = cpu_pool_threads(p->pool), heads = a->b * a->kv_heads;
+    int64_t group = a->heads / a->kv_heads;
+    run_rows(p, p->simd->attn_delta, &w, (int64_t[2]){a->b * a->tq, a->heads * a->d});
+    if (group * a->tq * wide <= CPU_DQ_FLOATS && (threads == 1 || heads >= 2 * threads)) {
+        cpu_pool_run(p->pool, p->simd->attn_grad, &w, heads, 1);
+        return ERR_OK;
+    }
+    int64_t keys = num_ceil_div(a->tk, p->simd->attn_keys);
+    int64_t queries = num_ceil_div(a->tq, p->simd->attn_queries);
+    cpu_pool_run(p->pool, p->simd->attn_grad_keys, &w, heads * keys, 1);
+    cpu_pool_run(p->pool, p->simd->attn_grad_queries, &w, a->b * a->heads * queries, 1);
+    return ERR_OK;
+}
+
+enum err cpu_rope(struct dev *d, const struct rope *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_rope w = {*a, p->half};
+    run_rows(p, p->simd->rope, &w, (int64_t[2]){a->n, a->heads * a->d});
+    return ERR_OK;
+}
+
+enum err cpu_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_swiglu w = {.out = out, .gu = gu, .n = n, .f = f, .half = p->half};
+    run_rows(p, p->simd->swiglu, &w, (int64_t[2]){n, 2 * f});
+    return ERR_OK;
+}
+
+enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
+                         int64_t f)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_swiglu w = {.out = dgu, .dout = dout, .gu = gu, .n = n, .f = f, .half = p->half};
+    run_rows(p, p->simd->swiglu_grad, &w, (int64_t[2]){n, 2 * f});
+    return ERR_OK;
+}
+
+/* long: the device table gives residual eight arguments. */
+enum err cpu_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
+                      int64_t n, int64_t c, const struct drop *drop)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_rows w = {.y = y, .x = x, .f = f, .bias = bias, .n = n, .c = c, .half = p->half};
+    if (drop && drop->p > 0.0)
+        w.drop = *drop;
+    run_rows(p, p->simd->residual, &w, (int64_t[2]){n, c});
+    return ERR_OK;
+}
+
+enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
+                     const struct drop *drop)
+{
+    return cpu_residual(d, dx, NULL, dy, NULL, n, c, drop);
+}
+
+enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
+                   int64_t c, int64_t v0, int64_t rows)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_table t = {.to = out, .from = w, .token = token, .n = n, .c = c, .v0 = v0,
+                          .rows = rows, .half = p->half};
+    run_rows(p, p->simd->embed, &t, (int64_t[2]){n, c});
+    return ERR_OK;
+}
+
+enum err cpu_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
+                        int64_t c, int64_t v0, int64_t rows)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_table t = {.to = dw, .from = dy, .token = token, .n = n, .c = c, .v0 = v0,
+                          .rows = rows, .half = p->half};
+    run_columns(p, p->simd->embed_grad, &t, c);
+    return ERR_OK;
+}
+
+enum err cpu_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
+                     int64_t row0)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_table a = {.to = x, .from = w, .n = n, .c = c, .rows = t, .row0 = row0,
+                          .half = p->half};
+    run_rows(p, p->simd->pos_add, &a, (int64_t[2]){n, c});
+    return ERR_OK;
+}
+
+enum err cpu_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
+                      int64_t row0)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_table a = {.to = dw, .from = dy, .n = n, .c = c, .rows = t, .row0 = row0,
+                          .half = p->half};
+    run_columns(p, p->simd->pos_grad, &a, c);
+    return ERR_OK;
+}
+
+enum err cpu_xent_max(struct dev *d, const struct xent *x)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_xent w = {*x, p->half};
+    run_rows(p, p->simd->xent_max, &w, (int64_t[2]){x->n, x->v});
+    return ERR_OK;
+}
+
+enum err cpu_xent_sum(struct dev *d, const struct xent *x)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_xent w = {*x, p->half};
+    run_rows(p, p->simd->xent_sum, &w, (int64_t[2]){x->n, x->v});
+    return ERR_OK;
+}
+
+enum err cpu_xent_grad(struct dev *d, const struct xent *x)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_xent w = {*x, p->half};
+    run_rows(p, p->simd->xent_grad, &w, (int64_t[2]){x->n, x->v});
+    return ERR_OK;
+}
+
+enum err cpu_adamw(struct dev *d, const struct adamw *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_adamw w = {*a, p->half};
+    cpu_pool_run(p->pool, p->simd->adamw, &w, num_ceil_div(a->n, CPU_RUN),
+                 GRAIN_ELEMENTS / CPU_RUN);
+    return ERR_OK;
+}
+
+/* A fixed number of pieces, whose sums are added in order: no dependence on threads. */
+static void sum_pieces(struct cpu *p, cpu_task_fn *fn, struct cpu_flat *w, double *out)
+{
+    w->piece = num_max(CPU_RUN, num_ceil_div(w->n, CPU_PARTIALS));
+    w->partial = p->partial;
+    int64_t pieces = num_ceil_div(w->n, w->piece);
+    cpu_pool_run(p->pool, fn, w, pieces, num_max(1, GRAIN_ELEMENTS / w->piece));
+    double sum = 0.0;
+    for (int64_t i = 0; i < pieces; i++)
+        sum += p->partial[i];
+    *out += sum;
+}
+
+enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_flat w = {.from = x, .n = n};
+    sum_pieces(p, p->simd->sum, &w, out);
+    return ERR_OK;
+}
+
+enum err cpu_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_flat w = {.from = x, .n = n};
+    sum_pieces(p, p->simd->sumsq, &w, out);
+    return ERR_OK;
+}
+
+enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN, .half = p->half};
+    cpu_pool_run(p->pool, p->simd->cast, &w, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    return ERR_OK;
+}
+
+enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN, .half = p->half};
+    cpu_pool_run(p->pool, p->simd->add, &w, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    return ERR_OK;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The gradient of attention; the formulas and the two ways through a head are in simd_attn.h.
+ */
+#ifndef PLAIT_DEVICE_CPU_SIMD_ATTN_GRAD_H
+#define PLAIT_DEVICE_CPU_SIMD_ATTN_GRAD_H
+
+#include "device/cpu/simd_attn.h"
+
+/* Where the pieces of a tile lie in scratch. */
+struct grad_tile {
+    float *q, *g;           /* TQ rows of q and do: left operands */
+    float *q_right, *g_right; /* the same rows as right operands, rows inner */
+    float *k, *v, *k_right; /* TK rows of k and v: right operands; k with rows inner */
+    float *p, *ds;          /* (TQ, TK): P M, then dS */
+    float *left;            /* either of them packed */
+    float *dk, *dv;         /* (TK, wide) sums */
+    float *dq;              /* (rows, wide) sums */
+};
+
+static inline struct grad_tile grad_tile_at(float *s, int64_t wide)
+{
+    struct grad_tile x;
+    x.q = s;
+    x.g = x.q + TQ * wide;
+    x.q_right = x.g + TQ * wide;
+    x.g_right = x.q_right + TQ * wide;
+    x.k = x.g_right + TQ * wide;
+    x.v = x.k + TK * wide;
+    x.k_right = x.v + TK * wide;
+    x.p = x.k_right + TK * wide;
+    x.ds = x.p + TQ * TK;
+    x.left = x.ds + TQ * TK;
+    x.dk = x.left + TQ * TK_PANELS;
+    x.dv = x.dk + TK * wide;
+    x.dq = x.dv + TK * wide;
+    return x;
+}
+
+static inline const void *grad_do(const struct attn_grad *g, const struct head *h)
+{
+    return ct_at(g->do_, h->b * h->a->tq * h->a->ldo + h->h * h->a->d, h->half);
+}
+
+static inline void grad_pack_keys(const struct head *h, const struct tile *t, struct grad_tile *x)
+{
+    const int64_t rows[2] = {t->k, t->kn};
+    pack_rows(x->k, h->k, h->a->ldk, rows, h, NR, false);
+    pack_rows(x->v, h->v, h->a->ldv, rows, h, NR, false);
+    pack_rows(x->k_right, h->k, h->a->ldk, rows, h, NR, true);
+}
+
+static inline void grad_pack_queries(const struct attn_grad *g, const struct head *h,
+                                     const struct tile *t, struct grad_tile *x)
+{
+    const int64_t rows[2] = {t->q, t->qn};
+    const void *dout = grad_do(g, h);
+    pack_rows(x->q, h->q, h->a->ldq, rows, h, MR, false);
+    pack_rows(x->g, dout, h->a->ldo, rows, h, MR, false);
+    pack_rows(x->q_right, h->q, h->a->ldq, rows, h, NR, true);
+    pack_rows(x->g_right, dout, h->a->ldo, rows, h, NR, true);
+}
+
+/* x->p = P M and x->ds = dS of a tile whose operands are packed. */
+static inline void grad_scores(const struct attn_grad *g, const struct head *h,
+                               const struct tile *t, struct grad_tile *x)
+{
+    const struct attn *a = h->a;
+    float factor[TK], scale = (float)a->scale;
+    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->q, x->k, x->p, TK, false);
+    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->g, x->v, x->ds, TK, false);
+    for (int64_t i = 0; i < t->qn; i++) {
+        int64_t stat = (h->b * a->tq + t->q + i) * a->heads + h->h;
+        float lse = ((const float *)a->lse)[stat], delta = ((const float *)g->delta)[stat];
+        float *p = x->p + i * TK, *ds = x->ds + i * TK;
+        for (int64_t j = tile_sees(a, t, i); j < TK; j++) {
+            p[j] = -INFINITY;
+            ds[j] = 0.0f;
+        }
+        if (a->drop.p > 0.0)
+            tile_factors(h, t, i, factor);
+        for (int64_t j = 0; j < TK; j += VL) {
+            vf m = a->drop.p > 0.0 ? vf_load(factor + j) : vf_set(1.0f);
+            vf prob = vf_exp(vf_load(p + j) * scale - lse);
+            vf dprob = vf_load(ds + j) * m;
+            vf_store(p + j, prob * m);
+            vf_store(ds + j, prob * (dprob - delta) * scale);
+        }
+    }
+}
+
+/* dv += (P M)^T do, dk += dS^T q. */
+static inline void grad_keys(const struct head *h, const struct tile *t, struct grad_tile *x)
+{
+    const int64_t size[3] = {t->kn, h->wide, t->qn}, i[2] = {0, t->kn}, p[2] = {0, t->qn};
+    struct pack probs = {x->p, TK, true, false}, scores = {x->ds, TK, true, false};
+    pack_panels(x->left, MR, &probs, i, p);
+    gemm_block(size, x->left, x->g_right, x->dv, h->wide, true);
+    pack_panels(x->left, MR, &scores, i, p);
+    gemm_block(size, x->left, x->q_right, x->dk, h->wide, true);
+}
+
+/* dq (qn, wide) += dS k. */
+static inline void grad_queries(const struct head *h, const struct tile *t, struct grad_tile *x,
+                                float *dq)
+{
+    struct pack scores = {x->ds, TK, false, false};
+    pack_panels(x->left, MR, &scores, (int64_t[2]){0, t->qn}, (int64_t[2]){0, t->kn});
+    gemm_block((int64_t[3]){t->qn, h->wide, t->kn}, x->left, x->k_right, dq, h->wide, true);
+}
+
+/* n rows of sums (row stride wide) to rows of ct at `to`, row stride ld. */
+static inline void grad_write(const struct head *h, void *to, int64_t ld, const float *from,
+                              int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < h->a->d; j += VL)
+            ct_store(ct_to(to, i * ld, h->half), j, h->a->d, vf_load(from + i * h->wide + j),
+                     h->half);
+}
+
+static inline void grad_write_keys(const struct attn_grad *g, const struct head *h,
+                                   const struct tile *t, const struct grad_tile *x)
+{
+    const struct attn *a = h->a;
+    int64_t kv = h->h / (a->heads / a->kv_heads), row = h->b * a->tk + t->k;
+    grad_write(h, ct_to(g->dk, row * a->ldk + kv * a->d, h->half), a->ldk, x->dk, t->kn);
+    grad_write(h, ct_to(g->dv, row * a->ldv + kv * a->d, h->half), a->ldv, x->dv, t->kn);
+}
+
+static inline void grad_write_queries(const struct attn_grad *g, const struct head *h,
+                                      int64_t q, int64_t n, const float *dq)
+{
+    const struct attn *a = h->a;
+    int64_t row = h->b * a->tq + q;
+    grad_write(h, ct_to(g->dq, row * a->ldq + h->h * a->d, h->half), a->ldq, dq, n);
+}
+
+/* The tiles of queries that see a tile of keys, for all heads of a kv head. With `dq`, (group, tq,
+ * wide), the gradient of queries is gathered there as well. */
+static inline void grad_key_tile(const struct attn_grad *g, int64_t b, int64_t kv, struct tile t,
+                                 bool half, struct grad_tile *x, float *dq)
+{
+    const struct attn *a = &g->f;
+    int64_t group = a->heads / a->kv_heads;
+    struct head h = head_at(a, b, kv * group, half);
+    memset(x->dk, 0, (size_t)(TK * h.wide) * sizeof *x->dk);
+    memset(x->dv, 0, (size_t)(TK * h.wide) * sizeof *x->dv);
+    grad_pack_keys(&h, &t, x);
+    int64_t from = num_max(0, t.k - (a->tk - a->tq)) / TQ * TQ; /* first tile that sees key t.k */
+    for (int64_t i = 0; i < group; i++) {
+        h = head_at(a, b, kv * group + i, half);
+        for (t.q = from; t.q < a->tq; t.q += TQ) {
+            t.qn = num_min(TQ, a->tq - t.q);
+            grad_pack_queries(g, &h, &t, x);
+            grad_scores(g, &h, &t, x);
+            grad_keys(&h, &t, x);
+            if (dq)
+                grad_queries(&h, &t, x, dq + (i * a->tq + t.q) * h.wide);
+        }
+    }
+    grad_write_keys(g, &h, &t, x);
+}
+
+/* An item is a kv head of a sequence: all three gradients. */
+static inline void simd_attn_grad(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_attn_grad *w = arg;
+    const struct attn *a = &w->a.f;
+    int64_t group = a->heads / a->kv_heads;
+    for (int64_t item = first; item < last; item++) {
+        int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
+        struct head h = head_at(a, b, kv * group, w->half);
+        struct grad_tile x = grad_tile_at(scratch, h.wide);
+        memset(x.dq, 0, (size_t)(group * a->tq * h.wide) * sizeof *x.dq);
+        for (int64_t k = 0; k < a->tk; k += TK) {
+            struct tile t = {.k = k, .kn = num_min(TK, a->tk - k)};
+            grad_key_tile(&w->a, b, kv, t, w->half, &x, x.dq);
+        }
+        for (int64_t i = 0; i < group; i++) {
+            h = head_at(a, b, kv * group + i, w->half);
+            grad_write_queries(&w->a, &h, 0, a->tq, x.dq + i * a->tq * h.wide);
+        }
+    }
+}
+
+/* An item is a tile of keys of a kv head: dk and dv. */
+static inline void simd_attn_grad_keys(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_attn_grad *w = arg;
+    const struct attn *a = &w->a.f;
+    int64_t tiles = num_ceil_div(a->tk, TK);
+    for (int64_t item = first; item < last; item++) {
+        int64_t k = item % tiles * TK, head = item / tiles;
+        struct head h = head_at(a, 0, 0, w->half);
+        struct grad_tile x = grad_tile_at(scratch, h.wide);
+        struct tile t = {.k = k, .kn = num_min(TK, a->tk - k)};
+        grad_key_tile(&w->a, head / a->kv_heads, head % a->kv_heads, t, w->half, &x, NULL);
+    }
+}
+
+/* An item is a tile of queries of a head: dq. */
+static inline void simd_attn_grad_queries(const void *arg, int64_t first, int64_t last,
+                                          float *scratch)
+{
+    const struct cpu_attn_grad *w = arg;
+    const struct attn *a = &w->a.f;
+    int64_t tiles = num_ceil_div(a->tq, TQ);
+    for (int64_t item = first; item < last; item++) {
+        int64_t q = (tiles - 1 - item % tiles) * TQ, head = item / tiles;
+        struct head h = head_at(a, head / a->heads, head % a->heads, w->half);
+        struct grad_tile x = grad_tile_at(scratch, h.wide);
+        struct tile t = {.q = q, .qn = num_min(TQ, a->tq - q)};
+        int64_t end = a->tk - a->tq + t.q + t.qn;
+        memset(x.dq, 0, (size_t)(TQ * h.wide) * sizeof *x.dq);
+        grad_pack_queries(&w->a, &h, &t, &x);
+        for (t.k = 0; t.k < end; t.k += TK) {
+            t.kn = num_min(TK, a->tk - t.k);
+            grad_pack_keys(&h, &t, &x);
+            grad_scores(&w->a, &h, &t, &x);
+            grad_queries(&h, &t, &x, x.dq);
+        }
+        grad_write_queries(&w->a, &h, t.q, t.qn, x.dq);
+    }
+}
+
+/* delta = sum over a head of do o. */
+static inline void simd_attn_delta(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_attn_grad *w = arg;
+    const struct attn *a = &w->a.f;
+    (void)scratch;
+    for (int64_t r = first; r < last; r++) {
+        for (int64_t h = 0; h < a->heads; h++) {
+            const void *o = ct_at(a->o, r * a->ldo + h * a->d, w->half);
+            const void *g = ct_at(w->a.do_, r * a->ldo + h * a->d, w->half);
+            vf sum = vf_set(0.0f);
+            for (int64_t i = 0; i < a->d; i += VL)
+                sum += ct_load(o, i, a->d, w->half) * ct_load(g, i, a->d, w->half);
+            ((float *)w->a.delta)[r * a->heads + h] = vf_sum(sum);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels over flat vectors: AdamW in one pass (the bf16 weight is written in the same pass as its
+ * f32 master), sums in f64, casts, additions. All are bound by memory.
+ */
+#ifndef PLAIT_DEVICE_CPU_SIMD_FLAT_H
+#define PLAIT_DEVICE_CPU_SIMD_FLAT_H
+
+#include "device/cpu/cpu_impl.h"
+#include "device/cpu/simd_math.h"
+
+static inline void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool half)
+{
+    float *master = a->master ? a->master : a->w;
+    bool copy = a->master != NULL;
+    float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
+    float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
+    float step = (float)(a->lr / a->bias1), root = (float)(1.0 / sqrt(a->bias2));
+    float keep = (float)(1.0 - a->lr * a->decay), scale = (float)a->grad_scale;
+    float eps = (float)a->eps;
+    for (; i < end; i += VL) {
+        vf g = ct_load(a->grad, i, end, false) * scale;
+        vf m = ct_load(a->m, i, end, false) * beta1 + g * rest1;
+        vf v = ct_load(a->v, i, end, false) * beta2 + g * g * rest2;
+        vf w = ct_load(master, i, end, false) * keep - step * m / (vf_sqrt(v) * root + eps);
+        ct_store(a->m, i, end, m, false);
+        ct_store(a->v, i, end, v, false);
+        ct_store(master, i, end, w, false);
+        if (copy)
+            ct_store(a->w, i, end, w, half);
+    }
+}
+
+static inline void simd_adamw(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_adamw *w = arg;
+    int64_t i = first * CPU_RUN, end = num_min(last * CPU_RUN, w->a.n);
+    (void)scratch;
+    if (w->half)
+        adamw_range(&w->a, i, end, true);
+    else
+        adamw_range(&w->a, i, end, false);
+}
+
+/* Sum of x or of x^2 over n elements, in f64. */
+static inline double flat_sum(const float *x, int64_t n, bool square)
+{
+    enum { HALF = VL / 2 };
+    vd s0 = {0}, s1 = {0};
+    int64_t i = 0;
+    for (; i + VL <= n; i += VL) {
+        vf_half lo, hi;
+        memcpy(&lo, x + i, sizeof lo);
+        memcpy(&hi, x + i + HALF, sizeof hi);
+        vd a = __builtin_convertvector(lo, vd), b = __builtin_convertvector(hi, vd);
+        s0 += square ? a * a : a;
+        s1 += square ? b * b : b;
+    }
+    double sum = 0.0;
+    s0 += s1;
+    for (int l = 0; l < HALF; l++)
+        sum += s0[l];
+    for (; i < n; i++)
+        sum += square ? (double)x[i] * (double)x[i] : (double)x[i];
+    return sum;
+}
+
+static inline void simd_sum(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_flat *w = arg;
+    (void)scratch;
+    for (int64_t p = first; p < last; p++) {
+        int64_t i = p * w->piece, end = num_min(i + w->piece, w->n);
+        w->partial[p] = flat_sum((const float *)w->from + i, end - i, false);
+    }
+}
+
+static inline void simd_sumsq(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_flat *w = arg;
+    (void)scratch;
+    for (int64_t p = first; p < last; p++) {
+        int64_t i = p * w->piece, end = num_min(i + w->piece, w->n);
+        w->partial[p] = flat_sum((const float *)w->from + i, end - i, true);
+    }
+}
+
+static inline void simd_cast(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_flat *w = arg;
+    int64_t i = first * w->piece, end = num_min(last * w->piece, w->n);
+    (void)scratch;
+    if (!w->half) {
+        memcpy((float *)w->to + i, (const float *)w->from + i, (size_t)(end - i) * sizeof(float));
+        return;
+    }
+    for (; i < end; i += VL)
+        ct_store(w->to, i, end, ct_load(w->from, i, end, false), true);
+}
+
+static inline void simd_add(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_flat *w = arg;
+    int64_t i = first * w->piece, end = num_min(last * w->piece, w->n);
+    (void)scratch;
+    for (; i < end; i += VL)
+        ct_store(w->to, i, end,
+                 ct_load(w->to, i, end, w->half) + ct_load(w->from, i, end, w->half), w->half);
+}
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Vectors of VL floats, written once with the vector types of gcc and clang and compiled once for
+ * each instruction set (cpu_simd_base.c, _v3.c, _v4.c): VL is 4, 8 or 16. Elements of type ct are
+ * read and written through ct_load and ct_store, which take f32 or bf16 by a constant argument
+ * `half`, so that each kernel is written once for both types.
+ *
+ * exp is 2^n (1 + r + r^2 q(r)) with |r| <= ln 2 / 2 and q of degree 4, fitted for relative error:
+ * 3e-9 of the polynomial, below 2e-7 with rounding. NaN goes through; below -87.3 the result is 0.
+ */
+#ifndef PLAIT_DEVICE_CPU_SIMD_MATH_H
+#define PLAIT_DEVICE_CPU_SIMD_MATH_H
+
+#include "base/num.h"
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
+#define VL 16
+#elif defined(__AVX2__) && defined(__FMA__)
+#define VL 8
+#else
+#define VL 4
+#endif
+
+/* The only type names of their own: compilers know vectors by typedef alone. */
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+typedef uint16_t vh __attribute__((vector_size(VL * 2)));
+typedef float vf_half __attribute__((vector_size(VL * 2)));
+typedef double vd __attribute__((vector_size(VL * 4)));
+
+static inline vf vf_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void vf_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof v);
+}
+
+/* x - 0 is x for every x, so that compilers drop the subtraction. */
+static inline vf vf_set(float x)
+{
+    return x - (vf){0};
+}
+
+static inline vf vf_select(vi mask, vf yes, vf no)
+{
+    return (vf)((mask & (vi)yes) | (~mask & (vi)no));
+}
+
+/* Where either is NaN: b. */
+static inline vf vf_max(vf a, vf b)
+{
+#if VL == 16
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif VL == 8
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return vf_select((vi)(a > b), a, b);
+#endif
+}
+
+static inline vf vf_min(vf a, vf b)
+{
+#if VL == 16
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif VL == 8
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return vf_select((vi)(a < b), a, b);
+#endif
+}
+
+static inline vf vf_sqrt(vf x)
+{
+#if VL == 16
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif VL == 8
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#else
+    for (int i = 0; i < VL; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+#endif
+}
+
+/* Sum and maximum of the lanes, by halves: one fixed order. */
+static inline float vf_sum(vf v)
+{
+    float lane[VL];
+    memcpy(lane, &v, sizeof lane);
+    for (int w = VL / 2; w > 0; w /= 2)
+        for (int i = 0; i < w; i++)
+            lane[i] += lane[i + w];
+    return lane[0];
+}
+
+static inline float vf_top(vf v)
+{
+    float lane[VL];
+    memcpy(lane, &v, sizeof lane);
+    for (int i = 1; i < VL; i++)
+        lane[0] = lane[i] > lane[0] ? lane[i] : lane[0];
+    return lane[0];
+}
+
+static inline vf vf_from_bf16(const uint16_t *p)
+{
+    vh h;
+    memcpy(&h, p, sizeof h);
+    return (vf)(__builtin_convertvector(h, vu) << 16);
+}
+
+/* To nearest, ties to even; NaN stays NaN (as bf16_from_f32). */
+static inline void vf_to_bf16(uint16_t *p, vf v)
+{
+    vu u = (vu)v;
+    vu round = u + 0x7fffu + ((u >> 16) & 1u);
+    vi nan = (vi)(v != v);
+    vu r = (((vu)nan & (u | 0x400000u)) | (~(vu)nan & round)) >> 16;
+    vh h = __builtin_convertvector(r, vh);
+    memcpy(p, &h, sizeof h);
+}
+
+static inline float ct_get(const void *p, int64_t i, bool half)
+{
+    return half ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+}
+
+static inline void ct_put(void *p, int64_t i, float x, bool half)
+{
+    if (half)
+        ((uint16_t *)p)[i] = bf16_from_f32(x);
+    else
+        ((float *)p)[i] = x;
+}
+
+/* Elements i..i+VL-1 of p, which has n; zeros beyond. */
+static inline vf ct_load(const void *p, int64_t i, int64_t n, bool half)
+{
+    if (i + VL <= n)
+        return half ? vf_from_bf16((const uint16_t *)p + i) : vf_load((const float *)p + i);
+    float lane[VL] = {0};
+    for (int64_t j = i; j < n; j++)
+        lane[j - i] = ct_get(p, j, half);
+    return vf_load(lane);
+}
+
+/* The same way back; nothing is written beyond n. */
+static inline void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
+{
+    if (i + VL <= n) {
+        if (half)
+            vf_to_bf16((uint16_t *)p + i, v);
+        else
+            vf_store((float *)p + i, v);
+        return;
+    }
+    float lane[VL];
+    vf_store(lane, v);
+    for (int64_t j = i; j < n; j++)
+        ct_put(p, j, lane[j - i], half);
+}
+
+/* Element `i` of a matrix of ct, as an address. */
+static inline const void *ct_at(const void *p, int64_t i, bool half)
+{
+    return (const char *)p + i * (half ? 2 : 4);
+}
+
+static inline void *ct_to(void *p, int64_t i, bool half)
+{
+    return (char *)p + i * (half ? 2 : 4);
+}
+
+static inline vf vf_exp(vf x)
+{
+    vi under = (vi)(x < -87.33f);
+    /* 1.5 * 2^23: added, the sum's low bits are the nearest integer of x / ln 2. */
+    vf magic = vf_set(12582912.0f);
+    vf c = vf_min(vf_set(88.72f), vf_max(vf_set(-87.33f), x));
+    vf t = c * 1.44269504f + magic;
+    vf n = t - magic;
+    vf r = c - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vf q = r * 0.00138132f + 0.00836942f;
+    q = q * r + 0.041668464f;
+    q = q * r + 0.16666515f;
+    q = q * r + 0.49999993f;
+    vf y = q * (r * r) + r + 1.0f;
+    /* Times 2^n, by adding n to the exponent; within the clamp it neither over- nor underflows. */
+    y = (vf)((vu)y + ((vu)t << 23));
+    return vf_select(under, vf_set(0.0f), y);
+}
+
+/* 1 / (1 + exp(-x)). */
+static inline vf vf_sigmoid(vf x)
+{
+    return 1.0f / (1.0f + vf_exp(-x));
+}
+
+/* gelu_tanh(x) = x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
+static inline vf vf_gelu(vf x)
+{
+    vf two_u = x * (1.5957691216f + 0.0713548163f * (x * x));
+    return x * vf_sigmoid(two_u);
+}
+
+/* Its derivative: s + x s (1 - s) (2u)'. */
+static inline vf vf_gelu_grad(vf x)
+{
+    vf xx = x * x;
+    vf s = vf_sigmoid(x * (1.5957691216f + 0.0713548163f * xx));
+    return s + x * s * (1.0f - s) * (1.5957691216f + 0.2140644488f * xx);
+}
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels that touch each element of a row once: residual and dropout, rotary positions, SwiGLU.
+ * All are bound by memory; what matters is one pass and whole vectors.
+ */
+#ifndef PLAIT_DEVICE_CPU_SIMD_ROWS_H
+#define PLAIT_DEVICE_CPU_SIMD_ROWS_H
+
+#include "device/cpu/cpu_impl.h"
+#include "device/cpu/simd_drop.h"
+#include "device/cpu/simd_math.h"
+
+enum { ROW_CHUNK = 1024 }; /* elements whose dropout factors are made at a time */
+
+static inline void residual_row(const struct cpu_rows *w, int64_t r, float *factor, bool half)
+{
+    int64_t c = w->c;
+    const void *x = w->x ? ct_at(w->x, r * c, half) : NULL, *f = ct_at(w->f, r * c, half);
+    void *y = ct_to(w->y, r * c, half);
+    bool drop = w->drop.p > 0.0;
+    for (int64_t j = 0; j < c; j += ROW_CHUNK) {
+        int64_t end = num_min(j + ROW_CHUNK, c);
+        if (drop)
+            drop_factors(&w->drop, (w->drop.row0 + r) * c + j, factor, end - j);
+        for (int64_t i = j; i < end; i += VL) {
+            vf v = ct_load(f, i, end, half);
+            if (w->bias)
+                v += ct_load(w->bias, i, end, half);
+            if (drop)
+                v *= ct_load(factor, i - j, end - j, false);
+            if (x)
+                v += ct_load(x, i, end, half);
+            ct_store(y, i, end, v, half);
+        }
+    }
+}
+
+static inline void simd_residual(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_rows *w = arg;
+    for (int64_t r = first; r < last; r++) {
+        if (w->half)
+            residual_row(w, r, scratch, true);
+        else
+            residual_row(w, r, scratch, false);
+    }
+}
+
+/* One head: (x, y) -> (x cos - y sin, y cos + x sin), sin negated to rotate back. */
+static inline void rope_head(const struct rope *a, int64_t at, const float *angle, bool half)
+{
+    int64_t h = a->d / 2;
+    void *lo = ct_to(a->x, at, half), *hi = ct_to(a->x, at + h, half);
+    float sign = a->inverse ? -1.0f : 1.0f;
+    for (int64_t i = 0; i < h; i += VL) {
+        vf x = ct_load(lo, i, h, half), y = ct_load(hi, i, h, half);
+        vf cos = ct_load(angle, i, h, false), sin = ct_load(angle + h, i, h, false) * sign;
+        ct_store(lo, i, h, x * cos - y * sin, half);
+        ct_store(hi, i, h, y * cos + x * sin, half);
+    }
+}
+
+static inline void simd_rope(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_rope *w = arg;
+    const struct rope *a = &w->a;
+    (void)scratch;
+    for (int64_t r = first; r < last; r++) {
+        const float *angle = (const float *)a->table + (a->pos0 + r % a->t) * a->d;
+        for (int64_t h = 0; h < a->heads; h++) {
+            if (w->half)
+                rope_head(a, r * a->ld + h * a->d, angle, true);
+            else
+                rope_head(a, r * a->ld + h * a->d, angle, false);
+        }
+    }
+}
+
+static inline void swiglu_row(const struct cpu_swiglu *w, int64_t r, bool half)
+{
+    int64_t f = w->f;
+    const void *gate = ct_at(w->gu, r * 2 * f, half), *up = ct_at(w->gu, r * 2 * f + f, half);
+    void *out = ct_to(w->out, r * f, half);
+    for (int64_t i = 0; i < f; i += VL) {
+        vf g = ct_load(gate, i, f, half);
+        ct_store(out, i, f, g * vf_sigmoid(g) * ct_load(up, i, f, half), half);
+    }
+}
+
+static inline void simd_swiglu(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_swiglu *w = arg;
+    (void)scratch;
+    for (int64_t r = first; r < last; r++) {
+        if (w->half)
+            swiglu_row(w, r, true);
+        else
+            swiglu_row(w, r, false);
+    }
+}
+
+/* silu'(g) = s (1 + g (1 - s)). */
+static inline void swiglu_grad_row(const struct cpu_swiglu *w, int64_t r, bool half)
+{
+    int64_t f = w->f;
+    const void *gate = ct_at(w->gu, r * 2 * f, half), *up = ct_at(w->gu, r * 2 * f + f, half);
+    const void *dout = ct_at(w->dout, r * f, half);
+    void *dgate = ct_to(w->out, r * 2 * f, half), *dup = ct_to(w->out, r * 2 * f + f, half);
+    for (int64_t i = 0; i < f; i += VL) {
+        vf g = ct_load(gate, i, f, half), u = ct_load(up, i, f, half);
+        vf d = ct_load(dout, i, f, half), s = vf_sigmoid(g);
+        ct_store(dgate, i, f, d * u * s * (1.0f + g * (1.0f - s)), half);
+        ct_store(dup, i, f, d * g * s, half);
+    }
+}
+
+static inline void simd_swiglu_grad(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_swiglu *w = arg;
+    (void)scratch;
+    for (int64_t r = first; r < last; r++) {
+        if (w->half)
+            swiglu_grad_row(w, r, true);
+        else
+            swiglu_grad_row(w, r, false);
+    }
+}
+
+#endif
