@@ -7,10 +7,10 @@
  * the bits of side 1. A buffer exists once a side, with the same contents; its values are rounded
  * to the candidate's type first, so ref sees what the candidate sees.
  *
- * The bound of an element is rounding |want| + abs: rounding to the type of the result (half a
- * unit is 2^-9 relative in bf16, 2^-24 in f32; twice that is allowed, as a value may be rounded
- * before a last elementwise step), and abs, which the test gives as an error of arithmetic
- * (`calc` or `inner`) times the natural scale of the result: the size of the terms that were added.
+ * The bound of an element is rounding |want| + abs. rounding is that of the result's type: one
+ * rounding to nearest in bf16 (2^-8), two in f32 (2^-23), four in f64. abs is given by the test: an
+ * error of arithmetic (`calc` or `inner`) times the natural scale of the result, which is the size
+ * of the terms that were added.
  */
 #ifndef PLAIT_TEST_PARITY_H
 #define PLAIT_TEST_PARITY_H
@@ -31,7 +31,7 @@ struct parity_buf {
 struct parity {
     const char *label;              /* "cpu bf16" */
     struct dev *dev[PARITY_SIDES];  /* [1] and [2] are one device */
-    double calc;                    /* error of arithmetic in at: 1e-13 f64, 1e-5 f32 */
+    double calc;                    /* error of arithmetic in at: 1e-13 in f64, 4e-6 in f32 */
     double inner;                   /* where a kernel may round inner values to ct: 2^-8 in bf16 */
     struct parity_buf buf[PARITY_BUFS];
     int bufs;
