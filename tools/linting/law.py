@@ -110,6 +110,9 @@ class Law:
     def face(self, folder):
         return self.faces.get(folder, {"%s/%s.h" % (folder, folder)})
 
+    def is_face(self, folder, header):
+        return any(fnmatch.fnmatch(header, pattern) for pattern in self.face(folder))
+
     def symbol_prefixes(self, folder, parts, stem):
         """What an external symbol of the file may begin with. `parts`: folders below src/."""
         own = [part + "_" for part in parts] + [stem + "_", stem.split("_")[0] + "_"]

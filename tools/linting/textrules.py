@@ -63,7 +63,7 @@ def includes(source, law):
         if not law.may_use(folder, used):
             yield Finding("layer", source.name, number, "%s may not use %s (%s); it may use: %s"
                           % (folder, used, header, " ".join(sorted(law.layers[folder])) or "nothing"))
-        elif used != folder and used != "plait.h" and header not in law.face(used):
+        elif used != folder and used != "plait.h" and not law.is_face(used, header):
             yield Finding("face", source.name, number, "%s is %s's own; other folders include %s"
                           % (header, used, " ".join(sorted(law.face(used)))))
 
