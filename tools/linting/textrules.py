@@ -108,15 +108,13 @@ def form(source, law):
     if not source.is_c:
         return
     for number, line in enumerate(source.code.split("\n"), 1):
-        if re.match(r"\s*typedef\s+(struct|enum|union)\b", line):
+        if re.match(r"\s*typedef\s+(struct|enum|union)\b(?!.*\()", line):
             yield Finding("form", source.name, number, "write struct and enum, no typedef of them")
-        if re.match(r"\s*#", line) is None and "##" not in line:
-            continue
         if "##" in line:
             yield Finding("form", source.name, number, "no macro may paste names together")
     for function in source.functions:
         body = source.code.split("\n")[function.first - 1:function.last]
-        one_line = function.length <= 2 and "inline" in source.lines[function.first - 1]
+        one_line = function.length == 1
         if not one_line and not any(line.startswith("{") for line in body):
             yield Finding("form", source.name, function.first,
                           "%s: the brace of a function stands in column 0" % function.name)
