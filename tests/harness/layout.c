@@ -336,17 +336,27 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
+/* Values of a parameter that say how large its summands are. A key bias has gradient zero in exact
+ * arithmetic, since softmax does not see a shift; what it shows is the rounding of what its weight
+ * sums. */
+static double scale_of(const struct layout_result *r, int i, bool weights)
+{
+    int from = i;
+    if (r->param[i].spec.role == ROLE_K_B && !weights)
+        while (r->param[from].spec.role != ROLE_K_W)
+            from--;
+    const struct layout_param *p = &r->param[from];
+    return largest(weights ? p->weight : p->grad, p->count);
+}
+
 double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
                          const char **worst)
 {
-    double most = 0, whole = 0;
-    for (int i = 0; i < a->params; i++)
-        whole = fmax(whole, largest(weights ? a->param[i].weight : a->param[i].grad,
-                                    a->param[i].count));
+    double most = 0;
     for (int i = 0; i < a->params; i++) {
         const double *x = weights ? a->param[i].weight : a->param[i].grad;
         const double *y = weights ? b->param[i].weight : b->param[i].grad;
-        double scale = fmax(largest(x, a->param[i].count), 1e-4 * whole), far = 0;
+        double scale = scale_of(a, i, weights), far = 0;
         for (int64_t j = 0; j < a->param[i].count; j++)
             far = fmax(far, isfinite(y[j]) ? fabs(x[j] - y[j]) : INFINITY);
         far = scale > 0 ? far / scale : far;

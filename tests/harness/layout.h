@@ -48,9 +48,8 @@ enum err layout_run(const struct layout *l, struct layout_result *out);
 void layout_result_free(struct layout_result *r);
 
 /* Largest difference of gradients (or weights), relative to each parameter's largest value; the name
- * of the worst parameter into `worst`. A parameter's scale is at least 1e-4 of the model's largest
- * value: key biases have gradient zero in exact arithmetic (softmax does not see a shift), so what
- * they show is rounding. */
+ * of the worst parameter into `worst`. The gradient of a key bias, which is rounding
+ * alone, is held against its weight's. */
 double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
                          const char **worst);
 /* Are loss, gradients and weights the same bits? */

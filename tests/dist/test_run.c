@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole runs through the public interface: text to token file to weights to text, on several layouts.
+ * Losses agree with the one-rank run, the weights on disk too, generation writes the same text on any
+ * layout, and whatever is wrong with a run's surroundings is one error that leaves nothing behind.
+ */
+#include "plait.h"
+#include "test.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "ckpt/ckpt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LOSSES_MAX = 64 };
+
+static char dir[128];
+
+static void path_of(const char *name, char out[512])
+{
+    snprintf(out, 512, "%s/%s", dir, name);
+}
+
+static const char *text_file(void)
+{
+    static char path[512];
+    path_of("text.txt", path);
+    if (fs_exists(path))
+        return path;
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f && i < 400; i++)
+        fprintf(f, "%d braids of %d strands, and a strand of %d.\n", i, i * i % 17, i % 5);
+    if (f)
+        fclose(f);
+    return path;
+}
+
+static const char *token_file(void)
+{
+    static char path[512];
+    const char *text = text_file();
+    int64_t n;
+    path_of("tokens.bin", path);
+    if (!fs_exists(path))
+        CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
+                                                             path, "bytes", NULL, NULL}, &n), 0);
+    return path;
+}
+
+/* ---- a run and what it reported ---- */
+
+struct seen {
+    double loss[LOSSES_MAX], valid;
+    int losses;
+    char table[8192];
+};
+
+static void on_start(void *arg, const char *table)
+{
+    snprintf(((struct seen *)arg)->table, sizeof ((struct seen *)arg)->table, "%s", table);
+}
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    struct seen *seen = arg;
+    if (seen->losses < LOSSES_MAX)
+        seen->loss[seen->losses++] = s->loss;
+}
+
+static void on_valid(void *arg, int64_t step, double loss, double bits)
+{
+    (void)step;
+    (void)bits;
+    ((struct seen *)arg)->valid = loss;
+}
+
+static struct plait_config *config_of(const char *run, const char *const *set, int sets)
+{
+    struct plait_config *c = NULL;
+    char word[600], run_dir[512];
+    static const char *const base[] = {
+        "model.kind=llama", "model.layers=3", "model.hidden=32", "model.heads=4", "model.kv_heads=2",
+        "model.ffn=64", "model.seq=16", "model.dropout=0.1", "train.steps=4", "train.batch=6",
+        "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01", "optim.lr_min=0.001",
+        "optim.warmup=1", "train.dtype=f32", "train.device=ref", "train.hang_timeout=60"};
+    CHECK_INT(plait_config_new(&c), 0);
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        test_check(plait_config_set(c, base[i]) == 0, __FILE__, __LINE__, "%s: %s", base[i],
+                   plait_error());
+    path_of(run, run_dir);
+    snprintf(word, sizeof word, "run.dir=%s", run_dir);
+    CHECK_INT(plait_config_set(c, word), 0);
+    snprintf(word, sizeof word, "data.train=%s", token_file());
+    CHECK_INT(plait_config_set(c, word), 0);
+    snprintf(word, sizeof word, "data.valid=%s", token_file());
+    CHECK_INT(plait_config_set(c, word), 0);
+    for (int i = 0; i < sets; i++)
+        test_check(plait_config_set(c, set[i]) == 0, __FILE__, __LINE__, "%s: %s", set[i],
+                   plait_error());
+    return c;
+}
+
+static int train(const char *run, const char *const *set, int sets, struct seen *seen)
+{
+    struct plait_config *c = config_of(run, set, sets);
+    *seen = (struct seen){.valid = NAN};
+    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                    .on_start = on_start, .on_step = on_step,
+                                                    .on_valid = on_valid, .arg = seen});
+    plait_config_free(c);
+    return code;
+}
+
+/* ---- layouts ---- */
+
+struct split { const char *set[6]; };
+
+static const struct split splits[] = {
+    {{"parallel.tp=2", NULL}},
+    {{"parallel.pp=3", "parallel.schedule=1f1b", "parallel.microbatch=1", NULL}},
+    {{"parallel.dp=2", "parallel.microbatch=2", NULL}},
+    {{"parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.schedule=gpipe", NULL}},
+    {{"parallel.tp=4", "parallel.pp=2", "parallel.microbatch=4", NULL}},
+    {{"parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "parallel.microbatch=1", NULL}},
+};
+enum { SPLITS = sizeof splits / sizeof *splits };
+
+static int set_count(const struct split *s)
+{
+    int n = 0;
+    while (n < 6 && s->set[n])
+        n++;
+    return n;
+}
+
+static void compare_weights(const char *one, const char *other, double bound)
+{
+    struct safet_file a, b;
+    char pa[512], pb[512], name[256];
+    snprintf(name, sizeof name, "%s/model.safetensors", one);
+    path_of(name, pa);
+    snprintf(name, sizeof name, "%s/model.safetensors", other);
+    path_of(name, pb);
+    CHECK_OK(safet_open(&a, pa));
+    CHECK_OK(safet_open(&b, pb));
+    CHECK_INT(a.n, b.n);
+    for (int i = 0; i < a.n && i < b.n; i++) {
+        const struct safet_entry *e = &a.entry[i], *f = safet_find(&b, e->name);
+        double far = 0;
+        if (!CHECK(f && f->end - f->begin == e->end - e->begin))
+            continue;
+        for (int64_t at = 0; at < e->end - e->begin; at += 4) {
+            float x, y;
+            memcpy(&x, a.data + e->begin + at, 4);
+            memcpy(&y, b.data + f->begin + at, 4);
+            far = fmax(far, fabs((double)x - (double)y));
+        }
+        test_check(far <= bound, __FILE__, __LINE__, "%s and %s: %s differs by %g", one, other,
+                   e->name, far);
+    }
+    safet_close(&a);
+    safet_close(&b);
+}
+
+static void layouts(void)
+{
+    struct seen want, got;
+    const char *tied[] = {"model.tied=true"};
+    CHECK_INT(train("one", tied, 1, &want), 0);
+    CHECK_INT(want.losses, 4);
+    CHECK(want.loss[3] < want.loss[0] && isfinite(want.valid));
+    CHECK(strstr(want.table, "predicted") && strstr(want.table, "allocated"));
+    for (int i = 0; i < SPLITS; i++) {
+        const char *set[8] = {"model.tied=true"};
+        char run[32];
+        int n = set_count(&splits[i]);
+        memcpy(set + 1, splits[i].set, (size_t)n * sizeof *set);
+        snprintf(run, sizeof run, "split%d", i);
+        test_check(train(run, set, n + 1, &got) == 0, __FILE__, __LINE__, "%s: %s", run,
+                   plait_error());
+        CHECK_INT(got.losses, want.losses);
+        for (int s = 0; s < want.losses; s++)
+            CHECK_NEAR(got.loss[s], want.loss[s], 1e-9 * want.loss[s]);
+        CHECK_NEAR(got.valid, want.valid, 1e-9 * want.valid);
+        compare_weights("one", run, 1e-6);
+    }
+}
+
+/* ---- text ---- */
+
+struct written { char text[1024]; int n; };
+
+static void on_text(void *arg, const char *bytes, int n)
+{
+    struct written *w = arg;
+    for (int i = 0; i < n && w->n < 1023; i++)
+        w->text[w->n++] = bytes[i];
+}
+
+static int generate(const char *run, const char *const *set, int sets, struct written *w)
+{
+    char path[512];
+    path_of(run, path);
+    *w = (struct written){.n = 0};
+    return plait_generate(&(struct plait_generate){
+        .size = sizeof(struct plait_generate), .run = path, .prompt = "7 braids", .tokens = 40,
+        .temperature = 0.7, .top_k = 20, .seed = 3, .set = set, .sets = sets, .on_text = on_text,
+        .arg = w});
+}
+
+static void text(void)
+{
+    struct seen seen;
+    struct written want, got;
+    static const char *const one[] = {"parallel.tp=1", "parallel.pp=1", "parallel.sp=false"};
+    static const char *const two[] = {"parallel.tp=2", "parallel.pp=3", "parallel.sp=true"};
+    CHECK_INT(train("text", NULL, 0, &seen), 0);
+    CHECK_INT(generate("text", one, 3, &want), 0);
+    CHECK_INT(want.n, 48);
+    CHECK(strncmp(want.text, "7 braids", 8) == 0);
+    CHECK_INT(generate("text", two, 3, &got), 0);
+    CHECK_STR(got.text, want.text);
+    CHECK_INT(generate("nowhere", NULL, 0, &got), PLAIT_CONFIG);
+}
+
+/* ---- what is wrong with the surroundings ---- */
+
+static bool holds(const char *run, const char *file)
+{
+    char name[256], path[512];
+    snprintf(name, sizeof name, "%s/%s", run, file);
+    path_of(name, path);
+    return fs_exists(path);
+}
+
+static void refused(const char *run, const char *word, int code, const char *part)
+{
+    struct seen seen;
+    int got = train(run, &word, 1, &seen);
+    test_check(got == code && strstr(plait_error(), part) != NULL, __FILE__, __LINE__,
+               "%s: code %d, wanted %d with \"%s\": %s", word, got, code, part, plait_error());
+    test_check(!holds(run, "model.safetensors"), __FILE__, __LINE__, "%s: weights exist", word);
+    CHECK_INT(seen.losses, 0);
+}
+
+static void refusals(void)
+{
+    char word[700], cut[512], foreign[512];
+    refused("bad", "data.train=/nowhere/tokens.bin", PLAIT_DATA, "/nowhere/tokens.bin");
+    refused("bad", "run.dir=/proc/nowhere/run", PLAIT_STORAGE, "/proc/nowhere");
+    refused("bad", "parallel.tp=3", PLAIT_CONFIG, "parallel.tp");
+    path_of("cut.bin", cut);
+    FILE *from = fopen(token_file(), "rb"), *to = fopen(cut, "wb");
+    char bytes[1000];
+    CHECK(from && to && fread(bytes, 1, sizeof bytes, from) == sizeof bytes &&
+          fwrite(bytes, 1, sizeof bytes, to) == sizeof bytes);
+    fclose(from);
+    fclose(to);
+    snprintf(word, sizeof word, "data.train=%s", cut);
+    refused("bad", word, PLAIT_DATA, "cut.bin");
+    snprintf(foreign, sizeof foreign, "data.train=%s", text_file());
+    refused("bad", foreign, PLAIT_DATA, "text.txt");
+    refused("bad", "model.vocab=100", PLAIT_TOKEN, "100");
+}
+
+/* File calls that write, counted; number `fail_at` fails as on a full disk. */
+static const struct fs_ops *system_ops;
+static atomic_long write_calls;
+static long fail_at;
+
+static bool full(void)
+{
+    errno = ENOSPC;
+    return atomic_fetch_add(&write_calls, 1) + 1 == fail_at;
+}
+
+static int full_open(const char *path, int flags, unsigned mode)
+{
+    bool writes = (flags & O_ACCMODE) != O_RDONLY;
+    return writes && full() ? -1 : system_ops->open(path, flags, mode);
+}
+
+static int64_t full_write(int fd, const void *p, int64_t n)
+{
+    return full() ? -1 : system_ops->write(fd, p, n);
+}
+
+static int full_fsync(int fd)
+{
+    return full() ? -1 : system_ops->fsync(fd);
+}
+
+static int full_rename(const char *from, const char *to)
+{
+    return full() ? -1 : system_ops->rename(from, to);
+}
+
+static int files_in(const char *run)
+{
+    char path[512], command[700];
+    int n = -1;
+    path_of(run, path);
+    snprintf(command, sizeof command, "ls -A '%s' 2>/dev/null | wc -l", path);
+    FILE *f = popen(command, "r");
+    if (f && fscanf(f, "%d", &n) != 1)
+        n = -1;
+    if (f)
+        pclose(f);
+    return n;
+}
+
+/* The k-th writing call of a run fails, for all k: the run ends with PLAIT_STORAGE on every rank, the
+ * weights are there whole or not at all, and no temporary file stays behind. */
+static void disk_full(void)
+{
+    struct fs_ops ops = *fs_ops;
+    const char *layout[] = {"parallel.pp=2", "train.steps=2"};
+    int code = PLAIT_STORAGE;
+    system_ops = fs_ops;
+    ops.open = full_open;
+    ops.write = full_write;
+    ops.fsync = full_fsync;
+    ops.rename = full_rename;
+    (void)token_file(); /* before calls are counted */
+    fs_ops = &ops;
+    for (fail_at = 1; code != 0 && fail_at < 200; fail_at++) {
+        struct seen seen;
+        char run[32], path[512], name[64];
+        struct safet_file f;
+        atomic_store(&write_calls, 0);
+        snprintf(run, sizeof run, "full%ld", fail_at);
+        code = train(run, layout, 2, &seen);
+        test_check(code == 0 || code == PLAIT_STORAGE, __FILE__, __LINE__, "call %ld: code %d: %s",
+                   fail_at, code, plait_error());
+        snprintf(name, sizeof name, "%s/model.safetensors", run);
+        path_of(name, path);
+        if (fs_exists(path)) {
+            CHECK_OK(safet_open(&f, path));
+            safet_close(&f);
+        }
+        test_check(files_in(run) <= 4, __FILE__, __LINE__, "call %ld: files stay behind", fail_at);
+    }
+    fs_ops = system_ops;
+    CHECK_INT(code, 0);
+    CHECK(fail_at > 10);
+}
+
+static const struct test_case cases[] = {
+    {"layouts", layouts}, {"text", text}, {"refusals", refusals}, {"disk_full", disk_full}};
+
+int main(int argc, char **argv)
+{
+    snprintf(dir, sizeof dir, "%s/test_run.XXXXXX", PLAIT_BINARY_DIR);
+    if (!mkdtemp(dir))
+        return 1;
+    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? code : 1;
+}
