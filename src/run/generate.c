@@ -8,8 +8,7 @@
  */
 #include "run/generate.h"
 
-#include "base/log.h"
-#include "run/check.h"
+#include "run/handshake.h"
 #include "run/train.h"
 
 #include <stdlib.h>
@@ -153,6 +152,7 @@ static enum err open_rank(struct generate_rank *r)
     a.dev = r->dev;
     a.world = r->world;
     TRY(exec_open(&a, &r->x));
+    TRY(handshake(s, (uint64_t[]){0, 0}, exec_world_group(r->x)));
     TRY(load_weights(s, r->x, r->job->call->run));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
     TRY(mem_new(s->arch.seq + s->split.tp, sizeof *r->window, "the window", &r->window));

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "run/check.h"
+#include "run/handshake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,6 +154,7 @@ static enum err open_rank(struct train_rank *r)
     a.dev = r->dev;
     a.world = r->world;
     TRY(exec_open(&a, &r->x));
+    TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, exec_world_group(r->x)));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
     TRY(open_optimizer(r));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));

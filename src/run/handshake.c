@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One all-gather of five 64-bit digests a rank. Paths are left out of the configuration's digest: a
+ * file may have another name on another host, its content may not differ.
+ */
+#include "run/handshake.h"
+
+#include "plait.h"
+
+#include <stdio.h>
+
+enum { DIGESTS = 5 };
+
+static const char *const digest_name[DIGESTS] = {
+    "version of plait", "configuration", "schedule", "data.train", "data.valid"};
+
+static enum err config_digest(const struct options *o, uint64_t *out)
+{
+    struct options bare = *o;
+    struct text yaml = {0};
+    char *page;
+    bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
+    conf_print(&options_table, &bare, &yaml);
+    TRY(text_done(&yaml, &page));
+    *out = num_hash(page);
+    mem_free(page);
+    return ERR_OK;
+}
+
+/* Ranks whose digest is not rank 0's, as text. */
+static void list_odd(const uint64_t *all, int ranks, int which, char *buf, size_t size)
+{
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int r = 1; r < ranks && used + 16 < size; r++)
+        if (all[r * DIGESTS + which] != all[which])
+            used += (size_t)snprintf(buf + used, size - used, "%s%d", used ? ", " : "", r);
+}
+
+static enum err compare(const uint64_t *all, int ranks)
+{
+    for (int which = 0; which < DIGESTS; which++) {
+        char odd[256];
+        list_odd(all, ranks, which, odd, sizeof odd);
+        if (odd[0])
+            FAIL(ERR_MISMATCH, "start: %s differs between rank 0 and rank %s; give all ranks the same",
+                 digest_name[which], odd);
+    }
+    return ERR_OK;
+}
+
+enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_group *group)
+{
+    uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, s->report.hash, data[0], data[1]};
+    uint64_t *all;
+    if (!group)
+        return ERR_OK;
+    TRY(config_digest(s->o, &mine[1]));
+    TRY(mem_new((int64_t)s->mesh.world * DIGESTS, sizeof *all, "start digests", &all));
+    enum err err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);
+    if (err == ERR_OK)
+        err = compare(all, s->mesh.world);
+    mem_free(all);
+    return err;
+}

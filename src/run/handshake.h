@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Before step 0 every rank proves that it is in the same run: same program, configuration, schedule
+ * and data. Under mpirun each process reads its own files, and a stale copy on one host is among the
+ * commonest causes of a run that trains on wrong data in silence.
+ */
+#ifndef PLAIT_RUN_HANDSHAKE_H
+#define PLAIT_RUN_HANDSHAKE_H
+
+#include "comm/comm.h"
+#include "run/setup.h"
+
+/* data: hashes of the training and validation files, 0 where there is none. group: the world, NULL
+ * for one rank. Errors: ERR_MISMATCH naming what differs and on which ranks, on every rank.
+ * Collective over the world. */
+enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_group *group);
+
+#endif
