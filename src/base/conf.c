@@ -11,7 +11,7 @@
 #include "base/conf_local.h"
 
 #include "base/mem.h"
-#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +232,8 @@ void conf_real(double v, struct text *out)
         if (strtod(buf, NULL) == v)
             break;
     }
+    if (strchr(buf, 'e') && fabs(v) < 1e6 && v == floor(v))
+        snprintf(buf, sizeof buf, "%.0f", v); /* 100, not 1e+02 */
     text_add(out, "%s", buf);
 }
 

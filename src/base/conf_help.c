@@ -6,8 +6,6 @@
  */
 #include "base/conf_local.h"
 
-#include <limits.h>
-#include <math.h>
 #include <string.h>
 
 /* Does row i open a group? */

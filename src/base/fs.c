@@ -372,6 +372,9 @@ static enum err make_dir(const char *path)
     int code = done == 0 ? 0 : errno;
     if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
+    if (code == EEXIST)
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: a file has that name; use another",
+             path);
     FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, reason(code, why));
 }
 

@@ -86,9 +86,9 @@ static const char markdown_head[] =
     "\n"
     "<!-- Made by `plait help config --markdown`; do not edit. -->\n"
     "\n"
-    "A run is described by the keys below. They are taken, in this order, from the defaults, from a\n"
-    "YAML file, and from `key=value` words of the command line; later ones win. A file has two\n"
-    "levels, the group and below it the key:\n"
+    "A run is described by the keys below. They are taken, in this order, from the defaults,\n"
+    "from a YAML file, and from `key=value` words of the command line; later ones win. A file\n"
+    "has two levels, the group and below it the key:\n"
     "\n"
     "```yaml\n"
     "model:\n"
@@ -97,9 +97,10 @@ static const char markdown_head[] =
     "  pp: 2\n"
     "```\n"
     "\n"
-    "The same on the command line is `model.layers=12 parallel.pp=2`. Anchors, aliases, tags, lists\n"
-    "and several documents are refused, and so are unknown keys and keys given twice. `plait check\n"
-    "FILE` says, without a device and in well under a second, whether a configuration can run.\n"
+    "The same on the command line is `model.layers=12 parallel.pp=2`. Anchors, aliases, tags,\n"
+    "lists and several documents are refused, and so are unknown keys and keys given twice.\n"
+    "`plait check FILE` says, without a device and in well under a second, whether a\n"
+    "configuration can run.\n"
     "\n";
 
 int plait_config_help(const char *format, char **out)

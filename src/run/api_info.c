@@ -46,7 +46,8 @@ static void add_devices(struct text *out)
 static void add_transports(struct text *out)
 {
     int launched = comm_mpi_launched_size();
-    text_add(out, "transports  thread%s\n", comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)");
+    text_add(out, "transports  thread%s\n",
+             comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)");
     if (launched > 0)
         text_add(out, "launcher    MPI, %d processes\n", launched);
 }

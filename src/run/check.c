@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The conditions between keys. The order is the order in which a user can act on them: first what
- * one group says by itself (optimizer, machine), then the model, the layout, the step, the schedule,
- * and last what needs the disk. The first that fails ends the check with one message.
+ * one group says by itself (optimizer, machine), then the model, the layout, the step, the
+ * schedule, and last what needs the disk. The first that fails ends the check with one message.
  *
  * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
  * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
@@ -48,8 +48,8 @@ static enum err check_rate(const struct options *o)
                          "warm-up; use lr_min from 0 to %g",
              o->optim.lr_min, o->optim.lr, o->optim.lr);
     if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
-        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min 0, "
-                         "or schedule linear, cosine or wsd", o->optim.lr_min);
+        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min "
+                         "0, or schedule linear, cosine or wsd", o->optim.lr_min);
     if (o->optim.warmup > o->train.steps)
         FAIL(ERR_CONFIG, "optim.warmup %lld is longer than train.steps %lld; use warmup from 0 to "
                          "%lld", (long long)o->optim.warmup, (long long)o->train.steps,
@@ -69,8 +69,8 @@ static enum err check_final_decay(const struct options *o)
         return ERR_OK;
     }
     if (left < 1)
-        FAIL(ERR_CONFIG, "optim.schedule wsd needs a final decay, and optim.warmup %lld leaves none "
-                         "of train.steps %lld for it; use warmup %lld or less",
+        FAIL(ERR_CONFIG, "optim.schedule wsd needs a final decay, and optim.warmup %lld leaves "
+                         "none of train.steps %lld for it; use warmup %lld or less",
              (long long)o->optim.warmup, (long long)o->train.steps, (long long)o->train.steps - 1);
     if (o->optim.decay_steps < 1 || o->optim.decay_steps > left)
         FAIL(ERR_CONFIG, "optim.decay_steps %lld does not fit optim.schedule wsd: train.steps %lld "
@@ -109,10 +109,12 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
         return ERR_OK;
     }
     if (!o->data.train[0])
-        FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and data.train "
-                         "is empty; name a token file, or set vocab (257 for bytes, 50257 for the "
-                         "GPT-2 tokenizer)");
-    TRY(data_open(o->data.train, o->model.seq, INT64_MAX, false, &set));
+        FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and "
+                         "data.train is empty; name a token file, or set vocab (257 for bytes, "
+                         "50257 for the GPT-2 tokenizer)");
+    enum err err = data_open(o->data.train, o->model.seq, INT64_MAX, false, &set);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "data.train: %s", err_text());
     *vocab = set.vocab;
     data_close(&set);
     return ERR_OK;
@@ -131,26 +133,37 @@ static enum err check_model(const struct options *o, struct arch *arch)
     return arch_check(arch);
 }
 
+/* " or 8 with parallel.dp 2": other counts for this tp and pp, nearest to what was started. */
+static void other_ranks(int64_t ranks, int64_t replica, int64_t need, char *buf, size_t size)
+{
+    int64_t below = ranks / replica;
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int64_t dp = num_max(1, below); dp <= below + (ranks % replica != 0); dp++)
+        if (dp * replica != need && used < size)
+            used += (size_t)snprintf(buf + used, size - used, " or %lld with parallel.dp %lld",
+                                     (long long)(dp * replica), (long long)dp);
+}
+
 static enum err check_ranks(const struct options *o, int ranks)
 {
-    int64_t need = options_ranks(o), replica = o->parallel.tp * o->parallel.pp;
+    int64_t need = options_ranks(o);
     int size[AXIS_COUNT];
     struct mesh mesh;
-    char near[64], way[160];
+    char way[160];
     options_axes(o, size);
-    TRY(mesh_make(size, &mesh));
+    enum err err = mesh_make(size, &mesh);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "parallel.tp %lld, parallel.pp %lld, parallel.dp "
+                       "%lld: %s", (long long)o->parallel.tp, (long long)o->parallel.pp,
+                       (long long)o->parallel.dp, err_text());
     if (ranks == 0 || ranks == need)
         return ERR_OK;
-    if (ranks > 0 && ranks % replica == 0)
-        snprintf(way, sizeof way, "set parallel.dp to %lld, or start %lld",
-                 (long long)(ranks / replica), (long long)need);
-    else
-        snprintf(way, sizeof way, "start %lld, or change parallel.dp and start %s",
-                 (long long)need, multiples(ranks > 0 ? ranks : 0, replica, near));
-    FAIL(ERR_CONFIG, "%d ranks are started, and parallel.tp %lld x parallel.pp %lld x parallel.dp "
-                     "%lld needs %lld; %s",
-         ranks, (long long)o->parallel.tp, (long long)o->parallel.pp, (long long)o->parallel.dp,
-         (long long)need, way);
+    other_ranks(ranks, o->parallel.tp * o->parallel.pp, need, way, sizeof way);
+    FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
+                     "%lld needs %lld; start %lld%s", ranks, (long long)o->parallel.tp,
+         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need,
+         way);
 }
 
 /* Does the way the program was started fit the transport? Only asked when it is to train. */
@@ -180,13 +193,20 @@ static enum err check_stages(const struct options *o, const struct arch *arch)
     struct arch_stage *cut;
     options_split(o, &split);
     TRY(arch_check_split(arch, &split));
-    if (stages > arch->layers)
-        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld makes %lld stages, and each needs "
-                         "one of model.layers %lld; use at most pp %lld with these chunks, or "
-                         "chunks %lld with this pp",
+    if (stages > arch->layers) {
+        int64_t pp = arch->layers / o->parallel.chunks, chunks = arch->layers / o->parallel.pp;
+        char other[96] = "";
+        if (pp >= 1 && chunks >= 1)
+            snprintf(other, sizeof other, ", or chunks %lld or less with this pp",
+                     (long long)chunks);
+        if (pp < 1 && chunks < 1)
+            snprintf(other, sizeof other, " with chunks 1");
+        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld makes %lld stages, and each "
+                         "needs one of model.layers %lld; use %s %lld or less%s",
              (long long)o->parallel.pp, (long long)o->parallel.chunks, (long long)stages,
-             (long long)arch->layers, (long long)num_max(1, arch->layers / o->parallel.chunks),
-             (long long)num_max(1, arch->layers / o->parallel.pp));
+             (long long)arch->layers, pp >= 1 || chunks < 1 ? "pp" : "chunks",
+             (long long)(pp >= 1 ? pp : chunks >= 1 ? chunks : arch->layers), other);
+    }
     TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
     enum err err = arch_cut(arch, (int)stages, cut);
     mem_free(cut);
@@ -217,8 +237,8 @@ static enum err check_step(const struct options *o)
              (long long)num_ceil_div(samples, SCHED_MAX_MB));
     if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
         !num_mul(tokens, o->model.seq, &tokens))
-        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond 64 "
-                         "bits; use fewer steps", (long long)o->train.steps,
+        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
+                         "64 bits; use fewer steps", (long long)o->train.steps,
              (long long)o->train.batch, (long long)o->model.seq);
     return ERR_OK;
 }
@@ -244,13 +264,13 @@ static struct sched_shape probe_shape(const struct options *o)
 {
     struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
                                 (int)o->parallel.chunks};
-    int most = (int)num_max(4 * shape.p, CHECK_MAX_UNITS / num_max(1, shape.p * shape.v));
+    int most = (int)num_max(4 * shape.p, CHECK_MAKE_UNITS / num_max(1, shape.p * shape.v));
     if (shape.m > most)
         shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
     return shape;
 }
 
-static enum err check_schedule(const struct options *o)
+static enum err check_schedule(const struct options *o, bool *made)
 {
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
@@ -261,6 +281,9 @@ static enum err check_schedule(const struct options *o)
                          "`plait help schedules` lists them",
              name, near ? "; the nearest is " : "", near ? near : "");
     }
+    *made = (int64_t)shape.p * shape.v * shape.m <= CHECK_MAKE_UNITS;
+    if (!*made)
+        return ERR_OK; /* thousands of pipeline ranks: the report says so */
     enum err err = sched_make(name, &shape, &s);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__,
@@ -330,7 +353,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_ranks(o, ranks));
     TRY(check_stages(o, &f.arch));
     TRY(check_step(o));
-    TRY(check_schedule(o));
+    TRY(check_schedule(o, &f.made));
     TRY(check_files(o, &f));
     if (purpose == CHECK_TRAIN)
         TRY(check_start(o));

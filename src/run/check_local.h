@@ -7,9 +7,10 @@
 
 #include "run/check.h"
 
-/* (stage, microbatch) pairs up to which a schedule is generated and played by the check; a larger
- * one would take longer than an answer may, and training proves it at its start anyway. */
-enum { CHECK_MAX_UNITS = 1 << 20 };
+/* (stage, microbatch) pairs up to which the check generates a schedule, and up to which it plays
+ * one; planning memory reads them once for each pipeline rank, which has its own bound. Each is
+ * about a quarter of a second. Training makes and proves every schedule at its start. */
+enum { CHECK_MAKE_UNITS = 1 << 21, CHECK_PLAY_UNITS = 1 << 16, CHECK_PLAN_READS = 1 << 24 };
 
 /* What a file of tokens holds, as its header says; count 0 when no file is named. */
 struct check_data { int64_t count, vocab, samples; };
@@ -20,6 +21,7 @@ struct check_facts {
     int64_t microbatches;
     struct check_data train, valid;
     enum check_for purpose;
+    bool made; /* the schedule was generated, so its shape is known to be legal */
 };
 
 /* Append the readable lines. Errors: ERR_MEMORY; ERR_CONFIG from the schedule. */

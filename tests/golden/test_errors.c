@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The messages of refused configurations, and docs/configuration.md, word for word: a change of
+ * wording is seen by a person before it is seen by users. PLAIT_GOLDEN_UPDATE=1 (or `make golden`)
+ * writes both anew.
+ */
+#include "../unit/illegal.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "plait.h"
+
+static bool update(void)
+{
+    const char *make = getenv("PLAIT_GOLDEN");
+    return getenv("PLAIT_GOLDEN_UPDATE") || (make && strcmp(make, "write") == 0);
+}
+
+/* The file `name` of the source tree is `want`, or is made so when that is asked for. */
+static void compare(const char *name, const char *want)
+{
+    struct fs_map m;
+    struct fs_file f;
+    char *path;
+    CHECK_OK(fs_join(PLAIT_SOURCE_DIR, name, &path));
+    if (update()) {
+        CHECK_OK(fs_create(&f, path));
+        CHECK_OK(fs_write(&f, want, (int64_t)strlen(want)));
+        CHECK_OK(fs_commit(&f));
+    }
+    enum err err = fs_map_open(&m, path, ERR_DATA);
+    CHECK_OK(err);
+    if (err == ERR_OK) {
+        size_t same = 0, n = strlen(want), has = (size_t)m.size;
+        while (same < n && same < has && m.data[same] == (uint8_t)want[same])
+            same++;
+        test_check(same == n && same == has, __FILE__, __LINE__,
+                   "%s differs at byte %zu, where it should go on with:\n%.300s\n"
+                   "`make golden` writes it anew",
+                   name, same, want + same);
+        fs_map_close(&m);
+    }
+    mem_free(path);
+}
+
+static void messages_of_illegal_configurations(void)
+{
+    struct illegal_place at;
+    struct text t = {0};
+    char *all;
+    illegal_enter(&at);
+    for (int i = 0; i < ILLEGAL_COUNT; i++) {
+        enum err err = illegal_run(&illegal[i]);
+        text_add(&t, "%s%s", illegal[i].set,
+                 illegal[i].purpose == CHECK_TRAIN ? " (to train)" : "");
+        if (illegal[i].ranks)
+            text_add(&t, " (%d ranks)", illegal[i].ranks);
+        text_add(&t, "\n  %d: %s\n", (int)err, err == ERR_OK ? "legal" : err_text());
+    }
+    CHECK_OK(text_done(&t, &all));
+    compare("tests/golden/errors.txt", all);
+    mem_free(all);
+    illegal_leave(&at);
+}
+
+static void configuration_page_is_current(void)
+{
+    char *page = NULL;
+    CHECK_INT(plait_config_help("markdown", &page), PLAIT_OK);
+    compare("docs/configuration.md", page ? page : "");
+    plait_free(page);
+}
+
+static const struct test_case cases[] = {
+    {"messages_of_illegal_configurations", messages_of_illegal_configurations},
+    {"configuration_page_is_current", configuration_page_is_current},
+};
+TEST_MAIN(cases)

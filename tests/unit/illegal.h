@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Configurations that have to be refused, with what their messages must name. Read by test_check.c,
+ * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
+ * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
+ * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer.
+ */
+#ifndef PLAIT_TEST_ILLEGAL_H
+#define PLAIT_TEST_ILLEGAL_H
+
+#include "base/fs.h"
+#include "data/data.h"
+#include "data/data_file.h"
+#include "run/check.h"
+#include "test.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct illegal {
+    const char *set; /* key=value words, separated by spaces */
+    int ranks;
+    enum check_for purpose;
+    enum err code;
+    const char *name, *value, *rule; /* each must stand in the message */
+};
+
+static const struct illegal illegal[] = {
+    /* one key by itself */
+    {"model.layers=0", 0, 0, ERR_CONFIG, "model.layers", "0", "nearest legal value is 1"},
+    {"model.layers=99999999999999999999", 0, 0, ERR_CONFIG, "model.layers", "99999999999999999999",
+     "whole number"},
+    {"model.layers=-1", 0, 0, ERR_CONFIG, "model.layers", "-1", "nearest legal value is 1"},
+    {"model.layers=2.5", 0, 0, ERR_CONFIG, "model.layers", "2.5", "whole number"},
+    {"model.kind=lama", 0, 0, ERR_CONFIG, "model.kind", "lama", "the nearest is llama"},
+    {"model.dropout=1", 0, 0, ERR_CONFIG, "model.dropout", "1", "nearest legal value is 0.9"},
+    {"model.dropout=-0.1", 0, 0, ERR_CONFIG, "model.dropout", "-0.1", "nearest legal value is 0"},
+    {"model.tied=maybe", 0, 0, ERR_CONFIG, "model.tied", "maybe", "true or false"},
+    {"model.seq=2147483648", 0, 0, ERR_CONFIG, "model.seq", "2147483648", "16777216"},
+    {"parallel.tp=0", 0, 0, ERR_CONFIG, "parallel.tp", "0", "nearest legal value is 1"},
+    {"train.dtype=fp16", 0, 0, ERR_CONFIG, "train.dtype", "fp16", "f32|bf16"},
+    {"optim.beta1=1", 0, 0, ERR_CONFIG, "optim.beta1", "1", "0.999999"},
+    {"optim.eps=0", 0, 0, ERR_CONFIG, "optim.eps", "0", "1e-30"},
+    {"optim.lr=nan", 0, 0, ERR_CONFIG, "optim.lr", "nan", "a number from 0 to 100"},
+    {"model.layer=2", 0, 0, ERR_CONFIG, "model.layer", "no key", "the nearest is model.layers"},
+    {"train.lr=1", 0, 0, ERR_CONFIG, "train.lr", "no key", "the nearest is optim.lr"},
+    {"parallel.microbatches=4", 0, 0, ERR_CONFIG, "parallel.microbatches", "no key",
+     "the nearest is parallel.microbatch"},
+    {"layers=2", 0, 0, ERR_CONFIG, "layers", "no key", "the nearest is model.layers"},
+    {"steps", 0, 0, ERR_CONFIG, "steps", "key=value", "model.layers=12"},
+
+    /* the optimizer */
+    {"optim.lr=1e-4 optim.lr_min=1e-3", 0, 0, ERR_CONFIG, "optim.lr_min 0.001", "optim.lr 0.0001",
+     "lr_min from 0 to 0.0001"},
+    {"optim.schedule=constant optim.lr_min=1e-5", 0, 0, ERR_CONFIG, "optim.lr_min 1e-05",
+     "constant", "has no effect"},
+    {"train.steps=10 optim.warmup=11", 0, 0, ERR_CONFIG, "optim.warmup 11", "train.steps 10",
+     "from 0 to 10"},
+    {"optim.decay_steps=5", 0, 0, ERR_CONFIG, "optim.decay_steps 5", "cosine", "or schedule wsd"},
+    {"optim.schedule=wsd", 0, 0, ERR_CONFIG, "optim.decay_steps 0", "train.steps 100", "1 to 100"},
+    {"optim.schedule=wsd optim.warmup=90 optim.decay_steps=11", 0, 0, ERR_CONFIG,
+     "optim.decay_steps 11", "optim.warmup 90", "1 to 10"},
+    {"optim.schedule=wsd optim.warmup=100 optim.decay_steps=1", 0, 0, ERR_CONFIG,
+     "optim.warmup 100", "train.steps 100", "use warmup 99 or less"},
+
+    /* device and type */
+    {"train.device=ref train.dtype=bf16", 0, 0, ERR_CONFIG, "train.dtype bf16", "ref",
+     "computes in f64"},
+
+    /* the model */
+    {"model.vocab=0", 0, 0, ERR_CONFIG, "model.vocab is 0", "data.train is empty", "set vocab"},
+    {"model.hidden=130", 0, 0, ERR_CONFIG, "model.hidden 130", "model.heads 4",
+     "use hidden 128 or 132"},
+    {"model.hidden=3", 0, 0, ERR_CONFIG, "model.hidden 3", "model.heads 4", "use hidden 4"},
+    {"model.kv_heads=2", 0, 0, ERR_CONFIG, "model.kv_heads", "2", "model.kind llama"},
+    {"model.head_dim=16", 0, 0, ERR_CONFIG, "model.head_dim 16", "model.hidden, 128",
+     "hidden / heads"},
+    {"model.kind=llama model.heads=12 model.hidden=96 model.kv_heads=5", 0, 0, ERR_CONFIG,
+     "model.kv_heads 5", "model.heads 12", "1, 2, 3, 4, 6, 12"},
+    {"model.kind=llama model.head_dim=15", 0, 0, ERR_CONFIG, "model.head_dim", "15", "14 or 16"},
+
+    /* ranks */
+    {"parallel.tp=2 parallel.pp=2", 6, 0, ERR_CONFIG, "started: 6",
+     "parallel.tp 2 x parallel.pp 2 x parallel.dp 1 needs 4", "start 4 or 8 with parallel.dp 2"},
+    {"parallel.tp=2 parallel.pp=2", 8, 0, ERR_CONFIG, "started: 8", "needs 4",
+     "start 4 or 8 with parallel.dp 2"},
+    {"parallel.tp=2 parallel.pp=2 parallel.dp=4", 7, 0, ERR_CONFIG, "started: 7", "needs 16",
+     "start 16 or 4 with parallel.dp 1 or 8 with parallel.dp 2"},
+    {"parallel.tp=4 parallel.pp=4 parallel.dp=8", 3, 0, ERR_CONFIG, "started: 3", "needs 128",
+     "start 128 or 16 with parallel.dp 1"},
+    {"parallel.tp=4096 parallel.pp=4096", 0, 0, ERR_CONFIG, "parallel.pp 4096", "1048576", "ranks"},
+
+    /* the tensor axis */
+    {"model.heads=12 model.hidden=96 parallel.tp=8", 0, 0, ERR_CONFIG, "parallel.tp 8",
+     "model.heads 12", "1, 2, 3, 4, 6, 12"},
+    {"model.kind=llama model.heads=40 model.hidden=320 model.kv_heads=10 model.ffn=3200 "
+     "parallel.tp=4", 0, 0, ERR_CONFIG, "parallel.tp 4", "model.kv_heads 10",
+     "1, 2, 5, 10; with kv heads repeated 20, 40"},
+    {"model.ffn=510 parallel.tp=4", 0, 0, ERR_CONFIG, "parallel.tp 4", "model.ffn 510", "1, 2"},
+    {"parallel.sp=true", 0, 0, ERR_CONFIG, "parallel.sp", "parallel.tp is 1", "2 or more"},
+    {"model.seq=127 parallel.tp=2 parallel.sp=true", 0, 0, ERR_CONFIG, "model.seq 127",
+     "parallel.tp 2", "126 or 128"},
+    {"model.vocab=2 parallel.tp=4", 0, 0, ERR_CONFIG, "parallel.tp 4", "model.vocab 2",
+     "legal tp"},
+
+    /* the pipeline axis */
+    {"parallel.pp=5", 0, 0, ERR_CONFIG, "parallel.pp 5", "model.layers 4", "use pp 4 or less"},
+    {"parallel.pp=2 parallel.chunks=3 parallel.schedule=interleaved", 0, 0, ERR_CONFIG,
+     "parallel.chunks 3", "makes 6 stages", "chunks 2 or less with this pp"},
+    {"parallel.schedule=1fb1", 0, 0, ERR_CONFIG, "parallel.schedule", "1fb1",
+     "the nearest is 1f1b"},
+    {"parallel.schedule=zebra", 0, 0, ERR_CONFIG, "parallel.schedule", "zebra",
+     "plait help schedules"},
+    {"parallel.pp=2 parallel.chunks=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
+     "parallel.chunks 2", "chunk"},
+
+    /* the step */
+    {"parallel.dp=3", 0, 0, ERR_CONFIG, "train.batch 8", "parallel.dp 3", "use batch 6 or 9"},
+    {"parallel.dp=16", 0, 0, ERR_CONFIG, "train.batch 8", "parallel.dp 16", "use batch 16"},
+    {"parallel.microbatch=9", 0, 0, ERR_CONFIG, "parallel.microbatch 9", "train.batch 8",
+     "from 1 to 8"},
+    {"parallel.dp=2 parallel.microbatch=5", 0, 0, ERR_CONFIG, "parallel.microbatch 5",
+     "parallel.dp 2", "from 1 to 4"},
+    {"train.batch=131071", 0, 0, ERR_CONFIG, "parallel.microbatch 1", "131071",
+     "microbatch 3 or more"},
+    {"train.batch=16777216 parallel.microbatch=1024 model.seq=16777216 train.steps=4294967295", 0,
+     0, ERR_CONFIG, "train.steps 4294967295", "model.seq 16777216", "64 bits"},
+
+    /* files */
+    {"data.train=none.tok", 0, 0, ERR_DATA, "data.train", "none.tok", "no such file"},
+    {"data.valid=none.tok", 0, 0, ERR_DATA, "data.valid", "none.tok", "no such file"},
+    {"data.train=.", 0, 0, ERR_DATA, "data.train", ".", "it is a folder"},
+    {"data.train=text.txt", 0, 0, ERR_DATA, "data.train", "text.txt", "token file"},
+    {"data.train=bytes.tok model.vocab=256", 0, 0, ERR_TOKEN, "data.train", "257",
+     "model.vocab to 257"},
+    {"data.train=bytes.tok model.seq=4096", 0, 0, ERR_DATA, "data.train", "4096", "model.seq"},
+    {"model.vocab=0 data.train=none.tok", 0, 0, ERR_DATA, "data.train", "none.tok", "no such file"},
+
+    /* what only a start needs */
+    {"train.steps=1", 0, CHECK_TRAIN, ERR_CONFIG, "data.train", "empty", "plait data prepare"},
+    {"data.train=bytes.tok train.valid_every=5", 0, CHECK_TRAIN, ERR_CONFIG, "train.valid_every 5",
+     "data.valid", "set both to 0"},
+    {"data.train=bytes.tok run.dir=", 0, CHECK_TRAIN, ERR_CONFIG, "run.dir", "empty",
+     "needs a folder"},
+    {"data.train=bytes.tok run.dir=text.txt/run", 0, CHECK_TRAIN, ERR_STORAGE, "run.dir",
+     "text.txt", "a file has that name"},
+    {"data.train=bytes.tok data.valid=other.tok", 0, 0, ERR_TOKEN, "data.valid", "data.train",
+     "one tokenizer"},
+    {"parallel.pp=8 model.layers=4 parallel.chunks=8", 0, 0, ERR_CONFIG, "parallel.chunks 8",
+     "model.layers 4", "use pp 4 or less with chunks 1"},
+};
+enum { ILLEGAL_COUNT = sizeof illegal / sizeof *illegal };
+
+/* Where the files are made; `back` is the folder that the case came from. */
+struct illegal_place { char folder[64], back[4096]; };
+
+static inline void illegal_write(const char *path, const void *p, int64_t n)
+{
+    struct fs_file f;
+    CHECK_OK(fs_create(&f, path));
+    CHECK_OK(fs_write(&f, p, n));
+    CHECK_OK(fs_commit(&f));
+}
+
+static inline void illegal_enter(struct illegal_place *at)
+{
+    static const char line[] = "a line here\n";
+    const char *text[] = {"text.txt"};
+    struct data_prepare make = {.text = text, .texts = 1, .out = "bytes.tok", .tokenizer = "bytes"};
+    char body[1200];
+    uint8_t file[4096];
+    int64_t tokens;
+    struct fs_map m;
+    struct data_header h;
+    CHECK(getcwd(at->back, sizeof at->back) != NULL);
+    snprintf(at->folder, sizeof at->folder, "/tmp/plait-test-XXXXXX");
+    CHECK(mkdtemp(at->folder) != NULL && chdir(at->folder) == 0);
+    for (int i = 0; i < 100; i++)
+        memcpy(body + 12 * i, line, 12);
+    illegal_write("text.txt", body, sizeof body);
+    CHECK_OK(data_prepare(&make, &tokens));
+    CHECK_OK(fs_map_open(&m, "bytes.tok", ERR_DATA));
+    CHECK_OK(data_header_get("bytes.tok", m.data, m.size, &h));
+    CHECK(m.size <= (int64_t)sizeof file);
+    memcpy(file, m.data, (size_t)m.size);
+    snprintf(h.tokenizer, sizeof h.tokenizer, "other");
+    data_header_put(&h, file);
+    illegal_write("other.tok", file, m.size);
+    fs_map_close(&m);
+}
+
+static inline void illegal_leave(const struct illegal_place *at)
+{
+    remove("text.txt");
+    remove("bytes.tok");
+    remove("other.tok");
+    remove("run");
+    CHECK(chdir(at->back) == 0 && rmdir(at->folder) == 0);
+}
+
+/* Apply the words to the defaults and check. */
+static inline enum err illegal_run(const struct illegal *c)
+{
+    struct options o;
+    char words[512];
+    TRY(conf_defaults(&options_table, &o));
+    TRY(conf_set(&options_table, &o, "model.vocab=257"));
+    TRY(conf_set(&options_table, &o, "train.device=ref")); /* built into every program */
+    snprintf(words, sizeof words, "%s", c->set);
+    for (char *w = words, *end; *w; w = end) {
+        end = w + strcspn(w, " ");
+        if (*end)
+            *end++ = '\0';
+        TRY(conf_set(&options_table, &o, w));
+    }
+    return run_check(&o, c->ranks, c->purpose, NULL);
+}
+
+#endif

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What run_check refuses, with which code and which words; what it lets pass although others would
+ * not; what it reports; how long it takes.
+ */
+#include "illegal.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "plait.h"
+
+static struct options with(const char *const *words)
+{
+    struct options o;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    CHECK_OK(conf_set(&options_table, &o, "model.vocab=257"));
+    CHECK_OK(conf_set(&options_table, &o, "train.device=ref"));
+    for (; *words; words++)
+        CHECK_OK(conf_set(&options_table, &o, *words));
+    return o;
+}
+#define WITH(...) with((const char *const[]){__VA_ARGS__, NULL})
+
+static void illegal_configurations_are_refused(void)
+{
+    struct illegal_place at;
+    illegal_enter(&at);
+    for (int i = 0; i < ILLEGAL_COUNT; i++) {
+        const struct illegal *c = &illegal[i];
+        enum err err = illegal_run(c);
+        const char *text = err_text();
+        test_check(err == c->code && strstr(text, c->name) && strstr(text, c->value) &&
+                       strstr(text, c->rule),
+                   __FILE__, __LINE__, "%s: wanted %d, \"%s\", \"%s\", \"%s\"; got %d: %s", c->set,
+                   (int)c->code, c->name, c->value, c->rule, (int)err, err == ERR_OK ? "" : text);
+        test_check(err == ERR_OK || (strcmp(text, "") != 0 && text[strlen(text) - 1] != '.'),
+                   __FILE__, __LINE__, "form: %s", text);
+    }
+    illegal_leave(&at);
+}
+
+/* Each word in the messages that proposes a value must propose one that passes. */
+static void proposed_values_are_legal(void)
+{
+    static const char *const repaired[][4] = {
+        {"model.hidden=132", NULL},
+        {"parallel.dp=3", "train.batch=9", NULL},
+        {"parallel.dp=16", "train.batch=16", NULL},
+        {"parallel.microbatch=3", "train.batch=131071", NULL},
+        {"model.seq=126", "parallel.tp=2", "parallel.sp=true", NULL},
+        {"optim.schedule=wsd", "optim.warmup=99", "optim.decay_steps=1", NULL},
+        {"optim.warmup=100", "train.steps=100", NULL},
+    };
+    for (size_t i = 0; i < sizeof repaired / sizeof *repaired; i++) {
+        struct options o = with(repaired[i]);
+        CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
+    }
+    for (int tp = 1; tp <= 40; tp++) { /* the list that the refusal of tp 4 gives: 1 2 5 10 20 40 */
+        char word[32];
+        snprintf(word, sizeof word, "parallel.tp=%d", tp);
+        struct options o = WITH("model.kind=llama", "model.heads=40", "model.hidden=320",
+                                "model.kv_heads=10", "model.ffn=3200", word);
+        bool listed = tp == 1 || tp == 2 || tp == 5 || tp == 10 || tp == 20 || tp == 40;
+        test_check((run_check(&o, 0, CHECK_PLAN, NULL) == ERR_OK) == listed, __FILE__, __LINE__,
+                   "tp %d", tp);
+    }
+}
+
+static char *report_of(const struct options *o, enum check_for purpose)
+{
+    struct text t = {0};
+    char *s = NULL;
+    CHECK_OK(run_check(o, 0, purpose, &t));
+    CHECK_OK(text_done(&t, &s));
+    return s ? s : (char *)"";
+}
+
+static void unusual_layouts_are_legal(void)
+{
+    static const char *const legal[][6] = {
+        {"model.layers=30", "parallel.pp=4", NULL},
+        {"parallel.microbatch=3", NULL}, /* 3, 3, 2 */
+        {"parallel.pp=4", "train.batch=1", NULL},
+        {"model.kind=llama", "model.heads=32", "model.kv_heads=2", "parallel.tp=8", "model.ffn=512",
+         NULL},
+        {"model.vocab=50257", "parallel.tp=4", NULL},
+        {"train.device=ref", NULL},
+        {"train.device=null", "train.dtype=bf16", NULL},
+        {"optim.lr=0", "optim.lr_min=0", NULL},
+        {"train.valid_every=5", NULL},
+    };
+    for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
+        struct options o = with(legal[i]);
+        CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
+        CHECK_OK(run_check(&o, (int)options_ranks(&o), CHECK_PLAN, NULL));
+    }
+}
+
+static void report_says_what_will_run(void)
+{
+    struct illegal_place at;
+    illegal_enter(&at);
+    struct options o = WITH("parallel.pp=2", "parallel.microbatch=3", "data.train=bytes.tok",
+                            "data.valid=bytes.tok", "model.seq=16");
+    char *s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "2 ranks: tp 1, pp 2, dp 1") != NULL);
+    CHECK(strstr(s, "schedule 1f1b, predicted bubble") != NULL);
+    CHECK(strstr(s, "machine 2 ranks of") != NULL);
+    CHECK(strstr(s, "memory a rank") != NULL);
+    CHECK(strstr(s, "data    bytes.tok: 1201 tokens, 75 samples") != NULL);
+    CHECK(strstr(s, "valid   bytes.tok") != NULL);
+    CHECK(strstr(s, "warning") == NULL);
+    mem_free(s);
+    illegal_leave(&at);
+}
+
+static void few_microbatches_are_warned_of(void)
+{
+    /* 1f1b, p 4, m 2, F 1 and B 2: the bubble is (p - 1) / (m + p - 1) = 60 % when stages cost the
+     * same. The head makes the last stage dearer, which idles the others more. */
+    struct options o = WITH("parallel.pp=4", "train.batch=2");
+    char *s = report_of(&o, CHECK_PLAN);
+    const char *said = strstr(s, "busy, predicted bubble ");
+    double bubble = said ? strtod(said + strlen("busy, predicted bubble "), NULL) : 0;
+    test_check(bubble > 60 && bubble < 75, __FILE__, __LINE__, "bubble in: %s", s);
+    CHECK(strstr(s, "2 microbatches cannot keep parallel.pp 4 ranks busy") != NULL);
+    CHECK(strstr(s, "train.batch 4 or more can make enough") != NULL);
+    mem_free(s);
+    o = WITH("parallel.pp=4", "parallel.microbatch=8");
+    s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "parallel.microbatch 2 makes 4 of them") != NULL);
+    mem_free(s);
+}
+
+static void launchers_are_told_apart(void)
+{
+    struct illegal_place at;
+    illegal_enter(&at);
+    struct options o = WITH("data.train=bytes.tok");
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL), ERR_CONFIG,
+              "a launcher started 4 processes, and with train.transport thread");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
+    o = WITH("data.train=bytes.tok", "train.transport=mpi", "parallel.pp=2");
+    if (!comm_built(COMM_MPI)) {
+        CHECK_ERR(run_check(&o, 0, CHECK_PLAN, NULL), ERR_CONFIG,
+                  "train.transport mpi is not built into this program");
+        illegal_leave(&at);
+        return;
+    }
+    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL), ERR_CONFIG, "start with mpirun -n 2");
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL), ERR_CONFIG, "ranks started: 3");
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    illegal_leave(&at);
+}
+
+static void checking_writes_nothing(void)
+{
+    struct illegal_place at;
+    illegal_enter(&at);
+    struct options o = WITH("data.train=bytes.tok");
+    CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
+    CHECK(!fs_exists("run"));
+    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
+    CHECK(fs_exists("run"));
+    CHECK(rmdir("run") == 0); /* empty: the probe is gone */
+    illegal_leave(&at);
+}
+
+static void vocabulary_of_the_file(void)
+{
+    struct illegal_place at;
+    int64_t vocab = 0;
+    illegal_enter(&at);
+    struct options o = WITH("model.vocab=0", "data.train=bytes.tok");
+    CHECK_OK(check_vocab(&o, &vocab));
+    CHECK_INT(vocab, 257);
+    CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
+    o.model.vocab = 300;
+    CHECK_OK(check_vocab(&o, &vocab));
+    CHECK_INT(vocab, 300);
+    illegal_leave(&at);
+}
+
+/* The largest layouts that the table lets through must be answered in under a second too. */
+static void answers_are_quick(void)
+{
+    static const char *const large[][6] = {
+        {"model.layers=10000", "parallel.pp=2048", "train.batch=65535", NULL},
+        {"model.layers=10000", "parallel.pp=512", "train.batch=65535", NULL},
+        {"model.layers=10000", "parallel.pp=4096", "train.batch=4095", NULL},
+        {"model.layers=10000", "parallel.pp=4096", "train.batch=200", NULL},
+        {"model.layers=10000", "parallel.pp=4096", "train.batch=32", NULL},
+    };
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        struct options o = with(large[i]);
+        double from = log_now();
+        mem_free(report_of(&o, CHECK_PLAN));
+        double took = log_now() - from;
+        test_check(took < 1.0, __FILE__, __LINE__, "case %zu took %.2f s", i, took);
+    }
+}
+
+/* The page that a call gave must hold the words; it is released. */
+static void page_has(int code, char **page, const char *words)
+{
+    CHECK_INT(code, PLAIT_OK);
+    test_check(*page && strstr(*page, words), __FILE__, __LINE__, "no \"%s\" in:\n%s", words,
+               *page ? *page : "nothing");
+    plait_free(*page);
+    *page = NULL;
+}
+
+/* The public face: codes, strings, defaults. */
+static void api_of_configurations(void)
+{
+    struct plait_config *c = NULL;
+    char *s = NULL;
+    CHECK_INT(plait_config_new(&c), PLAIT_OK);
+    CHECK_INT(plait_config_set(c, "model.layers=7"), PLAIT_OK);
+    CHECK_INT(plait_config_set(c, "train.device=ref"), PLAIT_OK);
+    page_has(plait_config_get(c, "model.layers", &s), &s, "7");
+    CHECK_INT(plait_config_get(c, "model.leyers", &s), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "the nearest is model.layers") != NULL);
+    CHECK(plait_error_trail()[0] != '\0');
+    CHECK_INT(plait_config_check(c, 0, NULL), PLAIT_CONFIG); /* no vocabulary */
+    CHECK_INT(plait_config_set(c, "model.vocab=257"), PLAIT_OK);
+    CHECK_INT(plait_config_check(c, -1, NULL), PLAIT_CONFIG);
+    page_has(plait_config_check(c, 0, &s), &s, "7 layers");
+    page_has(plait_config_print(c, &s), &s, "model:\n  kind: gpt\n  layers: 7\n");
+    CHECK_INT(plait_config_read(c, "/nonexistent.yaml"), PLAIT_CONFIG);
+    CHECK_INT(plait_config_help("html", &s), PLAIT_CONFIG);
+    plait_config_free(c);
+    page_has(plait_info(&s), &s, PLAIT_VERSION);
+    page_has(plait_info(&s), &s, "1f1b");
+    page_has(plait_info(&s), &s, "ref");
+}
+
+static const struct test_case cases[] = {
+    {"illegal_configurations_are_refused", illegal_configurations_are_refused},
+    {"proposed_values_are_legal", proposed_values_are_legal},
+    {"unusual_layouts_are_legal", unusual_layouts_are_legal},
+    {"report_says_what_will_run", report_says_what_will_run},
+    {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
+    {"launchers_are_told_apart", launchers_are_told_apart},
+    {"checking_writes_nothing", checking_writes_nothing},
+    {"vocabulary_of_the_file", vocabulary_of_the_file},
+    {"answers_are_quick", answers_are_quick},
+    {"api_of_configurations", api_of_configurations},
+};
+TEST_MAIN(cases)

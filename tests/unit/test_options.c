@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table of the engine: rows that are well made, values that survive print and read, the
+ * example files, and what is derived from options.
+ */
+#include "run/options.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "run/machine.h"
+#include "test.h"
+
+static struct options fresh(void)
+{
+    struct options o;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    return o;
+}
+
+static size_t row_bytes(const struct conf_row *row)
+{
+    switch (row->type) {
+    case CONF_INT:
+        return sizeof(int64_t);
+    case CONF_REAL:
+        return sizeof(double);
+    case CONF_BOOL:
+        return sizeof(bool);
+    case CONF_WORD:
+        return sizeof(int);
+    case CONF_STRING:
+        return row->size;
+    }
+    return 0;
+}
+
+/* Rows lie inside the struct, apart from each other, groups together, keys unique. */
+static void rows_are_well_made(void)
+{
+    static char taken[sizeof(struct options)];
+    memset(taken, 0, sizeof taken);
+    for (int i = 0; i < options_table.n; i++) {
+        const struct conf_row *row = &options_table.row[i];
+        size_t n = row_bytes(row);
+        CHECK(n > 0 && row->offset + n <= sizeof(struct options));
+        for (size_t b = row->offset; b < row->offset + n; b++)
+            test_check(!taken[b]++, __FILE__, __LINE__, "%s shares bytes", row->key);
+        CHECK(conf_find(&options_table, row->key) == row);
+        CHECK(strchr(row->key, '.') != NULL && strchr(row->key, '.') == strrchr(row->key, '.'));
+        CHECK(row->help[0] && row->help[strlen(row->help) - 1] != '.');
+        CHECK(row->type == CONF_WORD ? row->words != NULL : row->words == NULL);
+        CHECK((row->type != CONF_INT && row->type != CONF_REAL) || row->min < row->max);
+        CHECK(row->type != CONF_INT || fabs(row->max) <= 9007199254740992.0);
+    }
+    /* A group that appears twice would be printed twice, and the file then refused. */
+    for (int i = 2; i < options_table.n; i++)
+        for (int j = 0; j < i - 1; j++) {
+            const char *a = options_table.row[j].key, *b = options_table.row[i].key;
+            const char *between = options_table.row[i - 1].key;
+            size_t n = strcspn(b, ".") + 1;
+            if (strncmp(a, b, n) == 0)
+                CHECK(strncmp(between, b, n) == 0);
+        }
+}
+
+/* Words of rows stand for enums of the engine; their order is a promise. */
+static void words_match_enums(void)
+{
+    struct options o = fresh();
+    static const struct { const char *word; size_t offset; int want; } c[] = {
+        {"model.kind=gpt", offsetof(struct options, model.kind), ARCH_GPT},
+        {"model.kind=llama", offsetof(struct options, model.kind), ARCH_LLAMA},
+        {"train.dtype=f32", offsetof(struct options, train.dtype), OPTIONS_F32},
+        {"train.dtype=bf16", offsetof(struct options, train.dtype), OPTIONS_BF16},
+        {"train.device=cpu", offsetof(struct options, train.device), OPTIONS_CPU},
+        {"train.device=ref", offsetof(struct options, train.device), OPTIONS_REF},
+        {"train.device=null", offsetof(struct options, train.device), OPTIONS_NULL},
+        {"train.transport=thread", offsetof(struct options, train.transport), COMM_THREAD},
+        {"train.transport=mpi", offsetof(struct options, train.transport), COMM_MPI},
+        {"optim.schedule=constant", offsetof(struct options, optim.schedule), OPTIONS_CONSTANT},
+        {"optim.schedule=linear", offsetof(struct options, optim.schedule), OPTIONS_LINEAR},
+        {"optim.schedule=cosine", offsetof(struct options, optim.schedule), OPTIONS_COSINE},
+        {"optim.schedule=wsd", offsetof(struct options, optim.schedule), OPTIONS_WSD},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        int got;
+        CHECK_OK(conf_set(&options_table, &o, c[i].word));
+        memcpy(&got, (char *)&o + c[i].offset, sizeof got);
+        test_check(got == c[i].want, __FILE__, __LINE__, "%s is %d", c[i].word, got);
+    }
+}
+
+/* A random legal value of a row as text. */
+static void random_value(const struct conf_row *row, char *buf, size_t size)
+{
+    if (row->type == CONF_INT)
+        snprintf(buf, size, "%lld",
+                 (long long)test_range((int64_t)row->min, (int64_t)row->max));
+    else if (row->type == CONF_REAL)
+        snprintf(buf, size, "%.17g", test_real(row->min, row->max));
+    else if (row->type == CONF_BOOL)
+        snprintf(buf, size, "%s", test_range(0, 1) ? "true" : "false");
+    else if (row->type == CONF_STRING)
+        snprintf(buf, size, "a \"%lld\" \\ #: b", (long long)test_range(0, 1000));
+    else
+        snprintf(buf, size, "%.*s", (int)strcspn(row->words, "|"), row->words);
+}
+
+static void printed_reads_back_equal(void)
+{
+    for (int round = 0; round < 50; round++) {
+        struct options o = fresh(), back = fresh();
+        struct text t = {0};
+        char *yaml;
+        for (int i = 0; i < options_table.n; i++) {
+            char value[128], word[256];
+            random_value(&options_table.row[i], value, sizeof value);
+            snprintf(word, sizeof word, "%s=%s", options_table.row[i].key, value);
+            CHECK_OK(conf_set(&options_table, &o, word));
+        }
+        conf_print(&options_table, &o, &t);
+        CHECK_OK(text_done(&t, &yaml));
+        CHECK_OK(conf_read_text(&options_table, &back, "printed", yaml, (int64_t)strlen(yaml)));
+        CHECK(memcmp(&o, &back, sizeof o) == 0);
+        mem_free(yaml);
+    }
+}
+
+static void example_files_are_legal(void)
+{
+    static const char *const name[] = {"configs/demo.yaml", "configs/gpt2-124m.yaml"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct options o = fresh();
+        char *path;
+        CHECK_OK(fs_join(PLAIT_SOURCE_DIR, name[i], &path));
+        CHECK_OK(conf_read_file(&options_table, &o, path));
+        mem_free(path);
+    }
+}
+
+static void zeros_are_derived(void)
+{
+    struct options o = fresh();
+    struct arch a;
+    options_arch(&o, &a);
+    CHECK_INT(a.kv_heads, 4);
+    CHECK_INT(a.head_dim, 32);
+    CHECK_INT(a.ffn, 512);
+    CHECK_OK(conf_set(&options_table, &o, "model.kind=llama"));
+    CHECK_OK(conf_set(&options_table, &o, "model.hidden=4096"));
+    options_arch(&o, &a);
+    CHECK_INT(a.ffn, 10944); /* 8/3 x 4096 = 10922.7, up to a multiple of 32 */
+    CHECK_OK(conf_set(&options_table, &o, "model.hidden=96"));
+    options_arch(&o, &a);
+    CHECK_INT(a.ffn, 256); /* 8/3 x 96 is whole and a multiple already */
+    CHECK_OK(conf_set(&options_table, &o, "model.ffn=100"));
+    CHECK_OK(conf_set(&options_table, &o, "model.kv_heads=2"));
+    CHECK_OK(conf_set(&options_table, &o, "model.head_dim=8"));
+    options_arch(&o, &a);
+    CHECK_INT(a.ffn, 100);
+    CHECK_INT(a.kv_heads, 2);
+    CHECK_INT(a.head_dim, 8);
+}
+
+static void microbatches_cover_the_batch(void)
+{
+    struct options o = fresh();
+    for (int i = 0; i < 200; i++) {
+        o.parallel.dp = test_range(1, 8);
+        o.train.batch = o.parallel.dp * test_range(1, 40);
+        o.parallel.microbatch = test_range(1, options_samples(&o));
+        int64_t sum = 0, m = options_microbatches(&o);
+        for (int64_t mb = 0; mb < m; mb++) {
+            int64_t n = options_microbatch_samples(&o, mb);
+            CHECK(n >= 1 && n <= o.parallel.microbatch);
+            CHECK(mb == m - 1 || n == o.parallel.microbatch);
+            sum += n;
+        }
+        CHECK_INT(sum * o.parallel.dp, o.train.batch);
+    }
+}
+
+static void types_and_threads_follow(void)
+{
+    struct options o = fresh();
+    CHECK_INT(options_compute_type(&o), DT_F32);
+    CHECK_INT(options_wide_type(&o), DT_F32);
+    o.train.dtype = OPTIONS_BF16;
+    CHECK_INT(options_compute_type(&o), DT_BF16);
+    CHECK_INT(options_wide_type(&o), DT_F32);
+    o.train.device = OPTIONS_REF;
+    CHECK_INT(options_compute_type(&o), DT_F64);
+    CHECK_INT(options_wide_type(&o), DT_F64);
+    CHECK_INT(options_threads(&o, 1), machine_cores());
+    CHECK_INT(options_threads(&o, 100000), 1);
+    o.train.threads = 3;
+    CHECK_INT(options_threads(&o, 100000), 3);
+    o.parallel.tp = 2;
+    o.parallel.pp = 3;
+    o.parallel.dp = 5;
+    int size[AXIS_COUNT];
+    options_axes(&o, size);
+    CHECK(size[AXIS_TP] == 2 && size[AXIS_PP] == 3 && size[AXIS_DP] == 5);
+    CHECK(size[AXIS_CP] == 1 && size[AXIS_EP] == 1);
+    CHECK_INT(options_ranks(&o), 30);
+}
+
+static void machine_answers(void)
+{
+    struct text t = {0};
+    char *s;
+    CHECK(machine_cores() >= 1);
+    machine_processor(&t);
+    text_add(&t, "; ");
+    machine_features(&t);
+    CHECK_OK(text_done(&t, &s));
+    CHECK(strlen(s) > 8);
+    mem_free(s);
+}
+
+static const struct test_case cases[] = {
+    {"rows_are_well_made", rows_are_well_made},
+    {"words_match_enums", words_match_enums},
+    {"printed_reads_back_equal", printed_reads_back_equal},
+    {"example_files_are_legal", example_files_are_legal},
+    {"zeros_are_derived", zeros_are_derived},
+    {"microbatches_cover_the_batch", microbatches_cover_the_batch},
+    {"types_and_threads_follow", types_and_threads_follow},
+    {"machine_answers", machine_answers},
+};
+TEST_MAIN(cases)
