@@ -85,14 +85,14 @@ void arena_over(struct arena *a, void *base, int64_t bytes, const char *name)
 
 enum err arena_take(struct arena *a, int64_t bytes, void *out)
 {
-    int64_t need = arena_round(bytes);
-    if (need > a->size - a->used)
+    int64_t left = a->size - a->used; /* a multiple of ARENA_ALIGN in a planned arena */
+    if (bytes < 0 || bytes > left || arena_round(bytes) > left)
         FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, %lld are used and %lld more are "
                            "asked for", a->name, (long long)a->size, (long long)a->used,
-             (long long)need);
+             (long long)bytes);
     void *p = a->base + a->used;
     memcpy(out, &p, sizeof p);
-    a->used += need;
+    a->used += arena_round(bytes);
     if (a->used > a->peak)
         a->peak = a->used;
     return ERR_OK;

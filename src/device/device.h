@@ -41,7 +41,7 @@ enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };
 struct gemm {
     void *c;
     const void *a, *b, *bias; /* bias NULL: none */
-    void *pre;
+    void *pre;             /* tight rows, whatever ldc */
     int64_t m, n, k;
     int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: tight */
     bool trans_a, trans_b, accumulate, c_at;
