@@ -19,9 +19,9 @@
 
 enum sched_op {
     SCHED_F, SCHED_B, SCHED_I, SCHED_W, /* forward; whole backward; its input and weight halves */
-    SCHED_SEND_F, SCHED_RECV_F,         /* activation of `stage` (SEND: to stage+1, RECV: for stage) */
-    SCHED_SEND_B, SCHED_RECV_B,         /* gradient of the input of `stage` (SEND: made by stage, goes
-                                           to stage-1; RECV: arrives for stage, made by stage+1) */
+    SCHED_SEND_F, SCHED_RECV_F, /* activation of `stage` (SEND: to stage+1, RECV: for stage) */
+    SCHED_SEND_B, SCHED_RECV_B, /* gradient of the input of `stage` (SEND: made by stage, goes to
+                                   stage-1; RECV: arrives for stage, made by stage+1) */
     SCHED_REDUCE, /* data-parallel gradient sum of `stage` is complete after this */
     SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
                      their ranks, naming that stage, `peer` the other rank */
@@ -37,12 +37,12 @@ enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535 };
 
 struct sched {
     char name[32];
-    int p, m, v, stages;        /* stages == p * v */
-    bool forward_only;          /* evaluation: only F; no B is demanded */
+    int p, m, v, stages; /* stages == p * v */
+    bool forward_only;   /* evaluation: only F; no B is demanded */
     bool lowered, checked;
-    uint16_t *place;            /* owned; [stages] -> rank */
-    int64_t *begin;             /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
-    struct sched_instr *instr;  /* owned; [begin[p]] */
+    uint16_t *place; /* owned; [stages] -> rank */
+    int64_t *begin;  /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
+    struct sched_instr *instr; /* owned; [begin[p]] */
 };
 
 struct sched_shape { int p, m, v; };
@@ -68,29 +68,29 @@ void sched_free(struct sched *s);
  * 0TIED, STEP. */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
- * the number of lines, m and stages come from the cells; a stage stands on the first rank that names
- * it. Text without any B, I, W is forward only; text with a send or the like is lowered already.
- * What the text says is not proved here: sched_check does. Errors: ERR_CONFIG. */
+ * the number of lines, m and stages come from the cells; a stage stands on the first rank that
+ * names it. Text without any B, I, W is forward only; text with a send or the like is lowered
+ * already. What the text says is not proved here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
-    bool tied;   /* first and last stage share the embedding and live on different ranks: add TIED */
+    bool tied;   /* first and last stage share the embedding: add TIED on the two ranks */
     bool step;   /* add STEP at the end */
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
- * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5, V6).
- * REDUCE follows the last B or W of its stage, TIED and STEP end the list. tied has no effect when
- * one rank holds both stages. A schedule that breaks V1 to V4 is refused as sched_check does.
+ * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
+ * V6). REDUCE follows the last B or W of its stage, TIED and STEP end the list. tied has no effect
+ * when one rank holds both stages. A schedule that breaks V1 to V4 is refused as sched_check does.
  * Errors: ERR_CONFIG; ERR_INTERNAL: lowered already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
-enum sched_rule { /* rules of definitions.md 3.5; one error each, naming rank, place, instruction */
+enum sched_rule { /* one error each, naming rank, place in its list, instruction */
     SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W} */
     SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says */
     SCHED_RULE_ORDER,         /* V3 F before B or I, I before W */
-    SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle: the cycle is printed */
-    SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, none for local ones */
+    SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle; it is printed */
+    SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, else none */
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
     SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
     SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
@@ -99,7 +99,7 @@ enum sched_rule { /* rules of definitions.md 3.5; one error each, naming rank, p
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
-    int *stage_peak;      /* owned; [stages] slots: the same per stage, counted from RECV_F on, since
+    int *stage_peak;      /* owned; [stages] slots: the same per stage, but from RECV_F on, since
                              what is received needs its slot already */
     int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once, a B
                              included while it runs */
@@ -107,11 +107,11 @@ struct sched_report {
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal
                              hashes promise equal bits */
-    bool rendezvous;      /* ends also where a SEND waits for its RECV (the strictest class of V7) */
+    bool rendezvous;      /* ends also where a SEND waits for its RECV (strictest class of V7) */
 };
-/* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and V8.
- * Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with out->rule
- * set. `out` is written in any case and released by sched_report_free. */
+/* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and
+ * V8. Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with
+ * out->rule set. `out` is written in any case and released by sched_report_free. */
 enum err sched_check(struct sched *s, struct sched_report *out);
 void sched_report_free(struct sched_report *r);
 
@@ -127,7 +127,7 @@ struct sched_walk {
     int *head;   /* owned; [p] first rank that waits for this one, -1: none */
     int *ready;  /* owned; [p] stack of ranks that may move */
 };
-/* The caller then sets step and arg. Errors: ERR_MEMORY; sched_walk_close is right after one too. */
+/* The caller then sets step and arg. Errors: ERR_MEMORY; closing is right after one too. */
 enum err sched_walk_open(struct sched_walk *w, const struct sched *s);
 /* True when all lists ended. Else w->at shows where each rank stands. */
 bool sched_walk_run(struct sched_walk *w);

@@ -51,8 +51,8 @@ const char *sched_cell(const struct sched_instr *in, char buf[32]);
 
 /* ---- sched_channel.c: which messages share a channel ----------------------------------------
  * A channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
- * stage s of kind k all go by channel of[k * stages + s]; -1 when the neighbour stage is on the same
- * rank or there is none. */
+ * stage s of kind k all go by channel of[k * stages + s]; -1 when the neighbour stage is on the
+ * same rank or there is none. */
 struct sched_channels {
     int *of; /* owned; [2 * stages] */
     int n;   /* channels */

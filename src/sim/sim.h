@@ -35,11 +35,15 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
 
-/* Pictures and data of a result (sim_report.c). Gantt needs events. width: columns of the terminal
- * (0: one column a time unit); color: ANSI colours. */
+/* Pictures and data of a result (sim_report.c).
+ *
+ * Gantt: a row a rank, time from left to right, idle time as dots; needs events. width: columns of
+ * the terminal, the picture is made to fit; 0: one column for the shortest instruction. color: ANSI
+ * colours. */
 void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
                struct text *out);
-/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, peak_activations, actions. */
+/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, peak_activations (a number a
+ * rank), actions (how many); with events also timeline, the actions with rank, start and end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How fast schedules are made, lowered, proved and played, on one core.
+ *
+ *     bench_sim [P M]      default: 64 1024, then 512 4096
+ */
+#include "base/log.h"
+#include "sim/sim.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { REPEATS = 5 };
+
+struct times { double make, lower, check, play; int64_t actions; };
+
+static void keep_best(double *best, double start)
+{
+    double t = log_now() - start;
+    if (*best == 0 || t < *best)
+        *best = t;
+}
+
+static enum err once(const char *name, const struct sched_shape *shape, struct times *t)
+{
+    struct sched made = {0}, s = {0};
+    struct sched_report report = {0};
+    struct sim_result r = {0};
+    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .latency = 0.01};
+    enum err err = ERR_OK;
+    double start = log_now();
+    TRY_OR(out_free, sched_make(name, shape, &made));
+    keep_best(&t->make, start);
+    start = log_now();
+    TRY_OR(out_free, sched_lower(&made, &(struct sched_lower_args){.step = true}, &s));
+    keep_best(&t->lower, start);
+    start = log_now();
+    TRY_OR(out_free, sched_check(&s, &report));
+    keep_best(&t->check, start);
+    start = log_now();
+    TRY_OR(out_free, sim_run(&s, &report, &cost, false, &r));
+    keep_best(&t->play, start);
+    t->actions = r.actions;
+out_free:
+    sched_free(&made);
+    sched_free(&s);
+    sched_report_free(&report);
+    sim_result_free(&r);
+    return err;
+}
+
+static int measure(const struct sched_shape *shape)
+{
+    for (int i = 0; i < sched_kind_count(); i++) {
+        const char *name = sched_kind_at(i)->name;
+        struct times t = {0};
+        for (int n = 0; n < REPEATS; n++) {
+            enum err err = once(name, shape, &t);
+            if (err != ERR_OK) {
+                fprintf(stderr, "bench_sim: %s\n", err_text());
+                return (int)err;
+            }
+        }
+        printf("%-8s p %4d m %5d: make %8.2f ms, lower %8.2f ms, check %8.2f ms, play %8.2f ms, "
+               "%6.1f M actions/s\n", name, shape->p, shape->m, 1e3 * t.make, 1e3 * t.lower,
+               1e3 * t.check, 1e3 * t.play, 1e-6 * (double)t.actions / t.play);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3)
+        return measure(&(struct sched_shape){atoi(argv[1]), atoi(argv[2]), 1});
+    int code = measure(&(struct sched_shape){64, 1024, 1});
+    return code ? code : measure(&(struct sched_shape){512, 4096, 1});
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reference lists of other systems and papers (golden/sched, facts: one line a rank) against the
+ * generators, token for token; and played, against the times and peaks noted beside them in
+ * index.csv (tf = ti = tw = 1, tb = 2, no latency; cost is the longest time of one rank from its
+ * first to its last action). Lists without a generator here prove that reading, lowering, checking
+ * and playing know no schedule by name: several chunks a rank, V placement, split backwards.
+ *
+ * Charts in golden/sim are compared byte for byte.
+ */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "plait.h"
+#include "sim/sim.h"
+#include "test.h"
+
+#include <stdlib.h>
+
+/* The whole file as a string that ends; mem_free. */
+static char *read_file(const char *name)
+{
+    char path[512], *copy = NULL;
+    struct fs_map map = {0};
+    snprintf(path, sizeof path, "%s/tests/golden/%s", PLAIT_SOURCE_DIR, name);
+    CHECK_OK(fs_map_open(&map, path, ERR_CONFIG));
+    CHECK_OK(mem_new(map.size + 1, 1, "a golden file", &copy));
+    memcpy(copy, map.data, (size_t)map.size);
+    fs_map_close(&map);
+    return copy;
+}
+
+struct row { char file[64], kind[32], peaks[128]; int p, m, v; double makespan, cost; };
+
+static bool read_row(const char *line, struct row *r)
+{
+    return sscanf(line, "%63[^,],%31[^,],%d,%d,%d,%lf,%lf,%127[^\n]", r->file, r->kind, &r->p, &r->m,
+                  &r->v, &r->makespan, &r->cost, r->peaks) == 8;
+}
+
+/* Calls f for each row of index.csv; returns how many there were. */
+static int each_row(void (*f)(const struct row *r))
+{
+    char *index = read_file("sched/index.csv"), *line = strchr(index, '\n');
+    int rows = 0;
+    for (struct row r; line && line[1]; line = strchr(line + 1, '\n')) {
+        if (!CHECK(read_row(line + 1, &r)))
+            break;
+        f(&r);
+        rows++;
+    }
+    mem_free(index);
+    return rows;
+}
+
+static char *read_list(const struct row *r)
+{
+    char name[80];
+    snprintf(name, sizeof name, "sched/%s", r->file);
+    return read_file(name);
+}
+
+static void compare_generated(const struct row *r)
+{
+    bool known = false;
+    for (int i = 0; i < sched_kind_count(); i++)
+        known |= strcmp(sched_kind_at(i)->name, r->kind) == 0;
+    if (!known)
+        return;
+    struct sched s;
+    struct text t = {0};
+    char *want = read_list(r);
+    CHECK_OK(sched_make(r->kind, &(struct sched_shape){r->p, r->m, r->v}, &s));
+    sched_print(&s, &t);
+    CHECK_STR(t.s, want);
+    text_free(&t);
+    sched_free(&s);
+    mem_free(want);
+}
+
+static void generated(void)
+{
+    CHECK_INT(each_row(compare_generated), 20);
+}
+
+static void check_played(const struct row *r, const struct sched *s, const struct sched_report *report)
+{
+    struct sim_result x;
+    struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
+    const char *peak = r->peaks;
+    CHECK_OK(sim_run(s, report, &unit, false, &x));
+    CHECK(s->p == r->p && s->m == r->m && s->v == r->v);
+    test_check(x.makespan == r->makespan && x.cost == r->cost, __FILE__, __LINE__,
+               "%s: makespan %g, cost %g, wanted %g, %g", r->file, x.makespan, x.cost, r->makespan,
+               r->cost);
+    for (int rank = 0; rank < s->p; rank++) {
+        char *end;
+        CHECK_INT(x.peak[rank], strtol(peak, &end, 10));
+        peak = end;
+    }
+    sim_result_free(&x);
+}
+
+static void play_row(const struct row *r)
+{
+    struct sched s, low;
+    struct sched_report report = {0};
+    struct sched_lower_args args = {.reduce = true, .tied = true, .step = true};
+    char *text = read_list(r);
+    CHECK_OK(sched_parse(r->file, text, (int64_t)strlen(text), &s));
+    CHECK_OK(sched_lower(&s, &args, &low));
+    CHECK_OK(sched_check(&low, &report));
+    check_played(r, &low, &report);
+    sched_report_free(&report);
+    sched_free(&low);
+    sched_free(&s);
+    mem_free(text);
+}
+
+static void played(void)
+{
+    CHECK_INT(each_row(play_row), 20);
+}
+
+static void chart(const char *file, struct plait_sim a)
+{
+    char name[80], *want, *got = NULL;
+    snprintf(name, sizeof name, "sim/%s", file);
+    a.size = sizeof a;
+    want = read_file(name);
+    CHECK_INT(plait_simulate(&a, &got), PLAIT_OK);
+    CHECK_STR(got, want);
+    mem_free(want);
+    mem_free(got);
+}
+
+static void charts(void)
+{
+    struct plait_sim a = {.schedule = "1f1b", .p = 4, .m = 8, .format = "gantt", .width = 100};
+    chart("1f1b-p4-m8-gantt.txt", a);
+    a.schedule = "gpipe";
+    chart("gpipe-p4-m8-gantt.txt", a);
+    a.schedule = "naive";
+    a.m = 2;
+    chart("naive-p4-m2-gantt.txt", a);
+    a = (struct plait_sim){
+        .schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p4-m8-v2.csv",
+        .format = "gantt",
+        .width = 250,
+    };
+    chart("zbv-p4-m8-v2-gantt.txt", a);
+    a = (struct plait_sim){.schedule = "1f1b", .p = 4, .m = 8};
+    chart("1f1b-p4-m8-summary.txt", a);
+    a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 3, .format = "json"};
+    chart("1f1b-p2-m3.json", a);
+}
+
+static const struct test_case cases[] = {
+    {"generated", generated},
+    {"played", played},
+    {"charts", charts},
+};
+TEST_MAIN(cases)
