@@ -4,14 +4,17 @@
  *
  *     bench_sim [P M]      default: 64 1024, then 512 4096
  */
-#include "base/log.h"
 #include "sim/sim.h"
+
+#include "base/log.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { REPEATS = 5 };
 
-struct times { double make, lower, check, play; int64_t actions; };
+struct times {
+    double make, lower, check, play;
+    int64_t actions;
+};
 
 static void keep_best(double *best, double start)
 {
@@ -61,16 +64,18 @@ static int measure(const struct sched_shape *shape)
             }
         }
         printf("%-8s p %4d m %5d: make %8.2f ms, lower %8.2f ms, check %8.2f ms, play %8.2f ms, "
-               "%6.1f M actions/s\n", name, shape->p, shape->m, 1e3 * t.make, 1e3 * t.lower,
-               1e3 * t.check, 1e3 * t.play, 1e-6 * (double)t.actions / t.play);
+               "%6.1f M actions/s\n",
+               name, shape->p, shape->m, 1e3 * t.make, 1e3 * t.lower, 1e3 * t.check, 1e3 * t.play,
+               1e-6 * (double)t.actions / t.play);
     }
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    if (argc == 3)
-        return measure(&(struct sched_shape){atoi(argv[1]), atoi(argv[2]), 1});
+    int64_t p, m;
+    if (argc == 3 && text_to_int(argv[1], &p) && text_to_int(argv[2], &m))
+        return measure(&(struct sched_shape){(int)p, (int)m, 1});
     int code = measure(&(struct sched_shape){64, 1024, 1});
     return code ? code : measure(&(struct sched_shape){512, 4096, 1});
 }

@@ -29,12 +29,16 @@ static char *read_file(const char *name)
     return copy;
 }
 
-struct row { char file[64], kind[32], peaks[128]; int p, m, v; double makespan, cost; };
+struct row {
+    char file[64], kind[32], peaks[128];
+    int p, m, v;
+    double makespan, cost;
+};
 
 static bool read_row(const char *line, struct row *r)
 {
-    return sscanf(line, "%63[^,],%31[^,],%d,%d,%d,%lf,%lf,%127[^\n]", r->file, r->kind, &r->p, &r->m,
-                  &r->v, &r->makespan, &r->cost, r->peaks) == 8;
+    return sscanf(line, "%63[^,],%31[^,],%d,%d,%d,%lf,%lf,%127[^\n]", r->file, r->kind, &r->p,
+                  &r->m, &r->v, &r->makespan, &r->cost, r->peaks) == 8;
 }
 
 /* Calls f for each row of index.csv; returns how many there were. */
@@ -82,7 +86,8 @@ static void generated(void)
     CHECK_INT(each_row(compare_generated), 20);
 }
 
-static void check_played(const struct row *r, const struct sched *s, const struct sched_report *report)
+static void check_played(const struct row *r, const struct sched *s,
+                         const struct sched_report *report)
 {
     struct sim_result x;
     struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
