@@ -144,7 +144,8 @@ struct rank {
     struct optim_result result;
     int64_t step, count;
     bool speaks; /* for loss and tokens: last stage, first tensor rank */
-    int dp_rank, tp_rank;
+    bool first;  /* of the world */
+    int dp_rank;
 };
 
 static enum err on_step(void *arg)
@@ -239,9 +240,11 @@ static enum err give_results(struct rank *k, const struct exec_bytes *plan)
         TRY(comm_barrier(exec_world_group(k->x)));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         TRY(give_params(job, &exec_stage_at(k->x, i)->params, false));
-    job->r->loss = k->result.loss;
-    job->r->norm = k->result.grad_norm;
-    job->r->tokens = k->result.tokens;
+    if (k->first) {
+        job->r->loss = k->result.loss;
+        job->r->norm = k->result.grad_norm;
+        job->r->tokens = k->result.tokens;
+    }
     return ERR_OK;
 }
 
@@ -263,7 +266,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);
     a.plan = bytes_of(&plan);
     k->dp_rank = coord[AXIS_DP];
-    k->tp_rank = coord[AXIS_TP];
+    k->first = comm_rank(w) == 0;
     k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
     TRY(exec_open(&a, &k->x));
     TRY(open_weights(l, k->x));
