@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What goes wrong inside a run: memory that is not to be had, at every allocation in turn; numbers
+ * that stop being finite; ranks that were started differently. Each ends all ranks with its own code,
+ * and leaves no weights behind. Runs that may break the process are made in a child.
+ */
+#include "plait.h"
+#include "test.h"
+
+#include "base/fs.h"
+#include "comm/comm.h"
+#include "data/data.h"
+#include "run/handshake.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[128];
+
+static void path_of(const char *name, char out[512])
+{
+    snprintf(out, 512, "%s/%s", dir, name);
+}
+
+static void make_tokens(void)
+{
+    char text[512], tokens[512];
+    const char *texts = text;
+    int64_t n;
+    path_of("text.txt", text);
+    path_of("tokens.bin", tokens);
+    FILE *f = fopen(text, "w");
+    for (int i = 0; f && i < 100; i++)
+        fprintf(f, "a braid of %d\n", i);
+    if (f)
+        fclose(f);
+    struct data_prepare p = {&texts, 1, tokens, "bytes", NULL, NULL};
+    CHECK_OK(data_prepare(&p, &n));
+}
+
+/* A small run; words after the common ones win. Returns the code of the run. */
+static int train(const char *const *word, int words)
+{
+    struct plait_config *c;
+    char path[512], set[600];
+    static const char *const base[] = {
+        "model.kind=llama", "model.layers=2", "model.hidden=16", "model.heads=2", "model.ffn=16",
+        "model.seq=8", "train.steps=2", "train.batch=2", "parallel.microbatch=1", "train.dtype=f32",
+        "optim.warmup=0", "parallel.pp=2", "train.hang_timeout=20"};
+    int code = plait_config_new(&c);
+    if (code)
+        return code;
+    for (size_t i = 0; i < sizeof base / sizeof *base && !code; i++)
+        code = plait_config_set(c, base[i]);
+    path_of("tokens.bin", path);
+    snprintf(set, sizeof set, "data.train=%s", path);
+    code = code ? code : plait_config_set(c, set);
+    path_of("run", path);
+    snprintf(set, sizeof set, "run.dir=%s", path);
+    code = code ? code : plait_config_set(c, set);
+    for (int i = 0; i < words && !code; i++)
+        code = plait_config_set(c, word[i]);
+    if (!code)
+        code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train)});
+    plait_config_free(c);
+    return code;
+}
+
+/* The same in a child process, with one more variable in its environment; -signal when it died. */
+static int train_apart(const char *variable, const char *value)
+{
+    int status;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv(variable, value, 1);
+        alarm(60);
+        _exit(train(NULL, 0));
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1000;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void allocations(void)
+{
+    char weights[512];
+    int code = PLAIT_MEMORY, refused = 0;
+    path_of("run/model.safetensors", weights);
+    for (int k = 1; code != 0 && k < 4000; k += k < 150 ? 1 : 7) {
+        char value[16];
+        unlink(weights);
+        snprintf(value, sizeof value, "%d", k);
+        code = train_apart("PLAIT_FAIL_ALLOC", value);
+        refused += code == PLAIT_MEMORY;
+        if (!test_check(code == PLAIT_MEMORY || code == 0, __FILE__, __LINE__,
+                        "allocation %d fails: code %d", k, code))
+            return;
+        if (code)
+            CHECK(!fs_exists(weights));
+    }
+    CHECK_INT(code, 0);
+    CHECK(refused > 100);
+}
+
+static void not_finite(void)
+{
+    static const char *const words[] = {"optim.lr=100",    "optim.lr_min=100", "train.steps=500",
+                                        "model.kind=gpt",  "model.layers=8",   "parallel.tp=2",
+                                        "train.device=cpu"};
+    char weights[512];
+    path_of("run/model.safetensors", weights);
+    unlink(weights);
+    CHECK_INT(train(words, 7), PLAIT_NONFINITE);
+    CHECK(strstr(plait_error(), "step") && strstr(plait_error(), "optim.lr"));
+    CHECK(!fs_exists(weights));
+}
+
+/* ---- ranks that differ ---- */
+
+struct differing { struct options o[2]; uint64_t data[2]; };
+
+static enum err greet(void *arg, struct comm_world *w)
+{
+    struct differing *d = arg;
+    struct setup s;
+    struct comm_group *g;
+    int ranks[2] = {0, 1}, me = comm_rank(w);
+    enum err err = setup_make(&d->o[me], 257, true, &s);
+    if (err == ERR_OK)
+        err = comm_group_open(w, 1, ranks, 2, 0, &g);
+    if (err == ERR_OK) {
+        err = handshake(&s, (uint64_t[]){d->data[me], 0}, g);
+        comm_group_close(g);
+    }
+    setup_free(&s);
+    return err;
+}
+
+static void start_differing(struct differing *d)
+{
+    static const char *const words[] = {"model.layers=2", "model.hidden=16", "model.heads=2",
+                                        "model.seq=8", "parallel.pp=2", "train.batch=4"};
+    *d = (struct differing){.data = {7, 7}};
+    for (int r = 0; r < 2; r++) {
+        CHECK_OK(conf_defaults(&options_table, &d->o[r]));
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            CHECK_OK(conf_set(&options_table, &d->o[r], words[i]));
+    }
+}
+
+static void ranks_differ(void)
+{
+    struct differing d;
+    start_differing(&d);
+    snprintf(d.o[1].run.dir, sizeof d.o[1].run.dir, "elsewhere"); /* a path may differ */
+    CHECK_OK(comm_thread_run(2, 20, greet, &d));
+    d.o[1].optim.lr *= 2;
+    CHECK_ERR(comm_thread_run(2, 20, greet, &d), ERR_MISMATCH, "configuration differs");
+    start_differing(&d);
+    d.data[1] = 8;
+    CHECK_ERR(comm_thread_run(2, 20, greet, &d), ERR_MISMATCH, "data.train differs");
+    start_differing(&d);
+    snprintf(d.o[1].parallel.schedule, sizeof d.o[1].parallel.schedule, "naive");
+    CHECK_ERR(comm_thread_run(2, 20, greet, &d), ERR_MISMATCH, "differs between rank 0 and rank 1");
+}
+
+static const struct test_case cases[] = {{"allocations", allocations},
+                                         {"not_finite", not_finite},
+                                         {"ranks_differ", ranks_differ}};
+
+int main(int argc, char **argv)
+{
+    snprintf(dir, sizeof dir, "%s/test_faults.XXXXXX", PLAIT_BINARY_DIR);
+    if (strlen(PLAIT_BINARY_DIR) > 100 || !mkdtemp(dir))
+        return 1;
+    make_tokens();
+    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? code : 1;
+}
