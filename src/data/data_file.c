@@ -43,9 +43,20 @@ static uint64_t get_le(const uint8_t *from, int bytes)
     return v;
 }
 
+uint64_t data_hash(const void *p, int64_t bytes)
+{
+    return XXH3_64bits(p, (size_t)bytes);
+}
+
 int data_token_bytes(int64_t vocab)
 {
     return vocab <= 65536 ? 2 : 4;
+}
+
+bool data_file_bytes(int64_t tokens, int token_bytes, int64_t *out)
+{
+    int64_t bytes;
+    return num_mul(tokens, token_bytes, &bytes) && num_add(bytes, DATA_HEADER, out);
 }
 
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
@@ -58,7 +69,7 @@ void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
     put_le(out + AT_COUNT, (uint64_t)h->count, 8);
     put_le(out + AT_HASH, h->hash, 8);
     memcpy(out + AT_NAME, h->tokenizer, strnlen(h->tokenizer, DATA_NAME - 1));
-    put_le(out + AT_SUM, XXH3_64bits(out, AT_SUM), 8);
+    put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
 }
 
 /* A name of [a-zA-Z0-9._-] that ends within its field, zeros behind it: it goes into messages. */
@@ -95,7 +106,7 @@ static enum err check_frame(const char *path, const uint8_t *file, int64_t size)
              "data: %s is a token file of version %llu, this program reads version %d; "
              "prepare the text again",
              path, (unsigned long long)version, DATA_VERSION);
-    uint64_t found = XXH3_64bits(file, AT_SUM), noted = get_le(file + AT_SUM, 8);
+    uint64_t found = data_hash(file, AT_SUM), noted = get_le(file + AT_SUM, 8);
     if (found != noted)
         FAIL(ERR_DATA,
              "data: the header of %s hashes to %016llx, it says %016llx; the file is "

@@ -7,6 +7,7 @@
 #define PLAIT_DATA_DATA_FILE_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { DATA_HEADER = 128, DATA_VERSION = 1, DATA_NAME = 32 };
@@ -18,8 +19,12 @@ struct data_header {
     char tokenizer[DATA_NAME];
 };
 
+/* xxh3-64, seed 0: the hash of header and tokens. */
+uint64_t data_hash(const void *p, int64_t bytes);
 /* Bytes of a token for a vocabulary: 2 up to 65536 ids, else 4. */
 int data_token_bytes(int64_t vocab);
+/* Bytes of a file of so many tokens; false, *out untouched, when 64 bits do not hold them. */
+bool data_file_bytes(int64_t tokens, int token_bytes, int64_t *out);
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER]);
 /* Read and check the header of a file of `size` bytes at `file` (NULL when size is 0). `path`
  * stands in messages. Errors: ERR_DATA. */

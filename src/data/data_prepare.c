@@ -107,7 +107,7 @@ static enum err check_output(const struct data_prepare *a)
 /* Sizes of the texts; count of tokens and the file's size are known to fit 64 bits. */
 static enum err measure(struct job *j)
 {
-    int64_t sum = 0, bytes;
+    int64_t sum = 0, tokens, bytes;
     for (int i = 0; i < j->a->texts; i++) {
         struct fs_map m;
         TRY(fs_map_open(&m, j->a->text[i], ERR_DATA));
@@ -115,8 +115,9 @@ static enum err measure(struct job *j)
         fs_map_close(&m);
         if (j->size[i] == 0)
             FAIL(ERR_DATA, "data: text %s is empty (0 bytes); leave it out", j->a->text[i]);
-        if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &bytes) ||
-            !num_mul(bytes, 2, &bytes) || !num_add(bytes, DATA_HEADER, &bytes))
+        /* A token a byte, one more a text; both passes together read twice the sum. */
+        if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &tokens) ||
+            !data_file_bytes(tokens, j->h.token_bytes, &bytes))
             FAIL(ERR_DATA,
                  "data: the first %d texts make more tokens than a file can hold; "
                  "prepare them into several files",
