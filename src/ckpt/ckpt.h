@@ -48,7 +48,7 @@ void safet_abandon(struct safet_writer *w); /* idempotent; after safet_create, w
 
 /* ---- reading: everything is checked before an entry is given out ---- */
 struct safet_file {
-    struct fs_map map; /* owned */
+    struct fs_map map;         /* owned; empty after safet_open_bytes */
     struct safet_entry *entry; /* owned; sorted by name */
     int n;
     const uint8_t *data; /* borrowed from map; a tensor of a foreign file may stand unaligned */
@@ -60,6 +60,9 @@ struct safet_file {
  * Memory is that of the entries, time is linear. Tensors are not read.
  * Errors: ERR_CHECKPOINT naming file, what was expected and what was found; ERR_MEMORY. Local. */
 enum err safet_open(struct safet_file *f, const char *path);
+/* The same for a file that lies in memory and stays there until safet_close; `name` stands in
+ * messages. */
+enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size);
 void safet_close(struct safet_file *f);
 /* By name, or NULL. */
 const struct safet_entry *safet_find(const struct safet_file *f, const char *name);

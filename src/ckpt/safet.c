@@ -180,12 +180,11 @@ static enum err read_entry(const struct safet_file *f, struct ckpt_json_text val
     return err;
 }
 
-/* {"key": "text", ...}; what it says does not matter here. */
-static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text value)
+/* {"key": "text", ...} at byte `at` of the file; what it says does not matter here. */
+static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text value, int64_t at)
 {
     struct ckpt_json w = {.s = value.s, .n = value.n, .depth_max = 1};
     struct ckpt_json_text key, text;
-    int64_t at = value.s - (const char *)f->map.data;
     enum ckpt_json_step step;
     while ((step = ckpt_json_next(&w, &key, &text)) == CKPT_JSON_MEMBER)
         if (text.s[0] != '"')
@@ -208,12 +207,12 @@ static enum err walk(const struct safet_file *f, struct ckpt_json_text header,
     int count = 0, metadata = 0;
     enum ckpt_json_step step;
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        int64_t at = key.s - (const char *)f->map.data;
+        int64_t at = LENGTH_BYTES + (key.s - header.s);
         if (is_metadata(key)) {
             if (metadata++)
                 return bad_header(f, at, "__metadata__ twice");
             if (!entry)
-                TRY(check_metadata(f, value));
+                TRY(check_metadata(f, value, LENGTH_BYTES + (value.s - header.s)));
             continue;
         }
         if (count == SAFET_TENSORS_MAX)
@@ -273,60 +272,80 @@ static enum err check_cover(struct safet_file *f)
 }
 
 /* The frame: length and first byte. The header's text into *out. */
-static enum err read_frame(struct safet_file *f, struct ckpt_json_text *out)
+static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size,
+                           struct ckpt_json_text *out)
 {
     uint64_t n = 0;
-    if (f->map.size < LENGTH_BYTES + 2)
+    if (size < LENGTH_BYTES + 2)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s has %lld bytes, a safetensors file has at least %d; it is "
              "cut, copy it again",
-             f->path, (long long)f->map.size, LENGTH_BYTES + 2);
+             f->path, (long long)size, LENGTH_BYTES + 2);
     for (int i = LENGTH_BYTES; i-- > 0;)
-        n = n << 8 | f->map.data[i];
+        n = n << 8 | p[i];
     if (n > SAFET_HEADER_MAX)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
              "damaged or no safetensors file",
              f->path, (unsigned long long)n, SAFET_HEADER_MAX);
-    if ((int64_t)n > f->map.size - LENGTH_BYTES)
+    if ((int64_t)n > size - LENGTH_BYTES)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s says that its header has %llu bytes, only %lld are there; "
              "it is cut or no safetensors file",
-             f->path, (unsigned long long)n, (long long)(f->map.size - LENGTH_BYTES));
-    *out = (struct ckpt_json_text){(const char *)f->map.data + LENGTH_BYTES, (int64_t)n};
+             f->path, (unsigned long long)n, (long long)(size - LENGTH_BYTES));
+    *out = (struct ckpt_json_text){(const char *)p + LENGTH_BYTES, (int64_t)n};
     if (n < 2 || out->s[0] != '{')
         return bad_header(f, LENGTH_BYTES, "no opening brace");
     int64_t good = ckpt_json_utf8((const uint8_t *)out->s, out->n);
     if (good < out->n)
         return bad_header(f, LENGTH_BYTES + good, "no UTF-8");
-    f->data = f->map.data + LENGTH_BYTES + n;
-    f->bytes = f->map.size - LENGTH_BYTES - (int64_t)n;
+    f->data = p + LENGTH_BYTES + n;
+    f->bytes = size - LENGTH_BYTES - (int64_t)n;
     return ERR_OK;
 }
 
-static enum err open_mapped(struct safet_file *f)
+static enum err read_file(struct safet_file *f, const uint8_t *p, int64_t size)
 {
     struct ckpt_json_text header;
     int n;
-    TRY(read_frame(f, &header));
+    TRY(read_frame(f, p, size, &header));
     TRY(walk(f, header, NULL, &n));
     TRY(mem_new(n, sizeof *f->entry, "the list of tensors", &f->entry));
     TRY(walk(f, header, f->entry, &f->n));
     return check_cover(f);
 }
 
+static enum err set_path(struct safet_file *f, const char *path)
+{
+    if (strlen(path) >= sizeof f->path)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: the path of the weights has %zu bytes, at most %zu are taken; use a shorter "
+             "path",
+             strlen(path), sizeof f->path - 1);
+    memcpy(f->path, path, strlen(path));
+    return ERR_OK;
+}
+
+enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size)
+{
+    struct safet_file made = {0};
+    enum err err;
+    TRY(set_path(&made, name));
+    TRY_OR(out_file, read_file(&made, p, size));
+    *f = made;
+    return ERR_OK;
+out_file:
+    safet_close(&made);
+    return err;
+}
+
 enum err safet_open(struct safet_file *f, const char *path)
 {
     struct safet_file made = {0};
     enum err err;
-    if (strlen(path) >= sizeof made.path)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
-             "use a shorter path",
-             strlen(path), sizeof made.path - 1);
-    memcpy(made.path, path, strlen(path));
+    TRY(set_path(&made, path));
     TRY(fs_map_open(&made.map, path, ERR_CHECKPOINT));
-    TRY_OR(out_file, open_mapped(&made));
+    TRY_OR(out_file, read_file(&made, made.map.data, made.map.size));
     *f = made;
     return ERR_OK;
 out_file:
