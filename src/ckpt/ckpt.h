@@ -44,7 +44,8 @@ enum err safet_create(struct safet_writer *w, const char *path, struct safet_ent
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes);
 /* Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. The file is then not there. */
 enum err safet_commit(struct safet_writer *w);
-void safet_abandon(struct safet_writer *w); /* idempotent; after safet_create, whatever it gave */
+/* Idempotent; also of a writer that is all zero, or that safet_create failed to make. */
+void safet_abandon(struct safet_writer *w);
 
 /* ---- reading: everything is checked before an entry is given out ---- */
 struct safet_file {

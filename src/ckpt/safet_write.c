@@ -157,5 +157,6 @@ enum err safet_commit(struct safet_writer *w)
 
 void safet_abandon(struct safet_writer *w)
 {
-    fs_abandon(&w->file);
+    if (w->file.path) /* a writer that is all zero has no file; its descriptor 0 is not ours */
+        fs_abandon(&w->file);
 }

@@ -443,9 +443,12 @@ static void test_writer_rules(void)
 {
     const char *path = DIR_NAME "/rules.safetensors";
     struct safet_entry e[2] = {entry("a", DT_F32, 1, 2, 0), entry("a", DT_F32, 1, 2, 0)};
-    struct safet_writer w;
+    struct safet_writer w = {0};
     char byte[16] = {0};
     CHECK_OK(fs_make_dirs(DIR_NAME));
+    int flags = fcntl(0, F_GETFD);
+    safet_abandon(&w); /* never made: descriptor 0 stays as it is */
+    CHECK_INT(fcntl(0, F_GETFD), flags);
     unlink(path);
     CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "two tensors are named a");
     safet_abandon(&w);

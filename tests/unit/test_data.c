@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include "base/mem.h"
+#include "plait.h"
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -133,6 +134,37 @@ static void test_prepare_progress(void)
     CHECK_INT(seen.done, 4 * 40000); /* two texts, read twice */
     CHECK_INT(seen.all, 4 * 40000);
     CHECK(seen.calls >= 4);
+}
+
+/* The same through the public interface, and what it asks of its caller. */
+static void test_public(void)
+{
+    const char *text[] = {DIR "/public.txt", NULL};
+    struct plait_prepare call = {
+        .size = sizeof call, .text = text, .texts = 1, .out = DIR "/public.tok"};
+    int64_t tokens = 0;
+    struct data_set d;
+    put_file(text[0], "words", 5);
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_OK);
+    CHECK_INT(tokens, 6);
+    CHECK_OK(data_open(call.out, 5, 257, true, &d));
+    CHECK_STR(d.tokenizer, "bytes");
+    data_close(&d);
+    CHECK_INT(plait_data_prepare(&call, NULL), PLAIT_OK);
+    call.tokenizer = "gpt2";
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_TOKEN);
+    call.tokenizer = NULL;
+    call.texts = 2;
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "text 2 of 2 has no name") != NULL);
+    call.text = NULL;
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
+    call.out = "";
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
+    call.size -= 8;
+    CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "set size to sizeof") != NULL);
+    CHECK_INT(tokens, 6);
 }
 
 static uint32_t ramp(int64_t i)
@@ -373,6 +405,7 @@ static const struct test_case cases[] = {
     {"prepare writes these bytes", test_prepare_bytes},
     {"prepare around block sizes", test_prepare_sizes},
     {"prepare tells its progress", test_prepare_progress},
+    {"prepare by plait.h", test_public},
     {"samples in order and shuffled", test_samples},
     {"sequence and vocabulary bounds", test_sequence_bounds},
     {"ids around 2^16", test_wide_ids},
