@@ -287,6 +287,15 @@ static enum err drain(struct exec *x)
     return ERR_OK;
 }
 
+/* The error once more, with the instruction of the schedule at which this rank stands. */
+static enum err say_where(const struct exec *x, enum err err)
+{
+    char where[32];
+    exec_where(x, where);
+    return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where,
+                   x->batch->step);
+}
+
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks)
 {
@@ -301,7 +310,9 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     TRY(feed(x, b));
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         struct sched_instr in = s->instr[x->at];
-        TRY(exec_table[in.op](x, in));
+        enum err err = exec_table[in.op](x, in);
+        if (err != ERR_OK)
+            return say_where(x, err);
     }
     return drain(x);
 }
