@@ -73,8 +73,8 @@ int cmd_fail(int code);
 int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Defaults, then the file argv[1] (none when that is a key=value word already), then the other
- * words up to argv[words] as key=value. On success *out is released by plait_config_free. Returns a code;
- * when it fails, the message has been said. */
+ * words up to argv[words] as key=value. On success *out is released by plait_config_free. Returns a
+ * code; when it fails, the message has been said. */
 int cmd_config(int words, char **argv, struct plait_config **out);
 
 /* The nearest of n names, or NULL. */

@@ -47,20 +47,31 @@ static const char *here(struct reader *r)
     return place(r, (int64_t)r->event.start_mark.line + 1);
 }
 
-/* The parser's own complaint, with the line, and a hint when a tab is at fault. */
+/* Does line `line` (from 1) begin with a tab, after spaces perhaps? */
+static bool tab_indented(const struct reader *r, int64_t line)
+{
+    int64_t i = 0;
+    for (; i < r->n && line > 1; i++)
+        line -= r->text[i] == '\n';
+    while (i < r->n && r->text[i] == ' ')
+        i++;
+    return i < r->n && r->text[i] == '\t';
+}
+
+/* The parser's own complaint, with the line. Its reader, which decodes UTF-8, counts bytes, all else
+ * counts lines. */
 static enum err refuse_syntax(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;
-    size_t at = p->error == YAML_READER_ERROR ? p->problem_offset : p->problem_mark.index;
-    int64_t line = 1;
+    bool undecoded = p->error == YAML_READER_ERROR;
+    int64_t line = undecoded ? 1 : (int64_t)p->problem_mark.line + 1;
     if (p->error == YAML_MEMORY_ERROR)
         FAIL(ERR_MEMORY, "memory: none left to read %s", r->name);
-    for (size_t i = 0; i < at && i < (size_t)r->n; i++)
+    for (size_t i = 0; undecoded && i < p->problem_offset && i < (size_t)r->n; i++)
         line += r->text[i] == '\n';
-    bool tab = at < (size_t)r->n && r->text[at] == '\t';
     FAIL(ERR_CONFIG, "%s: not YAML: %s%s%s", place(r, line), p->problem ? p->problem : "unreadable",
-         p->error == YAML_READER_ERROR ? "; write plain UTF-8 text" : "",
-         tab ? " (a tab); indent with spaces" : "");
+         undecoded ? "; write plain UTF-8 text" : "",
+         !undecoded && tab_indented(r, line) ? " (a tab); indent with spaces" : "");
 }
 
 /* The next event; what YAML has and configurations do not is refused here, once for all places. */

@@ -12,15 +12,15 @@
 
 static void add_program(struct text *out)
 {
-    text_add(out, "plait       %s, %s, C %ld", PLAIT_VERSION,
+    text_add(out, "plait       %s, %s", PLAIT_VERSION,
 #if defined(__clang__)
-             "clang " __clang_version__,
+             "clang " __clang_version__
 #elif defined(__GNUC__)
-             "gcc " __VERSION__,
+             "gcc " __VERSION__
 #else
-             "unknown compiler",
+             "unknown compiler"
 #endif
-             __STDC_VERSION__);
+    );
 #ifdef NDEBUG
     text_add(out, ", release\n");
 #else
@@ -36,11 +36,6 @@ static void add_devices(struct text *out)
         dev_describe_kind(kind[i], line, sizeof line);
         text_add(out, "%s%s\n", i ? "            " : "devices     ", line);
     }
-#ifdef PLAIT_CUDA_TOOLKIT
-    text_add(out, "cuda        toolkit %s found when built\n", PLAIT_CUDA_TOOLKIT);
-#else
-    text_add(out, "cuda        no toolkit found when built\n");
-#endif
 }
 
 static void add_transports(struct text *out)

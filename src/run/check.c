@@ -243,6 +243,28 @@ static enum err check_step(const struct options *o)
     return ERR_OK;
 }
 
+/* Bytes are counted exactly, in 64 bits. This bounds them from above, in doubles, so that the exact
+ * counts that follow cannot overflow: every weight with its gradient and optimizer state, and every
+ * activation of all microbatches at once, eight bytes an element. */
+static enum err check_bytes(const struct options *o, const struct arch *a)
+{
+    double rows = (double)o->parallel.microbatch * (double)a->seq;
+    double heads = (double)(a->heads + 2 * a->kv_heads) * (double)a->head_dim;
+    double c = (double)a->hidden, f = (double)a->ffn, v = (double)a->vocab;
+    double weights = (double)a->layers * (2 * c * heads + 3 * c * f + 8 * (c + heads + f)) +
+                     2 * v * c + (double)a->seq * c;
+    double live = (double)a->layers * (8 * c + 4 * heads + 8 * f + 4 * (double)a->heads) +
+                  4 * v + 8 * c;
+    double bytes = 48 * weights + 8 * rows * live * (double)options_microbatches(o);
+    if (bytes > 0x1p60)
+        FAIL(ERR_CONFIG, "model.layers %lld, hidden %lld, ffn %lld, vocab %lld, seq %lld and "
+                         "parallel.microbatch %lld may take %.2g bytes, and bytes are counted up "
+                         "to %.2g; use smaller ones",
+             (long long)a->layers, (long long)a->hidden, (long long)a->ffn, (long long)a->vocab,
+             (long long)a->seq, (long long)o->parallel.microbatch, bytes, 0x1p60);
+    return ERR_OK;
+}
+
 static const char *schedule_name(const void *arg, int i)
 {
     (void)arg;
@@ -353,6 +375,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_ranks(o, ranks));
     TRY(check_stages(o, &f.arch));
     TRY(check_step(o));
+    TRY(check_bytes(o, &f.arch));
     TRY(check_schedule(o, &f.made));
     TRY(check_files(o, &f));
     if (purpose == CHECK_TRAIN)

@@ -16,8 +16,8 @@ enum check_for {
 
 /* ranks: how many were or will be started; 0: as many as the layout needs. `report` (NULL: none)
  * receives readable lines: for CHECK_PLAN the start-up table (setup.h), which training prints
- * itself once memory is allocated; then machine, data, and warnings about what is legal but hardly meant.
- * Nothing is appended on failure.
+ * itself once memory is allocated; then machine, data, and warnings about what is legal but hardly
+ * meant. Nothing is appended on failure.
  * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files; ERR_STORAGE for run.dir. Local. */
 enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report);
 

@@ -2,7 +2,8 @@
  *
  * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
  * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
- * ranks, more threads than cores, data that is not named yet. Labels take eight columns, as the planner's.
+ * ranks, more threads than cores, data that is not named yet. Labels take eight columns, as the
+ * planner's.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.

@@ -127,6 +127,9 @@ static const struct illegal illegal[] = {
     {"train.batch=16777216 parallel.microbatch=1024 model.seq=16777216 train.steps=4294967295", 0,
      0, ERR_CONFIG, "train.steps 4294967295", "model.seq 16777216", "64 bits"},
 
+    {"model.layers=10000 model.hidden=16777216 model.ffn=16777216 model.heads=65536", 0, 0,
+     ERR_CONFIG, "model.layers 10000", "hidden 16777216", "use smaller ones"},
+
     /* files */
     {"data.train=none.tok", 0, 0, ERR_DATA, "data.train", "none.tok", "no such file"},
     {"data.valid=none.tok", 0, 0, ERR_DATA, "data.valid", "none.tok", "no such file"},

@@ -207,6 +207,36 @@ static void answers_are_quick(void)
     }
 }
 
+/* Whole numbers at the ends of their ranges, in random company: refused or not, no sum or product
+ * may overflow (the sanitizer looks) and the answer must come. Half of the rounds leave the layout
+ * alone, so that they get past the conditions between keys. */
+static void extreme_values_are_answered(void)
+{
+    int passed = 0;
+    for (int round = 0; round < 240; round++) {
+        struct options o = WITH("train.device=null", "model.kind=llama");
+        for (int i = 0; i < options_table.n; i++) {
+            const struct conf_row *row = &options_table.row[i];
+            bool sizes = strncmp(row->key, "model.", 6) == 0 ||
+                         strcmp(row->key, "train.batch") == 0;
+            if (row->type != CONF_INT || (round % 2 && !sizes) || test_range(0, 2) > 0)
+                continue;
+            int64_t lo = (int64_t)row->min, hi = (int64_t)row->max;
+            const int64_t pick[] = {lo, lo + 1, hi, hi - 1, lo + (hi - lo) / 2};
+            memcpy((char *)&o + row->offset, &pick[test_range(0, 4)], sizeof *pick);
+        }
+        if (o.parallel.microbatch < num_ceil_div(o.train.batch, 1000) && round % 2)
+            o.parallel.microbatch = o.train.batch;
+        struct text t = {0};
+        enum err err = run_check(&o, 0, CHECK_PLAN, &t);
+        test_check(err == ERR_OK || err == ERR_CONFIG, __FILE__, __LINE__, "%d: %s", (int)err,
+                   err_text());
+        passed += err == ERR_OK;
+        text_free(&t);
+    }
+    test_check(passed > 10, __FILE__, __LINE__, "only %d passed the conditions", passed);
+}
+
 /* The page that a call gave must hold the words; it is released. */
 static void page_has(int code, char **page, const char *words)
 {
@@ -252,6 +282,7 @@ static const struct test_case cases[] = {
     {"checking_writes_nothing", checking_writes_nothing},
     {"vocabulary_of_the_file", vocabulary_of_the_file},
     {"answers_are_quick", answers_are_quick},
+    {"extreme_values_are_answered", extreme_values_are_answered},
     {"api_of_configurations", api_of_configurations},
 };
 TEST_MAIN(cases)

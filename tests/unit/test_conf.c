@@ -151,6 +151,7 @@ static void hostile_yaml_is_refused(void)
     static const struct { const char *text, *part; } bad[] = {
         {"model:\n\tlayers: 2\n", "run.yaml:2: not YAML: found character that cannot start any "
                                   "token (a tab); indent with spaces"},
+        {"# \xc3\xa9\xc3\xa9\xc3\xa9\nmodel:\n\tlayers: 2\n", "run.yaml:3: not YAML"},
         {"model: &a\n  layers: 2\n", "anchors (&) and aliases (*) are not read"},
         {"model:\n  layers: &a 2\n", "anchors (&) and aliases (*) are not read"},
         {"model: *a\n", "anchors (&) and aliases (*) are not read"},
