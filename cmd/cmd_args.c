@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One parser of arguments for all verbs. Options are described by a table, and the help page is
+ * made from the same table; so an option that exists is explained, and the other way round.
+ *
+ * Numbers are strict: the whole word must be one, within the option's range.
+ */
+#include "cmd.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD_MAX = 64 };
+
+int cmd_fail(int code)
+{
+    fprintf(stderr, "plait: %s\n", plait_error());
+    if (code == PLAIT_INTERNAL)
+        fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n",
+                plait_error_trail());
+    return code;
+}
+
+int cmd_usage(const char *fmt, ...)
+{
+    va_list ap;
+    fputs("plait: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    return PLAIT_CONFIG;
+}
+
+/* Insertions, deletions and replacements between two short words. The library has its own measure
+ * behind its messages; the program has no way to it but plait.h, which is no place for spelling. */
+static int distance(const char *a, const char *b)
+{
+    int row[WORD_MAX + 1];
+    int n = (int)strlen(a), m = (int)strlen(b);
+    for (int j = 0; j <= m; j++)
+        row[j] = j;
+    for (int i = 1; i <= n; i++) {
+        int corner = row[0];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int best = corner + (a[i - 1] != b[j - 1]);
+            best = row[j] + 1 < best ? row[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            corner = row[j];
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *cmd_nearest(const char *word, int n, const char *(*name)(int i))
+{
+    const char *found = NULL;
+    size_t length = strlen(word);
+    int limit = length < 3 ? 1 : 2;
+    for (int i = 0; i < n && length <= WORD_MAX; i++) {
+        const char *candidate = name(i);
+        int d = strlen(candidate) <= WORD_MAX ? distance(word, candidate) : WORD_MAX;
+        if (d <= limit) {
+            found = candidate;
+            limit = d - 1;
+        }
+    }
+    return found;
+}
+
+static void print_page(const struct cmd_page *page)
+{
+    printf("usage: %s\n\n%s\n\n", page->usage, page->about);
+    for (int i = 0; i <= page->options; i++) {
+        static const struct cmd_option help = {.name = "help", .letter = 'h', .help = "this page"};
+        const struct cmd_option *o = i < page->options ? &page->option[i] : &help;
+        char left[64], letter[8] = "    ";
+        if (o->letter)
+            snprintf(letter, sizeof letter, "-%c, ", o->letter);
+        snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, o->value ? " " : "",
+                 o->value ? o->value : "");
+        printf("  %-26s %s\n", left, o->help);
+    }
+    if (page->more)
+        printf("\n%s\n", page->more);
+}
+
+static int set_number(const struct cmd_option *o, const char *value)
+{
+    char *end;
+    bool plain = *value && !isspace((unsigned char)*value);
+    errno = 0;
+    if (o->type == CMD_INT) {
+        long long v = strtoll(value, &end, 10);
+        if (!plain || *end || errno || (double)v < o->min || (double)v > o->max)
+            return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %.0f to %.0f",
+                             o->name, value, o->min, o->max);
+        *(int64_t *)o->out = v;
+        return PLAIT_OK;
+    }
+    double v = strtod(value, &end);
+    if (!plain || *end || !isfinite(v) || v < o->min || v > o->max)
+        return cmd_usage("--%s is \"%.40s\"; wanted is a number from %g to %g", o->name, value,
+                         o->min, o->max);
+    *(double *)o->out = v;
+    return PLAIT_OK;
+}
+
+static int set_value(const struct cmd_option *o, const char *value)
+{
+    if (o->type != CMD_TEXT)
+        return set_number(o, value);
+    *(const char **)o->out = value;
+    return PLAIT_OK;
+}
+
+static int unknown_option(const struct cmd_page *page, const char *word, size_t length)
+{
+    char name[WORD_MAX + 1];
+    snprintf(name, sizeof name, "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), word);
+    const struct cmd_option *near = NULL;
+    int best = 3;
+    for (int i = 0; i < page->options; i++) {
+        int d = distance(name, page->option[i].name);
+        if (d < best) {
+            best = d;
+            near = &page->option[i];
+        }
+    }
+    if (near)
+        return cmd_usage("there is no option --%s; the nearest is --%s", name, near->name);
+    return cmd_usage("there is no option --%s; usage: %s", name, page->usage);
+}
+
+/* The option that argv[*at] names; *value is what stands behind it in the same word, or NULL. */
+static const struct cmd_option *find_option(const struct cmd_page *page, const char *word,
+                                            const char **value)
+{
+    *value = NULL;
+    if (word[1] != '-') {
+        for (int i = 0; i < page->options; i++)
+            if (page->option[i].letter == word[1]) {
+                *value = word[2] ? word + 2 : NULL;
+                return &page->option[i];
+            }
+        return NULL;
+    }
+    size_t length = strcspn(word + 2, "=");
+    for (int i = 0; i < page->options; i++) {
+        const char *name = page->option[i].name;
+        if (strlen(name) == length && strncmp(name, word + 2, length) == 0) {
+            *value = word[2 + length] ? word + 3 + length : NULL;
+            return &page->option[i];
+        }
+    }
+    return NULL;
+}
+
+/* One option at argv[*at]; *at moves on when its value is the next word. */
+static int read_option(const struct cmd_page *page, int argc, char **argv, int *at)
+{
+    const char *word = argv[*at], *value;
+    const struct cmd_option *o = find_option(page, word, &value);
+    if (!o && word[1] == '-')
+        return unknown_option(page, word + 2, strcspn(word + 2, "="));
+    if (!o)
+        return cmd_usage("there is no option -%c; usage: %s", word[1], page->usage);
+    if (o->type == CMD_FLAG) {
+        if (value)
+            return cmd_usage("--%s takes no value, and \"%.40s\" was given", o->name, value);
+        *(bool *)o->out = true;
+        return PLAIT_OK;
+    }
+    if (!value && *at + 1 >= argc)
+        return cmd_usage("--%s needs a value %s", o->name, o->value);
+    return set_value(o, value ? value : argv[++*at]);
+}
+
+bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, int *code)
+{
+    int kept = 0;
+    bool options = true;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (!options || word[0] != '-' || word[1] == '\0') {
+            argv[++kept] = argv[i];
+            continue;
+        }
+        if (strcmp(word, "--") == 0) {
+            options = false;
+            continue;
+        }
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            print_page(page);
+            *code = PLAIT_OK;
+            return false;
+        }
+        *code = read_option(page, argc, argv, &i);
+        if (*code != PLAIT_OK)
+            return false;
+    }
+    *words = kept;
+    return true;
+}
+
+int cmd_config(int words, char **argv, struct plait_config **out)
+{
+    struct plait_config *c;
+    if (words < 1)
+        return cmd_usage("no configuration is given; name a YAML file or key=value words, as in "
+                         "`plait %s run.yaml model.layers=12`", argv[0]);
+    int code = plait_config_new(&c);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    int first = 1;
+    if (!strchr(argv[1], '='))
+        code = plait_config_read(c, argv[first++]);
+    for (int i = first; i <= words && code == PLAIT_OK; i++)
+        code = plait_config_set(c, argv[i]);
+    if (code != PLAIT_OK) {
+        plait_config_free(c);
+        return cmd_fail(code);
+    }
+    *out = c;
+    return PLAIT_OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait check: will this configuration run, and what will it do? Needs no device, no data beyond
+ * the headers of the token files, and well under a second.
+ */
+#include "cmd.h"
+
+#include <stdio.h>
+
+int cmd_check(int argc, char **argv)
+{
+    int64_t ranks = 0;
+    bool yaml = false;
+    const struct cmd_option option[] = {
+        {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
+         "ranks that will be started; 0 (default): as many as the layout needs"},
+        {"yaml", 0, CMD_FLAG, &yaml, 0, 0, NULL,
+         "print the whole configuration, defaults included, as a file"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait check FILE [KEY=VALUE ...] [-n RANKS] [--yaml]",
+        .about = "Say what a configuration will do: layout, stages, memory of each rank,\n"
+                 "predicted bubble. Or say why it cannot run: key, value, rule, nearest legal\n"
+                 "values.",
+        .option = option,
+        .options = 2,
+        .more = "example: plait check configs/demo.yaml parallel.pp=3\n"
+                "`plait help config` lists the keys.",
+    };
+    struct plait_config *config;
+    char *text = NULL;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    code = cmd_config(words, argv, &config);
+    if (code != PLAIT_OK)
+        return code;
+    code = plait_config_check(config, (int)ranks, yaml ? NULL : &text);
+    if (code == PLAIT_OK && yaml)
+        code = plait_config_print(config, &text);
+    plait_config_free(config);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait train: run a configuration. The table before the first step and the summary after the last
+ * are results and go to standard output; what passes by in between goes to standard error.
+ */
+#include "cmd.h"
+#include "cmd_progress.h"
+
+#include <stdio.h>
+
+static void on_start(void *arg, const char *table)
+{
+    (void)arg;
+    fputs(table, stdout);
+    fflush(stdout);
+}
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    cmd_progress_step(arg, s);
+}
+
+static void on_valid(void *arg, int64_t step, double loss, double bits_per_byte)
+{
+    cmd_progress_valid(arg, step, loss, bits_per_byte);
+}
+
+static void on_done(void *arg, const char *summary)
+{
+    cmd_progress_clear(arg);
+    printf("%s\n", summary); /* one sentence */
+    fflush(stdout);
+}
+
+int cmd_train(int argc, char **argv)
+{
+    int64_t ranks = 0;
+    const struct cmd_option option[] = {
+        {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
+         "ranks to start; 0 (default): as many as the layout needs"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait train FILE [KEY=VALUE ...] [-n RANKS]",
+        .about = "Train the configuration. With train.transport thread (the default) all ranks\n"
+                 "are threads of this process; with mpi, start it under mpirun or srun.",
+        .option = option,
+        .options = 1,
+        .more = "example: plait train configs/demo.yaml data.train=train.tok run.dir=runs/1 -n 4\n"
+                "`plait help config` lists the keys; `plait check` takes the same words.",
+    };
+    struct plait_config *config;
+    struct cmd_progress progress;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    code = cmd_config(words, argv, &config);
+    if (code != PLAIT_OK)
+        return code;
+    cmd_progress_open(&progress);
+    code = plait_train(config, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                     .ranks = (int)ranks,
+                                                     .on_start = on_start, .on_step = on_step,
+                                                     .on_valid = on_valid, .on_done = on_done,
+                                                     .arg = &progress});
+    plait_config_free(config);
+    cmd_progress_clear(&progress);
+    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
+}

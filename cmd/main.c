@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program: a table of verbs. What a verb prints to standard output counts only when it arrived
+ * there, so a full disk behind a redirection is an error and not an empty file and exit code 0.
+ */
+#include "cmd.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct cmd_verb verbs[] = {
+    {"train", "train a model", cmd_train},
+    {"check", "say what a configuration will do, or why it cannot run", cmd_check},
+    {"info", "show version, processor, devices and transports", cmd_info},
+    {"help", "explain a verb, the configuration keys or the schedules", cmd_help},
+};
+
+int cmd_verb_count(void)
+{
+    return (int)(sizeof verbs / sizeof *verbs);
+}
+
+const struct cmd_verb *cmd_verb_at(int i)
+{
+    return &verbs[i];
+}
+
+const struct cmd_verb *cmd_verb_find(const char *name)
+{
+    for (int i = 0; i < cmd_verb_count(); i++)
+        if (strcmp(verbs[i].name, name) == 0)
+            return &verbs[i];
+    return NULL;
+}
+
+static const char *verb_name(int i)
+{
+    return verbs[i].name;
+}
+
+static int run(int argc, char **argv)
+{
+    if (argc < 2) {
+        cmd_help_page(stderr);
+        return PLAIT_CONFIG;
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
+        word = "help";
+    if (strcmp(word, "--version") == 0) {
+        printf("plait %s\n", PLAIT_VERSION);
+        return PLAIT_OK;
+    }
+    const struct cmd_verb *verb = cmd_verb_find(word);
+    if (verb)
+        return verb->run(argc - 1, argv + 1);
+    const char *near = cmd_nearest(word, cmd_verb_count(), verb_name);
+    return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", word,
+                     near ? "; the nearest is " : "", near ? near : "");
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PLAIT_OK) {
+        fprintf(stderr, "plait: standard output cannot be written: %s\n", strerror(errno));
+        code = PLAIT_STORAGE;
+    }
+    return code;
+}

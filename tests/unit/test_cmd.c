@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program from outside: exit codes, what goes to which stream, what usage errors say. It is
+ * started as a shell would start it, without a shell.
+ */
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "plait.h"
+#include "test.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CAPTURE = 1 << 16 };
+
+struct outcome {
+    int code; /* exit code, or 128 + signal */
+    char out[CAPTURE], err[CAPTURE];
+};
+
+/* A stream of the child goes to an unlinked file, so that no pipe can fill up. */
+static int capture_file(void)
+{
+    char name[] = "/tmp/plait-test-XXXXXX";
+    int fd = mkstemp(name);
+    CHECK(fd >= 0 && unlink(name) == 0);
+    return fd;
+}
+
+static void read_back(int fd, char buf[CAPTURE])
+{
+    ssize_t n = pread(fd, buf, CAPTURE - 1, 0);
+    buf[n > 0 ? n : 0] = '\0';
+    close(fd);
+}
+
+/* Run the program with these words (NULL at the end); `out` NULL: capture standard output, else the
+ * path that it goes to. */
+static void start(struct outcome *o, const char *out, const char *const *words)
+{
+    char *argv[24] = {0}, program[] = PLAIT_BINARY_DIR "/plait";
+    int fd_out = out ? open(out, O_WRONLY) : capture_file(), fd_err = capture_file(), status = 0;
+    argv[0] = program;
+    for (int i = 0; words[i] && i < 22; i++)
+        argv[i + 1] = (char *)(uintptr_t)words[i];
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd_out, STDOUT_FILENO);
+        dup2(fd_err, STDERR_FILENO);
+        execv(program, argv);
+        _exit(127);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    o->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    o->out[0] = '\0';
+    if (out)
+        close(fd_out);
+    else
+        read_back(fd_out, o->out);
+    read_back(fd_err, o->err);
+}
+#define RUN(o, ...) start((o), NULL, (const char *const[]){__VA_ARGS__, NULL})
+
+static bool begins(const char *s, const char *with)
+{
+    return strncmp(s, with, strlen(with)) == 0;
+}
+
+static void usage_errors_end_with_10(void)
+{
+    static const struct { const char *word[4], *says; } bad[] = {
+        {{"chek"}, "there is no verb \"chek\"; the nearest is check"},
+        {{"--verbose"}, "there is no verb \"--verbose\"; `plait help` lists them"},
+        {{"help", "confg"}, "there is no help on \"confg\"; the nearest is config"},
+        {{"help", "config", "schedules"}, "help explains one thing at a time"},
+        {{"help", "info", "--markdown"}, "--markdown is for `plait help config` only"},
+        {{"info", "x"}, "info takes no words"},
+        {{"check"}, "no configuration is given"},
+        {{"check", "--rank", "2"}, "there is no option --rank; the nearest is --ranks"},
+        {{"check", "-q"}, "there is no option -q; usage: plait check"},
+        {{"check", "-n"}, "--ranks needs a value N"},
+        {{"check", "-n", "two"}, "--ranks is \"two\"; wanted is a whole number from 0 to 1048576"},
+        {{"check", "-n-1"}, "--ranks is \"-1\""},
+        {{"check", "--ranks=99999999999999999999"}, "--ranks is \"99999999999999999999\""},
+        {{"check", "--yaml=1", "a=b"}, "--yaml takes no value"},
+        {{"check", "--", "--yaml"}, "cannot read --yaml"},
+        {{"check", "/nonexistent.yaml"}, "cannot read /nonexistent.yaml"},
+        {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
+        {{"check", "a=b", "words"}, "there is no key a"},
+        {{"train", "model.vocab=257"}, "data.train is empty"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct outcome o;
+        start(&o, NULL, bad[i].word);
+        test_check(o.code == PLAIT_CONFIG && begins(o.err, "plait: ") &&
+                       strstr(o.err, bad[i].says) && o.out[0] == '\0',
+                   __FILE__, __LINE__, "%s %s: %d, out \"%s\", err \"%s\"", bad[i].word[0],
+                   bad[i].word[1] ? bad[i].word[1] : "", o.code, o.out, o.err);
+        test_check(strchr(o.err, '\n') == strrchr(o.err, '\n'), __FILE__, __LINE__,
+                   "more than a line: %s", o.err);
+    }
+}
+
+static void help_explains_every_verb(void)
+{
+    struct outcome list, page, same;
+    RUN(&list, "help");
+    CHECK_INT(list.code, PLAIT_OK);
+    CHECK_STR(list.err, "");
+    int verbs = 0;
+    for (const char *s = list.out; (s = strstr(s, "\n  plait ")) != NULL; s++) {
+        char verb[32] = "", want[64];
+        CHECK(sscanf(s, "\n  plait %31s", verb) == 1);
+        RUN(&page, "help", verb);
+        RUN(&same, verb, "--help");
+        snprintf(want, sizeof want, "usage: plait %s", verb);
+        test_check(page.code == PLAIT_OK && begins(page.out, want), __FILE__, __LINE__,
+                   "help %s: %d %s", verb, page.code, page.out);
+        CHECK_STR(same.out, page.out);
+        verbs++;
+    }
+    CHECK(verbs >= 4);
+    RUN(&list, "help", "schedules");
+    CHECK(list.code == PLAIT_OK && strstr(list.out, "1f1b") != NULL);
+    RUN(&list, "--version");
+    CHECK_STR(list.out, "plait " PLAIT_VERSION "\n");
+    RUN(&list, "info");
+    CHECK(list.code == PLAIT_OK && strstr(list.out, "ref") != NULL);
+}
+
+/* No word at all: the list goes to standard error, since nothing was asked for. */
+static void no_words_are_wrong_usage(void)
+{
+    struct outcome o;
+    const char *none[] = {NULL};
+    start(&o, NULL, none);
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    CHECK_STR(o.out, "");
+    CHECK(strstr(o.err, "plait check") != NULL);
+}
+
+static void check_answers_at_once(void)
+{
+    struct outcome o;
+    double from = log_now();
+    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "-n", "4");
+    double took = log_now() - from;
+    test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
+    CHECK(strstr(o.out, "tp 2") != NULL && strstr(o.out, "predicted bubble") != NULL);
+    CHECK(took < 1.0);
+    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "-n", "6");
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    CHECK(strstr(o.err, "ranks started: 6") != NULL);
+    RUN(&o, "check", "data.train=/nonexistent.tok", "model.vocab=257");
+    CHECK_INT(o.code, PLAIT_DATA);
+}
+
+/* What --yaml prints is a file that says the same again. */
+static void yaml_reads_back(void)
+{
+    struct outcome a, b;
+    struct fs_file f;
+    char name[] = "/tmp/plait-test-XXXXXX";
+    int fd = mkstemp(name);
+    CHECK(fd >= 0);
+    close(fd);
+    RUN(&a, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "train.seed=77", "--yaml");
+    CHECK_INT(a.code, PLAIT_OK);
+    CHECK(strstr(a.out, "seed: 77") != NULL);
+    CHECK_OK(fs_create(&f, name));
+    CHECK_OK(fs_write(&f, a.out, (int64_t)strlen(a.out)));
+    CHECK_OK(fs_commit(&f));
+    RUN(&b, "check", name, "--yaml");
+    CHECK_INT(b.code, PLAIT_OK);
+    CHECK_STR(b.out, a.out);
+    unlink(name);
+}
+
+static void lost_output_is_an_error(void)
+{
+    struct outcome o;
+    const char *words[] = {"info", NULL};
+    if (access("/dev/full", W_OK) != 0) {
+        test_skip("there is no /dev/full");
+        return;
+    }
+    start(&o, "/dev/full", words);
+    CHECK_INT(o.code, PLAIT_STORAGE);
+    CHECK(strstr(o.err, "standard output cannot be written") != NULL);
+}
+
+static const struct test_case cases[] = {
+    {"usage_errors_end_with_10", usage_errors_end_with_10},
+    {"help_explains_every_verb", help_explains_every_verb},
+    {"no_words_are_wrong_usage", no_words_are_wrong_usage},
+    {"check_answers_at_once", check_answers_at_once},
+    {"yaml_reads_back", yaml_reads_back},
+    {"lost_output_is_an_error", lost_output_is_an_error},
+};
+TEST_MAIN(cases)
