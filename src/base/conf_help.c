@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { HELP_WIDTH = 100 };
+
 /* Does row i open a group? */
 static bool opens_group(const struct conf_table *t, int i)
 {
@@ -88,6 +90,23 @@ static void pad(struct text *out, int64_t from, int64_t column)
     text_add_char(out, ' ', n < 2 ? 2 : n);
 }
 
+/* The sentence, continued below itself where it would pass the right margin. */
+static void add_wrapped(struct text *out, int64_t from, const char *sentence)
+{
+    int64_t column = out->len - from;
+    for (const char *s = sentence; *s;) {
+        size_t n = strcspn(s, " ");
+        if (out->len - from + 1 + (int64_t)n > HELP_WIDTH && out->len - from > column) {
+            text_add_char(out, '\n', 1);
+            from = out->len;
+            text_add_char(out, ' ', column);
+        }
+        text_add(out, "%s%.*s", out->len - from > column ? " " : "", (int)n, s);
+        s += n + strspn(s + n, " ");
+    }
+    text_add_char(out, '\n', 1);
+}
+
 void conf_help(const struct conf_table *t, struct text *out)
 {
     for (int i = 0; i < t->n; i++) {
@@ -100,10 +119,10 @@ void conf_help(const struct conf_table *t, struct text *out)
         text_add(out, "%s", type_name(row));
         pad(out, from, 24);
         text_add(out, "%s", preset(row));
-        pad(out, from, 33);
+        pad(out, from, 32);
         add_range(row, "|", out);
-        pad(out, from, 58);
-        text_add(out, "%s\n", row->help);
+        pad(out, from, 52);
+        add_wrapped(out, from, row->help);
     }
 }
 

@@ -30,6 +30,15 @@ static const char *multiples(int64_t n, int64_t of, char buf[64])
     return buf;
 }
 
+/* The message of a lower layer, with the key in front that brought it there. What is not the user's
+ * to mend in that key passes unchanged. */
+static enum err under_key(enum err err, const char *key)
+{
+    if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
+        return err;
+    return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_text());
+}
+
 static const char *row_word(const char *key, int index, char buf[32])
 {
     const char *s = conf_find(&options_table, key)->words;
@@ -114,7 +123,7 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
                          "50257 for the GPT-2 tokenizer)");
     enum err err = data_open(o->data.train, o->model.seq, INT64_MAX, false, &set);
     if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "data.train: %s", err_text());
+        return under_key(err, "data.train");
     *vocab = set.vocab;
     data_close(&set);
     return ERR_OK;
@@ -297,6 +306,7 @@ static enum err check_schedule(const struct options *o, bool *made)
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
     struct sched s;
+    char asked[256];
     if (!schedule_known(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
         FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
@@ -307,14 +317,14 @@ static enum err check_schedule(const struct options *o, bool *made)
     if (!*made)
         return ERR_OK; /* thousands of pipeline ranks: the report says so */
     enum err err = sched_make(name, &shape, &s);
-    if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__,
-                       "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
-                       "microbatches: %s", name, (long long)o->parallel.pp,
-                       (long long)o->parallel.chunks, (long long)options_microbatches(o),
-                       err_text());
-    sched_free(&s);
-    return ERR_OK;
+    if (err == ERR_OK) {
+        sched_free(&s);
+        return ERR_OK;
+    }
+    snprintf(asked, sizeof asked, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld "
+             "and %lld microbatches", name, (long long)o->parallel.pp,
+             (long long)o->parallel.chunks, (long long)options_microbatches(o));
+    return under_key(err, asked);
 }
 
 /* ---- files ---- */
@@ -325,7 +335,7 @@ static enum err check_file(const char *key, const char *path, const struct arch 
     struct data_set set;
     enum err err = data_open(path, arch->seq, arch->vocab, false, &set);
     if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_text());
+        return under_key(err, key);
     *out = (struct check_data){set.count, set.vocab, set.samples};
     memcpy(tokenizer, set.tokenizer, sizeof set.tokenizer);
     data_close(&set);
@@ -357,10 +367,7 @@ static enum err check_start(const struct options *o)
              (long long)o->train.valid_every, (long long)o->train.valid_batches);
     if (!o->run.dir[0])
         FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
-    enum err err = fs_probe_writable(o->run.dir);
-    if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "run.dir: %s", err_text());
-    return ERR_OK;
+    return under_key(fs_probe_writable(o->run.dir), "run.dir");
 }
 
 enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report)

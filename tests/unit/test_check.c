@@ -6,10 +6,10 @@
 #include "illegal.h"
 
 #include "base/fs.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "plait.h"
+#include <time.h>
 
 static struct options with(const char *const *words)
 {
@@ -188,6 +188,12 @@ static void vocabulary_of_the_file(void)
     illegal_leave(&at);
 }
 
+/* Seconds of processor time, which other programs on the machine do not lengthen. */
+static double worked(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
 /* The largest layouts that the table lets through must be answered in under a second too. */
 static void answers_are_quick(void)
 {
@@ -200,9 +206,9 @@ static void answers_are_quick(void)
     };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         struct options o = with(large[i]);
-        double from = log_now();
+        double from = worked();
         mem_free(report_of(&o, CHECK_PLAN));
-        double took = log_now() - from;
+        double took = worked() - from;
         test_check(took < 1.0, __FILE__, __LINE__, "case %zu took %.2f s", i, took);
     }
 }

@@ -179,6 +179,25 @@ static void yaml_reads_back(void)
     unlink(name);
 }
 
+/* Whichever allocation of a check fails, the program says so and ends with its code. */
+static void every_failing_allocation_is_told(void)
+{
+    struct outcome o = {.code = -1};
+    int k = 0;
+    while (o.code != PLAIT_OK && k < 500) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", ++k);
+        setenv("PLAIT_FAIL_ALLOC", number, 1);
+        RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml");
+        if (!test_check(o.code == PLAIT_OK ||
+                            (o.code == PLAIT_MEMORY && begins(o.err, "plait: memory: ")),
+                        __FILE__, __LINE__, "allocation %d: %d, %s", k, o.code, o.err))
+            break;
+    }
+    unsetenv("PLAIT_FAIL_ALLOC");
+    test_check(k > 10 && o.code == PLAIT_OK, __FILE__, __LINE__, "%d allocations", k);
+}
+
 static void lost_output_is_an_error(void)
 {
     struct outcome o;
@@ -198,6 +217,7 @@ static const struct test_case cases[] = {
     {"no_words_are_wrong_usage", no_words_are_wrong_usage},
     {"check_answers_at_once", check_answers_at_once},
     {"yaml_reads_back", yaml_reads_back},
+    {"every_failing_allocation_is_told", every_failing_allocation_is_told},
     {"lost_output_is_an_error", lost_output_is_an_error},
 };
 TEST_MAIN(cases)
