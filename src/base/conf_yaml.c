@@ -58,8 +58,8 @@ static bool tab_indented(const struct reader *r, int64_t line)
     return i < r->n && r->text[i] == '\t';
 }
 
-/* The parser's own complaint, with the line. Its reader, which decodes UTF-8, counts bytes, all else
- * counts lines. */
+/* The parser's own complaint, with the line. Its reader, which decodes UTF-8, counts bytes, all
+ * else counts lines. */
 static enum err refuse_syntax(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;

@@ -321,8 +321,8 @@ static enum err check_schedule(const struct options *o, bool *made)
         sched_free(&s);
         return ERR_OK;
     }
-    snprintf(asked, sizeof asked, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld "
-             "and %lld microbatches", name, (long long)o->parallel.pp,
+    snprintf(asked, sizeof asked, "parallel.schedule %s with parallel.pp %lld, parallel.chunks "
+             "%lld and %lld microbatches", name, (long long)o->parallel.pp,
              (long long)o->parallel.chunks, (long long)options_microbatches(o));
     return under_key(err, asked);
 }
