@@ -148,8 +148,8 @@ static void fuzz(void)
     static const char *const seed[] = {
         "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
         "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n",
-        "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,0TIED,STEP\n"
-        "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,1TIED,STEP\n",
+        ("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,0TIED,STEP\n"
+         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,1TIED,STEP\n"),
     };
     int read = 0;
     for (int n = 0; n < 120000; n++) {
