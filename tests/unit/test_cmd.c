@@ -211,8 +211,51 @@ static void lost_output_is_an_error(void)
     CHECK(strstr(o.err, "standard output cannot be written") != NULL);
 }
 
+static void sim_plays_schedules(void)
+{
+    static struct outcome o;
+    static const struct { const char *word[9], *says; } bad[] = {
+        {{"sim"}, "no schedule is named"},
+        {{"sim", "1f1b"}, "1f1b needs the number of ranks"},
+        {{"sim", "1f1b", "-p", "4"}, "1f1b needs the number of microbatches"},
+        {{"sim", "1f1", "-p", "4", "-m", "8"}, "the nearest is 1f1b"},
+        {{"sim", "1f1b", "-p4", "-m8", "-v", "2"}, "use v 1"},
+        {{"sim", "1f1b", "-p", "4x", "-m", "8"}, "\"4x\""},
+        {{"sim", "1f1b", "-p", "4", "-m", "0"}, "from 1 to 65535"},
+        {{"sim", "1f1b", "-p4", "-m8", "--tw", "0"}, "--tw is \"0\""},
+        {{"sim", "1f1b", "-p4", "-m8", "--text", "--json"}, "exclude one another"},
+        {{"sim", "1f1b", "-p4", "-m8", "--color", "red"}, "wanted is auto, always or never"},
+        {{"sim", "1f1b", "gpipe", "-p4", "-m8"}, "one schedule at a time"},
+        {{"sim", "--list", "gpipe"}, "--list takes no schedule"},
+        {{"sim", "file:/nonexistent"}, "/nonexistent"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        start(&o, NULL, bad[i].word);
+        CHECK_INT(o.code, PLAIT_CONFIG);
+        CHECK_STR(o.out, "");
+        test_check(begins(o.err, "plait: ") && strstr(o.err, bad[i].says), __FILE__, __LINE__,
+                   "wanted \"%s\", got: %s", bad[i].says, o.err);
+    }
+    RUN(&o, "sim", "--list");
+    CHECK(o.code == 0 && begins(o.out, "naive ") && strstr(o.out, "\n1f1b "));
+    RUN(&o, "sim", "1f1b", "-p", "4", "-m", "8");
+    CHECK(o.code == 0 && strstr(o.out, "makespan  33\n"));
+    RUN(&o, "sim", "1f1b", "-p4", "-m8", "--tf=2", "--tb", "1", "--tc", "0.5");
+    CHECK(o.code == 0 && strstr(o.out, "makespan  41\n")); /* 33, and 16 latencies */
+    RUN(&o, "sim", "gpipe", "-p2", "-m2", "--text");
+    CHECK_STR(o.out, "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n");
+    RUN(&o, "sim", "gpipe", "-p2", "-m2", "--gantt", "--width", "0");
+    CHECK(begins(o.out, "rank 0 |01...B0B1|\n")); /* not a terminal: no colour */
+    RUN(&o, "sim", "gpipe", "-p2", "-m2", "--gantt", "--color", "always");
+    CHECK(strstr(o.out, "\x1b[30;42m") != NULL);
+    RUN(&o, "sim", "gpipe", "-p2", "-m2", "--json");
+    CHECK(o.code == 0 && strstr(o.out, "\"bubble_fraction\": 0.3333333333333333"));
+    CHECK_STR(o.err, "");
+}
+
 static const struct test_case cases[] = {
     {"usage_errors_end_with_10", usage_errors_end_with_10},
+    {"sim_plays_schedules", sim_plays_schedules},
     {"help_explains_every_verb", help_explains_every_verb},
     {"no_words_are_wrong_usage", no_words_are_wrong_usage},
     {"check_answers_at_once", check_answers_at_once},

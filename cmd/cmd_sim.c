@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait sim: play a schedule on a clock and show what comes out.
+ */
+#include "cmd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
+
+/* Zero would stand for the default in plait.h, so it is refused here. */
+#define TIME_MIN 1e-12
+#define TIME_MAX 1e12
+
+struct sim_words {
+    int64_t p, m, v, width;
+    double tf, tb, ti, tw, latency;
+    bool text, gantt, json, list;
+    const char *color;
+};
+
+static int list_schedules(void)
+{
+    for (int i = 0; i < plait_schedule_count(); i++)
+        printf("%-12s %s\n", plait_schedule_name(i), plait_schedule_doc(i));
+    return PLAIT_OK;
+}
+
+static int terminal_width(void)
+{
+    struct winsize w;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
+        return w.ws_col;
+    return WIDTH_UNKNOWN;
+}
+
+/* auto: a terminal that did not ask for plain text (NO_COLOR, TERM=dumb). */
+static bool choose_color(const char *when, bool *out)
+{
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    *out = isatty(STDOUT_FILENO) && !(none && *none) && !(term && strcmp(term, "dumb") == 0);
+    if (strcmp(when, "always") == 0)
+        *out = true;
+    else if (strcmp(when, "never") == 0)
+        *out = false;
+    else if (strcmp(when, "auto") != 0)
+        return false;
+    return true;
+}
+
+static int simulate(const struct sim_words *w, const char *schedule)
+{
+    bool file = strncmp(schedule, "file:", 5) == 0, color;
+    if (w->text + w->gantt + w->json > 1)
+        return cmd_usage("--text, --gantt and --json exclude one another; use one of them");
+    if (!file && (w->p == 0 || w->m == 0))
+        return cmd_usage("%.64s needs the number of %s; use `plait sim SCHEDULE -p P -m M`",
+                         schedule, w->p ? "microbatches" : "ranks");
+    if (!choose_color(w->color, &color))
+        return cmd_usage("--color is \"%.40s\"; wanted is auto, always or never", w->color);
+    struct plait_sim a = {
+        .size = sizeof a,
+        .schedule = schedule,
+        .p = (int)w->p,
+        .m = (int)w->m,
+        .v = (int)w->v,
+        .tf = w->tf,
+        .tb = w->tb,
+        .ti = w->ti,
+        .tw = w->tw,
+        .latency = w->latency,
+        .format = w->text    ? "text"
+                  : w->gantt ? "gantt"
+                  : w->json  ? "json"
+                             : "summary",
+        .width = w->width < 0 ? terminal_width() : (int)w->width,
+        .color = color,
+    };
+    char *page;
+    int code = plait_simulate(&a, &page);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(page, stdout);
+    plait_free(page);
+    return PLAIT_OK;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+    struct sim_words w = {.width = -1, .color = "auto"};
+    const struct cmd_option option[] = {
+        {"ranks", 'p', CMD_INT, &w.p, 1, 4096, "P", "pipeline ranks"},
+        {"microbatches", 'm', CMD_INT, &w.m, 1, 65535, "M", "microbatches of a step"},
+        {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1)"},
+        {"tf", 0, CMD_REAL, &w.tf, TIME_MIN, TIME_MAX, "T", "time of a forward (1)"},
+        {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
+        {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},
+        {"tw", 0, CMD_REAL, &w.tw, TIME_MIN, TIME_MAX, "T", "of its weight half (tf)"},
+        {"tc", 0, CMD_REAL, &w.latency, 0, TIME_MAX, "T", "latency of a message between ranks (0)"},
+        {"text", 0, CMD_FLAG, &w.text, 0, 0, NULL, "print the instructions, a line a rank"},
+        {"gantt", 0, CMD_FLAG, &w.gantt, 0, 0, NULL, "draw the step"},
+        {"json", 0, CMD_FLAG, &w.json, 0, 0, NULL, "print result and timeline as JSON"},
+        {"width", 0, CMD_INT, &w.width, 0, WIDTH_MAX, "N",
+         "columns of the drawing (the terminal's), 0: one for the shortest box"},
+        {"color", 0, CMD_TEXT, &w.color, 0, 0, "WHEN", "auto, always or never (auto)"},
+        {"list", 0, CMD_FLAG, &w.list, 0, 0, NULL, "name the schedules"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait sim SCHEDULE -p P -m M [-v V] [--tf T ...] [--text | --gantt | --json]",
+        .about =
+            "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
+            "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
+            "plait sim --list, or file:PATH: a line of cells such as 0F0,0B0 for each rank.",
+        .option = option,
+        .options = sizeof option / sizeof *option,
+        .more = "plait sim 1f1b -p 4 -m 8 --gantt",
+    };
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (w.list && words > 0)
+        return cmd_usage("--list takes no schedule, and %.64s is named", argv[1]);
+    if (w.list)
+        return list_schedules();
+    if (words == 0)
+        return cmd_usage("no schedule is named; `plait sim --list` shows them");
+    if (words > 1)
+        return cmd_usage("sim plays one schedule at a time, and %d are named", words);
+    return simulate(&w, argv[1]);
+}
