@@ -143,7 +143,7 @@ static void arenas_over_borrowed_memory(void)
     CHECK_OK(arena_take(&a, 192, &y));
     CHECK(a.used == 256 && a.peak == 256);
     char *kept = y;
-    CHECK_ERR(arena_take(&a, 1, &y), ERR_INTERNAL, "256 are used and 64 more are asked for");
+    CHECK_ERR(arena_take(&a, 1, &y), ERR_INTERNAL, "256 are used and 1 more are asked for");
     CHECK(y == kept && a.used == 256);
     arena_close(&a); /* borrowed: not given back */
     block[0] = 1;
