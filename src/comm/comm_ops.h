@@ -96,6 +96,24 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2]);
 
+/* ---- what a rank waits for, as messages tell it; filled in by each kind of operation ---- */
+enum { COMM_WANT_TEXT = 160 };
+struct comm_want {
+    /* Is ranks[i] still to come? */
+    bool (*missing)(const struct comm_want *x, int i);
+    const char *(*text)(const struct comm_want *x, char buf[COMM_WANT_TEXT]);
+    const int *ranks; /* (n) those concerned, borrowed for the wait */
+    int n;
+    void *a;          /* the operation, borrowed for the wait */
+    int64_t seq;
+};
+/* FAIL with ERR_HANG: `w`'s rank has waited for its timeout; names the missing. */
+enum err comm_want_hang(const struct comm_want *x, const struct comm_world *w);
+/* FAIL with ERR_PEER: ranks[i] has ended without coming. */
+enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
+/* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
+
 /* ---- arithmetic of a reduction, a tile at a time ----
  * set the tile from the first member's elements, fold in the others in member order, take the
  * result. Every transport reduces through these, so results do not depend on the transport. */

@@ -29,7 +29,6 @@
 enum {
     STACK_BYTES = 8 << 20,
     SPINS = 200,      /* looks before sleeping, when there are cores enough; about 10 us */
-    NAMES_MAX = 8,    /* missing ranks that a message names */
 };
 
 void comm_thread_ring(struct comm_thread_hub *h, int rank)
@@ -94,55 +93,19 @@ static void abort_rank(struct comm_world *w, enum err code)
 
 /* ---- waiting ---- */
 
-/* "1, 4, 5 and 3 more" */
-static const char *missing_text(const struct comm_thread_want *x, char *buf, size_t size)
-{
-    int named = 0, more = 0;
-    size_t used = 0;
-    buf[0] = '\0';
-    for (int i = 0; i < x->n; i++) {
-        if (!x->missing(x, i))
-            continue;
-        if (named == NAMES_MAX) {
-            more++;
-            continue;
-        }
-        int k = snprintf(buf + used, size - used, "%s%d", named++ ? ", " : "", x->ranks[i]);
-        used += k > 0 ? (size_t)k : 0;
-    }
-    if (more)
-        snprintf(buf + used, size - used, " and %d more", more);
-    return buf;
-}
-
 /* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
  * `gone` is read before `missing`. */
-static enum err check_gone(struct comm_thread_seat *s, const struct comm_thread_want *x)
+static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x)
 {
-    char buf[160];
     if (atomic_load(&s->hub->gone) == 0)
         return ERR_OK;
     for (int i = 0; i < x->n; i++) {
         if (!atomic_load(&s->hub->seat[x->ranks[i]].gone) || !x->missing(x, i))
             continue;
         comm_thread_fail(s);
-        FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
-             x->ranks[i], x->text(x, buf), s->world.rank);
+        return comm_want_gone(x, &s->world, i);
     }
     return ERR_OK;
-}
-
-static enum err fail_hang(struct comm_thread_seat *s, const struct comm_thread_want *x)
-{
-    char what[160], who[160];
-    x->text(x, what);
-    missing_text(x, who, sizeof who);
-    comm_thread_fail(s);
-    if (!who[0])
-        FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s, to which all ranks have come; a "
-                       "rank is stuck amid copying", s->world.rank, s->hub->timeout_s, what);
-    FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s; still missing: rank %s; look where they "
-                   "are, or raise the hang timeout", s->world.rank, s->hub->timeout_s, what, who);
 }
 
 static struct timespec deadline_of(double seconds)
@@ -156,13 +119,13 @@ static struct timespec deadline_of(double seconds)
 }
 
 /* Sleep until the bell; false when the deadline has passed. */
-static bool sleep_on_bell(struct comm_thread_seat *s, const struct comm_thread_want *x,
-                          const struct timespec *deadline)
+static bool sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
+                          const struct comm_want *x, const struct timespec *deadline)
 {
     int rc = 0;
     pthread_mutex_lock(&s->lock);
     /* One look under the lock: whoever rings stores first. */
-    bool woken = x->ready(x) || atomic_load(&s->hub->failed) != 0;
+    bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;
     if (!woken && deadline)
         rc = pthread_cond_timedwait(&s->bell, &s->lock, deadline);
     else if (!woken)
@@ -171,23 +134,27 @@ static bool sleep_on_bell(struct comm_thread_seat *s, const struct comm_thread_w
     return rc != ETIMEDOUT;
 }
 
-enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_thread_want *x)
+enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x))
 {
-    char buf[160];
+    char buf[COMM_WANT_TEXT];
     for (int i = 0; i < s->hub->spins; i++)
-        if (x->ready(x))
+        if (ready(x))
             return ERR_OK;
     bool timed = s->hub->timeout_s > 0, in_time = true;
     struct timespec deadline = deadline_of(timed ? s->hub->timeout_s : 0);
     for (;;) {
-        if (x->ready(x))
+        if (ready(x))
             return ERR_OK;
         if (atomic_load(&s->hub->failed) != 0)
             TRY(comm_thread_check(s, x->text(x, buf)));
         TRY(check_gone(s, x));
-        if (!in_time)
-            return fail_hang(s, x);
-        in_time = sleep_on_bell(s, x, timed ? &deadline : NULL);
+        if (!in_time) {
+            enum err err = comm_want_hang(x, &s->world);
+            comm_thread_fail(s);
+            return err;
+        }
+        in_time = sleep_on_bell(s, ready, x, timed ? &deadline : NULL);
     }
 }
 

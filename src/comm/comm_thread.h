@@ -61,18 +61,6 @@ struct comm_thread_hub {
     struct comm_thread_seat *seat;  /* (size) owned */
 };
 
-/* What a rank waits for: filled in by the two kinds of operation. */
-struct comm_thread_want {
-    bool (*ready)(const struct comm_thread_want *x);
-    /* Is rank `i` of those concerned still to come? */
-    bool (*missing)(const struct comm_thread_want *x, int i);
-    const char *(*text)(const struct comm_thread_want *x, char buf[160]);
-    const int *ranks; /* those concerned, borrowed for the wait */
-    int n;
-    const void *a;    /* the operation, borrowed for the wait */
-    int64_t seq;
-};
-
 static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world *w)
 {
     return w->impl;
@@ -80,7 +68,8 @@ static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world 
 
 /* Wait until ready. Errors: ERR_PEER when a rank has failed or one that is missing has ended,
  * ERR_HANG after the timeout; then the world has failed and no peer is amid this rank's buffers. */
-enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_thread_want *x);
+enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x));
 
 /* Make rank `rank` look again at what it waits for. */
 void comm_thread_ring(struct comm_thread_hub *h, int rank);

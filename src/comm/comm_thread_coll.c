@@ -327,24 +327,24 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
 
 /* ---- finishing ---- */
 
-static const struct slot *slot_of(const struct comm_thread_want *x)
+static const struct slot *slot_of(const struct comm_want *x)
 {
     const struct comm_group *g = x->a;
     const struct comm_thread_meet *m = g->impl;
     return &m->slot[x->seq % RING];
 }
 
-static bool is_open(const struct comm_thread_want *x)
+static bool is_open(const struct comm_want *x)
 {
     return atomic_load(&slot_of(x)->open) > x->seq;
 }
 
-static bool is_complete(const struct comm_thread_want *x)
+static bool is_complete(const struct comm_want *x)
 {
     return atomic_load(&slot_of(x)->complete) > x->seq;
 }
 
-static bool member_missing(const struct comm_thread_want *x, int i)
+static bool member_missing(const struct comm_want *x, int i)
 {
     const struct comm_group *g = x->a;
     struct comm_thread_meet *m = g->impl;
@@ -354,11 +354,11 @@ static bool member_missing(const struct comm_thread_want *x, int i)
     return !here;
 }
 
-static const char *coll_text(const struct comm_thread_want *x, char buf[160])
+static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
 {
     const struct comm_group *g = x->a;
     char what[96];
-    snprintf(buf, 160, "%s, operation %" PRId64 " of group %d",
+    snprintf(buf, COMM_WANT_TEXT, "%s, operation %" PRId64 " of group %d",
              comm_coll_text(&slot_of(x)->arg[g->me], what), x->seq, g->id);
     return buf;
 }
@@ -367,13 +367,12 @@ enum err comm_thread_coll_finish(struct comm_group *g)
 {
     struct comm_thread_seat *s = comm_thread_seat(g->world);
     struct comm_thread_meet *m = g->impl;
-    struct comm_thread_want x = {.ready = is_open, .missing = member_missing, .text = coll_text,
-                                 .ranks = g->ranks, .n = g->n, .a = g, .seq = g->finished};
-    TRY(comm_thread_wait(s, &x));
+    struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
+                          .n = g->n, .a = g, .seq = g->finished};
+    TRY(comm_thread_wait(s, &x, is_open));
     if (is_complete(&x))
         return ERR_OK;
     TRY(work(g, &m->slot[x.seq % RING], x.seq));
-    x.ready = is_complete;
-    TRY(comm_thread_wait(s, &x));
+    TRY(comm_thread_wait(s, &x, is_complete));
     return ERR_OK;
 }

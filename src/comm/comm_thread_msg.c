@@ -16,7 +16,6 @@
 
 #include "base/mem.h"
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -83,24 +82,13 @@ static void queue_push(struct comm_thread_queue *q, struct comm_thread_msg *m)
     q->last = &m->next;
 }
 
-static const char *msg_text(const struct comm_msg *m, char buf[160])
-{
-    if (m->dst)
-        snprintf(buf, 160, "the receive of %" PRId64 " bytes from rank %d, tag %d", m->bytes,
-                 m->from, m->tag);
-    else
-        snprintf(buf, 160, "the send of %" PRId64 " bytes to rank %d, tag %d", m->bytes, m->to,
-                 m->tag);
-    return buf;
-}
-
 /* Move the bytes of a matched pair and tell the side that came first. */
 static enum err deliver(struct comm_thread_seat *s, const struct comm_thread_msg *mine,
                         struct comm_thread_msg *first)
 {
     const struct comm_msg *send = mine->what.src ? &mine->what : &first->what;
     const struct comm_msg *recv = mine->what.src ? &first->what : &mine->what;
-    char buf[160];
+    char buf[COMM_WANT_TEXT];
     if (send->bytes != recv->bytes) {
         comm_thread_fail(s);
         FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " bytes with tag %d, but rank %d "
@@ -109,7 +97,7 @@ static enum err deliver(struct comm_thread_seat *s, const struct comm_thread_msg
     }
     for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
         if (!comm_thread_pin(s->hub))
-            return comm_thread_check(s, msg_text(&mine->what, buf));
+            return comm_thread_check(s, comm_msg_text(&mine->what, buf));
         memcpy((char *)recv->dst + at, (const char *)send->src + at,
                (size_t)num_min(PIECE_BYTES, send->bytes - at));
         comm_thread_unpin(s->hub);
@@ -125,8 +113,8 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
     struct comm_thread_seat *s = comm_thread_seat(w);
     struct comm_thread_box *box = &s->hub->seat[m->to].box;
     struct comm_thread_msg *mine;
-    char buf[160];
-    TRY(comm_thread_check(s, msg_text(m, buf)));
+    char buf[COMM_WANT_TEXT];
+    TRY(comm_thread_check(s, comm_msg_text(m, buf)));
     TRY(take(s, &mine));
     mine->what = *m;
     atomic_store(&mine->done, false);
@@ -143,22 +131,22 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
     return ERR_OK;
 }
 
-static bool msg_ready(const struct comm_thread_want *x)
+static bool msg_ready(const struct comm_want *x)
 {
     const struct comm_thread_msg *m = x->a;
     return atomic_load(&m->done);
 }
 
-static bool msg_missing(const struct comm_thread_want *x, int i)
+static bool msg_missing(const struct comm_want *x, int i)
 {
     (void)i;
     return !msg_ready(x);
 }
 
-static const char *want_text(const struct comm_thread_want *x, char buf[160])
+static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
 {
     const struct comm_thread_msg *m = x->a;
-    return msg_text(&m->what, buf);
+    return comm_msg_text(&m->what, buf);
 }
 
 enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
@@ -166,9 +154,8 @@ enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
     struct comm_thread_seat *s = comm_thread_seat(w);
     struct comm_thread_msg *m = r->op;
     int peer = m->what.src ? m->what.to : m->what.from;
-    TRY(comm_thread_wait(s, &(struct comm_thread_want){.ready = msg_ready, .missing = msg_missing,
-                                                       .text = want_text, .ranks = &peer, .n = 1,
-                                                       .a = m}));
+    struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1, .a = m};
+    TRY(comm_thread_wait(s, &x, msg_ready));
     give(s, m);
     return ERR_OK;
 }

@@ -14,7 +14,6 @@
 #include "comm/comm_ops.h"
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 bool comm_built(enum comm_kind k)
@@ -70,44 +69,6 @@ enum comm_kind comm_kind(const struct comm_world *w)
 void comm_abort(struct comm_world *w, enum err code)
 {
     w->ops->abort(w, code);
-}
-
-/* ---- words for messages ---- */
-
-const char *comm_coll_name(enum comm_coll_kind k)
-{
-    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                       "barrier"};
-    return (unsigned)k < sizeof name / sizeof *name ? name[k] : "unknown operation";
-}
-
-bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
-{
-    return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
-           a->count == b->count;
-}
-
-const char *comm_coll_text(const struct comm_coll *c, char buf[96])
-{
-    const char *name = comm_coll_name(c->kind);
-    if (c->kind == COMM_BARRIER)
-        snprintf(buf, 96, "%s", name);
-    else if (c->kind == COMM_BROADCAST)
-        snprintf(buf, 96, "%s of %" PRId64 " bytes from member %d", name, c->count, c->root);
-    else
-        snprintf(buf, 96, "%s%s of %" PRId64 " %s elements", name,
-                 c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt));
-    return buf;
-}
-
-enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
-                            const struct comm_coll c[2])
-{
-    char a[96], b[96];
-    FAIL(ERR_MISMATCH,
-         "comm: operation %" PRId64 " of group %d is %s on rank %d, but %s on rank %d; all members "
-         "must make the same calls in the same order",
-         seq, g->id, comm_coll_text(&c[0], a), rank[0], comm_coll_text(&c[1], b), rank[1]);
 }
 
 /* ---- point to point ---- */

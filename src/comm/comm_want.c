@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Words for messages about operations: what differs, who is missing, who is gone. Both transports
+ * say the same.
+ */
+#include "comm/comm_ops.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { NAMES_MAX = 8 }; /* missing ranks that a message names */
+
+const char *comm_coll_name(enum comm_coll_kind k)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                       "barrier"};
+    return (unsigned)k < sizeof name / sizeof *name ? name[k] : "unknown operation";
+}
+
+bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
+{
+    return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
+           a->count == b->count;
+}
+
+const char *comm_coll_text(const struct comm_coll *c, char buf[96])
+{
+    const char *name = comm_coll_name(c->kind);
+    if (c->kind == COMM_BARRIER)
+        snprintf(buf, 96, "%s", name);
+    else if (c->kind == COMM_BROADCAST)
+        snprintf(buf, 96, "%s of %" PRId64 " bytes from member %d", name, c->count, c->root);
+    else
+        snprintf(buf, 96, "%s%s of %" PRId64 " %s elements", name,
+                 c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt));
+    return buf;
+}
+
+enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
+                            const struct comm_coll c[2])
+{
+    char a[96], b[96];
+    FAIL(ERR_MISMATCH,
+         "comm: operation %" PRId64 " of group %d is %s on rank %d, but %s on rank %d; all members "
+         "must make the same calls in the same order",
+         seq, g->id, comm_coll_text(&c[0], a), rank[0], comm_coll_text(&c[1], b), rank[1]);
+}
+
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
+{
+    if (m->dst)
+        snprintf(buf, COMM_WANT_TEXT, "the receive of %" PRId64 " bytes from rank %d, tag %d",
+                 m->bytes, m->from, m->tag);
+    else
+        snprintf(buf, COMM_WANT_TEXT, "the send of %" PRId64 " bytes to rank %d, tag %d", m->bytes,
+                 m->to, m->tag);
+    return buf;
+}
+
+/* "1, 4, 5 and 3 more" */
+static const char *missing_text(const struct comm_want *x, char *buf, size_t size)
+{
+    int named = 0, more = 0;
+    size_t used = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < x->n; i++) {
+        if (!x->missing(x, i))
+            continue;
+        if (named == NAMES_MAX) {
+            more++;
+            continue;
+        }
+        int k = snprintf(buf + used, size - used, "%s%d", named++ ? ", " : "", x->ranks[i]);
+        used += k > 0 ? (size_t)k : 0;
+    }
+    if (more)
+        snprintf(buf + used, size - used, " and %d more", more);
+    return buf;
+}
+
+enum err comm_want_hang(const struct comm_want *x, const struct comm_world *w)
+{
+    char what[COMM_WANT_TEXT], who[COMM_WANT_TEXT];
+    x->text(x, what);
+    missing_text(x, who, sizeof who);
+    if (!who[0])
+        FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s, to which all ranks have come; a rank "
+                       "is stuck amid copying", w->rank, w->timeout_s, what);
+    FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s; still missing: rank %s; look where they "
+                   "are, or raise the hang timeout", w->rank, w->timeout_s, what, who);
+}
+
+enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i)
+{
+    char what[COMM_WANT_TEXT];
+    FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
+         x->ranks[i], x->text(x, what), w->rank);
+}

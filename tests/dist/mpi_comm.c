@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The MPI transport, run by mpi_comm.sh under mpirun. Not a test program by itself:
+ *
+ *     mpi_comm law SEED OPS [THREADS]   the random program of comm_law.h; prints the hash of all
+ *                                       results; with THREADS on that many threads instead of MPI
+ *     mpi_comm wide MB                  messages, gathers and broadcasts of MB MiB
+ *     mpi_comm fail HOW                 one way of failing; the script checks how the job ends
+ *
+ * The exit code is that of the error.
+ */
+#include "comm_law.h"
+
+#include "base/log.h"
+#include <stdlib.h>
+
+static void nap(double s)
+{
+    struct timespec t = {(time_t)s, (long)((s - floor(s)) * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+static enum err open_all(struct comm_world *w, int64_t bytes, struct comm_group **g)
+{
+    int ranks[LAW_RANKS];
+    for (int i = 0; i < comm_size(w); i++)
+        ranks[i] = i;
+    TRY(comm_group_open(w, 0, ranks, comm_size(w),
+                        comm_scratch_bytes(comm_kind(w), comm_size(w), bytes), g));
+    return ERR_OK;
+}
+
+/* ---- wide: beyond one block, one piece and one window ---- */
+
+static void number(uint32_t *p, int64_t words, uint32_t from)
+{
+    for (int64_t i = 0; i < words; i++)
+        p[i] = from + (uint32_t)i;
+}
+
+static enum err numbered(const uint32_t *p, int64_t words, uint32_t from, const char *what)
+{
+    for (int64_t i = 0; i < words; i++)
+        if (p[i] != from + (uint32_t)i)
+            FAIL(ERR_INTERNAL, "wide: word %lld of a %s is %u, wanted %u", (long long)i, what, p[i],
+                 from + (uint32_t)i);
+    return ERR_OK;
+}
+
+static enum err wide_round(struct comm_world *w, struct comm_group *g, uint32_t *buffer[2],
+                           int64_t words)
+{
+    int me = comm_rank(w), size = comm_size(w);
+    int next = (me + 1) % size, last = (me + size - 1) % size;
+    struct comm_req send = {0}, recv = {0};
+    number(buffer[0], words, (uint32_t)me * 77);
+    TRY(comm_recv_start(w, last, 2, buffer[1], words * 4 + 4, &recv));
+    TRY(comm_send_start(w, next, 2, buffer[0], words * 4 + 4, &send));
+    TRY(comm_finish(&recv));
+    TRY(comm_finish(&send));
+    TRY(numbered(buffer[1], words, (uint32_t)last * 77, "message"));
+    TRY(comm_all_gather(g, buffer[1], buffer[0], words, DT_I32));
+    for (int i = 0; i < size; i++)
+        TRY(numbered(buffer[1] + i * words, words, (uint32_t)i * 77, "gather"));
+    TRY(comm_broadcast(g, size - 1, buffer[0], words * 4));
+    TRY(numbered(buffer[0], words, (uint32_t)(size - 1) * 77, "broadcast"));
+    return ERR_OK;
+}
+
+static enum err wide_body(void *arg, struct comm_world *w)
+{
+    int64_t words = *(const int64_t *)arg << 18;
+    uint32_t *buffer[2];
+    struct comm_group *g;
+    TRY(open_all(w, 0, &g));
+    TRY(mem_new(words + 1, 4, "test buffer", &buffer[0]));
+    TRY(mem_new(words * comm_size(w) + 1, 4, "test buffer", &buffer[1]));
+    enum err err = wide_round(w, g, buffer, words);
+    if (err != ERR_OK)
+        return err; /* the job ends */
+    mem_free(buffer[0]);
+    mem_free(buffer[1]);
+    comm_group_close(g);
+    return ERR_OK;
+}
+
+/* ---- fail ---- */
+
+static enum err message(struct comm_world *w, int64_t send_bytes, int64_t recv_bytes)
+{
+    static char x[64];
+    struct comm_req r = {0};
+    if (comm_rank(w) == 0)
+        TRY(comm_recv_start(w, 1, 4, x, recv_bytes, &r));
+    if (comm_rank(w) == 1)
+        TRY(comm_send_start(w, 0, 4, x, send_bytes, &r));
+    TRY(comm_finish(&r));
+    return ERR_OK;
+}
+
+/* What rank 1 does while the others sum; the names are the script's. */
+static enum err misbehave(struct comm_world *w, struct comm_group *g, const char *how)
+{
+    static float x[100];
+    struct comm_req r = {0};
+    if (strcmp(how, "data") == 0 || strcmp(how, "busy") == 0) {
+        nap(0.1);
+        FAIL(ERR_DATA, "data: shard 7 is short");
+    }
+    if (strcmp(how, "abort") == 0) {
+        comm_abort(w, ERR_STORAGE);
+        nap(1);
+        FAIL(ERR_STORAGE, "store: no room");
+    }
+    if (strcmp(how, "hang") == 0)
+        nap(60);
+    if (strcmp(how, "count") == 0)
+        return comm_all_reduce(g, x, 99, DT_F32, COMM_SUM);
+    if (strcmp(how, "kind") == 0)
+        return comm_barrier(g);
+    if (strcmp(how, "left") == 0)
+        return comm_send_start(w, 0, 0, x, 4, &r);
+    return ERR_OK; /* early */
+}
+
+static enum err fail_body(void *arg, struct comm_world *w)
+{
+    const char *how = arg;
+    static float x[100];
+    struct comm_group *g;
+    TRY(open_all(w, 400, &g));
+    if (strcmp(how, "long") == 0)
+        return message(w, 64, 8);
+    if (strcmp(how, "short") == 0)
+        return message(w, 8, 64);
+    if (comm_rank(w) == 1)
+        return misbehave(w, g, how);
+    if (strcmp(how, "busy") == 0)
+        nap(60);
+    if (strcmp(how, "left") == 0)
+        return ERR_OK;
+    return comm_all_reduce(g, x, 100, DT_F32, COMM_SUM);
+}
+
+int main(int argc, char **argv)
+{
+    enum err err = ERR_CONFIG;
+    if (argc >= 4 && strcmp(argv[1], "law") == 0) {
+        struct law law = {.seed = strtoull(argv[2], NULL, 10), .ops = atoi(argv[3])};
+        err = argc == 5 ? comm_thread_run(atoi(argv[4]), 60, law_body, &law)
+                        : comm_mpi_run(60, law_body, &law);
+        if (law.hash)
+            printf("hash %016llx\n", (unsigned long long)law.hash);
+    } else if (argc == 3 && strcmp(argv[1], "wide") == 0) {
+        int64_t mb = strtoll(argv[2], NULL, 10);
+        err = comm_mpi_run(60, wide_body, &mb);
+    } else if (argc == 3 && strcmp(argv[1], "fail") == 0) {
+        err = comm_mpi_run(1, fail_body, argv[2]);
+    }
+    if (err != ERR_OK)
+        fprintf(stderr, "mpi_comm: %d: %s\n", (int)err, err_text());
+    return (int)err;
+}

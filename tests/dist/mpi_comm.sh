@@ -1,0 +1,76 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The MPI transport under mpirun: the same results as threads, bit for bit, with 2, 4 and 8 ranks;
+# and every way of failing: the job ends soon, with the failing rank's code, its message said once.
+#
+#     tests/dist/mpi_comm.sh PROGRAM          PROGRAM: build/tests/mpi_comm
+#
+# The environment below is what a container without privileges needs: running as root, more ranks
+# than cores, no attaching to other processes' memory.
+set -u
+
+program=$1
+passed=0
+failed=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
+err=$(mktemp)
+trap 'rm -f "$err"' EXIT
+
+job() { # RANKS ARGUMENTS...
+    ranks=$1
+    shift
+    timeout 60 mpirun -n "$ranks" --oversubscribe "$program" "$@"
+}
+
+verdict() { # NAME 0|1 [WHY]
+    if [ "$2" -eq 0 ]; then
+        passed=$((passed + 1))
+        echo "ok   $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1: $3"
+        sed 's/^/    /' "$err" | head -20
+    fi
+}
+
+law() { # RANKS SEED
+    want=$("$program" law "$2" 300 "$1" 2>"$err")
+    got=$(job "$1" law "$2" 300 2>"$err")
+    code=$?
+    [ "$code" -eq 0 ] && [ -n "$want" ] && [ "$got" = "$want" ]
+    verdict "law_of_$1_seed_$2" $? "code $code, mpi '$got', threads '$want'"
+}
+
+# A job of 3 ranks that must end within 8 s (mpirun's start included) with CODE and exactly one
+# logged message, which contains TEXT.
+fails() { # HOW CODE TEXT
+    begin=$(date +%s)
+    job 3 fail "$1" >/dev/null 2>"$err"
+    code=$?
+    took=$(($(date +%s) - begin))
+    said=$(grep -c '^plait: error: ' "$err")
+    [ "$code" -eq "$2" ] && [ "$took" -le 8 ] && [ "$said" -eq 1 ] && grep -q "$3" "$err"
+    verdict "fail_$1" $? "code $code (wanted $2), $took s, said $said times (wanted: $3)"
+}
+
+for ranks in 2 4 8; do
+    law $ranks 1
+    law $ranks 2
+done
+job 3 wide 20 2>"$err"
+verdict wide_of_3 $? "code $?"
+fails data 12 'rank 1: data: shard 7 is short'
+fails busy 12 'rank 1: data: shard 7 is short'
+fails abort 17 'rank 1: store: no room'
+fails early 21 'rank 1 has ended without taking part in all_reduce of 100 f32 elements'
+fails hang 20 'still missing: rank 1; look'
+fails count 11 'all_reduce of 99 f32 elements on rank 1'
+fails kind 11 'barrier on rank 1'
+fails long 11 'rank 1 sends more bytes with tag 4, but rank 0 receives 8'
+fails short 11 'rank 1 sends 8 bytes with tag 4, but rank 0 receives 64'
+fails left 70 '1 unfinished operation'
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
