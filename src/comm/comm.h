@@ -7,10 +7,19 @@
  * 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16 is rounded
  * once at the end). Every member receives the same bits.
  *
- * Starting never waits for a peer; finishing does. What is started on a group or channel finishes
- * in the order of starting. Buffers stay untouched between start and finish. When a rank has
- * failed, every waiting call of its peers ends with ERR_PEER within a second or two; when a peer
- * does not answer within the world's timeout, with ERR_HANG, naming ranks and operation.
+ * Starting never waits for a peer; finishing waits until the peers have started theirs, and never
+ * for a peer's finish (a large message over MPI also needs its peer to look in now and then). What
+ * is started on a group or channel finishes in the order of starting; finishing a later operation
+ * of a group first is fine, and completes the earlier ones with it. Buffers stay untouched between
+ * start and finish.
+ *
+ * When a rank has failed, every waiting call of its peers ends with ERR_PEER within a second or
+ * two, and so it does when a rank has ended that must still take part; when a peer does not answer
+ * within the world's timeout, with ERR_HANG, naming the operation and the ranks that have not come.
+ * Members that state different operations or counts get ERR_MISMATCH, naming both: always checked,
+ * for members meet anyway. After any of these the world has failed and every further call ends
+ * with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
+ * comm_abort before it gives their buffers back: peers may be reading them.
  */
 #ifndef PLAIT_COMM_COMM_H
 #define PLAIT_COMM_COMM_H
@@ -41,8 +50,11 @@ bool comm_built(enum comm_kind k);
  * thread, the message naming the rank). timeout_s: hang timeout; 0: none. */
 enum err comm_thread_run(int size, double timeout_s,
                          enum err (*body)(void *arg, struct comm_world *w), void *arg);
-/* mpi: initialise (once in a process) and run body on this rank; the same rules. Size and rank are
- * the launcher's. Errors: ERR_CONFIG when MPI is not built in. */
+/* mpi: initialise (once in a process) and run body on this rank. Size and rank are the launcher's.
+ * Returns when all ranks have ended well. When a rank has failed, its process logs the message
+ * (LOG_ERROR, once in the job) and ends the whole job with the error's code as exit code, so this
+ * call returns an error only when the job has one rank or MPI could not start. Errors: ERR_CONFIG
+ * when MPI is not built in. */
 enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
                       void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
@@ -51,7 +63,8 @@ int comm_mpi_launched_size(void);
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
 enum comm_kind comm_kind(const struct comm_world *w);
-/* This rank has failed: peers that wait on it must end. Local, does not wait. */
+/* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
+ * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);
 
 /* ---- point to point: messages of one (from, to, tag) keep their order ---- */
@@ -86,7 +99,8 @@ enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enu
  * at this member's own place. */
 enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
                              enum dtype dt);
-/* out: size * count elements in member order; in: count. in may be at this member's place in out. */
+/* out: size * count elements in member order; in: count. in may be at this member's place in
+ * out. */
 enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
                          enum dtype dt);
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes);

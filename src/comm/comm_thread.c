@@ -28,7 +28,7 @@
 
 enum {
     STACK_BYTES = 8 << 20,
-    SPINS = 200,      /* looks before sleeping, when there are cores enough; about 10 us */
+    SPINS = 1000,    /* looks before sleeping, when there are cores enough; a few us */
 };
 
 void comm_thread_ring(struct comm_thread_hub *h, int rank)

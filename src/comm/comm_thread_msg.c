@@ -154,7 +154,8 @@ enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
     struct comm_thread_seat *s = comm_thread_seat(w);
     struct comm_thread_msg *m = r->op;
     int peer = m->what.src ? m->what.to : m->what.from;
-    struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1, .a = m};
+    struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1,
+                          .a = m};
     TRY(comm_thread_wait(s, &x, msg_ready));
     give(s, m);
     return ERR_OK;

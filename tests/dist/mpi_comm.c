@@ -11,8 +11,7 @@
  */
 #include "comm_law.h"
 
-#include "base/log.h"
-#include <stdlib.h>
+#include "base/text.h"
 
 static void nap(double s)
 {
@@ -145,15 +144,18 @@ static enum err fail_body(void *arg, struct comm_world *w)
 int main(int argc, char **argv)
 {
     enum err err = ERR_CONFIG;
+    int64_t value[3] = {0}; /* the arguments after the word, as far as they are numbers */
+    for (int i = 2; i < argc && i < 5; i++)
+        if (!text_to_int(argv[i], &value[i - 2]))
+            value[i - 2] = 0;
     if (argc >= 4 && strcmp(argv[1], "law") == 0) {
-        struct law law = {.seed = strtoull(argv[2], NULL, 10), .ops = atoi(argv[3])};
-        err = argc == 5 ? comm_thread_run(atoi(argv[4]), 60, law_body, &law)
+        struct law law = {.seed = (uint64_t)value[0], .ops = (int)value[1]};
+        err = argc == 5 ? comm_thread_run((int)value[2], 60, law_body, &law)
                         : comm_mpi_run(60, law_body, &law);
         if (law.hash)
             printf("hash %016llx\n", (unsigned long long)law.hash);
     } else if (argc == 3 && strcmp(argv[1], "wide") == 0) {
-        int64_t mb = strtoll(argv[2], NULL, 10);
-        err = comm_mpi_run(60, wide_body, &mb);
+        err = comm_mpi_run(60, wide_body, &value[0]);
     } else if (argc == 3 && strcmp(argv[1], "fail") == 0) {
         err = comm_mpi_run(1, fail_body, argv[2]);
     }
