@@ -30,7 +30,7 @@
 
 _Static_assert(TK % NR == 0 && CPU_HEAD_MAX % NR == 0, "whole strips");
 _Static_assert(CPU_DQ_FLOATS + CPU_HEAD_MAX * (4 * TQ + 5 * TK) + 3 * TQ * TK + TQ * TK_PANELS +
-                       2 * TQ <= CPU_SCRATCH_FLOATS,
+                       2 * TQ + 4 * PACK_OVER <= CPU_SCRATCH_FLOATS,
                "the tiles of attention fit the scratch of a thread");
 
 /* One head of one sequence. Pointers at its first row. */
@@ -77,17 +77,31 @@ static inline void tile_factors(const struct head *h, const struct tile *t, int6
         factor[j] = 0.0f;
 }
 
-/* Rows [first, first + n) of a head, packed as the left (width MR) or right (NR) operand; `along`
- * when the rows are the inner dimension of the product. */
-static inline void pack_rows(float *to, const void *from, int64_t ld, const int64_t rows[2],
-                             const struct head *h, int width, bool along)
+/* n rows of a head from row `first`: of q, k, v or do. */
+struct span {
+    const void *p;
+    int64_t ld, first, n;
+};
+
+/* Packed as the left operand, a row of it a row of the product. */
+static inline void pack_left(float *to, const struct head *h, struct span s)
 {
-    int64_t i[2] = {rows[0], rows[0] + rows[1]}, p[2] = {0, h->a->d};
-    struct pack pack = {from, ld, along, h->half};
-    if (along)
-        pack_panels(to, width, &pack, p, i);
-    else
-        pack_panels(to, width, &pack, i, p);
+    struct pack pack = {s.p, s.ld, false, h->half};
+    pack_panels(to, MR, &pack, (int64_t[2]){s.first, s.first + s.n}, (int64_t[2]){0, h->a->d});
+}
+
+/* Packed as the right operand, a row of it a column of the product. */
+static inline void pack_right_turned(float *to, const struct head *h, struct span s)
+{
+    struct pack pack = {s.p, s.ld, false, h->half};
+    pack_panels(to, NR, &pack, (int64_t[2]){s.first, s.first + s.n}, (int64_t[2]){0, h->a->d});
+}
+
+/* Packed as the right operand, its rows the inner dimension. */
+static inline void pack_right(float *to, const struct head *h, struct span s)
+{
+    struct pack pack = {s.p, s.ld, true, h->half};
+    pack_panels(to, NR, &pack, (int64_t[2]){0, h->a->d}, (int64_t[2]){s.first, s.first + s.n});
 }
 
 /* One row of scores -> probabilities before division by the sum; returns the factor by which what
@@ -142,20 +156,21 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
 {
     const struct attn *a = h->a;
     struct tile t = {.q = q0, .qn = num_min(TQ, a->tq - q0)};
-    float *max = scratch, *sum = max + TQ, *q = sum + TQ, *k = q + TQ * h->wide;
+    float *max = scratch, *sum = max + TQ, *q = sum + TQ, *k = q + TQ * h->wide + PACK_OVER;
     float *v = k + TK * h->wide, *o = v + TK * h->wide, *s = o + TQ * h->wide, *p = s + TQ * TK;
     float factor[TK];
     for (int64_t i = 0; i < t.qn; i++) {
         max[i] = -INFINITY;
         sum[i] = 0.0f;
     }
-    pack_rows(q, h->q, a->ldq, (int64_t[2]){t.q, t.qn}, h, MR, false);
+    pack_left(q, h, (struct span){h->q, a->ldq, t.q, t.qn});
     int64_t end = a->tk - a->tq + t.q + t.qn; /* keys the last query sees */
     for (t.k = 0; t.k < end; t.k += TK) {
         t.kn = num_min(TK, end - t.k);
-        pack_rows(k, h->k, a->ldk, (int64_t[2]){t.k, t.kn}, h, NR, false);
-        pack_rows(v, h->v, a->ldv, (int64_t[2]){t.k, t.kn}, h, NR, true);
-        gemm_block((int64_t[3]){t.qn, t.kn, a->d}, q, k, s, TK, false);
+        pack_right_turned(k, h, (struct span){h->k, a->ldk, t.k, t.kn});
+        pack_right(v, h, (struct span){h->v, a->ldv, t.k, t.kn});
+        gemm_block((int64_t[3]){t.qn, t.kn, a->d}, q, k,
+                   (struct target){s, TK, false});
         for (int64_t i = 0; i < t.qn; i++) {
             float *row = s + i * TK;
             float shrink = softmax_row(row, tile_sees(a, &t, i), (float)a->scale, max + i, sum + i);
@@ -169,7 +184,8 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
         }
         struct pack probs = {s, TK, false, false};
         pack_panels(p, MR, &probs, (int64_t[2]){0, t.qn}, (int64_t[2]){0, t.kn});
-        gemm_block((int64_t[3]){t.qn, h->wide, t.kn}, p, v, o, h->wide, t.k > 0);
+        gemm_block((int64_t[3]){t.qn, h->wide, t.kn}, p, v,
+                   (struct target){o, h->wide, t.k > 0});
     }
     attn_write(h, &t, o, max, sum);
 }

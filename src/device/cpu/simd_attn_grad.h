@@ -22,8 +22,8 @@ static inline struct grad_tile grad_tile_at(float *s, int64_t wide)
 {
     struct grad_tile x;
     x.q = s;
-    x.g = x.q + TQ * wide;
-    x.q_right = x.g + TQ * wide;
+    x.g = x.q + TQ * wide + PACK_OVER;
+    x.q_right = x.g + TQ * wide + PACK_OVER;
     x.g_right = x.q_right + TQ * wide;
     x.k = x.g_right + TQ * wide;
     x.v = x.k + TK * wide;
@@ -31,7 +31,7 @@ static inline struct grad_tile grad_tile_at(float *s, int64_t wide)
     x.p = x.k_right + TK * wide;
     x.ds = x.p + TQ * TK;
     x.left = x.ds + TQ * TK;
-    x.dk = x.left + TQ * TK_PANELS;
+    x.dk = x.left + TQ * TK_PANELS + PACK_OVER;
     x.dv = x.dk + TK * wide;
     x.dq = x.dv + TK * wide;
     return x;
@@ -44,21 +44,21 @@ static inline const void *grad_do(const struct attn_grad *g, const struct head *
 
 static inline void grad_pack_keys(const struct head *h, const struct tile *t, struct grad_tile *x)
 {
-    const int64_t rows[2] = {t->k, t->kn};
-    pack_rows(x->k, h->k, h->a->ldk, rows, h, NR, false);
-    pack_rows(x->v, h->v, h->a->ldv, rows, h, NR, false);
-    pack_rows(x->k_right, h->k, h->a->ldk, rows, h, NR, true);
+    const struct span k = {h->k, h->a->ldk, t->k, t->kn}, v = {h->v, h->a->ldv, t->k, t->kn};
+    pack_right_turned(x->k, h, k);
+    pack_right_turned(x->v, h, v);
+    pack_right(x->k_right, h, k);
 }
 
 static inline void grad_pack_queries(const struct attn_grad *g, const struct head *h,
                                      const struct tile *t, struct grad_tile *x)
 {
-    const int64_t rows[2] = {t->q, t->qn};
-    const void *dout = grad_do(g, h);
-    pack_rows(x->q, h->q, h->a->ldq, rows, h, MR, false);
-    pack_rows(x->g, dout, h->a->ldo, rows, h, MR, false);
-    pack_rows(x->q_right, h->q, h->a->ldq, rows, h, NR, true);
-    pack_rows(x->g_right, dout, h->a->ldo, rows, h, NR, true);
+    const struct span q = {h->q, h->a->ldq, t->q, t->qn};
+    const struct span dout = {grad_do(g, h), h->a->ldo, t->q, t->qn};
+    pack_left(x->q, h, q);
+    pack_left(x->g, h, dout);
+    pack_right(x->q_right, h, q);
+    pack_right(x->g_right, h, dout);
 }
 
 /* x->p = P M and x->ds = dS of a tile whose operands are packed. */
@@ -67,8 +67,10 @@ static inline void grad_scores(const struct attn_grad *g, const struct head *h,
 {
     const struct attn *a = h->a;
     float factor[TK], scale = (float)a->scale;
-    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->q, x->k, x->p, TK, false);
-    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->g, x->v, x->ds, TK, false);
+    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->q, x->k,
+               (struct target){x->p, TK, false});
+    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->g, x->v,
+               (struct target){x->ds, TK, false});
     for (int64_t i = 0; i < t->qn; i++) {
         int64_t stat = (h->b * a->tq + t->q + i) * a->heads + h->h;
         float lse = ((const float *)a->lse)[stat], delta = ((const float *)g->delta)[stat];
@@ -95,9 +97,9 @@ static inline void grad_keys(const struct head *h, const struct tile *t, struct 
     const int64_t size[3] = {t->kn, h->wide, t->qn}, i[2] = {0, t->kn}, p[2] = {0, t->qn};
     struct pack probs = {x->p, TK, true, false}, scores = {x->ds, TK, true, false};
     pack_panels(x->left, MR, &probs, i, p);
-    gemm_block(size, x->left, x->g_right, x->dv, h->wide, true);
+    gemm_block(size, x->left, x->g_right, (struct target){x->dv, h->wide, true});
     pack_panels(x->left, MR, &scores, i, p);
-    gemm_block(size, x->left, x->q_right, x->dk, h->wide, true);
+    gemm_block(size, x->left, x->q_right, (struct target){x->dk, h->wide, true});
 }
 
 /* dq (qn, wide) += dS k. */
@@ -106,7 +108,8 @@ static inline void grad_queries(const struct head *h, const struct tile *t, stru
 {
     struct pack scores = {x->ds, TK, false, false};
     pack_panels(x->left, MR, &scores, (int64_t[2]){0, t->qn}, (int64_t[2]){0, t->kn});
-    gemm_block((int64_t[3]){t->qn, h->wide, t->kn}, x->left, x->k_right, dq, h->wide, true);
+    gemm_block((int64_t[3]){t->qn, h->wide, t->kn}, x->left, x->k_right,
+               (struct target){dq, h->wide, true});
 }
 
 /* n rows of sums (row stride wide) to rows of ct at `to`, row stride ld. */
@@ -136,20 +139,19 @@ static inline void grad_write_queries(const struct attn_grad *g, const struct he
     grad_write(h, ct_to(g->dq, row * a->ldq + h->h * a->d, h->half), a->ldq, dq, n);
 }
 
-/* The tiles of queries that see a tile of keys, for all heads of a kv head. With `dq`, (group, tq,
- * wide), the gradient of queries is gathered there as well. */
-static inline void grad_key_tile(const struct attn_grad *g, int64_t b, int64_t kv, struct tile t,
-                                 bool half, struct grad_tile *x, float *dq)
+/* The tiles of queries that see a tile of keys, for all heads of a kv head, of which `first` is the
+ * first. With `dq`, (group, tq, wide), the gradient of queries is gathered there as well. */
+static inline void grad_key_tile(const struct attn_grad *g, const struct head *first, struct tile t,
+                                 struct grad_tile *x, float *dq)
 {
     const struct attn *a = &g->f;
     int64_t group = a->heads / a->kv_heads;
-    struct head h = head_at(a, b, kv * group, half);
-    memset(x->dk, 0, (size_t)(TK * h.wide) * sizeof *x->dk);
-    memset(x->dv, 0, (size_t)(TK * h.wide) * sizeof *x->dv);
-    grad_pack_keys(&h, &t, x);
+    memset(x->dk, 0, (size_t)(TK * first->wide) * sizeof *x->dk);
+    memset(x->dv, 0, (size_t)(TK * first->wide) * sizeof *x->dv);
+    grad_pack_keys(first, &t, x);
     int64_t from = num_max(0, t.k - (a->tk - a->tq)) / TQ * TQ; /* first tile that sees key t.k */
     for (int64_t i = 0; i < group; i++) {
-        h = head_at(a, b, kv * group + i, half);
+        struct head h = head_at(a, first->b, first->h + i, first->half);
         for (t.q = from; t.q < a->tq; t.q += TQ) {
             t.qn = num_min(TQ, a->tq - t.q);
             grad_pack_queries(g, &h, &t, x);
@@ -159,7 +161,7 @@ static inline void grad_key_tile(const struct attn_grad *g, int64_t b, int64_t k
                 grad_queries(&h, &t, x, dq + (i * a->tq + t.q) * h.wide);
         }
     }
-    grad_write_keys(g, &h, &t, x);
+    grad_write_keys(g, first, &t, x);
 }
 
 /* An item is a kv head of a sequence: all three gradients. */
@@ -175,11 +177,11 @@ static inline void simd_attn_grad(const void *arg, int64_t first, int64_t last, 
         memset(x.dq, 0, (size_t)(group * a->tq * h.wide) * sizeof *x.dq);
         for (int64_t k = 0; k < a->tk; k += TK) {
             struct tile t = {.k = k, .kn = num_min(TK, a->tk - k)};
-            grad_key_tile(&w->a, b, kv, t, w->half, &x, x.dq);
+            grad_key_tile(&w->a, &h, t, &x, x.dq);
         }
         for (int64_t i = 0; i < group; i++) {
-            h = head_at(a, b, kv * group + i, w->half);
-            grad_write_queries(&w->a, &h, 0, a->tq, x.dq + i * a->tq * h.wide);
+            struct head each = head_at(a, b, kv * group + i, w->half);
+            grad_write_queries(&w->a, &each, 0, a->tq, x.dq + i * a->tq * h.wide);
         }
     }
 }
@@ -191,11 +193,11 @@ static inline void simd_attn_grad_keys(const void *arg, int64_t first, int64_t l
     const struct attn *a = &w->a.f;
     int64_t tiles = num_ceil_div(a->tk, TK);
     for (int64_t item = first; item < last; item++) {
-        int64_t k = item % tiles * TK, head = item / tiles;
-        struct head h = head_at(a, 0, 0, w->half);
+        int64_t k = item % tiles * TK, head = item / tiles, group = a->heads / a->kv_heads;
+        struct head h = head_at(a, head / a->kv_heads, head % a->kv_heads * group, w->half);
         struct grad_tile x = grad_tile_at(scratch, h.wide);
         struct tile t = {.k = k, .kn = num_min(TK, a->tk - k)};
-        grad_key_tile(&w->a, head / a->kv_heads, head % a->kv_heads, t, w->half, &x, NULL);
+        grad_key_tile(&w->a, &h, t, &x, NULL);
     }
 }
 

@@ -29,12 +29,13 @@
 #define MR 6
 #define GEMM_MC (MR * 24)
 #endif
-#define GEMM_KC 256
+#define GEMM_KC 384
 #define GEMM_NC 768
+#define PACK_OVER 16 /* floats that packing may write beyond its last panel */
 #define GEMM_MB (576 / GEMM_MC * GEMM_MC) /* rows of C kept in scratch while k is walked */
 
 _Static_assert(GEMM_NC % NR == 0, "strips fill the panel");
-_Static_assert(GEMM_KC * (GEMM_MC + GEMM_NC) + GEMM_MB * GEMM_NC <= CPU_SCRATCH_FLOATS,
+_Static_assert(GEMM_KC * (GEMM_MC + GEMM_NC) + PACK_OVER + GEMM_MB * GEMM_NC <= CPU_SCRATCH_FLOATS,
                "the blocks of a product fit the scratch of a thread");
 
 /* An operand as packing sees it: element (i, p) of op(A), i a row of A or a column of B, p along
@@ -45,38 +46,97 @@ struct pack {
     bool along, half;
 };
 
+/* VL rows of VL elements in place: log2(VL) perfect shuffles transpose. */
+static inline void transpose(vf r[VL])
+{
+    for (int step = 1; step < VL; step *= 2) {
+        vf to[VL];
+        for (int i = 0; i < VL / 2; i++) {
+            vf a = r[i], b = r[i + VL / 2];
+#if VL == 16
+            to[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
+                                                22, 7, 23);
+            to[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                                    29, 14, 30, 15, 31);
+#elif VL == 8
+            to[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+            to[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+            to[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            to[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+        }
+        for (int i = 0; i < VL; i++)
+            r[i] = to[i];
+    }
+}
+
+/* n <= width rows of k elements, one after another in memory, into one panel. Vectors are stored
+ * whole: what a store leaves beyond the panel's width, the next one writes over, and the last ones
+ * reach PACK_OVER floats past the panel's end. */
+static inline void pack_across(float *to, int width, const struct pack *a, const int64_t size[2])
+{
+    int64_t n = size[0], k = size[1];
+    for (int64_t q = 0; q < k; q += VL) {
+        for (int64_t j = (width - 1) / VL * VL; j >= 0; j -= VL) {
+            vf r[VL];
+            for (int64_t i = 0; i < VL; i++) {
+                const void *row = ct_at(a->p, (j + i) * a->ld, a->half);
+                r[i] = j + i < n ? ct_load(row, q, k, a->half) : vf_set(0.0f);
+                __builtin_prefetch(ct_at(row, width * a->ld + q, a->half)); /* the next panel's */
+            }
+            transpose(r);
+            for (int64_t i = 0; i < VL && q + i < k; i++)
+                vf_store(to + (q + i) * width + j, r[i]);
+        }
+    }
+}
+
+/* The same when each run of n elements is a row; the panel takes `width` of them. */
+static inline void pack_along(float *to, int width, const struct pack *a, const int64_t size[2])
+{
+    for (int64_t q = 0; q < size[1]; q++) {
+        const void *row = ct_at(a->p, q * a->ld, a->half);
+        for (int64_t j = 0; j < width; j += VL)
+            vf_store(to + q * width + j, ct_load(row, j, size[0], a->half));
+    }
+}
+
 /* Panels of `width` for i in [i0, i1), p in [p0, p1). */
 static inline void pack_panels(float *to, int width, const struct pack *a, const int64_t i[2],
                                const int64_t p[2])
 {
     int64_t k = p[1] - p[0];
     for (int64_t i0 = i[0]; i0 < i[1]; i0 += width, to += k * width) {
-        int64_t n = num_min(width, i[1] - i0);
-        if (n < width)
-            memset(to, 0, (size_t)(k * width) * sizeof *to);
+        int64_t n = i[1] - i0;
+        struct pack panel = *a;
         if (a->along) {
-            for (int64_t q = 0; q < k; q++) {
-                const void *row = ct_at(a->p, (p[0] + q) * a->ld + i0, a->half);
-                for (int64_t j = 0; j < n; j++)
-                    to[q * width + j] = ct_get(row, j, a->half);
-            }
+            panel.p = ct_at(a->p, p[0] * a->ld + i0, a->half);
+            pack_along(to, width, &panel, (int64_t[2]){n, k});
         } else {
-            for (int64_t j = 0; j < n; j++) {
-                const void *row = ct_at(a->p, (i0 + j) * a->ld + p[0], a->half);
-                for (int64_t q = 0; q < k; q++)
-                    to[q * width + j] = ct_get(row, q, a->half);
-            }
+            panel.p = ct_at(a->p, i0 * a->ld + p[0], a->half);
+            pack_across(to, width, &panel, (int64_t[2]){num_min(width, n), k});
         }
     }
 }
 
-/* c (MR, NR) row stride ldc: = or += a panel times a strip over k. */
-static inline void gemm_micro(int64_t k, const float *a, const float *b, float *c, int64_t ldc,
-                              bool add)
+/* Where a product goes: written, or added to what is there. */
+struct target {
+    float *c;
+    int64_t ld;
+    bool add;
+};
+
+/* A whole tile (MR, NR): a panel times a strip over k. What it will need of C is asked for first:
+ * C comes from further away than the operands. */
+static inline void gemm_micro(int64_t k, const float *a, const float *b, struct target to)
 {
     vf sum[MR][2];
-    for (int i = 0; i < MR; i++)
+    for (int i = 0; i < MR; i++) {
+        __builtin_prefetch(to.c + i * to.ld, 1);
+        __builtin_prefetch(to.c + i * to.ld + NR - 1, 1);
         sum[i][0] = sum[i][1] = vf_set(0.0f);
+    }
     for (int64_t p = 0; p < k; p++, a += MR, b += NR) {
         vf b0 = vf_load(b), b1 = vf_load(b + VL);
         for (int i = 0; i < MR; i++) {
@@ -85,56 +145,57 @@ static inline void gemm_micro(int64_t k, const float *a, const float *b, float *
             sum[i][1] += x * b1;
         }
     }
-    for (int i = 0; i < MR; i++, c += ldc) {
-        if (add) {
-            sum[i][0] += vf_load(c);
-            sum[i][1] += vf_load(c + VL);
+    for (int i = 0; i < MR; i++, to.c += to.ld) {
+        if (to.add) {
+            sum[i][0] += vf_load(to.c);
+            sum[i][1] += vf_load(to.c + VL);
         }
-        vf_store(c, sum[i][0]);
-        vf_store(c + VL, sum[i][1]);
+        vf_store(to.c, sum[i][0]);
+        vf_store(to.c + VL, sum[i][1]);
     }
 }
 
 /* A tile at an edge: by way of a whole one. */
-static inline void gemm_edge(const int64_t size[3], const float *a, const float *b, float *c,
-                             int64_t ldc, bool add)
+static inline void gemm_edge(const int64_t size[3], const float *a, const float *b,
+                             struct target to)
 {
     float whole[MR * NR];
-    gemm_micro(size[2], a, b, whole, NR, false);
-    for (int64_t i = 0; i < size[0]; i++)
+    gemm_micro(size[2], a, b, (struct target){whole, NR, false});
+    for (int64_t i = 0; i < size[0]; i++, to.c += to.ld)
         for (int64_t j = 0; j < size[1]; j++)
-            c[i * ldc + j] = whole[i * NR + j] + (add ? c[i * ldc + j] : 0.0f);
+            to.c[j] = whole[i * NR + j] + (to.add ? to.c[j] : 0.0f);
 }
 
-/* c (m, n) = or += packed block of A (m, k) times packed panel of B (k, n); size is {m, n, k}. */
-static inline void gemm_block(const int64_t size[3], const float *a, const float *b, float *c,
-                              int64_t ldc, bool add)
+/* A packed block of A (m, k) times a packed panel of B (k, n); size is {m, n, k}. */
+static inline void gemm_block(const int64_t size[3], const float *a, const float *b,
+                              struct target to)
 {
     int64_t k = size[2];
     for (int64_t j = 0; j < size[1]; j += NR) {
         for (int64_t i = 0; i < size[0]; i += MR) {
             int64_t edge[3] = {num_min(MR, size[0] - i), num_min(NR, size[1] - j), k};
+            struct target tile = {to.c + i * to.ld + j, to.ld, to.add};
             if (edge[0] == MR && edge[1] == NR)
-                gemm_micro(k, a + i * k, b + j * k, c + i * ldc + j, ldc, add);
+                gemm_micro(k, a + i * k, b + j * k, tile);
             else
-                gemm_edge(edge, a + i * k, b + j * k, c + i * ldc + j, ldc, add);
+                gemm_edge(edge, a + i * k, b + j * k, tile);
         }
     }
 }
 
-/* Bias, activation and rounding of rows [i[0], i[1]) and columns [j[0], j[1]) of C; `c` holds the
- * f32 products of row i[0], column j[0], with stride ldc, and may be C itself. */
-static inline void gemm_finish(const struct cpu_gemm *w, const float *c, int64_t ldc,
-                               const int64_t i[2], const int64_t j[2])
+/* Bias, activation and rounding of rows [i[0], i[1]) and columns [j[0], j[1]) of C; `from` holds
+ * their f32 products and may be C itself. */
+static inline void gemm_finish(const struct cpu_gemm *w, struct target from, const int64_t i[2],
+                               const int64_t j[2])
 {
     const struct gemm *g = w->g;
-    for (int64_t r = i[0]; r < i[1]; r++, c += ldc) {
+    for (int64_t r = i[0]; r < i[1]; r++, from.c += from.ld) {
         int64_t n = j[1] - j[0];
         void *out = ct_to(g->c, r * w->ldc + j[0], w->half_c);
         void *pre = g->act == GEMM_NONE ? NULL : ct_to(g->pre, r * g->n + j[0], w->half);
         const void *bias = g->bias ? ct_at(g->bias, j[0], w->half) : NULL;
         for (int64_t q = 0; q < n; q += VL) {
-            vf x = ct_load(c, q, n, false);
+            vf x = ct_load(from.c, q, n, false);
             if (bias)
                 x += ct_load(bias, q, n, w->half);
             if (g->act == GEMM_GELU) {
@@ -155,7 +216,8 @@ static inline void gemm_panel(const struct cpu_gemm *w, const int64_t i[2], cons
     const struct gemm *g = w->g;
     struct pack a = {g->a, w->lda, g->trans_a, w->half};
     struct pack b = {g->b, w->ldb, !g->trans_b, w->half};
-    float *block = scratch, *panel = block + GEMM_MC * GEMM_KC, *c = panel + GEMM_KC * GEMM_NC;
+    float *block = scratch, *panel = block + GEMM_MC * GEMM_KC + PACK_OVER;
+    float *c = panel + GEMM_KC * GEMM_NC;
     bool finish = w->half_c || g->bias || g->act != GEMM_NONE;
     int64_t p = 0;
     do {
@@ -165,13 +227,13 @@ static inline void gemm_panel(const struct cpu_gemm *w, const int64_t i[2], cons
         for (int64_t r = i[0]; r < i[1]; r += GEMM_MC) {
             int64_t rows[2] = {r, num_min(r + GEMM_MC, i[1])};
             int64_t size[3] = {rows[1] - r, j[1] - j[0], k[1] - k[0]};
-            float *to = w->half_c ? c + (r - i[0]) * GEMM_NC
-                                  : (float *)g->c + r * w->ldc + j[0];
-            int64_t ld = w->half_c ? GEMM_NC : w->ldc;
+            struct target to = {(float *)g->c + r * w->ldc + j[0], w->ldc, add};
+            if (w->half_c)
+                to = (struct target){c + (r - i[0]) * GEMM_NC, GEMM_NC, add};
             pack_panels(block, MR, &a, rows, k);
-            gemm_block(size, block, panel, to, ld, add);
+            gemm_block(size, block, panel, to);
             if (finish && k[1] == g->k)
-                gemm_finish(w, to, ld, rows, j);
+                gemm_finish(w, to, rows, j);
         }
         p += GEMM_KC;
     } while (p < g->k);
