@@ -5,7 +5,7 @@
  * the result to all. This is the traffic of a bandwidth-optimal all_reduce, with n - 1 messages
  * instead of n - 1 steps.
  *
- *     heads    every member tells every other what it is about to do (an int of 64 bytes);
+ *     heads    every member tells every other what it is about to do (64 bytes);
  *              up to INLINE bytes of input ride along, and then this is all there is
  *     data     a round of payload: for reductions to the part's owner, into the scratch window
  *     share    all_reduce: the owner's sums to everybody, in place
