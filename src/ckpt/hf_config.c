@@ -10,13 +10,19 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The shortest decimal that reads back as x; finite x. */
+/* A decimal that reads back as x, short, and with a point or an exponent, since some readers take a
+ * number without for an integer; finite x. */
 static const char *real(double x, char buf[32])
 {
+    if (x == floor(x) && fabs(x) < 1e15) {
+        snprintf(buf, 32, "%.1f", x);
+        return buf;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(buf, 32, "%.*g", digits, x);
         if (strtod(buf, NULL) == x)

@@ -123,15 +123,24 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
     return ERR_OK;
 }
 
-/* Integers are written as digits only. cJSON would also take 2.4e1 for 24, which other readers
- * refuse. */
-static bool only_digits(struct ckpt_json_text t)
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+/* Integers are written in digits only, without a zero in front. cJSON would also take 2.4e1 and 024
+ * for 24, which other readers refuse. */
+static bool plain_integers(struct ckpt_json_text t)
 {
     bool quoted = false;
     for (int64_t i = 0; i < t.n; i++) {
-        if (t.s[i] == '"')
+        char c = t.s[i];
+        if (c == '"')
             quoted = !quoted;
-        else if (!quoted && strchr("+-.eE", t.s[i]))
+        if (quoted)
+            continue;
+        bool starts = c == '0' && (i == 0 || !is_digit(t.s[i - 1]));
+        if (strchr("+-.eE", c) || (starts && i + 1 < t.n && is_digit(t.s[i + 1])))
             return false;
     }
     return true;
@@ -170,7 +179,7 @@ static enum err read_entry(const struct safet_file *f, struct ckpt_json_text val
     enum { VALUE_MAX = 4096 }; /* a served entry has far less; bounds the tree */
     if (value.n > VALUE_MAX)
         return bad_entry(f, e, "its entry is longer than 4096 bytes");
-    if (!only_digits(value))
+    if (!plain_integers(value))
         return bad_entry(f, e, "a number of its entry is not written in digits alone");
     cJSON *v = ckpt_json_parse(value);
     if (!v)
