@@ -5,8 +5,8 @@
  * The file is written from front to back, whole or not at all, and its header, which stands first,
  * holds the count and the hash of what follows. So the texts are read twice: the first pass makes
  * count and hash, the second writes. The second also makes both again and compares, so a text that
- * changed between the passes cannot leave a file whose hash is wrong. One text is mapped at a time
- * and cut into small blocks; memory does not grow with the texts.
+ * changed between the passes cannot leave a file whose hash is wrong. One text is mapped at a time,
+ * cut into small blocks, and given back behind them; memory does not grow with the texts.
  *
  * Everything that can be refused by looking is refused before the first pass: missing, empty or
  * unreadable texts, an output that is one of them (under any name), a folder that cannot be
@@ -18,11 +18,12 @@
 #include "base/num.h"
 #include "data/data_file.h"
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
 #include <xxhash.h>
 
-enum { BLOCK = 16384 }; /* bytes of text at once */
+enum { BLOCK = 16384, WINDOW = 1 << 25 }; /* bytes of text: at once; kept in memory */
 
 struct job {
     const struct data_prepare *a;
@@ -46,6 +47,14 @@ static enum err put(struct pass *p, const uint8_t *tokens, int64_t n)
     return p->file ? fs_write(p->file, tokens, 2 * n) : ERR_OK;
 }
 
+/* Give back the pages of the window that ends at byte `at` of a text; they can be read again. It is
+ * advice, so nothing is lost when the system does not take it. */
+static void forget(const uint8_t *text, int64_t at)
+{
+    if (at % WINDOW == 0)
+        (void)madvise((void *)(uintptr_t)(text + at - WINDOW), WINDOW, MADV_DONTNEED);
+}
+
 /* One text and the end of its document. */
 static enum err pass_text(struct job *j, struct pass *p, const uint8_t *text, int64_t n)
 {
@@ -58,6 +67,7 @@ static enum err pass_text(struct job *j, struct pass *p, const uint8_t *text, in
         }
         TRY(put(p, tokens, part));
         at += part;
+        forget(text, at);
         j->done += part;
         if (j->a->progress)
             j->a->progress(j->a->arg, j->done, j->all);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait data: text into token files. The work is the library's; here are arguments and a bar, on
+ * standard error and only on a terminal, drawn at most ten times a second.
+ */
+#include "cmd.h"
+#include "cmd_progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { BAR = 30 }; /* cells */
+
+struct bar {
+    bool terminal, drawn;
+    double start, shown; /* monotonic seconds */
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* `done` of `all` bytes: percent, rate, what is left. */
+static void draw(void *arg, int64_t done, int64_t all)
+{
+    static const char full[BAR + 1] = "##############################";
+    static const char rest[BAR + 1] = "..............................";
+    struct bar *b = arg;
+    double t = now(), part = (double)done / (double)all, seconds = t - b->start;
+    if (!b->terminal || (done < all && t - b->shown < 0.1))
+        return;
+    int cells = (int)(part * BAR);
+    b->shown = t;
+    b->drawn = true;
+    fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f MB/s  %.0f s left\033[K", cells, full, BAR - cells,
+            rest, (int)(100.0 * part), seconds > 0.0 ? 1e-6 * (double)done / seconds : 0.0,
+            part > 0.0 ? seconds * (1.0 - part) / part : 0.0);
+}
+
+static int data_prepare(int argc, char **argv)
+{
+    const char *out = NULL, *tokenizer = "bytes";
+    const struct cmd_option option[] = {
+        {"output", 'o', CMD_TEXT, &out, 0, 0, "FILE", "the token file to write"},
+        {"tokenizer", 0, CMD_TEXT, &tokenizer, 0, 0, "NAME",
+         "bytes (default): an id for each byte, 256 ends a text"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait data prepare TEXT... -o FILE [--tokenizer bytes]",
+        .about = "Turn text files, in their order, into one token file for data.train or\n"
+                 "data.valid. The file is written whole or not at all.",
+        .option = option,
+        .options = 2,
+        .more = "example: plait data prepare book.txt -o book.tok",
+    };
+    struct cmd_progress progress;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words == 0)
+        return cmd_usage("data prepare needs a text file; usage: %s", page.usage);
+    if (!out)
+        return cmd_usage("data prepare needs -o FILE, the token file to write");
+    cmd_progress_open(&progress);
+    struct bar bar = {.terminal = progress.terminal, .start = now()};
+    struct plait_prepare call = {.size = sizeof call,
+                                 .text = (const char *const *)argv + 1,
+                                 .texts = words,
+                                 .out = out,
+                                 .tokenizer = tokenizer,
+                                 .progress = draw,
+                                 .arg = &bar};
+    int64_t tokens;
+    code = plait_data_prepare(&call, &tokens);
+    if (bar.drawn)
+        fputs("\r\033[K", stderr);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    printf("%lld tokens of %d %s in %s\n", (long long)tokens, words, words == 1 ? "text" : "texts",
+           out);
+    return PLAIT_OK;
+}
+
+static const struct cmd_verb parts[] = {
+    {"prepare", "turn text files into a token file", data_prepare},
+};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static const char *part_name(int i)
+{
+    return parts[i].name;
+}
+
+static void print_parts(FILE *to)
+{
+    fputs("usage: plait data PART ...\n\nToken files.\n\n", to);
+    for (int i = 0; i < PARTS; i++)
+        fprintf(to, "  %-10s %s\n", parts[i].name, parts[i].about);
+    fputs("\n`plait data PART --help` explains a part.\n", to);
+}
+
+int cmd_data(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_parts(stderr);
+        return PLAIT_CONFIG;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_parts(stdout);
+        return PLAIT_OK;
+    }
+    for (int i = 0; i < PARTS; i++)
+        if (strcmp(argv[1], parts[i].name) == 0)
+            return parts[i].run(argc - 1, argv + 1);
+    const char *near = cmd_nearest(argv[1], PARTS, part_name);
+    return cmd_usage("data has no part \"%.40s\"%s%s; `plait data --help` lists them", argv[1],
+                     near ? "; the nearest is " : "", near ? near : "");
+}
