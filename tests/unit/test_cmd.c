@@ -90,6 +90,9 @@ static void usage_errors_end_with_10(void)
         {{"check", "/nonexistent.yaml"}, "cannot read /nonexistent.yaml"},
         {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
         {{"check", "a=b", "words"}, "there is no key a"},
+        {{"data", "prepear"}, "data has no part \"prepear\"; the nearest is prepare"},
+        {{"data", "prepare", "a.txt"}, "data prepare needs -o FILE"},
+        {{"data", "prepare", "-oa.tok"}, "data prepare needs a text file"},
         {{"train", "model.vocab=257"}, "data.train is empty"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -198,6 +201,39 @@ static void every_failing_allocation_is_told(void)
     test_check(k > 10 && o.code == PLAIT_OK, __FILE__, __LINE__, "%d allocations", k);
 }
 
+/* Text becomes a file that check accepts; what is refused leaves none. */
+static void data_prepare_makes_a_file(void)
+{
+    struct outcome o;
+    struct fs_file f;
+    char text[] = "/tmp/plait-test-XXXXXX", token[64], key[96];
+    int fd = mkstemp(text);
+    CHECK(fd >= 0);
+    close(fd);
+    snprintf(token, sizeof token, "%s.tok", text);
+    snprintf(key, sizeof key, "data.train=%s", token);
+    CHECK_OK(fs_create(&f, text));
+    for (int i = 0; i < 5000; i++)
+        CHECK_OK(fs_write(&f, "words ", 6));
+    CHECK_OK(fs_commit(&f));
+    RUN(&o, "data", "prepare", text, "-o", text);
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    CHECK(strstr(o.err, "is the same file as text") != NULL);
+    RUN(&o, "data", "prepare", text, "-o", token, "--tokenizer", "gpt2");
+    CHECK_INT(o.code, PLAIT_TOKEN);
+    RUN(&o, "data", "prepare", text, "/nonexistent.txt", "-o", token);
+    CHECK_INT(o.code, PLAIT_DATA);
+    CHECK(!fs_exists(token));
+    RUN(&o, "data", "prepare", text, text, "-o", token);
+    CHECK_INT(o.code, PLAIT_OK);
+    CHECK(begins(o.out, "60002 tokens of 2 texts in "));
+    CHECK_STR(o.err, ""); /* the bar is for terminals */
+    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", key);
+    test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
+    unlink(text);
+    unlink(token);
+}
+
 static void lost_output_is_an_error(void)
 {
     struct outcome o;
@@ -261,6 +297,7 @@ static const struct test_case cases[] = {
     {"check_answers_at_once", check_answers_at_once},
     {"yaml_reads_back", yaml_reads_back},
     {"every_failing_allocation_is_told", every_failing_allocation_is_told},
+    {"data_prepare_makes_a_file", data_prepare_makes_a_file},
     {"lost_output_is_an_error", lost_output_is_an_error},
 };
 TEST_MAIN(cases)
