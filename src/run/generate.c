@@ -180,6 +180,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
     const struct generate_job *job = arg;
     struct generate_rank r = {.job = job, .s = job->setup, .world = world};
     enum err err = run_rank(&r);
+    if (err != ERR_OK)
+        comm_abort(world, err); /* peers may still read what is freed below */
     exec_close(r.x);
     if (r.dev && r.logits)
         r.dev->ops->free(r.dev, r.logits);

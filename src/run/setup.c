@@ -5,7 +5,6 @@
  */
 #include "run/setup.h"
 
-#include "run/check.h"
 #include "sim/sim.h"
 
 static enum err make_sched(struct setup *s)
@@ -33,7 +32,7 @@ static enum err make_memory(struct setup *s)
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
                                 .share = s->share, .ct = s->ct, .at = s->at,
-                                .training = s->training};
+                                .training = s->training, .splits = sim_memory_splits(&s->sched)};
     struct exec_args x;
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     for (int pp = 0; pp < s->sched.p; pp++) {
@@ -189,16 +188,4 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  (long long)o->train.batch, (long long)s->arch.seq, s->sched.m,
                  (long long)s->samples, s->sched.name, 100 * s->bubble);
     add_memory(s, allocated, out);
-}
-
-enum err run_plan_report(const struct options *o, struct text *out)
-{
-    struct setup s;
-    int64_t vocab;
-    TRY(check_vocab(o, &vocab));
-    enum err err = setup_make(o, vocab, true, &s);
-    if (err == ERR_OK)
-        setup_table(&s, NULL, out);
-    setup_free(&s);
-    return err;
 }

@@ -41,7 +41,4 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
  * of the world as doubles, NULL before anything is allocated. */
 void setup_table(const struct setup *s, const double *allocated, struct text *out);
 
-/* For plait_config_check: the table of what would be allocated. */
-enum err run_plan_report(const struct options *o, struct text *out);
-
 #endif

@@ -63,6 +63,7 @@ static enum err report_start(struct train_rank *r)
         err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
         setup_table(r->s, all, &table);
+        text_add(&table, "%s", r->job->notes);
         err = table.err;
         if (err == ERR_OK)
             r->job->call->on_start(r->job->call->arg, table.s);
@@ -203,6 +204,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
     struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
                            .valid_loss = NAN};
     enum err err = run_rank(&r);
+    if (err != ERR_OK)
+        comm_abort(world, err); /* peers may still read what is freed below */
     exec_close(r.x);
     dev_close(r.dev);
     fs_log_close(r.metrics);
@@ -225,25 +228,35 @@ static enum err open_data(struct train_job *job)
     return ERR_OK;
 }
 
+static enum err run_job(const struct options *o, struct train_job *job, struct setup *s)
+{
+    int64_t vocab;
+    TRY(check_vocab(o, &vocab));
+    TRY(setup_make(o, vocab, true, s));
+    TRY(open_data(job));
+    TRY(fs_make_dirs(o->run.dir));
+    job->threads = options_threads(o, s->mesh.world);
+    if (o->train.transport == COMM_MPI)
+        return comm_mpi_run(o->train.hang_timeout, rank_body, job);
+    return comm_thread_run(s->mesh.world, o->train.hang_timeout, rank_body, job);
+}
+
 enum err run_train(const struct options *o, const struct plait_train *call)
 {
-    struct setup s;
+    struct setup s = {0};
     struct train_job job = {.setup = &s, .call = call};
-    int64_t vocab;
-    TRY(run_check(o, call->ranks, CHECK_TRAIN, NULL));
-    TRY(check_vocab(o, &vocab));
-    enum err err = setup_make(o, vocab, true, &s);
+    struct text notes = {0};
+    char *page = NULL;
+    enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);
     if (err == ERR_OK)
-        err = open_data(&job);
+        err = text_done(&notes, &page);
+    job.notes = page;
     if (err == ERR_OK)
-        err = fs_make_dirs(o->run.dir);
-    job.threads = options_threads(o, s.mesh.world);
-    if (err == ERR_OK && o->train.transport == COMM_MPI)
-        err = comm_mpi_run(o->train.hang_timeout, rank_body, &job);
-    else if (err == ERR_OK)
-        err = comm_thread_run(s.mesh.world, o->train.hang_timeout, rank_body, &job);
+        err = run_job(o, &job, &s);
     data_close(&job.train);
     data_close(&job.valid);
     setup_free(&s);
+    text_free(&notes);
+    mem_free(page);
     return err;
 }

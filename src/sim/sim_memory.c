@@ -64,7 +64,7 @@ static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
 void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory *out)
 {
     struct arch_dims d;
-    bool head = false, split = sim_memory_splits(a->sched), sends_back = false;
+    bool head = false, sends_back = false;
     *out = (struct sim_memory){0};
     arch_dims(a->arch, &a->split, a->samples, a->ct, a->at, &d);
     int64_t *act = &out->bytes[MEMORY_ACTIVATIONS], keep = 0;
@@ -74,7 +74,7 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
         const struct arch_stage *st = &a->cut[s];
         add_stores(a, st, out);
         *act += a->report->stage_peak[s] * arch_slot_bytes(&d, st);
-        if (split)
+        if (a->splits)
             *act += a->report->grad_peak[s] * arch_keep_set_bytes(&d, st, true);
         keep = num_max(keep, arch_keep_set_bytes(&d, st, false));
         head = head || st->head;
@@ -82,7 +82,7 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
     }
     out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);
     if (a->training) {
-        out->bytes[MEMORY_WORK] += split ? 0 : keep;
+        out->bytes[MEMORY_WORK] += a->splits ? 0 : keep;
         out->bytes[MEMORY_COMM] = sends_back ? 2 * arena_round(d.nl * d.c * d.ct) : 0;
     }
     out->bytes[MEMORY_COMM] += a->scratch;

@@ -31,12 +31,14 @@ struct sim_memory_args {
     enum dtype ct, at;
     int64_t scratch;                    /* bytes the transport stages with on this rank */
     bool training;
+    bool splits;                        /* sim_memory_splits(sched): then keep sets count */
 };
+/* Does the schedule split backward in I and W? Linear in its instructions. */
+bool sim_memory_splits(const struct sched *s);
 /* Mark in the cut which stages stand on one rank with the embed, as the schedule places them. */
 void sim_memory_place(const struct sched *s, struct arch_stage *cut);
 
-/* Memory of pipeline rank `pp`. Does the schedule split backward in I and W? Then keep sets count. */
+/* Memory of pipeline rank `pp`. */
 void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory *out);
-bool sim_memory_splits(const struct sched *s);
 
 #endif

@@ -260,7 +260,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .seed = 77, .training = true};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
-                                 .share = a.share, .ct = dev->ct, .at = dev->at, .training = true};
+                                 .share = a.share, .ct = dev->ct, .at = dev->at, .training = true,
+                                 .splits = sim_memory_splits(&job->sched)};
     struct sim_memory plan;
     ma.scratch = exec_scratch_bytes(&a, comm_kind(w), dev->ct, dev->at, coord[AXIS_PP]);
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);
@@ -282,6 +283,8 @@ static enum err rank_body(void *arg, struct comm_world *w)
     TRY(dev_open(&(struct dev_args){job->l->dev, job->l->ct, job->l->threads ? job->l->threads : 1},
                  &dev));
     enum err err = run_rank(&k, w, dev);
+    if (err != ERR_OK)
+        comm_abort(w, err); /* peers may still read what is freed below */
     exec_close(k.x);
     dev_close(dev);
     return err;
