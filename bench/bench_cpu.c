@@ -4,7 +4,9 @@
  * large square product of the same type, kernels that stream memory against a measured copy, and
  * attention. Each figure is the best of several runs, because the machine is rarely alone.
  *
- *     bench_cpu [f32|bf16 [threads]]       default: both types, 1 and 2 threads
+ *     bench_cpu [f32|bf16 [threads [products|attention|streams]]]
+ *
+ * Default: both types, 1 and 2 threads, everything.
  */
 #include "base/text.h"
 #include "device/device.h"
@@ -301,16 +303,19 @@ static void attentions(struct dev *d)
     }
 }
 
-static void measure(enum dtype ct, int threads)
+static void measure(enum dtype ct, int threads, const char *part)
 {
     struct dev *d;
     char text[256];
     check(dev_open(&(struct dev_args){.kind = DEV_CPU, .ct = ct, .threads = threads}, &d));
     d->ops->describe(d, text, sizeof text);
     printf("%s\n", text);
-    products(d);
-    attentions(d);
-    streams(d);
+    if (!part || strcmp(part, "products") == 0)
+        products(d);
+    if (!part || strcmp(part, "attention") == 0)
+        attentions(d);
+    if (!part || strcmp(part, "streams") == 0)
+        streams(d);
     dev_close(d);
 }
 
@@ -322,11 +327,11 @@ int main(int argc, char **argv)
             continue;
         int64_t threads;
         if (argc > 2 && text_to_int(argv[2], &threads)) {
-            measure(ct, (int)threads);
+            measure(ct, (int)threads, argc > 3 ? argv[3] : NULL);
             continue;
         }
-        measure(ct, 1);
-        measure(ct, 2);
+        measure(ct, 1, NULL);
+        measure(ct, 2, NULL);
     }
     return 0;
 }

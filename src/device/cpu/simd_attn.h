@@ -59,6 +59,12 @@ static inline struct head head_at(const struct attn *a, int64_t b, int64_t h, bo
 /* A tile: queries [q, q + qn) and keys [k, k + kn) of a sequence. */
 struct tile { int64_t q, qn, k, kn; };
 
+/* First query of the tile that sees any of its keys, rounded down to whole panels. */
+static inline int64_t tile_top(const struct attn *a, const struct tile *t)
+{
+    return num_max(0, t->k - (a->tk - a->tq) - t->q) / MR * MR;
+}
+
 /* Keys of the tile that its query i sees, 0..kn. */
 static inline int64_t tile_sees(const struct attn *a, const struct tile *t, int64_t i)
 {
@@ -169,9 +175,10 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
         t.kn = num_min(TK, end - t.k);
         pack_right_turned(k, h, (struct span){h->k, a->ldk, t.k, t.kn});
         pack_right(v, h, (struct span){h->v, a->ldv, t.k, t.kn});
-        gemm_block((int64_t[3]){t.qn, t.kn, a->d}, q, k,
-                   (struct target){s, TK, false});
-        for (int64_t i = 0; i < t.qn; i++) {
+        int64_t top = tile_top(a, &t);
+        gemm_block((int64_t[3]){t.qn - top, t.kn, a->d}, q + top * a->d, k,
+                   (struct target){s + top * TK, TK, false});
+        for (int64_t i = top; i < t.qn; i++) {
             float *row = s + i * TK;
             float shrink = softmax_row(row, tile_sees(a, &t, i), (float)a->scale, max + i, sum + i);
             if (t.k > 0 && shrink != 1.0f)
@@ -183,9 +190,9 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
             }
         }
         struct pack probs = {s, TK, false, false};
-        pack_panels(p, MR, &probs, (int64_t[2]){0, t.qn}, (int64_t[2]){0, t.kn});
-        gemm_block((int64_t[3]){t.qn, h->wide, t.kn}, p, v,
-                   (struct target){o, h->wide, t.k > 0});
+        pack_panels(p, MR, &probs, (int64_t[2]){top, t.qn}, (int64_t[2]){0, t.kn});
+        gemm_block((int64_t[3]){t.qn - top, h->wide, t.kn}, p, v,
+                   (struct target){o + top * h->wide, h->wide, t.k > 0});
     }
     attn_write(h, &t, o, max, sum);
 }

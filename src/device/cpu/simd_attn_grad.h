@@ -67,11 +67,12 @@ static inline void grad_scores(const struct attn_grad *g, const struct head *h,
 {
     const struct attn *a = h->a;
     float factor[TK], scale = (float)a->scale;
-    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->q, x->k,
-               (struct target){x->p, TK, false});
-    gemm_block((int64_t[3]){t->qn, t->kn, a->d}, x->g, x->v,
-               (struct target){x->ds, TK, false});
-    for (int64_t i = 0; i < t->qn; i++) {
+    int64_t top = tile_top(a, t), size[3] = {t->qn - top, t->kn, a->d};
+    gemm_block(size, x->q + top * a->d, x->k, (struct target){x->p + top * TK, TK, false});
+    gemm_block(size, x->g + top * a->d, x->v, (struct target){x->ds + top * TK, TK, false});
+    memset(x->p, 0, (size_t)(top * TK) * sizeof *x->p);
+    memset(x->ds, 0, (size_t)(top * TK) * sizeof *x->ds);
+    for (int64_t i = top; i < t->qn; i++) {
         int64_t stat = (h->b * a->tq + t->q + i) * a->heads + h->h;
         float lse = ((const float *)a->lse)[stat], delta = ((const float *)g->delta)[stat];
         float *p = x->p + i * TK, *ds = x->ds + i * TK;
@@ -107,9 +108,10 @@ static inline void grad_queries(const struct head *h, const struct tile *t, stru
                                 float *dq)
 {
     struct pack scores = {x->ds, TK, false, false};
-    pack_panels(x->left, MR, &scores, (int64_t[2]){0, t->qn}, (int64_t[2]){0, t->kn});
-    gemm_block((int64_t[3]){t->qn, h->wide, t->kn}, x->left, x->k_right,
-               (struct target){dq, h->wide, true});
+    int64_t top = tile_top(h->a, t);
+    pack_panels(x->left, MR, &scores, (int64_t[2]){top, t->qn}, (int64_t[2]){0, t->kn});
+    gemm_block((int64_t[3]){t->qn - top, h->wide, t->kn}, x->left, x->k_right,
+               (struct target){dq + top * h->wide, h->wide, true});
 }
 
 /* n rows of sums (row stride wide) to rows of ct at `to`, row stride ld. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The mask of dropout for a run of neighbouring elements: the same bits as num_drop_kept
- * (base/num.h), many Philox counters at a time. DROP_LANES counters give 4 x DROP_LANES elements.
+ * (base/num.h), VL Philox counters at a time, which give DROP_RUN elements.
  */
 #ifndef PLAIT_DEVICE_CPU_SIMD_DROP_H
 #define PLAIT_DEVICE_CPU_SIMD_DROP_H
@@ -9,49 +9,60 @@
 #include "device/cpu/simd_math.h"
 #include "device/device.h"
 
-enum { DROP_LANES = 16, DROP_RUN = 4 * DROP_LANES };
+enum { DROP_RUN = 4 * VL };
 
-/* Philox4x32-10 of the counters (group + lane, stream, step): word w of lane l at word[4 l + w]. */
-static inline void drop_words(const struct drop *d, uint64_t group, uint32_t word[DROP_RUN])
+/* Philox4x32-10 of the counters (group + lane, stream, step): four words for each lane. */
+SIMD_INLINE void drop_words(const struct drop *d, uint64_t group, vu word[4])
 {
-    uint32_t c0[DROP_LANES], c1[DROP_LANES], c2[DROP_LANES], c3[DROP_LANES];
-    uint32_t k0 = (uint32_t)d->seed, k1 = (uint32_t)(d->seed >> 32);
-    for (int l = 0; l < DROP_LANES; l++) {
-        uint64_t g = group + (uint64_t)l;
-        c0[l] = (uint32_t)g;
-        c1[l] = (uint32_t)(g >> 32);
-        c2[l] = d->stream;
-        c3[l] = d->step;
-    }
+    vu zero = {0}, lane, c0, c1, c2 = d->stream - zero, c3 = d->step - zero;
+    vu k0 = (uint32_t)d->seed - zero, k1 = (uint32_t)(d->seed >> 32) - zero;
+    for (int l = 0; l < VL; l++)
+        lane[l] = (uint32_t)l;
+    c0 = lane + (uint32_t)group;
+    c1 = (uint32_t)(group >> 32) - (vu)(c0 < lane); /* the carry of the sum is a mask of -1 */
     for (int round = 0; round < 10; round++) {
-        for (int l = 0; l < DROP_LANES; l++) {
-            uint64_t p0 = (uint64_t)0xD2511F53u * c0[l], p1 = (uint64_t)0xCD9E8D57u * c2[l];
-            c0[l] = (uint32_t)(p1 >> 32) ^ c1[l] ^ k0;
-            c2[l] = (uint32_t)(p0 >> 32) ^ c3[l] ^ k1;
-            c1[l] = (uint32_t)p1;
-            c3[l] = (uint32_t)p0;
-        }
+        vu high0, high1;
+        vu low0 = vu_multiply(c0, 0xD2511F53u, &high0), low1 = vu_multiply(c2, 0xCD9E8D57u, &high1);
+        c0 = high1 ^ c1 ^ k0;
+        c2 = high0 ^ c3 ^ k1;
+        c1 = low1;
+        c3 = low0;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    for (int l = 0; l < DROP_LANES; l++) {
-        word[4 * l] = c0[l];
-        word[4 * l + 1] = c1[l];
-        word[4 * l + 2] = c2[l];
-        word[4 * l + 3] = c3[l];
-    }
+    word[0] = c0;
+    word[1] = c1;
+    word[2] = c2;
+    word[3] = c3;
+}
+
+/* Factors of the 4 VL elements of VL groups, in the order of elements. */
+SIMD_INLINE void drop_run(const struct drop *d, uint64_t group, vf factor[4])
+{
+    vf scale = vf_set((float)(1.0 / (1.0 - d->p))), f[4];
+    vu word[4], threshold = num_drop_threshold(d->p) - (vu){0};
+    drop_words(d, group, word);
+    for (int w = 0; w < 4; w++)
+        f[w] = (vf)((vu)(word[w] >= threshold) & (vu)scale);
+    vf even_low = vf_zip_low(f[0], f[2]), odd_low = vf_zip_low(f[1], f[3]);
+    vf even_high = vf_zip_high(f[0], f[2]), odd_high = vf_zip_high(f[1], f[3]);
+    factor[0] = vf_zip_low(even_low, odd_low);
+    factor[1] = vf_zip_high(even_low, odd_low);
+    factor[2] = vf_zip_low(even_high, odd_high);
+    factor[3] = vf_zip_high(even_high, odd_high);
 }
 
 /* factor[i] for the element of global index `index` + i: 0, or 1 / (1 - p) where it is kept. */
 static inline void drop_factors(const struct drop *d, int64_t index, float *factor, int64_t n)
 {
-    uint32_t threshold = num_drop_threshold(d->p), word[DROP_RUN];
-    float scale = (float)(1.0 / (1.0 - d->p));
     for (int64_t i = 0; i < n;) {
         int64_t at = index + i, skip = at % 4, m = num_min(DROP_RUN - skip, n - i);
-        drop_words(d, (uint64_t)at / 4, word);
-        for (int64_t j = 0; j < m; j++)
-            factor[i + j] = word[skip + j] >= threshold ? scale : 0.0f;
+        vf run[4];
+        drop_run(d, (uint64_t)at / 4, run);
+        if (m == DROP_RUN)
+            memcpy(factor + i, run, sizeof run);
+        else
+            memcpy(factor + i, (float *)run + skip, (size_t)m * sizeof *factor);
         i += m;
     }
 }

@@ -9,7 +9,7 @@
 #include "device/cpu/cpu_impl.h"
 #include "device/cpu/simd_math.h"
 
-static inline void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool half)
+SIMD_INLINE void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool half)
 {
     float *master = a->master ? a->master : a->w;
     bool copy = a->master != NULL;
@@ -43,7 +43,7 @@ static inline void simd_adamw(const void *arg, int64_t first, int64_t last, floa
 }
 
 /* Sum of x or of x^2 over n elements, in f64. */
-static inline double flat_sum(const float *x, int64_t n, bool square)
+SIMD_INLINE double flat_sum(const float *x, int64_t n, bool square)
 {
     enum { HALF = VL / 2 };
     vd s0 = {0}, s1 = {0};

@@ -47,24 +47,13 @@ struct pack {
 };
 
 /* VL rows of VL elements in place: log2(VL) perfect shuffles transpose. */
-static inline void transpose(vf r[VL])
+SIMD_INLINE void transpose(vf r[VL])
 {
     for (int step = 1; step < VL; step *= 2) {
         vf to[VL];
         for (int i = 0; i < VL / 2; i++) {
-            vf a = r[i], b = r[i + VL / 2];
-#if VL == 16
-            to[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6,
-                                                22, 7, 23);
-            to[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                                    29, 14, 30, 15, 31);
-#elif VL == 8
-            to[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-            to[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-            to[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-            to[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#endif
+            to[2 * i] = vf_zip_low(r[i], r[i + VL / 2]);
+            to[2 * i + 1] = vf_zip_high(r[i], r[i + VL / 2]);
         }
         for (int i = 0; i < VL; i++)
             r[i] = to[i];
@@ -74,16 +63,17 @@ static inline void transpose(vf r[VL])
 /* n <= width rows of k elements, one after another in memory, into one panel. Vectors are stored
  * whole: what a store leaves beyond the panel's width, the next one writes over, and the last ones
  * reach PACK_OVER floats past the panel's end. */
-static inline void pack_across(float *to, int width, const struct pack *a, const int64_t size[2])
+SIMD_INLINE void pack_across(float *to, int width, const struct pack *a, const int64_t size[2],
+                             bool half)
 {
     int64_t n = size[0], k = size[1];
     for (int64_t q = 0; q < k; q += VL) {
         for (int64_t j = (width - 1) / VL * VL; j >= 0; j -= VL) {
             vf r[VL];
             for (int64_t i = 0; i < VL; i++) {
-                const void *row = ct_at(a->p, (j + i) * a->ld, a->half);
-                r[i] = j + i < n ? ct_load(row, q, k, a->half) : vf_set(0.0f);
-                __builtin_prefetch(ct_at(row, width * a->ld + q, a->half)); /* the next panel's */
+                const void *row = ct_at(a->p, (j + i) * a->ld, half);
+                r[i] = j + i < n ? ct_load(row, q, k, half) : vf_set(0.0f);
+                __builtin_prefetch(ct_at(row, width * a->ld + q, half)); /* the next panel's */
             }
             transpose(r);
             for (int64_t i = 0; i < VL && q + i < k; i++)
@@ -93,12 +83,13 @@ static inline void pack_across(float *to, int width, const struct pack *a, const
 }
 
 /* The same when each run of n elements is a row; the panel takes `width` of them. */
-static inline void pack_along(float *to, int width, const struct pack *a, const int64_t size[2])
+SIMD_INLINE void pack_along(float *to, int width, const struct pack *a, const int64_t size[2],
+                            bool half)
 {
     for (int64_t q = 0; q < size[1]; q++) {
-        const void *row = ct_at(a->p, q * a->ld, a->half);
+        const void *row = ct_at(a->p, q * a->ld, half);
         for (int64_t j = 0; j < width; j += VL)
-            vf_store(to + q * width + j, ct_load(row, j, size[0], a->half));
+            vf_store(to + q * width + j, ct_load(row, j, size[0], half));
     }
 }
 
@@ -110,13 +101,16 @@ static inline void pack_panels(float *to, int width, const struct pack *a, const
     for (int64_t i0 = i[0]; i0 < i[1]; i0 += width, to += k * width) {
         int64_t n = i[1] - i0;
         struct pack panel = *a;
-        if (a->along) {
-            panel.p = ct_at(a->p, p[0] * a->ld + i0, a->half);
-            pack_along(to, width, &panel, (int64_t[2]){n, k});
-        } else {
-            panel.p = ct_at(a->p, i0 * a->ld + p[0], a->half);
-            pack_across(to, width, &panel, (int64_t[2]){num_min(width, n), k});
-        }
+        int64_t across[2] = {num_min(width, n), k}, along[2] = {n, k};
+        panel.p = ct_at(a->p, a->along ? p[0] * a->ld + i0 : i0 * a->ld + p[0], a->half);
+        if (a->along && a->half)
+            pack_along(to, width, &panel, along, true);
+        else if (a->along)
+            pack_along(to, width, &panel, along, false);
+        else if (a->half)
+            pack_across(to, width, &panel, across, true);
+        else
+            pack_across(to, width, &panel, across, false);
     }
 }
 
@@ -129,7 +123,7 @@ struct target {
 
 /* A whole tile (MR, NR): a panel times a strip over k. What it will need of C is asked for first:
  * C comes from further away than the operands. */
-static inline void gemm_micro(int64_t k, const float *a, const float *b, struct target to)
+SIMD_INLINE void gemm_micro(int64_t k, const float *a, const float *b, struct target to)
 {
     vf sum[MR][2];
     for (int i = 0; i < MR; i++) {

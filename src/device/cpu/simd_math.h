@@ -25,39 +25,87 @@
 #define VL 4
 #endif
 
+/* Kernels are told the type of ct by a constant argument, so they must be inlined where it is. */
+#define SIMD_INLINE static inline __attribute__((always_inline))
+
 /* The only type names of their own: compilers know vectors by typedef alone. */
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef int32_t vi __attribute__((vector_size(VL * 4)));
 typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+typedef uint64_t vul __attribute__((vector_size(VL * 4)));
 typedef uint16_t vh __attribute__((vector_size(VL * 2)));
 typedef float vf_half __attribute__((vector_size(VL * 2)));
 typedef double vd __attribute__((vector_size(VL * 4)));
 
-static inline vf vf_load(const float *p)
+SIMD_INLINE vf vf_load(const float *p)
 {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
 
-static inline void vf_store(float *p, vf v)
+SIMD_INLINE void vf_store(float *p, vf v)
 {
     memcpy(p, &v, sizeof v);
 }
 
 /* x - 0 is x for every x, so that compilers drop the subtraction. */
-static inline vf vf_set(float x)
+SIMD_INLINE vf vf_set(float x)
 {
     return x - (vf){0};
 }
 
-static inline vf vf_select(vi mask, vf yes, vf no)
+SIMD_INLINE vf vf_select(vi mask, vf yes, vf no)
 {
     return (vf)((mask & (vi)yes) | (~mask & (vi)no));
 }
 
+/* a0 b0 a1 b1 ... of the lower and of the upper halves. */
+SIMD_INLINE vf vf_zip_low(vf a, vf b)
+{
+#if VL == 16
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+#elif VL == 8
+    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+#else
+    return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+#endif
+}
+
+SIMD_INLINE vf vf_zip_high(vf a, vf b)
+{
+#if VL == 16
+    return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                   31);
+#elif VL == 8
+    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+    return __builtin_shufflevector(a, b, 2, 6, 3, 7);
+#endif
+}
+
+/* Low and high 32 bits of a * m. */
+SIMD_INLINE vu vu_multiply(vu a, uint32_t m, vu *high)
+{
+    vul even, odd = (vul)a >> 32;
+#if VL == 16
+    __m512i by = _mm512_set1_epi64((long long)m);
+    even = (vul)_mm512_mul_epu32((__m512i)a, by);
+    odd = (vul)_mm512_mul_epu32((__m512i)odd, by);
+#elif VL == 8
+    __m256i by = _mm256_set1_epi64x((long long)m);
+    even = (vul)_mm256_mul_epu32((__m256i)a, by);
+    odd = (vul)_mm256_mul_epu32((__m256i)odd, by);
+#else
+    even = ((vul)a & 0xffffffffu) * m;
+    odd = odd * m;
+#endif
+    *high = (vu)((even >> 32) | (odd & 0xffffffff00000000u));
+    return (vu)((even & 0xffffffffu) | (odd << 32));
+}
+
 /* Where either is NaN: b. */
-static inline vf vf_max(vf a, vf b)
+SIMD_INLINE vf vf_max(vf a, vf b)
 {
 #if VL == 16
     return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -68,7 +116,7 @@ static inline vf vf_max(vf a, vf b)
 #endif
 }
 
-static inline vf vf_min(vf a, vf b)
+SIMD_INLINE vf vf_min(vf a, vf b)
 {
 #if VL == 16
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
@@ -79,7 +127,7 @@ static inline vf vf_min(vf a, vf b)
 #endif
 }
 
-static inline vf vf_sqrt(vf x)
+SIMD_INLINE vf vf_sqrt(vf x)
 {
 #if VL == 16
     return (vf)_mm512_sqrt_ps((__m512)x);
@@ -93,7 +141,7 @@ static inline vf vf_sqrt(vf x)
 }
 
 /* Sum and maximum of the lanes, by halves: one fixed order. */
-static inline float vf_sum(vf v)
+SIMD_INLINE float vf_sum(vf v)
 {
     float lane[VL];
     memcpy(lane, &v, sizeof lane);
@@ -103,7 +151,7 @@ static inline float vf_sum(vf v)
     return lane[0];
 }
 
-static inline float vf_top(vf v)
+SIMD_INLINE float vf_top(vf v)
 {
     float lane[VL];
     memcpy(lane, &v, sizeof lane);
@@ -112,7 +160,7 @@ static inline float vf_top(vf v)
     return lane[0];
 }
 
-static inline vf vf_from_bf16(const uint16_t *p)
+SIMD_INLINE vf vf_from_bf16(const uint16_t *p)
 {
     vh h;
     memcpy(&h, p, sizeof h);
@@ -120,7 +168,7 @@ static inline vf vf_from_bf16(const uint16_t *p)
 }
 
 /* To nearest, ties to even; NaN stays NaN (as bf16_from_f32). */
-static inline void vf_to_bf16(uint16_t *p, vf v)
+SIMD_INLINE void vf_to_bf16(uint16_t *p, vf v)
 {
     vu u = (vu)v;
     vu round = u + 0x7fffu + ((u >> 16) & 1u);
@@ -130,12 +178,12 @@ static inline void vf_to_bf16(uint16_t *p, vf v)
     memcpy(p, &h, sizeof h);
 }
 
-static inline float ct_get(const void *p, int64_t i, bool half)
+SIMD_INLINE float ct_get(const void *p, int64_t i, bool half)
 {
     return half ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-static inline void ct_put(void *p, int64_t i, float x, bool half)
+SIMD_INLINE void ct_put(void *p, int64_t i, float x, bool half)
 {
     if (half)
         ((uint16_t *)p)[i] = bf16_from_f32(x);
@@ -144,7 +192,7 @@ static inline void ct_put(void *p, int64_t i, float x, bool half)
 }
 
 /* Elements i..i+VL-1 of p, which has n; zeros beyond. */
-static inline vf ct_load(const void *p, int64_t i, int64_t n, bool half)
+SIMD_INLINE vf ct_load(const void *p, int64_t i, int64_t n, bool half)
 {
     if (i + VL <= n)
         return half ? vf_from_bf16((const uint16_t *)p + i) : vf_load((const float *)p + i);
@@ -155,7 +203,7 @@ static inline vf ct_load(const void *p, int64_t i, int64_t n, bool half)
 }
 
 /* The same way back; nothing is written beyond n. */
-static inline void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
+SIMD_INLINE void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
 {
     if (i + VL <= n) {
         if (half)
@@ -171,17 +219,17 @@ static inline void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
 }
 
 /* Element `i` of a matrix of ct, as an address. */
-static inline const void *ct_at(const void *p, int64_t i, bool half)
+SIMD_INLINE const void *ct_at(const void *p, int64_t i, bool half)
 {
     return (const char *)p + i * (half ? 2 : 4);
 }
 
-static inline void *ct_to(void *p, int64_t i, bool half)
+SIMD_INLINE void *ct_to(void *p, int64_t i, bool half)
 {
     return (char *)p + i * (half ? 2 : 4);
 }
 
-static inline vf vf_exp(vf x)
+SIMD_INLINE vf vf_exp(vf x)
 {
     vi under = (vi)(x < -87.33f);
     /* 1.5 * 2^23: added, the sum's low bits are the nearest integer of x / ln 2. */
@@ -202,20 +250,20 @@ static inline vf vf_exp(vf x)
 }
 
 /* 1 / (1 + exp(-x)). */
-static inline vf vf_sigmoid(vf x)
+SIMD_INLINE vf vf_sigmoid(vf x)
 {
     return 1.0f / (1.0f + vf_exp(-x));
 }
 
 /* gelu_tanh(x) = x (1 + tanh u) / 2 = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). */
-static inline vf vf_gelu(vf x)
+SIMD_INLINE vf vf_gelu(vf x)
 {
     vf two_u = x * (1.5957691216f + 0.0713548163f * (x * x));
     return x * vf_sigmoid(two_u);
 }
 
 /* Its derivative: s + x s (1 - s) (2u)'. */
-static inline vf vf_gelu_grad(vf x)
+SIMD_INLINE vf vf_gelu_grad(vf x)
 {
     vf xx = x * x;
     vf s = vf_sigmoid(x * (1.5957691216f + 0.0713548163f * xx));

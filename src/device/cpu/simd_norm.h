@@ -11,10 +11,14 @@
 #include "device/cpu/cpu_impl.h"
 #include "device/cpu/simd_math.h"
 
-enum { SUM_ROWS = 128 }; /* rows summed in f32 before the sum is added to the whole */
+enum {
+    SUM_ROWS = 128,   /* rows summed in f32 before the sum is added to the whole */
+    SUM_TOGETHER = 4, /* of them in one pass over the sums */
+    SUM_COLS = 2048,  /* columns whose sums stay in the first cache */
+};
 
 /* Sum of x, or of (x - mean)^2, over a row; lanes beyond c stay out of it. */
-static inline float norm_moment(const void *x, int64_t c, float mean, bool square, bool half)
+SIMD_INLINE float norm_moment(const void *x, int64_t c, float mean, bool square, bool half)
 {
     vf s0 = vf_set(0.0f), s1 = vf_set(0.0f);
     int64_t i = 0;
@@ -31,7 +35,7 @@ static inline float norm_moment(const void *x, int64_t c, float mean, bool squar
     return s;
 }
 
-static inline void norm_row(const struct norm *a, int64_t r, bool half)
+SIMD_INLINE void norm_row(const struct norm *a, int64_t r, bool half)
 {
     int64_t c = a->c;
     const void *x = ct_at(a->x, r * c, half);
@@ -63,7 +67,7 @@ static inline void simd_norm(const void *arg, int64_t first, int64_t last, float
 }
 
 /* dx = d + rstd (g - mean(g) - xhat mean(g xhat)), g = dy w; without mean(g) for rms. */
-static inline void norm_grad_row(const struct norm_grad *a, int64_t r, bool half)
+SIMD_INLINE void norm_grad_row(const struct norm_grad *a, int64_t r, bool half)
 {
     int64_t c = a->c;
     const void *x = ct_at(a->x, r * c, half), *dy = ct_at(a->dy, r * c, half);
@@ -99,73 +103,101 @@ static inline void simd_norm_grad(const void *arg, int64_t first, int64_t last, 
     }
 }
 
-/* to[j] += sum, for the columns of a group that exist. */
-static inline void sums_add(float *to, const vf *sum, int64_t n)
+/* Sums over rows are gathered in scratch for all columns of a hand-out, SUM_TOGETHER rows a pass:
+ * rows are read in memory order, and the order of the additions is that of the rows. */
+static inline void sums_add(float *to, const float *sum, int64_t n)
 {
     for (int64_t j = 0; j < n; j += VL)
-        ct_store(to, j, n, ct_load(to, j, n, false) + sum[j / VL], false);
+        ct_store(to, j, n, ct_load(to, j, n, false) + vf_load(sum + j), false);
 }
 
-/* Columns [j, j + n) of dw and db, n <= CPU_COLS. */
-static inline void norm_sums_group(const struct norm_grad *a, int64_t j, int64_t n, bool half)
+/* dw[0..n) and db[0..n) += rows [r, r + rows) of columns [j, j + n). */
+SIMD_INLINE void norm_sums_rows(const struct norm_grad *a, const int64_t at[3], int rows,
+                                  float *sum, bool half)
 {
-    const float *rstd = a->rstd, *mean = a->rms ? NULL : a->mean;
-    for (int64_t r0 = 0; r0 < a->n; r0 += SUM_ROWS) {
-        vf dw[CPU_COLS / VL], db[CPU_COLS / VL];
-        for (int v = 0; v < CPU_COLS / VL; v++)
-            dw[v] = db[v] = vf_set(0.0f);
-        for (int64_t r = r0; r < num_min(r0 + SUM_ROWS, a->n); r++) {
-            const void *x = ct_at(a->x, r * a->c + j, half);
-            const void *dy = ct_at(a->dy, r * a->c + j, half);
-            float m = mean ? mean[r] : 0.0f;
-            for (int64_t i = 0; i < n; i += VL) {
-                vf g = ct_load(dy, i, n, half);
-                dw[i / VL] += g * ((ct_load(x, i, n, half) - m) * rstd[r]);
-                db[i / VL] += g;
-            }
+    int64_t r = at[0], j = at[1], n = at[2];
+    const void *x = ct_at(a->x, r * a->c + j, half), *dy = ct_at(a->dy, r * a->c + j, half);
+    const float *rstd = (const float *)a->rstd + r;
+    const float *mean = a->rms ? NULL : (const float *)a->mean + r;
+    float *dw = sum, *db = sum + (n + VL - 1) / VL * VL;
+    for (int64_t i = 0; i < n; i += VL) {
+        vf w = vf_load(dw + i), b = vf_load(db + i);
+        for (int q = 0; q < rows; q++) {
+            vf g = ct_load(ct_at(dy, q * a->c, half), i, n, half);
+            vf v = ct_load(ct_at(x, q * a->c, half), i, n, half);
+            w += g * ((mean ? v - mean[q] : v) * rstd[q]);
+            b += g;
         }
-        sums_add((float *)a->dw + j, dw, n);
+        vf_store(dw + i, w);
+        vf_store(db + i, b);
+    }
+}
+
+/* Columns [j, j + n) of dw and db. */
+SIMD_INLINE void norm_sums_range(const struct norm_grad *a, int64_t j, int64_t n, float *sum,
+                                   bool half)
+{
+    int64_t wide = (n + VL - 1) / VL * VL;
+    for (int64_t r0 = 0; r0 < a->n; r0 += SUM_ROWS) {
+        int64_t at[3] = {r0, j, n}, end = num_min(r0 + SUM_ROWS, a->n);
+        memset(sum, 0, (size_t)(2 * wide) * sizeof *sum);
+        for (; at[0] + SUM_TOGETHER <= end; at[0] += SUM_TOGETHER)
+            norm_sums_rows(a, at, SUM_TOGETHER, sum, half);
+        for (; at[0] < end; at[0]++)
+            norm_sums_rows(a, at, 1, sum, half);
+        sums_add((float *)a->dw + j, sum, n);
         if (a->db)
-            sums_add((float *)a->db + j, db, n);
+            sums_add((float *)a->db + j, sum + wide, n);
     }
 }
 
 static inline void simd_norm_sums(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_norm_grad *w = arg;
-    (void)scratch;
-    for (int64_t group = first; group < last; group++) {
-        int64_t j = group * CPU_COLS, n = num_min(CPU_COLS, w->a.c - j);
+    int64_t end = num_min(last * CPU_COLS, w->a.c);
+    for (int64_t j = first * CPU_COLS; j < end; j += SUM_COLS) {
         if (w->half)
-            norm_sums_group(&w->a, j, n, true);
+            norm_sums_range(&w->a, j, num_min(SUM_COLS, end - j), scratch, true);
         else
-            norm_sums_group(&w->a, j, n, false);
+            norm_sums_range(&w->a, j, num_min(SUM_COLS, end - j), scratch, false);
     }
 }
 
-static inline void bias_group(const struct cpu_rows *w, int64_t j, int64_t n, bool half)
+SIMD_INLINE void bias_rows(const struct cpu_rows *w, const int64_t at[3], int rows, float *sum,
+                             bool half)
+{
+    const void *f = ct_at(w->f, at[0] * w->c + at[1], half);
+    for (int64_t i = 0; i < at[2]; i += VL) {
+        vf s = vf_load(sum + i);
+        for (int q = 0; q < rows; q++)
+            s += ct_load(ct_at(f, q * w->c, half), i, at[2], half);
+        vf_store(sum + i, s);
+    }
+}
+
+SIMD_INLINE void bias_range(const struct cpu_rows *w, int64_t j, int64_t n, float *sum,
+                              bool half)
 {
     for (int64_t r0 = 0; r0 < w->n; r0 += SUM_ROWS) {
-        vf db[CPU_COLS / VL];
-        for (int v = 0; v < CPU_COLS / VL; v++)
-            db[v] = vf_set(0.0f);
-        for (int64_t r = r0; r < num_min(r0 + SUM_ROWS, w->n); r++)
-            for (int64_t i = 0; i < n; i += VL)
-                db[i / VL] += ct_load(ct_at(w->f, r * w->c + j, half), i, n, half);
-        sums_add((float *)w->y + j, db, n);
+        int64_t at[3] = {r0, j, n}, end = num_min(r0 + SUM_ROWS, w->n);
+        memset(sum, 0, (size_t)(n + VL) * sizeof *sum);
+        for (; at[0] + SUM_TOGETHER <= end; at[0] += SUM_TOGETHER)
+            bias_rows(w, at, SUM_TOGETHER, sum, half);
+        for (; at[0] < end; at[0]++)
+            bias_rows(w, at, 1, sum, half);
+        sums_add((float *)w->y + j, sum, n);
     }
 }
 
 static inline void simd_bias_grad(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_rows *w = arg;
-    (void)scratch;
-    for (int64_t group = first; group < last; group++) {
-        int64_t j = group * CPU_COLS, n = num_min(CPU_COLS, w->c - j);
+    int64_t end = num_min(last * CPU_COLS, w->c);
+    for (int64_t j = first * CPU_COLS; j < end; j += SUM_COLS) {
         if (w->half)
-            bias_group(w, j, n, true);
+            bias_range(w, j, num_min(SUM_COLS, end - j), scratch, true);
         else
-            bias_group(w, j, n, false);
+            bias_range(w, j, num_min(SUM_COLS, end - j), scratch, false);
     }
 }
 

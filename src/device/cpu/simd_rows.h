@@ -12,7 +12,7 @@
 
 enum { ROW_CHUNK = 1024 }; /* elements whose dropout factors are made at a time */
 
-static inline void residual_row(const struct cpu_rows *w, int64_t r, float *factor, bool half)
+SIMD_INLINE void residual_row(const struct cpu_rows *w, int64_t r, float *factor, bool half)
 {
     int64_t c = w->c;
     const void *x = w->x ? ct_at(w->x, r * c, half) : NULL, *f = ct_at(w->f, r * c, half);
@@ -47,7 +47,7 @@ static inline void simd_residual(const void *arg, int64_t first, int64_t last, f
 }
 
 /* One head: (x, y) -> (x cos - y sin, y cos + x sin), sin negated to rotate back. */
-static inline void rope_head(const struct rope *a, int64_t at, const float *angle, bool half)
+SIMD_INLINE void rope_head(const struct rope *a, int64_t at, const float *angle, bool half)
 {
     int64_t h = a->d / 2;
     void *lo = ct_to(a->x, at, half), *hi = ct_to(a->x, at + h, half);
@@ -76,7 +76,7 @@ static inline void simd_rope(const void *arg, int64_t first, int64_t last, float
     }
 }
 
-static inline void swiglu_row(const struct cpu_swiglu *w, int64_t r, bool half)
+SIMD_INLINE void swiglu_row(const struct cpu_swiglu *w, int64_t r, bool half)
 {
     int64_t f = w->f;
     const void *gate = ct_at(w->gu, r * 2 * f, half), *up = ct_at(w->gu, r * 2 * f + f, half);
@@ -100,7 +100,7 @@ static inline void simd_swiglu(const void *arg, int64_t first, int64_t last, flo
 }
 
 /* silu'(g) = s (1 + g (1 - s)). */
-static inline void swiglu_grad_row(const struct cpu_swiglu *w, int64_t r, bool half)
+SIMD_INLINE void swiglu_grad_row(const struct cpu_swiglu *w, int64_t r, bool half)
 {
     int64_t f = w->f;
     const void *gate = ct_at(w->gu, r * 2 * f, half), *up = ct_at(w->gu, r * 2 * f + f, half);

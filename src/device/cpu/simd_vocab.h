@@ -111,7 +111,7 @@ static inline void simd_xent_sum(const void *arg, int64_t first, int64_t last, f
 }
 
 /* dlogits of a row: exp(x - max) / sum, less 1 at the target; zeros for columns v to ld. */
-static inline void xent_grad_row(const struct xent *a, int64_t r, bool half)
+SIMD_INLINE void xent_grad_row(const struct xent *a, int64_t r, bool half)
 {
     const float *x = (const float *)a->logits + r * a->ld;
     void *to = ct_to(a->dlogits, r * a->ld, half);
