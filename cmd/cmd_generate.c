@@ -9,7 +9,7 @@
 
 static void write_text(void *arg, const char *bytes, int n)
 {
-    (void)arg;
+    *(bool *)arg = true;
     fwrite(bytes, 1, (size_t)n, stdout);
     fflush(stdout);
 }
@@ -33,12 +33,14 @@ int cmd_generate(int argc, char **argv)
         .usage = "plait generate RUN --prompt TEXT [KEY=VALUE ...] [-n RANKS] [--tokens N]\n"
                  "               [--temperature X] [--top-k K] [--seed N]",
         .about = "Write text with the weights of a run, on the run's tensor and pipeline ranks or\n"
-                 "others: the text depends on the weights and the seed, not on the layout.",
+                 "others. The text depends on the weights and the seed; another layout changes no\n"
+                 "more than the rounding of its number type.",
         .option = option,
         .options = 6,
         .more = "example: plait generate runs/demo --prompt \"In the beginning\" --top-k 40\n"
                 "         plait generate runs/demo parallel.tp=1 parallel.pp=1 --temperature 0",
     };
+    bool wrote = false; /* under MPI one process of the job writes */
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
@@ -47,10 +49,12 @@ int cmd_generate(int argc, char **argv)
     const struct plait_generate g = {
         .size = sizeof g, .run = argv[1], .prompt = prompt, .ranks = (int)ranks, .tokens = tokens,
         .temperature = temperature, .top_k = (int)top_k, .seed = (uint64_t)seed,
-        .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text};
+        .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
+        .arg = &wrote};
     code = plait_generate(&g);
     if (code != PLAIT_OK)
         return cmd_fail(code);
-    putchar('\n');
+    if (wrote)
+        putchar('\n');
     return PLAIT_OK;
 }

@@ -37,8 +37,7 @@
 enum {
     LOOKS = 2000,       /* with sched_yield between, before naps */
     NAP_NS = 50000,
-    AGREE_NAPS = 400,   /* of 10 NAP_NS: a fifth of a second to agree on who reports */
-    TELL_NS = 200000000, /* from telling the peers to ending the job: time for them to unwind */
+    AGREE_NAPS = 400,   /* of 10 NAP_NS: a fifth of a second to unwind and agree on who reports */
     HEARD_S = 5,        /* from hearing of a failure to ending the job oneself */
 };
 /* A rank's last messages may come after the word that it has ended: channels keep no order among
@@ -440,16 +439,17 @@ static enum err end_together(struct comm_mpi_seat *s)
     return ERR_OK;
 }
 
-/* The end of a job in which a rank has failed; see above. */
+/* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as all
+ * do when an agreed number is not finite, hear each other first, and the lowest of them reports. */
 static enum err end_job(struct comm_mpi_seat *s, enum err err)
 {
-    bool heard = s->failed && s->failed != 1 + s->world.rank;
     if (s->world.size == 1)
         return err; /* nobody waits: an error like any other */
-    if (err != ERR_PEER || !heard) {
+    abort_rank(&s->world, err);
+    for (int i = 0; i < AGREE_NAPS && listen(s) == ERR_OK; i++)
+        nap(10 * NAP_NS);
+    if (s->failed == 1 + s->world.rank) {
         log_line(LOG_ERROR, "%s", err_text());
-        abort_rank(&s->world, err);
-        nap(TELL_NS);
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
     for (int i = 0; i < HEARD_S * 10; i++)

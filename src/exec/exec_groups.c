@@ -30,6 +30,8 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const
         return 8 * (int64_t)sizeof(double);
     if (k == GROUP_TP)
         return num_max(d.n * d.c * size[0], 2 * d.chunk * size[1]);
+    if (k == GROUP_TIED) /* members hold different stages: the same number on both */
+        return d.v * d.c * size[1];
     for (int s = 0; s < a->sched->stages; s++)
         if (a->sched->place[s] == pp)
             largest = num_max(largest, arch_stage_elements(a->arch, &a->split, &a->cut[s]));

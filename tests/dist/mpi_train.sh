@@ -1,0 +1,89 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Whole runs of the program, with ranks as threads and as processes under mpirun: losses, gradient
+# norms and weights on disk must be the same bits, and generation must write the same text. Then a
+# job that cannot go on: one message, the documented exit code, no weights.
+#
+#     tests/dist/mpi_train.sh PROGRAM         PROGRAM: build/plait
+set -u
+
+plait=$1
+passed=0
+failed=0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+verdict() { # NAME 0|1 [FILE]
+    if [ "$2" -eq 0 ]; then
+        passed=$((passed + 1))
+        echo "ok   $1"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $1"
+        [ -z "${3:-}" ] || sed 's/^/    /' "$3" | tail -20
+    fi
+}
+
+mpi() { # RANKS ARGUMENTS...
+    ranks=$1
+    shift
+    timeout 120 mpirun -n "$ranks" --oversubscribe "$plait" "$@"
+}
+
+# What a run's numbers are: all of metrics.jsonl but the times.
+numbers() {
+    sed -e 's/, "tokens_per_s.*//' "$1/metrics.jsonl"
+}
+
+common="model.kind=llama model.layers=3 model.hidden=32 model.heads=4 model.kv_heads=2 model.ffn=64
+model.seq=16 model.dropout=0.1 model.tied=true train.steps=4 train.batch=6 parallel.microbatch=2
+optim.lr=0.01 optim.warmup=1 train.valid_batches=2 train.hang_timeout=60
+data.train=$dir/tokens data.valid=$dir/tokens"
+
+same_bits() { # RANKS WORDS...
+    ranks=$1
+    shift
+    name="$ranks ranks: $*"
+    rm -rf "$dir/threads" "$dir/mpi"
+    # shellcheck disable=SC2086
+    "$plait" train $common "$@" run.dir="$dir/threads" >"$dir/log" 2>&1 &&
+        mpi "$ranks" train $common "$@" run.dir="$dir/mpi" train.transport=mpi >"$dir/log" 2>&1 &&
+        numbers "$dir/threads" >"$dir/a" && numbers "$dir/mpi" >"$dir/b" && [ -s "$dir/a" ] &&
+        cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 &&
+        cmp "$dir/threads/model.safetensors" "$dir/mpi/model.safetensors" >>"$dir/log" 2>&1
+    verdict "$name" $? "$dir/log"
+}
+
+seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
+"$plait" data prepare "$dir/text" -o "$dir/tokens" >"$dir/log" 2>&1
+verdict "a token file" $? "$dir/log"
+
+same_bits 2 parallel.tp=2 train.dtype=bf16
+same_bits 2 parallel.pp=2 train.device=ref
+same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
+same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.microbatch=1 train.dtype=bf16
+
+text="--prompt strand --tokens 20 train.device=ref train.dtype=f32"
+# shellcheck disable=SC2086
+"$plait" generate "$dir/mpi" parallel.tp=1 parallel.pp=1 $text >"$dir/a" 2>"$dir/log" &&
+    mpi 4 generate "$dir/mpi" train.transport=mpi $text >"$dir/b" 2>>"$dir/log" &&
+    cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1
+verdict "the same text" $? "$dir/log"
+
+# shellcheck disable=SC2086
+mpi 2 train $common parallel.pp=2 train.transport=mpi run.dir="$dir/bad" model.kind=gpt \
+    model.kv_heads=4 model.layers=8 optim.lr=100 optim.lr_min=0 train.steps=500 >"$dir/log" 2>&1
+[ $? -eq 18 ] && [ "$(grep -c 'gradient norm' "$dir/log")" -eq 1 ] &&
+    [ ! -e "$dir/bad/model.safetensors" ]
+verdict "numbers that overflow end the job" $? "$dir/log"
+
+# shellcheck disable=SC2086
+mpi 2 train $common parallel.pp=3 train.transport=mpi run.dir="$dir/bad" >"$dir/log" 2>&1
+[ $? -eq 10 ] && grep -q 'parallel.pp 3' "$dir/log"
+verdict "a wrong number of ranks is refused" $? "$dir/log"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
