@@ -141,6 +141,23 @@ static enum err open_optimizer(struct train_rank *r)
     return ERR_OK;
 }
 
+/* A run's folder holds one run: what an earlier one left is never mixed with or written over. */
+static enum err open_files(struct train_rank *r)
+{
+    const char *dir = r->s->o->run.dir;
+    char *path;
+    TRY(fs_join(dir, "metrics.jsonl", &path));
+    bool taken = fs_exists(path);
+    enum err err = taken ? ERR_OK : save_config(r->s);
+    if (err == ERR_OK && !taken)
+        err = fs_log_open(path, &r->metrics);
+    mem_free(path);
+    if (taken)
+        FAIL(ERR_CONFIG, "run.dir %s holds a run already (metrics.jsonl); name another folder, or "
+                         "remove that one", dir);
+    return err;
+}
+
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
@@ -161,14 +178,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
-    if (!r->reports)
-        return ERR_OK;
-    TRY(save_config(s));
-    char *path;
-    TRY(fs_join(s->o->run.dir, "metrics.jsonl", &path));
-    enum err err = fs_log_open(path, &r->metrics);
-    mem_free(path);
-    return err;
+    return r->reports ? open_files(r) : ERR_OK;
 }
 
 static enum err run_steps(struct train_rank *r)

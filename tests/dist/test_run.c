@@ -267,6 +267,10 @@ static void refusals(void)
     snprintf(foreign, sizeof foreign, "data.train=%s", text_file());
     refused("bad", foreign, PLAIT_DATA, "text.txt");
     refused("bad", "model.vocab=100", PLAIT_TOKEN, "100");
+    struct seen seen;
+    CHECK_INT(train("twice", NULL, 0, &seen), 0);
+    CHECK_INT(train("twice", NULL, 0, &seen), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "holds a run already"));
 }
 
 /* File calls that write, counted; number `fail_at` fails as on a full disk. */

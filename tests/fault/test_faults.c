@@ -39,6 +39,17 @@ static void make_tokens(void)
     CHECK_OK(data_prepare(&p, &n));
 }
 
+/* The folder of runs, emptied. */
+static void clear_run(void)
+{
+    static const char *const file[] = {"run/metrics.jsonl", "run/model.safetensors"};
+    for (int i = 0; i < 2; i++) {
+        char path[512];
+        path_of(file[i], path);
+        unlink(path);
+    }
+}
+
 /* A small run; words after the common ones win. Returns the code of the run. */
 static int train(const char *const *word, int words)
 {
@@ -90,7 +101,7 @@ static void allocations(void)
     path_of("run/model.safetensors", weights);
     for (int k = 1; code != 0 && k < 4000; k += k < 150 ? 1 : 7) {
         char value[16];
-        unlink(weights);
+        clear_run();
         snprintf(value, sizeof value, "%d", k);
         code = train_apart("PLAIT_FAIL_ALLOC", value);
         refused += code == PLAIT_MEMORY;
@@ -111,7 +122,7 @@ static void not_finite(void)
                                         "train.device=cpu"};
     char weights[512];
     path_of("run/model.safetensors", weights);
-    unlink(weights);
+    clear_run();
     CHECK_INT(train(words, 7), PLAIT_NONFINITE);
     CHECK(strstr(plait_error(), "step") && strstr(plait_error(), "optim.lr"));
     CHECK(!fs_exists(weights));
