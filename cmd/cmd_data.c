@@ -85,8 +85,30 @@ static int data_prepare(int argc, char **argv)
     return PLAIT_OK;
 }
 
+static int data_info(int argc, char **argv)
+{
+    const struct cmd_page page = {
+        .usage = "plait data info FILE",
+        .about = "Say what a token file holds, after reading it whole: every token is held\n"
+                 "against the vocabulary, and all of them against the hash.",
+    };
+    char *text;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words != 1)
+        return cmd_usage("data info takes one file, and %d are given", words);
+    code = plait_data_info(argv[1], &text);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}
+
 static const struct cmd_verb parts[] = {
     {"prepare", "turn text files into a token file", data_prepare},
+    {"info", "say what a token file holds, and check it", data_info},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 

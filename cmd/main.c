@@ -12,7 +12,7 @@
 static const struct cmd_verb verbs[] = {
     {"train", "train a model", cmd_train},
     {"check", "say what a configuration will do, or why it cannot run", cmd_check},
-    {"data", "turn text into token files", cmd_data},
+    {"data", "turn text into token files, and check them", cmd_data},
     {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim},
     {"generate", "write text with the weights of a run", cmd_generate},
     {"info", "show version, processor, devices and transports", cmd_info},

@@ -78,6 +78,10 @@ struct plait_prepare {
     void *arg;
 };
 int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens);
+/* What a token file holds, as readable lines: size, tokenizer, tokens, texts, hash. The file is
+ * read whole, each token held against the vocabulary and all against the hash; a file that is
+ * damaged is an error (PLAIT_DATA, PLAIT_TOKEN) and not a line. */
+int plait_data_info(const char *path, char **out);
 
 /* ---- Simulation --------------------------------------------------------------------------- */
 struct plait_sim {

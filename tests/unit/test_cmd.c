@@ -91,6 +91,7 @@ static void usage_errors_end_with_10(void)
         {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
         {{"check", "a=b", "words"}, "there is no key a"},
         {{"data", "prepear"}, "data has no part \"prepear\"; the nearest is prepare"},
+        {{"data", "info"}, "data info takes one file, and 0 are given"},
         {{"data", "prepare", "a.txt"}, "data prepare needs -o FILE"},
         {{"data", "prepare", "-oa.tok"}, "data prepare needs a text file"},
         {{"train", "model.vocab=257"}, "data.train is empty"},
@@ -228,6 +229,13 @@ static void data_prepare_makes_a_file(void)
     CHECK_INT(o.code, PLAIT_OK);
     CHECK(begins(o.out, "60002 tokens of 2 texts in "));
     CHECK_STR(o.err, ""); /* the bar is for terminals */
+    RUN(&o, "data", "info", token);
+    CHECK_INT(o.code, PLAIT_OK);
+    CHECK(strstr(o.out, "tokenizer   bytes, vocabulary 257\n") != NULL);
+    CHECK(strstr(o.out, "(60002) of 2 bytes\ntexts       2\nhash        xxh3-64 ") != NULL);
+    RUN(&o, "data", "info", text);
+    CHECK_INT(o.code, PLAIT_DATA);
+    CHECK(strstr(o.err, "so it is no token file") != NULL);
     RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", key);
     test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
     unlink(text);
