@@ -127,7 +127,7 @@ static inline float softmax_row(float *s, int64_t sees, float scale, float *max,
     new_max = new_max > *max ? new_max : *max;
     vf total = vf_set(0.0f);
     for (int64_t j = 0; j < TK; j += VL) {
-        vf p = vf_exp(vf_load(s + j) * scale - new_max);
+        vf p = vf_exp(vf_fma(vf_load(s + j), vf_set(scale), vf_set(-new_max)));
         total += p;
         vf_store(s + j, p);
     }

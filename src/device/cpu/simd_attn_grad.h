@@ -84,10 +84,9 @@ static inline void grad_scores(const struct attn_grad *g, const struct head *h,
             tile_factors(h, t, i, factor);
         for (int64_t j = 0; j < TK; j += VL) {
             vf m = a->drop.p > 0.0 ? vf_load(factor + j) : vf_set(1.0f);
-            vf prob = vf_exp(vf_load(p + j) * scale - lse);
-            vf dprob = vf_load(ds + j) * m;
+            vf prob = vf_exp(vf_fma(vf_load(p + j), vf_set(scale), vf_set(-lse)));
             vf_store(p + j, prob * m);
-            vf_store(ds + j, prob * (dprob - delta) * scale);
+            vf_store(ds + j, prob * vf_fma(vf_load(ds + j), m, vf_set(-delta)) * scale);
         }
     }
 }
@@ -240,7 +239,7 @@ static inline void simd_attn_delta(const void *arg, int64_t first, int64_t last,
             const void *g = ct_at(w->a.do_, r * a->ldo + h * a->d, w->half);
             vf sum = vf_set(0.0f);
             for (int64_t i = 0; i < a->d; i += VL)
-                sum += ct_load(o, i, a->d, w->half) * ct_load(g, i, a->d, w->half);
+                sum = vf_fma(ct_load(o, i, a->d, w->half), ct_load(g, i, a->d, w->half), sum);
             ((float *)w->a.delta)[r * a->heads + h] = vf_sum(sum);
         }
     }

@@ -20,9 +20,12 @@ SIMD_INLINE void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool
     float eps = (float)a->eps;
     for (; i < end; i += VL) {
         vf g = ct_load(a->grad, i, end, false) * scale;
-        vf m = ct_load(a->m, i, end, false) * beta1 + g * rest1;
-        vf v = ct_load(a->v, i, end, false) * beta2 + g * g * rest2;
-        vf w = ct_load(master, i, end, false) * keep - step * m / (vf_sqrt(v) * root + eps);
+        vf m = ct_load(a->m, i, end, false) * beta1;
+        m = vf_fma(g, vf_set(rest1), m);
+        vf v = ct_load(a->v, i, end, false) * beta2;
+        v = vf_fma(g * g, vf_set(rest2), v);
+        vf w = ct_load(master, i, end, false) * keep;
+        w -= step * m / vf_fma(vf_sqrt(v), vf_set(root), vf_set(eps));
         ct_store(a->m, i, end, m, false);
         ct_store(a->v, i, end, v, false);
         ct_store(master, i, end, w, false);

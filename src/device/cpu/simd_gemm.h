@@ -135,8 +135,8 @@ SIMD_INLINE void gemm_micro(int64_t k, const float *a, const float *b, struct ta
         vf b0 = vf_load(b), b1 = vf_load(b + VL);
         for (int i = 0; i < MR; i++) {
             vf x = vf_set(a[i]);
-            sum[i][0] += x * b0;
-            sum[i][1] += x * b1;
+            sum[i][0] = vf_fma(x, b0, sum[i][0]);
+            sum[i][1] = vf_fma(x, b1, sum[i][1]);
         }
     }
     for (int i = 0; i < MR; i++, to.c += to.ld) {

@@ -24,8 +24,8 @@ SIMD_INLINE float norm_moment(const void *x, int64_t c, float mean, bool square,
     int64_t i = 0;
     for (; i + 2 * VL <= c; i += 2 * VL) {
         vf a = ct_load(x, i, c, half) - mean, b = ct_load(x, i + VL, c, half) - mean;
-        s0 += square ? a * a : a;
-        s1 += square ? b * b : b;
+        s0 = square ? vf_fma(a, a, s0) : s0 + a;
+        s1 = square ? vf_fma(b, b, s1) : s1 + b;
     }
     float s = vf_sum(s0 + s1);
     for (; i < c; i++) {
@@ -78,13 +78,13 @@ SIMD_INLINE void norm_grad_row(const struct norm_grad *a, int64_t r, bool half)
     for (int64_t i = 0; i < c; i += VL) { /* beyond c, w is zero and so is g */
         vf g = ct_load(dy, i, c, half) * ct_load(a->w, i, c, half);
         sum += g;
-        dot += g * (ct_load(x, i, c, half) - mean);
+        dot = vf_fma(g, ct_load(x, i, c, half) - mean, dot);
     }
     float mean_g = a->rms ? 0.0f : vf_sum(sum) / (float)c;
     float mean_dot = vf_sum(dot) * rstd * rstd / (float)c;
     for (int64_t i = 0; i < c; i += VL) {
         vf g = ct_load(dy, i, c, half) * ct_load(a->w, i, c, half);
-        vf v = (g - mean_g - (ct_load(x, i, c, half) - mean) * mean_dot) * rstd;
+        vf v = vf_fma(ct_load(x, i, c, half) - mean, vf_set(-mean_dot), g - mean_g) * rstd;
         if (d)
             v += ct_load(d, i, c, half);
         ct_store(dx, i, c, v, half);
@@ -125,7 +125,7 @@ SIMD_INLINE void norm_sums_rows(const struct norm_grad *a, const int64_t at[3], 
         for (int q = 0; q < rows; q++) {
             vf g = ct_load(ct_at(dy, q * a->c, half), i, n, half);
             vf v = ct_load(ct_at(x, q * a->c, half), i, n, half);
-            w += g * ((mean ? v - mean[q] : v) * rstd[q]);
+            w = vf_fma(g, (mean ? v - mean[q] : v) * rstd[q], w);
             b += g;
         }
         vf_store(dw + i, w);

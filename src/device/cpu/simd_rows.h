@@ -55,8 +55,8 @@ SIMD_INLINE void rope_head(const struct rope *a, int64_t at, const float *angle,
     for (int64_t i = 0; i < h; i += VL) {
         vf x = ct_load(lo, i, h, half), y = ct_load(hi, i, h, half);
         vf cos = ct_load(angle, i, h, false), sin = ct_load(angle + h, i, h, false) * sign;
-        ct_store(lo, i, h, x * cos - y * sin, half);
-        ct_store(hi, i, h, y * cos + x * sin, half);
+        ct_store(lo, i, h, vf_fma(x, cos, -(y * sin)), half);
+        ct_store(hi, i, h, vf_fma(y, cos, x * sin), half);
     }
 }
 
