@@ -10,11 +10,6 @@
 /* What a caller can get wrong before any file is looked at. */
 static enum err check_call(const struct plait_prepare *a)
 {
-    if (a->size != sizeof *a)
-        FAIL(ERR_CONFIG,
-             "data: struct plait_prepare has size %zu, this library's has %zu bytes; set size to "
-             "sizeof and build with this library's plait.h",
-             a->size, sizeof *a);
     if (!a->out || !*a->out)
         FAIL(ERR_CONFIG, "data: no output is named; name the token file to write");
     if (a->texts > 0 && !a->text)
@@ -40,8 +35,11 @@ static enum err prepare(const struct plait_prepare *a, int64_t *tokens)
 
 int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens)
 {
+    struct plait_prepare mine;
     int64_t made;
-    enum err err = prepare(a, &made);
+    enum err err = api_take("plait_prepare", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = prepare(&mine, &made);
     if (err == ERR_OK && tokens)
         *tokens = made;
     return (int)err;

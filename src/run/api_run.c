@@ -11,7 +11,9 @@
 
 int plait_train(const struct plait_config *c, const struct plait_train *a)
 {
-    return (int)run_train(&c->options, a);
+    struct plait_train mine;
+    enum err err = api_take("plait_train", a, &mine, sizeof mine);
+    return (int)(err == ERR_OK ? run_train(&c->options, &mine) : err);
 }
 
 /* The run's own configuration, the caller's words over it, one data rank. */
@@ -31,7 +33,10 @@ static enum err read_run(const struct plait_generate *a, struct options *o)
 
 int plait_generate(const struct plait_generate *a)
 {
+    struct plait_generate mine;
     struct options o;
-    enum err err = read_run(a, &o);
-    return (int)(err == ERR_OK ? run_generate(&o, a) : err);
+    enum err err = api_take("plait_generate", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = read_run(&mine, &o);
+    return (int)(err == ERR_OK ? run_generate(&o, &mine) : err);
 }

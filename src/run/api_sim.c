@@ -3,7 +3,7 @@
  * The simulation chapter of plait.h: make or read a schedule, lower it, prove it, play it, show it.
  * What is shown went through the same lowering and the same proofs as what is trained.
  */
-#include "plait.h"
+#include "run/api.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
@@ -132,16 +132,11 @@ static enum err show(struct shown *x, const struct plait_sim *a, int format, str
 
 int plait_simulate(const struct plait_sim *a, char **out)
 {
-    struct plait_sim args = {0};
+    struct plait_sim args;
     struct shown x = {0};
     struct text page = {0};
     int format;
-    if (a->size < sizeof a->size || a->size > sizeof args)
-        FAIL(ERR_CONFIG,
-             "simulation: an argument struct of %zu bytes, this library knows %zu; set its "
-             "size to sizeof",
-             a->size, sizeof args);
-    memcpy(&args, a, a->size);
+    TRY(api_take("plait_sim", a, &args, sizeof args));
     TRY(find_format(args.format, &format));
     if (args.width < 0)
         FAIL(ERR_CONFIG, "simulation: width %d is not a number of columns; use 0 or more",

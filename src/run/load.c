@@ -20,33 +20,13 @@ static double element(const struct safet_entry *e, const uint8_t *data, int64_t 
     }
 }
 
-static enum err check_entry(const struct safet_file *f, const struct hf_place *at,
-                            const struct safet_entry *e)
-{
-    if (!e)
-        FAIL(ERR_CHECKPOINT, "%s has no tensor %s, which the model needs; is it of another model?",
-             f->path, at->tensor);
-    if (e->dt == DT_I32)
-        FAIL(ERR_CHECKPOINT, "%s: tensor %s holds integers; weights are f32, f64 or bf16", f->path,
-             at->tensor);
-    if (e->nd != at->nd || e->shape[0] != at->shape[0] ||
-        (at->nd == 2 && e->shape[1] != at->shape[1]))
-        FAIL(ERR_CHECKPOINT, "%s: tensor %s has %d dimensions, the first %lld; the model needs %d, "
-                             "the first %lld", f->path, at->tensor, e->nd, (long long)e->shape[0],
-             at->nd, (long long)at->shape[0]);
-    return ERR_OK;
-}
-
 static enum err load_param(const struct setup *s, const struct safet_file *f, const struct param *p)
 {
     struct hf_place at;
-    struct arch_param spec = p->spec;
+    const struct safet_entry *e;
     double *values;
-    if (spec.tied_copy) /* in the file it is the embedding */
-        spec.part = PART_EMBED, spec.role = ROLE_TOKENS;
-    hf_place(&s->arch, &spec, &at);
-    const struct safet_entry *e = safet_find(f, at.tensor);
-    TRY(check_entry(f, &at, e));
+    hf_place(&s->arch, &p->spec, &at);
+    TRY(hf_find(f, &at, &e));
     TRY(mem_new(p->count, sizeof *values, p->spec.name, &values));
     int64_t cols = at.nd == 2 ? at.shape[1] : 1;
     for (int64_t i = 0; i < p->box.real[0]; i++)

@@ -171,7 +171,7 @@ enum err save_config(const struct setup *s)
 {
     struct options o = *s->o;
     struct text yaml = {0};
-    struct fs_file f = {0};
+    struct fs_file f = {.fd = -1};
     char *path = NULL, *json = NULL;
     enum err err;
     o.model.vocab = s->arch.vocab;

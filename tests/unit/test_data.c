@@ -161,7 +161,7 @@ static void test_public(void)
     CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
     call.out = "";
     CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
-    call.size -= 8;
+    call.size += 8;
     CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "set size to sizeof") != NULL);
     CHECK_INT(tokens, 6);
