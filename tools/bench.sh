@@ -37,7 +37,8 @@ esac
 machine()
 {
     name=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)
-    echo "machine: ${name:-unknown}, $(nproc) cores, load $(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)"
+    load=$(cut -d ' ' -f 1 /proc/loadavg 2>/dev/null)
+    echo "machine: ${name:-unknown}, $(nproc) cores, load ${load:-unknown}"
 }
 
 programs()
@@ -50,10 +51,11 @@ programs()
     done
 }
 
-# Says what it runs, then runs it.
+# Says what it runs, whatever becomes of its output, then runs it.
+exec 3>&1
 say_and_run()
 {
-    echo "\$ $*" >&2
+    echo "\$ $*" >&3
     "$@"
 }
 
@@ -61,7 +63,8 @@ say_and_run()
 median_speed()
 {
     sed -n 's/.*"tokens_per_s": \([0-9.e+]*\).*/\1/p' "$1" | tail -n "+$((warm_up + 1))" | sort -g |
-        awk '{ v[NR] = $1 } END { if (NR) print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+        awk '{ v[NR] = $1 }
+            END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'
 }
 
 gpt2()
@@ -75,23 +78,26 @@ gpt2()
     echo "GPT-2 124M, batch $batch, $seq tokens, $DTYPE, $threads threads, median of $steps steps:"
     say_and_run "$plait" train configs/gpt2-124m.yaml model.seq="$seq" train.batch="$batch" \
         parallel.microbatch="$batch" train.dtype="$DTYPE" train.threads="$threads" \
-        train.steps="$((steps + warm_up))" data.train="$work/text.tok" run.dir="$work/run" \
+        train.steps="$((steps + warm_up))" optim.warmup=1 \
+        data.train="$work/text.tok" run.dir="$work/run" \
         >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     ours=$(median_speed "$work/run/metrics.jsonl")
     echo "    plait    $ours tok/s"
 
     if ! "$python" -c 'import torch' 2>/dev/null; then
-        echo "    PyTorch  not measured: $python cannot import torch (PLAIT_BENCH_PYTHON names one that can)"
+        echo "    PyTorch  not measured: $python cannot import torch;" \
+            "PLAIT_BENCH_PYTHON=... names one that can"
         return
     fi
     f32=
     [ "$DTYPE" = bf16 ] || f32=--f32
     # shellcheck disable=SC2086  # one word or none
-    peer=$(say_and_run "$python" bench/peer_gpt2.py --batch "$batch" --seq "$seq" --threads "$threads" \
-        --steps "$steps" $f32)
+    peer=$(say_and_run "$python" bench/peer_gpt2.py --batch "$batch" --seq "$seq" \
+        --threads "$threads" --steps "$steps" $f32)
     theirs=$(echo "$peer" | sed -n 's/.*"tok_s": \([0-9.]*\).*/\1/p')
     echo "    PyTorch  $theirs tok/s    $peer"
-    awk -v a="$ours" -v b="$theirs" 'BEGIN { printf "    ratio    %.2f (plait / PyTorch)\n", a / b }'
+    awk -v a="$ours" -v b="$theirs" \
+        'BEGIN { printf "    ratio    %.2f (plait / PyTorch)\n", a / b }'
 }
 
 machine

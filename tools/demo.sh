@@ -42,7 +42,8 @@ else
     bible -l79 gen1:1-rev22:21 </dev/null >"$data/all.txt"
     verses=$(grep -c '^  [0-9][0-9]* ' "$data/all.txt")
     if [ "$verses" -ne 31102 ]; then
-        echo "demo: the bible program gave $verses verses, 31102 were expected; use make demo TEXT=FILE" >&2
+        echo "demo: the bible program gave $verses verses, 31102 were expected;" \
+            "use make demo TEXT=FILE" >&2
         exit 1
     fi
     prompt=${PROMPT:-In the beginning}
@@ -54,14 +55,14 @@ tail_size=$((size / 20))
 head -c "$((size - tail_size))" "$data/all.txt" >"$data/train.txt"
 tail -c "$tail_size" "$data/all.txt" >"$data/valid.txt"
 
-echo "== 1. text to tokens: $((size / 1000)) KB, of which the last $((tail_size / 1000)) KB are for validation"
+echo "== 1. text to tokens: $((size / 1000)) KB, the last $((tail_size / 1000)) KB for validation"
 "$plait" data prepare "$data/train.txt" -o "$data/train.tok"
 "$plait" data prepare "$data/valid.txt" -o "$data/valid.tok"
 
 echo
 echo "== 2. training on 4 ranks: 2 pipeline stages x 2 tensor ranks, 1F1B"
 "$plait" train configs/demo.yaml data.train="$data/train.tok" data.valid="$data/valid.tok" \
-    run.dir="$run" ${STEPS:+train.steps="$STEPS"} -n 4
+    run.dir="$run" ${STEPS:+train.steps="$STEPS" optim.warmup="$((STEPS / 10))"} -n 4
 
 echo
 echo "== 3. the model writes on from \"$prompt\""

@@ -87,7 +87,8 @@ END
 [ -n "$missing" ] || exit 0
 
 if [ "${PLAIT_INSTALL:-yes}" = no ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "deps: they are named as Debian 12 has them; install what gives the same here, then run this again" >&2
+    echo "deps: these are Debian 12's names; install what gives the same here," \
+        "then run this again" >&2
     exit 1
 fi
 as_root=
@@ -110,7 +111,7 @@ run apt-get -q update || echo "deps: apt-get update failed; trying with the list
 # shellcheck disable=SC2086  # a list of names
 if ! run apt-get -q install -y --no-install-recommends $missing; then
     tail -n 30 "$log" >&2
-    echo "deps: apt-get install failed, its last lines are above; the packages are needed:$missing" >&2
+    echo "deps: apt-get install failed, its last lines are above; needed are:$missing" >&2
     exit 1
 fi
 echo "Installed."

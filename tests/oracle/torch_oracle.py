@@ -190,7 +190,8 @@ def logits(p, tokens, shape):
         at = "layers.%d." % layer
         x = x + attention(p, at + "attn.", normed(p, at + "attn.norm", x), shape)
         x = x + mlp(p, at + "mlp.", normed(p, at + "mlp.norm", x), shape)
-    return F.linear(normed(p, "head.norm", x), p.get("embed.tokens" if shape.gpt else "head.weight"))
+    head = p.get("embed.tokens" if shape.gpt else "head.weight")
+    return F.linear(normed(p, "head.norm", x), head)
 
 
 def sample_places(gradient):

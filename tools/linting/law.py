@@ -35,6 +35,18 @@ class Ban:
         self.places, self.instead = places, instead
 
 
+def statements(text):
+    """(line, statement) of each: comments dropped, indented lines joined to the one above."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#")[0].rstrip()
+        if line.startswith(" ") and found:
+            found[-1] = (found[-1][0], found[-1][1] + " " + line.strip())
+        elif line:
+            found.append((number, line))
+    return found
+
+
 def inside(name, places):
     """Is the file `name` one of `places`, or in one of them?"""
     return any(name == place or name.startswith(place + "/") for place in places)
@@ -61,10 +73,7 @@ class Law:
     @classmethod
     def parse(cls, text, name="layers"):
         law = cls()
-        for number, line in enumerate(text.splitlines(), 1):
-            line = line.split("#")[0].strip()
-            if not line:
-                continue
+        for number, line in statements(text):
             match = STATEMENT.fullmatch(line)
             if not match:
                 raise SystemExit("%s:%d: not a statement: %s" % (name, number, line))
@@ -100,7 +109,8 @@ class Law:
         for folder, uses in self.layers.items():
             for used in uses - {"plait.h"}:
                 if used not in self.layers:
-                    raise SystemExit("%s: layer %s uses %s, which has no line" % (name, folder, used))
+                    raise SystemExit("%s: layer %s uses %s, which has no line"
+                                     % (name, folder, used))
                 if folder in self.layers[used]:
                     raise SystemExit("%s: %s and %s use each other" % (name, folder, used))
 

@@ -28,7 +28,8 @@ TEXTS = [
     ("layout", "src/sched/a.c", "int\tx;\n", "int x;\n"),
     ("layout", "src/sched/a.c", "int x; \n", "int x;\n"),
     ("layout", "src/sched/a.c", "int x;", "int x;\n"),
-    ("comment", "src/sched/a.c", "int x; // so\n", 'static const char *u = "http://x"; /* a//b */\n'),
+    ("comment", "src/sched/a.c", "int x; // so\n",
+     'static const char *u = "http://x"; /* a//b */\n'),
     ("layer", "src/sched/a.c", '#include "sched/sched.h"\n#include "comm/comm.h"\n',
      '#include "sched/sched.h"\n#include "base/mem.h"\n'),
     ("layer", "src/sim/a.c", '#include "sim/sim.h"\n#include "device/device.h"\n',
@@ -59,7 +60,8 @@ TEXTS = [
      "int sched_x(void)\n{\n    return 1;\n}\nstatic int y(void) { return 1; }\n"),
     ("file length", "src/sched/a.c", "\n" * 600, "\n" * 598),
     ("budget", "src/sched/a.c", body(58), body(57)),
-    ("budget", "src/sched/a.c", "int sched_x(int a, int b, int c, int d, int (*e)(int, int), int f)\n{\n}\n",
+    ("budget", "src/sched/a.c",
+     "int sched_x(int a, int b, int c, int d, int (*e)(int, int), int f)\n{\n}\n",
      "int sched_x(int a, int b, int c, int d, int (*e)(int, int))\n{\n}\n"),
     ("budget", "src/sched/a.h",
      "static inline int sched_x(int a, int b, int c, int d, int e, int f) { return a; }\n",
@@ -81,13 +83,15 @@ OBJECTS = [
     ("layer", [("cmd/a.c", "a_x", "run_x"), ("src/run/b.c", "run_x", "")],
      [("cmd/a.c", "a_x", "plait_x"), ("src/run/b.c", "plait_x", "")]),
     ("prefix", [("src/sched/gpipe.c", "push", "")], [("src/sched/gpipe.c", "sched_push", "")]),
-    ("prefix", [("src/device/cpu/norm.c", "gemm", "")], [("src/device/cpu/norm.c", "cpu_gemm", "")]),
+    ("prefix", [("src/device/cpu/norm.c", "gemm", "")],
+     [("src/device/cpu/norm.c", "cpu_gemm", "")]),
     ("prefix", [("src/sched/a.c", "plait_x", "")], [("src/run/a.c", "plait_x", "")]),
     ("prefix", [("src/base/a.c", "sched_x", "")], [("src/base/a.c", "philox4x32", "")]),
     ("vendor", [("src/model/a.c", "model_x", "dnnl_sgemm")],
      [("src/device/cpu/a.c", "cpu_x", "dnnl_sgemm")]),
     ("vendor", [("src/run/a.c", "run_x", "MPI_Init")], [("src/comm/a.c", "comm_x", "MPI_Init")]),
-    ("vendor", [("src/comm/a.c", "comm_x", "cuMemAlloc_v2")], [("src/comm/a.c", "comm_x", "custom")]),
+    ("vendor", [("src/comm/a.c", "comm_x", "cuMemAlloc_v2")],
+     [("src/comm/a.c", "comm_x", "custom")]),
 ]
 
 NM = "sched_x T 0 10\nmalloc U\n__asan_init U\nlocal t 0 5\nsched_table R 0 8\n"
@@ -111,10 +115,12 @@ def rules_of(path, text, law):
 def check_texts(report, law):
     for rule, path, bad, good in TEXTS:
         got = rules_of(path, SPDX + bad, law)
-        report.check(got == [rule], "%s in %s: wanted it once, got %s: %r" % (rule, path, got, bad[:60]))
+        report.check(got == [rule], "%s in %s: wanted it once, got %s: %r"
+                     % (rule, path, got, bad[:60]))
         if good is not None:
             got = rules_of(path, SPDX + good, law)
-            report.check(not got, "%s in %s: wanted nothing, got %s: %r" % (rule, path, got, good[:60]))
+            report.check(not got, "%s in %s: wanted nothing, got %s: %r"
+                         % (rule, path, got, good[:60]))
     report.check(rules_of("src/sched/a.c", "int x;\n", law) == ["spdx"], "spdx missing")
     report.check(rules_of("tools/x.sh", "#!/bin/sh\n", law) == ["spdx"], "spdx missing in a script")
 
@@ -128,7 +134,8 @@ def check_bans(report, law):
             if place == "nowhere":
                 continue
             path = place if place.endswith(".c") else place + "/a.c"
-            report.check("banned" not in rules_of(path, text, law), "%s is fine in %s" % (call, path))
+            report.check("banned" not in rules_of(path, text, law),
+                         "%s is fine in %s" % (call, path))
         member = text.replace(call + "(", "d->ops->%s(" % call)
         report.check("banned" not in rules_of("src/exec/a.c", member, law), "member %s" % call)
         quoted = SPDX + 'static const char *x = "%s()"; /* %s() */\n' % (call, call)

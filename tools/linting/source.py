@@ -177,7 +177,10 @@ class Source:
     def reason_near(self, first, last):
         """Is there a `/* long: why */` in these lines or in the comment that ends above them?"""
         above = max(first - 1, 0)
-        while above > 0 and self.lines[above - 1].strip() and not self.lines[above - 1].startswith("}"):
+        while above > 0:
+            line = self.lines[above - 1]
+            if not line.strip() or line.startswith("}"):
+                break
             above -= 1
         return re.search(r"/\*\s*long:\s*\S", "\n".join(self.lines[above:last])) is not None
 

@@ -26,8 +26,9 @@ def leftovers(source, law):
 def layout(source, law):
     """Columns, tabs, trailing space, the last newline."""
     for number, line in enumerate(source.lines, 1):
-        if source.is_c and len(line) > COLUMNS:
-            yield Finding("layout", source.name, number, "%d columns, at most %d" % (len(line), COLUMNS))
+        if len(line) > COLUMNS:
+            yield Finding("layout", source.name, number, "%d columns, at most %d"
+                          % (len(line), COLUMNS))
         if source.is_c and "\t" in line:
             yield Finding("layout", source.name, number, "a tab; indent with 4 spaces")
         if line != line.rstrip():
@@ -61,8 +62,9 @@ def includes(source, law):
         if folder == "cmd" and (header.startswith("cmd") and "/" not in header):
             continue
         if not law.may_use(folder, used):
+            allowed = " ".join(sorted(law.layers[folder])) or "nothing"
             yield Finding("layer", source.name, number, "%s may not use %s (%s); it may use: %s"
-                          % (folder, used, header, " ".join(sorted(law.layers[folder])) or "nothing"))
+                          % (folder, used, header, allowed))
         elif used != folder and used != "plait.h" and not law.is_face(used, header):
             yield Finding("face", source.name, number, "%s is %s's own; other folders include %s"
                           % (header, used, " ".join(sorted(law.face(used)))))
@@ -74,7 +76,8 @@ def own_face_first(source, law):
     if folder in (None, "cmd") or not source.name.endswith(".c"):
         return
     first = next(((n, header) for n, header, quoted in source.includes() if quoted), None)
-    if first and first[1].split("/")[0] != folder and not (folder == "run" and first[1] == "plait.h"):
+    own = (folder, "plait.h") if folder == "run" else (folder,)
+    if first and first[1].split("/")[0] not in own:
         yield Finding("face", source.name, first[0], "the first include is %s; it must be of %s/"
                       % (first[1], folder))
 
@@ -136,10 +139,11 @@ def budgets(source, law):
     for function in source.functions:
         reason = source.reason_near(function.first, function.last)
         # The signature of an implementation is the table's, and is judged there.
-        if any(function.name.endswith("_" + slot) for slot in law.slots.get(function.parameters, ())):
-            function.parameters = 0
+        slots = law.slots.get(function.parameters, ())
+        fills_slot = any(function.name.endswith("_" + slot) for slot in slots)
+        parameters = 0 if fills_slot else function.parameters
         for what, value, most in (("lines", function.length, FUNCTION_LINES),
-                                  ("parameters", function.parameters, PARAMETERS),
+                                  ("parameters", parameters, PARAMETERS),
                                   ("levels of nesting", function.depth, NESTING)):
             if value > most:
                 yield Finding("budget", source.name, function.first, "%s has %d %s, at most %d"
