@@ -6,6 +6,7 @@
 #include "device/cpu/cpu.h"
 
 #include "base/mem.h"
+#include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 #include <stdio.h>
 #include <string.h>
@@ -24,22 +25,90 @@ static const struct cpu_simd *best_simd(void)
     return &cpu_simd_base;
 }
 
+#ifdef PLAIT_HAVE_ONEDNN
+static bool dnnl_bf16(void)
+{
+    return cpu_dnnl_has_bf16();
+}
+
+static void dnnl_name(char *buf, size_t n)
+{
+    cpu_dnnl_name(buf, n);
+}
+
+static enum err open_dnnl(struct cpu *p)
+{
+    TRY(cpu_dnnl_open(p->dev.threads, &p->dnnl));
+    return ERR_OK;
+}
+
+static void close_dnnl(struct cpu *p)
+{
+    cpu_dnnl_close(p->dnnl);
+}
+
+static int64_t dnnl_bytes(const struct cpu *p)
+{
+    return p->dnnl ? cpu_dnnl_bytes(p->dnnl) : 0;
+}
+#else
+static bool dnnl_bf16(void)
+{
+    return false;
+}
+
+static void dnnl_name(char *buf, size_t n)
+{
+    snprintf(buf, n, "oneDNN");
+}
+
+static enum err open_dnnl(struct cpu *p)
+{
+    (void)p;
+    FAIL(ERR_CONFIG, "cpu: products by oneDNN are asked for and it is not built in; install "
+                     "libdnnl-dev and build again");
+}
+
+static void close_dnnl(struct cpu *p)
+{
+    (void)p;
+}
+
+static int64_t dnnl_bytes(const struct cpu *p)
+{
+    (void)p;
+    return 0;
+}
+#endif
+
+static const char by_conversion[] =
+    "bf16 by conversion: this processor has no bf16 products, or oneDNN is not built in";
+
 void cpu_describe_kind(char *buf, size_t n)
 {
-    snprintf(buf, n, "cpu: %s, f32; bf16 by conversion: operands are widened to f32",
-             best_simd()->name);
+    char name[64];
+    dnnl_name(name, sizeof name);
+    const char *slow = best_simd() == &cpu_simd_base ? " (slow)" : "";
+    if (dnnl_bf16())
+        snprintf(buf, n, "cpu: f32 products in %s%s; bf16 products by %s on amx",
+                 best_simd()->name, slow, name);
+    else
+        snprintf(buf, n, "cpu: f32 products in %s%s; %s", best_simd()->name, slow, by_conversion);
 }
 
 static void cpu_describe(const struct dev *d, char *buf, size_t n)
 {
     const struct cpu *p = (const struct cpu *)d;
-    snprintf(buf, n, "cpu: %s, %d thread%s, %s%s", p->simd->name, d->threads,
-             d->threads == 1 ? "" : "s", dtype_name(d->ct),
-             p->half ? " by conversion: operands are widened to f32" : "");
+    char name[64];
+    dnnl_name(name, sizeof name);
+    snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
+             d->threads == 1 ? "" : "s", dtype_name(d->ct), p->dnnl ? "by " : "",
+             p->dnnl ? name : p->half ? "by conversion to f32" : "own");
 }
 
 static void cpu_close(struct dev *d)
 {
+    close_dnnl(cpu_of(d));
     cpu_pool_close(cpu_of(d)->pool);
     mem_free(d);
 }
@@ -94,29 +163,42 @@ static const struct dev_ops ops = {
 
 enum err cpu_open(const struct dev_args *a, struct dev **out)
 {
+    TRY(cpu_open_with(a, CPU_AUTO, out));
+    return ERR_OK;
+}
+
+enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, struct dev **out)
+{
     struct cpu *p;
     enum err err;
-    if (a->ct != DT_F32 && a->ct != DT_BF16)
+    bool half = a->ct == DT_BF16;
+    if (a->ct != DT_F32 && !half)
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
     if (a->threads < 1 || a->threads > THREADS_MAX)
         FAIL(ERR_CONFIG, "cpu: %d threads a rank are asked for; use 1 to %d", a->threads,
              THREADS_MAX);
+    if (products == CPU_ONEDNN && half && !dnnl_bf16())
+        FAIL(ERR_CONFIG, "cpu: bf16 products by oneDNN are asked for and this processor has none; "
+                         "use f32, or own products");
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .ct = a->ct, .at = DT_F32,
                           .threads = a->threads, .impl = p};
-    p->half = a->ct == DT_BF16;
+    p->half = half;
     p->simd = best_simd();
-    TRY_OR(out_free,
+    TRY_OR(out_close,
            cpu_pool_open(a->threads, CPU_SCRATCH_FLOATS * (int64_t)sizeof(float), &p->pool));
+    if (products == CPU_ONEDNN || (products == CPU_AUTO && half && dnnl_bf16()))
+        TRY_OR(out_close, open_dnnl(p));
     *out = &p->dev;
     return ERR_OK;
-out_free:
-    mem_free(p);
+out_close:
+    cpu_close(&p->dev);
     return err;
 }
 
 int64_t cpu_scratch_bytes(const struct dev *d)
 {
-    return d->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float);
+    return d->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float) +
+           dnnl_bytes((const struct cpu *)d);
 }

@@ -4,8 +4,8 @@
  * pool of threads of its own for each device.
  *
  * Results do not depend on the number of threads: work is cut into pieces by shape alone, and each
- * element is computed by one thread in one fixed order. oneDNN's products are the exception that
- * proves nothing: they promise the same bits only for the same shape and thread count.
+ * element is computed by one thread in one fixed order. The exception is products by oneDNN, which
+ * promise the same bits for the same shape and number of threads only.
  */
 #ifndef PLAIT_DEVICE_CPU_CPU_H
 #define PLAIT_DEVICE_CPU_CPU_H
@@ -16,6 +16,13 @@
  * kernel allocates. Errors: ERR_CONFIG for a type other than f32 and bf16 or threads out of
  * 1..1024, ERR_MEMORY. Local. */
 enum err cpu_open(const struct dev_args *a, struct dev **out);
+
+/* Which code multiplies matrices. CPU_AUTO: oneDNN for bf16 where the processor has AMX, else own
+ * code. The others are for tests and measurements. */
+enum cpu_products { CPU_AUTO, CPU_OWN, CPU_ONEDNN };
+
+/* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in or cannot do the type here. */
+enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, struct dev **out);
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
 void cpu_describe_kind(char *buf, size_t n);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products: C is cut into pieces, a piece is an item of the pool, and each is one single-threaded
+ * Products, own or oneDNN's (cpu_gemm_dnnl.c). For the own: C is cut into pieces, a piece is an item of the pool, and each is one single-threaded
  * product. Pieces are halved along their longer side, in whole inner tiles, until there are a few
  * for each thread (so that a slow one does not make the others wait) or until a piece would be too
  * small to be worth packing its operands.
  */
+#include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 
 enum {
@@ -50,6 +51,12 @@ enum err cpu_gemm(struct dev *d, const struct gemm *g)
         .half = p->half,
         .half_c = p->half && !g->c_at,
     };
+#ifdef PLAIT_HAVE_ONEDNN
+    if (p->dnnl && g->k > 0) {
+        TRY(cpu_dnnl_gemm(p, &w));
+        return ERR_OK;
+    }
+#endif
     cut(&w, p);
     cpu_pool_run(p->pool, p->simd->gemm, &w, num_ceil_div(g->m, w.rows) * w.across, 1);
     return ERR_OK;

@@ -27,6 +27,9 @@ struct cpu_gemm {
     bool half, half_c;     /* bf16: A, B, bias and pre; C */
 };
 
+/* Where an f32 product goes: element (i, j) to c[i * ld + j], written or added. */
+struct cpu_target { float *c; int64_t ld; bool add; };
+
 struct cpu_norm { struct norm a; bool half; };
 struct cpu_norm_grad { struct norm_grad a; bool half; };
 struct cpu_attn { struct attn a; bool half; };
@@ -47,6 +50,10 @@ struct cpu_flat { void *to; const void *from; double *partial; int64_t n, piece;
 struct cpu_simd {
     const char *name;       /* "avx2" */
     cpu_task_fn *gemm;      /* cpu_gemm; an item is a piece of C */
+    /* Bias, activation and rounding of rows [i[0], i[1]) and columns [j[0], j[1]) of C, whose f32
+     * products are in `from` (which may be C itself). */
+    void (*gemm_finish)(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
+                        const int64_t j[2]);
     cpu_task_fn *norm;      /* cpu_norm; rows */
     cpu_task_fn *norm_grad; /* cpu_norm_grad, dx; rows */
     cpu_task_fn *norm_sums; /* cpu_norm_grad, dw and db; groups of CPU_COLS columns */
@@ -77,6 +84,7 @@ struct cpu {
     struct dev dev; /* first: a dev of this kind is a cpu */
     struct cpu_pool *pool; /* owned */
     const struct cpu_simd *simd;
+    struct cpu_dnnl *dnnl; /* owned; NULL: own products */
     double partial[CPU_PARTIALS];
     bool half;
 };

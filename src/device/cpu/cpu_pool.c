@@ -189,6 +189,11 @@ int cpu_pool_threads(const struct cpu_pool *p)
     return p->threads;
 }
 
+int cpu_pool_index(const struct cpu_pool *p, const float *scratch)
+{
+    return (int)(((const char *)scratch - p->scratch) / p->scratch_bytes);
+}
+
 /* Processors this process may run on. */
 static int processors(void)
 {

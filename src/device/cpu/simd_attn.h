@@ -177,7 +177,7 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
         pack_right(v, h, (struct span){h->v, a->ldv, t.k, t.kn});
         int64_t top = tile_top(a, &t);
         gemm_block((int64_t[3]){t.qn - top, t.kn, a->d}, q + top * a->d, k,
-                   (struct target){s + top * TK, TK, false});
+                   (struct cpu_target){s + top * TK, TK, false});
         for (int64_t i = top; i < t.qn; i++) {
             float *row = s + i * TK;
             float shrink = softmax_row(row, tile_sees(a, &t, i), (float)a->scale, max + i, sum + i);
@@ -192,7 +192,7 @@ static inline void attn_queries(const struct head *h, int64_t q0, float *scratch
         struct pack probs = {s, TK, false, false};
         pack_panels(p, MR, &probs, (int64_t[2]){top, t.qn}, (int64_t[2]){0, t.kn});
         gemm_block((int64_t[3]){t.qn - top, h->wide, t.kn}, p, v,
-                   (struct target){o + top * h->wide, h->wide, t.k > 0});
+                   (struct cpu_target){o + top * h->wide, h->wide, t.k > 0});
     }
     attn_write(h, &t, o, max, sum);
 }

@@ -68,8 +68,8 @@ static inline void grad_scores(const struct attn_grad *g, const struct head *h,
     const struct attn *a = h->a;
     float factor[TK], scale = (float)a->scale;
     int64_t top = tile_top(a, t), size[3] = {t->qn - top, t->kn, a->d};
-    gemm_block(size, x->q + top * a->d, x->k, (struct target){x->p + top * TK, TK, false});
-    gemm_block(size, x->g + top * a->d, x->v, (struct target){x->ds + top * TK, TK, false});
+    gemm_block(size, x->q + top * a->d, x->k, (struct cpu_target){x->p + top * TK, TK, false});
+    gemm_block(size, x->g + top * a->d, x->v, (struct cpu_target){x->ds + top * TK, TK, false});
     memset(x->p, 0, (size_t)(top * TK) * sizeof *x->p);
     memset(x->ds, 0, (size_t)(top * TK) * sizeof *x->ds);
     for (int64_t i = top; i < t->qn; i++) {
@@ -97,9 +97,9 @@ static inline void grad_keys(const struct head *h, const struct tile *t, struct 
     const int64_t size[3] = {t->kn, h->wide, t->qn}, i[2] = {0, t->kn}, p[2] = {0, t->qn};
     struct pack probs = {x->p, TK, true, false}, scores = {x->ds, TK, true, false};
     pack_panels(x->left, MR, &probs, i, p);
-    gemm_block(size, x->left, x->g_right, (struct target){x->dv, h->wide, true});
+    gemm_block(size, x->left, x->g_right, (struct cpu_target){x->dv, h->wide, true});
     pack_panels(x->left, MR, &scores, i, p);
-    gemm_block(size, x->left, x->q_right, (struct target){x->dk, h->wide, true});
+    gemm_block(size, x->left, x->q_right, (struct cpu_target){x->dk, h->wide, true});
 }
 
 /* dq (qn, wide) += dS k. */
@@ -110,7 +110,7 @@ static inline void grad_queries(const struct head *h, const struct tile *t, stru
     int64_t top = tile_top(h->a, t);
     pack_panels(x->left, MR, &scores, (int64_t[2]){top, t->qn}, (int64_t[2]){0, t->kn});
     gemm_block((int64_t[3]){t->qn - top, h->wide, t->kn}, x->left, x->k_right,
-               (struct target){dq + top * h->wide, h->wide, true});
+               (struct cpu_target){dq + top * h->wide, h->wide, true});
 }
 
 /* n rows of sums (row stride wide) to rows of ct at `to`, row stride ld. */

@@ -114,16 +114,9 @@ static inline void pack_panels(float *to, int width, const struct pack *a, const
     }
 }
 
-/* Where a product goes: written, or added to what is there. */
-struct target {
-    float *c;
-    int64_t ld;
-    bool add;
-};
-
 /* A whole tile (MR, NR): a panel times a strip over k. What it will need of C is asked for first:
  * C comes from further away than the operands. */
-SIMD_INLINE void gemm_micro(int64_t k, const float *a, const float *b, struct target to)
+SIMD_INLINE void gemm_micro(int64_t k, const float *a, const float *b, struct cpu_target to)
 {
     vf sum[MR][2];
     for (int i = 0; i < MR; i++) {
@@ -151,10 +144,10 @@ SIMD_INLINE void gemm_micro(int64_t k, const float *a, const float *b, struct ta
 
 /* A tile at an edge: by way of a whole one. */
 static inline void gemm_edge(const int64_t size[3], const float *a, const float *b,
-                             struct target to)
+                             struct cpu_target to)
 {
     float whole[MR * NR];
-    gemm_micro(size[2], a, b, (struct target){whole, NR, false});
+    gemm_micro(size[2], a, b, (struct cpu_target){whole, NR, false});
     for (int64_t i = 0; i < size[0]; i++, to.c += to.ld)
         for (int64_t j = 0; j < size[1]; j++)
             to.c[j] = whole[i * NR + j] + (to.add ? to.c[j] : 0.0f);
@@ -162,13 +155,13 @@ static inline void gemm_edge(const int64_t size[3], const float *a, const float 
 
 /* A packed block of A (m, k) times a packed panel of B (k, n); size is {m, n, k}. */
 static inline void gemm_block(const int64_t size[3], const float *a, const float *b,
-                              struct target to)
+                              struct cpu_target to)
 {
     int64_t k = size[2];
     for (int64_t j = 0; j < size[1]; j += NR) {
         for (int64_t i = 0; i < size[0]; i += MR) {
             int64_t edge[3] = {num_min(MR, size[0] - i), num_min(NR, size[1] - j), k};
-            struct target tile = {to.c + i * to.ld + j, to.ld, to.add};
+            struct cpu_target tile = {to.c + i * to.ld + j, to.ld, to.add};
             if (edge[0] == MR && edge[1] == NR)
                 gemm_micro(k, a + i * k, b + j * k, tile);
             else
@@ -177,9 +170,8 @@ static inline void gemm_block(const int64_t size[3], const float *a, const float
     }
 }
 
-/* Bias, activation and rounding of rows [i[0], i[1]) and columns [j[0], j[1]) of C; `from` holds
- * their f32 products and may be C itself. */
-static inline void gemm_finish(const struct cpu_gemm *w, struct target from, const int64_t i[2],
+/* cpu_simd.gemm_finish */
+static inline void gemm_finish(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
                                const int64_t j[2])
 {
     const struct gemm *g = w->g;
@@ -221,9 +213,9 @@ static inline void gemm_panel(const struct cpu_gemm *w, const int64_t i[2], cons
         for (int64_t r = i[0]; r < i[1]; r += GEMM_MC) {
             int64_t rows[2] = {r, num_min(r + GEMM_MC, i[1])};
             int64_t size[3] = {rows[1] - r, j[1] - j[0], k[1] - k[0]};
-            struct target to = {(float *)g->c + r * w->ldc + j[0], w->ldc, add};
+            struct cpu_target to = {(float *)g->c + r * w->ldc + j[0], w->ldc, add};
             if (w->half_c)
-                to = (struct target){c + (r - i[0]) * GEMM_NC, GEMM_NC, add};
+                to = (struct cpu_target){c + (r - i[0]) * GEMM_NC, GEMM_NC, add};
             pack_panels(block, MR, &a, rows, k);
             gemm_block(size, block, panel, to);
             if (finish && k[1] == g->k)
