@@ -83,13 +83,13 @@ struct arch_param {
 
 enum { ARCH_PART_PARAMS = 12 };
 
-/* Parameters of one part in storage order; returns how many. `apart`: the head stands on another rank
- * than the embed (matters when tied: a copy exists there). */
+/* Parameters of one part in storage order; returns how many. `apart`: the head stands on another
+ * rank than the embed (matters when tied: a copy exists there). */
 int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool apart,
                      struct arch_param out[ARCH_PART_PARAMS]);
 
-/* Local box of a parameter on tensor rank `tp_rank`: rows [at[0], at[0]+real[0]) of the global dim 0
- * and so on; `local` is the stored extent (>= real for a padded vocabulary). */
+/* Local box of a parameter on tensor rank `tp_rank`: rows [at[0], at[0]+real[0]) of the global dim
+ * 0 and so on; `local` is the stored extent (>= real for a padded vocabulary). */
 struct arch_box { int64_t local[2], real[2], at[2]; };
 void arch_param_box(const struct arch *a, const struct arch_split *s, const struct arch_param *p,
                     int tp_rank, struct arch_box *out);
@@ -97,8 +97,9 @@ void arch_param_box(const struct arch *a, const struct arch_split *s, const stru
 /* Elements that each parameter starts at a multiple of (joined ones excepted). */
 enum { ARCH_PARAM_ALIGN = 64 };
 
-/* A stage: blocks [first, first + blocks), with embed or head or both. embed_beside: the embed stands
- * in another stage of the same rank (a V placement), so that a tied head needs no copy of it. */
+/* A stage: blocks [first, first + blocks), with embed or head or both. embed_beside: the embed
+ * stands in another stage of the same rank (a V placement), so that a tied head needs no copy of
+ * it. */
 struct arch_stage { int64_t first, blocks; bool embed, head, embed_beside; };
 int arch_stage_parts(const struct arch_stage *st); /* how many parts */
 /* Is the embed on another rank than this stage? */
@@ -119,7 +120,7 @@ enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out);
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 
-/* Forward FLOPs of one part for n rows of sequences of t tokens, causal attention counted at half. */
+/* Forward FLOPs of one part for n rows of sequences of t tokens; causal attention counts half. */
 double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int64_t t);
 /* Training FLOPs of one token: 6 x matmul parameters + attention in full, 12 L H D T (the
  * convention of published MFU figures). */
@@ -129,8 +130,8 @@ double arch_train_flops_per_token(const struct arch *a);
 
 /* Local extents of one microbatch on one rank. */
 struct arch_dims {
-    int64_t b, t, n, nl;     /* samples, tokens, rows b*t, rows of the residual stream (n or n/tp) */
-    int64_t c, h, k, d, f, v; /* local: channels (whole), heads, kv heads, head dim, ffn, vocab rows */
+    int64_t b, t, n, nl;      /* samples, tokens, rows b*t, rows of the stream (n or n/tp) */
+    int64_t c, h, k, d, f, v; /* local: channels (all), heads, kv heads, head dim, ffn, vocab */
     int64_t chunk;           /* rows of logits at once in the head */
     int64_t ct, at;          /* bytes of the compute and of the accumulation type */
     bool gated;              /* SwiGLU: two products before the activation */

@@ -15,6 +15,7 @@
 
 enum { LOGIT_BYTES = 256 << 20, LOGIT_ROWS_MIN = 64 };
 
+/* long: everything that extents follow from */
 void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
                enum dtype at, struct arch_dims *out)
 {

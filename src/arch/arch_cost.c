@@ -43,8 +43,8 @@ double arch_train_flops_per_token(const struct arch *a)
 enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out)
 {
     if (stages < 1 || stages > a->layers)
-        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; every "
-                         "stage needs a layer, so use at most %lld stages",
+        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
+                         "every stage needs a layer, so use at most %lld stages",
              stages, (long long)a->layers, (long long)a->layers);
     double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
                    arch_part_flops(a, PART_MLP, a->seq, a->seq);

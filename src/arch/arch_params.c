@@ -134,7 +134,8 @@ int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, b
 void arch_param_box(const struct arch *a, const struct arch_split *s, const struct arch_param *p,
                     int tp_rank, struct arch_box *out)
 {
-    *out = (struct arch_box){.local = {p->shape[0], p->shape[1]}, .real = {p->shape[0], p->shape[1]}};
+    *out = (struct arch_box){.local = {p->shape[0], p->shape[1]},
+                             .real = {p->shape[0], p->shape[1]}};
     int dim = p->slice == SLICE_COLS;
     int64_t whole = p->shape[dim], each = whole / s->tp, at = each * tp_rank;
     if (p->slice == SLICE_NONE)

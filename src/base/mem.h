@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Allocate n elements of `size` bytes, zeroed, 64-byte aligned; n may be 0 (gives a unique pointer).
- * `out` is written only on success. Errors: ERR_MEMORY. Local. */
+/* Allocate n elements of `size` bytes, zeroed, 64-byte aligned; n may be 0 (gives a unique
+ * pointer). `out` is written only on success. Errors: ERR_MEMORY. Local. */
 enum err mem_new(int64_t n, size_t size, const char *name, void *out);
 
 /* Resize to n elements, keeping the first min(old_n, n); new ones are zero. `inout` points at the

@@ -71,6 +71,7 @@ uint64_t num_hash(const char *s);
  * counter = (index / 4 low, index / 4 high, stream, step), key = seed; word index % 4 is compared
  * with threshold = p * 2^32 (kept when word >= threshold). Devices must reproduce this exactly. */
 static inline uint32_t num_drop_threshold(double p) { return (uint32_t)(p * 4294967296.0); }
-bool num_drop_kept(uint64_t seed, uint32_t stream, uint32_t step, int64_t index, uint32_t threshold);
+bool num_drop_kept(uint64_t seed, uint32_t stream, uint32_t step, int64_t index,
+                   uint32_t threshold);
 
 #endif

@@ -439,8 +439,9 @@ static enum err end_together(struct comm_mpi_seat *s)
     return ERR_OK;
 }
 
-/* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as all
- * do when an agreed number is not finite, hear each other first, and the lowest of them reports. */
+/* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as
+ * all do when an agreed number is not finite, hear each other first, and the lowest of them
+ * reports. */
 static enum err end_job(struct comm_mpi_seat *s, enum err err)
 {
     if (s->world.size == 1)

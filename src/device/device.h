@@ -78,7 +78,7 @@ struct norm_grad {
  * ((row0 + row) * heads_total + head0 + head) * tk + key, row0 from `drop`. */
 struct attn {
     void *o;            /* (b*tq, heads*d) ct, tight rows of ldo */
-    void *lse;          /* (b*tq, heads) at: log of the sum of exp of scaled scores; before dropout */
+    void *lse;          /* (b*tq, heads) at: log-sum-exp of scaled scores, before dropout */
     const void *q, *k, *v; /* ct */
     int64_t b, tq, tk, heads, kv_heads, d;
     int64_t ldq, ldk, ldv, ldo; /* row strides, elements */
@@ -120,7 +120,7 @@ struct xent {
     int64_t n, v, ld;       /* v: columns that are real vocabulary, <= ld */
     int64_t v0;             /* global id of column 0 */
     void *max;              /* (n) at */
-    void *sum, *hit;        /* (n) at: sum of exp(logit - max); target's logit if it is here, else 0 */
+    void *sum, *hit;        /* (n) at: sum of exp(logit - max); target's logit if here, else 0 */
     void *loss;             /* (n) at */
     void *dlogits;          /* (n, ld) ct, row stride ld */
 };
@@ -141,6 +141,8 @@ struct dev_ops {
     enum err (*copy)(struct dev *d, void *to, const void *from, int64_t bytes);
     enum err (*zero)(struct dev *d, void *p, int64_t bytes);
     enum err (*sync)(struct dev *d);
+
+    /* long: some slots take six to eight plain numbers and pointers; a struct would say no more */
 
     /* products */
     enum err (*gemm)(struct dev *d, const struct gemm *g);

@@ -21,7 +21,8 @@ static int kv_neighbours(const struct exec_args *a)
 }
 
 /* Largest message of a group, bytes. */
-static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const int64_t size[2], int pp)
+static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const int64_t size[2],
+                             int pp)
 {
     struct arch_dims d;
     int64_t largest = 0;

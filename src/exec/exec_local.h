@@ -29,7 +29,7 @@ struct exec_stage {
     struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
     int keeps;
     int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
-    struct stage_keep shared; /* without a split backward: the rank's one set, as this stage sees it */
+    struct stage_keep shared; /* without a split backward: the rank's one set */
     struct dp dp;
     int left;                /* weight gradients still to come in this step */
 };

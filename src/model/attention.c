@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The attention sublayer: norm, q k v in one product, rotary positions (llama), causal attention by
- * heads, output projection, residual. Heads are cut over tensor ranks; a rank's k and v are those of
- * its heads, and where there are fewer kv heads than ranks, neighbours hold the same ones.
+ * heads, output projection, residual. Heads are cut over tensor ranks; a rank's k and v are those
+ * of its heads, and where there are fewer kv heads than ranks, neighbours hold the same ones.
  *
- * Shapes with h = H/tp, k = max(1, K/tp): qkv (n, (h+2k)D) holds q, then k, then v in each row; rows
- * of the fused weight lie in the same order, because the registry joins them.
+ * Shapes with h = H/tp, k = max(1, K/tp): qkv (n, (h+2k)D) holds q, then k, then v in each row;
+ * rows of the fused weight lie in the same order, because the registry joins them.
  */
 #include "model/stage.h"
 
@@ -18,7 +18,8 @@ static struct qkv qkv_of(const struct arch_dims *d)
     return (struct qkv){(d->h + 2 * d->k) * d->d, d->h * d->d, (d->h + d->k) * d->d};
 }
 
-/* Rotate q and k in `qkv`, forward or back. They are neighbours, so it is one call over h + k heads. */
+/* Rotate q and k in `qkv`, forward or back. They are neighbours, so it is one call over h + k
+ * heads. */
 static enum err rotate(const struct stage_call *c, void *qkv, bool inverse)
 {
     const struct arch_dims *d = &c->dims;

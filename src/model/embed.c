@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token embedding over a vocabulary cut by rows: each rank looks up the tokens of its rows and gives
- * zeros for the others, and the sum over ranks, which adds one number to zeros and so is exact, is
- * the embedding. gpt adds learned positions to the rows that the rank then holds.
+ * Token embedding over a vocabulary cut by rows: each rank looks up the tokens of its rows and
+ * gives zeros for the others, and the sum over ranks, which adds one number to zeros and so is
+ * exact, is the embedding. gpt adds learned positions to the rows that the rank then holds.
  */
 #include "model/stage.h"
 
@@ -20,8 +20,8 @@ static enum err forward(const struct stage_call *c)
     struct tp_buffers b = {c->s->work->at[WORK_PARTIAL], c->y};
     struct drop drop = stage_drop(c, SITE_OUTPUT, false);
     struct tensor x;
-    TRY(ops->embed(c->s->dev, tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->tokens, d->n,
-                   d->c, tokens->box.at[0], tokens->box.real[0]));
+    TRY(ops->embed(c->s->dev, tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->tokens,
+                   d->n, d->c, tokens->box.at[0], tokens->box.real[0]));
     TRY(tp_reduce(&c->s->tp, d->n, d->c, &b, &x));
     if (c->p->role[ROLE_POSITIONS])
         TRY(ops->pos_add(c->s->dev, x.p, stage_w(c, ROLE_POSITIONS), x.rows, d->c, d->t,
@@ -51,8 +51,8 @@ static enum err backward_weight(const struct stage_call *c)
         TRY(ops->pos_grad(c->s->dev, stage_grad(c, ROLE_POSITIONS), local.p, d->nl, d->c, d->t,
                           first_row(c)));
     TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole));
-    return ops->embed_grad(c->s->dev, stage_grad(c, ROLE_TOKENS), whole.p, c->mb->tokens, d->n, d->c,
-                           tokens->box.at[0], tokens->box.real[0]);
+    return ops->embed_grad(c->s->dev, stage_grad(c, ROLE_TOKENS), whole.p, c->mb->tokens, d->n,
+                           d->c, tokens->box.at[0], tokens->box.real[0]);
 }
 
 const struct layer_kind layer_embed = {"embed", forward, backward_input, backward_weight};

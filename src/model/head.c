@@ -6,9 +6,9 @@
  * backward needs is then one (nl, C) matrix, the gradient of the norm's output, kept in the slot.
  * So this part's forward carries the work of its backward; the cost model counts it so.
  *
- * The vocabulary is cut over tensor ranks; a row's maximum, its sum of exponentials and its target's
- * logit are agreed by two small all-reduces a chunk (Shoeybi et al. 2019, section 3). Missing rows of
- * an odd vocabulary are outside `v` and never enter a sum.
+ * The vocabulary is cut over tensor ranks; a row's maximum, its sum of exponentials and its
+ * target's logit are agreed by two small all-reduces a chunk (Shoeybi et al. 2019, section 3).
+ * Missing rows of an odd vocabulary are outside `v` and never enter a sum.
  *
  * The loss and its gradient are sums over tokens, divided once, at the optimizer.
  */
@@ -40,8 +40,9 @@ static struct chunk chunk_at(const struct stage_call *c, int64_t row)
     return k;
 }
 
-/* Loss of the rows of a chunk, agreed over tensor ranks; the gradient of its logits when training. */
-static enum err chunk_loss(const struct stage_call *c, const struct chunk *k, const struct tensor *h)
+/* Loss of a chunk's rows, agreed over tensor ranks; the gradient of its logits when training. */
+static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
+                           const struct tensor *h)
 {
     const struct arch_dims *d = &c->dims;
     const struct tp *tp = &c->s->tp;
@@ -60,19 +61,20 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k, co
 }
 
 /* dh of the chunk's rows (a summand) and dw += dlogits^T h. */
-static enum err chunk_grad(const struct stage_call *c, const struct chunk *k, const struct tensor *h,
-                           char *dh)
+static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
+                           const struct tensor *h, char *dh)
 {
     const struct arch_dims *d = &c->dims;
     const void *dlogits = c->s->work->at[WORK_DLOGITS];
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     TRY(c->s->dev->ops->gemm(
         c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
-                                  .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c, .k = d->v}));
+                                  .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
+                                  .k = d->v}));
     return c->s->dev->ops->gemm(
-        c->s->dev, &(struct gemm){.c = stage_grad(c, ROLE_HEAD_W), .a = dlogits, .b = rows, .m = d->v,
-                                  .n = d->c, .k = k->rows, .trans_a = true, .accumulate = true,
-                                  .c_at = true});
+        c->s->dev, &(struct gemm){.c = stage_grad(c, ROLE_HEAD_W), .a = dlogits, .b = rows,
+                                  .m = d->v, .n = d->c, .k = k->rows, .trans_a = true,
+                                  .accumulate = true, .c_at = true});
 }
 
 /* The norm's output, whole, in scratch. */

@@ -3,8 +3,9 @@
  * Opening a stage and running its parts in order. Buffers are taken from the arenas in the order of
  * the tables in arch_bytes.c, so that the bytes taken are the bytes planned.
  *
- * The gradient stream: the last part reads the output's gradient where it arrived (slot->out), every
- * part writes into the shared scratch, and the first part writes where the executor sends from.
+ * The gradient stream: the last part reads the output's gradient where it arrived (slot->out),
+ * every part writes into the shared scratch, and the first part writes where the executor sends
+ * from.
  */
 #include "model/stage.h"
 
@@ -130,7 +131,8 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot)
     return s->span.embed ? NULL : slot->save[0][SAVE_X];
 }
 
-enum err stage_forward(const struct stage *s, const struct stage_mb *mb, const struct stage_slot *slot)
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot)
 {
     for (int i = 0; i < s->parts; i++) {
         struct stage_call c = call_of(s, mb, i);

@@ -33,7 +33,7 @@ struct stage_mb {
 /* Pointers into the run's activations; sizes by arch_save_bytes and arch_keep_bytes. */
 struct stage_slot {
     void *(*save)[SAVE_COUNT]; /* owned; [parts] */
-    void *out;                 /* (nl, C) what the next stage receives; its gradient comes back here */
+    void *out;                 /* (nl, C) for the next stage; its gradient comes back here */
 };
 struct stage_keep {
     void *(*keep)[KEEP_COUNT]; /* owned; [parts] */
@@ -118,7 +118,8 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot);
 
 /* Forward of all parts; the input is in stage_input. Head: adds to the loss; when training it also
  * makes the gradient of the logits and of the head's weight (see head.c). */
-enum err stage_forward(const struct stage *s, const struct stage_mb *mb, const struct stage_slot *slot);
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot);
 
 /* Called after the weight gradients of a part are complete; lets reductions overlap. */
 struct stage_hook {

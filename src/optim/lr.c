@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Learning-rate curves: linear warm-up, then constant, linear, cosine (Loshchilov and Hutter 2017) or
- * WSD: warm-up, stable, decay (Hu et al. 2024).
+ * Learning-rate curves: linear warm-up, then constant, linear, cosine (Loshchilov and Hutter 2017)
+ * or WSD: warm-up, stable, decay (Hu et al. 2024).
  */
 #include "optim/optim.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order; the
- * ranks' sums are added in rank order: the same layout gives the same bits. Clipping and the division
- * by the token count are one factor, applied while the gradient is read.
+ * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order;
+ * the ranks' sums are added in rank order: the same layout gives the same bits. Clipping and the
+ * division by the token count are one factor, applied while the gradient is read.
  */
 #include "optim/optim.h"
 

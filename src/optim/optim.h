@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AdamW (Loshchilov and Hutter 2019) over the stores of a rank, global-norm clipping, learning rates.
+ * AdamW (Loshchilov and Hutter 2019) over the stores of a rank, global-norm clipping, learning
+ * rates.
  *
  * Losses and gradients arrive as sums over tokens. Here, and only here, they are divided: by the
  * number of tokens of the whole step over all data ranks. One all-reduce of a few doubles agrees

@@ -28,8 +28,8 @@ enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struc
     return ERR_OK;
 }
 
-enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l, int64_t cols,
-                   struct tensor *y)
+enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
+                   int64_t cols, struct tensor *y)
 {
     TENSOR_NEEDS(x, PLACE_WHOLE);
     TRY(t->dev->ops->gemm(t->dev, &(struct gemm){.c = l->out, .a = x->p, .b = l->w, .bias = l->bias,
@@ -55,6 +55,7 @@ enum err tp_reduce(const struct tp *t, int64_t n, int64_t c, const struct tp_buf
     return ERR_OK;
 }
 
+/* long: a product's operands and where its sum goes */
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y)
 {
@@ -76,6 +77,7 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
     return ERR_OK;
 }
 
+/* long: as tp_row */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx)
 {
@@ -85,7 +87,8 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
     return tp_reduce(t, dy->rows, cols, b, dx);
 }
 
-enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x, void *dw)
+enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
+                        void *dw)
 {
     ENSURE(dy->rows == x->rows && dy->place != PLACE_PARTIAL && x->place != PLACE_PARTIAL);
     ENSURE(dy->place != PLACE_ROWS && x->place != PLACE_ROWS);

@@ -2,9 +2,9 @@
  *
  * Tensor parallelism (Shoeybi et al. 2019) with sequence parallelism (Korthikanti et al. 2022).
  * Weights of the first product of a sublayer are cut by output rows (column-parallel), those of the
- * second by input columns (row-parallel); between the two nothing is said. What enters a sublayer is
- * the residual stream, whole on each rank, or, with sp, sharded over rows and gathered first; what
- * leaves is a partial sum, all-reduced, or, with sp, reduce-scattered back to rows.
+ * second by input columns (row-parallel); between the two nothing is said. What enters a sublayer
+ * is the residual stream, whole on each rank, or, with sp, sharded over rows and gathered first;
+ * what leaves is a partial sum, all-reduced, or, with sp, reduce-scattered back to rows.
  *
  * All functions that talk are collective over the tensor group; with tp 1 they do nothing.
  */
@@ -36,11 +36,11 @@ struct tp_linear {
     void *pre;            /* see struct gemm */
     void *out;
 };
-enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l, int64_t cols,
-                   struct tensor *y);
+enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
+                   int64_t cols, struct tensor *y);
 /* Row-parallel product and its reduction: y = sum over ranks of x (n, K/tp) w^T, w (N, K/tp); with
- * sp this rank's rows. The bias, if any, is the caller's, after the sum. partial (n, N) is used with
- * sp only; local receives the result. */
+ * sp this rank's rows. The bias, if any, is the caller's, after the sum. partial (n, N) is used
+ * with sp only; local receives the result. */
 struct tp_buffers { void *partial, *local; };
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y);
@@ -53,10 +53,11 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx);
 /* dw (N, K) += dy^T x, both with local columns; dw in the accumulation type. No talk. */
-enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x, void *dw);
+enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
+                        void *dw);
 
-/* Sum of partial (n, C) over ranks to where the stream lives: see tp_row. The summands must have been
- * written to tp_summand(): b->partial with sp, b->local else. */
+/* Sum of partial (n, C) over ranks to where the stream lives: see tp_row. The summands must have
+ * been written to tp_summand(): b->partial with sp, b->local else. */
 void *tp_summand(const struct tp *t, const struct tp_buffers *b);
 enum err tp_reduce(const struct tp *t, int64_t n, int64_t c, const struct tp_buffers *b,
                    struct tensor *out);

@@ -10,8 +10,9 @@
 
 struct plait_config { struct options options; };
 
-/* A caller's argument struct (its first member is its size) into this library's of `have` bytes; what
- * an older caller does not know stays zero. Errors: ERR_CONFIG for a size that cannot be. Local. */
+/* A caller's argument struct (its first member is its size) into this library's of `have` bytes;
+ * what an older caller does not know stays zero. Errors: ERR_CONFIG for a size that cannot be.
+ * Local. */
 enum err api_take(const char *name, const void *given, void *mine, size_t have);
 
 #endif

@@ -42,8 +42,8 @@ enum err api_take(const char *name, const void *given, void *mine, size_t have)
     size_t size;
     memcpy(&size, given, sizeof size);
     if (size < sizeof size || size > have)
-        FAIL(ERR_CONFIG, "struct %s has size %zu, this library's has %zu bytes; set size to sizeof, "
-                         "and build with this library's plait.h", name, size, have);
+        FAIL(ERR_CONFIG, "struct %s has size %zu, this library's has %zu bytes; set size to "
+                         "sizeof, and build with this library's plait.h", name, size, have);
     memset(mine, 0, have);
     memcpy(mine, given, size);
     return ERR_OK;

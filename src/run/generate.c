@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Text from trained weights, on the tensor and pipeline ranks of any layout. Every token runs the
- * forward-only list over the whole text so far (at most model.seq tokens): no key-value cache yet, so
- * a token costs a forward of its context. The draw depends on (seed, number of the token) and on the
- * logits alone: every tensor rank of the last stage gathers them and draws the same token, and the
- * first of them tells the world.
+ * forward-only list over the whole text so far (at most model.seq tokens): no key-value cache yet,
+ * so a token costs a forward of its context. The draw depends on (seed, number of the token) and on
+ * the logits alone: every tensor rank of the last stage gathers them and draws the same token, and
+ * the first of them tells the world.
  */
 #include "run/generate.h"
 

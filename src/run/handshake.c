@@ -43,7 +43,8 @@ static enum err compare(const uint64_t *all, int ranks)
         char odd[256];
         list_odd(all, ranks, which, odd, sizeof odd);
         if (odd[0])
-            FAIL(ERR_MISMATCH, "start: %s differs between rank 0 and rank %s; give all ranks the same",
+            FAIL(ERR_MISMATCH,
+                 "start: %s differs between rank 0 and rank %s; give all ranks the same",
                  digest_name[which], odd);
     }
     return ERR_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Before step 0 every rank proves that it is in the same run: same program, configuration, schedule
- * and data. Under mpirun each process reads its own files, and a stale copy on one host is among the
- * commonest causes of a run that trains on wrong data in silence.
+ * and data. Under mpirun each process reads its own files, and a stale copy on one host is among
+ * the commonest causes of a run that trains on wrong data in silence.
  */
 #ifndef PLAIT_RUN_HANDSHAKE_H
 #define PLAIT_RUN_HANDSHAKE_H

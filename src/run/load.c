@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights from a safetensors file into any layout: every rank maps the file and reads its own boxes.
- * Each tensor that the model needs must be there in the model's shape; a parameter that no tensor
- * fills is an error, never left as it was.
+ * Weights from a safetensors file into any layout: every rank maps the file and reads its own
+ * boxes. Each tensor that the model needs must be there in the model's shape; a parameter that no
+ * tensor fills is an error, never left as it was.
  */
 #include "run/train.h"
 

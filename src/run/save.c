@@ -2,8 +2,8 @@
  *
  * Final weights as one safetensors file in global shapes. All ranks walk the same list of tensors;
  * owners send their boxes, the writer (the first copy of the head: the reporting rank) puts each
- * tensor together and writes it, so that no rank ever holds the model. The file appears whole or not
- * at all; a failed write ends the run on all ranks.
+ * tensor together and writes it, so that no rank ever holds the model. The file appears whole or
+ * not at all; a failed write ends the run on all ranks.
  */
 #include "run/train.h"
 
@@ -29,8 +29,10 @@ static enum err list_params(struct saver *v)
     const struct arch *a = &v->s->arch;
     struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
     int parts = arch_stage_parts(&whole);
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->param, "the list of weights", &v->param));
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->entry, "the list of weights", &v->entry));
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->param, "the list of weights",
+                &v->param));
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->entry, "the list of weights",
+                &v->entry));
     for (int i = 0; i < parts; i++) {
         int64_t block;
         enum arch_part part = arch_stage_part(&whole, i, &block);

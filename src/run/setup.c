@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each line takes what the lines above made and makes one thing: options -> arch, mesh -> schedule ->
- * cut -> memory, bubble.
+ * Each line takes what the lines above made and makes one thing: options -> arch, mesh -> schedule
+ * -> cut -> memory, bubble.
  */
 #include "run/setup.h"
 
@@ -174,13 +174,15 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
 {
     const struct options *o = s->o;
     char buf[32];
-    text_add(out, "model   %s, %s parameters, %lld layers, hidden %lld, heads %lld, vocabulary %lld\n",
+    text_add(out,
+             "model   %s, %s parameters, %lld layers, hidden %lld, heads %lld, vocabulary %lld\n",
              s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
              (long long)s->arch.layers, (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
     text_add(out, "layout  %d ranks: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world, s->split.tp,
              s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP], dtype_name(s->ct),
-             o->train.device == OPTIONS_CPU ? "cpu" : o->train.device == OPTIONS_REF ? "ref" : "null");
+             o->train.device == OPTIONS_CPU ? "cpu"
+             : o->train.device == OPTIONS_REF ? "ref" : "null");
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld samples of %lld tokens, %d microbatches of %lld a data rank, "

@@ -34,11 +34,12 @@ void setup_free(struct setup *s);
 /* A checked forward-only list of m microbatches with the same placement. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);
 
-/* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the caller. */
+/* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the
+ * caller. */
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
 
-/* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each rank
- * of the world as doubles, NULL before anything is allocated. */
+/* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each
+ * rank of the world as doubles, NULL before anything is allocated. */
 void setup_table(const struct setup *s, const double *allocated, struct text *out);
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Training, one rank's view, in the order in which things are made:
  *
- *     options -> setup -> world -> device -> executor -> weights -> step, step, ... -> weights on disk
+ *     options -> setup -> world -> device -> executor -> weights -> step, step, ... -> files
  *
  * A step reads its samples by one global sample number, runs the schedule, and ends in the
  * optimizer, called at the schedule's STEP. The rank that holds the head's first copy reports.

@@ -42,10 +42,10 @@ struct train_rank {
 /* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r, double *loss);
 
-/* The run: checks, data, ranks, steps, weights. Called once in each process of the job. (train.c) */
+/* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);
 
-/* config.yaml, with the vocabulary filled in, and Hugging Face's config.json into run.dir. (save.c) */
+/* config.yaml, the vocabulary filled in, and Hugging Face's config.json to run.dir. (save.c) */
 enum err save_config(const struct setup *s);
 /* Weights in the names of Hugging Face into dir/model.safetensors, whole or not at all. Collective
  * over the world. (save.c) */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Validation: the samples of the file in order, dealt to the data ranks as a training batch is, with
- * forward-only lists. The mean is over tokens, not over batches, and the last round may be ragged: a
- * data rank with nothing left sits it out (its whole pipeline does).
+ * Validation: the samples of the file in order, dealt to the data ranks as a training batch is,
+ * with forward-only lists. The mean is over tokens, not over batches, and the last round may be
+ * ragged: a data rank with nothing left sits it out (its whole pipeline does).
  */
 #include "run/train.h"
 

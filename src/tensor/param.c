@@ -182,7 +182,8 @@ static void draw(const struct param *p, uint64_t seed, double *out)
     for (int64_t r = 0; r < b->real[0]; r++) {
         double *row = out + r * b->local[1];
         if (p->spec.init == INIT_NORMAL) {
-            num_normals(seed, stream, (b->at[0] + r) * p->spec.shape[1] + b->at[1], b->real[1], row);
+            num_normals(seed, stream, (b->at[0] + r) * p->spec.shape[1] + b->at[1], b->real[1],
+                        row);
             for (int64_t c = 0; c < b->real[1]; c++)
                 row[c] *= p->spec.std;
         } else {

@@ -64,7 +64,8 @@ static void compare(const struct row *r, const struct layout *l, const struct la
     const char *worst = "";
     name_row(r, name);
     enum err err = layout_run(l, &got);
-    if (test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s (%s)", name, err_text(), err_trace())) {
+    if (test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s (%s)", name, err_text(),
+                   err_trace())) {
         double loss = fabs(got.loss - want->loss) / fabs(want->loss);
         double norm = fabs(got.norm - want->norm) / want->norm;
         double grad = layout_difference(want, &got, false, &worst);
@@ -95,8 +96,8 @@ static void law(enum arch_kind kind, bool tied, double dropout)
     layout_result_free(&want);
 }
 
-/* The cpu device against the judge: every layout within the bound of its number type. One step: Adam
- * turns the rounding of a gradient near zero into a whole step of the next weights. */
+/* The cpu device against the judge: every layout within the bound of its number type. One step:
+ * Adam turns the rounding of a gradient near zero into a whole step of the next weights. */
 static void law_on_cpu(enum arch_kind kind, enum dtype ct, double bound)
 {
     struct arch a = model(kind, true, 0.1);
@@ -152,8 +153,8 @@ static void same_init(void)
 }
 
 /* Lists without a generator yet: interleaved chunks, split backward, both, a V placement. Weight
- * gradients of a stage are added in the same order as in 1f1b, so where the cut is the same the bits
- * are too. */
+ * gradients of a stage are added in the same order as in 1f1b, so where the cut is the same the
+ * bits are too. */
 static const char *const lists[] = {
     /* p 2, m 3, two chunks a rank (stage s on rank s mod 2) */
     "0F0,0F1,2F0,2F1,0F2,2B0,2F2,2B1,0B0,0B1,2B2,0B2\n"
@@ -205,7 +206,8 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
         CHECK_OK(layout_run(&l, i ? &other : &first));
         if (i) {
             test_check(layout_same_bits(&first, &other), __FILE__, __LINE__,
-                       "%s does not give the bits of naive", names[i] ? names[i] : "split backward");
+                       "%s does not give the bits of naive",
+                       names[i] ? names[i] : "split backward");
             layout_result_free(&other);
         }
     }

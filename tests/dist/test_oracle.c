@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait's models against PyTorch's: loss and the gradient of every parameter of a tiny gpt and a tiny
- * llama, on one reference rank and split, and in f32 on the cpu device. The fixtures and the
+ * plait's models against PyTorch's: loss and the gradient of every parameter of a tiny gpt and a
+ * tiny llama, on one reference rank and split, and in f32 on the cpu device. The fixtures and the
  * formulas of the inputs are described at the top of tests/oracle/torch_oracle.py.
  */
 #include "layout.h"
@@ -67,7 +67,8 @@ static void read_param(char *line)
     long long rows, cols;
     int used = 0;
     sscanf(line, "param %63s k %d shape %lld %lld center %lf scale %lf l2 %lf sum %lf samples %d%n",
-           w->name, &w->k, &rows, &cols, &w->center, &w->scale, &w->l2, &w->sum, &w->samples, &used);
+           w->name, &w->k, &rows, &cols, &w->center, &w->scale, &w->l2, &w->sum, &w->samples,
+           &used);
     w->shape[0] = rows;
     w->shape[1] = cols;
     char *at = line + used;
@@ -83,9 +84,10 @@ static void read_line(char *line)
     long long n[9], count;
     double sum;
     char kind[16];
-    if (sscanf(line, "model %15s layers %lld hidden %lld heads %lld kv_heads %lld head_dim %lld ffn "
-                     "%lld vocab %lld seq %lld batch %lld", kind, &n[0], &n[1], &n[2], &n[3], &n[4],
-               &n[5], &n[6], &n[7], &n[8]) == 10) {
+    if (sscanf(line,
+               "model %15s layers %lld hidden %lld heads %lld kv_heads %lld head_dim %lld ffn "
+               "%lld vocab %lld seq %lld batch %lld",
+               kind, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8]) == 10) {
         bool gpt = strcmp(kind, "gpt") == 0;
         *a = (struct arch){gpt ? ARCH_GPT : ARCH_LLAMA, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
                            n[7], gpt, 0, 0, 0, 0.02};
@@ -104,7 +106,8 @@ static bool read_fixture(const char *name)
     struct fs_map m;
     fixture = (struct fixture){0};
     snprintf(path, sizeof path, "%s/tests/oracle/%s.txt", PLAIT_SOURCE_DIR, name);
-    if (!test_check(fs_map_open(&m, path, ERR_DATA) == ERR_OK, __FILE__, __LINE__, "%s", err_text()))
+    if (!test_check(fs_map_open(&m, path, ERR_DATA) == ERR_OK, __FILE__, __LINE__, "%s",
+                    err_text()))
         return false;
     CHECK_OK(mem_new(m.size + 1, 1, "a fixture", &copy));
     memcpy(copy, m.data, (size_t)m.size);
@@ -139,8 +142,8 @@ static void compare_param(const struct layout_param *p, double whole, double bou
     test_check(fabs(sum - w->sum) <= bound * scale * (double)p->count, __FILE__, __LINE__,
                "%s: sum %g, wanted %g", w->name, sum, w->sum);
     for (int i = 0; i < w->samples; i++)
-        test_check(fabs(p->grad[w->index[i]] / n - w->value[i]) <= bound * scale, __FILE__, __LINE__,
-                   "%s[%lld]: %.12g, wanted %.12g", w->name, (long long)w->index[i],
+        test_check(fabs(p->grad[w->index[i]] / n - w->value[i]) <= bound * scale, __FILE__,
+                   __LINE__, "%s[%lld]: %.12g, wanted %.12g", w->name, (long long)w->index[i],
                    p->grad[w->index[i]] / n, w->value[i]);
 }
 
@@ -189,5 +192,6 @@ static void run_all(const char *name)
 static void oracle_gpt(void) { run_all("gpt"); }
 static void oracle_llama(void) { run_all("llama"); }
 
-static const struct test_case cases[] = {{"oracle_gpt", oracle_gpt}, {"oracle_llama", oracle_llama}};
+static const struct test_case cases[] = {{"oracle_gpt", oracle_gpt},
+                                         {"oracle_llama", oracle_llama}};
 TEST_MAIN(cases)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole runs through the public interface: text to token file to weights to text, on several layouts.
- * Losses agree with the one-rank run, the weights on disk too, generation writes the same text on any
- * layout, and whatever is wrong with a run's surroundings is one error that leaves nothing behind.
+ * Whole runs through the public interface: text to token file to weights to text, on several
+ * layouts. Losses agree with the one-rank run, the weights on disk too, generation writes the same
+ * text on any layout, and whatever is wrong with a run's surroundings is one error that leaves
+ * nothing behind.
  */
 #include "plait.h"
 #include "test.h"
@@ -85,10 +86,11 @@ static struct plait_config *config_of(const char *run, const char *const *set, i
     struct plait_config *c = NULL;
     char word[600], run_dir[512];
     static const char *const base[] = {
-        "model.kind=llama", "model.layers=3", "model.hidden=32", "model.heads=4", "model.kv_heads=2",
-        "model.ffn=64", "model.seq=16", "model.dropout=0.1", "train.steps=4", "train.batch=6",
-        "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01", "optim.lr_min=0.001",
-        "optim.warmup=1", "train.dtype=f32", "train.device=ref", "train.hang_timeout=60"};
+        "model.kind=llama", "model.layers=3", "model.hidden=32", "model.heads=4",
+        "model.kv_heads=2", "model.ffn=64", "model.seq=16", "model.dropout=0.1", "train.steps=4",
+        "train.batch=6", "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01",
+        "optim.lr_min=0.001", "optim.warmup=1", "train.dtype=f32", "train.device=ref",
+        "train.hang_timeout=60"};
     CHECK_INT(plait_config_new(&c), 0);
     for (size_t i = 0; i < sizeof base / sizeof *base; i++)
         test_check(plait_config_set(c, base[i]) == 0, __FILE__, __LINE__, "%s: %s", base[i],
@@ -319,8 +321,8 @@ static int files_in(const char *run)
     return n;
 }
 
-/* The k-th writing call of a run fails, for all k: the run ends with PLAIT_STORAGE on every rank, the
- * weights are there whole or not at all, and no temporary file stays behind. */
+/* The k-th writing call of a run fails, for all k: the run ends with PLAIT_STORAGE on every rank,
+ * the weights are there whole or not at all, and no temporary file stays behind. */
 static void disk_full(void)
 {
     struct fs_ops ops = *fs_ops;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What goes wrong inside a run: memory that is not to be had, at every allocation in turn; numbers
- * that stop being finite; ranks that were started differently. Each ends all ranks with its own code,
- * and leaves no weights behind. Runs that may break the process are made in a child.
+ * that stop being finite; ranks that were started differently. Each ends all ranks with its own
+ * code, and leaves no weights behind. Runs that may break the process are made in a child.
  */
 #include "plait.h"
 #include "test.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step is put together from the same parts as src/run/, so that a test can look inside. Ranks are
- * threads and write their boxes of each parameter into shared global arrays; copies that do not count
- * are compared with what the counting rank wrote.
+ * The step is put together from the same parts as src/run/, so that a test can look inside. Ranks
+ * are threads and write their boxes of each parameter into shared global arrays; copies that do not
+ * count are compared with what the counting rank wrote.
  */
 #include "layout.h"
 
@@ -30,7 +30,8 @@ struct job {
 
 static int32_t token_at(const struct layout *l, int64_t sample, int64_t t)
 {
-    return (int32_t)((uint64_t)(sample * 7919 + t * 104729 + sample * t * 31) % (uint64_t)l->arch.vocab);
+    return (int32_t)((uint64_t)(sample * 7919 + t * 104729 + sample * t * 31) %
+                     (uint64_t)l->arch.vocab);
 }
 
 /* Targets left out unevenly: sample s keeps the first (s * 5 + 3) % (T + 1) of its positions. */
@@ -193,9 +194,10 @@ static enum err train(struct rank *k, struct dev *dev)
     TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         store[i] = &exec_stage_at(k->x, i)->params;
-    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .clip = l->clip,
-                              .dev = dev, .world = exec_world_group(k->x), .store = store,
-                              .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
+    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
+                              .clip = l->clip, .dev = dev, .world = exec_world_group(k->x),
+                              .store = store, .stores = exec_stage_count(k->x),
+                              .scalar = exec_scalar(k->x),
                               .first_replica = k->dp_rank == 0};
     for (k->step = 1; k->step <= l->steps; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
@@ -221,7 +223,8 @@ static struct exec_bytes bytes_of(const struct sim_memory *m)
 
 static int64_t total_bytes(const struct exec_bytes *b)
 {
-    return b->weights + b->master + b->grads + b->optim + b->activations + b->work + b->comm + b->data;
+    return b->weights + b->master + b->grads + b->optim + b->activations + b->work + b->comm +
+           b->data;
 }
 
 static enum err give_results(struct rank *k, const struct exec_bytes *plan)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One training step of a small model on any layout, and what came of it in global coordinates: loss,
- * the gradient of every parameter, the weights after the step. The law of the project is tested by
- * comparing two of these.
+ * One training step of a small model on any layout, and what came of it in global coordinates:
+ * loss, the gradient of every parameter, the weights after the step. The law of the project is
+ * tested by comparing two of these.
  */
 #ifndef PLAIT_TEST_LAYOUT_H
 #define PLAIT_TEST_LAYOUT_H
@@ -47,9 +47,9 @@ struct layout_result {
 enum err layout_run(const struct layout *l, struct layout_result *out);
 void layout_result_free(struct layout_result *r);
 
-/* Largest difference of gradients (or weights), relative to each parameter's largest value; the name
- * of the worst parameter into `worst`. The gradient of a key bias, which is rounding
- * alone, is held against its weight's. */
+/* Largest difference of gradients (or weights), relative to each parameter's largest value; the
+ * name of the worst parameter into `worst`. The gradient of a key bias, which is rounding alone, is
+ * held against its weight's. */
 double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
                          const char **worst);
 /* Are loss, gradients and weights the same bits? */

@@ -87,7 +87,8 @@ int test_main(int argc, char **argv, const struct test_case *cases, int n)
         int bad = atomic_load(&failed_checks);
         if (bad) {
             failed++;
-            printf("FAIL %s (%d checks, seed %llu)\n", cases[i].name, bad, (unsigned long long)seed);
+            printf("FAIL %s (%d checks, seed %llu)\n", cases[i].name, bad,
+                   (unsigned long long)seed);
         } else if (skipped[0]) {
             skips++;
             printf("skip %s: %s\n", cases[i].name, skipped);

@@ -55,7 +55,8 @@ double test_real(double lo, double hi);
     do {                                                                                           \
         double check_g_ = (got), check_w_ = (want);                                                \
         test_check(fabs(check_g_ - check_w_) <= (tol), __FILE__, __LINE__,                         \
-                   "%s is %.17g, wanted %.17g within %g", #got, check_g_, check_w_, (double)(tol)); \
+                   "%s is %.17g, wanted %.17g within %g", #got, check_g_, check_w_,                \
+                   (double)(tol));                                                                 \
     } while (0)
 #define CHECK_STR(got, want)                                                                       \
     do {                                                                                           \

@@ -161,7 +161,8 @@ static void onednn_once(struct dev *const d[2], struct gemm g)
 
 static void onednn_agrees(void)
 {
-    static const int64_t sizes[][3] = {{200, 530, 1100}, {192, 512, 1024}, {7, 40, 3}, {400, 96, 64}};
+    static const int64_t sizes[][3] = {
+        {200, 530, 1100}, {192, 512, 1024}, {7, 40, 3}, {400, 96, 64}};
     struct dev_args args = {.kind = DEV_CPU, .ct = DT_F32, .threads = 2};
     struct dev *d[2] = {NULL, NULL};
     if (cpu_open_with(&args, CPU_ONEDNN, &d[1]) != ERR_OK) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, own or oneDNN's (cpu_gemm_dnnl.c). For the own: C is cut into pieces, a piece is an item of the pool, and each is one single-threaded
- * product. Pieces are halved along their longer side, in whole inner tiles, until there are a few
- * for each thread (so that a slow one does not make the others wait) or until a piece would be too
- * small to be worth packing its operands.
+ * Products, own or oneDNN's (cpu_gemm_dnnl.c). For the own: C is cut into pieces, a piece is an
+ * item of the pool, and each is one single-threaded product. Pieces are halved along their longer
+ * side, in whole inner tiles, until there are a few for each thread (so that a slow one does not
+ * make the others wait) or until a piece would be too small to be worth packing its operands.
  */
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"

@@ -15,7 +15,7 @@
 #include "device/cpu/simd_vocab.h"
 
 #define SIMD_TASKS                                                                                 \
-    .gemm = simd_gemm, .gemm_finish = gemm_finish, .norm = simd_norm, .norm_grad = simd_norm_grad,                             \
+    .gemm = simd_gemm, .gemm_finish = gemm_finish, .norm = simd_norm, .norm_grad = simd_norm_grad, \
     .norm_sums = simd_norm_sums, .bias_grad = simd_bias_grad, .attn = simd_attn,                   \
     .attn_delta = simd_attn_delta, .attn_grad = simd_attn_grad,                                    \
     .attn_grad_keys = simd_attn_grad_keys, .attn_grad_queries = simd_attn_grad_queries,            \
