@@ -496,7 +496,7 @@ enum err cpu_dnnl_gemm(struct cpu *p, struct cpu_gemm *w)
 {
     struct cpu_dnnl *x = p->dnnl;
     const struct gemm *g = w->g;
-    struct plan *plan;
+    struct plan *plan = NULL;
     atomic_int status = dnnl_success;
     cut(w, x->threads);
     struct shape shape = {
