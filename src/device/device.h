@@ -17,6 +17,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
+#include "base/text.h"
 #include <stddef.h>
 
 struct dev;
@@ -212,6 +213,12 @@ void dev_close(struct dev *d); /* NULL is fine */
 /* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
+
+/* A device in front of `inner`, which it owns, that times every call (profile.c). The table: one line
+ * an operation with seconds, share of the time from the first call to the last, rates; what is
+ * outside is communication, waiting and the host. Nothing for a device that is not such a one. */
+enum err dev_profile_open(struct dev *inner, struct dev **out);
+void dev_profile_table(const struct dev *d, struct text *out);
 
 /* null device: what has been asked of it since opening. */
 struct dev_counts { double flops; double bytes; int64_t calls; };

@@ -77,6 +77,8 @@ static const struct conf_row rows[] = {
      "batches of one validation; 0: the whole file"},
     {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
      "a peer silent for so long is reported as hung [seconds]; 0: never"},
+    {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
+     "at the end print where the reporting rank's time went, operation by operation"},
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,

@@ -43,6 +43,7 @@ struct options {
         int64_t threads;      /* a rank; 0: cores / ranks, at least 1 */
         int64_t valid_every, valid_batches;
         double hang_timeout;  /* seconds */
+        bool profile;         /* print where the time went */
     } train;
     struct {
         double lr, lr_min, beta1, beta2, eps, decay, clip;

@@ -113,15 +113,22 @@ static enum err validate(struct train_rank *r)
     return ERR_OK;
 }
 
-static void report_end(struct train_rank *r)
+static enum err report_end(struct train_rank *r)
 {
-    char buf[OPTIONS_PATH_MAX + 128], t[32];
+    struct text page = {0};
+    char t[32];
     if (!r->reports || !r->job->call->on_done)
-        return;
-    snprintf(buf, sizeof buf, "%lld steps in %s, loss %.4f; weights in %s/model.safetensors",
+        return ERR_OK;
+    if (r->s->o->train.profile)
+        dev_profile_table(r->dev, &page);
+    text_add(&page, "%lld steps in %s, loss %.4f; weights in %s/model.safetensors",
              (long long)r->s->o->train.steps, text_seconds(r->seconds, t), r->result.loss,
              r->s->o->run.dir);
-    r->job->call->on_done(r->job->call->arg, buf);
+    enum err err = page.err;
+    if (err == ERR_OK)
+        r->job->call->on_done(r->job->call->arg, page.s);
+    text_free(&page);
+    return err;
 }
 
 /* ---- one rank ---- */
@@ -168,6 +175,8 @@ static enum err open_rank(struct train_rank *r)
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));
+    if (s->o->train.profile && r->reports)
+        TRY(dev_profile_open(r->dev, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
@@ -204,8 +213,7 @@ static enum err run_rank(struct train_rank *r)
     TRY(report_start(r));
     TRY(run_steps(r));
     TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
-    report_end(r);
-    return ERR_OK;
+    return report_end(r);
 }
 
 static enum err rank_body(void *arg, struct comm_world *world)

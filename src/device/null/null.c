@@ -372,3 +372,9 @@ void dev_null_counts(const struct dev *d, struct dev_counts *out)
     ENSURE(d->kind == DEV_NULL);
     *out = ((const struct null_dev *)d->impl)->counts;
 }
+
+void null_reset(struct dev *d)
+{
+    struct null_dev *n = d->impl;
+    n->counts = (struct dev_counts){0};
+}

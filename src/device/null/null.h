@@ -11,4 +11,7 @@
 enum err null_open(const struct dev_args *a, struct dev **out);
 void null_describe_kind(char *buf, size_t n);
 
+/* Forget what has been counted. */
+void null_reset(struct dev *d);
+
 #endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the time goes: a device that stands in front of another and times each call by the host's
+ * clock, operation by operation. FLOPs and bytes come from a null device that is asked the same
+ * things, so the rates in the table count work the way the null device documents. Meant for devices
+ * that work at once (cpu, ref); one with queues would need its own clock.
+ *
+ * Products are told apart by what they are for: weights stored (out, in) make a forward product
+ * (trans_b), an input gradient (neither) or a weight gradient (trans_a).
+ */
+#include "device/device.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "device/null/null.h"
+
+enum row {
+    PROFILE_FORWARD, PROFILE_INPUT_GRAD, PROFILE_WEIGHT_GRAD, PROFILE_ATTN, PROFILE_ATTN_GRAD,
+    PROFILE_NORM, PROFILE_NORM_GRAD, PROFILE_ROPE, PROFILE_ACT, PROFILE_BIAS_GRAD,
+    PROFILE_RESIDUAL, PROFILE_EMBED, PROFILE_XENT, PROFILE_ADAMW, PROFILE_NORMS, PROFILE_MOVE,
+    PROFILE_ROWS
+};
+static const char *const row_name[PROFILE_ROWS] = {
+    "product, forward", "product, input gradient", "product, weight gradient", "attention",
+    "attention gradient", "norm", "norm gradient", "rotary", "gated activation", "bias gradient",
+    "residual, dropout", "embedding", "cross entropy", "adamw", "sums of squares",
+    "copy, zero, cast"};
+
+struct profile {
+    struct dev dev;
+    struct dev *inner, *counter; /* owned */
+    double begin;                /* of the call under way */
+    double first, last;          /* clock at the first and after the last call */
+    double seconds[PROFILE_ROWS], flops[PROFILE_ROWS], bytes[PROFILE_ROWS];
+    int64_t calls[PROFILE_ROWS];
+};
+
+static struct profile *profile_of(struct dev *d)
+{
+    struct profile *p = d->impl;
+    p->begin = log_now();
+    if (p->first == 0)
+        p->first = p->begin;
+    return p;
+}
+
+/* The call has ended with `err`. */
+static enum err record(struct profile *p, enum row row, enum err err)
+{
+    p->last = log_now();
+    p->seconds[row] += p->last - p->begin;
+    p->calls[row]++;
+    return err;
+}
+
+/* What the null device counted since the last time, into the row. */
+static enum err tally(struct profile *p, enum row row, enum err counted)
+{
+    struct dev_counts now;
+    dev_null_counts(p->counter, &now);
+    p->flops[row] += now.flops;
+    p->bytes[row] += now.bytes;
+    null_reset(p->counter);
+    return counted;
+}
+
+static enum err timed_gemm(struct dev *d, const struct gemm *g)
+{
+    struct profile *p = profile_of(d);
+    enum row row = g->trans_a ? PROFILE_WEIGHT_GRAD : g->trans_b ? PROFILE_FORWARD
+                                                                 : PROFILE_INPUT_GRAD;
+    TRY(record(p, row, p->inner->ops->gemm(p->inner, g)));
+    return tally(p, row, p->counter->ops->gemm(p->counter, g));
+}
+
+static enum err timed_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_BIAS_GRAD, p->inner->ops->bias_grad(p->inner, db, dy, n, c)));
+    return tally(p, PROFILE_BIAS_GRAD, p->counter->ops->bias_grad(p->counter, db, dy, n, c));
+}
+
+static enum err timed_norm(struct dev *d, const struct norm *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORM, p->inner->ops->norm(p->inner, a)));
+    return tally(p, PROFILE_NORM, p->counter->ops->norm(p->counter, a));
+}
+
+static enum err timed_norm_grad(struct dev *d, const struct norm_grad *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORM_GRAD, p->inner->ops->norm_grad(p->inner, a)));
+    return tally(p, PROFILE_NORM_GRAD, p->counter->ops->norm_grad(p->counter, a));
+}
+
+static enum err timed_attn(struct dev *d, const struct attn *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ATTN, p->inner->ops->attn(p->inner, a)));
+    return tally(p, PROFILE_ATTN, p->counter->ops->attn(p->counter, a));
+}
+
+static enum err timed_attn_grad(struct dev *d, const struct attn_grad *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ATTN_GRAD, p->inner->ops->attn_grad(p->inner, a)));
+    return tally(p, PROFILE_ATTN_GRAD, p->counter->ops->attn_grad(p->counter, a));
+}
+
+static enum err timed_rope(struct dev *d, const struct rope *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ROPE, p->inner->ops->rope(p->inner, a)));
+    return tally(p, PROFILE_ROPE, p->counter->ops->rope(p->counter, a));
+}
+
+static enum err timed_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ACT, p->inner->ops->swiglu(p->inner, out, gu, n, f)));
+    return tally(p, PROFILE_ACT, p->counter->ops->swiglu(p->counter, out, gu, n, f));
+}
+
+static enum err timed_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu,
+                                  int64_t n, int64_t f)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ACT, p->inner->ops->swiglu_grad(p->inner, dgu, dout, gu, n, f)));
+    return tally(p, PROFILE_ACT, p->counter->ops->swiglu_grad(p->counter, dgu, dout, gu, n, f));
+}
+
+static enum err timed_residual(struct dev *d, void *y, const void *x, const void *f,
+                               const void *bias, int64_t n, int64_t c, const struct drop *drop)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_RESIDUAL, p->inner->ops->residual(p->inner, y, x, f, bias, n, c, drop)));
+    return tally(p, PROFILE_RESIDUAL, p->counter->ops->residual(p->counter, y, x, f, bias, n, c,
+        drop));
+}
+
+static enum err timed_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
+                              const struct drop *drop)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_RESIDUAL, p->inner->ops->dropout(p->inner, dx, dy, n, c, drop)));
+    return tally(p, PROFILE_RESIDUAL, p->counter->ops->dropout(p->counter, dx, dy, n, c, drop));
+}
+
+static enum err timed_embed(struct dev *d, void *out, const void *w, const int32_t *token,
+                            int64_t n, int64_t c, int64_t v0, int64_t rows)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_EMBED, p->inner->ops->embed(p->inner, out, w, token, n, c, v0, rows)));
+    return tally(p, PROFILE_EMBED, p->counter->ops->embed(p->counter, out, w, token, n, c, v0,
+        rows));
+}
+
+static enum err timed_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token,
+                                 int64_t n, int64_t c, int64_t v0, int64_t rows)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_EMBED, p->inner->ops->embed_grad(p->inner, dw, dy, token, n, c, v0,
+        rows)));
+    return tally(p, PROFILE_EMBED, p->counter->ops->embed_grad(p->counter, dw, dy, token, n, c, v0,
+        rows));
+}
+
+static enum err timed_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c,
+                              int64_t t, int64_t row0)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_EMBED, p->inner->ops->pos_add(p->inner, x, w, n, c, t, row0)));
+    return tally(p, PROFILE_EMBED, p->counter->ops->pos_add(p->counter, x, w, n, c, t, row0));
+}
+
+static enum err timed_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c,
+                               int64_t t, int64_t row0)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_EMBED, p->inner->ops->pos_grad(p->inner, dw, dy, n, c, t, row0)));
+    return tally(p, PROFILE_EMBED, p->counter->ops->pos_grad(p->counter, dw, dy, n, c, t, row0));
+}
+
+static enum err timed_xent_max(struct dev *d, const struct xent *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_XENT, p->inner->ops->xent_max(p->inner, a)));
+    return tally(p, PROFILE_XENT, p->counter->ops->xent_max(p->counter, a));
+}
+
+static enum err timed_xent_sum(struct dev *d, const struct xent *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_XENT, p->inner->ops->xent_sum(p->inner, a)));
+    return tally(p, PROFILE_XENT, p->counter->ops->xent_sum(p->counter, a));
+}
+
+static enum err timed_xent_grad(struct dev *d, const struct xent *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_XENT, p->inner->ops->xent_grad(p->inner, a)));
+    return tally(p, PROFILE_XENT, p->counter->ops->xent_grad(p->counter, a));
+}
+
+static enum err timed_adamw(struct dev *d, const struct adamw *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_ADAMW, p->inner->ops->adamw(p->inner, a)));
+    return tally(p, PROFILE_ADAMW, p->counter->ops->adamw(p->counter, a));
+}
+
+static enum err timed_sum(struct dev *d, double *out, const void *x, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORMS, p->inner->ops->sum(p->inner, out, x, n)));
+    return tally(p, PROFILE_NORMS, p->counter->ops->sum(p->counter, out, x, n));
+}
+
+static enum err timed_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORMS, p->inner->ops->sumsq(p->inner, out, x, n)));
+    return tally(p, PROFILE_NORMS, p->counter->ops->sumsq(p->counter, out, x, n));
+}
+
+static enum err timed_cast(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_MOVE, p->inner->ops->cast(p->inner, to, from, n)));
+    return tally(p, PROFILE_MOVE, p->counter->ops->cast(p->counter, to, from, n));
+}
+
+static enum err timed_add(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_MOVE, p->inner->ops->add(p->inner, to, from, n)));
+    return tally(p, PROFILE_MOVE, p->counter->ops->add(p->counter, to, from, n));
+}
+
+static enum err timed_copy_in(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_MOVE, p->inner->ops->copy_in(p->inner, to, from, n)));
+    return tally(p, PROFILE_MOVE, p->counter->ops->copy_in(p->counter, to, from, n));
+}
+
+static enum err timed_copy_out(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    return record(p, PROFILE_MOVE, p->inner->ops->copy_out(p->inner, to, from, n));
+}
+
+static enum err timed_copy(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_MOVE, p->inner->ops->copy(p->inner, to, from, n)));
+    return tally(p, PROFILE_MOVE, p->counter->ops->copy(p->counter, to, from, n));
+}
+
+static enum err timed_zero(struct dev *d, void *at, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_MOVE, p->inner->ops->zero(p->inner, at, n)));
+    return tally(p, PROFILE_MOVE, p->counter->ops->zero(p->counter, at, n));
+}
+
+/* ---- calls that are not work ---- */
+
+static enum err inner_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->alloc(p->inner, bytes, name, out);
+}
+
+static void inner_free(struct dev *d, void *at)
+{
+    struct profile *p = d->impl;
+    p->inner->ops->free(p->inner, at);
+}
+
+static enum err inner_sync(struct dev *d)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->sync(p->inner);
+}
+
+static void inner_describe(const struct dev *d, char *buf, size_t n)
+{
+    const struct profile *p = d->impl;
+    p->inner->ops->describe(p->inner, buf, n);
+}
+
+static void profile_close(struct dev *d)
+{
+    struct profile *p = d->impl;
+    dev_close(p->inner);
+    dev_close(p->counter);
+    mem_free(p);
+}
+
+static const struct dev_ops profile_ops = {
+    .name = "profile",
+    .close = profile_close,
+    .describe = inner_describe,
+    .alloc = inner_alloc,
+    .free = inner_free,
+    .sync = inner_sync,
+    .gemm = timed_gemm,
+    .bias_grad = timed_bias_grad,
+    .norm = timed_norm,
+    .norm_grad = timed_norm_grad,
+    .attn = timed_attn,
+    .attn_grad = timed_attn_grad,
+    .rope = timed_rope,
+    .swiglu = timed_swiglu,
+    .swiglu_grad = timed_swiglu_grad,
+    .residual = timed_residual,
+    .dropout = timed_dropout,
+    .embed = timed_embed,
+    .embed_grad = timed_embed_grad,
+    .pos_add = timed_pos_add,
+    .pos_grad = timed_pos_grad,
+    .xent_max = timed_xent_max,
+    .xent_sum = timed_xent_sum,
+    .xent_grad = timed_xent_grad,
+    .adamw = timed_adamw,
+    .sum = timed_sum,
+    .sumsq = timed_sumsq,
+    .cast = timed_cast,
+    .add = timed_add,
+    .copy_in = timed_copy_in,
+    .copy_out = timed_copy_out,
+    .copy = timed_copy,
+    .zero = timed_zero,
+};
+
+enum err dev_profile_open(struct dev *inner, struct dev **out)
+{
+    struct profile *p;
+    enum err err;
+    TRY(mem_new(1, sizeof *p, "a profile", &p));
+    struct dev_args a = {DEV_NULL, inner->ct, 1};
+    TRY_OR(out_free, dev_open(&a, &p->counter));
+    p->dev = *inner;
+    p->dev.ops = &profile_ops;
+    p->dev.impl = p;
+    p->inner = inner;
+    *out = &p->dev;
+    return ERR_OK;
+out_free:
+    mem_free(p);
+    return err;
+}
+
+void dev_profile_table(const struct dev *d, struct text *out)
+{
+    const struct profile *p = d->impl;
+    double span = p->last - p->first, in = 0;
+    if (d->ops != &profile_ops)
+        return;
+    text_add(out, "%-26s %9s %7s %10s %10s %9s\n", "operation", "seconds", "share", "calls",
+             "GFLOP/s", "GB/s");
+    for (int i = 0; i < PROFILE_ROWS; i++) {
+        double s = p->seconds[i];
+        in += s;
+        if (p->calls[i] == 0)
+            continue;
+        text_add(out, "%-26s %9.3f %5.1f %% %10lld %10.1f %9.1f\n", row_name[i], s,
+                 100 * s / span, (long long)p->calls[i], s > 0 ? p->flops[i] / s * 1e-9 : 0,
+                 s > 0 ? p->bytes[i] / s * 1e-9 : 0);
+    }
+    text_add(out, "%-26s %9.3f %5.1f %%\n", "outside the device", span - in,
+             100 * (span - in) / span);
+}
