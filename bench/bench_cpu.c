@@ -4,12 +4,12 @@
  * large square product of the same type, kernels that stream memory against a measured copy, and
  * attention. Each figure is the best of several runs, because the machine is rarely alone.
  *
- *     bench_cpu [f32|bf16 [threads [products|attention|streams]]]
+ *     bench_cpu [f32|bf16 [threads [products|attention|streams [own|onednn]]]]
  *
- * Default: both types, 1 and 2 threads, everything.
+ * Default: both types, 1 and 2 threads, everything, with the products the device chooses.
  */
 #include "base/text.h"
-#include "device/device.h"
+#include "device/cpu/cpu.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,7 +220,8 @@ struct stream {
     double bytes; /* read and written, an element */
 };
 
-/* p[0], p[4] are ct; p[1..3] are at; p[5] targets. */
+/* p[0] and p[4] are ct but large enough for at (copy, the master of adamw); p[1] to p[3] are at;
+ * p[5] are targets. */
 static void streams(struct dev *d)
 {
     double ct = (double)dtype_size(d->ct);
@@ -240,7 +241,7 @@ static void streams(struct dev *d)
     struct work w = {.d = d};
     int64_t n = 64 * 1000 * 1000;
     for (int i = 0; i < 5; i++)
-        w.p[i] = vector(d, n, i > 0 && (i < 4 || d->ct == DT_F32));
+        w.p[i] = vector(d, i % 4 ? n : n * 4 / dtype_size(d->ct), i % 4);
     check(d->ops->alloc(d, ROWS * 4, "targets", &w.p[5]));
     memset(w.p[2], 0, (size_t)n * 4);
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
@@ -303,11 +304,17 @@ static void attentions(struct dev *d)
     }
 }
 
-static void measure(enum dtype ct, int threads, const char *part)
+/* words: what is measured and whose products; NULL: all, the device's choice. */
+static void measure(enum dtype ct, int threads, char *const words[2])
 {
+    const char *part = words[0];
+    enum cpu_products products_by = CPU_AUTO;
+    if (part && words[1])
+        products_by = strcmp(words[1], "own") == 0 ? CPU_OWN : CPU_ONEDNN;
     struct dev *d;
     char text[256];
-    check(dev_open(&(struct dev_args){.kind = DEV_CPU, .ct = ct, .threads = threads}, &d));
+    struct dev_args args = {.kind = DEV_CPU, .ct = ct, .threads = threads};
+    check(cpu_open_with(&args, products_by, &d));
     d->ops->describe(d, text, sizeof text);
     printf("%s\n", text);
     if (!part || strcmp(part, "products") == 0)
@@ -327,11 +334,12 @@ int main(int argc, char **argv)
             continue;
         int64_t threads;
         if (argc > 2 && text_to_int(argv[2], &threads)) {
-            measure(ct, (int)threads, argc > 3 ? argv[3] : NULL);
+            char *words[2] = {argc > 3 ? argv[3] : NULL, argc > 4 ? argv[4] : NULL};
+            measure(ct, (int)threads, words);
             continue;
         }
-        measure(ct, 1, NULL);
-        measure(ct, 2, NULL);
+        measure(ct, 1, (char *[2]){NULL});
+        measure(ct, 2, (char *[2]){NULL});
     }
     return 0;
 }
