@@ -214,8 +214,8 @@ void dev_close(struct dev *d); /* NULL is fine */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
 
-/* A device in front of `inner`, which it owns, that times every call (profile.c). The table: one line
- * an operation with seconds, share of the time from the first call to the last, rates; what is
+/* A device in front of `inner`, which it owns, that times every call (profile.c). The table: one
+ * line an operation with seconds, share of the time from the first call to the last, rates; what is
  * outside is communication, waiting and the host. Nothing for a device that is not such a one. */
 enum err dev_profile_open(struct dev *inner, struct dev **out);
 void dev_profile_table(const struct dev *d, struct text *out);

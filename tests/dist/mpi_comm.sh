@@ -51,7 +51,8 @@ fails() { # HOW CODE TEXT
     code=$?
     took=$(($(date +%s) - begin))
     said=$(grep -c '^plait: error: ' "$err")
-    [ "$code" -eq "$2" ] && [ "$took" -le $((8 + start)) ] && [ "$said" -eq 1 ] && grep -q "$3" "$err"
+    [ "$code" -eq "$2" ] && [ "$took" -le $((8 + start)) ] && [ "$said" -eq 1 ] &&
+        grep -q "$3" "$err"
     verdict "fail_$1" $? "code $code (wanted $2), $took s, said $said times (wanted: $3)"
 }
 
