@@ -77,7 +77,7 @@ enum err comm_finish(struct comm_req *r);
 /* ---- groups ---- */
 
 /* Collective over the members, who give the same ranks in the same order and the same id (ids are
- * unique per set within the world, 0..4095). scratch: bytes that the transport may use for staging
+ * unique per set within the world, 0..32767). scratch: bytes that the transport may use for staging
  * (comm_scratch_bytes), allocated here and never again. n == 1 is fine and costs nothing. */
 enum err comm_group_open(struct comm_world *w, int id, const int *ranks, int n, int64_t scratch,
                          struct comm_group **out);

@@ -13,7 +13,7 @@
 
 enum comm_limit {
     COMM_RANKS_MAX = 4096,
-    COMM_GROUP_IDS = 4096,
+    COMM_GROUP_IDS = 32768, /* they are MPI tags too: as many as the standard promises */
     COMM_UNFINISHED_MAX = 64, /* started and not finished, in one group */
     /* mpi: a reduction stages one slice of each other member; all slices fit the window. */
     COMM_WINDOW_BYTES = 4 << 20,

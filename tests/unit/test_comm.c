@@ -461,7 +461,7 @@ static enum err misuse_body(void *arg, struct comm_world *w)
     CHECK_ERR(comm_group_open(w, 0, twice, 2, 0, &g), ERR_INTERNAL, "rank 1 twice");
     CHECK_ERR(comm_group_open(w, 0, &other, 1, 0, &g), ERR_INTERNAL, "without being a member");
     CHECK_ERR(comm_group_open(w, 0, &far, 1, 0, &g), ERR_INTERNAL, "names rank 2");
-    CHECK_ERR(comm_group_open(w, 4096, &me, 1, 0, &g), ERR_INTERNAL, "outside 0..4095");
+    CHECK_ERR(comm_group_open(w, 32768, &me, 1, 0, &g), ERR_INTERNAL, "outside 0..32767");
     CHECK_ERR(comm_send_start(w, me, 0, x, 8, &r), ERR_INTERNAL, "not a peer");
     CHECK_ERR(comm_recv_start(w, other, -1, x, 8, &r), ERR_INTERNAL, "negative");
     TRY(open_all(w, &g));
