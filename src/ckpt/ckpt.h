@@ -90,6 +90,10 @@ void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place 
 enum err hf_find(const struct safet_file *f, const struct hf_place *place,
                  const struct safet_entry **out);
 
+/* Would the model leave weights of the file unread: a layer after its last, or, when it is tied, an
+ * output matrix that is not the embedding? Errors: ERR_CHECKPOINT. Local. */
+enum err hf_check_rest(const struct safet_file *f, const struct arch *a);
+
 /* config.json as Hugging Face writes it for gpt2 and llama. dtype: "bfloat16" or "float32".
  * Rotary positions are written in both forms: rope_theta with rope_scaling, and rope_parameters
  * (transformers 5). llama knows dropout of attention only: attention_dropout holds arch's.

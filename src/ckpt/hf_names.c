@@ -135,14 +135,53 @@ static const char *shape_text(int nd, const int64_t *shape, char buf[96])
     return buf;
 }
 
-enum err hf_find(const struct safet_file *f, const struct hf_place *place,
-                 const struct safet_entry **out)
+/* By either name; NULL: none. */
+static const struct safet_entry *lookup(const struct safet_file *f, const struct hf_place *place)
 {
     static const char prefix[] = "transformer.";
     const struct safet_entry *e = safet_find(f, place->tensor);
-    char want[96], found[96];
     if (!e && strncmp(place->tensor, prefix, sizeof prefix - 1) == 0)
         e = safet_find(f, place->tensor + sizeof prefix - 1);
+    return e;
+}
+
+static const struct safet_entry *lookup_role(const struct safet_file *f, const struct arch *a,
+                                             const struct arch_param *p)
+{
+    struct hf_place at;
+    hf_place(a, p, &at);
+    return lookup(f, &at);
+}
+
+enum err hf_check_rest(const struct safet_file *f, const struct arch *a)
+{
+    const struct safet_entry *next = lookup_role(
+        f, a, &(struct arch_param){.part = PART_ATTN, .role = ROLE_NORM_W, .block = a->layers});
+    const struct safet_entry *head = lookup_role(
+        f, a, &(struct arch_param){.part = PART_HEAD, .role = ROLE_HEAD_W, .block = -1});
+    const struct safet_entry *tokens = lookup_role(
+        f, a, &(struct arch_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
+    if (next)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s has %s, a layer after the last of model.layers %lld; use weights of this "
+             "model, or set model.layers to that of the weights",
+             f->path, next->name, (long long)a->layers);
+    if (!a->tied || !head || !tokens)
+        return ERR_OK;
+    int64_t bytes = tokens->end - tokens->begin;
+    bool same = head->dt == tokens->dt && head->end - head->begin == bytes;
+    if (!same || memcmp(f->data + head->begin, f->data + tokens->begin, (size_t)bytes) != 0)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s of %s is not the embedding, which model.tied true would use in its place; "
+             "set model.tied=false", head->name, f->path);
+    return ERR_OK;
+}
+
+enum err hf_find(const struct safet_file *f, const struct hf_place *place,
+                 const struct safet_entry **out)
+{
+    const struct safet_entry *e = lookup(f, place);
+    char want[96], found[96];
     if (!e)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s has no tensor %s among its %d; use weights of this "

@@ -36,7 +36,8 @@ struct exec_args {
 
 /* Collective over the world; same arguments on all ranks but the device. All pointers are borrowed
  * and outlive the executor. Weights are undefined until exec_init or exec_stage stores are written.
- * Errors: ERR_INTERNAL when the plan's bytes are not what the layout takes. */
+ * Errors: ERR_CONFIG when the world has not the mesh's ranks; ERR_INTERNAL when the plan's bytes
+ * are not what the layout takes. */
 enum err exec_open(const struct exec_args *a, struct exec **out);
 void exec_close(struct exec *x);
 

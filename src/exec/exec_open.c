@@ -172,6 +172,9 @@ static enum err open_all(struct exec *x)
 enum err exec_open(const struct exec_args *a, struct exec **out)
 {
     struct exec *x;
+    if (comm_size(a->world) != a->mesh->world)
+        FAIL(ERR_CONFIG, "ranks started: %d, but the layout has %d; start as many",
+             comm_size(a->world), a->mesh->world);
     ENSURE(a->sched->checked);
     TRY(mem_new(1, sizeof *x, "the executor", &x));
     x->a = *a;

@@ -175,22 +175,21 @@ static enum err check_ranks(const struct options *o, int ranks)
          way);
 }
 
-/* Does the way the program was started fit the transport? Only asked when it is to train. */
-static enum err check_launch(const struct options *o, int *ranks)
+enum err check_launch(const struct options *o, int *ranks)
 {
     int launched = comm_mpi_launched_size();
     int64_t need = options_ranks(o);
     if (o->train.transport == COMM_THREAD && launched > 1)
         FAIL(ERR_CONFIG, "a launcher started %d processes, and with train.transport thread each of "
-                         "them would train the whole model; set train.transport to mpi, or start "
-                         "one process", launched);
+                         "them would do the whole work; set train.transport to mpi, or start one "
+                         "process", launched);
     if (o->train.transport != COMM_MPI)
         return ERR_OK;
     if (launched == 0 && need > 1)
         FAIL(ERR_CONFIG, "train.transport mpi takes its ranks from a launcher, and there is none; "
                          "start with mpirun -n %lld, or use train.transport thread",
              (long long)need);
-    if (launched > 0 && *ranks == 0)
+    if (launched > 0)
         *ranks = launched;
     return ERR_OK;
 }

@@ -21,6 +21,10 @@ enum check_for {
  * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files; ERR_STORAGE for run.dir. Local. */
 enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report);
 
+/* Does the way the program was started fit the transport, for the layout's tp x pp x dp ranks?
+ * Under a launcher *ranks becomes what it started. Errors: ERR_CONFIG. Local. */
+enum err check_launch(const struct options *o, int *ranks);
+
 /* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
  * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */
 enum err check_vocab(const struct options *o, int64_t *vocab);

@@ -8,6 +8,7 @@
  */
 #include "run/generate.h"
 
+#include "run/check.h"
 #include "run/handshake.h"
 #include "run/train.h"
 
@@ -198,8 +199,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
 static enum err check_ranks(const struct setup *s, int ranks)
 {
     if (ranks && ranks != s->mesh.world)
-        FAIL(ERR_CONFIG, "-n %d ranks, but the layout has parallel.tp %d x parallel.pp %d = %d; "
-                         "change them with parallel.tp=... parallel.pp=...",
+        FAIL(ERR_CONFIG, "ranks started: %d, but the layout has parallel.tp %d x parallel.pp %d = "
+                         "%d; change them with parallel.tp=... parallel.pp=...",
              ranks, s->split.tp, s->sched.p, s->mesh.world);
     return ERR_OK;
 }
@@ -210,11 +211,14 @@ enum err run_generate(const struct options *o, const struct plait_generate *call
     struct generate_job job = {.setup = &s, .call = call, .tokenizer = "bytes"};
     int32_t *prompt = NULL;
     const char *text = call->prompt && call->prompt[0] ? call->prompt : "\n";
+    int ranks = call->ranks;
     enum err err = setup_make(o, tokenizer_vocab(job.tokenizer), false, &s);
     if (err == ERR_OK)
         err = tokenizer_check(job.tokenizer, s.arch.vocab);
     if (err == ERR_OK)
-        err = check_ranks(&s, call->ranks);
+        err = check_launch(o, &ranks);
+    if (err == ERR_OK)
+        err = check_ranks(&s, ranks);
     if (err == ERR_OK)
         err = tokenizer_encode(job.tokenizer, text, (int64_t)strlen(text), &prompt, &job.prompts);
     job.prompt = prompt;

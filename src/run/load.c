@@ -2,7 +2,7 @@
  *
  * Weights from a safetensors file into any layout: every rank maps the file and reads its own
  * boxes. Each tensor that the model needs must be there in the model's shape; a parameter that no
- * tensor fills is an error, never left as it was.
+ * tensor fills is an error, never left as it was, and so is a file of a larger model.
  */
 #include "run/train.h"
 
@@ -48,6 +48,7 @@ enum err load_weights(const struct setup *s, struct exec *x, const char *dir)
     enum err err = safet_open(&f, path);
     mem_free(path);
     TRY(err);
+    err = hf_check_rest(&f, &s->arch);
     for (int i = 0; i < exec_stage_count(x) && err == ERR_OK; i++) {
         const struct param_store *store = &exec_stage_at(x, i)->params;
         for (int j = 0; j < store->n && err == ERR_OK; j++)

@@ -231,6 +231,94 @@ static void text(void)
     CHECK_INT(generate("nowhere", NULL, 0, &got), PLAIT_CONFIG);
 }
 
+/* The weights of a run once more, as elements of another type. */
+static void rewrite(const char *run, enum dtype dt)
+{
+    struct safet_file f;
+    struct safet_writer w = {0};
+    char path[512], name[128];
+    uint8_t *p;
+    snprintf(name, sizeof name, "%s/model.safetensors", run);
+    path_of(name, path);
+    CHECK_OK(safet_open(&f, path));
+    int64_t unit = dtype_size(dt);
+    struct safet_entry *e;
+    CHECK_OK(mem_new(f.n, sizeof *e, "entries", &e));
+    memcpy(e, f.entry, (size_t)f.n * sizeof *e);
+    for (int i = 0; i < f.n; i++)
+        e[i].dt = dt;
+    CHECK_OK(safet_create(&w, path, e, f.n));
+    for (int i = 0; i < f.n; i++) {
+        const struct safet_entry *from = &f.entry[i];
+        int64_t n = (from->end - from->begin) / dtype_size(from->dt);
+        CHECK_OK(mem_new(n, (size_t)unit, "a tensor", &p));
+        for (int64_t j = 0; j < n; j++) {
+            float x;
+            uint16_t h;
+            const uint8_t *at = f.data + from->begin;
+            memcpy(&x, at + (from->dt == DT_F32 ? 4 * j : 0), 4);
+            memcpy(&h, at + (from->dt == DT_BF16 ? 2 * j : 0), 2);
+            if (from->dt == DT_BF16)
+                x = bf16_to_f32(h);
+            h = bf16_from_f32(x);
+            double d = (double)x;
+            memcpy(p + unit * j, dt == DT_F64 ? (void *)&d : dt == DT_F32 ? (void *)&x : (void *)&h,
+                   (size_t)unit);
+        }
+        CHECK_OK(safet_write(&w, p, n * unit));
+        mem_free(p);
+    }
+    CHECK_OK(safet_commit(&w));
+    safet_close(&f);
+    mem_free(e);
+}
+
+/* Weights of every served type are read: bf16, and the same in f32 and f64, write one text. */
+static void types(void)
+{
+    struct seen seen;
+    struct written bf16, wide;
+    static const char *const steep[] = {"model.init_std=0.5", "model.kind=gpt", "model.kv_heads=0",
+                                        "model.ffn=0"};
+    CHECK_INT(train("types", steep, 4, &seen), 0);
+    rewrite("types", DT_BF16);
+    CHECK_INT(generate("types", NULL, 0, &bf16), 0);
+    rewrite("types", DT_F32);
+    CHECK_INT(generate("types", NULL, 0, &wide), 0);
+    CHECK_STR(wide.text, bf16.text);
+    rewrite("types", DT_F64);
+    CHECK_INT(generate("types", NULL, 0, &wide), 0);
+    CHECK_STR(wide.text, bf16.text);
+}
+
+static void not_generated(const char *run, const char *const *set, int sets, int code,
+                          const char *part)
+{
+    struct written w;
+    int got = generate(run, set, sets, &w);
+    test_check(got == code && strstr(plait_error(), part) != NULL && w.n == 0, __FILE__, __LINE__,
+               "%s: code %d, wanted %d with \"%s\": %s", run, got, code, part, plait_error());
+}
+
+/* Weights that fit a part of a larger model, and launchers that do not fit the layout. */
+static void text_refused(void)
+{
+    struct seen seen;
+    static const char *const untied[] = {"model.tied=false"}, *const tied[] = {"model.tied=true"};
+    static const char *const fewer[] = {"model.layers=2"}, *const more[] = {"model.layers=4"};
+    static const char *const mpi[] = {"parallel.tp=2", "train.transport=mpi"};
+    CHECK_INT(train("untied", untied, 1, &seen), 0);
+    not_generated("untied", fewer, 1, PLAIT_CHECKPOINT, "model.layers.2.input_layernorm.weight");
+    not_generated("untied", more, 1, PLAIT_CHECKPOINT, "model.layers.3.input_layernorm.weight");
+    not_generated("untied", tied, 1, PLAIT_CHECKPOINT, "lm_head.weight");
+    setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+    not_generated("untied", NULL, 0, PLAIT_CONFIG, "a launcher started 2 processes");
+    setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+    not_generated("untied", mpi, 2, PLAIT_CONFIG, "ranks started: 3");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    not_generated("untied", mpi, 2, PLAIT_CONFIG, "mpirun -n 2");
+}
+
 /* ---- what is wrong with the surroundings ---- */
 
 static bool holds(const char *run, const char *file)
@@ -358,7 +446,8 @@ static void disk_full(void)
 }
 
 static const struct test_case cases[] = {
-    {"layouts", layouts}, {"text", text}, {"refusals", refusals}, {"disk_full", disk_full}};
+    {"layouts", layouts}, {"text", text}, {"types", types}, {"text_refused", text_refused},
+    {"refusals", refusals}, {"disk_full", disk_full}};
 
 int main(int argc, char **argv)
 {

@@ -230,6 +230,9 @@ static void test_find(void)
     CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "holds integers");
     h.tensor[0] = 'x';
     CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "no tensor xodel.norm.weight among its 4");
+    CHECK_OK(hf_check_rest(&f, &gpt)); /* an output matrix, but it is the embedding */
+    p[8 + n + 9000] = 1;
+    CHECK_ERR(hf_check_rest(&f, &gpt), ERR_CHECKPOINT, "lm_head.weight of test is not");
     safet_close(&f);
     mem_free(p);
 }
