@@ -13,7 +13,12 @@
 #include "arch/arch.h"
 #include "base/mem.h"
 
-enum { LOGIT_BYTES = 256 << 20, LOGIT_ROWS_MIN = 64 };
+/* Bytes of a chunk's logits, and its least rows. Tests build this file once more with chunks of a
+ * few rows, so that the head of a small model is cut too. */
+#ifndef ARCH_CHUNK_BYTES
+#define ARCH_CHUNK_BYTES (256 << 20)
+#define ARCH_CHUNK_ROWS 64
+#endif
 
 /* long: everything that extents follow from */
 void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
@@ -30,7 +35,7 @@ void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples
     d.ct = dtype_size(ct);
     d.at = dtype_size(at);
     d.gated = a->kind == ARCH_LLAMA;
-    d.chunk = num_min(n, num_max(LOGIT_ROWS_MIN, LOGIT_BYTES / (d.v * d.at)));
+    d.chunk = num_min(n, num_max(ARCH_CHUNK_ROWS, ARCH_CHUNK_BYTES / (d.v * d.at)));
     *out = d;
 }
 

@@ -113,25 +113,30 @@ static int place_box(const struct param *p, const double *local, double *global,
     return differ;
 }
 
+/* A parameter's gradient or weights into the global array, or compared with it. */
+static enum err give_values(struct job *job, const struct param *p, bool gradient)
+{
+    double *local, *global;
+    struct layout_param *g = find(job->r, p->spec.name);
+    ENSURE(g);
+    global = gradient ? g->grad : g->weight;
+    TRY(mem_new(p->count, sizeof *local, "results", &local));
+    enum err err = param_read(p, gradient, local);
+    pthread_mutex_lock(&job->lock);
+    if (err == ERR_OK)
+        job->r->replicas_differ += place_box(p, local, global, p->counted);
+    pthread_mutex_unlock(&job->lock);
+    mem_free(local);
+    return err;
+}
+
 static enum err give_params(struct job *job, const struct param_store *s, bool counted)
 {
     for (int i = 0; i < s->n; i++) {
-        const struct param *p = &s->param[i];
-        double *local;
-        if (p->counted != counted)
+        if (s->param[i].counted != counted)
             continue;
-        struct layout_param *g = find(job->r, p->spec.name);
-        ENSURE(g);
-        TRY(mem_new(p->count, sizeof *local, "results", &local));
-        TRY(param_read(p, true, local));
-        pthread_mutex_lock(&job->lock);
-        job->r->replicas_differ += place_box(p, local, g->grad, counted);
-        pthread_mutex_unlock(&job->lock);
-        TRY(param_read(p, false, local));
-        pthread_mutex_lock(&job->lock);
-        job->r->replicas_differ += place_box(p, local, g->weight, counted);
-        pthread_mutex_unlock(&job->lock);
-        mem_free(local);
+        TRY(give_values(job, &s->param[i], true));
+        TRY(give_values(job, &s->param[i], false));
     }
     return ERR_OK;
 }
@@ -194,23 +199,25 @@ static enum err train(struct rank *k, struct dev *dev)
     TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         store[i] = &exec_stage_at(k->x, i)->params;
-    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
-                              .clip = l->clip, .dev = dev, .world = exec_world_group(k->x),
-                              .store = store, .stores = exec_stage_count(k->x),
-                              .scalar = exec_scalar(k->x),
+    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = l->eps > 0 ? l->eps : 1e-8,
+                              .decay = 0.1, .clip = l->clip, .dev = dev,
+                              .world = exec_world_group(k->x), .store = store,
+                              .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
                               .first_replica = k->dp_rank == 0};
-    for (k->step = 1; k->step <= l->steps; k->step++) {
+    enum err err = ERR_OK;
+    for (k->step = 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
         k->count = fill_batch(l, first, share, tokens, targets);
         struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
-        TRY(exec_zero_grads(k->x));
-        TRY(exec_run(k->x, &k->job->sched, &b, &hooks));
+        err = exec_zero_grads(k->x);
+        if (err == ERR_OK)
+            err = exec_run(k->x, &k->job->sched, &b, &hooks);
     }
     mem_free(tokens);
     mem_free(targets);
-    return ERR_OK;
+    return err;
 }
 
 static struct exec_bytes bytes_of(const struct sim_memory *m)
@@ -285,6 +292,8 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct dev *dev;
     TRY(dev_open(&(struct dev_args){job->l->dev, job->l->ct, job->l->threads ? job->l->threads : 1},
                  &dev));
+    if (job->l->opened)
+        job->l->opened(dev, comm_rank(w));
     enum err err = run_rank(&k, w, dev);
     if (err != ERR_OK)
         comm_abort(w, err); /* peers may still read what is freed below */

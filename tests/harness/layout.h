@@ -22,9 +22,12 @@ struct layout {
     enum dtype ct;
     int threads;
     int steps;                /* optimizer steps; gradients are those of the last */
-    double clip;
+    double clip, eps;         /* eps of Adam; 0: 1e-8. A large one keeps weights from showing the
+                                 rounding of gradients that are zero */
     bool whole_tokens;        /* no target is left out; else some are, unevenly */
     void (*weights)(const struct arch_param *p, double *values); /* replaces the drawn weights */
+    void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
+                                                  functions. NULL: none */
     const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
 };
 
