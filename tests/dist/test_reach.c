@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Do the words of a configuration reach the numbers? Layouts that agree with each other may all be
+ * wrong in one way: an option that is read and not used, targets that are not the next token. So
+ * each of these runs is small and simple enough that its result is known beforehand.
+ */
+#include "plait.h"
+#include "test.h"
+
+#include "base/num.h"
+#include "ckpt/ckpt.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { HIDDEN = 16, VOCAB = 257, LOSSES_MAX = 256 };
+
+static char dir[128];
+
+static void path_of(const char *name, char out[512])
+{
+    snprintf(out, 512, "%s/%s", dir, name);
+}
+
+/* A token file of `text` written `times` over. */
+static void make_tokens(const char *name, const char *text, int times)
+{
+    char from[512], to[512], plain[64];
+    const char *texts = from;
+    int64_t n;
+    snprintf(plain, sizeof plain, "%s.txt", name);
+    path_of(plain, from);
+    path_of(name, to);
+    FILE *f = fopen(from, "w");
+    for (int i = 0; f && i < times; i++)
+        fputs(text, f);
+    if (f)
+        fclose(f);
+    struct plait_prepare p = {sizeof p, &texts, 1, to, "bytes", NULL, NULL};
+    CHECK_INT(plait_data_prepare(&p, &n), 0);
+}
+
+struct seen { double loss[LOSSES_MAX], valid; int losses; };
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    struct seen *seen = arg;
+    if (seen->losses < LOSSES_MAX)
+        seen->loss[seen->losses++] = s->loss;
+}
+
+static void on_valid(void *arg, int64_t step, double loss, double bits)
+{
+    (void)step;
+    (void)bits;
+    ((struct seen *)arg)->valid = loss;
+}
+
+static void set_file(struct plait_config *c, const char *key, const char *name)
+{
+    char path[512], word[600];
+    path_of(name, path);
+    snprintf(word, sizeof word, "%s=%s", key, path);
+    CHECK_INT(plait_config_set(c, word), 0);
+}
+
+/* Train on a token file into folder `run`; `words` ends with NULL. */
+static void train(const char *run, const char *tokens, const char *const *words, struct seen *seen)
+{
+    static const char *const base[] = {
+        "model.layers=1", "model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8",
+        "model.tied=false", "train.batch=4", "train.device=ref", "train.steps=2",
+        "optim.schedule=constant", "optim.decay=0", "optim.clip=0"};
+    struct plait_config *c;
+    *seen = (struct seen){.valid = NAN};
+    CHECK_INT(plait_config_new(&c), 0);
+    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
+        CHECK_INT(plait_config_set(c, base[i]), 0);
+    for (; *words; words++)
+        test_check(plait_config_set(c, *words) == 0, __FILE__, __LINE__, "%s: %s", *words,
+                   plait_error());
+    set_file(c, "run.dir", run);
+    set_file(c, "data.train", tokens);
+    set_file(c, "data.valid", tokens);
+    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                    .on_step = on_step, .on_valid = on_valid,
+                                                    .arg = seen});
+    test_check(code == 0, __FILE__, __LINE__, "%s: %s", run, plait_error());
+    plait_config_free(c);
+}
+
+/* ---- the weights of a run ---- */
+
+static void open_weights(const char *run, struct safet_file *f)
+{
+    char path[512], name[128];
+    snprintf(name, sizeof name, "%s/model.safetensors", run);
+    path_of(name, path);
+    CHECK_OK(safet_open(f, path));
+}
+
+static int64_t count_of(const struct safet_file *f, const char *name)
+{
+    const struct safet_entry *e = safet_find(f, name);
+    return CHECK(e != NULL) ? (e->end - e->begin) / 4 : 0;
+}
+
+static double element(const struct safet_file *f, const char *name, int64_t i)
+{
+    const struct safet_entry *e = safet_find(f, name);
+    float x = NAN;
+    if (e)
+        memcpy(&x, f->data + e->begin + 4 * i, 4);
+    return (double)x;
+}
+
+/* Largest and smallest distance of a tensor's elements between two runs. */
+static void moved(const char *from, const char *to, const char *name, double out[2])
+{
+    struct safet_file a, b;
+    open_weights(from, &a);
+    open_weights(to, &b);
+    out[0] = 0;
+    out[1] = INFINITY;
+    for (int64_t i = 0; i < count_of(&a, name); i++) {
+        double d = fabs(element(&a, name, i) - element(&b, name, i));
+        out[0] = fmax(out[0], d);
+        out[1] = fmin(out[1], d);
+    }
+    safet_close(&a);
+    safet_close(&b);
+}
+
+#define WORDS(...) (const char *const[]){__VA_ARGS__, NULL}
+static const char c_fc[] = "transformer.h.0.mlp.c_fc.weight";
+
+/* ---- data ---- */
+
+struct written { char text[256]; int n; };
+
+static void on_text(void *arg, const char *bytes, int n)
+{
+    struct written *w = arg;
+    for (int i = 0; i < n && w->n < 255; i++)
+        w->text[w->n++] = bytes[i];
+}
+
+/* Generate from a run on one rank and on two, with sp, which must write the same. */
+static void generate(const char *run, double temperature, int tokens, struct written *out)
+{
+    static const char *const layout[][2] = {{"parallel.tp=1", "parallel.sp=false"},
+                                            {"parallel.tp=2", "parallel.sp=true"}};
+    struct written w[2] = {0};
+    char path[512];
+    path_of(run, path);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(plait_generate(&(struct plait_generate){
+            .size = sizeof(struct plait_generate), .run = path, .prompt = "ab", .tokens = tokens,
+            .temperature = temperature, .set = layout[i], .sets = 2, .on_text = on_text,
+            .arg = &w[i]}), 0);
+    CHECK_INT(w[0].n, w[1].n);
+    CHECK(memcmp(w[0].text, w[1].text, sizeof w[0].text) == 0);
+    *out = w[0];
+}
+
+/* In "abcabc..." the next byte is certain, and it is not this one. */
+static void the_next_token_is_learned(void)
+{
+    struct seen seen;
+    struct written w;
+    train("abc_run", "abc", WORDS("model.kind=llama", "train.steps=60", "optim.lr=0.02",
+                                  "parallel.tp=2", "parallel.dp=2"), &seen);
+    test_check(seen.loss[59] < 0.1 && seen.valid < 0.1, __FILE__, __LINE__,
+               "loss %g, validation %g", seen.loss[59], seen.valid);
+    generate("abc_run", 0, 10, &w);
+    CHECK_STR(w.text, "abcabcabcabc");
+}
+
+/* All logits are zero: loss and validation are log(vocabulary), whoever counts what. Of the 25
+ * samples the last round of validation has one, for one of the data ranks. And every byte is as
+ * likely: each draw is a new one, and the row that two ranks pad the vocabulary with is none of
+ * them. */
+static void a_loss_is_a_mean_over_tokens(void)
+{
+    struct seen seen;
+    struct written w;
+    make_tokens("line", "eight ch", 25);
+    train("zero_run", "line", WORDS("model.kind=gpt", "model.init_std=0", "optim.lr=0",
+                                    "parallel.dp=2", "parallel.microbatch=2"), &seen);
+    CHECK_NEAR(seen.loss[0], log(VOCAB), 1e-12);
+    CHECK_NEAR(seen.loss[1], log(VOCAB), 1e-12);
+    CHECK_NEAR(seen.valid, log(VOCAB), 1e-12);
+    generate("zero_run", 1, 100, &w);
+    int distinct = 0;
+    for (int i = 2; i < w.n; i++)
+        distinct += memchr(w.text + 2, w.text[i], (size_t)(i - 2)) == NULL;
+    CHECK(w.n > 95 && distinct > 60);
+}
+
+/* Every sample is the same and the weights stand still, so losses differ by dropout alone. */
+static void masks_move_with_the_step(void)
+{
+    struct seen seen;
+    make_tokens("aaa", "aaaaa", 33); /* 20 samples and a rest, which holds the end of the text */
+    train("still_run", "aaa", WORDS("model.kind=gpt", "optim.lr=0", "model.init_std=0.3"), &seen);
+    CHECK(seen.loss[0] == seen.loss[1]);
+    train("drop_run", "aaa", WORDS("model.kind=gpt", "optim.lr=0", "model.init_std=0.3",
+                                   "model.dropout=0.4"), &seen);
+    CHECK(seen.loss[0] != seen.loss[1]);
+}
+
+/* ---- optimizer ---- */
+
+/* Byte 1 is not in the text, so its row of the embedding has gradient zero and only decays, by the
+ * rate of each step: 1/3, 2/3 and 3/3 of lr in the warm-up, then 3/4 to 0 of it. */
+static void the_rate_decays_weights(void)
+{
+    struct seen seen;
+    struct safet_file before, after;
+    const char wte[] = "transformer.wte.weight";
+    double want = 1, rate[] = {1 / 3., 2 / 3., 1, 3 / 4., 1 / 2., 1 / 4., 0};
+    train("init_run", "abc", WORDS("model.kind=gpt", "optim.lr=0"), &seen);
+    train("decay_run", "abc", WORDS("model.kind=gpt", "optim.lr=0.01", "optim.decay=0.5",
+                                    "train.steps=7", "optim.warmup=3", "optim.schedule=linear"),
+          &seen);
+    for (size_t i = 0; i < sizeof rate / sizeof *rate; i++)
+        want *= 1 - 0.01 * 0.5 * rate[i];
+    open_weights("init_run", &before);
+    open_weights("decay_run", &after);
+    for (int64_t i = HIDDEN; i < 2 * HIDDEN; i++)
+        CHECK_NEAR(element(&after, wte, i) / element(&before, wte, i), want, 1e-6);
+    safet_close(&before);
+    safet_close(&after);
+}
+
+/* The first step moves every weight by lr |g| / (|g| + eps): by lr without eps, by next to nothing
+ * when the gradient is clipped far below eps. */
+static void clip_and_eps_bound_a_step(void)
+{
+    struct seen seen;
+    double far[2];
+    train("start_run", "abc", WORDS("model.kind=gpt", "optim.lr=0", "train.steps=1"), &seen);
+    train("eps_run", "abc", WORDS("model.kind=gpt", "optim.lr=0.001", "train.steps=1",
+                                  "optim.eps=1e-20"), &seen);
+    moved("start_run", "eps_run", c_fc, far);
+    CHECK_NEAR(far[0], 1e-3, 1e-8);
+    CHECK_NEAR(far[1], 1e-3, 1e-8);
+    train("clip_run", "abc", WORDS("model.kind=gpt", "optim.lr=0.001", "train.steps=1",
+                                   "optim.eps=0.001", "optim.clip=1e-6"), &seen);
+    moved("start_run", "clip_run", c_fc, far);
+    CHECK(far[0] > 0 && far[0] <= 1.001e-6);
+}
+
+/* Without a first moment the second step is at most sqrt(1.9) lr when beta2 is 0.9: the two
+ * averages are not exchanged. */
+static void betas_have_their_places(void)
+{
+    struct seen seen;
+    double far[2];
+    static const char *const base[] = {"model.kind=gpt", "optim.lr=0.001", "optim.eps=1e-20",
+                                       "optim.beta1=0", "optim.beta2=0.9", NULL};
+    train("beta_run", "abc", base, &seen);
+    train("beta_one", "abc", WORDS("model.kind=gpt", "optim.lr=0.001", "optim.eps=1e-20",
+                                   "optim.beta1=0", "optim.beta2=0.9", "train.steps=1"), &seen);
+    moved("beta_one", "beta_run", c_fc, far);
+    CHECK(far[0] <= sqrt(1.9) * 1e-3 + 1e-8 && far[0] > 1e-3);
+}
+
+/* ---- weights ---- */
+
+/* gpt's q, k and v lie in one transposed tensor. What is drawn is written where it belongs, and
+ * output projections are smaller by sqrt(2 L). */
+static void weights_are_those_drawn(void)
+{
+    static const char *const name[] = {"layers.0.attn.q.weight", "layers.0.attn.k.weight",
+                                       "layers.0.attn.v.weight"};
+    struct seen seen;
+    struct safet_file f;
+    train("drawn_run", "abc", WORDS("model.kind=gpt", "model.init_std=0.5", "optim.lr=0",
+                                    "train.seed=5", "parallel.tp=2"), &seen);
+    open_weights("drawn_run", &f);
+    CHECK_INT(count_of(&f, "transformer.h.0.attn.c_attn.weight"), 3 * HIDDEN * HIDDEN);
+    for (int64_t k = 0; k < 3 * HIDDEN * HIDDEN; k++) {
+        int64_t in = k / (3 * HIDDEN), which = k % (3 * HIDDEN) / HIDDEN, out = k % HIDDEN;
+        double want = 0.5 * num_normal(5, num_hash(name[which]), out * HIDDEN + in);
+        CHECK_NEAR(element(&f, "transformer.h.0.attn.c_attn.weight", k), want, 1e-6);
+    }
+    CHECK_NEAR(element(&f, "transformer.h.0.attn.c_proj.weight", 3 * HIDDEN + 2),
+               0.5 / sqrt(2.0) * num_normal(5, num_hash("layers.0.attn.o.weight"), 2 * HIDDEN + 3),
+               1e-6);
+    safet_close(&f);
+}
+
+static const struct test_case cases[] = {
+    {"the_next_token_is_learned", the_next_token_is_learned},
+    {"a_loss_is_a_mean_over_tokens", a_loss_is_a_mean_over_tokens},
+    {"masks_move_with_the_step", masks_move_with_the_step},
+    {"the_rate_decays_weights", the_rate_decays_weights},
+    {"clip_and_eps_bound_a_step", clip_and_eps_bound_a_step},
+    {"betas_have_their_places", betas_have_their_places},
+    {"weights_are_those_drawn", weights_are_those_drawn}};
+
+int main(int argc, char **argv)
+{
+    snprintf(dir, sizeof dir, "%s/test_reach.XXXXXX", PLAIT_BINARY_DIR);
+    if (!mkdtemp(dir))
+        return 1;
+    make_tokens("abc", "abc", 100);
+    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? code : 1;
+}
