@@ -26,6 +26,7 @@ if [ ! -x "$plait" ]; then
     exit 1
 fi
 mkdir -p "$data"
+rm -f "$data"/train.txt "$data"/valid.txt
 
 if [ -n "$text" ]; then
     if [ ! -f "$text" ] || [ ! -r "$text" ]; then
@@ -49,13 +50,17 @@ else
     prompt=${PROMPT:-In the beginning}
 fi
 
-# The last twentieth is kept from training. It is cut by bytes, so that any text can be cut.
-size=$(wc -c <"$data/all.txt")
-tail_size=$((size / 20))
-head -c "$((size - tail_size))" "$data/all.txt" >"$data/train.txt"
-tail -c "$tail_size" "$data/all.txt" >"$data/valid.txt"
+# Of every twenty blocks of some 16 KB, cut at line ends, one is kept from training: all of the text
+# is represented on both sides, and no line is.
+LC_ALL=C awk -v train="$data/train.txt" -v valid="$data/valid.txt" '
+    { n += length($0) + 1; print >(int(n / 16384) % 20 == 10 ? valid : train) }' "$data/all.txt"
+if [ ! -s "$data/valid.txt" ]; then
+    echo "demo: $text is too short to keep a part for validation; give 200 KB or more" >&2
+    exit 1
+fi
 
-echo "== 1. text to tokens: $((size / 1000)) KB, the last $((tail_size / 1000)) KB for validation"
+kb() { echo "$(($(wc -c <"$1") / 1000)) KB"; }
+echo "== 1. text to tokens: $(kb "$data/all.txt"), $(kb "$data/valid.txt") of them for validation"
 "$plait" data prepare "$data/train.txt" -o "$data/train.tok"
 "$plait" data prepare "$data/valid.txt" -o "$data/valid.tok"
 
