@@ -164,16 +164,22 @@ static void generate(const char *run, double temperature, int tokens, struct wri
 }
 
 /* In "abcabc..." the next byte is certain, and it is not this one. */
-static void the_next_token_is_learned(void)
+static void next_is_learned(const char *kind, const char *run)
 {
     struct seen seen;
     struct written w;
-    train("abc_run", "abc", WORDS("model.kind=llama", "train.steps=60", "optim.lr=0.02",
-                                  "parallel.tp=2", "parallel.dp=2"), &seen);
+    train(run, "abc", WORDS(kind, "train.steps=60", "optim.lr=0.02", "parallel.tp=2",
+                            "parallel.dp=2"), &seen);
     test_check(seen.loss[59] < 0.1 && seen.valid < 0.1, __FILE__, __LINE__,
-               "loss %g, validation %g", seen.loss[59], seen.valid);
-    generate("abc_run", 0, 10, &w);
+               "%s: loss %g, validation %g", kind, seen.loss[59], seen.valid);
+    generate(run, 0, 10, &w);
     CHECK_STR(w.text, "abcabcabcabc");
+}
+
+static void the_next_token_is_learned(void)
+{
+    next_is_learned("model.kind=llama", "llama_run");
+    next_is_learned("model.kind=gpt", "gpt_run");
 }
 
 /* All logits are zero: loss and validation are log(vocabulary), whoever counts what. Of the 25
