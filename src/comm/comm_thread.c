@@ -24,11 +24,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     STACK_BYTES = 8 << 20,
-    SPINS = 1000,    /* looks before sleeping, when there are cores enough; a few us */
+    SPINS = 20000,   /* looks before sleeping, when there are cores enough; about a millisecond:
+                        a rank that sleeps is woken late, and often on its waker's core */
 };
 
 void comm_thread_ring(struct comm_thread_hub *h, int rank)
@@ -268,12 +268,19 @@ static enum err first_error(const struct comm_thread_hub *h)
     return err_adopt(first->err, text);
 }
 
+/* Processors this process may run on. */
+static int processors(void)
+{
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
 enum err comm_thread_run(int size, double timeout_s,
                          enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
     if (size < 1 || size > COMM_RANKS_MAX)
         FAIL(ERR_CONFIG, "comm: %d ranks as threads; legal are 1..%d", size, COMM_RANKS_MAX);
-    bool roomy = size <= sysconf(_SC_NPROCESSORS_ONLN);
+    bool roomy = size <= processors();
     struct comm_thread_hub h = {.size = size, .timeout_s = timeout_s, .spins = roomy ? SPINS : 0,
                                 .body = body, .arg = arg};
     int made = 0;

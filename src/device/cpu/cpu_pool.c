@@ -5,10 +5,11 @@
  * caller does not wait for it: when many ranks share few cores, a late wake costs nothing but the
  * help that did not come. Items are handed out by one atomic counter.
  *
- * Waiting spins for a short while and then sleeps on a condition variable. The length of the spin
- * adapts: it doubles when spinning met the event and halves when it did not, so between the
- * kernels of a step threads stay awake, and on a crowded machine they go to sleep at once. With
- * more threads than processors there is no spin at all.
+ * Waiting spins for about a millisecond and then sleeps on a condition variable: between the kernels
+ * of a step threads stay awake, because a thread that sleeps is woken late, or on the processor of
+ * the one that woke it, and is then missed by the next task. A spin whose length follows success does
+ * not do: once short it never meets anything again. With more threads than processors there is no
+ * spin at all.
  *
  * Every thread that runs a task flushes denormals (they cost five times and more on some
  * processors); the caller's floating-point state is put back when the task is done.
@@ -25,7 +26,7 @@
 #include <immintrin.h>
 #endif
 
-enum { SPIN_MAX = 1 << 10, SPIN_MIN = 1 << 4 }; /* pauses; about 10 to 50 microseconds at most */
+enum { SPIN = 1 << 15 }; /* pauses; half a millisecond to two */
 
 struct worker {
     struct cpu_pool *pool; /* borrowed */
@@ -39,8 +40,7 @@ struct cpu_pool {
     struct worker *worker;  /* owned; threads - 1 */
     char *scratch;          /* owned; threads x scratch_bytes */
     int64_t scratch_bytes;
-    int spin_max;
-    int spin;               /* of the caller */
+    int spin;               /* pauses before sleeping */
     pthread_mutex_t lock;   /* over task, open, quit; `posted` and `joined` change under it */
     pthread_cond_t posting, leaving;
     atomic_uint posted;     /* tasks posted so far */
@@ -90,29 +90,18 @@ static void work(struct cpu_pool *p, float *scratch)
     }
 }
 
-/* Doubles or halves a spin length by whether the event came while spinning. */
-static int adapt(int spin, bool met, int spin_max)
-{
-    int next = met ? spin * 2 : spin / 2;
-    if (next > spin_max)
-        next = spin_max;
-    return next < SPIN_MIN && spin_max >= SPIN_MIN ? SPIN_MIN : next;
-}
-
 static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct cpu_pool *p = w->pool;
     unsigned seen = 0;
-    int spin = p->spin_max;
     (void)flush_denormals();
     for (;;) {
-        int i = 0;
-        while (i < spin && atomic_load_explicit(&p->posted, memory_order_acquire) == seen) {
+        for (int i = 0; i < p->spin; i++) {
+            if (atomic_load_explicit(&p->posted, memory_order_acquire) != seen)
+                break;
             relax();
-            i++;
         }
-        spin = adapt(spin, i < spin, p->spin_max);
         pthread_mutex_lock(&p->lock);
         while (atomic_load(&p->posted) == seen && !p->quit)
             pthread_cond_wait(&p->posting, &p->lock);
@@ -141,12 +130,11 @@ static void join(struct cpu_pool *p)
     pthread_mutex_lock(&p->lock);
     p->open = false;
     pthread_mutex_unlock(&p->lock);
-    int i = 0;
-    while (i < p->spin && atomic_load_explicit(&p->joined, memory_order_acquire) > 0) {
+    for (int i = 0; i < p->spin; i++) {
+        if (atomic_load_explicit(&p->joined, memory_order_acquire) == 0)
+            break;
         relax();
-        i++;
     }
-    p->spin = adapt(p->spin, i < p->spin, p->spin_max);
     pthread_mutex_lock(&p->lock);
     while (atomic_load(&p->joined) > 0)
         pthread_cond_wait(&p->leaving, &p->lock);
@@ -227,8 +215,7 @@ enum err cpu_pool_open(int threads, int64_t scratch, struct cpu_pool **out)
     pthread_cond_init(&p->leaving, NULL);
     p->threads = threads;
     p->scratch_bytes = arena_round(scratch);
-    p->spin_max = threads <= processors() ? SPIN_MAX : 0;
-    p->spin = p->spin_max;
+    p->spin = threads <= processors() ? SPIN : 0;
     TRY_OR(out_close, mem_new(threads, (size_t)p->scratch_bytes, "cpu scratch", &p->scratch));
     TRY_OR(out_close, mem_new(threads - 1, sizeof *p->worker, "cpu threads", &p->worker));
     TRY_OR(out_close, start(p));
