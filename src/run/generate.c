@@ -148,12 +148,12 @@ static enum err open_rank(struct generate_rank *r)
     r->teller = mesh_rank(&s->mesh, teller);
     r->head = r->coord[AXIS_PP] == last;
     enum dev_kind kind = s->o->train.device == OPTIONS_REF ? DEV_REF : DEV_CPU;
+    TRY(handshake(s, (uint64_t[]){0, 0}, r->world));
     TRY(dev_open(&(struct dev_args){kind, s->ct, r->job->threads}, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
     TRY(exec_open(&a, &r->x));
-    TRY(handshake(s, (uint64_t[]){0, 0}, exec_world_group(r->x)));
     TRY(load_weights(s, r->x, r->job->call->run));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
     TRY(mem_new(s->arch.seq + s->split.tp, sizeof *r->window, "the window", &r->window));

@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { DIGESTS = 5 };
+enum { DIGESTS = 5, GREETING = 32767 /* a group id above those of layouts */ };
 
 static const char *const digest_name[DIGESTS] = {
     "version of plait", "configuration", "schedule", "data.train", "data.valid"};
@@ -50,17 +50,35 @@ static enum err compare(const uint64_t *all, int ranks)
     return ERR_OK;
 }
 
-enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_group *group)
+/* All digests in rank order, through a group that is only opened for this. */
+static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_t *all)
+{
+    struct comm_group *group;
+    int *ranks, size = comm_size(world);
+    int64_t bytes = DIGESTS * (int64_t)sizeof *all;
+    TRY(mem_new(size, sizeof *ranks, "the ranks of the world", &ranks));
+    for (int r = 0; r < size; r++)
+        ranks[r] = r;
+    enum err err = comm_group_open(world, GREETING, ranks, size,
+                                   comm_scratch_bytes(comm_kind(world), size, bytes), &group);
+    mem_free(ranks);
+    TRY(err);
+    err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);
+    comm_group_close(group);
+    return err;
+}
+
+enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_world *world)
 {
     uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, s->report.hash, data[0], data[1]};
     uint64_t *all;
-    if (!group)
+    if (comm_size(world) == 1)
         return ERR_OK;
     TRY(config_digest(s->o, &mine[1]));
-    TRY(mem_new((int64_t)s->mesh.world * DIGESTS, sizeof *all, "start digests", &all));
-    enum err err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);
+    TRY(mem_new((int64_t)comm_size(world) * DIGESTS, sizeof *all, "start digests", &all));
+    enum err err = exchange(world, mine, all);
     if (err == ERR_OK)
-        err = compare(all, s->mesh.world);
+        err = compare(all, comm_size(world));
     mem_free(all);
     return err;
 }

@@ -174,6 +174,7 @@ static enum err open_rank(struct train_rank *r)
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
+    TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
     TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, &r->dev));
@@ -181,7 +182,6 @@ static enum err open_rank(struct train_rank *r)
     a.dev = r->dev;
     a.world = r->world;
     TRY(exec_open(&a, &r->x));
-    TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, exec_world_group(r->x)));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
     TRY(open_optimizer(r));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));

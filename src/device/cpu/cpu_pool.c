@@ -5,11 +5,11 @@
  * caller does not wait for it: when many ranks share few cores, a late wake costs nothing but the
  * help that did not come. Items are handed out by one atomic counter.
  *
- * Waiting spins for about a millisecond and then sleeps on a condition variable: between the kernels
- * of a step threads stay awake, because a thread that sleeps is woken late, or on the processor of
- * the one that woke it, and is then missed by the next task. A spin whose length follows success does
- * not do: once short it never meets anything again. With more threads than processors there is no
- * spin at all.
+ * Waiting spins for about a millisecond and then sleeps on a condition variable: between the
+ * kernels of a step threads stay awake, because a thread that sleeps is woken late, or on the
+ * processor of the one that woke it, and is then missed by the next task. A spin whose length
+ * follows success does not do: once short it never meets anything again. With more threads than
+ * processors there is no spin at all.
  *
  * Every thread that runs a task flushes denormals (they cost five times and more on some
  * processors); the caller's floating-point state is put back when the task is done.
