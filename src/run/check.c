@@ -251,10 +251,9 @@ static enum err check_step(const struct options *o)
     return ERR_OK;
 }
 
-/* Bytes are counted exactly, in 64 bits. This bounds them from above, in doubles, so that the exact
- * counts that follow cannot overflow: every weight with its gradient and optimizer state, and every
- * activation of all microbatches at once, eight bytes an element. */
-static enum err check_bytes(const struct options *o, const struct arch *a)
+/* Every weight with its gradient and optimizer state, and every activation of all microbatches at
+ * once, eight bytes an element, in doubles. */
+enum err check_bytes(const struct options *o, const struct arch *a)
 {
     double rows = (double)o->parallel.microbatch * (double)a->seq;
     double heads = (double)(a->heads + 2 * a->kv_heads) * (double)a->head_dim;

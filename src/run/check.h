@@ -25,6 +25,10 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
  * Under a launcher *ranks becomes what it started. Errors: ERR_CONFIG. Local. */
 enum err check_launch(const struct options *o, int *ranks);
 
+/* Bytes are counted exactly, in 64 bits; this bounds them from above, so that the exact counts that
+ * follow cannot overflow. setup_make begins with it. Errors: ERR_CONFIG. Local. */
+enum err check_bytes(const struct options *o, const struct arch *a);
+
 /* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
  * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */
 enum err check_vocab(const struct options *o, int64_t *vocab);

@@ -5,6 +5,7 @@
  */
 #include "run/setup.h"
 
+#include "run/check.h"
 #include "sim/sim.h"
 
 static enum err make_sched(struct setup *s)
@@ -85,6 +86,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     }
     TRY(arch_check(&s->arch));
     TRY(arch_check_split(&s->arch, &s->split));
+    TRY(check_bytes(o, &s->arch));
     TRY(mesh_make(axes, &s->mesh));
     TRY(make_sched(s));
     TRY(mem_new(s->sched.stages, sizeof *s->cut, "the cut", &s->cut));

@@ -229,6 +229,10 @@ static void text(void)
     CHECK_INT(generate("text", two, 3, &got), 0);
     CHECK_STR(got.text, want.text);
     CHECK_INT(generate("nowhere", NULL, 0, &got), PLAIT_CONFIG);
+    static const char *const huge[] = {"model.hidden=16777216", "model.head_dim=65536",
+                                       "model.ffn=16777216", "model.layers=10000"};
+    CHECK_INT(generate("text", huge, 4, &got), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "bytes are counted up to"));
 }
 
 /* The weights of a run once more, as elements of another type. */
