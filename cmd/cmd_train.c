@@ -45,7 +45,7 @@ int cmd_train(int argc, char **argv)
                  "are threads of this process; with mpi, start it under mpirun or srun.",
         .option = option,
         .options = 1,
-        .more = "example: plait train configs/demo.yaml data.train=train.tok run.dir=runs/1 -n 4\n"
+        .more = "example: plait train configs/demo.yaml data.train=a.tok data.valid=b.tok\n"
                 "`plait help config` lists the keys; `plait check` takes the same words.",
     };
     struct plait_config *config;

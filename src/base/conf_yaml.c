@@ -137,7 +137,8 @@ static enum err read_key(struct reader *r, const char *group)
                          "levels, group and key", here(r), key);
     TRY(scalar(r, &s));
     bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-    if (plain && (strcmp(s, "~") == 0 || strcmp(s, "null") == 0))
+    bool word = row->type == CONF_WORD && strcmp(s, "null") == 0; /* a device has this name */
+    if (plain && !word && (strcmp(s, "~") == 0 || strcmp(s, "null") == 0))
         FAIL(ERR_CONFIG, "%s: %s is null; leave the key out for its default, or write \"\" for an "
                          "empty text", here(r), key);
     return conf_assign(row, r->conf, here(r), s);

@@ -101,6 +101,10 @@ static enum err check_machine(const struct options *o)
     if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
         FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
                          "f64; use dtype f32 (the default), or device cpu");
+    if (o->train.device == OPTIONS_NULL && options_ranks(o) > 1)
+        FAIL(ERR_CONFIG, "train.device null has no memory that ranks could send, and the layout "
+                         "has %lld ranks; use parallel.tp, pp and dp 1, or `plait check` and "
+                         "`plait sim`, which need no device", (long long)options_ranks(o));
     if (!comm_built((enum comm_kind)o->train.transport))
         FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
                          "plait where Open MPI is installed",

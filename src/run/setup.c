@@ -181,15 +181,17 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
              (long long)s->arch.layers, (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
-    text_add(out, "layout  %d ranks: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world, s->split.tp,
+    text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world,
+             s->mesh.world == 1 ? "" : "s", s->split.tp,
              s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP], dtype_name(s->ct),
              o->train.device == OPTIONS_CPU ? "cpu"
              : o->train.device == OPTIONS_REF ? "ref" : "null");
     add_stages(s, out);
     if (s->training)
-        text_add(out, "step    %lld samples of %lld tokens, %d microbatches of %lld a data rank, "
-                      "schedule %s, predicted bubble %.1f %%\n",
+        text_add(out, "step    %lld samples of %lld tokens, %d microbatch%s of %lld a data rank, "
+                      "schedule %s, predicted bubble %.1f %% (stages weighed by FLOPs)\n",
                  (long long)o->train.batch, (long long)s->arch.seq, s->sched.m,
-                 (long long)s->samples, s->sched.name, 100 * s->bubble);
+                 s->sched.m == 1 ? "" : "es", (long long)s->samples, s->sched.name,
+                 100 * s->bubble);
     add_memory(s, allocated, out);
 }

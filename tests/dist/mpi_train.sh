@@ -66,7 +66,7 @@ same_bits 2 parallel.pp=2 train.device=ref
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.microbatch=1 train.dtype=bf16
 
-text="--prompt strand --tokens 20 train.device=ref train.dtype=f32"
+text="--raw --prompt strand --tokens 20 train.device=ref train.dtype=f32"
 # shellcheck disable=SC2086
 "$plait" generate "$dir/mpi" parallel.tp=1 parallel.pp=1 $text >"$dir/a" 2>"$dir/log" &&
     mpi 4 generate "$dir/mpi" train.transport=mpi $text >"$dir/b" 2>>"$dir/log" &&

@@ -27,6 +27,7 @@ struct illegal {
 };
 
 static const struct illegal illegal[] = {
+    {"train.device=null parallel.pp=2", 0, 0, ERR_CONFIG, "train.device", "2 ranks", "no memory"},
     /* one key by itself */
     {"model.layers=0", 0, 0, ERR_CONFIG, "model.layers", "0", "nearest legal value is 1"},
     {"model.layers=99999999999999999999", 0, 0, ERR_CONFIG, "model.layers", "99999999999999999999",
