@@ -121,13 +121,9 @@ const struct layer_kind layer_head = {"head", forward, backward_input, backward_
 enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
                          const struct stage_slot *slot, int64_t row, void *out)
 {
-    struct stage_call c = {.s = s, .p = &s->part[s->parts - 1], .mb = mb, .dims = s->dims,
-                           .save = slot->save[s->parts - 1]};
+    struct stage_call c = stage_call_of(s, mb, s->parts - 1);
     struct tensor h;
-    c.dims.b = mb->samples;
-    c.dims.t = mb->t;
-    c.dims.n = mb->samples * mb->t;
-    c.dims.nl = s->tp.sp ? c.dims.n / s->tp.size : c.dims.n;
+    c.save = slot->save[s->parts - 1];
     ENSURE(s->span.head && row < c.dims.n);
     TRY(norm_whole(&c, &h));
     return s->dev->ops->gemm(

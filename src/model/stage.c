@@ -114,7 +114,7 @@ enum err stage_work_open(const struct arch_dims *d, const struct arch_split *spl
 
 /* ---- running ---- */
 
-static struct stage_call call_of(const struct stage *s, const struct stage_mb *mb, int part)
+struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part)
 {
     struct stage_call c = {.s = s, .p = &s->part[part], .mb = mb, .dims = s->dims};
     struct arch_dims *d = &c.dims;
@@ -135,7 +135,7 @@ enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot)
 {
     for (int i = 0; i < s->parts; i++) {
-        struct stage_call c = call_of(s, mb, i);
+        struct stage_call c = stage_call_of(s, mb, i);
         c.save = slot->save[i];
         c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : slot->out;
         TRY(c.p->kind->forward(&c));
@@ -145,7 +145,7 @@ enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
 
 static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
 {
-    struct stage_call c = call_of(s, b->mb, part);
+    struct stage_call c = stage_call_of(s, b->mb, part);
     c.save = b->slot->save[part];
     c.keep = b->keep->keep[part];
     c.d_in = part + 1 < s->parts ? s->work->at[WORK_D] : b->slot->out;

@@ -146,6 +146,9 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
 
 /* ---- for the layer kinds ---- */
 
+/* The call of a part for a microbatch, its extents filled in; buffers are the caller's to set. */
+struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part);
+
 /* Weight, gradient of a role; NULL when the part lacks it. */
 const void *stage_w(const struct stage_call *c, enum arch_role r);
 void *stage_grad(const struct stage_call *c, enum arch_role r);
