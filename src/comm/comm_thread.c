@@ -16,6 +16,7 @@
  */
 #include "comm/comm.h"
 
+#include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/comm_thread.h"
@@ -268,19 +269,12 @@ static enum err first_error(const struct comm_thread_hub *h)
     return err_adopt(first->err, text);
 }
 
-/* Processors this process may run on. */
-static int processors(void)
-{
-    cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 enum err comm_thread_run(int size, double timeout_s,
                          enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
     if (size < 1 || size > COMM_RANKS_MAX)
         FAIL(ERR_CONFIG, "comm: %d ranks as threads; legal are 1..%d", size, COMM_RANKS_MAX);
-    bool roomy = size <= processors();
+    bool roomy = size <= cores_usable();
     struct comm_thread_hub h = {.size = size, .timeout_s = timeout_s, .spins = roomy ? SPINS : 0,
                                 .body = body, .arg = arg};
     int made = 0;

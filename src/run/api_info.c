@@ -5,6 +5,7 @@
  */
 #include "run/api.h"
 
+#include "base/cores.h"
 #include "comm/comm.h"
 #include "device/device.h"
 #include "run/machine.h"
@@ -53,8 +54,8 @@ int plait_info(char **out)
     add_program(&t);
     text_add(&t, "processor   ");
     machine_processor(&t);
-    text_add(&t, ", %d core%s to use\nfeatures    ", machine_cores(),
-             machine_cores() == 1 ? "" : "s");
+    text_add(&t, ", %d core%s to use\nfeatures    ", cores_usable(),
+             cores_usable() == 1 ? "" : "s");
     machine_features(&t);
     text_add(&t, "\n");
     add_devices(&t);

@@ -10,9 +10,9 @@
  */
 #include "run/check_local.h"
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "comm/comm.h"
-#include "run/machine.h"
 #include "run/setup.h"
 
 static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
@@ -22,10 +22,10 @@ static void add_machine(const struct options *o, const struct check_facts *f, st
              f->ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
              o->train.transport == COMM_MPI ? "mpi" : "thread");
     if (f->purpose == CHECK_TRAIN && o->train.transport == COMM_THREAD &&
-        (int64_t)threads * f->ranks > machine_cores())
+        (int64_t)threads * f->ranks > cores_usable())
         text_add(out, "warning %d ranks of %d thread%s share %d core%s and wait for each other\n",
-                 f->ranks, threads, threads == 1 ? "" : "s", machine_cores(),
-                 machine_cores() == 1 ? "" : "s");
+                 f->ranks, threads, threads == 1 ? "" : "s", cores_usable(),
+                 cores_usable() == 1 ? "" : "s");
 }
 
 static void add_file(const char *label, const char *path, const struct check_data *d,

@@ -6,20 +6,9 @@
  */
 #include "run/machine.h"
 
-#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/utsname.h>
-
-int machine_cores(void)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    int n = CPU_COUNT(&set);
-    return n > 0 ? n : 1;
-}
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -7,8 +7,6 @@
 
 #include "base/text.h"
 
-/* Processors that this process may run on (its affinity mask), at least 1. Local. */
-int machine_cores(void);
 /* The processor's own name, or its architecture when it has none. Local. */
 void machine_processor(struct text *out);
 /* Instruction sets that matter to the engine: "avx2 yes, avx512 no, avx512-bf16 no, amx-bf16 no".

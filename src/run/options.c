@@ -9,7 +9,7 @@
  */
 #include "run/options.h"
 
-#include "run/machine.h"
+#include "base/cores.h"
 
 #define AT(field) offsetof(struct options, field)
 #define ROOM(field) sizeof(((struct options *)0)->field)
@@ -180,5 +180,5 @@ int options_threads(const struct options *o, int ranks)
 {
     if (o->train.threads > 0)
         return (int)o->train.threads;
-    return (int)num_max(1, machine_cores() / num_max(1, ranks));
+    return (int)num_max(1, cores_usable() / num_max(1, ranks));
 }

@@ -16,10 +16,10 @@
  */
 #include "device/cpu/cpu_pool.h"
 
+#include "base/cores.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 
 #if defined(__SSE2__)
@@ -182,15 +182,6 @@ int cpu_pool_index(const struct cpu_pool *p, const float *scratch)
     return (int)(((const char *)scratch - p->scratch) / p->scratch_bytes);
 }
 
-/* Processors this process may run on. */
-static int processors(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 1;
-    return CPU_COUNT(&set);
-}
-
 static enum err start(struct cpu_pool *p)
 {
     for (int i = 0; i < p->threads - 1; i++) {
@@ -215,7 +206,7 @@ enum err cpu_pool_open(int threads, int64_t scratch, struct cpu_pool **out)
     pthread_cond_init(&p->leaving, NULL);
     p->threads = threads;
     p->scratch_bytes = arena_round(scratch);
-    p->spin = threads <= processors() ? SPIN : 0;
+    p->spin = threads <= cores_usable() ? SPIN : 0;
     TRY_OR(out_close, mem_new(threads, (size_t)p->scratch_bytes, "cpu scratch", &p->scratch));
     TRY_OR(out_close, mem_new(threads - 1, sizeof *p->worker, "cpu threads", &p->worker));
     TRY_OR(out_close, start(p));
