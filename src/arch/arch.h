@@ -107,6 +107,10 @@ bool arch_stage_apart(const struct arch_stage *st);
 /* Part i of a stage and its block index (-1 for embed and head). */
 enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block);
 
+/* All parameters of the model in the order of its parts, a tied head's copy left out, into *out
+ * (mem_free) and their number into *n. Errors: ERR_MEMORY. */
+enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n);
+
 /* Elements of a stage's parameter store on one rank, padding included. */
 int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
                             const struct arch_stage *st);

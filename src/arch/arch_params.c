@@ -9,6 +9,7 @@
  */
 #include "arch/arch.h"
 
+#include "base/mem.h"
 #include <stdio.h>
 
 /* A part's parameters being listed. */
@@ -129,6 +130,22 @@ int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, b
     }
     ENSURE(l.n <= ARCH_PART_PARAMS);
     return l.n;
+}
+
+enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n)
+{
+    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
+    struct arch_param *p;
+    int parts = arch_stage_parts(&whole), made = 0;
+    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *p, "the list of parameters", &p));
+    for (int i = 0; i < parts; i++) {
+        int64_t block;
+        enum arch_part part = arch_stage_part(&whole, i, &block);
+        made += arch_part_params(a, part, block, false, p + made);
+    }
+    *out = p;
+    *n = made;
+    return ERR_OK;
 }
 
 void arch_param_box(const struct arch *a, const struct arch_split *s, const struct arch_param *p,

@@ -27,17 +27,8 @@ struct saver {
 static enum err list_params(struct saver *v)
 {
     const struct arch *a = &v->s->arch;
-    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
-    int parts = arch_stage_parts(&whole);
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->param, "the list of weights",
-                &v->param));
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *v->entry, "the list of weights",
-                &v->entry));
-    for (int i = 0; i < parts; i++) {
-        int64_t block;
-        enum arch_part part = arch_stage_part(&whole, i, &block);
-        v->params += arch_part_params(a, part, block, false, v->param + v->params);
-    }
+    TRY(arch_model_params(a, &v->param, &v->params));
+    TRY(mem_new(v->params, sizeof *v->entry, "the list of weights", &v->entry));
     for (int i = 0; i < v->params; i++) {
         struct hf_place at;
         hf_place(a, &v->param[i], &at);

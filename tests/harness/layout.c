@@ -68,23 +68,20 @@ static struct layout_param *find(struct layout_result *r, const char *name)
 
 static enum err list_params(const struct arch *a, struct layout_result *r)
 {
-    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
-    struct arch_param spec[ARCH_PART_PARAMS];
-    int parts = arch_stage_parts(&whole);
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *r->param, "results", &r->param));
-    for (int i = 0; i < parts; i++) {
-        int64_t block;
-        enum arch_part part = arch_stage_part(&whole, i, &block);
-        int n = arch_part_params(a, part, block, false, spec);
-        for (int j = 0; j < n; j++) {
-            struct layout_param *p = &r->param[r->params++];
-            p->spec = spec[j];
-            p->count = spec[j].shape[0] * spec[j].shape[1];
-            TRY(mem_new(p->count, sizeof(double), "results", &p->grad));
-            TRY(mem_new(p->count, sizeof(double), "results", &p->weight));
-        }
+    struct arch_param *spec;
+    int n;
+    TRY(arch_model_params(a, &spec, &n));
+    enum err err = mem_new(n, sizeof *r->param, "results", &r->param);
+    for (; r->params < n && err == ERR_OK; r->params++) {
+        struct layout_param *p = &r->param[r->params];
+        p->spec = spec[r->params];
+        p->count = p->spec.shape[0] * p->spec.shape[1];
+        err = mem_new(p->count, sizeof(double), "results", &p->grad);
+        if (err == ERR_OK)
+            err = mem_new(p->count, sizeof(double), "results", &p->weight);
     }
-    return ERR_OK;
+    mem_free(spec);
+    return err;
 }
 
 void layout_result_free(struct layout_result *r)

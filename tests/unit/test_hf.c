@@ -42,22 +42,17 @@ static const struct arch llama = {.kind = ARCH_LLAMA,
                                   .rope_theta = 500000.0,
                                   .init_std = 0.02};
 
-/* Parameter i of a whole model on one stage; false behind the last. */
+/* Parameter i of a whole model; false behind the last. */
 static bool param_at(const struct arch *a, int i, struct arch_param *out)
 {
-    struct arch_stage st = {.first = 0, .blocks = a->layers, .embed = true, .head = true};
-    for (int part = 0; part < arch_stage_parts(&st); part++) {
-        struct arch_param p[ARCH_PART_PARAMS];
-        int64_t block;
-        enum arch_part kind = arch_stage_part(&st, part, &block);
-        int n = arch_part_params(a, kind, block, false, p);
-        if (i < n) {
-            *out = p[i];
-            return true;
-        }
-        i -= n;
-    }
-    return false;
+    struct arch_param *all;
+    int n;
+    CHECK_OK(arch_model_params(a, &all, &n));
+    bool there = i < n;
+    if (there)
+        *out = all[i];
+    mem_free(all);
+    return there;
 }
 
 struct tensor {
