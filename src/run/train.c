@@ -187,6 +187,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
+    TRY(train_valid_open(r));
     return r->reports ? open_files(r) : ERR_OK;
 }
 
@@ -224,6 +225,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     enum err err = run_rank(&r);
     if (err != ERR_OK)
         comm_abort(world, err); /* peers may still read what is freed below */
+    train_valid_close(&r);
     exec_close(r.x);
     dev_close(r.dev);
     fs_log_close(r.metrics);

@@ -35,10 +35,16 @@ struct train_rank {
     int64_t step;               /* 1-based, the one under way */
     int64_t count;              /* targets that count in this rank's share */
     int32_t *sample, *tokens, *targets; /* owned; host */
+    struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
+                                             of this rank is whole, or ragged */
     double seconds;             /* since the first step began */
     double valid_loss;          /* of the last validation; NaN before */
 };
 
+/* Make the lists of validation, when there is a file for it. Errors: ERR_MEMORY. Local; released by
+ * train_valid_close. (valid.c) */
+enum err train_valid_open(struct train_rank *r);
+void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r, double *loss);
 

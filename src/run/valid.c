@@ -2,7 +2,9 @@
  *
  * Validation: the samples of the file in order, dealt to the data ranks as a training batch is,
  * with forward-only lists. The mean is over tokens, not over batches, and the last round may be
- * ragged: a data rank with nothing left sits it out (its whole pipeline does).
+ * ragged: a data rank with nothing left sits it out (its whole pipeline does). A rank's rounds are
+ * whole ones and at most one that is not, so two lists serve all of them; they are made and proved
+ * before the first step, and validating takes no memory.
  */
 #include "run/train.h"
 
@@ -17,17 +19,46 @@ static void read_plain(struct train_rank *r, int64_t first, int64_t n)
     }
 }
 
-/* Losses and tokens of n samples of this rank, added to sums. */
-static enum err round_of(struct train_rank *r, int64_t n, double sums[2])
+static int64_t rounds_of(const struct train_rank *r)
 {
-    struct sched list;
+    int64_t rounds = num_ceil_div(r->job->valid.samples, r->s->o->train.batch);
+    int64_t asked = r->s->o->train.valid_batches;
+    return asked > 0 ? num_min(rounds, asked) : rounds;
+}
+
+/* This rank's first sample of a round, and how many it has. */
+static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *first)
+{
+    *first = round * r->s->o->train.batch + r->coord[AXIS_DP] * r->s->share;
+    return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
+}
+
+enum err train_valid_open(struct train_rank *r)
+{
+    int64_t first, share = r->s->share;
+    if (!r->job->valid.tokens)
+        return ERR_OK;
+    if (samples_of(r, 0, &first) == share)
+        TRY(setup_forward(r->s, (int)num_ceil_div(share, r->s->samples), &r->whole_round));
+    int64_t rest = samples_of(r, rounds_of(r) - 1, &first);
+    if (rest > 0 && rest < share)
+        TRY(setup_forward(r->s, (int)num_ceil_div(rest, r->s->samples), &r->last_round));
+    return ERR_OK;
+}
+
+void train_valid_close(struct train_rank *r)
+{
+    sched_free(&r->whole_round);
+    sched_free(&r->last_round);
+}
+
+/* Losses and tokens of n samples of this rank, added to sums. */
+static enum err run_round(struct train_rank *r, int64_t n, double sums[2])
+{
     double loss;
     struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = n,
                            .t = r->s->arch.seq};
-    TRY(setup_forward(r->s, (int)num_ceil_div(n, r->s->samples), &list));
-    enum err err = exec_run(r->x, &list, &b, NULL);
-    sched_free(&list);
-    TRY(err);
+    TRY(exec_run(r->x, n == r->s->share ? &r->whole_round : &r->last_round, &b, NULL));
     if (!r->speaks)
         return ERR_OK;
     TRY(exec_loss(r->x, &loss));
@@ -38,17 +69,13 @@ static enum err round_of(struct train_rank *r, int64_t n, double sums[2])
 
 enum err train_validate(struct train_rank *r, double *loss)
 {
-    int64_t batch = r->s->o->train.batch, rounds = num_ceil_div(r->job->valid.samples, batch);
     double sums[2] = {0, 0};
-    if (r->s->o->train.valid_batches > 0)
-        rounds = num_min(rounds, r->s->o->train.valid_batches);
-    for (int64_t i = 0; i < rounds; i++) {
-        int64_t first = i * batch + r->coord[AXIS_DP] * r->s->share;
-        int64_t n = num_min(r->s->share, r->job->valid.samples - first);
-        if (n <= 0)
+    for (int64_t i = 0; i < rounds_of(r); i++) {
+        int64_t first, n = samples_of(r, i, &first);
+        if (n == 0)
             continue;
         read_plain(r, first, n);
-        TRY(round_of(r, n, sums));
+        TRY(run_round(r, n, sums));
     }
     if (exec_world_group(r->x))
         TRY(comm_all_reduce(exec_world_group(r->x), sums, 2, DT_F64, COMM_SUM));

@@ -449,7 +449,38 @@ static void disk_full(void)
     CHECK(fail_at > 10);
 }
 
+/* From the end of the second step to the end of the validation behind it no allocation succeeds.
+ * One rank, so that no other thread reads the environment meanwhile. */
+static void on_step_before(void *arg, const struct plait_step *s)
+{
+    on_step(arg, s);
+    if (s->step == 2)
+        setenv("PLAIT_FAIL_ALLOC", "1", 1);
+}
+
+static void on_valid_after(void *arg, int64_t step, double loss, double bits)
+{
+    unsetenv("PLAIT_FAIL_ALLOC");
+    on_valid(arg, step, loss, bits);
+}
+
+static void validation_takes_no_memory(void)
+{
+    struct seen seen = {.valid = NAN};
+    static const char *const set[] = {"train.valid_every=2", "train.valid_batches=0",
+                                      "train.threads=1", "train.steps=2"};
+    struct plait_config *c = config_of("still", set, 4);
+    int code = plait_train(c, &(struct plait_train){
+        .size = sizeof(struct plait_train), .on_step = on_step_before, .on_valid = on_valid_after,
+        .arg = &seen});
+    unsetenv("PLAIT_FAIL_ALLOC");
+    plait_config_free(c);
+    test_check(code == 0 && isfinite(seen.valid), __FILE__, __LINE__, "code %d, valid %g: %s", code,
+               seen.valid, plait_error());
+}
+
 static const struct test_case cases[] = {
+    {"validation_takes_no_memory", validation_takes_no_memory},
     {"layouts", layouts}, {"text", text}, {"types", types}, {"text_refused", text_refused},
     {"refusals", refusals}, {"disk_full", disk_full}};
 
