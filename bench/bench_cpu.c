@@ -4,7 +4,7 @@
  * large square product of the same type, kernels that stream memory against a measured copy, and
  * attention. Each figure is the best of several runs, because the machine is rarely alone.
  *
- *     bench_cpu [f32|bf16 [threads [products|attention|streams [own|onednn]]]]
+ *     bench_cpu [f32|bf16 [threads [products|attention|streams [own|tiles|onednn]]]]
  *
  * Default: both types, 1 and 2 threads, everything, with the products the device chooses.
  */
@@ -310,7 +310,9 @@ static void measure(enum dtype ct, int threads, char *const words[2])
     const char *part = words[0];
     enum cpu_products products_by = CPU_AUTO;
     if (part && words[1])
-        products_by = strcmp(words[1], "own") == 0 ? CPU_OWN : CPU_ONEDNN;
+        products_by = strcmp(words[1], "own") == 0     ? CPU_OWN
+                      : strcmp(words[1], "tiles") == 0 ? CPU_TILES
+                                                       : CPU_ONEDNN;
     struct dev *d;
     char text[256];
     struct dev_args args = {.kind = DEV_CPU, .ct = ct, .threads = threads};

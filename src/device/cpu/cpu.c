@@ -6,6 +6,7 @@
 #include "device/cpu/cpu.h"
 
 #include "base/mem.h"
+#include "device/cpu/cpu_amx.h"
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 #include <stdio.h>
@@ -81,29 +82,27 @@ static int64_t dnnl_bytes(const struct cpu *p)
 }
 #endif
 
-static const char by_conversion[] =
-    "bf16 by conversion: this processor has no bf16 products, or oneDNN is not built in";
+static const char *slow(void)
+{
+    return best_simd() == &cpu_simd_base ? " (slow)" : "";
+}
 
 void cpu_describe_kind(char *buf, size_t n)
 {
-    char name[64];
-    dnnl_name(name, sizeof name);
-    const char *slow = best_simd() == &cpu_simd_base ? " (slow)" : "";
-    if (dnnl_bf16())
-        snprintf(buf, n, "cpu: f32 products in %s%s; bf16 products by %s on amx",
-                 best_simd()->name, slow, name);
-    else
-        snprintf(buf, n, "cpu: f32 products in %s%s; %s", best_simd()->name, slow, by_conversion);
+    snprintf(buf, n, "cpu: f32 products in %s%s; bf16 %s", best_simd()->name, slow(),
+             cpu_amx_has() ? "products on amx tiles"
+                           : "by conversion to f32: this processor has no amx tiles");
 }
 
 static void cpu_describe(const struct dev *d, char *buf, size_t n)
 {
     const struct cpu *p = (const struct cpu *)d;
-    char name[64];
-    dnnl_name(name, sizeof name);
+    char name[64] = "own";
+    if (p->dnnl)
+        dnnl_name(name, sizeof name);
     snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
              d->threads == 1 ? "" : "s", dtype_name(d->ct), p->dnnl ? "by " : "",
-             p->dnnl ? name : p->half ? "by conversion to f32" : "own");
+             p->tiles ? "on amx tiles" : p->half && !p->dnnl ? "by conversion to f32" : name);
 }
 
 static void cpu_close(struct dev *d)
@@ -181,6 +180,9 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
     if (products == CPU_ONEDNN && half && !dnnl_bf16())
         FAIL(ERR_CONFIG, "cpu: bf16 products by oneDNN are asked for and this processor has none; "
                          "use f32, or own products");
+    if (products == CPU_TILES && (!half || !cpu_amx_has()))
+        FAIL(ERR_CONFIG, "cpu: %s products on amx tiles are asked for; tiles are for bf16, on "
+                         "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .ct = a->ct, .at = DT_F32,
                           .threads = a->threads, .impl = p};
@@ -188,7 +190,8 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
     p->simd = best_simd();
     TRY_OR(out_close,
            cpu_pool_open(a->threads, CPU_SCRATCH_FLOATS * (int64_t)sizeof(float), &p->pool));
-    if (products == CPU_ONEDNN || (products == CPU_AUTO && half && dnnl_bf16()))
+    p->tiles = half && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
+    if (products == CPU_ONEDNN)
         TRY_OR(out_close, open_dnnl(p));
     *out = &p->dev;
     return ERR_OK;

@@ -4,8 +4,8 @@
  * pool of threads of its own for each device.
  *
  * Results do not depend on the number of threads: work is cut into pieces by shape alone, and each
- * element is computed by one thread in one fixed order. The exception is products by oneDNN, which
- * promise the same bits for the same shape and number of threads only.
+ * element is computed by one thread in one fixed order. The exception is CPU_ONEDNN, which promises
+ * the same bits for the same shape and number of threads only.
  */
 #ifndef PLAIT_DEVICE_CPU_CPU_H
 #define PLAIT_DEVICE_CPU_CPU_H
@@ -17,11 +17,12 @@
  * 1..1024, ERR_MEMORY. Local. */
 enum err cpu_open(const struct dev_args *a, struct dev **out);
 
-/* Which code multiplies matrices. CPU_AUTO: oneDNN for bf16 where the processor has AMX, else own
- * code. The others are for tests and measurements. */
-enum cpu_products { CPU_AUTO, CPU_OWN, CPU_ONEDNN };
+/* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
+ * CPU_OWN, which has vectors of f32. The others are for tests and measurements. */
+enum cpu_products { CPU_AUTO, CPU_OWN, CPU_TILES, CPU_ONEDNN };
 
-/* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in or cannot do the type here. */
+/* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in, or it or tiles cannot do the
+ * type here. */
 enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, struct dev **out);
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */

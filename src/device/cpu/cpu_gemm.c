@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products, own or oneDNN's (cpu_gemm_dnnl.c). For the own: C is cut into pieces, a piece is an
- * item of the pool, and each is one single-threaded product. Pieces are halved along their longer
- * side, in whole inner tiles, until there are a few for each thread (so that a slow one does not
- * make the others wait) or until a piece would be too small to be worth packing its operands.
+ * Products: on tiles (cpu_gemm_amx.c), by oneDNN (cpu_gemm_dnnl.c), or on vectors. For the last, C
+ * is cut into pieces, a piece is an item of the pool, and each is one single-threaded product.
+ * Pieces are halved along their longer side, in whole inner tiles, until there are a few for each
+ * thread (so that a slow one does not make the others wait) or until a piece would be too small to
+ * be worth packing its operands.
  */
+#include "device/cpu/cpu_amx.h"
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 
@@ -51,6 +53,10 @@ enum err cpu_gemm(struct dev *d, const struct gemm *g)
         .half = p->half,
         .half_c = p->half && !g->c_at,
     };
+    if (p->tiles && g->k > 0) {
+        cpu_amx_gemm(p, &w);
+        return ERR_OK;
+    }
 #ifdef PLAIT_HAVE_ONEDNN
     if (p->dnnl && g->k > 0) {
         TRY(cpu_dnnl_gemm(p, &w));
