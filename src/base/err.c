@@ -42,6 +42,12 @@ const char *err_text(void)
     return text;
 }
 
+const char *err_bare(const char *from)
+{
+    size_t n = strspn(from, "abcdefghijklmnopqrstuvwxyz");
+    return n > 0 && strncmp(from + n, ": ", 2) == 0 ? from + n + 2 : from;
+}
+
 const char *err_trace(void)
 {
     return trail;

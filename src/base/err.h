@@ -5,7 +5,9 @@
  * The text lives in thread-local storage, so a rank that is a thread has its own.
  *
  * Message form: what was asked, what stands against it in numbers, what to do. Lower case, no
- * trailing stop. Example:
+ * trailing stop. A message has one opening: a key, a rank, a file and line, or where there is none
+ * of these the area that speaks. Whoever knows better what it is about puts that in the place of
+ * the area (err_bare). Example:
  *     plan: 32 layers do not cut into 5 stages of equal size; use pp 1, 2, 4, 8, 16
  */
 #ifndef PLAIT_BASE_ERR_H
@@ -47,6 +49,10 @@ void err_trail(const char *file, int line);
 
 /* Text of the last error of this thread ("" when none); valid until the next FAIL. Local. */
 const char *err_text(void);
+
+/* `text` behind the area that it opens with ("data: ", "storage: "); all of it when it opens with
+ * none. Local. */
+const char *err_bare(const char *text);
 
 /* The trail of the last error of this thread, as one string. Local. */
 const char *err_trace(void);

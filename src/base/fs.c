@@ -329,6 +329,12 @@ void fs_log_close(int fd)
 
 /* ---- reading ---- */
 
+/* Who speaks when a file cannot be read: whatever it was to be read for. */
+static const char *reader(enum err code)
+{
+    return code == ERR_CONFIG ? "config" : code == ERR_CHECKPOINT ? "ckpt" : "data";
+}
+
 enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
 {
     char why[160];
@@ -336,7 +342,7 @@ enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
     void *p = NULL;
     int fd = open_again(path, O_RDONLY | O_NONBLOCK);
     if (fd < 0)
-        FAIL(code, "storage: cannot read %s: %s", path, reason(errno, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(errno, why));
     bool known = fstat(fd, &st) == 0;
     int64_t size = known ? (int64_t)st.st_size : 0;
     if (known && S_ISREG(st.st_mode) && size > 0)
@@ -344,9 +350,9 @@ enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
     int failed = errno;
     (void)fs_ops->close(fd);
     if (!known || p == MAP_FAILED)
-        FAIL(code, "storage: cannot read %s: %s", path, reason(failed, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
     if (!S_ISREG(st.st_mode))
-        FAIL(code, "storage: cannot read %s: it is %s, not a regular file", path,
+        FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
              S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
     *m = (struct fs_map){.data = p, .size = size};
     return ERR_OK;

@@ -44,7 +44,8 @@ enum err fs_append(int fd, const char *path, const char *line, int64_t n);
 void fs_log_close(int fd);
 
 /* Read-only map of a whole file. Directories, FIFOs and devices are refused. `code` is the error
- * that a missing or unreadable file gives. An empty file maps to data NULL, size 0. */
+ * that a missing or unreadable file gives, by what it is read for: ERR_CONFIG, ERR_DATA,
+ * ERR_CHECKPOINT; ERR_STORAGE is for what is written. An empty file maps to data NULL, size 0. */
 struct fs_map {
     const uint8_t *data;
     int64_t size;

@@ -450,7 +450,9 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
     for (int i = 0; i < AGREE_NAPS && listen(s) == ERR_OK; i++)
         nap(10 * NAP_NS);
     if (s->failed == 1 + s->world.rank) {
-        log_line(LOG_ERROR, "%s", err_text());
+        char text[COMM_RANK_TEXT];
+        log_set_rank(-1); /* the message names it */
+        log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, err_text(), text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
     for (int i = 0; i < HEARD_S * 10; i++)

@@ -113,6 +113,10 @@ enum err comm_want_hang(const struct comm_want *x, const struct comm_world *w);
 enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
 const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
+/* The message of a failed rank as the job's: the rank in place of the area that speaks, unless it
+ * begins with a rank already or there is one rank only. Into buf, which is returned. */
+enum { COMM_RANK_TEXT = 2048 + 32 };
+const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
 
 /* ---- arithmetic of a reduction, a tile at a time ----
  * set the tile from the first member's elements, fold in the others in member order, take the

@@ -264,9 +264,8 @@ static enum err first_error(const struct comm_thread_hub *h)
     }
     if (!first)
         return ERR_OK;
-    char text[COMM_THREAD_TEXT + 32];
-    snprintf(text, sizeof text, "rank %d: %s", first->world.rank, first->text);
-    return err_adopt(first->err, text);
+    char text[COMM_RANK_TEXT];
+    return err_adopt(first->err, comm_rank_says(&first->world, first->text, text));
 }
 
 enum err comm_thread_run(int size, double timeout_s,

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { NAMES_MAX = 8 }; /* missing ranks that a message names */
 
@@ -95,4 +96,16 @@ enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, i
     char what[COMM_WANT_TEXT];
     FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
          x->ranks[i], x->text(x, what), w->rank);
+}
+
+const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])
+{
+    const char *said = err_bare(text);
+    if (w->size == 1)
+        snprintf(buf, COMM_RANK_TEXT, "%s", text);
+    else if (strncmp(said, "rank ", 5) == 0)
+        snprintf(buf, COMM_RANK_TEXT, "%s", said);
+    else
+        snprintf(buf, COMM_RANK_TEXT, "rank %d: %s", w->rank, said);
+    return buf;
 }

@@ -61,8 +61,10 @@ static enum err read_schedule(const char *path, const struct plait_sim *a, struc
 {
     struct fs_map map;
     const char *slash = strrchr(path, '/');
-    TRY(fs_map_open(&map, path, ERR_CONFIG));
-    enum err err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
+    enum err err = fs_map_open(&map, path, ERR_CONFIG);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
+    err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
     fs_map_close(&map);
     TRY(err);
     TRY_OR(out_free, check_asked("p", a->p, out->p));

@@ -30,13 +30,13 @@ static const char *multiples(int64_t n, int64_t of, char buf[64])
     return buf;
 }
 
-/* The message of a lower layer, with the key in front that brought it there. What is not the user's
- * to mend in that key passes unchanged. */
+/* The message of a lower layer, with the key that brought it there in place of the layer's name.
+ * What is not the user's to mend in that key passes unchanged. */
 static enum err under_key(enum err err, const char *key)
 {
     if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
         return err;
-    return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_text());
+    return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_bare(err_text()));
 }
 
 static const char *row_word(const char *key, int index, char buf[32])
@@ -169,7 +169,7 @@ static enum err check_ranks(const struct options *o, int ranks)
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "parallel.tp %lld, parallel.pp %lld, parallel.dp "
                        "%lld: %s", (long long)o->parallel.tp, (long long)o->parallel.pp,
-                       (long long)o->parallel.dp, err_text());
+                       (long long)o->parallel.dp, err_bare(err_text()));
     if (ranks == 0 || ranks == need)
         return ERR_OK;
     other_ranks(ranks, o->parallel.tp * o->parallel.pp, need, way, sizeof way);
@@ -308,7 +308,7 @@ static enum err check_schedule(const struct options *o, bool *made)
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
     struct sched s;
-    char asked[256];
+    char named[160];
     if (!schedule_known(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
         FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
@@ -323,10 +323,14 @@ static enum err check_schedule(const struct options *o, bool *made)
         sched_free(&s);
         return ERR_OK;
     }
-    snprintf(asked, sizeof asked, "parallel.schedule %s with parallel.pp %lld, parallel.chunks "
-             "%lld and %lld microbatches", name, (long long)o->parallel.pp,
-             (long long)o->parallel.chunks, (long long)options_microbatches(o));
-    return under_key(err, asked);
+    if (err != ERR_CONFIG)
+        return err;
+    snprintf(named, sizeof named, "schedule %s: ", name);
+    const char *said = err_text();
+    said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
+    FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
+                     "microbatches: %s", name, (long long)o->parallel.pp,
+         (long long)o->parallel.chunks, (long long)options_microbatches(o), said);
 }
 
 /* ---- files ---- */
@@ -354,6 +358,18 @@ static enum err check_files(const struct options *o, struct check_facts *f)
     if (train[0] && valid[0] && strcmp(train, valid) != 0)
         FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
                         "both texts with one tokenizer", valid, train);
+    return ERR_OK;
+}
+
+enum err check_unused(const struct options *o)
+{
+    char *path;
+    TRY(fs_join(o->run.dir, "metrics.jsonl", &path));
+    bool taken = o->run.dir[0] && fs_exists(path);
+    mem_free(path);
+    if (taken)
+        FAIL(ERR_CONFIG, "run.dir %s holds a run already (metrics.jsonl); name another folder, or "
+                         "remove that one", o->run.dir);
     return ERR_OK;
 }
 
@@ -387,6 +403,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_bytes(o, &f.arch));
     TRY(check_schedule(o, &f.made));
     TRY(check_files(o, &f));
+    TRY(check_unused(o));
     if (purpose == CHECK_TRAIN)
         TRY(check_start(o));
     f.ranks = (int)options_ranks(o);

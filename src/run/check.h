@@ -10,7 +10,8 @@
 #include "run/options.h"
 
 enum check_for {
-    CHECK_PLAN,  /* can this layout exist? Data may still be unnamed, nothing is written */
+    CHECK_PLAN,  /* can this layout exist, and run.dir take it? Data may still be unnamed, nothing
+                    is written */
     CHECK_TRAIN, /* and can it start here and now: data named, folder writable, launcher fits */
 };
 
@@ -28,6 +29,10 @@ enum err check_launch(const struct options *o, int *ranks);
 /* Bytes are counted exactly, in 64 bits; this bounds them from above, so that the exact counts that
  * follow cannot overflow. setup_make begins with it. Errors: ERR_CONFIG. Local. */
 enum err check_bytes(const struct options *o, const struct arch *a);
+
+/* A run's folder holds one run: what an earlier one left is never mixed with or written over.
+ * Errors: ERR_CONFIG when there is one in run.dir. Local. */
+enum err check_unused(const struct options *o);
 
 /* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
  * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */

@@ -148,20 +148,14 @@ static enum err open_optimizer(struct train_rank *r)
     return ERR_OK;
 }
 
-/* A run's folder holds one run: what an earlier one left is never mixed with or written over. */
 static enum err open_files(struct train_rank *r)
 {
-    const char *dir = r->s->o->run.dir;
     char *path;
-    TRY(fs_join(dir, "metrics.jsonl", &path));
-    bool taken = fs_exists(path);
-    enum err err = taken ? ERR_OK : save_config(r->s);
-    if (err == ERR_OK && !taken)
-        err = fs_log_open(path, &r->metrics);
+    TRY(check_unused(r->s->o)); /* another may have begun since the checks */
+    TRY(save_config(r->s));
+    TRY(fs_join(r->s->o->run.dir, "metrics.jsonl", &path));
+    enum err err = fs_log_open(path, &r->metrics);
     mem_free(path);
-    if (taken)
-        FAIL(ERR_CONFIG, "run.dir %s holds a run already (metrics.jsonl); name another folder, or "
-                         "remove that one", dir);
     return err;
 }
 

@@ -65,9 +65,9 @@ job 3 wide 20 2>"$err"
 code=$?
 start=$(($(date +%s) - begin))
 verdict wide_of_3 $code "code $code"
-fails data 12 'rank 1: data: shard 7 is short'
-fails busy 12 'rank 1: data: shard 7 is short'
-fails abort 17 'rank 1: store: no room'
+fails data 12 'error: rank 1: shard 7 is short'
+fails busy 12 'error: rank 1: shard 7 is short'
+fails abort 17 'error: rank 1: no room'
 fails early 21 'rank 1 has ended without taking part in all_reduce of 100 f32 elements'
 fails hang 20 'still missing: rank 1; look'
 fails count 11 'all_reduce of 99 f32 elements on rank 1'

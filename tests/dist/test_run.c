@@ -343,6 +343,22 @@ static void refused(const char *run, const char *word, int code, const char *par
     CHECK_INT(seen.losses, 0);
 }
 
+/* Training, and the check before it in the same words. */
+static void a_folder_takes_one_run(void)
+{
+    struct seen seen;
+    char said[1024];
+    static const char *const split[] = {"parallel.pp=3"};
+    CHECK_INT(train("twice", NULL, 0, &seen), 0);
+    CHECK_INT(train("twice", split, 1, &seen), PLAIT_CONFIG);
+    snprintf(said, sizeof said, "%s", plait_error());
+    CHECK(strstr(said, "/twice holds a run already") != NULL);
+    struct plait_config *c = config_of("twice", NULL, 0);
+    CHECK_INT(plait_config_check(c, 0, NULL), PLAIT_CONFIG);
+    CHECK_STR(plait_error(), said);
+    plait_config_free(c);
+}
+
 static void refusals(void)
 {
     char word[700], cut[512], foreign[512];
@@ -361,10 +377,7 @@ static void refusals(void)
     snprintf(foreign, sizeof foreign, "data.train=%s", text_file());
     refused("bad", foreign, PLAIT_DATA, "text.txt");
     refused("bad", "model.vocab=100", PLAIT_TOKEN, "100");
-    struct seen seen;
-    CHECK_INT(train("twice", NULL, 0, &seen), 0);
-    CHECK_INT(train("twice", NULL, 0, &seen), PLAIT_CONFIG);
-    CHECK(strstr(plait_error(), "holds a run already"));
+    a_folder_takes_one_run();
 }
 
 /* File calls that write, counted; number `fail_at` fails as on a full disk. */

@@ -3,7 +3,8 @@
  * Configurations that have to be refused, with what their messages must name. Read by test_check.c,
  * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
- * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer.
+ * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; and with
+ * the folder of a run, used.
  */
 #ifndef PLAIT_TEST_ILLEGAL_H
 #define PLAIT_TEST_ILLEGAL_H
@@ -151,6 +152,9 @@ static const struct illegal illegal[] = {
      "text.txt", "a file has that name"},
     {"data.train=bytes.tok data.valid=other.tok", 0, 0, ERR_TOKEN, "data.valid", "data.train",
      "one tokenizer"},
+    {"run.dir=used", 0, 0, ERR_CONFIG, "run.dir", "used", "name another folder"},
+    {"data.train=bytes.tok run.dir=used", 0, CHECK_TRAIN, ERR_CONFIG, "run.dir", "used",
+     "name another folder"},
     {"parallel.pp=8 model.layers=4 parallel.chunks=8", 0, 0, ERR_CONFIG, "parallel.chunks 8",
      "model.layers 4", "use pp 4 or less with chunks 1"},
 };
@@ -191,6 +195,8 @@ static inline void illegal_enter(struct illegal_place *at)
     snprintf(h.tokenizer, sizeof h.tokenizer, "other");
     data_header_put(&h, file);
     illegal_write("other.tok", file, m.size);
+    CHECK_OK(fs_make_dirs("used"));
+    illegal_write("used/metrics.jsonl", "", 0);
     fs_map_close(&m);
 }
 
@@ -200,6 +206,8 @@ static inline void illegal_leave(const struct illegal_place *at)
     remove("bytes.tok");
     remove("other.tok");
     remove("run");
+    remove("used/metrics.jsonl");
+    remove("used");
     CHECK(chdir(at->back) == 0 && rmdir(at->folder) == 0);
 }
 

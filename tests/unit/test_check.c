@@ -35,6 +35,10 @@ static void illegal_configurations_are_refused(void)
                        strstr(text, c->rule),
                    __FILE__, __LINE__, "%s: wanted %d, \"%s\", \"%s\", \"%s\"; got %d: %s", c->set,
                    (int)c->code, c->name, c->value, c->rule, (int)err, err == ERR_OK ? "" : text);
+        const char *behind = strstr(text, ": ");
+        size_t word = behind ? strspn(behind + 2, "abcdefghijklmnopqrstuvwxyz") : 0;
+        test_check(word == 0 || strncmp(behind + 2 + word, ": ", 2) != 0, __FILE__, __LINE__,
+                   "two openings: %s", text);
         test_check(err == ERR_OK || (strcmp(text, "") != 0 && text[strlen(text) - 1] != '.'),
                    __FILE__, __LINE__, "form: %s", text);
     }

@@ -87,7 +87,8 @@ static void usage_errors_end_with_10(void)
         {{"check", "--ranks=99999999999999999999"}, "--ranks is \"99999999999999999999\""},
         {{"check", "--yaml=1", "a=b"}, "--yaml takes no value"},
         {{"check", "--", "--yaml"}, "cannot read --yaml"},
-        {{"check", "/nonexistent.yaml"}, "cannot read /nonexistent.yaml"},
+        {{"check", "/nonexistent.yaml"}, "plait: config: cannot read /nonexistent.yaml: no such"},
+        {{"train", "/tmp"}, "plait: config: cannot read /tmp: it is a folder"},
         {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
         {{"check", "a=b", "words"}, "there is no key a"},
         {{"data", "prepear"}, "data has no part \"prepear\"; the nearest is prepare"},
@@ -224,6 +225,7 @@ static void data_prepare_makes_a_file(void)
     CHECK_INT(o.code, PLAIT_TOKEN);
     RUN(&o, "data", "prepare", text, "/nonexistent.txt", "-o", token);
     CHECK_INT(o.code, PLAIT_DATA);
+    CHECK(begins(o.err, "plait: data: cannot read /nonexistent.txt: no such file"));
     CHECK(!fs_exists(token));
     RUN(&o, "data", "prepare", text, text, "-o", token);
     CHECK_INT(o.code, PLAIT_OK);
@@ -271,7 +273,7 @@ static void sim_plays_schedules(void)
         {{"sim", "1f1b", "-p4", "-m8", "--color", "red"}, "wanted is auto, always or never"},
         {{"sim", "1f1b", "gpipe", "-p4", "-m8"}, "one schedule at a time"},
         {{"sim", "--list", "gpipe"}, "--list takes no schedule"},
-        {{"sim", "file:/nonexistent"}, "/nonexistent"},
+        {{"sim", "file:/nonexistent"}, "plait: simulation: cannot read /nonexistent: no such file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         start(&o, NULL, bad[i].word);

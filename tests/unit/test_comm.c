@@ -288,13 +288,42 @@ static void a_failing_rank_ends_all_waits(void)
         struct scene s = {.bad = 2, .how = 0, .want = want};
         double t = log_now();
         CHECK_ERR(comm_thread_run(4, 30, fail_body, &s), ERR_DATA,
-                  "rank 2: data: shard 7 is short");
+                  "rank 2: shard 7 is short");
         CHECK_INT(s.peers, 3);
         CHECK(log_now() - t < 1.0);
         struct scene a = {.bad = 0, .how = 2, .want = want};
-        CHECK_ERR(comm_thread_run(4, 0, fail_body, &a), ERR_STORAGE, "rank 0: store: no room");
+        CHECK_ERR(comm_thread_run(4, 0, fail_body, &a), ERR_STORAGE, "rank 0: no room");
         CHECK_INT(a.peers, 3);
     }
+}
+
+static enum err short_body(void *arg, struct comm_world *w)
+{
+    (void)arg;
+    if (comm_rank(w) == comm_size(w) - 1)
+        FAIL(ERR_DATA, "data: shard 7 is short");
+    return ERR_OK;
+}
+
+static enum err lone_body(void *arg, struct comm_world *w)
+{
+    (void)arg;
+    if (comm_rank(w) == 0)
+        return ERR_OK;
+    FAIL(ERR_HANG, "comm: rank %d has waited", comm_rank(w));
+}
+
+/* The rank stands in place of the area, once, and not where there is one only. */
+static void a_message_has_one_opening(void)
+{
+    CHECK_ERR(comm_thread_run(2, 0, short_body, NULL), ERR_DATA, "");
+    CHECK_STR(err_text(), "rank 1: shard 7 is short");
+    CHECK_ERR(comm_thread_run(1, 0, short_body, NULL), ERR_DATA, "");
+    CHECK_STR(err_text(), "data: shard 7 is short");
+    CHECK_ERR(comm_thread_run(2, 0, lone_body, NULL), ERR_HANG, "");
+    CHECK_STR(err_text(), "rank 1 has waited");
+    CHECK_STR(err_bare("no area: here"), "no area: here");
+    CHECK_STR(err_bare("data.train: here"), "data.train: here");
 }
 
 static void an_early_end_ends_waits(void)
@@ -436,7 +465,7 @@ static enum err give_back_body(void *arg, struct comm_world *w)
 static void failing_ranks_free_their_buffers(void)
 {
     for (int round = 0; round < 16; round++)
-        CHECK_ERR(comm_thread_run(4, 20, give_back_body, &round), ERR_DATA, "data: wrong");
+        CHECK_ERR(comm_thread_run(4, 20, give_back_body, &round), ERR_DATA, "wrong");
 }
 
 /* ---- misuse ---- */
@@ -516,6 +545,7 @@ static const struct test_case cases[] = {
     {"messages_keep_their_order", messages_keep_their_order},
     {"many_in_flight", many_in_flight},
     {"a_failing_rank_ends_all_waits", a_failing_rank_ends_all_waits},
+    {"a_message_has_one_opening", a_message_has_one_opening},
     {"an_early_end_ends_waits", an_early_end_ends_waits},
     {"an_early_end_is_named", an_early_end_is_named},
     {"a_hang_names_the_missing", a_hang_names_the_missing},
