@@ -3,14 +3,16 @@
 #
 # Speed, each figure with the command that gave it:
 #   1. the programs of bench/ (build/bench/bench_*);
-#   2. training GPT-2 124M on this machine's CPU, beside PyTorch where it can be imported: the same
-#      shape, batch, number type and threads, one after the other, medians of steps.
+#   2. training GPT-2 124M on this machine's CPU, as one rank and as two, beside PyTorch where it
+#      can be imported: the same shape, batch, number type and threads, one after the other, medians
+#      of steps; then where the time of each run went, against the best product measured.
 #
 #     tools/bench.sh               both
 #     tools/bench.sh programs      only 1
 #     tools/bench.sh gpt2          only 2
 #
-# THREADS=2 BATCH=4 SEQ=256 STEPS=8 DTYPE=bf16|f32   (default type: bf16 where the processor has it)
+# LAYOUTS="one tp2 pp2 dp2" THREADS=2 BATCH=4 SEQ=256 STEPS=8
+# DTYPE=bf16|f32              (default: bf16 where the processor has it)
 # PLAIT_BENCH_PYTHON=...                             a Python that has PyTorch (default python3)
 set -eu
 
@@ -18,6 +20,7 @@ cd "$(dirname "$0")/.."
 plait=${PLAIT:-build/plait}
 what=${1:-all}
 threads=${THREADS:-2} batch=${BATCH:-4} seq=${SEQ:-256} steps=${STEPS:-8}
+layouts=${LAYOUTS:-one tp2 pp2 dp2}
 python=${PLAIT_BENCH_PYTHON:-python3}
 warm_up=2
 if [ -z "${DTYPE:-}" ]; then
@@ -67,6 +70,58 @@ median_speed()
             END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'
 }
 
+# What a layout is, in words of the command line; two ranks share the threads.
+layout()
+{
+    half=$((threads > 1 ? threads / 2 : 1)) quarter=$((batch > 4 ? batch / 4 : 1))
+    case $1 in
+    one) echo "parallel.microbatch=$batch train.threads=$threads -n 1" ;;
+    tp2) echo "parallel.tp=2 parallel.microbatch=$batch train.threads=$half -n 2" ;;
+    pp2) echo "parallel.pp=2 parallel.microbatch=$quarter train.threads=$half -n 2" ;;
+    dp2) echo "parallel.dp=2 parallel.microbatch=$((batch / 2)) train.threads=$half -n 2" ;;
+    *) echo "bench: no layout $1; use one, tp2, pp2, dp2" >&2; exit 2 ;;
+    esac
+}
+
+# GFLOP/s of the best product on that many threads, measured now.
+ceiling()
+{
+    "${plait%/*}/bench/bench_cpu" "$DTYPE" "$1" ceiling |
+        sed -n 's/.*ceiling: \([0-9.]*\).*/\1/p'
+}
+
+peer()
+{
+    f32=
+    [ "$DTYPE" = bf16 ] || f32=--f32
+    # shellcheck disable=SC2086  # one word or none
+    say_and_run "$python" bench/peer_gpt2.py --batch "$batch" --seq "$seq" \
+        --threads "$threads" --steps "$steps" $f32 | sed -n 's/.*"tok_s": \([0-9.]*\).*/\1/p'
+}
+
+# The table of a run (train.profile), of the rank that reports; products against the ceiling of the
+# threads of one rank.
+breakdown()
+{
+    awk -v top="$2" '/^operation/ { on = 1; print $0 "  of ceiling"; next }
+        /^[0-9]+ steps? in/ { on = 0 }
+        on && /^product/ { printf "%s  %9.0f %%\n", $0, 100 * $(NF - 1) / top; next }
+        on' "$1"
+}
+
+ours()
+{
+    for name in $layouts; do
+        words=$(layout "$name")
+        # shellcheck disable=SC2086  # words of a command line
+        say_and_run "$plait" train configs/gpt2-124m.yaml model.seq="$seq" train.batch="$batch" \
+            train.dtype="$DTYPE" train.steps="$((steps + warm_up))" optim.warmup=1 \
+            train.profile=true data.train="$work/text.tok" run.dir="$work/$name" $words \
+            >"$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; exit 1; }
+        median_speed "$work/$name/metrics.jsonl" >"$work/$name.speed"
+    done
+}
+
 gpt2()
 {
     work=$(mktemp -d)
@@ -76,28 +131,31 @@ gpt2()
     "$plait" data prepare "$work/text" -o "$work/text.tok" >/dev/null
     echo
     echo "GPT-2 124M, batch $batch, $seq tokens, $DTYPE, $threads threads, median of $steps steps:"
-    say_and_run "$plait" train configs/gpt2-124m.yaml model.seq="$seq" train.batch="$batch" \
-        parallel.microbatch="$batch" train.dtype="$DTYPE" train.threads="$threads" \
-        train.steps="$((steps + warm_up))" optim.warmup=1 \
-        data.train="$work/text.tok" run.dir="$work/run" \
-        >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-    ours=$(median_speed "$work/run/metrics.jsonl")
-    echo "    plait    $ours tok/s"
-
-    if ! "$python" -c 'import torch' 2>/dev/null; then
+    before='' after=''
+    if "$python" -c 'import torch' 2>/dev/null; then
+        before=$(peer)
+        ours
+        after=$(peer)
+        echo "    PyTorch  $before tok/s before, $after after"
+    else
         echo "    PyTorch  not measured: $python cannot import torch;" \
             "PLAIT_BENCH_PYTHON=... names one that can"
-        return
+        ours
     fi
-    f32=
-    [ "$DTYPE" = bf16 ] || f32=--f32
-    # shellcheck disable=SC2086  # one word or none
-    peer=$(say_and_run "$python" bench/peer_gpt2.py --batch "$batch" --seq "$seq" \
-        --threads "$threads" --steps "$steps" $f32)
-    theirs=$(echo "$peer" | sed -n 's/.*"tok_s": \([0-9.]*\).*/\1/p')
-    echo "    PyTorch  $theirs tok/s    $peer"
-    awk -v a="$ours" -v b="$theirs" \
-        'BEGIN { printf "    ratio    %.2f (plait / PyTorch)\n", a / b }'
+    for name in $layouts; do
+        awk -v name="$name" -v x="$(cat "$work/$name.speed")" -v a="$before" -v b="$after" 'BEGIN {
+            printf "    %-8s %.1f tok/s", name, x
+            if (a) printf ", %.2f of the mean of PyTorch", 2 * x / (a + b)
+            print "" }'
+    done
+    for name in $layouts; do
+        words=$(layout "$name")
+        each=${words##*threads=} each=${each%% *}
+        top=$(ceiling "$each")
+        echo
+        echo "$name: where the time went; ceiling $top GFLOP/s on $each thread(s) of a rank"
+        breakdown "$work/$name.log" "$top"
+    done
 }
 
 machine
