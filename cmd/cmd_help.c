@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait help: the list of verbs, a verb's page, the configuration keys, the schedules. The last two
- * come from the library's own tables.
+ * plait help: the list of verbs, a verb's page, the configuration keys, one of them, the schedules.
+ * Keys and schedules come from the library's own tables.
  */
 #include "cmd.h"
 
@@ -17,6 +17,7 @@ void cmd_help_page(FILE *to)
     fputs("\n"
           "plait VERB --help      what a verb takes\n"
           "plait help config      every configuration key (--markdown: as docs/configuration.md)\n"
+          "plait help KEY         one of them: type, default, legal values, meaning\n"
           "plait help schedules   the pipeline schedules\n",
           to);
 }
@@ -44,6 +45,23 @@ static const char *topic(int i)
     return i == 0 ? "config" : i == 1 ? "schedules" : cmd_verb_at(i - 2)->name;
 }
 
+static int help_key(const char *word)
+{
+    char *text;
+    int code = plait_config_explain(word, &text);
+    if (code == PLAIT_CONFIG) {
+        const char *near = cmd_nearest(word, cmd_verb_count() + 2, topic);
+        near = near ? near : plait_config_nearest(word);
+        return cmd_usage("there is no help on \"%.40s\"%s%s; `plait help` lists what there is",
+                         word, near ? "; the nearest is " : "", near ? near : "");
+    }
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}
+
 int cmd_help(int argc, char **argv)
 {
     bool markdown = false;
@@ -51,8 +69,9 @@ int cmd_help(int argc, char **argv)
         {"markdown", 0, CMD_FLAG, &markdown, 0, 0, NULL, "with config: as a Markdown page"},
     };
     const struct cmd_page page = {
-        .usage = "plait help [VERB | config | schedules] [--markdown]",
-        .about = "Explain a verb, the configuration keys or the schedules.",
+        .usage = "plait help [VERB | KEY | config | schedules] [--markdown]",
+        .about = "Explain a verb, the configuration keys, one of them (with or without its\n"
+                 "group), or the schedules.",
         .option = option,
         .options = 1,
     };
@@ -78,7 +97,5 @@ int cmd_help(int argc, char **argv)
         snprintf(name, sizeof name, "%s", verb->name);
         return verb->run(2, args);
     }
-    const char *near = cmd_nearest(word, cmd_verb_count() + 2, topic);
-    return cmd_usage("there is no help on \"%.40s\"%s%s; `plait help` lists what there is", word,
-                     near ? "; the nearest is " : "", near ? near : "");
+    return help_key(word);
 }

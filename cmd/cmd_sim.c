@@ -52,12 +52,20 @@ static bool choose_color(const char *when, bool *out)
     return true;
 }
 
+static bool is_schedule(const char *name)
+{
+    for (int i = 0; i < plait_schedule_count(); i++)
+        if (strcmp(plait_schedule_name(i), name) == 0)
+            return true;
+    return false;
+}
+
 static int simulate(const struct sim_words *w, const char *schedule)
 {
-    bool file = strncmp(schedule, "file:", 5) == 0, color;
+    bool color;
     if (w->text + w->gantt + w->json > 1)
         return cmd_usage("--text, --gantt and --json exclude one another; use one of them");
-    if (!file && (w->p == 0 || w->m == 0))
+    if (is_schedule(schedule) && (w->p == 0 || w->m == 0))
         return cmd_usage("%.64s needs the number of %s; use `plait sim SCHEDULE -p P -m M`",
                          schedule, w->p ? "microbatches" : "ranks");
     if (!choose_color(w->color, &color))

@@ -63,6 +63,10 @@ int plait_config_get(const struct plait_config *c, const char *key, char **out);
 int plait_config_print(const struct plait_config *c, char **out);
 /* format "text" or "markdown": every key with type, default, range and meaning. */
 int plait_config_help(const char *format, char **out);
+/* The lines of that page for one word: a key, the keys of that name in any group, or a group. */
+int plait_config_explain(const char *word, char **out);
+/* The key that a word most likely meant, or NULL when none is near. */
+const char *plait_config_nearest(const char *word);
 /* ranks 0: the product of the layout. *report: the start-up table (layout, stages, parameters,
  * memory per rank, predicted bubble); NULL if not wanted. */
 int plait_config_check(const struct plait_config *c, int ranks, char **report);

@@ -36,16 +36,20 @@ static const char *row_key(const void *arg, int i)
     return t->row[i].key;
 }
 
+const char *conf_nearest(const struct conf_table *t, const char *word)
+{
+    int group = conf_group(word);
+    const char *tail = group ? word + group + 1 : word;
+    /* The right name in the wrong group, or without one, is nearer than any misspelling. */
+    for (int i = 0; i < t->n; i++)
+        if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
+            return t->row[i].key;
+    return text_nearest(word, t->n, row_key, t);
+}
+
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
 {
-    int group = conf_group(key);
-    const char *tail = group ? key + group + 1 : key, *near = NULL;
-    /* The right name in the wrong group, or without one, is nearer than any misspelling. */
-    for (int i = 0; i < t->n && !near; i++)
-        if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
-            near = t->row[i].key;
-    if (!near)
-        near = text_nearest(key, t->n, row_key, t);
+    const char *near = conf_nearest(t, key);
     if (near)
         FAIL(ERR_CONFIG, "%s: there is no key %.100s; the nearest is %s", place, key, near);
     FAIL(ERR_CONFIG, "%s: there is no key %.100s; `plait help config` lists them", place, key);

@@ -53,6 +53,12 @@ void conf_print(const struct conf_table *t, const void *conf, struct text *out);
 void conf_help(const struct conf_table *t, struct text *out);
 /* The same as a Markdown table (docs/configuration.md is made by it). */
 void conf_markdown(const struct conf_table *t, struct text *out);
+/* The rows that a word means, with a heading, as conf_help shows them but under their whole keys:
+ * the key, the keys of that name in any group, or a group's. Errors: ERR_CONFIG when it means
+ * none, with the nearest key. */
+enum err conf_explain(const struct conf_table *t, const char *word, struct text *out);
+/* The key that a word most likely meant, or NULL. */
+const char *conf_nearest(const struct conf_table *t, const char *word);
 /* Row by key or NULL. */
 const struct conf_row *conf_find(const struct conf_table *t, const char *key);
 

@@ -107,22 +107,49 @@ static void add_wrapped(struct text *out, int64_t from, const char *sentence)
     text_add_char(out, '\n', 1);
 }
 
+/* One row under the name it is to have; columns begin `shift` further to the right. */
+static void add_row(const struct conf_row *row, const char *name, int64_t shift, struct text *out)
+{
+    int64_t from = out->len;
+    text_add(out, "  %s", name);
+    pad(out, from, 17 + shift);
+    text_add(out, "%s", type_name(row));
+    pad(out, from, 24 + shift);
+    text_add(out, "%s", preset(row));
+    pad(out, from, 32 + shift);
+    add_range(row, "|", out);
+    pad(out, from, 52 + shift);
+    add_wrapped(out, from, row->help);
+}
+
+/* Whole key, key without its group, or group. */
+static bool means(const char *word, const struct conf_row *row)
+{
+    size_t group = (size_t)conf_group(row->key);
+    return strcmp(word, row->key) == 0 || strcmp(word, tail(row)) == 0 ||
+           (strlen(word) == group && strncmp(word, row->key, group) == 0);
+}
+
+enum err conf_explain(const struct conf_table *t, const char *word, struct text *out)
+{
+    int found = 0;
+    for (int i = 0; i < t->n; i++) {
+        if (!means(word, &t->row[i]))
+            continue;
+        if (found++ == 0)
+            text_add(out, "  %-21s%-7s%-8s%-20s%s\n", "key", "type", "default", "legal", "meaning");
+        add_row(&t->row[i], t->row[i].key, 6, out);
+    }
+    return found > 0 ? ERR_OK : conf_unknown(t, "config", word);
+}
+
 void conf_help(const struct conf_table *t, struct text *out)
 {
     for (int i = 0; i < t->n; i++) {
         const struct conf_row *row = &t->row[i];
         if (opens_group(t, i))
             text_add(out, "%s%.*s\n", i ? "\n" : "", conf_group(row->key), row->key);
-        int64_t from = out->len;
-        text_add(out, "  %s", tail(row));
-        pad(out, from, 17);
-        text_add(out, "%s", type_name(row));
-        pad(out, from, 24);
-        text_add(out, "%s", preset(row));
-        pad(out, from, 32);
-        add_range(row, "|", out);
-        pad(out, from, 52);
-        add_wrapped(out, from, row->help);
+        add_row(row, tail(row), 0, out);
     }
 }
 

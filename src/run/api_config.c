@@ -130,6 +130,18 @@ int plait_config_help(const char *format, char **out)
     return (int)text_done(&t, out);
 }
 
+int plait_config_explain(const char *word, char **out)
+{
+    struct text t = {0};
+    enum err err = conf_explain(&options_table, word, &t);
+    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+}
+
+const char *plait_config_nearest(const char *word)
+{
+    return conf_nearest(&options_table, word);
+}
+
 int plait_config_check(const struct plait_config *c, int ranks, char **report)
 {
     struct text t = {0};

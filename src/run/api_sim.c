@@ -76,6 +76,14 @@ out_free:
     return err;
 }
 
+/* Does the word look like a file's name, or is there such a file? Schedules have no such names. */
+static bool means_file(const char *word)
+{
+    size_t n = strlen(word);
+    bool ends = n > 4 && (strcmp(word + n - 4, ".csv") == 0 || strcmp(word + n - 4, ".txt") == 0);
+    return ends || strchr(word, '/') || fs_exists(word);
+}
+
 static enum err make_schedule(const struct plait_sim *a, struct sched *out)
 {
     if (!a->schedule)
@@ -83,6 +91,10 @@ static enum err make_schedule(const struct plait_sim *a, struct sched *out)
              "simulation: no schedule is named; use one of plait sim --list or file:PATH");
     if (strncmp(a->schedule, "file:", 5) == 0)
         return read_schedule(a->schedule + 5, a, out);
+    if (!sched_kind_find(a->schedule) && means_file(a->schedule))
+        FAIL(ERR_CONFIG,
+             "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
+             a->schedule, a->schedule);
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = a->v ? a->v : 1};
     int64_t units = (int64_t)shape.p * shape.m;
     if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > SIM_MAX_UNITS / shape.v)

@@ -282,14 +282,6 @@ static const char *schedule_name(const void *arg, int i)
     return sched_kind_at(i)->name;
 }
 
-static bool schedule_known(const char *name)
-{
-    for (int i = 0; i < sched_kind_count(); i++)
-        if (strcmp(sched_kind_at(i)->name, name) == 0)
-            return true;
-    return false;
-}
-
 /* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
  * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p: so
  * the smaller m has the same remainder by 2 p and is not below 2 p. */
@@ -309,7 +301,7 @@ static enum err check_schedule(const struct options *o, bool *made)
     struct sched_shape shape = probe_shape(o);
     struct sched s;
     char named[160];
-    if (!schedule_known(name)) {
+    if (!sched_kind_find(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
         FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
                          "`plait help schedules` lists them",

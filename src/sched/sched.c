@@ -26,6 +26,14 @@ const struct sched_kind *sched_kind_at(int i)
     return kinds[i];
 }
 
+const struct sched_kind *sched_kind_find(const char *name)
+{
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(kinds[i]->name, name) == 0)
+            return kinds[i];
+    return NULL;
+}
+
 const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
@@ -57,14 +65,12 @@ static enum err unknown(const char *name)
 
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
 {
-    for (int i = 0; i < KIND_COUNT; i++) {
-        if (strcmp(kinds[i]->name, name) == 0) {
-            TRY(sched_shape_check(name, shape));
-            TRY(kinds[i]->make(shape, out));
-            return ERR_OK;
-        }
-    }
-    return unknown(name);
+    const struct sched_kind *kind = sched_kind_find(name);
+    if (!kind)
+        return unknown(name);
+    TRY(sched_shape_check(name, shape));
+    TRY(kind->make(shape, out));
+    return ERR_OK;
 }
 
 enum err sched_make_forward(const struct sched_shape *shape, struct sched *out)

@@ -54,6 +54,8 @@ struct sched_kind {
 };
 int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
+/* The kind of this name, or NULL. */
+const struct sched_kind *sched_kind_find(const char *name);
 
 /* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
  * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */

@@ -75,6 +75,8 @@ static void usage_errors_end_with_10(void)
         {{"chek"}, "there is no verb \"chek\"; the nearest is check"},
         {{"--verbose"}, "there is no verb \"--verbose\"; `plait help` lists them"},
         {{"help", "confg"}, "there is no help on \"confg\"; the nearest is config"},
+        {{"help", "model.layrs"}, "no help on \"model.layrs\"; the nearest is model.layers"},
+        {{"help", "nonesuch"}, "there is no help on \"nonesuch\"; `plait help` lists"},
         {{"help", "config", "schedules"}, "help explains one thing at a time"},
         {{"help", "info", "--markdown"}, "--markdown is for `plait help config` only"},
         {{"info", "x"}, "info takes no words"},
@@ -128,6 +130,17 @@ static void help_explains_every_verb(void)
         verbs++;
     }
     CHECK(verbs >= 4);
+    RUN(&list, "help", "optim.schedule");
+    CHECK_INT(list.code, PLAIT_OK);
+    CHECK_STR(list.out,
+              "  key                  type   default legal               meaning\n"
+              "  optim.schedule       word   cosine  constant|linear|cosine|wsd  "
+              "course of the learning rate after\n"
+              "                                                                  the warm-up; wsd: "
+              "constant, then a\n"
+              "                                                                  final decay\n");
+    RUN(&list, "help", "schedule");
+    CHECK(strstr(list.out, "  parallel.schedule  ") && strstr(list.out, "  optim.schedule  "));
     RUN(&list, "help", "schedules");
     CHECK(list.code == PLAIT_OK && strstr(list.out, "1f1b") != NULL);
     RUN(&list, "--version");
@@ -273,6 +286,12 @@ static void sim_plays_schedules(void)
         {{"sim", "1f1b", "-p4", "-m8", "--color", "red"}, "wanted is auto, always or never"},
         {{"sim", "1f1b", "gpipe", "-p4", "-m8"}, "one schedule at a time"},
         {{"sim", "--list", "gpipe"}, "--list takes no schedule"},
+        {{"sim", "zebra"}, "schedule \"zebra\" is not known"},
+        {{"sim", "none.csv"}, "none.csv is not the name of a schedule; to play a file write "
+                              "file:none.csv\n"},
+        {{"sim", "none.txt", "-p4", "-m8"}, "write file:none.txt\n"},
+        {{"sim", "./none"}, "write file:./none\n"},
+        {{"sim", PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p2-m4-v2.csv"}, "write file:"},
         {{"sim", "file:/nonexistent"}, "plait: simulation: cannot read /nonexistent: no such file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
