@@ -18,7 +18,7 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 
 struct sim_words {
     int64_t p, m, v, width;
-    double tf, tb, ti, tw, latency;
+    double tf, tb, ti, tw, tov, latency;
     bool text, gantt, json, list;
     const char *color;
 };
@@ -80,6 +80,7 @@ static int simulate(const struct sim_words *w, const char *schedule)
         .tb = w->tb,
         .ti = w->ti,
         .tw = w->tw,
+        .tov = w->tov,
         .latency = w->latency,
         .format = w->text    ? "text"
                   : w->gantt ? "gantt"
@@ -108,6 +109,8 @@ int cmd_sim(int argc, char **argv)
         {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
         {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},
         {"tw", 0, CMD_REAL, &w.tw, TIME_MIN, TIME_MAX, "T", "of its weight half (tf)"},
+        {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T",
+         "of a forward and a backward that overlap (tf + tb)"},
         {"tc", 0, CMD_REAL, &w.latency, 0, TIME_MAX, "T", "latency of a message between ranks (0)"},
         {"text", 0, CMD_FLAG, &w.text, 0, 0, NULL, "print the instructions, a line a rank"},
         {"gantt", 0, CMD_FLAG, &w.gantt, 0, 0, NULL, "draw the step"},

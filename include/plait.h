@@ -96,6 +96,7 @@ struct plait_sim {
     const char *format;   /* "text", "gantt", "json", "summary" (default) */
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
+    double tov;           /* of a forward and a backward that overlap; 0: tf + tb */
 };
 int plait_simulate(const struct plait_sim *a, char **out);
 int plait_schedule_count(void);

@@ -12,15 +12,24 @@
 
 #include <stdio.h>
 
-static struct exec_stage *stage_at(struct exec *x, int id)
+/* Does microbatch mb meet stage `id` on this rank? */
+static bool is_here(const struct exec *x, int id, int mb)
 {
-    ENSURE(id >= 0 && id < x->a.sched->stages && x->here[id] >= 0);
-    return &x->stage[x->here[id]];
+    return id >= 0 && id < x->sched->stages && x->here[sched_holding(x->sched, id, mb)] >= 0;
 }
 
-static bool is_here(const struct exec *x, int id)
+static struct exec_stage *stage_at(struct exec *x, int id, int mb)
 {
-    return id >= 0 && id < x->a.sched->stages && x->here[id] >= 0;
+    ENSURE(is_here(x, id, mb));
+    return &x->stage[x->here[sched_holding(x->sched, id, mb)]];
+}
+
+/* The stage of an instruction that names no microbatch. */
+static struct exec_stage *stage_held(struct exec *x, int id)
+{
+    int holding = sched_held(x->sched, id, x->coord[AXIS_PP]);
+    ENSURE(holding >= 0 && x->here[holding] >= 0);
+    return &x->stage[x->here[holding]];
 }
 
 /* Samples of microbatch mb: full ones, and the rest in the last. */
@@ -54,10 +63,11 @@ static int world_rank(const struct exec *x, int pp)
     return mesh_rank(&x->mesh, coord);
 }
 
-/* The tag of messages into a stage: its activation, or the gradient of what it gave out. */
-static int tag_of(int stage, bool gradient)
+/* The tag of messages into a stage for microbatch mb: its activation, or the gradient of what it
+ * gave out. */
+static int tag_of(const struct exec *x, int stage, int mb, bool gradient)
 {
-    return 2 * stage + gradient;
+    return 2 * sched_holding(x->sched, stage, mb) + gradient;
 }
 
 static struct exec_slot *slot_of(struct exec_stage *e, int mb)
@@ -89,7 +99,7 @@ static void give_slot(struct exec_stage *e, int mb)
 /* The input of a stage whose neighbour lives on this rank too. */
 static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
-    struct exec_stage *before = stage_at(x, e->id - 1);
+    struct exec_stage *before = stage_at(x, e->id - 1, mb);
     TRY(take_slot(e, mb));
     TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &slot_of(e, mb)->slot),
                             slot_of(before, mb)->slot.out, stream_bytes(x, mb)));
@@ -100,11 +110,11 @@ static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 
 static enum err run_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
     if (in.stage == 0)
         TRY(take_slot(e, in.mb));
-    else if (is_here(x, in.stage - 1))
+    else if (is_here(x, in.stage - 1, in.mb))
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
     TRY(comm_finish(&slot->recv_f));
@@ -118,9 +128,9 @@ static enum err run_f(struct exec *x, struct sched_instr in)
 
 static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = slot_of(e, in.mb);
-    TRY(comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage + 1, false),
+    TRY(comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage + 1, in.mb, false),
                         slot->slot.out, stream_bytes(x, in.mb), &slot->sent));
     if (x->sched->forward_only)
         give_slot(e, in.mb);
@@ -129,10 +139,10 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 
 static enum err run_recv_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     TRY(take_slot(e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
-    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage, false),
+    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, false),
                            stage_input(&e->stage, &slot->slot), stream_bytes(x, in.mb),
                            &slot->recv_f);
 }
@@ -150,8 +160,8 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     *out = NULL;
     if (e->id == 0)
         return ERR_OK;
-    if (is_here(x, e->id - 1)) {
-        *out = slot_of(stage_at(x, e->id - 1), mb)->slot.out;
+    if (is_here(x, e->id - 1, mb)) {
+        *out = slot_of(stage_at(x, e->id - 1, mb), mb)->slot.out;
         return ERR_OK;
     }
     x->ring_next = (x->ring_next + 1) % EXEC_RING;
@@ -159,11 +169,13 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     return comm_finish(&x->ring_sent[x->ring_next]);
 }
 
-/* Whether this call completes the weight gradients of the step: then reductions may start. */
-static struct stage_hook last_hook(struct exec_stage *e)
+/* Whether this call completes the weight gradients of the step: then reductions may start. With two
+ * replicas a head on this rank may still owe the embedding here some, of microbatches that go the
+ * other way; the sums then start at REDUCE or MERGE. */
+static struct stage_hook last_hook(const struct exec *x, struct exec_stage *e)
 {
     bool last = --e->left == 0;
-    return (struct stage_hook){last ? part_done : NULL, e};
+    return (struct stage_hook){last && x->sched->replicas == 1 ? part_done : NULL, e};
 }
 
 static enum err free_keep(const struct exec_stage *e, int *k)
@@ -176,7 +188,7 @@ static enum err free_keep(const struct exec_stage *e, int *k)
 
 static enum err run_b(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = slot_of(e, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
@@ -187,7 +199,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
     }
     TRY(comm_finish(&slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
-    b.hook = last_hook(e);
+    b.hook = last_hook(x, e);
     TRY(stage_backward(&e->stage, &b));
     give_slot(e, in.mb);
     return ERR_OK;
@@ -195,7 +207,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
 
 static enum err run_i(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = slot_of(e, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
     int k;
@@ -210,11 +222,11 @@ static enum err run_i(struct exec *x, struct sched_instr in)
 
 static enum err run_w(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage);
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_keep *keep = &e->keep[e->keep_of[in.mb]];
     struct stage_mb mb = mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &slot_of(e, in.mb)->slot, .keep = &keep->keep};
-    b.hook = last_hook(e);
+    b.hook = last_hook(x, e);
     TRY(stage_backward_weight(&e->stage, &b));
     keep->used = false;
     e->keep_of[in.mb] = EXEC_NO_SLOT;
@@ -224,29 +236,60 @@ static enum err run_w(struct exec *x, struct sched_instr in)
 
 static enum err run_send_b(struct exec *x, struct sched_instr in)
 {
-    return comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage - 1, true),
-                           x->ring[x->ring_next], stream_bytes(x, in.mb),
-                           &x->ring_sent[x->ring_next]);
+    return comm_send_start(x->a.world, world_rank(x, in.peer),
+                           tag_of(x, in.stage - 1, in.mb, true), x->ring[x->ring_next],
+                           stream_bytes(x, in.mb), &x->ring_sent[x->ring_next]);
+}
+
+/* A pair: its halves one after the other, x->at on the one that runs. */
+static enum err run_ov(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    x->at++;
+    TRY(run_f(x, x->sched->instr[x->at]));
+    x->at++;
+    return run_b(x, x->sched->instr[x->at]);
 }
 
 static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
-    struct exec_slot *slot = slot_of(stage_at(x, in.stage), in.mb);
+    struct exec_slot *slot = slot_of(stage_at(x, in.stage, in.mb), in.mb);
     TRY(comm_finish(&slot->sent));
-    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(in.stage, true),
+    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, true),
                            slot->slot.out, stream_bytes(x, in.mb), &slot->recv_b);
 }
 
 /* ---- end of the step ---- */
 
+/* With two replicas: the sums that otherwise start in the last backward. */
+static enum err start_sums(const struct exec *x, struct exec_stage *e)
+{
+    bool start = x->sched->replicas > 1 && !e->summed;
+    for (int part = e->stage.parts - 1; start && part >= 0; part--)
+        TRY(dp_part_done(&e->dp, part));
+    e->summed = true;
+    return ERR_OK;
+}
+
 static enum err run_reduce(struct exec *x, struct sched_instr in)
 {
-    return dp_finish(&stage_at(x, in.stage)->dp);
+    struct exec_stage *e = stage_held(x, in.stage);
+    TRY(start_sums(x, e));
+    return dp_finish(&e->dp);
+}
+
+/* Both ranks get the same bits, so the replicas stay equal through every step. */
+static enum err run_merge(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_held(x, in.stage);
+    const struct param_store *s = &e->stage.params;
+    TRY(start_sums(x, e));
+    return comm_all_reduce(x->merge, s->grad, s->elements, x->a.dev->at, COMM_SUM);
 }
 
 static enum err run_tied(struct exec *x, struct sched_instr in)
 {
-    struct stage *s = &stage_at(x, in.stage)->stage;
+    struct stage *s = &stage_held(x, in.stage)->stage;
     const struct stage_part *part = &s->part[s->span.embed ? 0 : s->parts - 1];
     const struct param *p = part->role[s->span.embed ? ROLE_TOKENS : ROLE_HEAD_W];
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
@@ -263,7 +306,7 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = run_step,
+    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
 };
 
 static enum err feed(struct exec *x, const struct exec_batch *b)
@@ -301,12 +344,14 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
 {
     int pp = x->coord[AXIS_PP];
     ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
-    ENSURE(s->m <= x->a.sched->m);
+    ENSURE(s->m <= x->a.sched->m && s->replicas <= x->a.sched->replicas);
     x->sched = s;
     x->batch = b;
     x->hooks = hooks;
-    for (int i = 0; i < x->stages_here; i++)
-        x->stage[i].left = s->m;
+    for (int i = 0; i < x->stages_here; i++) {
+        x->stage[i].left = sched_microbatches(s, x->stage[i].holding / s->stages);
+        x->stage[i].summed = false;
+    }
     TRY(feed(x, b));
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         struct sched_instr in = s->instr[x->at];

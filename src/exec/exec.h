@@ -64,12 +64,12 @@ struct exec_hooks {
     void *arg;
 };
 
-/* Run a list: the training schedule, or a forward-only one with the same placement. Collective over
- * the world. */
+/* Run a list: the training schedule, or a forward-only one with the same placement (of two replicas
+ * the first alone will do). Collective over the world. */
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks);
 /* Sum of the losses of this rank's head in the run just done or, in hooks->step, under way; 0 on
- * ranks without the head. */
+ * ranks without a head. With two replicas two pipeline ranks have one. */
 enum err exec_loss(struct exec *x, double *sum);
 
 /* ---- what the optimizer, weights on disk and tests walk ---- */

@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rank's communication groups, opened once and in one fixed order on every rank: world, tensor,
- * repeated kv heads, data, tied embedding. A group's id is its kind and its first member, so that
- * the sets of one kind do not meet.
+ * repeated kv heads, data, tied embedding, replicas. A group's id is its kind and its first member,
+ * so that the sets of one kind do not meet.
  */
 #include "exec/exec_local.h"
 
-enum group_kind { GROUP_WORLD, GROUP_TP, GROUP_KV, GROUP_DP, GROUP_TIED, GROUP_KINDS };
+enum group_kind { GROUP_WORLD, GROUP_TP, GROUP_KV, GROUP_DP, GROUP_TIED, GROUP_MERGE,
+                  GROUP_KINDS };
 
 static bool is_tied_apart(const struct exec_args *a)
 {
-    return a->arch->tied && a->sched->place[0] != a->sched->place[a->sched->stages - 1];
+    return a->arch->tied && a->sched->replicas == 1 &&
+           a->sched->place[0] != a->sched->place[a->sched->stages - 1];
+}
+
+/* The pipeline rank with the other replica of what pp holds; pp itself: there is none. */
+static int partner_of(const struct sched *s, int pp)
+{
+    for (int stage = 0; stage < s->stages && s->replicas > 1; stage++) {
+        int a = s->place[stage], b = s->place[s->stages + stage];
+        if (a == pp || b == pp)
+            return a == pp ? b : a;
+    }
+    return pp;
 }
 
 /* Ranks that hold the same kv heads as this one: neighbours on the tensor axis. */
@@ -33,10 +46,11 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const
         return num_max(d.n * d.c * size[0], 2 * d.chunk * size[1]);
     if (k == GROUP_TIED) /* members hold different stages: the same number on both */
         return d.v * d.c * size[1];
-    for (int s = 0; s < a->sched->stages; s++)
-        if (a->sched->place[s] == pp)
-            largest = num_max(largest, arch_stage_elements(a->arch, &a->split, &a->cut[s]));
-    return largest * size[1]; /* no part is larger than its stage */
+    for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
+        if (a->sched->place[h] == pp)
+            largest = num_max(largest, arch_stage_elements(a->arch, &a->split,
+                                                           &a->cut[h % a->sched->stages]));
+    return largest * size[1]; /* no part is larger than its stage; partners hold the same ones */
 }
 
 int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum dtype ct,
@@ -45,7 +59,8 @@ int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum 
     int64_t size[2] = {dtype_size(ct), dtype_size(at)};
     bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
     int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
-                                a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1};
+                                a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1,
+                                partner_of(a->sched, pp) != pp ? 2 : 1};
     int64_t total = 0;
     for (int k = 0; k < GROUP_KINDS; k++)
         if (members[k] > 1)
@@ -65,20 +80,35 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
     return comm_group_open(x->a.world, (int)k * x->mesh.world + ranks[0], ranks, n, scratch, out);
 }
 
-/* The two ranks that hold the ends of the pipeline beside this one's other coordinates. */
-static enum err open_tied(struct exec *x, int *ranks)
+/* Two pipeline ranks beside this one's other coordinates. */
+static enum err open_two(struct exec *x, enum group_kind k, const int pp[2],
+                         struct comm_group **out)
 {
-    int coord[AXIS_COUNT], first = x->a.sched->place[0];
-    int last = x->a.sched->place[x->a.sched->stages - 1], pp = x->coord[AXIS_PP];
-    if (!is_tied_apart(&x->a) || (pp != first && pp != last))
+    int coord[AXIS_COUNT], ranks[2];
+    memcpy(coord, x->coord, sizeof coord);
+    for (int i = 0; i < 2; i++) {
+        coord[AXIS_PP] = pp[i];
+        ranks[i] = mesh_rank(&x->mesh, coord);
+    }
+    return open_one(x, k, ranks, 2, out);
+}
+
+/* The ends of the pipeline. */
+static enum err open_tied(struct exec *x)
+{
+    int end[2] = {x->a.sched->place[0], x->a.sched->place[x->a.sched->stages - 1]};
+    int pp = x->coord[AXIS_PP];
+    if (!is_tied_apart(&x->a) || (pp != end[0] && pp != end[1]))
         return ERR_OK;
-    for (int i = 0; i < AXIS_COUNT; i++)
-        coord[i] = x->coord[i];
-    coord[AXIS_PP] = first;
-    ranks[0] = mesh_rank(&x->mesh, coord);
-    coord[AXIS_PP] = last;
-    ranks[1] = mesh_rank(&x->mesh, coord);
-    return open_one(x, GROUP_TIED, ranks, 2, &x->tied);
+    return open_two(x, GROUP_TIED, end, &x->tied);
+}
+
+/* The ranks of a pair of holdings, the lower first. */
+static enum err open_merge(struct exec *x)
+{
+    int pp = x->coord[AXIS_PP], other = partner_of(x->a.sched, pp);
+    int pair[2] = {pp < other ? pp : other, pp < other ? other : pp};
+    return pp == other ? ERR_OK : open_two(x, GROUP_MERGE, pair, &x->merge);
 }
 
 enum err exec_groups_open(struct exec *x)
@@ -95,7 +125,8 @@ enum err exec_groups_open(struct exec *x)
     TRY_OR(out, open_one(x, GROUP_KV, ranks + x->coord[AXIS_TP] / same * same, same, &x->kv));
     n = mesh_group(&x->mesh, me, 1u << AXIS_DP, ranks);
     TRY_OR(out, open_one(x, GROUP_DP, ranks, n, &x->dp));
-    TRY_OR(out, open_tied(x, ranks));
+    TRY_OR(out, open_tied(x));
+    TRY_OR(out, open_merge(x));
     err = ERR_OK;
 out:
     mem_free(ranks);
@@ -104,7 +135,7 @@ out:
 
 void exec_groups_close(struct exec *x)
 {
-    struct comm_group **g[] = {&x->tied, &x->dp, &x->kv, &x->tp, &x->world};
+    struct comm_group **g[] = {&x->merge, &x->tied, &x->dp, &x->kv, &x->tp, &x->world};
     for (size_t i = 0; i < sizeof g / sizeof *g; i++) {
         if (*g[i])
             comm_group_close(*g[i]);

@@ -20,10 +20,11 @@ struct exec_keep {
     bool used;
 };
 
-/* A stage with its slots. */
+/* A stage with its slots: a holding of the schedule. */
 struct exec_stage {
     struct stage stage;
     int id;                  /* 0 .. stages - 1 */
+    int holding;             /* 0 .. replicas * stages - 1 */
     struct exec_slot *slot;  /* owned; [slots] */
     int slots;
     struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
@@ -32,6 +33,7 @@ struct exec_stage {
     struct stage_keep shared; /* without a split backward: the rank's one set */
     struct dp dp;
     int left;                /* weight gradients still to come in this step */
+    bool summed;             /* with two replicas: the parts' own sums are under way */
 };
 
 struct exec {
@@ -39,10 +41,10 @@ struct exec {
     struct mesh mesh;
     int coord[AXIS_COUNT];
     struct arena weights, master, grads, optim, activations, work, comm, data;
-    struct comm_group *world, *tp, *kv, *dp, *tied;
+    struct comm_group *world, *tp, *kv, *dp, *tied, *merge;
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;
-    int *here;                /* owned; [stages] index into stage or -1 */
+    int *here;                /* owned; [replicas * stages] index into stage or -1 */
     struct stage_work scratch;
     bool splits;              /* the schedule has I and W */
     void *ring[EXEC_RING];    /* gradients on their way to the stage before */

@@ -65,33 +65,35 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
 {
     int m = x->a.sched->m;
     const struct sched_report *r = x->a.report;
-    TRY(mem_new(r->stage_peak[e->id], sizeof *e->slot, "slots", &e->slot));
+    TRY(mem_new(r->stage_peak[e->holding], sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
-    for (; e->slots < r->stage_peak[e->id]; e->slots++)
+    for (; e->slots < r->stage_peak[e->holding]; e->slots++)
         TRY(stage_slot_open(&e->stage, &x->activations, &e->slot[e->slots].slot));
     if (!x->splits)
         return ERR_OK;
-    TRY(mem_new(r->grad_peak[e->id], sizeof *e->keep, "keep sets", &e->keep));
-    for (; e->keeps < r->grad_peak[e->id]; e->keeps++)
+    TRY(mem_new(r->grad_peak[e->holding], sizeof *e->keep, "keep sets", &e->keep));
+    for (; e->keeps < r->grad_peak[e->holding]; e->keeps++)
         TRY(stage_keep_open(&e->stage, true, &x->activations, &e->keep[e->keeps].keep));
     return ERR_OK;
 }
 
-static enum err open_stage(struct exec *x, struct exec_stage *e, int id)
+static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
 {
     const struct exec_args *a = &x->a;
+    int id = holding % a->sched->stages;
     struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[id],
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed,
-                           .training = a->training};
+                           .training = a->training, .copy = holding >= a->sched->stages};
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
-        s.tokens = param_find(&x->stage[x->here[0]].stage.params, 0, ROLE_TOKENS);
+        s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp};
     struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim};
     e->id = id;
+    e->holding = holding;
     TRY(stage_open(&e->stage, &s, &from));
     TRY(dp_open(&e->dp, x->dp, &e->stage.tp, &e->stage.params, e->stage.parts));
     return open_slots(x, e);
@@ -100,14 +102,17 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int id)
 static enum err open_stages(struct exec *x)
 {
     const struct sched *s = x->a.sched;
-    TRY(mem_new(s->v, sizeof *x->stage, "the stages", &x->stage));
-    TRY(mem_new(s->stages, sizeof *x->here, "the stages", &x->here));
+    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages;
+    TRY(mem_new(sched_held_count(s, pp), sizeof *x->stage, "the stages", &x->stage));
+    TRY(mem_new(holdings, sizeof *x->here, "the stages", &x->here));
+    for (int h = 0; h < holdings; h++)
+        x->here[h] = -1;
     for (int id = 0; id < s->stages; id++) {
-        x->here[id] = -1;
-        if (s->place[id] != x->coord[AXIS_PP])
+        int h = sched_held(s, id, pp);
+        if (h < 0)
             continue;
-        x->here[id] = x->stages_here;
-        TRY(open_stage(x, &x->stage[x->stages_here++], id));
+        x->here[h] = x->stages_here;
+        TRY(open_stage(x, &x->stage[x->stages_here++], h));
     }
     return ERR_OK;
 }
@@ -118,9 +123,9 @@ static enum err open_shared(struct exec *x)
     struct arch_dims d;
     arch_dims(x->a.arch, &x->a.split, x->a.samples, x->a.dev->ct, x->a.dev->at, &d);
     for (int i = 0; i < x->stages_here; i++) {
-        int id = x->stage[i].id;
+        int id = x->stage[i].id, before = x->stage[i].holding - 1;
         head = head || x->stage[i].stage.span.head;
-        sends = sends || (id > 0 && x->a.sched->place[id - 1] != x->coord[AXIS_PP]);
+        sends = sends || (id > 0 && x->a.sched->place[before] != x->coord[AXIS_PP]);
     }
     TRY(stage_work_open(&d, &x->a.split, head, &x->work, &x->scratch));
     if (!x->a.training)

@@ -97,6 +97,7 @@ struct stage_args {
     double *loss;
     uint64_t seed;
     bool training;
+    bool copy;              /* a second replica: its parameters are counted in the first */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
 };
 

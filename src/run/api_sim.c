@@ -107,7 +107,8 @@ static enum err make_schedule(const struct plait_sim *a, struct sched *out)
 
 static struct sim_cost cost_of(const struct plait_sim *a)
 {
-    struct sim_cost c = {.tf = a->tf, .tb = a->tb, .ti = a->ti, .tw = a->tw, .latency = a->latency};
+    struct sim_cost c = {.tf = a->tf, .tb = a->tb, .ti = a->ti, .tw = a->tw, .latency = a->latency,
+                         .tov = a->tov};
     c.tf = c.tf != 0 ? c.tf : 1;
     c.ti = c.ti != 0 ? c.ti : c.tf;
     c.tw = c.tw != 0 ? c.tw : c.tf;

@@ -42,7 +42,8 @@ static enum err list_params(struct saver *v)
     return ERR_OK;
 }
 
-/* Pipeline stage that holds a part; the tied head's copy is never asked for. */
+/* Pipeline stage that holds a part; the tied head's copy is never asked for, and of two replicas
+ * the first is written. */
 static int stage_of(const struct setup *s, const struct arch_param *p)
 {
     for (int i = 0; i < s->sched.stages; i++) {
@@ -96,7 +97,7 @@ static enum err move_box(struct saver *v, const struct arch_param *p, int tp_ran
 {
     const struct setup *s = v->s;
     int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
-    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank};
+    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank, false};
     struct comm_req req = {0};
     struct hf_place at;
     struct arch_box box;

@@ -20,7 +20,7 @@ static enum err make_sched(struct setup *s)
     } else {
         TRY(sched_make_forward(&shape, &compute));
     }
-    la.tied = s->training && s->arch.tied && compute.place[0] != compute.place[compute.stages - 1];
+    la.tied = s->training && s->arch.tied;
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
@@ -141,9 +141,12 @@ static void add_stages(const struct setup *s, struct text *out)
     char buf[32];
     for (int i = 0; i < s->sched.stages; i++) {
         const struct arch_stage *st = &s->cut[i];
-        text_add(out, "  stage %-3d pp %-3d layers %lld to %lld%s%s, %s parameters a rank\n", i,
-                 s->sched.place[i], (long long)st->first, (long long)(st->first + st->blocks - 1),
-                 st->embed ? ", embedding" : "", st->head ? ", head" : "",
+        text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
+        if (s->sched.replicas > 1)
+            text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
+        text_add(out, "layers %lld to %lld%s%s, %s parameters a rank\n", (long long)st->first,
+                 (long long)(st->first + st->blocks - 1), st->embed ? ", embedding" : "",
+                 st->head ? ", head" : "",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
     }
 }

@@ -40,10 +40,10 @@ static enum err on_step(void *arg)
     struct train_rank *r = arg;
     struct lr lr = lr_of(r->s->o);
     struct optim_step step = {.step = r->step, .lr = lr_at(&lr, r->step)};
-    if (r->speaks) {
+    if (r->losses)
         TRY(exec_loss(r->x, &step.loss_sum));
+    if (r->speaks)
         step.tokens = r->count;
-    }
     return optim_run(&r->optim, &step, &r->result);
 }
 
@@ -167,6 +167,8 @@ static enum err open_rank(struct train_rank *r)
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
+    r->losses = sched_held(&s->sched, s->sched.stages - 1, r->coord[AXIS_PP]) >= 0 &&
+                r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
     TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));

@@ -26,7 +26,8 @@ struct train_rank {
     struct dev *dev;
     struct exec *x;
     int coord[AXIS_COUNT];
-    bool speaks;  /* for the loss: last stage, first tensor rank */
+    bool speaks;  /* for the tokens: last stage (of two replicas, the first's), first tensor rank */
+    bool losses;  /* has a loss to add: any last stage, first tensor rank */
     bool reports; /* calls back and writes files: speaks, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
     struct param_store **store; /* owned; [stages of this rank] */

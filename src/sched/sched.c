@@ -13,7 +13,8 @@
 #include "sched/sched_build.h"
 #include <string.h>
 
-static const struct sched_kind *const kinds[] = {&sched_naive, &sched_gpipe, &sched_1f1b};
+static const struct sched_kind *const kinds[] = {&sched_naive, &sched_gpipe, &sched_1f1b,
+                                                &sched_dualpipe, &sched_chimera};
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 int sched_kind_count(void)
@@ -37,7 +38,8 @@ const struct sched_kind *sched_kind_find(const char *name)
 const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
-        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
+        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
+        "MERGE",
     };
     return name[op];
 }
@@ -88,9 +90,50 @@ enum err sched_make_forward(const struct sched_shape *shape, struct sched *out)
     return sched_build_done(&b, out);
 }
 
+int sched_held(const struct sched *s, int stage, int rank)
+{
+    for (int h = stage; h < s->replicas * s->stages; h += s->stages)
+        if (s->place[h] == rank)
+            return h;
+    return -1;
+}
+
+int sched_microbatches(const struct sched *s, int replica)
+{
+    int n = 0;
+    for (int mb = 0; mb < s->m; mb++)
+        n += s->way[mb] == replica;
+    return n;
+}
+
+int sched_held_count(const struct sched *s, int rank)
+{
+    int n = 0;
+    for (int h = 0; h < s->replicas * s->stages; h++)
+        n += s->place[h] == rank;
+    return n;
+}
+
+bool sched_has(const struct sched *s, enum sched_op op)
+{
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (s->instr[i].op == op)
+            return true;
+    return false;
+}
+
+bool sched_ends_meet(const struct sched *s)
+{
+    for (int h = s->stages - 1; h < s->replicas * s->stages; h += s->stages)
+        if (sched_held(s, 0, s->place[h]) < 0)
+            return false;
+    return true;
+}
+
 void sched_free(struct sched *s)
 {
     mem_free(s->place);
+    mem_free(s->way);
     mem_free(s->begin);
     mem_free(s->instr);
     *s = (struct sched){0};

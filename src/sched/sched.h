@@ -9,6 +9,11 @@
  *
  * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
  * Stages S = p * v in the global order of the layers; `place` says which rank holds each.
+ *
+ * A bidirectional schedule holds the parameters twice: `place` then has a second row, `way` says
+ * which row each microbatch goes by, and a rank holds stages of both rows. The rows mirror one
+ * another: the ranks come in pairs, and what a rank holds in one row its partner holds in the
+ * other. A stage of a row is called a holding.
  */
 #ifndef PLAIT_SCHED_SCHED_H
 #define PLAIT_SCHED_SCHED_H
@@ -26,24 +31,52 @@ enum sched_op {
     SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
                      their ranks, naming that stage, `peer` the other rank */
     SCHED_STEP,   /* optimizer step of all this rank's stages */
+    SCHED_OV,     /* the next two instructions, an F and a B, are one action: it starts when both
+                     inputs are there and gives both results at its end; stage and mb are the F's */
+    SCHED_MERGE,  /* sum of the gradients of `stage` over its two replicas: one on each of their
+                     ranks, `peer` the other */
     SCHED_OP_COUNT
 };
 
-/* 8 bytes. `peer` is the other pipeline rank of a send, receive or tied sum, else the rank itself.
- * mb is 0 where it means nothing (REDUCE, TIED, STEP), and so is the stage of STEP. */
+/* 8 bytes. `peer` is the other pipeline rank of a send, receive, tied or merged sum, else the rank
+ * itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE, STEP), and so is STEP's stage. */
 struct sched_instr { uint16_t op, stage, mb, peer; };
 
-enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535 };
+enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535,
+       SCHED_MAX_REPLICAS = 2 };
 
 struct sched {
     char name[32];
     int p, m, v, stages; /* stages == p * v */
+    int replicas;        /* of the parameters: 1, or 2 when microbatches go both ways */
     bool forward_only;   /* evaluation: only F; no B is demanded */
     bool lowered, checked;
-    uint16_t *place; /* owned; [stages] -> rank */
+    uint16_t *place; /* owned; [replicas * stages] -> rank */
+    uint8_t *way;    /* owned; [m] -> replica that the microbatch goes by */
     int64_t *begin;  /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
     struct sched_instr *instr; /* owned; [begin[p]] */
 };
+
+/* Index of the holding at which microbatch mb meets a stage: 0 .. replicas * stages - 1. */
+static inline int sched_holding(const struct sched *s, int stage, int mb)
+{
+    return s->way[mb] * s->stages + stage;
+}
+/* Its rank. */
+static inline int sched_rank_of(const struct sched *s, int stage, int mb)
+{
+    return s->place[sched_holding(s, stage, mb)];
+}
+/* The holding of a stage on a rank, which no two replicas of it share; -1: none there. */
+int sched_held(const struct sched *s, int stage, int rank);
+/* Microbatches that go by a replica. */
+int sched_microbatches(const struct sched *s, int replica);
+/* Holdings of a rank. */
+int sched_held_count(const struct sched *s, int rank);
+/* Is there an instruction of this kind? Linear in instructions. */
+bool sched_has(const struct sched *s, enum sched_op op);
+/* Does every head stand on the rank of an embedding, so that no copy is needed to tie them? */
+bool sched_ends_meet(const struct sched *s);
 
 struct sched_shape { int p, m, v; };
 
@@ -65,14 +98,16 @@ enum err sched_make(const char *name, const struct sched_shape *shape, struct sc
 enum err sched_make_forward(const struct sched_shape *shape, struct sched *out);
 void sched_free(struct sched *s);
 
-/* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>; empty cells
- * are idle slots and are skipped. Lowered schedules print in the same form: 0SEND_F3, 2REDUCE,
- * 0TIED, STEP. */
+/* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>, or for a pair
+ * (<stage>F<mb>;<stage>B<mb>)OV; empty cells are idle slots and are skipped. Lowered schedules
+ * print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, STEP. */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
- * the number of lines, m and stages come from the cells; a stage stands on the first rank that
- * names it. Text without any B, I, W is forward only; text with a send or the like is lowered
- * already. What the text says is not proved here: sched_check does. Errors: ERR_CONFIG. */
+ * the number of lines, m and stages come from the cells; a stage stands on the first rank with a
+ * forward of it. Microbatches whose forward of stage 0 stands on another rank than that of
+ * microbatch 0 go by a second replica. OVERLAP_F_B is read as OV. Text without any B, I, W is
+ * forward only; text with a send or the like is lowered already. What the text says is not proved
+ * here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
 struct sched_lower_args {
@@ -82,29 +117,32 @@ struct sched_lower_args {
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
- * V6). REDUCE follows the last B or W of its stage, TIED and STEP end the list. tied has no effect
- * when one rank holds both stages. A schedule that breaks V1 to V4 is refused as sched_check does.
- * Errors: ERR_CONFIG; ERR_INTERNAL: lowered already, or reductions asked of a forward-only one. */
+ * V6). Both stand outside of a pair. REDUCE follows the last B or W of its stage, TIED and STEP end
+ * the list. tied has no effect when one rank holds both stages. With two replicas each rank ends in
+ * the REDUCEs and MERGEs of what it holds, by stage, and STEP: MERGE when there is a STEP. A
+ * schedule that breaks V1 to V4 is refused as sched_check does. Errors: ERR_CONFIG, also when two
+ * replicas have tied ends on different ranks; ERR_INTERNAL: lowered already, or reductions asked of
+ * a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 enum sched_rule { /* one error each, naming rank, place in its list, instruction */
     SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W} */
-    SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says */
-    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W */
+    SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says; replicas mirror */
+    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W; pairs whole and independent */
     SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle; it is printed */
     SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, else none */
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
     SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
     SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
-    SCHED_RULE_REDUCTION,     /* V9 REDUCE after the last B or W by count; STEP after all */
+    SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count; STEP after all */
 };
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
-    int *stage_peak;      /* owned; [stages] slots: the same per stage, but from RECV_F on, since
-                             what is received needs its slot already */
-    int *grad_peak;       /* owned; [stages] most (stage, mb) between I and W at once, a B
-                             included while it runs */
+    int *stage_peak;      /* owned; [replicas * stages] slots: the same per holding, but from
+                             RECV_F on, since what is received needs its slot already */
+    int *grad_peak;       /* owned; [replicas * stages] most (stage, mb) between I and W at once, a
+                             B included while it runs */
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal

@@ -33,38 +33,62 @@ enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape
     return ERR_OK;
 }
 
-int sched_peer(const struct sched *s, enum sched_op op, int stage, int own)
+enum err sched_shape_even(const char *name, const struct sched_shape *shape)
 {
-    int last = s->stages - 1;
-    switch (op) {
+    if (shape->p == 1)
+        FAIL(ERR_CONFIG, "schedule %s: p 1, but microbatches go both ways over an even number of "
+                         "ranks; use p 2", name);
+    if (shape->p % 2 != 0)
+        FAIL(ERR_CONFIG, "schedule %s: p %d, but microbatches go both ways over an even number of "
+                         "ranks; use p %d or %d", name, shape->p, shape->p - 1, shape->p + 1);
+    return ERR_OK;
+}
+
+int sched_peer(const struct sched *s, struct sched_instr in, int own)
+{
+    int stage = in.stage, last = s->stages - 1;
+    switch (in.op) {
     case SCHED_SEND_F:
     case SCHED_RECV_B:
-        return stage < last ? s->place[stage + 1] : own;
+        return stage < last ? sched_rank_of(s, stage + 1, in.mb) : own;
     case SCHED_RECV_F:
     case SCHED_SEND_B:
-        return stage > 0 ? s->place[stage - 1] : own;
+        return stage > 0 ? sched_rank_of(s, stage - 1, in.mb) : own;
     case SCHED_TIED:
         return s->place[stage == 0 ? last : 0];
+    case SCHED_MERGE:
+        return s->place[s->place[stage] == own ? (s->replicas - 1) * s->stages + stage : stage];
     default:
         return own;
     }
 }
 
-const char *sched_cell(const struct sched_instr *in, char buf[32])
+const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
 {
     const char *name = in->op < SCHED_OP_COUNT ? sched_op_name((enum sched_op)in->op) : "?";
     if (in->op == SCHED_STEP)
-        snprintf(buf, 32, "%s", name);
-    else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED)
-        snprintf(buf, 32, "%d%s", in->stage, name);
+        snprintf(buf, SCHED_CELL, "%s", name);
+    else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED || in->op == SCHED_MERGE)
+        snprintf(buf, SCHED_CELL, "%d%s", in->stage, name);
     else
-        snprintf(buf, 32, "%d%s%d", in->stage, name, in->mb);
+        snprintf(buf, SCHED_CELL, "%d%s%d", in->stage, name, in->mb);
+    return buf;
+}
+
+const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL])
+{
+    char half[2][SCHED_CELL];
+    if (s->instr[i].op != SCHED_OV || i + 2 >= s->begin[s->p])
+        return sched_cell(&s->instr[i], buf);
+    snprintf(buf, SCHED_CELL, "(%.36s;%.36s)OV", sched_cell(&s->instr[i + 1], half[0]),
+             sched_cell(&s->instr[i + 2], half[1]));
     return buf;
 }
 
 static enum err make_tables(struct sched_build *b, const struct sched_shape *shape)
 {
     TRY(mem_new(b->s.stages, sizeof *b->s.place, "schedule placement", &b->s.place));
+    TRY(mem_new(b->s.m, sizeof *b->s.way, "schedule placement", &b->s.way));
     TRY(mem_new(b->s.p + 1, sizeof *b->s.begin, "schedule ranks", &b->s.begin));
     for (int stage = 0; stage < b->s.stages; stage++)
         b->s.place[stage] = (uint16_t)(stage % shape->p);
@@ -79,7 +103,41 @@ void sched_build_open(struct sched_build *b, const char *name, const struct sche
     b->s.m = shape->m;
     b->s.v = shape->v;
     b->s.stages = shape->p * shape->v;
+    b->s.replicas = 1;
     b->err = make_tables(b, shape);
+}
+
+void sched_build_replicas(struct sched_build *b, int replicas)
+{
+    int64_t stages = b->s.stages;
+    if (b->err == ERR_OK)
+        b->err = mem_grow(b->s.replicas * stages, replicas * stages, sizeof *b->s.place,
+                          "schedule placement", &b->s.place);
+    if (b->err == ERR_OK)
+        b->s.replicas = replicas;
+}
+
+void sched_build_place(struct sched_build *b, const struct sched *from)
+{
+    sched_build_replicas(b, from->replicas);
+    if (b->err != ERR_OK)
+        return;
+    for (int h = 0; h < from->replicas * from->stages; h++)
+        b->s.place[h] = from->place[h];
+    for (int mb = 0; mb < from->m; mb++)
+        b->s.way[mb] = from->way[mb];
+}
+
+void sched_build_mirror(struct sched_build *b)
+{
+    int stages = b->s.stages, m = b->s.m;
+    sched_build_replicas(b, 2);
+    if (b->err != ERR_OK)
+        return;
+    for (int stage = 0; stage < stages; stage++)
+        b->s.place[stages + stage] = (uint16_t)(b->s.p - 1 - b->s.place[stage]);
+    for (int mb = m - m / 2; mb < m; mb++)
+        b->s.way[mb] = 1;
 }
 
 void sched_build_rank(struct sched_build *b)
@@ -100,12 +158,9 @@ void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
             return;
         b->cap = cap;
     }
-    b->s.instr[b->n++] = (struct sched_instr){
-        .op = (uint16_t)op,
-        .stage = (uint16_t)stage,
-        .mb = (uint16_t)mb,
-        .peer = (uint16_t)sched_peer(&b->s, op, stage, b->rank),
-    };
+    struct sched_instr in = {(uint16_t)op, (uint16_t)stage, (uint16_t)mb, 0};
+    in.peer = (uint16_t)sched_peer(&b->s, in, b->rank);
+    b->s.instr[b->n++] = in;
 }
 
 enum err sched_build_done(struct sched_build *b, struct sched *out)

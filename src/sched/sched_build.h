@@ -29,6 +29,13 @@ struct sched_build {
 /* Starts a compute-only schedule. Stages stand in a loop (stage s on rank s % p) until the caller
  * writes another table into b->s.place. The shape must have passed sched_shape_check. */
 void sched_build_open(struct sched_build *b, const char *name, const struct sched_shape *shape);
+/* Room for that many replicas; rows of b->s.place that are new are all rank 0. */
+void sched_build_replicas(struct sched_build *b, int replicas);
+/* Makes the schedule bidirectional: a second replica that mirrors the first (its stage on rank p -
+ * 1 - r), by which the last m / 2 microbatches go. Called after b->s.place is as it shall be. */
+void sched_build_mirror(struct sched_build *b);
+/* The placement of another schedule of the same p, m and stages. */
+void sched_build_place(struct sched_build *b, const struct sched *from);
 /* Turns to the next rank; called exactly p times. */
 void sched_build_rank(struct sched_build *b);
 /* Appends to the list of the current rank, the peer filled in from the placement table. */
@@ -37,30 +44,45 @@ void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
 enum err sched_build_done(struct sched_build *b, struct sched *out);
 
 /* The registry's generators, one a file. */
-extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b;
+extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b, sched_dualpipe,
+    sched_chimera;
 
 /* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
 enum err sched_shape_check(const char *name, const struct sched_shape *shape);
 /* For schedules that know one chunk a rank only. Errors: ERR_CONFIG. */
 enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape);
 
-/* Rank on the other side of a send, receive or tied sum of `stage`; `own` for what has none. */
-int sched_peer(const struct sched *s, enum sched_op op, int stage, int own);
+/* For schedules whose two directions meet between two ranks: p is even. Errors: ERR_CONFIG. */
+enum err sched_shape_even(const char *name, const struct sched_shape *shape);
+
+/* Rank on the other side of a send, receive, tied or merged sum on rank `own`; `own` for what has
+ * none. */
+int sched_peer(const struct sched *s, struct sched_instr in, int own);
 /* Instruction as text, "3SEND_F12" or "STEP", into buf, which is returned. */
-const char *sched_cell(const struct sched_instr *in, char buf[32]);
+enum { SCHED_CELL = 80 };
+const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL]);
+/* Instruction i as the text form writes it: a pair is "(0F3;3B5)OV", from its OV on. */
+const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
 
 /* ---- sched_channel.c: which messages share a channel ----------------------------------------
  * A channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
- * stage s of kind k all go by channel of[k * stages + s]; -1 when the neighbour stage is on the
- * same rank or there is none. */
+ * holding h of kind k all go by channel of[k * replicas * stages + h]; -1 when the neighbour stage
+ * is on the same rank or there is none. */
 struct sched_channels {
-    int *of; /* owned; [2 * stages] */
+    int *of; /* owned; [2 * replicas * stages] */
     int n;   /* channels */
 };
 enum err sched_channels_make(const struct sched *s, struct sched_channels *out);
 void sched_channels_free(struct sched_channels *c);
-/* Stage whose message of kind `kind` the instruction of `stage` sends: its neighbour, or -1. */
-int sched_sent_to(const struct sched *s, int kind, int stage);
+/* Channel of the message of kind `kind` for (stage, mb), -1: none. */
+static inline int sched_channel_of(const struct sched *s, const struct sched_channels *c, int kind,
+                                   struct sched_instr in)
+{
+    return c->of[kind * s->replicas * s->stages + sched_holding(s, in.stage, in.mb)];
+}
+/* Stage whose message of kind `kind` the instruction of `stage` sends for microbatch mb: its
+ * neighbour, or -1. */
+int sched_sent_to(const struct sched *s, int kind, int stage, int mb);
 
 /* Rules V1 to V4 alone: what the lowering builds on. Errors: ERR_CONFIG, naming the rule. */
 enum err sched_check_compute(const struct sched *s);

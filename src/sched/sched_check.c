@@ -49,14 +49,14 @@ const char *sched_rule_name(enum sched_rule r)
 
 enum err sched_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
 {
-    char detail[2048], cell[32];
+    char detail[2048], cell[SCHED_CELL];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(detail, sizeof detail, fmt, ap);
     va_end(ap);
     FAIL(ERR_CONFIG, "schedule %s breaks V%d (%s) at rank %d, place %lld, %s: %s", c->s->name,
          (int)c->rule, sched_rule_name(c->rule), rank, (long long)(i - c->s->begin[rank]),
-         sched_cell(&c->s->instr[i], cell), detail);
+         sched_cell_at(c->s, i, cell), detail);
 }
 
 static enum err checker_open(struct sched_checker *c)
@@ -79,7 +79,9 @@ static enum err checker_open(struct sched_checker *c)
     int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_W + 1;
     for (int op = 0; op < ops; op++)
         TRY(mem_new(c->units, sizeof *c->at[op], "schedule check", &c->at[op]));
-    TRY(mem_new(s->stages, sizeof *c->reduce, "schedule check", &c->reduce));
+    int64_t holdings = (int64_t)s->replicas * s->stages;
+    TRY(mem_new(holdings, sizeof *c->reduce, "schedule check", &c->reduce));
+    TRY(mem_new(holdings, sizeof *c->merge, "schedule check", &c->merge));
     TRY(mem_new(s->p, sizeof *c->step, "schedule check", &c->step));
     TRY(sched_channels_make(s, &c->channels));
     return ERR_OK;
@@ -90,6 +92,7 @@ static void checker_close(struct sched_checker *c)
     for (int op = 0; op < SCHED_UNIT_OPS; op++)
         mem_free(c->at[op]);
     mem_free(c->reduce);
+    mem_free(c->merge);
     mem_free(c->step);
     sched_channels_free(&c->channels);
 }
@@ -129,17 +132,20 @@ static void put(struct bytes *b, uint64_t value, int width)
 static enum err hash_program(const struct sched *s, uint64_t *out)
 {
     struct bytes b = {0};
-    int64_t n = s->begin[s->p];
-    TRY(mem_new(24 + 2 * (int64_t)s->stages + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
+    int64_t n = s->begin[s->p], holdings = (int64_t)s->replicas * s->stages;
+    TRY(mem_new(28 + 2 * holdings + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
                 &b.p));
     put(&b, (uint64_t)s->p, 4);
     put(&b, (uint64_t)s->m, 4);
     put(&b, (uint64_t)s->v, 4);
     put(&b, (uint64_t)s->stages, 4);
+    put(&b, (uint64_t)s->replicas, 4);
     put(&b, s->forward_only, 4);
     put(&b, s->lowered, 4);
-    for (int stage = 0; stage < s->stages; stage++)
-        put(&b, s->place[stage], 2);
+    for (int64_t h = 0; h < holdings; h++)
+        put(&b, s->place[h], 2);
+    for (int mb = 0; mb < s->m; mb++)
+        put(&b, s->way[mb], 1);
     for (int rank = 0; rank <= s->p; rank++)
         put(&b, (uint64_t)s->begin[rank], 8);
     for (int64_t i = 0; i < n; i++) {
@@ -153,17 +159,23 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
     return ERR_OK;
 }
 
-/* For each stage its microbatches in the order in which their weight gradients are added. */
+/* For each holding its microbatches in the order in which their weight gradients are added, those
+ * of the second replica behind those of the first; and where there are two, who is whose, for their
+ * sums are added last. done: [replicas * stages]. */
 static void put_orders(const struct sched *s, struct bytes *b, uint32_t *done)
 {
+    int second = sched_microbatches(s, 0); /* place of the second replica's first */
     for (int64_t i = 0; i < s->begin[s->p]; i++) {
         struct sched_instr in = s->instr[i];
         if (in.op != SCHED_B && in.op != SCHED_W)
             continue;
-        b->n = 2 * (sched_unit(s, in.stage, 0) + done[in.stage]++);
+        uint32_t *n = &done[sched_holding(s, in.stage, in.mb)];
+        b->n = 2 * (sched_unit(s, in.stage, 0) + (s->way[in.mb] ? second : 0) + (*n)++);
         put(b, in.mb, 2);
     }
     b->n = s->forward_only ? 0 : 2 * (int64_t)s->stages * s->m;
+    for (int mb = 0; s->replicas > 1 && mb < s->m; mb++)
+        put(b, s->way[mb], 1);
 }
 
 static enum err hash_order(const struct sched *s, uint64_t *out)
@@ -171,8 +183,9 @@ static enum err hash_order(const struct sched *s, uint64_t *out)
     struct bytes b = {0};
     uint32_t *done = NULL;
     enum err err = ERR_OK;
-    TRY_OR(out_free, mem_new((int64_t)s->stages * s->m, 2, "schedule hash", &b.p));
-    TRY_OR(out_free, mem_new(s->stages, sizeof *done, "schedule hash", &done));
+    TRY_OR(out_free, mem_new(2 * (int64_t)s->stages * s->m + s->m, 1, "schedule hash", &b.p));
+    TRY_OR(out_free, mem_new((int64_t)s->replicas * s->stages, sizeof *done, "schedule hash",
+                             &done));
     put_orders(s, &b, done);
     *out = XXH3_64bits(b.p, (size_t)b.n);
 out_free:
@@ -184,9 +197,10 @@ out_free:
 static enum err fill_report(struct sched_checker *c)
 {
     struct sched_report *r = c->report;
+    int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
     TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
-    TRY(mem_new(c->s->stages, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
-    TRY(mem_new(c->s->stages, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
+    TRY(mem_new(holdings, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
+    TRY(mem_new(holdings, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
     enum err err = prove(c, RULE_COUNT);
     if (err == ERR_CONFIG)
         r->rule = c->rule;

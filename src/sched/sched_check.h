@@ -17,7 +17,8 @@ struct sched_checker {
     int64_t units;               /* stages * m; a unit is stage * m + mb */
     /* owned; [units] for each op: 1 + place in its rank's list, 0 when it is nowhere */
     uint32_t *at[SCHED_UNIT_OPS];
-    uint32_t *reduce;  /* owned; [stages] the same for REDUCE */
+    uint32_t *reduce;  /* owned; [replicas * stages] the same for REDUCE */
+    uint32_t *merge;   /* owned; [replicas * stages] the same for MERGE */
     uint32_t *step;    /* owned; [p] the same for STEP */
     uint32_t tied[2];  /* the same for TIED of the first and the last stage */
     struct sched_channels channels;

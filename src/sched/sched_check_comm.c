@@ -3,9 +3,10 @@
  * Rules about messages: V5 pairing, V6 channel, V7 deadlock.
  *
  * V7 is proved on the machine that transports here are: a send never waits, a receive waits for its
- * send, a tied sum waits until the other holder has come to it. REDUCE is no edge between the ranks
- * of one pipeline: its partners are the same rank of other replicas, which run the same list. The
- * stricter machine, on which a send waits for its receive too, is walked for the report only.
+ * send, a tied or merged sum waits until the other holder has come to it. REDUCE is no edge between
+ * the ranks of one pipeline: its partners are the same rank of other replicas, which run the same
+ * list. The stricter machine, on which a send waits for its receive too, is walked for the report
+ * only.
  */
 #include "sched/sched_check.h"
 
@@ -31,7 +32,7 @@ static enum err check_message(const struct sched_checker *c, int rank, int64_t i
 {
     const struct sched *s = c->s;
     const struct sched_instr *in = &s->instr[i];
-    int want = sched_peer(s, (enum sched_op)in->op, in->stage, rank);
+    int want = sched_peer(s, *in, rank);
     if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
         return ERR_OK;
     if (want == rank)
@@ -48,11 +49,11 @@ static enum err check_message(const struct sched_checker *c, int rank, int64_t i
 static enum err check_edge(const struct sched_checker *c, int kind, int stage, int mb)
 {
     const struct sched *s = c->s;
-    int to = sched_sent_to(s, kind, stage);
+    int to = sched_sent_to(s, kind, stage, mb);
     if (to < 0)
         return ERR_OK;
     int64_t unit = sched_unit(s, stage, mb), far = sched_unit(s, to, mb);
-    int from_rank = s->place[stage], to_rank = s->place[to];
+    int from_rank = sched_rank_of(s, stage, mb), to_rank = sched_rank_of(s, to, mb);
     int64_t made = s->begin[from_rank] + producer(c, kind, unit) - 1;
     int64_t used = s->begin[to_rank] + producer(c, kind, far) - 1;
     uint32_t send = c->at[send_op[kind]][unit], recv = c->at[recv_op[kind]][far];
@@ -100,7 +101,9 @@ static void number_sends(const struct sched_checker *c, uint32_t *order, uint32_
         if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
             continue;
         int kind = kind_of(in.op);
-        int channel = c->channels.of[kind * s->stages + sched_sent_to(s, kind, in.stage)];
+        struct sched_instr to = in;
+        to.stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb);
+        int channel = sched_channel_of(s, &c->channels, kind, to);
         order[kind * c->units + sched_unit(s, in.stage, in.mb)] = count[channel]++;
     }
 }
@@ -116,7 +119,7 @@ static enum err match_receives(const struct sched_checker *c, const uint32_t *or
                 continue;
             int kind = kind_of(in.op);
             int from = kind == FORWARD ? in.stage - 1 : in.stage + 1;
-            uint32_t have = count[c->channels.of[kind * s->stages + in.stage]]++;
+            uint32_t have = count[sched_channel_of(s, &c->channels, kind, in)]++;
             uint32_t sent = order[kind * c->units + sched_unit(s, from, in.mb)];
             if (have != sent)
                 return sched_broken(c, rank, i,
@@ -153,9 +156,10 @@ static void other_end(const struct sched_checker *c, const struct sched_instr *i
     int step = (kind == FORWARD) == sends ? 1 : -1;
     uint16_t op = sends ? recv_op[kind] : send_op[kind];
     uint16_t stage = (uint16_t)(in->stage + step);
-    out->rank = c->s->place[stage];
+    out->rank = sched_rank_of(c->s, stage, in->mb);
     out->count = c->at[op][sched_unit(c->s, stage, in->mb)];
-    out->on = (struct sched_instr){op, stage, in->mb, c->s->place[in->stage]};
+    out->on = (struct sched_instr){op, stage, in->mb,
+                                   (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
 }
 
 /* The other holder must have come to its TIED; count - 1 instructions lie before it. A TIED without
@@ -172,11 +176,26 @@ static bool tied_need(const struct sched_checker *c, const struct sched_instr *i
     return true;
 }
 
+/* The same for MERGE. */
+static bool merge_need(const struct sched_checker *c, const struct sched_instr *in,
+                       struct sched_need *out)
+{
+    int held = sched_held(c->s, in->stage, in->peer);
+    if (held < 0 || !c->merge[held])
+        return false;
+    out->rank = in->peer;
+    out->count = c->merge[held] - 1;
+    out->on = (struct sched_instr){SCHED_MERGE, in->stage, 0, in->peer};
+    return true;
+}
+
 static bool eager_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
     if (in->op == SCHED_TIED)
         return tied_need(c, in, out);
+    if (in->op == SCHED_MERGE)
+        return merge_need(c, in, out);
     if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
         return false;
     other_end(c, in, out);
@@ -188,6 +207,8 @@ static bool rendezvous_need(const struct sched_checker *c, const struct sched_in
 {
     if (in->op == SCHED_TIED)
         return tied_need(c, in, out);
+    if (in->op == SCHED_MERGE)
+        return merge_need(c, in, out);
     if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
         return false;
     other_end(c, in, out);

@@ -8,6 +8,8 @@
  */
 #include "sched/sched_check.h"
 
+#include "base/mem.h"
+
 /* Is the instruction one that this schedule may hold at all? */
 static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
 {
@@ -24,17 +26,27 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");
-    if (!s->lowered && in->op > SCHED_W)
+    if (!s->lowered && in->op > SCHED_W && in->op != SCHED_OV)
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
+    if (s->replicas == 1 && in->op == SCHED_MERGE)
+        return sched_broken(c, rank, i, "the parameters have one replica; remove it");
+    if (s->replicas > 1 && in->op == SCHED_TIED)
+        return sched_broken(c, rank, i,
+                            "with two replicas both ends stand on one rank and share one "
+                            "embedding; remove it");
     return ERR_OK;
 }
 
-/* Where in the table an instruction is noted; NULL for TIED of an inner stage. */
+/* Where in the table an instruction is noted; NULL for TIED of an inner stage. What stands on a
+ * wrong rank is noted with the first replica, and refused by V2. */
 static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_instr *in)
 {
+    int held = sched_held(c->s, in->stage, rank);
     switch (in->op) {
     case SCHED_REDUCE:
-        return &c->reduce[in->stage];
+        return &c->reduce[held < 0 ? in->stage : held];
+    case SCHED_MERGE:
+        return &c->merge[held < 0 ? in->stage : held];
     case SCHED_STEP:
         return &c->step[rank];
     case SCHED_TIED:
@@ -50,6 +62,8 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
 {
     const struct sched_instr *in = &c->s->instr[i];
     TRY(note_fields(c, rank, i));
+    if (in->op == SCHED_OV)
+        return ERR_OK; /* its halves are noted */
     uint32_t *slot = slot_of(c, rank, in);
     if (!slot)
         return sched_broken(c, rank, i,
@@ -66,7 +80,7 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
 static enum err cover(const struct sched_checker *c, int stage, int mb)
 {
     int64_t unit = sched_unit(c->s, stage, mb);
-    int rank = c->s->place[stage];
+    int rank = sched_rank_of(c->s, stage, mb);
     bool f = c->at[SCHED_F][unit], b = c->at[SCHED_B][unit];
     bool in = c->at[SCHED_I][unit], w = c->at[SCHED_W][unit];
     int64_t last = c->s->begin[rank + 1] - 1;
@@ -99,14 +113,79 @@ enum err sched_check_coverage(struct sched_checker *c)
     return ERR_OK;
 }
 
+/* The second replica stands on the first's partner ranks: partner[rank] is 1 + that rank. */
+static enum err check_mirror(const struct sched_checker *c, int *partner)
+{
+    const struct sched *s = c->s;
+    for (int stage = 0; stage < s->stages; stage++) {
+        int a = s->place[stage], b = s->place[s->stages + stage];
+        if (a == b)
+            return sched_broken(c, a, s->begin[a],
+                                "both replicas of stage %d stand on this rank; put them on two",
+                                stage);
+        if ((partner[a] && partner[a] != b + 1) || (partner[b] && partner[b] != a + 1))
+            return sched_broken(c, a, s->begin[a],
+                                "the replicas of stage %d stand on ranks %d and %d, those of other "
+                                "stages there on other ranks; let the ranks come in pairs",
+                                stage, a, b);
+        partner[a] = b + 1;
+        partner[b] = a + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err check_replicas(const struct sched_checker *c)
+{
+    int *partner;
+    if (c->s->replicas == 1)
+        return ERR_OK;
+    TRY(mem_new(c->s->p, sizeof *partner, "schedule check", &partner));
+    enum err err = check_mirror(c, partner);
+    mem_free(partner);
+    return err;
+}
+
 enum err sched_check_placement(struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    TRY(check_replicas(c));
+    for (int rank = 0; rank < s->p; rank++) {
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            bool whole = in.op == SCHED_REDUCE || in.op == SCHED_MERGE;
+            int home = sched_rank_of(s, in.stage, in.mb);
+            if (in.op == SCHED_STEP || home == rank ||
+                (whole && sched_held(s, in.stage, rank) >= 0))
+                continue;
+            return sched_broken(c, rank, i, "stage %d stands on rank %d%s; move it there", in.stage,
+                                home, s->replicas > 1 ? " for this microbatch" : "");
+        }
+    }
+    return ERR_OK;
+}
+
+/* A pair is an F and a B of which neither needs the other. */
+static enum err check_pair(const struct sched_checker *c, int rank, int64_t i)
+{
+    const struct sched_instr *in = &c->s->instr[i];
+    if (i + 2 >= c->s->begin[rank + 1] || in[1].op != SCHED_F || in[2].op != SCHED_B ||
+        in->stage != in[1].stage || in->mb != in[1].mb)
+        return sched_broken(c, rank, i,
+                            "a pair is a forward and a whole backward right behind its OV; write "
+                            "both, as in (0F1;1B0)OV");
+    if (in[1].stage == in[2].stage && in[1].mb == in[2].mb)
+        return sched_broken(c, rank, i,
+                            "the backward needs the forward of its own pair; write them apart");
+    return ERR_OK;
+}
+
+static enum err check_pairs(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
     for (int rank = 0; rank < s->p; rank++)
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            if (s->instr[i].op != SCHED_STEP && s->place[s->instr[i].stage] != rank)
-                return sched_broken(c, rank, i, "stage %d stands on rank %d; move it there",
-                                    s->instr[i].stage, s->place[s->instr[i].stage]);
+            if (s->instr[i].op == SCHED_OV)
+                TRY(check_pair(c, rank, i));
     return ERR_OK;
 }
 
@@ -115,10 +194,11 @@ enum err sched_check_order(struct sched_checker *c)
     const struct sched *s = c->s;
     if (s->forward_only)
         return ERR_OK;
+    TRY(check_pairs(c));
     for (int stage = 0; stage < s->stages; stage++) {
-        int rank = s->place[stage];
         for (int mb = 0; mb < s->m; mb++) {
             int64_t unit = sched_unit(s, stage, mb);
+            int rank = sched_rank_of(s, stage, mb);
             uint32_t f = c->at[SCHED_F][unit], d = sched_check_dgrad(c, unit);
             uint32_t w = c->at[SCHED_W][unit];
             if (f > d)
@@ -150,9 +230,9 @@ static bool data_need(const struct sched_checker *c, const struct sched_instr *i
     int64_t unit = sched_unit(s, from, in->mb);
     if (in->op != SCHED_F)
         op = c->at[SCHED_B][unit] ? SCHED_B : SCHED_I;
-    out->rank = s->place[from];
+    out->rank = sched_rank_of(s, from, in->mb);
     out->count = c->at[op][unit];
-    out->on = (struct sched_instr){(uint16_t)op, (uint16_t)from, in->mb, s->place[from]};
+    out->on = (struct sched_instr){(uint16_t)op, (uint16_t)from, in->mb, (uint16_t)out->rank};
     return true;
 }
 

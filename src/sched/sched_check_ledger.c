@@ -2,10 +2,11 @@
  *
  * V8 ledger and V9 reduction.
  *
- * The ledger counts activations in (stage, mb) units. One lives from its F to its B or W. Forward
- * only, it ends when its result has left: with its send, with the F of the next stage when that is
- * on the same rank, at once at the last stage. A stage's slots are counted from RECV_F on. The
- * peaks are what the executor allocates by; they are proved here once instead of counted there.
+ * The ledger counts activations in (stage, mb) units, on each rank and in each holding. One lives
+ * from its F to its B or W. Forward only, it ends when its result has left: with its send, with the
+ * F of the next stage when that is on the same rank, at once at the last stage. A stage's slots are
+ * counted from RECV_F on. The peaks are what the executor allocates by; they are proved here once
+ * instead of counted there.
  *
  * I and W apart leave a gradient to be kept between them; grad_peak counts those, and a B, which is
  * both, for its own moment.
@@ -17,8 +18,8 @@
 struct ledger {
     const struct sched_checker *c;
     bool *alive;   /* owned; [units] */
-    int *slots;    /* owned; [stages] received or alive */
-    int *grads;    /* owned; [stages] between I and W */
+    int *slots;    /* owned; [replicas * stages] received or alive */
+    int *grads;    /* owned; [replicas * stages] between I and W */
     int rank_live; /* alive on the rank that is being counted */
 };
 
@@ -29,21 +30,22 @@ static void count_up(int *live, int *peak)
         *peak = *live;
 }
 
-/* The stage that gets the activation of this one and stands on the same rank; -1: none. */
-static int local_next(const struct sched *s, int stage)
+/* Does the stage that gets the activation of this one stand on the same rank? */
+static bool stays(const struct sched *s, int stage, int mb)
 {
-    return stage + 1 < s->stages && s->place[stage + 1] == s->place[stage] ? stage + 1 : -1;
+    return stage + 1 < s->stages && sched_rank_of(s, stage + 1, mb) == sched_rank_of(s, stage, mb);
 }
 
 static enum err end_life(struct ledger *l, int64_t i, int stage)
 {
-    int mb = l->c->s->instr[i].mb;
-    bool *alive = &l->alive[sched_unit(l->c->s, stage, mb)];
+    const struct sched *s = l->c->s;
+    int mb = s->instr[i].mb;
+    bool *alive = &l->alive[sched_unit(s, stage, mb)];
     if (!*alive)
-        return sched_broken(l->c, l->c->s->place[stage], i,
+        return sched_broken(l->c, sched_rank_of(s, stage, mb), i,
                             "the activation of %dF%d is not alive here; keep F before", stage, mb);
     *alive = false;
-    l->slots[stage]--;
+    l->slots[sched_holding(s, stage, mb)]--;
     l->rank_live--;
     return ERR_OK;
 }
@@ -53,40 +55,43 @@ static enum err forward(struct ledger *l, int64_t i)
     const struct sched *s = l->c->s;
     struct sched_report *r = l->c->report;
     struct sched_instr in = s->instr[i];
-    bool received = s->lowered && in.stage > 0 && local_next(s, in.stage - 1) < 0;
+    int h = sched_holding(s, in.stage, in.mb);
+    bool local = in.stage > 0 && stays(s, in.stage - 1, in.mb);
+    bool received = s->lowered && in.stage > 0 && !local;
     if (!received)
-        count_up(&l->slots[in.stage], &r->stage_peak[in.stage]);
-    count_up(&l->rank_live, &r->peak[s->place[in.stage]]);
+        count_up(&l->slots[h], &r->stage_peak[h]);
+    count_up(&l->rank_live, &r->peak[s->place[h]]);
     l->alive[sched_unit(s, in.stage, in.mb)] = true;
     if (!s->forward_only)
         return ERR_OK;
-    if (in.stage > 0 && local_next(s, in.stage - 1) >= 0)
+    if (local)
         TRY(end_life(l, i, in.stage - 1));
-    bool sends = s->lowered && sched_sent_to(s, 0, in.stage) >= 0;
-    return sends || local_next(s, in.stage) >= 0 ? ERR_OK : end_life(l, i, in.stage);
+    bool sends = s->lowered && sched_sent_to(s, 0, in.stage, in.mb) >= 0;
+    return sends || stays(s, in.stage, in.mb) ? ERR_OK : end_life(l, i, in.stage);
 }
 
 static enum err account(struct ledger *l, int64_t i)
 {
     struct sched_report *r = l->c->report;
     struct sched_instr in = l->c->s->instr[i];
+    int h = sched_holding(l->c->s, in.stage, in.mb);
     switch (in.op) {
     case SCHED_F:
         return forward(l, i);
     case SCHED_RECV_F:
-        count_up(&l->slots[in.stage], &r->stage_peak[in.stage]);
+        count_up(&l->slots[h], &r->stage_peak[h]);
         return ERR_OK;
     case SCHED_SEND_F:
         return l->c->s->forward_only ? end_life(l, i, in.stage) : ERR_OK;
     case SCHED_I:
-        count_up(&l->grads[in.stage], &r->grad_peak[in.stage]);
+        count_up(&l->grads[h], &r->grad_peak[h]);
         return ERR_OK;
     case SCHED_W:
-        l->grads[in.stage]--;
+        l->grads[h]--;
         return end_life(l, i, in.stage);
     case SCHED_B: /* both halves at once: a keep set for the moment */
-        count_up(&l->grads[in.stage], &r->grad_peak[in.stage]);
-        l->grads[in.stage]--;
+        count_up(&l->grads[h], &r->grad_peak[h]);
+        l->grads[h]--;
         return end_life(l, i, in.stage);
     default:
         return ERR_OK;
@@ -111,10 +116,11 @@ static enum err play_ledger(struct ledger *l)
 enum err sched_check_ledger(struct sched_checker *c)
 {
     struct ledger l = {.c = c};
+    int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(c->units, sizeof *l.alive, "schedule ledger", &l.alive));
-    TRY_OR(out_free, mem_new(c->s->stages, sizeof *l.slots, "schedule ledger", &l.slots));
-    TRY_OR(out_free, mem_new(c->s->stages, sizeof *l.grads, "schedule ledger", &l.grads));
+    TRY_OR(out_free, mem_new(holdings, sizeof *l.slots, "schedule ledger", &l.slots));
+    TRY_OR(out_free, mem_new(holdings, sizeof *l.grads, "schedule ledger", &l.grads));
     TRY_OR(out_free, play_ledger(&l));
 out_free:
     mem_free(l.alive);
@@ -123,30 +129,96 @@ out_free:
     return err;
 }
 
-/* REDUCE: on all stages or none, each after m summands. */
+static bool any_of(const uint32_t *at, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (at[i])
+            return true;
+    return false;
+}
+
+/* The sum of holding h at place `at` of its rank (from 1) must follow all its weight gradients. */
+static enum err check_summands(const struct sched_checker *c, int h, uint32_t at)
+{
+    const struct sched *s = c->s;
+    int rank = s->place[h], stage = h % s->stages, added = 0, all = 0;
+    for (int mb = 0; mb < s->m; mb++) {
+        int64_t unit = sched_unit(s, stage, mb);
+        uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
+        if (sched_holding(s, stage, mb) != h)
+            continue;
+        all++;
+        added += (b ? b : w) < at;
+    }
+    if (added < all)
+        return sched_broken(c, rank, s->begin[rank] + at - 1,
+                            "only %d of %d weight gradients of stage %d are added before; move it "
+                            "after the last",
+                            added, all, stage);
+    return ERR_OK;
+}
+
+/* REDUCE: on all holdings or none, each after its summands. */
 static enum err check_reduces(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    bool any = false;
-    for (int stage = 0; stage < s->stages; stage++)
-        any |= c->reduce[stage] != 0;
-    for (int stage = 0; any && stage < s->stages; stage++) {
-        int rank = s->place[stage], added = 0;
-        if (!c->reduce[stage])
+    int holdings = s->replicas * s->stages;
+    for (int h = 0; any_of(c->reduce, holdings) && h < holdings; h++) {
+        int rank = s->place[h];
+        if (!c->reduce[h])
             return sched_broken(c, rank, s->begin[rank + 1] - 1,
                                 "other stages are reduced, but there is no %dREDUCE; add it",
-                                stage);
-        for (int mb = 0; mb < s->m; mb++) {
-            int64_t unit = sched_unit(s, stage, mb);
-            uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
-            added += (b ? b : w) < c->reduce[stage];
-        }
-        if (added < s->m)
-            return sched_broken(c, rank, s->begin[rank] + c->reduce[stage] - 1,
-                                "only %d of %d weight gradients of stage %d are added before; move "
-                                "it after the last",
-                                added, s->m, stage);
+                                h % s->stages);
+        TRY(check_summands(c, h, c->reduce[h]));
     }
+    return ERR_OK;
+}
+
+/* With two replicas an embedding may also get the gradients of a head on its rank that belongs to
+ * the other one, so a sum of stage 0 follows what the rank computes of the last stage too. */
+static enum err check_shared(const struct sched_checker *c, int h, uint32_t at)
+{
+    const struct sched *s = c->s;
+    int head = h % s->stages == 0 ? sched_held(s, s->stages - 1, s->place[h]) : -1;
+    return head < 0 ? ERR_OK : check_summands(c, head, at);
+}
+
+static enum err check_merge(const struct sched_checker *c, int h)
+{
+    const struct sched *s = c->s;
+    int rank = s->place[h], stage = h % s->stages;
+    int64_t i = s->begin[rank] + c->merge[h] - 1;
+    struct sched_instr in = {SCHED_MERGE, (uint16_t)stage, 0, 0};
+    int peer = sched_peer(s, in, rank);
+    if (!c->merge[h])
+        return sched_broken(c, rank, s->begin[rank + 1] - 1,
+                            "the replicas of stage %d must be summed, but there is no %dMERGE; add "
+                            "it", stage, stage);
+    if (s->instr[i].peer != peer)
+        return sched_broken(c, rank, i, "its peer is rank %d, the other replica is on rank %d; "
+                                        "use that", s->instr[i].peer, peer);
+    if (c->reduce[h] > c->merge[h])
+        return sched_broken(c, rank, i, "stage %d is reduced later, at place %u; move it after",
+                            stage, c->reduce[h] - 1);
+    TRY(check_summands(c, h, c->merge[h]));
+    return check_shared(c, h, c->merge[h]);
+}
+
+/* MERGE: on all holdings when there are two replicas that are stepped or any is summed, each after
+ * its summands and its REDUCE. */
+static enum err check_merges(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    int holdings = s->replicas * s->stages;
+    if (s->replicas == 1)
+        return ERR_OK;
+    for (int h = 0; h < holdings; h++)
+        if (c->reduce[h])
+            TRY(check_shared(c, h, c->reduce[h]));
+    if (!any_of(c->merge, holdings) && !any_of(c->step, s->p))
+        return ERR_OK;
+    for (int h = 0; h < holdings; h++)
+        TRY(check_merge(c, h));
     return ERR_OK;
 }
 
@@ -189,10 +261,7 @@ static enum err check_tied(const struct sched_checker *c)
 static enum err check_steps(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    bool any = false;
-    for (int rank = 0; rank < s->p; rank++)
-        any |= c->step[rank] != 0;
-    for (int rank = 0; any && rank < s->p; rank++) {
+    for (int rank = 0; any_of(c->step, s->p) && rank < s->p; rank++) {
         int64_t last = s->begin[rank + 1] - 1;
         if (!c->step[rank])
             return sched_broken(c, rank, last,
@@ -208,6 +277,7 @@ static enum err check_steps(const struct sched_checker *c)
 enum err sched_check_reduction(struct sched_checker *c)
 {
     TRY(check_reduces(c));
+    TRY(check_merges(c));
     TRY(check_tied(c));
     TRY(check_steps(c));
     return ERR_OK;

@@ -14,13 +14,21 @@ struct stuck {
     struct sched_walk walk;
 };
 
-/* Does instruction i still wait? */
-static bool waits(const struct stuck *k, int64_t i, struct sched_need *out)
+static bool waits_alone(const struct stuck *k, int64_t i, struct sched_need *out)
 {
     const struct sched *s = k->c->s;
     if (!k->need(k->c, &s->instr[i], out))
         return false;
     return k->walk.at[out->rank] - s->begin[out->rank] < out->count;
+}
+
+/* Does instruction i still wait? A pair waits as one, for what either half needs; V3 has proved
+ * that it is whole. */
+static bool waits(const struct stuck *k, int64_t i, struct sched_need *out)
+{
+    if (k->c->s->instr[i].op == SCHED_OV)
+        return waits_alone(k, i + 1, out) || waits_alone(k, i + 2, out);
+    return waits_alone(k, i, out);
 }
 
 static int step(void *arg, int rank, int64_t i)
@@ -55,7 +63,7 @@ static enum err circle(const struct stuck *k, const char *what)
 {
     enum { LINKS = 8 };
     const struct sched *s = k->c->s;
-    char words[1536] = "", cell[32], on[32];
+    char words[2048] = "", cell[SCHED_CELL], on[SCHED_CELL];
     size_t used = 0;
     int first = rank_in_circle(k), rank = first, links = 0;
     do {
@@ -65,7 +73,7 @@ static enum err circle(const struct stuck *k, const char *what)
         if (links < LINKS)
             used += (size_t)snprintf(words + used, sizeof words - used,
                                      "%s%s of rank %d (place %lld) waits for %s of rank %d",
-                                     links ? ", " : "", sched_cell(&s->instr[i], cell), rank,
+                                     links ? ", " : "", sched_cell_at(s, i, cell), rank,
                                      (long long)(i - s->begin[rank]), sched_cell(&need.on, on),
                                      need.rank);
         else if (links == LINKS)

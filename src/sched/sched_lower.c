@@ -13,8 +13,13 @@
  * So a rank that needs a message first takes all those queued before it. That cannot bring in a
  * deadlock: they were sent before the one it waits for anyway.
  *
+ * What stands in a pair runs as one action, so the receives of both halves come before it and the
+ * sends of both after.
+ *
  * A TIED is put at the end of the list and not behind its REDUCE: it waits for the other holder,
- * and a rank with several stages may still owe that holder a gradient.
+ * and a rank with several stages may still owe that holder a gradient. So is a MERGE, and the
+ * REDUCEs before it. All ranks merge in the order of the stages, whatever order they computed in,
+ * so that of the two ranks of a merge none can wait for the other.
  */
 #include "sched/sched_build.h"
 
@@ -36,16 +41,23 @@ struct lowering {
     int *left;            /* owned; [stages] weight gradients still to come */
 };
 
+/* The message of kind `kind` for (stage, mb). */
+static int channel_of(const struct lowering *l, int kind, int stage, int mb)
+{
+    return sched_channel_of(l->s, &l->channels, kind,
+                            (struct sched_instr){0, (uint16_t)stage, (uint16_t)mb, 0});
+}
+
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
 static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 {
-    if (in.op == SCHED_W)
+    if (in.op == SCHED_W || in.op == SCHED_OV)
         return -1;
     int kind = in.op == SCHED_F ? 0 : 1;
-    int to = sched_sent_to(l->s, kind, in.stage);
+    int to = sched_sent_to(l->s, kind, in.stage, in.mb);
     if (to < 0)
         return -1;
-    *channel = l->channels.of[kind * l->s->stages + to];
+    *channel = channel_of(l, kind, to, in.mb);
     return kind;
 }
 
@@ -68,7 +80,7 @@ static enum err fill_queues(struct lowering *l)
         int kind = makes(l, in, &channel);
         if (kind >= 0)
             l->sent[l->head[channel]++] = (struct message){
-                .stage = (uint16_t)sched_sent_to(s, kind, in.stage),
+                .stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb),
                 .mb = in.mb,
             };
     }
@@ -80,7 +92,7 @@ static enum err fill_queues(struct lowering *l)
 /* Takes messages from the channel until that of (stage, mb) is there. */
 static void receive(struct lowering *l, int kind, int stage, int mb)
 {
-    int channel = l->channels.of[kind * l->s->stages + stage];
+    int channel = channel_of(l, kind, stage, mb);
     uint8_t *got = l->got + (int64_t)kind * l->s->stages * l->s->m;
     if (channel < 0)
         return;
@@ -92,26 +104,54 @@ static void receive(struct lowering *l, int kind, int stage, int mb)
     }
 }
 
-static void lower_instr(struct lowering *l, struct sched_instr in)
+static void before(struct lowering *l, struct sched_instr in)
 {
-    int channel;
     if (in.op == SCHED_F)
         receive(l, 0, in.stage, in.mb);
     else if (in.op != SCHED_W)
         receive(l, 1, in.stage, in.mb);
-    sched_build_add(&l->out, (enum sched_op)in.op, in.stage, in.mb);
-    int kind = makes(l, in, &channel);
+}
+
+static void after(struct lowering *l, struct sched_instr in)
+{
+    int channel, kind = makes(l, in, &channel);
     if (kind >= 0)
         sched_build_add(&l->out, kind == 0 ? SCHED_SEND_F : SCHED_SEND_B, in.stage, in.mb);
     if (in.op == SCHED_B || in.op == SCHED_W)
-        if (--l->left[in.stage] == 0 && l->args->reduce)
+        if (--l->left[in.stage] == 0 && l->args->reduce && l->s->replicas == 1)
             sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
+}
+
+/* One instruction, or a pair; returns how many those are. */
+static int lower_action(struct lowering *l, const struct sched_instr *in)
+{
+    int n = in->op == SCHED_OV ? 3 : 1;
+    for (int i = n == 3; i < n; i++)
+        before(l, in[i]);
+    for (int i = 0; i < n; i++)
+        sched_build_add(&l->out, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
+    for (int i = n == 3; i < n; i++)
+        after(l, in[i]);
+    return n;
+}
+
+/* The sums of a rank of a bidirectional schedule, in the order of the stages on every rank. */
+static void merge_rank(struct lowering *l, int rank)
+{
+    for (int stage = 0; stage < l->s->stages; stage++)
+        if (l->args->reduce && sched_held(l->s, stage, rank) >= 0)
+            sched_build_add(&l->out, SCHED_REDUCE, stage, 0);
+    for (int stage = 0; stage < l->s->stages; stage++)
+        if (l->args->step && sched_held(l->s, stage, rank) >= 0)
+            sched_build_add(&l->out, SCHED_MERGE, stage, 0);
 }
 
 static void end_rank(struct lowering *l, int rank)
 {
     int first = 0, last = l->s->stages - 1;
-    bool tied = l->args->tied && l->s->place[first] != l->s->place[last];
+    bool tied = l->args->tied && l->s->replicas == 1 && l->s->place[first] != l->s->place[last];
+    if (l->s->replicas > 1)
+        merge_rank(l, rank);
     if (tied && l->s->place[first] == rank)
         sched_build_add(&l->out, SCHED_TIED, first, 0);
     if (tied && l->s->place[last] == rank)
@@ -133,26 +173,36 @@ static enum err lower(struct lowering *l)
         l->left[stage] = s->m;
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&l->out);
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            lower_instr(l, s->instr[i]);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];)
+            i += lower_action(l, &s->instr[i]);
         end_rank(l, rank);
     }
     return ERR_OK;
 }
 
-enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out)
+static enum err check_asked(const struct sched *s, const struct sched_lower_args *a)
 {
     if (s->lowered)
         FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
     if (s->forward_only && (a->reduce || a->tied || a->step))
         FAIL(ERR_INTERNAL, "schedule %s is forward only and has no gradients to sum", s->name);
+    if (s->replicas > 1 && a->tied && !sched_ends_meet(s))
+        FAIL(ERR_CONFIG,
+             "schedule %s has two replicas and a tied embedding, and the last stage of one is on a "
+             "rank without a first stage; let the second replica mirror the first",
+             s->name);
+    return ERR_OK;
+}
+
+enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out)
+{
+    TRY(check_asked(s, a));
     TRY(sched_check_compute(s));
     struct lowering l = {.s = s, .args = a};
     sched_build_open(&l.out, s->name, &(struct sched_shape){s->p, s->m, s->v});
     l.out.s.forward_only = s->forward_only;
     l.out.s.lowered = true;
-    for (int stage = 0; l.out.err == ERR_OK && stage < s->stages; stage++)
-        l.out.s.place[stage] = s->place[stage];
+    sched_build_place(&l.out, s);
     enum err err = l.out.err == ERR_OK ? lower(&l) : l.out.err;
     if (err == ERR_OK)
         err = sched_build_done(&l.out, out);

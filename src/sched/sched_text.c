@@ -3,11 +3,12 @@
  * Schedules as text: the cells that other tools exchange as CSV, a line a rank.
  *
  *     0F0,0F1,,0B0,0B1          stage, instruction, microbatch; an empty cell is an idle slot
- *     1F0,1B0,1F1,1B1
+ *     1F0,1B0,(1F1;1B0)OV       in parentheses two that are one action
  *
- * The text is read twice by one scanner: first to learn ranks, stages, microbatches and placement,
- * then to write the instructions. A number has no sign and no leading zero; a token ends where its
- * cell ends, so "1F0x" is an error and not 1F0.
+ * The text is read twice by one scanner: first to learn ranks, stages and microbatches, and where
+ * each microbatch has its forward of stage 0, which tells its replica; then to write the
+ * instructions, from which placement and peers follow. A number has no sign and no leading zero; a
+ * token ends where its cell ends, so "1F0x" is an error and not 1F0.
  */
 #include "sched/sched_build.h"
 
@@ -26,9 +27,10 @@ struct scanner {
 /* What the first reading learns. */
 struct found {
     int stages, mbs;
-    int64_t cells; /* instructions of the current line */
+    int64_t cells; /* of the current line */
     bool backward, lowered;
-    uint16_t *place; /* owned; [SCHED_MAX_STAGES] */
+    bool *named;    /* owned; [SCHED_MAX_STAGES] */
+    uint16_t *home; /* owned; [SCHED_MAX_MB] rank of the first forward of stage 0 */
 };
 
 static enum err refuse(const struct scanner *x, int64_t at, const char *why)
@@ -98,10 +100,10 @@ static enum err read_op(struct scanner *x, uint16_t *op)
     }
     return refuse(x, start,
                   "this is no instruction; use F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE, "
-                  "TIED or STEP");
+                  "TIED, MERGE or STEP, or a pair as in (0F1;1B0)OV");
 }
 
-static enum err read_cell(struct scanner *x, struct sched_instr *in)
+static enum err read_instr(struct scanner *x, struct sched_instr *in)
 {
     int64_t start = x->at;
     int stage = 0, mb = 0;
@@ -112,21 +114,56 @@ static enum err read_cell(struct scanner *x, struct sched_instr *in)
     if (numbered == (in->op == SCHED_STEP))
         return refuse(x, start,
                       numbered ? "STEP names no stage" : "a stage must come first, as in 2F0");
+    if (in->op == SCHED_OV)
+        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OV");
     if (in->op < SCHED_REDUCE)
         TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
+    in->stage = (uint16_t)stage;
+    in->mb = (uint16_t)mb;
+    return ERR_OK;
+}
+
+/* The text here, passed over. */
+static bool take(struct scanner *x, const char *word)
+{
+    int64_t n = (int64_t)strlen(word);
+    if (x->n - x->at < n || memcmp(x->text + x->at, word, (size_t)n) != 0)
+        return false;
+    x->at += n;
+    return true;
+}
+
+/* "(F;B)OV" as three instructions. */
+static enum err read_pair(struct scanner *x, struct sched_instr in[3])
+{
+    int64_t start = x->at++;
+    TRY(read_instr(x, &in[1]));
+    bool whole = take(x, ";");
+    if (whole)
+        TRY(read_instr(x, &in[2]));
+    if (!whole || !(take(x, ")OVERLAP_F_B") || take(x, ")OV")) || in[1].op != SCHED_F ||
+        in[2].op != SCHED_B)
+        return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OV");
+    in[0] = (struct sched_instr){SCHED_OV, in[1].stage, in[1].mb, 0};
+    return ERR_OK;
+}
+
+/* *n instructions, 1 or 3. */
+static enum err read_cell(struct scanner *x, struct sched_instr in[3], int *n)
+{
+    *n = peek(x) == '(' ? 3 : 1;
+    TRY(*n == 3 ? read_pair(x, in) : read_instr(x, in));
     int64_t end = x->at;
     skip_blanks(x);
     if (peek(x) != ',' && !line_ends(x))
         return refuse(x, end, "this follows a whole cell; use a comma between cells");
-    in->stage = (uint16_t)stage;
-    in->mb = (uint16_t)mb;
     return ERR_OK;
 }
 
 static void learn(const struct scanner *x, struct found *f, struct sched_instr in)
 {
     f->cells++;
-    if (in.op > SCHED_W)
+    if (in.op > SCHED_W && in.op != SCHED_OV)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
@@ -136,8 +173,9 @@ static void learn(const struct scanner *x, struct found *f, struct sched_instr i
         f->stages = in.stage + 1;
     if (in.mb >= f->mbs)
         f->mbs = in.mb + 1;
-    if (f->place[in.stage] == NOWHERE)
-        f->place[in.stage] = (uint16_t)x->line;
+    f->named[in.stage] = true;
+    if (in.stage == 0 && in.op == SCHED_F && f->home[in.mb] == NOWHERE)
+        f->home[in.mb] = (uint16_t)x->line;
 }
 
 /* One line into `f` (first reading) or `b` (second). */
@@ -145,13 +183,15 @@ static enum err read_line(struct scanner *x, struct found *f, struct sched_build
 {
     f->cells = 0;
     for (;;) {
-        struct sched_instr in = {0};
+        struct sched_instr in[3] = {{0}};
+        int n = 0;
         skip_blanks(x);
-        if (peek(x) != ',' && !line_ends(x)) {
-            TRY(read_cell(x, &in));
-            learn(x, f, in);
+        if (peek(x) != ',' && !line_ends(x))
+            TRY(read_cell(x, in, &n));
+        for (int i = 0; i < n; i++) {
+            learn(x, f, in[i]);
             if (b)
-                sched_build_add(b, (enum sched_op)in.op, in.stage, in.mb);
+                sched_build_add(b, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
         }
         if (peek(x) != ',')
             break;
@@ -182,7 +222,7 @@ static enum err read_all(struct scanner *x, struct found *f, struct sched_build 
 static enum err check_found(const struct scanner *x, const struct found *f)
 {
     for (int stage = 0; stage < f->stages; stage++)
-        if (f->place[stage] == NOWHERE)
+        if (!f->named[stage])
             FAIL(ERR_CONFIG,
                  "schedule %s: stage %d is on no line, stage %d is; name every stage from 0",
                  x->name, stage, f->stages - 1);
@@ -194,23 +234,70 @@ static enum err check_found(const struct scanner *x, const struct found *f)
     return ERR_OK;
 }
 
+/* A second replica when stage 0 stands on a second rank. */
+static void find_ways(struct sched_build *b, const struct found *f)
+{
+    int first = NOWHERE; /* home of the first microbatch that has one */
+    for (int mb = 0; mb < f->mbs; mb++) {
+        if (first == NOWHERE)
+            first = f->home[mb];
+        if (f->home[mb] == NOWHERE || f->home[mb] == first)
+            continue;
+        sched_build_replicas(b, 2);
+        if (b->err == ERR_OK)
+            b->s.way[mb] = 1;
+    }
+}
+
+/* Ranks from the last to the first, so that the first one's word is the last. */
+static void note_places(struct sched *s, enum sched_op below)
+{
+    for (int rank = s->p - 1; rank >= 0; rank--)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            if (s->instr[i].op < below)
+                s->place[sched_holding(s, s->instr[i].stage, s->instr[i].mb)] = (uint16_t)rank;
+}
+
+/* Placement from the instructions: a holding stands on the first rank with a forward of it, or
+ * without one anything else of it. */
+static enum err find_places(const struct scanner *x, struct sched *s)
+{
+    int holdings = s->replicas * s->stages;
+    for (int h = 0; h < holdings; h++)
+        s->place[h] = NOWHERE;
+    note_places(s, SCHED_REDUCE);
+    note_places(s, SCHED_F + 1);
+    for (int h = 0; h < holdings; h++)
+        if (s->place[h] == NOWHERE)
+            FAIL(ERR_CONFIG,
+                 "schedule %s: stage %d computes on no line%s; name every stage from 0",
+                 x->name, h % s->stages,
+                 h < s->stages ? "" : " for the microbatches of the second replica");
+    return ERR_OK;
+}
+
 static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 {
     struct sched_build b;
-    TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->place, "schedule placement", &f->place));
-    memset(f->place, 0xff, SCHED_MAX_STAGES * sizeof *f->place);
+    TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->named, "schedule placement", &f->named));
+    TRY(mem_new(SCHED_MAX_MB, sizeof *f->home, "schedule placement", &f->home));
+    memset(f->home, 0xff, SCHED_MAX_MB * sizeof *f->home);
     TRY(read_all(x, f, NULL));
     TRY(check_found(x, f));
     sched_build_open(&b, x->name, &(struct sched_shape){x->line, f->mbs, f->stages / x->line});
-    if (b.err == ERR_OK) {
-        memcpy(b.s.place, f->place, (size_t)f->stages * sizeof *f->place);
-        b.s.forward_only = !f->backward;
-        b.s.lowered = f->lowered;
-        enum err err = read_all(x, f, &b);
-        ENSURE(err == ERR_OK); /* the first reading has seen every byte */
-    }
+    find_ways(&b, f);
+    b.s.forward_only = !f->backward;
+    b.s.lowered = f->lowered;
+    enum err err = read_all(x, f, &b);
+    ENSURE(err == ERR_OK); /* the first reading has seen every byte */
     TRY(sched_build_done(&b, out));
-    return ERR_OK;
+    err = find_places(x, out);
+    for (int rank = 0; err == ERR_OK && rank < out->p; rank++)
+        for (int64_t i = out->begin[rank]; i < out->begin[rank + 1]; i++)
+            out->instr[i].peer = (uint16_t)sched_peer(out, out->instr[i], rank);
+    if (err != ERR_OK)
+        sched_free(out);
+    return err;
 }
 
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out)
@@ -218,16 +305,19 @@ enum err sched_parse(const char *name, const char *text, int64_t n, struct sched
     struct scanner x = {.name = name, .text = text, .n = n};
     struct found f = {0};
     enum err err = parse(&x, &f, out);
-    mem_free(f.place);
+    mem_free(f.named);
+    mem_free(f.home);
     return err;
 }
 
 void sched_print(const struct sched *s, struct text *out)
 {
-    char cell[32];
+    char cell[SCHED_CELL];
     for (int rank = 0; rank < s->p; rank++) {
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            text_add(out, "%s%s", i > s->begin[rank] ? "," : "", sched_cell(&s->instr[i], cell));
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            text_add(out, "%s%s", i > s->begin[rank] ? "," : "", sched_cell_at(s, i, cell));
+            i += s->instr[i].op == SCHED_OV ? 2 : 0;
+        }
         text_add_char(out, '\n', 1);
     }
 }

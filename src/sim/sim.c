@@ -8,6 +8,9 @@
  *     input is there   = end of the neighbour stage on the same rank,
  *                        or the moment of its SEND + latency from another one
  *
+ * A pair is one instruction here: it starts when both inputs are there and delivers both results at
+ * its end. Its halves, which follow in the list, are passed over.
+ *
  * Sending and receiving take no time of the rank: messages move while it computes. What a real link
  * adds to that (bandwidth, two messages on one wire) is not in the model; latency is.
  *
@@ -22,8 +25,10 @@ struct play {
     const struct sched *s;
     struct sim_result *r;
     const double *scale; /* borrowed; NULL: all 1 */
+    bool pairs;          /* are there any? */
     double time[4];      /* of F, B, I, W */
     double latency;
+    double overlap;   /* time of a pair as a share of its halves' apart */
     double *clock;    /* owned; [p] when the rank is free */
     double *ready[2]; /* owned; [stages * m] when the activation, the gradient for it is there;
                          negative: not yet known */
@@ -54,14 +59,19 @@ static void deliver(struct play *k, struct sched_instr in, double when)
 static bool stays(const struct sched *s, struct sched_instr in)
 {
     int to = kind_of(in.op) == 0 ? in.stage + 1 : in.stage - 1;
-    return to >= 0 && to < s->stages && s->place[to] == s->place[in.stage];
+    return to >= 0 && to < s->stages &&
+           sched_rank_of(s, to, in.mb) == sched_rank_of(s, in.stage, in.mb);
 }
 
-static void compute(struct play *k, int rank, int64_t i, double from)
+static double time_of(const struct play *k, struct sched_instr in)
 {
-    struct sched_instr in = k->s->instr[i];
+    return k->time[in.op] * (k->scale ? k->scale[in.stage] : 1.0);
+}
+
+/* The rank works for `time` from when it is free and `from` is past. */
+static struct sim_event work(struct play *k, int rank, double from, double time)
+{
     double start = from > k->clock[rank] ? from : k->clock[rank];
-    double time = k->time[in.op] * (k->scale ? k->scale[in.stage] : 1.0);
     double end = start + time;
     if (k->r->first[rank] < 0)
         k->r->first[rank] = start;
@@ -69,10 +79,28 @@ static void compute(struct play *k, int rank, int64_t i, double from)
     k->r->busy[rank] += time;
     k->r->actions++;
     k->clock[rank] = end;
+    return (struct sim_event){start, end};
+}
+
+static void compute(struct play *k, int rank, int64_t i, double from)
+{
+    struct sched_instr in = k->s->instr[i];
+    struct sim_event e = work(k, rank, from, time_of(k, in));
     if (in.op != SCHED_W && stays(k->s, in))
-        deliver(k, in, end);
+        deliver(k, in, e.end);
     if (k->r->event)
-        k->r->event[i] = (struct sim_event){start, end};
+        k->r->event[i] = e;
+}
+
+static void compute_pair(struct play *k, int rank, int64_t i, double from)
+{
+    const struct sched_instr *in = &k->s->instr[i];
+    struct sim_event e = work(k, rank, from, k->overlap * (time_of(k, in[1]) + time_of(k, in[2])));
+    for (int half = 1; half <= 2; half++)
+        if (stays(k->s, in[half]))
+            deliver(k, in[half], e.end);
+    for (int j = 0; j < 3 && k->r->event; j++)
+        k->r->event[i + j] = e;
 }
 
 /* Sends last while the message is on its way, receives from the time the rank asks until it is
@@ -91,19 +119,51 @@ static void other(struct play *k, int rank, int64_t i, double arrives)
         k->r->event[i] = (struct sim_event){now, end};
 }
 
+/* When the input of this instruction is there; 0 when it has none. -1: it is not known yet, and the
+ * rank to wait for is in *rank. */
+static double arrival(const struct play *k, struct sched_instr in, int *rank)
+{
+    bool needs = in.op == SCHED_F || in.op == SCHED_B || in.op == SCHED_I ||
+                 in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
+    int from = needs ? input_stage(k->s, in) : -1;
+    if (from < 0)
+        return 0;
+    double arrives = k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb];
+    if (arrives < 0)
+        *rank = sched_rank_of(k->s, from, in.mb);
+    return arrives;
+}
+
+/* Is this the F or the B behind an OV? */
+static bool in_pair(const struct sched *s, int rank, int64_t i)
+{
+    int64_t first = s->begin[rank];
+    return (i > first && s->instr[i - 1].op == SCHED_OV) ||
+           (i > first + 1 && s->instr[i - 2].op == SCHED_OV);
+}
+
+static int step_pair(struct play *k, int rank, int64_t i)
+{
+    int wait = -1;
+    double f = arrival(k, k->s->instr[i + 1], &wait);
+    double b = wait < 0 ? arrival(k, k->s->instr[i + 2], &wait) : 0;
+    if (wait < 0)
+        compute_pair(k, rank, i, f > b ? f : b);
+    return wait;
+}
+
 static int step(void *arg, int rank, int64_t i)
 {
     struct play *k = arg;
     struct sched_instr in = k->s->instr[i];
-    bool needs = in.op == SCHED_F || in.op == SCHED_B || in.op == SCHED_I ||
-                 in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
-    int from = needs ? input_stage(k->s, in) : -1;
-    double arrives = 0;
-    if (from >= 0) {
-        arrives = k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb];
-        if (arrives < 0)
-            return k->s->place[from];
-    }
+    int wait = -1;
+    if (in.op == SCHED_OV)
+        return step_pair(k, rank, i);
+    if (k->pairs && in.op <= SCHED_B && in_pair(k->s, rank, i))
+        return -1;
+    double arrives = arrival(k, in, &wait);
+    if (wait >= 0)
+        return wait;
     if (in.op <= SCHED_W)
         compute(k, rank, i, arrives);
     else
@@ -117,9 +177,10 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
         const char *name;
         double value;
     } cost[] = {
-        {"tf", c->tf}, {"tb", c->tb}, {"ti", c->ti}, {"tw", c->tw}, {"latency", c->latency},
+        {"tf", c->tf}, {"tb", c->tb},           {"ti", c->ti},
+        {"tw", c->tw}, {"latency", c->latency}, {"tov", c->tov},
     };
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         if (!(cost[i].value >= 0 && cost[i].value <= 1e100))
             FAIL(ERR_CONFIG, "simulation: %s %g is not a time; use 0 to 1e100", cost[i].name,
                  cost[i].value);
@@ -199,6 +260,8 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
         .scale = c->stage_scale,
         .time = {c->tf, c->tb, c->ti, c->tw},
         .latency = c->latency,
+        .overlap = c->tov > 0 && c->tf + c->tb > 0 ? c->tov / (c->tf + c->tb) : 1,
+        .pairs = sched_has(s, SCHED_OV),
     };
     enum err err = play(&k, r, keep_events);
     mem_free(k.clock);

@@ -16,7 +16,9 @@
 struct sim_cost {
     double tf, tb, ti, tw; /* time of one F, B, I, W of a stage, any unit */
     double latency;        /* of a message between ranks, same unit */
-    const double *stage_scale; /* borrowed; [stages] multiplies the four times; NULL: all 1 */
+    const double *stage_scale; /* borrowed; [stages] multiplies the times; NULL: all 1 */
+    double tov;            /* of a pair, its F and B overlapped; 0: tf + tb. Of two stages whose
+                              scales differ: the same share of the sum of their times */
 };
 
 struct sim_event { double start, end; };
@@ -28,8 +30,9 @@ struct sim_result {
     double *busy, *first, *last; /* owned; [p] */
     double bubble_fraction; /* 1 - sum(busy) / (p * makespan) */
     int *peak;             /* owned; [p] peak activations in (stage, mb) units */
-    int64_t actions;       /* compute instructions played */
-    struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for */
+    int64_t actions;       /* compute instructions played, a pair as one */
+    struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for; OV and
+                                its two halves have the same */
 };
 enum err sim_run(const struct sched *s, const struct sched_report *r, const struct sim_cost *c,
                  bool keep_events, struct sim_result *out);

@@ -26,16 +26,12 @@ int64_t sim_memory_total(const struct sim_memory *m)
 
 bool sim_memory_splits(const struct sched *s)
 {
-    for (int64_t i = 0; i < s->begin[s->p]; i++)
-        if (s->instr[i].op == SCHED_I)
-            return true;
-    return false;
+    return sched_has(s, SCHED_I);
 }
 
 void sim_memory_place(const struct sched *s, struct arch_stage *cut)
 {
-    for (int i = 1; i < s->stages; i++)
-        cut[i].embed_beside = s->place[i] == s->place[0];
+    cut[s->stages - 1].embed_beside = s->stages > 1 && sched_ends_meet(s);
 }
 
 static void add_stores(const struct sim_memory_args *a, const struct arch_stage *st,
@@ -68,17 +64,18 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
     *out = (struct sim_memory){0};
     arch_dims(a->arch, &a->split, a->samples, a->ct, a->at, &d);
     int64_t *act = &out->bytes[MEMORY_ACTIVATIONS], keep = 0;
-    for (int s = 0; s < a->sched->stages; s++) {
-        if (a->sched->place[s] != pp)
+    for (int h = 0; h < a->sched->replicas * a->sched->stages; h++) {
+        if (a->sched->place[h] != pp)
             continue;
-        const struct arch_stage *st = &a->cut[s];
+        int stage = h % a->sched->stages;
+        const struct arch_stage *st = &a->cut[stage];
         add_stores(a, st, out);
-        *act += a->report->stage_peak[s] * arch_slot_bytes(&d, st);
+        *act += a->report->stage_peak[h] * arch_slot_bytes(&d, st);
         if (a->splits)
-            *act += a->report->grad_peak[s] * arch_keep_set_bytes(&d, st, true);
+            *act += a->report->grad_peak[h] * arch_keep_set_bytes(&d, st, true);
         keep = num_max(keep, arch_keep_set_bytes(&d, st, false));
         head = head || st->head;
-        sends_back = sends_back || (s > 0 && a->sched->place[s - 1] != pp);
+        sends_back = sends_back || (stage > 0 && a->sched->place[h - 1] != pp);
     }
     out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);
     if (a->training) {

@@ -10,7 +10,8 @@
  * Every instruction covers the columns between its rounded start and end, so boxes that meet in
  * time meet in the picture. What does not fit in a box is left out from the left: with one column
  * a forward is the last digit of its microbatch and a backward its letter; below one column for
- * the shortest instruction every column is the letter of what runs there, or a dot.
+ * the shortest instruction every column is the letter of what runs there, or a dot. A pair is one
+ * box, F3&B5; what does not fit in it is left out from the right, and its letter is &.
  */
 #include "sim/sim.h"
 
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LABEL_MAX = 32, GANTT_MIN_COLUMNS = 10, GANTT_MAX_COLUMNS = 1 << 16 };
+enum { LABEL_MAX = 64, GANTT_MIN_COLUMNS = 10, GANTT_MAX_COLUMNS = 1 << 16 };
 
 struct chart {
     const struct sched *s;
@@ -35,28 +36,58 @@ struct chart {
 
 static const char op_letter[] = {'F', 'B', 'I', 'W'};
 
-/* What a box says when there is room: op and microbatch, with several chunks a rank the stage too.
- */
-static int box_label(const struct sched *s, const struct sched_instr *in, char out[LABEL_MAX])
+static bool is_pair(const struct sched *s, int64_t i)
 {
-    if (s->v > 1)
-        return snprintf(out, LABEL_MAX, "%d%c%d", in->stage, op_letter[in->op], in->mb);
-    return snprintf(out, LABEL_MAX, "%c%d", op_letter[in->op], in->mb);
+    return s->instr[i].op == SCHED_OV;
 }
 
-/* Shortest compute instruction and longest label of the schedule. */
+static char letter(const struct sched *s, int64_t i)
+{
+    return is_pair(s, i) ? '&' : op_letter[s->instr[i].op];
+}
+
+/* The next instruction of a list that takes time, from i on; a pair is met at its OV. */
+static int64_t next_box(const struct sched *s, int64_t i, int64_t end)
+{
+    while (i < end && s->instr[i].op > SCHED_W && !is_pair(s, i))
+        i++;
+    return i;
+}
+
+static int64_t behind_box(const struct sched *s, int64_t i)
+{
+    return i + (is_pair(s, i) ? 3 : 1);
+}
+
+/* What a box says when there is room: op and microbatch, with several chunks a rank the stage too.
+ */
+static int box_label(const struct sched *s, int64_t i, char out[LABEL_MAX])
+{
+    const struct sched_instr *in = &s->instr[i];
+    if (is_pair(s, i)) {
+        int n = box_label(s, i + 1, out);
+        out[n++] = '&';
+        return n + box_label(s, i + 2, out + n);
+    }
+    if (s->v > 1)
+        return snprintf(out, 24, "%d%c%d", in->stage, op_letter[in->op], in->mb);
+    return snprintf(out, 24, "%c%d", op_letter[in->op], in->mb);
+}
+
+/* Shortest compute instruction and longest label of the schedule, pairs aside: they are longer and
+ * have room for two. */
 static void measure(const struct sched *s, const struct sim_result *r, double *shortest, int *label)
 {
     char text[LABEL_MAX];
     *shortest = 0;
     *label = 0;
-    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+    int64_t end = s->begin[s->p];
+    for (int64_t i = next_box(s, 0, end); i < end; i = next_box(s, behind_box(s, i), end)) {
         double time = r->event[i].end - r->event[i].start;
-        if (s->instr[i].op > SCHED_W)
-            continue;
         if (time > 0 && (*shortest == 0 || time < *shortest))
             *shortest = time;
-        *label = (int)num_max(*label, box_label(s, &s->instr[i], text));
+        if (!is_pair(s, i))
+            *label = (int)num_max(*label, box_label(s, i, text));
     }
 }
 
@@ -85,9 +116,8 @@ static void fill_row(struct chart *k, int rank)
 {
     for (int c = 0; c < k->columns; c++)
         k->owner[c] = -1;
-    for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
-        if (k->s->instr[i].op > SCHED_W)
-            continue;
+    int64_t end = k->s->begin[rank + 1], i = next_box(k->s, k->s->begin[rank], end);
+    for (; i < end; i = next_box(k->s, behind_box(k->s, i), end)) {
         int from = (int)floor(k->r->event[i].start * k->scale + 0.5 - 1e-9);
         int to = (int)floor(k->r->event[i].end * k->scale + 0.5 - 1e-9);
         for (int c = from; c < to && c < k->columns; c++)
@@ -97,16 +127,19 @@ static void fill_row(struct chart *k, int rank)
 
 /* The end of the label that fits, but not a number without its letter where that could be taken
  * for another instruction: only forwards may be bare numbers. */
-static void draw_box(const struct chart *k, const struct sched_instr *in, int w, struct text *out)
+static void draw_box(const struct chart *k, int64_t i, int w, struct text *out)
 {
     char label[LABEL_MAX];
-    int n = box_label(k->s, in, label);
-    const char *number = strchr(label, op_letter[in->op]);
+    const struct sched_instr *in = &k->s->instr[i];
+    int n = box_label(k->s, i, label);
+    const char *number = strchr(label, letter(k->s, i));
     if (k->letters) {
-        text_add_char(out, op_letter[in->op], w);
+        text_add_char(out, letter(k->s, i), w);
     } else if (n <= w) {
         text_add(out, "%s", label);
         text_add_char(out, ' ', w - n);
+    } else if (is_pair(k->s, i)) {
+        text_add(out, "%.*s&", w - 1, label);
     } else if ((int)strlen(number) <= w) {
         text_add(out, "%s", number);
         text_add_char(out, ' ', w - (int)strlen(number));
@@ -117,12 +150,14 @@ static void draw_box(const struct chart *k, const struct sched_instr *in, int w,
     }
 }
 
-/* Blue forward, green backward, cyan and yellow halves; odd chunks of a rank brighter. */
-static void color_on(const struct chart *k, const struct sched_instr *in, struct text *out)
+/* Blue forward, green backward, cyan and yellow halves, magenta pairs; odd chunks of a rank and the
+ * second replica brighter. */
+static void color_on(const struct chart *k, int64_t i, struct text *out)
 {
     static const int ground[] = {44, 42, 46, 43};
-    bool bright = in->stage / k->s->p % 2 == 1;
-    text_add(out, "\x1b[30;%dm", ground[in->op] + (bright ? 60 : 0));
+    const struct sched_instr *in = &k->s->instr[i];
+    bool bright = (in->stage / k->s->p + k->s->way[in->mb]) % 2 == 1;
+    text_add(out, "\x1b[30;%dm", (is_pair(k->s, i) ? 45 : ground[in->op]) + (bright ? 60 : 0));
 }
 
 static void draw_row(struct chart *k, int rank, struct text *out)
@@ -136,8 +171,8 @@ static void draw_row(struct chart *k, int rank, struct text *out)
             continue;
         }
         if (k->color)
-            color_on(k, &k->s->instr[k->owner[c]], out);
-        draw_box(k, &k->s->instr[k->owner[c]], next - c, out);
+            color_on(k, k->owner[c], out);
+        draw_box(k, k->owner[c], next - c, out);
         if (k->color)
             text_add(out, "\x1b[0m");
     }
@@ -145,13 +180,13 @@ static void draw_row(struct chart *k, int rank, struct text *out)
 
 static void draw_legend(const struct chart *k, struct text *out)
 {
-    bool split = false;
-    for (int64_t i = 0; i < k->s->begin[k->s->p]; i++)
-        split |= k->s->instr[i].op == SCHED_I;
+    bool split = sched_has(k->s, SCHED_I), pairs = sched_has(k->s, SCHED_OV);
     text_add(out, "time 0 to %.6g, %.4g a column; F forward", k->r->makespan,
              k->scale > 0 ? 1 / k->scale : 0);
     if (!k->s->forward_only)
         text_add(out, ", B backward%s", split ? ", I and W its input and weight halves" : "");
+    if (pairs)
+        text_add(out, ", F&B both at once");
     text_add(out, ", . idle%s\n", k->letters ? "; too many for numbers" : "");
 }
 
@@ -188,18 +223,26 @@ static void add_number(struct text *out, double x)
     text_add(out, "%s", s);
 }
 
+/* As the text form writes it. */
+static void add_action(const struct sched *s, int64_t i, struct text *out)
+{
+    const struct sched_instr *in = &s->instr[i];
+    if (is_pair(s, i))
+        text_add(out, "(%dF%d;%dB%d)OV", in[1].stage, in[1].mb, in[2].stage, in[2].mb);
+    else
+        text_add(out, "%d%c%d", in->stage, op_letter[in->op], in->mb);
+}
+
 static void json_timeline(const struct sched *s, const struct sim_result *r, struct text *out)
 {
     bool first = true;
     text_add(out, ",\n  \"timeline\": [");
     for (int rank = 0; rank < s->p; rank++) {
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            struct sched_instr in = s->instr[i];
-            if (in.op > SCHED_W)
-                continue;
-            text_add(out,
-                     "%s\n    {\"rank\": %d, \"action\": \"%d%s%d\", \"start\": ", first ? "" : ",",
-                     rank, in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+        int64_t end = s->begin[rank + 1], i = next_box(s, s->begin[rank], end);
+        for (; i < end; i = next_box(s, behind_box(s, i), end)) {
+            text_add(out, "%s\n    {\"rank\": %d, \"action\": \"", first ? "" : ",", rank);
+            add_action(s, i, out);
+            text_add(out, "\", \"start\": ");
             add_number(out, r->event[i].start);
             text_add(out, ", \"end\": ");
             add_number(out, r->event[i].end);
@@ -238,8 +281,10 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    text_add(out, "schedule  %s: %d ranks, %d microbatches, %d chunk%s a rank%s\n", s->name, s->p,
-             s->m, s->v, s->v == 1 ? "" : "s", s->forward_only ? ", forward only" : "");
+    text_add(out, "schedule  %s: %d ranks, %d microbatches, %d chunk%s a rank%s%s\n", s->name, s->p,
+             s->m, s->v, s->v == 1 ? "" : "s",
+             s->replicas > 1 ? " of each of two replicas" : "",
+             s->forward_only ? ", forward only" : "");
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
              r->cost);

@@ -11,12 +11,12 @@ static int64_t align_up(int64_t n)
     return num_ceil_div(n, ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
 }
 
-/* One copy of each parameter counts: of replicas the first tensor rank's, of a tied pair the
- * embedding's. */
+/* One copy of each parameter counts: of replicas the first tensor rank's and the first pipeline
+ * replica's, of a tied pair the embedding's. */
 bool param_counts(const struct arch_param *p, const struct param_place *at)
 {
     int tp = at->split->tp, r = at->tp_rank;
-    if (p->tied_copy)
+    if (p->tied_copy || at->copy)
         return false;
     if (p->slice == SLICE_NONE)
         return r == 0;

@@ -34,7 +34,8 @@ struct param_store {
 /* Where the stores' memory comes from; sizes by param_store_bytes. */
 struct param_arenas { struct arena *weights, *master, *grads, *optim; };
 struct param_place { const struct arch *arch; const struct arch_split *split;
-                     const struct arch_stage *stage; int tp_rank; };
+                     const struct arch_stage *stage; int tp_rank;
+                     bool copy; /* a second pipeline replica: counts nothing */ };
 
 /* Does this rank's copy of a parameter count? Of copies on several ranks exactly one does. */
 bool param_counts(const struct arch_param *p, const struct param_place *at);

@@ -65,6 +65,9 @@ same_bits 2 parallel.tp=2 train.dtype=bf16
 same_bits 2 parallel.pp=2 train.device=ref
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.microbatch=1 train.dtype=bf16
+same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
+same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
+same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
 text="--raw --prompt strand --tokens 20 train.device=ref train.dtype=f32"
 # shellcheck disable=SC2086

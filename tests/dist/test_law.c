@@ -31,6 +31,11 @@ static const struct row rows[] = {
     {2, 2, 1, false, "1f1b", 1},   {2, 2, 1, true, "1f1b", 4},    {2, 1, 2, true, "1f1b", 2},
     {1, 2, 2, false, "1f1b", 2},   {2, 2, 2, false, "1f1b", 1},   {2, 2, 2, true, "gpipe", 2},
     {4, 2, 1, true, "naive", 5},   {1, 5, 2, false, "1f1b", 1},   {2, 3, 1, true, "1f1b", 1},
+    {1, 2, 1, false, "dualpipe", 1}, {1, 2, 2, false, "dualpipe", 1},
+    {1, 4, 1, false, "dualpipe", 1}, {1, 4, 1, false, "dualpipe", 6},
+    {2, 2, 2, true, "dualpipe", 1},  {1, 2, 1, false, "chimera", 2},
+    {1, 4, 1, false, "chimera", 1},  {1, 4, 2, false, "chimera", 2},
+    {2, 4, 1, true, "chimera", 1},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -130,6 +130,9 @@ static const struct split splits[] = {
     {{"parallel.tp=2", "parallel.sp=true", "parallel.pp=2", "parallel.schedule=gpipe", NULL}},
     {{"parallel.tp=4", "parallel.pp=2", "parallel.microbatch=4", NULL}},
     {{"parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "parallel.microbatch=1", NULL}},
+    {{"parallel.pp=2", "parallel.schedule=dualpipe", "parallel.microbatch=1", NULL}},
+    {{"parallel.pp=2", "parallel.schedule=chimera", "parallel.dp=3", "parallel.tp=2",
+      "parallel.microbatch=1", NULL}},
 };
 enum { SPLITS = sizeof splits / sizeof *splits };
 

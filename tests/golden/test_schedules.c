@@ -84,7 +84,7 @@ static void compare_generated(const struct row *r)
 
 static void generated(void)
 {
-    CHECK_INT(each_row(compare_generated), 20);
+    CHECK_INT(each_row(compare_generated), 28);
 }
 
 static void check_played(const struct row *r, const struct sched *s,
@@ -124,7 +124,7 @@ static void play_row(const struct row *r)
 
 static void played(void)
 {
-    CHECK_INT(each_row(play_row), 20);
+    CHECK_INT(each_row(play_row), 28);
 }
 
 /* `make golden` writes the page anew; then a person reads the difference. */

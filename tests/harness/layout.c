@@ -146,7 +146,8 @@ struct rank {
     struct optim optim;
     struct optim_result result;
     int64_t step, count;
-    bool speaks; /* for loss and tokens: last stage, first tensor rank */
+    bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
+    bool losses; /* for a loss: any last stage, first tensor rank */
     bool first;  /* of the world */
     int dp_rank;
 };
@@ -155,10 +156,10 @@ static enum err on_step(void *arg)
 {
     struct rank *k = arg;
     struct optim_step s = {.step = k->step, .lr = 1e-3};
-    if (k->speaks) {
+    if (k->losses)
         TRY(exec_loss(k->x, &s.loss_sum));
+    if (k->speaks)
         s.tokens = k->count;
-    }
     return optim_run(&k->optim, &s, &k->result);
 }
 
@@ -276,6 +277,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     k->dp_rank = coord[AXIS_DP];
     k->first = comm_rank(w) == 0;
     k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
+    k->losses = sched_held(&job->sched, job->sched.stages - 1, coord[AXIS_PP]) >= 0 &&
+                coord[AXIS_TP] == 0;
     TRY(exec_open(&a, &k->x));
     TRY(open_weights(l, k->x));
     TRY(train(k, dev));
@@ -308,8 +311,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
         TRY(sched_parse("test", l->text, (int64_t)strlen(l->text), &compute));
     else
         TRY(sched_make(l->schedule, &shape, &compute));
-    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true};
-    la.tied = l->arch.tied && compute.place[0] != compute.place[compute.stages - 1];
+    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->arch.tied};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);

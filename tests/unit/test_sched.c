@@ -124,6 +124,12 @@ static int kept(const char *name, int p, int m, int rank)
     return strcmp(name, "1f1b") == 0 ? (int)num_min(p - rank, m) : 1;
 }
 
+/* Those have their grid in test_twoway.c. */
+static bool goes_both_ways(const char *name)
+{
+    return strcmp(name, "dualpipe") == 0 || strcmp(name, "chimera") == 0;
+}
+
 static void check_shape(const char *name, int p, int m)
 {
     struct sched s = {0};
@@ -142,7 +148,7 @@ static void check_shape(const char *name, int p, int m)
 static void grid(void)
 {
     for (int kind = 0; kind < sched_kind_count(); kind++)
-        for (int p = 1; p <= 8; p++)
+        for (int p = 1; p <= 8 && !goes_both_ways(sched_kind_at(kind)->name); p++)
             for (int m = 1; m <= 3 * p; m++)
                 check_shape(sched_kind_at(kind)->name, p, m);
 }
@@ -312,7 +318,7 @@ static void fields_refused(void)
         struct sched_instr in;
         const char *part;
     } bad[] = {
-        {{SCHED_OP_COUNT, 0, 0, 0}, "instruction code 11"},
+        {{SCHED_OP_COUNT, 0, 0, 0}, "instruction code 13"},
         {{SCHED_F, 2, 0, 0}, "stage 2"},
         {{SCHED_F, 0, 9, 0}, "microbatch 9"},
         {{SCHED_F, 0, 0, 7}, "peer 7"},

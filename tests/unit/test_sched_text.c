@@ -118,7 +118,7 @@ static bool survive(const char *text, int64_t n)
 /* One random damage to a text of *len bytes; there is room for one more. */
 static void damage(char *text, int64_t *len)
 {
-    static const char alphabet[] = "0123456789FBIW,\n\r SENDRCV_TIP\t-x\xff";
+    static const char alphabet[] = "0123456789FBIW,\n\r SENDRCV_TIP\t-x\xff();OVMG";
     int64_t at = test_range(0, *len - 1), cut = num_min(test_range(1, 4), *len - at);
     char c = alphabet[test_range(0, (int64_t)sizeof alphabet - 2)];
     switch (test_range(0, 3)) {
@@ -150,12 +150,16 @@ static void fuzz(void)
         "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n",
         ("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,0TIED,STEP\n"
          "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,1TIED,STEP\n"),
+        "0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
+        ("0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n"
+         "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,0REDUCE,1REDUCE,0MERGE,1MERGE,STEP"
+         "\n"),
     };
     int read = 0;
     for (int n = 0; n < 120000; n++) {
         char text[256];
-        int64_t len = (int64_t)strlen(seed[n % 3]);
-        memcpy(text, seed[n % 3], (size_t)len);
+        int64_t len = (int64_t)strlen(seed[n % 5]);
+        memcpy(text, seed[n % 5], (size_t)len);
         for (int64_t k = test_range(1, 4); k > 0; k--)
             damage(text, &len);
         read += survive(text, len);

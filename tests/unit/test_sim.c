@@ -151,7 +151,7 @@ static void published_bubbles(void)
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct played x;
         struct sim_cost cost = {row[i].tf, row[i].ti + row[i].tw, row[i].ti, row[i].tw, row[i].tc,
-                                NULL};
+                                NULL, 0};
         if (play("1f1b", row[i].p, row[i].m, &cost, &x)) {
             double work = row[i].m * (row[i].tf + row[i].ti + row[i].tw);
             CHECK_NEAR((x.r.cost - work) / x.r.cost, row[i].rate, 0.00005001);
@@ -213,7 +213,7 @@ static void check_events(const struct played *x, double latency)
 
 static void events_by_definition(void)
 {
-    struct sim_cost cost = {1.25, 2.5, 1.375, 0.75, 0.3125, NULL};
+    struct sim_cost cost = {1.25, 2.5, 1.375, 0.75, 0.3125, NULL, 0};
     struct played x;
     if (play("1f1b", 4, 6, &cost, &x))
         check_events(&x, cost.latency);

@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Schedules whose microbatches go both ways, and pairs: generators, rules, text, lowering, and the
+ * clock against the definition of a pair.
+ */
+#include "sched/sched.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include "sim/sim.h"
+#include "test.h"
+
+static const struct sched_lower_args no_ends = {0};
+static const struct sched_lower_args all_ends = {.reduce = true, .tied = true, .step = true};
+static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tov = 3};
+
+static enum err parse(const char *text, struct sched *out)
+{
+    return sched_parse("test", text, (int64_t)strlen(text), out);
+}
+
+/* A schedule on its way; released in any case. */
+struct made {
+    struct sched s;
+    struct sched_report r;
+    struct sim_result x;
+};
+
+static void made_free(struct made *k)
+{
+    sim_result_free(&k->x);
+    sched_report_free(&k->r);
+    sched_free(&k->s);
+}
+
+/* Lowers, checks and plays; frees `from`. */
+static bool finish(struct sched *from, const struct sim_cost *cost, struct made *k)
+{
+    *k = (struct made){0};
+    enum err err = sched_lower(from, &all_ends, &k->s);
+    if (err == ERR_OK)
+        err = sched_check(&k->s, &k->r);
+    if (err == ERR_OK)
+        err = sim_run(&k->s, &k->r, cost, true, &k->x);
+    bool good = test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d: %s", from->name,
+                           from->p, from->m, err_text());
+    sched_free(from);
+    return good;
+}
+
+static bool make(const char *name, int p, int m, const struct sim_cost *cost, struct made *k)
+{
+    struct sched from;
+    *k = (struct made){0};
+    return CHECK(sched_make(name, &(struct sched_shape){.p = p, .m = m, .v = 1}, &from) ==
+                 ERR_OK) &&
+           finish(&from, cost, k);
+}
+
+/* ---- generators ---- */
+
+static const char *const names[] = {"dualpipe", "chimera"};
+
+/* Activations kept on a rank, when there are microbatches enough to keep. */
+static int kept(const char *name, int p, int rank)
+{
+    int q = (int)num_min(rank, p - 1 - rank);
+    return strcmp(name, "dualpipe") == 0 ? p + 1 : p / 2 + 1 + q;
+}
+
+static void check_shape(const char *name, int p, int m)
+{
+    struct made k;
+    bool full = m % 2 == 0 && m >= 2 * p;
+    if (make(name, p, m, &unit, &k)) {
+        CHECK(k.s.replicas == 2 && k.s.stages == p && sched_ends_meet(&k.s));
+        CHECK_INT(sched_microbatches(&k.s, 0), m - m / 2);
+        for (int rank = 0; rank < p; rank++) {
+            int want = kept(name, p, rank);
+            CHECK(k.s.place[rank] == rank && k.s.place[p + rank] == p - 1 - rank);
+            test_check(full ? k.r.peak[rank] == want : k.r.peak[rank] <= want, __FILE__, __LINE__,
+                       "%s p %d m %d: rank %d keeps %d of %d", name, p, m, rank, k.r.peak[rank],
+                       want);
+        }
+    }
+    made_free(&k);
+}
+
+static void grid(void)
+{
+    for (int n = 0; n < 2; n++)
+        for (int p = 2; p <= 16; p += 2)
+            for (int m = 1; m <= 3 * p; m++)
+                check_shape(names[n], p, m);
+}
+
+static void shapes_refused(void)
+{
+    struct sched s;
+    for (int n = 0; n < 2; n++) {
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 1, .m = 4, .v = 1}, &s),
+                  ERR_CONFIG, "an even number of ranks; use p 2");
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 5, .m = 9, .v = 1}, &s),
+                  ERR_CONFIG, "p 5, but microbatches go both ways over an even number of ranks; "
+                              "use p 4 or 6");
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 4, .m = 8, .v = 2}, &s),
+                  ERR_CONFIG, "use v 1");
+    }
+}
+
+/* DualPipe: (p / 2 - 1)(tov + tb - 3 tw) idle on the ranks that wait longest; with other times than
+ * the unit ones others may wait less. Latency costs 9 and 23 hops more for (4, 8) and (8, 16). */
+static void dualpipe_bubble(void)
+{
+    struct sim_cost cost = unit;
+    struct made k;
+    for (int p = 2; p <= 16; p += 2) {
+        for (int m = 2 * p; m <= 4 * p; m += 2) {
+            cost.tov = 3;
+            if (make("dualpipe", p, m, &cost, &k))
+                for (int rank = 0; rank < p; rank++)
+                    CHECK(k.x.makespan - k.x.busy[rank] == (p / 2 - 1) * (3 + 2 - 3));
+            made_free(&k);
+            cost.tov = 2.5;
+            double most = 0;
+            if (make("dualpipe", p, m, &cost, &k))
+                for (int rank = 0; rank < p; rank++)
+                    most = fmax(most, k.x.makespan - k.x.busy[rank]);
+            CHECK(most == (p / 2 - 1) * (2.5 + 2 - 3));
+            made_free(&k);
+        }
+    }
+    cost = unit;
+    cost.latency = 0.0625;
+    if (make("dualpipe", 4, 8, &cost, &k))
+        CHECK(k.x.makespan == 26 + 9 * cost.latency);
+    made_free(&k);
+    if (make("dualpipe", 8, 16, &cost, &k))
+        CHECK(k.x.makespan == 54 + 23 * cost.latency);
+    made_free(&k);
+}
+
+/* Chimera where forward and backward take a slot each: p - 2 slots are idle however many units
+ * stand one behind the other, a rate of (p - 2) / (2 m + p - 2). */
+static void chimera_slots(void)
+{
+    struct sim_cost slot = {.tf = 1, .tb = 1, .ti = 0.5, .tw = 0.5};
+    struct made k;
+    for (int p = 2; p <= 16; p += 2) {
+        for (int m = p; m <= 4 * p; m += p) {
+            if (make("chimera", p, m, &slot, &k)) {
+                CHECK(k.x.makespan == 2 * m + p - 2);
+                CHECK_NEAR(k.x.bubble_fraction, (p - 2) / (double)(2 * m + p - 2), 1e-15);
+            }
+            made_free(&k);
+        }
+    }
+}
+
+/* ---- rules ---- */
+
+static const struct {
+    enum sched_rule rule;
+    const char *text, *part;
+} broken[] = {
+    /* pairs */
+    {SCHED_RULE_ORDER, "0F0,(0F1;0B1)OV,0B0\n",
+     "rank 0, place 1, (0F1;0B1)OV: the backward needs the forward of its own pair"},
+    {SCHED_RULE_ORDER, "0F0,(0F1;0B2)OV,0B0,0F2,0B1\n", "0F2 comes later"},
+    {SCHED_RULE_COVERAGE, "0F0,(0F1;0B0)OV,0B0,0B1\n", "0B0: it comes a second time"},
+    {SCHED_RULE_CYCLE, /* each pair waits for the other's backward or forward */
+     "0F0,(0F1;0B0)OV,0B1\n1F0,(1F1;1B0)OV,1B1\n", "(0F1;0B0)OV of rank 0 (place 1) waits for 1B0"},
+    {SCHED_RULE_DEADLOCK,
+     "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OV,0SEND_F1,0RECV_B1,0B1\n"
+     "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
+     "1RECV_F1 of rank 1 (place 2) waits for 0SEND_F1"},
+    /* replicas */
+    {SCHED_RULE_PLACEMENT, "0F0,1F0,1F1,1B0,1B1,0B0\n0F1,0B1\n",
+     "both replicas of stage 1 stand on this rank"},
+    {SCHED_RULE_PLACEMENT, "0F0,1F1,1B1,0B0\n1F0,1B0,2F1,2B1\n2F0,2B0,0F1,0B1\n",
+     "the replicas of stage 1 stand on ranks 1 and 0, those of other stages there on other ranks"},
+    {SCHED_RULE_PLACEMENT, "0F0,1F1,1B1,0B0,0B1\n0F1,1F0,1B0\n",
+     "rank 0, place 4, 0B1: stage 0 stands on rank 1 for this microbatch"},
+    {SCHED_RULE_COVERAGE, "0F0,0B0,0MERGE\n", "the parameters have one replica"},
+};
+
+static void rules_broken(void)
+{
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        struct sched s;
+        struct sched_report r = {0};
+        if (!CHECK(parse(broken[i].text, &s) == ERR_OK))
+            continue;
+        enum err err = sched_check(&s, &r);
+        test_check(err == ERR_CONFIG && r.rule == broken[i].rule &&
+                       strstr(err_text(), broken[i].part),
+                   __FILE__, __LINE__, "%s: wanted V%d \"%s\", got V%d: %s", broken[i].text,
+                   (int)broken[i].rule, broken[i].part, (int)r.rule, err_text());
+        sched_report_free(&r);
+        sched_free(&s);
+    }
+}
+
+/* Two ranks, one microbatch each way, lowered, with ends to be put on. */
+#define UP "0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,"
+#define DOWN "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,"
+
+static void check_ends(const char *up, const char *down, enum sched_rule rule, const char *part)
+{
+    struct sched s;
+    struct sched_report r = {0};
+    char text[512];
+    snprintf(text, sizeof text, "%s\n%s\n", up, down);
+    if (!CHECK(parse(text, &s) == ERR_OK))
+        return;
+    CHECK(s.replicas == 2);
+    enum err err = sched_check(&s, &r);
+    test_check((int)r.rule == (int)rule && (err == ERR_OK) == (rule == 0) &&
+                   (!part || strstr(err_text(), part)),
+               __FILE__, __LINE__, "%swanted V%d \"%s\", got V%d: %s", text, (int)rule, part,
+               (int)r.rule, err_text());
+    sched_report_free(&r);
+    sched_free(&s);
+}
+
+static void sums_of_replicas(void)
+{
+    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,1MERGE,STEP", (enum sched_rule)0, NULL);
+    check_ends(UP "0REDUCE,0MERGE,1REDUCE,1MERGE,STEP", DOWN "1REDUCE,0REDUCE,0MERGE,1MERGE,STEP",
+               (enum sched_rule)0, NULL);
+    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "1MERGE,0MERGE,STEP", SCHED_RULE_DEADLOCK,
+               "0MERGE of rank 0 (place 8) waits for 0MERGE of rank 1, 1MERGE of rank 1 (place 8) "
+               "waits for 1MERGE of rank 0");
+    check_ends(UP "STEP", DOWN "STEP", SCHED_RULE_REDUCTION, "there is no 0MERGE; add it");
+    check_ends(UP "0MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION, "no 1MERGE");
+    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION,
+               "rank 1, place 9, STEP: the replicas of stage 1 must be summed");
+    check_ends(UP "0MERGE,1MERGE,0REDUCE,1REDUCE,STEP", DOWN "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP",
+               SCHED_RULE_REDUCTION, "0MERGE: stage 0 is reduced later, at place 10");
+    check_ends("0F0,0SEND_F0,1RECV_F1,1F1,1MERGE,1B1,1SEND_B1,0RECV_B0,0B0,0MERGE,STEP",
+               "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,1MERGE,0RECV_B1,0B1,0MERGE,STEP",
+               SCHED_RULE_REDUCTION, "only 0 of 1 weight gradients of stage 1");
+    check_ends(UP "0TIED,0MERGE,1MERGE,STEP", DOWN "1TIED,0MERGE,1MERGE,STEP", SCHED_RULE_COVERAGE,
+               "share one embedding");
+    /* the embedding of rank 0 also gets what the head there, of the other way, owes it */
+    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0MERGE,1RECV_F1,1F1,1B1,1SEND_B1,1MERGE,STEP",
+               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0MERGE,1MERGE,STEP",
+               SCHED_RULE_DEADLOCK, "0MERGE");
+    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,0MERGE,1MERGE,"
+               "STEP",
+               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,0MERGE,1MERGE,"
+               "STEP",
+               SCHED_RULE_REDUCTION, "rank 0, place 4, 0REDUCE: only 0 of 1 weight gradients of "
+                                     "stage 1 are added before");
+}
+
+/* What only a program can write: a half of a pair that is missing, a wrong peer. */
+static void fields_refused(void)
+{
+    struct sched s;
+    struct sched_report r = {0};
+    struct made k;
+    CHECK_OK(parse("0F0,(0F1;0B0)OV,0B1\n", &s));
+    s.instr[2] = s.instr[3]; /* F1 becomes B0 */
+    s.instr[3] = (struct sched_instr){SCHED_F, 0, 1, 0};
+    CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "a pair is a forward and a whole backward");
+    sched_report_free(&r);
+    sched_free(&s);
+    CHECK_OK(parse("0F0,0B0,0F1,0B1\n", &s));
+    s.instr[3].op = SCHED_OV;
+    CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "without 0B1");
+    sched_report_free(&r);
+    sched_free(&s);
+    if (make("chimera", 4, 4, &unit, &k)) {
+        int64_t last = k.s.begin[1] - 2; /* before STEP */
+        CHECK_INT(k.s.instr[last].op, SCHED_MERGE);
+        CHECK_INT(k.s.instr[last].peer, 3);
+        k.s.instr[last].peer = 2;
+        sched_report_free(&k.r);
+        CHECK_ERR(sched_check(&k.s, &k.r), ERR_CONFIG, "its peer is rank 2, the other replica is "
+                                                       "on rank 3");
+    }
+    made_free(&k);
+}
+
+/* ---- text and lowering ---- */
+
+static void check_lowered(const char *from, const struct sched_lower_args *args, const char *want)
+{
+    struct sched s, low, again;
+    struct sched_report r = {0};
+    struct text t = {0};
+    CHECK_OK(parse(from, &s));
+    CHECK_OK(sched_lower(&s, args, &low));
+    sched_print(&low, &t);
+    CHECK_STR(t.s, want);
+    CHECK_OK(sched_check(&low, &r));
+    CHECK_OK(parse(t.s, &again)); /* and the text says everything */
+    CHECK(again.replicas == low.replicas && again.lowered);
+    CHECK(memcmp(again.place, low.place, (size_t)(low.replicas * low.stages) * 2) == 0);
+    CHECK(memcmp(again.way, low.way, (size_t)low.m) == 0);
+    CHECK_INT(again.begin[low.p], low.begin[low.p]);
+    CHECK(memcmp(again.instr, low.instr, (size_t)low.begin[low.p] * sizeof *low.instr) == 0);
+    text_free(&t);
+    sched_report_free(&r);
+    sched_free(&again);
+    sched_free(&low);
+    sched_free(&s);
+}
+
+static void lowered_text(void)
+{
+    check_lowered("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &all_ends,
+                  UP "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n" DOWN
+                     "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n");
+    /* both receives before the pair, both sends behind it */
+    check_lowered("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,(1F2;1B0)OVERLAP_F_B,1B1,1B2\n2F0,2B0,2F1,2B1,"
+                  "2F2,2B2\n",
+                  &no_ends,
+                  "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B0,0B0,0RECV_B1,0B1,0RECV_B2,0B2"
+                  "\n1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_F2,1RECV_B0,(1F2;1B0)OV,"
+                  "1SEND_F2,1SEND_B0,1RECV_B1,1B1,1SEND_B1,1RECV_B2,1B2,1SEND_B2\n"
+                  "2RECV_F0,2F0,2B0,2SEND_B0,2RECV_F1,2F1,2B1,2SEND_B1,2RECV_F2,2F2,2B2,2SEND_B2"
+                  "\n");
+    struct sched s, low;
+    /* rank 2 has the head of the way down and no embedding */
+    CHECK_OK(parse("0F0,0B0\n1F0,3F1,3B1,1B0\n3F0,1F1,1B1,3B0,2F0,2B0\n0F1,2F1,2B1,0B1\n", &s));
+    CHECK_ERR(sched_lower(&s, &all_ends, &low), ERR_CONFIG, "tied embedding");
+    sched_free(&s);
+}
+
+static void text_refused(void)
+{
+    static const struct {
+        const char *text, *part;
+    } bad[] = {
+        {"0F0,(0F1;0B0)OV,0OV\n", "column 17, \"0OV\": OV ends a pair"},
+        {"(0F1)OV\n", "column 1, \"(0F1)OV\": a pair is a forward and a backward"},
+        {"(0F1;0B0)\n", "a pair is"},
+        {"(0F1;0B0)OVER\n", "\"ER\""},
+        {"(0F1;0B0)OV0\n", "column 12, \"0\": this follows a whole cell"},
+        {"(0B1;0F0)OV\n", "a pair is"},
+        {"(0F1;0I0)OV\n", "a pair is"},
+        {"(0F1;0B0\n", "a pair is"},
+        {"(0F1,0B0)OV\n", "a pair is"},
+        {"(0F1 ;0B0)OV\n", "a pair is"},
+        {"((0F1;0B0)OV;0B0)OV\n", "this is no instruction"},
+        {"0F0,0B0,1F0,1B0\n0F1,0B1\n", "stage 1 computes on no line for the microbatches of the "
+                                       "second replica"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sched s;
+        enum err err = parse(bad[i].text, &s);
+        test_check(err == ERR_CONFIG && strstr(err_text(), bad[i].part), __FILE__, __LINE__,
+                   "%s: wanted \"%s\", got %d: %s", bad[i].text, bad[i].part, (int)err, err_text());
+        if (err == ERR_OK)
+            sched_free(&s);
+    }
+}
+
+static void hashes(void)
+{
+    struct sched s[3];
+    struct sched_report r[3] = {{0}};
+    CHECK_OK(parse("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &s[0]));
+    CHECK_OK(parse("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &s[1]));
+    CHECK_OK(parse("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", &s[2]));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(sched_check(&s[i], &r[i]));
+    CHECK(r[0].hash == r[1].hash && r[0].order_hash == r[1].order_hash);
+    /* each stage adds 0, then 1; but with two replicas the two sums are added last */
+    CHECK(r[0].hash != r[2].hash && r[0].order_hash != r[2].order_hash);
+    for (int i = 0; i < 3; i++) {
+        sched_report_free(&r[i]);
+        sched_free(&s[i]);
+    }
+}
+
+/* ---- random schedules ---- */
+
+enum { P_MAX = 6, STAGES_MAX = 12, M_MAX = 5 };
+
+struct world {
+    int p, stages, m, replicas;
+    int place[2][STAGES_MAX], way[M_MAX];
+    bool done[2][STAGES_MAX][M_MAX]; /* F, B */
+};
+
+/* Any placement, or one and its mirror; stage 0 tells the replicas apart. */
+static struct world random_world(void)
+{
+    struct world w = {.m = (int)test_range(2, M_MAX), .replicas = (int)test_range(1, 2)};
+    w.p = w.replicas * (int)test_range(1, P_MAX / 2);
+    w.stages = w.p * (int)test_range(1, STAGES_MAX / P_MAX);
+    for (int s = 0; s < w.stages; s++)
+        w.place[0][s] = s < w.p ? s : (int)test_range(0, w.p - 1);
+    for (int s = w.stages - 1; s > 0; s--) {
+        int other = (int)test_range(0, s), keep = w.place[0][s];
+        w.place[0][s] = w.place[0][other];
+        w.place[0][other] = keep;
+    }
+    for (int s = 0; s < w.stages; s++)
+        w.place[1][s] = w.p - 1 - w.place[0][s];
+    for (int mb = 1; w.replicas == 2 && mb < w.m; mb++)
+        w.way[mb] = mb == w.m - 1 ? 1 : (int)test_range(0, 1); /* both are gone */
+    return w;
+}
+
+static bool may_run(const struct world *w, int kind, int s, int mb)
+{
+    if (w->done[kind][s][mb])
+        return false;
+    if (kind == 0)
+        return s == 0 || w->done[0][s - 1][mb];
+    return w->done[0][s][mb] && (s == w->stages - 1 || w->done[1][s + 1][mb]);
+}
+
+/* A backward on the same rank that may run beside a forward just chosen; false: none is found. */
+static bool find_partner(const struct world *w, int s, int mb, int *s2, int *mb2)
+{
+    for (int tries = 0; tries < 20; tries++) {
+        *s2 = (int)test_range(0, w->stages - 1);
+        *mb2 = (int)test_range(0, w->m - 1);
+        if (may_run(w, 1, *s2, *mb2) && w->place[w->way[*mb2]][*s2] == w->place[w->way[mb]][s])
+            return true;
+    }
+    return false;
+}
+
+static void random_text(struct world *w, struct text line[P_MAX])
+{
+    for (int left = 2 * w->stages * w->m; left > 0;) {
+        int kind = (int)test_range(0, 1), s = (int)test_range(0, w->stages - 1), s2, mb2;
+        int mb = (int)test_range(0, w->m - 1), rank = w->place[w->way[mb]][s];
+        if (!may_run(w, kind, s, mb))
+            continue;
+        text_add(&line[rank], line[rank].len ? "," : "");
+        if (kind == 0 && test_range(0, 1) && find_partner(w, s, mb, &s2, &mb2)) {
+            text_add(&line[rank], "(%dF%d;%dB%d)OV", s, mb, s2, mb2);
+            w->done[1][s2][mb2] = true;
+            left--;
+        } else {
+            text_add(&line[rank], "%d%c%d", s, "FB"[kind], mb);
+        }
+        w->done[kind][s][mb] = true;
+        left--;
+    }
+}
+
+/* Times by the definition alone, until nothing changes. An action is an instruction or a pair. */
+struct clock { double f[STAGES_MAX][M_MAX], d[STAGES_MAX][M_MAX]; /* ends */ };
+
+static double input_of(const struct sched *s, const struct clock *c, struct sched_instr in,
+                       double latency)
+{
+    int from = in.op == SCHED_F ? in.stage - 1 : in.stage + 1;
+    if (from < 0 || from == s->stages)
+        return 0;
+    double end = in.op == SCHED_F ? c->f[from][in.mb] : c->d[from][in.mb];
+    return end + (sched_rank_of(s, from, in.mb) != sched_rank_of(s, in.stage, in.mb) ? latency : 0);
+}
+
+static bool relax(const struct sched *s, const struct sim_cost *cost, struct clock *c)
+{
+    bool changed = false;
+    for (int rank = 0; rank < s->p; rank++) {
+        double now = 0;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            bool pair = s->instr[i].op == SCHED_OV;
+            int from = pair ? 1 : 0, to = pair ? 2 : 0;
+            if (!pair && s->instr[i].op > SCHED_B)
+                continue;
+            for (int j = from; j <= to; j++)
+                now = fmax(now, input_of(s, c, s->instr[i + j], cost->latency));
+            now += pair ? cost->tov : s->instr[i].op == SCHED_F ? cost->tf : cost->tb;
+            for (int j = from; j <= to; j++) {
+                struct sched_instr in = s->instr[i + j];
+                double *end = in.op == SCHED_F ? &c->f[in.stage][in.mb] : &c->d[in.stage][in.mb];
+                changed |= *end != now;
+                *end = now;
+            }
+            i += pair ? 2 : 0;
+        }
+    }
+    return changed;
+}
+
+static void check_clock(const struct made *k, const struct sim_cost *cost)
+{
+    struct clock c = {0};
+    double last = 0;
+    while (relax(&k->s, cost, &c))
+        continue;
+    for (int64_t i = 0; i < k->s.begin[k->s.p]; i++) {
+        struct sched_instr in = k->s.instr[i];
+        if (in.op > SCHED_B)
+            continue;
+        double end = in.op == SCHED_F ? c.f[in.stage][in.mb] : c.d[in.stage][in.mb];
+        CHECK_NEAR(k->x.event[i].end, end, 1e-12);
+        last = fmax(last, end);
+    }
+    CHECK_NEAR(k->x.makespan, last, 1e-12);
+}
+
+static void random_schedules(void)
+{
+    struct sim_cost cost = {.tf = 1.25, .tb = 2.5, .tov = 3.125, .latency = 0.3125};
+    for (int n = 0; n < 1500; n++) {
+        struct world w = random_world();
+        struct text line[P_MAX] = {{0}}, all = {0};
+        struct sched s;
+        struct made k;
+        random_text(&w, line);
+        for (int r = 0; r < w.p; r++) {
+            text_add(&all, "%s\n", line[r].s);
+            text_free(&line[r]);
+        }
+        CHECK_OK(parse(all.s, &s));
+        CHECK_INT(s.replicas, w.replicas);
+        for (int h = 0; h < w.replicas * w.stages; h++)
+            CHECK_INT(s.place[h], w.place[h / w.stages][h % w.stages]);
+        struct sched_lower_args ends = {.step = true};
+        struct sched low;
+        CHECK_OK(sched_lower(&s, &ends, &low)); /* a tied end may be impossible */
+        sched_free(&s);
+        k = (struct made){.s = low};
+        if (test_check(sched_check(&k.s, &k.r) == ERR_OK, __FILE__, __LINE__, "%s%s", all.s,
+                       err_text())) {
+            CHECK_OK(sim_run(&k.s, &k.r, &cost, true, &k.x));
+            check_clock(&k, &cost);
+        }
+        made_free(&k);
+        text_free(&all);
+    }
+}
+
+static void gantt_of_pairs(void)
+{
+    struct sched s;
+    struct made k;
+    struct text t = {0};
+    CHECK_OK(parse("0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
+                   &s));
+    if (finish(&s, &unit, &k)) {
+        sim_gantt(&k.s, &k.x, 60, false, &t);
+        text_add(&t, "\n");
+        sim_gantt(&k.s, &k.x, 20, false, &t);
+        text_add(&t, "\n");
+        sim_gantt(&k.s, &k.x, 0, false, &t);
+        CHECK_STR(t.s, "rank 0 |F0 F2 F1 B2    F3&B0    B3    B1    |\n"
+                       "rank 1 |F2 F0 F3 B0    F1&B2    B1    B3    |\n"
+                       "time 0 to 12, 0.3333 a column; F forward, B backward, F&B both at once, . "
+                       "idle\n\n"
+                       "rank 0 |FFFBB&&BBBB|\n"
+                       "rank 1 |FFFBB&&BBBB|\n"
+                       "time 0 to 12, 1.091 a column; F forward, B backward, F&B both at once, . "
+                       "idle; too many for numbers\n\n"
+                       "rank 0 |021B2F3&B3B1|\n"
+                       "rank 1 |203B0F1&B1B3|\n"
+                       "time 0 to 12, 1 a column; F forward, B backward, F&B both at once, . idle"
+                       "\n");
+        CHECK_INT(k.x.actions, 14);
+    }
+    text_free(&t);
+    made_free(&k);
+}
+
+static const struct test_case cases[] = {
+    {"grid", grid},
+    {"shapes_refused", shapes_refused},
+    {"dualpipe_bubble", dualpipe_bubble},
+    {"chimera_slots", chimera_slots},
+    {"rules_broken", rules_broken},
+    {"sums_of_replicas", sums_of_replicas},
+    {"fields_refused", fields_refused},
+    {"lowered_text", lowered_text},
+    {"text_refused", text_refused},
+    {"hashes", hashes},
+    {"random_schedules", random_schedules},
+    {"gantt_of_pairs", gantt_of_pairs},
+};
+TEST_MAIN(cases)
