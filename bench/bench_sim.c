@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { REPEATS = 5 };
 
@@ -55,15 +56,18 @@ static int measure(const struct sched_shape *shape)
 {
     for (int i = 0; i < sched_kind_count(); i++) {
         const char *name = sched_kind_at(i)->name;
+        struct sched_shape own = *shape;
         struct times t = {0};
+        if (strcmp(name, "dualpipev") == 0)
+            own.v = 2; /* it knows no other */
         for (int n = 0; n < REPEATS; n++) {
-            enum err err = once(name, shape, &t);
+            enum err err = once(name, &own, &t);
             if (err != ERR_OK) {
                 fprintf(stderr, "bench_sim: %s\n", err_text());
                 return (int)err;
             }
         }
-        printf("%-8s p %4d m %5d: make %8.2f ms, lower %8.2f ms, check %8.2f ms, play %8.2f ms, "
+        printf("%-10s p %4d m %5d: make %8.2f ms, lower %8.2f ms, check %8.2f ms, play %8.2f ms, "
                "%6.1f M actions/s\n",
                name, shape->p, shape->m, 1e3 * t.make, 1e3 * t.lower, 1e3 * t.check, 1e3 * t.play,
                1e-6 * (double)t.actions / t.play);

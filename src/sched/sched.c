@@ -14,7 +14,8 @@
 #include <string.h>
 
 static const struct sched_kind *const kinds[] = {&sched_naive, &sched_gpipe, &sched_1f1b,
-                                                &sched_dualpipe, &sched_chimera};
+                                                &sched_dualpipe, &sched_dualpipev,
+                                                &sched_chimera};
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 int sched_kind_count(void)

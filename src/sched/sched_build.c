@@ -33,6 +33,14 @@ enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape
     return ERR_OK;
 }
 
+enum err sched_shape_two_chunks(const char *name, const struct sched_shape *shape)
+{
+    if (shape->v != 2)
+        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs two chunks a rank; use v 2", name,
+             shape->v);
+    return ERR_OK;
+}
+
 enum err sched_shape_even(const char *name, const struct sched_shape *shape)
 {
     if (shape->p == 1)
@@ -115,6 +123,13 @@ void sched_build_replicas(struct sched_build *b, int replicas)
                           "schedule placement", &b->s.place);
     if (b->err == ERR_OK)
         b->s.replicas = replicas;
+}
+
+void sched_build_zigzag(struct sched_build *b)
+{
+    int p = b->s.p;
+    for (int stage = 0; b->err == ERR_OK && stage < b->s.stages; stage++)
+        b->s.place[stage] = (uint16_t)(stage / p % 2 == 0 ? stage % p : p - 1 - stage % p);
 }
 
 void sched_build_place(struct sched_build *b, const struct sched *from)

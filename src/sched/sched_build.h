@@ -29,6 +29,8 @@ struct sched_build {
 /* Starts a compute-only schedule. Stages stand in a loop (stage s on rank s % p) until the caller
  * writes another table into b->s.place. The shape must have passed sched_shape_check. */
 void sched_build_open(struct sched_build *b, const char *name, const struct sched_shape *shape);
+/* Lets the stages turn at the ends: ranks 0 .. p - 1, then p - 1 .. 0, and so on. A V for v 2. */
+void sched_build_zigzag(struct sched_build *b);
 /* Room for that many replicas; rows of b->s.place that are new are all rank 0. */
 void sched_build_replicas(struct sched_build *b, int replicas);
 /* Makes the schedule bidirectional: a second replica that mirrors the first (its stage on rank p -
@@ -45,13 +47,15 @@ enum err sched_build_done(struct sched_build *b, struct sched *out);
 
 /* The registry's generators, one a file. */
 extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b, sched_dualpipe,
-    sched_chimera;
+    sched_dualpipev, sched_chimera;
 
 /* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
 enum err sched_shape_check(const char *name, const struct sched_shape *shape);
 /* For schedules that know one chunk a rank only. Errors: ERR_CONFIG. */
 enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape);
 
+/* For schedules whose two chunks a rank make a V. Errors: ERR_CONFIG. */
+enum err sched_shape_two_chunks(const char *name, const struct sched_shape *shape);
 /* For schedules whose two directions meet between two ranks: p is even. Errors: ERR_CONFIG. */
 enum err sched_shape_even(const char *name, const struct sched_shape *shape);
 

@@ -8,10 +8,10 @@
  *     rank 1 |..F0F1F2F3......B0  B1  B2  B3  ..|
  *
  * Every instruction covers the columns between its rounded start and end, so boxes that meet in
- * time meet in the picture. What does not fit in a box is left out from the left: with one column
- * a forward is the last digit of its microbatch and a backward its letter; below one column for
- * the shortest instruction every column is the letter of what runs there, or a dot. A pair is one
- * box, F3&B5; what does not fit in it is left out from the right, and its letter is &.
+ * time meet in the picture. What does not fit in a box is left out from the left: with one column a
+ * forward is the last digit of its microbatch and a backward its letter; below one column for the
+ * shortest instruction every column is the letter of what runs there, or a dot. A pair is one box,
+ * F3&B5; stages that do not fit in it are left out first, then its right end, and its letter is &.
  */
 #include "sim/sim.h"
 
@@ -59,19 +59,24 @@ static int64_t behind_box(const struct sched *s, int64_t i)
     return i + (is_pair(s, i) ? 3 : 1);
 }
 
-/* What a box says when there is room: op and microbatch, with several chunks a rank the stage too.
- */
-static int box_label(const struct sched *s, int64_t i, char out[LABEL_MAX])
+/* Op and microbatch, on request the stage before them; of both halves of a pair. */
+static int write_label(const struct sched *s, int64_t i, bool stage, char out[LABEL_MAX])
 {
     const struct sched_instr *in = &s->instr[i];
     if (is_pair(s, i)) {
-        int n = box_label(s, i + 1, out);
+        int n = write_label(s, i + 1, stage, out);
         out[n++] = '&';
-        return n + box_label(s, i + 2, out + n);
+        return n + write_label(s, i + 2, stage, out + n);
     }
-    if (s->v > 1)
+    if (stage)
         return snprintf(out, 24, "%d%c%d", in->stage, op_letter[in->op], in->mb);
     return snprintf(out, 24, "%c%d", op_letter[in->op], in->mb);
+}
+
+/* What a box says when there is room: with several chunks a rank the stage too. */
+static int box_label(const struct sched *s, int64_t i, char out[LABEL_MAX])
+{
+    return write_label(s, i, s->v > 1, out);
 }
 
 /* Shortest compute instruction and longest label of the schedule, pairs aside: they are longer and
@@ -139,7 +144,9 @@ static void draw_box(const struct chart *k, int64_t i, int w, struct text *out)
         text_add(out, "%s", label);
         text_add_char(out, ' ', w - n);
     } else if (is_pair(k->s, i)) {
-        text_add(out, "%.*s&", w - 1, label);
+        n = write_label(k->s, i, false, label);
+        text_add(out, "%.*s", w, label);
+        text_add_char(out, ' ', w > n ? w - n : 0);
     } else if ((int)strlen(number) <= w) {
         text_add(out, "%s", number);
         text_add_char(out, ' ', w - (int)strlen(number));

@@ -11,10 +11,12 @@
 static struct layout layout_of(enum arch_kind kind, int pp, int m, const char *schedule)
 {
     bool gpt = kind == ARCH_GPT;
-    struct arch a = {.kind = kind, .layers = 5, .hidden = 16, .heads = 2, .kv_heads = gpt ? 2 : 1,
-                     .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8, .tied = gpt, .dropout = 0.1,
-                     .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = pp, .dp = 1, .schedule = schedule,
+    int v = schedule && strcmp(schedule, "dualpipev") == 0 ? 2 : 1;
+    struct arch a = {.kind = kind, .layers = v * pp + 1, .hidden = 16, .heads = 2,
+                     .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
+                     .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                     .init_std = 0.2};
+    return (struct layout){.arch = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
                            .batch = m, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 2,
                            .clip = 0.05};
 }
@@ -54,22 +56,23 @@ static void check(struct layout l)
     layout_result_free(&want);
 }
 
-static void grid(const char *schedule)
+static void grid(const char *schedule, int step)
 {
-    for (int p = 2; p <= 4; p += 2)
+    for (int p = step; p <= 4; p += step)
         for (int m = 1; m <= 3 * p; m++)
             for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
                 check(layout_of((enum arch_kind)kind, p, m, schedule));
 }
 
-static void grid_dualpipe(void) { grid("dualpipe"); }
-static void grid_chimera(void) { grid("chimera"); }
+static void grid_dualpipe(void) { grid("dualpipe", 2); }
+static void grid_dualpipev(void) { grid("dualpipev", 1); }
+static void grid_chimera(void) { grid("chimera", 2); }
 
 /* Data ranks, a ragged last microbatch, untied and tied: sums over data ranks and over replicas. */
 static void beside_data_ranks(void)
 {
-    static const char *const names[] = {"dualpipe", "chimera"};
-    for (int n = 0; n < 2; n++)
+    static const char *const names[] = {"dualpipe", "dualpipev", "chimera"};
+    for (int n = 0; n < 3; n++)
         for (int m = 1; m <= 5; m++)
             for (int tied = 0; tied <= 1; tied++) {
                 struct layout l = layout_of(ARCH_GPT, 4, m, names[n]);
@@ -86,6 +89,7 @@ static void list_of_two_vs(void)
 {
     struct layout l = layout_of(ARCH_GPT, 2, 4, NULL);
     l.v = 2;
+    l.arch.layers = 4;
     l.text = "0F0,0F1,1F2,3F0,2F2,1F3,(2F3;3B0)OV,2B2,1B2,(3F1;2B3)OV,0B0,1B3,3B1,0I1,0W1\n"
              "0F2,1F0,0F3,2F0,3F2,3B2,1F1,2F1,3F3,2B0,1B0,3I3,3W3,0B2,2B1,1B1,0B3\n";
     check(l);
@@ -93,6 +97,7 @@ static void list_of_two_vs(void)
 
 static const struct test_case cases[] = {
     {"grid_dualpipe", grid_dualpipe},
+    {"grid_dualpipev", grid_dualpipev},
     {"grid_chimera", grid_chimera},
     {"beside_data_ranks", beside_data_ranks},
     {"list_of_two_vs", list_of_two_vs},

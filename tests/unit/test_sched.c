@@ -103,7 +103,8 @@ static void shapes_refused(void)
     struct sched s;
     for (int i = 0; i < sched_kind_count(); i++) {
         const char *name = sched_kind_at(i)->name;
-        CHECK_ERR(sched_make(name, &(struct sched_shape){4, 8, 2}, &s), ERR_CONFIG, "use v 1");
+        if (strcmp(name, "dualpipev") != 0)
+            CHECK_ERR(sched_make(name, &(struct sched_shape){4, 8, 2}, &s), ERR_CONFIG, "use v 1");
         CHECK_ERR(sched_make(name, &(struct sched_shape){0, 8, 1}, &s), ERR_CONFIG, "p 0");
         CHECK_ERR(sched_make(name, &(struct sched_shape){4097, 8, 1}, &s), ERR_CONFIG, "1 to 4096");
         CHECK_ERR(sched_make(name, &(struct sched_shape){4, 0, 1}, &s), ERR_CONFIG, "m 0");
@@ -127,7 +128,7 @@ static int kept(const char *name, int p, int m, int rank)
 /* Those have their grid in test_twoway.c. */
 static bool goes_both_ways(const char *name)
 {
-    return strcmp(name, "dualpipe") == 0 || strcmp(name, "chimera") == 0;
+    return strncmp(name, "dualpipe", 8) == 0 || strcmp(name, "chimera") == 0;
 }
 
 static void check_shape(const char *name, int p, int m)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedules whose microbatches go both ways, and pairs: generators, rules, text, lowering, and the
- * clock against the definition of a pair.
+ * Schedules whose microbatches meet a rank twice: the generators' shapes, bubbles and peaks; and
+ * the clock against the definition, for random schedules with replicas and pairs. test_replicas.c
+ * has rules and text.
  */
 #include "sched/sched.h"
 
@@ -10,7 +11,6 @@
 #include "sim/sim.h"
 #include "test.h"
 
-static const struct sched_lower_args no_ends = {0};
 static const struct sched_lower_args all_ends = {.reduce = true, .tied = true, .step = true};
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tov = 3};
 
@@ -51,10 +51,9 @@ static bool finish(struct sched *from, const struct sim_cost *cost, struct made 
 static bool make(const char *name, int p, int m, const struct sim_cost *cost, struct made *k)
 {
     struct sched from;
+    struct sched_shape shape = {.p = p, .m = m, .v = strcmp(name, "dualpipev") == 0 ? 2 : 1};
     *k = (struct made){0};
-    return CHECK(sched_make(name, &(struct sched_shape){.p = p, .m = m, .v = 1}, &from) ==
-                 ERR_OK) &&
-           finish(&from, cost, k);
+    return CHECK(sched_make(name, &shape, &from) == ERR_OK) && finish(&from, cost, k);
 }
 
 /* ---- generators ---- */
@@ -94,9 +93,29 @@ static void grid(void)
                 check_shape(names[n], p, m);
 }
 
+/* One pipeline that turns at the last rank; any number of ranks. */
+static void grid_of_v(void)
+{
+    for (int p = 1; p <= 8; p++) {
+        for (int m = 1; m <= 3 * p; m++) {
+            struct made k;
+            if (make("dualpipev", p, m, &unit, &k)) {
+                CHECK(k.s.replicas == 1 && k.s.stages == 2 * p && sched_ends_meet(&k.s));
+                for (int rank = 0; rank < p; rank++) {
+                    CHECK(k.s.place[rank] == rank && k.s.place[2 * p - 1 - rank] == rank);
+                    CHECK(m < 2 * p ? k.r.peak[rank] <= 2 * p + 1 : k.r.peak[rank] == 2 * p + 1);
+                }
+            }
+            made_free(&k);
+        }
+    }
+}
+
 static void shapes_refused(void)
 {
     struct sched s;
+    CHECK_ERR(sched_make("dualpipev", &(struct sched_shape){.p = 4, .m = 8, .v = 1}, &s),
+              ERR_CONFIG, "v 1, but it runs two chunks a rank; use v 2");
     for (int n = 0; n < 2; n++) {
         CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 1, .m = 4, .v = 1}, &s),
                   ERR_CONFIG, "an even number of ranks; use p 2");
@@ -140,6 +159,37 @@ static void dualpipe_bubble(void)
     made_free(&k);
 }
 
+/* DualPipeV: (p - 1)(tov + tb - 3 tw) in times of a chunk. */
+static void dualpipev_bubble(void)
+{
+    struct sim_cost cost = unit;
+    struct made k;
+    for (int p = 1; p <= 8; p++) {
+        for (int m = 2 * p; m <= 4 * p; m++) {
+            double most[2] = {0, 0};
+            for (int n = 0; n < 2; n++) {
+                cost.tov = n ? 2.5 : 3;
+                if (make("dualpipev", p, m, &cost, &k))
+                    for (int rank = 0; rank < p; rank++)
+                        most[n] = fmax(most[n], k.x.makespan - k.x.busy[rank]);
+                made_free(&k);
+            }
+            CHECK(most[0] == (p - 1) * 2 && most[1] == (p - 1) * 1.5);
+        }
+    }
+    cost = unit;
+    cost.latency = 0.0625;
+    if (make("dualpipev", 4, 8, &cost, &k))
+        CHECK(k.x.makespan == 54 + 16 * cost.latency);
+    made_free(&k);
+    if (make("dualpipev", 8, 16, &cost, &k))
+        CHECK(k.x.makespan == 110 + 40 * cost.latency);
+    made_free(&k);
+    if (make("dualpipev", 4, 10, &unit, &k))
+        CHECK(k.x.makespan == 66 && k.r.peak[0] == 9);
+    made_free(&k);
+}
+
 /* Chimera where forward and backward take a slot each: p - 2 slots are idle however many units
  * stand one behind the other, a rate of (p - 2) / (2 m + p - 2). */
 static void chimera_slots(void)
@@ -154,225 +204,6 @@ static void chimera_slots(void)
             }
             made_free(&k);
         }
-    }
-}
-
-/* ---- rules ---- */
-
-static const struct {
-    enum sched_rule rule;
-    const char *text, *part;
-} broken[] = {
-    /* pairs */
-    {SCHED_RULE_ORDER, "0F0,(0F1;0B1)OV,0B0\n",
-     "rank 0, place 1, (0F1;0B1)OV: the backward needs the forward of its own pair"},
-    {SCHED_RULE_ORDER, "0F0,(0F1;0B2)OV,0B0,0F2,0B1\n", "0F2 comes later"},
-    {SCHED_RULE_COVERAGE, "0F0,(0F1;0B0)OV,0B0,0B1\n", "0B0: it comes a second time"},
-    {SCHED_RULE_CYCLE, /* each pair waits for the other's backward or forward */
-     "0F0,(0F1;0B0)OV,0B1\n1F0,(1F1;1B0)OV,1B1\n", "(0F1;0B0)OV of rank 0 (place 1) waits for 1B0"},
-    {SCHED_RULE_DEADLOCK,
-     "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OV,0SEND_F1,0RECV_B1,0B1\n"
-     "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
-     "1RECV_F1 of rank 1 (place 2) waits for 0SEND_F1"},
-    /* replicas */
-    {SCHED_RULE_PLACEMENT, "0F0,1F0,1F1,1B0,1B1,0B0\n0F1,0B1\n",
-     "both replicas of stage 1 stand on this rank"},
-    {SCHED_RULE_PLACEMENT, "0F0,1F1,1B1,0B0\n1F0,1B0,2F1,2B1\n2F0,2B0,0F1,0B1\n",
-     "the replicas of stage 1 stand on ranks 1 and 0, those of other stages there on other ranks"},
-    {SCHED_RULE_PLACEMENT, "0F0,1F1,1B1,0B0,0B1\n0F1,1F0,1B0\n",
-     "rank 0, place 4, 0B1: stage 0 stands on rank 1 for this microbatch"},
-    {SCHED_RULE_COVERAGE, "0F0,0B0,0MERGE\n", "the parameters have one replica"},
-};
-
-static void rules_broken(void)
-{
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-        struct sched s;
-        struct sched_report r = {0};
-        if (!CHECK(parse(broken[i].text, &s) == ERR_OK))
-            continue;
-        enum err err = sched_check(&s, &r);
-        test_check(err == ERR_CONFIG && r.rule == broken[i].rule &&
-                       strstr(err_text(), broken[i].part),
-                   __FILE__, __LINE__, "%s: wanted V%d \"%s\", got V%d: %s", broken[i].text,
-                   (int)broken[i].rule, broken[i].part, (int)r.rule, err_text());
-        sched_report_free(&r);
-        sched_free(&s);
-    }
-}
-
-/* Two ranks, one microbatch each way, lowered, with ends to be put on. */
-#define UP "0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,"
-#define DOWN "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,"
-
-static void check_ends(const char *up, const char *down, enum sched_rule rule, const char *part)
-{
-    struct sched s;
-    struct sched_report r = {0};
-    char text[512];
-    snprintf(text, sizeof text, "%s\n%s\n", up, down);
-    if (!CHECK(parse(text, &s) == ERR_OK))
-        return;
-    CHECK(s.replicas == 2);
-    enum err err = sched_check(&s, &r);
-    test_check((int)r.rule == (int)rule && (err == ERR_OK) == (rule == 0) &&
-                   (!part || strstr(err_text(), part)),
-               __FILE__, __LINE__, "%swanted V%d \"%s\", got V%d: %s", text, (int)rule, part,
-               (int)r.rule, err_text());
-    sched_report_free(&r);
-    sched_free(&s);
-}
-
-static void sums_of_replicas(void)
-{
-    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,1MERGE,STEP", (enum sched_rule)0, NULL);
-    check_ends(UP "0REDUCE,0MERGE,1REDUCE,1MERGE,STEP", DOWN "1REDUCE,0REDUCE,0MERGE,1MERGE,STEP",
-               (enum sched_rule)0, NULL);
-    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "1MERGE,0MERGE,STEP", SCHED_RULE_DEADLOCK,
-               "0MERGE of rank 0 (place 8) waits for 0MERGE of rank 1, 1MERGE of rank 1 (place 8) "
-               "waits for 1MERGE of rank 0");
-    check_ends(UP "STEP", DOWN "STEP", SCHED_RULE_REDUCTION, "there is no 0MERGE; add it");
-    check_ends(UP "0MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION, "no 1MERGE");
-    check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION,
-               "rank 1, place 9, STEP: the replicas of stage 1 must be summed");
-    check_ends(UP "0MERGE,1MERGE,0REDUCE,1REDUCE,STEP", DOWN "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP",
-               SCHED_RULE_REDUCTION, "0MERGE: stage 0 is reduced later, at place 10");
-    check_ends("0F0,0SEND_F0,1RECV_F1,1F1,1MERGE,1B1,1SEND_B1,0RECV_B0,0B0,0MERGE,STEP",
-               "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,1MERGE,0RECV_B1,0B1,0MERGE,STEP",
-               SCHED_RULE_REDUCTION, "only 0 of 1 weight gradients of stage 1");
-    check_ends(UP "0TIED,0MERGE,1MERGE,STEP", DOWN "1TIED,0MERGE,1MERGE,STEP", SCHED_RULE_COVERAGE,
-               "share one embedding");
-    /* the embedding of rank 0 also gets what the head there, of the other way, owes it */
-    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0MERGE,1RECV_F1,1F1,1B1,1SEND_B1,1MERGE,STEP",
-               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0MERGE,1MERGE,STEP",
-               SCHED_RULE_DEADLOCK, "0MERGE");
-    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,0MERGE,1MERGE,"
-               "STEP",
-               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,0MERGE,1MERGE,"
-               "STEP",
-               SCHED_RULE_REDUCTION, "rank 0, place 4, 0REDUCE: only 0 of 1 weight gradients of "
-                                     "stage 1 are added before");
-}
-
-/* What only a program can write: a half of a pair that is missing, a wrong peer. */
-static void fields_refused(void)
-{
-    struct sched s;
-    struct sched_report r = {0};
-    struct made k;
-    CHECK_OK(parse("0F0,(0F1;0B0)OV,0B1\n", &s));
-    s.instr[2] = s.instr[3]; /* F1 becomes B0 */
-    s.instr[3] = (struct sched_instr){SCHED_F, 0, 1, 0};
-    CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "a pair is a forward and a whole backward");
-    sched_report_free(&r);
-    sched_free(&s);
-    CHECK_OK(parse("0F0,0B0,0F1,0B1\n", &s));
-    s.instr[3].op = SCHED_OV;
-    CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "without 0B1");
-    sched_report_free(&r);
-    sched_free(&s);
-    if (make("chimera", 4, 4, &unit, &k)) {
-        int64_t last = k.s.begin[1] - 2; /* before STEP */
-        CHECK_INT(k.s.instr[last].op, SCHED_MERGE);
-        CHECK_INT(k.s.instr[last].peer, 3);
-        k.s.instr[last].peer = 2;
-        sched_report_free(&k.r);
-        CHECK_ERR(sched_check(&k.s, &k.r), ERR_CONFIG, "its peer is rank 2, the other replica is "
-                                                       "on rank 3");
-    }
-    made_free(&k);
-}
-
-/* ---- text and lowering ---- */
-
-static void check_lowered(const char *from, const struct sched_lower_args *args, const char *want)
-{
-    struct sched s, low, again;
-    struct sched_report r = {0};
-    struct text t = {0};
-    CHECK_OK(parse(from, &s));
-    CHECK_OK(sched_lower(&s, args, &low));
-    sched_print(&low, &t);
-    CHECK_STR(t.s, want);
-    CHECK_OK(sched_check(&low, &r));
-    CHECK_OK(parse(t.s, &again)); /* and the text says everything */
-    CHECK(again.replicas == low.replicas && again.lowered);
-    CHECK(memcmp(again.place, low.place, (size_t)(low.replicas * low.stages) * 2) == 0);
-    CHECK(memcmp(again.way, low.way, (size_t)low.m) == 0);
-    CHECK_INT(again.begin[low.p], low.begin[low.p]);
-    CHECK(memcmp(again.instr, low.instr, (size_t)low.begin[low.p] * sizeof *low.instr) == 0);
-    text_free(&t);
-    sched_report_free(&r);
-    sched_free(&again);
-    sched_free(&low);
-    sched_free(&s);
-}
-
-static void lowered_text(void)
-{
-    check_lowered("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &all_ends,
-                  UP "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n" DOWN
-                     "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n");
-    /* both receives before the pair, both sends behind it */
-    check_lowered("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,(1F2;1B0)OVERLAP_F_B,1B1,1B2\n2F0,2B0,2F1,2B1,"
-                  "2F2,2B2\n",
-                  &no_ends,
-                  "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B0,0B0,0RECV_B1,0B1,0RECV_B2,0B2"
-                  "\n1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_F2,1RECV_B0,(1F2;1B0)OV,"
-                  "1SEND_F2,1SEND_B0,1RECV_B1,1B1,1SEND_B1,1RECV_B2,1B2,1SEND_B2\n"
-                  "2RECV_F0,2F0,2B0,2SEND_B0,2RECV_F1,2F1,2B1,2SEND_B1,2RECV_F2,2F2,2B2,2SEND_B2"
-                  "\n");
-    struct sched s, low;
-    /* rank 2 has the head of the way down and no embedding */
-    CHECK_OK(parse("0F0,0B0\n1F0,3F1,3B1,1B0\n3F0,1F1,1B1,3B0,2F0,2B0\n0F1,2F1,2B1,0B1\n", &s));
-    CHECK_ERR(sched_lower(&s, &all_ends, &low), ERR_CONFIG, "tied embedding");
-    sched_free(&s);
-}
-
-static void text_refused(void)
-{
-    static const struct {
-        const char *text, *part;
-    } bad[] = {
-        {"0F0,(0F1;0B0)OV,0OV\n", "column 17, \"0OV\": OV ends a pair"},
-        {"(0F1)OV\n", "column 1, \"(0F1)OV\": a pair is a forward and a backward"},
-        {"(0F1;0B0)\n", "a pair is"},
-        {"(0F1;0B0)OVER\n", "\"ER\""},
-        {"(0F1;0B0)OV0\n", "column 12, \"0\": this follows a whole cell"},
-        {"(0B1;0F0)OV\n", "a pair is"},
-        {"(0F1;0I0)OV\n", "a pair is"},
-        {"(0F1;0B0\n", "a pair is"},
-        {"(0F1,0B0)OV\n", "a pair is"},
-        {"(0F1 ;0B0)OV\n", "a pair is"},
-        {"((0F1;0B0)OV;0B0)OV\n", "this is no instruction"},
-        {"0F0,0B0,1F0,1B0\n0F1,0B1\n", "stage 1 computes on no line for the microbatches of the "
-                                       "second replica"},
-    };
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        struct sched s;
-        enum err err = parse(bad[i].text, &s);
-        test_check(err == ERR_CONFIG && strstr(err_text(), bad[i].part), __FILE__, __LINE__,
-                   "%s: wanted \"%s\", got %d: %s", bad[i].text, bad[i].part, (int)err, err_text());
-        if (err == ERR_OK)
-            sched_free(&s);
-    }
-}
-
-static void hashes(void)
-{
-    struct sched s[3];
-    struct sched_report r[3] = {{0}};
-    CHECK_OK(parse("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &s[0]));
-    CHECK_OK(parse("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &s[1]));
-    CHECK_OK(parse("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", &s[2]));
-    for (int i = 0; i < 3; i++)
-        CHECK_OK(sched_check(&s[i], &r[i]));
-    CHECK(r[0].hash == r[1].hash && r[0].order_hash == r[1].order_hash);
-    /* each stage adds 0, then 1; but with two replicas the two sums are added last */
-    CHECK(r[0].hash != r[2].hash && r[0].order_hash != r[2].order_hash);
-    for (int i = 0; i < 3; i++) {
-        sched_report_free(&r[i]);
-        sched_free(&s[i]);
     }
 }
 
@@ -567,15 +398,11 @@ static void gantt_of_pairs(void)
 
 static const struct test_case cases[] = {
     {"grid", grid},
+    {"grid_of_v", grid_of_v},
     {"shapes_refused", shapes_refused},
     {"dualpipe_bubble", dualpipe_bubble},
+    {"dualpipev_bubble", dualpipev_bubble},
     {"chimera_slots", chimera_slots},
-    {"rules_broken", rules_broken},
-    {"sums_of_replicas", sums_of_replicas},
-    {"fields_refused", fields_refused},
-    {"lowered_text", lowered_text},
-    {"text_refused", text_refused},
-    {"hashes", hashes},
     {"random_schedules", random_schedules},
     {"gantt_of_pairs", gantt_of_pairs},
 };
