@@ -79,7 +79,7 @@ int main(int argc, char **argv)
 {
     int64_t p, m;
     if (argc == 3 && text_to_int(argv[1], &p) && text_to_int(argv[2], &m))
-        return measure(&(struct sched_shape){(int)p, (int)m, 1});
-    int code = measure(&(struct sched_shape){64, 1024, 1});
-    return code ? code : measure(&(struct sched_shape){512, 4096, 1});
+        return measure(&(struct sched_shape){(int)p, (int)m, 1, 0});
+    int code = measure(&(struct sched_shape){64, 1024, 1, 0});
+    return code ? code : measure(&(struct sched_shape){512, 4096, 1, 0});
 }

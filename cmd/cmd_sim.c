@@ -17,7 +17,7 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 #define TIME_MAX 1e12
 
 struct sim_words {
-    int64_t p, m, v, width;
+    int64_t p, m, v, group, width;
     double tf, tb, ti, tw, tov, latency;
     bool text, gantt, json, list;
     const char *color;
@@ -76,6 +76,7 @@ static int simulate(const struct sim_words *w, const char *schedule)
         .p = (int)w->p,
         .m = (int)w->m,
         .v = (int)w->v,
+        .group = (int)w->group,
         .tf = w->tf,
         .tb = w->tb,
         .ti = w->ti,
@@ -105,6 +106,8 @@ int cmd_sim(int argc, char **argv)
         {"ranks", 'p', CMD_INT, &w.p, 1, 4096, "P", "pipeline ranks"},
         {"microbatches", 'm', CMD_INT, &w.m, 1, 65535, "M", "microbatches of a step"},
         {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1)"},
+        {"group", 0, CMD_INT, &w.group, 1, 65535, "N",
+         "interleaved: microbatches of a stage in a row (P)"},
         {"tf", 0, CMD_REAL, &w.tf, TIME_MIN, TIME_MAX, "T", "time of a forward (1)"},
         {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
         {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},

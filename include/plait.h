@@ -97,6 +97,7 @@ struct plait_sim {
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
     double tov;           /* of a forward and a backward that overlap; 0: tf + tb */
+    int group;            /* interleaved: microbatches of a chunk in a row; 0: p */
 };
 int plait_simulate(const struct plait_sim *a, char **out);
 int plait_schedule_count(void);

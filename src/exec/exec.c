@@ -5,8 +5,10 @@
  * Slots. A stage has as many as the check proved live at once. F takes one (or RECV_F, which needs
  * the slot's input buffer), the last of B or W gives it back. The slot's `out` first holds what
  * SEND_F sends, later the gradient that RECV_B brings: by then the neighbour has received, so the
- * send is over. Gradients for the stage before leave from a ring of two buffers, because their slot
- * is free again at once. Neighbouring stages on one rank pass both in memory.
+ * send is over. Gradients for the stage before leave from a ring of buffers, because their slot is
+ * free again at once. Forward only, a slot is free again with its send, and slots are taken in
+ * turn, so that the next activation is made while the last one leaves. Of both there are as many as
+ * the check counted. Neighbouring stages on one rank pass activation and gradient in memory.
  */
 #include "exec/exec_local.h"
 
@@ -78,12 +80,15 @@ static struct exec_slot *slot_of(struct exec_stage *e, int mb)
 
 static enum err take_slot(struct exec_stage *e, int mb)
 {
-    for (int i = 0; i < e->slots; i++)
-        if (!e->slot[i].used) {
-            e->slot[i].used = true;
-            e->slot_of[mb] = i;
-            return comm_finish(&e->slot[i].sent);
-        }
+    for (int n = 0; n < e->slots; n++) {
+        int i = (e->slot_next + n) % e->slots;
+        if (e->slot[i].used)
+            continue;
+        e->slot[i].used = true;
+        e->slot_of[mb] = i;
+        e->slot_next = i + 1;
+        return comm_finish(&e->slot[i].sent);
+    }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
          e->slots, mb);
 }
@@ -164,7 +169,7 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
         *out = slot_of(stage_at(x, e->id - 1, mb), mb)->slot.out;
         return ERR_OK;
     }
-    x->ring_next = (x->ring_next + 1) % EXEC_RING;
+    x->ring_next = (x->ring_next + 1) % x->rings;
     *out = x->ring[x->ring_next];
     return comm_finish(&x->ring_sent[x->ring_next]);
 }
@@ -322,7 +327,7 @@ static enum err feed(struct exec *x, const struct exec_batch *b)
 /* Every send is over before the buffers of the run are used again. */
 static enum err drain(struct exec *x)
 {
-    for (int i = 0; i < EXEC_RING; i++)
+    for (int i = 0; i < x->rings; i++)
         TRY(comm_finish(&x->ring_sent[i]));
     for (int i = 0; i < x->stages_here; i++)
         for (int k = 0; k < x->stage[i].slots; k++)

@@ -7,7 +7,7 @@
 
 #include "exec/exec.h"
 
-enum { EXEC_NO_SLOT = -1, EXEC_RING = 2 };
+enum { EXEC_NO_SLOT = -1 };
 
 struct exec_slot {
     struct stage_slot slot;
@@ -26,7 +26,7 @@ struct exec_stage {
     int id;                  /* 0 .. stages - 1 */
     int holding;             /* 0 .. replicas * stages - 1 */
     struct exec_slot *slot;  /* owned; [slots] */
-    int slots;
+    int slots, slot_next;    /* where the search for a free one begins */
     struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
     int keeps;
     int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
@@ -47,9 +47,9 @@ struct exec {
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
     struct stage_work scratch;
     bool splits;              /* the schedule has I and W */
-    void *ring[EXEC_RING];    /* gradients on their way to the stage before */
-    struct comm_req ring_sent[EXEC_RING];
-    int ring_next;
+    void **ring;              /* owned; [rings] gradients on their way to the stage before */
+    struct comm_req *ring_sent; /* owned; [rings] */
+    int rings, ring_next;
     int32_t *tokens, *targets; /* device (share, T) */
     double *loss, *scalar;     /* device */
     void *rope;                /* device */

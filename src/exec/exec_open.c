@@ -130,8 +130,12 @@ static enum err open_shared(struct exec *x)
     TRY(stage_work_open(&d, &x->a.split, head, &x->work, &x->scratch));
     if (!x->a.training)
         return ERR_OK;
-    for (int i = 0; i < EXEC_RING && sends; i++)
-        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, &x->ring[i]));
+    if (!sends)
+        return ERR_OK;
+    TRY(mem_new(x->a.report->ring, sizeof *x->ring, "the ring of gradients", &x->ring));
+    TRY(mem_new(x->a.report->ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
+    for (; x->rings < x->a.report->ring; x->rings++)
+        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, &x->ring[x->rings]));
     return ERR_OK;
 }
 
@@ -226,5 +230,7 @@ void exec_close(struct exec *x)
     exec_groups_close(x);
     mem_free(x->stage);
     mem_free(x->here);
+    mem_free(x->ring);
+    mem_free(x->ring_sent);
     mem_free(x);
 }

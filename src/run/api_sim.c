@@ -61,6 +61,9 @@ static enum err read_schedule(const char *path, const struct plait_sim *a, struc
 {
     struct fs_map map;
     const char *slash = strrchr(path, '/');
+    if (a->group != 0)
+        FAIL(ERR_CONFIG, "simulation: group %d was asked for, and a file has its order already; "
+                         "leave group out", a->group);
     enum err err = fs_map_open(&map, path, ERR_CONFIG);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
@@ -95,7 +98,8 @@ static enum err make_schedule(const struct plait_sim *a, struct sched *out)
         FAIL(ERR_CONFIG,
              "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
              a->schedule, a->schedule);
-    struct sched_shape shape = {.p = a->p, .m = a->m, .v = a->v ? a->v : 1};
+    struct sched_shape shape = {.p = a->p, .m = a->m, .v = a->v ? a->v : 1,
+                                .group = a->group};
     int64_t units = (int64_t)shape.p * shape.m;
     if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > SIM_MAX_UNITS / shape.v)
         FAIL(ERR_CONFIG,

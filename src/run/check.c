@@ -283,13 +283,14 @@ static const char *schedule_name(const void *arg, int i)
 }
 
 /* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
- * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p: so
- * the smaller m has the same remainder by 2 p and is not below 2 p. */
+ * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p or
+ * of a group: so the smaller m has the same remainder by 2 p and is not below 2 p, nor a group. */
 static struct sched_shape probe_shape(const struct options *o)
 {
     struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
-                                (int)o->parallel.chunks};
+                                (int)o->parallel.chunks, (int)o->parallel.group};
     int most = (int)num_max(4 * shape.p, CHECK_MAKE_UNITS / num_max(1, shape.p * shape.v));
+    most = (int)num_max(most, shape.group + 2 * shape.p);
     if (shape.m > most)
         shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
     return shape;

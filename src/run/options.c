@@ -10,6 +10,7 @@
 #include "run/options.h"
 
 #include "base/cores.h"
+#include "sched/sched.h"
 
 #define AT(field) offsetof(struct options, field)
 #define ROOM(field) sizeof(((struct options *)0)->field)
@@ -55,6 +56,9 @@ static const struct conf_row rows[] = {
      NULL, "pipeline schedule; `plait help schedules` lists them"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "1", 1, 1024, NULL,
      "pipeline stages on each rank"},
+    {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
+     "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
+     "has its turn; 0: pp"},
     {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
      "size of a microbatch [samples]; the last of a step may be smaller"},
 

@@ -33,6 +33,7 @@ struct options {
         bool sp;
         char schedule[OPTIONS_NAME_MAX]; /* a name of sched.h */
         int64_t chunks;                  /* stages a pipeline rank */
+        int64_t group;                   /* sched_shape.group; 0: the schedule's own */
         int64_t microbatch;              /* samples */
     } parallel;
     struct {

@@ -12,19 +12,51 @@ static enum err make_sched(struct setup *s)
 {
     const struct options *o = s->o;
     struct sched compute;
-    struct sched_shape shape = {(int)o->parallel.pp, 1, (int)o->parallel.chunks};
+    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)o->parallel.chunks};
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
     if (s->training) {
         shape.m = (int)options_microbatches(o);
+        shape.group = (int)o->parallel.group;
         TRY(sched_make(o->parallel.schedule, &shape, &compute));
     } else {
-        TRY(sched_make_forward(&shape, &compute));
+        TRY(sched_make_forward(&shape, NULL, &compute));
     }
     la.tied = s->training && s->arch.tied;
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
     return sched_check(&s->sched, &s->report);
+}
+
+/* The forward-only list of a whole step with the placement of `s`, lowered and checked. */
+static enum err make_forward(const struct setup *s, struct sched *out, struct sched_report *report)
+{
+    struct sched_shape shape = {.p = s->sched.p, .m = s->sched.m, .v = s->sched.v};
+    struct sched compute;
+    TRY(sched_make_forward(&shape, s->sched.place, &compute));
+    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, out);
+    sched_free(&compute);
+    TRY(err);
+    err = sched_check(out, report);
+    if (err != ERR_OK)
+        sched_free(out);
+    return err;
+}
+
+/* Validation uses the slots of training, and its forward lists may need more of a stage's. */
+static enum err make_room_for_validation(struct setup *s)
+{
+    struct sched list;
+    struct sched_report report = {0};
+    if (!s->training || !s->o->data.valid[0])
+        return ERR_OK;
+    enum err err = make_forward(s, &list, &report);
+    for (int i = 0; err == ERR_OK && i < list.stages; i++)
+        s->report.stage_peak[i] = (int)num_max(s->report.stage_peak[i], report.stage_peak[i]);
+    if (err == ERR_OK)
+        sched_free(&list);
+    sched_report_free(&report);
+    return err;
 }
 
 /* Communication of the plan uses the transport's staging, which the executor knows. */
@@ -89,6 +121,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(check_bytes(o, &s->arch));
     TRY(mesh_make(axes, &s->mesh));
     TRY(make_sched(s));
+    TRY(make_room_for_validation(s));
     TRY(mem_new(s->sched.stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, s->sched.stages, s->cut));
     sim_memory_place(&s->sched, s->cut);
@@ -107,17 +140,17 @@ void setup_free(struct setup *s)
 
 enum err setup_forward(const struct setup *s, int m, struct sched *out)
 {
-    struct sched_shape shape = {s->sched.p, m, s->sched.v};
-    struct sched compute;
-    struct sched_report report;
-    TRY(sched_make_forward(&shape, &compute));
-    memcpy(compute.place, s->sched.place, (size_t)compute.stages * sizeof *compute.place);
-    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, out);
-    sched_free(&compute);
-    TRY(err);
-    TRY(sched_check(out, &report));
+    struct sched whole = {0};
+    struct sched_report report = {0}, of_whole = {0};
+    enum err err = make_forward(s, &whole, &of_whole);
+    if (err == ERR_OK)
+        err = sched_first(&whole, m, out);
+    if (err == ERR_OK)
+        err = sched_check(out, &report);
     sched_report_free(&report);
-    return ERR_OK;
+    sched_report_free(&of_whole);
+    sched_free(&whole);
+    return err;
 }
 
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)

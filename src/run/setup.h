@@ -31,8 +31,8 @@ struct setup {
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
 void setup_free(struct setup *s);
 
-/* A checked forward-only list of m microbatches with the same placement, of two replicas by the
- * first. Released by sched_free. */
+/* A checked forward-only list of m microbatches, at most those of a step, with the same placement,
+ * of two replicas by the first. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);
 
 /* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the

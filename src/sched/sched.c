@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The registry of schedules and what all of them share: names of instructions, limits of a shape,
- * the forward-only order.
+ * The registry of schedules and what all of them share: names of instructions, limits of a shape.
  *
  * A new schedule is a file with one struct sched_kind and one line in the table below. Its
  * generator writes computing only; everything else about it is derived (sched_lower.c) and proved
@@ -13,9 +12,11 @@
 #include "sched/sched_build.h"
 #include <string.h>
 
-static const struct sched_kind *const kinds[] = {&sched_naive, &sched_gpipe, &sched_1f1b,
-                                                &sched_dualpipe, &sched_dualpipev,
-                                                &sched_chimera};
+static const struct sched_kind *const kinds[] = {
+    &sched_naive, &sched_gpipe, &sched_1f1b, &sched_interleaved, &sched_looped_bfs,
+    &sched_zb_h1, &sched_zb_h2,
+    &sched_dualpipe, &sched_dualpipev, &sched_chimera,
+};
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
 int sched_kind_count(void)
@@ -72,23 +73,11 @@ enum err sched_make(const char *name, const struct sched_shape *shape, struct sc
     if (!kind)
         return unknown(name);
     TRY(sched_shape_check(name, shape));
+    if (shape->group != 0 && !kind->groups)
+        FAIL(ERR_CONFIG, "schedule %s: group %d, but it runs no groups of microbatches; use group "
+                         "0", name, shape->group);
     TRY(kind->make(shape, out));
     return ERR_OK;
-}
-
-enum err sched_make_forward(const struct sched_shape *shape, struct sched *out)
-{
-    struct sched_build b;
-    TRY(sched_shape_check("forward", shape));
-    sched_build_open(&b, "forward", shape);
-    b.s.forward_only = true;
-    for (int rank = 0; rank < shape->p; rank++) {
-        sched_build_rank(&b);
-        for (int chunk = 0; chunk < shape->v; chunk++)
-            for (int mb = 0; mb < shape->m; mb++)
-                sched_build_add(&b, SCHED_F, chunk * shape->p + rank, mb);
-    }
-    return sched_build_done(&b, out);
 }
 
 int sched_held(const struct sched *s, int stage, int rank)

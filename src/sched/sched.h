@@ -78,12 +78,15 @@ bool sched_has(const struct sched *s, enum sched_op op);
 /* Does every head stand on the rank of an embedding, so that no copy is needed to tie them? */
 bool sched_ends_meet(const struct sched *s);
 
-struct sched_shape { int p, m, v; };
+/* group: microbatches that a chunk runs in a row before the rank's next chunk has its turn, for the
+ * schedules that know groups (interleaved); 0: the schedule's own, and the only value elsewhere. */
+struct sched_shape { int p, m, v, group; };
 
 /* One generator: one file, one line in the registry. */
 struct sched_kind {
     const char *name, *doc;
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
+    bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
 };
 int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
@@ -93,9 +96,14 @@ const struct sched_kind *sched_kind_find(const char *name);
 /* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
  * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out);
-/* Forward passes only (evaluation, generation): a rank plays all microbatches of its first stage,
- * then of its next. Errors: ERR_CONFIG. */
-enum err sched_make_forward(const struct sched_shape *shape, struct sched *out);
+/* Forward passes only (evaluation, generation; sched_forward.c). place: [p * v] the rank of each
+ * stage, copied; NULL: stage s on rank s % p. Each stage takes its microbatches in order, and of
+ * two stages a rank runs the later one first, so few activations wait. Errors: ERR_CONFIG. */
+enum err sched_make_forward(const struct sched_shape *shape, const uint16_t *place,
+                            struct sched *out);
+/* A forward-only list with microbatches m and later left out: it runs in the buffers that the whole
+ * list runs in. Lowered if `s` is, to be checked again. Errors: ERR_MEMORY. */
+enum err sched_first(const struct sched *s, int m, struct sched *out);
 void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>, or for a pair
@@ -140,9 +148,13 @@ struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
     int *stage_peak;      /* owned; [replicas * stages] slots: the same per holding, but from
-                             RECV_F on, since what is received needs its slot already */
+                             RECV_F on, since what is received needs its slot already. Forward
+                             only: and until the receiver has taken it, see ring */
     int *grad_peak;       /* owned; [replicas * stages] most (stage, mb) between I and W at once, a
                              B included while it runs */
+    int ring;             /* lowered: buffers a rank needs for gradients that leave it, used in
+                             turn, 2 at least: when F, I, W take 1 and B takes 2, none is needed
+                             again before its receiver has asked, so the lists end with so few */
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal

@@ -22,6 +22,10 @@ enum err sched_shape_check(const char *name, const struct sched_shape *shape)
         FAIL(ERR_CONFIG,
              "schedule %s: v %d chunks on each of %d ranks; use 1 to %d, for at most %d stages",
              name, shape->v, shape->p, most, SCHED_MAX_STAGES);
+    if (shape->group < 0 || shape->group > SCHED_MAX_MB)
+        FAIL(ERR_CONFIG,
+             "schedule %s: group %d is not a number of microbatches; use 1 to %d, or 0 for the "
+             "schedule's own", name, shape->group, SCHED_MAX_MB);
     return ERR_OK;
 }
 

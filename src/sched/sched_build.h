@@ -46,8 +46,9 @@ void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
 enum err sched_build_done(struct sched_build *b, struct sched *out);
 
 /* The registry's generators, one a file. */
-extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b, sched_dualpipe,
-    sched_dualpipev, sched_chimera;
+extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b;
+extern const struct sched_kind sched_interleaved, sched_looped_bfs, sched_zb_h1, sched_zb_h2;
+extern const struct sched_kind sched_dualpipe, sched_dualpipev, sched_chimera;
 
 /* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
 enum err sched_shape_check(const char *name, const struct sched_shape *shape);

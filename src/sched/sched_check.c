@@ -205,6 +205,8 @@ static enum err fill_report(struct sched_checker *c)
     if (err == ERR_CONFIG)
         r->rule = c->rule;
     TRY(err);
+    if (c->s->lowered)
+        TRY(sched_check_buffers(c));
     TRY(hash_program(c->s, &r->hash));
     TRY(hash_order(c->s, &r->order_hash));
     return ERR_OK;

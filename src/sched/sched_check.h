@@ -41,6 +41,9 @@ enum err sched_check_deadlock(struct sched_checker *c);
 /* V8 V9 (sched_check_ledger.c) */
 enum err sched_check_ledger(struct sched_checker *c);
 enum err sched_check_reduction(struct sched_checker *c);
+/* For a program that is proved: ring and, forward only, stage_peak of the report, by what messages
+ * need to leave from (sched_check_buffers.c). Errors: ERR_MEMORY. */
+enum err sched_check_buffers(struct sched_checker *c);
 
 /* What instruction `in` waits for: `rank` must have run `count` instructions of its list, the last
  * of which is `on`. False: it waits for nothing. */

@@ -199,7 +199,7 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
     TRY(check_asked(s, a));
     TRY(sched_check_compute(s));
     struct lowering l = {.s = s, .args = a};
-    sched_build_open(&l.out, s->name, &(struct sched_shape){s->p, s->m, s->v});
+    sched_build_open(&l.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
     l.out.s.forward_only = s->forward_only;
     l.out.s.lowered = true;
     sched_build_place(&l.out, s);

@@ -284,7 +284,8 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
     memset(f->home, 0xff, SCHED_MAX_MB * sizeof *f->home);
     TRY(read_all(x, f, NULL));
     TRY(check_found(x, f));
-    sched_build_open(&b, x->name, &(struct sched_shape){x->line, f->mbs, f->stages / x->line});
+    sched_build_open(&b, x->name,
+                     &(struct sched_shape){x->line, f->mbs, f->stages / x->line, 0});
     find_ways(&b, f);
     b.s.forward_only = !f->backward;
     b.s.lowered = f->lowered;

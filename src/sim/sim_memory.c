@@ -80,7 +80,8 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
     out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);
     if (a->training) {
         out->bytes[MEMORY_WORK] += a->splits ? 0 : keep;
-        out->bytes[MEMORY_COMM] = sends_back ? 2 * arena_round(d.nl * d.c * d.ct) : 0;
+        out->bytes[MEMORY_COMM] =
+            sends_back ? a->report->ring * arena_round(d.nl * d.c * d.ct) : 0;
     }
     out->bytes[MEMORY_COMM] += a->scratch;
     add_tables(a, out);

@@ -173,27 +173,36 @@ static void compare_weights(const char *one, const char *other, double bound)
     safet_close(&b);
 }
 
+/* A run with the words of `common` and of `split` gives the losses and weights of run `one`. */
+static void same_run(const char *run, const char *one, const struct seen *want,
+                     const struct split *common, const struct split *split)
+{
+    struct seen got;
+    const char *set[12];
+    int n = set_count(common), more = set_count(split);
+    memcpy(set, common->set, (size_t)n * sizeof *set);
+    memcpy(set + n, split->set, (size_t)more * sizeof *set);
+    test_check(train(run, set, n + more, &got) == 0, __FILE__, __LINE__, "%s: %s", run,
+               plait_error());
+    CHECK_INT(got.losses, want->losses);
+    for (int s = 0; s < want->losses; s++)
+        CHECK_NEAR(got.loss[s], want->loss[s], 1e-9 * want->loss[s]);
+    CHECK_NEAR(got.valid, want->valid, 1e-9 * want->valid);
+    compare_weights(one, run, 1e-6);
+}
+
 static void layouts(void)
 {
-    struct seen want, got;
-    const char *tied[] = {"model.tied=true"};
-    CHECK_INT(train("one", tied, 1, &want), 0);
+    struct seen want;
+    static const struct split tied = {{"model.tied=true"}};
+    CHECK_INT(train("one", tied.set, 1, &want), 0);
     CHECK_INT(want.losses, 4);
     CHECK(want.loss[3] < want.loss[0] && isfinite(want.valid));
     CHECK(strstr(want.table, "predicted") && strstr(want.table, "allocated"));
     for (int i = 0; i < SPLITS; i++) {
-        const char *set[8] = {"model.tied=true"};
         char run[32];
-        int n = set_count(&splits[i]);
-        memcpy(set + 1, splits[i].set, (size_t)n * sizeof *set);
         snprintf(run, sizeof run, "split%d", i);
-        test_check(train(run, set, n + 1, &got) == 0, __FILE__, __LINE__, "%s: %s", run,
-                   plait_error());
-        CHECK_INT(got.losses, want.losses);
-        for (int s = 0; s < want.losses; s++)
-            CHECK_NEAR(got.loss[s], want.loss[s], 1e-9 * want.loss[s]);
-        CHECK_NEAR(got.valid, want.valid, 1e-9 * want.valid);
-        compare_weights("one", run, 1e-6);
+        same_run(run, "one", &want, &tied, &splits[i]);
     }
 }
 
@@ -278,6 +287,43 @@ static void rewrite(const char *run, enum dtype dt)
     CHECK_OK(safet_commit(&w));
     safet_close(&f);
     mem_free(e);
+}
+
+/* ---- several stages a rank, backwards in halves ---- */
+
+/* More microbatches than a rank has slots of a stage, the last of them smaller, and a last round of
+ * validation that is smaller still. */
+static const struct split schedules[] = {
+    {{"parallel.schedule=interleaved", "parallel.pp=2", "parallel.chunks=2"}},
+    {{"parallel.schedule=interleaved", "parallel.pp=2", "parallel.chunks=3", "parallel.group=5"}},
+    {{"parallel.schedule=interleaved", "parallel.pp=1", "parallel.chunks=4"}},
+    {{"parallel.schedule=interleaved", "parallel.pp=3", "parallel.chunks=2", "parallel.dp=2"}},
+    {{"parallel.schedule=looped-bfs", "parallel.pp=2", "parallel.chunks=3"}},
+    {{"parallel.schedule=looped-bfs", "parallel.pp=2", "parallel.chunks=2", "parallel.tp=2",
+      "parallel.sp=true"}},
+    {{"parallel.schedule=zb-h1", "parallel.pp=3"}},
+    {{"parallel.schedule=zb-h2", "parallel.pp=4", "parallel.dp=2"}},
+};
+
+static void chunks(void)
+{
+    struct seen want;
+    struct written of_one, of_two;
+    static const struct split common = {{"model.layers=6", "train.batch=22", "train.steps=2",
+                                         "train.valid_batches=0", "model.tied=true",
+                                         "model.hidden=16"}};
+    static const char *const one[] = {"parallel.pp=1", "parallel.chunks=1"};
+    static const char *const two[] = {"parallel.pp=2", "parallel.chunks=2"};
+    CHECK_INT(train("whole", common.set, set_count(&common), &want), 0);
+    for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+        char run[32];
+        snprintf(run, sizeof run, "chunks%d", (int)i);
+        same_run(run, "whole", &want, &common, &schedules[i]);
+    }
+    CHECK_INT(generate("chunks0", one, 2, &of_one), 0);
+    CHECK_INT(generate("chunks0", two, 2, &of_two), 0);
+    CHECK_INT(of_one.n, 48);
+    CHECK_STR(of_two.text, of_one.text);
 }
 
 /* Weights of every served type are read: bf16, and the same in f32 and f64, write one text. */
@@ -497,8 +543,8 @@ static void validation_takes_no_memory(void)
 
 static const struct test_case cases[] = {
     {"validation_takes_no_memory", validation_takes_no_memory},
-    {"layouts", layouts}, {"text", text}, {"types", types}, {"text_refused", text_refused},
-    {"refusals", refusals}, {"disk_full", disk_full}};
+    {"layouts", layouts}, {"chunks", chunks}, {"text", text}, {"types", types},
+    {"text_refused", text_refused}, {"refusals", refusals}, {"disk_full", disk_full}};
 
 int main(int argc, char **argv)
 {

@@ -32,14 +32,14 @@ static char *read_file(const char *name)
 
 struct row {
     char file[64], kind[32], peaks[128];
-    int p, m, v;
+    int p, m, v, group;
     double makespan, cost;
 };
 
 static bool read_row(const char *line, struct row *r)
 {
-    return sscanf(line, "%63[^,],%31[^,],%d,%d,%d,%lf,%lf,%127[^\n]", r->file, r->kind, &r->p,
-                  &r->m, &r->v, &r->makespan, &r->cost, r->peaks) == 8;
+    return sscanf(line, "%63[^,],%31[^,],%d,%d,%d,%d,%lf,%lf,%127[^\n]", r->file, r->kind, &r->p,
+                  &r->m, &r->v, &r->group, &r->makespan, &r->cost, r->peaks) == 9;
 }
 
 /* Calls f for each row of index.csv; returns how many there were. */
@@ -74,7 +74,7 @@ static void compare_generated(const struct row *r)
     struct sched s;
     struct text t = {0};
     char *want = read_list(r);
-    CHECK_OK(sched_make(r->kind, &(struct sched_shape){r->p, r->m, r->v}, &s));
+    CHECK_OK(sched_make(r->kind, &(struct sched_shape){r->p, r->m, r->v, r->group}, &s));
     sched_print(&s, &t);
     CHECK_STR(t.s, want);
     text_free(&t);
@@ -84,7 +84,7 @@ static void compare_generated(const struct row *r)
 
 static void generated(void)
 {
-    CHECK_INT(each_row(compare_generated), 28);
+    CHECK(each_row(compare_generated) > 30);
 }
 
 static void check_played(const struct row *r, const struct sched *s,
@@ -124,7 +124,7 @@ static void play_row(const struct row *r)
 
 static void played(void)
 {
-    CHECK_INT(each_row(play_row), 28);
+    CHECK(each_row(play_row) > 30);
 }
 
 /* `make golden` writes the page anew; then a person reads the difference. */

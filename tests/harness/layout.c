@@ -306,7 +306,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
 {
     struct sched compute;
     int64_t share = l->batch / l->dp, m = num_ceil_div(share, l->microbatch);
-    struct sched_shape shape = {l->pp, (int)m, l->v ? l->v : 1};
+    struct sched_shape shape = {l->pp, (int)m, l->v ? l->v : 1, l->group};
     if (l->text)
         TRY(sched_parse("test", l->text, (int64_t)strlen(l->text), &compute));
     else

@@ -13,7 +13,7 @@
 
 struct layout {
     struct arch arch;
-    int tp, pp, dp, v;
+    int tp, pp, dp, v, group; /* group: sched_shape.group */
     bool sp;
     const char *schedule;     /* a name, or NULL with `text` */
     const char *text;         /* a compute-only list, for schedules without a generator */

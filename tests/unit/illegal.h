@@ -116,6 +116,14 @@ static const struct illegal illegal[] = {
      "plait help schedules"},
     {"parallel.pp=2 parallel.chunks=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
      "parallel.chunks 2", "chunk"},
+    {"parallel.pp=4 parallel.group=4", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b", "group 4",
+     "use group 0"},
+    {"parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.group=1", 0, 0,
+     ERR_CONFIG, "parallel.schedule interleaved", "group 1", "use group 2 or more"},
+    {"parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.group=9", 0, 0,
+     ERR_CONFIG, "parallel.schedule interleaved", "group 9", "use group 8 or less"},
+    {"parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-h1", 0, 0, ERR_CONFIG,
+     "parallel.schedule zb-h1", "v 2", "use v 1"},
 
     /* the step */
     {"parallel.dp=3", 0, 0, ERR_CONFIG, "train.batch 8", "parallel.dp 3", "use batch 6 or 9"},

@@ -40,7 +40,7 @@ static bool play(const char *name, int p, int m, const struct sim_cost *cost, st
 {
     struct sched made;
     *x = (struct played){0};
-    return CHECK(sched_make(name, &(struct sched_shape){p, m, 1}, &made) == ERR_OK) &&
+    return CHECK(sched_make(name, &(struct sched_shape){p, m, 1, 0}, &made) == ERR_OK) &&
            play_made(&made, cost, x);
 }
 
@@ -238,7 +238,7 @@ static void refused(void)
     struct sched s;
     struct sched_report report;
     struct sim_result r;
-    CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1}, &s));
+    CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1, 0}, &s));
     CHECK_OK(sched_check(&s, &report));
     CHECK_ERR(sim_run(&s, &report, &unit, false, &r), ERR_INTERNAL, "not lowered");
     s.lowered = true;

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How many buffers messages leave from. The proof of V7 lets a send go at once and for good; a real
+ * one leaves from memory, which is free again when the receiver has asked for it. With too few
+ * buffers a sender waits for a receiver that waits for the sender: a looped breadth-first list of
+ * two ranks with a ring of two stops in its first drain.
+ *
+ * So the list is played on a clock on which F, I and W take 1, B takes 2 and messages no time, with
+ * as many buffers as it likes, and then counted how many it had in use. Buffers are taken in turn,
+ * the j-th message from buffer j mod n, so n must exceed the distance from a message that is not
+ * yet asked for to any that is sent:
+ *
+ *     n = max over i < j of j - i + 1   where message j is begun before the receiver asks for i
+ *
+ * With these n the played course of things waits for no buffer. An instruction waits for facts that
+ * never become false again, so if one course ends, all do: with the list's real times, too, it
+ * cannot stop for want of a buffer.
+ *
+ *     training      gradients of inputs, from the ring that all stages of a rank share; what
+ *                   activations leave from is kept for their backward anyhow
+ *     forward only  activations, each stage's from its slots, which are taken with RECV_F
+ *
+ * A pair is played as the executor runs it, one half after the other.
+ */
+#include "sched/sched_check.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+enum { LEAST_RING = 2 }; /* one on its way while the next is made */
+
+struct buffers {
+    const struct sched_checker *c;
+    const struct sched *s;
+    uint32_t *clock;    /* owned; [p] */
+    uint32_t *ready[2]; /* owned; [units] 1 + when the input by kind is there, 0: not yet known */
+    uint32_t *taken;    /* owned; [units] when the unit's buffer is taken */
+    uint32_t *given;    /* owned; [units] when it is free again; 0: it takes none */
+    int64_t *turn;      /* owned; [units] units in the order of taking, for one ring or stage */
+};
+
+static int kind_of(uint16_t op)
+{
+    return op == SCHED_F || op == SCHED_SEND_F || op == SCHED_RECV_F ? 0 : 1;
+}
+
+/* The stage whose result an instruction uses; -1: none. */
+static int input_of(const struct sched *s, const struct sched_instr *in)
+{
+    if (in->op == SCHED_F || in->op == SCHED_RECV_F)
+        return in->stage - 1;
+    bool backward = in->op == SCHED_B || in->op == SCHED_I || in->op == SCHED_RECV_B;
+    return backward && in->stage + 1 < s->stages ? in->stage + 1 : -1;
+}
+
+static void later(uint32_t *at, uint32_t when)
+{
+    if (when > *at)
+        *at = when;
+}
+
+static void deliver(struct buffers *b, const struct sched_instr *in, uint32_t when)
+{
+    int to = in->stage + (kind_of(in->op) == 0 ? 1 : -1);
+    if (to >= 0 && to < b->s->stages)
+        b->ready[kind_of(in->op)][sched_unit(b->s, to, in->mb)] = 1 + when;
+}
+
+/* Does this computing take the buffer of its result? */
+static bool takes(const struct buffers *b, const struct sched_instr *in)
+{
+    bool makes = in->op == SCHED_B || in->op == SCHED_I;
+    if (!b->s->forward_only)
+        return makes && sched_sent_to(b->s, 1, in->stage, in->mb) >= 0;
+    return !b->c->at[SCHED_RECV_F][sched_unit(b->s, in->stage, in->mb)];
+}
+
+/* Runs F, B, I or W; `from` is when its input was there. */
+static void compute(struct buffers *b, const struct sched_instr *in, uint32_t from)
+{
+    int64_t unit = sched_unit(b->s, in->stage, in->mb);
+    uint32_t *clock = &b->clock[sched_rank_of(b->s, in->stage, in->mb)];
+    later(clock, from);
+    if (takes(b, in))
+        b->taken[unit] = *clock;
+    if (b->s->forward_only && in->stage > 0 && !b->c->at[SCHED_RECV_F][unit])
+        later(&b->given[sched_unit(b->s, in->stage - 1, in->mb)], *clock); /* copied: free */
+    *clock += in->op == SCHED_B ? 2 : 1;
+    if (b->s->forward_only)
+        later(&b->given[unit], *clock);
+    if (in->op != SCHED_W && sched_sent_to(b->s, kind_of(in->op), in->stage, in->mb) < 0)
+        deliver(b, in, *clock);
+}
+
+/* A receive asks for its message at once and waits for nothing. */
+static void ask(struct buffers *b, const struct sched_instr *in, int from)
+{
+    uint32_t now = b->clock[sched_rank_of(b->s, in->stage, in->mb)];
+    int64_t unit = sched_unit(b->s, in->stage, in->mb);
+    if (b->s->forward_only)
+        b->taken[unit] = now;
+    if (b->s->forward_only || in->op == SCHED_RECV_B)
+        later(&b->given[sched_unit(b->s, from, in->mb)], now);
+}
+
+static int step(void *arg, int rank, int64_t i)
+{
+    struct buffers *b = arg;
+    const struct sched_instr *in = &b->s->instr[i];
+    int from = input_of(b->s, in);
+    uint32_t ready = 1;
+    if (in->op == SCHED_RECV_F || in->op == SCHED_RECV_B) {
+        ask(b, in, from);
+    } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
+        deliver(b, in, b->clock[rank]);
+    } else if (in->op <= SCHED_W) {
+        if (from >= 0)
+            ready = b->ready[kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)];
+        if (ready == 0)
+            return sched_rank_of(b->s, from, in->mb);
+        compute(b, in, ready - 1);
+    }
+    return -1;
+}
+
+/* Buffers for n units that are taken in this order. Times of taking rise, so the furthest one that
+ * comes too early for each is found by halving. */
+static int count(const struct buffers *b, int64_t n)
+{
+    int64_t most = n > 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = i, high = n; /* low: taken before i is given; high: not */
+        while (high - low > 1) {
+            int64_t j = low + (high - low) / 2;
+            if (b->taken[b->turn[j]] < b->given[b->turn[i]])
+                low = j;
+            else
+                high = j;
+        }
+        most = num_max(most, low - i + 1);
+    }
+    return (int)most;
+}
+
+static void count_rings(struct buffers *b)
+{
+    const struct sched *s = b->s;
+    int *ring = &b->c->report->ring;
+    *ring = LEAST_RING;
+    for (int rank = 0; rank < s->p; rank++) {
+        int64_t n = 0;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            if (takes(b, &s->instr[i]))
+                b->turn[n++] = sched_unit(s, s->instr[i].stage, s->instr[i].mb);
+        *ring = (int)num_max(*ring, count(b, n));
+    }
+}
+
+/* Slots of a holding may have to be more than are alive at once. */
+static void count_slots(struct buffers *b)
+{
+    const struct sched *s = b->s;
+    int *peak = b->c->report->stage_peak;
+    for (int h = 0; h < s->replicas * s->stages; h++) {
+        int64_t n = 0;
+        for (int64_t i = s->begin[s->place[h]]; i < s->begin[s->place[h] + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            bool taker = in->op == SCHED_RECV_F || (in->op == SCHED_F && takes(b, in));
+            if (taker && sched_holding(s, in->stage, in->mb) == h)
+                b->turn[n++] = sched_unit(s, in->stage, in->mb);
+        }
+        peak[h] = (int)num_max(peak[h], count(b, n));
+    }
+}
+
+static enum err play(struct buffers *b)
+{
+    struct sched_walk walk = {0};
+    enum err err = sched_walk_open(&walk, b->s);
+    walk.step = step;
+    walk.arg = b;
+    if (err == ERR_OK) {
+        bool ended = sched_walk_run(&walk);
+        ENSURE(ended); /* rule V7 */
+        if (b->s->forward_only)
+            count_slots(b);
+        else
+            count_rings(b);
+    }
+    sched_walk_close(&walk);
+    return err;
+}
+
+enum err sched_check_buffers(struct sched_checker *c)
+{
+    struct buffers b = {.c = c, .s = c->s};
+    enum err err = ERR_OK;
+    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.clock, "schedule buffers", &b.clock));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[0], "schedule buffers", &b.ready[0]));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[1], "schedule buffers", &b.ready[1]));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.taken, "schedule buffers", &b.taken));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.given, "schedule buffers", &b.given));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.turn, "schedule buffers", &b.turn));
+    TRY_OR(out_free, play(&b));
+out_free:
+    mem_free(b.clock);
+    mem_free(b.ready[0]);
+    mem_free(b.ready[1]);
+    mem_free(b.taken);
+    mem_free(b.given);
+    mem_free(b.turn);
+    return err;
+}
