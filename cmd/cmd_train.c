@@ -35,16 +35,19 @@ static void on_done(void *arg, const char *summary)
 int cmd_train(int argc, char **argv)
 {
     int64_t ranks = 0;
+    bool trace = false;
     const struct cmd_option option[] = {
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
          "ranks to start; 0 (default): as many as the layout needs"},
+        {"trace", 0, CMD_FLAG, &trace, 0, 0, NULL,
+         "record when each action ran; `plait compare RUN` shows it"},
     };
     const struct cmd_page page = {
-        .usage = "plait train FILE [KEY=VALUE ...] [-n RANKS]",
+        .usage = "plait train FILE [KEY=VALUE ...] [-n RANKS] [--trace]",
         .about = "Train the configuration. With train.transport thread (the default) all ranks\n"
                  "are threads of this process; with mpi, start it under mpirun or srun.",
         .option = option,
-        .options = 1,
+        .options = 2,
         .more = "example: plait train configs/demo.yaml data.train=a.tok data.valid=b.tok\n"
                 "`plait help config` lists the keys; `plait check` takes the same words.",
     };
@@ -56,6 +59,12 @@ int cmd_train(int argc, char **argv)
     code = cmd_config(words, argv, &config);
     if (code != PLAIT_OK)
         return code;
+    if (trace)
+        code = plait_config_set(config, "train.trace=true");
+    if (code != PLAIT_OK) {
+        plait_config_free(config);
+        return cmd_fail(code);
+    }
     cmd_progress_open(&progress);
     code = plait_train(config, &(struct plait_train){.size = sizeof(struct plait_train),
                                                      .ranks = (int)ranks,

@@ -312,11 +312,11 @@ enum err fs_log_open(const char *path, int *fd)
     return ERR_OK;
 }
 
-enum err fs_append(int fd, const char *path, const char *line, int64_t n)
+enum err fs_append(int fd, const char *path, const char *p, int64_t n)
 {
     char why[160];
-    ENSURE(n > 0 && line[n - 1] == '\n');
-    if (write_all(fd, line, n) != 0)
+    ENSURE(n > 0);
+    if (write_all(fd, p, n) != 0)
         FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, reason(errno, why));
     return ERR_OK;
 }

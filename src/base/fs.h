@@ -37,10 +37,10 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_S
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 
-/* Append-only log file (metrics): every fs_append is one write(2) of whole lines, the last byte a
- * newline. Errors: ERR_STORAGE. */
+/* Append-only log file (metrics, traces): every fs_append is one write(2), of whole lines or of a
+ * whole record. Errors: ERR_STORAGE. */
 enum err fs_log_open(const char *path, int *fd);
-enum err fs_append(int fd, const char *path, const char *line, int64_t n);
+enum err fs_append(int fd, const char *path, const char *p, int64_t n);
 void fs_log_close(int fd);
 
 /* Read-only map of a whole file. Directories, FIFOs and devices are refused. `code` is the error

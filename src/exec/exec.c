@@ -12,6 +12,7 @@
  */
 #include "exec/exec_local.h"
 
+#include "base/log.h"
 #include <stdio.h>
 
 /* Does microbatch mb meet stage `id` on this rank? */
@@ -78,7 +79,18 @@ static struct exec_slot *slot_of(struct exec_stage *e, int mb)
     return &e->slot[e->slot_of[mb]];
 }
 
-static enum err take_slot(struct exec_stage *e, int mb)
+/* Every wait for a message goes through here. */
+static enum err await(struct exec *x, struct comm_req *r)
+{
+    if (!x->event)
+        return comm_finish(r);
+    double begin = log_now();
+    enum err err = comm_finish(r);
+    x->waited += log_now() - begin;
+    return err;
+}
+
+static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
 {
     for (int n = 0; n < e->slots; n++) {
         int i = (e->slot_next + n) % e->slots;
@@ -87,7 +99,7 @@ static enum err take_slot(struct exec_stage *e, int mb)
         e->slot[i].used = true;
         e->slot_of[mb] = i;
         e->slot_next = i + 1;
-        return comm_finish(&e->slot[i].sent);
+        return await(x, &e->slot[i].sent);
     }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
          e->slots, mb);
@@ -105,7 +117,7 @@ static void give_slot(struct exec_stage *e, int mb)
 static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
-    TRY(take_slot(e, mb));
+    TRY(take_slot(x, e, mb));
     TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &slot_of(e, mb)->slot),
                             slot_of(before, mb)->slot.out, stream_bytes(x, mb)));
     if (x->sched->forward_only)
@@ -118,11 +130,11 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
     if (in.stage == 0)
-        TRY(take_slot(e, in.mb));
+        TRY(take_slot(x, e, in.mb));
     else if (is_here(x, in.stage - 1, in.mb))
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
-    TRY(comm_finish(&slot->recv_f));
+    TRY(await(x, &slot->recv_f));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
@@ -145,7 +157,7 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 static enum err run_recv_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    TRY(take_slot(e, in.mb));
+    TRY(take_slot(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
     return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, false),
                            stage_input(&e->stage, &slot->slot), stream_bytes(x, in.mb),
@@ -171,7 +183,7 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     }
     x->ring_next = (x->ring_next + 1) % x->rings;
     *out = x->ring[x->ring_next];
-    return comm_finish(&x->ring_sent[x->ring_next]);
+    return await(x, &x->ring_sent[x->ring_next]);
 }
 
 /* Whether this call completes the weight gradients of the step: then reductions may start. With two
@@ -202,7 +214,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
         TRY(free_keep(e, &k));
         b.keep = &e->keep[k].keep;
     }
-    TRY(comm_finish(&slot->recv_b));
+    TRY(await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     b.hook = last_hook(x, e);
     TRY(stage_backward(&e->stage, &b));
@@ -220,7 +232,7 @@ static enum err run_i(struct exec *x, struct sched_instr in)
     e->keep[k].used = true;
     e->keep_of[in.mb] = k;
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
-    TRY(comm_finish(&slot->recv_b));
+    TRY(await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     return stage_backward_input(&e->stage, &b);
 }
@@ -246,20 +258,22 @@ static enum err run_send_b(struct exec *x, struct sched_instr in)
                            stream_bytes(x, in.mb), &x->ring_sent[x->ring_next]);
 }
 
+static enum err run_instr(struct exec *x);
+
 /* A pair: its halves one after the other, x->at on the one that runs. */
 static enum err run_ov(struct exec *x, struct sched_instr in)
 {
     (void)in;
     x->at++;
-    TRY(run_f(x, x->sched->instr[x->at]));
+    TRY(run_instr(x));
     x->at++;
-    return run_b(x, x->sched->instr[x->at]);
+    return run_instr(x);
 }
 
 static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
     struct exec_slot *slot = slot_of(stage_at(x, in.stage, in.mb), in.mb);
-    TRY(comm_finish(&slot->sent));
+    TRY(await(x, &slot->sent));
     return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, true),
                            slot->slot.out, stream_bytes(x, in.mb), &slot->recv_b);
 }
@@ -328,10 +342,10 @@ static enum err feed(struct exec *x, const struct exec_batch *b)
 static enum err drain(struct exec *x)
 {
     for (int i = 0; i < x->rings; i++)
-        TRY(comm_finish(&x->ring_sent[i]));
+        TRY(await(x, &x->ring_sent[i]));
     for (int i = 0; i < x->stages_here; i++)
         for (int k = 0; k < x->stage[i].slots; k++)
-            TRY(comm_finish(&x->stage[i].slot[k].sent));
+            TRY(await(x, &x->stage[i].slot[k].sent));
     return ERR_OK;
 }
 
@@ -342,6 +356,24 @@ static enum err say_where(const struct exec *x, enum err err)
     exec_where(x, where);
     return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where,
                    x->batch->step);
+}
+
+/* The instruction at x->at. When it ran is noted, if it is one of the training list; a pair
+ * contains its halves. */
+static enum err run_instr(struct exec *x)
+{
+    struct sched_instr in = x->sched->instr[x->at];
+    if (!x->event || x->sched != x->a.sched)
+        return exec_table[in.op](x, in);
+    struct exec_event *e = &x->event[x->at - x->sched->begin[x->coord[AXIS_PP]]];
+    double outer = x->waited;
+    e->start = log_now();
+    x->waited = 0;
+    enum err err = exec_table[in.op](x, in);
+    e->end = log_now();
+    e->waited = x->waited;
+    x->waited += outer;
+    return err;
 }
 
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
@@ -359,8 +391,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     }
     TRY(feed(x, b));
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
-        struct sched_instr in = s->instr[x->at];
-        enum err err = exec_table[in.op](x, in);
+        enum err err = run_instr(x);
         if (err != ERR_OK)
             return say_where(x, err);
     }
@@ -424,6 +455,13 @@ void exec_bytes(const struct exec *x, struct exec_bytes *out)
     *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
                                x->activations.used, x->work.used, x->comm.used + scratch,
                                x->data.used};
+}
+
+const struct exec_event *exec_events(const struct exec *x, int64_t *n)
+{
+    int pp = x->coord[AXIS_PP];
+    *n = x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
+    return x->event;
 }
 
 void exec_where(const struct exec *x, char buf[32])

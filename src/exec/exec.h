@@ -19,6 +19,11 @@ struct exec;
 /* Arena sizes in bytes: the plan of sim_memory.h, kind by kind. */
 struct exec_bytes { int64_t weights, master, grads, optim, activations, work, comm, data; };
 
+/* When an instruction of the training list ran, in seconds of log_now: of its time, `waited` was
+ * spent on messages that had not come or not gone. What tensor ranks wait for each other in the
+ * middle of an instruction counts as its work. */
+struct exec_event { double start, end, waited; };
+
 struct exec_args {
     const struct arch *arch;
     struct arch_split split;
@@ -31,6 +36,7 @@ struct exec_args {
     int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */
     uint64_t seed;
     bool training;
+    bool trace;                        /* keep exec_events */
     struct exec_bytes plan;
 };
 
@@ -83,6 +89,9 @@ double *exec_scalar(struct exec *x);              /* a device double for the opt
 enum err exec_zero_grads(struct exec *x);
 /* Bytes taken from the device, kind by kind. */
 void exec_bytes(const struct exec *x, struct exec_bytes *out);
+/* Of the last run of the training list, one for each instruction of this rank's list; NULL when not
+ * asked for. */
+const struct exec_event *exec_events(const struct exec *x, int64_t *n);
 /* Instruction this rank stands at, for messages: "2F5". */
 void exec_where(const struct exec *x, char buf[32]);
 

@@ -59,6 +59,9 @@ struct exec {
     const struct exec_batch *batch;
     const struct exec_hooks *hooks;
     int64_t at;                /* instruction index */
+
+    struct exec_event *event;  /* owned; [instructions of the rank]; NULL: not asked for */
+    double waited;             /* seconds, in the instruction under way */
 };
 
 /* exec_groups.c */

@@ -164,6 +164,15 @@ static enum err check_full(const struct exec *x)
     return ERR_OK;
 }
 
+static enum err open_events(struct exec *x)
+{
+    int64_t n;
+    (void)exec_events(x, &n);
+    if (x->a.trace)
+        TRY(mem_new(n, sizeof *x->event, "the trace of a step", &x->event));
+    return ERR_OK;
+}
+
 static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
@@ -175,6 +184,7 @@ static enum err open_all(struct exec *x)
     TRY(open_stages(x));
     TRY(open_shared(x));
     TRY(open_keep(x));
+    TRY(open_events(x));
     return check_full(x);
 }
 
@@ -232,5 +242,6 @@ void exec_close(struct exec *x)
     mem_free(x->here);
     mem_free(x->ring);
     mem_free(x->ring_sent);
+    mem_free(x->event);
     mem_free(x);
 }

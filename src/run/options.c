@@ -83,6 +83,8 @@ static const struct conf_row rows[] = {
      "a peer silent for so long is reported as hung [seconds]; 0: never"},
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
      "at the end print where the reporting rank's time went, operation by operation"},
+    {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
+     "record when each action of the schedule ran, for `plait compare`; also --trace"},
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,

@@ -45,6 +45,7 @@ struct options {
         int64_t valid_every, valid_batches;
         double hang_timeout;  /* seconds */
         bool profile;         /* print where the time went */
+        bool trace;           /* record what ran when */
     } train;
     struct {
         double lr, lr_min, beta1, beta2, eps, decay, clip;

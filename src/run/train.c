@@ -159,6 +159,16 @@ static enum err open_files(struct train_rank *r)
     return err;
 }
 
+static enum err open_trace(struct train_rank *r)
+{
+    const struct trace_head head = {
+        .rank = (uint32_t)comm_rank(r->world), .world = (uint32_t)comm_size(r->world),
+        .pp = (uint32_t)r->coord[AXIS_PP], .tp = (uint32_t)r->coord[AXIS_TP],
+        .dp = (uint32_t)r->coord[AXIS_DP], .hash = r->s->report.hash,
+    };
+    return trace_open(r->world, r->x, &head, r->s->o->run.dir, &r->trace);
+}
+
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
@@ -177,6 +187,7 @@ static enum err open_rank(struct train_rank *r)
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
+    a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
     TRY(open_optimizer(r));
@@ -184,7 +195,9 @@ static enum err open_rank(struct train_rank *r)
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
     TRY(train_valid_open(r));
-    return r->reports ? open_files(r) : ERR_OK;
+    if (r->reports)
+        TRY(open_files(r));
+    return s->o->train.trace ? open_trace(r) : ERR_OK;
 }
 
 static enum err run_steps(struct train_rank *r)
@@ -199,6 +212,8 @@ static enum err run_steps(struct train_rank *r)
         TRY(exec_zero_grads(r->x));
         TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
         TRY(report_step(r, log_now() - begin));
+        if (r->s->o->train.trace)
+            TRY(trace_step(&r->trace, r->x, r->step));
         TRY(validate(r));
     }
     return ERR_OK;
@@ -217,7 +232,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct train_job *job = arg;
     struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
-                           .valid_loss = NAN};
+                           .trace = {.fd = -1}, .valid_loss = NAN};
     enum err err = run_rank(&r);
     if (err != ERR_OK)
         comm_abort(world, err); /* peers may still read what is freed below */
@@ -225,6 +240,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     exec_close(r.x);
     dev_close(r.dev);
     fs_log_close(r.metrics);
+    trace_close(&r.trace);
     mem_free(r.store);
     mem_free(r.sample);
     mem_free(r.tokens);

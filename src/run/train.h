@@ -9,6 +9,7 @@
 #include "optim/optim.h"
 #include "plait.h"
 #include "run/setup.h"
+#include "run/trace.h"
 
 /* What all ranks of a process share, read only while they run. */
 struct train_job {
@@ -30,6 +31,7 @@ struct train_rank {
     bool losses;  /* has a loss to add: any last stage, first tensor rank */
     bool reports; /* calls back and writes files: speaks, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
+    struct trace_log trace; /* fd -1: no trace */
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
     struct optim_result result;

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Traces of runs: every instruction of every step is there, in the order of the list, no message is
+ * used before it was sent, and damaged files are refused.
+ */
+#include "plait.h"
+#include "test.h"
+
+#include "base/mem.h"
+#include "run/trace.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 3 };
+
+static char dir[128];
+
+static void file_in(const char *name, char out[300])
+{
+    snprintf(out, 300, "%s/%s", dir, name);
+}
+
+static void set(struct plait_config *c, const char *key, const char *value)
+{
+    char word[700];
+    snprintf(word, sizeof word, "%s=%s", key, value);
+    test_check(plait_config_set(c, word) == 0, __FILE__, __LINE__, "%s: %s", word, plait_error());
+}
+
+/* A small run of `name`; words are pairs of key and value, ending in NULL. */
+static void train(const char *name, const char *const *words)
+{
+    static const char *const base[] = {
+        "model.kind", "llama", "model.layers", "4", "model.hidden", "32", "model.heads", "4",
+        "model.ffn", "64", "model.seq", "16", "train.batch", "8", "parallel.microbatch", "1",
+        "train.threads", "1", "train.steps", "3", NULL};
+    char path[300], tokens[300];
+    const char *text = PLAIT_SOURCE_DIR "/README.md";
+    int64_t n;
+    struct plait_config *c = NULL;
+    file_in("tokens", tokens);
+    CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
+                                                         tokens, "bytes", NULL, NULL}, &n), 0);
+    CHECK_INT(plait_config_new(&c), 0);
+    for (int i = 0; base[i]; i += 2)
+        set(c, base[i], base[i + 1]);
+    for (int i = 0; words[i]; i += 2)
+        set(c, words[i], words[i + 1]);
+    file_in(name, path);
+    set(c, "run.dir", path);
+    set(c, "data.train", tokens);
+    struct plait_train how = {.size = sizeof how};
+    test_check(plait_train(c, &how) == 0, __FILE__, __LINE__, "%s: %s", name, plait_error());
+    plait_config_free(c);
+}
+
+/* Instructions follow one another; a pair (which a later one ends with) contains its halves. */
+static void check_order(const struct exec_event *e, int64_t n)
+{
+    double end = e[0].start;
+    for (int64_t i = 0; i < n; i++) {
+        bool half = i > 0 && e[i].end <= e[i - 1].end;
+        bool second = i > 1 && e[i].end <= e[i - 2].end;
+        CHECK(e[i].end >= e[i].start);
+        CHECK(e[i].waited >= 0 && e[i].waited <= e[i].end - e[i].start);
+        CHECK(half || second || e[i].start >= end);
+        end = fmax(end, e[i].end);
+    }
+}
+
+static void whole(const char *name, int ranks, const char *const *words)
+{
+    char path[300];
+    train(name, words);
+    file_in(name, path);
+    double last = 0;
+    for (int rank = 0; rank < ranks; rank++) {
+        struct trace t;
+        CHECK_OK(trace_read(path, rank, &t));
+        CHECK_INT(t.steps, STEPS);
+        CHECK_INT(t.cut, 0);
+        CHECK_INT(t.head.world, ranks);
+        CHECK(t.head.instrs > 16); /* F and B of eight microbatches */
+        for (int64_t i = 0; i < t.steps; i++) {
+            int64_t step;
+            const struct exec_event *e = trace_events(&t, i, &step);
+            CHECK_INT(step, i + 1);
+            check_order(e, t.head.instrs);
+            CHECK(i == 0 || e[0].start >= last);
+            last = e[t.head.instrs - 1].end;
+        }
+        trace_unread(&t);
+    }
+}
+
+static void every_instruction(void)
+{
+    whole("pp", 2, (const char *[]){"parallel.pp", "2", "train.trace", "true", NULL});
+    whole("pairs", 2, (const char *[]){"parallel.pp", "2", "parallel.schedule", "dualpipe",
+                                       "train.trace", "true", NULL});
+    whole("all", 8, (const char *[]){"parallel.pp", "2", "parallel.tp", "2", "parallel.dp", "2",
+                                     "train.batch", "16", "train.trace", "true", NULL});
+}
+
+/* gpipe on two ranks: instruction 2 i of rank 0 is F i and the next its send; rank 1 cannot end the
+ * wait for it before that. */
+static void causes_come_first(void)
+{
+    char path[300];
+    struct trace t[2];
+    train("gpipe", (const char *[]){"parallel.pp", "2", "parallel.schedule", "gpipe",
+                                    "train.trace", "true", NULL});
+    file_in("gpipe", path);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_OK(trace_read(path, rank, &t[rank]));
+    for (int64_t i = 0; i < STEPS; i++) {
+        int64_t step;
+        const struct exec_event *a = trace_events(&t[0], i, &step);
+        const struct exec_event *b = trace_events(&t[1], i, &step);
+        for (int mb = 0; mb < 8; mb++)
+            CHECK(b[2 * mb + 1].end >= a[2 * mb + 1].start);
+    }
+    trace_unread(&t[0]);
+    trace_unread(&t[1]);
+}
+
+static void none_unless_asked(void)
+{
+    char path[300];
+    struct trace t;
+    train("plain", (const char *[]){"parallel.pp", "2", NULL});
+    file_in("plain/trace", path);
+    CHECK(!fs_exists(path));
+    file_in("plain", path);
+    CHECK_ERR(trace_read(path, 0, &t), ERR_DATA, "0.trace");
+    trace_unread(&t);
+}
+
+/* ---- damage ---- */
+
+static void write_bytes(const char *path, const uint8_t *p, int64_t n)
+{
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(p, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0);
+}
+
+/* A sound trace in memory (mem_free), its file's name in `path`. */
+static uint8_t *sound(const char *name, char path[300], int64_t *n)
+{
+    char file[64];
+    struct fs_map m;
+    uint8_t *p;
+    train(name, (const char *[]){"parallel.pp", "2", "train.trace", "true", NULL});
+    snprintf(file, sizeof file, "%s/trace/0.trace", name);
+    file_in(file, path);
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    *n = m.size;
+    CHECK_OK(mem_new(m.size, 1, "a trace", &p));
+    memcpy(p, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    return p;
+}
+
+static void damage(void)
+{
+    char path[300], run[300];
+    int64_t n;
+    uint8_t *p = sound("damage", path, &n);
+    struct trace t;
+    file_in("damage", run);
+    for (int64_t at = 0; at < 24; at++) { /* magic, version, rank, world's high bytes */
+        if (at >= 16 && at < 24)
+            continue;
+        p[at] ^= 0x40;
+        write_bytes(path, p, n);
+        CHECK_ERR(trace_read(run, 0, &t), ERR_DATA, at < 8 ? "not a trace" : "");
+        trace_unread(&t);
+        p[at] ^= 0x40;
+    }
+    for (int64_t size = 0; size < n; size += 1 + size / 7) { /* a run that ended in the middle */
+        write_bytes(path, p, size);
+        enum err err = trace_read(run, 0, &t);
+        CHECK(size < 64 ? err == ERR_DATA : err == ERR_OK && t.steps < STEPS);
+        trace_unread(&t);
+    }
+    const double bad[] = {NAN, INFINITY, -1.0, 1e300};
+    for (int i = 0; i < 4; i++) { /* the end of the first event */
+        write_bytes(path, p, n);
+        FILE *f = fopen(path, "r+b");
+        CHECK(f && fseek(f, 64 + 16, SEEK_SET) == 0 && fwrite(&bad[i], 8, 1, f) == 1 &&
+              fclose(f) == 0);
+        CHECK_ERR(trace_read(run, 0, &t), ERR_DATA, "damaged at record 0, instruction 0");
+        trace_unread(&t);
+    }
+    mem_free(p);
+}
+
+/* Whatever the bytes are, reading ends in an answer and what it gives can be walked. */
+static void fuzz(void)
+{
+    char path[300], run[300];
+    int64_t n;
+    uint8_t *p = sound("fuzz", path, &n), *q;
+    CHECK_OK(mem_new(n, 1, "a trace", &q));
+    file_in("fuzz", run);
+    for (int round = 0; round < 500; round++) {
+        struct trace t;
+        memcpy(q, p, (size_t)n);
+        for (int i = 0; i < 1 + round % 4; i++)
+            q[test_range(0, round % 2 ? 63 : (int)n - 1)] = (uint8_t)test_range(0, 255);
+        write_bytes(path, q, test_range(0, (int)n));
+        if (trace_read(run, 0, &t) == ERR_OK)
+            for (int64_t i = 0; i < t.steps; i++) {
+                int64_t step;
+                const struct exec_event *e = trace_events(&t, i, &step);
+                CHECK(step >= 1 && (t.head.instrs == 0 || e[t.head.instrs - 1].end < 1e16));
+            }
+        trace_unread(&t);
+    }
+    mem_free(p);
+    mem_free(q);
+}
+
+static const struct test_case cases[] = {
+    {"every instruction of every step", every_instruction},
+    {"causes come first", causes_come_first},
+    {"no trace unless asked for", none_unless_asked},
+    {"damaged files are refused", damage},
+    {"any bytes", fuzz},
+};
+
+int main(int argc, char **argv)
+{
+    snprintf(dir, sizeof dir, "%s/test_trace.XXXXXX", PLAIT_BINARY_DIR);
+    if (!mkdtemp(dir))
+        return 1;
+    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? code : 1;
+}
