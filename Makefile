@@ -8,7 +8,7 @@
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps demo test test-mpi check lint asan tsan bench format golden hdr-check clean
+.PHONY: help build deps demo test test-mpi check lint asan tsan grid bench format golden hdr-check clean
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -63,6 +63,9 @@ tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
 	    tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
+
+grid: build ## gradients over every shape of the schedules (make test takes a part)
+	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_loops)'
 
 bench: build ## speed, beside PyTorch where it can be imported
 	@tools/bench.sh

@@ -43,18 +43,34 @@ model.seq=16 model.dropout=0.1 model.tied=true train.steps=4 train.batch=6 paral
 optim.lr=0.01 optim.warmup=1 train.valid_batches=2 train.hang_timeout=60
 data.train=$dir/tokens data.valid=$dir/tokens"
 
+on_threads= # words for the one run only
+on_mpi=     # words for the other
+
 same_bits() { # RANKS WORDS...
     ranks=$1
     shift
-    name="$ranks ranks: $*"
+    name="$ranks ranks: $* $on_threads $on_mpi"
     rm -rf "$dir/threads" "$dir/mpi"
     # shellcheck disable=SC2086
-    "$plait" train $common "$@" run.dir="$dir/threads" >"$dir/log" 2>&1 &&
-        mpi "$ranks" train $common "$@" run.dir="$dir/mpi" train.transport=mpi >"$dir/log" 2>&1 &&
+    "$plait" train $common "$@" $on_threads run.dir="$dir/threads" >"$dir/log" 2>&1 &&
+        mpi "$ranks" train $common "$@" $on_mpi run.dir="$dir/mpi" train.transport=mpi \
+            >"$dir/log" 2>&1 &&
         numbers "$dir/threads" >"$dir/a" && numbers "$dir/mpi" >"$dir/b" && [ -s "$dir/a" ] &&
         cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 &&
         cmp "$dir/threads/model.safetensors" "$dir/mpi/model.safetensors" >>"$dir/log" 2>&1
     verdict "$name" $? "$dir/log"
+}
+
+# The run that mpi made last writes the same text on its layout and, as threads, on another.
+same_text() { # RANKS WORDS...
+    ranks=$1
+    shift
+    text="--raw --prompt strand --tokens 20 train.device=ref train.dtype=f32"
+    # shellcheck disable=SC2086
+    "$plait" generate "$dir/mpi" "$@" $text train.transport=thread >"$dir/a" 2>"$dir/log" &&
+        mpi "$ranks" generate "$dir/mpi" train.transport=mpi $text >"$dir/b" 2>>"$dir/log" &&
+        [ -s "$dir/a" ] && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1
+    verdict "the same text on $ranks ranks" $? "$dir/log"
 }
 
 seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
@@ -65,16 +81,28 @@ same_bits 2 parallel.tp=2 train.dtype=bf16
 same_bits 2 parallel.pp=2 train.device=ref
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.microbatch=1 train.dtype=bf16
+
+# Seven microbatches; schedules that add weight gradients in one order train to the same bits.
+seven="parallel.microbatch=1 train.batch=7 train.valid_batches=0 model.layers=4"
+on_threads=parallel.schedule=1f1b
+# shellcheck disable=SC2086
+for on_mpi in parallel.schedule=zb-h1 parallel.schedule=zb-h2; do
+    same_bits 3 parallel.pp=3 $seven
+done
+on_threads="" on_mpi=""
+# shellcheck disable=SC2086
+same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=looped-bfs $seven
+on_threads=parallel.group=5
+# shellcheck disable=SC2086
+same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved $seven train.device=ref
+on_threads=""
+same_text 2 parallel.pp=1 parallel.chunks=1
+
 same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
-text="--raw --prompt strand --tokens 20 train.device=ref train.dtype=f32"
-# shellcheck disable=SC2086
-"$plait" generate "$dir/mpi" parallel.tp=1 parallel.pp=1 $text >"$dir/a" 2>"$dir/log" &&
-    mpi 4 generate "$dir/mpi" train.transport=mpi $text >"$dir/b" 2>>"$dir/log" &&
-    cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1
-verdict "the same text" $? "$dir/log"
+same_text 4 parallel.tp=1 parallel.pp=1
 
 # shellcheck disable=SC2086
 mpi 2 train $common parallel.pp=2 train.transport=mpi run.dir="$dir/bad" model.kind=gpt \
