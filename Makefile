@@ -8,7 +8,8 @@
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps demo test test-mpi check lint asan tsan grid bench format golden hdr-check clean
+.PHONY: help build deps demo test test-mpi grid check lint asan tsan
+.PHONY: bench format golden hdr-check clean
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The law of test_law.c for schedules with several stages a rank in a loop, and for those that
- * split the backward: loss, norm and every gradient are those of one rank, over p 1 to 4, m 1 to 3 p
- * and v 1 to 4. `make test` takes a part of that grid, `make grid` the whole. Where the check's
+ * split the backward: loss, norm and every gradient are those of one rank, over p 1 to 4, m 1 to
+ * 3 p and v 1 to 4. `make test` takes a part of that grid, `make grid` the whole. Where the check's
  * order_hash says that weight gradients are added in the same order, the bits are the same.
  */
 #include "base/num.h"

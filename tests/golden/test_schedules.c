@@ -165,6 +165,12 @@ static void charts(void)
     a.m = 2;
     chart("naive-p4-m2-gantt.txt", a);
     a = (struct plait_sim){
+        .schedule = "interleaved", .p = 2, .m = 4, .v = 2, .format = "gantt", .width = 120};
+    chart("interleaved-p2-m4-v2-gantt.txt", a);
+    a = (struct plait_sim){
+        .schedule = "zb-h2", .p = 4, .m = 8, .format = "gantt", .width = 100};
+    chart("zb-h2-p4-m8-gantt.txt", a);
+    a = (struct plait_sim){
         .schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p4-m8-v2.csv",
         .format = "gantt",
         .width = 250,
