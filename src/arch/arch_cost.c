@@ -10,6 +10,7 @@
 #include "arch/arch.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 
 /* Weights that a part's products read for each row. */
 static double part_weights(const struct arch *a, enum arch_part part)
@@ -44,8 +45,8 @@ enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out)
 {
     if (stages < 1 || stages > a->layers)
         FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
-                         "every stage needs a layer, so use at most %lld stages",
-             stages, (long long)a->layers, (long long)a->layers);
+                         "every stage needs a layer, so use at most %lld stage%s",
+             stages, (long long)a->layers, (long long)a->layers, text_plural(a->layers, "s"));
     double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
                    arch_part_flops(a, PART_MLP, a->seq, a->seq);
     double head = arch_part_flops(a, PART_HEAD, a->seq, a->seq);

@@ -156,6 +156,11 @@ const char *text_nearest(const char *word, int n, const char *(*get)(const void 
     return found;
 }
 
+const char *text_plural(int64_t n, const char *ending)
+{
+    return n == 1 ? "" : ending;
+}
+
 const char *text_bytes(int64_t bytes, char buf[32])
 {
     static const char *const unit[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

@@ -37,6 +37,9 @@ const char *text_count(int64_t n, char buf[32]);
 /* "2 m 05 s", "3.2 s", "1 h 12 m": seconds. */
 const char *text_seconds(double s, char buf[32]);
 
+/* The ending of a word for n of its things: "" for one, else `ending` ("s", "es"). */
+const char *text_plural(int64_t n, const char *ending);
+
 /* Strict numbers: the whole string must be one. Underscores and suffixes are refused. */
 bool text_to_int(const char *s, int64_t *out);
 bool text_to_double(const char *s, double *out); /* finite only */

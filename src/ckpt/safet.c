@@ -15,6 +15,7 @@
 #include "ckpt/ckpt.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "ckpt/ckpt_json.h"
 #include <stdlib.h>
 #include <string.h>
@@ -117,9 +118,10 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
              e->name, f->path, (long long)e->begin, (long long)e->end, (long long)f->bytes);
     if (e->end - e->begin != bytes)
         FAIL(ERR_CHECKPOINT,
-             "ckpt: tensor %s of %s has %lld bytes, its shape and dtype take %lld; "
+             "ckpt: tensor %s of %s has %lld byte%s, its shape and dtype take %lld; "
              "the file is damaged",
-             e->name, f->path, (long long)(e->end - e->begin), (long long)bytes);
+             e->name, f->path, (long long)(e->end - e->begin),
+             text_plural(e->end - e->begin, "s"), (long long)bytes);
     return ERR_OK;
 }
 
@@ -269,7 +271,7 @@ static enum err check_cover(struct safet_file *f)
     }
     if (at != f->bytes)
         FAIL(ERR_CHECKPOINT,
-             "ckpt: the tensors of %s end at byte %lld, its data have %lld bytes; "
+             "ckpt: the tensors of %s end at byte %lld, its data at byte %lld; "
              "the file is cut, grown or damaged, copy it again",
              f->path, (long long)at, (long long)f->bytes);
     qsort(f->entry, (size_t)f->n, sizeof *f->entry, by_name);
@@ -287,9 +289,9 @@ static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size,
     uint64_t n = 0;
     if (size < LENGTH_BYTES + 2)
         FAIL(ERR_CHECKPOINT,
-             "ckpt: %s has %lld bytes, a safetensors file has at least %d; it is "
+             "ckpt: %s has %lld byte%s, a safetensors file has at least %d; it is "
              "cut, copy it again",
-             f->path, (long long)size, LENGTH_BYTES + 2);
+             f->path, (long long)size, text_plural(size, "s"), LENGTH_BYTES + 2);
     for (int i = LENGTH_BYTES; i-- > 0;)
         n = n << 8 | p[i];
     if (n > SAFET_HEADER_MAX)
@@ -299,7 +301,7 @@ static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size,
              f->path, (unsigned long long)n, SAFET_HEADER_MAX);
     if ((int64_t)n > size - LENGTH_BYTES)
         FAIL(ERR_CHECKPOINT,
-             "ckpt: %s says that its header has %llu bytes, only %lld are there; "
+             "ckpt: %s says that its header has %llu bytes, and behind this stand %lld; "
              "it is cut or no safetensors file",
              f->path, (unsigned long long)n, (long long)(size - LENGTH_BYTES));
     *out = (struct ckpt_json_text){(const char *)p + LENGTH_BYTES, (int64_t)n};

@@ -27,6 +27,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -425,8 +426,8 @@ static void seat_close(struct comm_mpi_seat *s)
 static enum err end_together(struct comm_mpi_seat *s)
 {
     if (s->world.unfinished != 0)
-        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operations",
-             (long long)s->world.unfinished);
+        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
+             (long long)s->world.unfinished, text_plural(s->world.unfinished, "s"));
     TRY(listen(s));
     TRY(comm_mpi_check(s, "ending"));
     TRY(tell(s, WORD_ENDED, ERR_OK));

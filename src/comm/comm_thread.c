@@ -19,6 +19,7 @@
 #include "base/cores.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "comm/comm_thread.h"
 #include <errno.h>
 #include <sched.h>
@@ -175,8 +176,8 @@ const struct comm_ops comm_thread_ops = {
 static enum err check_finished(const struct comm_world *w)
 {
     if (w->unfinished != 0)
-        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operations",
-             (long long)w->unfinished);
+        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
+             (long long)w->unfinished, text_plural(w->unfinished, "s"));
     return ERR_OK;
 }
 

@@ -15,6 +15,7 @@
 #include "comm/comm_thread.h"
 
 #include "base/mem.h"
+#include "base/text.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -91,9 +92,9 @@ static enum err deliver(struct comm_thread_seat *s, const struct comm_thread_msg
     char buf[COMM_WANT_TEXT];
     if (send->bytes != recv->bytes) {
         comm_thread_fail(s);
-        FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " bytes with tag %d, but rank %d "
+        FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " byte%s with tag %d, but rank %d "
                            "receives %" PRId64 "; both sides must agree", send->from, send->bytes,
-             send->tag, send->to, recv->bytes);
+             text_plural(send->bytes, "s"), send->tag, send->to, recv->bytes);
     }
     for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
         if (!comm_thread_pin(s->hub))

@@ -5,6 +5,7 @@
  */
 #include "comm/comm_ops.h"
 
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,10 +31,12 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96])
     if (c->kind == COMM_BARRIER)
         snprintf(buf, 96, "%s", name);
     else if (c->kind == COMM_BROADCAST)
-        snprintf(buf, 96, "%s of %" PRId64 " bytes from member %d", name, c->count, c->root);
+        snprintf(buf, 96, "%s of %" PRId64 " byte%s from member %d", name, c->count,
+                 text_plural(c->count, "s"), c->root);
     else
-        snprintf(buf, 96, "%s%s of %" PRId64 " %s elements", name,
-                 c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt));
+        snprintf(buf, 96, "%s%s of %" PRId64 " %s element%s", name,
+                 c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt),
+                 text_plural(c->count, "s"));
     return buf;
 }
 
@@ -50,11 +53,11 @@ enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int r
 const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
 {
     if (m->dst)
-        snprintf(buf, COMM_WANT_TEXT, "the receive of %" PRId64 " bytes from rank %d, tag %d",
-                 m->bytes, m->from, m->tag);
+        snprintf(buf, COMM_WANT_TEXT, "the receive of %" PRId64 " byte%s from rank %d, tag %d",
+                 m->bytes, text_plural(m->bytes, "s"), m->from, m->tag);
     else
-        snprintf(buf, COMM_WANT_TEXT, "the send of %" PRId64 " bytes to rank %d, tag %d", m->bytes,
-                 m->to, m->tag);
+        snprintf(buf, COMM_WANT_TEXT, "the send of %" PRId64 " byte%s to rank %d, tag %d",
+                 m->bytes, text_plural(m->bytes, "s"), m->to, m->tag);
     return buf;
 }
 

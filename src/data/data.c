@@ -14,6 +14,7 @@
 #include "data/data.h"
 
 #include "base/num.h"
+#include "base/text.h"
 #include "data/data_file.h"
 #include <string.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
@@ -80,14 +81,16 @@ static enum err open_mapped(struct data_set *d, int64_t seq, int64_t vocab, bool
     TRY(data_header_get(d->path, d->map.data, d->map.size, &h));
     if (h.vocab > vocab)
         FAIL(ERR_TOKEN,
-             "data: %s has vocabulary %lld, the model has %lld ids; set model.vocab to "
+             "data: %s has vocabulary %lld, the model has %lld id%s; set model.vocab to "
              "%lld or more",
-             d->path, (long long)h.vocab, (long long)vocab, (long long)h.vocab);
+             d->path, (long long)h.vocab, (long long)vocab, text_plural(vocab, "s"),
+             (long long)h.vocab);
     if (h.count - 1 < seq)
         FAIL(ERR_DATA,
-             "data: %s holds %lld tokens, one sample of model.seq %lld takes one more "
+             "data: %s holds %lld token%s, one sample of model.seq %lld takes one more "
              "than that; give more text or set model.seq to %lld or less",
-             d->path, (long long)h.count, (long long)seq, (long long)num_max(h.count - 1, 1));
+             d->path, (long long)h.count, text_plural(h.count, "s"), (long long)seq,
+             (long long)num_max(h.count - 1, 1));
     d->tokens = d->map.data + DATA_HEADER;
     d->count = h.count;
     d->vocab = h.vocab;

@@ -13,6 +13,7 @@
 #include "data/data_file.h"
 
 #include "base/num.h"
+#include "base/text.h"
 #include "data/data.h"
 #include <string.h>
 #include <xxhash.h>
@@ -92,9 +93,9 @@ static enum err check_frame(const char *path, const uint8_t *file, int64_t size)
 {
     if (size < DATA_HEADER)
         FAIL(ERR_DATA,
-             "data: %s has %lld bytes, a token file begins with a header of %d; make it "
+             "data: %s has %lld byte%s, a token file begins with a header of %d; make it "
              "with plait data prepare",
-             path, (long long)size, DATA_HEADER);
+             path, (long long)size, text_plural(size, "s"), DATA_HEADER);
     if (memcmp(file, magic, sizeof magic) != 0)
         FAIL(ERR_DATA,
              "data: %s does not begin with PLAITTOK, so it is no token file; make one "
@@ -131,7 +132,7 @@ static enum err check_name(const char *path, const struct data_header *h, const 
     int64_t own = tokenizer_vocab(h->tokenizer);
     if (own > 0 && own != h->vocab)
         FAIL(ERR_DATA,
-             "data: %s says vocabulary %lld, its tokenizer %s has %lld ids; prepare the "
+             "data: %s says vocabulary %lld, its tokenizer %s has %lld; prepare the "
              "text again",
              path, (long long)h->vocab, h->tokenizer, (long long)own);
     return ERR_OK;
@@ -149,18 +150,21 @@ enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
     int want = data_token_bytes((int64_t)vocab);
     if (token_bytes != (uint64_t)want)
         FAIL(ERR_DATA,
-             "data: %s says %llu bytes a token, vocabulary %llu takes %d; prepare the "
+             "data: %s says %llu byte%s a token, vocabulary %llu takes %d; prepare the "
              "text again",
-             path, (unsigned long long)token_bytes, (unsigned long long)vocab, want);
+             path, (unsigned long long)token_bytes, text_plural((int64_t)token_bytes, "s"),
+             (unsigned long long)vocab, want);
     uint64_t there = (uint64_t)(size - DATA_HEADER);
-    if (there % (uint64_t)want != 0 || count != there / (uint64_t)want)
+    uint64_t whole = there / (uint64_t)want, left = there % (uint64_t)want;
+    if (left != 0 || count != whole)
         FAIL(ERR_DATA,
-             "data: %s says %llu tokens of %d bytes behind a header of %d, the file has "
-             "%lld bytes, which are %llu tokens and %llu bytes; it is cut or damaged, "
+             "data: %s says %llu token%s of %d bytes behind a header of %d, the file has "
+             "%lld bytes, which are %llu token%s and %llu byte%s; it is cut or damaged, "
              "copy it again or prepare the text again",
-             path, (unsigned long long)count, want, DATA_HEADER, (long long)size,
-             (unsigned long long)(there / (uint64_t)want),
-             (unsigned long long)(there % (uint64_t)want));
+             path, (unsigned long long)count, text_plural((int64_t)count, "s"), want,
+             DATA_HEADER, (long long)size,
+             (unsigned long long)whole, text_plural((int64_t)whole, "s"),
+             (unsigned long long)left, text_plural((int64_t)left, "s"));
     if (count < 1)
         FAIL(ERR_DATA, "data: %s holds 0 tokens; prepare it from a text that is not empty", path);
     struct data_header h = {.token_bytes = want,

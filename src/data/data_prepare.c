@@ -16,6 +16,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/text.h"
 #include "data/data_file.h"
 #include <string.h>
 #include <sys/mman.h>
@@ -90,9 +91,10 @@ static enum err pass_all(struct job *j, struct pass *p)
             int64_t now = m.size;
             fs_map_close(&m);
             FAIL(ERR_DATA,
-                 "data: text %s had %lld bytes and has %lld now; let nothing write to it "
+                 "data: text %s had %lld byte%s and has %lld now; let nothing write to it "
                  "and prepare again",
-                 j->a->text[i], (long long)j->size[i], (long long)now);
+                 j->a->text[i], (long long)j->size[i], text_plural(j->size[i], "s"),
+                 (long long)now);
         }
         err = pass_text(j, p, m.data, m.size);
         fs_map_close(&m);
@@ -129,7 +131,7 @@ static enum err measure(struct job *j)
         if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &tokens) ||
             !data_file_bytes(tokens, j->h.token_bytes, &bytes))
             FAIL(ERR_DATA,
-                 "data: the first %d texts make more tokens than a file can hold; "
+                 "data: texts 1 to %d make more tokens than a file can hold; "
                  "prepare them into several files",
                  i + 1);
     }

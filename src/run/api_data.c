@@ -13,7 +13,7 @@ static enum err check_call(const struct plait_prepare *a)
     if (!a->out || !*a->out)
         FAIL(ERR_CONFIG, "data: no output is named; name the token file to write");
     if (a->texts > 0 && !a->text)
-        FAIL(ERR_CONFIG, "data: %d texts are promised and none is given; set text", a->texts);
+        FAIL(ERR_CONFIG, "data: texts is %d and none is given; set text", a->texts);
     for (int i = 0; i < a->texts; i++)
         if (!a->text[i])
             FAIL(ERR_CONFIG, "data: text %d of %d has no name; give each its path", i + 1,

@@ -45,7 +45,8 @@ static void add_transports(struct text *out)
     text_add(out, "transports  thread%s\n",
              comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)");
     if (launched > 0)
-        text_add(out, "launcher    MPI, %d processes\n", launched);
+        text_add(out, "launcher    MPI, %d process%s\n", launched,
+                 text_plural(launched, "es"));
 }
 
 int plait_info(char **out)
@@ -55,7 +56,7 @@ int plait_info(char **out)
     text_add(&t, "processor   ");
     machine_processor(&t);
     text_add(&t, ", %d core%s to use\nfeatures    ", cores_usable(),
-             cores_usable() == 1 ? "" : "s");
+             text_plural(cores_usable(), "s"));
     machine_features(&t);
     text_add(&t, "\n");
     add_devices(&t);

@@ -237,9 +237,10 @@ static enum err check_step(const struct options *o)
              multiples(o->train.batch, o->parallel.dp, near));
     samples = options_samples(o);
     if (o->parallel.microbatch > samples)
-        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld samples that train.batch "
+        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld sample%s that train.batch "
                          "%lld gives each of parallel.dp %lld; use microbatch from 1 to %lld",
-             (long long)o->parallel.microbatch, (long long)samples, (long long)o->train.batch,
+             (long long)o->parallel.microbatch, (long long)samples, text_plural(samples, "s"),
+             (long long)o->train.batch,
              (long long)o->parallel.dp, (long long)samples);
     if (options_microbatches(o) > SCHED_MAX_MB)
         FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "

@@ -19,28 +19,30 @@ static void add_machine(const struct options *o, const struct check_facts *f, st
 {
     int threads = options_threads(o, f->ranks);
     text_add(out, "machine %d rank%s of %d thread%s, transport %s\n", f->ranks,
-             f->ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
+             text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
              o->train.transport == COMM_MPI ? "mpi" : "thread");
     if (f->purpose == CHECK_TRAIN && o->train.transport == COMM_THREAD &&
         (int64_t)threads * f->ranks > cores_usable())
-        text_add(out, "warning %d ranks of %d thread%s share %d core%s and wait for each other\n",
-                 f->ranks, threads, threads == 1 ? "" : "s", cores_usable(),
-                 cores_usable() == 1 ? "" : "s");
+        text_add(out, "warning %d rank%s of %d thread%s share %d core%s and wait for each other\n",
+                 f->ranks, text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
+                 cores_usable(), text_plural(cores_usable(), "s"));
 }
 
 static void add_file(const char *label, const char *path, const struct check_data *d,
                      struct text *out)
 {
     char tokens[32], samples[32];
-    text_add(out, "%-7s %s: %s tokens, %s samples", label, path, text_count(d->count, tokens),
-             text_count(d->samples, samples));
+    text_add(out, "%-7s %s: %s token%s, %s sample%s", label, path, text_count(d->count, tokens),
+             text_plural(d->count, "s"), text_count(d->samples, samples),
+             text_plural(d->samples, "s"));
 }
 
 static void add_files(const struct options *o, const struct check_facts *f, struct text *out)
 {
     if (f->train.count > 0) {
         add_file("data", o->data.train, &f->train, out);
-        text_add(out, "; %lld steps see %.3g epochs\n", (long long)o->train.steps,
+        text_add(out, "; %lld step%s, epochs %.3g\n", (long long)o->train.steps,
+                 text_plural(o->train.steps, "s"),
                  (double)o->train.steps * (double)o->train.batch / (double)f->train.samples);
     } else {
         text_add(out, "warning data.train is empty: this can be planned, not trained\n");
@@ -62,7 +64,7 @@ static void warn_pipeline(const struct options *o, const struct check_facts *f, 
     if (f->microbatches >= o->parallel.pp)
         return;
     text_add(out, "warning %lld microbatch%s cannot keep parallel.pp %lld ranks busy",
-             (long long)f->microbatches, f->microbatches == 1 ? "" : "es",
+             (long long)f->microbatches, text_plural(f->microbatches, "es"),
              (long long)o->parallel.pp);
     if (bubble >= 0)
         text_add(out, ", predicted bubble %.1f %%", 100 * bubble);
@@ -82,9 +84,9 @@ static enum err add_plan(const struct options *o, const struct check_facts *f, d
     struct setup s;
     *bubble = -1;
     if (units > CHECK_PLAY_UNITS || units * o->parallel.pp > CHECK_PLAN_READS) {
-        text_add(out, "warning %lld stages x %lld microbatches are too many to be played here, so "
+        text_add(out, "warning %lld stages x %lld microbatch%s are too many to be played here, so "
                       "memory and bubble are not predicted%s\n",
-                 (long long)stages, (long long)f->microbatches,
+                 (long long)stages, (long long)f->microbatches, text_plural(f->microbatches, "es"),
                  f->made ? "" : ", and the schedule's shape is proved at the start of training");
         return ERR_OK;
     }

@@ -177,8 +177,10 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        text_add(out, "layers %lld to %lld%s%s, %s parameters a rank\n", (long long)st->first,
-                 (long long)(st->first + st->blocks - 1), st->embed ? ", embedding" : "",
+        text_add(out, "layer%s %lld", text_plural(st->blocks, "s"), (long long)st->first);
+        if (st->blocks > 1)
+            text_add(out, " to %lld", (long long)(st->first + st->blocks - 1));
+        text_add(out, "%s%s, %s parameters a rank\n", st->embed ? ", embedding" : "",
                  st->head ? ", head" : "",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
     }
@@ -213,21 +215,23 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     const struct options *o = s->o;
     char buf[32];
     text_add(out,
-             "model   %s, %s parameters, %lld layers, hidden %lld, heads %lld, vocabulary %lld\n",
+             "model   %s, %s parameters, %lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
              s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
-             (long long)s->arch.layers, (long long)s->arch.hidden, (long long)s->arch.heads,
+             (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
+             (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
     text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world,
-             s->mesh.world == 1 ? "" : "s", s->split.tp,
+             text_plural(s->mesh.world, "s"), s->split.tp,
              s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP], dtype_name(s->ct),
              o->train.device == OPTIONS_CPU ? "cpu"
              : o->train.device == OPTIONS_REF ? "ref" : "null");
     add_stages(s, out);
     if (s->training)
-        text_add(out, "step    %lld samples of %lld tokens, %d microbatch%s of %lld a data rank, "
+        text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
                       "schedule %s, predicted bubble %.1f %% (stages weighed by FLOPs)\n",
-                 (long long)o->train.batch, (long long)s->arch.seq, s->sched.m,
-                 s->sched.m == 1 ? "" : "es", (long long)s->samples, s->sched.name,
+                 (long long)o->train.batch, text_plural(o->train.batch, "s"),
+                 (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
+                 text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
                  100 * s->bubble);
     add_memory(s, allocated, out);
 }

@@ -121,8 +121,9 @@ static enum err report_end(struct train_rank *r)
         return ERR_OK;
     if (r->s->o->train.profile)
         dev_profile_table(r->dev, &page);
-    text_add(&page, "%lld steps in %s, loss %.4f; weights in %s/model.safetensors",
-             (long long)r->s->o->train.steps, text_seconds(r->seconds, t), r->result.loss,
+    text_add(&page, "%lld step%s in %s, loss %.4f; weights in %s/model.safetensors",
+             (long long)r->s->o->train.steps, text_plural(r->s->o->train.steps, "s"),
+             text_seconds(r->seconds, t), r->result.loss,
              r->s->o->run.dir);
     enum err err = page.err;
     if (err == ERR_OK)

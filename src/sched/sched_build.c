@@ -20,8 +20,8 @@ enum err sched_shape_check(const char *name, const struct sched_shape *shape)
     int most = SCHED_MAX_STAGES / shape->p;
     if (shape->v < 1 || shape->v > most)
         FAIL(ERR_CONFIG,
-             "schedule %s: v %d chunks on each of %d ranks; use 1 to %d, for at most %d stages",
-             name, shape->v, shape->p, most, SCHED_MAX_STAGES);
+             "schedule %s: v %d chunks on each of %d rank%s; use 1 to %d, for at most %d stages",
+             name, shape->v, shape->p, text_plural(shape->p, "s"), most, SCHED_MAX_STAGES);
     if (shape->group < 0 || shape->group > SCHED_MAX_MB)
         FAIL(ERR_CONFIG,
              "schedule %s: group %d is not a number of microbatches; use 1 to %d, or 0 for the "

@@ -65,9 +65,10 @@ static enum err checker_open(struct sched_checker *c)
     int64_t n = s->begin[s->p];
     if (n < c->units)
         FAIL(ERR_CONFIG,
-             "schedule %s breaks V1 (coverage): %d stages x %d microbatches need %lld forwards, "
-             "and there are %lld instructions; add the missing ones",
-             s->name, s->stages, s->m, (long long)c->units, (long long)n);
+             "schedule %s breaks V1 (coverage): %d stage%s x %d microbatch%s need %lld forwards, "
+             "and there are %lld instructions in all; add the missing ones",
+             s->name, s->stages, text_plural(s->stages, "s"), s->m, text_plural(s->m, "es"),
+             (long long)c->units, (long long)n);
     for (int rank = 0; rank < s->p; rank++) {
         int64_t count = s->begin[rank + 1] - s->begin[rank];
         if (count < 1 || count >= UINT32_MAX)

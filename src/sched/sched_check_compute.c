@@ -20,9 +20,10 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
                             SCHED_OP_COUNT - 1);
     if (in->stage >= s->stages || in->mb >= s->m || in->peer >= s->p)
         return sched_broken(c, rank, i,
-                            "stage %d, microbatch %d, peer %d are outside %d stages, %d "
-                            "microbatches, %d ranks; use smaller numbers",
-                            in->stage, in->mb, in->peer, s->stages, s->m, s->p);
+                            "stage %d, microbatch %d, peer %d are outside %d stage%s, %d "
+                            "microbatch%s, %d rank%s; use smaller numbers",
+                            in->stage, in->mb, in->peer, s->stages, text_plural(s->stages, "s"),
+                            s->m, text_plural(s->m, "es"), s->p, text_plural(s->p, "s"));
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");

@@ -107,7 +107,7 @@ static enum err play_ledger(struct ledger *l)
             TRY(account(l, i));
         if (l->rank_live != 0)
             return sched_broken(l->c, rank, s->begin[rank + 1] - 1,
-                                "%d activations are alive at the end; add what reads them",
+                                "activations alive at the end: %d; add what reads them",
                                 l->rank_live);
     }
     return ERR_OK;
@@ -268,7 +268,7 @@ static enum err check_steps(const struct sched_checker *c)
                                 "other ranks step, this one does not; end its list with STEP");
         if (s->begin[rank] + c->step[rank] - 1 != last)
             return sched_broken(c, rank, s->begin[rank] + c->step[rank] - 1,
-                                "%lld instructions follow; move it to the end",
+                                "behind it stand %lld more; move it to the end",
                                 (long long)(last - s->begin[rank] - c->step[rank] + 1));
     }
     return ERR_OK;

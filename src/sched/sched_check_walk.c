@@ -83,7 +83,7 @@ static enum err circle(const struct stuck *k, const char *what)
     } while (rank != first);
     return sched_broken(k->c, first, k->walk.at[first],
                         "%s over %d rank%s: %s; change the order of one of them",
-                        what, links, links == 1 ? "" : "s", words);
+                        what, links, text_plural(links, "s"), words);
 }
 
 enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what,

@@ -228,9 +228,9 @@ static enum err check_found(const struct scanner *x, const struct found *f)
                  x->name, stage, f->stages - 1);
     if (f->stages == 0 || f->stages % x->line != 0)
         FAIL(ERR_CONFIG,
-             "schedule %s: %d stages do not spread over %d lines, one a rank; use a multiple of %d "
-             "stages",
-             x->name, f->stages, x->line, x->line);
+             "schedule %s: %d stage%s cannot be spread over %d lines, one a rank; use a "
+             "multiple of %d stages",
+             x->name, f->stages, text_plural(f->stages, "s"), x->line, x->line);
     return ERR_OK;
 }
 

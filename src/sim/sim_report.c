@@ -288,9 +288,9 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    text_add(out, "schedule  %s: %d ranks, %d microbatches, %d chunk%s a rank%s%s\n", s->name, s->p,
-             s->m, s->v, s->v == 1 ? "" : "s",
-             s->replicas > 1 ? " of each of two replicas" : "",
+    text_add(out, "schedule  %s: %d rank%s, %d microbatch%s, %d chunk%s a rank%s%s\n", s->name,
+             s->p, text_plural(s->p, "s"), s->m, text_plural(s->m, "es"), s->v,
+             text_plural(s->v, "s"), s->replicas > 1 ? " of each of two replicas" : "",
              s->forward_only ? ", forward only" : "");
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",

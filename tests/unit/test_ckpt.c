@@ -272,7 +272,7 @@ static const struct broken {
     {"{" A "," T("b", "F32", "[1]", "[2,6]") "}", 6, "begins at byte 2"},
     {"{" A "," T("b", "F32", "[1]", "[5,9]") "}", 9, "begins at byte 5"},
     {"{" T("z", "F32", "[0]", "[2,2]") "," A "}", 4, "begins at byte 2"},
-    {"{" A "}", 5, "end at byte 4, its data have 5"},
+    {"{" A "}", 5, "end at byte 4, its data at byte 5"},
     {"{}", 1, "end at byte 0"},
 };
 

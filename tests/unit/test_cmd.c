@@ -257,6 +257,58 @@ static void data_prepare_makes_a_file(void)
     unlink(token);
 }
 
+/* Is each word behind a lone 1 in the singular? */
+static void check_singular(const char *what, const char *text)
+{
+    static const char *const many[] = {"ranks", "threads", "cores", "steps", "samples", "tokens",
+                                       "layers", "microbatches", "chunks", "stages", "bytes",
+                                       "texts", "epochs", "processes"};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++)
+        for (const char *s = text; (s = strstr(s, many[i])) != NULL; s++)
+            test_check(s - text < 2 || s[-1] != ' ' || s[-2] != '1' ||
+                           (s - text > 2 && s[-3] >= '0' && s[-3] <= '9'),
+                       __FILE__, __LINE__, "%s: \"1 %s\" in: %s", what, many[i], text);
+}
+
+/* One of everything: a rank, a step, a sample, a layer. */
+static void one_is_no_plural(void)
+{
+    struct outcome o;
+    struct fs_file f;
+    char folder[] = "/tmp/plait-test-XXXXXX", text[64], token[64], data[96], run[96], clear[96];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(text, sizeof text, "%s/text", folder);
+    snprintf(token, sizeof token, "%s/tok", folder);
+    snprintf(data, sizeof data, "data.train=%s", token);
+    snprintf(run, sizeof run, "run.dir=%s/run", folder);
+    CHECK_OK(fs_create(&f, text));
+    CHECK_OK(fs_write(&f, "ab", 2));
+    CHECK_OK(fs_commit(&f));
+    RUN(&o, "data", "prepare", text, "-o", token);
+    CHECK(o.code == 0 && strstr(o.out, "3 tokens of 1 text in "));
+    RUN(&o, "check", data, run, "model.layers=1", "model.seq=2", "train.batch=1", "train.steps=1",
+        "train.threads=1");
+    CHECK(o.code == 0 && strstr(o.out, "1 layer, "));
+    CHECK(strstr(o.out, "1 sample of 2 tokens, 1 microbatch of 1 a data rank") != NULL);
+    CHECK(strstr(o.out, "3 tokens, 1 sample; 1 step, epochs 1\n") != NULL);
+    CHECK(strstr(o.out, " layer 0, embedding") != NULL);
+    check_singular("check", o.out);
+    RUN(&o, "train", data, run, "model.layers=1", "model.hidden=8", "model.seq=2", "train.batch=1",
+        "train.steps=1", "train.threads=1");
+    CHECK(o.code == 0 && strstr(o.out, "1 step in ") != NULL);
+    check_singular("train", o.out);
+    check_singular("train", o.err);
+    RUN(&o, "check", data, "model.seq=3", "parallel.microbatch=1", "train.batch=2",
+        "parallel.dp=2", "parallel.microbatch=2");
+    check_singular("microbatch", o.err);
+    RUN(&o, "sim", "gpipe", "-p1", "-m1");
+    CHECK(begins(o.out, "schedule  gpipe: 1 rank, 1 microbatch, 1 chunk a rank\n"));
+    RUN(&o, "info");
+    check_singular("info", o.out);
+    snprintf(clear, sizeof clear, "rm -r '%s'", folder);
+    CHECK(system(clear) == 0);
+}
+
 static void lost_output_is_an_error(void)
 {
     struct outcome o;
@@ -327,6 +379,7 @@ static const struct test_case cases[] = {
     {"yaml_reads_back", yaml_reads_back},
     {"every_failing_allocation_is_told", every_failing_allocation_is_told},
     {"data_prepare_makes_a_file", data_prepare_makes_a_file},
+    {"one_is_no_plural", one_is_no_plural},
     {"lost_output_is_an_error", lost_output_is_an_error},
 };
 TEST_MAIN(cases)

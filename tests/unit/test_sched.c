@@ -415,7 +415,7 @@ static const struct {
      "rank 0, place 2, 0REDUCE: only 1 of 2 weight gradients of stage 0"},
     {SCHED_RULE_REDUCTION, "0F0,0I0,0REDUCE,0W0\n", "only 0 of 1 weight gradients"},
     {SCHED_RULE_REDUCTION, "0F0,1F0,1B0,1REDUCE,0B0\n", "there is no 0REDUCE"},
-    {SCHED_RULE_REDUCTION, "0F0,STEP,0B0\n", "rank 0, place 1, STEP: 1 instructions follow"},
+    {SCHED_RULE_REDUCTION, "0F0,STEP,0B0\n", "rank 0, place 1, STEP: behind it stand 1 more"},
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,STEP\n1RECV_F0,1F0,1B0,1SEND_B0\n",
      "rank 1, place 3, 1SEND_B0: other ranks step"},
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,0TIED\n1RECV_F0,1F0,1B0,1SEND_B0\n",

@@ -101,7 +101,7 @@ static void cpu_describe(const struct dev *d, char *buf, size_t n)
     if (p->dnnl)
         dnnl_name(name, sizeof name);
     snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
-             d->threads == 1 ? "" : "s", dtype_name(d->ct), p->dnnl ? "by " : "",
+             text_plural(d->threads, "s"), dtype_name(d->ct), p->dnnl ? "by " : "",
              p->tiles ? "on amx tiles" : p->half && !p->dnnl ? "by conversion to f32" : name);
 }
 
