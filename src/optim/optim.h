@@ -24,7 +24,8 @@ struct lr {
     int64_t decay;         /* wsd: steps of the final linear decay */
 };
 /* Learning rate of step 1, 2, ...: linear warm-up to the peak over `warmup` steps, then the curve
- * down to `least` at the last step (wsd: constant, then linear over the last `decay` steps). */
+ * down towards `least`, which the step after the last would have (wsd: constant, then linear over
+ * the last `decay` steps). step is at most `steps`. */
 double lr_at(const struct lr *l, int64_t step);
 
 struct optim {

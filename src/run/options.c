@@ -88,7 +88,7 @@ static const struct conf_row rows[] = {
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
-     "learning rate at the end of the decay"},
+     "learning rate that the decay ends at: the step after the last would have it"},
     {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
      "decay of the mean of gradients"},
     {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
