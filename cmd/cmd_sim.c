@@ -18,7 +18,7 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 
 struct sim_words {
     int64_t p, m, v, group, width;
-    double tf, tb, ti, tw, tov, latency;
+    double tf, tb, ti, tw, tov, latency, limit, keep;
     bool text, gantt, json, list;
     const char *color;
 };
@@ -83,6 +83,8 @@ static int simulate(const struct sim_words *w, const char *schedule)
         .tw = w->tw,
         .tov = w->tov,
         .latency = w->latency,
+        .limit = w->limit,
+        .keep = w->keep,
         .format = w->text    ? "text"
                   : w->gantt ? "gantt"
                   : w->json  ? "json"
@@ -105,7 +107,7 @@ int cmd_sim(int argc, char **argv)
     const struct cmd_option option[] = {
         {"ranks", 'p', CMD_INT, &w.p, 1, 4096, "P", "pipeline ranks"},
         {"microbatches", 'm', CMD_INT, &w.m, 1, 65535, "M", "microbatches of a step"},
-        {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1)"},
+        {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1; with a V 2)"},
         {"group", 0, CMD_INT, &w.group, 1, 65535, "N",
          "interleaved: microbatches of a stage in a row (P)"},
         {"tf", 0, CMD_REAL, &w.tf, TIME_MIN, TIME_MAX, "T", "time of a forward (1)"},
@@ -115,6 +117,10 @@ int cmd_sim(int argc, char **argv)
         {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T",
          "of a forward and a backward that overlap (tf + tb)"},
         {"tc", 0, CMD_REAL, &w.latency, 0, TIME_MAX, "T", "latency of a message between ranks (0)"},
+        {"limit", 0, CMD_REAL, &w.limit, 1, TIME_MAX, "A",
+         "zb-1p, zb-2p: activations that a rank may keep (P, 2 P)"},
+        {"keep", 0, CMD_REAL, &w.keep, TIME_MIN, 1, "K",
+         "zb-1p, zb-2p: part of an activation that stays from I to W (0.5)"},
         {"text", 0, CMD_FLAG, &w.text, 0, 0, NULL, "print the instructions, a line a rank"},
         {"gantt", 0, CMD_FLAG, &w.gantt, 0, 0, NULL, "draw the step"},
         {"json", 0, CMD_FLAG, &w.json, 0, 0, NULL, "print result and timeline as JSON"},

@@ -91,13 +91,17 @@ int plait_data_info(const char *path, char **out);
 struct plait_sim {
     size_t size;
     const char *schedule; /* a name of plait_schedule_name, or "file:PATH" */
-    int p, m, v;          /* ranks, microbatches, chunks a rank (v 0: 1) */
+    int p, m, v;          /* ranks, microbatches, chunks a rank; v 0: the schedule's, mostly 1 */
     double tf, tb, ti, tw, latency; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
     const char *format;   /* "text", "gantt", "json", "summary" (default) */
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
     double tov;           /* of a forward and a backward that overlap; 0: tf + tb */
     int group;            /* interleaved: microbatches of a chunk in a row; 0: p */
+    /* For schedules made for costs (zb-1p, zb-2p), which look at tf, ti, tw and latency too: most
+     * activations of a microbatch that a rank may keep (0: the schedule's own limit; an error with
+     * other schedules), and the part of one that stays from I to W (0: a half). */
+    double limit, keep;
 };
 int plait_simulate(const struct plait_sim *a, char **out);
 int plait_schedule_count(void);

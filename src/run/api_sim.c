@@ -87,28 +87,6 @@ static bool means_file(const char *word)
     return ends || strchr(word, '/') || fs_exists(word);
 }
 
-static enum err make_schedule(const struct plait_sim *a, struct sched *out)
-{
-    if (!a->schedule)
-        FAIL(ERR_CONFIG,
-             "simulation: no schedule is named; use one of plait sim --list or file:PATH");
-    if (strncmp(a->schedule, "file:", 5) == 0)
-        return read_schedule(a->schedule + 5, a, out);
-    if (!sched_kind_find(a->schedule) && means_file(a->schedule))
-        FAIL(ERR_CONFIG,
-             "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
-             a->schedule, a->schedule);
-    struct sched_shape shape = {.p = a->p, .m = a->m, .v = a->v ? a->v : 1,
-                                .group = a->group};
-    int64_t units = (int64_t)shape.p * shape.m;
-    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > SIM_MAX_UNITS / shape.v)
-        FAIL(ERR_CONFIG,
-             "simulation: p %d x m %d x v %d is more than %d microbatches of stages; use "
-             "smaller numbers",
-             shape.p, shape.m, shape.v, SIM_MAX_UNITS);
-    return sched_make(a->schedule, &shape, out);
-}
-
 static struct sim_cost cost_of(const struct plait_sim *a)
 {
     struct sim_cost c = {.tf = a->tf, .tb = a->tb, .ti = a->ti, .tw = a->tw, .latency = a->latency,
@@ -118,6 +96,33 @@ static struct sim_cost cost_of(const struct plait_sim *a)
     c.tw = c.tw != 0 ? c.tw : c.tf;
     c.tb = c.tb != 0 ? c.tb : c.ti + c.tw;
     return c;
+}
+
+static enum err make_schedule(const struct plait_sim *a, struct sched *out)
+{
+    if (!a->schedule)
+        FAIL(ERR_CONFIG,
+             "simulation: no schedule is named; use one of plait sim --list or file:PATH");
+    if (strncmp(a->schedule, "file:", 5) == 0)
+        return read_schedule(a->schedule + 5, a, out);
+    const struct sched_kind *kind = sched_kind_find(a->schedule);
+    if (!kind && means_file(a->schedule))
+        FAIL(ERR_CONFIG,
+             "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
+             a->schedule, a->schedule);
+    int chunks = kind && kind->chunks ? kind->chunks : 1;
+    struct sched_shape shape = {.p = a->p, .m = a->m, .v = a->v ? a->v : chunks,
+                                .group = a->group};
+    int64_t units = (int64_t)shape.p * shape.m;
+    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > SIM_MAX_UNITS / shape.v)
+        FAIL(ERR_CONFIG,
+             "simulation: p %d x m %d x v %d is more than %d microbatches of stages; use "
+             "smaller numbers",
+             shape.p, shape.m, shape.v, SIM_MAX_UNITS);
+    struct sim_cost t = cost_of(a);
+    struct sched_cost cost = {.tf = t.tf, .ti = t.ti, .tw = t.tw, .tc = t.latency,
+                              .keep = a->keep != 0 ? a->keep : 0.5, .limit = a->limit};
+    return sched_make_for(a->schedule, &shape, &cost, out);
 }
 
 /* Released in any case by the caller. */

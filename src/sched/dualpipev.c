@@ -32,5 +32,6 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
 const struct sched_kind sched_dualpipev = {
     .name = "dualpipev",
     .doc = "a V of two chunks a rank, forwards overlap backwards",
+    .chunks = 2,
     .make = make,
 };

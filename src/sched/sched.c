@@ -15,6 +15,7 @@
 static const struct sched_kind *const kinds[] = {
     &sched_naive, &sched_gpipe, &sched_1f1b, &sched_interleaved, &sched_looped_bfs,
     &sched_zb_h1, &sched_zb_h2,
+    &sched_zb_1p, &sched_zb_2p, &sched_zb_v, &sched_v_half, &sched_v_min, &sched_1f1b_v,
     &sched_dualpipe, &sched_dualpipev, &sched_chimera,
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
@@ -67,7 +68,8 @@ static enum err unknown(const char *name)
     return err;
 }
 
-enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
+enum err sched_make_for(const char *name, const struct sched_shape *shape,
+                        const struct sched_cost *cost, struct sched *out)
 {
     const struct sched_kind *kind = sched_kind_find(name);
     if (!kind)
@@ -76,8 +78,17 @@ enum err sched_make(const char *name, const struct sched_shape *shape, struct sc
     if (shape->group != 0 && !kind->groups)
         FAIL(ERR_CONFIG, "schedule %s: group %d, but it runs no groups of microbatches; use group "
                          "0", name, shape->group);
-    TRY(kind->make(shape, out));
+    if (cost && cost->limit != 0 && !kind->make_for)
+        FAIL(ERR_CONFIG, "schedule %s: limit %g, but its memory follows from its order; use limit "
+                         "0, or schedule zb-1p",
+             name, cost->limit);
+    TRY(kind->make_for ? kind->make_for(shape, cost, out) : kind->make(shape, out));
     return ERR_OK;
+}
+
+enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
+{
+    return sched_make_for(name, shape, NULL, out);
 }
 
 int sched_held(const struct sched *s, int stage, int rank)

@@ -82,11 +82,24 @@ bool sched_ends_meet(const struct sched *s);
  * schedules that know groups (interleaved); 0: the schedule's own, and the only value elsewhere. */
 struct sched_shape { int p, m, v, group; };
 
+/* What a schedule may be made for, where its generator looks at costs (zb-1p, zb-2p). Times of one
+ * stage and of a message between ranks, any unit; what is kept in activations of a microbatch. */
+struct sched_cost {
+    double tf, ti, tw, tc;
+    double keep;  /* part of an activation that stays from I to W, 0 to 1 */
+    double limit; /* most that a rank may keep, 1 or more; 0: the schedule's own limit */
+};
+
 /* One generator: one file, one line in the registry. */
 struct sched_kind {
     const char *name, *doc;
+    int chunks; /* a rank, where none are asked for; 0: 1 */
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
     bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
+    /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: tf, ti, tw
+     * 1, tc 0, keep 1/2, the schedule's own limit. */
+    enum err (*make_for)(const struct sched_shape *shape, const struct sched_cost *cost,
+                         struct sched *out);
 };
 int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
@@ -96,6 +109,10 @@ const struct sched_kind *sched_kind_find(const char *name);
 /* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
  * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out);
+/* The same for given costs. Further errors: ERR_CONFIG for costs that are none, and for a limit
+ * where the order has no room for one. */
+enum err sched_make_for(const char *name, const struct sched_shape *shape,
+                        const struct sched_cost *cost, struct sched *out);
 /* Forward passes only (evaluation, generation; sched_forward.c). place: [p * v] the rank of each
  * stage, copied; NULL: stage s on rank s % p. Each stage takes its microbatches in order, and of
  * two stages a rank runs the later one first, so few activations wait. Errors: ERR_CONFIG. */

@@ -49,6 +49,8 @@ enum err sched_build_done(struct sched_build *b, struct sched *out);
 extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b;
 extern const struct sched_kind sched_interleaved, sched_looped_bfs, sched_zb_h1, sched_zb_h2;
 extern const struct sched_kind sched_dualpipe, sched_dualpipev, sched_chimera;
+extern const struct sched_kind sched_zb_1p, sched_zb_2p;
+extern const struct sched_kind sched_zb_v, sched_v_half, sched_v_min, sched_1f1b_v;
 
 /* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
 enum err sched_shape_check(const char *name, const struct sched_shape *shape);

@@ -171,11 +171,14 @@ static void charts(void)
         .schedule = "zb-h2", .p = 4, .m = 8, .format = "gantt", .width = 100};
     chart("zb-h2-p4-m8-gantt.txt", a);
     a = (struct plait_sim){
-        .schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p4-m8-v2.csv",
+        .schedule = "zb-2p", .p = 4, .m = 8, .format = "gantt", .width = 100};
+    chart("zb-2p-p4-m8-gantt.txt", a);
+    a = (struct plait_sim){
+        .schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zb-v-p4-m8-v2.csv",
         .format = "gantt",
         .width = 250,
     };
-    chart("zbv-p4-m8-v2-gantt.txt", a);
+    chart("zb-v-p4-m8-v2-gantt.txt", a);
     a = (struct plait_sim){.schedule = "1f1b", .p = 4, .m = 8};
     chart("1f1b-p4-m8-summary.txt", a);
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 3, .format = "json"};

@@ -343,7 +343,7 @@ static void sim_plays_schedules(void)
                               "file:none.csv\n"},
         {{"sim", "none.txt", "-p4", "-m8"}, "write file:none.txt\n"},
         {{"sim", "./none"}, "write file:./none\n"},
-        {{"sim", PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p2-m4-v2.csv"}, "write file:"},
+        {{"sim", PLAIT_SOURCE_DIR "/tests/golden/sched/zb-v-p2-m4-v2.csv"}, "write file:"},
         {{"sim", "file:/nonexistent"}, "plait: simulation: cannot read /nonexistent: no such file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -275,6 +275,7 @@ static void check_shape(const char *name, struct sched_shape shape)
     sched_free(&s);
 }
 
+/* Others have their grids in test_twoway.c, test_auto.c and test_vshape.c. */
 static void grid(void)
 {
     for (int kind = 0; kind < sched_kind_count(); kind++) {

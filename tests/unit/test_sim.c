@@ -402,7 +402,7 @@ static void simulate(void)
 static void simulate_file(void)
 {
     struct plait_sim a = {.schedule =
-                              "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zbv-p4-m8-v2.csv"};
+                              "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/zb-v-p4-m8-v2.csv"};
     check_simulate(a, PLAIT_OK, "makespan  51\ncost      48 ");
     a.p = 4;
     check_simulate(a, PLAIT_OK, "4 ranks, 8 microbatches, 2 chunks");
