@@ -200,22 +200,23 @@ enum err check_launch(const struct options *o, int *ranks)
 
 static enum err check_stages(const struct options *o, const struct arch *arch)
 {
-    int64_t stages = o->parallel.pp * o->parallel.chunks;
+    int64_t stages = o->parallel.pp * options_chunks(o);
     struct arch_split split;
     struct arch_stage *cut;
     options_split(o, &split);
     TRY(arch_check_split(arch, &split));
     if (stages > arch->layers) {
-        int64_t pp = arch->layers / o->parallel.chunks, chunks = arch->layers / o->parallel.pp;
+        int64_t pp = arch->layers / options_chunks(o), chunks = arch->layers / o->parallel.pp;
+        const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
         char other[96] = "";
-        if (pp >= 1 && chunks >= 1)
+        if (pp >= 1 && chunks >= 1 && !(kind && kind->chunks > 0)) /* it needs that many */
             snprintf(other, sizeof other, ", or chunks %lld or less with this pp",
                      (long long)chunks);
         if (pp < 1 && chunks < 1)
             snprintf(other, sizeof other, " with chunks 1");
         FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld makes %lld stages, and each "
                          "needs one of model.layers %lld; use %s %lld or less%s",
-             (long long)o->parallel.pp, (long long)o->parallel.chunks, (long long)stages,
+             (long long)o->parallel.pp, (long long)options_chunks(o), (long long)stages,
              (long long)arch->layers, pp >= 1 || chunks < 1 ? "pp" : "chunks",
              (long long)(pp >= 1 ? pp : chunks >= 1 ? chunks : arch->layers), other);
     }
@@ -289,7 +290,7 @@ static const char *schedule_name(const void *arg, int i)
 static struct sched_shape probe_shape(const struct options *o)
 {
     struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
-                                (int)o->parallel.chunks, (int)o->parallel.group};
+                                (int)options_chunks(o), (int)o->parallel.group};
     int most = (int)num_max(4 * shape.p, CHECK_MAKE_UNITS / num_max(1, shape.p * shape.v));
     most = (int)num_max(most, shape.group + 2 * shape.p);
     if (shape.m > most)
@@ -324,7 +325,7 @@ static enum err check_schedule(const struct options *o, bool *made)
     said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
     FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
                      "microbatches: %s", name, (long long)o->parallel.pp,
-         (long long)o->parallel.chunks, (long long)options_microbatches(o), said);
+         (long long)options_chunks(o), (long long)options_microbatches(o), said);
 }
 
 /* ---- files ---- */

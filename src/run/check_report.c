@@ -80,7 +80,7 @@ static void warn_pipeline(const struct options *o, const struct check_facts *f, 
 static enum err add_plan(const struct options *o, const struct check_facts *f, double *bubble,
                          struct text *out)
 {
-    int64_t stages = o->parallel.pp * o->parallel.chunks, units = stages * f->microbatches;
+    int64_t stages = o->parallel.pp * options_chunks(o), units = stages * f->microbatches;
     struct setup s;
     *bubble = -1;
     if (units > CHECK_PLAY_UNITS || units * o->parallel.pp > CHECK_PLAN_READS) {

@@ -54,8 +54,8 @@ static const struct conf_row rows[] = {
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them"},
-    {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "1", 1, 1024, NULL,
-     "pipeline stages on each rank"},
+    {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
+     "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
      "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
      "has its turn; 0: pp"},
@@ -153,6 +153,14 @@ void options_axes(const struct options *o, int size[AXIS_COUNT])
 int64_t options_ranks(const struct options *o)
 {
     return o->parallel.tp * o->parallel.pp * o->parallel.dp; /* at most 2^44 by the rows' ranges */
+}
+
+int64_t options_chunks(const struct options *o)
+{
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    if (o->parallel.chunks > 0)
+        return o->parallel.chunks;
+    return kind && kind->chunks > 0 ? kind->chunks : 1;
 }
 
 int64_t options_samples(const struct options *o)

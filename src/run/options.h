@@ -32,7 +32,7 @@ struct options {
         int64_t tp, pp, dp;
         bool sp;
         char schedule[OPTIONS_NAME_MAX]; /* a name of sched.h */
-        int64_t chunks;                  /* stages a pipeline rank */
+        int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
         int64_t group;                   /* sched_shape.group; 0: the schedule's own */
         int64_t microbatch;              /* samples */
     } parallel;
@@ -73,6 +73,8 @@ void options_axes(const struct options *o, int size[AXIS_COUNT]);
 int64_t options_ranks(const struct options *o);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);
+/* Stages of a pipeline rank: as set, or as many as the schedule needs. */
+int64_t options_chunks(const struct options *o);
 /* Microbatches a step on one data-parallel rank; the last may be short. Local. */
 int64_t options_microbatches(const struct options *o);
 /* Samples of microbatch mb: parallel.microbatch, or what is left for the last. Local. */

@@ -12,7 +12,7 @@ static enum err make_sched(struct setup *s)
 {
     const struct options *o = s->o;
     struct sched compute;
-    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)o->parallel.chunks};
+    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
     if (s->training) {
         shape.m = (int)options_microbatches(o);

@@ -303,6 +303,10 @@ static const struct split schedules[] = {
       "parallel.sp=true"}},
     {{"parallel.schedule=zb-h1", "parallel.pp=3"}},
     {{"parallel.schedule=zb-h2", "parallel.pp=4", "parallel.dp=2"}},
+    {{"parallel.schedule=zb-2p", "parallel.pp=3"}},
+    {{"parallel.schedule=zb-v", "parallel.pp=2"}}, /* chunks 2 of itself */
+    {{"parallel.schedule=v-min", "parallel.pp=2", "parallel.chunks=2", "parallel.dp=2"}},
+    {{"parallel.schedule=1f1b-v", "parallel.pp=3"}},
 };
 
 static void chunks(void)

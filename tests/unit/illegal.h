@@ -122,6 +122,10 @@ static const struct illegal illegal[] = {
      ERR_CONFIG, "parallel.schedule interleaved", "group 1", "use group 2 or more"},
     {"parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.group=9", 0, 0,
      ERR_CONFIG, "parallel.schedule interleaved", "group 9", "use group 8 or less"},
+    {"parallel.pp=2 parallel.chunks=1 parallel.schedule=zb-v", 0, 0, ERR_CONFIG,
+     "parallel.schedule zb-v", "parallel.chunks 1", "use v 2"},
+    {"parallel.pp=3 parallel.schedule=v-half", 0, 0, ERR_CONFIG, "parallel.chunks 2",
+     "makes 6 stages", "use pp 2 or less"},
     {"parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-h1", 0, 0, ERR_CONFIG,
      "parallel.schedule zb-h1", "v 2", "use v 1"},
 
