@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page: tables of figures and charts to explore, in one file that asks for nothing from
+ * elsewhere (its own policy forbids it). The boxes are laid out here, with the rows, halves and
+ * colours that the SVG has; page.js draws those in the window of time that the reader looks at, and
+ * so carries no knowledge of schedules. Hundreds of thousands of boxes are drawn at once, which is
+ * why they go to a canvas and not into the document; what a canvas does not tell, the tables and
+ * the line of status do.
+ *
+ * Data are columns of numbers in a JSON element. JSON strings there escape "<", so that no name can
+ * end the element.
+ */
+#include "draw/draw_layout.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <math.h>
+#include <string.h>
+
+struct html {
+    const struct draw_page *p; /* borrowed */
+    struct draw_layout *l;     /* owned; [charts] */
+    struct text *out;
+};
+
+/* ---- data ---- */
+
+static void add_kinds(struct html *h)
+{
+    char fill[8];
+    text_add(h->out, "\"kinds\":[");
+    for (int k = 0; k < DRAW_KINDS; k++) {
+        text_add(h->out, "%s{\"name\":\"%s\",\"letter\":\"", k ? "," : "", draw_kind_name(k));
+        if (k < DRAW_MESSAGE)
+            text_add_char(h->out, draw_letter(k), 1);
+        text_add(h->out, "\",\"thin\":%s,\"fill\":[", k == DRAW_MESSAGE ? "true" : "false");
+        for (int level = 0; level < DRAW_LEVELS; level++)
+            text_add(h->out, "%s\"%s\"", level ? "," : "", draw_fill(k, level, fill));
+        text_add(h->out, "]}");
+    }
+    text_add(h->out, "]");
+}
+
+enum column { START, STOP, STAGE, MB, KIND, LEVEL, LANE, COLUMNS };
+
+static double value_of(const struct draw_layout *l, enum column what, int64_t i)
+{
+    const struct draw_span *s = &l->c->span[i];
+    switch (what) {
+    case START:
+        return s->start;
+    case STOP:
+        return s->end;
+    case STAGE:
+        return s->stage;
+    case MB:
+        return s->mb;
+    case KIND:
+        return s->kind;
+    case LEVEL:
+        return draw_level(l->c, s);
+    default:
+        return l->lane[i];
+    }
+}
+
+static void add_columns(struct html *h, const struct draw_layout *l)
+{
+    static const char *const name[COLUMNS] = {"start", "stop",  "stage", "mb",
+                                              "kind",  "level", "lane"};
+    for (int k = 0; k < COLUMNS; k++) {
+        text_add(h->out, ",\n\"%s\":[", name[k]);
+        for (int64_t i = 0; i < l->c->spans; i++)
+            text_add(h->out, "%s%.10g", i ? "," : "", value_of(l, (enum column)k, i));
+        text_add(h->out, "]");
+    }
+}
+
+static void add_labels(struct html *h, const struct draw_chart *c)
+{
+    bool any = false;
+    text_add(h->out, ",\n\"labels\":{");
+    for (int64_t i = 0; i < c->spans; i++) {
+        if (!c->span[i].label)
+            continue;
+        text_add(h->out, "%s\"%lld\":", any ? "," : "", (long long)i);
+        draw_add_json(h->out, c->span[i].label);
+        any = true;
+    }
+    text_add(h->out, "}");
+}
+
+static void add_memory(struct html *h, const struct draw_chart *c)
+{
+    text_add(h->out, ",\n\"memory\":[");
+    for (int rank = 0; rank < c->ranks; rank++) {
+        text_add(h->out, "%s[", rank ? ",\n" : "");
+        for (int64_t i = 0; i < c->memory[rank].n; i++)
+            text_add(h->out, "%s%.10g,%.15g", i ? "," : "", c->memory[rank].point[i].time,
+                     c->memory[rank].point[i].value);
+        text_add(h->out, "]");
+    }
+    text_add(h->out, "]");
+}
+
+static void add_chart_data(struct html *h, const struct draw_layout *l)
+{
+    const struct draw_chart *c = l->c;
+    text_add(h->out, "{\"title\":");
+    draw_add_json(h->out, c->title);
+    text_add(h->out, ",\"ranks\":%d,\"stages\":%s,\"begin\":[", c->ranks,
+             c->stages ? "true" : "false");
+    for (int rank = 0; rank <= c->ranks; rank++)
+        text_add(h->out, "%s%lld", rank ? "," : "", (long long)l->begin[rank]);
+    text_add(h->out, "]");
+    add_columns(h, l);
+    add_labels(h, c);
+    if (c->memory)
+        add_memory(h, c);
+    text_add(h->out, "}");
+}
+
+static void add_data(struct html *h)
+{
+    double end = 0, shortest = 0, peak = 0;
+    for (int i = 0; i < h->p->charts; i++) {
+        end = fmax(end, h->p->chart[i].end);
+        peak = fmax(peak, h->l[i].peak);
+        if (h->l[i].shortest > 0 && (shortest == 0 || h->l[i].shortest < shortest))
+            shortest = h->l[i].shortest;
+    }
+    text_add(h->out, "<script type=\"application/json\" id=\"data\">\n{\"time\":");
+    draw_add_json(h->out, h->p->time_unit);
+    text_add(h->out, ",\"memory\":");
+    draw_add_json(h->out, h->p->memory_unit);
+    text_add(h->out, ",\"end\":%.15g,\"shortest\":%.15g,\"peak\":%.15g,\n", end, shortest, peak);
+    add_kinds(h);
+    text_add(h->out, ",\n\"charts\":[");
+    for (int i = 0; i < h->p->charts; i++) {
+        text_add(h->out, "%s", i ? ",\n" : "");
+        add_chart_data(h, &h->l[i]);
+    }
+    text_add(h->out, "]}\n</script>\n");
+}
+
+/* ---- document ---- */
+
+static void add_head(struct html *h)
+{
+    text_add(h->out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+                     "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>");
+    draw_add_xml(h->out, h->p->title);
+    text_add(h->out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", draw_page_css);
+    draw_add_xml(h->out, h->p->title);
+    text_add(h->out, "</h1>\n<noscript><p>The chart needs JavaScript; the tables below do "
+                     "not.</p></noscript>\n");
+}
+
+static void add_legend(struct html *h)
+{
+    bool has[DRAW_KINDS] = {0}, replicas = false, chunks = false;
+    char fill[8];
+    for (int i = 0; i < h->p->charts; i++) {
+        for (int k = 0; k < DRAW_KINDS; k++)
+            has[k] |= h->l[i].has[k];
+        replicas |= h->l[i].replicas;
+        chunks |= h->p->chart[i].chunks > 1;
+    }
+    text_add(h->out, "<div class=\"legend\">\n");
+    for (int k = 0; k < DRAW_KINDS; k++) {
+        if (!has[k])
+            continue;
+        text_add(h->out, "<span><i style=\"background:%s\"></i>", draw_fill(k, 2, fill));
+        if (k < DRAW_MESSAGE)
+            text_add(h->out, "%c ", draw_letter(k));
+        text_add(h->out, "%s</span>\n", draw_kind_name(k));
+    }
+    if (chunks)
+        text_add(h->out, "<span>light to full: a rank's first to last stage</span>\n");
+    if (replicas)
+        text_add(h->out, "<span><i style=\"background:%s\"></i>dark: the second replica</span>\n",
+                 draw_fill(DRAW_F, 4, fill));
+    text_add(h->out, "</div>\n");
+}
+
+static void add_bar(struct html *h)
+{
+    bool memory = false;
+    for (int i = 0; i < h->p->charts; i++)
+        memory |= h->p->chart[i].memory != NULL;
+    text_add(h->out, "<div class=\"bar\" role=\"toolbar\" aria-label=\"View\">\n"
+                     "<button id=\"in\" aria-label=\"Zoom in\">+</button>\n"
+                     "<button id=\"out\" aria-label=\"Zoom out\">&#8722;</button>\n"
+                     "<button id=\"all\">Whole step</button>\n"
+                     "<input id=\"pan\" type=\"range\" min=\"0\" max=\"1000\" step=\"1\" "
+                     "value=\"0\" aria-label=\"Position in the step\" disabled>\n");
+    if (memory)
+        text_add(h->out, "<label><input id=\"memory\" type=\"checkbox\" checked>memory</label>\n");
+    add_legend(h);
+    text_add(h->out, "</div>\n");
+}
+
+static void add_charts(struct html *h)
+{
+    for (int i = 0; i < h->p->charts; i++) {
+        const struct draw_chart *c = &h->p->chart[i];
+        text_add(h->out, "<section><h2>");
+        draw_add_xml(h->out, c->title);
+        text_add(h->out, "</h2>\n<p class=\"facts\">");
+        draw_add_xml(h->out, c->facts ? c->facts : "");
+        text_add(h->out,
+                 "</p>\n<canvas id=\"chart%d\" tabindex=\"0\" role=\"application\" "
+                 "aria-describedby=\"status\" aria-label=\"Chart of %d ranks over time: ",
+                 i, c->ranks);
+        draw_add_xml(h->out, c->title);
+        text_add(h->out, "\"></canvas></section>\n");
+    }
+    text_add(h->out, "<p id=\"status\" role=\"status\"></p>\n<div id=\"tip\" hidden></div>\n");
+}
+
+static void add_table(struct html *h, const struct draw_table *t)
+{
+    text_add(h->out, "<section><h2>");
+    draw_add_xml(h->out, t->title);
+    text_add(h->out, "</h2>\n<div class=\"scroll\"><table>\n");
+    for (int row = 0; row < t->rows; row++) {
+        text_add(h->out, "<tr>");
+        for (int col = 0; col < t->columns; col++) {
+            const char *tag = row == 0 ? "th" : "td";
+            text_add(h->out, "<%s>", tag);
+            draw_add_xml(h->out, t->cell[row * t->columns + col]);
+            text_add(h->out, "</%s>", tag);
+        }
+        text_add(h->out, "</tr>\n");
+    }
+    text_add(h->out, "</table></div></section>\n");
+}
+
+static void add_page(struct html *h)
+{
+    add_head(h);
+    add_bar(h);
+    add_charts(h);
+    for (int i = 0; i < h->p->tables; i++)
+        add_table(h, &h->p->table[i]);
+    text_add(h->out,
+             "<p class=\"keys\">Mouse: drag moves, <kbd>Ctrl</kbd> and wheel zooms, a double click "
+             "zooms in. Touch: drag moves, two fingers zoom, a tap tells. Keys in the chart: "
+             "<kbd>&#8592;</kbd> <kbd>&#8594;</kbd> <kbd>&#8593;</kbd> <kbd>&#8595;</kbd> from "
+             "action to action, <kbd>+</kbd> <kbd>&#8722;</kbd> zoom, <kbd>a</kbd> <kbd>d</kbd> "
+             "move, <kbd>0</kbd> the whole step, <kbd>Esc</kbd> lets go.</p>\n");
+    add_data(h);
+    text_add(h->out, "<script>\n%s</script>\n</body>\n</html>\n", draw_page_js);
+}
+
+enum err draw_html(const struct draw_page *p, struct text *out)
+{
+    struct html h = {.p = p, .out = out};
+    enum err err = ERR_OK;
+    TRY(draw_page_fits(p));
+    TRY(mem_new(p->charts, sizeof *h.l, "a page's charts", &h.l));
+    for (int i = 0; i < p->charts; i++)
+        TRY_OR(out_free, draw_layout_open(&h.l[i], &p->chart[i]));
+    add_page(&h);
+out_free:
+    for (int i = 0; i < p->charts; i++)
+        draw_layout_close(&h.l[i]);
+    mem_free(h.l);
+    return err;
+}

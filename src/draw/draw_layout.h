@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For draw/ alone: what the pictures share. Which boxes lie in which row and which half of it, what
+ * is written in a box of a given width, colours, round numbers for an axis, escaped names.
+ */
+#ifndef PLAIT_DRAW_DRAW_LAYOUT_H
+#define PLAIT_DRAW_DRAW_LAYOUT_H
+
+#include "draw/draw.h"
+
+enum { DRAW_LABEL_MAX = 64, DRAW_LEVELS = 6 };
+
+/* A span takes its row's whole height, or half of it beside one that overlaps it. */
+enum draw_lane { DRAW_WHOLE, DRAW_UPPER, DRAW_LOWER };
+
+struct draw_layout {
+    const struct draw_chart *c; /* borrowed */
+    int64_t *begin; /* owned; [ranks + 1] spans of a rank */
+    uint8_t *lane;  /* owned; [spans] enum draw_lane */
+    double shortest; /* of the compute spans that take time; 0: none does */
+    double peak;     /* of the memory curves */
+    bool has[DRAW_KINDS];
+    bool replicas, pairs;
+};
+/* Released by draw_layout_close, also after an error. Errors: ERR_MEMORY. ENSUREs the order. */
+enum err draw_layout_open(struct draw_layout *l, const struct draw_chart *c);
+void draw_layout_close(struct draw_layout *l);
+
+/* 'F', and "forward" for legends. */
+char draw_letter(int kind);
+const char *draw_kind_name(int kind);
+/* Full name of a box: "3F12", with one stage a rank "F12"; or its own label. */
+const char *draw_label(const struct draw_chart *c, const struct draw_span *s,
+                       char buf[DRAW_LABEL_MAX]);
+/* The part of the name that fits `room` characters: all, or without the stage, or the number alone
+ * (the colour says what it is); NULL: nothing does. */
+const char *draw_label_short(const struct draw_chart *c, const struct draw_span *s, int room,
+                             char buf[DRAW_LABEL_MAX]);
+
+/* Shade of a box: 0..3 for the chunks of the first replica, 4 and 5 for the second's. */
+int draw_level(const struct draw_chart *c, const struct draw_span *s);
+/* "#rrggbb" of kind and level, and of the letters upon it. */
+const char *draw_fill(int kind, int level, char buf[8]);
+const char *draw_ink(int level);
+
+/* A step of 1, 2 or 5 times a power of ten that cuts `span` in at most `most` parts. */
+double draw_tick(double span, int most);
+/* A number in at most six digits; bytes with their unit. */
+const char *draw_number(double x, const char *unit, char buf[32]);
+
+/* Names from outside: as text or attribute of XML and HTML; as a JSON string with its quotes that
+ * may also stand within <script>. What is no UTF-8, and control characters, become U+FFFD. */
+void draw_add_xml(struct text *out, const char *s);
+void draw_add_json(struct text *out, const char *s);
+
+/* Not more than DRAW_HTML_MAX spans. Errors: ERR_CONFIG. */
+enum err draw_page_fits(const struct draw_page *p);
+
+/* The page's own files, made part of the program by the build. */
+extern const char draw_page_css[], draw_page_js[];
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The chart as a picture: a row a rank with its boxes, beneath each row the rank's memory as a
+ * curve with the peak at its right, an axis, a legend. Several charts stand below one another on
+ * one scale of time and one of memory, so that lengths and heights can be compared by eye.
+ *
+ *     title
+ *     facts
+ *     rank 0 [F0][F1]......[B0]
+ *            ___/---\_______          peak 4
+ *     ...
+ *             0    10    20
+ *     legend
+ *
+ * A box is named as fully as its width allows. Plain SVG 1.1 with one style sheet: readers that
+ * know no media queries show the light colours. Boxes that take no time are left out.
+ */
+#include "draw/draw_layout.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PAD = 16,
+    TITLE = 22,
+    FACTS = 18,
+    AXIS = 24,
+    LEGEND = 12,
+    GAP = 24,
+    BOX_WANTED = 30,
+    WIDTH_LEAST = 640,
+    WIDTH_MOST = 1560,   /* pixels of time */
+    TOOLTIP_MAX = 20000, /* spans beyond which boxes have no tooltips, for the file's size */
+};
+
+struct svg {
+    const struct draw_page *p; /* borrowed */
+    struct draw_layout *l;     /* owned; [charts] */
+    double end, scale;         /* of all charts; pixels a time unit */
+    double peak;               /* of all memory */
+    double left, width;        /* where time begins; how wide it is */
+    double row, spark;         /* height of a rank's boxes and of its memory */
+    bool memory, tooltips;
+    bool used[DRAW_KINDS][DRAW_LEVELS];
+    double y; /* where the next thing goes */
+    struct text *out;
+};
+
+static double max_ranks(const struct draw_page *p)
+{
+    int most = 1;
+    for (int i = 0; i < p->charts; i++)
+        most = (int)num_max(most, p->chart[i].ranks);
+    return most;
+}
+
+/* Sizes that depend on how much there is to show. */
+static void choose_sizes(struct svg *v)
+{
+    double shortest = 0, ranks = max_ranks(v->p);
+    int64_t spans = 0;
+    for (int i = 0; i < v->p->charts; i++) {
+        const struct draw_layout *l = &v->l[i];
+        if (l->shortest > 0 && (shortest == 0 || l->shortest < shortest))
+            shortest = l->shortest;
+        v->end = fmax(v->end, l->c->end);
+        v->peak = fmax(v->peak, l->peak);
+        v->memory |= l->c->memory != NULL;
+        spans += l->c->spans;
+        for (int64_t s = 0; s < l->c->spans; s++)
+            v->used[l->c->span[s].kind][draw_level(l->c, &l->c->span[s])] = true;
+    }
+    double end = v->end > 0 ? v->end : 1;
+    double wanted = shortest > 0 ? BOX_WANTED / shortest : 0;
+    v->scale = fmax(fmin(wanted, WIDTH_MOST / end), WIDTH_LEAST / end);
+    v->width = v->scale * end;
+    v->tooltips = spans <= TOOLTIP_MAX;
+    v->row = ranks <= 32 ? 22 : ranks <= 128 ? 12 : 6;
+    v->spark = v->memory ? floor(v->row * 0.75) : 0;
+    v->left = PAD + 6.5 * (5 + snprintf(NULL, 0, "%.0f", ranks - 1)) + 6;
+}
+
+static void add_style(const struct svg *v, struct text *out)
+{
+    char fill[8];
+    text_add(out, "<style>\n"
+                  "text{font:10px system-ui,'DejaVu Sans',sans-serif;fill:#1b2430}\n"
+                  ".t{font-size:15px;font-weight:600}.f,.l,.a{font-size:11px;fill:#4a5664}\n"
+                  ".b{text-anchor:middle}.s{font-size:8px}.a{text-anchor:middle}\n"
+                  ".e{text-anchor:end}.bg{fill:#ffffff}.idle{fill:#eef1f4}\n"
+                  ".grid{stroke:#c9d1d9;stroke-width:.6}.mem{fill:#8a96a3;fill-opacity:.45}\n"
+                  "rect.c{stroke:#ffffff;stroke-width:.8}\n");
+    for (int k = 0; k < DRAW_KINDS; k++)
+        for (int level = 0; level < DRAW_LEVELS; level++)
+            if (v->used[k][level])
+                text_add(out, ".k%d-%d{fill:%s}\n", k, level, draw_fill(k, level, fill));
+    text_add(out,
+             ".b.d{fill:%s}.b{fill:%s}\n"
+             "@media (prefers-color-scheme:dark){\n"
+             "text{fill:#e3e8ee}.f,.l,.a{fill:#a4b0bd}.bg{fill:#14181d}"
+             ".idle{fill:#20272f}\n"
+             ".grid{stroke:#3a444f}rect.c{stroke:#14181d}.b{fill:%s}.b.d{fill:%s}}\n"
+             "</style>\n",
+             draw_ink(4), draw_ink(0), draw_ink(0), draw_ink(4));
+}
+
+static void add_name(struct svg *v, const struct draw_chart *c, const struct draw_span *s, double x,
+                     double y)
+{
+    char label[DRAW_LABEL_MAX];
+    double w = (s->end - s->start) * v->scale, middle = x + w / 2;
+    bool high = y > 0;
+    const char *name = high ? draw_label_short(c, s, (int)((w - 2) / 6.4), label) : NULL;
+    bool small = name == NULL;
+    if (!name)
+        name = draw_label_short(c, s, (int)((w - 1) / 5.2), label);
+    if (!name)
+        return;
+    text_add(v->out, "<text class=\"b%s%s\" x=\"%.6g\" y=\"%.6g\">", small ? " s" : "",
+             s->replica ? " d" : "", middle, fabs(y) + (small ? 3 : 3.6));
+    draw_add_xml(v->out, name);
+    text_add(v->out, "</text>");
+}
+
+static void add_box(struct svg *v, const struct draw_layout *l, int64_t i, double y)
+{
+    const struct draw_span *s = &l->c->span[i];
+    char label[DRAW_LABEL_MAX];
+    double x = v->left + s->start * v->scale, w = (s->end - s->start) * v->scale, h = v->row;
+    bool half = l->lane[i] != DRAW_WHOLE;
+    if (s->kind == DRAW_MESSAGE) {
+        h /= 5;
+        y += 2 * h;
+    } else if (half) {
+        h /= 2;
+        y += l->lane[i] == DRAW_LOWER ? h : 0;
+    }
+    text_add(v->out,
+             "<rect class=\"c k%d-%d\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"",
+             s->kind, draw_level(l->c, s), x, y, w, h);
+    if (v->tooltips) {
+        text_add(v->out, "><title>");
+        draw_add_xml(v->out, draw_label(l->c, s, label));
+        text_add(v->out, ": %.6g to %.6g</title></rect>", s->start, s->end);
+    } else {
+        text_add(v->out, "/>");
+    }
+    if (h >= 10) /* a negative height asks for small letters */
+        add_name(v, l->c, s, x, half || h < 14 ? -(y + h / 2) : y + h / 2);
+    text_add(v->out, "\n");
+}
+
+/* The memory of a rank as an area of steps below its boxes. */
+static void add_memory(struct svg *v, const struct draw_curve *m, double y)
+{
+    char peak[32];
+    double most = 0, base = y + v->spark, high = (v->spark - 3) / fmax(v->peak, 1e-300);
+    if (m->n == 0)
+        return;
+    text_add(v->out, "<path class=\"mem\" d=\"M%.6g %.6g", v->left, base);
+    for (int64_t i = 0; i < m->n; i++) {
+        most = fmax(most, m->point[i].value);
+        text_add(v->out, "H%.6gV%.6g", v->left + m->point[i].time * v->scale,
+                 base - m->point[i].value * high);
+    }
+    text_add(v->out, "H%.6gV%.6gZ\"/>", v->left + v->width, base);
+    if (v->row >= 12)
+        text_add(v->out, "<text class=\"l\" x=\"%.6g\" y=\"%.6g\">%s</text>\n",
+                 v->left + v->width + 6, base - 1,
+                 draw_number(most, strcmp(v->p->memory_unit, "bytes") ? "" : "bytes", peak));
+}
+
+static void add_row(struct svg *v, const struct draw_layout *l, int rank)
+{
+    text_add(v->out, "<g class=\"row\" data-rank=\"%d\">", rank);
+    if (v->row >= 12 || rank % 8 == 0)
+        text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>", v->left - 6,
+                 v->y + v->row / 2 + 4, rank);
+    text_add(v->out,
+             "<rect class=\"idle\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"/>\n",
+             v->left, v->y, v->width, v->row);
+    for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++)
+        if (l->c->span[i].end > l->c->span[i].start)
+            add_box(v, l, i, v->y);
+    if (l->c->memory)
+        add_memory(v, &l->c->memory[rank], v->y + v->row);
+    text_add(v->out, "</g>\n");
+    v->y += v->row + v->spark + 3;
+}
+
+/* Lines behind the rows, which are `height` high, and their times below. */
+static void add_axis(struct svg *v, double height)
+{
+    double tick = draw_tick(v->end, (int)(v->width / 70)), bottom = v->y + height;
+    char number[32];
+    text_add(v->out, "<g class=\"axis\">");
+    for (int64_t i = 0; (double)i * tick <= v->end * (1 + 1e-9); i++) {
+        double x = v->left + (double)i * tick * v->scale;
+        text_add(v->out, "<line class=\"grid\" x1=\"%.6g\" x2=\"%.6g\" y1=\"%.6g\" y2=\"%.6g\"/>",
+                 x, x, v->y, bottom + 3);
+        text_add(v->out, "<text class=\"a\" x=\"%.6g\" y=\"%.6g\">%s</text>\n", x, bottom + 16,
+                 draw_number((double)i * tick, v->p->time_unit, number));
+    }
+    text_add(v->out, "</g>\n");
+}
+
+static void add_chart(struct svg *v, int i)
+{
+    const struct draw_chart *c = &v->p->chart[i];
+    text_add(v->out, "<g class=\"chart\"><text class=\"t\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 14);
+    draw_add_xml(v->out, c->title);
+    text_add(v->out, "</text>\n");
+    v->y += TITLE;
+    if (c->facts) {
+        text_add(v->out, "<text class=\"f\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 10);
+        draw_add_xml(v->out, c->facts);
+        text_add(v->out, "</text>\n");
+        v->y += FACTS;
+    }
+    add_axis(v, c->ranks * (v->row + v->spark + 3));
+    for (int rank = 0; rank < c->ranks; rank++)
+        add_row(v, &v->l[i], rank);
+    v->y += AXIS;
+    text_add(v->out, "</g>\n");
+    v->y += GAP;
+}
+
+/* A square of a colour and its meaning; wraps at the right. */
+static void add_key(struct svg *v, double *x, const char *style, const char *name)
+{
+    double w = 30 + 5.9 * (double)strlen(name);
+    if (*x + w > v->left + v->width && *x > PAD) {
+        *x = PAD;
+        v->y += 18;
+    }
+    text_add(v->out, "<rect class=\"%s\" x=\"%.6g\" y=\"%.6g\" width=\"12\" height=\"12\"/>", style,
+             *x, v->y);
+    text_add(v->out, "<text class=\"l\" x=\"%.6g\" y=\"%.6g\">", *x + 17, v->y + 10);
+    draw_add_xml(v->out, name);
+    text_add(v->out, "</text>\n");
+    *x += w;
+}
+
+static void add_legend(struct svg *v)
+{
+    double x = PAD;
+    bool replicas = false, chunks = false;
+    char style[16], name[64];
+    for (int k = 0; k < DRAW_KINDS; k++) {
+        int level = 0;
+        while (level < DRAW_LEVELS && !v->used[k][level])
+            level++;
+        if (level == DRAW_LEVELS)
+            continue;
+        snprintf(style, sizeof style, "c k%d-%d", k, v->used[k][2] ? 2 : level);
+        if (k < DRAW_MESSAGE)
+            snprintf(name, sizeof name, "%c %s", draw_letter(k), draw_kind_name(k));
+        else
+            snprintf(name, sizeof name, "%s", draw_kind_name(k));
+        add_key(v, &x, style, name);
+    }
+    for (int i = 0; i < v->p->charts; i++) {
+        replicas |= v->l[i].replicas;
+        chunks |= v->p->chart[i].chunks > 1;
+    }
+    if (replicas)
+        add_key(v, &x, "c k0-4", "dark: the second replica");
+    if (chunks)
+        add_key(v, &x, "c k0-0", "light to full: a rank's first to last stage");
+    snprintf(name, sizeof name, "memory, peak in %s", v->p->memory_unit);
+    if (v->memory)
+        add_key(v, &x, "mem", name);
+}
+
+/* The body comes first: how high it becomes is known when the legend is laid out. */
+static void add_picture(struct svg *v, struct text *out)
+{
+    double width = v->left + v->width + PAD + (v->memory ? 56 : 0);
+    v->y = PAD;
+    for (int i = 0; i < v->p->charts; i++)
+        add_chart(v, i);
+    v->y -= GAP / 2;
+    add_legend(v);
+    double height = v->y + LEGEND + PAD;
+    text_add(out,
+             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" "
+             "width=\"%.6g\" height=\"%.6g\" role=\"img\">\n<title>",
+             width, height, width, height);
+    draw_add_xml(out, v->p->title);
+    text_add(out, "</title>\n");
+    add_style(v, out);
+    text_add(out, "<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n%s</svg>\n",
+             v->out->s ? v->out->s : "");
+}
+
+enum err draw_svg(const struct draw_page *p, struct text *out)
+{
+    struct text body = {0};
+    struct svg v = {.p = p, .out = &body};
+    enum err err = ERR_OK;
+    int64_t spans = 0;
+    for (int i = 0; i < p->charts; i++)
+        spans += p->chart[i].spans;
+    if (spans > DRAW_SVG_MAX)
+        FAIL(ERR_CONFIG,
+             "picture: %lld boxes are more than the %d that a readable SVG has; use fewer ranks or "
+             "microbatches, or a page (--html)",
+             (long long)spans, DRAW_SVG_MAX);
+    TRY(mem_new(p->charts, sizeof *v.l, "a picture's charts", &v.l));
+    for (int i = 0; i < p->charts; i++)
+        TRY_OR(out_free, draw_layout_open(&v.l[i], &p->chart[i]));
+    choose_sizes(&v);
+    add_picture(&v, out);
+    err = body.err;
+out_free:
+    text_free(&body);
+    for (int i = 0; i < p->charts; i++)
+        draw_layout_close(&v.l[i]);
+    mem_free(v.l);
+    return err;
+}

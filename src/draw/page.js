@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page's chart. All data stand in the page; nothing is fetched. One window of time serves all
+ * charts, so that schedules are seen at the same moment and scale. Only what is in the window is
+ * drawn: a row's spans are in order, so the first visible one is found by bisection.
+ */
+"use strict";
+(function () {
+    const data = JSON.parse(document.getElementById("data").textContent);
+    const $ = id => document.getElementById(id);
+    const view = { from: 0, to: data.end || 1 };
+    const charts = data.charts.map((chart, i) => ({ ...chart, canvas: $("chart" + i) }));
+    const AXIS = 28, HALF = 1, LOWER = 2, RIGHT = 8;
+    let picked = null;   /* {chart, span} under the pointer or reached by key */
+    let pointer = null;  /* {chart, time} of the crosshair */
+    let memory = true, colors = {}, frame = 0;
+
+    const number = x => String(+x.toPrecision(6));
+    const time = x => number(x) + (data.time ? " " + data.time : "");
+    function amount(x) {
+        if (data.memory !== "bytes")
+            return number(x) + " " + data.memory;
+        const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+        let u = 0;
+        while (x >= 1024 && u < 4) { x /= 1024; u++; }
+        return +x.toPrecision(4) + " " + units[u];
+    }
+
+    /* ---- sizes ---- */
+    function measure(c) {
+        const n = c.ranks;
+        c.row = n <= 8 ? 30 : n <= 16 ? 24 : n <= 32 ? 19 : n <= 64 ? 14 : Math.max(2, Math.floor(1200 / n));
+        c.spark = memory && c.memory && c.row >= 8 ? Math.round(c.row * 0.7) : 0;
+        c.gap = c.row >= 8 ? 4 : 0;
+        c.left = c.row >= 10 ? 14 + 7 * ("rank " + (n - 1)).length : 8;
+        c.right = RIGHT + (c.spark ? 64 : 0);
+        c.pitch = c.row + c.spark + c.gap;
+        c.height = n * c.pitch + AXIS;
+        c.width = c.canvas.clientWidth;
+        const most = 16000 / Math.max(c.height, c.width, 1);
+        c.ratio = Math.min(window.devicePixelRatio || 1, most);
+        c.canvas.style.height = c.height + "px";
+        c.canvas.width = Math.round(c.width * c.ratio);
+        c.canvas.height = Math.round(c.height * c.ratio);
+        c.inner = Math.max(c.width - c.left - c.right, 1);
+    }
+    const toX = (c, t) => c.left + (t - view.from) / (view.to - view.from) * c.inner;
+    const toTime = (c, x) => view.from + (x - c.left) / c.inner * (view.to - view.from);
+
+    /* The first span of a rank that ends after `t`. Pairs overlap, hence the step back. */
+    function first(c, rank, t) {
+        let lo = c.begin[rank], hi = c.begin[rank + 1];
+        while (lo < hi) {
+            const mid = (lo + hi) >> 1;
+            if (c.stop[mid] <= t) lo = mid + 1; else hi = mid;
+        }
+        while (lo > c.begin[rank] && c.stop[lo - 1] > t) lo--;
+        return lo;
+    }
+
+    /* ---- drawing ---- */
+    function readColors() {
+        const style = getComputedStyle(document.documentElement);
+        for (const name of ["ground", "ink", "soft", "line", "idle", "accent", "memory"])
+            colors[name] = style.getPropertyValue("--" + name).trim();
+    }
+
+    function boxOf(c, i, rank) {
+        const x = toX(c, c.start[i]), w = toX(c, c.stop[i]) - x, lane = c.lane[i];
+        let y = rank * c.pitch, h = c.row;
+        if (data.kinds[c.kind[i]].thin) { y += h * 0.4; h *= 0.2; }
+        else if (lane >= HALF) { h /= 2; y += lane === LOWER ? h : 0; }
+        return { x, y, w, h };
+    }
+
+    function label(c, i) {
+        if (c.labels[i]) return c.labels[i];
+        const kind = data.kinds[c.kind[i]];
+        if (!kind.letter) return kind.name;
+        return (c.stages ? c.stage[i] : "") + kind.letter + c.mb[i];
+    }
+
+    /* As full a name as fits, in small letters rather than none; null: nothing does. */
+    function fit(c, i, w, h) {
+        const kind = data.kinds[c.kind[i]], names = [label(c, i)];
+        if (!c.labels[i]) names.push(kind.letter + c.mb[i], String(c.mb[i]));
+        for (const size of h < 13 ? [9] : [11, 8.5])
+            for (const name of names)
+                if (name.length * size * 0.64 <= w - (size > 9 ? 3 : 1)) return { name, size };
+        return null;
+    }
+
+    function drawLabel(c, g, i, b) {
+        if (!data.kinds[c.kind[i]].letter || b.h < 9) return;
+        /* A box cut by the window's edge has its name in the part that is seen. */
+        const from = Math.max(b.x, c.left), to = Math.min(b.x + b.w, c.left + c.inner);
+        const text = to - from > 6 && fit(c, i, to - from, b.h);
+        if (!text) return;
+        g.font = text.size + "px system-ui, 'DejaVu Sans', sans-serif";
+        g.fillStyle = c.level[i] < 4 ? "#10161d" : "#ffffff";
+        g.fillText(text.name, (from + to) / 2, b.y + b.h / 2 + 0.5);
+    }
+
+    function drawRow(c, g, rank) {
+        g.fillStyle = colors.idle;
+        g.fillRect(c.left, rank * c.pitch, c.inner, c.row);
+        const follow = picked && charts[picked.chart].mb[picked.span];
+        let last = -1;
+        for (let i = first(c, rank, view.from); i < c.begin[rank + 1] && c.start[i] < view.to; i++) {
+            const b = boxOf(c, i, rank), pixel = Math.floor((b.x + b.w) * 2);
+            if (b.w < 0.5 && pixel === last && c.lane[i] === 0) continue;
+            last = pixel;
+            g.fillStyle = data.kinds[c.kind[i]].fill[c.level[i]];
+            const same = picked && data.kinds[c.kind[i]].letter && c.mb[i] === follow;
+            g.globalAlpha = !picked || same ? 1 : 0.45;
+            const edge = b.w > 3 ? 0.7 : 0;
+            g.fillRect(b.x, b.y, Math.max(b.w - edge, 0.5), b.h - (b.h > 6 ? 0.7 : 0));
+            drawLabel(c, g, i, b);
+        }
+        g.globalAlpha = 1;
+    }
+
+    function drawMemory(c, g, rank) {
+        const curve = c.memory[rank], base = rank * c.pitch + c.row + c.spark;
+        const high = (c.spark - 4) / (data.peak || 1);
+        let lo = 0, hi = curve.length / 2, peak = 0;
+        for (let k = 1; k < curve.length; k += 2) peak = Math.max(peak, curve[k]);
+        while (lo < hi) {
+            const mid = (lo + hi) >> 1;
+            if (curve[2 * mid] <= view.from) lo = mid + 1; else hi = mid;
+        }
+        let value = lo > 0 ? curve[2 * lo - 1] : 0;
+        g.beginPath();
+        g.moveTo(c.left, base);
+        g.lineTo(c.left, base - value * high);
+        for (let k = lo; k < curve.length / 2 && curve[2 * k] < view.to; k++) {
+            const x = toX(c, curve[2 * k]);
+            g.lineTo(x, base - value * high);
+            value = curve[2 * k + 1];
+            g.lineTo(x, base - value * high);
+        }
+        g.lineTo(c.left + c.inner, base - value * high);
+        g.lineTo(c.left + c.inner, base);
+        g.fillStyle = colors.memory;
+        g.fill();
+        if (c.spark < 9) return;
+        g.textAlign = "left";
+        g.fillStyle = colors.soft;
+        g.font = "10px system-ui, 'DejaVu Sans', sans-serif";
+        g.fillText(data.memory === "bytes" ? amount(peak) : number(peak), c.left + c.inner + 6, base - 5);
+    }
+
+    function drawAxis(c, g) {
+        const span = view.to - view.from, least = span / Math.max(1, Math.floor(c.inner / 90));
+        const ten = Math.pow(10, Math.floor(Math.log10(least)));
+        const step = ten * [1, 2, 5, 10].find(s => s * ten >= least * (1 - 1e-9));
+        const bottom = c.ranks * c.pitch;
+        g.font = "11px system-ui, 'DejaVu Sans', sans-serif";
+        g.textAlign = "center";
+        for (let k = Math.ceil(view.from / step - 1e-9); k * step <= view.to * (1 + 1e-9); k++) {
+            const x = toX(c, k * step);
+            g.fillStyle = colors.line;
+            g.fillRect(x, 0, 1, bottom + 4);
+            g.fillStyle = colors.soft;
+            g.fillText(time(k * step), Math.max(x, 14), bottom + 16);
+        }
+    }
+
+    function drawNames(c, g) {
+        if (c.row < 10) return;
+        g.textAlign = "right";
+        g.fillStyle = colors.soft;
+        g.font = "12px system-ui, 'DejaVu Sans', sans-serif";
+        for (let rank = 0; rank < c.ranks; rank++)
+            g.fillText("rank " + rank, c.left - 6, rank * c.pitch + c.row / 2 + 1);
+    }
+
+    function drawMarks(c, g, index) {
+        if (picked && picked.chart === index) {
+            const b = boxOf(c, picked.span, c.rank(picked.span));
+            g.strokeStyle = colors.ink;
+            g.lineWidth = 2;
+            g.strokeRect(b.x, b.y + 1, Math.max(b.w - 1, 2), b.h - 2);
+        }
+        if (pointer) {
+            const x = toX(c, pointer.time);
+            g.fillStyle = colors.accent;
+            if (x >= c.left && x <= c.left + c.inner) g.fillRect(x, 0, 1, c.ranks * c.pitch);
+        }
+    }
+
+    function draw() {
+        frame = 0;
+        charts.forEach((c, index) => {
+            const g = c.canvas.getContext("2d");
+            g.setTransform(c.ratio, 0, 0, c.ratio, 0, 0);
+            g.fillStyle = colors.ground;
+            g.fillRect(0, 0, c.width, c.height);
+            g.textBaseline = "middle";
+            drawAxis(c, g);
+            g.save();
+            g.beginPath();
+            g.rect(c.left, 0, c.inner, c.height);
+            g.clip();
+            g.textAlign = "center";
+            for (let rank = 0; rank < c.ranks; rank++) drawRow(c, g, rank);
+            g.restore();
+            for (let rank = 0; c.spark && rank < c.ranks; rank++) drawMemory(c, g, rank);
+            drawNames(c, g);
+            drawMarks(c, g, index);
+        });
+        const all = data.end || 1, pan = $("pan"), free = all - (view.to - view.from);
+        pan.disabled = free <= 1e-9 * all;
+        pan.value = pan.disabled ? 0 : 1000 * view.from / free;
+    }
+    const redraw = () => { if (!frame) frame = requestAnimationFrame(draw); };
+
+    /* ---- the window of time ---- */
+    function show(from, to) {
+        const all = data.end || 1, least = Math.min(all, (data.shortest || all) / 2);
+        let span = Math.min(Math.max(to - from, least), all);
+        from = Math.min(Math.max((from + to - span) / 2, 0), all - span);
+        view.from = from;
+        view.to = from + span;
+        redraw();
+    }
+    function zoom(factor, around) {
+        const at = around === undefined ? (view.from + view.to) / 2 : around;
+        let span = (view.to - view.from) / factor;
+        const least = Math.min(data.end || 1, (data.shortest || data.end || 1) / 2);
+        span = Math.max(span, least);
+        const from = at - (at - view.from) * span / (view.to - view.from);
+        show(from, from + span);
+    }
+    function pan(part) {
+        const by = part * (view.to - view.from);
+        move(by);
+    }
+    function move(by) {
+        const all = data.end || 1, span = view.to - view.from;
+        const from = Math.min(Math.max(view.from + by, 0), all - span);
+        show(from, from + span);
+    }
+
+    /* ---- what is under the pointer, what the keys reach ---- */
+    charts.forEach(c => {
+        c.rank = span => {
+            let lo = 0, hi = c.ranks;
+            while (hi - lo > 1) {
+                const mid = (lo + hi) >> 1;
+                if (c.begin[mid] <= span) lo = mid; else hi = mid;
+            }
+            return lo;
+        };
+    });
+
+    function describe(index, i) {
+        const c = charts[index], kind = data.kinds[c.kind[i]];
+        const lines = [label(c, i) + (kind.letter ? ", " + kind.name : "")];
+        if (kind.letter) lines.push("stage " + c.stage[i] + ", microbatch " + c.mb[i] +
+            (c.level[i] >= 4 ? ", second replica" : ""));
+        lines.push("rank " + c.rank(i) + ", " + time(c.start[i]) + " to " + time(c.stop[i]) +
+            ": " + time(c.stop[i] - c.start[i]));
+        if (c.memory) lines.push(memoryAt(c, c.rank(i), c.start[i]) + " kept");
+        return lines;
+    }
+    function memoryAt(c, rank, t) {
+        const curve = c.memory[rank];
+        let value = 0;
+        for (let k = 0; k < curve.length && curve[k] <= t; k += 2) value = curve[k + 1];
+        return amount(value);
+    }
+    function hit(c, x, y) {
+        const rank = Math.floor(y / c.pitch), t = toTime(c, x), slack = 2 / c.inner * (view.to - view.from);
+        if (rank < 0 || rank >= c.ranks || x < c.left || x > c.left + c.inner) return -1;
+        const low = y - rank * c.pitch > c.row / 2;
+        let best = -1;
+        for (let i = first(c, rank, t - slack); i < c.begin[rank + 1] && c.start[i] <= t + slack; i++)
+            if (best < 0 || (c.start[i] <= t && c.stop[i] > t && (c.lane[i] === 0 || (c.lane[i] === LOWER) === low)))
+                best = i;
+        return best;
+    }
+    function pick(index, span, say) {
+        picked = span < 0 ? null : { chart: index, span };
+        if (picked && say) $("status").textContent =
+            (charts.length > 1 ? charts[index].title + ": " : "") + describe(index, span).join("; ");
+        redraw();
+    }
+    function tip(index, span, e) {
+        const box = $("tip");
+        box.hidden = span < 0;
+        if (span < 0) return;
+        box.textContent = describe(index, span).join("\n");
+        const w = box.offsetWidth, h = box.offsetHeight;
+        box.style.left = Math.max(4, Math.min(e.clientX + 14, innerWidth - w - 4)) + "px";
+        box.style.top = (e.clientY + 18 + h > innerHeight ? e.clientY - h - 12 : e.clientY + 18) + "px";
+    }
+    /* The visible neighbour: left and right within a rank, up and down at the same time. */
+    function step(index, dx, dy) {
+        const c = charts[index];
+        if (!picked || picked.chart !== index) {
+            const rank = 0, i = first(c, rank, view.from);
+            return go(index, Math.min(i, c.begin[rank + 1] - 1));
+        }
+        let rank = c.rank(picked.span), i = picked.span + dx;
+        if (dy) {
+            const middle = (c.start[picked.span] + c.stop[picked.span]) / 2;
+            rank += dy;
+            if (rank < 0 || rank >= c.ranks) return;
+            i = Math.min(first(c, rank, middle), c.begin[rank + 1] - 1);
+        }
+        if (i >= c.begin[rank] && i < c.begin[rank + 1]) go(index, i);
+    }
+    function go(index, i) {
+        const c = charts[index];
+        if (i < 0) return;
+        if (c.start[i] < view.from) move(c.start[i] - view.from);
+        if (c.stop[i] > view.to) move(c.stop[i] - view.to);
+        pick(index, i, true);
+    }
+
+    const keys = {
+        "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), "0": () => show(0, data.end),
+        w: () => zoom(1.5), s: () => zoom(1 / 1.5), a: () => pan(-0.25), d: () => pan(0.25),
+        Home: () => move(-data.end), End: () => move(data.end),
+        Escape: () => { pick(0, -1); $("status").textContent = ""; $("tip").hidden = true; },
+        ArrowLeft: i => step(i, -1, 0), ArrowRight: i => step(i, 1, 0),
+        ArrowUp: i => step(i, 0, -1), ArrowDown: i => step(i, 0, 1),
+    };
+
+    charts.forEach((c, index) => {
+        const down = new Map(); /* pointers that touch, by id */
+        let moved = false, spread = 0;
+        const at = e => {
+            const r = c.canvas.getBoundingClientRect();
+            return { x: e.clientX - r.left, y: e.clientY - r.top };
+        };
+        c.canvas.addEventListener("pointerdown", e => {
+            down.set(e.pointerId, at(e));
+            moved = false;
+            spread = 0;
+            if (e.pointerType !== "mouse" || e.button === 0) c.canvas.setPointerCapture(e.pointerId);
+        });
+        c.canvas.addEventListener("pointermove", e => {
+            const p = at(e), before = down.get(e.pointerId);
+            if (before && down.size === 1) {
+                if (Math.abs(p.x - before.x) > 2 || moved) {
+                    moved = true;
+                    move((before.x - p.x) / c.inner * (view.to - view.from));
+                    down.set(e.pointerId, p);
+                }
+            } else if (before && down.size === 2) {
+                down.set(e.pointerId, p);
+                const [a, b] = [...down.values()], wide = Math.max(Math.abs(a.x - b.x), 8);
+                if (spread) zoom(wide / spread, toTime(c, (a.x + b.x) / 2));
+                spread = wide;
+                moved = true;
+            }
+            pointer = { time: toTime(c, p.x) };
+            if (e.pointerType === "mouse") {
+                const span = moved && before ? -1 : hit(c, p.x, p.y);
+                tip(index, span, e);
+                pick(index, span, false);
+            }
+            redraw();
+        });
+        const up = e => {
+            const p = at(e);
+            if (down.delete(e.pointerId) && !moved && e.type === "pointerup") {
+                const span = hit(c, p.x, p.y);
+                pick(index, span, true);
+                tip(index, span, e);
+            }
+        };
+        c.canvas.addEventListener("pointerup", up);
+        c.canvas.addEventListener("pointercancel", up);
+        c.canvas.addEventListener("pointerleave", e => {
+            if (e.pointerType !== "mouse") return;
+            pointer = null;
+            $("tip").hidden = true;
+            if (document.activeElement !== c.canvas) picked = null;
+            redraw();
+        });
+        c.canvas.addEventListener("dblclick", e => zoom(2, toTime(c, at(e).x)));
+        c.canvas.addEventListener("wheel", e => {
+            if (e.ctrlKey || e.metaKey) {
+                e.preventDefault();
+                zoom(Math.exp(-e.deltaY * 0.004), toTime(c, at(e).x));
+            } else if (e.shiftKey || Math.abs(e.deltaX) > Math.abs(e.deltaY)) {
+                e.preventDefault();
+                move((e.deltaX || e.deltaY) / c.inner * (view.to - view.from));
+            }
+        }, { passive: false });
+        c.canvas.addEventListener("keydown", e => {
+            const key = keys[e.key] || keys[e.key.toLowerCase()];
+            if (!key || e.ctrlKey || e.metaKey || e.altKey) return;
+            e.preventDefault();
+            key(index);
+        });
+    });
+
+    function resize() {
+        readColors();
+        charts.forEach(measure);
+        draw();
+    }
+    $("in").onclick = () => zoom(1.5);
+    $("out").onclick = () => zoom(1 / 1.5);
+    $("all").onclick = () => show(0, data.end);
+    $("pan").oninput = e => {
+        const span = view.to - view.from, from = e.target.value / 1000 * ((data.end || 1) - span);
+        show(from, from + span);
+    };
+    if ($("memory")) $("memory").onchange = e => { memory = e.target.checked; resize(); };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resize);
+    addEventListener("resize", resize);
+    resize();
+    document.documentElement.dataset.drawn = charts.reduce((n, c) => n + c.start.length, 0);
+})();
