@@ -6,13 +6,20 @@
  *     start of F, B, I = max(the rank is free, its input is there)
  *     end              = start + time of the instruction on this stage
  *     input is there   = end of the neighbour stage on the same rank,
- *                        or the moment of its SEND + latency from another one
+ *                        or arrival of its message from another one
+ *     message leaves   = max(moment of its SEND, the link is free)
+ *     message is there = leaves + bytes / bandwidth + latency
  *
  * A pair is one instruction here: it starts when both inputs are there and delivers both results at
  * its end. Its halves, which follow in the list, are passed over.
  *
- * Sending and receiving take no time of the rank: messages move while it computes. What a real link
- * adds to that (bandwidth, two messages on one wire) is not in the model; latency is.
+ * Sending and receiving take no time of the rank: messages move while it computes. A link belongs
+ * to one sender, who runs its list in order, so that its messages queue in the order of their SENDs
+ * and no other rank need be asked. What is not in the model: two links that share a wire.
+ *
+ * The idle time before an instruction is split in two: until its input was made (waiting, which a
+ * better order could mend) and from then until the message was there (which a better network
+ * could).
  *
  * There is no queue of events. Times need no sorting, since an instruction's time depends on its
  * inputs alone and not on the order in which ranks are looked at.
@@ -20,18 +27,32 @@
 #include "sim/sim.h"
 
 #include "base/mem.h"
+#include "base/num.h"
+
+/* An input: when it was made and when it is there; negative: not yet known. */
+struct input {
+    double made, there;
+};
+
+/* The way from one rank to another. */
+struct link {
+    int to, next;
+    double free;
+};
 
 struct play {
     const struct sched *s;
     struct sim_result *r;
-    const double *scale; /* borrowed; NULL: all 1 */
-    bool pairs;          /* are there any? */
-    double time[4];      /* of F, B, I, W */
-    double latency;
-    double overlap;   /* time of a pair as a share of its halves' apart */
-    double *clock;    /* owned; [p] when the rank is free */
-    double *ready[2]; /* owned; [stages * m] when the activation, the gradient for it is there;
-                         negative: not yet known */
+    const struct sim_cost *cost; /* borrowed */
+    double (*time)[4];           /* owned; [stages] of F, B, I, W */
+    double overlap;              /* time of a pair as a share of its halves' apart */
+    bool pairs;                  /* are there any? */
+    double wire;                 /* time that a message occupies a link */
+    double *clock;               /* owned; [p] when the rank is free */
+    struct input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
+    int *first_link;             /* owned; [p] links of a rank, a list; -1: none */
+    struct link *link;           /* owned */
+    int64_t links, link_cap;
 };
 
 /* The stage whose F, B or I makes the input of this one; -1: none. */
@@ -49,10 +70,10 @@ static int kind_of(uint16_t op)
 }
 
 /* A result becomes the input of the stage it goes to. */
-static void deliver(struct play *k, struct sched_instr in, double when)
+static void deliver(struct play *k, struct sched_instr in, double made, double there)
 {
     int to = kind_of(in.op) == 0 ? in.stage + 1 : in.stage - 1;
-    k->ready[kind_of(in.op)][(int64_t)to * k->s->m + in.mb] = when;
+    k->ready[kind_of(in.op)][(int64_t)to * k->s->m + in.mb] = (struct input){made, there};
 }
 
 /* Is the stage that gets this instruction's result on the same rank? */
@@ -63,16 +84,22 @@ static bool stays(const struct sched *s, struct sched_instr in)
            sched_rank_of(s, to, in.mb) == sched_rank_of(s, in.stage, in.mb);
 }
 
-static double time_of(const struct play *k, struct sched_instr in)
+static void count_idle(struct play *k, int rank, double start, double made)
 {
-    return k->time[in.op] * (k->scale ? k->scale[in.stage] : 1.0);
+    double now = k->clock[rank];
+    if (start <= now)
+        return;
+    double until = made < now ? now : made < start ? made : start;
+    k->r->waiting[rank] += until - now;
+    k->r->message[rank] += start - until;
 }
 
-/* The rank works for `time` from when it is free and `from` is past. */
-static struct sim_event work(struct play *k, int rank, double from, double time)
+/* The rank works for `time` from when it is free and the input is there. */
+static struct sim_event work(struct play *k, int rank, struct input from, double time)
 {
-    double start = from > k->clock[rank] ? from : k->clock[rank];
+    double start = from.there > k->clock[rank] ? from.there : k->clock[rank];
     double end = start + time;
+    count_idle(k, rank, start, from.made);
     if (k->r->first[rank] < 0)
         k->r->first[rank] = start;
     k->r->last[rank] = end;
@@ -82,56 +109,76 @@ static struct sim_event work(struct play *k, int rank, double from, double time)
     return (struct sim_event){start, end};
 }
 
-static void compute(struct play *k, int rank, int64_t i, double from)
+static void compute(struct play *k, int rank, int64_t i, struct input from)
 {
     struct sched_instr in = k->s->instr[i];
-    struct sim_event e = work(k, rank, from, time_of(k, in));
+    struct sim_event e = work(k, rank, from, k->time[in.stage][in.op]);
     if (in.op != SCHED_W && stays(k->s, in))
-        deliver(k, in, e.end);
+        deliver(k, in, e.end, e.end);
     if (k->r->event)
         k->r->event[i] = e;
 }
 
-static void compute_pair(struct play *k, int rank, int64_t i, double from)
+static void compute_pair(struct play *k, int rank, int64_t i, struct input from)
 {
     const struct sched_instr *in = &k->s->instr[i];
-    struct sim_event e = work(k, rank, from, k->overlap * (time_of(k, in[1]) + time_of(k, in[2])));
+    double apart = k->time[in[1].stage][in[1].op] + k->time[in[2].stage][in[2].op];
+    struct sim_event e = work(k, rank, from, k->overlap * apart);
     for (int half = 1; half <= 2; half++)
         if (stays(k->s, in[half]))
-            deliver(k, in[half], e.end);
+            deliver(k, in[half], e.end, e.end);
     for (int j = 0; j < 3 && k->r->event; j++)
         k->r->event[i + j] = e;
 }
 
-/* Sends last while the message is on its way, receives from the time the rank asks until it is
- * there; neither moves the rank's clock. The rest is an instant. */
-static void other(struct play *k, int rank, int64_t i, double arrives)
+/* A rank sends to few others, so its links are a short list. */
+static struct link *find_link(struct play *k, int from, int to)
+{
+    int at = k->first_link[from];
+    while (k->link[at].to != to)
+        at = k->link[at].next;
+    return &k->link[at];
+}
+
+static void send(struct play *k, int rank, int64_t i)
 {
     struct sched_instr in = k->s->instr[i];
-    double now = k->clock[rank], end = now;
-    if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
-        end = now + k->latency;
-        deliver(k, in, end);
-    } else if (arrives > now) {
-        end = arrives;
+    double now = k->clock[rank], end = now + k->wire;
+    if (k->wire > 0) {
+        struct link *l = find_link(k, rank, in.peer);
+        end = (l->free > now ? l->free : now) + k->wire;
+        l->free = end;
+        k->r->sending[rank] += k->wire;
     }
+    end += k->cost->latency;
+    deliver(k, in, now, end);
     if (k->r->event)
         k->r->event[i] = (struct sim_event){now, end};
 }
 
-/* When the input of this instruction is there; 0 when it has none. -1: it is not known yet, and the
- * rank to wait for is in *rank. */
-static double arrival(const struct play *k, struct sched_instr in, int *rank)
+/* Sends last until the message is there, receives from the time the rank asks until then; neither
+ * moves the rank's clock. The rest is an instant. */
+static void other(struct play *k, int rank, int64_t i, double arrives)
+{
+    double now = k->clock[rank];
+    if (k->r->event)
+        k->r->event[i] = (struct sim_event){now, arrives > now ? arrives : now};
+}
+
+/* The input of this instruction; at 0 when it has none. False: it is not known yet, and the rank to
+ * wait for is in *rank. */
+static bool arrival(const struct play *k, struct sched_instr in, struct input *out, int *rank)
 {
     bool needs = in.op == SCHED_F || in.op == SCHED_B || in.op == SCHED_I ||
                  in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
     int from = needs ? input_stage(k->s, in) : -1;
+    *out = (struct input){0, 0};
     if (from < 0)
-        return 0;
-    double arrives = k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb];
-    if (arrives < 0)
+        return true;
+    *out = k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb];
+    if (out->there < 0)
         *rank = sched_rank_of(k->s, from, in.mb);
-    return arrives;
+    return out->there >= 0;
 }
 
 /* Is this the F or the B behind an OV? */
@@ -145,29 +192,31 @@ static bool in_pair(const struct sched *s, int rank, int64_t i)
 static int step_pair(struct play *k, int rank, int64_t i)
 {
     int wait = -1;
-    double f = arrival(k, k->s->instr[i + 1], &wait);
-    double b = wait < 0 ? arrival(k, k->s->instr[i + 2], &wait) : 0;
-    if (wait < 0)
-        compute_pair(k, rank, i, f > b ? f : b);
-    return wait;
+    struct input f, b;
+    if (!arrival(k, k->s->instr[i + 1], &f, &wait) || !arrival(k, k->s->instr[i + 2], &b, &wait))
+        return wait;
+    compute_pair(k, rank, i, f.there > b.there ? f : b);
+    return -1;
 }
 
 static int step(void *arg, int rank, int64_t i)
 {
     struct play *k = arg;
     struct sched_instr in = k->s->instr[i];
+    struct input input;
     int wait = -1;
     if (in.op == SCHED_OV)
         return step_pair(k, rank, i);
     if (k->pairs && in.op <= SCHED_B && in_pair(k->s, rank, i))
         return -1;
-    double arrives = arrival(k, in, &wait);
-    if (wait >= 0)
+    if (!arrival(k, in, &input, &wait))
         return wait;
     if (in.op <= SCHED_W)
-        compute(k, rank, i, arrives);
+        compute(k, rank, i, input);
+    else if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B)
+        send(k, rank, i);
     else
-        other(k, rank, i, arrives);
+        other(k, rank, i, input.there);
     return -1;
 }
 
@@ -184,10 +233,68 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
         if (!(cost[i].value >= 0 && cost[i].value <= 1e100))
             FAIL(ERR_CONFIG, "simulation: %s %g is not a time; use 0 to 1e100", cost[i].name,
                  cost[i].value);
+    if (!(c->bandwidth >= 0 && c->bandwidth <= 1e100 && c->bytes >= 0 && c->bytes <= 1e100))
+        FAIL(
+            ERR_CONFIG,
+            "simulation: messages of %g bytes at %g bytes a unit of time cannot be; use 0 to 1e100",
+            c->bytes, c->bandwidth);
+    for (int stage = 0; c->stage_time && stage < s->stages; stage++)
+        for (int op = 0; op < 4; op++)
+            if (!(c->stage_time[stage][op] >= 0 && c->stage_time[stage][op] <= 1e100))
+                FAIL(ERR_CONFIG, "simulation: %g is not a time of %s on stage %d; use 0 to 1e100",
+                     c->stage_time[stage][op], sched_op_name((enum sched_op)op), stage);
     for (int stage = 0; c->stage_scale && stage < s->stages; stage++)
         if (!(c->stage_scale[stage] >= 0 && c->stage_scale[stage] <= 1e100))
             FAIL(ERR_CONFIG, "simulation: scale %g of stage %d is not a factor; use 0 to 1e100",
                  c->stage_scale[stage], stage);
+    return ERR_OK;
+}
+
+/* Times of all actions, from whichever source. */
+static enum err make_times(struct play *k)
+{
+    const struct sim_cost *c = k->cost;
+    const double uniform[4] = {c->tf, c->tb, c->ti, c->tw};
+    TRY(mem_new(k->s->stages, sizeof *k->time, "simulation", &k->time));
+    for (int stage = 0; stage < k->s->stages; stage++) {
+        double scale = c->stage_scale ? c->stage_scale[stage] : 1;
+        for (int op = 0; op < 4; op++)
+            k->time[stage][op] = c->stage_time ? c->stage_time[stage][op] : uniform[op] * scale;
+    }
+    return ERR_OK;
+}
+
+static enum err add_link(struct play *k, int from, int to)
+{
+    int at = k->first_link[from];
+    while (at >= 0 && k->link[at].to != to)
+        at = k->link[at].next;
+    if (at >= 0)
+        return ERR_OK;
+    if (k->links == k->link_cap) {
+        int64_t cap = num_max(64, 2 * k->link_cap);
+        TRY(mem_grow(k->link_cap, cap, sizeof *k->link, "simulation links", &k->link));
+        k->link_cap = cap;
+    }
+    k->link[k->links] = (struct link){.to = to, .next = k->first_link[from]};
+    k->first_link[from] = (int)k->links++;
+    return ERR_OK;
+}
+
+/* The links that messages take, when they occupy any. */
+static enum err make_links(struct play *k)
+{
+    const struct sched *s = k->s;
+    k->wire = k->cost->bandwidth > 0 ? k->cost->bytes / k->cost->bandwidth : 0;
+    if (k->wire == 0)
+        return ERR_OK;
+    TRY(mem_new(s->p, sizeof *k->first_link, "simulation links", &k->first_link));
+    for (int rank = 0; rank < s->p; rank++) {
+        k->first_link[rank] = -1;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            if (s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B)
+                TRY(add_link(k, rank, s->instr[i].peer));
+    }
     return ERR_OK;
 }
 
@@ -196,24 +303,25 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
     const struct sched *s = k->s;
     struct sim_result *r = k->r;
     int64_t units = (int64_t)s->stages * s->m;
+    double **by_rank[] = {&r->busy,    &r->first,   &r->last, &r->waiting,
+                          &r->message, &r->sending, &k->clock};
     r->p = s->p;
-    TRY(mem_new(s->p, sizeof *r->busy, "simulation", &r->busy));
-    TRY(mem_new(s->p, sizeof *r->first, "simulation", &r->first));
-    TRY(mem_new(s->p, sizeof *r->last, "simulation", &r->last));
+    for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
+        TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
     TRY(mem_new(s->p, sizeof *r->peak, "simulation", &r->peak));
-    TRY(mem_new(s->p, sizeof *k->clock, "simulation", &k->clock));
     if (keep_events)
         TRY(mem_new(s->begin[s->p], sizeof *r->event, "simulation events", &r->event));
     for (int kind = 0; kind < 2; kind++) {
         TRY(mem_new(units, sizeof *k->ready[kind], "simulation", &k->ready[kind]));
         for (int64_t i = 0; i < units; i++)
-            k->ready[kind][i] = -1;
+            k->ready[kind][i].there = -1;
     }
     for (int rank = 0; rank < s->p; rank++) {
         r->first[rank] = -1;
         r->peak[rank] = report->peak[rank];
     }
-    return ERR_OK;
+    TRY(make_times(k));
+    return make_links(k);
 }
 
 static void add_up(struct sim_result *r)
@@ -228,6 +336,7 @@ static void add_up(struct sim_result *r)
             r->cost = span;
     }
     r->bubble_fraction = r->makespan > 0 ? 1 - busy / (r->p * r->makespan) : 0;
+    r->bubble_rate = r->cost > 0 ? 1 - busy / (r->p * r->cost) : 0;
 }
 
 static enum err play(struct play *k, const struct sched_report *report, bool keep_events)
@@ -257,13 +366,14 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
     struct play k = {
         .s = s,
         .r = &result,
-        .scale = c->stage_scale,
-        .time = {c->tf, c->tb, c->ti, c->tw},
-        .latency = c->latency,
+        .cost = c,
         .overlap = c->tov > 0 && c->tf + c->tb > 0 ? c->tov / (c->tf + c->tb) : 1,
         .pairs = sched_has(s, SCHED_OV),
     };
     enum err err = play(&k, r, keep_events);
+    mem_free(k.time);
+    mem_free(k.first_link);
+    mem_free(k.link);
     mem_free(k.clock);
     mem_free(k.ready[0]);
     mem_free(k.ready[1]);
@@ -279,6 +389,9 @@ void sim_result_free(struct sim_result *r)
     mem_free(r->busy);
     mem_free(r->first);
     mem_free(r->last);
+    mem_free(r->waiting);
+    mem_free(r->message);
+    mem_free(r->sending);
     mem_free(r->peak);
     mem_free(r->event);
     *r = (struct sim_result){0};

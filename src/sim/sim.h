@@ -13,12 +13,20 @@
 #include "mesh/mesh.h"
 #include "sched/sched.h"
 
+/* What actions and messages cost, any unit of time. A message leaves when its action ends and the
+ * link is free; it occupies the link for bytes / bandwidth and is there `latency` after that. Each
+ * ordered pair of ranks has a link of its own (full duplex). */
 struct sim_cost {
-    double tf, tb, ti, tw; /* time of one F, B, I, W of a stage, any unit */
-    double latency;        /* of a message between ranks, same unit */
+    double tf, tb, ti, tw; /* time of one F, B, I, W of a stage */
+    double latency;        /* of a message between ranks */
     const double *stage_scale; /* borrowed; [stages] multiplies the times; NULL: all 1 */
     double tov;            /* of a pair, its F and B overlapped; 0: tf + tb. Of two stages whose
-                              scales differ: the same share of the sum of their times */
+                              times differ: the same share of the sum of their times */
+    /* borrowed; [stages] times of F, B, I, W of each stage, as measured, instead of all above but
+     * the latency; NULL: none */
+    const double (*stage_time)[4];
+    double bytes;     /* of a message */
+    double bandwidth; /* bytes in a unit of time; 0: messages occupy no link */
 };
 
 struct sim_event { double start, end; };
@@ -28,7 +36,11 @@ struct sim_result {
     double makespan;       /* end of the last compute instruction */
     double cost;           /* max over ranks of (last end - first start) */
     double *busy, *first, *last; /* owned; [p] */
+    /* owned; [p] idle time before the last action: until the input was made, and until its message
+     * was there; time in which a rank's links are occupied, beside computing or not */
+    double *waiting, *message, *sending;
     double bubble_fraction; /* 1 - sum(busy) / (p * makespan) */
+    double bubble_rate;     /* 1 - sum(busy) / (p * cost): Qi et al., 2023 */
     int *peak;             /* owned; [p] peak activations in (stage, mb) units */
     int64_t actions;       /* compute instructions played, a pair as one */
     struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for; OV and
@@ -38,15 +50,12 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
 
-/* Pictures and data of a result (sim_report.c).
- *
- * Gantt: a row a rank, time from left to right, idle time as dots; needs events. width: columns of
- * the terminal, the picture is made to fit; 0: one column for the shortest instruction. color: ANSI
- * colours. */
+/* Gantt chart of a result with events, see draw_gantt; other pictures are in sim_picture.h. */
 void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
                struct text *out);
-/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, peak_activations (a number a
- * rank), actions (how many); with events also timeline, the actions with rank, start and end. */
+/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate; by rank busy,
+ * waiting, message, sending, peak_activations; actions (how many); with events also timeline, the
+ * actions with rank, start and end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out);

@@ -150,8 +150,8 @@ static void published_bubbles(void)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
         struct played x;
-        struct sim_cost cost = {row[i].tf, row[i].ti + row[i].tw, row[i].ti, row[i].tw, row[i].tc,
-                                NULL, 0};
+        struct sim_cost cost = {.tf = row[i].tf, .tb = row[i].ti + row[i].tw, .ti = row[i].ti,
+                                .tw = row[i].tw, .latency = row[i].tc};
         if (play("1f1b", row[i].p, row[i].m, &cost, &x)) {
             double work = row[i].m * (row[i].tf + row[i].ti + row[i].tw);
             CHECK_NEAR((x.r.cost - work) / x.r.cost, row[i].rate, 0.00005001);
@@ -213,7 +213,7 @@ static void check_events(const struct played *x, double latency)
 
 static void events_by_definition(void)
 {
-    struct sim_cost cost = {1.25, 2.5, 1.375, 0.75, 0.3125, NULL, 0};
+    struct sim_cost cost = {.tf = 1.25, .tb = 2.5, .ti = 1.375, .tw = 0.75, .latency = 0.3125};
     struct played x;
     if (play("1f1b", 4, 6, &cost, &x))
         check_events(&x, cost.latency);
@@ -275,6 +275,11 @@ static void json(void)
                        "  \"makespan\": 0.30000000000000004,\n" /* 0.1 + 0.2 in binary */
                        "  \"cost\": 0.30000000000000004,\n"
                        "  \"bubble_fraction\": 0,\n"
+                       "  \"bubble_rate\": 0,\n"
+                       "  \"busy\": [0.30000000000000004],\n"
+                       "  \"waiting\": [0],\n"
+                       "  \"message\": [0],\n"
+                       "  \"sending\": [0],\n"
                        "  \"peak_activations\": [1],\n"
                        "  \"actions\": 2,\n"
                        "  \"timeline\": [\n"

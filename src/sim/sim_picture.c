@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Three walks over the instructions of a played schedule.
+ *
+ * Spans: the compute instructions with their times, and before each the time that the rank stood
+ * still although its input was made already: a message was on its way.
+ *
+ * Messages: the SENDs, with the spans that made and that needed them; they occupy their link until
+ * `latency` before their arrival, and for bytes / bandwidth.
+ *
+ * Memory: the ledger of rule V8 laid out in time. An activation lives from the start of its F to
+ * the end of its B or W; in bytes its slot is taken when the message for it is asked for, and what
+ * lies between I and W counts too. Forward only, it ends when its result has left.
+ */
+#include "sim/sim_picture.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <stdio.h>
+
+/* What is known of a (stage, mb), forward [0] and backward [1]: 1 + index, 0 for none. */
+struct unit {
+    int64_t span[2], send[2];
+};
+
+struct maker {
+    const struct sched *s;
+    const struct sim_result *r;
+    const struct sim_cost *cost;
+    const struct sim_bytes *bytes; /* may be NULL */
+    bool in_bytes;                 /* else activations, which count so much each: */
+    double activation;
+    struct sim_picture *p;
+    struct unit *unit; /* owned; [stages * m] */
+    int64_t points;
+};
+
+static bool computes(struct sched_instr in)
+{
+    return in.op <= SCHED_W;
+}
+
+static struct unit *unit_of(const struct maker *k, int stage, int mb)
+{
+    return &k->unit[(int64_t)stage * k->s->m + mb];
+}
+
+static int way_of(uint16_t op)
+{
+    return op == SCHED_F || op == SCHED_SEND_F || op == SCHED_RECV_F ? 0 : 1;
+}
+
+/* From when the message with this instruction's input was sent until it was there; {-1, -1}: the
+ * input, if any, was made by the rank itself. */
+static struct sim_event carried(const struct maker *k, struct sched_instr in)
+{
+    int from = way_of(in.op) == 0 ? in.stage - 1 : in.stage + 1;
+    if (in.op == SCHED_W || from < 0 || from >= k->s->stages)
+        return (struct sim_event){-1, -1};
+    int64_t send = unit_of(k, from, in.mb)->send[way_of(in.op)];
+    return send ? k->r->event[send - 1] : (struct sim_event){-1, -1};
+}
+
+/* Most spans that there can be, and messages; notes where the sends are. */
+static void count(struct maker *k, int64_t *spans, int64_t *sends)
+{
+    *spans = *sends = 0;
+    for (int64_t i = 0; i < k->s->begin[k->s->p]; i++) {
+        struct sched_instr in = k->s->instr[i];
+        *spans += computes(in) ? 2 : 0;
+        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+            continue;
+        unit_of(k, in.stage, in.mb)->send[way_of(in.op)] = i + 1;
+        ++*sends;
+    }
+}
+
+static struct draw_span *add_span(struct maker *k, int rank, struct sched_instr in,
+                                  struct sim_event e)
+{
+    struct draw_span *s = &k->p->span[k->p->chart.spans++];
+    *s = (struct draw_span){.start = e.start,
+                            .end = e.end,
+                            .rank = rank,
+                            .stage = in.stage,
+                            .mb = in.mb,
+                            .replica = k->s->way[in.mb],
+                            .chunk = (uint8_t)num_min(in.stage / k->s->p, UINT8_MAX)};
+    return s;
+}
+
+/* The rank is free from `clock` on, and the action at i waits for its message, if it does. */
+static void add_wait(struct maker *k, int rank, int64_t i, double clock)
+{
+    const struct sched_instr *in = &k->s->instr[i];
+    double start = k->r->event[i].start;
+    struct sim_event m;
+    if (in->op == SCHED_OV) {
+        struct sim_event f = carried(k, in[1]), b = carried(k, in[2]);
+        m = f.end > b.end ? f : b;
+    } else {
+        m = carried(k, *in);
+    }
+    double from = m.start > clock ? m.start : clock;
+    if (m.start >= 0 && from < start)
+        add_span(k, rank, *in, (struct sim_event){from, start})->kind = DRAW_MESSAGE;
+}
+
+static void add_spans(struct maker *k)
+{
+    static const uint8_t kind[] = {DRAW_F, DRAW_B, DRAW_I, DRAW_W};
+    for (int rank = 0; rank < k->s->p; rank++) {
+        double clock = 0;
+        int halves = 0; /* of a pair, still to come */
+        for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
+            struct sched_instr in = k->s->instr[i];
+            if (in.op == SCHED_OV || (computes(in) && halves == 0))
+                add_wait(k, rank, i, clock);
+            if (in.op == SCHED_OV)
+                halves = 2;
+            if (!computes(in))
+                continue;
+            halves -= halves > 0;
+            add_span(k, rank, in, k->r->event[i])->kind = kind[in.op];
+            if (in.op != SCHED_W)
+                unit_of(k, in.stage, in.mb)->span[way_of(in.op)] = k->p->chart.spans;
+            clock = k->r->event[i].end;
+        }
+    }
+}
+
+static void add_messages(struct maker *k)
+{
+    double wire = k->cost->bandwidth > 0 ? k->cost->bytes / k->cost->bandwidth : 0;
+    for (int rank = 0; rank < k->s->p; rank++) {
+        for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
+            struct sched_instr in = k->s->instr[i];
+            int way = way_of(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
+            if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+                continue;
+            double end = k->r->event[i].end - k->cost->latency;
+            k->p->message[k->p->chart.messages++] = (struct draw_message){
+                .start = end - wire,
+                .end = end,
+                .from = rank,
+                .to = in.peer,
+                .stage = in.stage,
+                .mb = in.mb,
+                .back = way == 1,
+                .cause = unit_of(k, in.stage, in.mb)->span[way] - 1,
+                .use = unit_of(k, to, in.mb)->span[way] - 1,
+            };
+        }
+    }
+}
+
+/* ---- memory ---- */
+
+struct ledger {
+    double time, value;
+    struct draw_curve *curve;
+};
+
+/* The value changes by `by` at `time`; changes at one moment are one point. */
+static void change(struct maker *k, struct ledger *l, double time, double by)
+{
+    struct draw_point *last = l->curve->n ? &k->p->point[k->points - 1] : NULL;
+    if (by == 0)
+        return;
+    l->value += by;
+    if (last && last->time == time) {
+        last->value = l->value;
+        return;
+    }
+    k->p->point[k->points++] = (struct draw_point){time, l->value};
+    l->curve->n++;
+}
+
+static double slot_of(const struct maker *k, int stage)
+{
+    return k->in_bytes ? (double)k->bytes->slot[stage] : k->activation;
+}
+
+static double kept_of(const struct maker *k, int stage)
+{
+    return k->in_bytes ? (double)k->bytes->keep[stage] : 0;
+}
+
+/* Does the stage that this F's result goes to (or comes from) stand on the same rank? */
+static bool local(const struct maker *k, struct sched_instr in, int step)
+{
+    int other = in.stage + step;
+    return other >= 0 && other < k->s->stages &&
+           sched_rank_of(k->s, other, in.mb) == sched_rank_of(k->s, in.stage, in.mb);
+}
+
+static void account_forward(struct maker *k, struct ledger *l, struct sched_instr in,
+                            struct sim_event e)
+{
+    bool received = k->in_bytes && in.stage > 0 && !local(k, in, -1);
+    if (!received)
+        change(k, l, e.start, slot_of(k, in.stage));
+    if (!k->s->forward_only)
+        return;
+    if (local(k, in, -1))
+        change(k, l, e.end, -slot_of(k, in.stage - 1));
+    if (in.stage == k->s->stages - 1)
+        change(k, l, e.end, -slot_of(k, in.stage));
+}
+
+static void account(struct maker *k, struct ledger *l, struct sched_instr in, struct sim_event e)
+{
+    switch (in.op) {
+    case SCHED_RECV_F:
+        if (k->in_bytes)
+            change(k, l, e.start, slot_of(k, in.stage));
+        break;
+    case SCHED_F:
+        account_forward(k, l, in, e);
+        break;
+    case SCHED_SEND_F:
+        if (k->s->forward_only)
+            change(k, l, e.start, -slot_of(k, in.stage));
+        break;
+    case SCHED_I:
+        change(k, l, e.start, kept_of(k, in.stage));
+        break;
+    case SCHED_B:
+        change(k, l, e.end, -slot_of(k, in.stage));
+        break;
+    case SCHED_W:
+        change(k, l, e.end, -slot_of(k, in.stage) - kept_of(k, in.stage));
+        break;
+    default:
+        break;
+    }
+}
+
+static void add_memory(struct maker *k)
+{
+    for (int rank = 0; rank < k->s->p; rank++) {
+        struct ledger l = {.curve = &k->p->memory[rank]};
+        l.value = k->in_bytes ? (double)k->bytes->fixed[rank] : 0;
+        k->p->point[k->points++] = (struct draw_point){0, l.value};
+        *l.curve = (struct draw_curve){&k->p->point[k->points - 1], 1};
+        for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++)
+            account(k, &l, k->s->instr[i], k->r->event[i]);
+    }
+}
+
+/* ---- all ---- */
+
+static int most_alive(const struct sim_result *r)
+{
+    int most = 0;
+    for (int rank = 0; rank < r->p; rank++)
+        most = (int)num_max(most, r->peak[rank]);
+    return most;
+}
+
+static void add_words(struct maker *k)
+{
+    const struct sched *s = k->s;
+    struct sim_picture *p = k->p;
+    if (s->v > 1)
+        snprintf(p->title, sizeof p->title, "%s, p %d, m %d, v %d", s->name, s->p, s->m, s->v);
+    else
+        snprintf(p->title, sizeof p->title, "%s, p %d, m %d", s->name, s->p, s->m);
+    snprintf(p->facts, sizeof p->facts,
+             "makespan %.6g, bubble %.2f %%, at most %.4g activations on a rank", k->r->makespan,
+             100 * k->r->bubble_fraction, k->activation * most_alive(k->r));
+    p->chart.title = p->title;
+    p->chart.facts = p->facts;
+}
+
+static enum err make(struct maker *k)
+{
+    const struct sched *s = k->s;
+    struct sim_picture *p = k->p;
+    int64_t spans, sends;
+    TRY(mem_new((int64_t)s->stages * s->m, sizeof *k->unit, "a picture", &k->unit));
+    count(k, &spans, &sends);
+    TRY(mem_new(spans, sizeof *p->span, "a picture's spans", &p->span));
+    TRY(mem_new(sends, sizeof *p->message, "a picture's messages", &p->message));
+    TRY(mem_new(s->p, sizeof *p->memory, "a picture's memory", &p->memory));
+    TRY(mem_new(s->p + 2 * s->begin[s->p], sizeof *p->point, "a picture's memory", &p->point));
+    p->chart = (struct draw_chart){.ranks = s->p,
+                                   .chunks = s->v,
+                                   .end = k->r->makespan,
+                                   .stages = s->v > 1,
+                                   .span = p->span,
+                                   .memory = p->memory,
+                                   .message = p->message};
+    add_spans(k);
+    add_messages(k);
+    add_memory(k);
+    add_words(k);
+    return ERR_OK;
+}
+
+enum err sim_picture_make(const struct sched *s, const struct sim_result *r,
+                          const struct sim_cost *cost, const struct sim_bytes *bytes,
+                          struct sim_picture *out)
+{
+    *out = (struct sim_picture){0};
+    struct maker k = {.s = s, .r = r, .cost = cost, .bytes = bytes, .p = out, .activation = 1};
+    if (bytes && bytes->activation > 0)
+        k.activation = bytes->activation;
+    k.in_bytes = bytes && bytes->fixed;
+    ENSURE(r->event != NULL);
+    enum err err = make(&k);
+    mem_free(k.unit);
+    return err;
+}
+
+void sim_picture_free(struct sim_picture *p)
+{
+    mem_free(p->span);
+    mem_free(p->message);
+    mem_free(p->memory);
+    mem_free(p->point);
+    *p = (struct sim_picture){0};
+}
+
+void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
+               struct text *out)
+{
+    struct sim_picture p;
+    enum err err = sim_picture_make(s, r, &(struct sim_cost){0}, NULL, &p);
+    if (err == ERR_OK)
+        err = draw_gantt(&(struct draw_page){.time_unit = "", .chart = &p.chart, .charts = 1},
+                         width, color, out);
+    if (err != ERR_OK)
+        out->err = err;
+    sim_picture_free(&p);
+}
