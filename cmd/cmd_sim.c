@@ -18,9 +18,9 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 
 struct sim_words {
     int64_t p, m, v, group, width;
-    double tf, tb, ti, tw, tov, latency, limit, keep;
+    double tf, tb, ti, tw, tov, latency, limit, keep, bytes, bandwidth;
     bool text, gantt, json, list;
-    const char *color;
+    const char *color, *scale, *costs, *model, *svg, *html, *perfetto, *compare, *table;
 };
 
 static int list_schedules(void)
@@ -60,18 +60,10 @@ static bool is_schedule(const char *name)
     return false;
 }
 
-static int simulate(const struct sim_words *w, const char *schedule)
+static struct plait_sim arguments(const struct sim_words *w, const char *schedule, bool color)
 {
-    bool color;
-    if (w->text + w->gantt + w->json > 1)
-        return cmd_usage("--text, --gantt and --json exclude one another; use one of them");
-    if (is_schedule(schedule) && (w->p == 0 || w->m == 0))
-        return cmd_usage("%.64s needs the number of %s; use `plait sim SCHEDULE -p P -m M`",
-                         schedule, w->p ? "microbatches" : "ranks");
-    if (!choose_color(w->color, &color))
-        return cmd_usage("--color is \"%.40s\"; wanted is auto, always or never", w->color);
-    struct plait_sim a = {
-        .size = sizeof a,
+    return (struct plait_sim){
+        .size = sizeof(struct plait_sim),
         .schedule = schedule,
         .p = (int)w->p,
         .m = (int)w->m,
@@ -85,6 +77,16 @@ static int simulate(const struct sim_words *w, const char *schedule)
         .latency = w->latency,
         .limit = w->limit,
         .keep = w->keep,
+        .bytes = w->bytes,
+        .bandwidth = w->bandwidth,
+        .scale = w->scale,
+        .costs = w->costs,
+        .model = w->model,
+        .svg = w->svg,
+        .html = w->html,
+        .perfetto = w->perfetto,
+        .compare = w->compare,
+        .table = w->table,
         .format = w->text    ? "text"
                   : w->gantt ? "gantt"
                   : w->json  ? "json"
@@ -92,6 +94,22 @@ static int simulate(const struct sim_words *w, const char *schedule)
         .width = w->width < 0 ? terminal_width() : (int)w->width,
         .color = color,
     };
+}
+
+static int simulate(const struct sim_words *w, const char *schedule)
+{
+    bool color;
+    if (w->text + w->gantt + w->json > 1)
+        return cmd_usage("--text, --gantt and --json exclude one another; use one of them");
+    if (schedule && is_schedule(schedule) && !w->model && (w->p == 0 || w->m == 0))
+        return cmd_usage("%.64s needs the number of %s; use `plait sim SCHEDULE -p P -m M`",
+                         schedule, w->p ? "microbatches" : "ranks");
+    if (w->compare && !w->model && (w->p == 0 || w->m == 0))
+        return cmd_usage("--compare needs the number of %s; use `plait sim --compare %.64s -p P "
+                         "-m M`", w->p ? "microbatches" : "ranks", w->compare);
+    if (!choose_color(w->color, &color))
+        return cmd_usage("--color is \"%.40s\"; wanted is auto, always or never", w->color);
+    struct plait_sim a = arguments(w, schedule, color);
     char *page;
     int code = plait_simulate(&a, &page);
     if (code != PLAIT_OK)
@@ -99,6 +117,24 @@ static int simulate(const struct sim_words *w, const char *schedule)
     fputs(page, stdout);
     plait_free(page);
     return PLAIT_OK;
+}
+
+/* What is asked about: one schedule, or one of the questions about several. */
+static int choose(const struct sim_words *w, int words, char **argv)
+{
+    int asked = words + (w->list ? 1 : 0) + (w->compare ? 1 : 0) + (w->table ? 1 : 0);
+    if (w->list && words > 0)
+        return cmd_usage("--list takes no schedule, and %.64s is named", argv[1]);
+    if (words > 1)
+        return cmd_usage("sim plays one schedule at a time, and %d are named; `plait sim --compare "
+                         "%.64s,%.64s` plays them side by side", words, argv[1], argv[2]);
+    if (asked > 1)
+        return cmd_usage("a schedule, --compare, --table and --list are four questions; ask one");
+    if (w->list)
+        return list_schedules();
+    if (asked == 0 && !w->model)
+        return cmd_usage("no schedule is named; `plait sim --list` shows them");
+    return simulate(w, words ? argv[1] : NULL);
 }
 
 int cmd_sim(int argc, char **argv)
@@ -121,34 +157,43 @@ int cmd_sim(int argc, char **argv)
          "zb-1p, zb-2p: activations that a rank may keep (P, 2 P)"},
         {"keep", 0, CMD_REAL, &w.keep, TIME_MIN, 1, "K",
          "zb-1p, zb-2p: part of an activation that stays from I to W (0.5)"},
+        {"bytes", 0, CMD_REAL, &w.bytes, TIME_MIN, 1e18, "N", "size of a message (the model's)"},
+        {"bandwidth", 0, CMD_REAL, &w.bandwidth, TIME_MIN, 1e18, "N",
+         "of a link, bytes a unit of time (messages occupy none)"},
+        {"scale", 0, CMD_TEXT, &w.scale, 0, 0, "X,X", "factors of the stages' times, one each"},
+        {"costs", 0, CMD_TEXT, &w.costs, 0, 0, "FILE", "times of each stage: stage,F,B,I,W"},
+        {"model", 0, CMD_TEXT, &w.model, 0, 0, "FILE",
+         "a configuration: its FLOPs, messages and bytes"},
+        {"compare", 0, CMD_TEXT, &w.compare, 0, 0, "A,B@V",
+         "several schedules side by side, @V their chunks"},
+        {"table", 0, CMD_TEXT, &w.table, 0, 0, "A,B", "bubbles over p and m, up to -p and -m"},
         {"text", 0, CMD_FLAG, &w.text, 0, 0, NULL, "print the instructions, a line a rank"},
         {"gantt", 0, CMD_FLAG, &w.gantt, 0, 0, NULL, "draw the step"},
         {"json", 0, CMD_FLAG, &w.json, 0, 0, NULL, "print result and timeline as JSON"},
+        {"svg", 0, CMD_TEXT, &w.svg, 0, 0, "FILE", "write a picture"},
+        {"html", 0, CMD_TEXT, &w.html, 0, 0, "FILE", "write a page to explore"},
+        {"perfetto", 0, CMD_TEXT, &w.perfetto, 0, 0, "FILE",
+         "write trace events, for Perfetto or chrome://tracing"},
         {"width", 0, CMD_INT, &w.width, 0, WIDTH_MAX, "N",
          "columns of the drawing (the terminal's), 0: one for the shortest box"},
         {"color", 0, CMD_TEXT, &w.color, 0, 0, "WHEN", "auto, always or never (auto)"},
         {"list", 0, CMD_FLAG, &w.list, 0, 0, NULL, "name the schedules"},
     };
     const struct cmd_page page = {
-        .usage = "plait sim SCHEDULE -p P -m M [-v V] [--tf T ...] [--text | --gantt | --json]",
+        .usage = "plait sim SCHEDULE -p P -m M [-v V] [--tf T ...] [--gantt] [--html FILE] ...\n"
+                 "       plait sim --compare A,B@V -p P -m M ...\n"
+                 "       plait sim --table A,B [-p P] [-m M]",
         .about =
             "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
             "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
             "plait sim --list, or file:PATH: a line of cells such as 0F0,0B0 for each rank.",
         .option = option,
         .options = sizeof option / sizeof *option,
-        .more = "plait sim 1f1b -p 4 -m 8 --gantt",
+        .more = "plait sim 1f1b -p 4 -m 8 --gantt\n"
+                "plait sim --compare gpipe,1f1b -p 8 -m 32 --html step.html",
     };
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
-    if (w.list && words > 0)
-        return cmd_usage("--list takes no schedule, and %.64s is named", argv[1]);
-    if (w.list)
-        return list_schedules();
-    if (words == 0)
-        return cmd_usage("no schedule is named; `plait sim --list` shows them");
-    if (words > 1)
-        return cmd_usage("sim plays one schedule at a time, and %d are named", words);
-    return simulate(&w, argv[1]);
+    return choose(&w, words, argv);
 }

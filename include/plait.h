@@ -102,7 +102,23 @@ struct plait_sim {
      * activations of a microbatch that a rank may keep (0: the schedule's own limit; an error with
      * other schedules), and the part of one that stays from I to W (0: a half). */
     double limit, keep;
+    double bytes, bandwidth; /* of a message; of a link, in bytes a unit of time. Bandwidth 0:
+                                messages occupy no link */
+    const char *scale;    /* factors of the stages' times, "1,1,1.5,1" */
+    const char *costs;    /* a file with the times of each stage (docs/simulator.md) */
+    const char *model;    /* a configuration: times in proportion to its FLOPs, tf that of an
+                             average stage; message sizes and memory are its own, and what is left
+                             out here (schedule, p, m, v) is as configured there */
+    /* Files to write, whole or not at all; NULL: none. */
+    const char *svg, *html;
+    const char *perfetto; /* trace events */
+    /* In place of a schedule: */
+    const char *compare;  /* "a,b@2": several of them side by side, @v their chunks. Times are of a
+                             rank's share of the model: of v chunks each takes 1/v */
+    const char *table;    /* "a,b": bubbles over ranks to p (0: 32) and microbatches to m (0: 128)
+                             for v chunks (0: 1, 2, 4 as far as the schedule has them) */
 };
+/* Makes or reads the schedule, proves it, plays it. *out: what the format says. */
 int plait_simulate(const struct plait_sim *a, char **out);
 int plait_schedule_count(void);
 const char *plait_schedule_name(int i);

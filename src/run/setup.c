@@ -76,21 +76,24 @@ static enum err make_memory(struct setup *s)
     return ERR_OK;
 }
 
-/* Bubble of the step when a stage takes time in proportion to its FLOPs and backward twice forward.
- * The head makes its gradients in the forward, so all of it counts there. */
+double setup_stage_flops(const struct setup *s, int stage)
+{
+    const struct arch_stage *st = &s->cut[stage];
+    int64_t t = s->arch.seq;
+    double f = (double)st->blocks * (arch_part_flops(&s->arch, PART_ATTN, t, t) +
+                                     arch_part_flops(&s->arch, PART_MLP, t, t));
+    return f + (st->head ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0);
+}
+
+/* Bubble of the step when a stage takes time in proportion to its FLOPs and backward twice
+ * forward. */
 static enum err predict_bubble(struct setup *s)
 {
     double *scale;
     struct sim_result r;
     TRY(mem_new(s->sched.stages, sizeof *scale, "the simulation", &scale));
-    for (int i = 0; i < s->sched.stages; i++) {
-        double f = (double)s->cut[i].blocks *
-                   (arch_part_flops(&s->arch, PART_ATTN, s->arch.seq, s->arch.seq) +
-                    arch_part_flops(&s->arch, PART_MLP, s->arch.seq, s->arch.seq));
-        if (s->cut[i].head)
-            f += arch_part_flops(&s->arch, PART_HEAD, s->arch.seq, s->arch.seq);
-        scale[i] = f;
-    }
+    for (int i = 0; i < s->sched.stages; i++)
+        scale[i] = setup_stage_flops(s, i);
     struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .stage_scale = scale};
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);

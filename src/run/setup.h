@@ -31,6 +31,10 @@ struct setup {
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
 void setup_free(struct setup *s);
 
+/* Forward FLOPs of a stage for one sequence. The head makes its gradients in the forward, so all of
+ * it counts there. */
+double setup_stage_flops(const struct setup *s, int stage);
+
 /* A checked forward-only list of m microbatches, at most those of a step, with the same placement,
  * of two replicas by the first. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);

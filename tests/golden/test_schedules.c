@@ -6,7 +6,7 @@
  * first to its last action). Lists without a generator here prove that reading, lowering, checking
  * and playing know no schedule by name: several chunks a rank, V placement, split backwards.
  *
- * Charts in golden/sim are compared byte for byte.
+ * Charts and pictures in golden/sim are compared byte for byte.
  */
 #include "base/fs.h"
 #include "base/mem.h"
@@ -15,6 +15,7 @@
 #include "test.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The whole file as a string that ends; mem_free. */
 static char *read_file(const char *name)
@@ -141,17 +142,23 @@ static void write_page(const char *name, const char *page)
     CHECK_OK(fs_commit(&f));
 }
 
-static void chart(const char *file, struct plait_sim a)
+static void compare_page(const char *file, const char *got)
 {
-    char name[80], *got = NULL;
+    char name[80];
     snprintf(name, sizeof name, "sim/%s", file);
-    a.size = sizeof a;
-    if (!CHECK(plait_simulate(&a, &got) == PLAIT_OK))
-        return;
     write_page(name, got);
     char *want = read_file(name);
     CHECK_STR(got, want);
     mem_free(want);
+}
+
+static void chart(const char *file, struct plait_sim a)
+{
+    char *got = NULL;
+    a.size = sizeof a;
+    if (!CHECK(plait_simulate(&a, &got) == PLAIT_OK))
+        return;
+    compare_page(file, got);
     mem_free(got);
 }
 
@@ -185,9 +192,56 @@ static void charts(void)
     chart("1f1b-p2-m3.json", a);
 }
 
+/* What lies between the two words is left out: the page's style and program are no golden text. */
+static void cut_out(char *page, const char *from, const char *to)
+{
+    char *a = strstr(page, from), *b = a ? strstr(a, to) : NULL;
+    if (CHECK(b != NULL))
+        memmove(a + strlen(from), b, strlen(b) + 1);
+}
+
+enum picture { SVG, HTML, PERFETTO };
+
+static void picture(const char *file, enum picture kind, struct plait_sim a)
+{
+    char path[] = "/tmp/plait-test-XXXXXX", *page = NULL, *text = NULL;
+    a.size = sizeof a;
+    struct fs_map map = {0};
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    a.svg = kind == SVG ? path : NULL;
+    a.html = kind == HTML ? path : NULL;
+    a.perfetto = kind == PERFETTO ? path : NULL;
+    CHECK_INT(plait_simulate(&a, &page), PLAIT_OK);
+    mem_free(page);
+    CHECK_OK(fs_map_open(&map, path, ERR_CONFIG));
+    CHECK_OK(mem_new(map.size + 1, 1, "a picture", &text));
+    memcpy(text, map.data, (size_t)map.size);
+    fs_map_close(&map);
+    unlink(path);
+    if (kind == HTML) {
+        cut_out(text, "<style>", "</style>");
+        cut_out(text, "<script>", "</script>");
+    }
+    compare_page(file, text);
+    mem_free(text);
+}
+
+static void pictures(void)
+{
+    struct plait_sim a = {.schedule = "1f1b", .p = 2, .m = 2, .latency = 0.25};
+    picture("1f1b-p2-m2.svg", SVG, a);
+    picture("1f1b-p2-m2.html", HTML, a);
+    picture("1f1b-p2-m2-trace.json", PERFETTO, a);
+    /* the documentation's own */
+    a = (struct plait_sim){.compare = "1f1b,interleaved@2,zb-h1", .p = 4, .m = 8};
+    picture("../../../docs/pictures/schedules.svg", SVG, a);
+}
+
 static const struct test_case cases[] = {
     {"generated", generated},
     {"played", played},
     {"charts", charts},
+    {"pictures", pictures},
 };
 TEST_MAIN(cases)

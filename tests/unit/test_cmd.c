@@ -336,6 +336,14 @@ static void sim_plays_schedules(void)
         {{"sim", "1f1b", "-p4", "-m8", "--tw", "0"}, "--tw is \"0\""},
         {{"sim", "1f1b", "-p4", "-m8", "--text", "--json"}, "exclude one another"},
         {{"sim", "1f1b", "-p4", "-m8", "--color", "red"}, "wanted is auto, always or never"},
+        {{"sim", "--compare", "1f1b,gpipe"}, "--compare needs the number of ranks"},
+        {{"sim", "--compare", "1f1b", "--table", "1f1b"}, "are four questions; ask one"},
+        {{"sim", "1f1b", "--table", "1f1b"}, "are four questions; ask one"},
+        {{"sim", "1f1b", "-p4", "-m8", "--bytes", "8"}, "add bandwidth (--bandwidth)"},
+        {{"sim", "1f1b", "-p2", "-m8", "--scale", "1"}, "scale has 1 factors"},
+        {{"sim", "1f1b", "-p2", "-m8", "--costs"}, "--costs needs a value FILE"},
+        {{"sim", "1f1b", "-p2", "-m2", "--svg", "a", "--html", "a"}, "would be the one file a"},
+        {{"sim", "--table", "1f1b", "--json"}, "a table has no other format"},
         {{"sim", "1f1b", "gpipe", "-p4", "-m8"}, "one schedule at a time"},
         {{"sim", "--list", "gpipe"}, "--list takes no schedule"},
         {{"sim", "zebra"}, "schedule \"zebra\" is not known"},
@@ -370,9 +378,23 @@ static void sim_plays_schedules(void)
     CHECK_STR(o.err, "");
 }
 
+static void sim_compares_and_draws(void)
+{
+    static struct outcome o;
+    RUN(&o, "sim", "--compare", "gpipe,1f1b", "-p2", "-m2");
+    CHECK(o.code == 0 && strstr(o.out, "\n1f1b "));
+    RUN(&o, "sim", "--table", "gpipe", "-p2", "-m2");
+    CHECK(o.code == 0 && strstr(o.out, "     2  50.00  33.33\n"));
+    RUN(&o, "sim", "gpipe", "-p2", "-m2", "--svg", "/nonexistent/a.svg");
+    CHECK_INT(o.code, PLAIT_STORAGE);
+    CHECK_STR(o.out, "");
+    CHECK(strstr(o.err, "/nonexistent/a.svg") != NULL);
+}
+
 static const struct test_case cases[] = {
     {"usage_errors_end_with_10", usage_errors_end_with_10},
     {"sim_plays_schedules", sim_plays_schedules},
+    {"sim_compares_and_draws", sim_compares_and_draws},
     {"help_explains_every_verb", help_explains_every_verb},
     {"no_words_are_wrong_usage", no_words_are_wrong_usage},
     {"check_answers_at_once", check_answers_at_once},

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * name -> schedule -> lowered -> proved -> played. With a model the first three are those of
+ * training (setup_make), so that memory and costs are of the very program that would run.
+ */
+#include "run/play.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include <string.h>
+
+/* About 130 bytes are needed for each (stage, microbatch); beyond this a laptop would swap. */
+enum { PLAY_MAX_UNITS = 1 << 26 };
+
+/* A file says its own shape; one that was asked for as well must be that. */
+static enum err check_asked(const char *what, int asked, int found)
+{
+    if (asked != 0 && asked != found)
+        FAIL(ERR_CONFIG, "simulation: %s %d was asked for and the file has %s %d; leave %s out",
+             what, asked, what, found, what);
+    return ERR_OK;
+}
+
+static enum err read_schedule(const char *path, const struct play_args *a, struct sched *out)
+{
+    struct fs_map map;
+    const char *slash = strrchr(path, '/');
+    if (a->group != 0)
+        FAIL(ERR_CONFIG,
+             "simulation: group %d was asked for, and a file has its order already; leave group "
+             "out",
+             a->group);
+    enum err err = fs_map_open(&map, path, ERR_CONFIG);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
+    err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
+    fs_map_close(&map);
+    TRY(err);
+    TRY_OR(out_free, check_asked("p", a->p, out->p));
+    TRY_OR(out_free, check_asked("m", a->m, out->m));
+    TRY_OR(out_free, check_asked("v", a->v, out->v));
+    return ERR_OK;
+out_free:
+    sched_free(out);
+    return err;
+}
+
+/* Does the word look like a file's name, or is there such a file? Schedules have no such names. */
+static bool means_file(const char *word)
+{
+    size_t n = strlen(word);
+    bool ends = n > 4 && (strcmp(word + n - 4, ".csv") == 0 || strcmp(word + n - 4, ".txt") == 0);
+    return ends || strchr(word, '/') || fs_exists(word);
+}
+
+static enum err make_schedule(const struct play_args *a, const struct sim_cost *c,
+                              struct sched *out)
+{
+    if (!a->schedule)
+        FAIL(ERR_CONFIG,
+             "simulation: no schedule is named; use one of plait sim --list or file:PATH");
+    if (strncmp(a->schedule, "file:", 5) == 0)
+        return read_schedule(a->schedule + 5, a, out);
+    const struct sched_kind *kind = sched_kind_find(a->schedule);
+    if (!kind && means_file(a->schedule))
+        FAIL(ERR_CONFIG,
+             "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
+             a->schedule, a->schedule);
+    int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
+    struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
+    int64_t units = (int64_t)shape.p * shape.m;
+    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > PLAY_MAX_UNITS / shape.v)
+        FAIL(ERR_CONFIG,
+             "simulation: p %d x m %d x v %d is more than %d microbatches of stages; use "
+             "smaller numbers",
+             shape.p, shape.m, shape.v, PLAY_MAX_UNITS);
+    double stage = a->share ? 1.0 / v : 1;
+    struct sched_cost cost = {.tf = c->tf * stage,
+                              .ti = c->ti * stage,
+                              .tw = c->tw * stage,
+                              .tc = c->latency,
+                              .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
+                              .limit = a->limit};
+    return sched_make_for(a->schedule, &shape, &cost, out);
+}
+
+static enum err prove(const struct play_args *a, struct played *x)
+{
+    TRY(make_schedule(a, &x->cost, &x->made));
+    struct sched *s = &x->made;
+    if (!s->lowered) {
+        TRY(sched_lower(s, &(struct sched_lower_args){0}, &x->lowered));
+        s = &x->lowered;
+    }
+    x->s = s;
+    x->report = &x->own_report;
+    return sched_check(s, &x->own_report);
+}
+
+static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
+{
+    if (a->bandwidth > 0 && !(c->bytes > 0))
+        FAIL(ERR_CONFIG,
+             "simulation: bandwidth %g needs the size of a message; add bytes (--bytes), "
+             "or a model (--model)",
+             a->bandwidth);
+    if (a->bytes > 0 && a->bandwidth == 0)
+        FAIL(ERR_CONFIG,
+             "simulation: messages of %g bytes need the speed of a link; add bandwidth "
+             "(--bandwidth), in bytes a unit of time",
+             a->bytes);
+    return ERR_OK;
+}
+
+static void default_costs(const struct plait_sim *a, struct sim_cost *out)
+{
+    struct sim_cost c = {.tf = a->tf,
+                         .tb = a->tb,
+                         .ti = a->ti,
+                         .tw = a->tw,
+                         .tov = a->tov,
+                         .latency = a->latency,
+                         .bandwidth = a->bandwidth,
+                         .bytes = a->bytes};
+    c.tf = c.tf != 0 ? c.tf : 1;
+    c.ti = c.ti != 0 ? c.ti : c.tf;
+    c.tw = c.tw != 0 ? c.tw : c.tf;
+    c.tb = c.tb != 0 ? c.tb : c.ti + c.tw;
+    *out = c;
+}
+
+/* Chunks take 1/v of the time of a rank's share, and keep 1/v of its activations. */
+static enum err share_out(struct played *x)
+{
+    if (!x->scale) {
+        TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+        for (int i = 0; i < x->s->stages; i++)
+            x->scale[i] = 1;
+    }
+    for (int i = 0; i < x->s->stages; i++)
+        x->scale[i] /= x->s->v;
+    x->memory.activation = 1.0 / x->s->v;
+    return ERR_OK;
+}
+
+enum err play_make(const struct play_args *a, struct played *out)
+{
+    *out = (struct played){0};
+    default_costs(a->sim, &out->cost);
+    if (a->sim->model)
+        TRY(play_model(a, out));
+    else
+        TRY(prove(a, out));
+    TRY(message_cost(a->sim, &out->cost));
+    TRY(play_costs(a, out));
+    if (a->share && out->s->v > 1)
+        TRY(share_out(out));
+    out->cost.stage_scale = out->scale;
+    out->cost.stage_time = (const double(*)[4])out->time;
+    return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
+}
+
+void play_free(struct played *x)
+{
+    sched_free(&x->made);
+    sched_free(&x->lowered);
+    sched_report_free(&x->own_report);
+    if (x->modelled)
+        setup_free(&x->setup);
+    mem_free(x->scale);
+    mem_free(x->time);
+    mem_free(x->bytes);
+    sim_result_free(&x->result);
+    *x = (struct played){0};
+}

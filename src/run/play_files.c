@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pictures of played schedules as files. All pictures are made before the first file is, and each
+ * file is written whole or not at all.
+ */
+#include "run/play.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+/* A page and what it points to. */
+struct picture {
+    const struct played *x; /* borrowed; [n] */
+    int n;
+    struct sim_picture *made; /* owned; [n] */
+    struct draw_chart *chart; /* owned; [n] */
+    struct draw_table *table; /* owned; [n + 1] */
+    const char **cell;        /* owned; of all tables */
+    char (*words)[32];        /* owned; what cells point to */
+    char title[96];
+    int64_t cells;
+    int tables;
+};
+
+enum { RANK_COLUMNS = 9, ALL_COLUMNS = 8 };
+
+bool play_wants_files(const struct plait_sim *a)
+{
+    return a->svg || a->html || a->perfetto;
+}
+
+static void add_cell(struct picture *p, const char *fmt, double value)
+{
+    char *w = p->words[p->cells];
+    snprintf(w, sizeof *p->words, fmt, value);
+    p->cell[p->cells++] = w;
+}
+
+static void add_names(struct picture *p, const char *const *name, int n)
+{
+    for (int i = 0; i < n; i++)
+        p->cell[p->cells++] = name[i];
+}
+
+static void add_bytes(struct picture *p, double value)
+{
+    p->cell[p->cells] = text_bytes((int64_t)value, p->words[p->cells]);
+    p->cells++;
+}
+
+/* The figures of each rank, as the summary has them; the last column is for models. */
+static void add_rank_table(struct picture *p, int i)
+{
+    static const char *const name[RANK_COLUMNS] = {
+        "rank",   "busy",    "waiting for work", "waiting for messages", "idle",
+        "idle %", "sending", "activations",      "memory at most"};
+    const struct sim_result *r = &p->x[i].result;
+    int columns = p->x[i].modelled ? RANK_COLUMNS : RANK_COLUMNS - 1;
+    p->table[p->tables++] = (struct draw_table){.title = p->made[i].title,
+                                                .rows = r->p + 1,
+                                                .columns = columns,
+                                                .cell = p->cell + p->cells};
+    add_names(p, name, columns);
+    for (int rank = 0; rank < r->p; rank++) {
+        const struct draw_curve *m = &p->chart[i].memory[rank];
+        double idle = r->makespan - r->busy[rank], most = 0;
+        for (int64_t k = 0; k < m->n; k++)
+            most = m->point[k].value > most ? m->point[k].value : most;
+        add_cell(p, "%.0f", rank);
+        add_cell(p, "%.6g", r->busy[rank]);
+        add_cell(p, "%.6g", r->waiting[rank]);
+        add_cell(p, "%.6g", r->message[rank]);
+        add_cell(p, "%.6g", idle);
+        add_cell(p, "%.2f", r->makespan > 0 ? 100 * idle / r->makespan : 0);
+        add_cell(p, "%.6g", r->sending[rank]);
+        add_cell(p, "%.0f", r->peak[rank]);
+        if (p->x[i].modelled)
+            add_bytes(p, most);
+    }
+}
+
+/* All schedules, a line each. */
+static void add_table(struct picture *p)
+{
+    static const char *const name[ALL_COLUMNS] = {"schedule",      "chunks",     "replicas",
+                                                  "makespan",      "cost",       "bubble %",
+                                                  "bubble rate %", "activations"};
+    p->table[p->tables++] = (struct draw_table){
+        .title = "Schedules", .rows = p->n + 1, .columns = ALL_COLUMNS, .cell = p->cell + p->cells};
+    add_names(p, name, ALL_COLUMNS);
+    for (int i = 0; i < p->n; i++) {
+        const struct sched *s = p->x[i].s;
+        const struct sim_result *r = &p->x[i].result;
+        const char *own = s->name;
+        int peak = 0;
+        for (int rank = 0; rank < r->p; rank++)
+            peak = r->peak[rank] > peak ? r->peak[rank] : peak;
+        add_names(p, &own, 1);
+        add_cell(p, "%.0f", s->v);
+        add_cell(p, "%.0f", s->replicas);
+        add_cell(p, "%.6g", r->makespan);
+        add_cell(p, "%.6g", r->cost);
+        add_cell(p, "%.2f", 100 * r->bubble_fraction);
+        add_cell(p, "%.2f", 100 * r->bubble_rate);
+        add_cell(p, "%.4g", (double)peak / s->v);
+    }
+}
+
+static enum err make_picture(struct picture *p)
+{
+    int64_t cells = (p->n + 1) * ALL_COLUMNS;
+    for (int i = 0; i < p->n; i++)
+        cells += (int64_t)(p->x[i].s->p + 1) * RANK_COLUMNS;
+    TRY(mem_new(p->n, sizeof *p->made, "pictures", &p->made));
+    TRY(mem_new(p->n, sizeof *p->chart, "pictures", &p->chart));
+    TRY(mem_new(p->n + 1, sizeof *p->table, "pictures", &p->table));
+    TRY(mem_new(cells, sizeof *p->cell, "a page's tables", &p->cell));
+    TRY(mem_new(cells, sizeof *p->words, "a page's tables", &p->words));
+    if (p->n > 1)
+        add_table(p);
+    for (int i = 0; i < p->n; i++) {
+        const struct played *x = &p->x[i];
+        TRY(sim_picture_make(x->s, &x->result, &x->cost, &x->memory, &p->made[i]));
+        p->chart[i] = p->made[i].chart;
+        add_rank_table(p, i);
+    }
+    if (p->n == 1)
+        snprintf(p->title, sizeof p->title, "plait: %s", p->made[0].title);
+    else
+        snprintf(p->title, sizeof p->title, "plait: %d schedules compared", p->n);
+    return ERR_OK;
+}
+
+static void free_picture(struct picture *p)
+{
+    for (int i = 0; p->made && i < p->n; i++)
+        sim_picture_free(&p->made[i]);
+    mem_free(p->made);
+    mem_free(p->chart);
+    mem_free(p->table);
+    mem_free(p->cell);
+    mem_free(p->words);
+}
+
+static enum err write_whole(const char *path, const struct text *t)
+{
+    struct fs_file f;
+    TRY(t->err);
+    TRY(fs_create(&f, path));
+    enum err err = fs_write(&f, t->s, t->len);
+    if (err == ERR_OK)
+        err = fs_commit(&f);
+    fs_abandon(&f);
+    return err;
+}
+
+static enum err draw_all(const struct plait_sim *a, const struct draw_page *page,
+                         struct text text[3])
+{
+    if (a->svg)
+        TRY(draw_svg(page, &text[0]));
+    if (a->html)
+        TRY(draw_html(page, &text[1]));
+    if (a->perfetto)
+        TRY(draw_trace(page, &text[2]));
+    return ERR_OK;
+}
+
+enum err play_files(const struct plait_sim *a, const struct played *x, int n)
+{
+    struct picture p = {.x = x, .n = n};
+    struct text text[3] = {{0}};
+    const char *path[3] = {a->svg, a->html, a->perfetto};
+    enum err err = make_picture(&p);
+    struct draw_page page = {.title = p.title,
+                             .time_unit = "",
+                             .memory_unit = x[0].modelled ? "bytes" : "activations",
+                             .seconds = 1e-3,
+                             .chart = p.chart,
+                             .charts = n,
+                             .table = p.table,
+                             .tables = p.tables};
+    if (err == ERR_OK)
+        err = draw_all(a, &page, text);
+    for (int i = 0; i < 3 && err == ERR_OK; i++)
+        if (path[i])
+            err = write_whole(path[i], &text[i]);
+    for (int i = 0; i < 3; i++)
+        text_free(&text[i]);
+    free_picture(&p);
+    return err;
+}
