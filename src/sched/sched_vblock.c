@@ -51,23 +51,20 @@ int sched_vblock_ready(const struct vblock_grid *g, int rank, int kind, int mb)
 
 /* ---- lay ---- */
 
-/* The pass that a rank runs in a slot, -1: none. */
-static int pass_at(const struct vblock_grid *g, int rank, int slot)
-{
-    for (int kind = 0; kind < VBLOCK_PASSES; kind++) {
-        int since = slot - g->b->at[rank][kind];
-        if (since >= 0 && since % VBLOCK_PERIOD == 0 && since / VBLOCK_PERIOD < g->m)
-            return kind;
-    }
-    return -1;
-}
-
 static void lay_rank(struct vblock_grid *g, int rank)
 {
     struct vblock_cell *cell = g->raw + (int64_t)rank * g->per_rank;
-    int count[VBLOCK_KINDS] = {0}, live = 0;
-    for (int slot = 0, n = 0; n < g->per_rank; slot++) {
-        int kind = pass_at(g, rank, slot);
+    const int *at = g->b->at[rank];
+    int count[VBLOCK_KINDS] = {0}, of[VBLOCK_PERIOD], live = 0;
+    for (int i = 0; i < VBLOCK_PERIOD; i++)
+        of[i] = -1;
+    for (int kind = 0; kind < VBLOCK_PASSES; kind++)
+        of[at[kind] % VBLOCK_PERIOD] = kind;
+    for (int slot = 0, n = 0, i = 0; n < g->per_rank; slot++, i++) {
+        i = i == VBLOCK_PERIOD ? 0 : i; /* slot modulo the period */
+        int kind = of[i];
+        if (kind >= 0 && (slot < at[kind] || count[kind] == g->m))
+            kind = -1;
         if (kind < 0 && !g->b->whole && count[VBLOCK_W1] < count[VBLOCK_B1])
             kind = VBLOCK_W1;
         else if (kind < 0 && !g->b->whole && count[VBLOCK_W0] < count[VBLOCK_B0])
@@ -131,19 +128,42 @@ static void pull_cell(struct vblock_grid *g, int rank, struct vblock_cell cell)
         *vblock_end(g, rank, cell.kind, cell.mb) = slot + slots_of(g, cell.kind);
 }
 
-/* All cells laid before slot `until`, whose inputs are laid in slots before theirs. */
-static void pull(struct vblock_grid *g, int until)
+/* A counting sort. */
+enum err sched_vblock_order(const struct vblock_grid *g, const struct vblock_cell *cells,
+                            uint16_t **out)
 {
-    int64_t left = (int64_t)g->p * g->per_rank;
-    for (int slot = 0; slot < until && left > 0; slot++)
-        for (int rank = 0; rank < g->p; rank++) {
-            const struct vblock_cell *cell =
-                g->raw + (int64_t)rank * g->per_rank + g->n[rank];
-            if (g->n[rank] == g->per_rank || cell->slot != slot)
-                continue;
-            pull_cell(g, rank, *cell);
-            left--;
-        }
+    int64_t n = (int64_t)g->p * g->per_rank, *first, last = 0;
+    uint16_t *ranks = NULL;
+    for (int64_t i = 0; i < n; i++)
+        last = cells[i].slot > last ? cells[i].slot : last;
+    TRY(mem_new(last + 2, sizeof *first, "schedule block", &first));
+    enum err err = mem_new(n, sizeof *ranks, "schedule block", &ranks);
+    if (err == ERR_OK) {
+        for (int64_t i = 0; i < n; i++)
+            first[cells[i].slot + 1]++;
+        for (int64_t slot = 0; slot < last; slot++)
+            first[slot + 1] += first[slot];
+        for (int64_t i = 0; i < n; i++)
+            ranks[first[cells[i].slot]++] = (uint16_t)(i / g->per_rank);
+    }
+    mem_free(first);
+    *out = ranks;
+    return err;
+}
+
+/* All cells laid before slot `until`, whose inputs are laid in slots before theirs. */
+static enum err pull(struct vblock_grid *g, int until)
+{
+    uint16_t *ranks;
+    TRY(sched_vblock_order(g, g->raw, &ranks));
+    for (int64_t i = 0; i < (int64_t)g->p * g->per_rank; i++) {
+        struct vblock_cell cell = g->raw[(int64_t)ranks[i] * g->per_rank + g->n[ranks[i]]];
+        if (cell.slot >= until)
+            break;
+        pull_cell(g, ranks[i], cell);
+    }
+    mem_free(ranks);
+    return ERR_OK;
 }
 
 /* What was not pulled stays where it was laid. */
@@ -185,7 +205,7 @@ static enum err fill_grid(struct vblock_grid *g)
 {
     for (int rank = 0; rank < g->p; rank++)
         lay_rank(g, rank);
-    pull(g, g->b->whole ? VBLOCK_NEVER : g->b->at[0][VBLOCK_B0]);
+    TRY(pull(g, g->b->whole ? VBLOCK_NEVER : g->b->at[0][VBLOCK_B0]));
     keep_rest(g);
     mem_free(g->raw);
     g->raw = NULL;

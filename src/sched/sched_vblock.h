@@ -62,6 +62,10 @@ static inline int *vblock_end(const struct vblock_grid *g, int rank, int kind, i
 }
 /* First slot in which the input of a pass is there; 0 for the first, NEVER while it is not run. */
 int sched_vblock_ready(const struct vblock_grid *g, int rank, int kind, int mb);
+/* The ranks of all cells [p * per_rank], in the order of their slots and in a slot by rank. The
+ * caller frees it. Errors: ERR_MEMORY. */
+enum err sched_vblock_order(const struct vblock_grid *g, const struct vblock_cell *cells,
+                            uint16_t **out);
 /* Closes the gaps of put and packs its end. */
 enum err sched_vblock_end(struct vblock_grid *g);
 

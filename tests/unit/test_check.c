@@ -207,6 +207,10 @@ static void answers_are_quick(void)
         {"model.layers=10000", "parallel.pp=4096", "train.batch=4095", NULL},
         {"model.layers=10000", "parallel.pp=4096", "train.batch=200", NULL},
         {"model.layers=10000", "parallel.pp=4096", "train.batch=32", NULL},
+        {"model.layers=10000", "parallel.pp=2048", "train.batch=200", "parallel.schedule=v-half",
+         NULL},
+        {"model.layers=10000", "parallel.pp=4096", "train.batch=100", "parallel.schedule=zb-2p",
+         NULL},
     };
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         struct options o = with(large[i]);
