@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include <string.h>
 
-/* About 130 bytes are needed for each (stage, microbatch); beyond this a laptop would swap. */
+/* About 200 bytes are needed for each (stage, microbatch); beyond this a laptop would swap. */
 enum { PLAY_MAX_UNITS = 1 << 26 };
 
 /* A file says its own shape; one that was asked for as well must be that. */

@@ -391,6 +391,12 @@ static void simulate(void)
     check_simulate(a, PLAIT_CONFIG, "use one of naive, gpipe, 1f1b");
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 2, .v = 3};
     check_simulate(a, PLAIT_CONFIG, "use v 1");
+    a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 4, .group = 2};
+    check_simulate(a, PLAIT_CONFIG, "use group 0");
+    a = (struct plait_sim){.schedule = "interleaved", .p = 4, .m = 9, .v = 2};
+    check_simulate(a, PLAIT_OK, "makespan  69\n");
+    a.group = 5;
+    check_simulate(a, PLAIT_OK, "makespan  63\n");
     a = (struct plait_sim){.schedule = "1f1b", .p = 4096, .m = 65535};
     check_simulate(a, PLAIT_CONFIG, "67108864");
     a = (struct plait_sim){.p = 4, .m = 8};
@@ -413,6 +419,9 @@ static void simulate_file(void)
     check_simulate(a, PLAIT_OK, "4 ranks, 8 microbatches, 2 chunks");
     a.m = 9;
     check_simulate(a, PLAIT_CONFIG, "m 9 was asked for and the file has m 8");
+    a.m = 8;
+    a.group = 4;
+    check_simulate(a, PLAIT_CONFIG, "leave group out");
     a = (struct plait_sim){.schedule = "file:/nonexistent/x.csv"};
     check_simulate(a, PLAIT_CONFIG, "/nonexistent/x.csv");
     a = (struct plait_sim){.schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/index.csv"};
