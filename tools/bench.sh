@@ -11,7 +11,8 @@
 #     tools/bench.sh programs      only 1
 #     tools/bench.sh gpt2          only 2
 #
-# LAYOUTS="one tp2 pp2 dp2" THREADS=2 BATCH=4 SEQ=256 STEPS=8
+# LAYOUTS="one tp2 pp2 dp2"   (pp2: chimera, two microbatches; pp2-zb-h2 and so on: four)
+# THREADS=2 BATCH=4 SEQ=256 STEPS=8
 # DTYPE=bf16|f32              (default: bf16 where the processor has it)
 # PLAIT_BENCH_PYTHON=...                             a Python that has PyTorch (default python3)
 set -eu
@@ -77,9 +78,12 @@ layout()
     case $1 in
     one) echo "parallel.microbatch=$batch train.threads=$threads -n 1" ;;
     tp2) echo "parallel.tp=2 parallel.microbatch=$batch train.threads=$half -n 2" ;;
-    pp2) echo "parallel.pp=2 parallel.microbatch=$quarter train.threads=$half -n 2" ;;
+    pp2) echo "parallel.pp=2 parallel.schedule=chimera parallel.microbatch=$((batch / 2))" \
+        "train.threads=$half -n 2" ;;
+    pp2-*) echo "parallel.pp=2 parallel.schedule=${1#pp2-} parallel.microbatch=$quarter" \
+        "train.threads=$half -n 2" ;;
     dp2) echo "parallel.dp=2 parallel.microbatch=$((batch / 2)) train.threads=$half -n 2" ;;
-    *) echo "bench: no layout $1; use one, tp2, pp2, dp2" >&2; exit 2 ;;
+    *) echo "bench: no layout $1; use one, tp2, pp2, pp2-SCHEDULE, dp2" >&2; exit 2 ;;
     esac
 }
 

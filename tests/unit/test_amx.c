@@ -42,16 +42,19 @@ static double want(const struct cpu_gemm *w, int64_t i, int64_t j)
     return sum;
 }
 
+static int held[2]; /* products with B, with A held */
+
 /* Runs `w`, cut for `threads`; every element of C and what lies between its rows is looked at. */
 static void solve(struct cpu_gemm *w, int threads, float *scratch)
 {
     const struct gemm *g = w->g;
     float *c = g->c;
-    struct amx_job job = {w, finish};
+    struct amx_job job = {.w = w, .finish = finish};
     double worst = 0;
     for (int64_t i = 0; i < g->m * w->ldc; i++)
         c[i] = (float)(i % 7);
-    amx_cut(w, threads);
+    amx_cut(&job, threads);
+    held[job.hold_a]++;
     int64_t pieces = num_ceil_div(g->m, w->rows) * w->across;
     CHECK(threads == 1 || pieces <= 4 * threads || w->rows * w->cols >= AMX_SIDE * AMX_SIDE);
     for (int64_t i = pieces - 1; i >= 0; i--)
@@ -104,10 +107,11 @@ static void around_blocks(void)
 {
     static const int64_t sizes[][3] = {
         {32, 32, 32}, {33, 31, 1}, {40, 70, 513}, {33, 40, 1024}, {35, 36, 1025}, {5, 400, 1600},
-        {3, 1030, 40}, {800, 33, 1100},
+        {3, 1030, 40}, {800, 33, 1100}, {40, 1200, 33}, {36, 500, 1100}, {900, 70, 40},
     };
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 11; i++)
         products(sizes[i], i < 5 ? 8 : 4);
+    CHECK(held[0] > 8 && held[1] > 8); /* both ways were met */
 }
 
 static const struct test_case cases[] = {

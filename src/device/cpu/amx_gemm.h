@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products of bf16 on AMX tiles. The walk is that of simd_gemm.h (Goto & van de Geijn 2008) with
- * other sizes, because the tiles multiply so fast that the caches feeding them decide:
+ * other sizes, because the tiles multiply so fast that the caches and the memory feeding them
+ * decide:
  *
  *     piece of C                 of one thread
- *       B: KO rows of k x cols   packed once, 1.5 MiB: stays in the second cache
- *         A: 32 rows x KI of k   packed for each sweep, 32 KiB: stays in the first
- *           sweep                32 x 32 of C at a time, in four tiles, along the packed B
+ *       one operand is held:     its part of the piece, KO of k: packed once, 1.5 MiB, stays in the
+ *                                second cache
+ *       the other one flows:     32 rows or columns x KI of k: packed for each sweep, 32 KiB, stays
+ *                                in the first
+ *         sweep                  32 x 32 of C at a time, in four tiles, along what is held
  *
- * While a sweep runs, the lines of the next block of A and of C are asked for. C is gathered in f32
- * in scratch, filled up to whole tiles, so that no edge is met inside; when the last of k is added,
- * the valid part goes through gemm_finish (C as it was, bias, activation, rounding) while the cache
- * holds it. Where all of k is packed at once, which is so up to K_WHOLE, only 32 rows are gathered.
+ * Either operand may be held; the cheaper one is. While a sweep runs, the lines of the next block
+ * that flows, and of C, are asked for: packing what is held waits for memory, what flows does not.
+ * C is gathered in f32 in scratch, filled up to whole tiles, so that no edge is met inside; when
+ * the last of k is added, the valid part goes through gemm_finish (C as it was, bias, activation,
+ * rounding) while the cache holds it. Where all of k is packed at once, which is so up to K_WHOLE,
+ * only what one block of the flow gives is gathered.
  *
  * Each element of C is summed along k in one order that depends on k alone: the bits depend neither
  * on the number of threads nor on the rows and columns beside it.
@@ -25,23 +30,29 @@
 enum {
     AMX_SIDE = 2 * TILE,        /* rows and columns of C in a step of a sweep */
     AMX_KI = 512,               /* of k, in a sweep */
-    AMX_KO = 512,               /* of k, in packed B where k is not whole */
-    AMX_K_WHOLE = 1024,         /* k up to here is packed at once */
-    AMX_COLS = 1024,            /* of a piece, at most */
-    AMX_B_HALVES = 1024 * 768,  /* bf16 of packed B */
+    AMX_KO = 512,               /* of k, held where k is not whole */
+    AMX_K_WHOLE = 1024,         /* k up to here is held at once */
+    AMX_HELD = 1024,            /* rows or columns held, at most; where k is not whole: */
+    AMX_HELD_PART = 384,
+    AMX_HELD_HALVES = 1024 * 768, /* bf16 of what is held */
     AMX_C_FLOATS = 768 * 384,   /* of C gathered */
-    AMX_A_FLOATS = AMX_SIDE * AMX_KI / 2,
-    AMX_PACK_COST = 120,        /* packing an element takes as long as this many products */
+    AMX_FLOW_FLOATS = AMX_SIDE * AMX_KI / 2,
+    /* What packing an element costs, in products: with and without waiting for memory; and what
+     * writing a byte of C costs more in columns of 32. */
+    AMX_HOLD_COST = 120,
+    AMX_FLOW_COST = 40,
+    AMX_STRIP_COST = 55,
 };
-_Static_assert(AMX_A_FLOATS + AMX_B_HALVES / 2 + AMX_C_FLOATS <= CPU_SCRATCH_FLOATS,
+_Static_assert(AMX_FLOW_FLOATS + AMX_HELD_HALVES / 2 + AMX_C_FLOATS <= CPU_SCRATCH_FLOATS,
                "the blocks fit a thread's scratch");
-_Static_assert(AMX_SIDE * AMX_COLS <= AMX_C_FLOATS, "32 rows of a piece fit the gathered C");
+_Static_assert(AMX_SIDE * AMX_HELD <= AMX_C_FLOATS, "what a block of the flow gives fits");
 
-/* The task: pieces of `w`. */
+/* The task: pieces of `w`, rows of them or columns of them flowing. */
 struct amx_job {
-    const struct cpu_gemm *w;
+    struct cpu_gemm *w;
     void (*finish)(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
                    const int64_t j[2]);
+    bool hold_a; /* B flows; else B is held and A flows */
 };
 
 /* 16 pairs of bf16. The only type name of its own: compilers know vectors by typedef alone. */
@@ -220,98 +231,114 @@ static inline void amx_step(int64_t steps, const char *a, const char *b, struct 
     tile_store(3, below + TILE, stride);
 }
 
-/* A piece of C at work: its columns, and the block of k that is packed. */
+/* A piece of C at work: what it covers of both operands, and the block of k that is held. */
 struct amx_piece {
     const struct amx_job *job;
-    struct amx_operand a, b;
-    int64_t j[2], k[2];
-    int64_t ki;      /* of k, in a sweep */
-    int64_t ld;      /* of gathered C: the columns filled up */
-    char *block;     /* of A */
-    char *panel;     /* of B */
-    float *gathered; /* C */
+    struct amx_operand held, flow;
+    int64_t h[2], f[2], k[2]; /* of C along what is held, along the flow; of k */
+    int64_t ki;               /* of k, in a sweep */
+    int64_t wide;             /* what is held, filled up */
+    int64_t ld;               /* of gathered C */
+    char *panel, *block;      /* packed: what is held, what flows */
+    float *gathered;          /* C */
 };
 
-/* What comes after the sweep of rows i and k: the next block of A. */
-static struct amx_lines amx_next(const struct amx_piece *p, const int64_t i[2], const int64_t k[2])
+/* Rows i and columns j of C that block f of the flow gives. */
+static void amx_of_c(const struct amx_piece *p, const int64_t f[2], int64_t i[2], int64_t j[2])
 {
-    int64_t m = p->job->w->g->m, next_i[2] = {i[0], i[1]};
+    memcpy(p->job->hold_a ? i : j, p->h, sizeof p->h);
+    memcpy(p->job->hold_a ? j : i, f, sizeof p->f);
+}
+
+/* What comes after the sweep of f and k: the next block of the flow. */
+static struct amx_lines amx_next(const struct amx_piece *p, const int64_t f[2], const int64_t k[2])
+{
+    int64_t next_f[2] = {f[0], f[1]};
     int64_t next_k[2] = {k[1], num_min(k[1] + p->ki, p->k[1])};
     if (k[1] == p->k[1]) {
-        next_i[0] = num_min(i[1], m);
-        next_i[1] = num_min(i[1] + AMX_SIDE, m);
+        next_f[0] = f[1];
+        next_f[1] = num_min(f[1] + AMX_SIDE, p->f[1]);
         next_k[0] = p->k[0];
         next_k[1] = num_min(p->k[0] + p->ki, p->k[1]);
     }
-    return amx_operand_lines(&p->a, next_i, next_k);
+    return amx_operand_lines(&p->flow, next_f, next_k);
 }
 
-/* Where rows i of a finished piece will go. */
-static struct amx_lines amx_goal(const struct amx_piece *p, const int64_t i[2])
+/* Where the products of f go in the end. */
+static struct amx_lines amx_goal(const struct amx_piece *p, const int64_t f[2])
 {
     const struct cpu_gemm *w = p->job->w;
-    int64_t size = w->half_c ? 2 : 4;
-    return (struct amx_lines){.p = (const char *)w->g->c + (i[0] * w->ldc + p->j[0]) * size,
-                              .rows = i[1] - i[0], .bytes = (p->j[1] - p->j[0]) * size,
+    int64_t i[2], j[2], size = w->half_c ? 2 : 4;
+    amx_of_c(p, f, i, j);
+    return (struct amx_lines){.p = (const char *)w->g->c + (i[0] * w->ldc + j[0]) * size,
+                              .rows = i[1] - i[0], .bytes = (j[1] - j[0]) * size,
                               .ld = w->ldc * size};
 }
 
-/* The sweep of rows i over k of packed B that begins at `at`. Meanwhile memory is asked for that
- * comes next: a block of A, and C before its last sweep. */
-static void amx_sweep(const struct amx_piece *p, const int64_t i[2], int64_t at,
+static int64_t amx_portion(const struct amx_lines *x, int64_t parts)
+{
+    return num_ceil_div(x->rows * num_ceil_div(x->bytes, LINE), parts);
+}
+
+/* The sweep of block f of the flow, over the k that begins at `at`, along all that is held. */
+static void amx_sweep(const struct amx_piece *p, const int64_t f[2], int64_t at,
                       struct cpu_target to)
 {
+    bool hold_a = p->job->hold_a, last;
     int64_t k[2] = {at, num_min(at + p->ki, p->k[1])}, steps = num_ceil_div(k[1] - k[0], TILE_K);
-    struct amx_lines next = amx_next(p, i, k), goal = amx_goal(p, i);
-    int64_t parts = p->ld / AMX_SIDE;
-    bool last = k[1] == p->job->w->g->k;
-    next.portion = num_ceil_div(next.rows * num_ceil_div(next.bytes, LINE), parts);
-    goal.portion = last ? num_ceil_div(goal.rows * num_ceil_div(goal.bytes, LINE), parts) : 0;
-    const char *b = p->panel + (k[0] - p->k[0]) * p->ld * 2;
-    amx_pack(p->block, &p->a, i, k, false);
-    for (int64_t j = 0; j < p->ld; j += AMX_SIDE, b += steps * 2 * TILE_BYTES) {
+    int64_t along = hold_a ? AMX_SIDE * to.ld : AMX_SIDE;
+    struct amx_lines next = amx_next(p, f, k), goal = amx_goal(p, f);
+    const char *held = p->panel + (k[0] - p->k[0]) * p->wide * 2;
+    last = k[1] == p->job->w->g->k;
+    next.portion = amx_portion(&next, p->wide / AMX_SIDE);
+    goal.portion = last ? amx_portion(&goal, p->wide / AMX_SIDE) : 0;
+    amx_pack(p->block, &p->flow, f, k, hold_a);
+    for (int64_t h = 0; h < p->wide; h += AMX_SIDE, held += steps * 2 * TILE_BYTES) {
         amx_ask(&next, false);
         amx_ask(&goal, true);
-        amx_step(steps, p->block, b, (struct cpu_target){to.c + j, to.ld, to.add});
+        amx_step(steps, hold_a ? held : p->block, hold_a ? p->block : held, to);
+        to.c += along;
     }
 }
 
-/* B of [k[0], k[1]), sweep by sweep of k, each as amx_pack leaves it. */
-static void amx_pack_panel(const struct amx_piece *p)
+/* What is held, of [k[0], k[1]): sweep by sweep of k, each as amx_pack leaves it. */
+static void amx_hold(const struct amx_piece *p)
 {
     char *to = p->panel;
     for (int64_t k = p->k[0]; k < p->k[1]; k += p->ki) {
         int64_t part[2] = {k, num_min(k + p->ki, p->k[1])};
-        amx_pack(to, &p->b, p->j, part, true);
-        to += num_ceil_div(part[1] - part[0], TILE_K) * TILE_K * p->ld * 2;
+        amx_pack(to, &p->held, p->h, part, !p->job->hold_a);
+        to += num_ceil_div(part[1] - part[0], TILE_K) * TILE_K * p->wide * 2;
     }
 }
 
-/* What was C is added to the products gathered for rows i. */
-static void amx_accumulate(const struct amx_piece *p, const int64_t i[2], struct cpu_target from)
+/* What was C is added to the products gathered for rows i and columns j. */
+static void amx_accumulate(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
+                           const int64_t j[2])
+{
+    for (int64_t r = i[0]; r < i[1]; r++, from.c += from.ld) {
+        const float *c = (const float *)w->g->c + r * w->ldc + j[0];
+        for (int64_t q = 0; q < j[1] - j[0]; q++)
+            from.c[q] += c[q];
+    }
+}
+
+/* Block f of the flow (at most 32) over the k that is held; finished where it is the last. */
+static void amx_flow(const struct amx_piece *p, const int64_t f[2], float *c)
 {
     const struct cpu_gemm *w = p->job->w;
-    for (int64_t r = i[0]; r < i[1]; r++, from.c += from.ld) {
-        const float *c = (const float *)w->g->c + r * w->ldc + p->j[0];
-        for (int64_t j = 0; j < p->j[1] - p->j[0]; j++)
-            from.c[j] += c[j];
-    }
-}
-
-/* Rows i (at most 32) over the packed block of k; finished where it is the last. */
-static void amx_rows_done(const struct amx_piece *p, const int64_t i[2], float *c)
-{
-    const struct gemm *g = p->job->w->g;
     struct cpu_target to = {c, p->ld, false};
+    int64_t i[2], j[2];
     for (int64_t k = p->k[0]; k < p->k[1]; k += p->ki) {
         to.add = k > 0;
-        amx_sweep(p, i, k, to);
+        amx_sweep(p, f, k, to);
     }
-    if (p->k[1] < g->k)
+    if (p->k[1] < w->g->k)
         return;
-    if (g->accumulate)
-        amx_accumulate(p, i, to);
-    p->job->finish(p->job->w, to, i, p->j);
+    amx_of_c(p, f, i, j);
+    if (w->g->accumulate)
+        amx_accumulate(w, to, i, j);
+    p->job->finish(w, to, i, j);
 }
 
 static int64_t amx_block_of_k(int64_t k)
@@ -319,20 +346,27 @@ static int64_t amx_block_of_k(int64_t k)
     return k <= AMX_K_WHOLE ? num_ceil_div(k, TILE_K) * TILE_K : AMX_KO;
 }
 
-/* Rows i and columns p->j of C. */
-static void amx_piece(struct amx_piece *p, const int64_t i[2])
+static int64_t amx_filled(int64_t n)
 {
-    const struct gemm *g = p->job->w->g;
-    int64_t block = amx_block_of_k(g->k);
+    return num_ceil_div(n, AMX_SIDE) * AMX_SIDE;
+}
+
+/* The piece whose extents are set. */
+static void amx_piece(struct amx_piece *p)
+{
+    int64_t all = p->job->w->g->k, block = amx_block_of_k(all);
+    bool whole = block >= all, hold_a = p->job->hold_a;
+    p->wide = amx_filled(p->h[1] - p->h[0]);
+    p->ld = !hold_a ? p->wide : whole ? AMX_SIDE : amx_filled(p->f[1] - p->f[0]);
     p->ki = num_ceil_div(block, num_ceil_div(block, AMX_KI) * TILE_K) * TILE_K;
-    for (int64_t k = 0; k < g->k; k += block) {
+    for (int64_t k = 0; k < all; k += block) {
         p->k[0] = k;
-        p->k[1] = num_min(k + block, g->k);
-        amx_pack_panel(p);
-        for (int64_t r = i[0]; r < i[1]; r += AMX_SIDE) {
-            const int64_t rows[2] = {r, num_min(r + AMX_SIDE, i[1])};
-            bool whole = block >= g->k;
-            amx_rows_done(p, rows, p->gathered + (whole ? 0 : r - i[0]) * p->ld);
+        p->k[1] = num_min(k + block, all);
+        amx_hold(p);
+        for (int64_t at = p->f[0]; at < p->f[1]; at += AMX_SIDE) {
+            const int64_t f[2] = {at, num_min(at + AMX_SIDE, p->f[1])};
+            int64_t from = whole ? 0 : at - p->f[0];
+            amx_flow(p, f, p->gathered + (hold_a ? from : from * p->ld));
         }
     }
 }
@@ -342,58 +376,74 @@ static void amx_pieces(const void *arg, int64_t first, int64_t last, float *scra
 {
     const struct amx_job *job = arg;
     const struct cpu_gemm *w = job->w;
-    struct amx_piece p = {.job = job, .a = {w->g->a, w->lda, w->g->trans_a},
-                          .b = {w->g->b, w->ldb, !w->g->trans_b}, .block = (char *)scratch,
-                          .panel = (char *)(scratch + AMX_A_FLOATS),
-                          .gathered = scratch + AMX_A_FLOATS + AMX_B_HALVES / 2};
+    struct amx_operand a = {w->g->a, w->lda, w->g->trans_a}, b = {w->g->b, w->ldb, !w->g->trans_b};
+    struct amx_piece p = {.job = job, .held = job->hold_a ? a : b, .flow = job->hold_a ? b : a,
+                          .block = (char *)scratch,
+                          .panel = (char *)(scratch + AMX_FLOW_FLOATS),
+                          .gathered = scratch + AMX_FLOW_FLOATS + AMX_HELD_HALVES / 2};
     tiles_open();
     for (int64_t item = first; item < last; item++) {
-        int64_t i[2] = {item / w->across * w->rows, 0};
-        i[1] = num_min(i[0] + w->rows, w->g->m);
-        p.j[0] = item % w->across * w->cols;
-        p.j[1] = num_min(p.j[0] + w->cols, w->g->n);
-        p.ld = num_ceil_div(p.j[1] - p.j[0], AMX_SIDE) * AMX_SIDE;
-        amx_piece(&p, i);
+        int64_t i = item / w->across * w->rows, j = item % w->across * w->cols;
+        int64_t *rows = job->hold_a ? p.h : p.f, *cols = job->hold_a ? p.f : p.h;
+        rows[0] = i;
+        rows[1] = num_min(i + w->rows, w->g->m);
+        cols[0] = j;
+        cols[1] = num_min(j + w->cols, w->g->n);
+        amx_piece(&p);
     }
     tiles_close();
 }
 
 /* ---- cutting ---- */
 
+/* A cut: so many pieces along what is held, and along the flow. */
+struct amx_cut { int64_t held, flow; double cost; bool hold_a; };
+
 /* Time of a cut, in products of one thread: all threads take as long as the one with the most
  * pieces; each piece packs its operands. */
-static double amx_cost(const struct gemm *g, int64_t threads, int64_t down, int64_t across)
-{
-    double m = (double)g->m, n = (double)g->n, k = (double)g->k, pieces = (double)(down * across);
-    double packed = (double)across * m * k + (double)down * k * n;
-    double rounds = (double)num_ceil_div(down * across, threads);
-    return (m * n * k + AMX_PACK_COST * packed) * rounds / pieces;
-}
-
-/* w->rows, cols and across: the cheapest cut whose pieces fit the blocks. */
-static void amx_cut(struct cpu_gemm *w, int64_t threads)
+static double amx_cost(const struct cpu_gemm *w, int64_t threads, const struct amx_cut *cut)
 {
     const struct gemm *g = w->g;
-    int64_t block = amx_block_of_k(g->k), wide = AMX_B_HALVES / block / AMX_SIDE * AMX_SIDE;
-    int64_t cols = num_min(wide, AMX_COLS), rows = g->m, best[2] = {0, 0};
-    double least = 0;
+    double h = (double)(cut->hold_a ? g->m : g->n), f = (double)(cut->hold_a ? g->n : g->m);
+    double k = (double)g->k, pieces = (double)(cut->held * cut->flow);
+    double packed = AMX_HOLD_COST * (double)cut->flow * h * k +
+                    AMX_FLOW_COST * (double)cut->held * f * k;
+    double strips = cut->hold_a ? AMX_STRIP_COST * h * f * (w->half_c ? 2 : 4) : 0;
+    double rounds = (double)num_ceil_div(cut->held * cut->flow, threads);
+    return (h * f * k + packed + strips) * rounds / pieces;
+}
+
+/* The cheapest cut with this operand held whose pieces fit the blocks, if cheaper than `best`. */
+static void amx_try(const struct cpu_gemm *w, int64_t threads, bool hold_a, struct amx_cut *best)
+{
+    const struct gemm *g = w->g;
+    int64_t block = amx_block_of_k(g->k), h = hold_a ? g->m : g->n, f = hold_a ? g->n : g->m;
+    int64_t held = num_min(AMX_HELD_HALVES / block / AMX_SIDE * AMX_SIDE, AMX_HELD), flow = f;
     if (block < g->k) {
-        cols = num_min(cols, 384);
-        rows = AMX_C_FLOATS / cols / AMX_SIDE * AMX_SIDE;
+        held = num_min(amx_filled(h), AMX_HELD_PART);
+        flow = AMX_C_FLOATS / held / AMX_SIDE * AMX_SIDE;
     }
-    int64_t from[2] = {num_ceil_div(g->m, rows), num_ceil_div(g->n, cols)};
-    for (int64_t across = from[1]; across < from[1] + 4 * threads; across++) {
-        for (int64_t down = from[0]; down == from[0] || down * across <= 4 * threads; down++) {
-            double cost = amx_cost(g, threads, down, across);
-            if (best[0] && cost >= least)
-                continue;
-            least = cost;
-            best[0] = down;
-            best[1] = across;
+    struct amx_cut from = {num_ceil_div(h, held), num_ceil_div(f, flow), 0, hold_a};
+    for (struct amx_cut c = from; c.held < from.held + 4 * threads; c.held++) {
+        for (c.flow = from.flow; c.flow == from.flow || c.held * c.flow <= 4 * threads; c.flow++) {
+            c.cost = amx_cost(w, threads, &c);
+            if (best->held == 0 || c.cost < best->cost)
+                *best = c;
         }
     }
-    w->rows = num_ceil_div(num_ceil_div(g->m, best[0]), AMX_SIDE) * AMX_SIDE;
-    w->cols = num_ceil_div(num_ceil_div(g->n, best[1]), AMX_SIDE) * AMX_SIDE;
+}
+
+/* Which operand is held, and w->rows, cols and across: the cheapest way. */
+static void amx_cut(struct amx_job *job, int64_t threads)
+{
+    struct cpu_gemm *w = job->w;
+    const struct gemm *g = w->g;
+    struct amx_cut best = {0};
+    amx_try(w, threads, false, &best);
+    amx_try(w, threads, true, &best);
+    job->hold_a = best.hold_a;
+    w->rows = amx_filled(num_ceil_div(g->m, best.hold_a ? best.held : best.flow));
+    w->cols = amx_filled(num_ceil_div(g->n, best.hold_a ? best.flow : best.held));
     w->across = num_ceil_div(g->n, w->cols);
 }
 

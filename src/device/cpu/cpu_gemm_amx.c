@@ -38,8 +38,8 @@ bool cpu_amx_has(void)
 
 void cpu_amx_gemm(struct cpu *p, struct cpu_gemm *w)
 {
-    struct amx_job job = {w, p->simd->gemm_finish};
-    amx_cut(w, cpu_pool_threads(p->pool));
+    struct amx_job job = {.w = w, .finish = p->simd->gemm_finish};
+    amx_cut(&job, cpu_pool_threads(p->pool));
     cpu_pool_run(p->pool, amx_pieces, &job, num_ceil_div(w->g->m, w->rows) * w->across, 1);
 }
 #else
