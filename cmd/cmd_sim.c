@@ -17,7 +17,7 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 #define TIME_MAX 1e12
 
 struct sim_words {
-    int64_t p, m, v, group, width;
+    int64_t p, m, v, group, slices, width;
     double tf, tb, ti, tw, tov, latency, limit, keep, bytes, bandwidth;
     bool text, gantt, json, list;
     const char *color, *scale, *costs, *model, *svg, *html, *perfetto, *compare, *table;
@@ -69,6 +69,7 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
         .m = (int)w->m,
         .v = (int)w->v,
         .group = (int)w->group,
+        .slices = (int)w->slices,
         .tf = w->tf,
         .tb = w->tb,
         .ti = w->ti,
@@ -144,8 +145,8 @@ int cmd_sim(int argc, char **argv)
         {"ranks", 'p', CMD_INT, &w.p, 1, 4096, "P", "pipeline ranks"},
         {"microbatches", 'm', CMD_INT, &w.m, 1, 65535, "M", "microbatches of a step"},
         {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1; with a V 2)"},
-        {"group", 0, CMD_INT, &w.group, 1, 65535, "N",
-         "interleaved: microbatches of a stage in a row (P)"},
+        {"group", 0, CMD_INT, &w.group, 1, 65535, "N", "interleaved: microbatches in a row (P)"},
+        {"slices", 0, CMD_INT, &w.slices, 1, 65535, "K", "seq1f1b: of each sequence; times are its"},
         {"tf", 0, CMD_REAL, &w.tf, TIME_MIN, TIME_MAX, "T", "time of a forward (1)"},
         {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
         {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},

@@ -96,6 +96,7 @@ struct plait_sim {
     const char *format;   /* "text", "gantt", "json", "summary" (default) */
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
+    int slices;           /* seq1f1b: of each microbatch, along the tokens; times are a slice's */
     double tov;           /* of a forward and a backward that overlap; 0: tf + tb */
     int group;            /* interleaved: microbatches of a chunk in a row; 0: p */
     /* For schedules made for costs (zb-1p, zb-2p), which look at tf, ti, tw and latency too: most

@@ -62,7 +62,8 @@ static enum err check_together(const struct plait_sim *a)
 static enum err show(struct played *x, const struct plait_sim *a, int format, struct text *out)
 {
     struct play_args one = {.sim = a, .schedule = a->schedule, .p = a->p, .m = a->m, .v = a->v,
-                            .group = a->group, .limit = a->limit};
+                            .group = a->group, .slices = a->slices,
+                            .limit = a->limit};
     one.events = format == PLAY_GANTT || format == PLAY_JSON || play_wants_files(a);
     TRY(play_make(&one, x));
     if (play_wants_files(a))

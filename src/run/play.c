@@ -30,6 +30,11 @@ static enum err read_schedule(const char *path, const struct play_args *a, struc
              "simulation: group %d was asked for, and a file has its order already; leave group "
              "out",
              a->group);
+    if (a->slices != 0)
+        FAIL(ERR_CONFIG,
+             "simulation: slices %d was asked for, and a file has its units already; leave slices "
+             "out",
+             a->slices);
     enum err err = fs_map_open(&map, path, ERR_CONFIG);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
@@ -68,12 +73,15 @@ static enum err make_schedule(const struct play_args *a, const struct sim_cost *
              a->schedule, a->schedule);
     int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
+    int slices = a->slices > 0 ? a->slices : 1;
     int64_t units = (int64_t)shape.p * shape.m;
-    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > PLAY_MAX_UNITS / shape.v)
+    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > PLAY_MAX_UNITS / shape.v / slices)
         FAIL(ERR_CONFIG,
-             "simulation: p %d x m %d x v %d is more than %d microbatches of stages; use "
-             "smaller numbers",
-             shape.p, shape.m, shape.v, PLAY_MAX_UNITS);
+             "simulation: p %d x m %d x v %d x slices %d is more than %d microbatches of stages; "
+             "use smaller numbers",
+             shape.p, shape.m, shape.v, slices, PLAY_MAX_UNITS);
+    if (a->slices != 0)
+        return sched_make_sliced(a->schedule, &shape, a->slices, out);
     double stage = a->share ? 1.0 / v : 1;
     struct sched_cost cost = {.tf = c->tf * stage,
                               .ti = c->ti * stage,
@@ -129,17 +137,19 @@ static void default_costs(const struct plait_sim *a, struct sim_cost *out)
     *out = c;
 }
 
-/* Chunks take 1/v of the time of a rank's share, and keep 1/v of its activations. */
+/* Chunks take 1/v of the time of a rank's share, and keep 1/v of its activations; slices of k the
+ * k-th part of that. */
 static enum err share_out(struct played *x)
 {
+    int parts = x->s->v * x->s->slices;
     if (!x->scale) {
         TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
         for (int i = 0; i < x->s->stages; i++)
             x->scale[i] = 1;
     }
     for (int i = 0; i < x->s->stages; i++)
-        x->scale[i] /= x->s->v;
-    x->memory.activation = 1.0 / x->s->v;
+        x->scale[i] /= parts;
+    x->memory.activation = 1.0 / parts;
     return ERR_OK;
 }
 
@@ -153,7 +163,7 @@ enum err play_make(const struct play_args *a, struct played *out)
         TRY(prove(a, out));
     TRY(message_cost(a->sim, &out->cost));
     TRY(play_costs(a, out));
-    if (a->share && out->s->v > 1)
+    if (a->share && out->s->v * out->s->slices > 1)
         TRY(share_out(out));
     out->cost.stage_scale = out->scale;
     out->cost.stage_time = (const double(*)[4])out->time;

@@ -15,8 +15,10 @@ struct play_args {
     const char *schedule;        /* borrowed; name or file:PATH; NULL: the model's */
     int p, m, v;                 /* 0: the file's or the model's, v 1 */
     int group;                   /* of sched_shape */
+    int slices;                  /* of sched_make_sliced; 0: none */
     double limit;                /* of sched_cost */
-    bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v */
+    bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v, and of
+                    k slices 1/k of that */
     bool events; /* keep them: for pictures */
 };
 

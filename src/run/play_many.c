@@ -72,12 +72,18 @@ struct play_args play_one_of(const struct plait_sim *a, const char *schedule)
         .sim = a,
         .schedule = schedule,
         .group = kind && kind->groups ? a->group : 0,
+        .slices = kind && kind->make_sliced ? a->slices : 0,
         .limit = kind && kind->make_for ? a->limit : 0,
         .share = true,
     };
 }
 
 /* ---- the table ---- */
+
+static int microbatches(const struct sched *s)
+{
+    return s->m / s->slices;
+}
 
 static int64_t messages_of(const struct sched *s)
 {
@@ -166,12 +172,13 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
         one.v = l->v[i] ? l->v[i] : a->v;
         one.events = events;
         TRY(play_make(&one, &x[i]));
-        if (x[i].s->p != x[0].s->p || x[i].s->m != x[0].s->m)
+        if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
             FAIL(
                 ERR_CONFIG,
                 "simulation: %.64s has %d ranks and %d microbatches, and %.64s %d and %d; only the "
                 "same numbers can be compared",
-                l->name[i], x[i].s->p, x[i].s->m, l->name[0], x[0].s->p, x[0].s->m);
+                l->name[i], x[i].s->p, microbatches(x[i].s), l->name[0], x[0].s->p,
+                microbatches(x[0].s));
     }
     if (play_wants_files(a))
         TRY(play_files(a, x, l->n));

@@ -16,7 +16,7 @@ static const struct sched_kind *const kinds[] = {
     &sched_naive, &sched_gpipe, &sched_1f1b, &sched_interleaved, &sched_looped_bfs,
     &sched_zb_h1, &sched_zb_h2,
     &sched_zb_1p, &sched_zb_2p, &sched_zb_v, &sched_v_half, &sched_v_min, &sched_1f1b_v,
-    &sched_dualpipe, &sched_dualpipev, &sched_chimera,
+    &sched_dualpipe, &sched_dualpipev, &sched_chimera, &sched_seq1f1b,
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 
@@ -68,8 +68,9 @@ static enum err unknown(const char *name)
     return err;
 }
 
-enum err sched_make_for(const char *name, const struct sched_shape *shape,
-                        const struct sched_cost *cost, struct sched *out)
+/* The schedule of that name, if the shape is one for it. */
+static enum err find(const char *name, const struct sched_shape *shape,
+                     const struct sched_kind **out)
 {
     const struct sched_kind *kind = sched_kind_find(name);
     if (!kind)
@@ -78,6 +79,15 @@ enum err sched_make_for(const char *name, const struct sched_shape *shape,
     if (shape->group != 0 && !kind->groups)
         FAIL(ERR_CONFIG, "schedule %s: group %d, but it runs no groups of microbatches; use group "
                          "0", name, shape->group);
+    *out = kind;
+    return ERR_OK;
+}
+
+enum err sched_make_for(const char *name, const struct sched_shape *shape,
+                        const struct sched_cost *cost, struct sched *out)
+{
+    const struct sched_kind *kind;
+    TRY(find(name, shape, &kind));
     if (cost && cost->limit != 0 && !kind->make_for)
         FAIL(ERR_CONFIG, "schedule %s: limit %g, but its memory follows from its order; use limit "
                          "0, or schedule zb-1p",
@@ -89,6 +99,18 @@ enum err sched_make_for(const char *name, const struct sched_shape *shape,
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
 {
     return sched_make_for(name, shape, NULL, out);
+}
+
+enum err sched_make_sliced(const char *name, const struct sched_shape *shape, int slices,
+                           struct sched *out)
+{
+    const struct sched_kind *kind;
+    TRY(find(name, shape, &kind));
+    if (!kind->make_sliced)
+        FAIL(ERR_CONFIG, "schedule %s: slices %d, but it runs whole sequences; leave slices out, "
+                         "or use seq1f1b", name, slices);
+    TRY(kind->make_sliced(shape, slices, out));
+    return ERR_OK;
 }
 
 int sched_held(const struct sched *s, int stage, int rank)

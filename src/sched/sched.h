@@ -48,6 +48,8 @@ enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535,
 struct sched {
     char name[32];
     int p, m, v, stages; /* stages == p * v */
+    int slices;          /* of a microbatch; 1: whole. With more, m and each instruction's mb count
+                            units: mb * slices + slice */
     int replicas;        /* of the parameters: 1, or 2 when microbatches go both ways */
     bool forward_only;   /* evaluation: only F; no B is demanded */
     bool lowered, checked;
@@ -100,6 +102,8 @@ struct sched_kind {
      * 1, tc 0, keep 1/2, the schedule's own limit. */
     enum err (*make_for)(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out);
+    /* (optional) default: it does not cut microbatches. Then make refuses */
+    enum err (*make_sliced)(const struct sched_shape *shape, int slices, struct sched *out);
 };
 int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
@@ -121,6 +125,10 @@ enum err sched_make_forward(const struct sched_shape *shape, const uint16_t *pla
 /* A forward-only list with microbatches m and later left out: it runs in the buffers that the whole
  * list runs in. Lowered if `s` is, to be checked again. Errors: ERR_MEMORY. */
 enum err sched_first(const struct sched *s, int m, struct sched *out);
+/* The same of microbatches that are cut into slices along the tokens, by schedules that can.
+ * Errors: ERR_CONFIG. */
+enum err sched_make_sliced(const char *name, const struct sched_shape *shape, int slices,
+                           struct sched *out);
 void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>, or for a pair
@@ -153,7 +161,8 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
 enum sched_rule { /* one error each, naming rank, place in its list, instruction */
     SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W} */
     SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says; replicas mirror */
-    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W; pairs whole and independent */
+    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W; pairs whole and independent; slices
+                                 of a microbatch forward in order, backward in reverse */
     SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle; it is printed */
     SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, else none */
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */

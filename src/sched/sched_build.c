@@ -116,6 +116,7 @@ void sched_build_open(struct sched_build *b, const char *name, const struct sche
     b->s.v = shape->v;
     b->s.stages = shape->p * shape->v;
     b->s.replicas = 1;
+    b->s.slices = 1;
     b->err = make_tables(b, shape);
 }
 
@@ -141,6 +142,7 @@ void sched_build_place(struct sched_build *b, const struct sched *from)
     sched_build_replicas(b, from->replicas);
     if (b->err != ERR_OK)
         return;
+    b->s.slices = from->slices;
     for (int h = 0; h < from->replicas * from->stages; h++)
         b->s.place[h] = from->place[h];
     for (int mb = 0; mb < from->m; mb++)

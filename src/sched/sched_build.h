@@ -36,7 +36,7 @@ void sched_build_replicas(struct sched_build *b, int replicas);
 /* Makes the schedule bidirectional: a second replica that mirrors the first (its stage on rank p -
  * 1 - r), by which the last m / 2 microbatches go. Called after b->s.place is as it shall be. */
 void sched_build_mirror(struct sched_build *b);
-/* The placement of another schedule of the same p, m and stages. */
+/* Placement and slices of another schedule of the same p, m and stages. */
 void sched_build_place(struct sched_build *b, const struct sched *from);
 /* Turns to the next rank; called exactly p times. */
 void sched_build_rank(struct sched_build *b);
@@ -48,7 +48,7 @@ enum err sched_build_done(struct sched_build *b, struct sched *out);
 /* The registry's generators, one a file. */
 extern const struct sched_kind sched_naive, sched_gpipe, sched_1f1b;
 extern const struct sched_kind sched_interleaved, sched_looped_bfs, sched_zb_h1, sched_zb_h2;
-extern const struct sched_kind sched_dualpipe, sched_dualpipev, sched_chimera;
+extern const struct sched_kind sched_dualpipe, sched_dualpipev, sched_chimera, sched_seq1f1b;
 extern const struct sched_kind sched_zb_1p, sched_zb_2p;
 extern const struct sched_kind sched_zb_v, sched_v_half, sched_v_min, sched_1f1b_v;
 

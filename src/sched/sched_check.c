@@ -134,13 +134,14 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
 {
     struct bytes b = {0};
     int64_t n = s->begin[s->p], holdings = (int64_t)s->replicas * s->stages;
-    TRY(mem_new(28 + 2 * holdings + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
+    TRY(mem_new(32 + 2 * holdings + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
                 &b.p));
     put(&b, (uint64_t)s->p, 4);
     put(&b, (uint64_t)s->m, 4);
     put(&b, (uint64_t)s->v, 4);
     put(&b, (uint64_t)s->stages, 4);
     put(&b, (uint64_t)s->replicas, 4);
+    put(&b, (uint64_t)s->slices, 4);
     put(&b, s->forward_only, 4);
     put(&b, s->lowered, 4);
     for (int64_t h = 0; h < holdings; h++)

@@ -190,12 +190,34 @@ static enum err check_pairs(const struct sched_checker *c)
     return ERR_OK;
 }
 
+/* Two slices of a microbatch that follow each other: forward `unit - 1` first, backward `unit`. */
+static enum err check_slices(const struct sched_checker *c, int stage, int mb)
+{
+    const struct sched *s = c->s;
+    int64_t unit = sched_unit(s, stage, mb);
+    int64_t begin = s->begin[sched_rank_of(s, stage, mb)];
+    if (c->at[SCHED_F][unit] < c->at[SCHED_F][unit - 1])
+        return sched_broken(c, sched_rank_of(s, stage, mb), begin + c->at[SCHED_F][unit] - 1,
+                            "it needs the keys and values of the slice before it, %dF%d; move it "
+                            "behind", stage, mb - 1);
+    if (sched_check_dgrad(c, unit) > sched_check_dgrad(c, unit - 1))
+        return sched_broken(c, sched_rank_of(s, stage, mb),
+                            begin + sched_check_dgrad(c, unit - 1) - 1,
+                            "it needs the gradients of its keys and values from the slice behind "
+                            "it, %dB%d; move it behind", stage, mb);
+    return ERR_OK;
+}
+
 enum err sched_check_order(struct sched_checker *c)
 {
     const struct sched *s = c->s;
     if (s->forward_only)
         return ERR_OK;
     TRY(check_pairs(c));
+    for (int stage = 0; s->slices > 1 && stage < s->stages; stage++)
+        for (int mb = 0; mb < s->m; mb++)
+            if (mb % s->slices != 0)
+                TRY(check_slices(c, stage, mb));
     for (int stage = 0; stage < s->stages; stage++) {
         for (int mb = 0; mb < s->m; mb++) {
             int64_t unit = sched_unit(s, stage, mb);

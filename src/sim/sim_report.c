@@ -92,7 +92,9 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     };
     text_add(out, "{\n  \"schedule\": ");
     text_add_json(out, s->name);
-    text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m, s->v);
+    text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m / s->slices, s->v);
+    if (s->slices > 1)
+        text_add(out, ",\n  \"slices\": %d", s->slices);
     for (int i = 0; i < 4; i++) {
         text_add(out, ",\n  \"%s\": ", number[i].key);
         add_number(out, number[i].value);
@@ -116,8 +118,12 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    text_add(out, "schedule  %s: %d rank%s, %d microbatch%s, %d chunk%s a rank%s%s\n", s->name,
-             s->p, text_plural(s->p, "s"), s->m, text_plural(s->m, "es"), s->v,
+    char slices[32] = "";
+    int m = s->m / s->slices;
+    if (s->slices > 1)
+        snprintf(slices, sizeof slices, " of %d slices", s->slices);
+    text_add(out, "schedule  %s: %d rank%s, %d microbatch%s%s, %d chunk%s a rank%s%s\n", s->name,
+             s->p, text_plural(s->p, "s"), m, text_plural(m, "es"), slices, s->v,
              text_plural(s->v, "s"), s->replicas > 1 ? " of each of two replicas" : "",
              s->forward_only ? ", forward only" : "");
     text_add(out, "makespan  %.6g\n", r->makespan);

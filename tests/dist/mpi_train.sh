@@ -99,6 +99,7 @@ on_threads=""
 same_text 2 parallel.pp=1 parallel.chunks=1
 
 same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
+same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.layers=4
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
