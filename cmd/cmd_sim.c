@@ -146,7 +146,7 @@ int cmd_sim(int argc, char **argv)
         {"microbatches", 'm', CMD_INT, &w.m, 1, 65535, "M", "microbatches of a step"},
         {"chunks", 'v', CMD_INT, &w.v, 1, 16384, "V", "stages a rank (1; with a V 2)"},
         {"group", 0, CMD_INT, &w.group, 1, 65535, "N", "interleaved: microbatches in a row (P)"},
-        {"slices", 0, CMD_INT, &w.slices, 1, 65535, "K", "seq1f1b: of each sequence; times are its"},
+        {"slices", 0, CMD_INT, &w.slices, 1, 65535, "K", "seq1f1b: of a sequence; times are its"},
         {"tf", 0, CMD_REAL, &w.tf, TIME_MIN, TIME_MAX, "T", "time of a forward (1)"},
         {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
         {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},

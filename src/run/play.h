@@ -17,8 +17,8 @@ struct play_args {
     int group;                   /* of sched_shape */
     int slices;                  /* of sched_make_sliced; 0: none */
     double limit;                /* of sched_cost */
-    bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v, and of
-                    k slices 1/k of that */
+    bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v, and
+                    of k slices 1/k of that */
     bool events; /* keep them: for pictures */
 };
 

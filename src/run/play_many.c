@@ -106,7 +106,7 @@ static void add_line(const struct played *x, int width, struct text *out)
     text_add(out, "%-*s %3d %10.6g %10.6g %9.2f %7.2f %9.2f %9.2f %12.4g %9lld %9d\n", width,
              x->s->name, x->s->v, r->makespan, r->cost, 100 * r->bubble_fraction,
              100 * r->bubble_rate, all > 0 ? 100 * waiting / all : 0,
-             all > 0 ? 100 * message / all : 0, (double)peak / x->s->v,
+             all > 0 ? 100 * message / all : 0, (double)peak / (x->s->v * x->s->slices),
              (long long)messages_of(x->s), x->s->replicas);
 }
 
@@ -118,7 +118,7 @@ static void add_table(const struct played *x, int n, struct text *out)
     text_add(out,
              "%d ranks, %d microbatches; times and activations of a rank's share of the "
              "model\n\n",
-             x[0].s->p, x[0].s->m);
+             x[0].s->p, microbatches(x[0].s));
     text_add(out, "%-*s %3s %10s %10s %9s %7s %9s %9s %12s %9s %9s\n", width, "schedule", "v",
              "makespan", "cost", "bubble %", "rate %", "waiting %", "message %", "activations",
              "messages", "replicas");

@@ -263,9 +263,10 @@ static void add_words(struct maker *k)
     const struct sched *s = k->s;
     struct sim_picture *p = k->p;
     if (s->v > 1)
-        snprintf(p->title, sizeof p->title, "%s, p %d, m %d, v %d", s->name, s->p, s->m, s->v);
+        snprintf(p->title, sizeof p->title, "%s, p %d, m %d, v %d", s->name, s->p,
+                 s->m / s->slices, s->v);
     else
-        snprintf(p->title, sizeof p->title, "%s, p %d, m %d", s->name, s->p, s->m);
+        snprintf(p->title, sizeof p->title, "%s, p %d, m %d", s->name, s->p, s->m / s->slices);
     snprintf(p->facts, sizeof p->facts,
              "makespan %.6g, bubble %.2f %%, at most %.4g activations on a rank", k->r->makespan,
              100 * k->r->bubble_fraction, k->activation * most_alive(k->r));
