@@ -9,7 +9,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid check lint asan tsan
-.PHONY: bench format golden hdr-check clean
+.PHONY: bench format golden hdr-check clean golden-sched
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -28,7 +28,7 @@ endef
 help: ## this list
 	@echo 'plait: train transformers over many ranks, and know beforehand what it costs'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo 'make test T=NAME runs the test programs whose name contains NAME; docs/ has the rest.'
 
@@ -78,6 +78,10 @@ golden: build ## write the golden files anew and show what changed, for a person
 	@PLAIT_GOLDEN=write tools/run-tests build -L golden $(only)
 	@git --no-pager diff --stat -- tests/golden
 	@git --no-pager diff -- tests/golden
+
+# An own list told apart from the reference lists of others: tests/golden/sched/own.
+golden-sched: build ## write the list of an own schedule: NAME=gpipe P=4 M=6 [V=1] [GROUP=0]
+	@tools/golden-sched build/plait tests/golden/sched '$(NAME)' '$(P)' '$(M)' '$(V)' '$(GROUP)'
 
 hdr-check: deps ## each header compiles alone; plait.h in C99 and C++98 too
 	@tools/hdr-check

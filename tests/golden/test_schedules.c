@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reference lists of other systems and papers (golden/sched, facts: one line a rank) against the
- * generators, token for token; and played, against the times and peaks noted beside them in
+ * Reference lists of other systems and papers (golden/sched, facts: one line a rank), and lists of
+ * plait's own schedules (golden/sched/own, written by tools/golden-sched), against the generators,
+ * token for token; and played, against the times and peaks noted beside them in
  * index.csv (tf = ti = tw = 1, tb = 2, no latency; cost is the longest time of one rank from its
  * first to its last action). Lists without a generator here prove that reading, lowering, checking
  * and playing know no schedule by name: several chunks a rank, V placement, split backwards.
@@ -167,6 +168,55 @@ static void chart(const char *file, struct plait_sim a)
     mem_free(got);
 }
 
+/* tools/golden-sched in a folder of the test's: the exit status. */
+static int write_list(const char *folder, const char *words)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "'%s/tools/golden-sched' '%s/plait' '%s' %s >'%s/said' 2>&1",
+             PLAIT_SOURCE_DIR, PLAIT_BINARY_DIR, folder, words, folder);
+    return system(command);
+}
+
+static void check_file(const char *folder, const char *name, const char *want)
+{
+    char path[256], got[4096] = "";
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    if (CHECK(f != NULL)) {
+        got[fread(got, 1, sizeof got - 1, f)] = '\0';
+        fclose(f);
+    }
+    CHECK_STR(got, want);
+}
+
+/* An own list and its row are written, and written anew; a reference list is left alone. */
+static void own_lists_are_written(void)
+{
+    static const char reference[] = "file,kind,p,m,v,group,makespan,cost,peaks\n"
+                                    "1f1b-p2-m2.csv,1f1b,2,2,1,0,9,9,2 1\n";
+    char folder[] = "/tmp/plait-test-XXXXXX", path[64], want[512], clear[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/index.csv", folder);
+    FILE *f = fopen(path, "w");
+    if (!CHECK(f != NULL))
+        return;
+    fputs(reference, f);
+    fclose(f);
+    for (int time = 0; time < 2; time++) {
+        CHECK(write_list(folder, "gpipe 2 3") == 0);
+        check_file(folder, "own/gpipe-p2-m3.csv",
+                   "0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,1F2,1B0,1B1,1B2\n");
+        snprintf(want, sizeof want, "%sown/gpipe-p2-m3.csv,gpipe,2,3,1,0,12,12,3 3\n", reference);
+        check_file(folder, "index.csv", want);
+    }
+    CHECK(write_list(folder, "1f1b 2 2") != 0); /* there is one from elsewhere */
+    CHECK(write_list(folder, "gpipe 2 3 2") != 0); /* a shape that the schedule refuses */
+    CHECK(write_list(folder, "'' 2 3") != 0);
+    check_file(folder, "index.csv", want);
+    snprintf(clear, sizeof clear, "rm -r '%s'", folder);
+    CHECK(system(clear) == 0);
+}
+
 static void charts(void)
 {
     struct plait_sim a = {.schedule = "1f1b", .p = 4, .m = 8, .format = "gantt", .width = 100};
@@ -248,5 +298,6 @@ static const struct test_case cases[] = {
     {"played", played},
     {"charts", charts},
     {"pictures", pictures},
+    {"own_lists_are_written", own_lists_are_written},
 };
 TEST_MAIN(cases)
