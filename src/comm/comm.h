@@ -63,6 +63,9 @@ int comm_mpi_launched_size(void);
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
 enum comm_kind comm_kind(const struct comm_world *w);
+/* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
+ * copying and adding, which cannot be told apart where a peer copies for both. Local. */
+double comm_spent(const struct comm_world *w);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);

@@ -72,6 +72,7 @@ struct comm_world {
     int rank, size;
     double timeout_s;    /* of one wait; 0: none */
     int64_t unfinished;  /* requests started and not finished */
+    double spent;        /* seconds in calls that start or finish one */
     void *impl;          /* the transport's seat of this rank, borrowed from it */
 };
 

@@ -9,6 +9,7 @@
  */
 #include "comm/comm.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "comm/comm_ops.h"
@@ -71,6 +72,11 @@ void comm_abort(struct comm_world *w, enum err code)
     w->ops->abort(w, code);
 }
 
+double comm_spent(const struct comm_world *w)
+{
+    return w->spent;
+}
+
 /* ---- point to point ---- */
 
 static enum err msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
@@ -87,7 +93,9 @@ static enum err msg_start(struct comm_world *w, const struct comm_msg *m, struct
         FAIL(ERR_INTERNAL, "comm: %s rank %d, tag %d: its request is still unfinished; finish or "
                            "zero it first", what, peer, m->tag);
     *r = (struct comm_req){.word = {COMM_REQ_MSG}};
+    double begin = log_now();
     TRY(w->ops->msg_start(w, m, r));
+    w->spent += log_now() - begin;
     r->world = w;
     w->unfinished++;
     return ERR_OK;
@@ -126,8 +134,10 @@ enum err comm_finish(struct comm_req *r)
     struct comm_world *w = r->world;
     if (!w)
         return ERR_OK;
+    double begin = log_now();
     enum err err = r->word[0] == COMM_REQ_MSG ? w->ops->msg_finish(w, r)
                                               : coll_finish(r->op, r->word[1]);
+    w->spent += log_now() - begin;
     *r = (struct comm_req){0};
     w->unfinished--;
     return err;
@@ -270,7 +280,9 @@ static enum err coll_start(struct comm_group *g, const struct comm_coll *c, stru
     if (g->started - g->finished >= COMM_UNFINISHED_MAX)
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
+    double begin = log_now();
     TRY(g->world->ops->coll_start(g, c));
+    g->world->spent += log_now() - begin;
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
     g->started++;
     g->world->unfinished++;

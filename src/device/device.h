@@ -214,10 +214,15 @@ void dev_close(struct dev *d); /* NULL is fine */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
 
-/* A device in front of `inner`, which it owns, that times every call (profile.c). The table: one
- * line an operation with seconds, share of the time from the first call to the last, rates; what is
- * outside is communication, waiting and the host. Nothing for a device that is not such a one. */
-enum err dev_profile_open(struct dev *inner, struct dev **out);
+/* A device in front of `inner`, which it owns, that times every call (profile.c). Its steps are
+ * what lies between begin and end, which are told the seconds that the rank has spent in
+ * communication so far; `opened` is the time (log_now) since which the rank has been starting up.
+ * The table: one line an operation with seconds, share of the steps, rates; then communication, the
+ * rest of the host, the sum, and the start-up before. Nothing for a device that is not such a
+ * one. */
+enum err dev_profile_open(struct dev *inner, double opened, struct dev **out);
+void dev_profile_begin(struct dev *d, double comm_s);
+void dev_profile_end(struct dev *d, double comm_s);
 void dev_profile_table(const struct dev *d, struct text *out);
 
 /* null device: what has been asked of it since opening. */

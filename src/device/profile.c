@@ -5,6 +5,11 @@
  * things, so the rates in the table count work the way the null device documents. Meant for devices
  * that work at once (cpu, ref); one with queues would need its own clock.
  *
+ * Time that is no call of the device is told apart as far as it can be from here: the start-up,
+ * from the opening of the device to the first step; communication, by the clock of comm's own
+ * calls; and what remains of the steps, which is the host's. A call before the first step or
+ * behind the last one (weights being drawn, weights being saved) is in no row.
+ *
  * Products are told apart by what they are for: weights stored (out, in) make a forward product
  * (trans_b), an input gradient (neither) or a weight gradient (trans_a).
  */
@@ -31,7 +36,9 @@ struct profile {
     struct dev dev;
     struct dev *inner, *counter; /* owned */
     double begin;                /* of the call under way */
-    double first, last;          /* clock at the first and after the last call */
+    double opened, first, last;  /* clock at the opening, the first step, the end of the last */
+    double comm_s;               /* seconds of communication in the steps */
+    bool running;                /* between the first step and the end of the last */
     double seconds[PROFILE_ROWS], flops[PROFILE_ROWS], bytes[PROFILE_ROWS];
     int64_t calls[PROFILE_ROWS];
 };
@@ -40,17 +47,16 @@ static struct profile *profile_of(struct dev *d)
 {
     struct profile *p = d->impl;
     p->begin = log_now();
-    if (p->first == 0)
-        p->first = p->begin;
     return p;
 }
 
 /* The call has ended with `err`. */
 static enum err record(struct profile *p, enum row row, enum err err)
 {
-    p->last = log_now();
-    p->seconds[row] += p->last - p->begin;
-    p->calls[row]++;
+    if (p->running) {
+        p->seconds[row] += log_now() - p->begin;
+        p->calls[row]++;
+    }
     return err;
 }
 
@@ -59,8 +65,10 @@ static enum err tally(struct profile *p, enum row row, enum err counted)
 {
     struct dev_counts now;
     dev_null_counts(p->counter, &now);
-    p->flops[row] += now.flops;
-    p->bytes[row] += now.bytes;
+    if (p->running) {
+        p->flops[row] += now.flops;
+        p->bytes[row] += now.bytes;
+    }
     null_reset(p->counter);
     return counted;
 }
@@ -336,7 +344,7 @@ static const struct dev_ops profile_ops = {
     .zero = timed_zero,
 };
 
-enum err dev_profile_open(struct dev *inner, struct dev **out)
+enum err dev_profile_open(struct dev *inner, double opened, struct dev **out)
 {
     struct profile *p;
     enum err err;
@@ -347,11 +355,37 @@ enum err dev_profile_open(struct dev *inner, struct dev **out)
     p->dev.ops = &profile_ops;
     p->dev.impl = p;
     p->inner = inner;
+    p->opened = opened;
     *out = &p->dev;
     return ERR_OK;
 out_free:
     mem_free(p);
     return err;
+}
+
+void dev_profile_begin(struct dev *d, double comm_s)
+{
+    struct profile *p = d->impl;
+    if (d->ops != &profile_ops)
+        return;
+    p->first = log_now();
+    p->comm_s = -comm_s;
+    p->running = true;
+}
+
+void dev_profile_end(struct dev *d, double comm_s)
+{
+    struct profile *p = d->impl;
+    if (d->ops != &profile_ops)
+        return;
+    p->last = log_now();
+    p->comm_s += comm_s;
+    p->running = false;
+}
+
+static void add_part(struct text *out, const char *name, double seconds, double span)
+{
+    text_add(out, "%-26s %9.3f %5.1f %%\n", name, seconds, 100 * seconds / span);
 }
 
 void dev_profile_table(const struct dev *d, struct text *out)
@@ -371,6 +405,12 @@ void dev_profile_table(const struct dev *d, struct text *out)
                  100 * s / span, (long long)p->calls[i], s > 0 ? p->flops[i] / s * 1e-9 : 0,
                  s > 0 ? p->bytes[i] / s * 1e-9 : 0);
     }
-    text_add(out, "%-26s %9.3f %5.1f %%\n", "outside the device", span - in,
-             100 * (span - in) / span);
+    add_part(out, "communication, waiting", p->comm_s, span);
+    add_part(out, "host, the rest", span - in - p->comm_s, span);
+    add_part(out, "steps and validation", span, span);
+    text_add(out, "%-26s %9.3f\n", "start-up before them", p->first - p->opened);
+    text_add(out, "(communication: in calls that send, receive or reduce, where waiting for a "
+                  "peer, copying\nand adding are not told apart; host: reading samples, writing "
+                  "metrics, callbacks, the\ncounting for this table; start-up: from opening the "
+                  "device to the first step)\n");
 }

@@ -182,9 +182,10 @@ static enum err open_rank(struct train_rank *r)
                 r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
+    double opened = log_now();
     TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));
     if (s->o->train.profile && r->reports)
-        TRY(dev_profile_open(r->dev, &r->dev));
+        TRY(dev_profile_open(r->dev, opened, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
@@ -204,6 +205,7 @@ static enum err open_rank(struct train_rank *r)
 static enum err run_steps(struct train_rank *r)
 {
     struct exec_hooks hooks = {.step = on_step, .arg = r};
+    dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
         double begin = log_now();
         read_samples(r);
@@ -217,6 +219,7 @@ static enum err run_steps(struct train_rank *r)
             TRY(trace_step(&r->trace, r->x, r->step));
         TRY(validate(r));
     }
+    dev_profile_end(r->dev, comm_spent(r->world));
     return ERR_OK;
 }
 

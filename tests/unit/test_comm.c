@@ -326,6 +326,32 @@ static void a_message_has_one_opening(void)
     CHECK_STR(err_bare("data.train: here"), "data.train: here");
 }
 
+enum { LATE_MS = 50 };
+
+/* Rank 1 comes late; its peer's time in communication is the wait, its own is not. */
+static enum err late_body(void *arg, struct comm_world *w)
+{
+    int ranks[] = {0, 1};
+    struct comm_group *g;
+    double *spent = arg;
+    TRY(comm_group_open(w, 0, ranks, 2, 0, &g));
+    double before = comm_spent(w);
+    if (comm_rank(w) == 1)
+        nap(LATE_MS / 1000.0);
+    enum err err = comm_barrier(g);
+    spent[comm_rank(w)] = comm_spent(w) - before;
+    comm_group_close(g);
+    return err;
+}
+
+static void waiting_is_timed(void)
+{
+    double spent[2] = {0};
+    CHECK_OK(comm_thread_run(2, 0, late_body, spent));
+    CHECK(spent[0] > 0.8 * LATE_MS / 1000.0);
+    CHECK(spent[1] < spent[0] && spent[1] > 0);
+}
+
 static void an_early_end_ends_waits(void)
 {
     for (int want = 0; want < 4; want++) {
@@ -546,6 +572,7 @@ static const struct test_case cases[] = {
     {"many_in_flight", many_in_flight},
     {"a_failing_rank_ends_all_waits", a_failing_rank_ends_all_waits},
     {"a_message_has_one_opening", a_message_has_one_opening},
+    {"waiting_is_timed", waiting_is_timed},
     {"an_early_end_ends_waits", an_early_end_ends_waits},
     {"an_early_end_is_named", an_early_end_is_named},
     {"a_hang_names_the_missing", a_hang_names_the_missing},

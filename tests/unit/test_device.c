@@ -4,9 +4,12 @@
  */
 #include "test.h"
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "device/device.h"
 #include <stdlib.h>
+#include <time.h>
 
 static struct dev *open_null(enum dtype ct)
 {
@@ -187,6 +190,46 @@ static void null_counts_bytes(void)
     dev_close(d);
 }
 
+/* Seconds in the line of a table that begins with `name`; -1: there is none. */
+static double seconds_of(const char *table, const char *name)
+{
+    const char *at = strstr(table, name);
+    return at ? strtod(at + strlen(name), NULL) : -1;
+}
+
+/* The rows, communication and the host are the steps; before and behind them nothing is counted. */
+static void a_profile_adds_up(void)
+{
+    struct dev *d;
+    struct text t = {0};
+    void *x;
+    double opened = log_now();
+    const struct timespec nap = {0, 20000000};
+    CHECK_OK(dev_open(&(struct dev_args){DEV_REF, DT_F64, 1}, &d));
+    dev_profile_begin(d, 0); /* not a profile: nothing happens */
+    CHECK_OK(dev_profile_open(d, opened, &d));
+    CHECK_OK(d->ops->alloc(d, 80000, "x", &x));
+    CHECK_OK(d->ops->zero(d, x, 80000));
+    nanosleep(&nap, NULL);
+    dev_profile_begin(d, 1.5);
+    CHECK_OK(d->ops->zero(d, x, 80000));
+    nanosleep(&nap, NULL);
+    nanosleep(&nap, NULL);
+    dev_profile_end(d, 1.5 + 0.015);
+    CHECK_OK(d->ops->zero(d, x, 80000));
+    dev_profile_table(d, &t);
+    double steps = seconds_of(t.s, "steps and validation"), host = seconds_of(t.s, "the rest");
+    double moved = seconds_of(t.s, "copy, zero, cast");
+    CHECK(seconds_of(t.s, "start-up before them") > 0.019);
+    CHECK_NEAR(seconds_of(t.s, "communication, waiting"), 0.015, 1e-9);
+    CHECK(steps > 0.039 && host > 0.024 && moved >= 0);
+    CHECK_NEAR(moved + 0.015 + host, steps, 0.0021); /* three numbers rounded to a millisecond */
+    CHECK(strstr(t.s, " %          1 ") != NULL); /* one call */
+    text_free(&t);
+    d->ops->free(d, x);
+    dev_close(d);
+}
+
 static void failed_allocations_come_back(void)
 {
     struct dev *d = NULL;
@@ -206,6 +249,7 @@ static const struct test_case cases[] = {
     {"null gives zeros", null_gives_zeros},
     {"null counts products", null_counts_products},
     {"null counts bytes", null_counts_bytes},
+    {"a profile adds up", a_profile_adds_up},
     {"failed allocations come back", failed_allocations_come_back},
 };
 TEST_MAIN(cases)
