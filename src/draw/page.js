@@ -209,9 +209,6 @@
             drawNames(c, g);
             drawMarks(c, g, index);
         });
-        const all = data.end || 1, pan = $("pan"), free = all - (view.to - view.from);
-        pan.disabled = free <= 1e-9 * all;
-        pan.value = pan.disabled ? 0 : 1000 * view.from / free;
     }
     const redraw = () => { if (!frame) frame = requestAnimationFrame(draw); };
 
@@ -222,6 +219,8 @@
         from = Math.min(Math.max((from + to - span) / 2, 0), all - span);
         view.from = from;
         view.to = from + span;
+        $("pan").disabled = all - span <= 1e-9 * all;
+        $("pan").value = $("pan").disabled ? 0 : 1000 * from / (all - span);
         redraw();
     }
     function zoom(factor, around) {

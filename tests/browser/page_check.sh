@@ -1,0 +1,75 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# The page of `plait sim --html` in a real browser: every box is drawn, keys move from action to
+# action, zoom and let go, a pointer finds what lies under it. A copy of the page gets a script that
+# does these things and writes what came of them into the document, which headless Chromium prints.
+#
+#     tests/browser/page_check.sh build/plait
+#
+# Exit status 77 (skipped) where there is no Chromium; it is no dependency of plait.
+set -eu
+
+plait=$1
+browser=
+for name in chromium chromium-browser google-chrome; do
+    if command -v "$name" >/dev/null 2>&1; then
+        browser=$name
+        break
+    fi
+done
+if [ -z "$browser" ]; then
+    echo "skip page_check: there is no chromium"
+    exit 77
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+"$plait" sim --compare 1f1b,dualpipev@2 -p 4 -m 8 --html "$dir/step.html" >/dev/null
+
+cat > "$dir/act.html" <<'END'
+<script>
+const chart = document.getElementById("chart0"), said = document.getElementById("status");
+const result = {};
+const key = k => chart.dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
+const point = (type, x, y) => chart.dispatchEvent(new PointerEvent(type,
+    {clientX: x, clientY: y, pointerId: 1, pointerType: "mouse", bubbles: true}));
+key("ArrowRight"); result.first = said.textContent;
+key("ArrowRight"); result.second = said.textContent;
+key("ArrowDown"); result.below = said.textContent;
+key("Escape"); result.freed = said.textContent;
+const box = chart.getBoundingClientRect();
+point("pointermove", box.left + 80, box.top + 10);
+result.tip = document.getElementById("tip").textContent.split("\n")[0];
+for (let i = 0; i < 4; i++) key("+");
+result.zoomed = !document.getElementById("pan").disabled;
+key("0");
+result.whole = document.getElementById("pan").disabled;
+const paint = chart.getContext("2d").getImageData(chart.width / 12, 12, 1, 1).data;
+result.painted = paint[2] > paint[0];
+document.body.dataset.result = Object.entries(result).map(e => e.join("=")).join("|");
+</script>
+END
+cat "$dir/step.html" "$dir/act.html" > "$dir/page.html"
+HOME=$dir timeout 60 "$browser" --headless --no-sandbox --disable-gpu --window-size=1200,900 \
+    --user-data-dir="$dir/profile" --virtual-time-budget=2000 --dump-dom "file://$dir/page.html" \
+    > "$dir/dom.html" 2>/dev/null || { echo "page_check: $browser failed"; exit 1; }
+
+failed=0
+expect() {
+    if ! grep -q -- "$1" "$dir/dom.html"; then
+        echo "page_check: the page has no $1"
+        failed=1
+    fi
+}
+expect 'data-drawn="[1-9][0-9]*"'
+expect 'first=1f1b, p 4, m 8: F0, forward; stage 0, microbatch 0; rank 0, 0 to 1: 1; '
+expect '|second=1f1b, p 4, m 8: F1, forward'
+expect '|below=1f1b, p 4, m 8: F0, forward; stage 1'
+expect '|freed=|'
+expect '|tip=F0, forward'
+expect '|zoomed=true|whole=true|painted=true'
+if [ $failed -ne 0 ]; then
+    grep -o 'data-result="[^"]*"' "$dir/dom.html" || echo "page_check: the script did not end"
+    exit 1
+fi
+echo "1 passed, 0 failed, 0 skipped"
