@@ -14,6 +14,7 @@ static const struct cmd_verb verbs[] = {
     {"check", "say what a configuration will do, or why it cannot run", cmd_check},
     {"data", "turn text into token files, and check them", cmd_data},
     {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim},
+    {"compare", "show what a traced run took, beside what the simulator says", cmd_compare},
     {"generate", "write text with the weights of a run", cmd_generate},
     {"info", "show version, processor, devices and transports", cmd_info},
     {"help", "explain a verb, the configuration keys or the schedules", cmd_help},

@@ -2,8 +2,8 @@
  *
  * plait: train language models that do not fit one device, and know beforehand what it costs.
  *
- * This is the whole public interface; the command-line program uses nothing else. Five chapters:
- * configuration, data, simulation, training, generation.
+ * This is the whole public interface; the command-line program uses nothing else. Six chapters:
+ * configuration, data, simulation, training, truth, generation.
  *
  * Conventions. Every function that can fail returns a code of enum plait_code, which is also the
  * program's exit code; plait_error() then gives one sentence: what was asked, what stands against
@@ -146,6 +146,20 @@ struct plait_train {
     void *arg;
 };
 int plait_train(const struct plait_config *c, const struct plait_train *a);
+
+/* ---- Truth -------------------------------------------------------------------------------- *
+ * A run that was trained with train.trace, beside the simulator: the schedule that ran, played with
+ * the costs that were measured. */
+struct plait_compare {
+    size_t size;
+    const char *run;    /* its folder: config.yaml and trace/ */
+    const char *format; /* "text" (default) or "json" */
+    int64_t skip;       /* steps at the start to leave out; -1: two, or none of less than four */
+    /* Files to write, whole or not at all; NULL: none. costs: measured times of each stage in
+     * milliseconds, in the form of plait_sim.costs. */
+    const char *svg, *html, *perfetto, *costs;
+};
+int plait_compare(const struct plait_compare *a, char **out);
 
 /* ---- Generation --------------------------------------------------------------------------- */
 struct plait_generate {

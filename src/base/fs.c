@@ -294,6 +294,17 @@ enum err fs_commit(struct fs_file *f)
     return ERR_OK;
 }
 
+enum err fs_put(const char *path, const void *p, int64_t n)
+{
+    struct fs_file f;
+    TRY(fs_create(&f, path));
+    enum err err = fs_write(&f, p, n);
+    if (err == ERR_OK)
+        err = fs_commit(&f);
+    fs_abandon(&f);
+    return err;
+}
+
 /* ---- log files ---- */
 
 enum err fs_log_open(const char *path, int *fd)

@@ -36,6 +36,8 @@ enum err fs_create(struct fs_file *f, const char *path);
 enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
+/* A whole file of n bytes at once. Errors: ERR_STORAGE. */
+enum err fs_put(const char *path, const void *p, int64_t n);
 
 /* Append-only log file (metrics, traces): every fs_append is one write(2), of whole lines or of a
  * whole record. Errors: ERR_STORAGE. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chapters "training" and "generation" of plait.h.
+ * Chapters "training", "truth" and "generation" of plait.h.
  */
 #include "run/api.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "run/compare.h"
 #include "run/generate.h"
 #include "run/train.h"
 
@@ -14,6 +15,19 @@ int plait_train(const struct plait_config *c, const struct plait_train *a)
     struct plait_train mine;
     enum err err = api_take("plait_train", a, &mine, sizeof mine);
     return (int)(err == ERR_OK ? run_train(&c->options, &mine) : err);
+}
+
+int plait_compare(const struct plait_compare *a, char **out)
+{
+    struct plait_compare mine;
+    struct text page = {0};
+    enum err err = api_take("plait_compare", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_compare(&mine, &page);
+    if (err == ERR_OK)
+        err = text_done(&page, out);
+    text_free(&page);
+    return (int)err;
 }
 
 /* The run's own configuration, the caller's words over it, one data rank. */

@@ -144,18 +144,6 @@ static void free_picture(struct picture *p)
     mem_free(p->words);
 }
 
-static enum err write_whole(const char *path, const struct text *t)
-{
-    struct fs_file f;
-    TRY(t->err);
-    TRY(fs_create(&f, path));
-    enum err err = fs_write(&f, t->s, t->len);
-    if (err == ERR_OK)
-        err = fs_commit(&f);
-    fs_abandon(&f);
-    return err;
-}
-
 static enum err draw_all(const struct plait_sim *a, const struct draw_page *page,
                          struct text text[3])
 {
@@ -185,8 +173,8 @@ enum err play_files(const struct plait_sim *a, const struct played *x, int n)
     if (err == ERR_OK)
         err = draw_all(a, &page, text);
     for (int i = 0; i < 3 && err == ERR_OK; i++)
-        if (path[i])
-            err = write_whole(path[i], &text[i]);
+        if (path[i] && (err = text[i].err) == ERR_OK)
+            err = fs_put(path[i], text[i].s, text[i].len);
     for (int i = 0; i < 3; i++)
         text_free(&text[i]);
     free_picture(&p);

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait compare: what a traced run took, beside what the simulator says.
+ */
+#include "cmd.h"
+
+#include <stdio.h>
+
+int cmd_compare(int argc, char **argv)
+{
+    struct plait_compare how = {.size = sizeof how, .format = "text"};
+    int64_t skip = -1;
+    bool json = false;
+    const struct cmd_option option[] = {
+        {"skip", 0, CMD_INT, &skip, 0, 1e9, "N",
+         "steps at the start to leave out (2, or none of less than 4)"},
+        {"json", 0, CMD_FLAG, &json, 0, 0, NULL, "print one JSON object"},
+        {"svg", 0, CMD_TEXT, &how.svg, 0, 0, "FILE", "write a picture of both"},
+        {"html", 0, CMD_TEXT, &how.html, 0, 0, "FILE", "write a page to explore"},
+        {"perfetto", 0, CMD_TEXT, &how.perfetto, 0, 0, "FILE",
+         "write trace events, for Perfetto or chrome://tracing"},
+        {"costs", 0, CMD_TEXT, &how.costs, 0, 0, "FILE",
+         "write the measured times of each stage, for plait sim --costs"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait compare RUN [--json] [--html FILE] ...",
+        .about = "A run that was trained with --trace: how long each action took and waited, and\n"
+                 "the same schedule played by the simulator with the measured times.",
+        .option = option,
+        .options = 6,
+        .more = "plait train configs/demo.yaml data.train=a.tok run.dir=runs/a --trace\n"
+                "plait compare runs/a --html step.html",
+    };
+    char *text;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words != 1)
+        return cmd_usage("plait compare takes one run and %d words are given; "
+                         "`plait compare --help` shows how", words);
+    how.run = argv[1];
+    how.skip = skip;
+    how.format = json ? "json" : "text";
+    code = plait_compare(&how, &text);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A traced run beside the simulator: the schedule that ran is played again with the costs that
+ * were measured. Three parts: reading and counting (compare.c), saying (compare_report.c), pictures
+ * and files (compare_files.c).
+ */
+#ifndef PLAIT_RUN_COMPARE_H
+#define PLAIT_RUN_COMPARE_H
+
+#include "plait.h"
+#include "run/setup.h"
+#include "run/trace.h"
+#include "sim/sim.h"
+
+enum { COMPARE_KINDS = 4 }; /* F, B, I, W */
+
+/* Of one pipeline rank in a step: seconds of each kind, of waiting for messages, of sending, of
+ * what ends the step; actions of each kind. */
+struct compare_rank {
+    double busy[COMPARE_KINDS], waiting, sending, ending;
+    int64_t count[COMPARE_KINDS];
+};
+
+struct compare {
+    const struct setup *s;   /* borrowed */
+    struct trace *trace;     /* owned; [world] */
+    int64_t steps, first;    /* that all ranks have; index of the first that is looked at */
+    int64_t cut;             /* bytes of records that were not whole */
+    double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
+    double latency;          /* median seconds from a send to the end of the wait for it */
+    double makespan, bubble; /* medians over steps and pipelines */
+    struct sim_cost used;    /* those costs, for the simulator */
+    struct sim_result sim;   /* what it says */
+    struct sim_result seen;  /* a measured step near the median in the same form: events only */
+    struct compare_rank *measured, *simulated; /* owned; [p] means a step */
+};
+
+/* skip: records at the start that are left out, < 0: two, or none where there are not twice as
+ * many. Errors: ERR_DATA for traces that are missing, damaged, or of another schedule than the
+ * configuration gives. Released by compare_close, after an error too. */
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out);
+void compare_close(struct compare *c);
+
+/* A page of tables; one JSON object; the costs as a file for `plait sim --costs`, in
+ * milliseconds. */
+void compare_text(const struct compare *c, struct text *out);
+void compare_json(const struct compare *c, struct text *out);
+void compare_costs(const struct compare *c, struct text *out);
+
+/* The chapter "truth" of plait.h. */
+enum err run_compare(const struct plait_compare *a, struct text *out);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comparison as the user asks for it: the run's configuration read, its schedule made again, the
+ * page said, pictures drawn with the measured step above the simulated one, on one scale of time.
+ */
+#include "run/compare.h"
+
+#include "base/mem.h"
+#include "sim/sim_picture.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MEASURED, SIMULATED, CHARTS, FILES = 4 };
+
+struct pictures {
+    struct sim_picture made[CHARTS];
+    struct draw_chart chart[CHARTS];
+    char facts[CHARTS][160];
+};
+
+static enum err make_pictures(const struct compare *c, struct pictures *p)
+{
+    static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
+    const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
+    for (int i = 0; i < CHARTS; i++) {
+        TRY(sim_picture_make(&c->s->sched, r[i], &c->used, NULL, &p->made[i]));
+        p->chart[i] = p->made[i].chart;
+        p->chart[i].title = title[i];
+        p->chart[i].end = r[i]->makespan;
+        snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %.1f %%",
+                 1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
+                 100 * r[i]->bubble_fraction);
+        p->chart[i].facts = p->facts[i];
+    }
+    return ERR_OK;
+}
+
+static enum err draw(const struct compare *c, const struct plait_compare *a,
+                     const struct pictures *p, struct text text[FILES])
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s, measured and simulated", c->s->sched.name);
+    struct draw_page page = {.title = name, .time_unit = "s", .memory_unit = "activations",
+                             .seconds = 1, .chart = p->chart, .charts = CHARTS};
+    if (a->svg)
+        TRY(draw_svg(&page, &text[0]));
+    if (a->html)
+        TRY(draw_html(&page, &text[1]));
+    if (a->perfetto)
+        TRY(draw_trace(&page, &text[2]));
+    if (a->costs)
+        compare_costs(c, &text[3]);
+    return ERR_OK;
+}
+
+/* All are made before the first is written, and each is written whole or not at all. */
+static enum err write_files(const struct compare *c, const struct plait_compare *a)
+{
+    struct pictures p = {0};
+    struct text text[FILES] = {{0}};
+    const char *const path[FILES] = {a->svg, a->html, a->perfetto, a->costs};
+    enum err err = make_pictures(c, &p);
+    if (err == ERR_OK)
+        err = draw(c, a, &p, text);
+    for (int i = 0; i < FILES && err == ERR_OK; i++) {
+        if (!path[i])
+            continue;
+        err = text[i].err;
+        if (err == ERR_OK)
+            err = fs_put(path[i], text[i].s, text[i].len);
+    }
+    for (int i = 0; i < FILES; i++)
+        text_free(&text[i]);
+    for (int i = 0; i < CHARTS; i++)
+        sim_picture_free(&p.made[i]);
+    return err;
+}
+
+static enum err check_asked(const struct plait_compare *a)
+{
+    const char *const path[FILES] = {a->svg, a->html, a->perfetto, a->costs};
+    if (!a->run || !a->run[0])
+        FAIL(ERR_CONFIG, "compare: no run is named; give the folder of a run that was traced");
+    if (a->skip < -1)
+        FAIL(ERR_CONFIG, "compare: skip %lld is not a number of steps; use 0 or more",
+             (long long)a->skip);
+    if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
+        FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
+    for (int i = 0; i < FILES; i++)
+        for (int j = 0; j < i; j++)
+            if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
+                FAIL(ERR_CONFIG, "compare: two results would be the one file %.200s; name each",
+                     path[i]);
+    return ERR_OK;
+}
+
+static enum err read_config(const char *run, struct options *o)
+{
+    char *path;
+    TRY(conf_defaults(&options_table, o));
+    TRY(fs_join(run, "config.yaml", &path));
+    enum err err = conf_read_file(&options_table, o, path);
+    mem_free(path);
+    TRY(err);
+    if (!o->train.trace)
+        FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with --trace", run);
+    return ERR_OK;
+}
+
+enum err run_compare(const struct plait_compare *a, struct text *out)
+{
+    struct options o;
+    struct setup s = {0};
+    struct compare c = {0};
+    TRY(check_asked(a));
+    TRY(read_config(a->run, &o));
+    enum err err = setup_make(&o, o.model.vocab, true, &s);
+    if (err == ERR_OK)
+        err = compare_open(&s, a->run, a->skip, &c);
+    if (err == ERR_OK)
+        err = write_files(&c, a);
+    if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
+        compare_json(&c, out);
+    else if (err == ERR_OK)
+        compare_text(&c, out);
+    compare_close(&c);
+    setup_free(&s);
+    return err == ERR_OK ? out->err : err;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a comparison says: a row a rank and kind of action, what was measured beside what the
+ * simulator has, then the step as a whole.
+ */
+#include "run/compare.h"
+
+#include <string.h>
+
+static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W"};
+
+static void add_kinds(const struct compare *c, int r, struct text *out)
+{
+    const struct compare_rank *m = &c->measured[r], *s = &c->simulated[r];
+    for (int k = 0; k < COMPARE_KINDS; k++) {
+        if (m->count[k] == 0)
+            continue;
+        double each = m->busy[k] / (double)m->count[k];
+        text_add(out, "%4d  %-10s %7lld %12.3f %12.2f %12.2f %8.1f %%\n", r, kind_name[k],
+                 (long long)m->count[k], 1e3 * each, 1e3 * m->busy[k], 1e3 * s->busy[k],
+                 s->busy[k] > 0 ? 100 * (m->busy[k] / s->busy[k] - 1) : 0);
+    }
+    text_add(out, "%4d  %-10s %7s %12s %12.2f %12.2f\n", r, "waiting", "", "", 1e3 * m->waiting,
+             1e3 * s->waiting);
+    text_add(out, "%4d  %-10s %7s %12s %12.2f\n", r, "sending", "", "", 1e3 * m->sending);
+    text_add(out, "%4d  %-10s %7s %12s %12.2f\n", r, "sums, step", "", "", 1e3 * m->ending);
+}
+
+void compare_text(const struct compare *c, struct text *out)
+{
+    const struct sched *s = &c->s->sched;
+    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld steps, the first %lld left out\n",
+             s->name, s->p, text_plural(s->p, "s"), s->m,
+             text_plural(s->m, "es"), (long long)(c->steps - c->first),
+             (long long)c->steps, (long long)c->first);
+    if (c->cut > 0)
+        text_add(out, "the run ended amid a step: %lld bytes of its records are left out\n",
+                 (long long)c->cut);
+    text_add(out, "\nrank  action     actions  ms an action  measured ms  simulated ms   apart\n");
+    for (int r = 0; r < s->p; r++)
+        add_kinds(c, r, out);
+    text_add(out, "\nMeasured: the mean of a step. Simulated: the same list on a clock, each action "
+                  "at its\nmedian, a message %.3f ms on its way.\n\n", 1e3 * c->latency);
+    text_add(out, "                    measured    simulated    predicted before the run\n");
+    text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
+             100 * c->sim.bubble_fraction, 100 * c->s->bubble);
+    text_add(out, "first to last    %8.2f ms  %8.2f ms\n", 1e3 * c->makespan,
+             1e3 * c->sim.makespan);
+}
+
+/* "name": {"F": ..., ...} of one rank. */
+static void json_rank(const char *name, const struct compare_rank *m, struct text *out)
+{
+    text_add(out, "\"%s\": {", name);
+    for (int k = 0; k < COMPARE_KINDS; k++)
+        text_add(out, "\"%s\": %.9g, ", kind_name[k], m->busy[k]);
+    text_add(out, "\"waiting\": %.9g, \"sending\": %.9g, \"ending\": %.9g}", m->waiting, m->sending,
+             m->ending);
+}
+
+void compare_json(const struct compare *c, struct text *out)
+{
+    const struct sched *s = &c->s->sched;
+    text_add(out, "{\"schedule\": ");
+    text_add_json(out, s->name);
+    text_add(out, ", \"p\": %d, \"m\": %d, \"v\": %d, \"steps\": %lld, \"left_out\": %lld,\n", s->p,
+             s->m, s->v, (long long)c->steps, (long long)c->first);
+    text_add(out, " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
+                  "\"bubble_predicted\": %.9g,\n", c->bubble, c->sim.bubble_fraction,
+             c->s->bubble);
+    text_add(out, " \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
+                  "\"latency\": %.9g,\n \"ranks\": [", c->makespan, c->sim.makespan, c->latency);
+    for (int r = 0; r < s->p; r++) {
+        text_add(out, "%s\n  {\"rank\": %d, ", r ? "," : "", r);
+        json_rank("measured", &c->measured[r], out);
+        text_add(out, ", ");
+        json_rank("simulated", &c->simulated[r], out);
+        text_add(out, "}");
+    }
+    text_add(out, "],\n \"costs\": [");
+    for (int i = 0; i < s->stages; i++)
+        text_add(out, "%s\n  {\"stage\": %d, \"F\": %.9g, \"B\": %.9g, \"I\": %.9g, \"W\": %.9g}",
+                 i ? "," : "", i, c->cost[i][SCHED_F], c->cost[i][SCHED_B], c->cost[i][SCHED_I],
+                 c->cost[i][SCHED_W]);
+    text_add(out, "]}\n");
+}
+
+/* Halves that were not measured are taken as half of the whole, and a whole as both halves. */
+void compare_costs(const struct compare *c, struct text *out)
+{
+    text_add(out, "stage,F,B,I,W\n");
+    for (int i = 0; i < c->s->sched.stages; i++) {
+        const double *t = c->cost[i];
+        double input = t[SCHED_I], weight = t[SCHED_W], whole = t[SCHED_B];
+        if (input + weight <= 0)
+            input = weight = whole / 2;
+        if (whole <= 0)
+            whole = input + weight;
+        text_add(out, "%d,%.6f,%.6f,%.6f,%.6f\n", i, 1e3 * t[SCHED_F], 1e3 * whole, 1e3 * input,
+                 1e3 * weight);
+    }
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Comparison of a run with the simulator. A run is traced, then its trace is replaced by what the
+ * simulator says of known costs: the comparison must find those costs, and agree with itself.
+ */
+#include "plait.h"
+#include "test.h"
+
+#include "base/mem.h"
+#include "run/compare.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STEPS = 6 };
+
+static char dir[128];
+
+static void path_of(const char *name, char out[300])
+{
+    snprintf(out, 300, "%s/%s", dir, name);
+}
+
+static void train(const char *name, const char *schedule, bool trace)
+{
+    const char *const words[] = {
+        "model.kind=gpt", "model.layers=4", "model.hidden=16", "model.heads=2", "model.seq=8",
+        "model.vocab=257", "train.batch=5", "train.steps=6", "train.threads=1", "parallel.pp=2",
+        "optim.warmup=1"};
+    const char *text = PLAIT_SOURCE_DIR "/README.md";
+    char tokens[300], path[300], word[700];
+    struct plait_config *c = NULL;
+    int64_t n;
+    path_of("tokens", tokens);
+    path_of(name, path);
+    CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
+                                                         tokens, "bytes", NULL, NULL}, &n), 0);
+    CHECK_INT(plait_config_new(&c), 0);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        CHECK_INT(plait_config_set(c, words[i]), 0);
+    snprintf(word, sizeof word, "data.train=%s", tokens);
+    CHECK_INT(plait_config_set(c, word), 0);
+    snprintf(word, sizeof word, "run.dir=%s", path);
+    CHECK_INT(plait_config_set(c, word), 0);
+    snprintf(word, sizeof word, "parallel.schedule=%s", schedule);
+    CHECK_INT(plait_config_set(c, word), 0);
+    CHECK_INT(plait_config_set(c, trace ? "train.trace=true" : "train.trace=false"), 0);
+    test_check(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train)}) == 0,
+               __FILE__, __LINE__, "%s: %s", name, plait_error());
+    plait_config_free(c);
+}
+
+/* The setup of a run's own configuration; `o` must outlive it. */
+static void setup_of(const char *run, struct options *o, struct setup *s)
+{
+    char path[300], file[64];
+    snprintf(file, sizeof file, "%s/config.yaml", run);
+    path_of(file, path);
+    CHECK_OK(conf_defaults(&options_table, o));
+    CHECK_OK(conf_read_file(&options_table, o, path));
+    CHECK_OK(setup_make(o, o->model.vocab, true, s));
+}
+
+/* Instruction i of a rank as it would have been traced, at `clock` when the one before ended. */
+static struct exec_event traced(const struct setup *s, const struct sim_result *r, int64_t i,
+                                double clock)
+{
+    struct sim_event e = r->event[i];
+    if (s->sched.instr[i].op > SCHED_W)
+        return (struct exec_event){clock, clock, 0};
+    return (struct exec_event){clock, e.end, e.start - clock};
+}
+
+/* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd ones
+ * a second late. */
+static void forge(const char *run, const struct setup *s, const struct sim_result *r, int rank)
+{
+    char path[300], name[64];
+    struct trace_head head;
+    const struct sched *list = &s->sched;
+    snprintf(name, sizeof name, "%s/trace/%d.trace", run, rank);
+    path_of(name, path);
+    FILE *f = fopen(path, "rb");
+    CHECK(f && fread(&head, sizeof head, 1, f) == 1 && fclose(f) == 0);
+    f = fopen(path, "wb");
+    CHECK(f && fwrite(&head, sizeof head, 1, f) == 1);
+    for (int step = 0; step < STEPS; step++) {
+        double number = step + 1, clock = 0, slow = step < 2 ? 7 : 1, late = 100 * step + step % 2;
+        CHECK(fwrite(&number, 8, 1, f) == 1);
+        for (int64_t i = list->begin[rank]; i < list->begin[rank + 1]; i++) {
+            struct exec_event e = traced(s, r, i, clock);
+            clock = e.end;
+            e = (struct exec_event){slow * e.start + late, slow * e.end + late, slow * e.waited};
+            CHECK(fwrite(&e, sizeof e, 1, f) == 1);
+        }
+    }
+    CHECK(fclose(f) == 0);
+}
+
+/* Costs that differ by stage and kind, and a latency: all come back. */
+static void costs_of(const char *schedule)
+{
+    static const double time[2][COMPARE_KINDS] = {{0.010, 0.024, 0.011, 0.009},
+                                                  {0.013, 0.021, 0.014, 0.008}};
+    char path[300];
+    struct options o;
+    struct setup s = {0};
+    struct sim_result r;
+    struct compare c;
+    train(schedule, schedule, true);
+    setup_of(schedule, &o, &s);
+    path_of(schedule, path);
+    struct sim_cost cost = {.stage_time = time, .latency = 0.003};
+    CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
+    for (int rank = 0; rank < 2; rank++)
+        forge(schedule, &s, &r, rank);
+    CHECK_OK(compare_open(&s, path, -1, &c));
+    CHECK_INT(c.steps, STEPS);
+    CHECK_INT(c.first, 2);
+    for (int i = 0; i < 2 * COMPARE_KINDS; i++) {
+        bool ran = c.measured[i / COMPARE_KINDS].count[i % COMPARE_KINDS] > 0;
+        double want = ran ? time[i / COMPARE_KINDS][i % COMPARE_KINDS] : 0;
+        CHECK_NEAR(c.cost[i / COMPARE_KINDS][i % COMPARE_KINDS], want, 1e-9);
+    }
+    CHECK_NEAR(c.latency, 0.003, 1e-9);
+    CHECK_NEAR(c.makespan, r.makespan, 1e-9);
+    CHECK_NEAR(c.sim.makespan, r.makespan, 1e-9);
+    CHECK_NEAR(c.bubble, r.bubble_fraction, 1e-9);
+    CHECK_NEAR(c.seen.makespan, r.makespan, 1e-9);
+    for (int rank = 0; rank < 2; rank++)
+        for (int k = 0; k < COMPARE_KINDS; k++) {
+            CHECK_NEAR(c.measured[rank].busy[k], c.simulated[rank].busy[k], 1e-9);
+            CHECK_INT(c.measured[rank].count[k], c.simulated[rank].count[k]);
+        }
+    compare_close(&c);
+    CHECK_OK(compare_open(&s, path, 0, &c)); /* with the slow steps the mean moves, medians not */
+    CHECK_NEAR(c.cost[0][SCHED_F], 0.010, 1e-9);
+    CHECK(c.measured[0].busy[SCHED_F] > 1.5 * c.simulated[0].busy[SCHED_F]);
+    compare_close(&c);
+    CHECK_ERR(compare_open(&s, path, STEPS, &c), ERR_DATA, "6 steps are there and 6");
+    compare_close(&c);
+    sim_result_free(&r);
+    setup_free(&s);
+}
+
+static void costs_come_back(void)
+{
+    costs_of("1f1b");
+    costs_of("gpipe");
+    costs_of("zb-h1");
+}
+
+static void pages_and_pictures(void)
+{
+    char run[300], svg[300], html[300], perfetto[300], costs[300], *text = NULL;
+    train("page", "zb-h1", true);
+    path_of("page", run);
+    path_of("a.svg", svg);
+    path_of("a.html", html);
+    path_of("a.json", perfetto);
+    path_of("a.csv", costs);
+    struct plait_compare how = {.size = sizeof how, .run = run, .skip = -1, .format = "json",
+                                .svg = svg, .html = html, .perfetto = perfetto, .costs = costs};
+    CHECK_INT(plait_compare(&how, &text), 0);
+    cJSON *page = cJSON_Parse(text);
+    CHECK(page && cJSON_GetArraySize(cJSON_GetObjectItem(page, "ranks")) == 2 &&
+          cJSON_GetObjectItem(page, "bubble_measured")->valuedouble > 0);
+    cJSON_Delete(page);
+    plait_free(text);
+    CHECK(fs_exists(svg) && fs_exists(html) && fs_exists(perfetto));
+    struct plait_sim sim = {.size = sizeof sim, .schedule = "1f1b", .p = 2, .m = 5, .costs = costs};
+    CHECK_INT(plait_simulate(&sim, &text), 0); /* the file is one that sim reads */
+    plait_free(text);
+    how.format = "text";
+    CHECK_INT(plait_compare(&how, &text), 0);
+    CHECK(strstr(text, "bubble") && strstr(text, "predicted before the run"));
+    plait_free(text);
+    how.format = "xml";
+    CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "\"xml\" is not known; use text or json"));
+    how.format = NULL;
+    how.svg = html;
+    CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "the one file"));
+    how.svg = "/nonexistent/a.svg";
+    CHECK_INT(plait_compare(&how, &text), PLAIT_STORAGE);
+}
+
+static void refused(void)
+{
+    char run[300], path[300], *text = NULL;
+    struct plait_compare how = {.size = sizeof how, .run = run, .skip = -1};
+    train("untraced", "1f1b", false);
+    path_of("untraced", run);
+    CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "was not traced; train with --trace"));
+    path_of("nowhere", run);
+    CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "config.yaml"));
+    train("other", "1f1b", true);
+    path_of("other", run);
+    path_of("other/trace/1.trace", path);
+    FILE *f = fopen(path, "r+b"); /* the hash of the schedule */
+    CHECK(f && fseek(f, 32, SEEK_SET) == 0 && fputc('x', f) == 'x' && fputc('y', f) == 'y' &&
+          fclose(f) == 0);
+    CHECK_INT(plait_compare(&how, &text), PLAIT_DATA);
+    CHECK(strstr(plait_error(), "that of rank 1 is not of the schedule"));
+    CHECK(unlink(path) == 0);
+    CHECK_INT(plait_compare(&how, &text), PLAIT_DATA);
+    CHECK(strstr(plait_error(), "1.trace"));
+}
+
+static const struct test_case cases[] = {
+    {"costs come back", costs_come_back},
+    {"pages and pictures", pages_and_pictures},
+    {"refused", refused},
+};
+
+int main(int argc, char **argv)
+{
+    snprintf(dir, sizeof dir, "%s/test_compare.XXXXXX", PLAIT_BINARY_DIR);
+    if (!mkdtemp(dir))
+        return 1;
+    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    return system(command) == 0 ? code : 1;
+}
