@@ -119,8 +119,10 @@ int64_t arch_params(const struct arch *a);
 
 /* Cut the layers into `stages` contiguous stages so that the costliest is cheapest, embed and head
  * counted (head: 6 V C FLOPs a token); ties give the earlier stages more. Every stage has a block.
- * out[stages]. Errors: ERR_CONFIG when stages > layers. */
-enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out);
+ * rank: [stages] ranks of the stages; with it the costliest rank is made cheapest, and among its
+ * stages the costliest; NULL: each stage by itself. out[stages]. Errors: ERR_CONFIG when stages >
+ * layers. */
+enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out);
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 

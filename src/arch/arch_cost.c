@@ -5,7 +5,8 @@
  * The blocks of a model are alike, so the best contiguous cut is found greedily: every stage begins
  * with one block and what it must carry (embed, head); each further block goes to the stage that
  * stays cheapest. For equal items this minimises the costliest stage, and ties go to the earlier
- * stage, because a later stage also waits longer for its first input.
+ * stage, because a later stage also waits longer for its first input. With the ranks of the stages
+ * known, the same is done to ranks, and within a rank to its stages.
  */
 #include "arch/arch.h"
 
@@ -41,30 +42,69 @@ double arch_train_flops_per_token(const struct arch *a)
            12.0 * l * (double)(a->heads * a->head_dim) * (double)a->seq;
 }
 
-enum err arch_cut(const struct arch *a, int stages, struct arch_stage *out)
+/* What stages cost, for the cut. */
+struct cut {
+    int stages;
+    const uint16_t *rank; /* of each stage; NULL: each is its own */
+    double *alone, *total; /* owned; [stages] cost of a stage; of all stages of a rank */
+};
+
+static int rank_of(const struct cut *c, int stage)
 {
-    if (stages < 1 || stages > a->layers)
-        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
-                         "every stage needs a layer, so use at most %lld stage%s",
-             stages, (long long)a->layers, (long long)a->layers, text_plural(a->layers, "s"));
+    return c->rank ? c->rank[stage] : stage;
+}
+
+static void charge(struct cut *c, int stage, double cost)
+{
+    c->alone[stage] += cost;
+    c->total[rank_of(c, stage)] += cost;
+}
+
+/* The stage that a block more hurts least. */
+static int cheapest(const struct cut *c)
+{
+    int best = 0;
+    for (int i = 1; i < c->stages; i++) {
+        double here = c->total[rank_of(c, i)], least = c->total[rank_of(c, best)];
+        if (here < least || (here == least && c->alone[i] < c->alone[best]))
+            best = i;
+    }
+    return best;
+}
+
+static void share_out(const struct arch *a, struct cut *c, struct arch_stage *out)
+{
     double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
                    arch_part_flops(a, PART_MLP, a->seq, a->seq);
-    double head = arch_part_flops(a, PART_HEAD, a->seq, a->seq);
-    for (int i = 0; i < stages; i++)
-        out[i] = (struct arch_stage){.blocks = 1, .embed = i == 0, .head = i == stages - 1};
-    for (int64_t left = a->layers - stages; left > 0; left--) {
-        int best = 0;
-        double least = INFINITY;
-        for (int i = 0; i < stages; i++) {
-            double cost = (double)out[i].blocks * block + (out[i].head ? head : 0);
-            if (cost < least) {
-                least = cost;
-                best = i;
-            }
-        }
-        out[best].blocks++;
+    for (int i = 0; i < c->stages; i++) {
+        out[i] = (struct arch_stage){.blocks = 1, .embed = i == 0, .head = i == c->stages - 1};
+        charge(c, i, block);
     }
-    for (int i = 1; i < stages; i++)
+    charge(c, c->stages - 1, arch_part_flops(a, PART_HEAD, a->seq, a->seq));
+    for (int64_t left = a->layers - c->stages; left > 0; left--) {
+        int i = cheapest(c);
+        out[i].blocks++;
+        charge(c, i, block);
+    }
+    for (int i = 1; i < c->stages; i++)
         out[i].first = out[i - 1].first + out[i - 1].blocks;
-    return ERR_OK;
+}
+
+enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out)
+{
+    struct cut c = {.stages = stages, .rank = rank};
+    if (stages < 1 || stages > a->layers)
+        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
+                         "every stage needs a layer, so use at most %lld stages",
+             stages, (long long)a->layers, (long long)a->layers);
+    for (int i = 0; rank && i < stages; i++)
+        ENSURE(rank[i] < stages);
+    enum err err = mem_new(stages, sizeof *c.alone, "the cut", &c.alone);
+    if (err == ERR_OK)
+        err = mem_new(stages, sizeof *c.total, "the cut", &c.total);
+    if (err == ERR_OK)
+        share_out(a, &c, out);
+    mem_free(c.alone);
+    mem_free(c.total);
+    return err;
 }

@@ -221,7 +221,7 @@ static enum err check_stages(const struct options *o, const struct arch *arch)
              (long long)(pp >= 1 ? pp : chunks >= 1 ? chunks : arch->layers), other);
     }
     TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
-    enum err err = arch_cut(arch, (int)stages, cut);
+    enum err err = arch_cut(arch, (int)stages, NULL, cut);
     mem_free(cut);
     return err;
 }

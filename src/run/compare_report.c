@@ -29,7 +29,8 @@ static void add_kinds(const struct compare *c, int r, struct text *out)
 void compare_text(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
-    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld steps, the first %lld left out\n",
+    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld steps, the first %lld "
+                  "left out\n",
              s->name, s->p, text_plural(s->p, "s"), s->m,
              text_plural(s->m, "es"), (long long)(c->steps - c->first),
              (long long)c->steps, (long long)c->first);
@@ -39,8 +40,8 @@ void compare_text(const struct compare *c, struct text *out)
     text_add(out, "\nrank  action     actions  ms an action  measured ms  simulated ms   apart\n");
     for (int r = 0; r < s->p; r++)
         add_kinds(c, r, out);
-    text_add(out, "\nMeasured: the mean of a step. Simulated: the same list on a clock, each action "
-                  "at its\nmedian, a message %.3f ms on its way.\n\n", 1e3 * c->latency);
+    text_add(out, "\nMeasured: the mean of a step. Simulated: the same list on a clock, each "
+                  "action at its\nmedian, a message %.3f ms on its way.\n\n", 1e3 * c->latency);
     text_add(out, "                    measured    simulated    predicted before the run\n");
     text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
              100 * c->sim.bubble_fraction, 100 * c->s->bubble);

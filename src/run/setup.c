@@ -85,9 +85,9 @@ double setup_stage_flops(const struct setup *s, int stage)
     return f + (st->head ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0);
 }
 
-/* Bubble of the step when a stage takes time in proportion to its FLOPs and backward twice
- * forward. */
-static enum err predict_bubble(struct setup *s)
+/* The step, played with stages that take time in proportion to their FLOPs and backward twice
+ * forward: its bubble and how long it takes. */
+static enum err play(const struct setup *s, double *bubble, double *makespan)
 {
     double *scale;
     struct sim_result r;
@@ -98,9 +98,34 @@ static enum err predict_bubble(struct setup *s)
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);
     TRY(err);
-    s->bubble = r.bubble_fraction;
+    *bubble = r.bubble_fraction;
+    *makespan = r.makespan;
     sim_result_free(&r);
     return ERR_OK;
+}
+
+/* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
+ * the costliest rank. The one whose step is shorter is taken. */
+static enum err make_cut(struct setup *s)
+{
+    struct arch_stage *other;
+    double bubble, by_stage, by_rank;
+    int stages = s->sched.stages;
+    TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
+    TRY(arch_cut(&s->arch, stages, NULL, s->cut));
+    if (!s->training || s->sched.v == 1 || s->sched.replicas > 1)
+        return ERR_OK;
+    TRY(play(s, &bubble, &by_stage));
+    TRY(mem_new(stages, sizeof *other, "the cut", &other));
+    struct arch_stage *first = s->cut;
+    enum err err = arch_cut(&s->arch, stages, s->sched.place, other);
+    s->cut = other;
+    if (err == ERR_OK)
+        err = play(s, &bubble, &by_rank);
+    bool better = err == ERR_OK && by_rank < by_stage;
+    s->cut = better ? other : first;
+    mem_free(better ? first : other);
+    return err;
 }
 
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
@@ -125,11 +150,11 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(mesh_make(axes, &s->mesh));
     TRY(make_sched(s));
     TRY(make_room_for_validation(s));
-    TRY(mem_new(s->sched.stages, sizeof *s->cut, "the cut", &s->cut));
-    TRY(arch_cut(&s->arch, s->sched.stages, s->cut));
+    TRY(make_cut(s));
     sim_memory_place(&s->sched, s->cut);
     TRY(make_memory(s));
-    return training ? predict_bubble(s) : ERR_OK;
+    double makespan;
+    return training ? play(s, &s->bubble, &makespan) : ERR_OK;
 }
 
 void setup_free(struct setup *s)

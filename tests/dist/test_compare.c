@@ -72,8 +72,8 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
     return (struct exec_event){clock, e.end, e.start - clock};
 }
 
-/* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd ones
- * a second late. */
+/* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd
+ * ones a second late. */
 static void forge(const char *run, const struct setup *s, const struct sim_result *r, int rank)
 {
     char path[300], name[64];

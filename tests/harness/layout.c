@@ -317,7 +317,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
     TRY(err);
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
-    TRY(arch_cut(&l->arch, job->sched.stages, job->cut));
+    TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));
     sim_memory_place(&job->sched, job->cut);
     return ERR_OK;
 }

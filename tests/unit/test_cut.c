@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cut of layers into stages, against all cuts: the costliest stage is as cheap as can be, or
+ * with ranks the costliest rank.
+ */
+#include "arch/arch.h"
+#include "base/num.h"
+#include "test.h"
+
+enum { STAGES_MAX = 6 };
+
+static struct arch model(int64_t layers, int64_t vocab)
+{
+    return (struct arch){.kind = ARCH_GPT, .layers = layers, .hidden = 64, .heads = 4,
+                         .kv_heads = 4, .head_dim = 16, .ffn = 256, .vocab = vocab, .seq = 32};
+}
+
+/* Cost of the costliest rank (rank NULL: stage), in forward FLOPs. */
+static double costliest(const struct arch *a, int n, const int *blocks, const uint16_t *rank)
+{
+    double total[STAGES_MAX] = {0}, most = 0;
+    double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
+                   arch_part_flops(a, PART_MLP, a->seq, a->seq);
+    for (int i = 0; i < n; i++)
+        total[rank ? rank[i] : i] += blocks[i] * block;
+    total[rank ? rank[n - 1] : n - 1] += arch_part_flops(a, PART_HEAD, a->seq, a->seq);
+    for (int i = 0; i < n; i++)
+        most = fmax(most, total[i]);
+    return most;
+}
+
+/* The least of that over all ways to give `left` more blocks to stages from `at` on. */
+static double best(const struct arch *a, int n, int *blocks, const uint16_t *rank, int at,
+                   int64_t left) /* long: a recursion over all cuts */
+{
+    double least = INFINITY;
+    if (at == n - 1) {
+        blocks[at] = (int)left + 1;
+        return costliest(a, n, blocks, rank);
+    }
+    for (int64_t k = 0; k <= left; k++) {
+        blocks[at] = (int)k + 1;
+        least = fmin(least, best(a, n, blocks, rank, at + 1, left - k));
+    }
+    return least;
+}
+
+static void as_good_as_any(int n, const uint16_t *rank)
+{
+    for (int64_t layers = n; layers < n + 7; layers++) {
+        for (int64_t vocab = 16; vocab <= 4096; vocab *= 4) {
+            struct arch a = model(layers, vocab);
+            struct arch_stage cut[STAGES_MAX];
+            int blocks[STAGES_MAX];
+            int64_t sum = 0;
+            CHECK_OK(arch_cut(&a, n, rank, cut));
+            for (int i = 0; i < n; i++) {
+                CHECK(cut[i].blocks >= 1 && cut[i].first == sum);
+                CHECK(cut[i].embed == (i == 0) && cut[i].head == (i == n - 1));
+                blocks[i] = (int)cut[i].blocks;
+                sum += cut[i].blocks;
+            }
+            CHECK_INT(sum, layers);
+            double got = costliest(&a, n, blocks, rank);
+            CHECK_NEAR(got / best(&a, n, blocks, rank, 0, layers - n), 1.0, 1e-12);
+        }
+    }
+}
+
+static void stages(void)
+{
+    for (int n = 1; n <= STAGES_MAX; n++)
+        as_good_as_any(n, NULL);
+}
+
+static void ranks(void)
+{
+    as_good_as_any(4, (const uint16_t[]){0, 1, 0, 1});
+    as_good_as_any(4, (const uint16_t[]){0, 1, 1, 0});
+    as_good_as_any(6, (const uint16_t[]){0, 1, 2, 2, 1, 0});
+    as_good_as_any(6, (const uint16_t[]){0, 1, 0, 1, 0, 1});
+    as_good_as_any(3, (const uint16_t[]){0, 0, 0});
+}
+
+/* Among the stages of a rank the blocks are spread. */
+static void within_a_rank(void)
+{
+    struct arch a = model(12, 16);
+    struct arch_stage cut[4];
+    CHECK_OK(arch_cut(&a, 4, (const uint16_t[]){0, 1, 0, 1}, cut));
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(cut[i].blocks, 3);
+}
+
+static void refused(void)
+{
+    struct arch a = model(3, 16);
+    struct arch_stage cut[4];
+    CHECK_ERR(arch_cut(&a, 4, NULL, cut), ERR_CONFIG, "at most 3 stages");
+    CHECK_ERR(arch_cut(&a, 0, NULL, cut), ERR_CONFIG, "at most 3 stages");
+}
+
+static const struct test_case cases[] = {
+    {"the costliest stage", stages},
+    {"the costliest rank", ranks},
+    {"within a rank", within_a_rank},
+    {"refused", refused},
+};
+TEST_MAIN(cases)
