@@ -248,7 +248,7 @@ static void add_legend(struct svg *v)
 {
     double x = PAD;
     bool replicas = false, chunks = false;
-    char style[16], name[64];
+    char style[32], name[64];
     for (int k = 0; k < DRAW_KINDS; k++) {
         int level = 0;
         while (level < DRAW_LEVELS && !v->used[k][level])

@@ -178,7 +178,7 @@ static void refused(void)
     struct sched s;
     for (int kind = 0; kind < NAMES; kind++)
         for (int v = 1; v <= 3; v += 2) {
-            char want[64];
+            char want[96];
             snprintf(want, sizeof want, "schedule %s: v %d, but it runs two chunks a rank; use v 2",
                      names[kind], v);
             CHECK_ERR(sched_make(names[kind], &(struct sched_shape){4, 8, v, 0}, &s), ERR_CONFIG,
