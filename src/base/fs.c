@@ -216,9 +216,15 @@ enum err fs_create(struct fs_file *f, const char *path)
     struct stat st;
     enum err err;
     *f = (struct fs_file){.fd = -1};
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    bool there = stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
         FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
              path);
+    /* What is put in place replaces what was there: a device's entry would be gone. */
+    if (there && !S_ISREG(st.st_mode))
+        FAIL(ERR_STORAGE,
+             "storage: cannot write %s: it is a device, pipe or socket; give the name of a regular "
+             "file", path);
     TRY_OR(out_file, mem_string(path, &f->path));
     TRY_OR(out_file, mem_new(BUFFER_BYTES, 1, "a file buffer", &f->buffer));
     TRY_OR(out_file, open_temp(f));

@@ -447,6 +447,7 @@ static void strange_targets_are_refused(void)
     CHECK_ERR(fs_create(&f, folder), ERR_STORAGE, "it is a folder");
     CHECK_ERR(fs_create(&f, inside("no/such/x")), ERR_STORAGE, "no such file or directory");
     CHECK(mkfifo(inside("pipe"), 0600) == 0);
+    CHECK_ERR(fs_create(&f, inside("pipe")), ERR_STORAGE, "it is a device, pipe or socket");
     CHECK_ERR(fs_map_open(&m, inside("pipe"), ERR_DATA), ERR_DATA, "a device, pipe or socket");
     CHECK_ERR(fs_log_open(inside("pipe"), &fd), ERR_STORAGE, "cannot append");
     CHECK_ERR(fs_map_open(&m, folder, ERR_DATA), ERR_DATA, "it is a folder");
