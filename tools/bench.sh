@@ -7,9 +7,13 @@
 #      can be imported: the same shape, batch, number type and threads, one after the other, medians
 #      of steps; then where the time of each run went, against the best product measured.
 #
-#     tools/bench.sh               both
+#   3. bubbles: a llama on two pipeline ranks with each schedule, traced; the bubble measured, that
+#      of the simulator with the measured costs, and that predicted before the run.
+#
+#     tools/bench.sh               all of them
 #     tools/bench.sh programs      only 1
 #     tools/bench.sh gpt2          only 2
+#     tools/bench.sh bubbles       only 3
 #
 # LAYOUTS="one tp2 pp2 dp2"   (pp2: chimera, two microbatches; pp2-zb-h2 and so on: four)
 # THREADS=2 BATCH=4 SEQ=256 STEPS=8
@@ -34,8 +38,8 @@ bf16 | f32) ;;
 *) echo "bench: DTYPE=$DTYPE; use bf16 or f32" >&2; exit 2 ;;
 esac
 case $what in
-all | programs | gpt2) ;;
-*) echo "bench: no part $what; use programs, gpt2, or nothing for both" >&2; exit 2 ;;
+all | programs | gpt2 | bubbles) ;;
+*) echo "bench: no part $what; use programs, gpt2, bubbles, or nothing for all" >&2; exit 2 ;;
 esac
 
 machine()
@@ -162,6 +166,40 @@ gpt2()
     done
 }
 
+# A number of the JSON object in a file.
+number()
+{
+    sed -n "s/.*\"$2\": \([-0-9.e]*\).*/\1/p" "$1"
+}
+
+bubbles()
+{
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    cat src/*/*.c >"$work/text"
+    "$plait" data prepare "$work/text" -o "$work/text.tok" >/dev/null
+    echo
+    echo "llama, 8 layers of 192, 128 tokens, 8 microbatches of 1, f32, 2 pipeline ranks, 1 thread each:"
+    echo "    schedule      measured  simulated  predicted   a step"
+    for schedule in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v; do
+        chunks=0
+        [ $schedule = interleaved ] && chunks=2
+        say_and_run "$plait" train model.kind=llama model.layers=8 model.hidden=192 model.heads=4 \
+            model.seq=128 model.vocab=257 train.batch=8 train.steps=24 train.threads=1 \
+            parallel.pp=2 parallel.schedule=$schedule parallel.chunks=$chunks train.trace=true \
+            data.train="$work/text.tok" run.dir="$work/$schedule" \
+            >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+        "$plait" compare "$work/$schedule" --json >"$work/json"
+        awk -v s=$schedule -v m="$(number "$work/json" bubble_measured)" \
+            -v p="$(number "$work/json" bubble_predicted)" \
+            -v c="$(number "$work/json" bubble_simulated)" \
+            -v t="$(number "$work/json" makespan_measured)" 'BEGIN {
+            printf "    %-12s %7.2f %%  %7.2f %%  %7.2f %%  %6.1f ms\n",
+                s, 100 * m, 100 * c, 100 * p, 1000 * t }'
+    done
+}
+
 machine
-[ "$what" = gpt2 ] || programs
-[ "$what" = programs ] || gpt2
+case $what in all | programs) programs ;; esac
+case $what in all | gpt2) (gpt2) ;; esac
+case $what in all | bubbles) (bubbles) ;; esac
