@@ -179,7 +179,7 @@ bubbles()
     cat src/*/*.c >"$work/text"
     "$plait" data prepare "$work/text" -o "$work/text.tok" >/dev/null
     echo
-    echo "llama, 8 layers of 192, 128 tokens, 8 microbatches of 1, f32, 2 pipeline ranks, 1 thread each:"
+    echo "llama, 8 layers of 192, 128 tokens, 8 microbatches of 1, f32, 2 ranks of 1 thread:"
     echo "    schedule      measured  simulated  predicted   a step"
     for schedule in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v; do
         chunks=0
