@@ -162,6 +162,8 @@ enum arch_save {
 enum arch_keep {
     KEEP_DF,   /* (n, C) gradient of the sublayer's output, gathered; embed: (nl, C) */
     KEEP_DMID, /* attn: (n, (H+2K)D/tp) dqkv; mlp: (n, F/tp or 2F/tp) d of the pre-activation */
+    KEEP_DNORM, /* all but embed: (2, C) gradients of the norm's scale and shift, this microbatch's
+                   alone, in the accumulation type; llama: (1, C) */
     KEEP_COUNT
 };
 /* Scratch of a rank, shared by all its parts. */

@@ -79,6 +79,8 @@ int64_t arch_keep_bytes(const struct arch_dims *d, enum arch_part part, enum arc
 {
     if (part == PART_EMBED)
         return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
+    if (id == KEEP_DNORM)
+        return (d->gated ? 1 : 2) * d->c * d->at;
     if (part == PART_HEAD)
         return 0;
     if (id == KEEP_DF)

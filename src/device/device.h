@@ -189,7 +189,7 @@ struct dev_ops {
     enum err (*sum)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
     enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
     enum err (*cast)(struct dev *d, void *to /* ct */, const void *from /* at */, int64_t n);
-    enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* ct: to += from */
+    enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* to += from */
 };
 
 struct dev {

@@ -93,6 +93,7 @@ static enum err backward_weight(const struct stage_call *c)
     struct tensor h, df = stage_kept_df(c);
     struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
     struct tensor dqkv = {c->keep[KEEP_DMID], d->n, qkv_of(d).ld, PLACE_COLS};
+    TRY(stage_norm_weight(c));
     TRY(tp_weight_grad(tp, &df, &o, stage_grad(c, ROLE_O_W)));
     TRY(stage_norm_output(c, &h));
     TRY(tp_weight_grad(tp, &dqkv, &h, stage_grad(c, ROLE_Q_W)));

@@ -112,8 +112,7 @@ static enum err backward_input(const struct stage_call *c)
 
 static enum err backward_weight(const struct stage_call *c)
 {
-    (void)c; /* made by the forward */
-    return ERR_OK;
+    return stage_norm_weight(c); /* that of the matrix is made by the forward */
 }
 
 const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight};

@@ -74,6 +74,7 @@ static enum err backward_weight(const struct stage_call *c)
     struct tensor h, df = stage_kept_df(c);
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tensor dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS};
+    TRY(stage_norm_weight(c));
     TRY(tp_weight_grad(tp, &df, &act, stage_grad(c, ROLE_DOWN_W)));
     TRY(stage_norm_output(c, &h));
     TRY(tp_weight_grad(tp, &dmid, &h, stage_grad(c, inner_role(d))));

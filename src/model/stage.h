@@ -156,8 +156,11 @@ void *stage_grad(const struct stage_call *c, enum arch_role r);
 
 /* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
 enum err stage_norm(const struct stage_call *c, void *h);
-/* d_out = d (NULL: zero) + gradient through the norm of dh; norm parameters' gradients added to. */
+/* d_out = d (NULL: zero) + gradient through the norm of dh. The gradients of the norm's own
+ * parameters are kept in KEEP_DNORM; stage_norm_weight adds them, so that every gradient of a block
+ * is added in the order of backward_weight. */
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
+enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced product. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,
                         int site);

@@ -42,16 +42,34 @@ enum err stage_norm(const struct stage_call *c, void *h)
                                   .rms = c->s->arch->kind == ARCH_LLAMA});
 }
 
+/* The kept gradient of the norm's shift, behind that of its scale; NULL: it has none. */
+static void *norm_shift(const struct stage_call *c)
+{
+    return c->p->role[ROLE_NORM_B] ? (char *)c->keep[KEEP_DNORM] + c->dims.c * c->dims.at : NULL;
+}
+
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
 {
+    const struct arch_dims *dims = &c->dims;
     TENSOR_NEEDS(dh, tp_stream(&c->s->tp));
+    TRY(c->s->dev->ops->zero(c->s->dev, c->keep[KEEP_DNORM],
+                             (norm_shift(c) ? 2 : 1) * dims->c * dims->at));
     return c->s->dev->ops->norm_grad(
-        c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d, .dw = stage_grad(c, ROLE_NORM_W),
-                                       .db = stage_grad(c, ROLE_NORM_B), .dy = dh->p,
+        c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d, .dw = c->keep[KEEP_DNORM],
+                                       .db = norm_shift(c), .dy = dh->p,
                                        .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
                                        .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
                                        .n = c->dims.nl, .c = c->dims.c,
                                        .rms = c->s->arch->kind == ARCH_LLAMA});
+}
+
+enum err stage_norm_weight(const struct stage_call *c)
+{
+    struct dev *dev = c->s->dev;
+    TRY(dev->ops->add(dev, stage_grad(c, ROLE_NORM_W), c->keep[KEEP_DNORM], c->dims.c));
+    if (!norm_shift(c))
+        return ERR_OK;
+    return dev->ops->add(dev, stage_grad(c, ROLE_NORM_B), norm_shift(c), c->dims.c);
 }
 
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,

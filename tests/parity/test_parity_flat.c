@@ -85,8 +85,8 @@ static void cast_and_add(struct parity *p)
         parity_problem(p, "cast, add n %d size %g", (int)n, size);
         struct parity_buf *from = parity_fill(p, PARITY_AT, n, -size, size);
         struct parity_buf *to = parity_fill(p, PARITY_CT, n, -1, 1);
-        struct parity_buf *more = parity_fill(p, PARITY_CT, n, -size, size);
-        struct parity_buf *total = parity_fill(p, PARITY_CT, n, -size, size);
+        struct parity_buf *more = parity_fill(p, PARITY_AT, n, -size, size);
+        struct parity_buf *total = parity_fill(p, PARITY_AT, n, -size, size);
         for (int s = 0; s < PARITY_SIDES; s++) {
             CHECK_OK(p->dev[s]->ops->cast(p->dev[s], to->on[s], from->on[s], n));
             CHECK_OK(p->dev[s]->ops->add(p->dev[s], total->on[s], more->on[s], n));

@@ -252,7 +252,7 @@ enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n)
 enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN, .half = p->half};
+    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN};
     cpu_pool_run(p->pool, p->simd->add, &w, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
     return ERR_OK;
 }

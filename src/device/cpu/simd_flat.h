@@ -108,7 +108,7 @@ static inline void simd_add(const void *arg, int64_t first, int64_t last, float 
     (void)scratch;
     for (; i < end; i += VL)
         ct_store(w->to, i, end,
-                 ct_load(w->to, i, end, w->half) + ct_load(w->from, i, end, w->half), w->half);
+                 ct_load(w->to, i, end, false) + ct_load(w->from, i, end, false), false);
 }
 
 #endif

@@ -310,7 +310,7 @@ static enum err null_add(struct dev *d, void *to, const void *from, int64_t n)
 {
     (void)to;
     (void)from;
-    return count(d, 0, 3.0 * (double)n, 0, 0);
+    return count(d, 0, 0, 3.0 * (double)n, 0);
 }
 
 static const struct dev_ops null_ops = {
