@@ -298,7 +298,19 @@ static struct sched_shape probe_shape(const struct options *o)
     return shape;
 }
 
-static enum err check_schedule(const struct options *o, bool *made)
+/* meet: the first and the last stage stand on one rank. */
+static enum err check_accumulation(const struct options *o, const struct arch *arch, bool meet)
+{
+    if (meet && arch->tied && o->train.canonical_accumulation)
+        FAIL(ERR_CONFIG,
+             "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
+             "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
+             "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
+             o->parallel.schedule, (long long)o->parallel.pp);
+    return ERR_OK;
+}
+
+static enum err check_schedule(const struct options *o, const struct arch *arch, bool *made)
 {
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
@@ -315,8 +327,9 @@ static enum err check_schedule(const struct options *o, bool *made)
         return ERR_OK; /* thousands of pipeline ranks: the report says so */
     enum err err = sched_make(name, &shape, &s);
     if (err == ERR_OK) {
+        bool meet = sched_ends_meet(&s);
         sched_free(&s);
-        return ERR_OK;
+        return check_accumulation(o, arch, meet);
     }
     if (err != ERR_CONFIG)
         return err;
@@ -396,7 +409,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_stages(o, &f.arch));
     TRY(check_step(o));
     TRY(check_bytes(o, &f.arch));
-    TRY(check_schedule(o, &f.made));
+    TRY(check_schedule(o, &f.arch, &f.made));
     TRY(check_files(o, &f));
     TRY(check_unused(o));
     if (purpose == CHECK_TRAIN)

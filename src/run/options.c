@@ -85,6 +85,10 @@ static const struct conf_row rows[] = {
      "at the end print where the reporting rank's time went, operation by operation"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
+    {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
+     NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
+           "bits; costs memory where a schedule runs backward out of order; also "
+           "--canonical-accumulation"},
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,

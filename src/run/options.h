@@ -46,6 +46,7 @@ struct options {
         double hang_timeout;  /* seconds */
         bool profile;         /* print where the time went */
         bool trace;           /* record what ran when */
+        bool canonical_accumulation; /* weight gradients in the order of the microbatches */
     } train;
     struct {
         double lr, lr_min, beta1, beta2, eps, decay, clip;

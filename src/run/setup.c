@@ -8,19 +8,30 @@
 #include "run/check.h"
 #include "sim/sim.h"
 
+/* The training list's computing. */
+static enum err make_compute(const struct options *o, bool tied, struct sched *out)
+{
+    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
+                                .v = (int)options_chunks(o), .group = (int)o->parallel.group};
+    struct sched made;
+    if (!o->train.canonical_accumulation)
+        return sched_make(o->parallel.schedule, &shape, out);
+    TRY(sched_make(o->parallel.schedule, &shape, &made));
+    enum err err = sched_canonical(&made, tied, out);
+    sched_free(&made);
+    return err;
+}
+
 static enum err make_sched(struct setup *s)
 {
     const struct options *o = s->o;
     struct sched compute;
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
-    if (s->training) {
-        shape.m = (int)options_microbatches(o);
-        shape.group = (int)o->parallel.group;
-        TRY(sched_make(o->parallel.schedule, &shape, &compute));
-    } else {
+    if (s->training)
+        TRY(make_compute(o, s->arch.tied, &compute));
+    else
         TRY(sched_make_forward(&shape, NULL, &compute));
-    }
     la.tied = s->training && s->arch.tied;
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
@@ -256,10 +267,11 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s, predicted bubble %.1f %% (stages weighed by FLOPs)\n",
+                      "schedule %s%s, predicted bubble %.1f %% (stages weighed by FLOPs)\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
                  text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
+                 o->train.canonical_accumulation ? " with canonical accumulation" : "",
                  100 * s->bubble);
     add_memory(s, allocated, out);
 }

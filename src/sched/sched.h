@@ -5,7 +5,8 @@
  * lowered (sends, receives, reductions, optimizer step derived), checked, and only then simulated
  * or executed. Nothing about it is decided at run time.
  *
- *     sched_make | sched_parse  ->  sched_lower  ->  sched_check  ->  sim_run | exec_step
+ *     sched_make | sched_parse  ->  [sched_canonical]  ->  sched_lower
+ *         ->  sched_check  ->  sim_run | exec_step
  *
  * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
  * Stages S = p * v in the global order of the layers; `place` says which rank holds each.
@@ -143,6 +144,14 @@ void sched_print(const struct sched *s, struct text *out);
  * here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
+/* The same computing with the weight gradients of every stage added in the order of the
+ * microbatches (sched_canonical.c): lists with the same stages, microbatches and replicas then
+ * train to the same bits. What comes early waits, whole backwards are split where they must be, and
+ * the check counts what that keeps. Errors: those of V1 to V4; ERR_CONFIG when forwards of the last
+ * stage are out of order, or ends that stand on one rank are tied, for then the order of forwards
+ * counts too; ERR_INTERNAL: lowered already. */
+enum err sched_canonical(const struct sched *s, bool tied, struct sched *out);
+
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
     bool tied;   /* first and last stage share the embedding: add TIED on the two ranks */
@@ -184,7 +193,9 @@ struct sched_report {
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
     uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal
-                             hashes promise equal bits */
+                             hashes promise equal bits, where the forwards of the last stage, which
+                             make the head's gradient, have one order too, and where no tied head
+                             stands on the rank of its embedding, for both add to one sum */
     bool rendezvous;      /* ends also where a SEND waits for its RECV (strictest class of V7) */
 };
 /* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and

@@ -311,6 +311,12 @@ static enum err make_sched(const struct layout *l, struct job *job)
         TRY(sched_parse("test", l->text, (int64_t)strlen(l->text), &compute));
     else
         TRY(sched_make(l->schedule, &shape, &compute));
+    if (l->canonical) {
+        struct sched made = compute;
+        enum err err = sched_canonical(&made, l->arch.tied, &compute);
+        sched_free(&made);
+        TRY(err);
+    }
     struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->arch.tied};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);

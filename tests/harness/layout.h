@@ -14,7 +14,7 @@
 struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
-    bool sp;
+    bool sp, canonical;       /* canonical: the list goes through sched_canonical */
     const char *schedule;     /* a name, or NULL with `text` */
     const char *text;         /* a compute-only list, for schedules without a generator */
     int64_t batch, microbatch; /* samples: of the step, of a microbatch */

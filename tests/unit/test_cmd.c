@@ -298,6 +298,10 @@ static void one_is_no_plural(void)
     CHECK(o.code == 0 && strstr(o.out, "1 step in ") != NULL);
     check_singular("train", o.out);
     check_singular("train", o.err);
+    snprintf(run, sizeof run, "run.dir=%s/ordered", folder);
+    RUN(&o, "train", data, run, "model.layers=1", "model.hidden=8", "model.seq=2", "train.batch=1",
+        "train.steps=1", "train.threads=1", "model.tied=false", "--canonical-accumulation");
+    CHECK(o.code == 0 && strstr(o.out, "schedule 1f1b with canonical accumulation, ") != NULL);
     RUN(&o, "check", data, "model.seq=3", "parallel.microbatch=1", "train.batch=2",
         "parallel.dp=2", "parallel.microbatch=2");
     check_singular("microbatch", o.err);

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weight gradients in one order, whatever the schedule. A sum of floating point numbers depends on
+ * the order of its terms, and schedules add the gradients of a stage in the order in which they
+ * happen to run its backward passes. This pass rewrites a compute-only list so that every stage
+ * adds them in the order of the microbatches, as one rank does. It stands before the lowering, so
+ * proof, memory plan, simulator and executor all see the list that results.
+ *
+ *     looped-bfs, 1 rank, 3 microbatches     0F0 0F1 0F2 0B2 0B1 0B0
+ *     the same, canonical                    0F0 0F1 0F2 0I2 0I1 0B0 0W1 0W2
+ *
+ * Only weight gradients move, and only backwards: one that comes too early waits for its turn and
+ * follows right behind the one that it waited for. A whole backward that comes too early is split;
+ * its input gradient, which another rank waits for, stays where it was. A pair that holds such a
+ * backward is written apart, forward first. Nothing else waits for a weight gradient, so no such
+ * move can make a circle. What it costs is memory: between I and W an activation and a keep set
+ * stay, and the check counts both. A list that is in order already comes back unchanged.
+ *
+ * The gradient of the head's matrix is made by the forward (src/model/head.c), so the forwards of
+ * the last stage must come in the order of the microbatches by themselves; all generators do that.
+ * A tied head on the rank of its embedding adds that gradient to the embedding's, which comes with
+ * the weight gradients of the first stage: one sum from two lists, which no delay of weight
+ * gradients brings into one order. Both are refused.
+ */
+#include "sched/sched_build.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+struct canonical {
+    const struct sched *s;
+    struct sched_build out;
+    int *turn;  /* owned; [m] place of a microbatch among those that go its way */
+    int *at;    /* owned; [replicas * m] the inverse, each way's in a row of its own */
+    int count[SCHED_MAX_REPLICAS]; /* microbatches of each way */
+    int *added; /* owned; [replicas * stages] gradients that a holding has added */
+    bool *late; /* owned; [stages * m] its place in the list is passed, its turn is not */
+};
+
+/* Microbatches rise; the slices of one fall, for its backward runs in that order. */
+static void number(struct canonical *c)
+{
+    int slices = c->s->slices;
+    for (int first = 0; first < c->s->m; first += slices)
+        for (int slice = (int)num_min(slices, c->s->m - first) - 1; slice >= 0; slice--) {
+            int mb = first + slice, way = c->s->way[mb];
+            c->turn[mb] = c->count[way]++;
+            c->at[way * c->s->m + c->turn[mb]] = mb;
+        }
+}
+
+/* Is it the turn of this microbatch's gradient in its holding? */
+static bool has_turn(const struct canonical *c, struct sched_instr in)
+{
+    return c->turn[in.mb] == c->added[sched_holding(c->s, in.stage, in.mb)];
+}
+
+/* Adds what waits in the holding of `in` and has its turn now. */
+static void catch_up(struct canonical *c, struct sched_instr in)
+{
+    int way = c->s->way[in.mb], *added = &c->added[sched_holding(c->s, in.stage, in.mb)];
+    for (; *added < c->count[way]; ++*added) {
+        int mb = c->at[way * c->s->m + *added];
+        if (!c->late[(int64_t)in.stage * c->s->m + mb])
+            return;
+        sched_build_add(&c->out, SCHED_W, in.stage, mb);
+    }
+}
+
+/* A weight gradient, alone or in a whole backward, when the list comes to it. */
+static void weight(struct canonical *c, struct sched_instr in)
+{
+    if (!has_turn(c, in)) {
+        c->late[(int64_t)in.stage * c->s->m + in.mb] = true;
+        if (in.op == SCHED_B)
+            sched_build_add(&c->out, SCHED_I, in.stage, in.mb);
+        return;
+    }
+    sched_build_add(&c->out, (enum sched_op)in.op, in.stage, in.mb);
+    c->added[sched_holding(c->s, in.stage, in.mb)]++;
+    catch_up(c, in);
+}
+
+/* One instruction, or a pair; returns how many those are. */
+static int rewrite(struct canonical *c, const struct sched_instr *in)
+{
+    if (in->op == SCHED_B || in->op == SCHED_W) {
+        weight(c, *in);
+        return 1;
+    }
+    if (in->op != SCHED_OV) {
+        sched_build_add(&c->out, (enum sched_op)in->op, in->stage, in->mb);
+        return 1;
+    }
+    if (has_turn(c, in[2]))
+        sched_build_add(&c->out, SCHED_OV, in->stage, in->mb);
+    sched_build_add(&c->out, SCHED_F, in[1].stage, in[1].mb);
+    weight(c, in[2]);
+    return 3;
+}
+
+/* The gradient of the head's matrix comes with the forwards of the last stage. */
+static enum err check_head(const struct sched *s, int rank)
+{
+    int next[SCHED_MAX_REPLICAS] = {0};
+    for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        int *least = &next[s->way[in.mb]];
+        if (in.op != SCHED_F || in.stage != s->stages - 1)
+            continue;
+        if (in.mb < *least)
+            FAIL(ERR_CONFIG,
+                 "schedule %s: canonical accumulation needs the forwards of the last stage in the "
+                 "order of the microbatches, for they add the head's gradient, and %dF%d comes "
+                 "behind %dF%d; write it before",
+                 s->name, in.stage, in.mb, in.stage, *least - 1);
+        *least = in.mb + 1;
+    }
+    return ERR_OK;
+}
+
+static enum err check_asked(const struct sched *s, bool tied)
+{
+    if (s->lowered)
+        FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
+    TRY(sched_check_compute(s));
+    if (tied && sched_ends_meet(s))
+        FAIL(ERR_CONFIG,
+             "schedule %s: canonical accumulation is asked for, and a tied head on the rank of its "
+             "embedding adds to the same sum, in the order of the schedule; untie them, or use a "
+             "schedule whose first and last stage stand on two ranks",
+             s->name);
+    for (int rank = 0; rank < s->p; rank++)
+        TRY(check_head(s, rank));
+    return ERR_OK;
+}
+
+static enum err write_ranks(struct canonical *c)
+{
+    const struct sched *s = c->s;
+    TRY(mem_new(s->m, sizeof *c->turn, "schedule order", &c->turn));
+    TRY(mem_new((int64_t)s->replicas * s->m, sizeof *c->at, "schedule order", &c->at));
+    TRY(mem_new((int64_t)s->replicas * s->stages, sizeof *c->added, "schedule order", &c->added));
+    TRY(mem_new((int64_t)s->stages * s->m, sizeof *c->late, "schedule order", &c->late));
+    number(c);
+    for (int rank = 0; rank < s->p; rank++) {
+        sched_build_rank(&c->out);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];)
+            i += rewrite(c, &s->instr[i]);
+    }
+    for (int h = 0; !s->forward_only && h < s->replicas * s->stages; h++)
+        ENSURE(c->added[h] == c->count[h / s->stages]);
+    return ERR_OK;
+}
+
+enum err sched_canonical(const struct sched *s, bool tied, struct sched *out)
+{
+    TRY(check_asked(s, tied));
+    struct canonical c = {.s = s};
+    sched_build_open(&c.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
+    c.out.s.forward_only = s->forward_only;
+    sched_build_place(&c.out, s);
+    enum err err = c.out.err == ERR_OK ? write_ranks(&c) : c.out.err;
+    if (err == ERR_OK)
+        err = sched_build_done(&c.out, out);
+    else
+        sched_free(&c.out.s);
+    mem_free(c.turn);
+    mem_free(c.at);
+    mem_free(c.added);
+    mem_free(c.late);
+    return err;
+}
