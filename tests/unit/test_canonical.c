@@ -93,29 +93,26 @@ static void one_order(void)
     CHECK(made > 500);
 }
 
-/* An order that is canonical already, and one that is not, of every kind. */
+/* All kinds are in order already, but for the one that goes backward in reverse. */
 static void unchanged_where_in_order(void)
 {
-    int changed = 0;
     for (int k = 0; k < sched_kind_count(); k++)
         for (int v = 1; v <= 2; v++) {
             const char *name = sched_kind_at(k)->name;
-            bool other = strcmp(name, "looped-bfs") == 0 || strcmp(name, "dualpipe") == 0 ||
-                         strcmp(name, "dualpipev") == 0 || strcmp(name, "chimera") == 0;
+            bool turned = strcmp(name, "looped-bfs") == 0;
             struct sched s = {0}, c = {0};
             if (sched_make(name, &(struct sched_shape){4, 10, v, 0}, &s) != ERR_OK)
                 continue;
             CHECK_OK(sched_canonical(&s, false, &c));
             char *before = text_of(&s), *after = text_of(&c);
             bool same = strcmp(before, after) == 0;
-            changed += !same;
-            test_check(same || other, __FILE__, __LINE__, "%s v %d was in order", name, v);
+            test_check(same != turned, __FILE__, __LINE__, "%s v %d %s", name, v,
+                       same ? "is not changed" : "was in order");
             mem_free(before);
             mem_free(after);
             sched_free(&s);
             sched_free(&c);
         }
-    CHECK(changed > 0);
 }
 
 /* What waits is counted: the keep sets of all microbatches but the first. */
