@@ -5,14 +5,16 @@
 #
 #     make test T=sched     only test programs whose name contains "sched"
 #     make demo TEXT=FILE   train on your own text
+#     make fuzz INPUTS=N    N damaged inputs instead of a million
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps demo test test-mpi grid check lint asan tsan
+.PHONY: help build deps demo test test-mpi grid fuzz check lint asan tsan
 .PHONY: bench format golden hdr-check clean golden-sched
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
+INPUTS ?= 1000000
 export JOBS
 
 only = $(if $(T),-R '$(T)')
@@ -67,6 +69,10 @@ tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 
 grid: build ## gradients over every shape of the schedules (make test takes a part)
 	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_loops)'
+
+fuzz: deps ## a million damaged schedules under AddressSanitizer (INPUTS=N: so many)
+	$(call compile,asan,build-asan)
+	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_sched
 
 bench: build ## speed, beside PyTorch where it can be imported
 	@tools/bench.sh

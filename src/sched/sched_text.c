@@ -13,6 +13,7 @@
 #include "sched/sched_build.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,8 @@ struct found {
     int64_t cells; /* of the current line */
     bool backward, lowered;
     bool *named;    /* owned; [SCHED_MAX_STAGES] */
-    uint16_t *home; /* owned; [SCHED_MAX_MB] rank of the first forward of stage 0 */
+    uint16_t *home; /* owned; [homes] rank of the first forward of stage 0 */
+    int homes;      /* mbs or more */
 };
 
 static enum err refuse(const struct scanner *x, int64_t at, const char *why)
@@ -160,7 +162,17 @@ static enum err read_cell(struct scanner *x, struct sched_instr in[3], int *n)
     return ERR_OK;
 }
 
-static void learn(const struct scanner *x, struct found *f, struct sched_instr in)
+/* Room for the microbatch, which may be far beyond the last one. */
+static enum err add_home(struct found *f, int mb)
+{
+    int homes = (int)num_min(SCHED_MAX_MB, num_max(64, 2 * (int64_t)mb + 1));
+    TRY(mem_grow(f->homes, homes, sizeof *f->home, "schedule placement", &f->home));
+    memset(f->home + f->homes, 0xff, (size_t)(homes - f->homes) * sizeof *f->home);
+    f->homes = homes;
+    return ERR_OK;
+}
+
+static enum err learn(const struct scanner *x, struct found *f, struct sched_instr in)
 {
     f->cells++;
     if (in.op > SCHED_W && in.op != SCHED_OV)
@@ -168,7 +180,9 @@ static void learn(const struct scanner *x, struct found *f, struct sched_instr i
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
     if (in.op == SCHED_STEP)
-        return;
+        return ERR_OK;
+    if (in.mb >= f->homes)
+        TRY(add_home(f, in.mb));
     if (in.stage >= f->stages)
         f->stages = in.stage + 1;
     if (in.mb >= f->mbs)
@@ -176,6 +190,7 @@ static void learn(const struct scanner *x, struct found *f, struct sched_instr i
     f->named[in.stage] = true;
     if (in.stage == 0 && in.op == SCHED_F && f->home[in.mb] == NOWHERE)
         f->home[in.mb] = (uint16_t)x->line;
+    return ERR_OK;
 }
 
 /* One line into `f` (first reading) or `b` (second). */
@@ -189,7 +204,7 @@ static enum err read_line(struct scanner *x, struct found *f, struct sched_build
         if (peek(x) != ',' && !line_ends(x))
             TRY(read_cell(x, in, &n));
         for (int i = 0; i < n; i++) {
-            learn(x, f, in[i]);
+            TRY(learn(x, f, in[i]));
             if (b)
                 sched_build_add(b, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
         }
@@ -280,8 +295,6 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 {
     struct sched_build b;
     TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->named, "schedule placement", &f->named));
-    TRY(mem_new(SCHED_MAX_MB, sizeof *f->home, "schedule placement", &f->home));
-    memset(f->home, 0xff, SCHED_MAX_MB * sizeof *f->home);
     TRY(read_all(x, f, NULL));
     TRY(check_found(x, f));
     sched_build_open(&b, x->name,

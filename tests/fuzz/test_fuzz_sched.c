@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Schedule text, fed with damage: whatever comes, the parser answers with an error or with a
+ * schedule, and what it accepts goes the whole way through print, lowering, check and clock. `make
+ * fuzz` runs a million inputs under AddressSanitizer and UndefinedBehaviorSanitizer, `make test` a
+ * few thousand (PLAIT_FUZZ=N sets how many).
+ *
+ * Inputs are reference lists (golden/sched), and all schedules of the registry in small shapes,
+ * printed as they are made, lowered with reductions and steps, and forward only; then damaged one
+ * to three times, in bytes, in numbers, in cells and in lines. Damage that knows cells gets past the
+ * parser in a third of the inputs, where bytes alone would be refused nearly always and nothing
+ * behind the parser be reached. A fuzzer led by coverage (libFuzzer) is bound to one compiler and
+ * knows bytes only; this needs none, and a seed (PLAIT_TEST_SEED) gives the same inputs everywhere.
+ *
+ * What is held, besides no crash:
+ *
+ *     a refusal is ERR_CONFIG with a message
+ *     print and parse give the same schedule again
+ *     what passes V1 to V4 can be lowered, and what was lowered passes every rule
+ *     the clock gives finite times in which nobody is busy longer than the whole
+ *     what follows a whole cell is refused
+ */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "sim/sim.h"
+#include "test.h"
+
+#include <glob.h>
+#include <stdlib.h>
+
+enum { SEEDS = 600, TEXT = 16384, SEED_MOST = 2000, INPUTS = 4000 };
+
+struct seed {
+    char *text; /* owned */
+    int64_t n;
+};
+static struct seed seed[SEEDS];
+static int seeds;
+
+static struct {
+    int64_t inputs, read, proved, played, refused;
+} count;
+
+/* ---- seeds ---- */
+
+static void add_seed(char *text, int64_t n)
+{
+    if (n == 0 || n > SEED_MOST || seeds == SEEDS)
+        mem_free(text);
+    else
+        seed[seeds++] = (struct seed){text, n};
+}
+
+static void add_file(const char *path)
+{
+    struct fs_map map;
+    char *copy = NULL;
+    if (!CHECK(fs_map_open(&map, path, ERR_CONFIG) == ERR_OK))
+        return;
+    CHECK_OK(mem_new(map.size + 1, 1, "a reference list", &copy));
+    memcpy(copy, map.data, (size_t)map.size);
+    add_seed(copy, map.size);
+    fs_map_close(&map);
+}
+
+static void add_printed(const struct sched *s)
+{
+    struct text t = {0};
+    char *text;
+    sched_print(s, &t);
+    int64_t n = t.len;
+    CHECK_OK(text_done(&t, &text));
+    add_seed(text, n);
+}
+
+/* A schedule as it is made, lowered, and its forwards alone. */
+static void add_ways(struct sched *s)
+{
+    struct sched low, forward;
+    struct sched_lower_args all = {.reduce = true, .tied = sched_ends_meet(s), .step = true};
+    struct sched_shape shape = {s->p, s->m, s->v, 0};
+    add_printed(s);
+    if (CHECK(sched_lower(s, &all, &low) == ERR_OK)) {
+        add_printed(&low);
+        sched_free(&low);
+    }
+    if (s->replicas == 1 && CHECK(sched_make_forward(&shape, s->place, &forward) == ERR_OK)) {
+        add_printed(&forward);
+        if (CHECK(sched_lower(&forward, &(struct sched_lower_args){0}, &low) == ERR_OK)) {
+            add_printed(&low);
+            sched_free(&low);
+        }
+        sched_free(&forward);
+    }
+}
+
+static void make_seeds(void)
+{
+    static const struct sched_shape shape[] = {
+        {1, 1, 1, 0}, {1, 3, 2, 0}, {2, 2, 1, 0}, {2, 3, 2, 0}, {2, 6, 1, 0},
+        {3, 4, 1, 0}, {4, 6, 1, 0}, {4, 5, 2, 0}, {2, 4, 3, 0}, {6, 12, 1, 0},
+    };
+    glob_t files;
+    CHECK(glob(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv", 0, NULL, &files) == 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        add_file(files.gl_pathv[i]);
+    CHECK(files.gl_pathc > 50);
+    globfree(&files);
+    for (int kind = 0; kind < sched_kind_count(); kind++)
+        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+            struct sched s;
+            if (sched_make(sched_kind_at(kind)->name, &shape[i], &s) != ERR_OK)
+                continue;
+            add_ways(&s);
+            sched_free(&s);
+        }
+    CHECK(seeds > 250 && seeds < SEEDS);
+}
+
+static void free_seeds(void)
+{
+    while (seeds > 0)
+        mem_free(seed[--seeds].text);
+}
+
+/* ---- damage ---- */
+
+struct input {
+    char text[TEXT];
+    int64_t n;
+};
+
+/* Puts `n` bytes in place of those from `at` to `end`, if there is room. */
+static void replace(struct input *x, int64_t at, int64_t end, const char *with, int64_t n)
+{
+    if (x->n - (end - at) + n > TEXT)
+        return;
+    memmove(x->text + at + n, x->text + end, (size_t)(x->n - end));
+    memcpy(x->text + at, with, (size_t)n);
+    x->n += n - (end - at);
+}
+
+/* Where the piece around a random place begins and ends, between bytes of `ends`. */
+static void choose(const struct input *x, const char *ends, int64_t *at, int64_t *end)
+{
+    *at = *end = test_range(0, x->n);
+    while (*at > 0 && !strchr(ends, x->text[*at - 1]))
+        --*at;
+    while (*end < x->n && !strchr(ends, x->text[*end]))
+        ++*end;
+}
+
+static void damage_byte(struct input *x)
+{
+    static const char alphabet[] = "0123456789FBIW,\n\r SENDRCV_TIP\t-x\xff();OVMG";
+    int64_t at = test_range(0, x->n), cut = test_range(0, 1);
+    char c = alphabet[test_range(0, (int64_t)sizeof alphabet - 1)]; /* its NUL too */
+    replace(x, at, num_min(x->n, at + cut), &c, test_range(0, 3) > 0);
+}
+
+/* A number becomes another: near the limits, or small and so perhaps valid. */
+static void damage_number(struct input *x)
+{
+    static const char *const number[] = {
+        "0", "1", "2", "3", "4", "00", "-1", "65534", "65535", "65536", "16383", "16384",
+        "4095", "4096", "2147483647", "2147483648", "4294967296", "18446744073709551616",
+        "99999999999999999999999999", "1e3", "0x1", "",
+    };
+    int64_t at = test_range(0, x->n), end;
+    while (at < x->n && !(x->text[at] >= '0' && x->text[at] <= '9'))
+        at++;
+    for (end = at; end < x->n && x->text[end] >= '0' && x->text[end] <= '9';)
+        end++;
+    int most = (int)(sizeof number / sizeof *number) - 1;
+    const char *with = number[test_range(0, test_range(0, 1) ? 4 : most)];
+    replace(x, at, end, with, (int64_t)strlen(with));
+}
+
+static void damage_name(struct input *x)
+{
+    static const char *const name[] = {
+        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
+        "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP", "f", "",
+    };
+    int64_t at = test_range(0, x->n), end;
+    while (at < x->n && !((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
+        at++;
+    for (end = at; end < x->n && ((x->text[end] >= 'A' && x->text[end] <= 'Z') ||
+                                  x->text[end] == '_');)
+        end++;
+    const char *with = name[test_range(0, (int64_t)(sizeof name / sizeof *name) - 1)];
+    replace(x, at, end, with, (int64_t)strlen(with));
+}
+
+/* A cell (or a line, by `ends`) is written over, removed, doubled or set before another. */
+static void damage_piece(struct input *x, const char *ends)
+{
+    char piece[TEXT];
+    int64_t at, end, to, last;
+    choose(x, ends, &at, &end);
+    int64_t n = end - at, kind = test_range(0, 3);
+    memcpy(piece, x->text + at, (size_t)n);
+    if (kind == 0) { /* with what ends it */
+        replace(x, at, num_min(x->n, end + 1), "", 0);
+        return;
+    }
+    choose(x, ends, &to, &last);
+    if (kind == 1) {
+        replace(x, to, last, piece, n);
+        return;
+    }
+    if (kind == 2 && end < x->n) { /* moved: removed here and put there */
+        replace(x, at, end + 1, "", 0);
+        choose(x, ends, &to, &last);
+    }
+    replace(x, to, to, ends, 1);
+    replace(x, to, to, piece, n);
+}
+
+/* "0F1,1B0" becomes "(0F1;1B0)OV", or a pair its two halves. */
+static void damage_pair(struct input *x)
+{
+    int64_t at, end, next;
+    choose(x, ",\n", &at, &end);
+    if (end > at && x->text[at] == '(') {
+        const char *half = memchr(x->text + at, ';', (size_t)(end - at));
+        const char *close = memchr(x->text + at, ')', (size_t)(end - at));
+        if (!half || !close || close < half)
+            return;
+        int64_t middle = half - x->text;
+        replace(x, close - x->text, end, "", 0);
+        replace(x, middle, middle + 1, ",", 1);
+        replace(x, at, at + 1, "", 0);
+        return;
+    }
+    for (next = end + 1; next < x->n && x->text[next] != ',' && x->text[next] != '\n';)
+        next++;
+    if (next > x->n || x->text[end] != ',')
+        return;
+    replace(x, next, next, ")OV", 3);
+    replace(x, end, end + 1, ";", 1);
+    replace(x, at, at, "(", 1);
+}
+
+/* The lines of two lists mixed, or one cut off. */
+static void damage_whole(struct input *x)
+{
+    const struct seed *other = &seed[test_range(0, seeds - 1)];
+    int64_t at, end, from = test_range(0, other->n);
+    choose(x, "\n", &at, &end);
+    if (test_range(0, 1))
+        x->n = test_range(0, x->n);
+    else
+        replace(x, at, x->n, other->text + from, other->n - from);
+}
+
+static void damage(struct input *x)
+{
+    switch (test_range(0, 15)) {
+    case 0: case 1: damage_byte(x); break;
+    case 2: case 3: damage_number(x); break;
+    case 4: case 5: damage_name(x); break;
+    case 6: damage_whole(x); break;
+    case 7: damage_piece(x, "\n"); break;
+    case 8: case 9: case 10: damage_pair(x); break;
+    default: damage_piece(x, ",\n"); break;
+    }
+}
+
+/* ---- what is held ---- */
+
+static void check_refused(enum err err)
+{
+    CHECK_INT(err, ERR_CONFIG);
+    CHECK(err_text()[0] != '\0');
+}
+
+/* A lowered list without messages and steps reads as one that is not lowered. */
+static bool looks_lowered(const struct sched *s)
+{
+    for (int op = SCHED_SEND_F; op < SCHED_OP_COUNT; op++)
+        if (op != SCHED_OV && sched_has(s, (enum sched_op)op))
+            return true;
+    return false;
+}
+
+static bool same(const struct sched *a, const struct sched *b)
+{
+    size_t holdings = (size_t)a->replicas * (size_t)a->stages;
+    return a->p == b->p && a->m == b->m && a->v == b->v && a->replicas == b->replicas &&
+           looks_lowered(a) == b->lowered && a->forward_only == b->forward_only &&
+           memcmp(a->begin, b->begin, (size_t)(a->p + 1) * sizeof *a->begin) == 0 &&
+           memcmp(a->place, b->place, holdings * sizeof *a->place) == 0 &&
+           memcmp(a->way, b->way, (size_t)a->m * sizeof *a->way) == 0 &&
+           memcmp(a->instr, b->instr, (size_t)a->begin[a->p] * sizeof *a->instr) == 0;
+}
+
+/* Text of what was read is read as the same. */
+static void check_again(const struct sched *s)
+{
+    struct text t = {0};
+    struct sched again;
+    sched_print(s, &t);
+    enum err err = sched_parse("fuzz", t.s, t.len, &again);
+    CHECK_OK(err);
+    if (err == ERR_OK) {
+        CHECK(same(s, &again));
+        sched_free(&again);
+    }
+    text_free(&t);
+}
+
+static double any_time(void)
+{
+    static const double edge[] = {0, 1e-12, 1, 1e12, 1e100};
+    return test_range(0, 3) ? test_real(0, 4) : edge[test_range(0, 4)];
+}
+
+/* On the clock: times are numbers, and no rank works longer than all do. */
+static void play(const struct sched *s, const struct sched_report *r)
+{
+    struct sim_cost c = {.tf = any_time(), .tb = any_time(), .ti = any_time(), .tw = any_time(),
+                         .latency = any_time(), .bytes = 1};
+    struct sim_result x;
+    c.bandwidth = test_range(0, 1) ? test_real(0.1, 4) : 0;
+    c.tov = test_range(0, 1) ? test_real(0.1, 4) : 0;
+    CHECK_OK(sim_run(s, r, &c, true, &x));
+    CHECK(isfinite(x.makespan) && x.cost <= x.makespan && x.bubble_fraction >= -1e-9 &&
+          x.bubble_fraction <= 1 && x.actions > 0);
+    for (int rank = 0; rank < s->p; rank++)
+        CHECK(x.busy[rank] <= x.makespan * (1 + 1e-9) && x.waiting[rank] >= 0 &&
+              x.message[rank] >= 0 && x.peak[rank] <= (int64_t)s->stages * s->m);
+    sim_result_free(&x);
+    count.played++;
+}
+
+/* From the check of what was read to the clock. */
+static void go_on(struct sched *s)
+{
+    struct sched low;
+    struct sched_report r, r_low;
+    enum err err = sched_check(s, &r);
+    count.proved += err == ERR_OK;
+    if (err != ERR_OK)
+        check_refused(err);
+    else if (s->lowered)
+        play(s, &r);
+    if (!s->lowered) {
+        struct sched_lower_args a = {.step = test_range(0, 1) && !s->forward_only};
+        a.reduce = a.step && test_range(0, 1);
+        enum err lowered = sched_lower(s, &a, &low);
+        CHECK((lowered == ERR_OK) == (err == ERR_OK));
+        if (lowered == ERR_OK) {
+            CHECK_OK(sched_check(&low, &r_low));
+            check_again(&low);
+            if (low.checked)
+                play(&low, &r_low);
+            sched_report_free(&r_low);
+            sched_free(&low);
+        }
+    }
+    sched_report_free(&r);
+}
+
+/* One input, from a block of exactly its size, so that a byte read behind it is seen. */
+static bool survive(const char *text, int64_t n)
+{
+    struct sched s;
+    char *copy = NULL;
+    CHECK_OK(mem_new(n > 0 ? n : 1, 1, "an input", &copy));
+    memcpy(copy, text, (size_t)n);
+    count.inputs++;
+    enum err err = sched_parse("fuzz", copy, n, &s);
+    mem_free(copy);
+    if (err != ERR_OK) {
+        check_refused(err);
+        count.refused++;
+        return false;
+    }
+    count.read++;
+    check_again(&s);
+    go_on(&s);
+    sched_free(&s);
+    return true;
+}
+
+/* ---- cases ---- */
+
+static int64_t inputs_wanted(void)
+{
+    const char *wish = getenv("PLAIT_FUZZ");
+    int64_t n = INPUTS;
+    if (wish && (!text_to_int(wish, &n) || n < 1)) {
+        CHECK(!"PLAIT_FUZZ is a number of inputs, 1 or more");
+        n = 1;
+    }
+    return n;
+}
+
+static void damaged(void)
+{
+    struct input *x = NULL;
+    int64_t wanted = inputs_wanted();
+    make_seeds();
+    CHECK_OK(mem_new(1, sizeof *x, "an input", &x));
+    memset(&count, 0, sizeof count);
+    for (int64_t k = 0; k < wanted && x; k++) {
+        const struct seed *from = &seed[test_range(0, seeds - 1)];
+        memcpy(x->text, from->text, (size_t)from->n);
+        x->n = from->n;
+        for (int64_t times = test_range(1, 3); times > 0; times--)
+            damage(x);
+        survive(x->text, x->n);
+        if (k % 100000 == 99999) {
+            printf("%lld inputs\n", (long long)k + 1);
+            fflush(stdout);
+        }
+    }
+    printf("%lld inputs from %d lists: %lld accepted, %lld refused; of the accepted %lld proved, "
+           "%lld played\n",
+           (long long)count.inputs, seeds, (long long)count.read, (long long)count.refused,
+           (long long)count.proved, (long long)count.played);
+    if (wanted >= 1000) /* every stage of the way was reached */
+        CHECK(count.read > wanted / 10 && count.refused > wanted / 10 &&
+              count.proved > wanted / 100 && count.played >= count.proved);
+    mem_free(x);
+    free_seeds();
+}
+
+/* What follows a whole cell is refused, whichever cell of whichever list it is. */
+static void followed(void)
+{
+    static const char after[] = "x-_;()+.\"'#\xff\x01?/FBSov";
+    struct input *x = NULL;
+    make_seeds();
+    CHECK_OK(mem_new(1, sizeof *x, "an input", &x));
+    for (int k = 0; k < seeds && x; k++)
+        for (size_t c = 0; c < sizeof after; c++) { /* NUL too */
+            int64_t at, end;
+            memcpy(x->text, seed[k].text, (size_t)seed[k].n);
+            x->n = seed[k].n;
+            do
+                choose(x, ",\n", &at, &end);
+            while (at == end);
+            replace(x, end, end, &after[c], 1);
+            CHECK(!survive(x->text, x->n));
+        }
+    mem_free(x);
+    free_seeds();
+}
+
+/* Numbers at the limits: read or refused, and never much memory or time for little text. */
+static void limits(void)
+{
+    static const struct {
+        const char *cell;
+        int lines;
+        bool read;
+    } row[] = {
+        {"0F0,0B0", 1, true},  {"0F65534,0B65534", 1, true},  {"0F65535", 1, false},
+        {"16383F0", 1, false}, {"0F0", 4096, false},          {"0F0", 4097, false},
+        {"0F65534", 2, false}, {"(0F65534;0B0)OV", 1, true},  {"(16384F0;0B0)OV", 1, false},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        struct text t = {0};
+        for (int k = 0; k < row[i].lines; k++)
+            text_add(&t, "%s\n", row[i].cell);
+        CHECK_INT(survive(t.s, t.len), row[i].read);
+        text_free(&t);
+    }
+    struct text t = {0}; /* most ranks and stages; many of one rank; most microbatches */
+    for (int k = 0; k < SCHED_MAX_RANKS; k++)
+        for (int j = 0; j < 4; j++)
+            text_add(&t, "%dF0%c", k + j * SCHED_MAX_RANKS, j < 3 ? ',' : '\n');
+    CHECK(survive(t.s, t.len));
+    text_free(&t);
+    for (int k = 0; k < 2048; k++)
+        text_add(&t, "%s%dF0", k ? "," : "", k);
+    CHECK(survive(t.s, t.len));
+    text_free(&t);
+    for (int k = 0; k < SCHED_MAX_MB; k++)
+        text_add(&t, "%s0F%d,0B%d", k ? "," : "", k, k);
+    CHECK(survive(t.s, t.len));
+    text_free(&t);
+}
+
+static const struct test_case cases[] = {
+    {"limits", limits},
+    {"followed", followed},
+    {"damaged", damaged},
+};
+TEST_MAIN(cases)
