@@ -77,8 +77,8 @@ struct draw_page {
  * their titles when there are several. Errors: ERR_MEMORY. */
 enum err draw_gantt(const struct draw_page *p, int width, bool color, struct text *out);
 
-/* Boxes that the picture has room for in a file of reasonable size (about 30 MB). */
-enum { DRAW_SVG_MAX = 200000, DRAW_HTML_MAX = 4000000 };
+/* Boxes that the picture has room for in a file of reasonable size: 30 MB, 120 MB, 180 MB. */
+enum { DRAW_SVG_MAX = 200000, DRAW_HTML_MAX = 4000000, DRAW_TRACE_MAX = 500000 };
 
 /* Charts below one another, each with its memory. Light, and dark where the reader prefers it.
  * Errors: ERR_CONFIG for more than DRAW_SVG_MAX spans; ERR_MEMORY. */
@@ -87,7 +87,7 @@ enum err draw_svg(const struct draw_page *p, struct text *out);
  * DRAW_HTML_MAX spans; ERR_MEMORY. */
 enum err draw_html(const struct draw_page *p, struct text *out);
 /* Trace events: a process a rank with a track for its work and one for each link, memory as a
- * counter, arrows from sender to receiver. Errors: ERR_CONFIG for more than DRAW_HTML_MAX spans. */
+ * counter, arrows from sender to receiver. Errors: ERR_CONFIG for more than DRAW_TRACE_MAX spans. */
 enum err draw_trace(const struct draw_page *p, struct text *out);
 
 #endif

@@ -259,7 +259,7 @@ enum err draw_html(const struct draw_page *p, struct text *out)
 {
     struct html h = {.p = p, .out = out};
     enum err err = ERR_OK;
-    TRY(draw_page_fits(p));
+    TRY(draw_page_fits(p, DRAW_HTML_MAX, "a page holds"));
     TRY(mem_new(p->charts, sizeof *h.l, "a page's charts", &h.l));
     for (int i = 0; i < p->charts; i++)
         TRY_OR(out_free, draw_layout_open(&h.l[i], &p->chart[i]));

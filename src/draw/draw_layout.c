@@ -141,16 +141,15 @@ void draw_layout_close(struct draw_layout *l)
     *l = (struct draw_layout){0};
 }
 
-enum err draw_page_fits(const struct draw_page *p)
+enum err draw_page_fits(const struct draw_page *p, int most, const char *what)
 {
     int64_t spans = 0;
     for (int i = 0; i < p->charts; i++)
         spans += p->chart[i].spans;
-    if (spans > DRAW_HTML_MAX)
+    if (spans > most)
         FAIL(ERR_CONFIG,
-             "picture: %lld boxes are more than the %d that a page or a trace holds; use fewer "
-             "ranks or microbatches",
-             (long long)spans, DRAW_HTML_MAX);
+             "picture: %lld boxes are more than the %d that %s; use fewer ranks or microbatches",
+             (long long)spans, most, what);
     return ERR_OK;
 }
 

@@ -53,8 +53,8 @@ const char *draw_number(double x, const char *unit, char buf[32]);
 void draw_add_xml(struct text *out, const char *s);
 void draw_add_json(struct text *out, const char *s);
 
-/* Not more than DRAW_HTML_MAX spans. Errors: ERR_CONFIG. */
-enum err draw_page_fits(const struct draw_page *p);
+/* Not more than `most` spans; `what` has room for so many ("a page holds"). Errors: ERR_CONFIG. */
+enum err draw_page_fits(const struct draw_page *p, int most, const char *what);
 
 /* The page's own files, made part of the program by the build. */
 extern const char draw_page_css[], draw_page_js[];

@@ -169,7 +169,7 @@ enum err draw_trace(const struct draw_page *p, struct text *out)
 {
     struct trace t = {.p = p, .first = true, .base = 1, .out = out};
     struct draw_layout l;
-    TRY(draw_page_fits(p));
+    TRY(draw_page_fits(p, DRAW_TRACE_MAX, "a trace holds"));
     text_add(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":");
     draw_add_json(out, p->title);
     text_add(out, "},\"traceEvents\":[");

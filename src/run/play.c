@@ -9,8 +9,24 @@
 #include "base/mem.h"
 #include <string.h>
 
-/* About 200 bytes are needed for each (stage, microbatch); beyond this a laptop would swap. */
-enum { PLAY_MAX_UNITS = 1 << 26 };
+/* A cell of a schedule's file is shorter than this on the average. */
+enum { CELL_BYTES = 32 };
+
+enum err play_fits(const struct play_args *a, int v, int64_t before)
+{
+    int64_t parts = (int64_t)v * (a->slices > 0 ? a->slices : 1);
+    if (a->p < 1 || a->m < 1 || v < 1)
+        return ERR_OK; /* the schedule says what is wrong */
+    int64_t room = (PLAY_MAX_UNITS - before) / parts;
+    if ((int64_t)a->p * a->m > room)
+        FAIL(ERR_CONFIG,
+             "simulation: p %d x m %d x v %d x slices %d%s is more than %d microbatches of stages; "
+             "use m %lld or less",
+             a->p, a->m, v, a->slices > 0 ? a->slices : 1,
+             before > 0 ? " and the schedules before it" : "", PLAY_MAX_UNITS,
+             (long long)(room / a->p));
+    return ERR_OK;
+}
 
 /* A file says its own shape; one that was asked for as well must be that. */
 static enum err check_asked(const char *what, int asked, int found)
@@ -38,6 +54,12 @@ static enum err read_schedule(const char *path, const struct play_args *a, struc
     enum err err = fs_map_open(&map, path, ERR_CONFIG);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
+    if (map.size > (int64_t)PLAY_MAX_UNITS * CELL_BYTES) {
+        int64_t size = map.size;
+        fs_map_close(&map);
+        FAIL(ERR_CONFIG, "simulation: %s has %lld bytes, and a schedule has at most %lld", path,
+             (long long)size, (long long)PLAY_MAX_UNITS * CELL_BYTES);
+    }
     err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
     fs_map_close(&map);
     TRY(err);
@@ -73,13 +95,7 @@ static enum err make_schedule(const struct play_args *a, const struct sim_cost *
              a->schedule, a->schedule);
     int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
-    int slices = a->slices > 0 ? a->slices : 1;
-    int64_t units = (int64_t)shape.p * shape.m;
-    if (shape.p > 0 && shape.m > 0 && shape.v > 0 && units > PLAY_MAX_UNITS / shape.v / slices)
-        FAIL(ERR_CONFIG,
-             "simulation: p %d x m %d x v %d x slices %d is more than %d microbatches of stages; "
-             "use smaller numbers",
-             shape.p, shape.m, shape.v, slices, PLAY_MAX_UNITS);
+    TRY(play_fits(a, v, 0));
     if (a->slices != 0)
         return sched_make_sliced(a->schedule, &shape, a->slices, out);
     double stage = a->share ? 1.0 / v : 1;

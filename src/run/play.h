@@ -38,6 +38,12 @@ struct played {
     struct sim_result result;
 };
 
+/* Microbatches of stages that a command plays, all its schedules together: about 200 bytes and 2
+ * to 4 microseconds each, so that nothing takes more than a gigabyte and some ten seconds. */
+enum { PLAY_MAX_UNITS = 1 << 21 };
+/* Does the shape, at v chunks, fit beside `before` such units? Errors: ERR_CONFIG. */
+enum err play_fits(const struct play_args *a, int v, int64_t before);
+
 /* Errors: ERR_CONFIG; ERR_MEMORY. Released by play_free, also after an error. Local. */
 enum err play_make(const struct play_args *a, struct played *out);
 void play_free(struct played *x);

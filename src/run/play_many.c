@@ -7,6 +7,7 @@
 #include "run/play.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include <string.h>
 
 enum { NAMES_MAX = 64 };
@@ -165,13 +166,16 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
                         const struct play_list *l, struct text *out)
 {
     bool events = format == PLAY_GANTT || format == PLAY_JSON || play_wants_files(a);
+    int64_t units = 0; /* of the schedules before: all are kept until the end */
     for (int i = 0; i < l->n; i++) {
         struct play_args one = play_one_of(a, l->name[i]);
         one.p = a->p;
         one.m = a->m;
         one.v = l->v[i] ? l->v[i] : a->v;
         one.events = events;
+        TRY(play_fits(&one, (int)num_max(one.v, 1), units));
         TRY(play_make(&one, &x[i]));
+        units += (int64_t)x[i].s->stages * x[i].s->m;
         if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
             FAIL(
                 ERR_CONFIG,

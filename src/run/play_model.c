@@ -82,11 +82,22 @@ static enum err add_scale(struct played *x)
     return ERR_OK;
 }
 
+/* The shape that the configuration now has. */
+static enum err check_size(const struct options *o)
+{
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    int64_t own = kind && kind->chunks ? kind->chunks : 1;
+    struct play_args a = {.p = (int)o->parallel.pp,
+                          .m = (int)(o->train.batch / (o->parallel.dp * o->parallel.microbatch))};
+    return play_fits(&a, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0);
+}
+
 enum err play_model(const struct play_args *a, struct played *x)
 {
     int64_t vocab;
     TRY(read_options(a, &x->options));
     TRY(run_check(&x->options, 0, CHECK_PLAN, NULL));
+    TRY(check_size(&x->options));
     TRY(check_vocab(&x->options, &vocab));
     x->modelled = true;
     TRY(setup_make(&x->options, vocab, true, &x->setup));

@@ -252,7 +252,8 @@ static void too_much_is_refused(void)
     CHECK_ERR(draw_svg(&p, &t), ERR_CONFIG, "200001 boxes");
     c.spans = DRAW_HTML_MAX + 1;
     CHECK_ERR(draw_html(&p, &t), ERR_CONFIG, "4000001 boxes");
-    CHECK_ERR(draw_trace(&p, &t), ERR_CONFIG, "4000001 boxes");
+    c.spans = DRAW_TRACE_MAX + 1;
+    CHECK_ERR(draw_trace(&p, &t), ERR_CONFIG, "500001 boxes");
     text_free(&t);
 }
 

@@ -411,6 +411,26 @@ static void too_large_for_a_picture(void)
     CHECK(!fs_exists(a.svg) && !fs_exists(a.perfetto));
 }
 
+/* What would take minutes or the memory is refused at once, however it is asked. */
+static void too_much_to_play(void)
+{
+    struct plait_sim a = {.schedule = "interleaved", .p = 1024, .m = 1025, .v = 2};
+    check_answer(a, PLAIT_CONFIG, "use m 1024 or less");
+    a = (struct plait_sim){.schedule = "v-min", .p = 1024, .m = 1025};
+    check_answer(a, PLAIT_CONFIG, "v 2 x slices 1 is more than 2097152");
+    a = (struct plait_sim){.compare = "1f1b,nosuch", .p = 4096, .m = 1025};
+    check_answer(a, PLAIT_CONFIG, "use m 512 or less");
+    a = (struct plait_sim){.compare = "gpipe,gpipe@512,gpipe", .p = 4, .m = 1024};
+    check_answer(a, PLAIT_CONFIG, "and the schedules before it is more than 2097152");
+    a = (struct plait_sim){.table = "1f1b", .p = 4096, .m = 65535};
+    check_answer(a, PLAIT_CONFIG, "plays 7514243100 microbatches of stages");
+    a = (struct plait_sim){.model = file_with("model: {layers: 40, hidden: 64, heads: 4, seq: 32, "
+                                              "vocab: 257}\nparallel: {pp: 40, microbatch: 1}\n"
+                                              "train: {batch: 65535, steps: 1}\n")};
+    check_answer(a, PLAIT_CONFIG, "p 40 x m 65535 x v 1 x slices 1 is more than 2097152");
+    unlink(a.model);
+}
+
 static const struct test_case cases[] = {
     {"messages_queue_on_links", messages_queue_on_links},
     {"time_adds_up", time_adds_up},
@@ -426,6 +446,7 @@ static const struct test_case cases[] = {
     {"chunks_share_the_work", chunks_share_the_work},
     {"tables_of_bubbles", tables_of_bubbles},
     {"files_whole_or_not_at_all", files_whole_or_not_at_all},
+    {"too_much_to_play", too_much_to_play},
     {"too_large_for_a_picture", too_large_for_a_picture},
 };
 TEST_MAIN(cases)

@@ -398,7 +398,7 @@ static void simulate(void)
     a.group = 5;
     check_simulate(a, PLAIT_OK, "makespan  63\n");
     a = (struct plait_sim){.schedule = "1f1b", .p = 4096, .m = 65535};
-    check_simulate(a, PLAIT_CONFIG, "67108864");
+    check_simulate(a, PLAIT_CONFIG, "2097152 microbatches of stages; use m 512 or less");
     a = (struct plait_sim){.p = 4, .m = 8};
     check_simulate(a, PLAIT_CONFIG, "no schedule");
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 2, .tf = -1};
