@@ -87,7 +87,8 @@ enum err draw_svg(const struct draw_page *p, struct text *out);
  * DRAW_HTML_MAX spans; ERR_MEMORY. */
 enum err draw_html(const struct draw_page *p, struct text *out);
 /* Trace events: a process a rank with a track for its work and one for each link, memory as a
- * counter, arrows from sender to receiver. Errors: ERR_CONFIG for more than DRAW_TRACE_MAX spans. */
+ * counter, arrows from sender to receiver. Errors: ERR_CONFIG for more than DRAW_TRACE_MAX spans;
+ * ERR_MEMORY. */
 enum err draw_trace(const struct draw_page *p, struct text *out);
 
 #endif

@@ -7,10 +7,10 @@
  *
  * Inputs are reference lists (golden/sched), and all schedules of the registry in small shapes,
  * printed as they are made, lowered with reductions and steps, and forward only; then damaged one
- * to three times, in bytes, in numbers, in cells and in lines. Damage that knows cells gets past the
- * parser in a third of the inputs, where bytes alone would be refused nearly always and nothing
- * behind the parser be reached. A fuzzer led by coverage (libFuzzer) is bound to one compiler and
- * knows bytes only; this needs none, and a seed (PLAIT_TEST_SEED) gives the same inputs everywhere.
+ * to three times, in bytes, numbers, cells and lines. Damage that knows cells gets past the parser
+ * in a third of the inputs, where bytes alone would be refused nearly always and nothing behind the
+ * parser be reached. A fuzzer led by coverage (libFuzzer) is bound to one compiler and knows bytes
+ * only; this needs none, and a seed (PLAIT_TEST_SEED) gives the same inputs everywhere.
  *
  * What is held, besides no crash:
  *
