@@ -392,7 +392,7 @@ static int64_t inputs_wanted(void)
     const char *wish = getenv("PLAIT_FUZZ");
     int64_t n = INPUTS;
     if (wish && (!text_to_int(wish, &n) || n < 1)) {
-        CHECK(!"PLAIT_FUZZ is a number of inputs, 1 or more");
+        test_check(false, __FILE__, __LINE__, "PLAIT_FUZZ is %s; use 1 or more inputs", wish);
         n = 1;
     }
     return n;
