@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
+#include "run/schedule.h"
 #include "sched/sched.h"
 #include <stdio.h>
 #include <string.h>
@@ -315,11 +316,18 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
     struct sched s;
-    char named[160];
+    char named[OPTIONS_PATH_MAX + 16];
+    *made = true;
+    if (schedule_path(name)) {
+        shape.m = (int)options_microbatches(o);
+        TRY(schedule_make(o, &shape, &s));
+        sched_free(&s);
+        return ERR_OK;
+    }
     if (!sched_kind_find(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
         FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
-                         "`plait help schedules` lists them",
+                         "`plait help schedules` lists them, file:PATH reads one",
              name, near ? "; the nearest is " : "", near ? near : "");
     }
     *made = (int64_t)shape.p * shape.v * shape.m <= CHECK_MAKE_UNITS;

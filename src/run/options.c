@@ -53,7 +53,7 @@ static const struct conf_row rows[] = {
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
-     NULL, "pipeline schedule; `plait help schedules` lists them"},
+     NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
      "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,

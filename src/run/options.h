@@ -13,7 +13,7 @@
 #include "base/conf.h"
 #include "mesh/mesh.h"
 
-enum { OPTIONS_PATH_MAX = 1024, OPTIONS_NAME_MAX = 64 };
+enum { OPTIONS_PATH_MAX = 1024 };
 
 /* Values of the word fields, in the order of their rows' words. model.kind is an arch_kind,
  * train.transport a comm_kind. */
@@ -31,7 +31,7 @@ struct options {
     struct {
         int64_t tp, pp, dp;
         bool sp;
-        char schedule[OPTIONS_NAME_MAX]; /* a name of sched.h */
+        char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
         int64_t group;                   /* sched_shape.group; 0: the schedule's own */
         int64_t microbatch;              /* samples */

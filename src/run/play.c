@@ -7,10 +7,8 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "run/schedule.h"
 #include <string.h>
-
-/* A cell of a schedule's file is shorter than this on the average. */
-enum { CELL_BYTES = 32 };
 
 enum err play_fits(const struct play_args *a, int v, int64_t before)
 {
@@ -39,8 +37,6 @@ static enum err check_asked(const char *what, int asked, int found)
 
 static enum err read_schedule(const char *path, const struct play_args *a, struct sched *out)
 {
-    struct fs_map map;
-    const char *slash = strrchr(path, '/');
     if (a->group != 0)
         FAIL(ERR_CONFIG,
              "simulation: group %d was asked for, and a file has its order already; leave group "
@@ -51,18 +47,9 @@ static enum err read_schedule(const char *path, const struct play_args *a, struc
              "simulation: slices %d was asked for, and a file has its units already; leave slices "
              "out",
              a->slices);
-    enum err err = fs_map_open(&map, path, ERR_CONFIG);
+    enum err err = schedule_read(path, out);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
-    if (map.size > (int64_t)PLAY_MAX_UNITS * CELL_BYTES) {
-        int64_t size = map.size;
-        fs_map_close(&map);
-        FAIL(ERR_CONFIG, "simulation: %s has %lld bytes, and a schedule has at most %lld", path,
-             (long long)size, (long long)PLAY_MAX_UNITS * CELL_BYTES);
-    }
-    err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
-    fs_map_close(&map);
-    TRY(err);
     TRY_OR(out_free, check_asked("p", a->p, out->p));
     TRY_OR(out_free, check_asked("m", a->m, out->m));
     TRY_OR(out_free, check_asked("v", a->v, out->v));
@@ -86,8 +73,8 @@ static enum err make_schedule(const struct play_args *a, const struct sim_cost *
     if (!a->schedule)
         FAIL(ERR_CONFIG,
              "simulation: no schedule is named; use one of plait sim --list or file:PATH");
-    if (strncmp(a->schedule, "file:", 5) == 0)
-        return read_schedule(a->schedule + 5, a, out);
+    if (schedule_path(a->schedule))
+        return read_schedule(schedule_path(a->schedule), a, out);
     const struct sched_kind *kind = sched_kind_find(a->schedule);
     if (!kind && means_file(a->schedule))
         FAIL(ERR_CONFIG,

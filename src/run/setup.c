@@ -6,6 +6,7 @@
 #include "run/setup.h"
 
 #include "run/check.h"
+#include "run/schedule.h"
 #include "sim/sim.h"
 
 /* The training list's computing. */
@@ -14,10 +15,14 @@ static enum err make_compute(const struct options *o, bool tied, struct sched *o
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
                                 .v = (int)options_chunks(o), .group = (int)o->parallel.group};
     struct sched made;
+    struct sched_report report = {0};
     if (!o->train.canonical_accumulation)
-        return sched_make(o->parallel.schedule, &shape, out);
-    TRY(sched_make(o->parallel.schedule, &shape, &made));
-    enum err err = sched_canonical(&made, tied, out);
+        return schedule_make(o, &shape, out);
+    TRY(schedule_make(o, &shape, &made));
+    enum err err = sched_check(&made, &report); /* a file may say anything */
+    if (err == ERR_OK)
+        err = sched_canonical(&made, tied, out);
+    sched_report_free(&report);
     sched_free(&made);
     return err;
 }

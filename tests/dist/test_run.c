@@ -433,6 +433,38 @@ static void refusals(void)
     a_folder_takes_one_run();
 }
 
+/* A list from a file is trained like the schedule that wrote it: the same losses and weights. */
+static void schedule_from_file(void)
+{
+    static const char list[] = PLAIT_SOURCE_DIR "/tests/golden/sched/1f1b-p2-m4.csv";
+    char word[700], nowhere[] = "parallel.schedule=file:/nowhere/a.csv";
+    struct seen named, filed;
+    snprintf(word, sizeof word, "parallel.schedule=file:%s", list);
+    const char *by_name[] = {"parallel.pp=2", "train.batch=8", "parallel.schedule=1f1b"};
+    const char *by_file[] = {"parallel.pp=2", "train.batch=8", word};
+    CHECK_INT(train("by_name", by_name, 3, &named), 0);
+    test_check(train("by_file", by_file, 3, &filed) == 0, __FILE__, __LINE__, "%s", plait_error());
+    CHECK(named.losses > 0 && named.losses == filed.losses &&
+          memcmp(named.loss, filed.loss, (size_t)named.losses * sizeof *named.loss) == 0);
+    CHECK(named.valid == filed.valid);
+    compare_weights("by_name", "by_file", 0);
+    const struct { const char *set[2]; const char *says; } bad[] = {
+        {{"train.batch=6", "parallel.pp=2"}, "use train.batch 8"},
+        {{"train.batch=8", "parallel.pp=1"}, "use parallel.pp 2"},
+        {{"parallel.chunks=2", "parallel.pp=2"}, "use parallel.chunks 1"},
+        {{"parallel.group=3", "parallel.pp=2"}, "use group 0"},
+    };
+    for (int i = 0; i < 4; i++) {
+        const char *set[] = {"model.layers=4", "train.batch=8", bad[i].set[0], bad[i].set[1], word};
+        CHECK_INT(train("bad", set, 5, &filed), PLAIT_CONFIG);
+        test_check(strstr(plait_error(), bad[i].says) != NULL, __FILE__, __LINE__, "%s",
+                   plait_error());
+    }
+    by_file[2] = nowhere;
+    CHECK_INT(train("bad", by_file, 3, &filed), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "parallel.schedule: cannot read /nowhere/a.csv"));
+}
+
 /* File calls that write, counted; number `fail_at` fails as on a full disk. */
 static const struct fs_ops *system_ops;
 static atomic_long write_calls;
@@ -548,7 +580,8 @@ static void validation_takes_no_memory(void)
 static const struct test_case cases[] = {
     {"validation_takes_no_memory", validation_takes_no_memory},
     {"layouts", layouts}, {"chunks", chunks}, {"text", text}, {"types", types},
-    {"text_refused", text_refused}, {"refusals", refusals}, {"disk_full", disk_full}};
+    {"text_refused", text_refused}, {"refusals", refusals},
+    {"schedule_from_file", schedule_from_file}, {"disk_full", disk_full}};
 
 int main(int argc, char **argv)
 {
