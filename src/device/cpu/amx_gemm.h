@@ -372,7 +372,7 @@ static void amx_piece(struct amx_piece *p)
 }
 
 /* cpu_task_fn over struct amx_job: pieces of w->rows x w->cols, row by row of pieces. */
-static void amx_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
+static inline void amx_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct amx_job *job = arg;
     const struct cpu_gemm *w = job->w;
@@ -434,7 +434,7 @@ static void amx_try(const struct cpu_gemm *w, int64_t threads, bool hold_a, stru
 }
 
 /* Which operand is held, and w->rows, cols and across: the cheapest way. */
-static void amx_cut(struct amx_job *job, int64_t threads)
+static inline void amx_cut(struct amx_job *job, int64_t threads)
 {
     struct cpu_gemm *w = job->w;
     const struct gemm *g = w->g;
