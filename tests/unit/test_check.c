@@ -198,8 +198,8 @@ static double worked(void)
     return (double)clock() / CLOCKS_PER_SEC;
 }
 
-/* The largest layouts that the table lets through must be answered in under a second too; built with
- * a sanitizer, programs run several times as long. */
+/* The largest layouts that the table lets through must be answered in under a second too; built
+ * with a sanitizer, programs run several times as long. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define QUICK 6.0
 #else
