@@ -121,7 +121,7 @@ static enum err play(const struct setup *s, double *bubble, double *makespan)
 }
 
 /* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
- * the costliest rank. The one whose step is shorter is taken. */
+ * the costliest rank. The one whose step is shorter is taken, with its bubble. */
 static enum err make_cut(struct setup *s)
 {
     struct arch_stage *other;
@@ -129,9 +129,11 @@ static enum err make_cut(struct setup *s)
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, stages, NULL, s->cut));
-    if (!s->training || s->sched.v == 1 || s->sched.replicas > 1)
+    if (!s->training)
         return ERR_OK;
-    TRY(play(s, &bubble, &by_stage));
+    TRY(play(s, &s->bubble, &by_stage));
+    if (s->sched.v == 1 || s->sched.replicas > 1)
+        return ERR_OK;
     TRY(mem_new(stages, sizeof *other, "the cut", &other));
     struct arch_stage *first = s->cut;
     enum err err = arch_cut(&s->arch, stages, s->sched.place, other);
@@ -140,6 +142,7 @@ static enum err make_cut(struct setup *s)
         err = play(s, &bubble, &by_rank);
     bool better = err == ERR_OK && by_rank < by_stage;
     s->cut = better ? other : first;
+    s->bubble = better ? bubble : s->bubble;
     mem_free(better ? first : other);
     return err;
 }
@@ -168,9 +171,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(make_room_for_validation(s));
     TRY(make_cut(s));
     sim_memory_place(&s->sched, s->cut);
-    TRY(make_memory(s));
-    double makespan;
-    return training ? play(s, &s->bubble, &makespan) : ERR_OK;
+    return make_memory(s);
 }
 
 void setup_free(struct setup *s)
