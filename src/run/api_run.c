@@ -4,8 +4,6 @@
  */
 #include "run/api.h"
 
-#include "base/fs.h"
-#include "base/mem.h"
 #include "run/compare.h"
 #include "run/generate.h"
 #include "run/train.h"
@@ -33,12 +31,7 @@ int plait_compare(const struct plait_compare *a, char **out)
 /* The run's own configuration, the caller's words over it, one data rank. */
 static enum err read_run(const struct plait_generate *a, struct options *o)
 {
-    char *path;
-    TRY(conf_defaults(&options_table, o));
-    TRY(fs_join(a->run, "config.yaml", &path));
-    enum err err = conf_read_file(&options_table, o, path);
-    mem_free(path);
-    TRY(err);
+    TRY(options_read_run(a->run, o));
     for (int i = 0; i < a->sets; i++)
         TRY(conf_set(&options_table, o, a->set[i]));
     o->parallel.dp = 1; /* copies of the model write the same text */

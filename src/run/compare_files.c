@@ -5,7 +5,6 @@
  */
 #include "run/compare.h"
 
-#include "base/mem.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>
 #include <string.h>
@@ -96,12 +95,7 @@ static enum err check_asked(const struct plait_compare *a)
 
 static enum err read_config(const char *run, struct options *o)
 {
-    char *path;
-    TRY(conf_defaults(&options_table, o));
-    TRY(fs_join(run, "config.yaml", &path));
-    enum err err = conf_read_file(&options_table, o, path);
-    mem_free(path);
-    TRY(err);
+    TRY(options_read_run(run, o));
     if (!o->train.trace)
         FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with --trace", run);
     return ERR_OK;

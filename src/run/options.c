@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The option table and what follows from options by arithmetic alone. To add a key: a field in
- * struct options, a row here, its conditions with other keys in check.c, and `make golden`, which
- * writes docs/configuration.md anew.
+ * The option table, reading the configuration of a run, and what follows from options by arithmetic
+ * alone. To add a key: a field in struct options, a row here, its conditions with other keys in
+ * check.c, and `make golden`, which writes docs/configuration.md anew.
  *
  * Ranges are those in which the arithmetic of the engine is exact; what is sensible is narrower
  * and not judged here.
@@ -10,6 +10,8 @@
 #include "run/options.h"
 
 #include "base/cores.h"
+#include "base/fs.h"
+#include "base/mem.h"
 #include "sched/sched.h"
 
 #define AT(field) offsetof(struct options, field)
@@ -199,4 +201,14 @@ int options_threads(const struct options *o, int ranks)
     if (o->train.threads > 0)
         return (int)o->train.threads;
     return (int)num_max(1, cores_usable() / num_max(1, ranks));
+}
+
+enum err options_read_run(const char *run, struct options *o)
+{
+    char *path;
+    TRY(conf_defaults(&options_table, o));
+    TRY(fs_join(run, "config.yaml", &path));
+    enum err err = conf_read_file(&options_table, o, path);
+    mem_free(path);
+    return err;
 }

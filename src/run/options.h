@@ -87,4 +87,7 @@ enum dtype options_wide_type(const struct options *o);
 /* Compute threads of one rank of `ranks` that share this machine. Local. */
 int options_threads(const struct options *o, int ranks);
 
+/* The configuration of a run: run/config.yaml over the defaults. Errors: ERR_CONFIG. Local. */
+enum err options_read_run(const char *run, struct options *o);
+
 #endif
