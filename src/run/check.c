@@ -299,9 +299,12 @@ static struct sched_shape probe_shape(const struct options *o)
     return shape;
 }
 
-/* meet: the first and the last stage stand on one rank. */
-static enum err check_accumulation(const struct options *o, const struct arch *arch, bool meet)
+/* Of a list that was made for it alone, and ends here. */
+static enum err check_accumulation(const struct options *o, const struct arch *arch,
+                                   struct sched *made)
 {
+    bool meet = sched_ends_meet(made);
+    sched_free(made);
     if (meet && arch->tied && o->train.canonical_accumulation)
         FAIL(ERR_CONFIG,
              "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
@@ -321,8 +324,7 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
     if (schedule_path(name)) {
         shape.m = (int)options_microbatches(o);
         TRY(schedule_make(o, &shape, &s));
-        sched_free(&s);
-        return ERR_OK;
+        return check_accumulation(o, arch, &s);
     }
     if (!sched_kind_find(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
@@ -334,11 +336,8 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
     if (!*made)
         return ERR_OK; /* thousands of pipeline ranks: the report says so */
     enum err err = sched_make(name, &shape, &s);
-    if (err == ERR_OK) {
-        bool meet = sched_ends_meet(&s);
-        sched_free(&s);
-        return check_accumulation(o, arch, meet);
-    }
+    if (err == ERR_OK)
+        return check_accumulation(o, arch, &s);
     if (err != ERR_CONFIG)
         return err;
     snprintf(named, sizeof named, "schedule %s: ", name);

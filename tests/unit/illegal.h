@@ -3,8 +3,8 @@
  * Configurations that have to be refused, with what their messages must name. Read by test_check.c,
  * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
- * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; and with
- * the folder of a run, used.
+ * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; with
+ * one.csv, the defaults' step on one rank as a list; and with the folder of a run, used.
  */
 #ifndef PLAIT_TEST_ILLEGAL_H
 #define PLAIT_TEST_ILLEGAL_H
@@ -116,6 +116,8 @@ static const struct illegal illegal[] = {
      "model.tied true", "use tied false"},
     {"train.canonical_accumulation=true parallel.pp=2 parallel.schedule=zb-v", 0, 0, ERR_CONFIG,
      "train.canonical_accumulation true", "parallel.schedule zb-v", "1f1b with pp 2 or more"},
+    {"train.canonical_accumulation=true parallel.schedule=file:one.csv", 0, 0, ERR_CONFIG,
+     "train.canonical_accumulation true", "parallel.schedule file:one.csv", "use tied false"},
     {"parallel.schedule=zebra", 0, 0, ERR_CONFIG, "parallel.schedule", "zebra",
      "plait help schedules"},
     {"parallel.pp=2 parallel.chunks=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
@@ -190,6 +192,7 @@ static inline void illegal_write(const char *path, const void *p, int64_t n)
 static inline void illegal_enter(struct illegal_place *at)
 {
     static const char line[] = "a line here\n";
+    static const char list[] = "0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3,0F4,0B4,0F5,0B5,0F6,0B6,0F7,0B7\n";
     const char *text[] = {"text.txt"};
     struct data_prepare make = {.text = text, .texts = 1, .out = "bytes.tok", .tokenizer = "bytes"};
     char body[1200];
@@ -211,6 +214,7 @@ static inline void illegal_enter(struct illegal_place *at)
     snprintf(h.tokenizer, sizeof h.tokenizer, "other");
     data_header_put(&h, file);
     illegal_write("other.tok", file, m.size);
+    illegal_write("one.csv", list, sizeof list - 1);
     CHECK_OK(fs_make_dirs("used"));
     illegal_write("used/metrics.jsonl", "", 0);
     fs_map_close(&m);
@@ -221,6 +225,7 @@ static inline void illegal_leave(const struct illegal_place *at)
     remove("text.txt");
     remove("bytes.tok");
     remove("other.tok");
+    remove("one.csv");
     remove("run");
     remove("used/metrics.jsonl");
     remove("used");
