@@ -95,6 +95,25 @@ static double work_of(const struct exec_event *e)
     return fmax(0, e->end - e->start - e->waited);
 }
 
+/* From when the first action of a step could begin to the end of the last one. */
+struct reach { double first, last; };
+
+static struct reach reach_of(const struct pass *p)
+{
+    const struct sched *s = &p->c->s->sched;
+    struct reach t = {INFINITY, -INFINITY};
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            if (s->instr[i].op > SCHED_W)
+                continue;
+            t.first = fmin(t.first, e->start + e->waited);
+            t.last = fmax(t.last, e->end);
+        }
+    }
+    return t;
+}
+
 /* ---- costs ---- */
 
 static enum err visit_costs(struct pass *p, void *arg)
@@ -196,21 +215,19 @@ static enum err visit_totals(struct pass *p, void *arg)
 {
     const struct sched *s = &p->c->s->sched;
     struct totals *t = arg;
-    double first = INFINITY, last = -INFINITY, work = 0;
+    struct reach at = reach_of(p);
+    double length = at.last - at.first, work = 0;
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             count(&t->rank[r], s->instr[i], e);
-            if (s->instr[i].op > SCHED_W)
-                continue;
-            first = fmin(first, e->start + e->waited);
-            last = fmax(last, e->end);
-            work += work_of(e);
+            if (s->instr[i].op <= SCHED_W)
+                work += work_of(e);
         }
     }
     t->passes++;
-    TRY(add(&t->makespan, 0, last - first));
-    return add(&t->bubble, 0, last > first ? 1 - work / (s->p * (last - first)) : 0);
+    TRY(add(&t->makespan, 0, length));
+    return add(&t->bubble, 0, length > 0 ? 1 - work / (s->p * length) : 0);
 }
 
 static enum err measure(struct compare *c)
@@ -265,26 +282,18 @@ static enum err visit_nearest(struct pass *p, void *arg)
 {
     struct compare *c = arg;
     const struct sched *s = &c->s->sched;
-    double first = INFINITY, last = -INFINITY;
-    for (int r = 0; r < s->p; r++) {
-        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const struct exec_event *e = &p->of[r][i - s->begin[r]];
-            if (s->instr[i].op > SCHED_W)
-                continue;
-            first = fmin(first, e->start + e->waited);
-            last = fmax(last, e->end);
-        }
-    }
+    struct reach at = reach_of(p);
+    double length = at.last - at.first;
     if (c->seen.makespan > 0 &&
-        fabs(last - first - c->makespan) >= fabs(c->seen.makespan - c->makespan))
+        fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))
         return ERR_OK;
-    c->seen.makespan = last - first;
+    c->seen.makespan = length;
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             bool sends = s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
             struct sim_event *to = &c->seen.event[i];
-            *to = (struct sim_event){e->start + e->waited - first, e->end - first};
+            *to = (struct sim_event){e->start + e->waited - at.first, e->end - at.first};
             if (sends)
                 to->end = to->start + c->latency;
         }
