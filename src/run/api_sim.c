@@ -5,6 +5,7 @@
  */
 #include "run/api.h"
 
+#include "run/pictures.h"
 #include "run/play.h"
 #include <string.h>
 
@@ -45,14 +46,10 @@ static enum err find_format(const char *name, int *out)
 /* The picture files must be three, and the work one. */
 static enum err check_together(const struct plait_sim *a)
 {
-    const char *const path[] = {a->svg, a->html, a->perfetto};
+    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
     if ((a->schedule != NULL) + (a->compare != NULL) + (a->table != NULL) > 1)
         FAIL(ERR_CONFIG, "simulation: schedule, compare and table are three questions; ask one");
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < i; j++)
-            if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
-                FAIL(ERR_CONFIG, "simulation: two pictures would be the one file %.200s; name each",
-                     path[i]);
+    TRY(pictures_check("simulation: two pictures", path));
     if (a->width < 0)
         FAIL(ERR_CONFIG, "simulation: width %d is not a number of columns; use 0 or more",
              a->width);

@@ -5,19 +5,20 @@
  */
 #include "run/compare.h"
 
+#include "run/pictures.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>
 #include <string.h>
 
-enum { MEASURED, SIMULATED, CHARTS, FILES = 4 };
+enum { MEASURED, SIMULATED, CHARTS };
 
-struct pictures {
+struct both {
     struct sim_picture made[CHARTS];
     struct draw_chart chart[CHARTS];
     char facts[CHARTS][160];
 };
 
-static enum err make_pictures(const struct compare *c, struct pictures *p)
+static enum err make_pictures(const struct compare *c, struct both *p)
 {
     static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
     const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
@@ -34,50 +35,28 @@ static enum err make_pictures(const struct compare *c, struct pictures *p)
     return ERR_OK;
 }
 
-static enum err draw(const struct compare *c, const struct plait_compare *a,
-                     const struct pictures *p, struct text text[FILES])
+static enum err write_files(const struct compare *c, const struct plait_compare *a,
+                            const char *const path[PICTURES_FILES])
 {
+    struct both both = {0};
+    struct text costs = {0};
     char name[96];
     snprintf(name, sizeof name, "%s, measured and simulated", c->s->sched.name);
     struct draw_page page = {.title = name, .time_unit = "s", .memory_unit = "activations",
-                             .seconds = 1, .chart = p->chart, .charts = CHARTS};
-    if (a->svg)
-        TRY(draw_svg(&page, &text[0]));
-    if (a->html)
-        TRY(draw_html(&page, &text[1]));
-    if (a->perfetto)
-        TRY(draw_trace(&page, &text[2]));
-    if (a->costs)
-        compare_costs(c, &text[3]);
-    return ERR_OK;
-}
-
-/* All are made before the first is written, and each is written whole or not at all. */
-static enum err write_files(const struct compare *c, const struct plait_compare *a)
-{
-    struct pictures p = {0};
-    struct text text[FILES] = {{0}};
-    const char *const path[FILES] = {a->svg, a->html, a->perfetto, a->costs};
-    enum err err = make_pictures(c, &p);
+                             .seconds = 1, .chart = both.chart, .charts = CHARTS};
+    enum err err = make_pictures(c, &both);
+    if (err == ERR_OK && a->costs)
+        compare_costs(c, &costs);
     if (err == ERR_OK)
-        err = draw(c, a, &p, text);
-    for (int i = 0; i < FILES && err == ERR_OK; i++) {
-        if (!path[i])
-            continue;
-        err = text[i].err;
-        if (err == ERR_OK)
-            err = fs_put(path[i], text[i].s, text[i].len);
-    }
-    for (int i = 0; i < FILES; i++)
-        text_free(&text[i]);
+        err = pictures_put(&page, path, &costs);
+    text_free(&costs);
     for (int i = 0; i < CHARTS; i++)
-        sim_picture_free(&p.made[i]);
+        sim_picture_free(&both.made[i]);
     return err;
 }
 
-static enum err check_asked(const struct plait_compare *a)
+static enum err check_asked(const struct plait_compare *a, const char *const path[PICTURES_FILES])
 {
-    const char *const path[FILES] = {a->svg, a->html, a->perfetto, a->costs};
     if (!a->run || !a->run[0])
         FAIL(ERR_CONFIG, "compare: no run is named; give the folder of a run that was traced");
     if (a->skip < -1)
@@ -85,12 +64,7 @@ static enum err check_asked(const struct plait_compare *a)
              (long long)a->skip);
     if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
         FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
-    for (int i = 0; i < FILES; i++)
-        for (int j = 0; j < i; j++)
-            if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
-                FAIL(ERR_CONFIG, "compare: two results would be the one file %.200s; name each",
-                     path[i]);
-    return ERR_OK;
+    return pictures_check("compare: two results", path);
 }
 
 static enum err read_config(const char *run, struct options *o)
@@ -106,13 +80,14 @@ enum err run_compare(const struct plait_compare *a, struct text *out)
     struct options o;
     struct setup s = {0};
     struct compare c = {0};
-    TRY(check_asked(a));
+    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto, a->costs};
+    TRY(check_asked(a, path));
     TRY(read_config(a->run, &o));
     enum err err = setup_make(&o, o.model.vocab, true, &s);
     if (err == ERR_OK)
         err = compare_open(&s, a->run, a->skip, &c);
     if (err == ERR_OK)
-        err = write_files(&c, a);
+        err = write_files(&c, a, path);
     if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
         compare_json(&c, out);
     else if (err == ERR_OK)

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pictures of played schedules as files. All pictures are made before the first file is, and each
- * file is written whole or not at all.
+ * The page of played schedules: a chart and a table of ranks for each, and one table of all.
  */
 #include "run/play.h"
 
-#include "base/fs.h"
 #include "base/mem.h"
+#include "run/pictures.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -144,23 +143,10 @@ static void free_picture(struct picture *p)
     mem_free(p->words);
 }
 
-static enum err draw_all(const struct plait_sim *a, const struct draw_page *page,
-                         struct text text[3])
-{
-    if (a->svg)
-        TRY(draw_svg(page, &text[0]));
-    if (a->html)
-        TRY(draw_html(page, &text[1]));
-    if (a->perfetto)
-        TRY(draw_trace(page, &text[2]));
-    return ERR_OK;
-}
-
 enum err play_files(const struct plait_sim *a, const struct played *x, int n)
 {
     struct picture p = {.x = x, .n = n};
-    struct text text[3] = {{0}};
-    const char *path[3] = {a->svg, a->html, a->perfetto};
+    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
     enum err err = make_picture(&p);
     struct draw_page page = {.title = p.title,
                              .time_unit = "",
@@ -171,12 +157,7 @@ enum err play_files(const struct plait_sim *a, const struct played *x, int n)
                              .table = p.table,
                              .tables = p.tables};
     if (err == ERR_OK)
-        err = draw_all(a, &page, text);
-    for (int i = 0; i < 3 && err == ERR_OK; i++)
-        if (path[i] && (err = text[i].err) == ERR_OK)
-            err = fs_put(path[i], text[i].s, text[i].len);
-    for (int i = 0; i < 3; i++)
-        text_free(&text[i]);
+        err = pictures_put(&page, path, NULL);
     free_picture(&p);
     return err;
 }
