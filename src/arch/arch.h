@@ -145,7 +145,8 @@ struct arch_dims {
 void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
                enum dtype at, struct arch_dims *out);
 
-/* Saved by the forward of a part for its backward: lives from F to B (or W) in a slot. */
+/* Saved by the forward of a part for its backward: lives from F to B (or W), in a slot or in a save
+ * set (arch_save_stays). */
 enum arch_save {
     SAVE_X,              /* (nl, C) input of the part: the residual stream */
     SAVE_MEAN, SAVE_RSTD, /* (nl) of the norm */
@@ -185,9 +186,17 @@ int64_t arch_keep_bytes(const struct arch_dims *d, enum arch_part part, enum arc
 int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, bool head,
                         enum arch_work id);
 
-/* Bytes of one slot of a stage (all saves of its parts, plus the output buffer when the stage is
- * not the last), of one keep set (per_slot: I and W apart; else the shared set), of the scratch. */
+/* Where a save of part `part` of a stage lies: true, in the slot, from before the forward to the
+ * backward; false, in a save set, which can be given back in between, since running the parts
+ * forward again makes the same once more. What stays is the stage's input, and what the head's
+ * forward leaves, for that one also adds the loss and must not run twice. */
+bool arch_save_stays(const struct arch_stage *st, int part, enum arch_save id);
+
+/* Bytes of one slot of a stage (the saves that stay, plus the output buffer when the stage is not
+ * the last), of one save set (all others), of one keep set (per_slot: I and W apart; else the
+ * shared set), of the scratch. */
 int64_t arch_slot_bytes(const struct arch_dims *d, const struct arch_stage *st);
+int64_t arch_save_set_bytes(const struct arch_dims *d, const struct arch_stage *st);
 int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *st, bool per_slot);
 int64_t arch_work_set_bytes(const struct arch_dims *d, const struct arch_split *s, bool head);
 

@@ -3,12 +3,14 @@
  * The interpreter. One function an instruction; the loop at the bottom is all of control.
  *
  * Slots. A stage has as many as the check proved live at once. F takes one (or RECV_F, which needs
- * the slot's input buffer), the last of B or W gives it back. The slot's `out` first holds what
- * SEND_F sends, later the gradient that RECV_B brings: by then the neighbour has received, so the
- * send is over. Gradients for the stage before leave from a ring of buffers, because their slot is
- * free again at once. Forward only, a slot is free again with its send, and slots are taken in
- * turn, so that the next activation is made while the last one leaves. Of both there are as many as
- * the check counted. Neighbouring stages on one rank pass activation and gradient in memory.
+ * the slot's input buffer), the last of B or W gives it back. What else the forward saves lies in a
+ * save set, lent to the slot from F on; forward only, until the end of F. The slot's `out` first
+ * holds what SEND_F sends, later the gradient that RECV_B brings: by then the neighbour has
+ * received, so the send is over. Gradients for the stage before leave from a ring of buffers,
+ * because their slot is free again at once. Forward only, a slot is free again with its send, and
+ * slots are taken in turn, so that the next activation is made while the last one leaves. Of all
+ * these there are as many as the check counted. Neighbouring stages on one rank pass activation and
+ * gradient in memory.
  */
 #include "exec/exec_local.h"
 
@@ -105,6 +107,32 @@ static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
          e->slots, mb);
 }
 
+/* Lends the slot of a microbatch a save set. */
+static enum err take_saves(struct exec_stage *e, int mb)
+{
+    struct exec_slot *slot = slot_of(e, mb);
+    ENSURE(slot->set == EXEC_NO_SLOT);
+    for (int i = 0; i < e->save_sets; i++) {
+        if (e->saves[i].used)
+            continue;
+        e->saves[i].used = true;
+        slot->set = i;
+        stage_lend(&e->stage, &slot->slot, &e->saves[i].saves);
+        return ERR_OK;
+    }
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d save sets and microbatch %d needs one more",
+         e->id, e->save_sets, mb);
+}
+
+static void give_saves(struct exec_stage *e, int mb)
+{
+    struct exec_slot *slot = slot_of(e, mb);
+    ENSURE(slot->set != EXEC_NO_SLOT);
+    e->saves[slot->set].used = false;
+    slot->set = EXEC_NO_SLOT;
+    stage_lend(&e->stage, &slot->slot, NULL);
+}
+
 static void give_slot(struct exec_stage *e, int mb)
 {
     slot_of(e, mb)->used = false;
@@ -135,9 +163,12 @@ static enum err run_f(struct exec *x, struct sched_instr in)
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
     TRY(await(x, &slot->recv_f));
+    TRY(take_saves(e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
+    if (x->sched->forward_only)
+        give_saves(e, in.mb);
     if (e->stage.span.head && x->sched->forward_only)
         give_slot(e, in.mb);
     return ERR_OK;
@@ -218,6 +249,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     b.hook = last_hook(x, e);
     TRY(stage_backward(&e->stage, &b));
+    give_saves(e, in.mb);
     give_slot(e, in.mb);
     return ERR_OK;
 }
@@ -247,6 +279,7 @@ static enum err run_w(struct exec *x, struct sched_instr in)
     TRY(stage_backward_weight(&e->stage, &b));
     keep->used = false;
     e->keep_of[in.mb] = EXEC_NO_SLOT;
+    give_saves(e, in.mb);
     give_slot(e, in.mb);
     return ERR_OK;
 }

@@ -13,6 +13,12 @@ struct exec_slot {
     struct stage_slot slot;
     struct comm_req sent, recv_f, recv_b; /* of out; of the input; of out's gradient */
     bool used;
+    int set;                              /* the save set that is lent to it, or EXEC_NO_SLOT */
+};
+
+struct exec_saves {
+    struct stage_saves saves;
+    bool used;
 };
 
 struct exec_keep {
@@ -27,6 +33,8 @@ struct exec_stage {
     int holding;             /* 0 .. replicas * stages - 1 */
     struct exec_slot *slot;  /* owned; [slots] */
     int slots, slot_next;    /* where the search for a free one begins */
+    struct exec_saves *saves; /* owned; [save_sets] */
+    int save_sets;
     struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
     int keeps;
     int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */

@@ -70,8 +70,13 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
-    for (; e->slots < r->stage_peak[e->holding]; e->slots++)
+    for (; e->slots < r->stage_peak[e->holding]; e->slots++) {
+        e->slot[e->slots].set = EXEC_NO_SLOT;
         TRY(stage_slot_open(&e->stage, &x->activations, &e->slot[e->slots].slot));
+    }
+    TRY(mem_new(r->save_peak[e->holding], sizeof *e->saves, "save sets", &e->saves));
+    for (; e->save_sets < r->save_peak[e->holding]; e->save_sets++)
+        TRY(stage_saves_open(&e->stage, &x->activations, &e->saves[e->save_sets].saves));
     if (!x->splits)
         return ERR_OK;
     TRY(mem_new(r->grad_peak[e->holding], sizeof *e->keep, "keep sets", &e->keep));
@@ -215,10 +220,13 @@ static void close_stage(struct exec_stage *e)
 {
     for (int i = 0; e->slot && i < e->slots; i++)
         stage_slot_close(&e->slot[i].slot);
+    for (int i = 0; e->saves && i < e->save_sets; i++)
+        stage_saves_close(&e->saves[i].saves);
     for (int i = 0; e->keep && i < e->keeps; i++)
         stage_keep_close(&e->keep[i].keep);
     stage_keep_close(&e->shared);
     mem_free(e->slot);
+    mem_free(e->saves);
     mem_free(e->keep);
     mem_free(e->slot_of);
     mem_free(e->keep_of);

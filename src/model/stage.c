@@ -59,14 +59,23 @@ static enum err take(struct arena *from, int64_t bytes, void **out)
     return bytes ? arena_take(from, bytes, out) : ERR_OK;
 }
 
+/* The saves of a stage that stay in a slot, or the others. */
+static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
+                           void *(*out)[SAVE_COUNT])
+{
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < SAVE_COUNT; id++)
+            if (arch_save_stays(&s->span, i, (enum arch_save)id) == stay)
+                TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
+                         &out[i][id]));
+    return ERR_OK;
+}
+
 enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out)
 {
     *out = (struct stage_slot){0};
     TRY(mem_new(s->parts, sizeof *out->save, "a slot", &out->save));
-    for (int i = 0; i < s->parts; i++)
-        for (int id = 0; id < SAVE_COUNT; id++)
-            TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
-                     &out->save[i][id]));
+    TRY(take_saves(s, true, from, out->save));
     if (s->span.head)
         return ERR_OK;
     return take(from, s->dims.nl * s->dims.c * s->dims.ct, &out->out);
@@ -76,6 +85,27 @@ void stage_slot_close(struct stage_slot *slot)
 {
     mem_free(slot->save);
     *slot = (struct stage_slot){0};
+}
+
+enum err stage_saves_open(const struct stage *s, struct arena *from, struct stage_saves *out)
+{
+    *out = (struct stage_saves){0};
+    TRY(mem_new(s->parts, sizeof *out->save, "a save set", &out->save));
+    return take_saves(s, false, from, out->save);
+}
+
+void stage_saves_close(struct stage_saves *set)
+{
+    mem_free(set->save);
+    *set = (struct stage_saves){0};
+}
+
+void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set)
+{
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < SAVE_COUNT; id++)
+            if (!arch_save_stays(&s->span, i, (enum arch_save)id))
+                slot->save[i][id] = set ? set->save[i][id] : NULL;
 }
 
 enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,

@@ -4,9 +4,11 @@
  * backward is written by hand and split in two, so that a schedule may put weight gradients where
  * it has room; there is no tape, and every byte is known before the first step.
  *
- * A slot holds what one microbatch leaves behind between its forward and its backward. A keep set
- * holds what backward_input leaves for backward_weight: one shared set when the two follow each
- * other, one for each live microbatch when the schedule splits them.
+ * A slot and a save set hold what one microbatch leaves between its forward and its backward:
+ * the slot its input, output and what the head makes, the set all that could be made again from
+ * these (arch_save_stays). A keep set holds what backward_input leaves for backward_weight: one
+ * shared set when the two follow each other, one for each live microbatch when the schedule splits
+ * them.
  *
  * All functions that run a part are collective over the tensor group.
  */
@@ -32,8 +34,11 @@ struct stage_mb {
 
 /* Pointers into the run's activations; sizes by arch_save_bytes and arch_keep_bytes. */
 struct stage_slot {
-    void *(*save)[SAVE_COUNT]; /* owned; [parts] */
+    void *(*save)[SAVE_COUNT]; /* owned; [parts]; those of a save set while it is lent, else NULL */
     void *out;                 /* (nl, C) for the next stage; its gradient comes back here */
+};
+struct stage_saves {
+    void *(*save)[SAVE_COUNT]; /* owned; [parts]; NULL for what stays in slots */
 };
 struct stage_keep {
     void *(*keep)[KEEP_COUNT]; /* owned; [parts] */
@@ -105,9 +110,14 @@ struct stage_args {
 enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from);
 void stage_close(struct stage *s);
 
-/* Take a slot's, a keep set's or the scratch's buffers from an arena. */
+/* Take a slot's, a save set's, a keep set's or the scratch's buffers from an arena. */
 enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out);
 void stage_slot_close(struct stage_slot *slot);
+enum err stage_saves_open(const struct stage *s, struct arena *from, struct stage_saves *out);
+void stage_saves_close(struct stage_saves *set);
+/* Lend a slot the buffers of a set, which it needs while parts run forward or backward. NULL: take
+ * them back. */
+void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set);
 enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
                          struct stage_keep *out);
 void stage_keep_close(struct stage_keep *k);

@@ -53,17 +53,22 @@ static enum err add_bytes(struct played *x)
     struct arch_dims d;
     int stages = x->s->stages, p = x->s->p;
     bool splits = sim_memory_splits(x->s);
-    TRY(mem_new(2 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
+    TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
     arch_dims(&u->arch, &u->split, u->samples, u->ct, u->at, &d);
     for (int i = 0; i < stages; i++) {
         x->bytes[i] = arch_slot_bytes(&d, &u->cut[i]);
-        x->bytes[stages + i] = splits ? arch_keep_set_bytes(&d, &u->cut[i], true) : 0;
+        x->bytes[stages + i] = arch_save_set_bytes(&d, &u->cut[i]);
+        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&d, &u->cut[i], true) : 0;
     }
     for (int i = 0; i < p; i++)
-        x->bytes[2 * stages + i] =
+        x->bytes[3 * stages + i] =
             sim_memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];
     x->memory = (struct sim_bytes){
-        .slot = x->bytes, .keep = x->bytes + stages, .fixed = x->bytes + 2 * stages};
+        .slot = x->bytes,
+        .save = x->bytes + stages,
+        .keep = x->bytes + 2 * stages,
+        .fixed = x->bytes + 3 * stages,
+    };
     if (x->cost.bandwidth > 0 && x->cost.bytes == 0)
         x->cost.bytes = (double)(d.nl * d.c * d.ct);
     return ERR_OK;

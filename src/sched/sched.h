@@ -185,6 +185,9 @@ struct sched_report {
     int *stage_peak;      /* owned; [replicas * stages] slots: the same per holding, but from
                              RECV_F on, since what is received needs its slot already. Forward
                              only: and until the receiver has taken it, see ring */
+    int *save_peak;       /* owned; [replicas * stages] most (stage, mb) at once of which all that a
+                             forward saves is kept: from F on, to the B or W. Forward only: while F
+                             runs */
     int *grad_peak;       /* owned; [replicas * stages] most (stage, mb) between I and W at once, a
                              B included while it runs */
     int ring;             /* lowered: buffers a rank needs for gradients that leave it, used in

@@ -202,6 +202,7 @@ static enum err fill_report(struct sched_checker *c)
     int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
     TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
     TRY(mem_new(holdings, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
+    TRY(mem_new(holdings, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
     TRY(mem_new(holdings, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
     enum err err = prove(c, RULE_COUNT);
     if (err == ERR_CONFIG)
@@ -228,6 +229,7 @@ void sched_report_free(struct sched_report *r)
 {
     mem_free(r->peak);
     mem_free(r->stage_peak);
+    mem_free(r->save_peak);
     mem_free(r->grad_peak);
     *r = (struct sched_report){0};
 }

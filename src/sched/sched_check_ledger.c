@@ -5,7 +5,8 @@
  * The ledger counts activations in (stage, mb) units, on each rank and in each holding. One lives
  * from its F to its B or W. Forward only, it ends when its result has left: with its send, with the
  * F of the next stage when that is on the same rank, at once at the last stage. A stage's slots are
- * counted from RECV_F on. The peaks are what the executor allocates by; they are proved here once
+ * counted from RECV_F on, its save sets, which hold what the forward makes for the backward, from F
+ * on. The peaks are what the executor allocates by; they are proved here once
  * instead of counted there.
  *
  * I and W apart leave a gradient to be kept between them; grad_peak counts those, and a B, which is
@@ -19,6 +20,7 @@ struct ledger {
     const struct sched_checker *c;
     bool *alive;   /* owned; [units] */
     int *slots;    /* owned; [replicas * stages] received or alive */
+    int *saves;    /* owned; [replicas * stages] alive with all that the forward saves */
     int *grads;    /* owned; [replicas * stages] between I and W */
     int rank_live; /* alive on the rank that is being counted */
 };
@@ -61,9 +63,11 @@ static enum err forward(struct ledger *l, int64_t i)
     if (!received)
         count_up(&l->slots[h], &r->stage_peak[h]);
     count_up(&l->rank_live, &r->peak[s->place[h]]);
+    count_up(&l->saves[h], &r->save_peak[h]);
     l->alive[sched_unit(s, in.stage, in.mb)] = true;
     if (!s->forward_only)
         return ERR_OK;
+    l->saves[h]--;
     if (local)
         TRY(end_life(l, i, in.stage - 1));
     bool sends = s->lowered && sched_sent_to(s, 0, in.stage, in.mb) >= 0;
@@ -88,10 +92,12 @@ static enum err account(struct ledger *l, int64_t i)
         return ERR_OK;
     case SCHED_W:
         l->grads[h]--;
+        l->saves[h]--;
         return end_life(l, i, in.stage);
     case SCHED_B: /* both halves at once: a keep set for the moment */
         count_up(&l->grads[h], &r->grad_peak[h]);
         l->grads[h]--;
+        l->saves[h]--;
         return end_life(l, i, in.stage);
     default:
         return ERR_OK;
@@ -120,11 +126,13 @@ enum err sched_check_ledger(struct sched_checker *c)
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(c->units, sizeof *l.alive, "schedule ledger", &l.alive));
     TRY_OR(out_free, mem_new(holdings, sizeof *l.slots, "schedule ledger", &l.slots));
+    TRY_OR(out_free, mem_new(holdings, sizeof *l.saves, "schedule ledger", &l.saves));
     TRY_OR(out_free, mem_new(holdings, sizeof *l.grads, "schedule ledger", &l.grads));
     TRY_OR(out_free, play_ledger(&l));
 out_free:
     mem_free(l.alive);
     mem_free(l.slots);
+    mem_free(l.saves);
     mem_free(l.grads);
     return err;
 }

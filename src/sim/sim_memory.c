@@ -71,6 +71,7 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
         const struct arch_stage *st = &a->cut[stage];
         add_stores(a, st, out);
         *act += a->report->stage_peak[h] * arch_slot_bytes(&d, st);
+        *act += a->report->save_peak[h] * arch_save_set_bytes(&d, st);
         if (a->splits)
             *act += a->report->grad_peak[h] * arch_keep_set_bytes(&d, st, true);
         keep = num_max(keep, arch_keep_set_bytes(&d, st, false));

@@ -181,6 +181,11 @@ static double slot_of(const struct maker *k, int stage)
     return k->in_bytes ? (double)k->bytes->slot[stage] : k->activation;
 }
 
+static double saved_of(const struct maker *k, int stage)
+{
+    return k->in_bytes ? (double)k->bytes->save[stage] : 0;
+}
+
 static double kept_of(const struct maker *k, int stage)
 {
     return k->in_bytes ? (double)k->bytes->keep[stage] : 0;
@@ -200,8 +205,10 @@ static void account_forward(struct maker *k, struct ledger *l, struct sched_inst
     bool received = k->in_bytes && in.stage > 0 && !local(k, in, -1);
     if (!received)
         change(k, l, e.start, slot_of(k, in.stage));
+    change(k, l, e.start, saved_of(k, in.stage));
     if (!k->s->forward_only)
         return;
+    change(k, l, e.end, -saved_of(k, in.stage));
     if (local(k, in, -1))
         change(k, l, e.end, -slot_of(k, in.stage - 1));
     if (in.stage == k->s->stages - 1)
@@ -226,10 +233,11 @@ static void account(struct maker *k, struct ledger *l, struct sched_instr in, st
         change(k, l, e.start, kept_of(k, in.stage));
         break;
     case SCHED_B:
-        change(k, l, e.end, -slot_of(k, in.stage));
+        change(k, l, e.end, -slot_of(k, in.stage) - saved_of(k, in.stage));
         break;
     case SCHED_W:
-        change(k, l, e.end, -slot_of(k, in.stage) - kept_of(k, in.stage));
+        change(k, l, e.end,
+               -slot_of(k, in.stage) - saved_of(k, in.stage) - kept_of(k, in.stage));
         break;
     default:
         break;

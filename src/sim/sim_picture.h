@@ -12,7 +12,8 @@
 struct sim_bytes {
     double activation;    /* no bytes below: what one activation counts */
     const int64_t *fixed; /* borrowed; [p] a rank's memory without activations; NULL: no bytes */
-    const int64_t *slot;  /* borrowed; [stages] an activation, from when it is received */
+    const int64_t *slot;  /* borrowed; [stages] of an activation, from when it is received */
+    const int64_t *save;  /* borrowed; [stages] of what its forward saves beside, from then on */
     const int64_t *keep;  /* borrowed; [stages] what is kept between I and W */
 };
 

@@ -101,6 +101,8 @@ static void check_forward(struct sched_shape shape, const uint16_t *place, const
                err_text());
     for (int stage = 0; stage < s.stages; stage++)
         slots[stage] = r.stage_peak[stage];
+    for (int stage = 0; stage < s.stages; stage++)
+        CHECK_INT(r.save_peak[stage], 1); /* nothing is saved for a backward */
     sched_report_free(&r);
     sched_free(&low);
     sched_free(&s);
@@ -347,7 +349,7 @@ static void receives_moved_forward(void)
                "1RECV_F0,1RECV_F1,1F1,1F0,1B1,1SEND_B1,1B0,1SEND_B0\n");
 }
 
-/* A slot is needed from the receive on. */
+/* A slot is needed from the receive on, room for what the forward saves from the forward on. */
 static void slots_count_from_the_receive(void)
 {
     struct sched s, low;
@@ -357,6 +359,8 @@ static void slots_count_from_the_receive(void)
     CHECK_OK(sched_check(&low, &r));
     CHECK_INT(r.peak[1], 1);
     CHECK_INT(r.stage_peak[1], 2);
+    CHECK_INT(r.save_peak[1], 1);
+    CHECK_INT(r.save_peak[0], 2);
     sched_report_free(&r);
     sched_free(&low);
     sched_free(&s);
