@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, WRITE_MAX = 1 << 30, TEMP_TRIES = 100 };
+enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
 
 /* ---- the calls underneath ---- */
 
@@ -101,8 +101,13 @@ static int system_mkdir(const char *path, unsigned mode)
     return must_fail() ? -1 : mkdir(path, (mode_t)mode);
 }
 
+static int64_t system_pread(int fd, void *p, int64_t n, int64_t at)
+{
+    return must_fail() ? -1 : pread(fd, p, (size_t)n, (off_t)at);
+}
+
 static const struct fs_ops system_ops = {system_open,   system_write,  system_fsync, system_close,
-                                         system_rename, system_unlink, system_mkdir};
+                                         system_rename, system_unlink, system_mkdir, system_pread};
 const struct fs_ops *fs_ops = &system_ops;
 
 static int open_again(const char *path, int flags)
@@ -136,7 +141,7 @@ static int rename_again(const char *from, const char *to)
 static int write_all(int fd, const char *p, int64_t n)
 {
     while (n > 0) {
-        int64_t done = fs_ops->write(fd, p, num_min(n, WRITE_MAX));
+        int64_t done = fs_ops->write(fd, p, num_min(n, CALL_MAX));
         if (done < 0 && errno == EINTR)
             continue;
         if (done == 0)
@@ -352,25 +357,41 @@ static const char *reader(enum err code)
     return code == ERR_CONFIG ? "config" : code == ERR_CHECKPOINT ? "ckpt" : "data";
 }
 
-enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
+/* Opens a regular file of *size bytes. */
+static enum err open_regular(const char *path, enum err code, int *fd, int64_t *size)
 {
     char why[160];
     struct stat st;
-    void *p = NULL;
-    int fd = open_again(path, O_RDONLY | O_NONBLOCK);
-    if (fd < 0)
+    int opened = open_again(path, O_RDONLY | O_NONBLOCK);
+    if (opened < 0)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(errno, why));
-    bool known = fstat(fd, &st) == 0;
-    int64_t size = known ? (int64_t)st.st_size : 0;
-    if (known && S_ISREG(st.st_mode) && size > 0)
+    bool known = fstat(opened, &st) == 0;
+    int failed = errno;
+    if (known && S_ISREG(st.st_mode)) {
+        *fd = opened;
+        *size = (int64_t)st.st_size;
+        return ERR_OK;
+    }
+    (void)fs_ops->close(opened);
+    if (!known)
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
+    FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
+         S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
+}
+
+enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
+{
+    char why[160];
+    void *p = NULL;
+    int fd;
+    int64_t size;
+    TRY(open_regular(path, code, &fd, &size));
+    if (size > 0)
         p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     int failed = errno;
     (void)fs_ops->close(fd);
-    if (!known || p == MAP_FAILED)
+    if (p == MAP_FAILED)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
-    if (!S_ISREG(st.st_mode))
-        FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
-             S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
     *m = (struct fs_map){.data = p, .size = size};
     return ERR_OK;
 }
@@ -380,6 +401,48 @@ void fs_map_close(struct fs_map *m)
     if (m->data)
         munmap((void *)(uintptr_t)m->data, (size_t)m->size);
     *m = (struct fs_map){0};
+}
+
+enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code)
+{
+    struct fs_reader made = {.open = true, .code = code};
+    TRY(mem_string(path, &made.path));
+    enum err err = open_regular(path, code, &made.fd, &made.size);
+    if (err == ERR_OK)
+        *r = made;
+    else
+        mem_free(made.path);
+    return err;
+}
+
+enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p)
+{
+    char why[160], *to = p;
+    ENSURE(r->open && at >= 0 && n >= 0);
+    while (n > 0) {
+        int64_t got = fs_ops->pread(r->fd, to, num_min(n, CALL_MAX), at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            FAIL(r->code, "%s: cannot read %s: %s", reader(r->code), r->path, reason(errno, why));
+        if (got == 0)
+            FAIL(r->code,
+                 "%s: cannot read byte %lld of %s: it had %lld byte%s when it was opened and ends "
+                 "before that now; put it back whole and start again", reader(r->code),
+                 (long long)at, r->path, (long long)r->size, text_plural(r->size, "s"));
+        to += got;
+        at += got;
+        n -= got;
+    }
+    return ERR_OK;
+}
+
+void fs_reader_close(struct fs_reader *r)
+{
+    if (r->open)
+        (void)fs_ops->close(r->fd);
+    mem_free(r->path);
+    *r = (struct fs_reader){0};
 }
 
 /* ---- folders ---- */

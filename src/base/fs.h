@@ -22,6 +22,7 @@ struct fs_ops {
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, unsigned mode);
+    int64_t (*pread)(int fd, void *p, int64_t n, int64_t at);
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
@@ -54,6 +55,21 @@ struct fs_map {
 };
 enum err fs_map_open(struct fs_map *m, const char *path, enum err code);
 void fs_map_close(struct fs_map *m);
+
+/* A file read in pieces. Who reads for as long as a run takes reads so: another program may cut the
+ * file meanwhile, and a map would end the process. What is refused, and `code`, are as for maps. */
+struct fs_reader {
+    int fd;
+    bool open;
+    int64_t size; /* bytes, when it was opened */
+    char *path;   /* owned; for messages */
+    enum err code;
+};
+enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code);
+/* Bytes at .. at + n - 1 into p; any thread, several at once. Errors: `code`, also when the file
+ * ends before, with what p then holds being undefined. */
+enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p);
+void fs_reader_close(struct fs_reader *r); /* idempotent, also of one that is all zero */
 
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);

@@ -34,8 +34,7 @@
 #include <stdint.h>
 
 struct data_set {
-    struct fs_map map; /* owned */
-    const uint8_t *tokens; /* borrowed from map */
+    struct fs_reader file; /* owned */
     int64_t count, vocab, samples, seq;
     int token_bytes;
     uint64_t hash; /* of the tokens, as the header says */
@@ -46,17 +45,20 @@ struct data_set {
 /* Open and check: magic, version, every header field, sizes against the file's (ERR_DATA). vocab:
  * the model's; the file's must not exceed it (ERR_TOKEN). Fewer than seq + 1 tokens: ERR_DATA.
  * check_ids: read every token once and refuse an id that is not below the file's vocabulary with
- * file, position, id (ERR_TOKEN); also compares the hash (ERR_DATA). Without it the ids of
- * data_sample are as the file has them, and may lie outside the vocabulary. Local.
- * The file is mapped: it must not be cut by others while it is open. */
+ * file, position, id (ERR_TOKEN); also compares the hash (ERR_DATA). Takes memory for a block of
+ * tokens (ERR_MEMORY), given back before it returns. Local. */
 enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids,
                    struct data_set *out);
 void data_close(struct data_set *d);
 
-/* Sample number `index` >= 0 of an endless shuffled run, its seq + 1 tokens into out. */
-void data_sample(const struct data_set *d, uint64_t seed, int64_t index, int32_t *out);
-/* Sample s in file order, s < samples (validation). */
-void data_sample_plain(const struct data_set *d, int64_t s, int32_t *out);
+/* Sample number `index` >= 0 of an endless shuffled run, its seq + 1 tokens into out. Takes no
+ * memory; any thread. Errors: ERR_DATA, the file has been cut since it was opened or cannot be
+ * read; ERR_TOKEN, an id is not below the file's vocabulary. `out` is then undefined. Local. */
+enum err data_sample(const struct data_set *d, uint64_t seed, int64_t index, int32_t *out);
+/* Sample s in file order, s < samples (validation). The same errors. */
+enum err data_sample_plain(const struct data_set *d, int64_t s, int32_t *out);
+/* *n: how often `id` stands in the file. Errors: ERR_DATA, ERR_MEMORY. Local. */
+enum err data_count(const struct data_set *d, int32_t id, int64_t *n);
 /* The permutation: which of `samples` samples stands at place i of this epoch, 0 <= i < samples. */
 int64_t data_permute(uint64_t seed, int64_t epoch, int64_t samples, int64_t i);
 

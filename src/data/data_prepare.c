@@ -5,8 +5,8 @@
  * The file is written from front to back, whole or not at all, and its header, which stands first,
  * holds the count and the hash of what follows. So the texts are read twice: the first pass makes
  * count and hash, the second writes. The second also makes both again and compares, so a text that
- * changed between the passes cannot leave a file whose hash is wrong. One text is mapped at a time,
- * cut into small blocks, and given back behind them; memory does not grow with the texts.
+ * changed between the passes cannot leave a file whose hash is wrong. Texts are read by block, so
+ * memory does not grow with them.
  *
  * Everything that can be refused by looking is refused before the first pass: missing, empty or
  * unreadable texts, an output that is one of them (under any name), a folder that cannot be
@@ -19,12 +19,11 @@
 #include "base/text.h"
 #include "data/data_file.h"
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
 #include <xxhash.h>
 
-enum { BLOCK = 16384, WINDOW = 1 << 25 }; /* bytes of text: at once; kept in memory */
+enum { BLOCK = 16384 }; /* bytes of text */
 
 struct job {
     const struct data_prepare *a;
@@ -48,27 +47,19 @@ static enum err put(struct pass *p, const uint8_t *tokens, int64_t n)
     return p->file ? fs_write(p->file, tokens, 2 * n) : ERR_OK;
 }
 
-/* Give back the pages of the window that ends at byte `at` of a text; they can be read again. It is
- * advice, so nothing is lost when the system does not take it. */
-static void forget(const uint8_t *text, int64_t at)
-{
-    if (at % WINDOW == 0)
-        (void)madvise((void *)(uintptr_t)(text + at - WINDOW), WINDOW, MADV_DONTNEED);
-}
-
 /* One text and the end of its document. */
-static enum err pass_text(struct job *j, struct pass *p, const uint8_t *text, int64_t n)
+static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader *text)
 {
-    uint8_t tokens[2 * BLOCK];
-    for (int64_t at = 0; at < n;) {
-        int64_t part = num_min(BLOCK, n - at);
+    uint8_t bytes[BLOCK], tokens[2 * BLOCK];
+    for (int64_t at = 0; at < text->size;) {
+        int64_t part = num_min(BLOCK, text->size - at);
+        TRY(fs_reader_get(text, at, part, bytes));
         for (int64_t i = 0; i < part; i++) {
-            tokens[2 * i] = text[at + i];
+            tokens[2 * i] = bytes[i];
             tokens[2 * i + 1] = 0;
         }
         TRY(put(p, tokens, part));
         at += part;
-        forget(text, at);
         j->done += part;
         if (j->a->progress)
             j->a->progress(j->a->arg, j->done, j->all);
@@ -84,20 +75,20 @@ static enum err pass_all(struct job *j, struct pass *p)
     p->count = 0;
     XXH3_64bits_reset(&p->hash);
     for (int i = 0; i < j->a->texts; i++) {
-        struct fs_map m;
+        struct fs_reader text;
         enum err err;
-        TRY(fs_map_open(&m, j->a->text[i], ERR_DATA));
-        if (m.size != j->size[i]) {
-            int64_t now = m.size;
-            fs_map_close(&m);
+        TRY(fs_reader_open(&text, j->a->text[i], ERR_DATA));
+        if (text.size != j->size[i]) {
+            int64_t now = text.size;
+            fs_reader_close(&text);
             FAIL(ERR_DATA,
                  "data: text %s had %lld byte%s and has %lld now; let nothing write to it "
                  "and prepare again",
                  j->a->text[i], (long long)j->size[i], text_plural(j->size[i], "s"),
                  (long long)now);
         }
-        err = pass_text(j, p, m.data, m.size);
-        fs_map_close(&m);
+        err = pass_text(j, p, &text);
+        fs_reader_close(&text);
         TRY(err);
     }
     return ERR_OK;
@@ -121,10 +112,10 @@ static enum err measure(struct job *j)
 {
     int64_t sum = 0, tokens, bytes;
     for (int i = 0; i < j->a->texts; i++) {
-        struct fs_map m;
-        TRY(fs_map_open(&m, j->a->text[i], ERR_DATA));
-        j->size[i] = m.size;
-        fs_map_close(&m);
+        struct fs_reader text;
+        TRY(fs_reader_open(&text, j->a->text[i], ERR_DATA));
+        j->size[i] = text.size;
+        fs_reader_close(&text);
         if (j->size[i] == 0)
             FAIL(ERR_DATA, "data: text %s is empty (0 bytes); leave it out", j->a->text[i]);
         /* A token a byte, one more a text; both passes together read twice the sum. */

@@ -46,28 +46,19 @@ int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens)
 }
 
 /* Texts in a file: how often the id that ends one stands in it; -1 for unknown tokenizers. */
-static int64_t count_texts(const struct data_set *d)
+static enum err count_texts(const struct data_set *d, int64_t *texts)
 {
-    int32_t pair[2], end = tokenizer_end(d->tokenizer);
-    int64_t n = 0;
-    if (end < 0)
-        return -1;
-    data_sample_plain(d, 0, pair); /* seq is 1: sample s is tokens s and s + 1 */
-    n += pair[0] == end;
-    for (int64_t s = 0; s < d->samples; s++) {
-        data_sample_plain(d, s, pair);
-        n += pair[1] == end;
-    }
-    return n;
+    int32_t end = tokenizer_end(d->tokenizer);
+    *texts = -1;
+    return end < 0 ? ERR_OK : data_count(d, end, texts);
 }
 
-static void describe(const struct data_set *d, struct text *out)
+static void describe(const struct data_set *d, int64_t texts, struct text *out)
 {
     char size[32], count[32];
-    int64_t texts = count_texts(d);
     text_add(out, "file        %s\n", d->path);
-    text_add(out, "size        %s (%lld bytes)\n", text_bytes(d->map.size, size),
-             (long long)d->map.size);
+    text_add(out, "size        %s (%lld bytes)\n", text_bytes(d->file.size, size),
+             (long long)d->file.size);
     text_add(out, "tokenizer   %s, vocabulary %lld\n", d->tokenizer, (long long)d->vocab);
     text_add(out, "tokens      %s (%lld) of %d bytes\n", text_count(d->count, count),
              (long long)d->count, d->token_bytes);
@@ -81,10 +72,11 @@ int plait_data_info(const char *path, char **out)
 {
     struct data_set d;
     struct text t = {0};
-    enum err err = data_open(path, 1, INT64_MAX, true, &d);
-    if (err != ERR_OK)
-        return (int)err;
-    describe(&d, &t);
+    int64_t texts;
+    TRY(data_open(path, 1, INT64_MAX, true, &d));
+    enum err err = count_texts(&d, &texts);
+    if (err == ERR_OK)
+        describe(&d, texts, &t);
     data_close(&d);
-    return (int)text_done(&t, out);
+    return err == ERR_OK ? (int)text_done(&t, out) : (int)err;
 }

@@ -17,16 +17,17 @@
 #include <stdlib.h>
 
 /* Samples of this rank for the step under way into tokens and targets. */
-static void read_samples(struct train_rank *r)
+static enum err read_samples(struct train_rank *r)
 {
     int64_t t = r->s->arch.seq, share = r->s->share;
     int64_t first = (r->step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
     for (int64_t i = 0; i < share; i++) {
-        data_sample(&r->job->train, (uint64_t)r->s->o->train.seed, first + i, r->sample);
+        TRY(data_sample(&r->job->train, (uint64_t)r->s->o->train.seed, first + i, r->sample));
         memcpy(r->tokens + i * t, r->sample, (size_t)t * sizeof *r->tokens);
         memcpy(r->targets + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
     }
     r->count = share * t;
+    return ERR_OK;
 }
 
 static struct lr lr_of(const struct options *o)
@@ -104,7 +105,7 @@ static enum err validate(struct train_rank *r)
     const struct options *o = r->s->o;
     bool last = r->step == o->train.steps;
     bool due = o->train.valid_every > 0 && r->step % o->train.valid_every == 0;
-    if (!r->job->valid.tokens || !(due || last))
+    if (!r->job->valid.samples || !(due || last))
         return ERR_OK;
     TRY(train_validate(r, &r->valid_loss));
     double bits = strcmp(r->job->valid.tokenizer, "bytes") == 0 ? r->valid_loss / log(2.0) : NAN;
@@ -208,7 +209,7 @@ static enum err run_steps(struct train_rank *r)
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
         double begin = log_now();
-        read_samples(r);
+        TRY(read_samples(r));
         struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
                                .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};

@@ -15,7 +15,7 @@
 struct train_job {
     const struct setup *setup;
     const struct plait_train *call;
-    struct data_set train, valid; /* valid.tokens NULL: none */
+    struct data_set train, valid; /* valid.samples 0: none */
     const char *notes;            /* warnings of the checks, shown behind the start-up table */
     int threads;                  /* of one rank */
 };

@@ -9,14 +9,15 @@
 #include "run/train.h"
 
 /* Samples first .. first + n - 1 into the rank's host arrays. */
-static void read_plain(struct train_rank *r, int64_t first, int64_t n)
+static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
 {
     int64_t t = r->s->arch.seq;
     for (int64_t i = 0; i < n; i++) {
-        data_sample_plain(&r->job->valid, first + i, r->sample);
+        TRY(data_sample_plain(&r->job->valid, first + i, r->sample));
         memcpy(r->tokens + i * t, r->sample, (size_t)t * sizeof *r->tokens);
         memcpy(r->targets + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
     }
+    return ERR_OK;
 }
 
 static int64_t rounds_of(const struct train_rank *r)
@@ -36,7 +37,7 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
 enum err train_valid_open(struct train_rank *r)
 {
     int64_t first, share = r->s->share;
-    if (!r->job->valid.tokens)
+    if (!r->job->valid.samples)
         return ERR_OK;
     if (samples_of(r, 0, &first) == share)
         TRY(setup_forward(r->s, (int)num_ceil_div(share, r->s->samples), &r->whole_round));
@@ -74,7 +75,7 @@ enum err train_validate(struct train_rank *r, double *loss)
         int64_t first, n = samples_of(r, i, &first);
         if (n == 0)
             continue;
-        read_plain(r, first, n);
+        TRY(read_plain(r, first, n));
         TRY(run_round(r, n, sums));
     }
     if (exec_world_group(r->x))

@@ -465,6 +465,69 @@ static void schedule_from_file(void)
     CHECK(strstr(plait_error(), "parallel.schedule: cannot read /nowhere/a.csv"));
 }
 
+static int files_in(const char *run)
+{
+    char path[512], command[700];
+    int n = -1;
+    path_of(run, path);
+    snprintf(command, sizeof command, "ls -A '%s' 2>/dev/null | wc -l", path);
+    FILE *f = popen(command, "r");
+    if (f && fscanf(f, "%d", &n) != 1)
+        n = -1;
+    if (f)
+        pclose(f);
+    return n;
+}
+
+/* Another program cuts the file `arg` of a run after its first step. */
+static void on_step_cut(void *arg, const struct plait_step *s)
+{
+    if (s->step == 1)
+        CHECK(truncate(arg, 1000) == 0);
+}
+
+/* A run's metrics.jsonl has lines, and whole ones. */
+static void check_lines(const char *run)
+{
+    struct fs_map m;
+    char name[64], path[512];
+    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
+    path_of(name, path);
+    enum err err = fs_map_open(&m, path, ERR_DATA);
+    CHECK_OK(err);
+    if (err != ERR_OK)
+        return;
+    CHECK(m.size > 0 && m.data[m.size - 1] == '\n');
+    fs_map_close(&m);
+}
+
+/* A token file that is cut under a run is one error on every layout: no signal, no weights, nothing
+ * half-written. */
+static void data_cut_under_a_run(void)
+{
+    static const char *const layout[][2] = {
+        {"parallel.pp=1", "data.train"}, {"parallel.pp=2", "data.train"},
+        {"parallel.dp=2", "data.train"}, {"parallel.dp=2", "data.valid"}};
+    char copy[512], command[1200], word[600];
+    path_of("copy.bin", copy);
+    for (int i = 0; i < 4; i++) {
+        char run[16];
+        snprintf(run, sizeof run, "cut%d", i);
+        snprintf(command, sizeof command, "cp '%s' '%s'", token_file(), copy);
+        CHECK(system(command) == 0);
+        snprintf(word, sizeof word, "%s=%s", layout[i][1], copy);
+        const char *set[] = {layout[i][0], word, "train.valid_batches=0"};
+        struct plait_config *c = config_of(run, set, 3);
+        struct plait_train call = {sizeof call, .on_step = on_step_cut, .arg = copy};
+        CHECK_INT(plait_train(c, &call), PLAIT_DATA);
+        test_check(strstr(plait_error(), "copy.bin: it had ") != NULL, __FILE__, __LINE__, "%s",
+                   plait_error());
+        plait_config_free(c);
+        check_lines(run);
+        CHECK_INT(files_in(run), 3); /* config.yaml, config.json, metrics.jsonl */
+    }
+}
+
 /* File calls that write, counted; number `fail_at` fails as on a full disk. */
 static const struct fs_ops *system_ops;
 static atomic_long write_calls;
@@ -495,20 +558,6 @@ static int full_fsync(int fd)
 static int full_rename(const char *from, const char *to)
 {
     return full() ? -1 : system_ops->rename(from, to);
-}
-
-static int files_in(const char *run)
-{
-    char path[512], command[700];
-    int n = -1;
-    path_of(run, path);
-    snprintf(command, sizeof command, "ls -A '%s' 2>/dev/null | wc -l", path);
-    FILE *f = popen(command, "r");
-    if (f && fscanf(f, "%d", &n) != 1)
-        n = -1;
-    if (f)
-        pclose(f);
-    return n;
 }
 
 /* The k-th writing call of a run fails, for all k: the run ends with PLAIT_STORAGE on every rank,
@@ -581,7 +630,8 @@ static const struct test_case cases[] = {
     {"validation_takes_no_memory", validation_takes_no_memory},
     {"layouts", layouts}, {"chunks", chunks}, {"text", text}, {"types", types},
     {"text_refused", text_refused}, {"refusals", refusals},
-    {"schedule_from_file", schedule_from_file}, {"disk_full", disk_full}};
+    {"schedule_from_file", schedule_from_file}, {"data_cut_under_a_run", data_cut_under_a_run},
+    {"disk_full", disk_full}};
 
 int main(int argc, char **argv)
 {

@@ -359,8 +359,14 @@ static int try_mkdir(const char *path, unsigned mode)
 {
     return fails() ? -1 : under->mkdir(path, mode);
 }
+static int64_t try_pread(int fd, void *p, int64_t n, int64_t at)
+{
+    if (fails())
+        return -1;
+    return under->pread(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n, at);
+}
 static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close,
-                                     try_rename, try_unlink, try_mkdir};
+                                     try_rename, try_unlink, try_mkdir, try_pread};
 
 static enum err save_failing(int64_t at, int code, bool onwards)
 {
@@ -422,6 +428,44 @@ static void short_writes_are_continued(void)
     leave();
 }
 
+/* A reader gets its bytes whatever the calls give at once, and says so where it cannot. */
+static void readers_read_in_pieces(void)
+{
+    enum { SIZE = 100000 };
+    static char want[SIZE], got[SIZE];
+    struct fs_reader r = {0};
+    enter();
+    fs_reader_close(&r); /* all zero: nothing to close */
+    for (int i = 0; i < SIZE; i++)
+        want[i] = (char)(i % 251);
+    CHECK_OK(fs_put(inside("x"), want, SIZE));
+    CHECK_OK(fs_reader_open(&r, inside("x"), ERR_DATA));
+    CHECK_INT(r.size, SIZE);
+    under = fs_ops;
+    fs_ops = &trying;
+    made_calls = 0;
+    short_by = 777;
+    fail_at = 3;
+    fail_code = EINTR;
+    fail_onwards = false;
+    CHECK_OK(fs_reader_get(&r, 10, SIZE - 10, got));
+    CHECK(made_calls > 3 && memcmp(got, want + 10, SIZE - 10) == 0);
+    short_by = 0;
+    fail_at = made_calls + 1;
+    fail_code = EIO;
+    CHECK_ERR(fs_reader_get(&r, 0, 5, got), ERR_DATA, "data: cannot read ");
+    CHECK(strstr(err_text(), "/x: input/output error") != NULL);
+    fs_ops = under;
+    CHECK_OK(fs_reader_get(&r, SIZE, 0, got));
+    CHECK(truncate(inside("x"), 60) == 0);
+    CHECK_OK(fs_reader_get(&r, 0, 60, got));
+    CHECK_ERR(fs_reader_get(&r, 50, 20, got), ERR_DATA, "data: cannot read byte 60 of ");
+    CHECK(strstr(err_text(), "it had 100000 bytes when it was opened and ends before") != NULL);
+    fs_reader_close(&r);
+    fs_reader_close(&r);
+    leave();
+}
+
 static void environment_makes_calls_fail(void)
 {
     struct fs_file f;
@@ -442,6 +486,7 @@ static void strange_targets_are_refused(void)
 {
     struct fs_file f;
     struct fs_map m;
+    struct fs_reader r;
     int fd;
     enter();
     CHECK_ERR(fs_create(&f, folder), ERR_STORAGE, "it is a folder");
@@ -452,6 +497,8 @@ static void strange_targets_are_refused(void)
     CHECK_ERR(fs_log_open(inside("pipe"), &fd), ERR_STORAGE, "cannot append");
     CHECK_ERR(fs_map_open(&m, folder, ERR_DATA), ERR_DATA, "it is a folder");
     CHECK_ERR(fs_map_open(&m, "/dev/zero", ERR_DATA), ERR_DATA, "a device");
+    CHECK_ERR(fs_reader_open(&r, inside("pipe"), ERR_DATA), ERR_DATA, "a device, pipe or socket");
+    CHECK_ERR(fs_reader_open(&r, inside("none"), ERR_DATA), ERR_DATA, "check the path");
     CHECK_ERR(fs_map_open(&m, inside("none"), ERR_CHECKPOINT), ERR_CHECKPOINT, "check the path");
     CHECK(close(open(inside("empty"), O_CREAT | O_WRONLY, 0600)) == 0);
     CHECK_OK(fs_map_open(&m, inside("empty"), ERR_DATA));
@@ -586,6 +633,7 @@ static const struct test_case cases[] = {
     {"every_failing_call_leaves_old_or_new", every_failing_call_leaves_old_or_new},
     {"interrupted_calls_are_repeated", interrupted_calls_are_repeated},
     {"short_writes_are_continued", short_writes_are_continued},
+    {"readers_read_in_pieces", readers_read_in_pieces},
     {"environment_makes_calls_fail", environment_makes_calls_fail},
     {"strange_targets_are_refused", strange_targets_are_refused},
     {"log_files_append", log_files_append},

@@ -97,7 +97,7 @@ static void test_prepare_sizes(void)
         CHECK_OK(data_open(out, 1, 257, true, &d));
         CHECK_INT(d.samples, size[k]);
         for (int64_t i = 0; i < size[k]; i++) {
-            data_sample_plain(&d, i, last);
+            CHECK_OK(data_sample_plain(&d, i, last));
             if (last[0] != p[i] || last[1] != (i + 1 < size[k] ? p[i + 1] : 256))
                 CHECK_INT(i, -1);
         }
@@ -183,7 +183,7 @@ static void test_samples(void)
     CHECK_INT(d.samples, 142); /* 999 / 7 */
     CHECK_STR(d.tokenizer, "test");
     for (int64_t s = 0; s < d.samples; s++) {
-        data_sample_plain(&d, s, x);
+        CHECK_OK(data_sample_plain(&d, s, x));
         for (int64_t i = 0; i <= T; i++)
             CHECK_INT(x[i], s * T + i);
     }
@@ -192,14 +192,43 @@ static void test_samples(void)
         for (int64_t i = 0; i < d.samples; i++) {
             int64_t index = epoch * d.samples + i;
             int64_t s = data_permute(5, epoch, d.samples, i);
-            data_sample(&d, 5, index, x);
-            data_sample_plain(&d, s, y);
+            CHECK_OK(data_sample(&d, 5, index, x));
+            CHECK_OK(data_sample_plain(&d, s, y));
             CHECK(memcmp(x, y, sizeof x) == 0 && !seen[s]);
             seen[s] = true;
         }
     }
     data_close(&d);
     data_close(&d); /* idempotent */
+}
+
+/* Another program cuts the file, or writes to it, while it is open: an error, and whole again when
+ * the file is. */
+static void test_file_changes_while_open(void)
+{
+    enum { T = 7, COUNT = 20000 };
+    const char *path = DIR "/cut.tok";
+    struct data_set d;
+    int32_t x[T + 1];
+    int64_t n = 0;
+    put_tokens(path, 20000, COUNT, ramp);
+    CHECK_OK(data_open(path, T, 20000, true, &d));
+    CHECK_OK(data_count(&d, COUNT - 1, &n));
+    CHECK_INT(n, 1);
+    CHECK(truncate(path, DATA_HEADER + 2 * (T * 10 + 3)) == 0);
+    CHECK_OK(data_sample_plain(&d, 8, x));
+    CHECK_INT(x[T], 9 * T);
+    CHECK_ERR(data_sample_plain(&d, 9 + 1, x), ERR_DATA, "cut.tok: it had 40128 bytes");
+    CHECK_ERR(data_sample_plain(&d, d.samples - 1, x), ERR_DATA, "ends before that now");
+    CHECK_ERR(data_count(&d, 5, &n), ERR_DATA, "ends before that now");
+    FILE *f = fopen(path, "r+b");
+    CHECK(f && fseek(f, DATA_HEADER + 2 * 12, SEEK_SET) == 0 && fwrite("\xff\xff", 1, 2, f) == 2 &&
+          fclose(f) == 0);
+    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_ERR(data_sample_plain(&d, 1, x), ERR_TOKEN, "token 12 of " DIR "/cut.tok has id 65535");
+    put_tokens(path, 20000, COUNT, ramp);
+    CHECK_OK(data_sample_plain(&d, d.samples - 1, x));
+    data_close(&d);
 }
 
 /* The longest and the shortest sample that a file has. */
@@ -229,14 +258,14 @@ static void test_wide_ids(void)
     put_tokens(DIR "/wide.tok", INT32_MAX, 6, wide);
     CHECK_OK(data_open(DIR "/wide.tok", 5, INT32_MAX, true, &d));
     CHECK_INT(d.token_bytes, 4);
-    data_sample_plain(&d, 0, x);
+    CHECK_OK(data_sample_plain(&d, 0, x));
     for (int i = 0; i < 6; i++)
         CHECK_INT(x[i], wide(i));
     data_close(&d);
     put_tokens(DIR "/wide.tok", 65536, 2, wide);
     CHECK_OK(data_open(DIR "/wide.tok", 1, 65536, true, &d));
     CHECK_INT(d.token_bytes, 2);
-    data_sample_plain(&d, 0, x);
+    CHECK_OK(data_sample_plain(&d, 0, x));
     CHECK_INT(x[1], 65535);
     data_close(&d);
 }
@@ -268,7 +297,7 @@ static void test_beyond_32_bits(void)
     }
     CHECK_OK(data_open(path, 1000, 257, false, &d));
     CHECK_INT(d.samples, (count - 1) / 1000);
-    data_sample_plain(&d, d.samples - 1, x);
+    CHECK_OK(data_sample_plain(&d, d.samples - 1, x));
     int64_t first = (d.samples - 1) * 1000 - (count - 1000); /* place in the tail; may be below 0 */
     for (int64_t i = 0; i <= 1000; i++)
         CHECK_INT(x[i], first + i < 0 ? 0 : (first + i) % 251);
@@ -407,6 +436,7 @@ static const struct test_case cases[] = {
     {"prepare tells its progress", test_prepare_progress},
     {"prepare by plait.h", test_public},
     {"samples in order and shuffled", test_samples},
+    {"file_changes_while_open", test_file_changes_while_open},
     {"sequence and vocabulary bounds", test_sequence_bounds},
     {"ids around 2^16", test_wide_ids},
     {"a file beyond 32 bits", test_beyond_32_bits},

@@ -177,6 +177,9 @@ static void test_bad_id(void)
     CHECK_ERR(open_bytes(file, SIZE), ERR_TOKEN, "token 17 of " DIR_NAME "/mutant.tok has id 257");
     CHECK_ERR(data_open(path, 4, 100000, true, &d), ERR_TOKEN, "token 17");
     CHECK_OK(data_open(path, 4, 257, false, &d));
+    int32_t x[5];
+    CHECK_OK(data_sample_plain(&d, 3, x));
+    CHECK_ERR(data_sample_plain(&d, 4, x), ERR_TOKEN, "token 17"); /* tokens 16 to 20 */
     data_close(&d);
 }
 
@@ -311,7 +314,14 @@ static void change_text(void *arg, int64_t done, int64_t all)
         put_file(DIR_NAME "/moving.txt", "abd", 3);
 }
 
-/* A text that changes between the passes leaves no file with a wrong hash. */
+static void cut_text(void *arg, int64_t done, int64_t all)
+{
+    (void)arg;
+    if (done < all / 2)
+        CHECK(truncate(DIR_NAME "/moving.txt", 100) == 0);
+}
+
+/* A text that is cut while it is read, or changes between the passes, leaves no file with a wrong hash. */
 static void test_prepare_moving_text(void)
 {
     const char *text = DIR_NAME "/moving.txt", *out = DIR_NAME "/moving.tok";
@@ -321,6 +331,10 @@ static void test_prepare_moving_text(void)
     CHECK_ERR(prepare_with(&text, 1, out, grow_text), ERR_DATA, "had 3 bytes and has 4 now");
     put_file(text, "abc", 3);
     CHECK_ERR(prepare_with(&text, 1, out, change_text), ERR_DATA, "changed between");
+    static char words[100000];
+    memset(words, 'w', sizeof words);
+    put_file(text, words, sizeof words);
+    CHECK_ERR(prepare_with(&text, 1, out, cut_text), ERR_DATA, "it had 100000 bytes");
     CHECK_INT(entries(DIR_NAME), before);
 }
 
