@@ -26,8 +26,8 @@ int data_token_bytes(int64_t vocab);
 /* Bytes of a file of so many tokens; false, *out untouched, when 64 bits do not hold them. */
 bool data_file_bytes(int64_t tokens, int token_bytes, int64_t *out);
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER]);
-/* Read and check the header of a file of `size` bytes, of which `file` has the first DATA_HEADER, or
- * all where there are fewer. `path` stands in messages. Errors: ERR_DATA. */
+/* Read and check the header of a file of `size` bytes, of which `file` has the first DATA_HEADER,
+ * or all where there are fewer. `path` stands in messages. Errors: ERR_DATA. */
 enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
                          struct data_header *out);
 

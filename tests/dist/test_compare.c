@@ -3,8 +3,7 @@
  * Comparison of a run with the simulator. A run is traced, then its trace is replaced by what the
  * simulator says of known costs: the comparison must find those costs, and agree with itself.
  */
-#include "plait.h"
-#include "test.h"
+#include "folder.h"
 
 #include "base/mem.h"
 #include "run/compare.h"
@@ -15,48 +14,26 @@
 
 enum { STEPS = 6 };
 
-static char dir[128];
-
-static void path_of(const char *name, char out[300])
-{
-    snprintf(out, 300, "%s/%s", dir, name);
-}
-
 static void train(const char *name, const char *schedule, bool trace)
 {
+    char word[64];
     const char *const words[] = {
         "model.kind=gpt", "model.layers=4", "model.hidden=16", "model.heads=2", "model.seq=8",
         "model.vocab=257", "train.batch=5", "train.steps=6", "train.threads=1", "parallel.pp=2",
-        "optim.warmup=1"};
-    const char *text = PLAIT_SOURCE_DIR "/README.md";
-    char tokens[300], path[300], word[700];
-    struct plait_config *c = NULL;
-    int64_t n;
-    path_of("tokens", tokens);
-    path_of(name, path);
-    CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
-                                                         tokens, "bytes", NULL, NULL}, &n), 0);
-    CHECK_INT(plait_config_new(&c), 0);
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        CHECK_INT(plait_config_set(c, words[i]), 0);
-    snprintf(word, sizeof word, "data.train=%s", tokens);
-    CHECK_INT(plait_config_set(c, word), 0);
-    snprintf(word, sizeof word, "run.dir=%s", path);
-    CHECK_INT(plait_config_set(c, word), 0);
+        "optim.warmup=1", word, trace ? "train.trace=true" : "train.trace=false"};
+    struct folder_seen seen;
+    folder_prepare(PLAIT_SOURCE_DIR "/README.md", "tokens");
     snprintf(word, sizeof word, "parallel.schedule=%s", schedule);
-    CHECK_INT(plait_config_set(c, word), 0);
-    CHECK_INT(plait_config_set(c, trace ? "train.trace=true" : "train.trace=false"), 0);
-    test_check(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train)}) == 0,
-               __FILE__, __LINE__, "%s: %s", name, plait_error());
-    plait_config_free(c);
+    struct plait_config *c = folder_config(name, "tokens");
+    folder_set(c, words, sizeof words / sizeof *words);
+    test_check(folder_train(c, &seen) == 0, __FILE__, __LINE__, "%s: %s", name, plait_error());
 }
 
 /* The setup of a run's own configuration; `o` must outlive it. */
 static void setup_of(const char *run, struct options *o, struct setup *s)
 {
-    char path[300], file[64];
-    snprintf(file, sizeof file, "%s/config.yaml", run);
-    path_of(file, path);
+    char path[FOLDER_PATH];
+    folder_path_in(run, "config.yaml", path);
     CHECK_OK(conf_defaults(&options_table, o));
     CHECK_OK(conf_read_file(&options_table, o, path));
     CHECK_OK(setup_make(o, o->model.vocab, true, s));
@@ -76,11 +53,11 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
  * ones a second late. */
 static void forge(const char *run, const struct setup *s, const struct sim_result *r, int rank)
 {
-    char path[300], name[64];
+    char path[FOLDER_PATH], name[64];
     struct trace_head head;
     const struct sched *list = &s->sched;
     snprintf(name, sizeof name, "%s/trace/%d.trace", run, rank);
-    path_of(name, path);
+    folder_path(name, path);
     FILE *f = fopen(path, "rb");
     CHECK(f && fread(&head, sizeof head, 1, f) == 1 && fclose(f) == 0);
     f = fopen(path, "wb");
@@ -103,14 +80,14 @@ static void costs_of(const char *schedule)
 {
     static const double time[2][COMPARE_KINDS] = {{0.010, 0.024, 0.011, 0.009},
                                                   {0.013, 0.021, 0.014, 0.008}};
-    char path[300];
+    char path[FOLDER_PATH];
     struct options o;
     struct setup s = {0};
     struct sim_result r;
     struct compare c;
     train(schedule, schedule, true);
     setup_of(schedule, &o, &s);
-    path_of(schedule, path);
+    folder_path(schedule, path);
     struct sim_cost cost = {.stage_time = time, .latency = 0.003};
     CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
     for (int rank = 0; rank < 2; rank++)
@@ -153,13 +130,14 @@ static void costs_come_back(void)
 
 static void pages_and_pictures(void)
 {
-    char run[300], svg[300], html[300], perfetto[300], costs[300], *text = NULL;
+    char run[FOLDER_PATH], svg[FOLDER_PATH], html[FOLDER_PATH], perfetto[FOLDER_PATH];
+    char costs[FOLDER_PATH], *text = NULL;
     train("page", "zb-h1", true);
-    path_of("page", run);
-    path_of("a.svg", svg);
-    path_of("a.html", html);
-    path_of("a.json", perfetto);
-    path_of("a.csv", costs);
+    folder_path("page", run);
+    folder_path("a.svg", svg);
+    folder_path("a.html", html);
+    folder_path("a.json", perfetto);
+    folder_path("a.csv", costs);
     struct plait_compare how = {.size = sizeof how, .run = run, .skip = -1, .format = "json",
                                 .svg = svg, .html = html, .perfetto = perfetto, .costs = costs};
     CHECK_INT(plait_compare(&how, &text), 0);
@@ -189,18 +167,18 @@ static void pages_and_pictures(void)
 
 static void refused(void)
 {
-    char run[300], path[300], *text = NULL;
+    char run[FOLDER_PATH], path[FOLDER_PATH], *text = NULL;
     struct plait_compare how = {.size = sizeof how, .run = run, .skip = -1};
     train("untraced", "1f1b", false);
-    path_of("untraced", run);
+    folder_path("untraced", run);
     CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "was not traced; train with --trace"));
-    path_of("nowhere", run);
+    folder_path("nowhere", run);
     CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "config.yaml"));
     train("other", "1f1b", true);
-    path_of("other", run);
-    path_of("other/trace/1.trace", path);
+    folder_path("other", run);
+    folder_path("other/trace/1.trace", path);
     FILE *f = fopen(path, "r+b"); /* the hash of the schedule */
     CHECK(f && fseek(f, 32, SEEK_SET) == 0 && fputc('x', f) == 'x' && fputc('y', f) == 'y' &&
           fclose(f) == 0);
@@ -216,14 +194,4 @@ static const struct test_case cases[] = {
     {"pages and pictures", pages_and_pictures},
     {"refused", refused},
 };
-
-int main(int argc, char **argv)
-{
-    snprintf(dir, sizeof dir, "%s/test_compare.XXXXXX", PLAIT_BINARY_DIR);
-    if (!mkdtemp(dir))
-        return 1;
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? code : 1;
-}
+FOLDER_MAIN(cases)

@@ -4,98 +4,37 @@
  * wrong in one way: an option that is read and not used, targets that are not the next token. So
  * each of these runs is small and simple enough that its result is known beforehand.
  */
-#include "plait.h"
-#include "test.h"
+#include "folder.h"
 
 #include "base/num.h"
 #include "ckpt/ckpt.h"
 
-#include <stdlib.h>
-#include <unistd.h>
+#include <limits.h>
 
-enum { HIDDEN = 16, VOCAB = 257, LOSSES_MAX = 256 };
-
-static char dir[128];
-
-static void path_of(const char *name, char out[512])
-{
-    snprintf(out, 512, "%s/%s", dir, name);
-}
-
-/* A token file of `text` written `times` over. */
-static void make_tokens(const char *name, const char *text, int times)
-{
-    char from[512], to[512], plain[64];
-    const char *texts = from;
-    int64_t n;
-    snprintf(plain, sizeof plain, "%s.txt", name);
-    path_of(plain, from);
-    path_of(name, to);
-    FILE *f = fopen(from, "w");
-    for (int i = 0; f && i < times; i++)
-        fputs(text, f);
-    if (f)
-        fclose(f);
-    struct plait_prepare p = {sizeof p, &texts, 1, to, "bytes", NULL, NULL};
-    CHECK_INT(plait_data_prepare(&p, &n), 0);
-}
-
-struct seen { double loss[LOSSES_MAX], valid; int losses; };
-
-static void on_step(void *arg, const struct plait_step *s)
-{
-    struct seen *seen = arg;
-    if (seen->losses < LOSSES_MAX)
-        seen->loss[seen->losses++] = s->loss;
-}
-
-static void on_valid(void *arg, int64_t step, double loss, double bits)
-{
-    (void)step;
-    (void)bits;
-    ((struct seen *)arg)->valid = loss;
-}
-
-static void set_file(struct plait_config *c, const char *key, const char *name)
-{
-    char path[512], word[600];
-    path_of(name, path);
-    snprintf(word, sizeof word, "%s=%s", key, path);
-    CHECK_INT(plait_config_set(c, word), 0);
-}
+enum { HIDDEN = 16, VOCAB = 257 };
 
 /* Train on a token file into folder `run`; `words` ends with NULL. */
-static void train(const char *run, const char *tokens, const char *const *words, struct seen *seen)
+static void train(const char *run, const char *tokens, const char *const *words,
+                  struct folder_seen *seen)
 {
     static const char *const base[] = {
         "model.layers=1", "model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8",
         "model.tied=false", "train.batch=4", "train.device=ref", "train.steps=2",
         "optim.schedule=constant", "optim.decay=0", "optim.clip=0"};
-    struct plait_config *c;
-    *seen = (struct seen){.valid = NAN};
-    CHECK_INT(plait_config_new(&c), 0);
-    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
-        CHECK_INT(plait_config_set(c, base[i]), 0);
-    for (; *words; words++)
-        test_check(plait_config_set(c, *words) == 0, __FILE__, __LINE__, "%s: %s", *words,
-                   plait_error());
-    set_file(c, "run.dir", run);
-    set_file(c, "data.train", tokens);
-    set_file(c, "data.valid", tokens);
-    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                    .on_step = on_step, .on_valid = on_valid,
-                                                    .arg = seen});
-    test_check(code == 0, __FILE__, __LINE__, "%s: %s", run, plait_error());
-    plait_config_free(c);
+    folder_tokens("abc", "abc", 100);
+    struct plait_config *c = folder_config(run, tokens);
+    folder_set_file(c, "data.valid", tokens);
+    folder_set(c, base, sizeof base / sizeof *base);
+    folder_set(c, words, INT_MAX);
+    test_check(folder_train(c, seen) == 0, __FILE__, __LINE__, "%s: %s", run, plait_error());
 }
 
 /* ---- the weights of a run ---- */
 
 static void open_weights(const char *run, struct safet_file *f)
 {
-    char path[512], name[128];
-    snprintf(name, sizeof name, "%s/model.safetensors", run);
-    path_of(name, path);
+    char path[FOLDER_PATH];
+    folder_path_in(run, "model.safetensors", path);
     CHECK_OK(safet_open(f, path));
 }
 
@@ -151,8 +90,8 @@ static void generate(const char *run, double temperature, int tokens, struct wri
     static const char *const layout[][2] = {{"parallel.tp=1", "parallel.sp=false"},
                                             {"parallel.tp=2", "parallel.sp=true"}};
     struct written w[2] = {0};
-    char path[512];
-    path_of(run, path);
+    char path[FOLDER_PATH];
+    folder_path(run, path);
     for (int i = 0; i < 2; i++)
         CHECK_INT(plait_generate(&(struct plait_generate){
             .size = sizeof(struct plait_generate), .run = path, .prompt = "ab", .tokens = tokens,
@@ -166,7 +105,7 @@ static void generate(const char *run, double temperature, int tokens, struct wri
 /* In "abcabc..." the next byte is certain, and it is not this one. */
 static void next_is_learned(const char *kind, const char *run)
 {
-    struct seen seen;
+    struct folder_seen seen;
     struct written w;
     train(run, "abc", WORDS(kind, "train.steps=60", "optim.lr=0.02", "parallel.tp=2",
                             "parallel.dp=2"), &seen);
@@ -188,9 +127,9 @@ static void the_next_token_is_learned(void)
  * them. */
 static void a_loss_is_a_mean_over_tokens(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     struct written w;
-    make_tokens("line", "eight ch", 25);
+    folder_tokens("line", "eight ch", 25);
     train("zero_run", "line", WORDS("model.kind=gpt", "model.init_std=0", "optim.lr=0",
                                     "parallel.dp=2", "parallel.microbatch=2"), &seen);
     CHECK_NEAR(seen.loss[0], log(VOCAB), 1e-12);
@@ -206,8 +145,8 @@ static void a_loss_is_a_mean_over_tokens(void)
 /* Every sample is the same and the weights stand still, so losses differ by dropout alone. */
 static void masks_move_with_the_step(void)
 {
-    struct seen seen;
-    make_tokens("aaa", "aaaaa", 33); /* 20 samples and a rest, which holds the end of the text */
+    struct folder_seen seen;
+    folder_tokens("aaa", "aaaaa", 33); /* 20 samples and a rest, which holds the end of the text */
     train("still_run", "aaa", WORDS("model.kind=gpt", "optim.lr=0", "model.init_std=0.3"), &seen);
     CHECK(seen.loss[0] == seen.loss[1]);
     train("drop_run", "aaa", WORDS("model.kind=gpt", "optim.lr=0", "model.init_std=0.3",
@@ -221,7 +160,7 @@ static void masks_move_with_the_step(void)
  * rate of each step: 1/3, 2/3 and 3/3 of lr in the warm-up, then 4/5 to 1/5 of it. */
 static void the_rate_decays_weights(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     struct safet_file before, after;
     const char wte[] = "transformer.wte.weight";
     double want = 1, rate[] = {1 / 3., 2 / 3., 1, 4 / 5., 3 / 5., 2 / 5., 1 / 5.};
@@ -243,7 +182,7 @@ static void the_rate_decays_weights(void)
  * when the gradient is clipped far below eps. */
 static void clip_and_eps_bound_a_step(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     double far[2];
     train("start_run", "abc", WORDS("model.kind=gpt", "optim.lr=0", "train.steps=1"), &seen);
     train("eps_run", "abc", WORDS("model.kind=gpt", "optim.lr=0.001", "train.steps=1",
@@ -261,7 +200,7 @@ static void clip_and_eps_bound_a_step(void)
  * averages are not exchanged. */
 static void betas_have_their_places(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     double far[2];
     static const char *const base[] = {"model.kind=gpt", "optim.lr=0.001", "optim.eps=1e-20",
                                        "optim.beta1=0", "optim.beta2=0.9", NULL};
@@ -280,7 +219,7 @@ static void weights_are_those_drawn(void)
 {
     static const char *const name[] = {"layers.0.attn.q.weight", "layers.0.attn.k.weight",
                                        "layers.0.attn.v.weight"};
-    struct seen seen;
+    struct folder_seen seen;
     struct safet_file f;
     train("drawn_run", "abc", WORDS("model.kind=gpt", "model.init_std=0.5", "optim.lr=0",
                                     "train.seed=5", "parallel.tp=2"), &seen);
@@ -305,15 +244,4 @@ static const struct test_case cases[] = {
     {"clip_and_eps_bound_a_step", clip_and_eps_bound_a_step},
     {"betas_have_their_places", betas_have_their_places},
     {"weights_are_those_drawn", weights_are_those_drawn}};
-
-int main(int argc, char **argv)
-{
-    snprintf(dir, sizeof dir, "%s/test_reach.XXXXXX", PLAIT_BINARY_DIR);
-    if (!mkdtemp(dir))
-        return 1;
-    make_tokens("abc", "abc", 100);
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? code : 1;
-}
+FOLDER_MAIN(cases)

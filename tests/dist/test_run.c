@@ -5,8 +5,7 @@
  * text on any layout, and whatever is wrong with a run's surroundings is one error that leaves
  * nothing behind.
  */
-#include "plait.h"
-#include "test.h"
+#include "folder.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
@@ -19,19 +18,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LOSSES_MAX = 64 };
-
-static char dir[128];
-
-static void path_of(const char *name, char out[512])
-{
-    snprintf(out, 512, "%s/%s", dir, name);
-}
-
 static const char *text_file(void)
 {
-    static char path[512];
-    path_of("text.txt", path);
+    static char path[FOLDER_PATH];
+    folder_path("text.txt", path);
     if (fs_exists(path))
         return path;
     FILE *f = fopen(path, "w");
@@ -44,79 +34,31 @@ static const char *text_file(void)
 
 static const char *token_file(void)
 {
-    static char path[512];
-    const char *text = text_file();
-    int64_t n;
-    path_of("tokens.bin", path);
-    if (!fs_exists(path))
-        CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
-                                                             path, "bytes", NULL, NULL}, &n), 0);
+    static char path[FOLDER_PATH];
+    folder_prepare(text_file(), "tokens.bin");
+    folder_path("tokens.bin", path);
     return path;
-}
-
-/* ---- a run and what it reported ---- */
-
-struct seen {
-    double loss[LOSSES_MAX], valid;
-    int losses;
-    char table[8192];
-};
-
-static void on_start(void *arg, const char *table)
-{
-    snprintf(((struct seen *)arg)->table, sizeof ((struct seen *)arg)->table, "%s", table);
-}
-
-static void on_step(void *arg, const struct plait_step *s)
-{
-    struct seen *seen = arg;
-    if (seen->losses < LOSSES_MAX)
-        seen->loss[seen->losses++] = s->loss;
-}
-
-static void on_valid(void *arg, int64_t step, double loss, double bits)
-{
-    (void)step;
-    (void)bits;
-    ((struct seen *)arg)->valid = loss;
 }
 
 static struct plait_config *config_of(const char *run, const char *const *set, int sets)
 {
-    struct plait_config *c = NULL;
-    char word[600], run_dir[512];
     static const char *const base[] = {
         "model.kind=llama", "model.layers=3", "model.hidden=32", "model.heads=4",
         "model.kv_heads=2", "model.ffn=64", "model.seq=16", "model.dropout=0.1", "train.steps=4",
         "train.batch=6", "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01",
         "optim.lr_min=0.001", "optim.warmup=1", "train.dtype=f32", "train.device=ref",
         "train.hang_timeout=60"};
-    CHECK_INT(plait_config_new(&c), 0);
-    for (size_t i = 0; i < sizeof base / sizeof *base; i++)
-        test_check(plait_config_set(c, base[i]) == 0, __FILE__, __LINE__, "%s: %s", base[i],
-                   plait_error());
-    path_of(run, run_dir);
-    snprintf(word, sizeof word, "run.dir=%s", run_dir);
-    CHECK_INT(plait_config_set(c, word), 0);
-    snprintf(word, sizeof word, "data.train=%s", token_file());
-    CHECK_INT(plait_config_set(c, word), 0);
-    snprintf(word, sizeof word, "data.valid=%s", token_file());
-    CHECK_INT(plait_config_set(c, word), 0);
-    for (int i = 0; i < sets; i++)
-        test_check(plait_config_set(c, set[i]) == 0, __FILE__, __LINE__, "%s: %s", set[i],
-                   plait_error());
+    (void)token_file();
+    struct plait_config *c = folder_config(run, "tokens.bin");
+    folder_set_file(c, "data.valid", "tokens.bin");
+    folder_set(c, base, sizeof base / sizeof *base);
+    folder_set(c, set, sets);
     return c;
 }
 
-static int train(const char *run, const char *const *set, int sets, struct seen *seen)
+static int train(const char *run, const char *const *set, int sets, struct folder_seen *seen)
 {
-    struct plait_config *c = config_of(run, set, sets);
-    *seen = (struct seen){.valid = NAN};
-    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                    .on_start = on_start, .on_step = on_step,
-                                                    .on_valid = on_valid, .arg = seen});
-    plait_config_free(c);
-    return code;
+    return folder_train(config_of(run, set, sets), seen);
 }
 
 /* ---- layouts ---- */
@@ -147,11 +89,9 @@ static int set_count(const struct split *s)
 static void compare_weights(const char *one, const char *other, double bound)
 {
     struct safet_file a, b;
-    char pa[512], pb[512], name[256];
-    snprintf(name, sizeof name, "%s/model.safetensors", one);
-    path_of(name, pa);
-    snprintf(name, sizeof name, "%s/model.safetensors", other);
-    path_of(name, pb);
+    char pa[FOLDER_PATH], pb[FOLDER_PATH];
+    folder_path_in(one, "model.safetensors", pa);
+    folder_path_in(other, "model.safetensors", pb);
     CHECK_OK(safet_open(&a, pa));
     CHECK_OK(safet_open(&b, pb));
     CHECK_INT(a.n, b.n);
@@ -174,10 +114,10 @@ static void compare_weights(const char *one, const char *other, double bound)
 }
 
 /* A run with the words of `common` and of `split` gives the losses and weights of run `one`. */
-static void same_run(const char *run, const char *one, const struct seen *want,
+static void same_run(const char *run, const char *one, const struct folder_seen *want,
                      const struct split *common, const struct split *split)
 {
-    struct seen got;
+    struct folder_seen got;
     const char *set[12];
     int n = set_count(common), more = set_count(split);
     memcpy(set, common->set, (size_t)n * sizeof *set);
@@ -193,7 +133,7 @@ static void same_run(const char *run, const char *one, const struct seen *want,
 
 static void layouts(void)
 {
-    struct seen want;
+    struct folder_seen want;
     static const struct split tied = {{"model.tied=true"}};
     CHECK_INT(train("one", tied.set, 1, &want), 0);
     CHECK_INT(want.losses, 4);
@@ -219,8 +159,8 @@ static void on_text(void *arg, const char *bytes, int n)
 
 static int generate(const char *run, const char *const *set, int sets, struct written *w)
 {
-    char path[512];
-    path_of(run, path);
+    char path[FOLDER_PATH];
+    folder_path(run, path);
     *w = (struct written){.n = 0};
     return plait_generate(&(struct plait_generate){
         .size = sizeof(struct plait_generate), .run = path, .prompt = "7 braids", .tokens = 40,
@@ -230,7 +170,7 @@ static int generate(const char *run, const char *const *set, int sets, struct wr
 
 static void text(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     struct written want, got;
     static const char *const one[] = {"parallel.tp=1", "parallel.pp=1", "parallel.sp=false"};
     static const char *const two[] = {"parallel.tp=2", "parallel.pp=3", "parallel.sp=true"};
@@ -252,10 +192,9 @@ static void rewrite(const char *run, enum dtype dt)
 {
     struct safet_file f;
     struct safet_writer w = {0};
-    char path[512], name[128];
+    char path[FOLDER_PATH];
     uint8_t *p;
-    snprintf(name, sizeof name, "%s/model.safetensors", run);
-    path_of(name, path);
+    folder_path_in(run, "model.safetensors", path);
     CHECK_OK(safet_open(&f, path));
     int64_t unit = dtype_size(dt);
     struct safet_entry *e;
@@ -311,7 +250,7 @@ static const struct split schedules[] = {
 
 static void chunks(void)
 {
-    struct seen want;
+    struct folder_seen want;
     struct written of_one, of_two;
     static const struct split common = {{"model.layers=6", "train.batch=22", "train.steps=2",
                                          "train.valid_batches=0", "model.tied=true",
@@ -333,7 +272,7 @@ static void chunks(void)
 /* Weights of every served type are read: bf16, and the same in f32 and f64, write one text. */
 static void types(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     struct written bf16, wide;
     static const char *const steep[] = {"model.init_std=0.5", "model.kind=gpt", "model.kv_heads=0",
                                         "model.ffn=0"};
@@ -360,7 +299,7 @@ static void not_generated(const char *run, const char *const *set, int sets, int
 /* Weights that fit a part of a larger model, and launchers that do not fit the layout. */
 static void text_refused(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     static const char *const untied[] = {"model.tied=false"}, *const tied[] = {"model.tied=true"};
     static const char *const fewer[] = {"model.layers=2"}, *const more[] = {"model.layers=4"};
     static const char *const mpi[] = {"parallel.tp=2", "train.transport=mpi"};
@@ -380,15 +319,14 @@ static void text_refused(void)
 
 static bool holds(const char *run, const char *file)
 {
-    char name[256], path[512];
-    snprintf(name, sizeof name, "%s/%s", run, file);
-    path_of(name, path);
+    char path[FOLDER_PATH];
+    folder_path_in(run, file, path);
     return fs_exists(path);
 }
 
 static void refused(const char *run, const char *word, int code, const char *part)
 {
-    struct seen seen;
+    struct folder_seen seen;
     int got = train(run, &word, 1, &seen);
     test_check(got == code && strstr(plait_error(), part) != NULL, __FILE__, __LINE__,
                "%s: code %d, wanted %d with \"%s\": %s", word, got, code, part, plait_error());
@@ -399,7 +337,7 @@ static void refused(const char *run, const char *word, int code, const char *par
 /* Training, and the check before it in the same words. */
 static void a_folder_takes_one_run(void)
 {
-    struct seen seen;
+    struct folder_seen seen;
     char said[1024];
     static const char *const split[] = {"parallel.pp=3"};
     CHECK_INT(train("twice", NULL, 0, &seen), 0);
@@ -414,11 +352,11 @@ static void a_folder_takes_one_run(void)
 
 static void refusals(void)
 {
-    char word[700], cut[512], foreign[512];
+    char word[FOLDER_PATH + 64], cut[FOLDER_PATH], foreign[FOLDER_PATH + 64];
     refused("bad", "data.train=/nowhere/tokens.bin", PLAIT_DATA, "/nowhere/tokens.bin");
     refused("bad", "run.dir=/proc/nowhere/run", PLAIT_STORAGE, "/proc/nowhere");
     refused("bad", "parallel.tp=3", PLAIT_CONFIG, "parallel.tp");
-    path_of("cut.bin", cut);
+    folder_path("cut.bin", cut);
     FILE *from = fopen(token_file(), "rb"), *to = fopen(cut, "wb");
     char bytes[1000];
     CHECK(from && to && fread(bytes, 1, sizeof bytes, from) == sizeof bytes &&
@@ -437,8 +375,8 @@ static void refusals(void)
 static void schedule_from_file(void)
 {
     static const char list[] = PLAIT_SOURCE_DIR "/tests/golden/sched/1f1b-p2-m4.csv";
-    char word[700], nowhere[] = "parallel.schedule=file:/nowhere/a.csv";
-    struct seen named, filed;
+    char word[FOLDER_PATH + 64], nowhere[] = "parallel.schedule=file:/nowhere/a.csv";
+    struct folder_seen named, filed;
     snprintf(word, sizeof word, "parallel.schedule=file:%s", list);
     const char *by_name[] = {"parallel.pp=2", "train.batch=8", "parallel.schedule=1f1b"};
     const char *by_file[] = {"parallel.pp=2", "train.batch=8", word};
@@ -467,9 +405,9 @@ static void schedule_from_file(void)
 
 static int files_in(const char *run)
 {
-    char path[512], command[700];
+    char path[FOLDER_PATH], command[700];
     int n = -1;
-    path_of(run, path);
+    folder_path(run, path);
     snprintf(command, sizeof command, "ls -A '%s' 2>/dev/null | wc -l", path);
     FILE *f = popen(command, "r");
     if (f && fscanf(f, "%d", &n) != 1)
@@ -490,9 +428,8 @@ static void on_step_cut(void *arg, const struct plait_step *s)
 static void check_lines(const char *run)
 {
     struct fs_map m;
-    char name[64], path[512];
-    snprintf(name, sizeof name, "%s/metrics.jsonl", run);
-    path_of(name, path);
+    char path[FOLDER_PATH];
+    folder_path_in(run, "metrics.jsonl", path);
     enum err err = fs_map_open(&m, path, ERR_DATA);
     CHECK_OK(err);
     if (err != ERR_OK)
@@ -508,8 +445,8 @@ static void data_cut_under_a_run(void)
     static const char *const layout[][2] = {
         {"parallel.pp=1", "data.train"}, {"parallel.pp=2", "data.train"},
         {"parallel.dp=2", "data.train"}, {"parallel.dp=2", "data.valid"}};
-    char copy[512], command[1200], word[600];
-    path_of("copy.bin", copy);
+    char copy[FOLDER_PATH], command[1200], word[FOLDER_PATH + 64];
+    folder_path("copy.bin", copy);
     for (int i = 0; i < 4; i++) {
         char run[16];
         snprintf(run, sizeof run, "cut%d", i);
@@ -575,16 +512,15 @@ static void disk_full(void)
     (void)token_file(); /* before calls are counted */
     fs_ops = &ops;
     for (fail_at = 1; code != 0 && fail_at < 200; fail_at++) {
-        struct seen seen;
-        char run[32], path[512], name[64];
+        struct folder_seen seen;
+        char run[32], path[FOLDER_PATH];
         struct safet_file f;
         atomic_store(&write_calls, 0);
         snprintf(run, sizeof run, "full%ld", fail_at);
         code = train(run, layout, 2, &seen);
         test_check(code == 0 || code == PLAIT_STORAGE, __FILE__, __LINE__, "call %ld: code %d: %s",
                    fail_at, code, plait_error());
-        snprintf(name, sizeof name, "%s/model.safetensors", run);
-        path_of(name, path);
+        folder_path_in(run, "model.safetensors", path);
         if (fs_exists(path)) {
             CHECK_OK(safet_open(&f, path));
             safet_close(&f);
@@ -600,7 +536,7 @@ static void disk_full(void)
  * One rank, so that no other thread reads the environment meanwhile. */
 static void on_step_before(void *arg, const struct plait_step *s)
 {
-    on_step(arg, s);
+    folder_on_step(arg, s);
     if (s->step == 2)
         setenv("PLAIT_FAIL_ALLOC", "1", 1);
 }
@@ -608,12 +544,12 @@ static void on_step_before(void *arg, const struct plait_step *s)
 static void on_valid_after(void *arg, int64_t step, double loss, double bits)
 {
     unsetenv("PLAIT_FAIL_ALLOC");
-    on_valid(arg, step, loss, bits);
+    folder_on_valid(arg, step, loss, bits);
 }
 
 static void validation_takes_no_memory(void)
 {
-    struct seen seen = {.valid = NAN};
+    struct folder_seen seen = {.valid = NAN};
     static const char *const set[] = {"train.valid_every=2", "train.valid_batches=0",
                                       "train.threads=1", "train.steps=2"};
     struct plait_config *c = config_of("still", set, 4);
@@ -632,14 +568,4 @@ static const struct test_case cases[] = {
     {"text_refused", text_refused}, {"refusals", refusals},
     {"schedule_from_file", schedule_from_file}, {"data_cut_under_a_run", data_cut_under_a_run},
     {"disk_full", disk_full}};
-
-int main(int argc, char **argv)
-{
-    snprintf(dir, sizeof dir, "%s/test_run.XXXXXX", PLAIT_BINARY_DIR);
-    if (!mkdtemp(dir))
-        return 1;
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? code : 1;
-}
+FOLDER_MAIN(cases)

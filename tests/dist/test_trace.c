@@ -3,57 +3,31 @@
  * Traces of runs: every instruction of every step is there, in the order of the list, no message is
  * used before it was sent, and damaged files are refused.
  */
-#include "plait.h"
-#include "test.h"
+#include "folder.h"
 
 #include "base/mem.h"
 #include "run/trace.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { STEPS = 3 };
 
-static char dir[128];
-
-static void file_in(const char *name, char out[300])
-{
-    snprintf(out, 300, "%s/%s", dir, name);
-}
-
-static void set(struct plait_config *c, const char *key, const char *value)
-{
-    char word[700];
-    snprintf(word, sizeof word, "%s=%s", key, value);
-    test_check(plait_config_set(c, word) == 0, __FILE__, __LINE__, "%s: %s", word, plait_error());
-}
-
-/* A small run of `name`; words are pairs of key and value, ending in NULL. */
+/* A small run of `name`; words end with NULL. */
 static void train(const char *name, const char *const *words)
 {
     static const char *const base[] = {
-        "model.kind", "llama", "model.layers", "4", "model.hidden", "32", "model.heads", "4",
-        "model.ffn", "64", "model.seq", "16", "train.batch", "8", "parallel.microbatch", "1",
-        "train.threads", "1", "train.steps", "3", NULL};
-    char path[300], tokens[300];
-    const char *text = PLAIT_SOURCE_DIR "/README.md";
-    int64_t n;
-    struct plait_config *c = NULL;
-    file_in("tokens", tokens);
-    CHECK_INT(plait_data_prepare(&(struct plait_prepare){sizeof(struct plait_prepare), &text, 1,
-                                                         tokens, "bytes", NULL, NULL}, &n), 0);
-    CHECK_INT(plait_config_new(&c), 0);
-    for (int i = 0; base[i]; i += 2)
-        set(c, base[i], base[i + 1]);
-    for (int i = 0; words[i]; i += 2)
-        set(c, words[i], words[i + 1]);
-    file_in(name, path);
-    set(c, "run.dir", path);
-    set(c, "data.train", tokens);
-    struct plait_train how = {.size = sizeof how};
-    test_check(plait_train(c, &how) == 0, __FILE__, __LINE__, "%s: %s", name, plait_error());
-    plait_config_free(c);
+        "model.kind=llama", "model.layers=4", "model.hidden=32", "model.heads=4", "model.ffn=64",
+        "model.seq=16", "train.batch=8", "parallel.microbatch=1", "train.threads=1",
+        "train.steps=3"};
+    struct folder_seen seen;
+    folder_prepare(PLAIT_SOURCE_DIR "/README.md", "tokens");
+    struct plait_config *c = folder_config(name, "tokens");
+    folder_set(c, base, sizeof base / sizeof *base);
+    folder_set(c, words, INT_MAX);
+    test_check(folder_train(c, &seen) == 0, __FILE__, __LINE__, "%s: %s", name, plait_error());
 }
 
 /* Instructions follow one another; a pair (which a later one ends with) contains its halves. */
@@ -72,9 +46,9 @@ static void check_order(const struct exec_event *e, int64_t n)
 
 static void whole(const char *name, int ranks, const char *const *words)
 {
-    char path[300];
+    char path[FOLDER_PATH];
     train(name, words);
-    file_in(name, path);
+    folder_path(name, path);
     double last = 0;
     for (int rank = 0; rank < ranks; rank++) {
         struct trace t;
@@ -97,22 +71,22 @@ static void whole(const char *name, int ranks, const char *const *words)
 
 static void every_instruction(void)
 {
-    whole("pp", 2, (const char *[]){"parallel.pp", "2", "train.trace", "true", NULL});
-    whole("pairs", 2, (const char *[]){"parallel.pp", "2", "parallel.schedule", "dualpipe",
-                                       "train.trace", "true", NULL});
-    whole("all", 8, (const char *[]){"parallel.pp", "2", "parallel.tp", "2", "parallel.dp", "2",
-                                     "train.batch", "16", "train.trace", "true", NULL});
+    whole("pp", 2, (const char *[]){"parallel.pp=2", "train.trace=true", NULL});
+    whole("pairs", 2, (const char *[]){"parallel.pp=2", "parallel.schedule=dualpipe",
+                                       "train.trace=true", NULL});
+    whole("all", 8, (const char *[]){"parallel.pp=2", "parallel.tp=2", "parallel.dp=2",
+                                     "train.batch=16", "train.trace=true", NULL});
 }
 
 /* gpipe on two ranks: instruction 2 i of rank 0 is F i and the next its send; rank 1 cannot end the
  * wait for it before that. */
 static void causes_come_first(void)
 {
-    char path[300];
+    char path[FOLDER_PATH];
     struct trace t[2];
-    train("gpipe", (const char *[]){"parallel.pp", "2", "parallel.schedule", "gpipe",
-                                    "train.trace", "true", NULL});
-    file_in("gpipe", path);
+    train("gpipe", (const char *[]){"parallel.pp=2", "parallel.schedule=gpipe",
+                                    "train.trace=true", NULL});
+    folder_path("gpipe", path);
     for (int rank = 0; rank < 2; rank++)
         CHECK_OK(trace_read(path, rank, &t[rank]));
     for (int64_t i = 0; i < STEPS; i++) {
@@ -128,12 +102,12 @@ static void causes_come_first(void)
 
 static void none_unless_asked(void)
 {
-    char path[300];
+    char path[FOLDER_PATH];
     struct trace t;
-    train("plain", (const char *[]){"parallel.pp", "2", NULL});
-    file_in("plain/trace", path);
+    train("plain", (const char *[]){"parallel.pp=2", NULL});
+    folder_path("plain/trace", path);
     CHECK(!fs_exists(path));
-    file_in("plain", path);
+    folder_path("plain", path);
     CHECK_ERR(trace_read(path, 0, &t), ERR_DATA, "0.trace");
     trace_unread(&t);
 }
@@ -147,14 +121,12 @@ static void write_bytes(const char *path, const uint8_t *p, int64_t n)
 }
 
 /* A sound trace in memory (mem_free), its file's name in `path`. */
-static uint8_t *sound(const char *name, char path[300], int64_t *n)
+static uint8_t *sound(const char *name, char path[FOLDER_PATH], int64_t *n)
 {
-    char file[64];
     struct fs_map m;
     uint8_t *p;
-    train(name, (const char *[]){"parallel.pp", "2", "train.trace", "true", NULL});
-    snprintf(file, sizeof file, "%s/trace/0.trace", name);
-    file_in(file, path);
+    train(name, (const char *[]){"parallel.pp=2", "train.trace=true", NULL});
+    folder_path_in(name, "trace/0.trace", path);
     CHECK_OK(fs_map_open(&m, path, ERR_DATA));
     *n = m.size;
     CHECK_OK(mem_new(m.size, 1, "a trace", &p));
@@ -165,11 +137,11 @@ static uint8_t *sound(const char *name, char path[300], int64_t *n)
 
 static void damage(void)
 {
-    char path[300], run[300];
+    char path[FOLDER_PATH], run[FOLDER_PATH];
     int64_t n;
     uint8_t *p = sound("damage", path, &n);
     struct trace t;
-    file_in("damage", run);
+    folder_path("damage", run);
     for (int64_t at = 0; at < 24; at++) { /* magic, version, rank, world's high bytes */
         if (at >= 16 && at < 24)
             continue;
@@ -200,11 +172,11 @@ static void damage(void)
 /* Whatever the bytes are, reading ends in an answer and what it gives can be walked. */
 static void fuzz(void)
 {
-    char path[300], run[300];
+    char path[FOLDER_PATH], run[FOLDER_PATH];
     int64_t n;
     uint8_t *p = sound("fuzz", path, &n), *q;
     CHECK_OK(mem_new(n, 1, "a trace", &q));
-    file_in("fuzz", run);
+    folder_path("fuzz", run);
     for (int round = 0; round < 500; round++) {
         struct trace t;
         memcpy(q, p, (size_t)n);
@@ -230,14 +202,4 @@ static const struct test_case cases[] = {
     {"damaged files are refused", damage},
     {"any bytes", fuzz},
 };
-
-int main(int argc, char **argv)
-{
-    snprintf(dir, sizeof dir, "%s/test_trace.XXXXXX", PLAIT_BINARY_DIR);
-    if (!mkdtemp(dir))
-        return 1;
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? code : 1;
-}
+FOLDER_MAIN(cases)

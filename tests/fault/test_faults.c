@@ -4,48 +4,24 @@
  * that stop being finite; ranks that were started differently. Each ends all ranks with its own
  * code, and leaves no weights behind. Runs that may break the process are made in a child.
  */
-#include "plait.h"
-#include "test.h"
+#include "folder.h"
 
 #include "base/fs.h"
 #include "comm/comm.h"
-#include "data/data.h"
 #include "run/handshake.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[128];
-
-static void path_of(const char *name, char out[512])
-{
-    snprintf(out, 512, "%s/%s", dir, name);
-}
-
-static void make_tokens(void)
-{
-    char text[512], tokens[512];
-    const char *texts = text;
-    int64_t n;
-    path_of("text.txt", text);
-    path_of("tokens.bin", tokens);
-    FILE *f = fopen(text, "w");
-    for (int i = 0; f && i < 100; i++)
-        fprintf(f, "a braid of %d\n", i);
-    if (f)
-        fclose(f);
-    struct data_prepare p = {&texts, 1, tokens, "bytes", NULL, NULL};
-    CHECK_OK(data_prepare(&p, &n));
-}
-
-/* The folder of runs, emptied. */
-static void clear_run(void)
+/* Tokens to train on, and the folder of runs emptied. */
+static void prepare_run(void)
 {
     static const char *const file[] = {"run/metrics.jsonl", "run/model.safetensors"};
+    folder_tokens("tokens.bin", "a braid of many strands\n", 80);
     for (int i = 0; i < 2; i++) {
-        char path[512];
-        path_of(file[i], path);
+        char path[FOLDER_PATH];
+        folder_path(file[i], path);
         unlink(path);
     }
 }
@@ -54,7 +30,7 @@ static void clear_run(void)
 static int train(const char *const *word, int words)
 {
     struct plait_config *c;
-    char path[512], set[600];
+    char path[FOLDER_PATH], set[600];
     static const char *const base[] = {
         "model.kind=llama", "model.layers=2", "model.hidden=16", "model.heads=2", "model.ffn=16",
         "model.seq=8", "train.steps=2", "train.batch=2", "parallel.microbatch=1", "train.dtype=f32",
@@ -64,10 +40,10 @@ static int train(const char *const *word, int words)
         return code;
     for (size_t i = 0; i < sizeof base / sizeof *base && !code; i++)
         code = plait_config_set(c, base[i]);
-    path_of("tokens.bin", path);
+    folder_path("tokens.bin", path);
     snprintf(set, sizeof set, "data.train=%s", path);
     code = code ? code : plait_config_set(c, set);
-    path_of("run", path);
+    folder_path("run", path);
     snprintf(set, sizeof set, "run.dir=%s", path);
     code = code ? code : plait_config_set(c, set);
     for (int i = 0; i < words && !code; i++)
@@ -96,12 +72,12 @@ static int train_apart(const char *variable, const char *value)
 
 static void allocations(void)
 {
-    char weights[512];
+    char weights[FOLDER_PATH];
     int code = PLAIT_MEMORY, refused = 0;
-    path_of("run/model.safetensors", weights);
+    folder_path("run/model.safetensors", weights);
     for (int k = 1; code != 0 && k < 4000; k += k < 150 ? 1 : 7) {
         char value[16];
-        clear_run();
+        prepare_run();
         snprintf(value, sizeof value, "%d", k);
         code = train_apart("PLAIT_FAIL_ALLOC", value);
         refused += code == PLAIT_MEMORY;
@@ -120,9 +96,9 @@ static void not_finite(void)
     static const char *const words[] = {"optim.lr=100",    "optim.lr_min=100", "train.steps=500",
                                         "model.kind=gpt",  "model.layers=8",   "parallel.tp=2",
                                         "train.device=cpu"};
-    char weights[512];
-    path_of("run/model.safetensors", weights);
-    clear_run();
+    char weights[FOLDER_PATH];
+    folder_path("run/model.safetensors", weights);
+    prepare_run();
     CHECK_INT(train(words, 7), PLAIT_NONFINITE);
     CHECK(strstr(plait_error(), "step") && strstr(plait_error(), "optim.lr"));
     CHECK(!fs_exists(weights));
@@ -175,15 +151,4 @@ static void ranks_differ(void)
 static const struct test_case cases[] = {{"allocations", allocations},
                                          {"not_finite", not_finite},
                                          {"ranks_differ", ranks_differ}};
-
-int main(int argc, char **argv)
-{
-    snprintf(dir, sizeof dir, "%s/test_faults.XXXXXX", PLAIT_BINARY_DIR);
-    if (strlen(PLAIT_BINARY_DIR) > 100 || !mkdtemp(dir))
-        return 1;
-    make_tokens();
-    int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    return system(command) == 0 ? code : 1;
-}
+FOLDER_MAIN(cases)

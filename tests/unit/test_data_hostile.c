@@ -321,7 +321,8 @@ static void cut_text(void *arg, int64_t done, int64_t all)
         CHECK(truncate(DIR_NAME "/moving.txt", 100) == 0);
 }
 
-/* A text that is cut while it is read, or changes between the passes, leaves no file with a wrong hash. */
+/* A text that is cut while it is read, or changes between the passes, leaves no file with a wrong
+ * hash. */
 static void test_prepare_moving_text(void)
 {
     const char *text = DIR_NAME "/moving.txt", *out = DIR_NAME "/moving.tok";

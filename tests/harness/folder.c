@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One folder a process, so its name is kept here and not handed about.
+ */
+#include "folder.h"
+
+#include "base/fs.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[FOLDER_PATH / 2];
+
+int folder_main(const char *parent, int argc, char **argv, const struct folder_cases *cases)
+{
+    char command[FOLDER_PATH];
+    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+    int n = snprintf(folder, sizeof folder, "%s/%s.XXXXXX", parent, name);
+    if (n >= (int)sizeof folder || !mkdtemp(folder)) {
+        fprintf(stderr, "%s: no folder can be made in %s\n", name, parent);
+        return 1;
+    }
+    int code = test_main(argc, argv, cases->of, cases->n);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) == 0 ? code : 1;
+}
+
+void folder_path(const char *name, char out[FOLDER_PATH])
+{
+    snprintf(out, FOLDER_PATH, "%s/%s", folder, name);
+}
+
+void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH])
+{
+    snprintf(out, FOLDER_PATH, "%s/%s/%s", folder, run, name);
+}
+
+/* ---- token files ---- */
+
+void folder_prepare(const char *path, const char *name)
+{
+    char tokens[FOLDER_PATH];
+    int64_t n;
+    folder_path(name, tokens);
+    struct plait_prepare p = {sizeof p, &path, 1, tokens, "bytes", NULL, NULL};
+    if (!fs_exists(tokens))
+        test_check(plait_data_prepare(&p, &n) == 0, __FILE__, __LINE__, "%s", plait_error());
+}
+
+void folder_tokens(const char *name, const char *text, int times)
+{
+    char path[FOLDER_PATH], plain[64];
+    snprintf(plain, sizeof plain, "%s.txt", name);
+    folder_path(plain, path);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f && i < times; i++)
+        fputs(text, f);
+    CHECK(f && fclose(f) == 0);
+    folder_prepare(path, name);
+}
+
+/* ---- runs ---- */
+
+void folder_set(struct plait_config *c, const char *const *words, int n)
+{
+    for (int i = 0; i < n && words[i]; i++)
+        test_check(plait_config_set(c, words[i]) == 0, __FILE__, __LINE__, "%s: %s", words[i],
+                   plait_error());
+}
+
+void folder_set_file(struct plait_config *c, const char *key, const char *name)
+{
+    char path[FOLDER_PATH], word[FOLDER_PATH + 64];
+    const char *words[] = {word};
+    folder_path(name, path);
+    snprintf(word, sizeof word, "%s=%s", key, path);
+    folder_set(c, words, 1);
+}
+
+struct plait_config *folder_config(const char *run, const char *tokens)
+{
+    struct plait_config *c = NULL;
+    CHECK_INT(plait_config_new(&c), 0);
+    folder_set_file(c, "run.dir", run);
+    folder_set_file(c, "data.train", tokens);
+    return c;
+}
+
+static void on_start(void *arg, const char *table)
+{
+    struct folder_seen *seen = arg;
+    snprintf(seen->table, sizeof seen->table, "%s", table);
+}
+
+void folder_on_step(void *arg, const struct plait_step *s)
+{
+    struct folder_seen *seen = arg;
+    if (seen->losses < FOLDER_LOSSES)
+        seen->loss[seen->losses++] = s->loss;
+}
+
+void folder_on_valid(void *arg, int64_t step, double loss, double bits)
+{
+    (void)step;
+    (void)bits;
+    ((struct folder_seen *)arg)->valid = loss;
+}
+
+int folder_train(struct plait_config *c, struct folder_seen *seen)
+{
+    *seen = (struct folder_seen){.valid = NAN};
+    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                    .on_start = on_start, .on_step = folder_on_step,
+                                                    .on_valid = folder_on_valid, .arg = seen});
+    plait_config_free(c);
+    return code;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A folder for the files of a test program, in the build folder, gone when the program ends; and
+ * what runs in it have in common: token files, configurations with paths, what a run reported.
+ */
+#ifndef PLAIT_TEST_FOLDER_H
+#define PLAIT_TEST_FOLDER_H
+
+#include "plait.h"
+#include "test.h"
+
+enum { FOLDER_PATH = 512, FOLDER_LOSSES = 256 };
+
+/* main of a program whose cases have a folder. */
+#define FOLDER_MAIN(cases)                                                                         \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        return folder_main(PLAIT_BINARY_DIR, argc, argv,                                           \
+                           &(struct folder_cases){(cases), sizeof(cases) / sizeof *(cases)});      \
+    }
+struct folder_cases { const struct test_case *of; int n; };
+int folder_main(const char *parent, int argc, char **argv, const struct folder_cases *cases);
+
+/* A file of the folder; and one below it, as in a run's. */
+void folder_path(const char *name, char out[FOLDER_PATH]);
+void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH]);
+
+/* Token file `name` by bytes, unless it is there: of the text at `path`; of a text written `times`
+ * over. */
+void folder_prepare(const char *path, const char *name);
+void folder_tokens(const char *name, const char *text, int times);
+
+/* A configuration of key=value words whose run.dir and data.train are `run` and `tokens` in the
+ * folder (plait_config_free). */
+struct plait_config *folder_config(const char *run, const char *tokens);
+/* The first n words, or those before a NULL. */
+void folder_set(struct plait_config *c, const char *const *words, int n);
+/* key=name, name being in the folder. */
+void folder_set_file(struct plait_config *c, const char *key, const char *name);
+
+/* What a run reported: at most FOLDER_LOSSES losses, the last validation (NaN: none). */
+struct folder_seen {
+    double loss[FOLDER_LOSSES], valid;
+    int losses;
+    char table[8192];
+};
+void folder_on_step(void *seen, const struct plait_step *s);
+void folder_on_valid(void *seen, int64_t step, double loss, double bits);
+/* Trains, and gives the configuration back. Returns the run's code. */
+int folder_train(struct plait_config *c, struct folder_seen *seen);
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files under failing system calls. Each call of a whole commit fails in turn, and the target must
+ * hold the old bytes or the new ones, never a mixture, and no temporary may stay behind where one
+ * can be removed. Then readers, strange targets, log files, folders.
+ */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/text.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char folder[64]; /* of the running case */
+
+static void enter(void)
+{
+    snprintf(folder, sizeof folder, "/tmp/plait-test-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+}
+
+/* Names in the folder but "." and ".."; `last` receives one of them. */
+static int entries(char last[256])
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            snprintf(last, 256, "%s", e->d_name);
+            n++;
+        }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void leave(void)
+{
+    char name[256], path[400];
+    while (entries(name) > 0) {
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        if (remove(path) != 0)
+            break;
+    }
+    CHECK(rmdir(folder) == 0);
+}
+
+static const char *inside(const char *name)
+{
+    static char path[400];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+/* A file of `n` bytes, each `c`, in pieces that straddle the buffer. */
+static enum err save(const char *path, char c, int64_t n)
+{
+    struct fs_file f;
+    char piece[4099];
+    memset(piece, c, sizeof piece);
+    TRY(fs_create(&f, path));
+    for (int64_t at = 0; at < n; at += (int64_t)sizeof piece)
+        TRY(fs_write(&f, piece, num_min((int64_t)sizeof piece, n - at)));
+    return fs_commit(&f);
+}
+
+/* 'a' or 'b' when the file is n bytes of that letter, 0 when it is anything else. */
+static char content(const char *path, int64_t n)
+{
+    struct fs_map m;
+    if (fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+        return 0;
+    char c = m.size == n ? (char)m.data[0] : 0;
+    for (int64_t i = 0; i < m.size && c; i++)
+        if (m.data[i] != (uint8_t)c)
+            c = 0;
+    fs_map_close(&m);
+    return c;
+}
+
+static void files_become_visible_whole(void)
+{
+    struct fs_file f;
+    char name[256];
+    enter();
+    CHECK_OK(fs_create(&f, inside("x")));
+    CHECK_OK(fs_write(&f, "hello", 5));
+    CHECK(!fs_exists(inside("x")));
+    CHECK_OK(fs_commit(&f));
+    CHECK_INT(entries(name), 1);
+    CHECK_STR(name, "x");
+    fs_abandon(&f); /* after a commit it does nothing */
+    CHECK(fs_exists(inside("x")));
+    CHECK_OK(fs_create(&f, inside("y")));
+    fs_abandon(&f);
+    fs_abandon(&f);
+    CHECK_INT(entries(name), 1);
+    CHECK_OK(save(inside("x"), 'b', 3000000));
+    CHECK_INT(content(inside("x"), 3000000), 'b');
+    leave();
+}
+
+/* Calls that a commit of three megabytes makes: counted by the ops below. */
+static const struct fs_ops *under;
+static int64_t made_calls, fail_at, short_by;
+static int fail_code;
+static bool fail_onwards;
+
+static bool fails(void)
+{
+    made_calls++;
+    if (made_calls != fail_at && !(fail_onwards && fail_at > 0 && made_calls > fail_at))
+        return false;
+    errno = fail_code;
+    return true;
+}
+static int try_open(const char *p, int flags, unsigned mode)
+{
+    return fails() ? -1 : under->open(p, flags, mode);
+}
+static int64_t try_write(int fd, const void *p, int64_t n)
+{
+    if (fails())
+        return -1;
+    return under->write(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n);
+}
+static int try_fsync(int fd)
+{
+    return fails() ? -1 : under->fsync(fd);
+}
+static int try_close(int fd)
+{
+    int done = under->close(fd);
+    return fails() ? -1 : done;
+}
+static int try_rename(const char *from, const char *to)
+{
+    return fails() ? -1 : under->rename(from, to);
+}
+static int try_unlink(const char *path)
+{
+    return fails() ? -1 : under->unlink(path);
+}
+static int try_mkdir(const char *path, unsigned mode)
+{
+    return fails() ? -1 : under->mkdir(path, mode);
+}
+static int64_t try_pread(int fd, void *p, int64_t n, int64_t at)
+{
+    if (fails())
+        return -1;
+    return under->pread(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n, at);
+}
+static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close,
+                                     try_rename, try_unlink, try_mkdir, try_pread};
+
+static enum err save_failing(int64_t at, int code, bool onwards)
+{
+    under = fs_ops;
+    made_calls = 0;
+    fail_at = at;
+    fail_code = code;
+    fail_onwards = onwards;
+    fs_ops = &trying;
+    enum err err = save(inside("x"), 'b', 3000000);
+    fs_ops = under;
+    return err;
+}
+
+static void every_failing_call_leaves_old_or_new(void)
+{
+    static const int code[] = {ENOSPC, EDQUOT, EIO, EACCES};
+    char name[256];
+    enter();
+    CHECK_OK(save_failing(0, 0, false));
+    int64_t calls = made_calls;
+    CHECK(calls >= 8); /* open, 3 writes, fsync, close, rename, open, fsync, close of the folder */
+    for (size_t c = 0; c < sizeof code / sizeof *code; c++)
+        for (int64_t at = 1; at <= calls; at++) {
+            CHECK_OK(save(inside("x"), 'a', 3000000));
+            enum err err = save_failing(at, code[c], false);
+            char now = content(inside("x"), 3000000);
+            /* Only the last close, of a folder opened for reading, may fail unseen. */
+            CHECK(err == ERR_STORAGE || (err == ERR_OK && at == calls));
+            CHECK(now == 'b' || (now == 'a' && err != ERR_OK));
+            CHECK_INT(entries(name), 1); /* the temporary is gone */
+            CHECK(err == ERR_OK || strstr(err_text(), inside("x")) != NULL);
+        }
+    CHECK_ERR(save_failing(2, ENOSPC, true), ERR_STORAGE, "no space left on device; free some");
+    leave();
+}
+
+static void interrupted_calls_are_repeated(void)
+{
+    enter();
+    CHECK_OK(save_failing(0, 0, false));
+    int64_t calls = made_calls;
+    for (int64_t at = 1; at <= calls; at++) {
+        CHECK_OK(save(inside("x"), 'a', 3000000));
+        CHECK_OK(save_failing(at, EINTR, false));
+        CHECK_INT(content(inside("x"), 3000000), 'b');
+    }
+    leave();
+}
+
+static void short_writes_are_continued(void)
+{
+    enter();
+    short_by = 50000;
+    CHECK_OK(save_failing(0, 0, false));
+    CHECK(made_calls > 60);
+    short_by = 0;
+    CHECK_INT(content(inside("x"), 3000000), 'b');
+    leave();
+}
+
+/* A reader gets its bytes whatever the calls give at once, and says so where it cannot. */
+static void readers_read_in_pieces(void)
+{
+    enum { SIZE = 100000 };
+    static char want[SIZE], got[SIZE];
+    struct fs_reader r = {0};
+    enter();
+    fs_reader_close(&r); /* all zero: nothing to close */
+    for (int i = 0; i < SIZE; i++)
+        want[i] = (char)(i % 251);
+    CHECK_OK(fs_put(inside("x"), want, SIZE));
+    CHECK_OK(fs_reader_open(&r, inside("x"), ERR_DATA));
+    CHECK_INT(r.size, SIZE);
+    under = fs_ops;
+    fs_ops = &trying;
+    made_calls = 0;
+    short_by = 777;
+    fail_at = 3;
+    fail_code = EINTR;
+    fail_onwards = false;
+    CHECK_OK(fs_reader_get(&r, 10, SIZE - 10, got));
+    CHECK(made_calls > 3 && memcmp(got, want + 10, SIZE - 10) == 0);
+    short_by = 0;
+    fail_at = made_calls + 1;
+    fail_code = EIO;
+    CHECK_ERR(fs_reader_get(&r, 0, 5, got), ERR_DATA, "data: cannot read ");
+    CHECK(strstr(err_text(), "/x: input/output error") != NULL);
+    fs_ops = under;
+    CHECK_OK(fs_reader_get(&r, SIZE, 0, got));
+    CHECK(truncate(inside("x"), 60) == 0);
+    CHECK_OK(fs_reader_get(&r, 0, 60, got));
+    CHECK_ERR(fs_reader_get(&r, 50, 20, got), ERR_DATA, "data: cannot read byte 60 of ");
+    CHECK(strstr(err_text(), "it had 100000 bytes when it was opened and ends before") != NULL);
+    fs_reader_close(&r);
+    fs_reader_close(&r);
+    leave();
+}
+
+static void environment_makes_calls_fail(void)
+{
+    struct fs_file f;
+    enter();
+    setenv("PLAIT_FAIL_FS", "1+:ENOSPC", 1);
+    CHECK_ERR(fs_create(&f, inside("x")), ERR_STORAGE, "no space left on device");
+    setenv("PLAIT_FAIL_FS", "1:ENOSPC", 1); /* the first call is long past */
+    CHECK_OK(fs_create(&f, inside("x")));
+    setenv("PLAIT_FAIL_FS", "1+:EIO", 1);
+    CHECK_ERR(fs_commit(&f), ERR_STORAGE, "input/output error");
+    setenv("PLAIT_FAIL_FS", "first:EIO", 1); /* a slip in a test must not pass it */
+    CHECK_ERR(fs_create(&f, inside("x")), ERR_STORAGE, "invalid argument");
+    unsetenv("PLAIT_FAIL_FS");
+    leave();
+}
+
+static void strange_targets_are_refused(void)
+{
+    struct fs_file f;
+    struct fs_map m;
+    struct fs_reader r;
+    int fd;
+    enter();
+    CHECK_ERR(fs_create(&f, folder), ERR_STORAGE, "it is a folder");
+    CHECK_ERR(fs_create(&f, inside("no/such/x")), ERR_STORAGE, "no such file or directory");
+    CHECK(mkfifo(inside("pipe"), 0600) == 0);
+    CHECK_ERR(fs_create(&f, inside("pipe")), ERR_STORAGE, "it is a device, pipe or socket");
+    CHECK_ERR(fs_map_open(&m, inside("pipe"), ERR_DATA), ERR_DATA, "a device, pipe or socket");
+    CHECK_ERR(fs_log_open(inside("pipe"), &fd), ERR_STORAGE, "cannot append");
+    CHECK_ERR(fs_map_open(&m, folder, ERR_DATA), ERR_DATA, "it is a folder");
+    CHECK_ERR(fs_map_open(&m, "/dev/zero", ERR_DATA), ERR_DATA, "a device");
+    CHECK_ERR(fs_reader_open(&r, inside("pipe"), ERR_DATA), ERR_DATA, "a device, pipe or socket");
+    CHECK_ERR(fs_reader_open(&r, inside("none"), ERR_DATA), ERR_DATA, "check the path");
+    CHECK_ERR(fs_map_open(&m, inside("none"), ERR_CHECKPOINT), ERR_CHECKPOINT, "check the path");
+    CHECK(close(open(inside("empty"), O_CREAT | O_WRONLY, 0600)) == 0);
+    CHECK_OK(fs_map_open(&m, inside("empty"), ERR_DATA));
+    CHECK(m.data == NULL && m.size == 0);
+    fs_map_close(&m);
+    leave();
+}
+
+static void log_files_append(void)
+{
+    int fd = -1;
+    struct fs_map m;
+    enter();
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(fs_log_open(inside("log"), &fd));
+        CHECK_OK(fs_append(fd, inside("log"), "line\n", 5));
+        fs_log_close(fd);
+    }
+    CHECK_OK(fs_map_open(&m, inside("log"), ERR_DATA));
+    CHECK(m.size == 10 && memcmp(m.data, "line\nline\n", 10) == 0);
+    fs_map_close(&m);
+    leave();
+}
+
+static void folders_are_made_and_probed(void)
+{
+    char name[256], *joined;
+    enter();
+    CHECK_OK(fs_probe_writable(inside("a/b//c/")));
+    CHECK(fs_exists(inside("a/b/c")));
+    CHECK_OK(fs_make_dirs(inside("a/b")));
+    CHECK_OK(save(inside("file"), 'a', 1));
+    CHECK_ERR(fs_make_dirs(inside("file/d")), ERR_STORAGE, "cannot make the folder");
+    CHECK_ERR(fs_probe_writable("/proc/plait"), ERR_STORAGE, "cannot make the folder /proc/plait");
+    CHECK_ERR(fs_make_dirs(""), ERR_STORAGE, "without a name");
+    CHECK(rmdir(inside("a/b/c")) == 0); /* so the probe left nothing in it */
+    CHECK(rmdir(inside("a/b")) == 0);
+    CHECK_INT(entries(name), 2);
+    CHECK_OK(fs_join("a", "b", &joined));
+    CHECK_STR(joined, "a/b");
+    mem_free(joined);
+    CHECK_OK(fs_join("a/", "b", &joined));
+    CHECK_STR(joined, "a/b");
+    mem_free(joined);
+    CHECK_OK(fs_join("", "b", &joined));
+    CHECK_STR(joined, "b");
+    mem_free(joined);
+    leave();
+}
+
+static const struct test_case cases[] = {
+    {"files_become_visible_whole", files_become_visible_whole},
+    {"every_failing_call_leaves_old_or_new", every_failing_call_leaves_old_or_new},
+    {"interrupted_calls_are_repeated", interrupted_calls_are_repeated},
+    {"short_writes_are_continued", short_writes_are_continued},
+    {"readers_read_in_pieces", readers_read_in_pieces},
+    {"environment_makes_calls_fail", environment_makes_calls_fail},
+    {"strange_targets_are_refused", strange_targets_are_refused},
+    {"log_files_append", log_files_append},
+    {"folders_are_made_and_probed", folders_are_made_and_probed},
+};
+TEST_MAIN(cases)
