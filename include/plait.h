@@ -99,9 +99,11 @@ struct plait_sim {
     int slices;           /* seq1f1b: of each microbatch, along the tokens; times are a slice's */
     double tov;           /* of a forward and a backward that overlap; 0: tf + tb */
     int group;            /* interleaved: microbatches of a chunk in a row; 0: p */
-    /* For schedules made for costs (zb-1p, zb-2p), which look at tf, ti, tw and latency too: most
-     * activations of a microbatch that a rank may keep (0: the schedule's own limit; an error with
-     * other schedules), and the part of one that stays from I to W (0: a half). */
+    /* For schedules made for costs (zb-1p, zb-2p, zb-v), which look at tf, ti, tw and latency too:
+     * most activations of a microbatch, zb-v of a chunk, that a rank may keep (0: the schedule's
+     * own limit; an error with other schedules), and the part of one that stays from I to W (0: a
+     * half). When all of these are 0, zb-v has its closed order. With compare the limit counts
+     * activations of a rank's share. */
     double limit, keep;
     double bytes, bandwidth; /* of a message; of a link, in bytes a unit of time. Bandwidth 0:
                                 messages occupy no link */

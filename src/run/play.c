@@ -67,6 +67,14 @@ static bool means_file(const char *word)
     return ends || strchr(word, '/') || fs_exists(word);
 }
 
+/* Is there anything to make a schedule for? Without, one that looks at costs has its own order. */
+static bool has_costs(const struct play_args *a)
+{
+    const struct plait_sim *s = a->sim;
+    return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->latency != 0 || s->keep != 0 ||
+           a->limit != 0;
+}
+
 static enum err make_schedule(const struct play_args *a, const struct sim_cost *c,
                               struct sched *out)
 {
@@ -91,8 +99,8 @@ static enum err make_schedule(const struct play_args *a, const struct sim_cost *
                               .tw = c->tw * stage,
                               .tc = c->latency,
                               .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
-                              .limit = a->limit};
-    return sched_make_for(a->schedule, &shape, &cost, out);
+                              .limit = a->share ? a->limit * v : a->limit};
+    return sched_make_for(a->schedule, &shape, has_costs(a) ? &cost : NULL, out);
 }
 
 static enum err prove(const struct play_args *a, struct played *x)

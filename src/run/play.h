@@ -16,7 +16,7 @@ struct play_args {
     int p, m, v;                 /* 0: the file's or the model's, v 1 */
     int group;                   /* of sched_shape */
     int slices;                  /* of sched_make_sliced; 0: none */
-    double limit;                /* of sched_cost */
+    double limit;                /* of sched_cost; with share in activations of a rank */
     bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v, and
                     of k slices 1/k of that */
     bool events; /* keep them: for pictures */
@@ -39,7 +39,8 @@ struct played {
 };
 
 /* Microbatches of stages that a command plays, all its schedules together: about 200 bytes and 2
- * to 4 microseconds each, so that nothing takes more than a gigabyte and some ten seconds. */
+ * to 4 microseconds each, of zb-v made for costs 6 to 8, so that nothing takes more than a gigabyte
+ * and some ten seconds. */
 enum { PLAY_MAX_UNITS = 1 << 21 };
 /* Does the shape, at v chunks, fit beside `before` such units? Errors: ERR_CONFIG. */
 enum err play_fits(const struct play_args *a, int v, int64_t before);

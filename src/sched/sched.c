@@ -92,7 +92,8 @@ enum err sched_make_for(const char *name, const struct sched_shape *shape,
         FAIL(ERR_CONFIG, "schedule %s: limit %g, but its memory follows from its order; use limit "
                          "0, or schedule zb-1p",
              name, cost->limit);
-    TRY(kind->make_for ? kind->make_for(shape, cost, out) : kind->make(shape, out));
+    bool made_for = kind->make_for && (cost || !kind->make);
+    TRY(made_for ? kind->make_for(shape, cost, out) : kind->make(shape, out));
     return ERR_OK;
 }
 

@@ -85,13 +85,23 @@ bool sched_ends_meet(const struct sched *s);
  * schedules that know groups (interleaved); 0: the schedule's own, and the only value elsewhere. */
 struct sched_shape { int p, m, v, group; };
 
-/* What a schedule may be made for, where its generator looks at costs (zb-1p, zb-2p). Times of one
- * stage and of a message between ranks, any unit; what is kept in activations of a microbatch. */
+/* What a schedule may be made for, where its generator looks at costs (zb-1p, zb-2p, zb-v). Times
+ * of one stage and of a message between ranks, any unit; what is kept in activations of a
+ * microbatch in a stage. */
 struct sched_cost {
     double tf, ti, tw, tc;
     double keep;  /* part of an activation that stays from I to W, 0 to 1 */
-    double limit; /* most that a rank may keep, 1 or more; 0: the schedule's own limit */
+    double limit; /* most that a rank may keep, 1 or more, zb-v 2; 0: the schedule's own limit */
+    const double (*stage)[4]; /* borrowed; (optional) times of F, B, I, W of each stage, which then
+                                 stand in place of tf, ti, tw */
 };
+/* Time of F, I or W in a stage. */
+static inline double sched_cost_time(const struct sched_cost *c, enum sched_op op, int stage)
+{
+    if (c->stage)
+        return c->stage[stage][op];
+    return op == SCHED_F ? c->tf : op == SCHED_I ? c->ti : c->tw;
+}
 
 /* One generator: one file, one line in the registry. */
 struct sched_kind {
@@ -99,8 +109,8 @@ struct sched_kind {
     int chunks; /* a rank, where none are asked for; 0: 1 */
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
     bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
-    /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: tf, ti, tw
-     * 1, tc 0, keep 1/2, the schedule's own limit. */
+    /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: make, or
+     * where there is none tf, ti, tw 1, tc 0, keep 1/2, the schedule's own limit. */
     enum err (*make_for)(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out);
     /* (optional) default: it does not cut microbatches. Then make refuses */

@@ -52,6 +52,11 @@ struct search {
     uint8_t *list, *best; /* owned; [p * 3 m] enum sched_op */
 };
 
+static double time_of(const struct search *s, int rank, enum sched_op op)
+{
+    return sched_cost_time(&s->c, op, rank);
+}
+
 static double *at(double *table, const struct search *s, int rank, int mb)
 {
     return &table[(int64_t)rank * s->m + mb];
@@ -68,7 +73,7 @@ static void put(struct search *s, int rank, enum sched_op op, double input)
     if (r->idle > s->worst)
         s->worst = r->idle;
     s->list[(int64_t)rank * 3 * s->m + r->n++] = (uint8_t)op;
-    r->free = from + (op == SCHED_F ? s->c.tf : op == SCHED_I ? s->c.ti : s->c.tw);
+    r->free = from + time_of(s, rank, op);
     if (op == SCHED_F)
         *at(s->f_end, s, rank, r->f++) = r->free;
     else if (op == SCHED_I)
@@ -92,7 +97,7 @@ static void put_w(struct search *s, int rank)
 static void fill_gap(struct search *s, int rank, double input)
 {
     struct rank *r = &s->rank[rank];
-    while (due(r) && r->free + s->c.tw <= input)
+    while (due(r) && r->free + time_of(s, rank, SCHED_W) <= input)
         put_w(s, rank);
     double gap = input - r->free;
     if (due(r) && gap > 0 && ((s->choice & FILL) || gap > s->worst - r->idle))
@@ -131,18 +136,19 @@ static void put_i(struct search *s, int rank)
 static void plan_forwards(struct search *s)
 {
     int last = s->p - 1;
-    double first_i = s->rank[last].free + s->c.ti; /* when it ends on the rank behind */
+    /* When it ends on the rank behind. */
+    double first_i = s->rank[last].free + time_of(s, last, SCHED_I);
     s->plan[last] = 0;
     for (int j = last - 1; j >= 0; j--) {
-        double input = first_i + s->c.tc, end = s->rank[j].free;
+        double input = first_i + s->c.tc, end = s->rank[j].free, tf = time_of(s, j, SCHED_F);
         int n = 0;
         while (1 + n < s->m && 2 + n <= s->c.limit &&
-               ((s->choice & EARLY) ? end + s->c.tf <= input : end < input)) {
-            end += s->c.tf;
+               ((s->choice & EARLY) ? end + tf <= input : end < input)) {
+            end += tf;
             n++;
         }
         s->plan[j] = n;
-        first_i = (end > input ? end : input) + s->c.ti;
+        first_i = (end > input ? end : input) + time_of(s, j, SCHED_I);
     }
     for (int j = 1; j < s->p; j++)
         if (s->plan[j] >= s->plan[j - 1] && s->plan[j - 1] + 1 < s->m)
@@ -166,7 +172,8 @@ static bool yields(const struct search *s, int rank)
     const struct rank *r = &s->rank[rank];
     if (!(s->choice & YIELD) || rank == s->p - 1 || r->f < r[1].f + 2)
         return false;
-    return r->free >= r[1].free + s->c.tf + s->c.ti + s->c.tc;
+    double next = r[1].free + time_of(s, rank + 1, SCHED_F) + time_of(s, rank + 1, SCHED_I);
+    return r->free >= next + s->c.tc;
 }
 
 static void round_trip(struct search *s)
@@ -224,25 +231,6 @@ static void emit(const struct search *s, struct sched_build *b)
     }
 }
 
-static enum err check_cost(const char *name, const struct sched_cost *c)
-{
-    const struct {
-        const char *what;
-        double value;
-    } time[] = {{"tf", c->tf}, {"ti", c->ti}, {"tw", c->tw}, {"tc", c->tc}};
-    for (int i = 0; i < 4; i++)
-        if (!(time[i].value >= 0 && time[i].value <= 1e100))
-            FAIL(ERR_CONFIG, "schedule %s: %s %g is not a time; use 0 to 1e100", name,
-                 time[i].what, time[i].value);
-    if (!(c->keep >= 0 && c->keep <= 1))
-        FAIL(ERR_CONFIG, "schedule %s: keep %g is not a part of an activation; use 0 to 1", name,
-             c->keep);
-    if (!(c->limit >= 1))
-        FAIL(ERR_CONFIG, "schedule %s: limit %g leaves no room for an activation; use 1 or more",
-             name, c->limit);
-    return ERR_OK;
-}
-
 static enum err open_search(struct search *s)
 {
     int64_t units = (int64_t)s->p * s->m;
@@ -267,13 +255,13 @@ static void close_search(struct search *s)
 enum err sched_auto_make(const struct sched_auto *a, struct sched *out)
 {
     struct sched_build b;
-    struct search s = {.p = a->shape->p, .m = a->shape->m, .c = {1, 1, 1, 0, 0.5, 0}};
+    struct search s = {.p = a->shape->p, .m = a->shape->m, .c = {1, 1, 1, 0, 0.5, 0, NULL}};
     if (a->cost)
         s.c = *a->cost;
     if (s.c.limit == 0)
         s.c.limit = a->limit;
     TRY(sched_shape_one_chunk(a->name, a->shape));
-    TRY(check_cost(a->name, &s.c));
+    TRY(sched_cost_check(a->name, &s.c, s.p, 1));
     enum err err = open_search(&s);
     if (err == ERR_OK) {
         sched_build_open(&b, a->name, a->shape);

@@ -13,9 +13,10 @@
  *     rank 0  F0 F1 F2 f0 i0 w0 f1 i1 w1 F3 I0 W0 f2 i2 w2 I1 W1 f3 i3 w3 I2 W2 I3 W3
  *     rank 1  .. F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
  *
- * It is counted for at least 2 p - 1 microbatches; with fewer, the missing ones leave holes.
+ * It is counted for at least 2 p - 1 microbatches; with fewer, the missing ones leave holes. Made
+ * for costs, the closed order is what the search (sched_vsearch.c) begins with.
  */
-#include "sched/sched_build.h"
+#include "sched/sched_vsearch.h"
 
 #include "base/num.h"
 
@@ -96,10 +97,21 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
     return sched_build_done(&b, out);
 }
 
+static enum err make_for(const struct sched_shape *shape, const struct sched_cost *cost,
+                         struct sched *out)
+{
+    struct sched closed;
+    TRY(make(shape, &closed));
+    enum err err = sched_vsearch_make("zb-v", shape, cost, &closed, out);
+    sched_free(&closed);
+    return err;
+}
+
 const struct sched_kind sched_zb_v = {
     .name = "zb-v",
     .doc = "two chunks a rank in a V, no bubble when F, I, W are equal; keeps 2 p chunks' "
            "activations",
     .chunks = 2,
     .make = make,
+    .make_for = make_for,
 };
