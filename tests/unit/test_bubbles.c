@@ -6,35 +6,16 @@
 #include "base/num.h"
 #include "sim/sim.h"
 #include "test.h"
-
-struct played {
-    struct sched s;
-    struct sched_report report;
-    struct sim_result r;
-};
-
-static void played_free(struct played *x)
-{
-    sim_result_free(&x->r);
-    sched_report_free(&x->report);
-    sched_free(&x->s);
-}
+#include "timed.h"
 
 static bool play(const char *name, struct sched_shape shape, const struct sim_cost *cost,
-                 struct played *x)
+                 struct timed *x)
 {
     struct sched made;
-    *x = (struct played){0};
+    *x = (struct timed){0};
     if (!CHECK(sched_make(name, &shape, &made) == ERR_OK))
         return false;
-    enum err err = sched_lower(&made, &(struct sched_lower_args){.step = true}, &x->s);
-    sched_free(&made);
-    if (err == ERR_OK)
-        err = sched_check(&x->s, &x->report);
-    if (err == ERR_OK)
-        err = sim_run(&x->s, &x->report, cost, true, &x->r);
-    return test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d v %d: %s", name, shape.p,
-                      shape.m, shape.v, err_text());
+    return timed_play(&made, &(struct sched_lower_args){.step = true}, cost, x);
 }
 
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
@@ -53,7 +34,7 @@ static bool whole_groups(int p, int m, int group)
 /* A rank idles (p - 1)(tf + tb) in times of a chunk, which are a v-th of its whole times. */
 static void check_looped(const char *name, struct sched_shape shape, const struct sim_cost *cost)
 {
-    struct played x;
+    struct timed x;
     double both = cost->tf + cost->tb, work = both * shape.m * shape.v;
     if (play(name, shape, cost, &x)) {
         test_check(x.r.makespan == work + (shape.p - 1) * both, __FILE__, __LINE__,
@@ -62,7 +43,7 @@ static void check_looped(const char *name, struct sched_shape shape, const struc
         for (int rank = 0; rank < shape.p; rank++)
             CHECK(x.r.busy[rank] == work);
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void looped_bubbles(void)
@@ -81,13 +62,13 @@ static void looped_bubbles(void)
 /* A group that leaves fewer than p microbatches costs gaps, and another group mends it. */
 static void short_groups(void)
 {
-    struct played x;
+    struct timed x;
     if (play("interleaved", (struct sched_shape){4, 9, 2, 0}, &unit, &x))
         CHECK(x.r.makespan == 69);
-    played_free(&x);
+    timed_free(&x);
     if (play("interleaved", (struct sched_shape){4, 9, 2, 5}, &unit, &x))
         CHECK(x.r.makespan == 63);
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* Table 2 of Qi et al., 2023: bubbles (p - 1)(tf + ti - tw) of ZB-H1 and (p - 1)(tf + ti - 2 tw) of
@@ -100,20 +81,20 @@ static void zero_bubbles(void)
             for (int m = p; m <= 4 * p; m++) {
                 const struct sim_cost *c = costs[k];
                 double work = m * (c->tf + c->ti + c->tw);
-                struct played x;
+                struct timed x;
                 if (play("zb-h1", (struct sched_shape){p, m, 1, 0}, c, &x)) {
                     CHECK_NEAR(x.r.makespan - work, (p - 1) * (c->tf + c->ti - c->tw), 1e-9);
                     CHECK_INT(x.r.peak[0], p);
                     CHECK_INT(x.r.peak[p - 1], p);
                 }
-                played_free(&x);
+                timed_free(&x);
                 bool deep = m >= 2 * p - 1;
                 if (deep && play("zb-h2", (struct sched_shape){p, m, 1, 0}, c, &x)) {
                     CHECK_NEAR(x.r.cost - work, (p - 1) * (c->tf + c->ti - 2 * c->tw), 1e-9);
                     CHECK_INT(x.r.peak[0], 2 * p - 1);
                     CHECK_INT(x.r.peak[p - 1], 2 * p - 1);
                 }
-                played_free(&x);
+                timed_free(&x);
             }
 }
 
@@ -122,10 +103,10 @@ static void few_microbatches(void)
 {
     for (int p = 1; p <= 8; p++)
         for (int m = 1; m <= p; m++) {
-            struct played x;
+            struct timed x;
             if (play("zb-h1", (struct sched_shape){p, m, 1, 0}, &uneven, &x))
                 CHECK(x.r.makespan == (m + p - 1) * (uneven.tf + uneven.ti) + uneven.tw);
-            played_free(&x);
+            timed_free(&x);
         }
 }
 
@@ -146,10 +127,10 @@ static void unit_figures(void)
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
         for (int big = 0; big < 2; big++) {
-            struct played x;
+            struct timed x;
             if (play(row[i].name, (struct sched_shape){4 << big, 8 << big, row[i].v, 0}, &unit, &x))
                 CHECK(x.r.makespan == row[i].makespan[big] && x.r.cost == row[i].cost[big]);
-            played_free(&x);
+            timed_free(&x);
         }
 }
 
@@ -163,11 +144,11 @@ static double hops(const char *name, struct sched_shape shape)
     const double c = 0x1p-10;
     double time[2] = {0, 0};
     for (int k = 0; k < 2; k++) {
-        struct played x;
+        struct timed x;
         cost.latency = k * c;
         if (play(name, shape, &cost, &x))
             time[k] = strcmp(name, "zb-h2") == 0 ? x.r.cost : x.r.makespan;
-        played_free(&x);
+        timed_free(&x);
     }
     return (time[1] - time[0]) / c;
 }
@@ -192,13 +173,13 @@ static void latency(void)
 
 static double rate(const char *name, struct sched_shape shape, const struct sim_cost *cost)
 {
-    struct played x;
+    struct timed x;
     double got = NAN;
     if (play(name, shape, cost, &x)) {
         double work = shape.m * shape.v * (cost->tf + cost->ti + cost->tw);
         got = (x.r.cost - work) / x.r.cost;
     }
-    played_free(&x);
+    timed_free(&x);
     return got;
 }
 
@@ -276,7 +257,7 @@ static void table8(void)
     }
 }
 
-static int sends(const struct played *x)
+static int sends(const struct timed *x)
 {
     int n = 0;
     for (int64_t i = 0; i < x->s.begin[x->s.p]; i++)
@@ -291,29 +272,29 @@ static void relations(void)
 {
     for (int p = 2; p <= 8; p *= 2) {
         int m = 3 * p;
-        struct played x;
+        struct timed x;
         if (play("1f1b", (struct sched_shape){p, m, 1, 0}, &unit, &x)) {
             CHECK_NEAR(x.r.bubble_fraction, (p - 1.0) / (m + p - 1), 1e-15);
             CHECK_INT(sends(&x), 2 * m * (p - 1));
         }
-        played_free(&x);
+        timed_free(&x);
         if (play("zb-h1", (struct sched_shape){p, m, 1, 0}, &unit, &x)) {
             CHECK(3 * (x.r.makespan - 3 * m) == 3 * (p - 1)); /* 1F1B idles 3 (p - 1) */
             CHECK_INT(sends(&x), 2 * m * (p - 1));
         }
-        played_free(&x);
+        timed_free(&x);
         if (play("zb-h2", (struct sched_shape){p, m, 1, 0}, &unit, &x)) {
             CHECK(x.r.cost == 3 * m);
             CHECK_INT(sends(&x), 2 * m * (p - 1));
         }
-        played_free(&x);
+        timed_free(&x);
         for (int v = 1; v <= 4; v++) {
             if (play("interleaved", (struct sched_shape){p, m, v, 0}, &unit, &x)) {
                 double work = 3.0 * m * v;
                 CHECK_NEAR((x.r.makespan - work) / work, (p - 1.0) / (v * m), 1e-15);
                 CHECK_INT(sends(&x), 2 * m * (p * v - 1));
             }
-            played_free(&x);
+            timed_free(&x);
         }
     }
 }
@@ -324,7 +305,7 @@ static void relations(void)
  * microbatch is not back sooner than its way takes. */
 static void check_invariants(const char *name, struct sched_shape shape)
 {
-    struct played x;
+    struct timed x;
     if (play(name, shape, &uneven, &x)) {
         double work = shape.m * shape.v * (uneven.tf + uneven.tb);
         double way = shape.p * shape.v * (uneven.tf + uneven.ti);
@@ -341,7 +322,7 @@ static void check_invariants(const char *name, struct sched_shape shape)
             CHECK(clock == x.r.last[rank]);
         }
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void invariants(void)

@@ -8,6 +8,7 @@
 #include "plait.h"
 #include "sim/sim_picture.h"
 #include "test.h"
+#include "timed.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
@@ -16,33 +17,14 @@
 
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
 
-struct played {
-    struct sched s;
-    struct sched_report report;
-    struct sim_result r;
-};
-
-static void played_free(struct played *x)
-{
-    sim_result_free(&x->r);
-    sched_report_free(&x->report);
-    sched_free(&x->s);
-}
-
 static bool play(const char *name, struct sched_shape shape, const struct sim_cost *cost,
-                 struct played *x)
+                 struct timed *x)
 {
     struct sched made;
-    *x = (struct played){0};
+    *x = (struct timed){0};
     if (sched_make(name, &shape, &made) != ERR_OK)
         return false;
-    enum err err = sched_lower(&made, &(struct sched_lower_args){0}, &x->s);
-    sched_free(&made);
-    if (err == ERR_OK)
-        err = sched_check(&x->s, &x->report);
-    if (err == ERR_OK)
-        err = sim_run(&x->s, &x->report, cost, true, &x->r);
-    return test_check(err == ERR_OK, __FILE__, __LINE__, "%s", err_text());
+    return timed_play(&made, &(struct sched_lower_args){0}, cost, x);
 }
 
 /* ---- costs ---- */
@@ -52,7 +34,7 @@ static bool play(const char *name, struct sched_shape shape, const struct sim_co
 static void messages_queue_on_links(void)
 {
     struct sim_cost cost = unit;
-    struct played x;
+    struct timed x;
     cost.bytes = 20;
     cost.bandwidth = 10;
     cost.latency = 0.5;
@@ -71,7 +53,7 @@ static void messages_queue_on_links(void)
         CHECK_NEAR(x.r.waiting[0], 7.5, 1e-12);
         CHECK_NEAR(x.r.message[0], 2.5, 1e-12);
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* Whatever the costs: busy, the two kinds of waiting, and what follows the last action are all of
@@ -89,16 +71,16 @@ static void time_adds_up(void)
         int kind = (int)test_range(0, sched_kind_count() - 1);
         struct sched_shape shape = {
             .p = 2 * (int)test_range(1, 3), .m = 2 * (int)test_range(6, 10), .v = 1};
-        struct played x;
+        struct timed x;
         if (!play(sched_kind_at(kind)->name, shape, &cost, &x)) {
-            played_free(&x);
+            timed_free(&x);
             continue;
         }
         for (int rank = 0; rank < x.s.p; rank++)
             CHECK_NEAR(x.r.busy[rank] + x.r.waiting[rank] + x.r.message[rank], x.r.last[rank],
                        1e-9);
         CHECK_NEAR(x.r.bubble_rate, 1 - (1 - x.r.bubble_fraction) * x.r.makespan / x.r.cost, 1e-12);
-        played_free(&x);
+        timed_free(&x);
     }
 }
 
@@ -107,14 +89,14 @@ static void slower_links_make_no_step_shorter(void)
     double last = 0;
     for (int wire = 0; wire < 8; wire++) {
         struct sim_cost cost = unit;
-        struct played x;
+        struct timed x;
         cost.bytes = wire;
         cost.bandwidth = 4;
         if (play("1f1b", (struct sched_shape){.p = 4, .m = 8, .v = 1}, &cost, &x)) {
             CHECK(x.r.makespan >= last + (wire ? 0.25 : 0));
             last = x.r.makespan;
         }
-        played_free(&x);
+        timed_free(&x);
     }
 }
 
@@ -122,7 +104,7 @@ static void times_of_single_stages(void)
 {
     static const double time[2][4] = {{1, 2, 1, 1}, {3, 5, 1, 1}}, bad[2][4] = {{1}, {1, -5}};
     struct sim_cost cost = {.latency = 0.5, .stage_time = time};
-    struct played x;
+    struct timed x;
     if (play("gpipe", (struct sched_shape){.p = 2, .m = 2, .v = 1}, &cost, &x)) {
         CHECK_NEAR(x.r.busy[0], 6, 1e-12);
         CHECK_NEAR(x.r.busy[1], 16, 1e-12);
@@ -132,13 +114,13 @@ static void times_of_single_stages(void)
         CHECK_ERR(sim_run(&x.s, &x.report, &cost, false, &r), ERR_CONFIG,
                   "-5 is not a time of B on stage 1");
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* ---- memory over time ---- */
 
 /* The curve reaches the peak that the check proved, on every rank, and ends at nothing. */
-static void check_curves(const struct played *x)
+static void check_curves(const struct timed *x)
 {
     struct sim_picture p;
     CHECK_OK(sim_picture_make(&x->s, &x->r, &unit, NULL, &p));
@@ -161,11 +143,11 @@ static void curves_reach_the_peaks(void)
 {
     for (int kind = 0; kind < sched_kind_count(); kind++) {
         for (int v = 1; v <= 2; v++) {
-            struct played x;
+            struct timed x;
             struct sched_shape shape = {.p = 4, .m = 8, .v = v};
             if (play(sched_kind_at(kind)->name, shape, &unit, &x))
                 check_curves(&x);
-            played_free(&x);
+            timed_free(&x);
         }
     }
 }
@@ -174,7 +156,7 @@ static void picture_of_messages(void)
 {
     struct sim_cost cost = unit;
     struct sim_picture p;
-    struct played x;
+    struct timed x;
     cost.latency = 0.5;
     cost.bytes = cost.bandwidth = 1;
     if (play("gpipe", (struct sched_shape){.p = 2, .m = 1, .v = 1}, &cost, &x)) {
@@ -188,7 +170,7 @@ static void picture_of_messages(void)
         CHECK(p.span[1].kind == DRAW_MESSAGE && p.span[1].start == 5.5 && p.span[1].end == 7);
         sim_picture_free(&p);
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* ---- what is asked by name ---- */

@@ -6,57 +6,33 @@
 #include "plait.h"
 #include "sim/sim.h"
 #include "test.h"
+#include "timed.h"
 
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
 
-struct played {
-    struct sched s;
-    struct sched_report report;
-    struct sim_result r;
-};
+static const struct sched_lower_args ends = {.reduce = true, .step = true};
 
-static void played_free(struct played *x)
-{
-    sim_result_free(&x->r);
-    sched_report_free(&x->report);
-    sched_free(&x->s);
-}
-
-/* Lowers `made` (and frees it), checks and plays it. */
-static bool play_made(struct sched *made, const struct sim_cost *cost, struct played *x)
-{
-    *x = (struct played){0};
-    enum err err =
-        sched_lower(made, &(struct sched_lower_args){.reduce = true, .step = true}, &x->s);
-    sched_free(made);
-    if (err == ERR_OK)
-        err = sched_check(&x->s, &x->report);
-    if (err == ERR_OK)
-        err = sim_run(&x->s, &x->report, cost, true, &x->r);
-    return test_check(err == ERR_OK, __FILE__, __LINE__, "%s", err_text());
-}
-
-static bool play(const char *name, int p, int m, const struct sim_cost *cost, struct played *x)
+static bool play(const char *name, int p, int m, const struct sim_cost *cost, struct timed *x)
 {
     struct sched made;
-    *x = (struct played){0};
+    *x = (struct timed){0};
     return CHECK(sched_make(name, &(struct sched_shape){p, m, 1, 0}, &made) == ERR_OK) &&
-           play_made(&made, cost, x);
+           timed_play(&made, &ends, cost, x);
 }
 
-static bool play_text(const char *text, const struct sim_cost *cost, struct played *x)
+static bool play_text(const char *text, const struct sim_cost *cost, struct timed *x)
 {
     struct sched made;
-    *x = (struct played){0};
+    *x = (struct timed){0};
     return CHECK(sched_parse("text", text, (int64_t)strlen(text), &made) == ERR_OK) &&
-           play_made(&made, cost, x);
+           timed_play(&made, &ends, cost, x);
 }
 
 /* Equal costs and no latency: makespan (m + p - 1)(tf + tb), so a bubble of (p-1)/(m+p-1) exactly;
  * GPipe keeps m activations, 1F1B min(p - rank, m). */
 static void check_closed_form(const char *name, int p, int m)
 {
-    struct played x;
+    struct timed x;
     bool all = strcmp(name, "gpipe") == 0;
     if (play(name, p, m, &unit, &x)) {
         CHECK(x.r.makespan == 3.0 * (m + p - 1));
@@ -68,7 +44,7 @@ static void check_closed_form(const char *name, int p, int m)
             CHECK_INT(x.r.peak[rank], all || m < p - rank ? m : p - rank);
         }
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void closed_forms(void)
@@ -85,12 +61,12 @@ static void naive_is_serial(void)
 {
     for (int p = 1; p <= 8; p++) {
         for (int m = 1; m <= 9; m++) {
-            struct played x;
+            struct timed x;
             if (play("naive", p, m, &unit, &x)) {
                 CHECK(x.r.makespan == 3.0 * m * p);
                 CHECK_NEAR(x.r.bubble_fraction, 1 - 1.0 / p, 1e-15);
             }
-            played_free(&x);
+            timed_free(&x);
         }
     }
 }
@@ -107,23 +83,23 @@ static void latency(void)
     };
     const double c = 0.0625; /* exact in binary, and small against a slot */
     struct sim_cost cost = unit;
-    struct played x;
+    struct timed x;
     cost.latency = c;
     for (int p = 2; p <= 8; p++) {
         for (int n = 1; n <= 4; n++) {
             int m = n * p;
             if (play("gpipe", p, m, &cost, &x))
                 CHECK(x.r.makespan == 3 * (m + p - 1) + 2 * (p - 1) * c);
-            played_free(&x);
+            timed_free(&x);
             if (play("1f1b", p, m, &cost, &x))
                 CHECK(x.r.makespan == 3 * (m + p - 1) + (2 * (p - 1) * n + 2 * (p - 2)) * c);
-            played_free(&x);
+            timed_free(&x);
         }
     }
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         if (play("1f1b", odd[i].p, odd[i].m, &cost, &x))
             CHECK(x.r.makespan == 3 * (odd[i].m + odd[i].p - 1) + odd[i].coefficient * c);
-        played_free(&x);
+        timed_free(&x);
     }
 }
 
@@ -149,14 +125,14 @@ static void published_bubbles(void)
         {32, 256, 10.402, 10.248, 7.698, .460, .1352},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
-        struct played x;
+        struct timed x;
         struct sim_cost cost = {.tf = row[i].tf, .tb = row[i].ti + row[i].tw, .ti = row[i].ti,
                                 .tw = row[i].tw, .latency = row[i].tc};
         if (play("1f1b", row[i].p, row[i].m, &cost, &x)) {
             double work = row[i].m * (row[i].tf + row[i].ti + row[i].tw);
             CHECK_NEAR((x.r.cost - work) / x.r.cost, row[i].rate, 0.00005001);
         }
-        played_free(&x);
+        timed_free(&x);
     }
 }
 
@@ -164,19 +140,19 @@ static void slow_stage(void)
 {
     double scale[4] = {1, 1, 3, 1};
     struct sim_cost cost = unit;
-    struct played x;
+    struct timed x;
     cost.stage_scale = scale;
     if (play("gpipe", 4, 8, &cost, &x)) {
         CHECK(x.r.busy[2] == 72 && x.r.busy[1] == 24);
         /* the slow stage works without a gap between first and last forward, and so backwards */
         CHECK(x.r.makespan == 2 + 8 * 3 + 1 + 2 + 8 * 6 + 4);
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* Every instruction starts when its rank and its input are there, neither later nor sooner. The
  * inputs are found here by searching, not by the simulator's tables. */
-static double end_of(const struct played *x, int op, int stage, int mb)
+static double end_of(const struct timed *x, int op, int stage, int mb)
 {
     for (int64_t i = 0; i < x->s.begin[x->s.p]; i++)
         if (x->s.instr[i].op == op && x->s.instr[i].stage == stage && x->s.instr[i].mb == mb)
@@ -184,7 +160,7 @@ static double end_of(const struct played *x, int op, int stage, int mb)
     return -1;
 }
 
-static double input_ready(const struct played *x, struct sched_instr in, double latency)
+static double input_ready(const struct timed *x, struct sched_instr in, double latency)
 {
     const struct sched *s = &x->s;
     int from = in.op == SCHED_F ? in.stage - 1 : in.stage + 1 < s->stages ? in.stage + 1 : -1;
@@ -196,7 +172,7 @@ static double input_ready(const struct played *x, struct sched_instr in, double 
     return end + (s->place[from] != s->place[in.stage] ? latency : 0);
 }
 
-static void check_events(const struct played *x, double latency)
+static void check_events(const struct timed *x, double latency)
 {
     for (int rank = 0; rank < x->s.p; rank++) {
         double clock = 0;
@@ -214,23 +190,23 @@ static void check_events(const struct played *x, double latency)
 static void events_by_definition(void)
 {
     struct sim_cost cost = {.tf = 1.25, .tb = 2.5, .ti = 1.375, .tw = 0.75, .latency = 0.3125};
-    struct played x;
+    struct timed x;
     if (play("1f1b", 4, 6, &cost, &x))
         check_events(&x, cost.latency);
-    played_free(&x);
+    timed_free(&x);
     if (play_text("0F0,3F0,3I0,0F1,3W0,3F1,3B1,0I0,0W0,0B1\n1F0,2F0,1F1,2F1,2B0,1I0,1W0,2B1,1B1\n",
                   &cost, &x))
         check_events(&x, cost.latency);
-    played_free(&x);
+    timed_free(&x);
 }
 
 /* Two activations that are used in another order than sent: an early receive costs no time. */
 static void early_receive(void)
 {
-    struct played x;
+    struct timed x;
     if (play_text("0F0,0F1,0B1,0B0\n1F1,1B1,1F0,1B0\n", &unit, &x))
         CHECK(x.r.makespan == 2 + 1 + 2 + 1 + 2 + 2);
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void refused(void)
@@ -261,7 +237,7 @@ static void refused(void)
 /* Whatever stands in the name, the page stays JSON: whole page of the smallest schedule. */
 static void json(void)
 {
-    struct played x;
+    struct timed x;
     struct sim_cost cost = {.tf = 0.1, .tb = 0.2, .ti = 0.1, .tw = 0.1};
     if (play("1f1b", 1, 1, &cost, &x)) {
         struct text t = {0};
@@ -290,19 +266,19 @@ static void json(void)
                        "}\n");
         text_free(&t);
     }
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void check_gantt(const char *name, int p, int m, int width, const char *want)
 {
-    struct played x;
+    struct timed x;
     struct text t = {0};
     if (play(name, p, m, &unit, &x)) {
         sim_gantt(&x.s, &x.r, width, false, &t);
         CHECK_STR(t.s, want);
     }
     text_free(&t);
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void gantt_widths(void)
@@ -330,7 +306,7 @@ static void gantt_widths(void)
 static void gantt_fits(void)
 {
     for (int n = 0; n < 60; n++) {
-        struct played x;
+        struct timed x;
         struct text t = {0};
         int width = (int)test_range(40, 200), p = (int)test_range(1, 12);
         if (play("1f1b", p, (int)test_range(1, 40), &unit, &x)) {
@@ -343,20 +319,20 @@ static void gantt_fits(void)
             }
         }
         text_free(&t);
-        played_free(&x);
+        timed_free(&x);
     }
 }
 
 static void gantt_colors(void)
 {
-    struct played x;
+    struct timed x;
     struct text t = {0};
     if (play("naive", 1, 1, &unit, &x)) {
         sim_gantt(&x.s, &x.r, 0, true, &t);
         CHECK(strstr(t.s, "|\x1b[30;44m0\x1b[0m\x1b[30;42mB0\x1b[0m|\n") != NULL);
     }
     text_free(&t);
-    played_free(&x);
+    timed_free(&x);
 }
 
 static void check_simulate(struct plait_sim a, int code, const char *part)

@@ -9,50 +9,32 @@
 #include "plait.h"
 #include "sim/sim.h"
 #include "test.h"
+#include "timed.h"
 
-struct made {
-    struct sched s;
-    struct sched_report r;
-    struct sim_result x;
-};
-
-static bool make(int p, int m, int k, struct made *out)
+static bool make(int p, int m, int k, struct timed *out)
 {
     static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
     struct sched from;
-    *out = (struct made){0};
+    *out = (struct timed){0};
     if (!CHECK(sched_make_sliced("seq1f1b", &(struct sched_shape){.p = p, .m = m, .v = 1}, k,
                                  &from) == ERR_OK))
         return false;
-    enum err err = sched_lower(&from, &(struct sched_lower_args){.step = true}, &out->s);
-    sched_free(&from);
-    if (err == ERR_OK)
-        err = sched_check(&out->s, &out->r);
-    if (err == ERR_OK)
-        err = sim_run(&out->s, &out->r, &unit, false, &out->x);
-    return test_check(err == ERR_OK, __FILE__, __LINE__, "p %d m %d k %d: %s", p, m, k, err_text());
-}
-
-static void made_free(struct made *k)
-{
-    sim_result_free(&k->x);
-    sched_report_free(&k->r);
-    sched_free(&k->s);
+    return timed_play(&from, &(struct sched_lower_args){.step = true}, &unit, out);
 }
 
 /* p - r + k - 1 slices are kept, and the bubble is 1F1B's in times of a slice, where there are
  * units enough to fill the pipeline. */
 static void check_shape(int p, int m, int k)
 {
-    struct made x;
+    struct timed x;
     if (make(p, m, k, &x)) {
         CHECK(x.s.slices == k && x.s.m == m * k);
         for (int rank = 0; rank < p; rank++)
-            CHECK_INT(x.r.peak[rank], num_min(p - rank + k - 1, m * k));
+            CHECK_INT(x.report.peak[rank], num_min(p - rank + k - 1, m * k));
         if (m >= p)
-            CHECK(x.x.makespan == 3 * m * k + 3 * (p - 1));
+            CHECK(x.r.makespan == 3 * m * k + 3 * (p - 1));
     }
-    made_free(&x);
+    timed_free(&x);
 }
 
 static void grid(void)

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "sim/sim.h"
 #include "test.h"
+#include "timed.h"
 
 static const struct sched_lower_args all_ends = {.reduce = true, .tied = true, .step = true};
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tov = 3};
@@ -19,41 +20,13 @@ static enum err parse(const char *text, struct sched *out)
     return sched_parse("test", text, (int64_t)strlen(text), out);
 }
 
-/* A schedule on its way; released in any case. */
-struct made {
-    struct sched s;
-    struct sched_report r;
-    struct sim_result x;
-};
-
-static void made_free(struct made *k)
-{
-    sim_result_free(&k->x);
-    sched_report_free(&k->r);
-    sched_free(&k->s);
-}
-
-/* Lowers, checks and plays; frees `from`. */
-static bool finish(struct sched *from, const struct sim_cost *cost, struct made *k)
-{
-    *k = (struct made){0};
-    enum err err = sched_lower(from, &all_ends, &k->s);
-    if (err == ERR_OK)
-        err = sched_check(&k->s, &k->r);
-    if (err == ERR_OK)
-        err = sim_run(&k->s, &k->r, cost, true, &k->x);
-    bool good = test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d: %s", from->name,
-                           from->p, from->m, err_text());
-    sched_free(from);
-    return good;
-}
-
-static bool make(const char *name, int p, int m, const struct sim_cost *cost, struct made *k)
+static bool make(const char *name, int p, int m, const struct sim_cost *cost, struct timed *k)
 {
     struct sched from;
     struct sched_shape shape = {.p = p, .m = m, .v = strcmp(name, "dualpipev") == 0 ? 2 : 1};
-    *k = (struct made){0};
-    return CHECK(sched_make(name, &shape, &from) == ERR_OK) && finish(&from, cost, k);
+    *k = (struct timed){0};
+    return CHECK(sched_make(name, &shape, &from) == ERR_OK) &&
+           timed_play(&from, &all_ends, cost, k);
 }
 
 /* ---- generators ---- */
@@ -69,20 +42,19 @@ static int kept(const char *name, int p, int rank)
 
 static void check_shape(const char *name, int p, int m)
 {
-    struct made k;
+    struct timed k;
     bool full = m % 2 == 0 && m >= 2 * p;
     if (make(name, p, m, &unit, &k)) {
         CHECK(k.s.replicas == 2 && k.s.stages == p && sched_ends_meet(&k.s));
         CHECK_INT(sched_microbatches(&k.s, 0), m - m / 2);
         for (int rank = 0; rank < p; rank++) {
-            int want = kept(name, p, rank);
+            int want = kept(name, p, rank), peak = k.report.peak[rank];
             CHECK(k.s.place[rank] == rank && k.s.place[p + rank] == p - 1 - rank);
-            test_check(full ? k.r.peak[rank] == want : k.r.peak[rank] <= want, __FILE__, __LINE__,
-                       "%s p %d m %d: rank %d keeps %d of %d", name, p, m, rank, k.r.peak[rank],
-                       want);
+            test_check(full ? peak == want : peak <= want, __FILE__, __LINE__,
+                       "%s p %d m %d: rank %d keeps %d of %d", name, p, m, rank, peak, want);
         }
     }
-    made_free(&k);
+    timed_free(&k);
 }
 
 static void grid(void)
@@ -98,15 +70,16 @@ static void grid_of_v(void)
 {
     for (int p = 1; p <= 8; p++) {
         for (int m = 1; m <= 3 * p; m++) {
-            struct made k;
+            struct timed k;
             if (make("dualpipev", p, m, &unit, &k)) {
                 CHECK(k.s.replicas == 1 && k.s.stages == 2 * p && sched_ends_meet(&k.s));
                 for (int rank = 0; rank < p; rank++) {
+                    int peak = k.report.peak[rank], most = 2 * p + 1;
                     CHECK(k.s.place[rank] == rank && k.s.place[2 * p - 1 - rank] == rank);
-                    CHECK(m < 2 * p ? k.r.peak[rank] <= 2 * p + 1 : k.r.peak[rank] == 2 * p + 1);
+                    CHECK(m < 2 * p ? peak <= most : peak == most);
                 }
             }
-            made_free(&k);
+            timed_free(&k);
         }
     }
 }
@@ -132,38 +105,38 @@ static void shapes_refused(void)
 static void dualpipe_bubble(void)
 {
     struct sim_cost cost = unit;
-    struct made k;
+    struct timed k;
     for (int p = 2; p <= 16; p += 2) {
         for (int m = 2 * p; m <= 4 * p; m += 2) {
             cost.tov = 3;
             if (make("dualpipe", p, m, &cost, &k))
                 for (int rank = 0; rank < p; rank++)
-                    CHECK(k.x.makespan - k.x.busy[rank] == (p / 2 - 1) * (3 + 2 - 3));
-            made_free(&k);
+                    CHECK(k.r.makespan - k.r.busy[rank] == (p / 2 - 1) * (3 + 2 - 3));
+            timed_free(&k);
             cost.tov = 2.5;
             double most = 0;
             if (make("dualpipe", p, m, &cost, &k))
                 for (int rank = 0; rank < p; rank++)
-                    most = fmax(most, k.x.makespan - k.x.busy[rank]);
+                    most = fmax(most, k.r.makespan - k.r.busy[rank]);
             CHECK(most == (p / 2 - 1) * (2.5 + 2 - 3));
-            made_free(&k);
+            timed_free(&k);
         }
     }
     cost = unit;
     cost.latency = 0.0625;
     if (make("dualpipe", 4, 8, &cost, &k))
-        CHECK(k.x.makespan == 26 + 9 * cost.latency);
-    made_free(&k);
+        CHECK(k.r.makespan == 26 + 9 * cost.latency);
+    timed_free(&k);
     if (make("dualpipe", 8, 16, &cost, &k))
-        CHECK(k.x.makespan == 54 + 23 * cost.latency);
-    made_free(&k);
+        CHECK(k.r.makespan == 54 + 23 * cost.latency);
+    timed_free(&k);
 }
 
 /* DualPipeV: (p - 1)(tov + tb - 3 tw) in times of a chunk. */
 static void dualpipev_bubble(void)
 {
     struct sim_cost cost = unit;
-    struct made k;
+    struct timed k;
     for (int p = 1; p <= 8; p++) {
         for (int m = 2 * p; m <= 4 * p; m++) {
             double most[2] = {0, 0};
@@ -171,8 +144,8 @@ static void dualpipev_bubble(void)
                 cost.tov = n ? 2.5 : 3;
                 if (make("dualpipev", p, m, &cost, &k))
                     for (int rank = 0; rank < p; rank++)
-                        most[n] = fmax(most[n], k.x.makespan - k.x.busy[rank]);
-                made_free(&k);
+                        most[n] = fmax(most[n], k.r.makespan - k.r.busy[rank]);
+                timed_free(&k);
             }
             CHECK(most[0] == (p - 1) * 2 && most[1] == (p - 1) * 1.5);
         }
@@ -180,14 +153,14 @@ static void dualpipev_bubble(void)
     cost = unit;
     cost.latency = 0.0625;
     if (make("dualpipev", 4, 8, &cost, &k))
-        CHECK(k.x.makespan == 54 + 16 * cost.latency);
-    made_free(&k);
+        CHECK(k.r.makespan == 54 + 16 * cost.latency);
+    timed_free(&k);
     if (make("dualpipev", 8, 16, &cost, &k))
-        CHECK(k.x.makespan == 110 + 40 * cost.latency);
-    made_free(&k);
+        CHECK(k.r.makespan == 110 + 40 * cost.latency);
+    timed_free(&k);
     if (make("dualpipev", 4, 10, &unit, &k))
-        CHECK(k.x.makespan == 66 && k.r.peak[0] == 9);
-    made_free(&k);
+        CHECK(k.r.makespan == 66 && k.report.peak[0] == 9);
+    timed_free(&k);
 }
 
 /* Chimera where forward and backward take a slot each: p - 2 slots are idle however many units
@@ -195,14 +168,14 @@ static void dualpipev_bubble(void)
 static void chimera_slots(void)
 {
     struct sim_cost slot = {.tf = 1, .tb = 1, .ti = 0.5, .tw = 0.5};
-    struct made k;
+    struct timed k;
     for (int p = 2; p <= 16; p += 2) {
         for (int m = p; m <= 4 * p; m += p) {
             if (make("chimera", p, m, &slot, &k)) {
-                CHECK(k.x.makespan == 2 * m + p - 2);
-                CHECK_NEAR(k.x.bubble_fraction, (p - 2) / (double)(2 * m + p - 2), 1e-15);
+                CHECK(k.r.makespan == 2 * m + p - 2);
+                CHECK_NEAR(k.r.bubble_fraction, (p - 2) / (double)(2 * m + p - 2), 1e-15);
             }
-            made_free(&k);
+            timed_free(&k);
         }
     }
 }
@@ -316,7 +289,7 @@ static bool relax(const struct sched *s, const struct sim_cost *cost, struct clo
     return changed;
 }
 
-static void check_clock(const struct made *k, const struct sim_cost *cost)
+static void check_clock(const struct timed *k, const struct sim_cost *cost)
 {
     struct clock c = {0};
     double last = 0;
@@ -327,10 +300,10 @@ static void check_clock(const struct made *k, const struct sim_cost *cost)
         if (in.op > SCHED_B)
             continue;
         double end = in.op == SCHED_F ? c.f[in.stage][in.mb] : c.d[in.stage][in.mb];
-        CHECK_NEAR(k->x.event[i].end, end, 1e-12);
+        CHECK_NEAR(k->r.event[i].end, end, 1e-12);
         last = fmax(last, end);
     }
-    CHECK_NEAR(k->x.makespan, last, 1e-12);
+    CHECK_NEAR(k->r.makespan, last, 1e-12);
 }
 
 static void random_schedules(void)
@@ -340,7 +313,7 @@ static void random_schedules(void)
         struct world w = random_world();
         struct text line[P_MAX] = {{0}}, all = {0};
         struct sched s;
-        struct made k;
+        struct timed k;
         random_text(&w, line);
         for (int r = 0; r < w.p; r++) {
             text_add(&all, "%s\n", line[r].s);
@@ -350,17 +323,10 @@ static void random_schedules(void)
         CHECK_INT(s.replicas, w.replicas);
         for (int h = 0; h < w.replicas * w.stages; h++)
             CHECK_INT(s.place[h], w.place[h / w.stages][h % w.stages]);
-        struct sched_lower_args ends = {.step = true};
-        struct sched low;
-        CHECK_OK(sched_lower(&s, &ends, &low)); /* a tied end may be impossible */
-        sched_free(&s);
-        k = (struct made){.s = low};
-        if (test_check(sched_check(&k.s, &k.r) == ERR_OK, __FILE__, __LINE__, "%s%s", all.s,
-                       err_text())) {
-            CHECK_OK(sim_run(&k.s, &k.r, &cost, true, &k.x));
+        struct sched_lower_args ends = {.step = true}; /* a tied end may be impossible */
+        if (test_check(timed_play(&s, &ends, &cost, &k), __FILE__, __LINE__, "%s", all.s))
             check_clock(&k, &cost);
-        }
-        made_free(&k);
+        timed_free(&k);
         text_free(&all);
     }
 }
@@ -368,16 +334,16 @@ static void random_schedules(void)
 static void gantt_of_pairs(void)
 {
     struct sched s;
-    struct made k;
+    struct timed k;
     struct text t = {0};
     CHECK_OK(parse("0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
                    &s));
-    if (finish(&s, &unit, &k)) {
-        sim_gantt(&k.s, &k.x, 60, false, &t);
+    if (timed_play(&s, &all_ends, &unit, &k)) {
+        sim_gantt(&k.s, &k.r, 60, false, &t);
         text_add(&t, "\n");
-        sim_gantt(&k.s, &k.x, 20, false, &t);
+        sim_gantt(&k.s, &k.r, 20, false, &t);
         text_add(&t, "\n");
-        sim_gantt(&k.s, &k.x, 0, false, &t);
+        sim_gantt(&k.s, &k.r, 0, false, &t);
         CHECK_STR(t.s, "rank 0 |F0 F2 F1 B2    F3&B0    B3    B1    |\n"
                        "rank 1 |F2 F0 F3 B0    F1&B2    B1    B3    |\n"
                        "time 0 to 12, 0.3333 a column; F forward, B backward, F&B both at once, . "
@@ -390,10 +356,10 @@ static void gantt_of_pairs(void)
                        "rank 1 |203B0F1&B1B3|\n"
                        "time 0 to 12, 1 a column; F forward, B backward, F&B both at once, . idle"
                        "\n");
-        CHECK_INT(k.x.actions, 14);
+        CHECK_INT(k.r.actions, 14);
     }
     text_free(&t);
-    made_free(&k);
+    timed_free(&k);
 }
 
 static const struct test_case cases[] = {

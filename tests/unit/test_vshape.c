@@ -9,6 +9,7 @@
 #include "sched/sched.h"
 #include "sim/sim.h"
 #include "test.h"
+#include "timed.h"
 
 static const struct sim_cost unit = {.tf = 1, .tb = 2, .ti = 1, .tw = 1};
 static const char *const names[] = {"zb-v", "v-half", "v-min", "1f1b-v"};
@@ -28,29 +29,20 @@ static void check_place(const struct sched *s)
 
 static void play(const char *name, int p, int m, const struct sim_cost *cost, struct played *out)
 {
-    struct sched made = {0}, s = {0};
-    struct sched_report report = {0};
-    struct sim_result r = {0};
+    struct sched made;
+    struct timed x;
     *out = (struct played){-1, -1, 0, 0};
-    enum err err = sched_make(name, &(struct sched_shape){p, m, 2, 0}, &made);
-    if (err == ERR_OK)
-        err = sched_lower(&made, &(struct sched_lower_args){.reduce = true, .step = true}, &s);
-    if (err == ERR_OK)
-        err = sched_check(&s, &report);
-    if (err == ERR_OK)
-        err = sim_run(&s, &report, cost, false, &r);
-    if (test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d: %s", name, p, m, err_text())) {
-        *out = (struct played){r.makespan, r.cost, r.peak[0], r.peak[0]};
+    if (!CHECK(sched_make(name, &(struct sched_shape){p, m, 2, 0}, &made) == ERR_OK))
+        return;
+    if (timed_play(&made, &(struct sched_lower_args){.reduce = true, .step = true}, cost, &x)) {
+        *out = (struct played){x.r.makespan, x.r.cost, x.r.peak[0], x.r.peak[0]};
         for (int rank = 0; rank < p; rank++) {
-            out->most = (int)num_max(out->most, r.peak[rank]);
-            out->least = (int)num_min(out->least, r.peak[rank]);
+            out->most = (int)num_max(out->most, x.r.peak[rank]);
+            out->least = (int)num_min(out->least, x.r.peak[rank]);
         }
-        check_place(&made);
+        check_place(&x.made);
     }
-    sim_result_free(&r);
-    sched_report_free(&report);
-    sched_free(&s);
-    sched_free(&made);
+    timed_free(&x);
 }
 
 /* Idle slots of the makespan with unit costs, for m of 2 p and more. 1f1b-v has no closed form;
