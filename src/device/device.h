@@ -35,7 +35,8 @@ struct drop {
 
 /* C (m,n) = op(A) (m,k) op(B) (k,n) [+ C]; then [+ bias (n)], then the activation.
  * op(A): A is stored (m,k), or (k,m) when trans_a; op(B): (k,n), or (n,k) when trans_b.
- * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C.
+ * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C; else C is written
+ * and what it held is not looked at, be it NaN.
  * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
  * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read. */
 enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };

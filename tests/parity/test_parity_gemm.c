@@ -27,6 +27,19 @@ struct problem {
     struct parity_buf *a, *b, *c, *bias, *pre;
 };
 
+/* What C holds where a product writes it: NaN, which must leave no trace. */
+static void unread(struct parity *p, const struct problem *q)
+{
+    int64_t ld = q->mc.ld ? q->mc.ld : q->mc.width;
+    double *c = parity_doubles(q->mc.elements);
+    parity_get(p, q->c, 0, c);
+    for (int64_t i = 0; i < q->mc.elements; i++)
+        if (i % ld < q->mc.width)
+            c[i] = NAN;
+    parity_set(p, q->c, c);
+    mem_free(c);
+}
+
 static struct problem make(struct parity *p, struct gemm g, bool strided)
 {
     struct problem q = {.g = g};
@@ -39,6 +52,8 @@ static struct problem make(struct parity *p, struct gemm g, bool strided)
     q.a = parity_fill(p, PARITY_CT, q.ma.elements, -1, 1);
     q.b = parity_fill(p, PARITY_CT, q.mb.elements, -1, 1);
     q.c = parity_fill(p, g.c_at ? PARITY_AT : PARITY_CT, q.mc.elements, -2, 2);
+    if (!g.accumulate)
+        unread(p, &q);
     q.pre = g.act == GEMM_NONE ? NULL : parity_fill(p, PARITY_CT, g.m * g.n, -4, 4);
     return q;
 }

@@ -148,6 +148,9 @@ static void null_counts_products(void)
     g.accumulate = g.c_at = true; /* C in f32, read and written */
     CHECK_OK(d->ops->gemm(d, &g));
     CHECK_INT(counted(d, &before).bytes, 2 * (21 + 35) + 4 * 2 * 15);
+    g.accumulate = false; /* written alone */
+    CHECK_OK(d->ops->gemm(d, &g));
+    CHECK_INT(counted(d, &before).bytes, 2 * (21 + 35) + 4 * 15);
     struct attn a = {.b = 2, .tq = 2, .tk = 4, .heads = 6, .kv_heads = 3, .d = 5};
     CHECK_OK(d->ops->attn(d, &a)); /* queries see 3 and 4 keys */
     made = counted(d, &before);
