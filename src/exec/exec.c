@@ -474,9 +474,10 @@ double *exec_scalar(struct exec *x)
     return x->scalar;
 }
 
-enum err exec_zero_grads(struct exec *x)
+void exec_zero_grads(struct exec *x)
 {
-    return x->grads.size ? x->a.dev->ops->zero(x->a.dev, x->grads.base, x->grads.size) : ERR_OK;
+    for (int i = 0; i < x->stages_here; i++)
+        param_grads_reset(&x->stage[i].stage.params);
 }
 
 void exec_bytes(const struct exec *x, struct exec_bytes *out)

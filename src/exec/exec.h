@@ -85,8 +85,8 @@ int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
 struct comm_group *exec_world_group(struct exec *x);
 struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
 double *exec_scalar(struct exec *x);              /* a device double for the optimizer's norm */
-/* Set all gradients to zero. */
-enum err exec_zero_grads(struct exec *x);
+/* All gradients are zero from here on (param_grads_reset: no memory is touched). */
+void exec_zero_grads(struct exec *x);
 /* Bytes taken from the device, kind by kind. */
 void exec_bytes(const struct exec *x, struct exec_bytes *out);
 /* Of the last run of the training list, one for each instruction of this rank's list; NULL when not

@@ -47,12 +47,15 @@ static enum err backward_weight(const struct stage_call *c)
     const struct dev_ops *ops = c->s->dev->ops;
     const struct param *tokens = c->p->role[ROLE_TOKENS];
     struct tensor whole, local = {kept(c), d->nl, d->c, tp_stream(&c->s->tp)};
-    if (c->p->role[ROLE_POSITIONS])
-        TRY(ops->pos_grad(c->s->dev, stage_grad(c, ROLE_POSITIONS), local.p, d->nl, d->c, d->t,
-                          first_row(c)));
+    void *dw;
+    if (c->p->role[ROLE_POSITIONS]) {
+        TRY(stage_grad(c, ROLE_POSITIONS, &dw));
+        TRY(ops->pos_grad(c->s->dev, dw, local.p, d->nl, d->c, d->t, first_row(c)));
+    }
     TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole));
-    return ops->embed_grad(c->s->dev, stage_grad(c, ROLE_TOKENS), whole.p, c->mb->tokens, d->n,
-                           d->c, tokens->box.at[0], tokens->box.real[0]);
+    TRY(stage_grad(c, ROLE_TOKENS, &dw));
+    return ops->embed_grad(c->s->dev, dw, whole.p, c->mb->tokens, d->n, d->c, tokens->box.at[0],
+                           tokens->box.real[0]);
 }
 
 const struct layer_kind layer_embed = {"embed", forward, backward_input, backward_weight};

@@ -60,7 +60,8 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
     return ops->xent_grad(c->s->dev, &k->x);
 }
 
-/* dh of the chunk's rows (a summand) and dw += dlogits^T h. */
+/* dh of the chunk's rows (a summand) and dw += dlogits^T h, which the first of a step writes: the
+ * embedding that may share dw comes later. */
 static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
                            const struct tensor *h, char *dh)
 {
@@ -71,10 +72,11 @@ static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
         c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
                                   .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
                                   .k = d->v}));
+    bool add = param_grad_begin(weight(c), d->v * d->c);
     return c->s->dev->ops->gemm(
-        c->s->dev, &(struct gemm){.c = stage_grad(c, ROLE_HEAD_W), .a = dlogits, .b = rows,
-                                  .m = d->v, .n = d->c, .k = k->rows, .trans_a = true,
-                                  .accumulate = true, .c_at = true});
+        c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows, .m = d->v,
+                                  .n = d->c, .k = k->rows, .trans_a = true, .accumulate = add,
+                                  .c_at = true});
 }
 
 /* The norm's output, whole, in scratch. */

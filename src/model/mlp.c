@@ -70,18 +70,17 @@ static enum err backward_weight(const struct stage_call *c)
 {
     const struct arch_dims *d = &c->dims;
     const struct tp *tp = &c->s->tp;
-    struct dev *dev = c->s->dev;
     struct tensor h, df = stage_kept_df(c);
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tensor dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS};
     TRY(stage_norm_weight(c));
-    TRY(tp_weight_grad(tp, &df, &act, stage_grad(c, ROLE_DOWN_W)));
+    TRY(tp_weight_grad(tp, &df, &act, c->p->role[ROLE_DOWN_W]));
     TRY(stage_norm_output(c, &h));
-    TRY(tp_weight_grad(tp, &dmid, &h, stage_grad(c, inner_role(d))));
+    TRY(tp_weight_grad(tp, &dmid, &h, c->p->role[inner_role(d)]));
     if (!c->p->role[ROLE_UP_B])
         return ERR_OK;
-    TRY(dev->ops->bias_grad(dev, stage_grad(c, ROLE_DOWN_B), df.p, d->n, d->c));
-    return dev->ops->bias_grad(dev, stage_grad(c, ROLE_UP_B), dmid.p, d->n, dmid.cols);
+    TRY(stage_bias_grad(c, ROLE_DOWN_B, &df));
+    return stage_bias_grad(c, ROLE_UP_B, &dmid);
 }
 
 const struct layer_kind layer_mlp = {"mlp", forward, backward_input, backward_weight};

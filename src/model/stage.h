@@ -160,9 +160,12 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
 /* The call of a part for a microbatch, its extents filled in; buffers are the caller's to set. */
 struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part);
 
-/* Weight, gradient of a role; NULL when the part lacks it. */
+/* Weight of a role; NULL when the part lacks it. */
 const void *stage_w(const struct stage_call *c, enum arch_role r);
-void *stage_grad(const struct stage_call *c, enum arch_role r);
+/* Gradient of a role that the part has, and of what lies joined to it, to be added to. */
+enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out);
+/* Gradient of a bias, and of what lies joined to it, += the sum of the rows of dy. */
+enum err stage_bias_grad(const struct stage_call *c, enum arch_role r, const struct tensor *dy);
 
 /* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
 enum err stage_norm(const struct stage_call *c, void *h);

@@ -15,9 +15,18 @@ const void *stage_w(const struct stage_call *c, enum arch_role r)
     return param_w(c->p->role[r]);
 }
 
-void *stage_grad(const struct stage_call *c, enum arch_role r)
+enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out)
 {
-    return param_grad(c->p->role[r]);
+    TRY(param_grad_settle(c->p->role[r]));
+    *out = param_grad(c->p->role[r]);
+    return ERR_OK;
+}
+
+enum err stage_bias_grad(const struct stage_call *c, enum arch_role r, const struct tensor *dy)
+{
+    void *db;
+    TRY(stage_grad(c, r, &db));
+    return c->s->dev->ops->bias_grad(c->s->dev, db, dy->p, dy->rows, dy->cols);
 }
 
 struct drop stage_drop(const struct stage_call *c, int site, bool whole)
@@ -66,10 +75,13 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
 enum err stage_norm_weight(const struct stage_call *c)
 {
     struct dev *dev = c->s->dev;
-    TRY(dev->ops->add(dev, stage_grad(c, ROLE_NORM_W), c->keep[KEEP_DNORM], c->dims.c));
+    void *dw, *db;
+    TRY(stage_grad(c, ROLE_NORM_W, &dw));
+    TRY(dev->ops->add(dev, dw, c->keep[KEEP_DNORM], c->dims.c));
     if (!norm_shift(c))
         return ERR_OK;
-    return dev->ops->add(dev, stage_grad(c, ROLE_NORM_B), norm_shift(c), c->dims.c);
+    TRY(stage_grad(c, ROLE_NORM_B, &db));
+    return dev->ops->add(dev, db, norm_shift(c), c->dims.c);
 }
 
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,

@@ -40,8 +40,10 @@ static enum err finish_one(struct dp *d)
 enum err dp_part_done(struct dp *d, int part)
 {
     int first = d->store->part_first[part], end = d->store->part_first[part + 1];
-    for (int i = first; i < end; i++)
+    for (int i = first; i < end; i++) {
+        TRY(param_grad_settle(&d->store->param[i]));
         TRY(sum_over_tp(d, &d->store->param[i]));
+    }
     if (!d->group || first == end)
         return ERR_OK;
     if (d->started - d->finished == DP_IN_FLIGHT)

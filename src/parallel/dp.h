@@ -26,7 +26,8 @@ enum err dp_open(struct dp *d, struct comm_group *group, const struct tp *tp,
                  struct param_store *store, int parts);
 void dp_close(struct dp *d);
 
-/* The weight gradients of a part are complete. Collective over tp; starts over dp. */
+/* The weight gradients of a part are complete; those that nobody added to are settled as zeros.
+ * Collective over tp; starts over dp. */
 enum err dp_part_done(struct dp *d, int part);
 /* All started sums are complete after this. Collective over dp. */
 enum err dp_finish(struct dp *d);

@@ -88,11 +88,13 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
 }
 
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
-                        void *dw)
+                        const struct param *w)
 {
     ENSURE(dy->rows == x->rows && dy->place != PLACE_PARTIAL && x->place != PLACE_PARTIAL);
     ENSURE(dy->place != PLACE_ROWS && x->place != PLACE_ROWS);
-    return t->dev->ops->gemm(t->dev, &(struct gemm){.c = dw, .a = dy->p, .b = x->p, .m = dy->cols,
-                                                    .n = x->cols, .k = dy->rows, .trans_a = true,
-                                                    .accumulate = true, .c_at = true});
+    bool add = param_grad_begin(w, dy->cols * x->cols);
+    return t->dev->ops->gemm(t->dev, &(struct gemm){.c = param_grad(w), .a = dy->p, .b = x->p,
+                                                    .m = dy->cols, .n = x->cols, .k = dy->rows,
+                                                    .trans_a = true, .accumulate = add,
+                                                    .c_at = true});
 }

@@ -13,6 +13,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
+#include "tensor/param.h"
 #include "tensor/tensor.h"
 
 struct tp {
@@ -52,9 +53,10 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
 /* Of the input of a column-parallel product, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx);
-/* dw (N, K) += dy^T x, both with local columns; dw in the accumulation type. No talk. */
+/* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns; the first
+ * of a step writes it. No talk. */
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
-                        void *dw);
+                        const struct param *w);
 
 /* Sum of partial (n, C) over ranks to where the stream lives: see tp_row. The summands must have
  * been written to tp_summand(): b->partial with sp, b->local else. */

@@ -2,7 +2,9 @@
  *
  * Layout and contents of the flat stores. Padding between parameters and the missing rows of a
  * short vocabulary shard are zeros, stay zeros under every update (their gradients are zero), and
- * never leave the rank.
+ * never leave the rank but in the sums of gradients. The padding's gradients are the zeros of a new
+ * arena and are never written; the missing rows belong to their parameter, and whoever writes its
+ * gradient writes their zeros too.
  */
 #include "tensor/param.h"
 
@@ -71,6 +73,8 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
     *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at)};
     TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *s->param, "the parameter registry",
                 &s->param));
+    TRY_OR(out_close, mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *s->fresh,
+                              "the parameter registry", &s->fresh));
     TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
                               &s->part_first));
     lay_out(s, at);
@@ -84,6 +88,7 @@ out_close:
 void param_store_close(struct param_store *s)
 {
     mem_free(s->param);
+    mem_free(s->fresh);
     mem_free(s->part_first);
     *s = (struct param_store){0};
 }
@@ -101,8 +106,14 @@ void *param_w(const struct param *p)
     return p ? p->store->w + p->offset * p->store->ct : NULL;
 }
 
+static bool *fresh_of(const struct param *p)
+{
+    return &p->store->fresh[p - p->store->param];
+}
+
 void *param_grad(const struct param *p)
 {
+    ENSURE(!p || !*fresh_of(p)); /* what its memory holds is of the step before */
     return p ? p->store->grad + p->offset * p->store->at : NULL;
 }
 
@@ -115,6 +126,50 @@ static enum dtype master_type(const struct param_store *s)
 void *param_master(const struct param *p)
 {
     return p ? p->store->master + p->offset * dtype_size(master_type(p->store)) : NULL;
+}
+
+/* ---- gradients ---- */
+
+void param_grads_reset(struct param_store *s)
+{
+    for (int i = 0; i < s->n; i++)
+        s->fresh[i] = true;
+}
+
+/* p and what lies joined to it. */
+static const struct param *joined_end(const struct param *p)
+{
+    const struct param *end = p + 1;
+    while (end < p->store->param + p->store->n && end->spec.joined)
+        end++;
+    return end;
+}
+
+bool param_grad_begin(const struct param *p, int64_t elements)
+{
+    const struct param *end = joined_end(p);
+    bool fresh = *fresh_of(p);
+    int64_t count = 0;
+    for (const struct param *q = p; q < end; q++) {
+        ENSURE(*fresh_of(q) == fresh);
+        *fresh_of(q) = false;
+        count += q->count;
+    }
+    ENSURE(count == elements);
+    return !fresh;
+}
+
+enum err param_grad_settle(const struct param *p)
+{
+    struct dev *dev = p->store->dev;
+    const struct param *end = joined_end(p);
+    for (; p < end; p++) {
+        if (!*fresh_of(p))
+            continue;
+        *fresh_of(p) = false;
+        TRY(dev->ops->zero(dev, param_grad(p), p->count * p->store->at));
+    }
+    return ERR_OK;
 }
 
 /* ---- values in and out, through doubles on the host ---- */
@@ -143,6 +198,8 @@ enum err param_read(const struct param *p, bool gradient, double *out)
 {
     struct dev *dev = p->store->dev;
     enum dtype dt = gradient ? dev->at : master_type(p->store);
+    if (gradient)
+        TRY(param_grad_settle(p));
     const void *from = gradient ? param_grad(p) : param_master(p);
     void *raw;
     TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));

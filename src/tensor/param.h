@@ -3,6 +3,11 @@
  * The parameter registry of a stage on one rank: what arch.h lists, with storage. Five flat stores
  * (weights ct, master at, gradients at, two optimizer moments at) share one element layout, so a
  * parameter is one offset. Reduction, clipping, optimizer and weights on disk walk this registry.
+ *
+ * A step begins with gradients of zero, and nobody writes these zeros: each gradient is marked
+ * fresh, which says that it is zero whatever its memory holds. A product that is the first to add
+ * writes instead of adding, so that memory is neither zeroed nor read for it; whoever cannot write
+ * all of a gradient has it settled first, and so has whoever reads one that nobody has added to.
  */
 #ifndef PLAIT_TENSOR_PARAM_H
 #define PLAIT_TENSOR_PARAM_H
@@ -27,6 +32,7 @@ struct param_store {
     int64_t elements;
     char *w, *master, *grad, *m, *v; /* device memory, borrowed from the run's arenas; master is w
                                         when ct == at */
+    bool *fresh;              /* owned; [n]: this gradient is zero, whatever its memory holds */
     int *part_first;          /* owned; [parts + 1]: parameters of part i */
     int64_t ct, at;           /* bytes of an element */
 };
@@ -53,13 +59,21 @@ enum err param_init(struct param_store *s, uint64_t seed);
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum arch_role role);
 
-/* Device addresses; NULL for p NULL. */
+/* Device addresses; NULL for p NULL. A gradient's is to be had once it is begun or settled. */
 void *param_w(const struct param *p);
 void *param_grad(const struct param *p);
 void *param_master(const struct param *p);
 
+/* All gradients of the store are zero from here on: each is marked fresh. */
+void param_grads_reset(struct param_store *s);
+/* The gradients of p and of what lies joined to it, `elements` in all, are about to be written or
+ * added to as one. True: add. False: they were fresh, and all of them must be written. */
+bool param_grad_begin(const struct param *p, int64_t elements);
+/* The same gradients, where still fresh, become zeros in memory. */
+enum err param_grad_settle(const struct param *p);
+
 /* Copy the local box of a parameter between the device's master weights (or gradients) and a host
- * array of double, local extents, row-major. Padding rows are zero. */
+ * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */
 enum err param_read(const struct param *p, bool gradient, double *out);
 enum err param_write(const struct param *p, const double *values);
 

@@ -186,6 +186,25 @@ static enum err open_weights(const struct layout *l, struct exec *x)
     return ERR_OK;
 }
 
+/* Gradients of NaN: what they held before a step must leave no trace. Not between parameters,
+ * where zeros are kept. */
+static enum err poison(struct exec *x)
+{
+    for (int i = 0; i < exec_stage_count(x); i++) {
+        const struct param_store *s = &exec_stage_at(x, i)->params;
+        for (int j = 0; j < s->n; j++) {
+            char *host;
+            int64_t bytes = s->param[j].count * s->at;
+            TRY(mem_new(bytes, 1, "NaNs", &host));
+            memset(host, 0xff, (size_t)bytes);
+            enum err err = s->dev->ops->copy_in(s->dev, param_grad(&s->param[j]), host, bytes);
+            mem_free(host);
+            TRY(err);
+        }
+    }
+    return ERR_OK;
+}
+
 static enum err train(struct rank *k, struct dev *dev)
 {
     const struct layout *l = k->job->l;
@@ -209,7 +228,8 @@ static enum err train(struct rank *k, struct dev *dev)
         struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
-        err = exec_zero_grads(k->x);
+        err = poison(k->x);
+        exec_zero_grads(k->x);
         if (err == ERR_OK)
             err = exec_run(k->x, &k->job->sched, &b, &hooks);
     }
