@@ -7,10 +7,11 @@
  *
  * Inputs are reference lists (golden/sched), and all schedules of the registry in small shapes,
  * printed as they are made, lowered with reductions and steps, and forward only; then damaged one
- * to three times, in bytes, numbers, cells and lines. Damage that knows cells gets past the parser
- * in a third of the inputs, where bytes alone would be refused nearly always and nothing behind the
- * parser be reached. A fuzzer led by coverage (libFuzzer) is bound to one compiler and knows bytes
- * only; this needs none, and a seed (PLAIT_TEST_SEED) gives the same inputs everywhere.
+ * to three times, in bytes, numbers, cells, lines, and in which rank holds which stage. Damage that
+ * knows cells gets past the parser in a third of the inputs, where bytes alone would be refused
+ * nearly always and nothing behind the parser be reached. A fuzzer led by coverage (libFuzzer) is
+ * bound to one compiler and knows bytes only; this needs none, and a seed (PLAIT_TEST_SEED) gives
+ * the same inputs everywhere.
  *
  * What is held, besides no crash:
  *
@@ -31,25 +32,62 @@
 
 enum { SEEDS = 600, TEXT = 16384, SEED_MOST = 2000, INPUTS = 4000 };
 
+/* Which rank holds which stage. Lists of several stages a rank, or of two replicas, are the ones
+ * whose placements say something. */
+struct placement {
+    int stages, replicas, ranks;
+    uint16_t *place; /* owned; [replicas * stages] */
+};
+
 struct seed {
     char *text; /* owned */
     int64_t n;
+    struct placement on;
 };
 static struct seed seed[SEEDS];
 static int seeds;
 
+/* `several`: of inputs from lists with several holdings a rank; `moved` of their proved ones are
+ * placed otherwise than the list that they come from. */
 static struct {
     int64_t inputs, read, proved, played, refused;
+    struct { int64_t inputs, read, proved, moved; } several;
 } count;
 
+static bool is_several(const struct placement *x)
+{
+    return x->replicas * x->stages > x->ranks;
+}
+
+static bool is_placed_on(const struct sched *s, const struct placement *x)
+{
+    return s->stages == x->stages && s->replicas == x->replicas &&
+           memcmp(s->place, x->place,
+                  (size_t)(x->replicas * x->stages) * sizeof *x->place) == 0;
+}
+
 /* ---- seeds ---- */
+
+static struct placement placement_of(const char *text, int64_t n)
+{
+    struct placement x = {0};
+    struct sched s;
+    if (!CHECK(sched_parse("fuzz", text, n, &s) == ERR_OK))
+        return x;
+    x = (struct placement){.stages = s.stages, .replicas = s.replicas, .ranks = s.p};
+    int holdings = s.replicas * s.stages;
+    CHECK_OK(mem_new(holdings, sizeof *x.place, "a placement", &x.place));
+    memcpy(x.place, s.place, (size_t)holdings * sizeof *x.place);
+    sched_free(&s);
+    return x;
+}
 
 static void add_seed(char *text, int64_t n)
 {
     if (n == 0 || n > SEED_MOST || seeds == SEEDS)
         mem_free(text);
     else
-        seed[seeds++] = (struct seed){text, n};
+        seed[seeds++] = (struct seed){text, n, placement_of(text, n)};
 }
 
 static void add_file(const char *path)
@@ -100,6 +138,7 @@ static void make_seeds(void)
     static const struct sched_shape shape[] = {
         {1, 1, 1, 0}, {1, 3, 2, 0}, {2, 2, 1, 0}, {2, 3, 2, 0}, {2, 6, 1, 0},
         {3, 4, 1, 0}, {4, 6, 1, 0}, {4, 5, 2, 0}, {2, 4, 3, 0}, {6, 12, 1, 0},
+        {2, 4, 1, 0}, {4, 8, 1, 0}, {2, 5, 2, 0}, {3, 6, 2, 0}, {3, 6, 3, 0},
     };
     glob_t files;
     CHECK(glob(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv", 0, NULL, &files) == 0);
@@ -120,8 +159,10 @@ static void make_seeds(void)
 
 static void free_seeds(void)
 {
-    while (seeds > 0)
+    while (seeds > 0) {
         mem_free(seed[--seeds].text);
+        mem_free(seed[seeds].on.place);
+    }
 }
 
 /* ---- damage ---- */
@@ -243,6 +284,56 @@ static void damage_pair(struct input *x)
     replace(x, at, at, "(", 1);
 }
 
+/* Two ranks change places: all that one does, the other does. */
+static void damage_ranks(struct input *x)
+{
+    char first[TEXT], last[TEXT];
+    int64_t at, end, to, stop;
+    choose(x, "\n", &at, &end);
+    choose(x, "\n", &to, &stop);
+    if (at >= to)
+        return;
+    memcpy(first, x->text + at, (size_t)(end - at));
+    memcpy(last, x->text + to, (size_t)(stop - to));
+    replace(x, to, stop, first, end - at); /* the later first: places before it stand */
+    replace(x, at, end, last, stop - to);
+}
+
+/* The number that begins a cell, of a pair's halves too, or -1. */
+static int stage_at(const struct input *x, int64_t at)
+{
+    char before = at > 0 ? x->text[at - 1] : '\n';
+    int64_t stage = -1;
+    if (!strchr(",\n(;", before))
+        return -1;
+    for (; at < x->n && x->text[at] >= '0' && x->text[at] <= '9' && stage < SCHED_MAX_STAGES; at++)
+        stage = num_max(stage, 0) * 10 + (x->text[at] - '0');
+    return (int)stage;
+}
+
+/* Two stages change their names, in the whole list or in one line: ranks change a stage between
+ * them, or one stage comes to lie on two. */
+static void damage_stages(struct input *x)
+{
+    char name[16];
+    int most = 0;
+    int64_t from = 0, end = x->n;
+    for (int64_t i = 0; i < x->n; i++)
+        most = (int)num_max(most, stage_at(x, i));
+    int a = (int)test_range(0, most), b = (int)test_range(0, most);
+    if (test_range(0, 3) == 0)
+        choose(x, "\n", &from, &end);
+    for (int64_t i = from; i < end && i < x->n; i++) {
+        int stage = stage_at(x, i);
+        if (stage < 0 || (stage != a && stage != b))
+            continue;
+        int was = snprintf(name, sizeof name, "%d", stage);
+        int is = snprintf(name, sizeof name, "%d", stage == a ? b : a);
+        replace(x, i, i + was, name, is);
+        end += is - was;
+    }
+}
+
 /* The lines of two lists mixed, or one cut off. */
 static void damage_whole(struct input *x)
 {
@@ -257,13 +348,15 @@ static void damage_whole(struct input *x)
 
 static void damage(struct input *x)
 {
-    switch (test_range(0, 15)) {
+    switch (test_range(0, 20)) {
     case 0: case 1: damage_byte(x); break;
     case 2: case 3: damage_number(x); break;
     case 4: case 5: damage_name(x); break;
     case 6: damage_whole(x); break;
     case 7: damage_piece(x, "\n"); break;
     case 8: case 9: case 10: damage_pair(x); break;
+    case 11: case 12: case 13: case 14: damage_ranks(x); break;
+    case 15: damage_stages(x); break;
     default: damage_piece(x, ",\n"); break;
     }
 }
@@ -336,12 +429,16 @@ static void play(const struct sched *s, const struct sched_report *r)
 }
 
 /* From the check of what was read to the clock. */
-static void go_on(struct sched *s)
+static void go_on(struct sched *s, const struct placement *from)
 {
     struct sched low;
     struct sched_report r, r_low;
     enum err err = sched_check(s, &r);
     count.proved += err == ERR_OK;
+    if (from && is_several(from)) {
+        count.several.proved += err == ERR_OK;
+        count.several.moved += err == ERR_OK && !is_placed_on(s, from);
+    }
     if (err != ERR_OK)
         check_refused(err);
     else if (s->lowered)
@@ -363,14 +460,17 @@ static void go_on(struct sched *s)
     sched_report_free(&r);
 }
 
-/* One input, from a block of exactly its size, so that a byte read behind it is seen. */
-static bool survive(const char *text, int64_t n)
+/* One input, from a block of exactly its size, so that a byte read behind it is seen. from: the
+ * placement of the list that it was, or NULL. */
+static bool survive(const char *text, int64_t n, const struct placement *from)
 {
     struct sched s;
     char *copy = NULL;
     CHECK_OK(mem_new(n > 0 ? n : 1, 1, "an input", &copy));
     memcpy(copy, text, (size_t)n);
+    bool several = from && is_several(from);
     count.inputs++;
+    count.several.inputs += several;
     enum err err = sched_parse("fuzz", copy, n, &s);
     mem_free(copy);
     if (err != ERR_OK) {
@@ -379,8 +479,9 @@ static bool survive(const char *text, int64_t n)
         return false;
     }
     count.read++;
+    count.several.read += several;
     check_again(&s);
-    go_on(&s);
+    go_on(&s, from);
     sched_free(&s);
     return true;
 }
@@ -411,7 +512,7 @@ static void damaged(void)
         x->n = from->n;
         for (int64_t times = test_range(1, 3); times > 0; times--)
             damage(x);
-        survive(x->text, x->n);
+        survive(x->text, x->n, &from->on);
         if (k % 100000 == 99999) {
             printf("%lld inputs\n", (long long)k + 1);
             fflush(stdout);
@@ -421,9 +522,14 @@ static void damaged(void)
            "%lld played\n",
            (long long)count.inputs, seeds, (long long)count.read, (long long)count.refused,
            (long long)count.proved, (long long)count.played);
+    printf("%lld of them from lists with several stages or replicas a rank: %lld accepted, %lld "
+           "proved, %lld of these in a placement of their own\n",
+           (long long)count.several.inputs, (long long)count.several.read,
+           (long long)count.several.proved, (long long)count.several.moved);
     if (wanted >= 1000) /* every stage of the way was reached */
         CHECK(count.read > wanted / 10 && count.refused > wanted / 10 &&
-              count.proved > wanted / 100 && count.played >= count.proved);
+              count.proved > wanted / 100 && count.played >= count.proved &&
+              count.several.moved > wanted / 250);
     mem_free(x);
     free_seeds();
 }
@@ -444,7 +550,7 @@ static void followed(void)
                 choose(x, ",\n", &at, &end);
             while (at == end);
             replace(x, end, end, &after[c], 1);
-            CHECK(!survive(x->text, x->n));
+            CHECK(!survive(x->text, x->n, NULL));
         }
     mem_free(x);
     free_seeds();
@@ -466,22 +572,22 @@ static void limits(void)
         struct text t = {0};
         for (int k = 0; k < row[i].lines; k++)
             text_add(&t, "%s\n", row[i].cell);
-        CHECK_INT(survive(t.s, t.len), row[i].read);
+        CHECK_INT(survive(t.s, t.len, NULL), row[i].read);
         text_free(&t);
     }
     struct text t = {0}; /* most ranks and stages; many of one rank; most microbatches */
     for (int k = 0; k < SCHED_MAX_RANKS; k++)
         for (int j = 0; j < 4; j++)
             text_add(&t, "%dF0%c", k + j * SCHED_MAX_RANKS, j < 3 ? ',' : '\n');
-    CHECK(survive(t.s, t.len));
+    CHECK(survive(t.s, t.len, NULL));
     text_free(&t);
     for (int k = 0; k < 2048; k++)
         text_add(&t, "%s%dF0", k ? "," : "", k);
-    CHECK(survive(t.s, t.len));
+    CHECK(survive(t.s, t.len, NULL));
     text_free(&t);
     for (int k = 0; k < SCHED_MAX_MB; k++)
         text_add(&t, "%s0F%d,0B%d", k ? "," : "", k, k);
-    CHECK(survive(t.s, t.len));
+    CHECK(survive(t.s, t.len, NULL));
     text_free(&t);
 }
 
