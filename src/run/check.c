@@ -285,6 +285,13 @@ static const char *schedule_name(const void *arg, int i)
     return sched_kind_at(i)->name;
 }
 
+/* Units of a schedule that is generated here. */
+static int64_t units_made(const struct options *o)
+{
+    bool search = o->parallel.costs[0] || o->parallel.memory_limit != 0;
+    return search ? CHECK_SEARCH_UNITS : CHECK_MAKE_UNITS;
+}
+
 /* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
  * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p or
  * of a group: so the smaller m has the same remainder by 2 p and is not below 2 p, nor a group. */
@@ -292,7 +299,7 @@ static struct sched_shape probe_shape(const struct options *o)
 {
     struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
                                 (int)options_chunks(o), (int)o->parallel.group};
-    int most = (int)num_max(4 * shape.p, CHECK_MAKE_UNITS / num_max(1, shape.p * shape.v));
+    int most = (int)num_max(4 * shape.p, units_made(o) / num_max(1, shape.p * shape.v));
     most = (int)num_max(most, shape.group + 2 * shape.p);
     if (shape.m > most)
         shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
@@ -314,16 +321,16 @@ static enum err check_accumulation(const struct options *o, const struct arch *a
     return ERR_OK;
 }
 
-static enum err check_schedule(const struct options *o, const struct arch *arch, bool *made)
+static enum err check_schedule(const struct options *o, const struct arch *arch,
+                               const double (*time)[4], bool *made)
 {
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
     struct sched s;
-    char named[OPTIONS_PATH_MAX + 16];
     *made = true;
     if (schedule_path(name)) {
         shape.m = (int)options_microbatches(o);
-        TRY(schedule_make(o, &shape, &s));
+        TRY(schedule_make(o, &shape, time, &s));
         return check_accumulation(o, arch, &s);
     }
     if (!sched_kind_find(name)) {
@@ -332,20 +339,21 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
                          "`plait help schedules` lists them, file:PATH reads one",
              name, near ? "; the nearest is " : "", near ? near : "");
     }
-    *made = (int64_t)shape.p * shape.v * shape.m <= CHECK_MAKE_UNITS;
+    *made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
     if (!*made)
         return ERR_OK; /* thousands of pipeline ranks: the report says so */
-    enum err err = sched_make(name, &shape, &s);
-    if (err == ERR_OK)
-        return check_accumulation(o, arch, &s);
-    if (err != ERR_CONFIG)
-        return err;
-    snprintf(named, sizeof named, "schedule %s: ", name);
-    const char *said = err_text();
-    said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
-    FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
-                     "microbatches: %s", name, (long long)o->parallel.pp,
-         (long long)options_chunks(o), (long long)options_microbatches(o), said);
+    TRY(schedule_make(o, &shape, time, &s));
+    return check_accumulation(o, arch, &s);
+}
+
+/* With the file of costs, if there is one. */
+static enum err check_costs(const struct options *o, const struct arch *arch, bool *made)
+{
+    double (*time)[4];
+    TRY(schedule_costs(o, &time));
+    enum err err = check_schedule(o, arch, (const double(*)[4])time, made);
+    mem_free(time);
+    return err;
 }
 
 /* ---- files ---- */
@@ -416,7 +424,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_stages(o, &f.arch));
     TRY(check_step(o));
     TRY(check_bytes(o, &f.arch));
-    TRY(check_schedule(o, &f.arch, &f.made));
+    TRY(check_costs(o, &f.arch, &f.made));
     TRY(check_files(o, &f));
     TRY(check_unused(o));
     if (purpose == CHECK_TRAIN)

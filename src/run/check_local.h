@@ -7,10 +7,12 @@
 
 #include "run/check.h"
 
-/* (stage, microbatch) pairs up to which the check generates a schedule, and up to which it plays
- * one; planning memory reads them once for each pipeline rank, which has its own bound. Each is
- * about a quarter of a second. Training makes and proves every schedule at its start. */
-enum { CHECK_MAKE_UNITS = 1 << 21, CHECK_PLAY_UNITS = 1 << 16, CHECK_PLAN_READS = 1 << 24 };
+/* (stage, microbatch) pairs up to which the check generates a schedule, up to which one made for
+ * costs, and up to which it plays one; planning memory reads them once for each pipeline rank,
+ * which has its own bound. Each is about a quarter of a second, the search for costs up to one.
+ * Training makes and proves every schedule at its start. */
+enum { CHECK_MAKE_UNITS = 1 << 21, CHECK_SEARCH_UNITS = 1 << 17, CHECK_PLAY_UNITS = 1 << 16,
+       CHECK_PLAN_READS = 1 << 24 };
 
 /* What a file of tokens holds, as its header says; count 0 when no file is named. */
 struct check_data { int64_t count, vocab, samples; };

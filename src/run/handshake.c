@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One all-gather of five 64-bit digests a rank. Paths are left out of the configuration's digest: a
+ * One all-gather of six 64-bit digests a rank. Paths are left out of the configuration's digest: a
  * file may have another name on another host, its content may not differ.
  */
 #include "run/handshake.h"
@@ -9,19 +9,33 @@
 
 #include <stdio.h>
 
-enum { DIGESTS = 5, GREETING = 32767 /* a group id above those of layouts */ };
+enum { DIGESTS = 6, GREETING = 32767 /* a group id above those of layouts */ };
 
 static const char *const digest_name[DIGESTS] = {
-    "version of plait", "configuration", "schedule", "data.train", "data.valid"};
+    "version of plait", "configuration", "parallel.costs", "schedule", "data.train", "data.valid"};
 
 static enum err config_digest(const struct options *o, uint64_t *out)
 {
     struct options bare = *o;
     struct text yaml = {0};
     char *page;
-    bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
+    bare.parallel.costs[0] = bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
     conf_print(&options_table, &bare, &yaml);
     TRY(text_done(&yaml, &page));
+    *out = num_hash(page);
+    mem_free(page);
+    return ERR_OK;
+}
+
+/* The times themselves; how the file is written does not matter. */
+static enum err costs_digest(const struct setup *s, uint64_t *out)
+{
+    struct text times = {0};
+    char *page;
+    for (int i = 0; s->time && i < s->sched.stages; i++)
+        text_add(&times, "%.17g,%.17g,%.17g,%.17g\n", s->time[i][0], s->time[i][1], s->time[i][2],
+                 s->time[i][3]);
+    TRY(text_done(&times, &page));
     *out = num_hash(page);
     mem_free(page);
     return ERR_OK;
@@ -70,11 +84,12 @@ static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_
 
 enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_world *world)
 {
-    uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, s->report.hash, data[0], data[1]};
+    uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, 0, s->report.hash, data[0], data[1]};
     uint64_t *all;
     if (comm_size(world) == 1)
         return ERR_OK;
     TRY(config_digest(s->o, &mine[1]));
+    TRY(costs_digest(s, &mine[2]));
     TRY(mem_new((int64_t)comm_size(world) * DIGESTS, sizeof *all, "start digests", &all));
     enum err err = exchange(world, mine, all);
     if (err == ERR_OK)

@@ -61,6 +61,14 @@ static const struct conf_row rows[] = {
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
      "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
      "has its turn; 0: pp"},
+    {"parallel.costs", CONF_STRING, AT(parallel.costs), ROOM(parallel.costs), "", 0, 0, NULL,
+     "file of the measured times of each stage, from `plait compare --costs`: schedules zb-1p, "
+     "zb-2p and zb-v are made for them, and the bubble of any schedule is predicted with them; "
+     "empty: equal times, and a bubble from FLOPs"},
+    {"parallel.memory_limit", CONF_REAL, AT(parallel.memory_limit), 0, "0", 0, 1e6, NULL,
+     "schedules zb-1p, zb-2p, zb-v: most activations of a microbatch in a stage that a rank keeps "
+     "at once, each whole until its weight gradient; 1 or more, zb-v 2; 0: pp for zb-1p, else "
+     "2 x pp"},
     {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
      "size of a microbatch [samples]; the last of a step may be smaller"},
 

@@ -34,6 +34,8 @@ struct options {
         char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
         int64_t group;                   /* sched_shape.group; 0: the schedule's own */
+        char costs[OPTIONS_PATH_MAX];    /* a file of times of the stages (costs.h); "": none */
+        double memory_limit;             /* sched_cost.limit; 0: the schedule's own */
         int64_t microbatch;              /* samples */
     } parallel;
     struct {

@@ -35,7 +35,7 @@ static enum err check_asked(const char *what, int asked, int found)
     return ERR_OK;
 }
 
-static enum err read_schedule(const char *path, const struct play_args *a, struct sched *out)
+enum err play_read_file(const char *path, const struct play_args *a, struct sched *out)
 {
     if (a->group != 0)
         FAIL(ERR_CONFIG,
@@ -72,17 +72,45 @@ static bool has_costs(const struct play_args *a)
 {
     const struct plait_sim *s = a->sim;
     return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->latency != 0 || s->keep != 0 ||
-           a->limit != 0;
+           s->costs || a->limit != 0;
 }
 
-static enum err make_schedule(const struct play_args *a, const struct sim_cost *c,
-                              struct sched *out)
+/* A generator's refusal in the words of the command line. */
+static enum err refused(void)
 {
+    char buf[SCHEDULE_SAID];
+    return err_set(ERR_CONFIG, __FILE__, __LINE__, "%s",
+                   schedule_say(err_text(), SCHEDULE_OPTIONS, buf));
+}
+
+/* By name, for the costs given. */
+static enum err make_named(const struct play_args *a, const struct sched_shape *shape,
+                           struct played *x)
+{
+    const struct sim_cost *c = &x->cost;
+    double stage = a->share ? 1.0 / shape->v : 1;
+    struct sched_cost cost = {.tf = c->tf * stage,
+                              .ti = c->ti * stage,
+                              .tw = c->tw * stage,
+                              .tc = c->latency,
+                              .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
+                              .limit = a->share ? a->limit * shape->v : a->limit};
+    bool legal = shape->p > 0 && shape->v > 0 && (int64_t)shape->p * shape->v <= SCHED_MAX_STAGES;
+    if (a->sim->costs && legal) /* else the schedule says what is wrong */
+        TRY(play_read_costs(a, shape->p * shape->v, x));
+    cost.stage = (const double(*)[4])x->time;
+    enum err err = sched_make_for(a->schedule, shape, has_costs(a) ? &cost : NULL, &x->made);
+    return err == ERR_CONFIG ? refused() : err;
+}
+
+static enum err make_schedule(const struct play_args *a, struct played *x)
+{
+    struct sched *out = &x->made;
     if (!a->schedule)
         FAIL(ERR_CONFIG,
              "simulation: no schedule is named; use one of plait sim --list or file:PATH");
     if (schedule_path(a->schedule))
-        return read_schedule(schedule_path(a->schedule), a, out);
+        return play_read_file(schedule_path(a->schedule), a, out);
     const struct sched_kind *kind = sched_kind_find(a->schedule);
     if (!kind && means_file(a->schedule))
         FAIL(ERR_CONFIG,
@@ -91,21 +119,16 @@ static enum err make_schedule(const struct play_args *a, const struct sim_cost *
     int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
     TRY(play_fits(a, v, 0));
-    if (a->slices != 0)
-        return sched_make_sliced(a->schedule, &shape, a->slices, out);
-    double stage = a->share ? 1.0 / v : 1;
-    struct sched_cost cost = {.tf = c->tf * stage,
-                              .ti = c->ti * stage,
-                              .tw = c->tw * stage,
-                              .tc = c->latency,
-                              .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
-                              .limit = a->share ? a->limit * v : a->limit};
-    return sched_make_for(a->schedule, &shape, has_costs(a) ? &cost : NULL, out);
+    if (a->slices != 0) {
+        enum err err = sched_make_sliced(a->schedule, &shape, a->slices, out);
+        return err == ERR_CONFIG ? refused() : err;
+    }
+    return make_named(a, &shape, x);
 }
 
 static enum err prove(const struct play_args *a, struct played *x)
 {
-    TRY(make_schedule(a, &x->cost, &x->made));
+    TRY(make_schedule(a, x));
     struct sched *s = &x->made;
     if (!s->lowered) {
         TRY(sched_lower(s, &(struct sched_lower_args){0}, &x->lowered));
@@ -164,9 +187,18 @@ static enum err share_out(struct played *x)
     return ERR_OK;
 }
 
+/* What stages cost is said once. */
+static enum err check_sources(const struct plait_sim *s)
+{
+    if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
+        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one");
+    return ERR_OK;
+}
+
 enum err play_make(const struct play_args *a, struct played *out)
 {
     *out = (struct played){0};
+    TRY(check_sources(a->sim));
     default_costs(a->sim, &out->cost);
     if (a->sim->model)
         TRY(play_model(a, out));

@@ -39,8 +39,8 @@ struct played {
 };
 
 /* Microbatches of stages that a command plays, all its schedules together: about 200 bytes and 2
- * to 4 microseconds each, of zb-v made for costs 6 to 8, so that nothing takes more than a gigabyte
- * and some ten seconds. */
+ * to 4 microseconds each, of zb-v made for costs 6 to 8, so that nothing takes more than a
+ * gigabyte and some ten seconds. */
 enum { PLAY_MAX_UNITS = 1 << 21 };
 /* Does the shape, at v chunks, fit beside `before` such units? Errors: ERR_CONFIG. */
 enum err play_fits(const struct play_args *a, int v, int64_t before);
@@ -51,6 +51,11 @@ void play_free(struct played *x);
 
 /* Time of each stage, as factors or as a file (play_costs.c); fills x->scale or x->time. */
 enum err play_costs(const struct play_args *a, struct played *x);
+/* The file alone, which the schedule may be made for; fills x->time. */
+enum err play_read_costs(const struct play_args *a, int stages, struct played *x);
+/* A schedule from a file, which says its own shape: p, m, v that are asked for must be that.
+ * Errors: ERR_CONFIG. */
+enum err play_read_file(const char *path, const struct play_args *a, struct sched *out);
 /* Schedule, costs and bytes of a configured model (play_model.c). */
 enum err play_model(const struct play_args *a, struct played *x);
 

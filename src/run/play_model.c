@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The simulation of a configured model. The configuration is read as `plait check` reads it; what
- * the command line says (schedule, p, m, v) replaces what it says, and the number of samples of a
- * step follows from m. From there on everything is what training sets up: the cut, the instructions
- * with their reductions and step, each rank's bytes.
+ * the command line says (schedule, p, m, v; a file says its own) replaces what it says, and the
+ * number of samples of a step follows from m. From there on everything is what training sets up:
+ * the cut, the instructions with their reductions and step, each rank's bytes.
  *
- *     times     in proportion to the FLOPs of a stage, tf that of an average one
+ *     times     in proportion to the FLOPs of a stage, tf that of an average one; with
+ *               parallel.costs those of that file
  *     messages  the residual stream of a microbatch
  *     memory    all of a rank's bytes that do not move, and its activations as they come and go
  */
@@ -13,21 +14,24 @@
 
 #include "base/mem.h"
 #include "run/check.h"
+#include "run/schedule.h"
 #include <stdio.h>
 #include <string.h>
 
-static enum err read_options(const struct play_args *a, struct options *o)
+static enum err set_microbatches(int m, struct options *o)
 {
-    TRY(conf_defaults(&options_table, o));
-    TRY(conf_read_file(&options_table, o, a->sim->model));
-    if (a->schedule && strncmp(a->schedule, "file:", 5) == 0)
+    if (m && (!num_mul(m, o->parallel.microbatch, &o->train.batch) ||
+              !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
         FAIL(ERR_CONFIG,
-             "simulation: a model is played with the schedules that train it, by name, "
-             "and %.200s is a file; leave --model out",
-             a->schedule);
-    if (a->limit != 0 || a->sim->keep != 0)
-        FAIL(ERR_CONFIG, "simulation: limit and keep are not of the schedules that train a model; "
-                         "leave --limit and --keep out, or --model");
+             "simulation: %d microbatches of %lld samples on %lld data ranks are too "
+             "many",
+             m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
+    return ERR_OK;
+}
+
+/* What the command line says takes the place of what the configuration says. */
+static enum err set_asked(const struct play_args *a, struct options *o)
+{
     if (a->schedule && strlen(a->schedule) >= sizeof o->parallel.schedule)
         FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
     if (a->schedule)
@@ -38,12 +42,39 @@ static enum err read_options(const struct play_args *a, struct options *o)
         o->parallel.chunks = a->v;
     if (a->group)
         o->parallel.group = a->group;
-    if (a->m && (!num_mul(a->m, o->parallel.microbatch, &o->train.batch) ||
-                 !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
-        FAIL(ERR_CONFIG,
-             "simulation: %d microbatches of %lld samples on %lld data ranks are too "
-             "many",
-             a->m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
+    if (a->limit != 0)
+        o->parallel.memory_limit = a->share ? a->limit * (double)options_chunks(o) : a->limit;
+    return set_microbatches(a->m, o);
+}
+
+/* A file named on the command line says its own shape. */
+static enum err set_file_shape(const struct play_args *a, struct options *o)
+{
+    struct sched s;
+    const char *path = a->schedule ? schedule_path(a->schedule) : NULL;
+    if (!path)
+        return ERR_OK;
+    TRY(play_read_file(path, a, &s));
+    int m = s.m;
+    o->parallel.pp = s.p;
+    o->parallel.chunks = s.v;
+    sched_free(&s);
+    return set_microbatches(m, o);
+}
+
+static enum err read_options(const struct play_args *a, struct options *o)
+{
+    TRY(conf_defaults(&options_table, o));
+    TRY(conf_read_file(&options_table, o, a->sim->model));
+    if (a->sim->keep != 0)
+        FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
+                         "out, or --model");
+    TRY(set_asked(a, o));
+    TRY(set_file_shape(a, o));
+    if (o->parallel.costs[0] && (a->sim->tf != 0 || a->sim->tb != 0 || a->sim->ti != 0 ||
+                                 a->sim->tw != 0))
+        FAIL(ERR_CONFIG, "simulation: the model's parallel.costs %.200s has all times in it; leave "
+                         "tf, tb, ti, tw out", o->parallel.costs);
     return ERR_OK;
 }
 
@@ -74,9 +105,15 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
+/* Measured times, or factors. */
 static enum err add_scale(struct played *x)
 {
     double sum = 0;
+    if (x->setup.time) {
+        TRY(mem_new(x->s->stages, sizeof *x->time, "costs of stages", &x->time));
+        memcpy(x->time, x->setup.time, (size_t)x->s->stages * sizeof *x->time);
+        return ERR_OK;
+    }
     TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
     for (int i = 0; i < x->s->stages; i++) {
         x->scale[i] = setup_stage_flops(&x->setup, i);

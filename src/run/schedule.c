@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A schedule from a file is trained with like one by name: from here on nobody knows the
- * difference. What it must fit is the configuration, and each number that does not is named.
+ * difference. What it must fit is the configuration, and each number that does not is named. One by
+ * name is made for measured costs and a limit of memory, where it looks at them; a generator's
+ * refusal is said in the configuration's words.
  */
 #include "run/schedule.h"
 
 #include "base/fs.h"
+#include "run/costs.h"
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { FILE_MAX = 1 << 26 }; /* bytes; a step of millions of cells */
@@ -54,15 +59,93 @@ static enum err check_fits(const struct options *o, const struct sched_shape *sh
     return ERR_OK;
 }
 
+/* ---- by name ---- */
+
+struct rename { const char *from, *to; };
+
+/* The new name of the word at `at` that a number follows, or NULL. */
+static const struct rename *renamed(const char *at, const struct rename *of)
+{
+    for (; of->from; of++) {
+        size_t n = strlen(of->from);
+        if (strncmp(at, of->from, n) == 0 && at[n] == ' ' &&
+            (isdigit((unsigned char)at[n + 1]) || at[n + 1] == '-'))
+            return of;
+    }
+    return NULL;
+}
+
+const char *schedule_say(const char *said, enum schedule_words words, char buf[SCHEDULE_SAID])
+{
+    static const struct rename name[][5] = {
+        {{"v", "parallel.chunks"}, {"p", "parallel.pp"}, {"group", "parallel.group"},
+         {"limit", "parallel.memory_limit"}, {0}},
+        {{"v", "-v"}, {"p", "-p"}, {"m", "-m"}, {"limit", "--limit"}, {0}},
+    };
+    size_t n = 0;
+    bool starts = true; /* of a word */
+    while (*said && n + 1 < SCHEDULE_SAID) {
+        const struct rename *r = starts ? renamed(said, name[words]) : NULL;
+        starts = *said == ' ';
+        if (!r) {
+            buf[n++] = *said++;
+            continue;
+        }
+        n += (size_t)snprintf(buf + n, SCHEDULE_SAID - n, "%s", r->to);
+        n = n < SCHEDULE_SAID ? n : SCHEDULE_SAID - 1;
+        said += strlen(r->from);
+    }
+    buf[n] = '\0';
+    return buf;
+}
+
+/* The generator's refusal, with the keys that the shape came from. */
+static enum err refused(const struct options *o)
+{
+    char named[OPTIONS_PATH_MAX + 16], buf[SCHEDULE_SAID];
+    const char *name = o->parallel.schedule, *said = err_text();
+    snprintf(named, sizeof named, "schedule %s: ", name);
+    said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
+    FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
+                     "microbatches: %s", name, (long long)o->parallel.pp,
+         (long long)options_chunks(o), (long long)options_microbatches(o),
+         schedule_say(said, SCHEDULE_KEYS, buf));
+}
+
+/* An activation counts whole until its W, for so long the executor keeps it. */
+static enum err make_named(const struct options *o, const struct sched_shape *shape,
+                           const double (*time)[4], struct sched *out)
+{
+    struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
+                              .limit = o->parallel.memory_limit, .stage = time};
+    bool asked = time || o->parallel.memory_limit != 0;
+    enum err err = sched_make_for(o->parallel.schedule, shape, asked ? &cost : NULL, out);
+    return err == ERR_CONFIG ? refused(o) : err;
+}
+
+enum err schedule_costs(const struct options *o, double (**out)[4])
+{
+    *out = NULL;
+    if (!o->parallel.costs[0])
+        return ERR_OK;
+    enum err err = costs_read(o->parallel.costs, (int)(o->parallel.pp * options_chunks(o)), out);
+    if (err == ERR_CONFIG)
+        return err_set(err, __FILE__, __LINE__, "parallel.costs: %s", err_bare(err_text()));
+    return err;
+}
+
 enum err schedule_make(const struct options *o, const struct sched_shape *shape,
-                       struct sched *out)
+                       const double (*time)[4], struct sched *out)
 {
     const char *path = schedule_path(o->parallel.schedule);
     if (!path)
-        return sched_make(o->parallel.schedule, shape, out);
+        return make_named(o, shape, time, out);
     if (shape->group != 0)
         FAIL(ERR_CONFIG, "parallel.group %d: a schedule from a file has its order already; use "
                          "group 0", shape->group);
+    if (o->parallel.memory_limit != 0)
+        FAIL(ERR_CONFIG, "parallel.memory_limit %g: a schedule from a file has its order already; "
+                         "use memory_limit 0", o->parallel.memory_limit);
     enum err err = schedule_read(path, out);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "parallel.schedule: %s", err_bare(err_text()));

@@ -10,18 +10,20 @@
 #include "sim/sim.h"
 
 /* The training list's computing. */
-static enum err make_compute(const struct options *o, bool tied, struct sched *out)
+static enum err make_compute(const struct setup *s, struct sched *out)
 {
+    const struct options *o = s->o;
+    const double (*time)[4] = (const double(*)[4])s->time;
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
                                 .v = (int)options_chunks(o), .group = (int)o->parallel.group};
     struct sched made;
     struct sched_report report = {0};
     if (!o->train.canonical_accumulation)
-        return schedule_make(o, &shape, out);
-    TRY(schedule_make(o, &shape, &made));
+        return schedule_make(o, &shape, time, out);
+    TRY(schedule_make(o, &shape, time, &made));
     enum err err = sched_check(&made, &report); /* a file may say anything */
     if (err == ERR_OK)
-        err = sched_canonical(&made, tied, out);
+        err = sched_canonical(&made, s->arch.tied, out);
     sched_report_free(&report);
     sched_free(&made);
     return err;
@@ -34,7 +36,7 @@ static enum err make_sched(struct setup *s)
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
     if (s->training)
-        TRY(make_compute(o, s->arch.tied, &compute));
+        TRY(make_compute(s, &compute));
     else
         TRY(sched_make_forward(&shape, NULL, &compute));
     la.tied = s->training && s->arch.tied;
@@ -120,6 +122,17 @@ static enum err play(const struct setup *s, double *bubble, double *makespan)
     return ERR_OK;
 }
 
+/* The bubble with measured costs, which are those of the cut that was measured. */
+static enum err play_measured(struct setup *s)
+{
+    struct sim_result r;
+    struct sim_cost cost = {.stage_time = (const double(*)[4])s->time};
+    TRY(sim_run(&s->sched, &s->report, &cost, false, &r));
+    s->bubble = r.bubble_fraction;
+    sim_result_free(&r);
+    return ERR_OK;
+}
+
 /* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
  * the costliest rank. The one whose step is shorter is taken, with its bubble. */
 static enum err make_cut(struct setup *s)
@@ -167,9 +180,13 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(arch_check_split(&s->arch, &s->split));
     TRY(check_bytes(o, &s->arch));
     TRY(mesh_make(axes, &s->mesh));
+    if (training)
+        TRY(schedule_costs(o, &s->time));
     TRY(make_sched(s));
     TRY(make_room_for_validation(s));
     TRY(make_cut(s));
+    if (s->time)
+        TRY(play_measured(s));
     sim_memory_place(&s->sched, s->cut);
     return make_memory(s);
 }
@@ -180,6 +197,7 @@ void setup_free(struct setup *s)
     sched_report_free(&s->report);
     mem_free(s->cut);
     mem_free(s->memory);
+    mem_free(s->time);
     *s = (struct setup){0};
 }
 
@@ -273,11 +291,12 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s%s, predicted bubble %.1f %% (stages weighed by FLOPs)\n",
+                      "schedule %s%s, predicted bubble %.1f %% (stages %s%s)\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
                  text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
-                 100 * s->bubble);
+                 100 * s->bubble, s->time ? "at the costs of " : "weighed by FLOPs",
+                 s->time ? o->parallel.costs : "");
     add_memory(s, allocated, out);
 }

@@ -23,7 +23,9 @@ struct setup {
     enum dtype ct, at;
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
-    double bubble;                  /* predicted fraction of idle time, from FLOPs of the stages */
+    double (*time)[4];              /* owned; [stages] of parallel.costs; NULL: none given */
+    double bubble;                  /* predicted fraction of idle time, from those times, or from
+                                       FLOPs of the stages */
 };
 
 /* vocab: the model's vocabulary when model.vocab is 0. training false: one sample, one microbatch,

@@ -98,6 +98,19 @@ same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved $seven
 on_threads=""
 same_text 2 parallel.pp=1 parallel.chunks=1
 
+# Measured costs: all ranks make the same list of them, and one that has others is told.
+printf 'stage,F,B,I,W\n0,1,4,3,1\n1,1,4,3,1\n2,1,4,3,1\n3,1.5,4,3,1\n' >"$dir/costs.csv"
+sed 's/^3,1.5/3,2.5/' "$dir/costs.csv" >"$dir/other.csv"
+measured="parallel.pp=2 parallel.schedule=zb-v parallel.costs=$dir/costs.csv"
+# shellcheck disable=SC2086
+same_bits 2 $measured $seven
+# shellcheck disable=SC2086
+mpi 1 train $common $measured $seven train.transport=mpi run.dir="$dir/bad" : -n 1 "$plait" train \
+    $common $measured $seven train.transport=mpi run.dir="$dir/bad" \
+    parallel.costs="$dir/other.csv" >"$dir/log" 2>&1
+[ $? -eq 11 ] && grep -q 'parallel.costs differs between rank 0 and rank 1' "$dir/log"
+verdict "ranks with other costs are refused" $? "$dir/log"
+
 same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
 same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.layers=4
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4

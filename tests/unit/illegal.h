@@ -4,7 +4,8 @@
  * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
  * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; with
- * one.csv, the defaults' step on one rank as a list; and with the folder of a run, used.
+ * one.csv, the defaults' step on one rank as a list; with two.csv, the costs of two stages; and
+ * with the folder of a run, used.
  */
 #ifndef PLAIT_TEST_ILLEGAL_H
 #define PLAIT_TEST_ILLEGAL_H
@@ -122,18 +123,40 @@ static const struct illegal illegal[] = {
      "plait help schedules"},
     {"parallel.pp=2 parallel.chunks=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
      "parallel.chunks 2", "chunk"},
-    {"parallel.pp=4 parallel.group=4", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b", "group 4",
-     "use group 0"},
+    {"parallel.pp=4 parallel.group=4", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
+     "parallel.group 4", "use parallel.group 0"},
     {"parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.group=1", 0, 0,
-     ERR_CONFIG, "parallel.schedule interleaved", "group 1", "use group 2 or more"},
+     ERR_CONFIG, "parallel.schedule interleaved", "parallel.group 1",
+     "use parallel.group 2 or more"},
     {"parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.group=9", 0, 0,
-     ERR_CONFIG, "parallel.schedule interleaved", "group 9", "use group 8 or less"},
+     ERR_CONFIG, "parallel.schedule interleaved", "parallel.group 9",
+     "use parallel.group 8 or less"},
     {"parallel.pp=2 parallel.chunks=1 parallel.schedule=zb-v", 0, 0, ERR_CONFIG,
-     "parallel.schedule zb-v", "parallel.chunks 1", "use v 2"},
+     "parallel.schedule zb-v", "parallel.chunks 1", "use parallel.chunks 2"},
     {"parallel.pp=3 parallel.schedule=v-half", 0, 0, ERR_CONFIG, "parallel.chunks 2",
      "makes 6 stages", "use pp 2 or less"},
     {"parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-h1", 0, 0, ERR_CONFIG,
-     "parallel.schedule zb-h1", "v 2", "use v 1"},
+     "parallel.schedule zb-h1", "parallel.chunks 2",
+     "use parallel.chunks 1"},
+
+    /* costs and a limit of memory */
+    {"parallel.costs=none.csv", 0, 0, ERR_CONFIG, "parallel.costs", "none.csv", "no such file"},
+    {"parallel.costs=text.txt", 0, 0, ERR_CONFIG, "parallel.costs", "text.txt, line 1",
+     "stage,F,B,I,W"},
+    {"parallel.pp=4 parallel.costs=two.csv", 0, 0, ERR_CONFIG, "parallel.costs", "two.csv",
+     "no line for stage 2 of 4"},
+    {"parallel.costs=two.csv", 0, 0, ERR_CONFIG, "parallel.costs", "two.csv, line 3",
+     "not a stage of this schedule, which has 1"},
+    {"parallel.pp=2 parallel.memory_limit=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
+     "parallel.memory_limit 2", "or schedule zb-1p"},
+    {"parallel.pp=2 parallel.schedule=zb-1p parallel.memory_limit=0.5", 0, 0, ERR_CONFIG,
+     "parallel.schedule zb-1p", "parallel.memory_limit 0.5", "use 1 or more"},
+    {"parallel.pp=2 parallel.schedule=zb-v parallel.memory_limit=1", 0, 0, ERR_CONFIG,
+     "parallel.schedule zb-v", "parallel.memory_limit 1", "use 2 or more"},
+    {"parallel.schedule=file:text.txt parallel.memory_limit=2", 0, 0, ERR_CONFIG,
+     "parallel.memory_limit 2", "has its order already", "use memory_limit 0"},
+    {"parallel.memory_limit=-1", 0, 0, ERR_CONFIG, "parallel.memory_limit", "-1",
+     "nearest legal value is 0"},
 
     /* the step */
     {"parallel.dp=3", 0, 0, ERR_CONFIG, "train.batch 8", "parallel.dp 3", "use batch 6 or 9"},
@@ -192,6 +215,7 @@ static inline void illegal_write(const char *path, const void *p, int64_t n)
 static inline void illegal_enter(struct illegal_place *at)
 {
     static const char line[] = "a line here\n";
+    static const char costs[] = "stage,F,B,I,W\n0,1,2,1,1\n1,1,2,1,1\n";
     static const char list[] = "0F0,0B0,0F1,0B1,0F2,0B2,0F3,0B3,0F4,0B4,0F5,0B5,0F6,0B6,0F7,0B7\n";
     const char *text[] = {"text.txt"};
     struct data_prepare make = {.text = text, .texts = 1, .out = "bytes.tok", .tokenizer = "bytes"};
@@ -214,6 +238,7 @@ static inline void illegal_enter(struct illegal_place *at)
     snprintf(h.tokenizer, sizeof h.tokenizer, "other");
     data_header_put(&h, file);
     illegal_write("other.tok", file, m.size);
+    illegal_write("two.csv", costs, sizeof costs - 1);
     illegal_write("one.csv", list, sizeof list - 1);
     CHECK_OK(fs_make_dirs("used"));
     illegal_write("used/metrics.jsonl", "", 0);
@@ -225,6 +250,7 @@ static inline void illegal_leave(const struct illegal_place *at)
     remove("text.txt");
     remove("bytes.tok");
     remove("other.tok");
+    remove("two.csv");
     remove("one.csv");
     remove("run");
     remove("used/metrics.jsonl");

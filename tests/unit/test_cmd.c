@@ -334,7 +334,7 @@ static void sim_plays_schedules(void)
         {{"sim", "1f1b"}, "1f1b needs the number of ranks"},
         {{"sim", "1f1b", "-p", "4"}, "1f1b needs the number of microbatches"},
         {{"sim", "1f1", "-p", "4", "-m", "8"}, "the nearest is 1f1b"},
-        {{"sim", "1f1b", "-p4", "-m8", "-v", "2"}, "use v 1"},
+        {{"sim", "1f1b", "-p4", "-m8", "-v", "2"}, "use -v 1"},
         {{"sim", "1f1b", "-p", "4x", "-m", "8"}, "\"4x\""},
         {{"sim", "1f1b", "-p", "4", "-m", "0"}, "from 1 to 65535"},
         {{"sim", "1f1b", "-p4", "-m8", "--tw", "0"}, "--tw is \"0\""},

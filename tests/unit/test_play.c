@@ -283,8 +283,39 @@ static void model_gives_costs_and_bytes(void)
     fs_map_close(&map);
     unlink(html);
     a.schedule = "file:x.csv";
-    check_answer(a, PLAIT_CONFIG, "leave --model out");
+    check_answer(a, PLAIT_CONFIG, "cannot read x.csv");
     unlink(a.model);
+}
+
+/* A list from a file says its own shape, which the model is cut to. */
+static void model_with_a_file(void)
+{
+    struct plait_sim a = {
+        .model = file_with(model),
+        .schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/interleaved-p2-m4-v3.csv"};
+    check_answer(a, PLAIT_OK, "2 ranks, 4 microbatches, 3 chunks a rank");
+    a.p = 3;
+    check_answer(a, PLAIT_CONFIG, "p 3 was asked for and the file has p 2");
+    a.p = 2;
+    a.limit = 2;
+    check_answer(a, PLAIT_CONFIG, "parallel.memory_limit 2: a schedule from a file has its order");
+    a.schedule = "zb-1p";
+    check_answer(a, PLAIT_OK, "zb-1p: 2 ranks, 4 microbatches");
+    a.keep = 0.5;
+    check_answer(a, PLAIT_CONFIG, "leave --keep out");
+    unlink(a.model);
+}
+
+/* A schedule that looks at costs is made for those of the file; without any, zb-v is closed. */
+static void made_for_a_file_of_costs(void)
+{
+    struct plait_sim a = {.schedule = "zb-v", .p = 2, .m = 4, .format = "text"};
+    check_answer(a, PLAIT_OK, "0W0,3F2,3I2,3W2,0I1,0W1,3F3,3I3,3W3");
+    a.costs = file_with("stage,F,B,I,W\n0,1,4,3,1\n1,1,4,3,1\n2,1,,3,1\n3,1,4,3,1\n");
+    check_answer(a, PLAIT_OK, "0W0,3F2,3I2,3W2,0I1,3F3,3I3,0W1,3W3");
+    a.tf = 1;
+    check_answer(a, PLAIT_CONFIG, "leave tf, tb, ti, tw out");
+    unlink(a.costs);
 }
 
 /* ---- many schedules ---- */
@@ -347,7 +378,7 @@ static void tables_of_bubbles(void)
                  "     4  75.00  75.00  75.00  75.00\n"
                  "     8  87.50  87.50  87.50  87.50\n");
     a.table = "1f1b@2";
-    check_answer(a, PLAIT_CONFIG, "use v 1");
+    check_answer(a, PLAIT_CONFIG, "use -v 1");
     a.table = "file:x.csv";
     check_answer(a, PLAIT_CONFIG, "a file of one shape");
     a.table = "1f1b";
@@ -424,6 +455,8 @@ static const struct test_case cases[] = {
     {"costs_from_a_file", costs_from_a_file},
     {"links_need_both_numbers", links_need_both_numbers},
     {"model_gives_costs_and_bytes", model_gives_costs_and_bytes},
+    {"model_with_a_file", model_with_a_file},
+    {"made_for_a_file_of_costs", made_for_a_file_of_costs},
     {"compares_side_by_side", compares_side_by_side},
     {"chunks_share_the_work", chunks_share_the_work},
     {"tables_of_bubbles", tables_of_bubbles},

@@ -366,7 +366,7 @@ static void simulate(void)
     a = (struct plait_sim){.schedule = "2f2b", .p = 2, .m = 2};
     check_simulate(a, PLAIT_CONFIG, "use one of naive, gpipe, 1f1b");
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 2, .v = 3};
-    check_simulate(a, PLAIT_CONFIG, "use v 1");
+    check_simulate(a, PLAIT_CONFIG, "use -v 1");
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 4, .group = 2};
     check_simulate(a, PLAIT_CONFIG, "use group 0");
     a = (struct plait_sim){.schedule = "interleaved", .p = 4, .m = 9, .v = 2};

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measured or wanted times of stages, as `plait compare --costs` writes them and `plait sim
+ * --costs` and parallel.costs read them:
+ *
+ *     stage,F,B,I,W        the first line, word for word
+ *     0,1.02,2.1,1.0,1.1   then a line a stage, in any order, each stage once
+ *     1,1.00,,1.0,0.9      no time of B: that of I and W together
+ *
+ * A file is foreign until all of it has been understood: it is held against the number of stages,
+ * and every number must be a time.
+ */
+#include "run/costs.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "sched/sched.h"
+#include <string.h>
+
+bool costs_word(const char **at, const char *stop, const char *ends, char buf[COSTS_WORD])
+{
+    size_t n = 0;
+    while (*at + n < stop && !strchr(ends, (*at)[n]))
+        n++;
+    if (n >= COSTS_WORD)
+        return false;
+    memcpy(buf, *at, n);
+    buf[n] = '\0';
+    *at += n;
+    return true;
+}
+
+bool costs_time(const char *word, double *out)
+{
+    return text_to_double(word, out) && *out >= 0 && *out <= 1e100;
+}
+
+struct reader {
+    const char *path, *at, *stop;
+    int line;
+    int stages;
+    double (*time)[4]; /* borrowed; [stages] */
+    bool *seen;        /* owned; [stages] */
+};
+
+static enum err bad_line(const struct reader *r, const char *what)
+{
+    FAIL(ERR_CONFIG, "costs: costs file %.200s, line %d: %s", r->path, r->line, what);
+}
+
+/* The cells of a line, the last one may be ended by CR LF. */
+static enum err read_cells(struct reader *r, char cell[5][COSTS_WORD])
+{
+    for (int i = 0; i < 5; i++) {
+        if (i > 0 && (r->at == r->stop || *r->at++ != ','))
+            return bad_line(r, "fewer than five cells; write stage,F,B,I,W");
+        if (!costs_word(&r->at, r->stop, ",\r\n", cell[i]))
+            return bad_line(r, "a cell is longer than a number is");
+    }
+    if (r->at < r->stop && *r->at == '\r')
+        r->at++;
+    if (r->at < r->stop && *r->at++ != '\n')
+        return bad_line(r, "more than five cells; write stage,F,B,I,W");
+    return ERR_OK;
+}
+
+static enum err read_stage(struct reader *r, char cell[5][COSTS_WORD])
+{
+    int64_t stage;
+    if (!text_to_int(cell[0], &stage) || stage < 0 || stage >= r->stages)
+        FAIL(ERR_CONFIG,
+             "costs: costs file %.200s, line %d: \"%s\" is not a stage of this schedule, which has "
+             "%d; use 0 to %d",
+             r->path, r->line, cell[0], r->stages, r->stages - 1);
+    if (r->seen[stage])
+        return bad_line(r, "this stage has its line already; give each stage one");
+    r->seen[stage] = true;
+    double *time = r->time[stage];
+    for (int op = SCHED_F; op <= SCHED_W; op++) {
+        bool apart = op == SCHED_B && cell[1 + op][0] == '\0';
+        if (!apart && !costs_time(cell[1 + op], &time[op]))
+            FAIL(ERR_CONFIG,
+                 "costs: costs file %.200s, line %d: \"%s\" is not a time of %s; use 0 to "
+                 "1e100",
+                 r->path, r->line, cell[1 + op], sched_op_name((enum sched_op)op));
+    }
+    if (cell[1 + SCHED_B][0] == '\0')
+        time[SCHED_B] = time[SCHED_I] + time[SCHED_W];
+    return ERR_OK;
+}
+
+static enum err read_lines(struct reader *r)
+{
+    char cell[5][COSTS_WORD];
+    while (r->at < r->stop) {
+        r->line++;
+        TRY(read_cells(r, cell));
+        if (r->line > 1) {
+            TRY(read_stage(r, cell));
+            continue;
+        }
+        static const char *const name[] = {"stage", "F", "B", "I", "W"};
+        for (int i = 0; i < 5; i++)
+            if (strcmp(cell[i], name[i]) != 0)
+                return bad_line(r, "the first line is stage,F,B,I,W");
+    }
+    for (int i = 0; i < r->stages; i++)
+        if (!r->seen[i])
+            FAIL(ERR_CONFIG, "costs: costs file %.200s has no line for stage %d of %d",
+                 r->path, i, r->stages);
+    return ERR_OK;
+}
+
+enum err costs_read(const char *path, int stages, double (**out)[4])
+{
+    struct fs_map map;
+    struct reader r = {.path = path, .stages = stages};
+    TRY(fs_map_open(&map, path, ERR_CONFIG));
+    enum err err = mem_new(stages, sizeof *r.seen, "costs of stages", &r.seen);
+    if (err == ERR_OK)
+        err = mem_new(stages, sizeof *r.time, "costs of stages", &r.time);
+    r.at = (const char *)map.data;
+    r.stop = r.at + map.size;
+    if (err == ERR_OK)
+        err = read_lines(&r);
+    mem_free(r.seen);
+    fs_map_close(&map);
+    if (err == ERR_OK)
+        *out = r.time;
+    else
+        mem_free(r.time);
+    return err;
+}
