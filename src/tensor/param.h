@@ -6,7 +6,7 @@
  *
  * A step begins with gradients of zero, and nobody writes these zeros: each gradient is marked
  * fresh, which says that it is zero whatever its memory holds. A product that is the first to add
- * writes instead of adding, so that memory is neither zeroed nor read for it; whoever cannot write
+ * writes instead of adding, so that no pass over memory makes the zeros; whoever cannot write
  * all of a gradient has it settled first, and so has whoever reads one that nobody has added to.
  */
 #ifndef PLAIT_TENSOR_PARAM_H
