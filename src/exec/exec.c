@@ -51,7 +51,7 @@ static struct stage_mb mb_of(const struct exec *x, int mb)
 }
 
 /* Bytes of the residual stream of a microbatch on this rank. */
-static int64_t stream_bytes(const struct exec *x, int mb)
+int64_t exec_stream_bytes(const struct exec *x, int mb)
 {
     struct stage_mb s = mb_of(x, mb);
     int64_t n = s.samples * s.t;
@@ -60,7 +60,7 @@ static int64_t stream_bytes(const struct exec *x, int mb)
     return n * x->a.arch->hidden * dtype_size(x->a.dev->ct);
 }
 
-static int world_rank(const struct exec *x, int pp)
+int exec_world_rank(const struct exec *x, int pp)
 {
     int coord[AXIS_COUNT];
     memcpy(coord, x->coord, sizeof coord);
@@ -70,7 +70,7 @@ static int world_rank(const struct exec *x, int pp)
 
 /* The tag of messages into a stage for microbatch mb: its activation, or the gradient of what it
  * gave out. */
-static int tag_of(const struct exec *x, int stage, int mb, bool gradient)
+int exec_tag(const struct exec *x, int stage, int mb, bool gradient)
 {
     return 2 * sched_holding(x->sched, stage, mb) + gradient;
 }
@@ -82,7 +82,7 @@ static struct exec_slot *slot_of(struct exec_stage *e, int mb)
 }
 
 /* Every wait for a message goes through here. Its time is what the transport counts. */
-static enum err await(struct exec *x, struct comm_req *r)
+enum err exec_await(struct exec *x, struct comm_req *r)
 {
     double before = comm_spent(x->a.world);
     enum err err = comm_finish(r);
@@ -99,7 +99,7 @@ static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
         e->slot[i].used = true;
         e->slot_of[mb] = i;
         e->slot_next = i + 1;
-        return await(x, &e->slot[i].sent);
+        return exec_await(x, &e->slot[i].sent);
     }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
          e->slots, mb);
@@ -137,6 +137,17 @@ static void give_slot(struct exec_stage *e, int mb)
     e->slot_of[mb] = EXEC_NO_SLOT;
 }
 
+void exec_drop(struct exec_stage *e, int m)
+{
+    for (int mb = 0; mb < m; mb++) {
+        if (e->slot_of[mb] == EXEC_NO_SLOT)
+            continue;
+        if (slot_of(e, mb)->set != EXEC_NO_SLOT)
+            give_saves(e, mb);
+        give_slot(e, mb);
+    }
+}
+
 /* ---- forward ---- */
 
 /* The input of a stage whose neighbour lives on this rank too. */
@@ -145,7 +156,7 @@ static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
     TRY(take_slot(x, e, mb));
     TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &slot_of(e, mb)->slot),
-                            slot_of(before, mb)->slot.out, stream_bytes(x, mb)));
+                            slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
     if (x->sched->forward_only)
         give_slot(before, mb);
     return ERR_OK;
@@ -160,7 +171,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     else if (is_here(x, in.stage - 1, in.mb))
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
-    TRY(await(x, &slot->recv_f));
+    TRY(exec_await(x, &slot->recv_f));
     TRY(take_saves(e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
@@ -176,8 +187,9 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = slot_of(e, in.mb);
-    TRY(comm_send_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage + 1, in.mb, false),
-                        slot->slot.out, stream_bytes(x, in.mb), &slot->sent));
+    TRY(comm_send_start(x->a.world, exec_world_rank(x, in.peer),
+                        exec_tag(x, in.stage + 1, in.mb, false), slot->slot.out,
+                        exec_stream_bytes(x, in.mb), &slot->sent));
     if (x->sched->forward_only)
         give_slot(e, in.mb);
     return ERR_OK;
@@ -188,8 +200,9 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     TRY(take_slot(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
-    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, false),
-                           stage_input(&e->stage, &slot->slot), stream_bytes(x, in.mb),
+    return comm_recv_start(x->a.world, exec_world_rank(x, in.peer),
+                           exec_tag(x, in.stage, in.mb, false),
+                           stage_input(&e->stage, &slot->slot), exec_stream_bytes(x, in.mb),
                            &slot->recv_f);
 }
 
@@ -212,7 +225,7 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     }
     x->ring_next = (x->ring_next + 1) % x->rings;
     *out = x->ring[x->ring_next];
-    return await(x, &x->ring_sent[x->ring_next]);
+    return exec_await(x, &x->ring_sent[x->ring_next]);
 }
 
 /* Whether this call completes the weight gradients of the step: then reductions may start. With two
@@ -243,7 +256,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
         TRY(free_keep(e, &k));
         b.keep = &e->keep[k].keep;
     }
-    TRY(await(x, &slot->recv_b));
+    TRY(exec_await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     b.hook = last_hook(x, e);
     TRY(stage_backward(&e->stage, &b));
@@ -262,7 +275,7 @@ static enum err run_i(struct exec *x, struct sched_instr in)
     e->keep[k].used = true;
     e->keep_of[in.mb] = k;
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
-    TRY(await(x, &slot->recv_b));
+    TRY(exec_await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     return stage_backward_input(&e->stage, &b);
 }
@@ -284,9 +297,9 @@ static enum err run_w(struct exec *x, struct sched_instr in)
 
 static enum err run_send_b(struct exec *x, struct sched_instr in)
 {
-    return comm_send_start(x->a.world, world_rank(x, in.peer),
-                           tag_of(x, in.stage - 1, in.mb, true), x->ring[x->ring_next],
-                           stream_bytes(x, in.mb), &x->ring_sent[x->ring_next]);
+    return comm_send_start(x->a.world, exec_world_rank(x, in.peer),
+                           exec_tag(x, in.stage - 1, in.mb, true), x->ring[x->ring_next],
+                           exec_stream_bytes(x, in.mb), &x->ring_sent[x->ring_next]);
 }
 
 static enum err run_instr(struct exec *x);
@@ -304,9 +317,10 @@ static enum err run_ov(struct exec *x, struct sched_instr in)
 static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
     struct exec_slot *slot = slot_of(stage_at(x, in.stage, in.mb), in.mb);
-    TRY(await(x, &slot->sent));
-    return comm_recv_start(x->a.world, world_rank(x, in.peer), tag_of(x, in.stage, in.mb, true),
-                           slot->slot.out, stream_bytes(x, in.mb), &slot->recv_b);
+    TRY(exec_await(x, &slot->sent));
+    return comm_recv_start(x->a.world, exec_world_rank(x, in.peer),
+                           exec_tag(x, in.stage, in.mb, true),
+                           slot->slot.out, exec_stream_bytes(x, in.mb), &slot->recv_b);
 }
 
 /* ---- end of the step ---- */
@@ -345,18 +359,15 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
 
-static enum err run_step(struct exec *x, struct sched_instr in)
-{
-    (void)in;
-    return x->hooks && x->hooks->step ? x->hooks->step(x->hooks->arg) : ERR_OK;
-}
-
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
 static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_NORM_RECV] = exec_norm_recv, [SCHED_NORM] = exec_norm,
+    [SCHED_NORM_SEND] = exec_norm_send, [SCHED_PV_RECV] = exec_pv_recv,
+    [SCHED_PV_SEND] = exec_pv_send, [SCHED_PV_CHECK] = exec_pv_check,
 };
 
 static enum err feed(struct exec *x, const struct exec_batch *b)
@@ -373,10 +384,10 @@ static enum err feed(struct exec *x, const struct exec_batch *b)
 static enum err drain(struct exec *x)
 {
     for (int i = 0; i < x->rings; i++)
-        TRY(await(x, &x->ring_sent[i]));
+        TRY(exec_await(x, &x->ring_sent[i]));
     for (int i = 0; i < x->stages_here; i++)
         for (int k = 0; k < x->stage[i].slots; k++)
-            TRY(await(x, &x->stage[i].slot[k].sent));
+            TRY(exec_await(x, &x->stage[i].slot[k].sent));
     return ERR_OK;
 }
 
@@ -413,6 +424,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     int pp = x->coord[AXIS_PP];
     ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
     ENSURE(s->m <= x->a.sched->m && s->replicas <= x->a.sched->replicas);
+    ENSURE(!x->post.pending || s == x->a.sched);
     x->sched = s;
     x->batch = b;
     x->hooks = hooks;
@@ -423,6 +435,8 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     TRY(feed(x, b));
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         enum err err = run_instr(x);
+        if (err == ERR_OK && x->post.again)
+            err = exec_rewind(x);
         if (err != ERR_OK)
             return say_where(x, err);
     }
@@ -485,8 +499,8 @@ void exec_bytes(const struct exec *x, struct exec_bytes *out)
     int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), x->a.dev->ct, x->a.dev->at,
                                          x->coord[AXIS_PP]);
     *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
-                               x->activations.used, x->work.used, x->comm.used + scratch,
-                               x->data.used};
+                               x->shadow.used, x->activations.used, x->work.used,
+                               x->comm.used + scratch, x->data.used};
 }
 
 const struct exec_event *exec_events(const struct exec *x, int64_t *n)
@@ -501,6 +515,9 @@ void exec_where(const struct exec *x, char buf[32])
     snprintf(buf, 32, "-");
     if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
         struct sched_instr in = x->sched->instr[x->at];
-        snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+        if (sched_op_names_stage(in.op))
+            snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+        else
+            snprintf(buf, 32, "%s", sched_op_name((enum sched_op)in.op));
     }
 }

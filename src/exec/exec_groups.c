@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rank's communication groups, opened once and in one fixed order on every rank: world, tensor,
- * repeated kv heads, data, tied embedding, replicas. A group's id is its kind and its first member,
- * so that the sets of one kind do not meet.
+ * repeated kv heads, data, planes, tied embedding, replicas. A group's id is its kind and its first
+ * member, so that the sets of one kind do not meet.
  */
 #include "exec/exec_local.h"
 
 enum group_kind { GROUP_WORLD, GROUP_TP, GROUP_KV, GROUP_DP, GROUP_TIED, GROUP_MERGE,
-                  GROUP_KINDS };
+                  GROUP_PLANE, GROUP_KINDS };
 
 static bool is_tied_apart(const struct exec_args *a)
 {
@@ -33,6 +33,12 @@ static int kv_neighbours(const struct exec_args *a)
     return kv < tp ? (int)(tp / kv) : 1;
 }
 
+/* Ranks with one pipeline coordinate, when their sums are passed on by it. */
+static int plane_size(const struct exec_args *a)
+{
+    return a->report->ahead ? a->mesh->world / a->mesh->size[AXIS_PP] : 1;
+}
+
 /* Largest message of a group, bytes. */
 static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const int64_t size[2],
                              int pp)
@@ -42,6 +48,8 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const
     arch_dims(a->arch, &a->split, a->samples, DT_F32, DT_F32, &d);
     if (k == GROUP_WORLD)
         return 8 * (int64_t)sizeof(double);
+    if (k == GROUP_PLANE)
+        return plane_size(a) * EXEC_SUMS * (int64_t)sizeof(double);
     if (k == GROUP_TP)
         return num_max(d.n * d.c * size[0], 2 * d.chunk * size[1]);
     if (k == GROUP_TIED) /* members hold different stages: the same number on both */
@@ -60,7 +68,7 @@ int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum 
     bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
     int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
                                 a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1,
-                                partner_of(a->sched, pp) != pp ? 2 : 1};
+                                partner_of(a->sched, pp) != pp ? 2 : 1, plane_size(a)};
     int64_t total = 0;
     for (int k = 0; k < GROUP_KINDS; k++)
         if (members[k] > 1)
@@ -125,6 +133,8 @@ enum err exec_groups_open(struct exec *x)
     TRY_OR(out, open_one(x, GROUP_KV, ranks + x->coord[AXIS_TP] / same * same, same, &x->kv));
     n = mesh_group(&x->mesh, me, 1u << AXIS_DP, ranks);
     TRY_OR(out, open_one(x, GROUP_DP, ranks, n, &x->dp));
+    n = mesh_group(&x->mesh, me, all & ~(1u << AXIS_PP), ranks);
+    TRY_OR(out, open_one(x, GROUP_PLANE, ranks, plane_size(&x->a) > 1 ? n : 1, &x->plane));
     TRY_OR(out, open_tied(x));
     TRY_OR(out, open_merge(x));
     err = ERR_OK;
@@ -135,7 +145,7 @@ out:
 
 void exec_groups_close(struct exec *x)
 {
-    struct comm_group **g[] = {&x->merge, &x->tied, &x->dp, &x->kv, &x->tp, &x->world};
+    struct comm_group **g[] = {&x->merge, &x->tied, &x->plane, &x->dp, &x->kv, &x->tp, &x->world};
     for (size_t i = 0; i < sizeof g / sizeof *g; i++) {
         if (*g[i])
             comm_group_close(*g[i]);

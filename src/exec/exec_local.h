@@ -44,12 +44,23 @@ struct exec_stage {
     bool summed;             /* with two replicas: the parts' own sums are under way */
 };
 
+/* A step that goes ahead of the norm (exec_post.c). */
+struct exec_post {
+    double in[EXEC_SUMS], sum[EXEC_SUMS], total[EXEC_SUMS]; /* from the rank before; with this
+                                                               rank's; of all */
+    double *each;             /* owned; [plane][EXEC_SUMS] by rank of the plane */
+    struct comm_req came, went, told, tells; /* in, sum, total coming, total going */
+    bool pending;             /* a step is not proved yet */
+    bool again;               /* it was done anew: the list begins again */
+};
+
 struct exec {
     struct exec_args a;
     struct mesh mesh;
     int coord[AXIS_COUNT];
-    struct arena weights, master, grads, optim, activations, work, comm, data;
+    struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
     struct comm_group *world, *tp, *kv, *dp, *tied, *merge;
+    struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
@@ -68,9 +79,32 @@ struct exec {
     const struct exec_hooks *hooks;
     int64_t at;                /* instruction index */
 
+    struct exec_post post;
+
     struct exec_event *event;  /* owned; [instructions of the rank]; NULL: not asked for */
     double waited;             /* seconds, in the instruction under way */
 };
+
+/* exec.c: every wait for a message goes through exec_await; bytes of the residual stream of a
+ * microbatch on this rank; world rank of a pipeline rank; tag of messages into a stage. */
+enum err exec_await(struct exec *x, struct comm_req *r);
+int64_t exec_stream_bytes(const struct exec *x, int mb);
+int exec_world_rank(const struct exec *x, int pp);
+int exec_tag(const struct exec *x, int stage, int mb, bool gradient);
+/* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
+void exec_drop(struct exec_stage *e, int m);
+
+/* exec_post.c: the instructions of post-validated steps. */
+enum err exec_norm_recv(struct exec *x, struct sched_instr in);
+enum err exec_norm(struct exec *x, struct sched_instr in);
+enum err exec_norm_send(struct exec *x, struct sched_instr in);
+enum err exec_pv_recv(struct exec *x, struct sched_instr in);
+enum err exec_pv_send(struct exec *x, struct sched_instr in);
+enum err exec_pv_check(struct exec *x, struct sched_instr in);
+enum err exec_step(struct exec *x, struct sched_instr in);
+/* After a check that did the step again: drops what was computed with the wrong weights, takes what
+ * is still on its way, and stands before the first instruction. */
+enum err exec_rewind(struct exec *x);
 
 /* exec_groups.c */
 enum err exec_groups_open(struct exec *x);

@@ -21,6 +21,7 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
     TRY(arena_from_device(x, &x->master, b->master, "master weights"));
     TRY(arena_from_device(x, &x->grads, b->grads, "gradients"));
     TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
+    TRY(arena_from_device(x, &x->shadow, b->shadow, "shadow"));
     TRY(arena_from_device(x, &x->activations, b->activations, "activations"));
     TRY(arena_from_device(x, &x->work, b->work, "scratch"));
     TRY(arena_from_device(x, &x->comm, b->comm - scratch, "communication"));
@@ -96,7 +97,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp};
-    struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim};
+    struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim,
+                                x->a.plan.shadow ? &x->shadow : NULL};
     e->id = id;
     e->holding = holding;
     TRY(stage_open(&e->stage, &s, &from));
@@ -160,8 +162,8 @@ static enum err open_keep(struct exec *x)
 
 static enum err check_full(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->activations,
-                                 &x->work, &x->comm, &x->data};
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
+                                 &x->activations, &x->work, &x->comm, &x->data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]->used != all[i]->size)
             FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, the layout takes %lld",
@@ -178,6 +180,14 @@ static enum err open_events(struct exec *x)
     return ERR_OK;
 }
 
+static enum err open_post(struct exec *x)
+{
+    int plane = x->plane ? comm_group_size(x->plane) : 1;
+    if (x->a.report->ahead)
+        TRY(mem_new(plane * EXEC_SUMS, sizeof *x->post.each, "the plane's sums", &x->post.each));
+    return ERR_OK;
+}
+
 static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
@@ -190,6 +200,7 @@ static enum err open_all(struct exec *x)
     TRY(open_shared(x));
     TRY(open_keep(x));
     TRY(open_events(x));
+    TRY(open_post(x));
     return check_full(x);
 }
 
@@ -240,8 +251,8 @@ void exec_close(struct exec *x)
         return;
     for (int i = 0; i < x->stages_here; i++)
         close_stage(&x->stage[i]);
-    struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->activations,
-                           &x->work, &x->comm, &x->data};
+    struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
+                           &x->activations, &x->work, &x->comm, &x->data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i]->base)
             x->a.dev->ops->free(x->a.dev, all[i]->base);
@@ -251,5 +262,6 @@ void exec_close(struct exec *x)
     mem_free(x->ring);
     mem_free(x->ring_sent);
     mem_free(x->event);
+    mem_free(x->post.each);
     mem_free(x);
 }

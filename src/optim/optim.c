@@ -4,7 +4,7 @@
  * the ranks' sums are added in rank order: the same layout gives the same bits. Clipping and the
  * division by the token count are one factor, applied while the gradient is read.
  */
-#include "optim/optim.h"
+#include "optim/optim_local.h"
 
 /* Sum of squares of the gradients that this rank counts. */
 static enum err local_norm(const struct optim *o, double *out)
@@ -24,7 +24,7 @@ static enum err local_norm(const struct optim *o, double *out)
     return ERR_OK;
 }
 
-static enum err update(const struct optim *o, const struct optim_step *s, double scale)
+enum err optim_update(const struct optim *o, const struct optim_step *s, double scale)
 {
     struct adamw a = {.lr = s->lr, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
                       .bias1 = 1.0 - pow(o->beta1, (double)s->step),
@@ -46,20 +46,41 @@ static enum err update(const struct optim *o, const struct optim_step *s, double
     return ERR_OK;
 }
 
-enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)
+enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[OPTIM_SUMS])
 {
-    double sums[3] = {s->loss_sum, (double)s->tokens, 0};
-    TRY(local_norm(o, &sums[2]));
-    if (o->world)
-        TRY(comm_all_reduce(o->world, sums, 3, DT_F64, COMM_SUM));
-    double tokens = sums[1] > 0 ? sums[1] : 1.0;
-    struct optim_result r = {sums[0] / tokens, sqrt(sums[2]) / tokens, (int64_t)sums[1]};
-    if (!isfinite(r.loss) || !isfinite(r.grad_norm))
+    sums[OPTIM_LOSS] = s->loss_sum;
+    sums[OPTIM_TOKENS] = (double)s->tokens;
+    return local_norm(o, &sums[OPTIM_SQUARES]);
+}
+
+enum err optim_judge(const struct optim_step *s, const double sums[OPTIM_SUMS],
+                     struct optim_result *out)
+{
+    double tokens = sums[OPTIM_TOKENS] > 0 ? sums[OPTIM_TOKENS] : 1.0;
+    *out = (struct optim_result){sums[OPTIM_LOSS] / tokens, sqrt(sums[OPTIM_SQUARES]) / tokens,
+                                 (int64_t)sums[OPTIM_TOKENS]};
+    if (!isfinite(out->loss) || !isfinite(out->grad_norm))
         FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g; use a smaller optim.lr, a "
                             "longer optim.warmup or optim.clip, or look at the data",
-             (long long)s->step, r.loss, r.grad_norm);
-    double clip = o->clip > 0 && r.grad_norm > o->clip ? o->clip / r.grad_norm : 1.0;
-    TRY(update(o, s, clip / tokens));
+             (long long)s->step, out->loss, out->grad_norm);
+    return ERR_OK;
+}
+
+double optim_scale(const struct optim *o, const struct optim_result *r)
+{
+    double tokens = r->tokens > 0 ? (double)r->tokens : 1.0;
+    return (o->clip > 0 && r->grad_norm > o->clip ? o->clip / r->grad_norm : 1.0) / tokens;
+}
+
+enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)
+{
+    double sums[OPTIM_SUMS];
+    struct optim_result r;
+    TRY(optim_sums(o, s, sums));
+    if (o->world)
+        TRY(comm_all_reduce(o->world, sums, OPTIM_SUMS, DT_F64, COMM_SUM));
+    TRY(optim_judge(s, sums, &r));
+    TRY(optim_update(o, s, optim_scale(o, &r)));
     *out = r;
     return ERR_OK;
 }

@@ -306,19 +306,36 @@ static struct sched_shape probe_shape(const struct options *o)
     return shape;
 }
 
-/* Of a list that was made for it alone, and ends here. */
 static enum err check_accumulation(const struct options *o, const struct arch *arch,
-                                   struct sched *made)
+                                   const struct sched *made)
 {
-    bool meet = sched_ends_meet(made);
-    sched_free(made);
-    if (meet && arch->tied && o->train.canonical_accumulation)
+    if (sched_ends_meet(made) && arch->tied && o->train.canonical_accumulation)
         FAIL(ERR_CONFIG,
              "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
              "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
              "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
              o->parallel.schedule, (long long)o->parallel.pp);
     return ERR_OK;
+}
+
+static enum err check_validation(const struct options *o, const struct sched *made)
+{
+    if (made->replicas > 1 && o->optim.post_validation)
+        FAIL(ERR_CONFIG, "optim.post_validation true with parallel.schedule %s: its ranks come in "
+                         "pairs that add their gradients at every step, so none can step ahead; "
+                         "use false, or a schedule with one replica, as zb-h2 or zb-v",
+             o->parallel.schedule);
+    return ERR_OK;
+}
+
+/* What other keys ask of the list. It was made for this alone, and ends here. */
+static enum err check_made(const struct options *o, const struct arch *arch, struct sched *made)
+{
+    enum err err = check_accumulation(o, arch, made);
+    if (err == ERR_OK)
+        err = check_validation(o, made);
+    sched_free(made);
+    return err;
 }
 
 static enum err check_schedule(const struct options *o, const struct arch *arch,
@@ -331,7 +348,7 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
     if (schedule_path(name)) {
         shape.m = (int)options_microbatches(o);
         TRY(schedule_make(o, &shape, time, &s));
-        return check_accumulation(o, arch, &s);
+        return check_made(o, arch, &s);
     }
     if (!sched_kind_find(name)) {
         const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
@@ -343,7 +360,7 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
     if (!*made)
         return ERR_OK; /* thousands of pipeline ranks: the report says so */
     TRY(schedule_make(o, &shape, time, &s));
-    return check_accumulation(o, arch, &s);
+    return check_made(o, arch, &s);
 }
 
 /* With the file of costs, if there is one. */

@@ -9,6 +9,8 @@
  *
  * A step's bubble is 1 - work / (p x makespan), as the simulator counts it: work is all actions
  * without their waits, the makespan reaches from the first action's start to the last one's end.
+ * Where steps are post-validated ranks begin and end one after the other, and the longest time of
+ * one rank takes the place of the makespan: a step later begins so much later.
  */
 #include "run/compare.h"
 
@@ -95,21 +97,26 @@ static double work_of(const struct exec_event *e)
     return fmax(0, e->end - e->start - e->waited);
 }
 
-/* From when the first action of a step could begin to the end of the last one. */
-struct reach { double first, last; };
+/* From when the first action of a step could begin to the end of the last one; the longest of that
+ * on one rank. */
+struct reach { double first, last, longest; };
 
 static struct reach reach_of(const struct pass *p)
 {
     const struct sched *s = &p->c->s->sched;
-    struct reach t = {INFINITY, -INFINITY};
+    struct reach t = {INFINITY, -INFINITY, 0};
     for (int r = 0; r < s->p; r++) {
+        double first = INFINITY, last = -INFINITY;
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             if (s->instr[i].op > SCHED_W)
                 continue;
-            t.first = fmin(t.first, e->start + e->waited);
-            t.last = fmax(t.last, e->end);
+            first = fmin(first, e->start + e->waited);
+            last = fmax(last, e->end);
         }
+        t.first = fmin(t.first, first);
+        t.last = fmax(t.last, last);
+        t.longest = fmax(t.longest, last - first);
     }
     return t;
 }
@@ -190,7 +197,7 @@ static enum err find_costs(struct compare *c)
 
 struct totals {
     struct compare_rank *rank; /* [p] sums */
-    struct samples makespan, bubble;
+    struct samples makespan, longest, bubble;
     int64_t passes;
 };
 
@@ -227,21 +234,23 @@ static enum err visit_totals(struct pass *p, void *arg)
     }
     t->passes++;
     TRY(add(&t->makespan, 0, length));
+    TRY(add(&t->longest, 0, at.longest));
+    length = p->c->s->report.ahead ? at.longest : length;
     return add(&t->bubble, 0, length > 0 ? 1 - work / (s->p * length) : 0);
 }
 
 static enum err measure(struct compare *c)
 {
     struct totals t = {.rank = c->measured};
-    int64_t at = 0;
     enum err err = each_pass(c, visit_totals, &t);
-    sort(&t.makespan);
-    sort(&t.bubble);
-    c->makespan = median(&t.makespan, 0, &at);
-    at = 0;
-    c->bubble = median(&t.bubble, 0, &at);
-    mem_free(t.makespan.of);
-    mem_free(t.bubble.of);
+    struct samples *of[] = {&t.makespan, &t.longest, &t.bubble};
+    double *to[] = {&c->makespan, &c->longest, &c->bubble};
+    for (int k = 0; k < 3; k++) {
+        int64_t at = 0;
+        sort(of[k]);
+        *to[k] = median(of[k], 0, &at);
+        mem_free(of[k]->of);
+    }
     for (int r = 0; r < c->s->sched.p && t.passes > 0; r++) {
         struct compare_rank *m = &c->measured[r];
         double *all[] = {&m->busy[0], &m->busy[1], &m->busy[2], &m->busy[3], &m->waiting,

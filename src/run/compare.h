@@ -28,7 +28,7 @@ struct compare {
     int64_t cut;             /* bytes of records that were not whole */
     double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
     double latency;          /* median seconds from a send to the end of the wait for it */
-    double makespan, bubble; /* medians over steps and pipelines */
+    double makespan, longest, bubble; /* medians over steps and pipelines; longest: of one rank */
     struct sim_cost used;    /* those costs, for the simulator */
     struct sim_result sim;   /* what it says */
     struct sim_result seen;  /* a measured step near the median in the same form: events only */
@@ -40,6 +40,11 @@ struct compare {
  * configuration gives. Released by compare_close, after an error too. */
 enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out);
 void compare_close(struct compare *c);
+/* The simulated step's bubble, of the same kind as the measured one. */
+static inline double compare_bubble(const struct compare *c)
+{
+    return c->s->report.ahead ? c->sim.bubble_rate : c->sim.bubble_fraction;
+}
 
 /* A page of tables; one JSON object; the costs as a file for `plait sim --costs`, in
  * milliseconds. */

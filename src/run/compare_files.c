@@ -29,7 +29,7 @@ static enum err make_pictures(const struct compare *c, struct both *p)
         p->chart[i].end = r[i]->makespan;
         snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %.1f %%",
                  1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
-                 100 * r[i]->bubble_fraction);
+                 100 * (i == MEASURED ? c->bubble : compare_bubble(c)));
         p->chart[i].facts = p->facts[i];
     }
     return ERR_OK;

@@ -44,9 +44,12 @@ void compare_text(const struct compare *c, struct text *out)
                   "action at its\nmedian, a message %.3f ms on its way.\n\n", 1e3 * c->latency);
     text_add(out, "                    measured    simulated    predicted before the run\n");
     text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
-             100 * c->sim.bubble_fraction, 100 * c->s->bubble);
+             100 * compare_bubble(c), 100 * c->s->bubble);
     text_add(out, "first to last    %8.2f ms  %8.2f ms\n", 1e3 * c->makespan,
              1e3 * c->sim.makespan);
+    if (c->s->report.ahead)
+        text_add(out, "longest rank     %8.2f ms  %8.2f ms   (steps post-validated: the bubble is "
+                      "of this)\n", 1e3 * c->longest, 1e3 * c->sim.cost);
 }
 
 /* "name": {"F": ..., ...} of one rank. */
@@ -67,7 +70,7 @@ void compare_json(const struct compare *c, struct text *out)
     text_add(out, ", \"p\": %d, \"m\": %d, \"v\": %d, \"steps\": %lld, \"left_out\": %lld,\n", s->p,
              s->m, s->v, (long long)c->steps, (long long)c->first);
     text_add(out, " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
-                  "\"bubble_predicted\": %.9g,\n", c->bubble, c->sim.bubble_fraction,
+                  "\"bubble_predicted\": %.9g,\n", c->bubble, compare_bubble(c),
              c->s->bubble);
     text_add(out, " \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
                   "\"latency\": %.9g,\n \"ranks\": [", c->makespan, c->sim.makespan, c->latency);

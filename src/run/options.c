@@ -120,6 +120,13 @@ static const struct conf_row rows[] = {
     {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
      "length of the final decay of wsd [steps]"},
 
+    {"optim.post_validation", CONF_BOOL, AT(optim.post_validation), 0, "false", 0, 0, NULL,
+     "pipeline ranks step without waiting for the norm of the whole gradient; a step that should "
+     "have been clipped is taken back and done again, to the same bits; costs a copy of weights "
+     "and moments"},
+    {"optim.trust_after", CONF_INT, AT(optim.trust_after), 0, "10", 0, 4294967295.0, NULL,
+     "post_validation: steps in a row that were not clipped before one may go ahead [steps]"},
+
     {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
      "token file to train on, made by `plait data prepare`"},
     {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,

@@ -54,6 +54,8 @@ struct options {
         double lr, lr_min, beta1, beta2, eps, decay, clip;
         int64_t warmup, decay_steps; /* steps */
         int schedule;                /* enum options_decay */
+        bool post_validation;        /* steps go ahead of the norm */
+        int64_t trust_after;         /* steps within the limit before one may */
     } optim;
     struct {
         char train[OPTIONS_PATH_MAX], valid[OPTIONS_PATH_MAX];

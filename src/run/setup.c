@@ -29,6 +29,15 @@ static enum err make_compute(const struct setup *s, struct sched *out)
     return err;
 }
 
+static enum err let_steps_go_ahead(struct sched *s)
+{
+    struct sched ahead;
+    TRY(sched_post_validate(s, &ahead));
+    sched_free(s);
+    *s = ahead;
+    return ERR_OK;
+}
+
 static enum err make_sched(struct setup *s)
 {
     const struct options *o = s->o;
@@ -43,6 +52,8 @@ static enum err make_sched(struct setup *s)
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
+    if (s->training && o->optim.post_validation)
+        TRY(let_steps_go_ahead(&s->sched));
     return sched_check(&s->sched, &s->report);
 }
 
@@ -104,8 +115,9 @@ double setup_stage_flops(const struct setup *s, int stage)
 }
 
 /* The step, played with stages that take time in proportion to their FLOPs and backward twice
- * forward: its bubble and how long it takes. */
-static enum err play(const struct setup *s, double *bubble, double *makespan)
+ * forward: its bubble and how long it takes. When steps go ahead of the norm, ranks end a step one
+ * after the other as they began it, and what counts is the longest that one of them takes. */
+static enum err play(const struct setup *s, double *bubble, double *time)
 {
     double *scale;
     struct sim_result r;
@@ -116,8 +128,8 @@ static enum err play(const struct setup *s, double *bubble, double *makespan)
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);
     TRY(err);
-    *bubble = r.bubble_fraction;
-    *makespan = r.makespan;
+    *bubble = s->report.ahead ? r.bubble_rate : r.bubble_fraction;
+    *time = s->report.ahead ? r.cost : r.makespan;
     sim_result_free(&r);
     return ERR_OK;
 }
@@ -225,7 +237,8 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
         out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
-                                        b[MEMORY_OPTIM], b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
+                                        b[MEMORY_OPTIM], b[MEMORY_SHADOW],
+                                        b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
                                         b[MEMORY_COMM], b[MEMORY_DATA]};
     }
 }
@@ -291,11 +304,12 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s%s, predicted bubble %.1f %% (stages %s%s)\n",
+                      "schedule %s%s%s, predicted bubble %.1f %% (stages %s%s)\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
                  text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
+                 s->report.ahead ? ", steps post-validated" : "",
                  100 * s->bubble, s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
     add_memory(s, allocated, out);

@@ -36,16 +36,63 @@ static struct lr lr_of(const struct options *o)
                        o->optim.warmup, o->train.steps, o->optim.decay_steps};
 }
 
+/* What this rank brings to the step under way. */
+static enum err read_step(const struct train_rank *r, struct optim_step *out)
+{
+    struct lr lr = lr_of(r->s->o);
+    *out = (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step)};
+    if (r->losses)
+        TRY(exec_loss(r->x, &out->loss_sum));
+    if (r->speaks)
+        out->tokens = r->count;
+    return ERR_OK;
+}
+
 static enum err on_step(void *arg)
 {
     struct train_rank *r = arg;
-    struct lr lr = lr_of(r->s->o);
-    struct optim_step step = {.step = r->step, .lr = lr_at(&lr, r->step)};
-    if (r->losses)
-        TRY(exec_loss(r->x, &step.loss_sum));
-    if (r->speaks)
-        step.tokens = r->count;
-    return optim_run(&r->optim, &step, &r->result);
+    struct optim_step step;
+    TRY(read_step(r, &step));
+    TRY(optim_run(&r->optim, &step, &r->result));
+    optim_ahead_note(&r->ahead, &r->result);
+    return ERR_OK;
+}
+
+/* ---- a step that goes ahead of the norm ---- */
+
+static bool on_ahead(void *arg)
+{
+    const struct train_rank *r = arg;
+    return optim_may_go_ahead(&r->ahead);
+}
+
+static enum err on_norm(void *arg, double *sums)
+{
+    const struct train_rank *r = arg;
+    struct optim_step step;
+    TRY(read_step(r, &step));
+    return optim_sums(&r->optim, &step, sums);
+}
+
+static enum err on_step_ahead(void *arg, const double *sums)
+{
+    struct train_rank *r = arg;
+    struct optim_step step;
+    TRY(read_step(r, &step));
+    double tokens = (double)(r->s->o->train.batch * r->s->arch.seq); /* every target counts */
+    return optim_go_ahead(&r->ahead, &step, tokens, sums);
+}
+
+static enum err report_step(struct train_rank *r, int64_t step);
+
+/* The step before is proved: its gradients have done their work. */
+static enum err on_check(void *arg, const double *sums, bool *again)
+{
+    struct train_rank *r = arg;
+    TRY(optim_prove(&r->ahead, sums, &r->result, again));
+    optim_ahead_note(&r->ahead, &r->result);
+    exec_zero_grads(r->x);
+    return report_step(r, r->ahead.step.step);
 }
 
 /* ---- reporting ---- */
@@ -58,8 +105,8 @@ static enum err report_start(struct train_rank *r)
     enum err err = ERR_OK;
     exec_bytes(r->x, &b);
     TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
-    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.activations +
-                                        b.work + b.comm + b.data);
+    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
+                                        b.activations + b.work + b.comm + b.data);
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
@@ -74,16 +121,17 @@ static enum err report_start(struct train_rank *r)
     return err;
 }
 
-static enum err report_step(struct train_rank *r, double seconds)
+/* The step that r->result is of; r->took is how long it took. */
+static enum err report_step(struct train_rank *r, int64_t step)
 {
     const struct options *o = r->s->o;
     struct lr lr = lr_of(o);
-    struct plait_step p = {.step = r->step, .steps = o->train.steps, .loss = r->result.loss,
-                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, r->step),
-                           .tokens = r->step * o->train.batch * r->s->arch.seq, .seconds = seconds};
-    r->seconds += seconds;
-    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / seconds;
-    p.seconds_left = r->seconds / (double)r->step * (double)(o->train.steps - r->step);
+    struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
+                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, step),
+                           .tokens = step * o->train.batch * r->s->arch.seq, .seconds = r->took};
+    r->seconds += r->took;
+    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / r->took;
+    p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
     struct text line = {0};
@@ -100,12 +148,17 @@ static enum err report_step(struct train_rank *r, double seconds)
     return err;
 }
 
-static enum err validate(struct train_rank *r)
+static bool is_validated(const struct train_rank *r)
 {
     const struct options *o = r->s->o;
     bool last = r->step == o->train.steps;
     bool due = o->train.valid_every > 0 && r->step % o->train.valid_every == 0;
-    if (!r->job->valid.samples || !(due || last))
+    return r->job->valid.samples && (due || last);
+}
+
+static enum err validate(struct train_rank *r)
+{
+    if (!is_validated(r))
         return ERR_OK;
     TRY(train_validate(r, &r->valid_loss));
     double bits = strcmp(r->job->valid.tokenizer, "bytes") == 0 ? r->valid_loss / log(2.0) : NAN;
@@ -122,6 +175,10 @@ static enum err report_end(struct train_rank *r)
         return ERR_OK;
     if (r->s->o->train.profile)
         dev_profile_table(r->dev, &page);
+    if (r->s->o->optim.post_validation)
+        text_add(&page, "%lld step%s went ahead of the norm, of these done again: %lld\n",
+                 (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
+                 (long long)r->ahead.undone);
     text_add(&page, "%lld step%s in %s, loss %.4f; weights in %s/model.safetensors",
              (long long)r->s->o->train.steps, text_plural(r->s->o->train.steps, "s"),
              text_seconds(r->seconds, t), r->result.loss,
@@ -147,6 +204,7 @@ static enum err open_optimizer(struct train_rank *r)
                               .world = exec_world_group(r->x), .store = r->store, .stores = n,
                               .scalar = exec_scalar(r->x),
                               .first_replica = r->coord[AXIS_DP] == 0};
+    r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return ERR_OK;
 }
 
@@ -205,7 +263,8 @@ static enum err open_rank(struct train_rank *r)
 
 static enum err run_steps(struct train_rank *r)
 {
-    struct exec_hooks hooks = {.step = on_step, .arg = r};
+    struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
+                               .step_ahead = on_step_ahead, .check = on_check, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
         double begin = log_now();
@@ -213,9 +272,14 @@ static enum err run_steps(struct train_rank *r)
         struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
                                .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
-        exec_zero_grads(r->x);
+        if (!exec_pending(r->x))
+            exec_zero_grads(r->x);
         TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
-        TRY(report_step(r, log_now() - begin));
+        r->took = log_now() - begin;
+        if (!exec_pending(r->x))
+            TRY(report_step(r, r->step));
+        if (r->step == r->s->o->train.steps || is_validated(r))
+            TRY(exec_settle(r->x, &hooks));
         if (r->s->o->train.trace)
             TRY(trace_step(&r->trace, r->x, r->step));
         TRY(validate(r));

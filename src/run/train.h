@@ -34,13 +34,14 @@ struct train_rank {
     struct trace_log trace; /* fd -1: no trace */
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
-    struct optim_result result;
+    struct optim_ahead ahead;
+    struct optim_result result; /* of the last step that is proved */
     int64_t step;               /* 1-based, the one under way */
     int64_t count;              /* targets that count in this rank's share */
     int32_t *sample, *tokens, *targets; /* owned; host */
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
                                              of this rank is whole, or ragged */
-    double seconds;             /* since the first step began */
+    double took, seconds;       /* the last step; since the first step began */
     double valid_loss;          /* of the last validation; NaN before */
 };
 

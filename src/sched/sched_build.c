@@ -70,6 +70,12 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own)
         return s->place[stage == 0 ? last : 0];
     case SCHED_MERGE:
         return s->place[s->place[stage] == own ? (s->replicas - 1) * s->stages + stage : stage];
+    case SCHED_NORM_RECV:
+    case SCHED_PV_SEND:
+        return own > 0 ? own - 1 : own;
+    case SCHED_NORM_SEND:
+    case SCHED_PV_RECV:
+        return own < s->p - 1 ? own + 1 : own;
     default:
         return own;
     }
@@ -78,7 +84,7 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own)
 const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
 {
     const char *name = in->op < SCHED_OP_COUNT ? sched_op_name((enum sched_op)in->op) : "?";
-    if (in->op == SCHED_STEP)
+    if (!sched_op_names_stage(in->op))
         snprintf(buf, SCHED_CELL, "%s", name);
     else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED || in->op == SCHED_MERGE)
         snprintf(buf, SCHED_CELL, "%d%s", in->stage, name);

@@ -31,6 +31,10 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
     if (s->replicas == 1 && in->op == SCHED_MERGE)
         return sched_broken(c, rank, i, "the parameters have one replica; remove it");
+    if (s->replicas > 1 && in->op >= SCHED_NORM_RECV && in->op <= SCHED_PV_CHECK)
+        return sched_broken(c, rank, i,
+                            "with two replicas ranks step together, when both are summed; remove "
+                            "it");
     if (s->replicas > 1 && in->op == SCHED_TIED)
         return sched_broken(c, rank, i,
                             "with two replicas both ends stand on one rank and share one "
@@ -50,6 +54,13 @@ static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_i
         return &c->merge[held < 0 ? in->stage : held];
     case SCHED_STEP:
         return &c->step[rank];
+    case SCHED_NORM_RECV:
+    case SCHED_NORM:
+    case SCHED_NORM_SEND:
+    case SCHED_PV_RECV:
+    case SCHED_PV_SEND:
+    case SCHED_PV_CHECK:
+        return &c->post[in->op - SCHED_NORM_RECV][rank];
     case SCHED_TIED:
         if (in->stage != 0 && in->stage != c->s->stages - 1)
             return NULL;
@@ -155,7 +166,7 @@ enum err sched_check_placement(struct sched_checker *c)
             struct sched_instr in = s->instr[i];
             bool whole = in.op == SCHED_REDUCE || in.op == SCHED_MERGE;
             int home = sched_rank_of(s, in.stage, in.mb);
-            if (in.op == SCHED_STEP || home == rank ||
+            if (!sched_op_names_stage(in.op) || home == rank ||
                 (whole && sched_held(s, in.stage, rank) >= 0))
                 continue;
             return sched_broken(c, rank, i, "stage %d stands on rank %d%s; move it there", in.stage,

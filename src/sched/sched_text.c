@@ -102,7 +102,8 @@ static enum err read_op(struct scanner *x, uint16_t *op)
     }
     return refuse(x, start,
                   "this is no instruction; use F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE, "
-                  "TIED, MERGE or STEP, or a pair as in (0F1;1B0)OV");
+                  "TIED, MERGE or STEP, NORM, PV_CHECK or their _SEND and _RECV, or a pair as in "
+                  "(0F1;1B0)OV");
 }
 
 static enum err read_instr(struct scanner *x, struct sched_instr *in)
@@ -113,9 +114,10 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
     if (numbered)
         TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
     TRY(read_op(x, &in->op));
-    if (numbered == (in->op == SCHED_STEP))
+    if (numbered != sched_op_names_stage(in->op))
         return refuse(x, start,
-                      numbered ? "STEP names no stage" : "a stage must come first, as in 2F0");
+                      numbered ? "this names no stage; leave the number out, as in STEP"
+                               : "a stage must come first, as in 2F0");
     if (in->op == SCHED_OV)
         return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OV");
     if (in->op < SCHED_REDUCE)
@@ -179,7 +181,7 @@ static enum err learn(const struct scanner *x, struct found *f, struct sched_ins
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
-    if (in.op == SCHED_STEP)
+    if (!sched_op_names_stage(in.op))
         return ERR_OK;
     if (in.mb >= f->homes)
         TRY(add_home(f, in.mb));

@@ -50,6 +50,7 @@ struct play {
     double wire;                 /* time that a message occupies a link */
     double *clock;               /* owned; [p] when the rank is free */
     struct input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
+    double *signal[2];           /* owned; [p] when the norm, the proof is there; < 0: not known */
     int *first_link;             /* owned; [p] links of a rank, a list; -1: none */
     struct link *link;           /* owned */
     int64_t links, link_cap;
@@ -156,6 +157,30 @@ static void send(struct play *k, int rank, int64_t i)
         k->r->event[i] = (struct sim_event){now, end};
 }
 
+/* The norm's sums and the proof of the step before: messages of a few bytes. A rank asks for them
+ * and goes on; what needs them waits. False: it is not known yet, and the rank to wait for is in
+ * *rank. */
+static bool post(struct play *k, struct sched_instr in, int *rank)
+{
+    int kind = in.op >= SCHED_PV_RECV, own = *rank;
+    bool sends = in.op == SCHED_NORM_SEND || in.op == SCHED_PV_SEND;
+    bool uses = in.op == SCHED_NORM ? own > 0 : in.op != SCHED_NORM_SEND && own < k->s->p - 1;
+    if (in.op == SCHED_NORM_RECV || in.op == SCHED_PV_RECV || !(uses || sends))
+        return true;
+    if (uses && k->signal[kind][own] < 0) {
+        *rank = kind ? own + 1 : own - 1;
+        return false;
+    }
+    double there = uses ? k->signal[kind][own] : 0, now = k->clock[own];
+    if (kind && there > now && k->r->first[own] >= 0) {
+        k->r->message[own] += there - now;
+        k->clock[own] = there;
+    }
+    if (sends)
+        k->signal[kind][in.peer] = (there > now ? there : now) + k->cost->latency;
+    return true;
+}
+
 /* Sends last until the message is there, receives from the time the rank asks until then; neither
  * moves the rank's clock. The rest is an instant. */
 static void other(struct play *k, int rank, int64_t i, double arrives)
@@ -209,6 +234,12 @@ static int step(void *arg, int rank, int64_t i)
         return step_pair(k, rank, i);
     if (k->pairs && in.op <= SCHED_B && in_pair(k->s, rank, i))
         return -1;
+    if (in.op >= SCHED_NORM_RECV && in.op <= SCHED_PV_CHECK) {
+        wait = rank;
+        if (!post(k, in, &wait))
+            return wait;
+        in.op = SCHED_STEP; /* an instant */
+    }
     if (!arrival(k, in, &input, &wait))
         return wait;
     if (in.op <= SCHED_W)
@@ -316,7 +347,10 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
         for (int64_t i = 0; i < units; i++)
             k->ready[kind][i].there = -1;
     }
+    for (int kind = 0; kind < 2; kind++)
+        TRY(mem_new(s->p, sizeof *k->signal[kind], "simulation", &k->signal[kind]));
     for (int rank = 0; rank < s->p; rank++) {
+        k->signal[0][rank] = k->signal[1][rank] = -1;
         r->first[rank] = -1;
         r->peak[rank] = report->peak[rank];
     }
@@ -375,6 +409,8 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
     mem_free(k.first_link);
     mem_free(k.link);
     mem_free(k.clock);
+    mem_free(k.signal[0]);
+    mem_free(k.signal[1]);
     mem_free(k.ready[0]);
     mem_free(k.ready[1]);
     if (err == ERR_OK)

@@ -11,7 +11,7 @@
 const char *sim_memory_name(enum memory_kind k)
 {
     static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
-                                                   "optimizer", "activations", "scratch",
+                                                   "optimizer", "shadow", "activations", "scratch",
                                                    "communication", "data and tables"};
     return name[k];
 }
@@ -46,6 +46,8 @@ static void add_stores(const struct sim_memory_args *a, const struct arch_stage 
         out->bytes[MEMORY_MASTER] += at;
     out->bytes[MEMORY_GRADS] += at;
     out->bytes[MEMORY_OPTIM] += 2 * at;
+    if (a->report->ahead) /* master weights and moments, one piece */
+        out->bytes[MEMORY_SHADOW] += arena_round(3 * n * dtype_size(a->at));
 }
 
 static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)

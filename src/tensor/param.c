@@ -62,7 +62,8 @@ static enum err take_stores(struct param_store *s, const struct param_arenas *fr
         TRY(arena_take(from->master, at, &s->master));
     TRY(arena_take(from->grads, at, &s->grad));
     TRY(arena_take(from->optim, at, &s->m));
-    return arena_take(from->optim, at, &s->v);
+    TRY(arena_take(from->optim, at, &s->v));
+    return from->shadow ? arena_take(from->shadow, 3 * at, &s->shadow) : ERR_OK;
 }
 
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,

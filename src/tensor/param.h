@@ -32,13 +32,14 @@ struct param_store {
     int64_t elements;
     char *w, *master, *grad, *m, *v; /* device memory, borrowed from the run's arenas; master is w
                                         when ct == at */
+    char *shadow;             /* master, m and v of before the step, in a row; NULL: none */
     bool *fresh;              /* owned; [n]: this gradient is zero, whatever its memory holds */
     int *part_first;          /* owned; [parts + 1]: parameters of part i */
     int64_t ct, at;           /* bytes of an element */
 };
 
-/* Where the stores' memory comes from; sizes by param_store_bytes. */
-struct param_arenas { struct arena *weights, *master, *grads, *optim; };
+/* Where the stores' memory comes from; sizes by param_store_bytes. shadow NULL: without one. */
+struct param_arenas { struct arena *weights, *master, *grads, *optim, *shadow; };
 struct param_place { const struct arch *arch; const struct arch_split *split;
                      const struct arch_stage *stage; int tp_rank;
                      bool copy; /* a second pipeline replica: counts nothing */ };

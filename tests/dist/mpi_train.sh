@@ -116,6 +116,16 @@ same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.la
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
+# Steps that go ahead of the norm, some of them done again, against steps that wait.
+on_mpi="optim.post_validation=true optim.trust_after=0"
+same_bits 4 parallel.pp=4 parallel.schedule=zb-h2 parallel.microbatch=1 model.layers=4 \
+    optim.clip=1.8
+same_bits 4 parallel.tp=2 parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-v model.tied=false \
+    model.layers=4 optim.clip=1.8
+grep -q 'went ahead of the norm' "$dir/log"
+verdict "steps went ahead" $? "$dir/log"
+on_mpi=
+
 same_text 4 parallel.tp=1 parallel.pp=1
 
 # shellcheck disable=SC2086

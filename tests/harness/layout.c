@@ -144,23 +144,66 @@ struct rank {
     struct job *job;
     struct exec *x;
     struct optim optim;
+    struct optim_ahead ahead;
     struct optim_result result;
-    int64_t step, count;
+    int64_t step, count, all; /* targets of this data rank, of all */
     bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
     bool losses; /* for a loss: any last stage, first tensor rank */
     bool first;  /* of the world */
     int dp_rank;
 };
 
-static enum err on_step(void *arg)
+static enum err read_step(const struct rank *k, struct optim_step *out)
 {
-    struct rank *k = arg;
     struct optim_step s = {.step = k->step, .lr = 1e-3};
     if (k->losses)
         TRY(exec_loss(k->x, &s.loss_sum));
     if (k->speaks)
         s.tokens = k->count;
-    return optim_run(&k->optim, &s, &k->result);
+    *out = s;
+    return ERR_OK;
+}
+
+static enum err on_step(void *arg)
+{
+    struct rank *k = arg;
+    struct optim_step s;
+    TRY(read_step(k, &s));
+    TRY(optim_run(&k->optim, &s, &k->result));
+    optim_ahead_note(&k->ahead, &k->result);
+    return ERR_OK;
+}
+
+static bool on_ahead(void *arg)
+{
+    return optim_may_go_ahead(&((struct rank *)arg)->ahead);
+}
+
+static enum err on_norm(void *arg, double *sums)
+{
+    struct rank *k = arg;
+    struct optim_step s;
+    TRY(read_step(k, &s));
+    return optim_sums(&k->optim, &s, sums);
+}
+
+static enum err on_step_ahead(void *arg, const double *sums)
+{
+    struct rank *k = arg;
+    struct optim_step s;
+    TRY(read_step(k, &s));
+    return optim_go_ahead(&k->ahead, &s, (double)k->all, sums);
+}
+
+/* Gradients of the last step are looked at. */
+static enum err on_check(void *arg, const double *sums, bool *again)
+{
+    struct rank *k = arg;
+    TRY(optim_prove(&k->ahead, sums, &k->result, again));
+    optim_ahead_note(&k->ahead, &k->result);
+    if (k->ahead.step.step < k->job->l->steps)
+        exec_zero_grads(k->x);
+    return ERR_OK;
 }
 
 static enum err open_weights(const struct layout *l, struct exec *x)
@@ -211,7 +254,8 @@ static enum err train(struct rank *k, struct dev *dev)
     int64_t share = l->batch / l->dp;
     int32_t *tokens, *targets;
     struct param_store *store[64];
-    struct exec_hooks hooks = {.step = on_step, .arg = k};
+    struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
+                               .step_ahead = on_step_ahead, .check = on_check, .arg = k};
     TRY(mem_new(share * l->arch.seq, sizeof *tokens, "tokens", &tokens));
     TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
@@ -221,18 +265,26 @@ static enum err train(struct rank *k, struct dev *dev)
                               .world = exec_world_group(k->x), .store = store,
                               .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
                               .first_replica = k->dp_rank == 0};
+    k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
     enum err err = ERR_OK;
     for (k->step = 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
+        k->all = 0;
+        for (int d = 0; d < l->dp; d++)
+            k->all += fill_batch(l, (k->step - 1) * l->batch + d * share, share, tokens, targets);
         k->count = fill_batch(l, first, share, tokens, targets);
         struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
-        err = poison(k->x);
-        exec_zero_grads(k->x);
+        if (!exec_pending(k->x)) {
+            err = poison(k->x);
+            exec_zero_grads(k->x);
+        }
         if (err == ERR_OK)
             err = exec_run(k->x, &k->job->sched, &b, &hooks);
     }
+    if (err == ERR_OK)
+        err = exec_settle(k->x, &hooks);
     mem_free(tokens);
     mem_free(targets);
     return err;
@@ -242,14 +294,14 @@ static struct exec_bytes bytes_of(const struct sim_memory *m)
 {
     const int64_t *b = m->bytes;
     return (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
-                               b[MEMORY_OPTIM], b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
-                               b[MEMORY_COMM], b[MEMORY_DATA]};
+                               b[MEMORY_OPTIM], b[MEMORY_SHADOW], b[MEMORY_ACTIVATIONS],
+                               b[MEMORY_WORK], b[MEMORY_COMM], b[MEMORY_DATA]};
 }
 
 static int64_t total_bytes(const struct exec_bytes *b)
 {
-    return b->weights + b->master + b->grads + b->optim + b->activations + b->work + b->comm +
-           b->data;
+    return b->weights + b->master + b->grads + b->optim + b->shadow + b->activations + b->work +
+           b->comm + b->data;
 }
 
 static enum err give_results(struct rank *k, const struct exec_bytes *plan)
@@ -272,6 +324,8 @@ static enum err give_results(struct rank *k, const struct exec_bytes *plan)
         job->r->loss = k->result.loss;
         job->r->norm = k->result.grad_norm;
         job->r->tokens = k->result.tokens;
+        job->r->went = k->ahead.went;
+        job->r->undone = k->ahead.undone;
     }
     return ERR_OK;
 }
@@ -341,6 +395,12 @@ static enum err make_sched(const struct layout *l, struct job *job)
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);
+    if (l->ahead) {
+        struct sched lowered = job->sched;
+        err = sched_post_validate(&lowered, &job->sched);
+        sched_free(&lowered);
+        TRY(err);
+    }
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
     TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));

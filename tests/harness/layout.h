@@ -15,6 +15,8 @@ struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
+    bool ahead;               /* steps are post-validated, from the first on or after `trust` */
+    int64_t trust;
     const char *schedule;     /* a name, or NULL with `text` */
     const char *text;         /* a compute-only list, for schedules without a generator */
     int64_t batch, microbatch; /* samples: of the step, of a microbatch */
@@ -44,6 +46,7 @@ struct layout_result {
     int params;
     int replicas_differ;    /* replicated parameters whose copies are not the same bits */
     int64_t planned, taken; /* bytes of all ranks */
+    int64_t went, undone;   /* steps ahead of the norm; of these done again */
 };
 
 /* Run on the thread transport. Errors: whatever the run gives. */

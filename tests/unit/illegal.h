@@ -54,6 +54,10 @@ static const struct illegal illegal[] = {
     {"steps", 0, 0, ERR_CONFIG, "steps", "key=value", "model.layers=12"},
 
     /* the optimizer */
+    {"optim.post_validation=true parallel.schedule=chimera parallel.pp=2 parallel.microbatch=2", 2,
+     0, ERR_CONFIG, "optim.post_validation true", "chimera", "zb-h2"},
+    {"optim.trust_after=-1", 0, 0, ERR_CONFIG, "optim.trust_after", "-1",
+     "nearest legal value is 0"},
     {"optim.lr=1e-4 optim.lr_min=1e-3", 0, 0, ERR_CONFIG, "optim.lr_min 0.001", "optim.lr 0.0001",
      "lr_min from 0 to 0.0001"},
     {"optim.schedule=constant optim.lr_min=1e-5", 0, 0, ERR_CONFIG, "optim.lr_min 1e-05",

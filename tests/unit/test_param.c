@@ -31,7 +31,7 @@ static void rig_open(struct rig *r)
         CHECK_OK(r->dev->ops->alloc(r->dev, bytes, "an arena", &base));
         arena_over(&r->arena[i], base, bytes, "an arena");
     }
-    struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3]};
+    struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3], NULL};
     struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage};
     CHECK_OK(param_store_open(&r->store, r->dev, &at, &from, true));
     memset(r->store.grad, 0xff, (size_t)(r->store.elements * r->store.at));

@@ -475,7 +475,7 @@ static void fields_refused(void)
         struct sched_instr in;
         const char *part;
     } bad[] = {
-        {{SCHED_OP_COUNT, 0, 0, 0}, "instruction code 13"},
+        {{SCHED_OP_COUNT, 0, 0, 0}, "instruction code"},
         {{SCHED_F, 2, 0, 0}, "stage 2"},
         {{SCHED_F, 0, 9, 0}, "microbatch 9"},
         {{SCHED_F, 0, 0, 7}, "peer 7"},

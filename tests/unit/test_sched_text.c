@@ -41,7 +41,7 @@ static void text_refused(void)
         {"0F0,0BACKWARD0\n", "column 6, \"BACKWARD0\": this is no instruction"},
         {"0F0,0B\n", "column 7, \"\": the microbatch is not a number"},
         {"0F0,F1\n", "column 5, \"F1\": a stage must come first"},
-        {"0F0,0B0,0STEP\n", "STEP names no stage"},
+        {"0F0,0B0,0STEP\n", "this names no stage"},
         {"0F00,0B0\n", "\"00\": the microbatch is not a number of 0 to 65534"},
         {"00F0,0B0\n", "the stage is not a number"},
         {"16384F0\n", "the stage is not a number of 0 to 16383"},
