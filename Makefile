@@ -68,7 +68,7 @@ tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 	    tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
 
 grid: build ## gradients over every shape of the schedules (make test takes a part)
-	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_loops)'
+	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_(loops|recompute))'
 
 fuzz: deps ## a million damaged schedules under AddressSanitizer (INPUTS=N: so many)
 	$(call compile,asan,build-asan)

@@ -18,8 +18,8 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 
 struct sim_words {
     int64_t p, m, v, group, slices, width;
-    double tf, tb, ti, tw, tov, latency, limit, keep, bytes, bandwidth;
-    bool text, gantt, json, list;
+    double tf, tb, ti, tw, tr, tov, latency, limit, keep, bytes, bandwidth;
+    bool text, gantt, json, list, recompute;
     const char *color, *scale, *costs, *model, *svg, *html, *perfetto, *compare, *table;
 };
 
@@ -74,6 +74,8 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
         .tb = w->tb,
         .ti = w->ti,
         .tw = w->tw,
+        .tr = w->tr,
+        .recompute = w->recompute,
         .tov = w->tov,
         .latency = w->latency,
         .limit = w->limit,
@@ -151,8 +153,9 @@ int cmd_sim(int argc, char **argv)
         {"tb", 0, CMD_REAL, &w.tb, TIME_MIN, TIME_MAX, "T", "of a whole backward (ti + tw)"},
         {"ti", 0, CMD_REAL, &w.ti, TIME_MIN, TIME_MAX, "T", "of its input half (tf)"},
         {"tw", 0, CMD_REAL, &w.tw, TIME_MIN, TIME_MAX, "T", "of its weight half (tf)"},
-        {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T",
-         "of a forward and a backward that overlap (tf + tb)"},
+        {"tr", 0, CMD_REAL, &w.tr, TIME_MIN, TIME_MAX, "T", "of a recompute (tf)"},
+        {"recompute", 0, CMD_FLAG, &w.recompute, 0, 0, NULL, "forwards again, before backwards"},
+        {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T", "of a pair (F;B)OV (tf + tb)"},
         {"tc", 0, CMD_REAL, &w.latency, 0, TIME_MAX, "T", "latency of a message between ranks (0)"},
         {"limit", 0, CMD_REAL, &w.limit, 1, TIME_MAX, "A",
          "zb-1p, zb-2p, zb-v: activations that a rank may keep (P, 2 P, 2 P)"},
@@ -162,9 +165,8 @@ int cmd_sim(int argc, char **argv)
         {"bandwidth", 0, CMD_REAL, &w.bandwidth, TIME_MIN, 1e18, "N",
          "of a link, bytes a unit of time (messages occupy none)"},
         {"scale", 0, CMD_TEXT, &w.scale, 0, 0, "X,X", "factors of the stages' times, one each"},
-        {"costs", 0, CMD_TEXT, &w.costs, 0, 0, "FILE", "times of each stage: stage,F,B,I,W"},
-        {"model", 0, CMD_TEXT, &w.model, 0, 0, "FILE",
-         "a configuration: its FLOPs, messages and bytes"},
+        {"costs", 0, CMD_TEXT, &w.costs, 0, 0, "FILE", "times of each stage: stage,F,B,I,W[,R]"},
+        {"model", 0, CMD_TEXT, &w.model, 0, 0, "FILE", "a configuration: FLOPs, messages, bytes"},
         {"compare", 0, CMD_TEXT, &w.compare, 0, 0, "A,B@V",
          "several schedules side by side, @V their chunks"},
         {"table", 0, CMD_TEXT, &w.table, 0, 0, "A,B", "bubbles over p and m, up to -p and -m"},

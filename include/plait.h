@@ -120,6 +120,10 @@ struct plait_sim {
                              rank's share of the model: of v chunks each takes 1/v */
     const char *table;    /* "a,b": bubbles over ranks to p (0: 32) and microbatches to m (0: 128)
                              for v chunks (0: 1, 2, 4 as far as the schedule has them) */
+    int recompute;        /* not 0: keep a stage's input alone from a forward to its backward, and
+                             run the forward once more before that (R); of a model: as it is
+                             configured, or so */
+    double tr;            /* time of that; 0: tf */
 };
 /* Makes or reads the schedule, proves it, plays it. *out: what the format says. */
 int plait_simulate(const struct plait_sim *a, char **out);

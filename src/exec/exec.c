@@ -4,13 +4,13 @@
  *
  * Slots. A stage has as many as the check proved live at once. F takes one (or RECV_F, which needs
  * the slot's input buffer), the last of B or W gives it back. What else the forward saves lies in a
- * save set, lent to the slot from F on; forward only, until the end of F. The slot's `out` first
- * holds what SEND_F sends, later the gradient that RECV_B brings: by then the neighbour has
- * received, so the send is over. Gradients for the stage before leave from a ring of buffers,
- * because their slot is free again at once. Forward only, a slot is free again with its send, and
- * slots are taken in turn, so that the next activation is made while the last one leaves. Of all
- * these there are as many as the check counted. Neighbouring stages on one rank pass activation and
- * gradient in memory.
+ * save set, lent to the slot from F on; forward only, until the end of F, and for what an R makes
+ * again, until then and from R on. The slot's `out` first holds what SEND_F sends, later the
+ * gradient that RECV_B brings: by then the neighbour has received, so the send is over. Gradients
+ * for the stage before leave from a ring of buffers, because their slot is free again at once.
+ * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
+ * activation is made while the last one leaves. Of all these there are as many as the check
+ * counted. Neighbouring stages on one rank pass activation and gradient in memory.
  */
 #include "exec/exec_local.h"
 
@@ -176,7 +176,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
-    if (x->sched->forward_only)
+    if (x->sched->forward_only || e->again[in.mb])
         give_saves(e, in.mb);
     if (e->stage.span.head && x->sched->forward_only)
         give_slot(e, in.mb);
@@ -207,6 +207,15 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
 }
 
 /* ---- backward ---- */
+
+/* Waits for nothing: the gradient may still be on its way into the slot. */
+static enum err run_r(struct exec *x, struct sched_instr in)
+{
+    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct stage_mb mb = mb_of(x, in.mb);
+    TRY(take_saves(e, in.mb));
+    return stage_recompute(&e->stage, &mb, &slot_of(e, in.mb)->slot);
+}
 
 static enum err part_done(void *arg, int part)
 {
@@ -361,7 +370,7 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
 
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
 static exec_fn *const exec_table[SCHED_OP_COUNT] = {
-    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w,
+    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
     [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,

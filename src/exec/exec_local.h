@@ -38,6 +38,7 @@ struct exec_stage {
     struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
     int keeps;
     int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
+    bool *again;             /* owned; [m] the training list recomputes it */
     struct stage_keep shared; /* without a split backward: the rank's one set */
     struct dp dp;
     int left;                /* weight gradients still to come in this step */

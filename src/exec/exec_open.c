@@ -69,6 +69,7 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     TRY(mem_new(r->stage_peak[e->holding], sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
+    TRY(mem_new(m, sizeof *e->again, "slots", &e->again));
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
     for (; e->slots < r->stage_peak[e->holding]; e->slots++) {
@@ -122,6 +123,18 @@ static enum err open_stages(struct exec *x)
         TRY(open_stage(x, &x->stage[x->stages_here++], h));
     }
     return ERR_OK;
+}
+
+/* What the list computes again need not be kept by its forward. */
+static void mark_again(struct exec *x)
+{
+    const struct sched *s = x->a.sched;
+    int pp = x->coord[AXIS_PP];
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op == SCHED_R)
+            x->stage[x->here[sched_holding(s, in.stage, in.mb)]].again[in.mb] = true;
+    }
 }
 
 static enum err open_shared(struct exec *x)
@@ -197,6 +210,7 @@ static enum err open_all(struct exec *x)
     TRY(open_arenas(x, scratch));
     TRY(open_tables(x));
     TRY(open_stages(x));
+    mark_again(x);
     TRY(open_shared(x));
     TRY(open_keep(x));
     TRY(open_events(x));
@@ -241,6 +255,7 @@ static void close_stage(struct exec_stage *e)
     mem_free(e->keep);
     mem_free(e->slot_of);
     mem_free(e->keep_of);
+    mem_free(e->again);
     dp_close(&e->dp);
     stage_close(&e->stage);
 }

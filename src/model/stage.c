@@ -161,16 +161,29 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot)
     return s->span.embed ? NULL : slot->save[0][SAVE_X];
 }
 
-enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
-                       const struct stage_slot *slot)
+/* The first `parts` parts; what the stage as a whole gives out goes to `out`. */
+static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
+                            const struct stage_slot *slot, int parts, void *out)
 {
-    for (int i = 0; i < s->parts; i++) {
+    for (int i = 0; i < parts; i++) {
         struct stage_call c = stage_call_of(s, mb, i);
         c.save = slot->save[i];
-        c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : slot->out;
+        c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : out;
         TRY(c.p->kind->forward(&c));
     }
     return ERR_OK;
+}
+
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot)
+{
+    return run_forward(s, mb, slot, s->parts, slot->out);
+}
+
+enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
+                         const struct stage_slot *slot)
+{
+    return run_forward(s, mb, slot, s->span.head ? s->parts - 1 : s->parts, s->work->at[WORK_D]);
 }
 
 static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)

@@ -132,6 +132,12 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot);
 enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot);
 
+/* The saves of a forward once more, of all parts but the head, whose forward has left what it must
+ * in the slot: the same bits, dropout included, into the set that is lent to the slot. slot->out is
+ * not touched, for the gradient may be arriving there. */
+enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
+                         const struct stage_slot *slot);
+
 /* Called after the weight gradients of a part are complete; lets reductions overlap. */
 struct stage_hook {
     enum err (*done)(void *arg, int part); /* NULL: none */

@@ -339,7 +339,7 @@ static enum err check_made(const struct options *o, const struct arch *arch, str
 }
 
 static enum err check_schedule(const struct options *o, const struct arch *arch,
-                               const double (*time)[4], bool *made)
+                               const double (*time)[SCHED_COMPUTE_OPS], bool *made)
 {
     const char *name = o->parallel.schedule;
     struct sched_shape shape = probe_shape(o);
@@ -366,9 +366,9 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
 /* With the file of costs, if there is one. */
 static enum err check_costs(const struct options *o, const struct arch *arch, bool *made)
 {
-    double (*time)[4];
+    double (*time)[SCHED_COMPUTE_OPS];
     TRY(schedule_costs(o, &time));
-    enum err err = check_schedule(o, arch, (const double(*)[4])time, made);
+    enum err err = check_schedule(o, arch, (const double(*)[SCHED_COMPUTE_OPS])time, made);
     mem_free(time);
     return err;
 }

@@ -109,7 +109,7 @@ static struct reach reach_of(const struct pass *p)
         double first = INFINITY, last = -INFINITY;
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
-            if (s->instr[i].op > SCHED_W)
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
                 continue;
             first = fmin(first, e->start + e->waited);
             last = fmax(last, e->end);
@@ -128,7 +128,7 @@ static enum err visit_costs(struct pass *p, void *arg)
     const struct sched *s = &p->c->s->sched;
     for (int r = 0; r < s->p; r++)
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++)
-            if (s->instr[i].op <= SCHED_W)
+            if (s->instr[i].op < SCHED_COMPUTE_OPS)
                 TRY(add(arg, s->instr[i].stage * COMPARE_KINDS + s->instr[i].op,
                         work_of(&p->of[r][i - s->begin[r]])));
     return ERR_OK;
@@ -209,7 +209,7 @@ static void count(struct compare_rank *r, struct sched_instr in, const struct ex
         return; /* its halves are counted */
     bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
     bool receives = in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
-    if (in.op <= SCHED_W) {
+    if (in.op < SCHED_COMPUTE_OPS) {
         r->busy[in.op] += work;
         r->count[in.op]++;
     } else {
@@ -228,7 +228,7 @@ static enum err visit_totals(struct pass *p, void *arg)
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             count(&t->rank[r], s->instr[i], e);
-            if (s->instr[i].op <= SCHED_W)
+            if (s->instr[i].op < SCHED_COMPUTE_OPS)
                 work += work_of(e);
         }
     }
@@ -253,12 +253,13 @@ static enum err measure(struct compare *c)
     }
     for (int r = 0; r < c->s->sched.p && t.passes > 0; r++) {
         struct compare_rank *m = &c->measured[r];
-        double *all[] = {&m->busy[0], &m->busy[1], &m->busy[2], &m->busy[3], &m->waiting,
-                         &m->sending, &m->ending};
-        for (int k = 0; k < 7; k++)
-            *all[k] /= (double)t.passes;
-        for (int k = 0; k < COMPARE_KINDS; k++)
+        double *others[] = {&m->waiting, &m->sending, &m->ending};
+        for (int k = 0; k < 3; k++)
+            *others[k] /= (double)t.passes;
+        for (int k = 0; k < COMPARE_KINDS; k++) {
+            m->busy[k] /= (double)t.passes;
             m->count[k] /= t.passes;
+        }
     }
     return err;
 }
@@ -274,7 +275,7 @@ static enum err simulate(struct compare *c)
     for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->simulated[r];
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->instr[i].op > SCHED_W)
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
                 continue;
             m->busy[s->instr[i].op] += c->cost[s->instr[i].stage][s->instr[i].op];
             m->count[s->instr[i].op]++;
@@ -316,7 +317,9 @@ static enum err show_one(struct compare *c)
     c->seen.p = s->p;
     TRY(mem_new(s->begin[s->p], sizeof *c->seen.event, "the step shown", &c->seen.event));
     TRY(mem_new(s->p, sizeof *c->seen.peak, "the step shown", &c->seen.peak));
+    TRY(mem_new(s->p, sizeof *c->seen.full_peak, "the step shown", &c->seen.full_peak));
     memcpy(c->seen.peak, c->s->report.peak, (size_t)s->p * sizeof *c->seen.peak);
+    memcpy(c->seen.full_peak, c->s->report.full_peak, (size_t)s->p * sizeof *c->seen.full_peak);
     TRY(each_pass(c, visit_nearest, c));
     c->seen.bubble_fraction = c->bubble;
     return ERR_OK;

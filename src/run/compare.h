@@ -12,7 +12,7 @@
 #include "run/trace.h"
 #include "sim/sim.h"
 
-enum { COMPARE_KINDS = 4 }; /* F, B, I, W */
+enum { COMPARE_KINDS = SCHED_COMPUTE_OPS }; /* F, B, I, W, R */
 
 /* Of one pipeline rank in a step: seconds of each kind, of waiting for messages, of sending, of
  * what ends the step; actions of each kind. */

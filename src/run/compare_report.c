@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W"};
+static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W", "R"};
 
 static void add_kinds(const struct compare *c, int r, struct text *out)
 {
@@ -62,6 +62,14 @@ static void json_rank(const char *name, const struct compare_rank *m, struct tex
              m->ending);
 }
 
+static void json_stage(const struct compare *c, int stage, struct text *out)
+{
+    text_add(out, "%s\n  {\"stage\": %d", stage ? "," : "", stage);
+    for (int k = 0; k < COMPARE_KINDS; k++)
+        text_add(out, ", \"%s\": %.9g", kind_name[k], c->cost[stage][k]);
+    text_add(out, "}");
+}
+
 void compare_json(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
@@ -83,16 +91,16 @@ void compare_json(const struct compare *c, struct text *out)
     }
     text_add(out, "],\n \"costs\": [");
     for (int i = 0; i < s->stages; i++)
-        text_add(out, "%s\n  {\"stage\": %d, \"F\": %.9g, \"B\": %.9g, \"I\": %.9g, \"W\": %.9g}",
-                 i ? "," : "", i, c->cost[i][SCHED_F], c->cost[i][SCHED_B], c->cost[i][SCHED_I],
-                 c->cost[i][SCHED_W]);
+        json_stage(c, i, out);
     text_add(out, "]}\n");
 }
 
-/* Halves that were not measured are taken as half of the whole, and a whole as both halves. */
+/* Halves that were not measured are taken as half of the whole, a whole as both halves, and a
+ * recompute as a forward. Where nothing is recomputed there is no column of it. */
 void compare_costs(const struct compare *c, struct text *out)
 {
-    text_add(out, "stage,F,B,I,W\n");
+    bool again = sched_has(&c->s->sched, SCHED_R);
+    text_add(out, "stage,F,B,I,W%s\n", again ? ",R" : "");
     for (int i = 0; i < c->s->sched.stages; i++) {
         const double *t = c->cost[i];
         double input = t[SCHED_I], weight = t[SCHED_W], whole = t[SCHED_B];
@@ -100,7 +108,10 @@ void compare_costs(const struct compare *c, struct text *out)
             input = weight = whole / 2;
         if (whole <= 0)
             whole = input + weight;
-        text_add(out, "%d,%.6f,%.6f,%.6f,%.6f\n", i, 1e3 * t[SCHED_F], 1e3 * whole, 1e3 * input,
+        text_add(out, "%d,%.6f,%.6f,%.6f,%.6f", i, 1e3 * t[SCHED_F], 1e3 * whole, 1e3 * input,
                  1e3 * weight);
+        if (again)
+            text_add(out, ",%.6f", 1e3 * (t[SCHED_R] > 0 ? t[SCHED_R] : t[SCHED_F]));
+        text_add(out, "\n");
     }
 }

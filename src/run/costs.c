@@ -3,9 +3,9 @@
  * Measured or wanted times of stages, as `plait compare --costs` writes them and `plait sim
  * --costs` and parallel.costs read them:
  *
- *     stage,F,B,I,W        the first line, word for word
+ *     stage,F,B,I,W        the first line, word for word, or stage,F,B,I,W,R
  *     0,1.02,2.1,1.0,1.1   then a line a stage, in any order, each stage once
- *     1,1.00,,1.0,0.9      no time of B: that of I and W together
+ *     1,1.00,,1.0,0.9      no time of B: that of I and W together; of R: that of F
  *
  * A file is foreign until all of it has been understood: it is held against the number of stages,
  * and every number must be a time.
@@ -15,8 +15,9 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "sched/sched.h"
 #include <string.h>
+
+enum { CELLS = 1 + SCHED_COMPUTE_OPS };
 
 bool costs_word(const char **at, const char *stop, const char *ends, char buf[COSTS_WORD])
 {
@@ -38,9 +39,9 @@ bool costs_time(const char *word, double *out)
 
 struct reader {
     const char *path, *at, *stop;
-    int line;
+    int line, cells; /* cells: of each line, with or without R */
     int stages;
-    double (*time)[4]; /* borrowed; [stages] */
+    double (*time)[SCHED_COMPUTE_OPS]; /* borrowed; [stages] */
     bool *seen;        /* owned; [stages] */
 };
 
@@ -50,22 +51,22 @@ static enum err bad_line(const struct reader *r, const char *what)
 }
 
 /* The cells of a line, the last one may be ended by CR LF. */
-static enum err read_cells(struct reader *r, char cell[5][COSTS_WORD])
+static enum err read_cells(struct reader *r, char cell[CELLS][COSTS_WORD])
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < r->cells; i++) {
         if (i > 0 && (r->at == r->stop || *r->at++ != ','))
-            return bad_line(r, "fewer than five cells; write stage,F,B,I,W");
+            return bad_line(r, "fewer cells than in the first line; write stage,F,B,I,W");
         if (!costs_word(&r->at, r->stop, ",\r\n", cell[i]))
             return bad_line(r, "a cell is longer than a number is");
     }
     if (r->at < r->stop && *r->at == '\r')
         r->at++;
     if (r->at < r->stop && *r->at++ != '\n')
-        return bad_line(r, "more than five cells; write stage,F,B,I,W");
+        return bad_line(r, "more cells than in the first line; write stage,F,B,I,W");
     return ERR_OK;
 }
 
-static enum err read_stage(struct reader *r, char cell[5][COSTS_WORD])
+static enum err read_stage(struct reader *r, char cell[CELLS][COSTS_WORD])
 {
     int64_t stage;
     if (!text_to_int(cell[0], &stage) || stage < 0 || stage >= r->stages)
@@ -77,8 +78,8 @@ static enum err read_stage(struct reader *r, char cell[5][COSTS_WORD])
         return bad_line(r, "this stage has its line already; give each stage one");
     r->seen[stage] = true;
     double *time = r->time[stage];
-    for (int op = SCHED_F; op <= SCHED_W; op++) {
-        bool apart = op == SCHED_B && cell[1 + op][0] == '\0';
+    for (int op = 0; op < r->cells - 1; op++) {
+        bool apart = (op == SCHED_B || op == SCHED_R) && cell[1 + op][0] == '\0';
         if (!apart && !costs_time(cell[1 + op], &time[op]))
             FAIL(ERR_CONFIG,
                  "costs: costs file %.200s, line %d: \"%s\" is not a time of %s; use 0 to "
@@ -87,23 +88,40 @@ static enum err read_stage(struct reader *r, char cell[5][COSTS_WORD])
     }
     if (cell[1 + SCHED_B][0] == '\0')
         time[SCHED_B] = time[SCHED_I] + time[SCHED_W];
+    if (r->cells < CELLS || cell[1 + SCHED_R][0] == '\0')
+        time[SCHED_R] = time[SCHED_F];
     return ERR_OK;
+}
+
+/* The first line, which says whether there is a column of R. */
+static enum err read_names(struct reader *r)
+{
+    static const char *const names[] = {"stage,F,B,I,W,R", "stage,F,B,I,W"};
+    for (int i = 0; i < 2; i++) {
+        int64_t n = (int64_t)strlen(names[i]);
+        if (r->stop - r->at < n || memcmp(r->at, names[i], (size_t)n) != 0)
+            continue;
+        r->cells = CELLS - i;
+        r->at += n;
+        if (r->at < r->stop && *r->at == '\r')
+            r->at++;
+        if (r->at == r->stop || *r->at++ == '\n')
+            return ERR_OK;
+        break;
+    }
+    return bad_line(r, "the first line is stage,F,B,I,W, or stage,F,B,I,W,R");
 }
 
 static enum err read_lines(struct reader *r)
 {
-    char cell[5][COSTS_WORD];
+    char cell[CELLS][COSTS_WORD];
+    r->line = 1;
+    if (r->at < r->stop)
+        TRY(read_names(r));
     while (r->at < r->stop) {
         r->line++;
         TRY(read_cells(r, cell));
-        if (r->line > 1) {
-            TRY(read_stage(r, cell));
-            continue;
-        }
-        static const char *const name[] = {"stage", "F", "B", "I", "W"};
-        for (int i = 0; i < 5; i++)
-            if (strcmp(cell[i], name[i]) != 0)
-                return bad_line(r, "the first line is stage,F,B,I,W");
+        TRY(read_stage(r, cell));
     }
     for (int i = 0; i < r->stages; i++)
         if (!r->seen[i])
@@ -112,7 +130,7 @@ static enum err read_lines(struct reader *r)
     return ERR_OK;
 }
 
-enum err costs_read(const char *path, int stages, double (**out)[4])
+enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_OPS])
 {
     struct fs_map map;
     struct reader r = {.path = path, .stages = stages};

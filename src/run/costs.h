@@ -5,14 +5,14 @@
 #ifndef PLAIT_RUN_COSTS_H
 #define PLAIT_RUN_COSTS_H
 
-#include "base/err.h"
+#include "sched/sched.h"
 #include <stdbool.h>
 
-/* Times of F, B, I, W of each stage, indexed by enum sched_op: [stages], owned by the caller, who
- * frees them with mem_free; written on success only. Errors: ERR_CONFIG for a file that cannot be
- * read or is not one of so many stages; the message opens with an area ("costs: "), for the caller
- * to put the key or option in its place. */
-enum err costs_read(const char *path, int stages, double (**out)[4]);
+/* Times of F, B, I, W, R of each stage, indexed by enum sched_op: [stages], owned by the caller,
+ * who frees them with mem_free; written on success only. Errors: ERR_CONFIG for a file that cannot
+ * be read or is not one of so many stages; the message opens with an area ("costs: "), for the
+ * caller to put the key or option in its place. */
+enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_OPS]);
 
 /* The word up to the next of `ends` into buf; *at moves to that end. False: it is too long. */
 enum { COSTS_WORD = 64 };

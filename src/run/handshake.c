@@ -33,8 +33,8 @@ static enum err costs_digest(const struct setup *s, uint64_t *out)
     struct text times = {0};
     char *page;
     for (int i = 0; s->time && i < s->sched.stages; i++)
-        text_add(&times, "%.17g,%.17g,%.17g,%.17g\n", s->time[i][0], s->time[i][1], s->time[i][2],
-                 s->time[i][3]);
+        for (int op = 0; op < SCHED_COMPUTE_OPS; op++)
+            text_add(&times, "%.17g\n", s->time[i][op]);
     TRY(text_done(&times, &page));
     *out = num_hash(page);
     mem_free(page);

@@ -95,6 +95,10 @@ static const struct conf_row rows[] = {
      "at the end print where the reporting rank's time went, operation by operation"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
+    {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full",
+     "full: keep a stage's input alone from forward to backward and run the forward once more "
+     "before the backward, for less memory and the same bits; none: keep all, or what a schedule "
+     "from a file says"},
     {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
      NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
            "bits; costs memory where a schedule runs backward out of order; also "

@@ -19,6 +19,7 @@ enum { OPTIONS_PATH_MAX = 1024 };
  * train.transport a comm_kind. */
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL };
+enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
 struct options {
@@ -48,6 +49,7 @@ struct options {
         double hang_timeout;  /* seconds */
         bool profile;         /* print where the time went */
         bool trace;           /* record what ran when */
+        int recompute;        /* enum options_recompute */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */
     } train;
     struct {

@@ -98,7 +98,7 @@ static enum err make_named(const struct play_args *a, const struct sched_shape *
     bool legal = shape->p > 0 && shape->v > 0 && (int64_t)shape->p * shape->v <= SCHED_MAX_STAGES;
     if (a->sim->costs && legal) /* else the schedule says what is wrong */
         TRY(play_read_costs(a, shape->p * shape->v, x));
-    cost.stage = (const double(*)[4])x->time;
+    cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
     enum err err = sched_make_for(a->schedule, shape, has_costs(a) ? &cost : NULL, &x->made);
     return err == ERR_CONFIG ? refused() : err;
 }
@@ -126,9 +126,21 @@ static enum err make_schedule(const struct play_args *a, struct played *x)
     return make_named(a, &shape, x);
 }
 
+/* x->made with recomputes. */
+static enum err make_again(struct played *x)
+{
+    struct sched plain = x->made;
+    x->made = (struct sched){0};
+    enum err err = sched_recompute(&plain, &x->made);
+    sched_free(&plain);
+    return err;
+}
+
 static enum err prove(const struct play_args *a, struct played *x)
 {
     TRY(make_schedule(a, x));
+    if (a->sim->recompute != 0)
+        TRY(make_again(x));
     struct sched *s = &x->made;
     if (!s->lowered) {
         TRY(sched_lower(s, &(struct sched_lower_args){0}, &x->lowered));
@@ -160,6 +172,7 @@ static void default_costs(const struct plait_sim *a, struct sim_cost *out)
                          .tb = a->tb,
                          .ti = a->ti,
                          .tw = a->tw,
+                         .tr = a->tr,
                          .tov = a->tov,
                          .latency = a->latency,
                          .bandwidth = a->bandwidth,
@@ -168,6 +181,7 @@ static void default_costs(const struct plait_sim *a, struct sim_cost *out)
     c.ti = c.ti != 0 ? c.ti : c.tf;
     c.tw = c.tw != 0 ? c.tw : c.tf;
     c.tb = c.tb != 0 ? c.tb : c.ti + c.tw;
+    c.tr = c.tr != 0 ? c.tr : c.tf;
     *out = c;
 }
 
@@ -181,8 +195,11 @@ static enum err share_out(struct played *x)
         for (int i = 0; i < x->s->stages; i++)
             x->scale[i] = 1;
     }
-    for (int i = 0; i < x->s->stages; i++)
+    for (int i = 0; i < x->s->stages; i++) {
         x->scale[i] /= parts;
+        if (x->redo)
+            x->redo[i] /= parts;
+    }
     x->memory.activation = 1.0 / parts;
     return ERR_OK;
 }
@@ -209,8 +226,14 @@ enum err play_make(const struct play_args *a, struct played *out)
     if (a->share && out->s->v * out->s->slices > 1)
         TRY(share_out(out));
     out->cost.stage_scale = out->scale;
-    out->cost.stage_time = (const double(*)[4])out->time;
+    out->cost.redo_scale = out->redo;
+    out->cost.stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
     return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
+}
+
+const int *play_peaks(const struct played *x)
+{
+    return sched_has(x->s, SCHED_R) ? x->result.full_peak : x->result.peak;
 }
 
 void play_free(struct played *x)
@@ -221,6 +244,7 @@ void play_free(struct played *x)
     if (x->modelled)
         setup_free(&x->setup);
     mem_free(x->scale);
+    mem_free(x->redo);
     mem_free(x->time);
     mem_free(x->bytes);
     sim_result_free(&x->result);

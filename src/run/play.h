@@ -30,8 +30,8 @@ struct played {
     struct setup setup;                 /* with a model: its schedule, cut, memory */
     struct options options;             /* which the setup borrows */
     bool modelled;
-    double *scale;                      /* owned; [stages], or NULL */
-    double (*time)[4];                  /* owned; [stages], or NULL */
+    double *scale, *redo;               /* owned; [stages] of F to W and of R, or NULL */
+    double (*time)[SCHED_COMPUTE_OPS];  /* owned; [stages], or NULL */
     int64_t *bytes;                     /* owned; behind `memory` */
     struct sim_bytes memory;
     struct sim_cost cost;
@@ -48,6 +48,8 @@ enum err play_fits(const struct play_args *a, int v, int64_t before);
 /* Errors: ERR_CONFIG; ERR_MEMORY. Released by play_free, also after an error. Local. */
 enum err play_make(const struct play_args *a, struct played *out);
 void play_free(struct played *x);
+/* [p] most activations that ranks keep; where some are recomputed, of those kept in full. */
+const int *play_peaks(const struct played *x);
 
 /* Time of each stage, as factors or as a file (play_costs.c); fills x->scale or x->time. */
 enum err play_costs(const struct play_args *a, struct played *x);

@@ -40,8 +40,9 @@ static enum err read_factors(const char *list, struct played *x)
 enum err play_read_costs(const struct play_args *a, int stages, struct played *x)
 {
     const struct plait_sim *s = a->sim;
-    if (s->tf != 0 || s->tb != 0 || s->ti != 0 || s->tw != 0)
-        FAIL(ERR_CONFIG, "simulation: a costs file has all times in it; leave tf, tb, ti, tw out");
+    if (s->tf != 0 || s->tb != 0 || s->ti != 0 || s->tw != 0 || s->tr != 0)
+        FAIL(ERR_CONFIG,
+             "simulation: a costs file has all times in it; leave tf, tb, ti, tw, tr out");
     enum err err = costs_read(s->costs, stages, &x->time);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));

@@ -18,7 +18,7 @@ struct picture {
     struct draw_table *table; /* owned; [n + 1] */
     const char **cell;        /* owned; of all tables */
     char (*words)[32];        /* owned; what cells point to */
-    char title[96];
+    char title[112];
     int64_t cells;
     int tables;
 };
@@ -74,7 +74,7 @@ static void add_rank_table(struct picture *p, int i)
         add_cell(p, "%.6g", idle);
         add_cell(p, "%.2f", r->makespan > 0 ? 100 * idle / r->makespan : 0);
         add_cell(p, "%.6g", r->sending[rank]);
-        add_cell(p, "%.0f", r->peak[rank]);
+        add_cell(p, "%.0f", play_peaks(&p->x[i])[rank]);
         if (p->x[i].modelled)
             add_bytes(p, most);
     }
@@ -95,7 +95,7 @@ static void add_table(struct picture *p)
         const char *own = s->name;
         int peak = 0;
         for (int rank = 0; rank < r->p; rank++)
-            peak = r->peak[rank] > peak ? r->peak[rank] : peak;
+            peak = (int)num_max(peak, play_peaks(&p->x[i])[rank]);
         add_names(p, &own, 1);
         add_cell(p, "%.0f", s->v);
         add_cell(p, "%.0f", s->replicas);

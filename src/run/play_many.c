@@ -98,11 +98,12 @@ static void add_line(const struct played *x, int width, struct text *out)
 {
     const struct sim_result *r = &x->result;
     double waiting = 0, message = 0, all = r->p * r->makespan;
+    const int *peaks = play_peaks(x);
     int peak = 0;
     for (int rank = 0; rank < r->p; rank++) {
         waiting += r->waiting[rank];
         message += r->message[rank];
-        peak = r->peak[rank] > peak ? r->peak[rank] : peak;
+        peak = peaks[rank] > peak ? peaks[rank] : peak;
     }
     text_add(out, "%-*s %3d %10.6g %10.6g %9.2f %7.2f %9.2f %9.2f %12.4g %9lld %9d\n", width,
              x->s->name, x->s->v, r->makespan, r->cost, 100 * r->bubble_fraction,

@@ -36,6 +36,8 @@ static enum err set_asked(const struct play_args *a, struct options *o)
         FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
     if (a->schedule)
         snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s", a->schedule);
+    if (a->sim->recompute != 0)
+        o->train.recompute = OPTIONS_RECOMPUTE_FULL;
     if (a->p)
         o->parallel.pp = a->p;
     if (a->v)
@@ -72,9 +74,9 @@ static enum err read_options(const struct play_args *a, struct options *o)
     TRY(set_asked(a, o));
     TRY(set_file_shape(a, o));
     if (o->parallel.costs[0] && (a->sim->tf != 0 || a->sim->tb != 0 || a->sim->ti != 0 ||
-                                 a->sim->tw != 0))
+                                 a->sim->tw != 0 || a->sim->tr != 0))
         FAIL(ERR_CONFIG, "simulation: the model's parallel.costs %.200s has all times in it; leave "
-                         "tf, tb, ti, tw out", o->parallel.costs);
+                         "tf, tb, ti, tw, tr out", o->parallel.costs);
     return ERR_OK;
 }
 
@@ -115,12 +117,16 @@ static enum err add_scale(struct played *x)
         return ERR_OK;
     }
     TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+    TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
     for (int i = 0; i < x->s->stages; i++) {
         x->scale[i] = setup_stage_flops(&x->setup, i);
+        x->redo[i] = setup_redo_flops(&x->setup, i);
         sum += x->scale[i];
     }
-    for (int i = 0; i < x->s->stages; i++)
+    for (int i = 0; i < x->s->stages; i++) {
         x->scale[i] *= x->s->stages / sum;
+        x->redo[i] *= x->s->stages / sum;
+    }
     return ERR_OK;
 }
 

@@ -114,7 +114,7 @@ static enum err refused(const struct options *o)
 
 /* An activation counts whole until its W, for so long the executor keeps it. */
 static enum err make_named(const struct options *o, const struct sched_shape *shape,
-                           const double (*time)[4], struct sched *out)
+                           const double (*time)[SCHED_COMPUTE_OPS], struct sched *out)
 {
     struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
                               .limit = o->parallel.memory_limit, .stage = time};
@@ -123,7 +123,7 @@ static enum err make_named(const struct options *o, const struct sched_shape *sh
     return err == ERR_CONFIG ? refused(o) : err;
 }
 
-enum err schedule_costs(const struct options *o, double (**out)[4])
+enum err schedule_costs(const struct options *o, double (**out)[SCHED_COMPUTE_OPS])
 {
     *out = NULL;
     if (!o->parallel.costs[0])
@@ -135,7 +135,7 @@ enum err schedule_costs(const struct options *o, double (**out)[4])
 }
 
 enum err schedule_make(const struct options *o, const struct sched_shape *shape,
-                       const double (*time)[4], struct sched *out)
+                       const double (*time)[SCHED_COMPUTE_OPS], struct sched *out)
 {
     const char *path = schedule_path(o->parallel.schedule);
     if (!path)

@@ -9,22 +9,37 @@
 #include "run/schedule.h"
 #include "sim/sim.h"
 
-/* The training list's computing. */
-static enum err make_compute(const struct setup *s, struct sched *out)
+/* The list with its weight gradients in the order of the microbatches. */
+static enum err make_canonical(const struct setup *s, const struct sched_shape *shape,
+                               struct sched *out)
 {
-    const struct options *o = s->o;
-    const double (*time)[4] = (const double(*)[4])s->time;
-    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
-                                .v = (int)options_chunks(o), .group = (int)o->parallel.group};
     struct sched made;
     struct sched_report report = {0};
-    if (!o->train.canonical_accumulation)
-        return schedule_make(o, &shape, time, out);
-    TRY(schedule_make(o, &shape, time, &made));
+    TRY(schedule_make(s->o, shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, &made));
     enum err err = sched_check(&made, &report); /* a file may say anything */
     if (err == ERR_OK)
         err = sched_canonical(&made, s->arch.tied, out);
     sched_report_free(&report);
+    sched_free(&made);
+    return err;
+}
+
+/* The training list's computing. */
+static enum err make_compute(const struct setup *s, struct sched *out)
+{
+    const struct options *o = s->o;
+    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
+                                .v = (int)options_chunks(o), .group = (int)o->parallel.group};
+    struct sched made;
+    if (o->train.canonical_accumulation)
+        TRY(make_canonical(s, &shape, &made));
+    else
+        TRY(schedule_make(o, &shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, &made));
+    if (o->train.recompute == OPTIONS_RECOMPUTE_NONE) {
+        *out = made;
+        return ERR_OK;
+    }
+    enum err err = sched_recompute(&made, out);
     sched_free(&made);
     return err;
 }
@@ -105,26 +120,36 @@ static enum err make_memory(struct setup *s)
     return ERR_OK;
 }
 
-double setup_stage_flops(const struct setup *s, int stage)
+double setup_redo_flops(const struct setup *s, int stage)
 {
-    const struct arch_stage *st = &s->cut[stage];
     int64_t t = s->arch.seq;
-    double f = (double)st->blocks * (arch_part_flops(&s->arch, PART_ATTN, t, t) +
-                                     arch_part_flops(&s->arch, PART_MLP, t, t));
-    return f + (st->head ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0);
+    return (double)s->cut[stage].blocks * (arch_part_flops(&s->arch, PART_ATTN, t, t) +
+                                           arch_part_flops(&s->arch, PART_MLP, t, t));
 }
 
-/* The step, played with stages that take time in proportion to their FLOPs and backward twice
- * forward: its bubble and how long it takes. When steps go ahead of the norm, ranks end a step one
- * after the other as they began it, and what counts is the longest that one of them takes. */
+double setup_stage_flops(const struct setup *s, int stage)
+{
+    int64_t t = s->arch.seq;
+    double head = s->cut[stage].head ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0;
+    return setup_redo_flops(s, stage) + head;
+}
+
+/* The step, played with stages that take time in proportion to their FLOPs, backward twice forward
+ * and a recompute once: its bubble and how long it takes. When steps go ahead of the norm, ranks
+ * end a step one after the other as they began it, and what counts is the longest that one of them
+ * takes. */
 static enum err play(const struct setup *s, double *bubble, double *time)
 {
     double *scale;
+    int stages = s->sched.stages;
     struct sim_result r;
-    TRY(mem_new(s->sched.stages, sizeof *scale, "the simulation", &scale));
-    for (int i = 0; i < s->sched.stages; i++)
+    TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
+    for (int i = 0; i < stages; i++) {
         scale[i] = setup_stage_flops(s, i);
-    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .stage_scale = scale};
+        scale[stages + i] = setup_redo_flops(s, i);
+    }
+    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
+                            .redo_scale = scale + stages};
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);
     TRY(err);
@@ -138,7 +163,7 @@ static enum err play(const struct setup *s, double *bubble, double *time)
 static enum err play_measured(struct setup *s)
 {
     struct sim_result r;
-    struct sim_cost cost = {.stage_time = (const double(*)[4])s->time};
+    struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
     TRY(sim_run(&s->sched, &s->report, &cost, false, &r));
     s->bubble = r.bubble_fraction;
     sim_result_free(&r);
@@ -304,11 +329,13 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s%s%s, predicted bubble %.1f %% (stages %s%s)\n",
+                      "schedule %s%s%s%s, predicted bubble %.1f %% (stages %s%s)\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
                  text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
+                 o->train.recompute == OPTIONS_RECOMPUTE_FULL ? ", recompute full"
+                 : sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "",
                  s->report.ahead ? ", steps post-validated" : "",
                  100 * s->bubble, s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");

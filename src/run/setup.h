@@ -23,7 +23,7 @@ struct setup {
     enum dtype ct, at;
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
-    double (*time)[4];              /* owned; [stages] of parallel.costs; NULL: none given */
+    double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */
     double bubble;                  /* predicted fraction of idle time, from those times, or from
                                        FLOPs of the stages */
 };
@@ -36,6 +36,8 @@ void setup_free(struct setup *s);
 /* Forward FLOPs of a stage for one sequence. The head makes its gradients in the forward, so all of
  * it counts there. */
 double setup_stage_flops(const struct setup *s, int stage);
+/* The same of what a recompute runs: all but the head. */
+double setup_redo_flops(const struct setup *s, int stage);
 
 /* A checked forward-only list of m microbatches, at most those of a step, with the same placement,
  * of two replicas by the first. Released by sched_free. */

@@ -41,8 +41,8 @@ const struct sched_kind *sched_kind_find(const char *name)
 const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
-        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
-        "MERGE", "NORM_RECV", "NORM", "NORM_SEND", "PV_RECV", "PV_SEND", "PV_CHECK",
+        "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
+        "OV", "MERGE", "NORM_RECV", "NORM", "NORM_SEND", "PV_RECV", "PV_SEND", "PV_CHECK",
     };
     return name[op];
 }

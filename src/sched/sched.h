@@ -5,7 +5,7 @@
  * lowered (sends, receives, reductions, optimizer step derived), checked, and only then simulated
  * or executed. Nothing about it is decided at run time.
  *
- *     sched_make | sched_parse  ->  [sched_canonical]  ->  sched_lower
+ *     sched_make | sched_parse  ->  [sched_canonical]  ->  [sched_recompute]  ->  sched_lower
  *         ->  sched_check  ->  sim_run | exec_step
  *
  * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
@@ -25,6 +25,8 @@
 
 enum sched_op {
     SCHED_F, SCHED_B, SCHED_I, SCHED_W, /* forward; whole backward; its input and weight halves */
+    SCHED_R, /* recompute: the forward of (stage, mb) once more, for its B or I. What its F saved is
+                given back at the end of F then, and made again here */
     SCHED_SEND_F, SCHED_RECV_F, /* activation of `stage` (SEND: to stage+1, RECV: for stage) */
     SCHED_SEND_B, SCHED_RECV_B, /* gradient of the input of `stage` (SEND: made by stage, goes to
                                    stage-1; RECV: arrives for stage, made by stage+1) */
@@ -46,6 +48,9 @@ enum sched_op {
     SCHED_PV_CHECK,  /* the step before stands, or is done again and the list begins anew */
     SCHED_OP_COUNT
 };
+
+/* Instructions that compute and take a rank's time: F, B, I, W, R. */
+enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 
 /* 8 bytes. `peer` is the other pipeline rank of a send, receive, tied or merged sum, else the rank
  * itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE, and what names no stage), and so is
@@ -106,8 +111,9 @@ struct sched_cost {
     double tf, ti, tw, tc;
     double keep;  /* part of an activation that stays from I to W, 0 to 1 */
     double limit; /* most that a rank may keep, 1 or more, zb-v 2; 0: the schedule's own limit */
-    const double (*stage)[4]; /* borrowed; (optional) times of F, B, I, W of each stage, which then
-                                 stand in place of tf, ti, tw */
+    /* borrowed; (optional) times of F, B, I, W, R of each stage, which then stand in place of tf,
+     * ti, tw */
+    const double (*stage)[SCHED_COMPUTE_OPS];
 };
 /* Time of F, I or W in a stage. */
 static inline double sched_cost_time(const struct sched_cost *c, enum sched_op op, int stage)
@@ -156,8 +162,8 @@ enum err sched_make_sliced(const char *name, const struct sched_shape *shape, in
                            struct sched *out);
 void sched_free(struct sched *s);
 
-/* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W><mb>, or for a pair
- * (<stage>F<mb>;<stage>B<mb>)OV; empty cells are idle slots and are skipped. Lowered schedules
+/* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W|R><mb>, or for a
+ * pair (<stage>F<mb>;<stage>B<mb>)OV; empty cells are idle slots and are skipped. Lowered schedules
  * print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, STEP. */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
@@ -176,6 +182,12 @@ enum err sched_parse(const char *name, const char *text, int64_t n, struct sched
  * counts too; ERR_INTERNAL: lowered already. */
 enum err sched_canonical(const struct sched *s, bool tied, struct sched *out);
 
+/* The same computing with as little as can be kept from a forward to its backward
+ * (sched_recompute.c): an R in front of every B or I that does not directly follow its F. Units
+ * that have an R already keep it. Errors: those of V1 to V4; ERR_CONFIG for a list with messages,
+ * with forward passes only, or of slices, which need what those before them keep. */
+enum err sched_recompute(const struct sched *s, struct sched *out);
+
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
     bool tied;   /* first and last stage share the embedding: add TIED on the two ranks */
@@ -183,12 +195,13 @@ struct sched_lower_args {
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
- * V6). Both stand outside of a pair. REDUCE follows the last B or W of its stage, TIED and STEP end
- * the list. tied has no effect when one rank holds both stages. With two replicas each rank ends in
- * the REDUCEs and MERGEs of what it holds, by stage, and STEP: MERGE when there is a STEP. A
- * schedule that breaks V1 to V4 is refused as sched_check does. Errors: ERR_CONFIG, also when two
- * replicas have tied ends on different ranks; ERR_INTERNAL: lowered already, or reductions asked of
- * a forward-only one. */
+ * V6). Both stand outside of a pair. An R right before its reader comes behind the reader's RECV:
+ * it needs no message, and runs while that one is on its way. REDUCE follows the last B or W of its
+ * stage, TIED and STEP end the list. tied has no effect when one rank holds both stages. With two
+ * replicas each rank ends in the REDUCEs and MERGEs of what it holds, by stage, and STEP: MERGE
+ * when there is a STEP. A schedule that breaks V1 to V4 is refused as sched_check does. Errors:
+ * ERR_CONFIG, also when two replicas have tied ends on different ranks; ERR_INTERNAL: lowered
+ * already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 /* A lowered list with STEP made one whose steps are post-validated (Qi et al., 2023, section 4):
@@ -197,10 +210,12 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
 enum err sched_post_validate(const struct sched *s, struct sched *out);
 
 enum sched_rule { /* one error each, naming rank, place in its list, instruction */
-    SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W} */
+    SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W}, and at
+                                 most one R */
     SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says; replicas mirror */
-    SCHED_RULE_ORDER,         /* V3 F before B or I, I before W; pairs whole and independent; slices
-                                 of a microbatch forward in order, backward in reverse */
+    SCHED_RULE_ORDER,         /* V3 F before R before B or I, I before W; pairs whole and
+                                 independent; slices of a microbatch forward in order, backward in
+                                 reverse */
     SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle; it is printed */
     SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, else none */
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
@@ -214,12 +229,14 @@ enum sched_rule { /* one error each, naming rank, place in its list, instruction
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
+    int *full_peak;       /* owned; [p] of these, most at once with all that their forward saves:
+                             with an R, while F runs and from R on */
     int *stage_peak;      /* owned; [replicas * stages] slots: the same per holding, but from
                              RECV_F on, since what is received needs its slot already. Forward
                              only: and until the receiver has taken it, see ring */
     int *save_peak;       /* owned; [replicas * stages] most (stage, mb) at once of which all that a
-                             forward saves is kept: from F on, to the B or W. Forward only: while F
-                             runs */
+                             forward saves is kept: from F on, to the B or W. With an R: while F
+                             runs, and from R on. Forward only: while F runs */
     int *grad_peak;       /* owned; [replicas * stages] most (stage, mb) between I and W at once, a
                              B included while it runs */
     int ring;             /* lowered: buffers a rank needs for gradients that leave it, used in

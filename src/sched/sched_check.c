@@ -81,7 +81,7 @@ static enum err checker_open(struct sched_checker *c)
                  "rank",
                  s->name, rank, (long long)count, UINT32_MAX - 1);
     }
-    int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_W + 1;
+    int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_COMPUTE_OPS;
     for (int op = 0; op < ops; op++)
         TRY(mem_new(c->units, sizeof *c->at[op], "schedule check", &c->at[op]));
     int64_t holdings = (int64_t)s->replicas * s->stages;
@@ -209,6 +209,7 @@ static enum err fill_report(struct sched_checker *c)
     struct sched_report *r = c->report;
     int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
     TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
+    TRY(mem_new(c->s->p, sizeof *r->full_peak, "schedule peaks", &r->full_peak));
     TRY(mem_new(holdings, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
     TRY(mem_new(holdings, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
     TRY(mem_new(holdings, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
@@ -236,6 +237,7 @@ enum err sched_check(struct sched *s, struct sched_report *out)
 void sched_report_free(struct sched_report *r)
 {
     mem_free(r->peak);
+    mem_free(r->full_peak);
     mem_free(r->stage_peak);
     mem_free(r->save_peak);
     mem_free(r->grad_peak);

@@ -5,10 +5,10 @@
  * buffers a sender waits for a receiver that waits for the sender: a looped breadth-first list of
  * two ranks with a ring of two stops in its first drain.
  *
- * So the list is played on a clock on which F, I and W take 1, B takes 2 and messages no time, with
- * as many buffers as it likes, and then counted how many it had in use. Buffers are taken in turn,
- * the j-th message from buffer j mod n, so n must exceed the distance from a message that is not
- * yet asked for to any that is sent:
+ * So the list is played on a clock on which F, R, I and W take 1, B takes 2 and messages no time,
+ * with as many buffers as it likes, and then counted how many it had in use. Buffers are taken in
+ * turn, the j-th message from buffer j mod n, so n must exceed the distance from a message that is
+ * not yet asked for to any that is sent:
  *
  *     n = max over i < j of j - i + 1   where message j is begun before the receiver asks for i
  *
@@ -75,7 +75,7 @@ static bool takes(const struct buffers *b, const struct sched_instr *in)
     return !b->c->at[SCHED_RECV_F][sched_unit(b->s, in->stage, in->mb)];
 }
 
-/* Runs F, B, I or W; `from` is when its input was there. */
+/* Runs F, B, I, W or R; `from` is when its input was there. */
 static void compute(struct buffers *b, const struct sched_instr *in, uint32_t from)
 {
     int64_t unit = sched_unit(b->s, in->stage, in->mb);
@@ -88,7 +88,7 @@ static void compute(struct buffers *b, const struct sched_instr *in, uint32_t fr
     *clock += in->op == SCHED_B ? 2 : 1;
     if (b->s->forward_only)
         later(&b->given[unit], *clock);
-    if (in->op != SCHED_W && sched_sent_to(b->s, kind_of(in->op), in->stage, in->mb) < 0)
+    if (in->op < SCHED_W && sched_sent_to(b->s, kind_of(in->op), in->stage, in->mb) < 0)
         deliver(b, in, *clock);
 }
 
@@ -113,7 +113,7 @@ static int step(void *arg, int rank, int64_t i)
         ask(b, in, from);
     } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
         deliver(b, in, b->clock[rank]);
-    } else if (in->op <= SCHED_W) {
+    } else if (in->op < SCHED_COMPUTE_OPS) {
         if (from >= 0)
             ready = b->ready[kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)];
         if (ready == 0)

@@ -27,7 +27,7 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");
-    if (!s->lowered && in->op > SCHED_W && in->op != SCHED_OV)
+    if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OV)
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
     if (s->replicas == 1 && in->op == SCHED_MERGE)
         return sched_broken(c, rank, i, "the parameters have one replica; remove it");
@@ -234,11 +234,21 @@ enum err sched_check_order(struct sched_checker *c)
             int64_t unit = sched_unit(s, stage, mb);
             int rank = sched_rank_of(s, stage, mb);
             uint32_t f = c->at[SCHED_F][unit], d = sched_check_dgrad(c, unit);
-            uint32_t w = c->at[SCHED_W][unit];
+            uint32_t w = c->at[SCHED_W][unit], r = c->at[SCHED_R][unit];
             if (f > d)
                 return sched_broken(c, rank, s->begin[rank] + d - 1,
                                     "its forward %dF%d comes later, at place %u; move it before",
                                     stage, mb, f - 1);
+            if (r && f > r)
+                return sched_broken(c, rank, s->begin[rank] + r - 1,
+                                    "the forward %dF%d that it does again comes later, at place "
+                                    "%u; move it before",
+                                    stage, mb, f - 1);
+            if (r > d)
+                return sched_broken(c, rank, s->begin[rank] + r - 1,
+                                    "the backward that needs what it makes came before, at place "
+                                    "%u; move it before that",
+                                    d - 1);
             if (w && d > w)
                 return sched_broken(c, rank, s->begin[rank] + w - 1,
                                     "%dI%d, which it follows, comes later, at place %u; move it "

@@ -6,8 +6,8 @@
  * from its F to its B or W. Forward only, it ends when its result has left: with its send, with the
  * F of the next stage when that is on the same rank, at once at the last stage. A stage's slots are
  * counted from RECV_F on, its save sets, which hold what the forward makes for the backward, from F
- * on. The peaks are what the executor allocates by; they are proved here once
- * instead of counted there.
+ * on; what an R makes again is not kept between the two. The peaks are what the executor allocates
+ * by; they are proved here once instead of counted there.
  *
  * I and W apart leave a gradient to be kept between them; grad_peak counts those, and a B, which is
  * both, for its own moment.
@@ -23,6 +23,7 @@ struct ledger {
     int *saves;    /* owned; [replicas * stages] alive with all that the forward saves */
     int *grads;    /* owned; [replicas * stages] between I and W */
     int rank_live; /* alive on the rank that is being counted */
+    int rank_full; /* of these, with all that their forward saves */
 };
 
 static void count_up(int *live, int *peak)
@@ -30,6 +31,20 @@ static void count_up(int *live, int *peak)
     ++*live;
     if (*live > *peak)
         *peak = *live;
+}
+
+/* All that the forward of this instruction's unit saves is made, by F or R; and given back. */
+static void keep_saves(struct ledger *l, struct sched_instr in)
+{
+    int h = sched_holding(l->c->s, in.stage, in.mb);
+    count_up(&l->saves[h], &l->c->report->save_peak[h]);
+    count_up(&l->rank_full, &l->c->report->full_peak[l->c->s->place[h]]);
+}
+
+static void give_saves(struct ledger *l, struct sched_instr in)
+{
+    l->saves[sched_holding(l->c->s, in.stage, in.mb)]--;
+    l->rank_full--;
 }
 
 /* Does the stage that gets the activation of this one stand on the same rank? */
@@ -63,11 +78,12 @@ static enum err forward(struct ledger *l, int64_t i)
     if (!received)
         count_up(&l->slots[h], &r->stage_peak[h]);
     count_up(&l->rank_live, &r->peak[s->place[h]]);
-    count_up(&l->saves[h], &r->save_peak[h]);
+    keep_saves(l, in);
+    if (s->forward_only || l->c->at[SCHED_R][sched_unit(s, in.stage, in.mb)])
+        give_saves(l, in);
     l->alive[sched_unit(s, in.stage, in.mb)] = true;
     if (!s->forward_only)
         return ERR_OK;
-    l->saves[h]--;
     if (local)
         TRY(end_life(l, i, in.stage - 1));
     bool sends = s->lowered && sched_sent_to(s, 0, in.stage, in.mb) >= 0;
@@ -87,17 +103,20 @@ static enum err account(struct ledger *l, int64_t i)
         return ERR_OK;
     case SCHED_SEND_F:
         return l->c->s->forward_only ? end_life(l, i, in.stage) : ERR_OK;
+    case SCHED_R:
+        keep_saves(l, in);
+        return ERR_OK;
     case SCHED_I:
         count_up(&l->grads[h], &r->grad_peak[h]);
         return ERR_OK;
     case SCHED_W:
         l->grads[h]--;
-        l->saves[h]--;
+        give_saves(l, in);
         return end_life(l, i, in.stage);
     case SCHED_B: /* both halves at once: a keep set for the moment */
         count_up(&l->grads[h], &r->grad_peak[h]);
         l->grads[h]--;
-        l->saves[h]--;
+        give_saves(l, in);
         return end_life(l, i, in.stage);
     default:
         return ERR_OK;
@@ -108,7 +127,7 @@ static enum err play_ledger(struct ledger *l)
 {
     const struct sched *s = l->c->s;
     for (int rank = 0; rank < s->p; rank++) {
-        l->rank_live = 0;
+        l->rank_live = l->rank_full = 0;
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
             TRY(account(l, i));
         if (l->rank_live != 0)

@@ -13,6 +13,11 @@
  * So a rank that needs a message first takes all those queued before it. That cannot bring in a
  * deadlock: they were sent before the one it waits for anyway.
  *
+ * An R makes again what its reader needs, and needs no message itself. Where the reader is next,
+ * its receives come first, so that the messages move while R computes:
+ *
+ *     0F0 0F1 0R0 0B0 0R1 0B1           0F0 .. 0F1 .. RECV 0R0 0B0 RECV 0R1 0B1
+ *
  * What stands in a pair runs as one action, so the receives of both halves come before it and the
  * sends of both after.
  *
@@ -51,7 +56,7 @@ static int channel_of(const struct lowering *l, int kind, int stage, int mb)
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
 static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 {
-    if (in.op == SCHED_W || in.op == SCHED_OV)
+    if (in.op == SCHED_W || in.op == SCHED_R || in.op == SCHED_OV)
         return -1;
     int kind = in.op == SCHED_F ? 0 : 1;
     int to = sched_sent_to(l->s, kind, in.stage, in.mb);
@@ -108,7 +113,7 @@ static void before(struct lowering *l, struct sched_instr in)
 {
     if (in.op == SCHED_F)
         receive(l, 0, in.stage, in.mb);
-    else if (in.op != SCHED_W)
+    else if (in.op == SCHED_B || in.op == SCHED_I)
         receive(l, 1, in.stage, in.mb);
 }
 
@@ -122,15 +127,24 @@ static void after(struct lowering *l, struct sched_instr in)
             sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
 }
 
-/* One instruction, or a pair; returns how many those are. */
+/* Is this an R right before what reads it? One is never last in its list, by V3. */
+static bool leads(const struct sched_instr *in)
+{
+    const struct sched_instr *reader = in[1].op == SCHED_OV ? &in[3] : &in[1];
+    return (reader->op == SCHED_B || reader->op == SCHED_I) && reader->stage == in->stage &&
+           reader->mb == in->mb;
+}
+
+/* One instruction, or a pair, with the R that leads it; returns how many those are. */
 static int lower_action(struct lowering *l, const struct sched_instr *in)
 {
-    int n = in->op == SCHED_OV ? 3 : 1;
-    for (int i = n == 3; i < n; i++)
+    int lead = in->op == SCHED_R && leads(in), first = lead + (in[lead].op == SCHED_OV);
+    int n = lead + (in[lead].op == SCHED_OV ? 3 : 1);
+    for (int i = first; i < n; i++)
         before(l, in[i]);
     for (int i = 0; i < n; i++)
         sched_build_add(&l->out, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
-    for (int i = n == 3; i < n; i++)
+    for (int i = first; i < n; i++)
         after(l, in[i]);
     return n;
 }

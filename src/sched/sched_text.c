@@ -101,9 +101,9 @@ static enum err read_op(struct scanner *x, uint16_t *op)
         }
     }
     return refuse(x, start,
-                  "this is no instruction; use F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, REDUCE, "
-                  "TIED, MERGE or STEP, NORM, PV_CHECK or their _SEND and _RECV, or a pair as in "
-                  "(0F1;1B0)OV");
+                  "this is no instruction; use F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, "
+                  "REDUCE, TIED, MERGE or STEP, NORM, PV_CHECK or their _SEND and _RECV, or a pair "
+                  "as in (0F1;1B0)OV");
 }
 
 static enum err read_instr(struct scanner *x, struct sched_instr *in)
@@ -177,7 +177,7 @@ static enum err add_home(struct found *f, int mb)
 static enum err learn(const struct scanner *x, struct found *f, struct sched_instr in)
 {
     f->cells++;
-    if (in.op > SCHED_W && in.op != SCHED_OV)
+    if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OV)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;

@@ -4,6 +4,7 @@
  * its times when it is taken up, because everything it waits for has been taken up before:
  *
  *     start of F, B, I = max(the rank is free, its input is there)
+ *     start of W, R    = the rank is free
  *     end              = start + time of the instruction on this stage
  *     input is there   = end of the neighbour stage on the same rank,
  *                        or arrival of its message from another one
@@ -44,7 +45,7 @@ struct play {
     const struct sched *s;
     struct sim_result *r;
     const struct sim_cost *cost; /* borrowed */
-    double (*time)[4];           /* owned; [stages] of F, B, I, W */
+    double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of F, B, I, W, R */
     double overlap;              /* time of a pair as a share of its halves' apart */
     bool pairs;                  /* are there any? */
     double wire;                 /* time that a message occupies a link */
@@ -114,7 +115,7 @@ static void compute(struct play *k, int rank, int64_t i, struct input from)
 {
     struct sched_instr in = k->s->instr[i];
     struct sim_event e = work(k, rank, from, k->time[in.stage][in.op]);
-    if (in.op != SCHED_W && stays(k->s, in))
+    if (in.op < SCHED_W && stays(k->s, in))
         deliver(k, in, e.end, e.end);
     if (k->r->event)
         k->r->event[i] = e;
@@ -242,7 +243,7 @@ static int step(void *arg, int rank, int64_t i)
     }
     if (!arrival(k, in, &input, &wait))
         return wait;
-    if (in.op <= SCHED_W)
+    if (in.op < SCHED_COMPUTE_OPS)
         compute(k, rank, i, input);
     else if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B)
         send(k, rank, i);
@@ -257,10 +258,10 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
         const char *name;
         double value;
     } cost[] = {
-        {"tf", c->tf}, {"tb", c->tb},           {"ti", c->ti},
-        {"tw", c->tw}, {"latency", c->latency}, {"tov", c->tov},
+        {"tf", c->tf}, {"tb", c->tb}, {"ti", c->ti}, {"tw", c->tw}, {"tr", c->tr},
+        {"latency", c->latency}, {"tov", c->tov},
     };
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         if (!(cost[i].value >= 0 && cost[i].value <= 1e100))
             FAIL(ERR_CONFIG, "simulation: %s %g is not a time; use 0 to 1e100", cost[i].name,
                  cost[i].value);
@@ -270,14 +271,17 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
             "simulation: messages of %g bytes at %g bytes a unit of time cannot be; use 0 to 1e100",
             c->bytes, c->bandwidth);
     for (int stage = 0; c->stage_time && stage < s->stages; stage++)
-        for (int op = 0; op < 4; op++)
+        for (int op = 0; op < SCHED_COMPUTE_OPS; op++)
             if (!(c->stage_time[stage][op] >= 0 && c->stage_time[stage][op] <= 1e100))
                 FAIL(ERR_CONFIG, "simulation: %g is not a time of %s on stage %d; use 0 to 1e100",
                      c->stage_time[stage][op], sched_op_name((enum sched_op)op), stage);
-    for (int stage = 0; c->stage_scale && stage < s->stages; stage++)
-        if (!(c->stage_scale[stage] >= 0 && c->stage_scale[stage] <= 1e100))
-            FAIL(ERR_CONFIG, "simulation: scale %g of stage %d is not a factor; use 0 to 1e100",
-                 c->stage_scale[stage], stage);
+    const double *const scale[] = {c->stage_scale, c->redo_scale};
+    for (int k = 0; k < 2; k++)
+        for (int stage = 0; scale[k] && stage < s->stages; stage++)
+            if (!(scale[k][stage] >= 0 && scale[k][stage] <= 1e100))
+                FAIL(ERR_CONFIG,
+                     "simulation: scale %g of stage %d is not a factor; use 0 to 1e100",
+                     scale[k][stage], stage);
     return ERR_OK;
 }
 
@@ -285,12 +289,14 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
 static enum err make_times(struct play *k)
 {
     const struct sim_cost *c = k->cost;
-    const double uniform[4] = {c->tf, c->tb, c->ti, c->tw};
+    const double uniform[SCHED_COMPUTE_OPS] = {c->tf, c->tb, c->ti, c->tw, c->tr};
     TRY(mem_new(k->s->stages, sizeof *k->time, "simulation", &k->time));
     for (int stage = 0; stage < k->s->stages; stage++) {
-        double scale = c->stage_scale ? c->stage_scale[stage] : 1;
-        for (int op = 0; op < 4; op++)
-            k->time[stage][op] = c->stage_time ? c->stage_time[stage][op] : uniform[op] * scale;
+        for (int op = 0; op < SCHED_COMPUTE_OPS; op++) {
+            const double *by = op == SCHED_R && c->redo_scale ? c->redo_scale : c->stage_scale;
+            double scaled = uniform[op] * (by ? by[stage] : 1);
+            k->time[stage][op] = c->stage_time ? c->stage_time[stage][op] : scaled;
+        }
     }
     return ERR_OK;
 }
@@ -340,6 +346,7 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
     for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
         TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
     TRY(mem_new(s->p, sizeof *r->peak, "simulation", &r->peak));
+    TRY(mem_new(s->p, sizeof *r->full_peak, "simulation", &r->full_peak));
     if (keep_events)
         TRY(mem_new(s->begin[s->p], sizeof *r->event, "simulation events", &r->event));
     for (int kind = 0; kind < 2; kind++) {
@@ -353,6 +360,7 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
         k->signal[0][rank] = k->signal[1][rank] = -1;
         r->first[rank] = -1;
         r->peak[rank] = report->peak[rank];
+        r->full_peak[rank] = report->full_peak[rank];
     }
     TRY(make_times(k));
     return make_links(k);
@@ -429,6 +437,7 @@ void sim_result_free(struct sim_result *r)
     mem_free(r->message);
     mem_free(r->sending);
     mem_free(r->peak);
+    mem_free(r->full_peak);
     mem_free(r->event);
     *r = (struct sim_result){0};
 }

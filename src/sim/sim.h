@@ -17,14 +17,16 @@
  * link is free; it occupies the link for bytes / bandwidth and is there `latency` after that. Each
  * ordered pair of ranks has a link of its own (full duplex). */
 struct sim_cost {
-    double tf, tb, ti, tw; /* time of one F, B, I, W of a stage */
+    double tf, tb, ti, tw, tr; /* time of one F, B, I, W, R of a stage */
     double latency;        /* of a message between ranks */
     const double *stage_scale; /* borrowed; [stages] multiplies the times; NULL: all 1 */
+    const double *redo_scale;  /* borrowed; [stages] that of R, where a stage does not do all of its
+                                  forward again; NULL: stage_scale */
     double tov;            /* of a pair, its F and B overlapped; 0: tf + tb. Of two stages whose
                               times differ: the same share of the sum of their times */
-    /* borrowed; [stages] times of F, B, I, W of each stage, as measured, instead of all above but
-     * the latency; NULL: none */
-    const double (*stage_time)[4];
+    /* borrowed; [stages] times of F, B, I, W, R of each stage, as measured, instead of all above
+     * but the latency; NULL: none */
+    const double (*stage_time)[SCHED_COMPUTE_OPS];
     double bytes;     /* of a message */
     double bandwidth; /* bytes in a unit of time; 0: messages occupy no link */
 };
@@ -42,6 +44,7 @@ struct sim_result {
     double bubble_fraction; /* 1 - sum(busy) / (p * makespan) */
     double bubble_rate;     /* 1 - sum(busy) / (p * cost): Qi et al., 2023 */
     int *peak;             /* owned; [p] peak activations in (stage, mb) units */
+    int *full_peak;        /* owned; [p] of those kept in full, see sched_report */
     int64_t actions;       /* compute instructions played, a pair as one */
     struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for; OV and
                                 its two halves have the same */
@@ -54,8 +57,8 @@ void sim_result_free(struct sim_result *r);
 void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
                struct text *out);
 /* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate; by rank busy,
- * waiting, message, sending, peak_activations; actions (how many); with events also timeline, the
- * actions with rank, start and end. */
+ * waiting, message, sending, peak_activations, peak_full; actions (how many); with events also
+ * timeline, the actions with rank, start and end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out);

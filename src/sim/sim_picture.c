@@ -10,7 +10,9 @@
  *
  * Memory: the ledger of rule V8 laid out in time. An activation lives from the start of its F to
  * the end of its B or W; in bytes its slot is taken when the message for it is asked for, and what
- * lies between I and W counts too. Forward only, it ends when its result has left.
+ * lies between I and W counts too. What is recomputed is kept in full while its F runs and from the
+ * start of its R on; where there is such a thing, activations kept in full are counted. Forward
+ * only, it ends when its result has left.
  */
 #include "sim/sim_picture.h"
 
@@ -21,6 +23,7 @@
 /* What is known of a (stage, mb), forward [0] and backward [1]: 1 + index, 0 for none. */
 struct unit {
     int64_t span[2], send[2];
+    bool again; /* it is recomputed */
 };
 
 struct maker {
@@ -30,6 +33,7 @@ struct maker {
     const struct sim_bytes *bytes; /* may be NULL */
     bool in_bytes;                 /* else activations, which count so much each: */
     double activation;
+    bool again;                    /* some are recomputed: those kept in full count */
     struct sim_picture *p;
     struct unit *unit; /* owned; [stages * m] */
     int64_t points;
@@ -37,7 +41,7 @@ struct maker {
 
 static bool computes(struct sched_instr in)
 {
-    return in.op <= SCHED_W;
+    return in.op < SCHED_COMPUTE_OPS;
 }
 
 static struct unit *unit_of(const struct maker *k, int stage, int mb)
@@ -55,7 +59,7 @@ static int way_of(uint16_t op)
 static struct sim_event carried(const struct maker *k, struct sched_instr in)
 {
     int from = way_of(in.op) == 0 ? in.stage - 1 : in.stage + 1;
-    if (in.op == SCHED_W || from < 0 || from >= k->s->stages)
+    if (in.op >= SCHED_W || from < 0 || from >= k->s->stages)
         return (struct sim_event){-1, -1};
     int64_t send = unit_of(k, from, in.mb)->send[way_of(in.op)];
     return send ? k->r->event[send - 1] : (struct sim_event){-1, -1};
@@ -68,6 +72,8 @@ static void count(struct maker *k, int64_t *spans, int64_t *sends)
     for (int64_t i = 0; i < k->s->begin[k->s->p]; i++) {
         struct sched_instr in = k->s->instr[i];
         *spans += computes(in) ? 2 : 0;
+        if (in.op == SCHED_R)
+            unit_of(k, in.stage, in.mb)->again = k->again = true;
         if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
             continue;
         unit_of(k, in.stage, in.mb)->send[way_of(in.op)] = i + 1;
@@ -108,7 +114,7 @@ static void add_wait(struct maker *k, int rank, int64_t i, double clock)
 
 static void add_spans(struct maker *k)
 {
-    static const uint8_t kind[] = {DRAW_F, DRAW_B, DRAW_I, DRAW_W};
+    static const uint8_t kind[] = {DRAW_F, DRAW_B, DRAW_I, DRAW_W, DRAW_R};
     for (int rank = 0; rank < k->s->p; rank++) {
         double clock = 0;
         int halves = 0; /* of a pair, still to come */
@@ -122,7 +128,7 @@ static void add_spans(struct maker *k)
                 continue;
             halves -= halves > 0;
             add_span(k, rank, in, k->r->event[i])->kind = kind[in.op];
-            if (in.op != SCHED_W)
+            if (in.op < SCHED_W)
                 unit_of(k, in.stage, in.mb)->span[way_of(in.op)] = k->p->chart.spans;
             clock = k->r->event[i].end;
         }
@@ -178,12 +184,16 @@ static void change(struct maker *k, struct ledger *l, double time, double by)
 
 static double slot_of(const struct maker *k, int stage)
 {
-    return k->in_bytes ? (double)k->bytes->slot[stage] : k->activation;
+    if (k->in_bytes)
+        return (double)k->bytes->slot[stage];
+    return k->again ? 0 : k->activation;
 }
 
 static double saved_of(const struct maker *k, int stage)
 {
-    return k->in_bytes ? (double)k->bytes->save[stage] : 0;
+    if (k->in_bytes)
+        return (double)k->bytes->save[stage];
+    return k->again ? k->activation : 0;
 }
 
 static double kept_of(const struct maker *k, int stage)
@@ -206,9 +216,10 @@ static void account_forward(struct maker *k, struct ledger *l, struct sched_inst
     if (!received)
         change(k, l, e.start, slot_of(k, in.stage));
     change(k, l, e.start, saved_of(k, in.stage));
+    if (k->s->forward_only || unit_of(k, in.stage, in.mb)->again)
+        change(k, l, e.end, -saved_of(k, in.stage));
     if (!k->s->forward_only)
         return;
-    change(k, l, e.end, -saved_of(k, in.stage));
     if (local(k, in, -1))
         change(k, l, e.end, -slot_of(k, in.stage - 1));
     if (in.stage == k->s->stages - 1)
@@ -228,6 +239,9 @@ static void account(struct maker *k, struct ledger *l, struct sched_instr in, st
     case SCHED_SEND_F:
         if (k->s->forward_only)
             change(k, l, e.start, -slot_of(k, in.stage));
+        break;
+    case SCHED_R:
+        change(k, l, e.start, saved_of(k, in.stage));
         break;
     case SCHED_I:
         change(k, l, e.start, kept_of(k, in.stage));
@@ -258,11 +272,11 @@ static void add_memory(struct maker *k)
 
 /* ---- all ---- */
 
-static int most_alive(const struct sim_result *r)
+static int most_of(const int *peak, int ranks)
 {
     int most = 0;
-    for (int rank = 0; rank < r->p; rank++)
-        most = (int)num_max(most, r->peak[rank]);
+    for (int rank = 0; rank < ranks; rank++)
+        most = (int)num_max(most, peak[rank]);
     return most;
 }
 
@@ -270,14 +284,18 @@ static void add_words(struct maker *k)
 {
     const struct sched *s = k->s;
     struct sim_picture *p = k->p;
+    const char *again = k->again ? " with recompute" : "";
     if (s->v > 1)
-        snprintf(p->title, sizeof p->title, "%s, p %d, m %d, v %d", s->name, s->p,
+        snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d, v %d", s->name, again, s->p,
                  s->m / s->slices, s->v);
     else
-        snprintf(p->title, sizeof p->title, "%s, p %d, m %d", s->name, s->p, s->m / s->slices);
+        snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d", s->name, again, s->p,
+                 s->m / s->slices);
     snprintf(p->facts, sizeof p->facts,
-             "makespan %.6g, bubble %.2f %%, at most %.4g activations on a rank", k->r->makespan,
-             100 * k->r->bubble_fraction, k->activation * most_alive(k->r));
+             "makespan %.6g, bubble %.2f %%, at most %.4g activations on a rank%s", k->r->makespan,
+             100 * k->r->bubble_fraction,
+             k->activation * most_of(k->again ? k->r->full_peak : k->r->peak, s->p),
+             k->again ? " in full" : "");
     p->chart.title = p->title;
     p->chart.facts = p->facts;
 }

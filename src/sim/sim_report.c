@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char op_letter[] = {'F', 'B', 'I', 'W'};
+static const char op_letter[] = {'F', 'B', 'I', 'W', 'R'};
 
 static bool is_pair(const struct sched *s, int64_t i)
 {
@@ -18,7 +18,7 @@ static bool is_pair(const struct sched *s, int64_t i)
 /* The next instruction of a list that takes time, from i on; a pair is met at its OV. */
 static int64_t next_box(const struct sched *s, int64_t i, int64_t end)
 {
-    while (i < end && s->instr[i].op > SCHED_W && !is_pair(s, i))
+    while (i < end && s->instr[i].op >= SCHED_COMPUTE_OPS && !is_pair(s, i))
         i++;
     return i;
 }
@@ -70,6 +70,14 @@ static void json_timeline(const struct sched *s, const struct sim_result *r, str
     text_add(out, "\n  ]");
 }
 
+static void json_counts(const char *key, const int *value, int n, struct text *out)
+{
+    text_add(out, ",\n  \"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        text_add(out, "%s%d", i ? ", " : "", value[i]);
+    text_add(out, "]");
+}
+
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out)
 {
     const struct {
@@ -107,10 +115,9 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         }
         text_add(out, "]");
     }
-    text_add(out, ",\n  \"peak_activations\": [");
-    for (int rank = 0; rank < s->p; rank++)
-        text_add(out, "%s%d", rank ? ", " : "", r->peak[rank]);
-    text_add(out, "],\n  \"actions\": %lld", (long long)r->actions);
+    json_counts("peak_activations", r->peak, s->p, out);
+    json_counts("peak_full", r->full_peak, s->p, out);
+    text_add(out, ",\n  \"actions\": %lld", (long long)r->actions);
     if (r->event)
         json_timeline(s, r, out);
     text_add(out, "\n}\n");
@@ -122,9 +129,11 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     int m = s->m / s->slices;
     if (s->slices > 1)
         snprintf(slices, sizeof slices, " of %d slices", s->slices);
-    text_add(out, "schedule  %s: %d rank%s, %d microbatch%s%s, %d chunk%s a rank%s%s\n", s->name,
-             s->p, text_plural(s->p, "s"), m, text_plural(m, "es"), slices, s->v,
-             text_plural(s->v, "s"), s->replicas > 1 ? " of each of two replicas" : "",
+    bool again = sched_has(s, SCHED_R);
+    text_add(out, "schedule  %s%s: %d rank%s, %d microbatch%s%s, %d chunk%s a rank%s%s\n", s->name,
+             again ? " with recompute" : "", s->p, text_plural(s->p, "s"), m,
+             text_plural(m, "es"), slices, s->v, text_plural(s->v, "s"),
+             s->replicas > 1 ? " of each of two replicas" : "",
              s->forward_only ? ", forward only" : "");
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
@@ -132,15 +141,22 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     text_add(out, "bubble    %.2f %% of all ranks' time; rate %.2f %% (of the cost)\n",
              100 * r->bubble_fraction, 100 * r->bubble_rate);
     text_add(out, "actions   %lld\n\n", (long long)r->actions);
-    text_add(out, "%5s %10s %10s %10s %10s %10s %10s %10s %8s %12s\n", "rank", "busy", "waiting",
-             "message", "sending", "first", "last", "idle", "idle %", "activations");
+    text_add(out, "%5s %10s %10s %10s %10s %10s %10s %10s %8s %12s%s\n", "rank", "busy", "waiting",
+             "message", "sending", "first", "last", "idle", "idle %", "activations",
+             again ? "    in full" : "");
     for (int rank = 0; rank < s->p; rank++) {
         double idle = r->makespan - r->busy[rank];
-        text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g %10.6g %10.6g %10.6g %8.2f %12d\n", rank,
+        text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g %10.6g %10.6g %10.6g %8.2f %12d", rank,
                  r->busy[rank], r->waiting[rank], r->message[rank], r->sending[rank],
                  r->first[rank], r->last[rank], idle,
                  r->makespan > 0 ? 100 * idle / r->makespan : 0, r->peak[rank]);
+        if (again)
+            text_add(out, " %10d", r->full_peak[rank]);
+        text_add(out, "\n");
     }
     text_add(out, "\nidle is waiting for work + for messages on their way + after the last action; "
                   "sending is beside it\n");
+    if (again)
+        text_add(out, "in full: of the activations, those kept with all that their forward saves; "
+                      "of the others\nonly what a recompute starts from is kept\n");
 }

@@ -126,6 +126,16 @@ grep -q 'went ahead of the norm' "$dir/log"
 verdict "steps went ahead" $? "$dir/log"
 on_mpi=
 
+# With recompute here and without there.
+on_mpi=train.recompute=full
+same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
+same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-v model.layers=4 train.dtype=bf16
+same_bits 4 parallel.tp=2 parallel.pp=2 parallel.schedule=dualpipe train.device=ref
+on_mpi="train.recompute=full optim.post_validation=true optim.trust_after=0"
+same_bits 4 parallel.pp=4 parallel.schedule=zb-h2 parallel.microbatch=1 model.layers=4 \
+    optim.clip=1.8
+on_mpi=
+
 same_text 4 parallel.tp=1 parallel.pp=1
 
 # shellcheck disable=SC2086

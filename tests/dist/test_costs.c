@@ -108,7 +108,7 @@ static void lists_and_bubbles(void)
         setup_of((struct asked){kind[i].name, kind[i].pp, 0, true}, &p, &made);
         test_check((made.report.hash != plain.report.hash) == kind[i].looks, __FILE__, __LINE__,
                    "%s: %s list", kind[i].name, kind[i].looks ? "the same" : "another");
-        struct sim_cost cost = {.stage_time = (const double(*)[4])made.time};
+        struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])made.time};
         CHECK_OK(sim_run(&plain.sched, &plain.report, &cost, false, &r));
         test_check(made.bubble <= r.bubble_fraction + 1e-12, __FILE__, __LINE__,
                    "%s: bubble %g, without costs %g", kind[i].name, made.bubble, r.bubble_fraction);

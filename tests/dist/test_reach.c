@@ -211,6 +211,27 @@ static void betas_have_their_places(void)
     CHECK(far[0] <= sqrt(1.9) * 1e-3 + 1e-8 && far[0] > 1e-3);
 }
 
+/* The same losses, in training and in validation, whose forward-only lists share the memory; and
+ * the same weights. */
+static void recompute_changes_no_number(void)
+{
+    static const char *const part[] = {"model.layers=4", "parallel.pp=2", "parallel.microbatch=1",
+                                       "model.dropout=0.2", "train.steps=5", "train.valid_every=2",
+                                       "optim.lr=0.01", "parallel.schedule=gpipe"};
+    const char *words[10] = {0};
+    struct folder_seen plain, full;
+    double far[2];
+    memcpy(words, part, sizeof part);
+    train("redo_plain", "abc", words, &plain);
+    words[8] = "train.recompute=full";
+    train("redo_full", "abc", words, &full);
+    CHECK(plain.losses == 5 && full.losses == 5);
+    CHECK(memcmp(plain.loss, full.loss, 5 * sizeof *plain.loss) == 0);
+    CHECK(isfinite(plain.valid) && plain.valid == full.valid);
+    moved("redo_plain", "redo_full", c_fc, far);
+    CHECK(far[0] == 0 && far[1] == 0);
+}
+
 /* ---- weights ---- */
 
 /* gpt's q, k and v lie in one transposed tensor. What is drawn is written where it belongs, and
@@ -243,5 +264,6 @@ static const struct test_case cases[] = {
     {"the_rate_decays_weights", the_rate_decays_weights},
     {"clip_and_eps_bound_a_step", clip_and_eps_bound_a_step},
     {"betas_have_their_places", betas_have_their_places},
+    {"recompute_changes_no_number", recompute_changes_no_number},
     {"weights_are_those_drawn", weights_are_those_drawn}};
 FOLDER_MAIN(cases)

@@ -6,8 +6,9 @@
  * few thousand (PLAIT_FUZZ=N sets how many).
  *
  * Inputs are reference lists (golden/sched), and all schedules of the registry in small shapes,
- * printed as they are made, lowered with reductions and steps, and forward only; then damaged one
- * to three times, in bytes, numbers, cells, lines, and in which rank holds which stage. Damage that
+ * printed as they are made, with recomputes, lowered with reductions and steps, and forward only
+ * (fuzz_seeds.h); then damaged one to three times, in bytes, numbers, cells, lines, and in which
+ * rank holds which stage. Damage that
  * knows cells gets past the parser in a third of the inputs, where bytes alone would be refused
  * nearly always and nothing behind the parser be reached. A fuzzer led by coverage (libFuzzer) is
  * bound to one compiler and knows bytes only; this needs none, and a seed (PLAIT_TEST_SEED) gives
@@ -17,35 +18,20 @@
  *
  *     a refusal is ERR_CONFIG with a message
  *     print and parse give the same schedule again
- *     what passes V1 to V4 can be lowered, and what was lowered passes every rule
+ *     what passes V1 to V4 can be lowered, as it is and with recomputes, and what was lowered
+ *         passes every rule
  *     the clock gives finite times in which nobody is busy longer than the whole
  *     what follows a whole cell is refused
  */
-#include "base/fs.h"
-#include "base/mem.h"
+#include "fuzz_seeds.h"
+
 #include "base/num.h"
 #include "sim/sim.h"
 #include "test.h"
 
-#include <glob.h>
 #include <stdlib.h>
 
-enum { SEEDS = 600, TEXT = 16384, SEED_MOST = 2000, INPUTS = 4000 };
-
-/* Which rank holds which stage. Lists of several stages a rank, or of two replicas, are the ones
- * whose placements say something. */
-struct placement {
-    int stages, replicas, ranks;
-    uint16_t *place; /* owned; [replicas * stages] */
-};
-
-struct seed {
-    char *text; /* owned */
-    int64_t n;
-    struct placement on;
-};
-static struct seed seed[SEEDS];
-static int seeds;
+enum { TEXT = 16384, INPUTS = 4000 };
 
 /* `several`: of inputs from lists with several holdings a rank; `moved` of their proved ones are
  * placed otherwise than the list that they come from. */
@@ -53,117 +39,6 @@ static struct {
     int64_t inputs, read, proved, played, refused;
     struct { int64_t inputs, read, proved, moved; } several;
 } count;
-
-static bool is_several(const struct placement *x)
-{
-    return x->replicas * x->stages > x->ranks;
-}
-
-static bool is_placed_on(const struct sched *s, const struct placement *x)
-{
-    return s->stages == x->stages && s->replicas == x->replicas &&
-           memcmp(s->place, x->place,
-                  (size_t)(x->replicas * x->stages) * sizeof *x->place) == 0;
-}
-
-/* ---- seeds ---- */
-
-static struct placement placement_of(const char *text, int64_t n)
-{
-    struct placement x = {0};
-    struct sched s;
-    if (!CHECK(sched_parse("fuzz", text, n, &s) == ERR_OK))
-        return x;
-    x = (struct placement){.stages = s.stages, .replicas = s.replicas, .ranks = s.p};
-    int holdings = s.replicas * s.stages;
-    CHECK_OK(mem_new(holdings, sizeof *x.place, "a placement", &x.place));
-    memcpy(x.place, s.place, (size_t)holdings * sizeof *x.place);
-    sched_free(&s);
-    return x;
-}
-
-static void add_seed(char *text, int64_t n)
-{
-    if (n == 0 || n > SEED_MOST || seeds == SEEDS)
-        mem_free(text);
-    else
-        seed[seeds++] = (struct seed){text, n, placement_of(text, n)};
-}
-
-static void add_file(const char *path)
-{
-    struct fs_map map;
-    char *copy = NULL;
-    if (!CHECK(fs_map_open(&map, path, ERR_CONFIG) == ERR_OK))
-        return;
-    CHECK_OK(mem_new(map.size + 1, 1, "a reference list", &copy));
-    memcpy(copy, map.data, (size_t)map.size);
-    add_seed(copy, map.size);
-    fs_map_close(&map);
-}
-
-static void add_printed(const struct sched *s)
-{
-    struct text t = {0};
-    char *text;
-    sched_print(s, &t);
-    int64_t n = t.len;
-    CHECK_OK(text_done(&t, &text));
-    add_seed(text, n);
-}
-
-/* A schedule as it is made, lowered, and its forwards alone. */
-static void add_ways(struct sched *s)
-{
-    struct sched low, forward;
-    struct sched_lower_args all = {.reduce = true, .tied = sched_ends_meet(s), .step = true};
-    struct sched_shape shape = {s->p, s->m, s->v, 0};
-    add_printed(s);
-    if (CHECK(sched_lower(s, &all, &low) == ERR_OK)) {
-        add_printed(&low);
-        sched_free(&low);
-    }
-    if (s->replicas == 1 && CHECK(sched_make_forward(&shape, s->place, &forward) == ERR_OK)) {
-        add_printed(&forward);
-        if (CHECK(sched_lower(&forward, &(struct sched_lower_args){0}, &low) == ERR_OK)) {
-            add_printed(&low);
-            sched_free(&low);
-        }
-        sched_free(&forward);
-    }
-}
-
-static void make_seeds(void)
-{
-    static const struct sched_shape shape[] = {
-        {1, 1, 1, 0}, {1, 3, 2, 0}, {2, 2, 1, 0}, {2, 3, 2, 0}, {2, 6, 1, 0},
-        {3, 4, 1, 0}, {4, 6, 1, 0}, {4, 5, 2, 0}, {2, 4, 3, 0}, {6, 12, 1, 0},
-        {2, 4, 1, 0}, {4, 8, 1, 0}, {2, 5, 2, 0}, {3, 6, 2, 0}, {3, 6, 3, 0},
-    };
-    glob_t files;
-    CHECK(glob(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv", 0, NULL, &files) == 0);
-    for (size_t i = 0; i < files.gl_pathc; i++)
-        add_file(files.gl_pathv[i]);
-    CHECK(files.gl_pathc > 50);
-    globfree(&files);
-    for (int kind = 0; kind < sched_kind_count(); kind++)
-        for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
-            struct sched s;
-            if (sched_make(sched_kind_at(kind)->name, &shape[i], &s) != ERR_OK)
-                continue;
-            add_ways(&s);
-            sched_free(&s);
-        }
-    CHECK(seeds > 250 && seeds < SEEDS);
-}
-
-static void free_seeds(void)
-{
-    while (seeds > 0) {
-        mem_free(seed[--seeds].text);
-        mem_free(seed[seeds].on.place);
-    }
-}
 
 /* ---- damage ---- */
 
@@ -414,7 +289,7 @@ static double any_time(void)
 static void play(const struct sched *s, const struct sched_report *r)
 {
     struct sim_cost c = {.tf = any_time(), .tb = any_time(), .ti = any_time(), .tw = any_time(),
-                         .latency = any_time(), .bytes = 1};
+                         .tr = any_time(), .latency = any_time(), .bytes = 1};
     struct sim_result x;
     c.bandwidth = test_range(0, 1) ? test_real(0.1, 4) : 0;
     c.tov = test_range(0, 1) ? test_real(0.1, 4) : 0;
@@ -423,16 +298,36 @@ static void play(const struct sched *s, const struct sched_report *r)
           x.bubble_fraction <= 1 && x.actions > 0);
     for (int rank = 0; rank < s->p; rank++)
         CHECK(x.busy[rank] <= x.makespan * (1 + 1e-9) && x.waiting[rank] >= 0 &&
-              x.message[rank] >= 0 && x.peak[rank] <= (int64_t)s->stages * s->m);
+              x.message[rank] >= 0 && x.peak[rank] <= (int64_t)s->stages * s->m &&
+              x.full_peak[rank] <= x.peak[rank]);
     sim_result_free(&x);
     count.played++;
 }
 
-/* From the check of what was read to the clock. */
-static void go_on(struct sched *s, const struct placement *from)
+/* Lowered and to the clock; it is refused exactly when the list is not proved. */
+static void lower(const struct sched *s, bool proved)
 {
     struct sched low;
-    struct sched_report r, r_low;
+    struct sched_report r;
+    struct sched_lower_args a = {.step = test_range(0, 1) && !s->forward_only};
+    a.reduce = a.step && test_range(0, 1);
+    enum err err = sched_lower(s, &a, &low);
+    CHECK((err == ERR_OK) == proved);
+    if (err != ERR_OK)
+        return;
+    CHECK_OK(sched_check(&low, &r));
+    check_again(&low);
+    if (low.checked)
+        play(&low, &r);
+    sched_report_free(&r);
+    sched_free(&low);
+}
+
+/* From the check of what was read to the clock, as it is and with recomputes. */
+static void go_on(struct sched *s, const struct placement *from)
+{
+    struct sched again;
+    struct sched_report r;
     enum err err = sched_check(s, &r);
     count.proved += err == ERR_OK;
     if (from && is_several(from)) {
@@ -443,18 +338,14 @@ static void go_on(struct sched *s, const struct placement *from)
         check_refused(err);
     else if (s->lowered)
         play(s, &r);
-    if (!s->lowered) {
-        struct sched_lower_args a = {.step = test_range(0, 1) && !s->forward_only};
-        a.reduce = a.step && test_range(0, 1);
-        enum err lowered = sched_lower(s, &a, &low);
-        CHECK((lowered == ERR_OK) == (err == ERR_OK));
-        if (lowered == ERR_OK) {
-            CHECK_OK(sched_check(&low, &r_low));
-            check_again(&low);
-            if (low.checked)
-                play(&low, &r_low);
-            sched_report_free(&r_low);
-            sched_free(&low);
+    if (!s->lowered)
+        lower(s, err == ERR_OK);
+    if (!s->lowered && !s->forward_only) {
+        enum err made = sched_recompute(s, &again);
+        CHECK((made == ERR_OK) == (err == ERR_OK));
+        if (made == ERR_OK) {
+            lower(&again, true);
+            sched_free(&again);
         }
     }
     sched_report_free(&r);

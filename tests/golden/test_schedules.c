@@ -245,6 +245,11 @@ static void charts(void)
     chart("1f1b-p4-m8-summary.txt", a);
     a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 3, .format = "json"};
     chart("1f1b-p2-m3.json", a);
+    a = (struct plait_sim){
+        .schedule = "1f1b", .p = 4, .m = 6, .format = "gantt", .width = 100, .recompute = 1};
+    chart("1f1b-p4-m6-recompute-gantt.txt", a);
+    a.format = NULL;
+    chart("1f1b-p4-m6-recompute-summary.txt", a);
 }
 
 /* What lies between the two words is left out: the page's style and program are no golden text. */

@@ -391,6 +391,12 @@ static enum err make_sched(const struct layout *l, struct job *job)
         sched_free(&made);
         TRY(err);
     }
+    if (l->recompute) {
+        struct sched made = compute;
+        enum err err = sched_recompute(&made, &compute);
+        sched_free(&made);
+        TRY(err);
+    }
     struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->arch.tied};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);

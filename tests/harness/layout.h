@@ -15,6 +15,7 @@ struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
+    bool recompute;           /* it goes through sched_recompute, then */
     bool ahead;               /* steps are post-validated, from the first on or after `trust` */
     int64_t trust;
     const char *schedule;     /* a name, or NULL with `text` */

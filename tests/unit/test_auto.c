@@ -175,9 +175,9 @@ static void closed_where_it_is_best(void)
  * shorter than the one for their mean. */
 static void stages_apart(void)
 {
-    static const double stage[8][4] = {{1.5, 2, .5, 1.5}, {1, 2, 1, 1}, {.5, 2.5, 1, 1.5},
-                                       {1.5, 1.5, 1, .5}, {1, 2, 1.5, .5}, {.5, 2.5, 1.5, 1},
-                                       {1, 2, .5, 1.5}, {1, 2, 1, 1}};
+    static const double stage[8][SCHED_COMPUTE_OPS] = {
+        {1.5, 2, .5, 1.5}, {1, 2, 1, 1}, {.5, 2.5, 1, 1.5}, {1.5, 1.5, 1, .5},
+        {1, 2, 1.5, .5}, {.5, 2.5, 1.5, 1}, {1, 2, .5, 1.5}, {1, 2, 1, 1}};
     static const struct {
         const char *name;
         int v;
@@ -272,7 +272,8 @@ static void refused(void)
     c.limit = 1.5;
     CHECK_ERR(sched_make_for("zb-v", &(struct sched_shape){4, 8, 2, 0}, &c, &s), ERR_CONFIG,
               "limit 1.5 leaves no room for a microbatch in both chunks; use 2 or more");
-    static const double stage[4][4] = {{1, 2, 1, 1}, {1, 2, 1, 1}, {1, 2, -1, 1}, {1, 2, 1, 1}};
+    static const double stage[4][SCHED_COMPUTE_OPS] = {
+        {1, 2, 1, 1}, {1, 2, 1, 1}, {1, 2, -1, 1}, {1, 2, 1, 1}};
     c.limit = 3;
     c.stage = stage;
     CHECK_ERR(sched_make_for("zb-1p", &shape, &c, &s), ERR_CONFIG, "time of a stage -1");

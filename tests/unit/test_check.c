@@ -120,6 +120,54 @@ static void report_says_what_will_run(void)
     illegal_leave(&at);
 }
 
+/* Bytes of pp 0 in the table. */
+static double first_rank(const char *report)
+{
+    const char *said = strstr(report, "memory a rank");
+    said = said ? strstr(said, "  pp 0 ") : NULL;
+    return said ? strtod(said + strlen("  pp 0 "), NULL) : 0;
+}
+
+static double bubble_of(const char *report)
+{
+    const char *said = strstr(report, "predicted bubble ");
+    return said ? strtod(said + strlen("predicted bubble "), NULL) : 0;
+}
+
+static void recompute_is_reported(void)
+{
+    struct options o = WITH("parallel.pp=2", "parallel.schedule=gpipe");
+    char *plain = report_of(&o, CHECK_PLAN);
+    o = WITH("parallel.pp=2", "parallel.schedule=gpipe", "train.recompute=full");
+    char *full = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(plain, "recompute") == NULL);
+    CHECK(strstr(full, "schedule gpipe, recompute full, predicted bubble") != NULL);
+    CHECK(first_rank(full) > 0 && first_rank(full) < first_rank(plain));
+    /* recomputes are work, and the last rank's are in the open: less of the step is idle */
+    CHECK(bubble_of(full) > 0 && bubble_of(full) < bubble_of(plain) - 2);
+    mem_free(plain);
+    mem_free(full);
+}
+
+/* A list with recomputes of its own: two microbatches of four, one of which is recomputed. */
+static void recompute_of_a_file_is_reported(void)
+{
+    static const char list[] = "0F0,0F1,0R0,0B0,0B1\n";
+    struct illegal_place at;
+    illegal_enter(&at);
+    CHECK_OK(fs_put("redo.csv", list, (int64_t)strlen(list)));
+    struct options o = WITH("parallel.schedule=file:redo.csv", "parallel.microbatch=4");
+    char *s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "schedule redo.csv, recompute as its file says, predicted bubble 0.0") != NULL);
+    mem_free(s);
+    o = WITH("parallel.schedule=file:redo.csv", "parallel.microbatch=4", "train.recompute=full");
+    s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "schedule redo.csv, recompute full") != NULL);
+    mem_free(s);
+    unlink("redo.csv");
+    illegal_leave(&at);
+}
+
 static void few_microbatches_are_warned_of(void)
 {
     /* 1f1b, p 4, m 2, F 1 and B 2: the bubble is (p - 1) / (m + p - 1) = 60 % when stages cost the
@@ -298,6 +346,8 @@ static const struct test_case cases[] = {
     {"proposed_values_are_legal", proposed_values_are_legal},
     {"unusual_layouts_are_legal", unusual_layouts_are_legal},
     {"report_says_what_will_run", report_says_what_will_run},
+    {"recompute_is_reported", recompute_is_reported},
+    {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
     {"launchers_are_told_apart", launchers_are_told_apart},
     {"checking_writes_nothing", checking_writes_nothing},

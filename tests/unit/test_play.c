@@ -102,7 +102,8 @@ static void slower_links_make_no_step_shorter(void)
 
 static void times_of_single_stages(void)
 {
-    static const double time[2][4] = {{1, 2, 1, 1}, {3, 5, 1, 1}}, bad[2][4] = {{1}, {1, -5}};
+    static const double time[2][SCHED_COMPUTE_OPS] = {{1, 2, 1, 1}, {3, 5, 1, 1}};
+    static const double bad[2][SCHED_COMPUTE_OPS] = {{1}, {1, -5}};
     struct sim_cost cost = {.latency = 0.5, .stage_time = time};
     struct timed x;
     if (play("gpipe", (struct sched_shape){.p = 2, .m = 2, .v = 1}, &cost, &x)) {
@@ -229,18 +230,49 @@ static void costs_from_a_file(void)
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n1,3,,2,3\n", PLAIT_OK, "makespan  19\n");
     check_costs("stage,F,B,I,W\r\n1,3,5,2,3\r\n0,1,2,1,1", PLAIT_OK, "makespan  19\n");
     check_costs("", PLAIT_CONFIG, "no line for stage 0 of 2");
-    check_costs("stage,F,B\n", PLAIT_CONFIG, "line 1: fewer than five cells");
+    check_costs("stage,F,B\n", PLAIT_CONFIG, "line 1: the first line is stage,F,B,I,W, or stage");
     check_costs("stage,F,B,W,I\n", PLAIT_CONFIG, "line 1: the first line is stage,F,B,I,W");
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n", PLAIT_CONFIG, "no line for stage 1 of 2");
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n0,1,2,1,1\n", PLAIT_CONFIG, "line 3: this stage has");
     check_costs("stage,F,B,I,W\n2,1,2,1,1\n", PLAIT_CONFIG, "line 2: \"2\" is not a stage");
-    check_costs("stage,F,B,I,W\n0,1,2,1,1,9\n", PLAIT_CONFIG, "line 2: more than five cells");
+    check_costs("stage,F,B,I,W\n0,1,2,1,1,9\n", PLAIT_CONFIG, "line 2: more cells than in the");
+    check_costs("stage,F,B,I,W\n0,1,2,1\n", PLAIT_CONFIG, "line 2: fewer cells than in");
+    check_costs("stage,F,B,I,W,R\n0,1,2,1,1\n", PLAIT_CONFIG, "line 2: fewer cells than in");
+    check_costs("stage,F,B,I,W,R\n0,1,2,1,1,x\n", PLAIT_CONFIG, "\"x\" is not a time of R");
+    check_costs("stage,F,B,I,W,R,X\n", PLAIT_CONFIG, "line 1: the first line is");
     check_costs("stage,F,B,I,W\n0,-1,2,1,1\n", PLAIT_CONFIG, "\"-1\" is not a time of F");
     check_costs("stage,F,B,I,W\n0,1,2,nan,1\n", PLAIT_CONFIG, "\"nan\" is not a time of I");
     struct plait_sim a = {.schedule = "gpipe", .p = 2, .m = 2, .costs = "/nonexistent"};
     check_answer(a, PLAIT_CONFIG, "/nonexistent");
     a.tf = 2;
-    check_answer(a, PLAIT_CONFIG, "leave tf, tb, ti, tw out");
+    check_answer(a, PLAIT_CONFIG, "leave tf, tb, ti, tw, tr out");
+}
+
+/* gpipe, 2 ranks, 2 microbatches: 3 (tf + tb) of equal stages and 2 recomputes of the last rank. */
+static void recompute_costs_by_name(void)
+{
+    struct plait_sim a = {.schedule = "gpipe", .p = 2, .m = 2, .recompute = 1};
+    check_answer(a, PLAIT_OK, "makespan  11\n"); /* as long as a forward */
+    check_answer(a, PLAIT_OK, "gpipe with recompute");
+    a.tr = 0.5;
+    check_answer(a, PLAIT_OK, "makespan  10\n");
+    a.format = "text";
+    check_answer(a, PLAIT_OK, "0F0,0F1,0R0,0B0,0R1,0B1\n1F0,1F1,1R0,1B0,1R1,1B1\n");
+    a.format = NULL;
+    a.tr = 0;
+    a.costs = file_with("stage,F,B,I,W,R\n1,1,2,1,1,\n0,1,2,1,1,1\n");
+    check_answer(a, PLAIT_OK, "makespan  11\n");
+    unlink(a.costs);
+    a.costs = file_with("stage,F,B,I,W\n1,1,2,1,1\n0,1,2,1,1\n");
+    check_answer(a, PLAIT_OK, "makespan  11\n");
+    unlink(a.costs);
+    a.costs = file_with("stage,F,B,I,W,R\n1,1,2,1,1,4\n0,1,2,1,1,1\n");
+    check_answer(a, PLAIT_OK, "makespan  17\n");
+    unlink(a.costs);
+    a = (struct plait_sim){.schedule = "seq1f1b", .p = 2, .m = 2, .slices = 2, .recompute = 1};
+    check_answer(a, PLAIT_CONFIG, "leave recompute out");
+    a = (struct plait_sim){.compare = "gpipe,1f1b", .p = 2, .m = 4, .recompute = 1};
+    check_answer(a, PLAIT_OK, "gpipe      1         19");
 }
 
 static void links_need_both_numbers(void)
@@ -314,7 +346,7 @@ static void made_for_a_file_of_costs(void)
     a.costs = file_with("stage,F,B,I,W\n0,1,4,3,1\n1,1,4,3,1\n2,1,,3,1\n3,1,4,3,1\n");
     check_answer(a, PLAIT_OK, "0W0,3F2,3I2,3W2,0I1,3F3,3I3,0W1,3W3");
     a.tf = 1;
-    check_answer(a, PLAIT_CONFIG, "leave tf, tb, ti, tw out");
+    check_answer(a, PLAIT_CONFIG, "leave tf, tb, ti, tw, tr out");
     unlink(a.costs);
 }
 
@@ -453,6 +485,7 @@ static const struct test_case cases[] = {
     {"picture_of_messages", picture_of_messages},
     {"costs_as_factors", costs_as_factors},
     {"costs_from_a_file", costs_from_a_file},
+    {"recompute_costs_by_name", recompute_costs_by_name},
     {"links_need_both_numbers", links_need_both_numbers},
     {"model_gives_costs_and_bytes", model_gives_costs_and_bytes},
     {"model_with_a_file", model_with_a_file},

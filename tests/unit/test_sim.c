@@ -257,6 +257,7 @@ static void json(void)
                        "  \"message\": [0],\n"
                        "  \"sending\": [0],\n"
                        "  \"peak_activations\": [1],\n"
+                       "  \"peak_full\": [1],\n"
                        "  \"actions\": 2,\n"
                        "  \"timeline\": [\n"
                        "    {\"rank\": 0, \"action\": \"0F0\", \"start\": 0, \"end\": 0.1},\n"

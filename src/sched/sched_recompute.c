@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Full recompute (Chen, Xu, Zhang, Guestrin: Training Deep Nets with Sublinear Memory Cost, 2016;
+ * in pipelines Huang et al.: GPipe, 2019): between its forward and its backward a stage keeps of a
+ * microbatch what it was given, and makes the rest again when the backward wants it.
+ *
+ *     1f1b, rank 0 of 2, 3 microbatches    0F0 0F1 0B0     0F2 0B1     0B2
+ *     the same with recompute              0F0 0F1 0R0 0B0 0F2 0R1 0B1 0R2 0B2
+ *
+ * An R stands right before the B or I that reads it: earlier, what it makes would be kept for
+ * nothing; later there is nothing. It waits for no other rank, so it runs while the gradient is
+ * still on its way, and where a rank waits long enough for that it costs no time. Before a pair it
+ * stands alone. A backward that directly follows its forward gets none, for then nothing would be
+ * given back that is not taken again at once; that is all of the last rank of 1f1b.
+ *
+ * This pass comes behind that of canonical accumulation, which splits and moves backwards, and
+ * before the lowering. The order of weight gradients, and so the bits of training, stay.
+ */
+#include "sched/sched_build.h"
+
+#include "base/mem.h"
+
+/* Is the backward at i directly behind its forward? */
+static bool follows_forward(const struct sched *s, int rank, int64_t i)
+{
+    struct sched_instr in = s->instr[i], before;
+    if (i == s->begin[rank])
+        return false;
+    before = s->instr[i - 1];
+    return before.op == SCHED_F && before.stage == in.stage && before.mb == in.mb;
+}
+
+/* An R for the backward at i, if it needs one and has none. has: [stages * m]. */
+static void lead(const struct sched *s, int rank, int64_t i, const bool *has,
+                 struct sched_build *out)
+{
+    struct sched_instr in = s->instr[i];
+    if (in.op != SCHED_B && in.op != SCHED_I)
+        return;
+    if (!has[(int64_t)in.stage * s->m + in.mb] && !follows_forward(s, rank, i))
+        sched_build_add(out, SCHED_R, in.stage, in.mb);
+}
+
+static enum err write_ranks(const struct sched *s, struct sched_build *out)
+{
+    bool *has;
+    TRY(mem_new((int64_t)s->stages * s->m, sizeof *has, "schedule recompute", &has));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (s->instr[i].op == SCHED_R)
+            has[(int64_t)s->instr[i].stage * s->m + s->instr[i].mb] = true;
+    for (int rank = 0; rank < s->p; rank++) {
+        sched_build_rank(out);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];) {
+            int n = s->instr[i].op == SCHED_OV ? 3 : 1;
+            lead(s, rank, i + n - 1, has, out);
+            for (int k = 0; k < n; k++, i++)
+                sched_build_add(out, (enum sched_op)s->instr[i].op, s->instr[i].stage,
+                                s->instr[i].mb);
+        }
+    }
+    mem_free(has);
+    return ERR_OK;
+}
+
+static enum err check_asked(const struct sched *s)
+{
+    if (s->lowered || s->forward_only)
+        FAIL(ERR_CONFIG, "schedule %s: recompute is asked for, and the list has %s; use a list of "
+                         "F and B, or of F, I and W",
+             s->name, s->lowered ? "messages" : "forward passes only");
+    if (s->slices > 1)
+        FAIL(ERR_CONFIG, "schedule %s: recompute is asked for, and each of the %d slices of a "
+                         "sequence needs the keys and values of those before it, which recompute "
+                         "gives back; use slices 1, or leave recompute out",
+             s->name, s->slices);
+    return sched_check_compute(s);
+}
+
+enum err sched_recompute(const struct sched *s, struct sched *out)
+{
+    struct sched_build b;
+    TRY(check_asked(s));
+    sched_build_open(&b, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
+    sched_build_place(&b, s);
+    enum err err = b.err == ERR_OK ? write_ranks(s, &b) : b.err;
+    if (err == ERR_OK)
+        return sched_build_done(&b, out);
+    sched_free(&b.s);
+    return err;
+}
