@@ -173,8 +173,8 @@ static void with_canonical_order(void)
     layout_result_free(&got);
 }
 
-/* Steps that go ahead of the norm: with a low clip each is done again, and a list that is begun anew
- * gives back what its forwards had taken. */
+/* Steps that go ahead of the norm: with a low clip each is done again, and a list that is begun
+ * anew gives back what its forwards had taken. */
 static void with_steps_ahead(void)
 {
     static const double clip[] = {0.05, 1e6};
