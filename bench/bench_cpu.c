@@ -2,7 +2,8 @@
  *
  * The cpu device measured: products of the shapes of GPT-2 124M (B 4, T 256) against the best
  * large square product of the same type, kernels that stream memory against a measured copy, and
- * attention. Each figure is the best of several runs, because the machine is rarely alone.
+ * attention, of bf16 both on tiles and on vectors where the processor has tiles. Each figure is the
+ * best of several runs, because the machine is rarely alone.
  *
  *     bench_cpu [f32|bf16 [threads [ceiling|products|attention|streams [own|tiles|onednn]]]]
  *
@@ -32,7 +33,7 @@ struct work {
     enum err (*run)(struct work *w);
     struct gemm gemm;
     void *p[6]; /* operands of the others; device memory */
-    int64_t n;
+    int64_t n, b; /* elements, or tokens of each of b sequences */
 };
 
 static void check(enum err err)
@@ -268,7 +269,7 @@ static struct attn attention(const struct work *w)
     int64_t t = w->n, d = WIDTH / HEADS;
     return (struct attn){.o = w->p[1], .lse = w->p[2], .q = w->p[0],
                          .k = (char *)w->p[0] + WIDTH * dtype_size(w->d->ct),
-                         .v = (char *)w->p[0] + 2 * WIDTH * dtype_size(w->d->ct), .b = ROWS / t,
+                         .v = (char *)w->p[0] + 2 * WIDTH * dtype_size(w->d->ct), .b = w->b,
                          .tq = t, .tk = t, .heads = HEADS, .kv_heads = HEADS, .d = d,
                          .ldq = 3 * WIDTH, .ldk = 3 * WIDTH, .ldv = 3 * WIDTH, .ldo = WIDTH,
                          .scale = 0.125, .heads_total = HEADS};
@@ -289,26 +290,45 @@ static enum err run_attn_grad(struct work *w)
     return w->d->ops->attn_grad(w->d, &g);
 }
 
-static void attentions(struct dev *d)
+/* One line: forward and backward of b sequences of t tokens. Causal: (t + 1) / 2 keys a query; two
+ * products forward, five backward. */
+static void attention_of(struct dev *d, const char *by, int64_t b, int64_t t)
+{
+    struct work w = {.d = d, .run = run_attn, .n = t, .b = b};
+    double unit = 1e-9 * (double)(b * t) * WIDTH * (double)(t + 1);
+    for (int j = 0; j < 5; j++)
+        w.p[j] = vector(d, b * t * 3 * WIDTH, j == 2);
+    w.p[5] = vector(d, b * t * HEADS, true);
+    double forward = best(&w);
+    w.run = run_attn_grad;
+    double backward = best(&w);
+    printf("  attention B %lld T %-5lld %-8s forward %7.3f ms %7.1f GFLOP/s, backward %7.3f ms "
+           "%7.1f GFLOP/s\n", (long long)b, (long long)t, by, 1e3 * forward, 2 * unit / forward,
+           1e3 * backward, 5 * unit / backward);
+    fflush(stdout);
+    for (int j = 0; j < 6; j++)
+        d->ops->free(d, w.p[j]);
+}
+
+/* As asked; where that is the device's choice, on vectors and, if there are any, tiles in turn. */
+static void attentions(struct dev *d, enum cpu_products products_by)
 {
     static const int64_t lengths[] = {256, 1024};
-    for (int i = 0; i < 2; i++) {
-        int64_t t = lengths[i];
-        struct work w = {.d = d, .run = run_attn, .n = t};
-        for (int j = 0; j < 5; j++)
-            w.p[j] = vector(d, ROWS * 3 * WIDTH, j == 2);
-        w.p[5] = vector(d, ROWS * HEADS, true);
-        /* causal: (t + 1) / 2 keys a query; 2 products forward, 5 backward */
-        double unit = 1e-9 * 2.0 * ROWS * WIDTH * (double)(t + 1) / 2.0;
-        double forward = best(&w);
-        w.run = run_attn_grad;
-        double backward = best(&w);
-        printf("  attention T %-5lld forward %6.2f ms %6.1f GFLOP/s", (long long)t, 1e3 * forward,
-               2 * unit / forward);
-        printf(", backward %6.2f ms %6.1f GFLOP/s\n", 1e3 * backward, 5 * unit / backward);
-        for (int j = 0; j < 6; j++)
-            d->ops->free(d, w.p[j]);
+    struct dev_args args = {.kind = DEV_CPU, .ct = d->ct, .threads = d->threads};
+    struct dev *on[2] = {d, NULL};
+    const char *by[2] = {products_by == CPU_TILES ? "tiles" : "vectors", "tiles"};
+    if (products_by == CPU_AUTO) {
+        check(cpu_open_with(&args, CPU_OWN, &on[0]));
+        if (cpu_open_with(&args, CPU_TILES, &on[1]) != ERR_OK)
+            on[1] = NULL;
     }
+    for (int64_t b = 1; b <= 4; b *= 2)
+        for (int i = 0; i < 4; i++)
+            if (on[i % 2])
+                attention_of(on[i % 2], by[i % 2], b, lengths[i / 2]);
+    for (int i = 0; i < 2; i++)
+        if (on[i] && on[i] != d)
+            dev_close(on[i]);
 }
 
 /* words: what is measured and whose products; NULL: all, the device's choice. */
@@ -331,7 +351,7 @@ static void measure(enum dtype ct, int threads, char *const words[2])
     if (!part || strcmp(part, "products") == 0)
         products(d);
     if (!part || strcmp(part, "attention") == 0)
-        attentions(d);
+        attentions(d, products_by);
     if (!part || strcmp(part, "streams") == 0)
         streams(d);
     dev_close(d);

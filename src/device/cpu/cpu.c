@@ -90,7 +90,7 @@ static const char *slow(void)
 void cpu_describe_kind(char *buf, size_t n)
 {
     snprintf(buf, n, "cpu: f32 products in %s%s; bf16 %s", best_simd()->name, slow(),
-             cpu_amx_has() ? "products on amx tiles"
+             cpu_amx_has() ? "products and attention on amx tiles"
                            : "by conversion to f32: this processor has no amx tiles");
 }
 
@@ -102,7 +102,9 @@ static void cpu_describe(const struct dev *d, char *buf, size_t n)
         dnnl_name(name, sizeof name);
     snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
              text_plural(d->threads, "s"), dtype_name(d->ct), p->dnnl ? "by " : "",
-             p->tiles ? "on amx tiles" : p->half && !p->dnnl ? "by conversion to f32" : name);
+             p->tiles              ? "and attention on amx tiles"
+             : p->half && !p->dnnl ? "by conversion to f32"
+                                   : name);
 }
 
 static void cpu_close(struct dev *d)

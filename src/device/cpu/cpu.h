@@ -18,7 +18,8 @@
 enum err cpu_open(const struct dev_args *a, struct dev **out);
 
 /* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
- * CPU_OWN, which has vectors of f32. The others are for tests and measurements. */
+ * CPU_OWN, which has vectors of f32. The others are for tests and measurements. Attention is on
+ * tiles where products are, else on vectors of f32. */
 enum cpu_products { CPU_AUTO, CPU_OWN, CPU_TILES, CPU_ONEDNN };
 
 /* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in, or it or tiles cannot do the

@@ -19,14 +19,17 @@ static bool lent;
 
 static void ask(void)
 {
-    enum { SAVED_BY_SYSTEM = 1 << 27, AVX512F = 1 << 16, TILES = 1 << 24, BF16 = 1 << 22 };
+    enum { SAVED_BY_SYSTEM = 1 << 27, AVX512F = 1 << 16, TILES = 1 << 24, BF16 = 1 << 22,
+           AVX512_BF16 = 1 << 5 };
     unsigned a, b, c, d, zmm = 0xe6, tiles = 3u << 17, state, high;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & SAVED_BY_SYSTEM))
         return;
     __asm__("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     if ((state & (zmm | tiles)) != (zmm | tiles) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return;
-    if ((b & AVX512F) && (d & TILES) && (d & BF16))
+    if (!(b & AVX512F) || !(d & TILES) || !(d & BF16) || !__get_cpuid_count(7, 1, &a, &b, &c, &d))
+        return;
+    if (a & AVX512_BF16)
         lent = syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
 }
 

@@ -87,7 +87,7 @@ struct cpu {
     struct cpu_dnnl *dnnl; /* owned; NULL: own products */
     double partial[CPU_PARTIALS];
     bool half;
-    bool tiles; /* products on AMX tiles */
+    bool tiles; /* products and attention on AMX tiles */
 };
 
 /* The table of math calls (cpu_ops.c); the memory calls of cpu.c are filled in beside them. */

@@ -4,6 +4,7 @@
  * many there are, and lets the pool run it. A grain is the number of items worth a hand-out: small
  * enough to balance, large enough that the counter is not what is measured.
  */
+#include "device/cpu/cpu_amx.h"
 #include "device/cpu/cpu_impl.h"
 
 #include <string.h>
@@ -68,6 +69,10 @@ enum err cpu_attn(struct dev *d, const struct attn *a)
     struct cpu *p = cpu_of(d);
     struct cpu_attn w = {*a, p->half};
     TRY(attn_check(a));
+    if (p->tiles) {
+        cpu_amx_attn(p, a);
+        return ERR_OK;
+    }
     int64_t tiles = num_ceil_div(a->tq, p->simd->attn_queries);
     cpu_pool_run(p->pool, p->simd->attn, &w, a->b * a->heads * tiles, 1);
     return ERR_OK;
@@ -85,6 +90,10 @@ enum err cpu_attn_grad(struct dev *d, const struct attn_grad *g)
     int64_t threads = cpu_pool_threads(p->pool), heads = a->b * a->kv_heads;
     int64_t group = a->heads / a->kv_heads;
     run_rows(p, p->simd->attn_delta, &w, (int64_t[2]){a->b * a->tq, a->heads * a->d});
+    if (p->tiles) {
+        cpu_amx_attn_grad(p, g);
+        return ERR_OK;
+    }
     if (group * a->tq * wide <= CPU_DQ_FLOATS && (threads == 1 || heads >= 2 * threads)) {
         cpu_pool_run(p->pool, p->simd->attn_grad, &w, heads, 1);
         return ERR_OK;
