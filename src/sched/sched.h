@@ -195,8 +195,8 @@ struct sched_lower_args {
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
- * V6). Both stand outside of a pair. An R right before its reader comes behind the reader's RECV:
- * it needs no message, and runs while that one is on its way. REDUCE follows the last B or W of its
+ * V6). Both stand outside of a pair. The RECV of what follows an R comes before that R, which
+ * needs no message and runs while that one is on its way. REDUCE follows the last B or W of its
  * stage, TIED and STEP end the list. tied has no effect when one rank holds both stages. With two
  * replicas each rank ends in the REDUCEs and MERGEs of what it holds, by stage, and STEP: MERGE
  * when there is a STEP. A schedule that breaks V1 to V4 is refused as sched_check does. Errors:

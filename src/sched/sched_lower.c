@@ -13,8 +13,8 @@
  * So a rank that needs a message first takes all those queued before it. That cannot bring in a
  * deadlock: they were sent before the one it waits for anyway.
  *
- * An R makes again what its reader needs, and needs no message itself. Where the reader is next,
- * its receives come first, so that the messages move while R computes:
+ * An R needs no message and makes none. What follows it has its receives before it, so that the
+ * messages move while R computes:
  *
  *     0F0 0F1 0R0 0B0 0R1 0B1           0F0 .. 0F1 .. RECV 0R0 0B0 RECV 0R1 0B1
  *
@@ -127,19 +127,14 @@ static void after(struct lowering *l, struct sched_instr in)
             sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
 }
 
-/* Is this an R right before what reads it? One is never last in its list, by V3. */
-static bool leads(const struct sched_instr *in)
-{
-    const struct sched_instr *reader = in[1].op == SCHED_OV ? &in[3] : &in[1];
-    return (reader->op == SCHED_B || reader->op == SCHED_I) && reader->stage == in->stage &&
-           reader->mb == in->mb;
-}
-
-/* One instruction, or a pair, with the R that leads it; returns how many those are. */
+/* One instruction, or a pair, with all R in front of it, of which none is last in a list, by V3;
+ * returns how many those are. */
 static int lower_action(struct lowering *l, const struct sched_instr *in)
 {
-    int lead = in->op == SCHED_R && leads(in), first = lead + (in[lead].op == SCHED_OV);
-    int n = lead + (in[lead].op == SCHED_OV ? 3 : 1);
+    int lead = 0;
+    while (in[lead].op == SCHED_R)
+        lead++;
+    int first = lead + (in[lead].op == SCHED_OV), n = lead + (in[lead].op == SCHED_OV ? 3 : 1);
     for (int i = first; i < n; i++)
         before(l, in[i]);
     for (int i = 0; i < n; i++)
