@@ -153,17 +153,27 @@ SIMD_INLINE vf vf_sqrt(vf x)
 #endif
 }
 
-/* Sum and maximum of the lanes, by halves: one fixed order. */
+/* Sum of the lanes, by halves: one fixed order, (0 + 8) + (4 + 12) and so on. Each lane has it in
+ * the end, so that no step leaves the vector. */
 SIMD_INLINE float vf_sum(vf v)
 {
-    float lane[VL];
-    memcpy(lane, &v, sizeof lane);
-    for (int w = VL / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++)
-            lane[i] += lane[i + w];
-    return lane[0];
+#if VL == 16
+    v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+#elif VL == 8
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
+#else
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1);
+    v += __builtin_shufflevector(v, v, 1, 0, 3, 2);
+#endif
+    return v[0];
 }
 
+/* Maximum of the lanes. */
 SIMD_INLINE float vf_top(vf v)
 {
     float lane[VL];
@@ -173,11 +183,16 @@ SIMD_INLINE float vf_top(vf v)
     return lane[0];
 }
 
+/* gcc 12 converts 16 elements in two halves by way of memory; the processor does it at once. */
 SIMD_INLINE vf vf_from_bf16(const uint16_t *p)
 {
     vh h;
     memcpy(&h, p, sizeof h);
+#if VL == 16
+    return (vf)((vu)_mm512_cvtepu16_epi32((__m256i)h) << 16);
+#else
     return (vf)(__builtin_convertvector(h, vu) << 16);
+#endif
 }
 
 /* To nearest, ties to even; NaN stays NaN (as bf16_from_f32). */
@@ -187,7 +202,11 @@ SIMD_INLINE void vf_to_bf16(uint16_t *p, vf v)
     vu round = u + 0x7fffu + ((u >> 16) & 1u);
     vi nan = (vi)(v != v);
     vu r = (((vu)nan & (u | 0x400000u)) | (~(vu)nan & round)) >> 16;
+#if VL == 16
+    vh h = (vh)_mm512_cvtepi32_epi16((__m512i)r);
+#else
     vh h = __builtin_convertvector(r, vh);
+#endif
     memcpy(p, &h, sizeof h);
 }
 
