@@ -227,21 +227,30 @@ static inline void simd_attn_grad_queries(const void *arg, int64_t first, int64_
     }
 }
 
-/* delta = sum over a head of do o. */
+/* delta (heads) of one row: sums over each head of do o. */
+SIMD_INLINE void grad_delta_row(const struct attn_grad *g, int64_t row, bool half)
+{
+    const struct attn *a = &g->f;
+    const void *o = ct_at(a->o, row * a->ldo, half), *dout = ct_at(g->do_, row * a->ldo, half);
+    float *delta = (float *)g->delta + row * a->heads;
+    for (int64_t h = 0; h < a->heads; h++) {
+        vf sum = vf_set(0.0f);
+        for (int64_t i = 0; i < a->d; i += VL)
+            sum = vf_fma(ct_load(ct_at(o, h * a->d, half), i, a->d, half),
+                         ct_load(ct_at(dout, h * a->d, half), i, a->d, half), sum);
+        delta[h] = vf_sum(sum);
+    }
+}
+
 static inline void simd_attn_delta(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_attn_grad *w = arg;
-    const struct attn *a = &w->a.f;
     (void)scratch;
     for (int64_t r = first; r < last; r++) {
-        for (int64_t h = 0; h < a->heads; h++) {
-            const void *o = ct_at(a->o, r * a->ldo + h * a->d, w->half);
-            const void *g = ct_at(w->a.do_, r * a->ldo + h * a->d, w->half);
-            vf sum = vf_set(0.0f);
-            for (int64_t i = 0; i < a->d; i += VL)
-                sum = vf_fma(ct_load(o, i, a->d, w->half), ct_load(g, i, a->d, w->half), sum);
-            ((float *)w->a.delta)[r * a->heads + h] = vf_sum(sum);
-        }
+        if (w->half)
+            grad_delta_row(&w->a, r, true);
+        else
+            grad_delta_row(&w->a, r, false);
     }
 }
 
