@@ -2,7 +2,8 @@
  *
  * Causal attention by tiles of TQ queries x TK keys with a running maximum and sum (Dao et al.
  * 2022). Each product of a tile is the packed product of simd_gemm.h, in f32 whatever ct is. Tiles
- * that no query of the tile may see are skipped.
+ * that no query of the tile may see are skipped. bf16 comes here on processors without AMX tiles;
+ * on those that have them amx_attn.h and amx_attn_grad.h do the same.
  *
  * Backward recomputes the probabilities of a tile from q, k and lse:
  *     P = exp(scale q k^T - lse)      dv += (P M)^T do
