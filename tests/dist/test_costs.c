@@ -61,7 +61,7 @@ static void numbers_of_one_rank(void)
     CHECK_INT(folder_train(config("one", one, NULL), &want), 0);
     CHECK_INT(want.losses, 3);
     for (int i = 0; i < 6; i++) {
-        char run[16];
+        char run[24];
         snprintf(run, sizeof run, "split%d", i);
         const char *costs = costs_for(strchr(split[i][0], '=') + 1);
         int code = folder_train(config(run, split[i], costs), &got);
