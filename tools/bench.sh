@@ -81,7 +81,8 @@ layout()
     half=$((threads > 1 ? threads / 2 : 1)) quarter=$((batch > 4 ? batch / 4 : 1))
     case $1 in
     one) echo "parallel.microbatch=$batch train.threads=$threads -n 1" ;;
-    tp2) echo "parallel.tp=2 parallel.microbatch=$batch train.threads=$half -n 2" ;;
+    tp2) echo "parallel.tp=2 parallel.sp=true parallel.microbatch=$batch" \
+        "train.threads=$half -n 2" ;;
     pp2) echo "parallel.pp=2 parallel.schedule=chimera parallel.microbatch=$((batch / 2))" \
         "train.threads=$half -n 2" ;;
     pp2-*) echo "parallel.pp=2 parallel.schedule=${1#pp2-} parallel.microbatch=$quarter" \

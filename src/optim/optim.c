@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order;
- * the ranks' sums are added in rank order: the same layout gives the same bits. Clipping and the
- * division by the token count are one factor, applied while the gradient is read.
+ * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order,
+ * by each data rank over its share; the ranks' sums are added in rank order: the same layout gives
+ * the same bits. Clipping and the division by the token count are one factor, applied while the
+ * gradient is read.
  */
 #include "optim/optim_local.h"
+
+/* Data ranks hold the same gradients: each squares a part of every one. Where a part begins; a
+ * multiple of a few lines of memory. */
+static int64_t part_begins(const struct optim *o, const struct param *p, int replica)
+{
+    enum { WHOLE = 256 };
+    return replica == o->replicas ? p->count
+                                  : p->count / WHOLE * replica / o->replicas * WHOLE;
+}
 
 /* Sum of squares of the gradients that this rank counts. */
 static enum err local_norm(const struct optim *o, double *out)
@@ -13,15 +23,16 @@ static enum err local_norm(const struct optim *o, double *out)
     TRY(dev->ops->zero(dev, o->scalar, (int64_t)sizeof *o->scalar));
     for (int i = 0; i < o->stores; i++) {
         const struct param_store *s = o->store[i];
-        for (int j = 0; j < s->n; j++)
-            if (s->param[j].counted)
-                TRY(dev->ops->sumsq(dev, o->scalar, param_grad(&s->param[j]), s->param[j].count));
+        for (int j = 0; j < s->n; j++) {
+            const struct param *p = &s->param[j];
+            int64_t begin = part_begins(o, p, o->replica);
+            int64_t n = part_begins(o, p, o->replica + 1) - begin;
+            if (p->counted && n > 0)
+                TRY(dev->ops->sumsq(dev, o->scalar, (char *)param_grad(p) + begin * s->at, n));
+        }
     }
     TRY(dev->ops->copy_out(dev, out, o->scalar, (int64_t)sizeof *out));
-    TRY(dev->ops->sync(dev));
-    if (!o->first_replica)
-        *out = 0;
-    return ERR_OK;
+    return dev->ops->sync(dev);
 }
 
 enum err optim_update(const struct optim *o, const struct optim_step *s, double scale)

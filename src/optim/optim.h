@@ -35,7 +35,7 @@ struct optim {
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
     double *scalar;                        /* device double, scratch */
-    bool first_replica;                    /* data rank 0: its gradients enter the norm */
+    int replica, replicas;                 /* data rank, data ranks: each squares its share */
 };
 
 struct optim_result {

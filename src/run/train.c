@@ -203,7 +203,8 @@ static enum err open_optimizer(struct train_rank *r)
                               .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
                               .world = exec_world_group(r->x), .store = r->store, .stores = n,
                               .scalar = exec_scalar(r->x),
-                              .first_replica = r->coord[AXIS_DP] == 0};
+                              .replica = r->coord[AXIS_DP],
+                              .replicas = (int)o->parallel.dp};
     r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return ERR_OK;
 }

@@ -264,7 +264,7 @@ static enum err train(struct rank *k, struct dev *dev)
                               .decay = 0.1, .clip = l->clip, .dev = dev,
                               .world = exec_world_group(k->x), .store = store,
                               .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
-                              .first_replica = k->dp_rank == 0};
+                              .replica = k->dp_rank, .replicas = l->dp};
     k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
     enum err err = ERR_OK;
     for (k->step = 1; k->step <= l->steps && err == ERR_OK; k->step++) {
