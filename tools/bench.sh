@@ -8,7 +8,8 @@
 #      of steps; then where the time of each run went, against the best product measured.
 #
 #   3. bubbles: a llama on two pipeline ranks with each schedule, traced; the bubble measured, that
-#      of the simulator with the measured costs, and that predicted before the run.
+#      of the simulator with the measured costs, that predicted before the run, and how long a whole
+#      step takes, optimizer included. "-ahead": steps that do not wait for the norm.
 #
 #     tools/bench.sh               all of them
 #     tools/bench.sh programs      only 1
@@ -17,6 +18,8 @@
 #
 # LAYOUTS="one tp2 pp2 dp2"   (pp2: chimera, two microbatches; pp2-zb-h2 and so on: four)
 # THREADS=2 BATCH=4 SEQ=256 STEPS=8
+# ROUNDS=3   (of 2: PyTorch and each layout in turn, so often; what is printed are medians over the
+#            rounds, for a host whose speed changes by the minute)
 # DTYPE=bf16|f32              (default: bf16 where the processor has it)
 # PLAIT_BENCH_PYTHON=...                             a Python that has PyTorch (default python3)
 set -eu
@@ -24,7 +27,7 @@ set -eu
 cd "$(dirname "$0")/.."
 plait=${PLAIT:-build/plait}
 what=${1:-all}
-threads=${THREADS:-2} batch=${BATCH:-4} seq=${SEQ:-256} steps=${STEPS:-8}
+threads=${THREADS:-2} batch=${BATCH:-4} seq=${SEQ:-256} steps=${STEPS:-8} rounds=${ROUNDS:-1}
 layouts=${LAYOUTS:-one tp2 pp2 dp2}
 python=${PLAIT_BENCH_PYTHON:-python3}
 warm_up=2
@@ -67,12 +70,17 @@ say_and_run()
     "$@"
 }
 
+# The median of the numbers that come in, one a line.
+median()
+{
+    sort -g | awk '{ v[NR] = $1 }
+        END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'
+}
+
 # The median of the steps after the warm-up, tokens a second, from a run's metrics.
 median_speed()
 {
-    sed -n 's/.*"tokens_per_s": \([0-9.e+]*\).*/\1/p' "$1" | tail -n "+$((warm_up + 1))" | sort -g |
-        awk '{ v[NR] = $1 }
-            END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2 }'
+    sed -n 's/.*"tokens_per_s": \([0-9.e+]*\).*/\1/p' "$1" | tail -n "+$((warm_up + 1))" | median
 }
 
 # What a layout is, in words of the command line; two ranks share the threads.
@@ -122,12 +130,13 @@ ours()
 {
     for name in $layouts; do
         words=$(layout "$name")
+        rm -rf "${work:?}/$name"
         # shellcheck disable=SC2086  # words of a command line
         say_and_run "$plait" train configs/gpt2-124m.yaml model.seq="$seq" train.batch="$batch" \
             train.dtype="$DTYPE" train.steps="$((steps + warm_up))" optim.warmup=1 \
             train.profile=true data.train="$work/text.tok" run.dir="$work/$name" $words \
             >"$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; exit 1; }
-        median_speed "$work/$name/metrics.jsonl" >"$work/$name.speed"
+        median_speed "$work/$name/metrics.jsonl" >>"$work/$name.speed"
     done
 }
 
@@ -140,22 +149,25 @@ gpt2()
     "$plait" data prepare "$work/text" -o "$work/text.tok" >/dev/null
     echo
     echo "GPT-2 124M, batch $batch, $seq tokens, $DTYPE, $threads threads, median of $steps steps:"
-    before='' after=''
-    if "$python" -c 'import torch' 2>/dev/null; then
-        before=$(peer)
+    "$python" -c 'import torch' 2>/dev/null && has_peer=1 || has_peer=
+    : >"$work/peer.speed"
+    for _ in $(seq "$rounds"); do
+        [ -z "$has_peer" ] || peer >>"$work/peer.speed"
         ours
-        after=$(peer)
-        echo "    PyTorch  $before tok/s before, $after after"
+    done
+    if [ -n "$has_peer" ]; then
+        peer >>"$work/peer.speed"
+        echo "    PyTorch  $(tr '\n' ' ' <"$work/peer.speed")tok/s, before each round and at the end"
     else
         echo "    PyTorch  not measured: $python cannot import torch;" \
             "PLAIT_BENCH_PYTHON=... names one that can"
-        ours
     fi
     for name in $layouts; do
-        awk -v name="$name" -v x="$(cat "$work/$name.speed")" -v a="$before" -v b="$after" 'BEGIN {
+        awk -v name="$name" -v x="$(median <"$work/$name.speed")" \
+            -v all="$(tr '\n' ' ' <"$work/$name.speed")" -v p="$(median <"$work/peer.speed")" 'BEGIN {
             printf "    %-8s %.1f tok/s", name, x
-            if (a) printf ", %.2f of the mean of PyTorch", 2 * x / (a + b)
-            print "" }'
+            if (p) printf ", %.2f of the median of PyTorch", x / p
+            print "  (rounds: " all ")" }'
     done
     for name in $layouts; do
         words=$(layout "$name")
@@ -182,21 +194,23 @@ bubbles()
     echo
     echo "llama, 8 layers of 192, 128 tokens, 8 microbatches of 1, f32, 2 ranks of 1 thread:"
     echo "    schedule      measured  simulated  predicted   a step"
-    for schedule in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v; do
-        chunks=0
-        [ $schedule = interleaved ] && chunks=2
+    for name in gpipe 1f1b interleaved zb-h1 zb-h2 zb-v zb-h2-ahead zb-v-ahead; do
+        schedule=${name%-ahead} chunks=0 ahead=false
+        [ "$schedule" = interleaved ] && chunks=2
+        [ "$schedule" = "$name" ] || ahead=true # steps do not wait for the norm
         say_and_run "$plait" train model.kind=llama model.layers=8 model.hidden=192 model.heads=4 \
             model.seq=128 model.vocab=257 train.batch=8 train.steps=24 train.threads=1 \
-            parallel.pp=2 parallel.schedule=$schedule parallel.chunks=$chunks train.trace=true \
-            data.train="$work/text.tok" run.dir="$work/$schedule" \
+            parallel.pp=2 parallel.schedule="$schedule" parallel.chunks=$chunks train.trace=true \
+            model.tied=false optim.clip=0 optim.post_validation=$ahead optim.trust_after=0 \
+            data.train="$work/text.tok" run.dir="$work/$name" \
             >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
-        "$plait" compare "$work/$schedule" --json >"$work/json"
-        awk -v s=$schedule -v m="$(number "$work/json" bubble_measured)" \
+        "$plait" compare "$work/$name" --json >"$work/json"
+        awk -v s=$name -v m="$(number "$work/json" bubble_measured)" \
             -v p="$(number "$work/json" bubble_predicted)" \
             -v c="$(number "$work/json" bubble_simulated)" \
-            -v t="$(number "$work/json" makespan_measured)" 'BEGIN {
+            -v t="$(median_speed "$work/$name/metrics.jsonl")" 'BEGIN {
             printf "    %-12s %7.2f %%  %7.2f %%  %7.2f %%  %6.1f ms\n",
-                s, 100 * m, 100 * c, 100 * p, 1000 * t }'
+                s, 100 * m, 100 * c, 100 * p, 1000 * 8 * 128 / t }'
     done
 }
 
