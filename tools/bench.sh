@@ -157,14 +157,15 @@ gpt2()
     done
     if [ -n "$has_peer" ]; then
         peer >>"$work/peer.speed"
-        echo "    PyTorch  $(tr '\n' ' ' <"$work/peer.speed")tok/s, before each round and at the end"
+        echo "    PyTorch  $(tr '\n' ' ' <"$work/peer.speed")tok/s, before each round and after"
     else
         echo "    PyTorch  not measured: $python cannot import torch;" \
             "PLAIT_BENCH_PYTHON=... names one that can"
     fi
     for name in $layouts; do
         awk -v name="$name" -v x="$(median <"$work/$name.speed")" \
-            -v all="$(tr '\n' ' ' <"$work/$name.speed")" -v p="$(median <"$work/peer.speed")" 'BEGIN {
+            -v all="$(tr '\n' ' ' <"$work/$name.speed")" \
+            -v p="$(median <"$work/peer.speed")" 'BEGIN {
             printf "    %-8s %.1f tok/s", name, x
             if (p) printf ", %.2f of the median of PyTorch", x / p
             print "  (rounds: " all ")" }'
