@@ -134,10 +134,15 @@ double setup_stage_flops(const struct setup *s, int stage)
     return setup_redo_flops(s, stage) + head;
 }
 
+/* When steps go ahead of the norm, ranks end a step one after the other as they began it, and what
+ * counts is the longest that one of them takes. */
+static double bubble_of(const struct setup *s, const struct sim_result *r)
+{
+    return s->report.ahead ? r->bubble_rate : r->bubble_fraction;
+}
+
 /* The step, played with stages that take time in proportion to their FLOPs, backward twice forward
- * and a recompute once: its bubble and how long it takes. When steps go ahead of the norm, ranks
- * end a step one after the other as they began it, and what counts is the longest that one of them
- * takes. */
+ * and a recompute once: its bubble and how long it takes. */
 static enum err play(const struct setup *s, double *bubble, double *time)
 {
     double *scale;
@@ -153,7 +158,7 @@ static enum err play(const struct setup *s, double *bubble, double *time)
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);
     TRY(err);
-    *bubble = s->report.ahead ? r.bubble_rate : r.bubble_fraction;
+    *bubble = bubble_of(s, &r);
     *time = s->report.ahead ? r.cost : r.makespan;
     sim_result_free(&r);
     return ERR_OK;
@@ -165,7 +170,7 @@ static enum err play_measured(struct setup *s)
     struct sim_result r;
     struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
     TRY(sim_run(&s->sched, &s->report, &cost, false, &r));
-    s->bubble = r.bubble_fraction;
+    s->bubble = bubble_of(s, &r);
     sim_result_free(&r);
     return ERR_OK;
 }
