@@ -9,6 +9,8 @@
 #include "run/setup.h"
 #include "sim/sim.h"
 
+#include <limits.h>
+
 static const char *const common[] = {
     "model.kind=gpt",      "model.layers=8", "model.hidden=16",  "model.heads=2", "model.seq=8",
     "model.vocab=257",     "train.batch=9",  "train.steps=3",    "train.threads=1",
@@ -22,12 +24,13 @@ static void write_file(const char *name, const char *text)
     CHECK(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
+/* words: up to a NULL. */
 static struct plait_config *config(const char *run, const char *const *words, const char *costs)
 {
     folder_prepare(PLAIT_SOURCE_DIR "/README.md", "tokens");
     struct plait_config *c = folder_config(run, "tokens");
     folder_set(c, common, sizeof common / sizeof *common);
-    folder_set(c, words, 4);
+    folder_set(c, words, INT_MAX);
     if (costs)
         folder_set_file(c, "parallel.costs", costs);
     return c;
@@ -148,8 +151,8 @@ static void bubble_of_steps_ahead(void)
 static void measured_then_trained(void)
 {
     static const char *const traced[] = {"parallel.schedule=zb-v", "parallel.pp=2",
-                                         "train.trace=true"};
-    static const char *const again[] = {"parallel.schedule=zb-v", "parallel.pp=2"};
+                                         "train.trace=true", NULL};
+    static const char *const again[] = {"parallel.schedule=zb-v", "parallel.pp=2", NULL};
     char run[FOLDER_PATH], costs[FOLDER_PATH], *page = NULL;
     struct folder_seen first, second;
     CHECK_INT(folder_train(config("traced", traced, NULL), &first), 0);
