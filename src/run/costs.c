@@ -18,6 +18,7 @@
 #include <string.h>
 
 enum { CELLS = 1 + SCHED_COMPUTE_OPS };
+#define TIME_MAX 1e100
 
 bool costs_word(const char **at, const char *stop, const char *ends, char buf[COSTS_WORD])
 {
@@ -34,7 +35,7 @@ bool costs_word(const char **at, const char *stop, const char *ends, char buf[CO
 
 bool costs_time(const char *word, double *out)
 {
-    return text_to_double(word, out) && *out >= 0 && *out <= 1e100;
+    return text_to_double(word, out) && *out >= 0 && *out <= TIME_MAX;
 }
 
 struct reader {
@@ -88,6 +89,8 @@ static enum err read_stage(struct reader *r, char cell[CELLS][COSTS_WORD])
     }
     if (cell[1 + SCHED_B][0] == '\0')
         time[SCHED_B] = time[SCHED_I] + time[SCHED_W];
+    if (time[SCHED_B] > TIME_MAX)
+        return bad_line(r, "I and W together are no time of B; use 0 to 1e100 for their sum");
     if (r->cells < CELLS || cell[1 + SCHED_R][0] == '\0')
         time[SCHED_R] = time[SCHED_F];
     return ERR_OK;

@@ -242,6 +242,8 @@ static void costs_from_a_file(void)
     check_costs("stage,F,B,I,W,R,X\n", PLAIT_CONFIG, "line 1: the first line is");
     check_costs("stage,F,B,I,W\n0,-1,2,1,1\n", PLAIT_CONFIG, "\"-1\" is not a time of F");
     check_costs("stage,F,B,I,W\n0,1,2,nan,1\n", PLAIT_CONFIG, "\"nan\" is not a time of I");
+    check_costs("stage,F,B,I,W\n0,1,,6e99,6e99\n", PLAIT_CONFIG,
+                "line 2: I and W together are no time of B");
     struct plait_sim a = {.schedule = "gpipe", .p = 2, .m = 2, .costs = "/nonexistent"};
     check_answer(a, PLAIT_CONFIG, "/nonexistent");
     a.tf = 2;
