@@ -2,7 +2,7 @@
  *
  * The lists that test_fuzz_sched.c damages: reference lists (golden/sched), and all schedules of
  * the registry in small shapes, as they are made, with recomputes and forward only, each lowered
- * too.
+ * too, and of those that step one whose steps are post-validated.
  */
 #ifndef PLAIT_TEST_FUZZ_SEEDS_H
 #define PLAIT_TEST_FUZZ_SEEDS_H
@@ -15,7 +15,7 @@
 #include <glob.h>
 #include <string.h>
 
-enum { SEEDS = 900, SEED_MOST = 2000 }; /* bytes of a list at most */
+enum { SEEDS = 1200, SEED_MOST = 2000 }; /* bytes of a list at most */
 
 /* Which rank holds which stage. Lists of several stages a rank, or of two replicas, are the ones
  * whose placements say something. */
@@ -88,14 +88,18 @@ static void add_printed(const struct sched *s)
     add_seed(text, n);
 }
 
-/* A list as it is, and lowered. */
+/* A list as it is, lowered, and with steps ahead of the norm. */
 static void add_lowered(const struct sched *s, const struct sched_lower_args *ends)
 {
-    struct sched low;
+    struct sched low, ahead;
     add_printed(s);
     if (!CHECK(sched_lower(s, ends, &low) == ERR_OK))
         return;
     add_printed(&low);
+    if (ends->step && s->replicas == 1 && CHECK(sched_post_validate(&low, &ahead) == ERR_OK)) {
+        add_printed(&ahead);
+        sched_free(&ahead);
+    }
     sched_free(&low);
 }
 
