@@ -39,8 +39,8 @@ struct played {
 };
 
 /* Microbatches of stages that a command plays, all its schedules together: about 200 bytes and 2
- * to 4 microseconds each, of zb-v made for costs 6 to 8, so that nothing takes more than a
- * gigabyte and some ten seconds. */
+ * to 4 microseconds each, so that nothing takes more than a gigabyte and some ten seconds; of zb-v
+ * made for costs, about thrice as long. */
 enum { PLAY_MAX_UNITS = 1 << 21 };
 /* Does the shape, at v chunks, fit beside `before` such units? Errors: ERR_CONFIG. */
 enum err play_fits(const struct play_args *a, int v, int64_t before);
