@@ -193,8 +193,8 @@ static void own_lists(void)
 {
     static const char *const texts[] = {
         "0F0,0F1,0R1,0R0,0B0,0F2,0B1,0R2,0B2\n1F0,1B0,1F1,1R1,1B1,1F2,1B2\n",
-        "0F0,0F1,0F2,0R0,0I0,0R2,0R1,0W0,0I1,0I2,0W1,0W2\n"
-        "1F0,1F1,1F2,1I0,1R1,1I1,1I2,1W0,1W1,1W2\n",
+        ("0F0,0F1,0F2,0R0,0I0,0R2,0R1,0W0,0I1,0I2,0W1,0W2\n"
+         "1F0,1F1,1F2,1I0,1R1,1I1,1I2,1W0,1W1,1W2\n"),
         "0F0,0F1,0R0,(0F2;0B0)OV,0R1,0B1,0B2\n1F0,1F1,1R0,1B0,(1F2;1B1)OV,1R2,1B2\n",
     };
     struct layout l = layout_of(ARCH_GPT, NULL, (struct sched_shape){2, 3, 1, 0});

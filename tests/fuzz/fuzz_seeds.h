@@ -32,12 +32,12 @@ struct seed {
 static struct seed seed[SEEDS];
 static int seeds;
 
-static bool is_several(const struct placement *x)
+static inline bool is_several(const struct placement *x)
 {
     return x->replicas * x->stages > x->ranks;
 }
 
-static bool is_placed_on(const struct sched *s, const struct placement *x)
+static inline bool is_placed_on(const struct sched *s, const struct placement *x)
 {
     return s->stages == x->stages && s->replicas == x->replicas &&
            memcmp(s->place, x->place,
@@ -120,7 +120,8 @@ static void add_ways(struct sched *s)
     }
 }
 
-static void make_seeds(void)
+/* lists: a pattern of the reference lists' paths. */
+static inline void make_seeds(const char *lists)
 {
     static const struct sched_shape shape[] = {
         {1, 1, 1, 0}, {1, 3, 2, 0}, {2, 2, 1, 0}, {2, 3, 2, 0}, {2, 6, 1, 0},
@@ -128,7 +129,7 @@ static void make_seeds(void)
         {2, 4, 1, 0}, {4, 8, 1, 0}, {2, 5, 2, 0}, {3, 6, 2, 0}, {3, 6, 3, 0},
     };
     glob_t files;
-    CHECK(glob(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv", 0, NULL, &files) == 0);
+    CHECK(glob(lists, 0, NULL, &files) == 0);
     for (size_t i = 0; i < files.gl_pathc; i++)
         add_file(files.gl_pathv[i]);
     CHECK(files.gl_pathc > 50);
@@ -144,7 +145,7 @@ static void make_seeds(void)
     CHECK(seeds > 250 && seeds < SEEDS);
 }
 
-static void free_seeds(void)
+static inline void free_seeds(void)
 {
     while (seeds > 0) {
         mem_free(seed[--seeds].text);

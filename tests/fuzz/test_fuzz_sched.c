@@ -394,7 +394,7 @@ static void damaged(void)
 {
     struct input *x = NULL;
     int64_t wanted = inputs_wanted();
-    make_seeds();
+    make_seeds(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv");
     CHECK_OK(mem_new(1, sizeof *x, "an input", &x));
     memset(&count, 0, sizeof count);
     for (int64_t k = 0; k < wanted && x; k++) {
@@ -430,7 +430,7 @@ static void followed(void)
 {
     static const char after[] = "x-_;()+.\"'#\xff\x01?/FBSov";
     struct input *x = NULL;
-    make_seeds();
+    make_seeds(PLAIT_SOURCE_DIR "/tests/golden/sched/*-p*.csv");
     CHECK_OK(mem_new(1, sizeof *x, "an input", &x));
     for (int k = 0; k < seeds && x; k++)
         for (size_t c = 0; c < sizeof after; c++) { /* NUL too */
