@@ -208,7 +208,8 @@ static enum err share_out(struct played *x)
 static enum err check_sources(const struct plait_sim *s)
 {
     if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
-        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one");
+        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one, "
+                         "or a model whose configuration has parallel.costs");
     return ERR_OK;
 }
 

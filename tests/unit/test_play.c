@@ -215,7 +215,7 @@ static void costs_as_factors(void)
     check_answer(a, PLAIT_CONFIG, "factor 4");
     a.scale = "1,1,1,1";
     a.costs = "/nonexistent";
-    check_answer(a, PLAIT_CONFIG, "each say what stages cost; use one");
+    check_answer(a, PLAIT_CONFIG, "use one, or a model whose configuration has parallel.costs");
 }
 
 static void check_costs(const char *text, int code, const char *part)
