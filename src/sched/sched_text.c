@@ -102,8 +102,8 @@ static enum err read_op(struct scanner *x, uint16_t *op)
     }
     return refuse(x, start,
                   "this is no instruction; use F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, "
-                  "REDUCE, TIED, MERGE or STEP, NORM, PV_CHECK or their _SEND and _RECV, or a pair "
-                  "as in (0F1;1B0)OV");
+                  "REDUCE, TIED, MERGE, NORM, NORM_SEND, NORM_RECV, PV_CHECK, PV_SEND, PV_RECV or "
+                  "STEP, or a pair as in (0F1;1B0)OV");
 }
 
 static enum err read_instr(struct scanner *x, struct sched_instr *in)

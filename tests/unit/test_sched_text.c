@@ -50,6 +50,7 @@ static void text_refused(void)
         {"0F-1\n", "\"-1\": the microbatch"},
         {"-1F0\n", "\"-1F0\": this is no instruction"},
         {"0f0\n", "\"f0\": this is no instruction"},
+        {"0PV_CHECK_SEND\n", "NORM, NORM_SEND, NORM_RECV, PV_CHECK, PV_SEND, PV_RECV or STEP"},
         {"0F0\r0B0\n", "this follows a whole cell"},
         {"0F0,0B0\n2F0,2B0\n", "stage 1 is on no line"},
         {"0F0,0B0\n1F0,1B0,2F0,2B0\n", "3 stages cannot be spread over 2 lines"},
