@@ -167,6 +167,18 @@ static enum err validate(struct train_rank *r)
     return ERR_OK;
 }
 
+/* How many steps did not wait for the norm; where none did, what they wait for. */
+static void report_ahead(const struct train_rank *r, struct text *page)
+{
+    text_add(page, "%lld step%s went ahead of the norm, of these done again: %lld",
+             (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
+             (long long)r->ahead.undone);
+    if (r->ahead.went == 0)
+        text_add(page, "; one may after optim.trust_after %lld in a row that optim.clip %g left as "
+                 "they were", (long long)r->s->o->optim.trust_after, r->s->o->optim.clip);
+    text_add(page, "\n");
+}
+
 static enum err report_end(struct train_rank *r)
 {
     struct text page = {0};
@@ -176,9 +188,7 @@ static enum err report_end(struct train_rank *r)
     if (r->s->o->train.profile)
         dev_profile_table(r->dev, &page);
     if (r->s->o->optim.post_validation)
-        text_add(&page, "%lld step%s went ahead of the norm, of these done again: %lld\n",
-                 (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
-                 (long long)r->ahead.undone);
+        report_ahead(r, &page);
     text_add(&page, "%lld step%s in %s, loss %.4f; weights in %s/model.safetensors",
              (long long)r->s->o->train.steps, text_plural(r->s->o->train.steps, "s"),
              text_seconds(r->seconds, t), r->result.loss,
