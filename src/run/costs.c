@@ -129,8 +129,8 @@ static enum err read_lines(struct reader *r)
     for (int i = 0; i < r->stages; i++)
         if (!r->seen[i])
             FAIL(ERR_CONFIG, "costs: costs file %.200s has no line for stage %d of %d; every stage "
-                 "of ranks x chunks wants one, as `plait compare --costs` writes them of a traced run "
-                 "of the same cut", r->path, i, r->stages);
+                 "of ranks x chunks wants one, as `plait compare --costs` writes them of a traced "
+                 "run of the same cut", r->path, i, r->stages);
     return ERR_OK;
 }
 
