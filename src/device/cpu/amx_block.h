@@ -109,8 +109,8 @@ static inline __attribute__((always_inline)) void amx_pack_tile(char *to,
 
 /* [i[0], i[1]) and k in [k[0], k[1]): for each 32 of i, for each 32 of k, two tiles. What lies
  * beyond i[1] or k[1] is zero. */
-static inline void amx_pack(char *to, const struct amx_operand *x, const int64_t i[2], const int64_t k[2],
-                     bool of_b)
+static inline void amx_pack(char *to, const struct amx_operand *x, const int64_t i[2],
+                            const int64_t k[2], bool of_b)
 {
     for (int64_t r = i[0]; r < i[1]; r += AMX_SIDE) {
         for (int64_t p = k[0]; p < k[1]; p += TILE_K) {
