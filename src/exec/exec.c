@@ -389,8 +389,7 @@ static enum err feed(struct exec *x, const struct exec_batch *b)
     return x->a.dev->ops->zero(x->a.dev, x->loss, (int64_t)sizeof(double));
 }
 
-/* Every send is over before the buffers of the run are used again. */
-static enum err drain(struct exec *x)
+enum err exec_drain(struct exec *x)
 {
     for (int i = 0; i < x->rings; i++)
         TRY(exec_await(x, &x->ring_sent[i]));
@@ -449,7 +448,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
         if (err != ERR_OK)
             return say_where(x, err);
     }
-    return drain(x);
+    return exec_drain(x);
 }
 
 enum err exec_loss(struct exec *x, double *sum)

@@ -92,6 +92,8 @@ enum err exec_await(struct exec *x, struct comm_req *r);
 int64_t exec_stream_bytes(const struct exec *x, int mb);
 int exec_world_rank(const struct exec *x, int pp);
 int exec_tag(const struct exec *x, int stage, int mb, bool gradient);
+/* Waits until every send is over, before the buffers of the run are used again. */
+enum err exec_drain(struct exec *x);
 /* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
 void exec_drop(struct exec_stage *e, int m);
 

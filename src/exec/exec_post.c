@@ -167,32 +167,16 @@ static enum err take_strays(struct exec *x, int from)
     return ERR_OK;
 }
 
-static enum err for_slots(struct exec *x, enum err (*act)(struct exec *x, struct exec_slot *slot))
-{
-    for (int i = 0; i < x->stages_here; i++)
-        for (int k = 0; k < x->stage[i].slots; k++)
-            TRY(act(x, &x->stage[i].slot[k]));
-    return ERR_OK;
-}
-
-static enum err end_receive(struct exec *x, struct exec_slot *slot)
-{
-    return exec_await(x, &slot->recv_f);
-}
-
-static enum err end_send(struct exec *x, struct exec_slot *slot)
-{
-    return exec_await(x, &slot->sent);
-}
-
 enum err exec_rewind(struct exec *x)
 {
     x->post.again = false;
-    TRY(for_slots(x, end_receive));
+    for (int i = 0; i < x->stages_here; i++)
+        for (int k = 0; k < x->stage[i].slots; k++)
+            TRY(exec_await(x, &x->stage[i].slot[k].recv_f));
     for (int from = 0; from < x->sched->p; from++)
         if (from != x->coord[AXIS_PP])
             TRY(take_strays(x, from));
-    TRY(for_slots(x, end_send)); /* the receivers take theirs at their check */
+    TRY(exec_drain(x)); /* the receivers take theirs at their check */
     for (int i = 0; i < x->stages_here; i++)
         exec_drop(&x->stage[i], x->a.sched->m);
     x->at = x->sched->begin[x->coord[AXIS_PP]] - 1;

@@ -77,10 +77,15 @@ enum err optim_judge(const struct optim_step *s, const double sums[OPTIM_SUMS],
     return ERR_OK;
 }
 
+bool optim_clips(const struct optim *o, double grad_norm)
+{
+    return o->clip > 0 && grad_norm > o->clip;
+}
+
 double optim_scale(const struct optim *o, const struct optim_result *r)
 {
     double tokens = r->tokens > 0 ? (double)r->tokens : 1.0;
-    return (o->clip > 0 && r->grad_norm > o->clip ? o->clip / r->grad_norm : 1.0) / tokens;
+    return (optim_clips(o, r->grad_norm) ? o->clip / r->grad_norm : 1.0) / tokens;
 }
 
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)

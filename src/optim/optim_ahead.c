@@ -19,8 +19,7 @@ bool optim_may_go_ahead(const struct optim_ahead *a)
 
 void optim_ahead_note(struct optim_ahead *a, const struct optim_result *r)
 {
-    bool clipped = a->o->clip > 0 && r->grad_norm > a->o->clip;
-    a->within = clipped ? 0 : a->within + 1;
+    a->within = optim_clips(a->o, r->grad_norm) ? 0 : a->within + 1;
 }
 
 /* Copies master weights (weights where they are one) and moments to the shadow, or back. */
@@ -47,8 +46,7 @@ enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, doubl
     a->step = *s;
     a->tokens = tokens;
     a->went++;
-    a->stepped = isfinite(so_far.grad_norm) &&
-                 !(a->o->clip > 0 && so_far.grad_norm > a->o->clip);
+    a->stepped = isfinite(so_far.grad_norm) && !optim_clips(a->o, so_far.grad_norm);
     if (!a->stepped)
         return ERR_OK;
     TRY(copy_stores(a->o, false));
@@ -63,7 +61,7 @@ enum err optim_prove(struct optim_ahead *a, const double sums[OPTIM_SUMS],
         FAIL(ERR_INTERNAL, "step %lld went ahead for %g tokens and has %g", (long long)a->step.step,
              a->tokens, sums[OPTIM_TOKENS]);
     enum err err = optim_judge(&a->step, sums, &r);
-    *again = err != ERR_OK || (a->o->clip > 0 && r.grad_norm > a->o->clip);
+    *again = err != ERR_OK || optim_clips(a->o, r.grad_norm);
     if (*again && a->stepped)
         TRY(copy_stores(a->o, true));
     TRY(err);

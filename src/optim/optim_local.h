@@ -7,6 +7,8 @@
 
 #include "optim/optim.h"
 
+/* Is the norm above the limit, so that gradients are clipped? */
+bool optim_clips(const struct optim *o, double grad_norm);
 /* What gradients are multiplied by: clipping and the mean over tokens. */
 double optim_scale(const struct optim *o, const struct optim_result *r);
 /* AdamW over all stores. */
