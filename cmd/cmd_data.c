@@ -106,8 +106,41 @@ static int data_info(int argc, char **argv)
     return PLAIT_OK;
 }
 
+static int data_random(int argc, char **argv)
+{
+    const char *out = NULL;
+    int64_t vocab = 0, tokens = 0, seed = 1;
+    const struct cmd_option option[] = {
+        {"output", 'o', CMD_TEXT, &out, 0, 0, "FILE", "the token file to write"},
+        {"vocab", 0, CMD_INT, &vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
+        {"tokens", 0, CMD_INT, &tokens, 1, 1e12, "N", "how many to draw"},
+        {"seed", 0, CMD_INT, &seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait data random --vocab N --tokens N -o FILE [--seed N]",
+        .about = "Write a token file of random ids, each equally often: data to measure speed\n"
+                 "with. The file is written whole or not at all.",
+        .option = option,
+        .options = 4,
+        .more = "example: plait data random --vocab 50257 --tokens 1000000 -o random.tok",
+    };
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words > 0)
+        return cmd_usage("data random takes no words, and \"%.40s\" was given", argv[1]);
+    if (!out || !vocab || !tokens)
+        return cmd_usage("data random needs --vocab, --tokens and -o FILE");
+    code = plait_data_random(out, vocab, tokens, (uint64_t)seed);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    printf("%lld random tokens of %lld ids in %s\n", (long long)tokens, (long long)vocab, out);
+    return PLAIT_OK;
+}
+
 static const struct cmd_verb parts[] = {
     {"prepare", "turn text files into a token file", data_prepare},
+    {"random", "write a token file of random ids, to measure speed with", data_random},
     {"info", "say what a token file holds, and check it", data_info},
 };
 enum { PARTS = sizeof parts / sizeof *parts };

@@ -82,6 +82,8 @@ struct plait_prepare {
     void *arg;
 };
 int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens);
+/* A token file of `tokens` ids drawn equally from a vocabulary, for measuring speed. */
+int plait_data_random(const char *out, int64_t vocab, int64_t tokens, uint64_t seed);
 /* What a token file holds, as readable lines: size, tokenizer, tokens, texts, hash. The file is
  * read whole, each token held against the vocabulary and all against the hash; a file that is
  * damaged is an error (PLAIT_DATA, PLAIT_TOKEN) and not a line. */

@@ -77,6 +77,17 @@ struct data_prepare {
 };
 enum err data_prepare(const struct data_prepare *a, int64_t *tokens);
 
+/* `plait data random`: a token file of `tokens` ids drawn equally from `vocab` ids, a function of
+ * the seed and the place, for measuring speed; its tokenizer is "random". Written whole or not at
+ * all.
+ * Errors: ERR_CONFIG for a vocabulary or count that a file cannot have; ERR_STORAGE. Local. */
+struct data_random {
+    const char *out;
+    int64_t vocab, tokens;
+    uint64_t seed;
+};
+enum err data_random(const struct data_random *a);
+
 /* Text to tokens and back for generation. */
 /* Is the tokenizer known, and do its ids fit a model of `vocab` ids? ERR_TOKEN with known names. */
 enum err tokenizer_check(const char *name, int64_t vocab);

@@ -45,6 +45,13 @@ int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens)
     return (int)err;
 }
 
+int plait_data_random(const char *out, int64_t vocab, int64_t tokens, uint64_t seed)
+{
+    if (!out || !*out)
+        FAIL(ERR_CONFIG, "data: no output is named; name the token file to write");
+    return (int)data_random(&(struct data_random){out, vocab, tokens, seed});
+}
+
 /* Texts in a file: how often the id that ends one stands in it; -1 for unknown tokenizers. */
 static enum err count_texts(const struct data_set *d, int64_t *texts)
 {

@@ -94,6 +94,7 @@ static void usage_errors_end_with_10(void)
         {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
         {{"check", "a=b", "words"}, "there is no key a"},
         {{"data", "prepear"}, "data has no part \"prepear\"; the nearest is prepare"},
+        {{"data", "random", "--vocab=7"}, "needs --vocab, --tokens and -o FILE"},
         {{"data", "info"}, "data info takes one file, and 0 are given"},
         {{"data", "prepare", "a.txt"}, "data prepare needs -o FILE"},
         {{"data", "prepare", "-oa.tok"}, "data prepare needs a text file"},

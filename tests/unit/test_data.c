@@ -270,6 +270,35 @@ static void test_wide_ids(void)
     data_close(&d);
 }
 
+/* Every id of the vocabulary comes, none beyond it, about equally often; a seed fixes the file. */
+static void test_random_tokens(void)
+{
+    enum { VOCAB = 7, TOKENS = 40000 }; /* more than two blocks */
+    int32_t x[TOKENS];
+    int64_t seen[VOCAB] = {0};
+    struct data_set d;
+    uint64_t hash;
+    CHECK_OK(fs_make_dirs(DIR));
+    CHECK_INT(plait_data_random(DIR "/random.tok", VOCAB, TOKENS, 5), PLAIT_OK);
+    CHECK_OK(data_open(DIR "/random.tok", TOKENS - 1, VOCAB, true, &d));
+    CHECK_STR(d.tokenizer, "random");
+    CHECK_OK(data_sample_plain(&d, 0, x));
+    for (int i = 0; i < TOKENS; i++)
+        seen[x[i]]++;
+    for (int i = 0; i < VOCAB; i++) /* five standard deviations */
+        CHECK_NEAR((double)seen[i], TOKENS / 7.0, 5 * 70.0);
+    hash = d.hash;
+    data_close(&d);
+    CHECK_INT(plait_data_random(DIR "/random.tok", VOCAB, TOKENS, 6), PLAIT_OK);
+    CHECK_OK(data_open(DIR "/random.tok", 1, VOCAB, true, &d));
+    CHECK(d.hash != hash);
+    data_close(&d);
+    CHECK_INT(plait_data_random("", VOCAB, TOKENS, 6), PLAIT_CONFIG);
+    CHECK_INT(plait_data_random(DIR "/none.tok", 0, TOKENS, 6), PLAIT_CONFIG);
+    CHECK_INT(plait_data_random(DIR "/none.tok", 70000, INT64_MAX / 2, 6), PLAIT_CONFIG);
+    CHECK(!fs_exists(DIR "/none.tok"));
+}
+
 /* A file beyond 2^31 tokens and 2^32 bytes, sparse: the last sample lies where it should. */
 static void test_beyond_32_bits(void)
 {
@@ -439,6 +468,7 @@ static const struct test_case cases[] = {
     {"file_changes_while_open", test_file_changes_while_open},
     {"sequence and vocabulary bounds", test_sequence_bounds},
     {"ids around 2^16", test_wide_ids},
+    {"random tokens", test_random_tokens},
     {"a file beyond 32 bits", test_beyond_32_bits},
     {"permutation for 1..2000", test_permutation},
     {"permutation of large domains", test_permutation_large},

@@ -9,8 +9,11 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "plait.h"
 #include "run/machine.h"
 #include "test.h"
+
+#include <dirent.h>
 
 static struct options fresh(void)
 {
@@ -128,16 +131,31 @@ static void printed_reads_back_equal(void)
     }
 }
 
+/* What `plait check` does, for each file of configs/. */
 static void example_files_are_legal(void)
 {
-    static const char *const name[] = {"configs/demo.yaml", "configs/gpt2-124m.yaml"};
-    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
-        struct options o = fresh();
-        char *path;
-        CHECK_OK(fs_join(PLAIT_SOURCE_DIR, name[i], &path));
-        CHECK_OK(conf_read_file(&options_table, &o, path));
+    DIR *dir = opendir(PLAIT_SOURCE_DIR "/configs");
+    int files = 0;
+    CHECK(dir != NULL);
+    for (struct dirent *e = dir ? readdir(dir) : NULL; e; e = readdir(dir)) {
+        struct plait_config *c = NULL;
+        char *path = NULL, *report = NULL;
+        if (!strstr(e->d_name, ".yaml"))
+            continue;
+        CHECK_OK(fs_join(PLAIT_SOURCE_DIR "/configs", e->d_name, &path));
+        CHECK_INT(plait_config_new(&c), PLAIT_OK);
+        int code = plait_config_read(c, path);
+        if (code == PLAIT_OK)
+            code = plait_config_check(c, 0, &report);
+        test_check(code == PLAIT_OK, __FILE__, __LINE__, "%s: %s", e->d_name, plait_error());
+        plait_free(report);
+        plait_config_free(c);
         mem_free(path);
+        files++;
     }
+    if (dir)
+        closedir(dir);
+    CHECK_INT(files, 5);
 }
 
 static void zeros_are_derived(void)
