@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file of choices: text, a choice a line,
+ *
+ *     algo1 m n k lda ldb ldc flags align way s0 .. s8 microseconds check
+ *
+ * with single spaces, decimal numbers, and as `check` sixteen hexadecimal digits, the FNV-1a hash
+ * of all that stands before its space. A line is believed when it has this form, its numbers are in
+ * range and the hash is right; other lines are counted and passed over. The hash finds damage, not
+ * malice, so a line is never more than a wish: settings are compared with those of algorithms that
+ * the library itself proposes, and nothing else in the file reaches the library.
+ *
+ * Several ranks and runs write at once. The file only grows: a line is one write(2) at its end, and
+ * of several lines for one key the first holds. Who has measured appends his line, reads the file
+ * again and takes what holds. So all writers agree without a lock, also when two measure the same
+ * product at once, and no writer can lose what another wrote, as could be with a file that is
+ * merged and renamed. A line begins with a line feed, too, so that one cut short by a crash spoils
+ * itself and not its neighbour.
+ *
+ * The file is read by pread and not mapped, since others may cut or replace it meanwhile.
+ */
+#include "device/cuda/cuda_algo.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/text.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    WORDS = 1 + CUDA_ALGO_KEY + 1 + CUDA_ALGO_SETTINGS + 2, /* of a line */
+    LINE_BYTES = 640 /* the longest: 19 numbers of 19 digits, a double, two words */
+};
+static const char mark[] = "algo1";
+
+struct row {
+    struct cuda_algo_key key;
+    struct cuda_algo_choice choice;
+};
+
+struct cuda_algos {
+    char *path; /* owned; NULL: no file */
+    struct row *rows; /* owned, (CUDA_ALGO_ROWS) */
+    char *bytes;      /* owned, (CUDA_ALGO_BYTES + 1): the file as last read */
+    int64_t count;
+    bool warned; /* one warning a table: a file read after every choice must not repeat itself */
+};
+
+static const int64_t *key_numbers(const struct cuda_algo_key *k)
+{
+    _Static_assert(sizeof *k == CUDA_ALGO_KEY * sizeof(int64_t), "a key is its numbers");
+    return &k->m;
+}
+
+static bool same_key(const struct cuda_algo_key *a, const struct cuda_algo_key *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
+                                               const struct cuda_algo_key *key)
+{
+    for (int64_t i = 0; i < a->count; i++)
+        if (same_key(&a->rows[i].key, key))
+            return &a->rows[i].choice;
+    return NULL;
+}
+
+static void put(struct cuda_algos *a, const struct row *r)
+{
+    if (a->count < CUDA_ALGO_ROWS && !cuda_algos_find(a, &r->key))
+        a->rows[a->count++] = *r;
+}
+
+/* ---- lines ---- */
+
+static uint64_t hash_of(const char *s, size_t n)
+{
+    char copy[LINE_BYTES];
+    memcpy(copy, s, n);
+    copy[n] = '\0';
+    return num_hash(copy);
+}
+
+/* Without line feeds. */
+static void line_of(const struct row *r, char out[LINE_BYTES])
+{
+    const int64_t *k = key_numbers(&r->key);
+    size_t used = (size_t)snprintf(out, LINE_BYTES, "%s", mark);
+    for (int i = 0; i < CUDA_ALGO_KEY; i++)
+        used += (size_t)snprintf(out + used, LINE_BYTES - used, " %lld", (long long)k[i]);
+    used += (size_t)snprintf(out + used, LINE_BYTES - used, " %lld", (long long)r->choice.way);
+    for (int i = 0; i < CUDA_ALGO_SETTINGS; i++)
+        used += (size_t)snprintf(out + used, LINE_BYTES - used, " %lld",
+                                 (long long)r->choice.settings[i]);
+    used += (size_t)snprintf(out + used, LINE_BYTES - used, " %.3f", r->choice.us);
+    ENSURE(used + 18 < LINE_BYTES);
+    snprintf(out + used, LINE_BYTES - used, " %016llx", (unsigned long long)hash_of(out, used));
+}
+
+/* Cuts a terminated line at its single spaces; false unless there are WORDS words. */
+static bool split(char *line, char *word[WORDS])
+{
+    int n = 0;
+    for (char *p = line; n < WORDS; n++) {
+        word[n] = p;
+        char *space = strchr(p, ' ');
+        if (!space)
+            return n == WORDS - 1;
+        *space = '\0';
+        p = space + 1;
+    }
+    return false;
+}
+
+static bool number(const char *s, int64_t lo, int64_t hi, int64_t *out)
+{
+    return text_to_int(s, out) && *out >= lo && *out <= hi;
+}
+
+static bool numbers_of(char *word[WORDS], struct row *r)
+{
+    int64_t key[CUDA_ALGO_KEY];
+    int at = 1;
+    for (int i = 0; i < CUDA_ALGO_KEY; i++)
+        if (!number(word[at++], i < CUDA_ALGO_KEY - 2, INT64_MAX, &key[i]))
+            return false;
+    memcpy(&r->key, key, sizeof key);
+    if (!number(word[at++], 1, INT32_MAX, &r->choice.way))
+        return false;
+    for (int i = 0; i < CUDA_ALGO_SETTINGS; i++)
+        if (!number(word[at++], 0, INT32_MAX, &r->choice.settings[i]))
+            return false;
+    return text_to_double(word[at], &r->choice.us) && r->choice.us >= 0;
+}
+
+/* The n bytes of a line, which may hold anything. */
+static bool row_of(const char *s, size_t n, struct row *r)
+{
+    char line[LINE_BYTES], sum[24], *word[WORDS];
+    if (n < 17 || n >= LINE_BYTES || memchr(s, '\0', n) || s[n - 17] != ' ')
+        return false;
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)hash_of(s, n - 17));
+    if (memcmp(sum, s + n - 16, 16) != 0)
+        return false;
+    memcpy(line, s, n);
+    line[n] = '\0';
+    return split(line, word) && strcmp(word[0], mark) == 0 && numbers_of(word, r);
+}
+
+/* ---- the file ---- */
+
+/* One warning a table. */
+static void warn(struct cuda_algos *a, const char *what)
+{
+    if (!a->warned)
+        log_line(LOG_WARN, "cuda: %s", what);
+    a->warned = true;
+}
+
+static void take_lines(struct cuda_algos *a, int64_t size)
+{
+    int64_t broken = 0, first = 0, line = 1;
+    char what[512];
+    for (int64_t at = 0; at < size; line++) {
+        const char *s = a->bytes + at, *end = memchr(s, '\n', (size_t)(size - at));
+        size_t n = end ? (size_t)(end - s) : (size_t)(size - at);
+        struct row r;
+        at += (int64_t)n + 1;
+        if (n == 0)
+            continue;
+        if (row_of(s, n, &r))
+            put(a, &r);
+        else if (broken++ == 0)
+            first = line;
+    }
+    if (broken > 0) {
+        snprintf(what, sizeof what, "%s: passed over %lld broken line%s, the first being line "
+                 "%lld; remove the file to have its choices made anew", a->path,
+                 (long long)broken, text_plural(broken, "s"), (long long)first);
+        warn(a, what);
+    }
+}
+
+static enum err read_file(struct cuda_algos *a)
+{
+    struct fs_reader r;
+    enum err err = ERR_OK;
+    if (!fs_exists(a->path))
+        return ERR_OK;
+    TRY(fs_reader_open(&r, a->path, ERR_DATA));
+    int64_t size = r.size;
+    if (size > CUDA_ALGO_BYTES)
+        err = err_set(ERR_DATA, __FILE__, __LINE__, "data: cannot read %s: it has %lld bytes, a "
+                      "file of choices at most %d; remove it", a->path, (long long)size,
+                      CUDA_ALGO_BYTES);
+    else
+        err = fs_reader_get(&r, 0, size, a->bytes);
+    fs_reader_close(&r);
+    if (err == ERR_OK)
+        take_lines(a, size);
+    return err;
+}
+
+static enum err append(struct cuda_algos *a, const struct row *r)
+{
+    char line[LINE_BYTES], out[LINE_BYTES + 2];
+    int fd;
+    line_of(r, line);
+    int n = snprintf(out, sizeof out, "\n%s\n", line);
+    TRY(fs_log_open(a->path, &fd));
+    enum err err = fs_append(fd, a->path, out, n);
+    fs_log_close(fd);
+    return err;
+}
+
+/* The file is of no use from here on: said once, and choices are for this run. */
+static void give_up(struct cuda_algos *a)
+{
+    char what[512];
+    snprintf(what, sizeof what, "choices of algorithms are not kept: %s", err_bare(err_text()));
+    warn(a, what);
+    mem_free(a->path);
+    a->path = NULL;
+}
+
+void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
+                      const struct cuda_algo_choice *mine, struct cuda_algo_choice *held)
+{
+    struct row r = {*key, *mine};
+    if (a->path && !cuda_algos_find(a, key) &&
+        (append(a, &r) != ERR_OK || read_file(a) != ERR_OK))
+        give_up(a);
+    put(a, &r);
+    const struct cuda_algo_choice *holds = cuda_algos_find(a, key);
+    *held = holds ? *holds : *mine;
+}
+
+/* ---- opening ---- */
+
+/* "gemm-NVIDIA_H200-130100.txt": letters, digits and "-" of the GPU's name stay. */
+static enum err path_of(const char *dir, const char *gpu, int64_t version, char **out)
+{
+    struct text name = {0};
+    char *s;
+    text_add(&name, "gemm-");
+    for (const char *p = gpu; *p && p - gpu < 64; p++) {
+        bool stays = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') ||
+                     (*p >= '0' && *p <= '9') || *p == '-';
+        text_add_char(&name, stays ? *p : '_', 1);
+    }
+    text_add(&name, "-%lld.txt", (long long)version);
+    TRY(text_done(&name, &s));
+    enum err err = fs_join(dir, s, out);
+    mem_free(s);
+    return err;
+}
+
+enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
+                         struct cuda_algos **out)
+{
+    struct cuda_algos *a;
+    enum err err;
+    TRY(mem_new(1, sizeof *a, "the choices of algorithms", &a));
+    TRY_OR(out_table, mem_new(CUDA_ALGO_ROWS, sizeof *a->rows, "the choices of algorithms",
+                              &a->rows));
+    TRY_OR(out_table, mem_new(CUDA_ALGO_BYTES + 1, 1, "the file of choices", &a->bytes));
+    if (dir)
+        TRY_OR(out_table, path_of(dir, gpu, version, &a->path));
+    if (dir && (fs_make_dirs(dir) != ERR_OK || read_file(a) != ERR_OK))
+        give_up(a);
+    *out = a;
+    return ERR_OK;
+out_table:
+    cuda_algos_close(a);
+    return err;
+}
+
+void cuda_algos_close(struct cuda_algos *a)
+{
+    if (!a)
+        return;
+    mem_free(a->path);
+    mem_free(a->rows);
+    mem_free(a->bytes);
+    mem_free(a);
+}
+
+enum err cuda_algos_dir(char **out)
+{
+    static const struct { const char *name, *below; } places[] = {
+        {"PLAIT_CACHE", ""}, {"XDG_CACHE_HOME", "plait"}, {"HOME", ".cache/plait"}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        const char *s = getenv(places[i].name);
+        if (s && *s)
+            return *places[i].below ? fs_join(s, places[i].below, out) : mem_string(s, out);
+    }
+    *out = NULL;
+    return ERR_OK;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which algorithm a matrix product takes, remembered on disk. A key says all that the choice hangs
+ * on, a choice names an algorithm by its settings. Knows no CUDA: plain numbers and a file.
+ */
+#ifndef PLAIT_DEVICE_CUDA_ALGO_H
+#define PLAIT_DEVICE_CUDA_ALGO_H
+
+#include "base/err.h"
+#include <stdint.h>
+
+enum {
+    CUDA_ALGO_KEY = 8,      /* numbers in a key */
+    CUDA_ALGO_SETTINGS = 9, /* numbers that name an algorithm */
+    CUDA_ALGO_ROWS = 1024,  /* choices held at most */
+    CUDA_ALGO_BYTES = 1 << 20 /* of a file, at most */
+};
+
+/* Extents and row strides of a product in elements, all at least 1; flags at least 0. */
+struct cuda_algo_key {
+    int64_t m, n, k, lda, ldb, ldc;
+    int64_t flags; /* types, transposes, epilogue: the caller's own code */
+    int64_t align; /* of the operands, the caller's own code */
+};
+
+/* way: 1 or more, the caller's own code of what is done by the library and what apart. */
+struct cuda_algo_choice {
+    int64_t way;
+    int64_t settings[CUDA_ALGO_SETTINGS]; /* each in 0..2^31-1 */
+    double us;                            /* microseconds when it was measured */
+};
+
+struct cuda_algos;
+
+/* The choices of one kind of GPU and version of the library. `dir` is the folder of the file, made
+ * when missing; NULL: none is read or written. A folder or file that cannot be used, and lines that
+ * are no choices, are told in one warning and the rest goes on.
+ * Errors: ERR_MEMORY. Released by cuda_algos_close. Local. */
+enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
+                         struct cuda_algos **out);
+void cuda_algos_close(struct cuda_algos *a); /* NULL is fine */
+
+/* What holds for the key, or NULL; valid until the next call of this table. Local. */
+const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
+                                               const struct cuda_algo_key *key);
+
+/* Offer a choice. `held` is what holds from now on: the first choice that any process wrote to the
+ * file for this key, which need not be `mine`. Local. */
+void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
+                      const struct cuda_algo_choice *mine, struct cuda_algo_choice *held);
+
+/* The folder that the environment names: $PLAIT_CACHE, else $XDG_CACHE_HOME/plait, else
+ * $HOME/.cache/plait; NULL when none is set. Released by mem_free. Errors: ERR_MEMORY. */
+enum err cuda_algos_dir(char **out);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The file of choices of algorithms: what is written is read again; damaged and hostile lines are
+ * passed over and spoil no other; of two writers the first one's choice holds for both, and nothing
+ * that a writer wrote is lost, be they tables of one process or processes that write at once.
+ */
+#include "device/cuda/cuda_algo.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "test.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char folder[64], path[128];
+
+static void enter(void)
+{
+    setenv("PLAIT_LOG", "error", 0); /* broken lines are what these cases are about */
+    snprintf(folder, sizeof folder, "/tmp/plait-test-XXXXXX");
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/gemm-A_GPU-7.txt", folder);
+}
+
+static void leave(void)
+{
+    (void)remove(path);
+    CHECK(rmdir(folder) == 0);
+}
+
+static struct cuda_algos *opened(void)
+{
+    struct cuda_algos *a = NULL;
+    CHECK_OK(cuda_algos_open(folder, "A GPU", 7, &a));
+    return a;
+}
+
+static struct cuda_algo_key key_of(int64_t m)
+{
+    return (struct cuda_algo_key){m, 768, 50304, 768, 50304, 768, 37, 444440};
+}
+
+static struct cuda_algo_choice choice_of(int64_t way)
+{
+    return (struct cuda_algo_choice){way, {66, 20, 3, 2, 1, 0, 36, 0, 5}, 123.5};
+}
+
+static int64_t way_of(const struct cuda_algos *a, int64_t m)
+{
+    struct cuda_algo_key k = key_of(m);
+    const struct cuda_algo_choice *c = cuda_algos_find(a, &k);
+    return c ? c->way : 0;
+}
+
+/* The way that holds for m after `way` was offered. */
+static int64_t offered(struct cuda_algos *a, int64_t m, int64_t way)
+{
+    struct cuda_algo_key k = key_of(m);
+    struct cuda_algo_choice c = choice_of(way), held;
+    cuda_algos_offer(a, &k, &c, &held);
+    return held.way;
+}
+
+static void add_bytes(const void *p, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    CHECK(fd >= 0 && write(fd, p, n) == (ssize_t)n);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* A line with `body` before a right check. */
+static void add_line(const char *body)
+{
+    char line[1024];
+    int n = snprintf(line, sizeof line, "%s %016llx\n", body,
+                     (unsigned long long)num_hash(body));
+    add_bytes(line, (size_t)n);
+}
+
+static void test_again(void)
+{
+    enter();
+    struct cuda_algos *a = opened();
+    CHECK_INT(way_of(a, 1), 0);
+    CHECK_INT(offered(a, 1, 2), 2);
+    CHECK_INT(offered(a, INT64_MAX, 1), 1);
+    cuda_algos_close(a);
+    a = opened();
+    CHECK_INT(way_of(a, 1), 2);
+    CHECK_INT(way_of(a, INT64_MAX), 1);
+    struct cuda_algo_key k = key_of(1);
+    struct cuda_algo_choice want = choice_of(2);
+    const struct cuda_algo_choice *got = cuda_algos_find(a, &k);
+    CHECK(got && memcmp(got->settings, want.settings, sizeof want.settings) == 0);
+    CHECK(got && got->us == 123.5);
+    k.align++;
+    CHECK(cuda_algos_find(a, &k) == NULL);
+    cuda_algos_close(a);
+    leave();
+}
+
+static void test_right_form(void)
+{
+    enter();
+    add_line("algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5");
+    struct cuda_algos *a = opened();
+    CHECK_INT(way_of(a, 9), 3);
+    cuda_algos_close(a);
+    leave();
+}
+
+/* Each line is wrong in one thing and has a right check; the line of test_right_form is right. */
+static void test_hostile(void)
+{
+    static const char *const bad[] = {
+        "algo2 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 0 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 -768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 768 50304 768 50304 0 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 768 50304 768 50304 768 -1 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 768 50304 768 50304 768 37 444440 0 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 -1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 2147483648 1.5",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 nan",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 -1",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 1.5",
+        "algo1 9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5 1.5",
+        "algo1  9 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 99999999999999999999 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "algo1 9e0 768 50304 768 50304 768 37 444440 3 1 2 3 4 5 6 7 8 9 1.5",
+        "", " ", "algo1",
+    };
+    enter();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        add_line(bad[i]);
+    char deep[700];
+    memset(deep, '1', sizeof deep);
+    deep[sizeof deep - 1] = '\0';
+    add_line(deep);
+    add_bytes("\0\n\n 0123456789abcdef\n", 21);
+    struct cuda_algos *a = opened();
+    CHECK_INT(way_of(a, 9), 0);
+    CHECK_INT(offered(a, 9, 1), 1);
+    cuda_algos_close(a);
+    a = opened();
+    CHECK_INT(way_of(a, 9), 1);
+    cuda_algos_close(a);
+    leave();
+}
+
+/* A choice stays when any one byte of another line is changed, and a changed line is not read. */
+static void test_damage(void)
+{
+    static char file[4096];
+    enter();
+    struct cuda_algos *a = opened();
+    offered(a, 1, 1);
+    offered(a, 2, 2);
+    cuda_algos_close(a);
+    int fd = open(path, O_RDONLY);
+    ssize_t size = read(fd, file, sizeof file);
+    close(fd);
+    CHECK(size > 100 && size < 4096);
+    char *second = strstr(file + 1, "\n\n");
+    for (char *p = file + 1; second && p < second; p++) {
+        char was = *p;
+        *p = (char)(was ^ (1 << test_range(0, 6)));
+        fd = open(path, O_WRONLY); /* of the same size: no need to cut it */
+        CHECK(fd >= 0 && write(fd, file, (size_t)size) == size);
+        close(fd);
+        *p = was;
+        a = opened();
+        CHECK_INT(way_of(a, 1), 0);
+        CHECK_INT(way_of(a, 2), 2);
+        cuda_algos_close(a);
+    }
+    leave();
+}
+
+/* What a crash cut short does not spoil the line that is written behind it. */
+static void test_cut(void)
+{
+    enter();
+    add_bytes("algo1 9 768 50", 14);
+    struct cuda_algos *a = opened();
+    CHECK_INT(offered(a, 1, 2), 2);
+    cuda_algos_close(a);
+    a = opened();
+    CHECK_INT(way_of(a, 1), 2);
+    cuda_algos_close(a);
+    leave();
+}
+
+static void test_first_holds(void)
+{
+    enter();
+    struct cuda_algos *a = opened(), *b = opened();
+    CHECK_INT(offered(a, 1, 1), 1);
+    CHECK_INT(offered(b, 2, 3), 3);
+    CHECK_INT(offered(b, 1, 2), 1);
+    CHECK_INT(offered(a, 2, 4), 3);
+    CHECK_INT(way_of(b, 1), 1);
+    cuda_algos_close(a);
+    cuda_algos_close(b);
+    a = opened();
+    CHECK_INT(way_of(a, 1), 1);
+    CHECK_INT(way_of(a, 2), 3);
+    cuda_algos_close(a);
+    leave();
+}
+
+enum { WRITERS = 4, SHAPES = 40 };
+
+/* Each writer's exit status is 0 when all choices held are those that stand in the file. */
+static void write_all(int64_t writer)
+{
+    struct cuda_algos *a = opened();
+    int64_t held[SHAPES];
+    bool good = a != NULL;
+    for (int64_t i = 0; good && i < SHAPES; i++) {
+        int64_t m = 1 + (i + writer * 7) % SHAPES;
+        held[m - 1] = offered(a, m, writer + 1);
+    }
+    struct cuda_algos *again = opened();
+    for (int64_t m = 1; good && m <= SHAPES; m++)
+        good = way_of(again, m) == held[m - 1];
+    _exit(good ? 0 : 1);
+}
+
+static void test_writers(void)
+{
+    enter();
+    for (int64_t i = 0; i < WRITERS; i++) {
+        pid_t pid = fork();
+        if (pid == 0)
+            write_all(i);
+        CHECK(pid > 0);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        int status = -1;
+        CHECK(wait(&status) > 0);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    struct cuda_algos *a = opened();
+    for (int64_t m = 1; m <= SHAPES; m++)
+        CHECK(way_of(a, m) >= 1 && way_of(a, m) <= WRITERS);
+    cuda_algos_close(a);
+    leave();
+}
+
+/* Without a folder, with a file in its place, and with a file too large to be ours: choices hold
+ * for the run all the same. */
+static void test_no_file(void)
+{
+    struct cuda_algos *a;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
+    CHECK_INT(offered(a, 1, 2), 2);
+    CHECK_INT(way_of(a, 1), 2);
+    cuda_algos_close(a);
+    enter();
+    CHECK_OK(fs_put(path, "x", 1));
+    CHECK_OK(cuda_algos_open(path, "A GPU", 7, &a));
+    CHECK_INT(offered(a, 1, 2), 2);
+    CHECK_INT(way_of(a, 1), 2);
+    cuda_algos_close(a);
+    CHECK(truncate(path, CUDA_ALGO_BYTES + 1) == 0);
+    a = opened();
+    CHECK_INT(offered(a, 1, 2), 2);
+    cuda_algos_close(a);
+    struct stat st;
+    CHECK(stat(path, &st) == 0 && st.st_size == CUDA_ALGO_BYTES + 1);
+    leave();
+}
+
+/* More choices than the table holds: the later ones are used and not held. */
+static void test_full(void)
+{
+    struct cuda_algos *a;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
+    for (int64_t m = 1; m <= CUDA_ALGO_ROWS + 2; m++)
+        CHECK_INT(offered(a, m, 1 + m % 5), 1 + m % 5);
+    CHECK_INT(way_of(a, CUDA_ALGO_ROWS), 1 + CUDA_ALGO_ROWS % 5);
+    CHECK_INT(way_of(a, CUDA_ALGO_ROWS + 1), 0);
+    cuda_algos_close(a);
+}
+
+static void dir_is(const char *want)
+{
+    char *dir = NULL;
+    CHECK_OK(cuda_algos_dir(&dir));
+    CHECK_STR(dir ? dir : "none", want);
+    mem_free(dir);
+}
+
+static void test_dir(void)
+{
+    CHECK(setenv("PLAIT_CACHE", "/a", 1) == 0 && setenv("XDG_CACHE_HOME", "/b", 1) == 0 &&
+          setenv("HOME", "/c", 1) == 0);
+    dir_is("/a");
+    unsetenv("PLAIT_CACHE");
+    dir_is("/b/plait");
+    setenv("XDG_CACHE_HOME", "", 1);
+    dir_is("/c/.cache/plait");
+    unsetenv("HOME");
+    dir_is("none");
+}
+
+static const struct test_case cases[] = {
+    {"what is written is read again", test_again},
+    {"a line of the right form is read", test_right_form},
+    {"hostile lines are passed over", test_hostile},
+    {"a damaged line spoils no other", test_damage},
+    {"a line cut short spoils no other", test_cut},
+    {"the first choice holds for all", test_first_holds},
+    {"processes that write at once agree", test_writers},
+    {"without a file choices hold for the run", test_no_file},
+    {"a full table", test_full},
+    {"the folder of the environment", test_dir},
+};
+TEST_MAIN(cases)
