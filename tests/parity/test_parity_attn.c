@@ -39,11 +39,31 @@ static struct attn shape_of(int i)
     return f;
 }
 
+/* Lengths of whole blocks and heads of common sizes, aligned: what a device may have another kernel
+ * for. Then lengths that end inside a block. */
+static const struct attn blocks[] = {
+    {.b = 2, .tq = 128, .tk = 128, .heads = 2, .kv_heads = 2, .d = 64},
+    {.b = 1, .tq = 256, .tk = 256, .heads = 4, .kv_heads = 2, .d = 64},
+    {.b = 1, .tq = 128, .tk = 256, .heads = 3, .kv_heads = 1, .d = 64},
+    {.b = 2, .tq = 128, .tk = 128, .heads = 2, .kv_heads = 1, .d = 128},
+    {.b = 1, .tq = 256, .tk = 256, .heads = 2, .kv_heads = 2, .d = 128},
+    {.b = 1, .tq = 128, .tk = 256, .heads = 2, .kv_heads = 2, .d = 128},
+    {.b = 1, .tq = 200, .tk = 200, .heads = 2, .kv_heads = 1, .d = 64},
+    {.b = 1, .tq = 65, .tk = 193, .heads = 2, .kv_heads = 2, .d = 128},
+};
+enum { BLOCKS = sizeof blocks / sizeof *blocks };
+
+/* How rows lie: q, k and v in one buffer or not, and elements between the rows of q and of o. */
+struct layout {
+    bool fused;
+    int64_t pad_q, pad_o;
+};
+
 /* Cuts q, k, v (or their gradients) out of one buffer, two, or three. */
-static void lay_out(struct parity *p, const struct attn *f, bool fused, struct slice s[3])
+static void lay_out(struct parity *p, const struct attn *f, struct layout how, struct slice s[3])
 {
     int64_t wq = f->heads * f->d, wk = f->kv_heads * f->d, nq = f->b * f->tq, nk = f->b * f->tk;
-    if (fused && f->tq == f->tk) {
+    if (how.fused && f->tq == f->tk) {
         int64_t ld = wq + 2 * wk;
         struct parity_buf *all = parity_fill(p, PARITY_CT, nq * ld, -1, 1);
         s[0] = (struct slice){all, 0, ld};
@@ -51,28 +71,27 @@ static void lay_out(struct parity *p, const struct attn *f, bool fused, struct s
         s[2] = (struct slice){all, wq + wk, ld};
     } else {
         struct parity_buf *kv = parity_fill(p, PARITY_CT, nk * 2 * wk, -1, 1);
-        int64_t ld = wq + (fused ? 5 : 0);
+        int64_t ld = wq + how.pad_q;
         s[0] = (struct slice){parity_fill(p, PARITY_CT, nq * ld, -1, 1), 0, ld};
         s[1] = (struct slice){kv, 0, 2 * wk};
         s[2] = (struct slice){kv, wk, 2 * wk};
     }
 }
 
-static struct problem make(struct parity *p, int i)
+static struct problem make_of(struct parity *p, struct attn shape, struct layout how)
 {
-    struct problem x = {.f = shape_of(i)};
+    struct problem x = {.f = shape};
     struct attn *f = &x.f;
-    bool fused = test_range(0, 1);
     struct slice s[3], g[3];
     parity_problem(p, "attention b %d tq %d tk %d heads %d kv %d d %d fused %d p %g", (int)f->b,
-                   (int)f->tq, (int)f->tk, (int)f->heads, (int)f->kv_heads, (int)f->d, fused,
+                   (int)f->tq, (int)f->tk, (int)f->heads, (int)f->kv_heads, (int)f->d, how.fused,
                    f->drop.p);
-    lay_out(p, f, fused, s);
-    lay_out(p, f, fused, g);
+    lay_out(p, f, how, s);
+    lay_out(p, f, how, g);
     f->ldq = s[0].ld;
     f->ldk = s[1].ld;
     f->ldv = s[2].ld;
-    f->ldo = f->heads * f->d + (fused ? 3 : 0);
+    f->ldo = f->heads * f->d + how.pad_o;
     x.q = s[0];
     x.k = s[1];
     x.v = s[2];
@@ -84,6 +103,21 @@ static struct problem make(struct parity *p, int i)
     x.lse = parity_zero(p, PARITY_AT, f->b * f->tq * f->heads);
     x.delta = parity_zero(p, PARITY_AT, f->b * f->tq * f->heads);
     return x;
+}
+
+static struct problem make(struct parity *p, int i)
+{
+    struct attn f = shape_of(i);
+    bool fused = test_range(0, 1);
+    return make_of(p, f, (struct layout){fused, fused ? 5 : 0, fused ? 3 : 0});
+}
+
+static struct problem make_blocks(struct parity *p, int i)
+{
+    struct attn f = blocks[i];
+    f.scale = 1 / sqrt((double)f.d);
+    f.heads_total = f.heads;
+    return make_of(p, f, (struct layout){i % 2 == 0, 8, i % 3 * 8});
 }
 
 static void *slice_at(const struct parity *p, struct slice s, int side, int64_t row)
@@ -118,16 +152,29 @@ static void forward(struct parity *p, const struct problem *x)
     }
 }
 
+static void check_forward(struct parity *p, const struct problem *x)
+{
+    double v = parity_largest(p, x->v.in), keep = 1 - x->f.drop.p;
+    forward(p, x);
+    parity_check(p, x->o, p->inner * v / keep);
+    parity_check(p, x->lse, p->calc * (1 + parity_largest(p, x->lse)));
+    parity_check_same(p, x->q.in);
+    parity_check_same(p, x->k.in);
+}
+
 static void attn(struct parity *p)
 {
     for (int i = 0; i < SHAPES; i++) {
         struct problem x = make(p, i);
-        double v = parity_largest(p, x.v.in), keep = 1 - x.f.drop.p;
-        forward(p, &x);
-        parity_check(p, x.o, p->inner * v / keep);
-        parity_check(p, x.lse, p->calc * (1 + parity_largest(p, x.lse)));
-        parity_check_same(p, x.q.in);
-        parity_check_same(p, x.k.in);
+        check_forward(p, &x);
+    }
+}
+
+static void attn_blocks(struct parity *p)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        struct problem x = make_blocks(p, i);
+        check_forward(p, &x);
     }
 }
 
@@ -146,22 +193,35 @@ static void backward(struct parity *p, const struct problem *x)
 
 /* The bound of a gradient: one term of its sum, whose size is that of do . v times that of q or k,
  * and the largest result. The three may share a buffer, so it is taken over all. */
+static void check_backward(struct parity *p, const struct problem *x)
+{
+    struct attn f = attn_on(p, x, 0, 0, x->f.b);
+    CHECK_OK(p->dev[0]->ops->attn(p->dev[0], &f));
+    parity_agree(p, x->o);
+    parity_agree(p, x->lse);
+    backward(p, x);
+    double term = f.scale * sqrt((double)f.d) / (1 - f.drop.p);
+    double largest = fmax(parity_largest(p, x->dq.in), parity_largest(p, x->dk.in));
+    parity_check(p, x->dq.in, p->inner * (largest + term));
+    if (x->dk.in != x->dq.in)
+        parity_check(p, x->dk.in, p->inner * (largest + term));
+    parity_check_same(p, x->o);
+    parity_check_same(p, x->do_);
+}
+
 static void attn_grad(struct parity *p)
 {
     for (int i = 0; i < SHAPES; i++) {
         struct problem x = make(p, i);
-        struct attn f = attn_on(p, &x, 0, 0, x.f.b);
-        CHECK_OK(p->dev[0]->ops->attn(p->dev[0], &f));
-        parity_agree(p, x.o);
-        parity_agree(p, x.lse);
-        backward(p, &x);
-        double term = f.scale * sqrt((double)f.d) / (1 - f.drop.p);
-        double largest = fmax(parity_largest(p, x.dq.in), parity_largest(p, x.dk.in));
-        parity_check(p, x.dq.in, p->inner * (largest + term));
-        if (x.dk.in != x.dq.in)
-            parity_check(p, x.dk.in, p->inner * (largest + term));
-        parity_check_same(p, x.o);
-        parity_check_same(p, x.do_);
+        check_backward(p, &x);
+    }
+}
+
+static void attn_grad_blocks(struct parity *p)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        struct problem x = make_blocks(p, i);
+        check_backward(p, &x);
     }
 }
 
@@ -290,6 +350,16 @@ static void case_grad(void)
     parity_each("attn_grad", attn_grad);
 }
 
+static void case_blocks(void)
+{
+    parity_each("attn, blocks", attn_blocks);
+}
+
+static void case_grad_blocks(void)
+{
+    parity_each("attn_grad, blocks", attn_grad_blocks);
+}
+
 static void case_mask(void)
 {
     parity_each("attn mask", attn_mask);
@@ -308,8 +378,10 @@ static void case_rope(void)
 static const struct test_case cases[] = {
     {"devices", parity_devices},
     {"attn: groups, fewer queries, strides, dropout", case_attn},
+    {"attn: whole blocks, aligned", case_blocks},
     {"attn: far scores", case_far},
     {"attn_grad: groups, fewer queries, strides, dropout", case_grad},
+    {"attn_grad: whole blocks, aligned", case_grad_blocks},
     {"attn: the mask is exact, both ways", case_mask},
     {"rope: both ways, strided, offset", case_rope},
 };
