@@ -144,10 +144,10 @@ static enum err run_copy(struct work *w)
 
 static enum err run_adamw(struct work *w)
 {
+    static const double now[NOW_COUNT] = {1e-4, 0.1, 0.05, 1e-3};
     struct adamw a = {.w = w->p[0], .master = w->d->ct == DT_F32 ? NULL : w->p[4], .m = w->p[1],
-                      .v = w->p[2], .grad = w->p[3], .n = w->n, .lr = 1e-4, .beta1 = 0.9,
-                      .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .bias1 = 0.1, .bias2 = 0.05,
-                      .grad_scale = 1e-3};
+                      .v = w->p[2], .grad = w->p[3], .n = w->n, .beta1 = 0.9,
+                      .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .now = now};
     return w->d->ops->adamw(w->d, &a);
 }
 
@@ -206,9 +206,9 @@ static enum err run_norm_grad(struct work *w)
 
 static enum err add_rows(struct work *w, double p)
 {
-    struct drop drop = {.p = p, .seed = 1};
-    return w->d->ops->residual(w->d, w->p[0], w->p[4], w->p[4], w->p[4], w->n / WIDTH, WIDTH,
-                               &drop);
+    return w->d->ops->residual(w->d, &(struct residual){w->p[0], w->p[4], w->p[4], w->p[4],
+                                                        w->n / WIDTH, WIDTH,
+                                                        {.p = p, .seed = 1}});
 }
 
 static enum err run_residual(struct work *w)

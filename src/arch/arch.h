@@ -132,6 +132,9 @@ double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int
  * convention of published MFU figures). */
 double arch_train_flops_per_token(const struct arch *a);
 
+/* Doubles that the optimizer has in device memory: the sums of a step, its rates and its factor. */
+enum { ARCH_STEP_DOUBLES = 7 };
+
 /* ---- Bytes ------------------------------------------------------------------------------- */
 
 /* Local extents of one microbatch on one rank. */
@@ -139,11 +142,11 @@ struct arch_dims {
     int64_t b, t, n, nl;      /* samples, tokens, rows b*t, rows of the stream (n or n/tp) */
     int64_t c, h, k, d, f, v; /* local: channels (all), heads, kv heads, head dim, ffn, vocab */
     int64_t chunk;           /* rows of logits at once in the head */
-    int64_t ct, at;          /* bytes of the compute and of the accumulation type */
+    int64_t ct, at, logits;  /* bytes of the compute, the accumulation and the logits' type */
     bool gated;              /* SwiGLU: two products before the activation */
 };
-void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
-               enum dtype at, struct arch_dims *out);
+void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples,
+               const struct dtypes *types, struct arch_dims *out);
 
 /* Saved by the forward of a part for its backward: lives from F to B (or W), in a slot or in a save
  * set (arch_save_stays). */
@@ -175,8 +178,8 @@ enum arch_work {
     WORK_DH,      /* (nl, C) gradient of a norm's output */
     WORK_DMID,    /* (n, max(HD, F)/tp) gradient of attention output or of the activation */
     WORK_DELTA,   /* (n, H/tp) row sums in the attention's backward */
-    WORK_LOGITS,  /* (chunk, V/tp) in the accumulation type */
-    WORK_DLOGITS, /* (chunk, V/tp) in the compute type */
+    WORK_LOGITS,  /* (chunk, V/tp) in the logits' type */
+    WORK_DLOGITS, /* (chunk, V/tp) in the compute type; none where it takes the logits' place */
     WORK_ROW,     /* (4, n) in the accumulation type: max, sum, target logit, loss */
     WORK_COUNT
 };

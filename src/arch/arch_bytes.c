@@ -13,16 +13,17 @@
 #include "arch/arch.h"
 #include "base/mem.h"
 
-/* Bytes of a chunk's logits, and its least rows. Tests build this file once more with chunks of a
- * few rows, so that the head of a small model is cut too. */
-#ifndef ARCH_CHUNK_BYTES
-#define ARCH_CHUNK_BYTES (256 << 20)
+/* Least rows of a chunk of logits. Tests build this file once more with chunks of that many, so
+ * that the head of a small model is cut too. */
+#ifdef ARCH_CHUNK_ROWS
+#define ARCH_CHUNK_BYTES(types) 1
+#else
 #define ARCH_CHUNK_ROWS 64
+#define ARCH_CHUNK_BYTES(types) ((types)->chunk)
 #endif
 
-/* long: everything that extents follow from */
-void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples, enum dtype ct,
-               enum dtype at, struct arch_dims *out)
+void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples,
+               const struct dtypes *types, struct arch_dims *out)
 {
     int64_t n = samples * a->seq;
     struct arch_dims d = {.b = samples, .t = a->seq, .n = n, .nl = s->sp ? n / s->tp : n};
@@ -32,10 +33,11 @@ void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples
     d.d = a->head_dim;
     d.f = a->ffn / s->tp;
     d.v = num_ceil_div(a->vocab, s->tp);
-    d.ct = dtype_size(ct);
-    d.at = dtype_size(at);
+    d.ct = dtype_size(types->ct);
+    d.at = dtype_size(types->at);
+    d.logits = dtype_size(types->logits);
     d.gated = a->kind == ARCH_LLAMA;
-    d.chunk = num_min(n, num_max(ARCH_CHUNK_ROWS, ARCH_CHUNK_BYTES / (d.v * d.at)));
+    d.chunk = num_min(n, num_max(ARCH_CHUNK_ROWS, ARCH_CHUNK_BYTES(types) / (d.v * d.logits)));
     *out = d;
 }
 
@@ -98,8 +100,8 @@ int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, b
     case WORK_DH: return d->nl * d->c * d->ct;
     case WORK_DMID: return d->n * num_max(d->h * d->d, d->f) * d->ct;
     case WORK_DELTA: return d->n * d->h * d->at;
-    case WORK_LOGITS: return head ? d->chunk * d->v * d->at : 0;
-    case WORK_DLOGITS: return head ? d->chunk * d->v * d->ct : 0;
+    case WORK_LOGITS: return head ? d->chunk * d->v * d->logits : 0;
+    case WORK_DLOGITS: return head && d->logits == d->at ? d->chunk * d->v * d->ct : 0;
     case WORK_ROW: return head ? 4 * d->n * d->at : 0;
     case WORK_COUNT: break;
     }

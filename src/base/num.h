@@ -21,6 +21,14 @@ int64_t dtype_size(enum dtype dt);
 /* "f64", "f32", "bf16", "i32". */
 const char *dtype_name(enum dtype dt);
 
+/* What a device computes in: operands; sums, statistics, gradients and master weights; the head's
+ * logits (where they are not `at`, their gradient takes their place). chunk: bytes of logits that
+ * the head makes at once. */
+struct dtypes {
+    enum dtype ct, at, logits;
+    int64_t chunk;
+};
+
 /* Checked arithmetic on non-negative 64-bit sizes; false (and *out untouched) on overflow. */
 bool num_mul(int64_t a, int64_t b, int64_t *out);
 bool num_add(int64_t a, int64_t b, int64_t *out);

@@ -11,15 +11,15 @@
 #include "device/ref/ref.h"
 #include <stdio.h>
 
-static void describe_cuda(char *buf, size_t n)
-{
-#ifdef PLAIT_CUDA_TOOLKIT
-    snprintf(buf, n, "cuda: not built in (toolkit %s is there, this version has no cuda device)",
-             PLAIT_CUDA_TOOLKIT);
+#ifdef PLAIT_HAVE_CUDA
+#include "device/cuda/cuda.h"
 #else
+#define cuda_open NULL
+static void cuda_describe_kind(char *buf, size_t n)
+{
     snprintf(buf, n, "cuda: not built in (no CUDA toolkit was found)");
-#endif
 }
+#endif
 
 struct dev_row {
     const char *name;
@@ -32,13 +32,26 @@ static const struct dev_row rows[] = {
     [DEV_REF] = {"ref", ref_open, ref_describe_kind},
     [DEV_NULL] = {"null", null_open, null_describe_kind},
     [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind},
-    [DEV_CUDA] = {"cuda", NULL, describe_cuda},
+    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
 static const struct dev_row *find(enum dev_kind k)
 {
     return (int)k >= 0 && (int)k < ROWS ? &rows[k] : NULL;
+}
+
+/* Logits of a cuda device in bf16 stay in bf16: they are written once, and their gradient over
+ * them. Its products want many rows at once. */
+struct dtypes dev_types(enum dev_kind k, enum dtype ct)
+{
+    struct dtypes t = {.ct = ct, .at = ct == DT_F64 ? DT_F64 : DT_F32, .chunk = 256 << 20};
+    t.logits = t.at;
+    if (k == DEV_CUDA) {
+        t.logits = ct;
+        t.chunk = 1 << 30;
+    }
+    return t;
 }
 
 /* "ref, null, cpu": the kinds that can be opened. */

@@ -10,7 +10,10 @@
  * device and number of threads; splitting rows into two calls gives the same rows (row-wise
  * kernels and gemm need not be bitwise equal across different m).
  *
- * Work is queued in order and complete for the host after sync(); cpu and ref work at once.
+ * Work is queued in order and complete for the host after sync(), or after reach() of a mark that
+ * was set behind it; cpu and ref work at once. On a device that queues (dev.queues) the host runs
+ * ahead: no call but sync, reach, alloc and free waits for the device. copy_in has taken what lies
+ * at host_from when it returns; copy_out has written host_to once the queue is through it.
  */
 #ifndef PLAIT_DEVICE_DEVICE_H
 #define PLAIT_DEVICE_DEVICE_H
@@ -38,7 +41,9 @@ struct drop {
  * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C; else C is written
  * and what it held is not looked at, be it NaN.
  * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
- * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read. */
+ * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read.
+ * db (at, m; with trans_a only) += the sum over k of op(A): where A is dY and C a weight gradient,
+ * that of the bias. */
 enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };
 struct gemm {
     void *c;
@@ -48,6 +53,15 @@ struct gemm {
     int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: tight */
     bool trans_a, trans_b, accumulate, c_at;
     enum gemm_act act;
+    void *db;              /* NULL: none */
+};
+
+/* y = x + drop(f [+ bias]); x NULL: zero. y may be x. */
+struct residual {
+    void *y;                   /* (n, c) ct */
+    const void *x, *f, *bias;  /* (n, c), (n, c), (c) ct; bias NULL: none */
+    int64_t n, c;
+    struct drop drop;
 };
 
 /* y = norm(x) * w [+ b]; rms: x * rstd, no mean, no b. mean may be NULL with rms. */
@@ -105,26 +119,32 @@ struct rope {
     bool inverse;
 };
 
+/* What changes from step to step, in device memory, so that a step that was recorded once can be
+ * run again: learning rate, 1 - beta1^t, 1 - beta2^t, and what gradients are multiplied by. */
+enum dev_now { NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_COUNT };
+/* What a step adds up over all ranks: losses, their tokens, squares of gradients. */
+enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_SQUARES, SUMS_COUNT };
+
+/* AdamW (Loshchilov and Hutter 2019). Nothing is written where now[NOW_SCALE] is not finite. */
 struct adamw {
     void *w;         /* (n) ct, written */
     void *master;    /* (n) at; NULL when ct == at and w is the master */
     void *m, *v;     /* (n) at */
-    const void *grad; /* (n) at; read as grad * grad_scale */
+    const void *grad; /* (n) at; read as grad * now[NOW_SCALE] */
     int64_t n;
-    double lr, beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
-    double bias1, bias2;                 /* 1 - beta1^t, 1 - beta2^t */
-    double grad_scale;
+    double beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
+    const double *now;               /* (NOW_COUNT) device */
 };
 
 struct xent {
-    const void *logits;     /* (n, v) at, row stride ld */
+    const void *logits;     /* (n, v) of dev.logits, row stride ld */
     const int32_t *target;  /* (n) global token ids; -1: this row does not count */
     int64_t n, v, ld;       /* v: columns that are real vocabulary, <= ld */
     int64_t v0;             /* global id of column 0 */
     void *max;              /* (n) at */
     void *sum, *hit;        /* (n) at: sum of exp(logit - max); target's logit if here, else 0 */
     void *loss;             /* (n) at */
-    void *dlogits;          /* (n, ld) ct, row stride ld */
+    void *dlogits;          /* (n, ld) ct, row stride ld; may be the logits where both are ct */
 };
 
 enum dev_kind { DEV_REF, DEV_NULL, DEV_CPU, DEV_CUDA };
@@ -138,11 +158,21 @@ struct dev_ops {
     /* memory: required */
     enum err (*alloc)(struct dev *d, int64_t bytes, const char *name, void **out); /* zeroed */
     void (*free)(struct dev *d, void *p);
+    /* Zeroed host memory that copy_out fills while the host goes on; into any other, it waits. */
+    enum err (*host_alloc)(struct dev *d, int64_t bytes, const char *name, void **out);
+    void (*host_free)(struct dev *d, void *p);
     enum err (*copy_in)(struct dev *d, void *to, const void *host_from, int64_t bytes);
     enum err (*copy_out)(struct dev *d, void *host_to, const void *from, int64_t bytes);
     enum err (*copy)(struct dev *d, void *to, const void *from, int64_t bytes);
     enum err (*zero)(struct dev *d, void *p, int64_t bytes);
     enum err (*sync)(struct dev *d);
+    /* Marks, DEV_MARKS of them: `mark` sets one behind what is queued, `reach` waits until the
+     * queue is through it. Both do nothing where work is done at once. */
+    enum err (*mark)(struct dev *d, int which);
+    enum err (*reach)(struct dev *d, int which);
+    /* The queue itself, for a transport that puts its own work in order with it (cuda: the
+     * cudaStream_t); NULL where work is done at once. */
+    void *(*queue)(struct dev *d);
 
     /* long: some slots take six to eight plain numbers and pointers; a struct would say no more */
 
@@ -160,9 +190,9 @@ struct dev_ops {
     enum err (*swiglu)(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
     enum err (*swiglu_grad)(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
                             int64_t f);
-    /* y (n,c) = x + drop(f [+ bias]); x NULL: zero; all ct. y may be x. */
-    enum err (*residual)(struct dev *d, void *y, const void *x, const void *f, const void *bias,
-                         int64_t n, int64_t c, const struct drop *drop);
+    enum err (*residual)(struct dev *d, const struct residual *a);
+    /* The residual, then the norm of what it gave: a->y is b->x. */
+    enum err (*residual_norm)(struct dev *d, const struct residual *a, const struct norm *b);
     /* dx (n,c) = drop(dy): the same mask and scale. dx may be dy. */
     enum err (*dropout)(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
                         const struct drop *drop);
@@ -180,32 +210,50 @@ struct dev_ops {
     /* Cross entropy in three steps, so that tensor ranks can agree between them: row maxima
      * (-inf when v == 0); sums and hits given the agreed max; loss and dlogits given the agreed sum
      * and hit. loss = log(sum) + max - hit, 0 and zero gradient where target is -1; columns v..ld
-     * of dlogits are zero. dlogits NULL: loss only. The loss is a sum; nothing is divided. */
+     * of dlogits are zero. dlogits NULL: loss only. The loss is a sum; nothing is divided.
+     * xent: all three, for a vocabulary that lies here whole. */
+    enum err (*xent)(struct dev *d, const struct xent *x);
     enum err (*xent_max)(struct dev *d, const struct xent *x);
     enum err (*xent_sum)(struct dev *d, const struct xent *x);
     enum err (*xent_grad)(struct dev *d, const struct xent *x);
 
     /* flat vectors of at unless said */
     enum err (*adamw)(struct dev *d, const struct adamw *a);
+    /* now[NOW_SCALE] = 1 / tokens, times clip / norm where clip > 0 and the norm of the mean
+     * gradient, sqrt(squares) / tokens, is above it. NaN where the loss or the norm is not finite.
+     * No tokens count as one. */
+    enum err (*scale)(struct dev *d, double *now, const double *sums /* (SUMS_COUNT) device */,
+                      double clip);
     enum err (*sum)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
     enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
     enum err (*cast)(struct dev *d, void *to /* ct */, const void *from /* at */, int64_t n);
     enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* to += from */
 };
 
+enum { DEV_MARKS = 8 };
+
 struct dev {
     const struct dev_ops *ops;
     enum dev_kind kind;
-    enum dtype ct, at;
+    union {
+        struct dtypes types;
+        struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
+    };
+    bool queues;       /* the host runs ahead of the device */
     int threads;
     void *impl; /* owned by the device */
 };
 
 struct dev_args {
     enum dev_kind kind;
-    enum dtype ct; /* cpu: DT_F32 or DT_BF16; ref: DT_F64; null: any */
+    enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
     int threads;   /* of this rank; at least 1 */
+    int index;     /* cuda: which GPU of this machine, from 0 */
+    bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
 };
+
+/* What a device of kind k works in when its operands are ct. Pure. */
+struct dtypes dev_types(enum dev_kind k, enum dtype ct);
 
 /* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */
 enum err dev_open(const struct dev_args *a, struct dev **out);

@@ -139,13 +139,18 @@ static enum err timed_swiglu_grad(struct dev *d, void *dgu, const void *dout, co
     return tally(p, PROFILE_ACT, p->counter->ops->swiglu_grad(p->counter, dgu, dout, gu, n, f));
 }
 
-static enum err timed_residual(struct dev *d, void *y, const void *x, const void *f,
-                               const void *bias, int64_t n, int64_t c, const struct drop *drop)
+static enum err timed_residual(struct dev *d, const struct residual *a)
 {
     struct profile *p = profile_of(d);
-    TRY(record(p, PROFILE_RESIDUAL, p->inner->ops->residual(p->inner, y, x, f, bias, n, c, drop)));
-    return tally(p, PROFILE_RESIDUAL, p->counter->ops->residual(p->counter, y, x, f, bias, n, c,
-        drop));
+    TRY(record(p, PROFILE_RESIDUAL, p->inner->ops->residual(p->inner, a)));
+    return tally(p, PROFILE_RESIDUAL, p->counter->ops->residual(p->counter, a));
+}
+
+static enum err timed_residual_norm(struct dev *d, const struct residual *a, const struct norm *b)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORM, p->inner->ops->residual_norm(p->inner, a, b)));
+    return tally(p, PROFILE_NORM, p->counter->ops->residual_norm(p->counter, a, b));
 }
 
 static enum err timed_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
@@ -210,6 +215,20 @@ static enum err timed_xent_grad(struct dev *d, const struct xent *a)
     struct profile *p = profile_of(d);
     TRY(record(p, PROFILE_XENT, p->inner->ops->xent_grad(p->inner, a)));
     return tally(p, PROFILE_XENT, p->counter->ops->xent_grad(p->counter, a));
+}
+
+static enum err timed_xent(struct dev *d, const struct xent *a)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_XENT, p->inner->ops->xent(p->inner, a)));
+    return tally(p, PROFILE_XENT, p->counter->ops->xent(p->counter, a));
+}
+
+static enum err timed_scale(struct dev *d, double *now, const double *sums, double clip)
+{
+    struct profile *p = profile_of(d);
+    TRY(record(p, PROFILE_NORMS, p->inner->ops->scale(p->inner, now, sums, clip)));
+    return tally(p, PROFILE_NORMS, p->counter->ops->scale(p->counter, now, sums, clip));
 }
 
 static enum err timed_adamw(struct dev *d, const struct adamw *a)
@@ -288,10 +307,40 @@ static void inner_free(struct dev *d, void *at)
     p->inner->ops->free(p->inner, at);
 }
 
+static enum err inner_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->host_alloc(p->inner, bytes, name, out);
+}
+
+static void inner_host_free(struct dev *d, void *at)
+{
+    struct profile *p = d->impl;
+    p->inner->ops->host_free(p->inner, at);
+}
+
 static enum err inner_sync(struct dev *d)
 {
     struct profile *p = d->impl;
     return p->inner->ops->sync(p->inner);
+}
+
+static enum err inner_mark(struct dev *d, int which)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->mark(p->inner, which);
+}
+
+static enum err inner_reach(struct dev *d, int which)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->reach(p->inner, which);
+}
+
+static void *inner_queue(struct dev *d)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->queue(p->inner);
 }
 
 static void inner_describe(const struct dev *d, char *buf, size_t n)
@@ -314,7 +363,12 @@ static const struct dev_ops profile_ops = {
     .describe = inner_describe,
     .alloc = inner_alloc,
     .free = inner_free,
+    .host_alloc = inner_host_alloc,
+    .host_free = inner_host_free,
     .sync = inner_sync,
+    .mark = inner_mark,
+    .reach = inner_reach,
+    .queue = inner_queue,
     .gemm = timed_gemm,
     .bias_grad = timed_bias_grad,
     .norm = timed_norm,
@@ -325,6 +379,7 @@ static const struct dev_ops profile_ops = {
     .swiglu = timed_swiglu,
     .swiglu_grad = timed_swiglu_grad,
     .residual = timed_residual,
+    .residual_norm = timed_residual_norm,
     .dropout = timed_dropout,
     .embed = timed_embed,
     .embed_grad = timed_embed_grad,
@@ -333,7 +388,9 @@ static const struct dev_ops profile_ops = {
     .xent_max = timed_xent_max,
     .xent_sum = timed_xent_sum,
     .xent_grad = timed_xent_grad,
+    .xent = timed_xent,
     .adamw = timed_adamw,
+    .scale = timed_scale,
     .sum = timed_sum,
     .sumsq = timed_sumsq,
     .cast = timed_cast,
@@ -349,7 +406,7 @@ enum err dev_profile_open(struct dev *inner, double opened, struct dev **out)
     struct profile *p;
     enum err err;
     TRY(mem_new(1, sizeof *p, "a profile", &p));
-    struct dev_args a = {DEV_NULL, inner->ct, 1};
+    struct dev_args a = {.kind = DEV_NULL, .ct = inner->ct, .threads = 1};
     TRY_OR(out_free, dev_open(&a, &p->counter));
     p->dev = *inner;
     p->dev.ops = &profile_ops;

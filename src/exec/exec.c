@@ -491,9 +491,14 @@ struct comm_group *exec_tp_group(struct exec *x)
     return x->tp;
 }
 
-double *exec_scalar(struct exec *x)
+double *exec_scalars(struct exec *x)
 {
-    return x->scalar;
+    return x->scalars;
+}
+
+const double *exec_loss_at(struct exec *x)
+{
+    return x->loss;
 }
 
 void exec_zero_grads(struct exec *x)
@@ -504,7 +509,7 @@ void exec_zero_grads(struct exec *x)
 
 void exec_bytes(const struct exec *x, struct exec_bytes *out)
 {
-    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), x->a.dev->ct, x->a.dev->at,
+    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), &x->a.dev->types,
                                          x->coord[AXIS_PP]);
     *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
                                x->shadow.used, x->activations.used, x->work.used,

@@ -51,8 +51,8 @@ void exec_close(struct exec *x);
 
 /* Bytes that the transport stages with on this rank, part of plan.comm: pure, for the plan. pp: the
  * pipeline rank asked about. */
-int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum dtype ct,
-                           enum dtype at, int pp);
+int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
+                           const struct dtypes *types, int pp);
 
 /* Draw the initial weights. Local. */
 enum err exec_init(struct exec *x, uint64_t seed);
@@ -101,7 +101,8 @@ struct stage *exec_stage_at(struct exec *x, int i);
 int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
 struct comm_group *exec_world_group(struct exec *x);
 struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
-double *exec_scalar(struct exec *x);              /* a device double for the optimizer's norm */
+double *exec_scalars(struct exec *x);             /* device (ARCH_STEP_DOUBLES), the optimizer's */
+const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, device memory */
 /* All gradients are zero from here on (param_grads_reset: no memory is touched). */
 void exec_zero_grads(struct exec *x);
 /* Bytes taken from the device, kind by kind. */

@@ -40,12 +40,13 @@ static int plane_size(const struct exec_args *a)
 }
 
 /* Largest message of a group, bytes. */
-static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const int64_t size[2],
-                             int pp)
+static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
+                             const struct dtypes *types, int pp)
 {
+    int64_t size[2] = {dtype_size(types->ct), dtype_size(types->at)};
     struct arch_dims d;
     int64_t largest = 0;
-    arch_dims(a->arch, &a->split, a->samples, DT_F32, DT_F32, &d);
+    arch_dims(a->arch, &a->split, a->samples, types, &d);
     if (k == GROUP_WORLD)
         return 8 * (int64_t)sizeof(double);
     if (k == GROUP_PLANE)
@@ -61,10 +62,9 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k, const
     return largest * size[1]; /* no part is larger than its stage; partners hold the same ones */
 }
 
-int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum dtype ct,
-                           enum dtype at, int pp)
+int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
+                           const struct dtypes *types, int pp)
 {
-    int64_t size[2] = {dtype_size(ct), dtype_size(at)};
     bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
     int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
                                 a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1,
@@ -73,18 +73,18 @@ int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind, enum 
     for (int k = 0; k < GROUP_KINDS; k++)
         if (members[k] > 1)
             total += comm_scratch_bytes(kind, members[k],
-                                        message_bytes(a, (enum group_kind)k, size, pp));
+                                        message_bytes(a, (enum group_kind)k, types, pp));
     return total;
 }
 
 static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, int n,
                          struct comm_group **out)
 {
-    int64_t size[2] = {dtype_size(x->a.dev->ct), dtype_size(x->a.dev->at)};
     if (n < 2)
         return ERR_OK;
     int64_t scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
-                                         message_bytes(&x->a, k, size, x->coord[AXIS_PP]));
+                                         message_bytes(&x->a, k, &x->a.dev->types,
+                                                       x->coord[AXIS_PP]));
     return comm_group_open(x->a.world, (int)k * x->mesh.world + ranks[0], ranks, n, scratch, out);
 }
 

@@ -71,7 +71,7 @@ struct exec {
     struct comm_req *ring_sent; /* owned; [rings] */
     int rings, ring_next;
     int32_t *tokens, *targets; /* device (share, T) */
-    double *loss, *scalar;     /* device */
+    double *loss, *scalars;    /* device */
     void *rope;                /* device */
 
     /* the run in progress */

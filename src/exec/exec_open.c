@@ -55,7 +55,7 @@ static enum err open_tables(struct exec *x)
     TRY(arena_take(&x->data, ids, &x->tokens));
     TRY(arena_take(&x->data, ids, &x->targets));
     TRY(arena_take(&x->data, (int64_t)sizeof(double), &x->loss));
-    TRY(arena_take(&x->data, (int64_t)sizeof(double), &x->scalar));
+    TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), &x->scalars));
     if (a->arch->kind != ARCH_LLAMA)
         return ERR_OK;
     TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at), &x->rope));
@@ -141,7 +141,7 @@ static enum err open_shared(struct exec *x)
 {
     bool head = false, sends = false;
     struct arch_dims d;
-    arch_dims(x->a.arch, &x->a.split, x->a.samples, x->a.dev->ct, x->a.dev->at, &d);
+    arch_dims(x->a.arch, &x->a.split, x->a.samples, &x->a.dev->types, &d);
     for (int i = 0; i < x->stages_here; i++) {
         int id = x->stage[i].id, before = x->stage[i].holding - 1;
         head = head || x->stage[i].stage.span.head;
@@ -205,7 +205,7 @@ static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
     TRY(exec_groups_open(x));
-    int64_t scratch = exec_scratch_bytes(a, comm_kind(a->world), a->dev->ct, a->dev->at,
+    int64_t scratch = exec_scratch_bytes(a, comm_kind(a->world), &a->dev->types,
                                          x->coord[AXIS_PP]);
     TRY(open_arenas(x, scratch));
     TRY(open_tables(x));

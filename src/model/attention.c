@@ -87,19 +87,15 @@ static enum err backward_input(const struct stage_call *c)
 
 static enum err backward_weight(const struct stage_call *c)
 {
+    static const enum arch_role out[] = {ROLE_O_W, ROLE_O_B}, in[] = {ROLE_Q_W, ROLE_Q_B};
     const struct arch_dims *d = &c->dims;
-    const struct tp *tp = &c->s->tp;
     struct tensor h, df = stage_kept_df(c);
     struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
     struct tensor dqkv = {c->keep[KEEP_DMID], d->n, qkv_of(d).ld, PLACE_COLS};
     TRY(stage_norm_weight(c));
-    TRY(tp_weight_grad(tp, &df, &o, c->p->role[ROLE_O_W]));
+    TRY(stage_weight_grad(c, out, &df, &o));
     TRY(stage_norm_output(c, &h));
-    TRY(tp_weight_grad(tp, &dqkv, &h, c->p->role[ROLE_Q_W]));
-    if (!c->p->role[ROLE_Q_B])
-        return ERR_OK;
-    TRY(stage_bias_grad(c, ROLE_O_B, &df));
-    return stage_bias_grad(c, ROLE_Q_B, &dqkv);
+    return stage_weight_grad(c, in, &dqkv, &h);
 }
 
 const struct layer_kind layer_attn = {"attn", forward, backward_input, backward_weight};

@@ -69,18 +69,14 @@ static enum err backward_input(const struct stage_call *c)
 static enum err backward_weight(const struct stage_call *c)
 {
     const struct arch_dims *d = &c->dims;
-    const struct tp *tp = &c->s->tp;
+    const enum arch_role down[] = {ROLE_DOWN_W, ROLE_DOWN_B}, in[] = {inner_role(d), ROLE_UP_B};
     struct tensor h, df = stage_kept_df(c);
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tensor dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS};
     TRY(stage_norm_weight(c));
-    TRY(tp_weight_grad(tp, &df, &act, c->p->role[ROLE_DOWN_W]));
+    TRY(stage_weight_grad(c, down, &df, &act));
     TRY(stage_norm_output(c, &h));
-    TRY(tp_weight_grad(tp, &dmid, &h, c->p->role[inner_role(d)]));
-    if (!c->p->role[ROLE_UP_B])
-        return ERR_OK;
-    TRY(stage_bias_grad(c, ROLE_DOWN_B, &df));
-    return stage_bias_grad(c, ROLE_UP_B, &dmid);
+    return stage_weight_grad(c, in, &dmid, &h);
 }
 
 const struct layer_kind layer_mlp = {"mlp", forward, backward_input, backward_weight};

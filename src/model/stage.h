@@ -170,8 +170,10 @@ struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb
 const void *stage_w(const struct stage_call *c, enum arch_role r);
 /* Gradient of a role that the part has, and of what lies joined to it, to be added to. */
 enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out);
-/* Gradient of a bias, and of what lies joined to it, += the sum of the rows of dy. */
-enum err stage_bias_grad(const struct stage_call *c, enum arch_role r, const struct tensor *dy);
+/* Gradients of a product's weight, r[0], and of its bias, r[1], where the part has one, and of what
+ * lies joined to them: += dy^T x, and the sum of the rows of dy. */
+enum err stage_weight_grad(const struct stage_call *c, const enum arch_role r[2],
+                           const struct tensor *dy, const struct tensor *x);
 
 /* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
 enum err stage_norm(const struct stage_call *c, void *h);

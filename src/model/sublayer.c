@@ -22,11 +22,13 @@ enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out)
     return ERR_OK;
 }
 
-enum err stage_bias_grad(const struct stage_call *c, enum arch_role r, const struct tensor *dy)
+enum err stage_weight_grad(const struct stage_call *c, const enum arch_role r[2],
+                           const struct tensor *dy, const struct tensor *x)
 {
-    void *db;
-    TRY(stage_grad(c, r, &db));
-    return c->s->dev->ops->bias_grad(c->s->dev, db, dy->p, dy->rows, dy->cols);
+    void *db = NULL;
+    if (c->p->role[r[1]])
+        TRY(stage_grad(c, r[1], &db));
+    return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], db);
 }
 
 struct drop stage_drop(const struct stage_call *c, int site, bool whole)
@@ -88,9 +90,10 @@ enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum
                         int site)
 {
     TENSOR_NEEDS(f, tp_stream(&c->s->tp));
-    struct drop drop = stage_drop(c, site, false);
-    return c->s->dev->ops->residual(c->s->dev, c->y, c->save[SAVE_X], f->p, stage_w(c, bias),
-                                    c->dims.nl, c->dims.c, &drop);
+    return c->s->dev->ops->residual(
+        c->s->dev, &(struct residual){.y = c->y, .x = c->save[SAVE_X], .f = f->p,
+                                      .bias = stage_w(c, bias), .n = c->dims.nl, .c = c->dims.c,
+                                      .drop = stage_drop(c, site, false)});
 }
 
 enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df)

@@ -34,7 +34,7 @@ struct optim {
     struct comm_group *world;              /* NULL: one rank */
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
-    double *scalar;                        /* device double, scratch */
+    double *sums, *now;                    /* device (SUMS_COUNT), (NOW_COUNT); scratch */
     int replica, replicas;                 /* data rank, data ranks: each squares its share */
 };
 
@@ -43,17 +43,19 @@ struct optim_result {
     int64_t tokens;         /* that counted in this step, over all ranks */
 };
 
-/* One step, number `step` (1-based), with learning rate lr. loss_sum and tokens: this rank's share,
- * 0 on ranks that do not speak for a loss. A loss or norm that is not finite: ERR_NONFINITE on all
- * ranks, nothing updated. Collective over the world. */
-struct optim_step { int64_t step; double lr, loss_sum; int64_t tokens; };
+/* One step, number `step` (1-based), with learning rate lr. loss (device; NULL: none) and tokens:
+ * this rank's share, none on ranks that do not speak for a loss. */
+struct optim_step { int64_t step; double lr; const double *loss; int64_t tokens; };
+/* Queue the step; the host does not wait. What optim_judge wants comes to `landed`, host memory of
+ * the device (SUMS_COUNT). When loss or norm are not finite nothing is updated. Collective over the
+ * world. */
+enum err optim_start(const struct optim *o, const struct optim_step *s, double *landed);
+/* The same, waiting, and judged: ERR_NONFINITE on all ranks. */
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out);
 
 /* ---- a step that goes ahead of the norm (optim_ahead.c) ----------------------------------------
  * The parts of a step that need no other rank: this rank's sums; an update as if nothing were
  * clipped, with a copy kept; and, when the sums of all ranks are known, the proof. */
-enum { OPTIM_LOSS, OPTIM_TOKENS, OPTIM_SQUARES, OPTIM_SUMS };
-
 struct optim_ahead {
     const struct optim *o;    /* borrowed; its stores have shadows */
     int64_t trust;            /* steps in a row within the limit before one may go ahead */
@@ -64,9 +66,9 @@ struct optim_ahead {
     int64_t went, undone;     /* steps that went ahead; of these done again */
 };
 /* Local. */
-enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[OPTIM_SUMS]);
+enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT]);
 /* What the sums of all ranks mean. Errors: ERR_NONFINITE. */
-enum err optim_judge(const struct optim_step *s, const double sums[OPTIM_SUMS],
+enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
                      struct optim_result *out);
 /* May the next step go ahead? A function of the results so far, which all ranks know. */
 bool optim_may_go_ahead(const struct optim_ahead *a);
@@ -75,11 +77,11 @@ void optim_ahead_note(struct optim_ahead *a, const struct optim_result *r);
 /* Step as if the norm were within the limit, unless the sums of the ranks up to this one say
  * already that it is not. tokens: of the step over all ranks. Local. */
 enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, double tokens,
-                        const double sums[OPTIM_SUMS]);
+                        const double sums[SUMS_COUNT]);
 /* The sums of all ranks for that step: it stands, or is taken back and done again, to the same bits
  * as a step that waited. *again: it was done again. Gradients must be as they were. Local. Errors:
  * ERR_NONFINITE, and the step is taken back; ERR_INTERNAL when the tokens are others. */
-enum err optim_prove(struct optim_ahead *a, const double sums[OPTIM_SUMS],
+enum err optim_prove(struct optim_ahead *a, const double sums[SUMS_COUNT],
                      struct optim_result *out, bool *again);
 
 #endif

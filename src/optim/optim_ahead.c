@@ -39,10 +39,10 @@ static enum err copy_stores(const struct optim *o, bool back)
 }
 
 enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, double tokens,
-                        const double sums[OPTIM_SUMS])
+                        const double sums[SUMS_COUNT])
 {
     struct optim_result so_far = {.tokens = (int64_t)tokens,
-                                  .grad_norm = sqrt(sums[OPTIM_SQUARES]) / tokens};
+                                  .grad_norm = sqrt(sums[SUMS_SQUARES]) / tokens};
     a->step = *s;
     a->tokens = tokens;
     a->went++;
@@ -53,13 +53,13 @@ enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, doubl
     return optim_update(a->o, s, optim_scale(a->o, &so_far));
 }
 
-enum err optim_prove(struct optim_ahead *a, const double sums[OPTIM_SUMS],
+enum err optim_prove(struct optim_ahead *a, const double sums[SUMS_COUNT],
                      struct optim_result *out, bool *again)
 {
     struct optim_result r;
-    if (sums[OPTIM_TOKENS] != a->tokens)
+    if (sums[SUMS_TOKENS] != a->tokens)
         FAIL(ERR_INTERNAL, "step %lld went ahead for %g tokens and has %g", (long long)a->step.step,
-             a->tokens, sums[OPTIM_TOKENS]);
+             a->tokens, sums[SUMS_TOKENS]);
     enum err err = optim_judge(&a->step, sums, &r);
     *again = err != ERR_OK || optim_clips(a->o, r.grad_norm);
     if (*again && a->stepped)

@@ -88,7 +88,7 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
 }
 
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
-                        const struct param *w)
+                        const struct param *w, void *db)
 {
     ENSURE(dy->rows == x->rows && dy->place != PLACE_PARTIAL && x->place != PLACE_PARTIAL);
     ENSURE(dy->place != PLACE_ROWS && x->place != PLACE_ROWS);
@@ -96,5 +96,5 @@ enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struc
     return t->dev->ops->gemm(t->dev, &(struct gemm){.c = param_grad(w), .a = dy->p, .b = x->p,
                                                     .m = dy->cols, .n = x->cols, .k = dy->rows,
                                                     .trans_a = true, .accumulate = add,
-                                                    .c_at = true});
+                                                    .c_at = true, .db = db});
 }

@@ -92,10 +92,8 @@ static enum err check_final_decay(const struct options *o)
 
 static enum err check_machine(const struct options *o)
 {
-    static const enum dev_kind kind[] = {
-        [OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF, [OPTIONS_NULL] = DEV_NULL};
     char word[32];
-    if (!dev_built(kind[o->train.device]))
+    if (!dev_built(options_device(o)))
         FAIL(ERR_CONFIG, "train.device %s is not built into this program; `plait info` lists what "
                          "is, ref is always there",
              row_word("train.device", o->train.device, word));

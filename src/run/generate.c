@@ -147,9 +147,11 @@ static enum err open_rank(struct generate_rank *r)
     teller[AXIS_PP] = last;
     r->teller = mesh_rank(&s->mesh, teller);
     r->head = r->coord[AXIS_PP] == last;
-    enum dev_kind kind = s->o->train.device == OPTIONS_REF ? DEV_REF : DEV_CPU;
+    enum dev_kind kind = s->o->train.device == OPTIONS_NULL ? DEV_CPU : options_device(s->o);
     TRY(handshake(s, (uint64_t[]){0, 0}, r->world));
-    TRY(dev_open(&(struct dev_args){kind, s->ct, r->job->threads}, &r->dev));
+    TRY(dev_open(&(struct dev_args){.kind = kind, .ct = s->types.ct,
+                                  .threads = r->job->threads,
+                                  .index = comm_rank(r->world)}, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;

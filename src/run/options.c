@@ -79,8 +79,9 @@ static const struct conf_row rows[] = {
      "seed of initial weights, sample order and dropout"},
     {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
      "type of activations and of weights in products; sums and master weights are f32"},
-    {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null",
-     "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts"},
+    {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null|cuda",
+     "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts; cuda: a "
+     "GPU for each rank"},
     {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
      "how ranks talk: threads of one process, or processes under mpirun or srun"},
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, 4096, NULL,
@@ -203,16 +204,17 @@ int64_t options_microbatch_samples(const struct options *o, int64_t mb)
     return num_min(o->parallel.microbatch, options_samples(o) - mb * o->parallel.microbatch);
 }
 
-enum dtype options_compute_type(const struct options *o)
+enum dev_kind options_device(const struct options *o)
 {
-    if (o->train.device == OPTIONS_REF)
-        return DT_F64;
-    return o->train.dtype == OPTIONS_BF16 ? DT_BF16 : DT_F32;
+    static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,
+                                         [OPTIONS_NULL] = DEV_NULL, [OPTIONS_CUDA] = DEV_CUDA};
+    return kind[o->train.device];
 }
 
-enum dtype options_wide_type(const struct options *o)
+struct dtypes options_types(const struct options *o)
 {
-    return o->train.device == OPTIONS_REF ? DT_F64 : DT_F32;
+    enum dtype ct = o->train.dtype == OPTIONS_BF16 ? DT_BF16 : DT_F32;
+    return dev_types(options_device(o), o->train.device == OPTIONS_REF ? DT_F64 : ct);
 }
 
 int options_threads(const struct options *o, int ranks)

@@ -11,6 +11,7 @@
 
 #include "arch/arch.h"
 #include "base/conf.h"
+#include "device/device.h"
 #include "mesh/mesh.h"
 
 enum { OPTIONS_PATH_MAX = 1024 };
@@ -18,7 +19,7 @@ enum { OPTIONS_PATH_MAX = 1024 };
 /* Values of the word fields, in the order of their rows' words. model.kind is an arch_kind,
  * train.transport a comm_kind. */
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
-enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL };
+enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
@@ -86,10 +87,9 @@ int64_t options_chunks(const struct options *o);
 int64_t options_microbatches(const struct options *o);
 /* Samples of microbatch mb: parallel.microbatch, or what is left for the last. Local. */
 int64_t options_microbatch_samples(const struct options *o, int64_t mb);
-/* Type of activations on the configured device: f64 on ref, else train.dtype. Local. */
-enum dtype options_compute_type(const struct options *o);
-/* Type of sums, statistics, master weights: f64 on ref, else f32. Local. */
-enum dtype options_wide_type(const struct options *o);
+/* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
+enum dev_kind options_device(const struct options *o);
+struct dtypes options_types(const struct options *o);
 /* Compute threads of one rank of `ranks` that share this machine. Local. */
 int options_threads(const struct options *o, int ranks);
 

@@ -87,7 +87,7 @@ static enum err add_bytes(struct played *x)
     int stages = x->s->stages, p = x->s->p;
     bool splits = sim_memory_splits(x->s);
     TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
-    arch_dims(&u->arch, &u->split, u->samples, u->ct, u->at, &d);
+    arch_dims(&u->arch, &u->split, u->samples, &u->types, &d);
     for (int i = 0; i < stages; i++) {
         x->bytes[i] = arch_slot_bytes(&d, &u->cut[i]);
         x->bytes[stages + i] = arch_save_set_bytes(&d, &u->cut[i]);

@@ -108,13 +108,13 @@ static enum err make_memory(struct setup *s)
 {
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
-                                .share = s->share, .ct = s->ct, .at = s->at,
+                                .share = s->share, .types = s->types,
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     struct exec_args x;
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     for (int pp = 0; pp < s->sched.p; pp++) {
         setup_exec_args(s, pp, &x);
-        a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, s->ct, s->at, pp);
+        a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
         sim_memory_plan(&a, pp, &s->memory[pp]);
     }
     return ERR_OK;
@@ -212,8 +212,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
         s->arch.vocab = vocab;
     options_split(o, &s->split);
     options_axes(o, axes);
-    s->ct = options_compute_type(o);
-    s->at = options_wide_type(o);
+    s->types = options_types(o);
     if (training) {
         s->samples = o->parallel.microbatch;
         s->share = options_samples(o);
@@ -318,6 +317,8 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
 
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
 {
+    static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
+                                         [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
     char buf[32];
     text_add(out,
@@ -328,9 +329,9 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.vocab);
     text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp,
-             s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP], dtype_name(s->ct),
-             o->train.device == OPTIONS_CPU ? "cpu"
-             : o->train.device == OPTIONS_REF ? "ref" : "null");
+             s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP],
+             dtype_name(s->types.ct),
+             device[o->train.device]);
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "

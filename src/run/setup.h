@@ -20,7 +20,7 @@ struct setup {
     struct sched_report report;     /* owned */
     struct arch_stage *cut;         /* owned; [stages] */
     struct sim_memory *memory;      /* owned; [pp] */
-    enum dtype ct, at;
+    struct dtypes types;
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */

@@ -37,24 +37,43 @@ static struct lr lr_of(const struct options *o)
 }
 
 /* What this rank brings to the step under way. */
-static enum err read_step(const struct train_rank *r, struct optim_step *out)
+static struct optim_step this_step(const struct train_rank *r)
 {
     struct lr lr = lr_of(r->s->o);
-    *out = (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step)};
-    if (r->losses)
-        TRY(exec_loss(r->x, &out->loss_sum));
-    if (r->speaks)
-        out->tokens = r->count;
-    return ERR_OK;
+    return (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step),
+                               .loss = r->losses ? exec_loss_at(r->x) : NULL,
+                               .tokens = r->speaks ? r->count : 0};
+}
+
+static double *landing(const struct train_rank *r, int64_t step)
+{
+    return r->landed + step % TRAIN_AHEAD * SUMS_COUNT;
 }
 
 static enum err on_step(void *arg)
 {
     struct train_rank *r = arg;
-    struct optim_step step;
-    TRY(read_step(r, &step));
-    TRY(optim_run(&r->optim, &step, &r->result));
-    optim_ahead_note(&r->ahead, &r->result);
+    struct optim_step step = this_step(r);
+    TRY(optim_start(&r->optim, &step, landing(r, r->step)));
+    r->queued = r->step;
+    return r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD));
+}
+
+static enum err report_step(struct train_rank *r, int64_t step);
+
+/* Waits for the steps up to `last` that were queued and not reported, and reports them. */
+static enum err take_results(struct train_rank *r, int64_t last)
+{
+    while (r->taken < num_min(last, r->queued)) {
+        struct optim_step step = {.step = ++r->taken};
+        TRY(r->dev->ops->reach(r->dev, (int)(step.step % TRAIN_AHEAD)));
+        TRY(optim_judge(&step, landing(r, step.step), &r->result));
+        optim_ahead_note(&r->ahead, &r->result);
+        double now = log_now();
+        r->took = now - r->since;
+        r->since = now;
+        TRY(report_step(r, step.step));
+    }
     return ERR_OK;
 }
 
@@ -69,21 +88,17 @@ static bool on_ahead(void *arg)
 static enum err on_norm(void *arg, double *sums)
 {
     const struct train_rank *r = arg;
-    struct optim_step step;
-    TRY(read_step(r, &step));
+    struct optim_step step = this_step(r);
     return optim_sums(&r->optim, &step, sums);
 }
 
 static enum err on_step_ahead(void *arg, const double *sums)
 {
     struct train_rank *r = arg;
-    struct optim_step step;
-    TRY(read_step(r, &step));
+    struct optim_step step = this_step(r);
     double tokens = (double)(r->s->o->train.batch * r->s->arch.seq); /* every target counts */
     return optim_go_ahead(&r->ahead, &step, tokens, sums);
 }
-
-static enum err report_step(struct train_rank *r, int64_t step);
 
 /* The step before is proved: its gradients have done their work. */
 static enum err on_check(void *arg, const double *sums, bool *again)
@@ -92,7 +107,8 @@ static enum err on_check(void *arg, const double *sums, bool *again)
     TRY(optim_prove(&r->ahead, sums, &r->result, again));
     optim_ahead_note(&r->ahead, &r->result);
     exec_zero_grads(r->x);
-    return report_step(r, r->ahead.step.step);
+    r->taken = r->queued = r->ahead.step.step;
+    return report_step(r, r->taken);
 }
 
 /* ---- reporting ---- */
@@ -212,11 +228,14 @@ static enum err open_optimizer(struct train_rank *r)
     r->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2, .eps = o->optim.eps,
                               .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
                               .world = exec_world_group(r->x), .store = r->store, .stores = n,
-                              .scalar = exec_scalar(r->x),
+                              .sums = exec_scalars(r->x),
+                              .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],
                               .replicas = (int)o->parallel.dp};
     r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
-    return ERR_OK;
+    return r->dev->ops->host_alloc(r->dev,
+                                   TRAIN_AHEAD * SUMS_COUNT * (int64_t)sizeof *r->landed,
+                                   "results of steps", (void **)&r->landed);
 }
 
 static enum err open_files(struct train_rank *r)
@@ -243,8 +262,6 @@ static enum err open_trace(struct train_rank *r)
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
-    static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,
-                                         [OPTIONS_NULL] = DEV_NULL};
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
@@ -253,7 +270,9 @@ static enum err open_rank(struct train_rank *r)
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
     double opened = log_now();
-    TRY(dev_open(&(struct dev_args){kind[s->o->train.device], s->ct, r->job->threads}, &r->dev));
+    TRY(dev_open(&(struct dev_args){.kind = options_device(s->o), .ct = s->types.ct,
+                                  .threads = r->job->threads,
+                                  .index = comm_rank(r->world)}, &r->dev));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, opened, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
@@ -272,13 +291,22 @@ static enum err open_rank(struct train_rank *r)
     return s->o->train.trace ? open_trace(r) : ERR_OK;
 }
 
+/* The host queues a step before it knows the result of the last one, unless what it then does needs
+ * it. */
+static bool runs_ahead(const struct train_rank *r)
+{
+    return r->dev->queues && !r->s->o->optim.post_validation && !r->s->o->train.trace &&
+           !r->s->o->train.profile;
+}
+
 static enum err run_steps(struct train_rank *r)
 {
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
                                .step_ahead = on_step_ahead, .check = on_check, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
-        double begin = log_now();
+        if (!runs_ahead(r) || r->taken + 1 == r->step)
+            r->since = log_now();
         TRY(read_samples(r));
         struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
@@ -286,10 +314,10 @@ static enum err run_steps(struct train_rank *r)
         if (!exec_pending(r->x))
             exec_zero_grads(r->x);
         TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
-        r->took = log_now() - begin;
-        if (!exec_pending(r->x))
-            TRY(report_step(r, r->step));
-        if (r->step == r->s->o->train.steps || is_validated(r))
+        r->took = log_now() - r->since;
+        bool stop = r->step == r->s->o->train.steps || is_validated(r);
+        TRY(take_results(r, stop || !runs_ahead(r) ? r->step : r->step - 1));
+        if (stop)
             TRY(exec_settle(r->x, &hooks));
         if (r->s->o->train.trace)
             TRY(trace_step(&r->trace, r->x, r->step));
@@ -318,6 +346,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
         comm_abort(world, err); /* peers may still read what is freed below */
     train_valid_close(&r);
     exec_close(r.x);
+    if (r.landed)
+        r.dev->ops->host_free(r.dev, r.landed);
     dev_close(r.dev);
     fs_log_close(r.metrics);
     trace_close(&r.trace);

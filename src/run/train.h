@@ -20,6 +20,8 @@ struct train_job {
     int threads;                  /* of one rank */
 };
 
+enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
+
 struct train_rank {
     const struct train_job *job;
     const struct setup *s;
@@ -37,6 +39,9 @@ struct train_rank {
     struct optim_ahead ahead;
     struct optim_result result; /* of the last step that is proved */
     int64_t step;               /* 1-based, the one under way */
+    int64_t queued, taken;      /* the last step whose optimizer is queued; whose result is known */
+    double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
+    double since;               /* clock when the step before the one to be reported ended */
     int64_t count;              /* targets that count in this rank's share */
     int32_t *sample, *tokens, *targets; /* owned; host */
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round

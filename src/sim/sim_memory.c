@@ -38,23 +38,25 @@ static void add_stores(const struct sim_memory_args *a, const struct arch_stage 
                        struct sim_memory *out)
 {
     int64_t n = arch_stage_elements(a->arch, &a->split, st);
-    int64_t ct = arena_round(n * dtype_size(a->ct)), at = arena_round(n * dtype_size(a->at));
+    int64_t ct = arena_round(n * dtype_size(a->types.ct));
+    int64_t at = arena_round(n * dtype_size(a->types.at));
     out->bytes[MEMORY_WEIGHTS] += ct;
     if (!a->training)
         return;
-    if (a->ct != a->at)
+    if (a->types.ct != a->types.at)
         out->bytes[MEMORY_MASTER] += at;
     out->bytes[MEMORY_GRADS] += at;
     out->bytes[MEMORY_OPTIM] += 2 * at;
     if (a->report->ahead) /* master weights and moments, one piece */
-        out->bytes[MEMORY_SHADOW] += arena_round(3 * n * dtype_size(a->at));
+        out->bytes[MEMORY_SHADOW] += arena_round(3 * n * dtype_size(a->types.at));
 }
 
 static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
 {
-    int64_t *data = &out->bytes[MEMORY_DATA], at = dtype_size(a->at);
+    int64_t *data = &out->bytes[MEMORY_DATA], at = dtype_size(a->types.at);
     *data += 2 * arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t));
-    *data += 2 * arena_round((int64_t)sizeof(double)); /* loss, sum of squares */
+    *data += arena_round((int64_t)sizeof(double)); /* loss */
+    *data += arena_round(ARCH_STEP_DOUBLES * (int64_t)sizeof(double));
     if (a->arch->kind == ARCH_LLAMA)
         *data += arena_round(a->arch->seq * a->arch->head_dim * at);
 }
@@ -64,7 +66,7 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
     struct arch_dims d;
     bool head = false, sends_back = false;
     *out = (struct sim_memory){0};
-    arch_dims(a->arch, &a->split, a->samples, a->ct, a->at, &d);
+    arch_dims(a->arch, &a->split, a->samples, &a->types, &d);
     int64_t *act = &out->bytes[MEMORY_ACTIVATIONS], keep = 0;
     for (int h = 0; h < a->sched->replicas * a->sched->stages; h++) {
         if (a->sched->place[h] != pp)

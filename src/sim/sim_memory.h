@@ -28,7 +28,7 @@ struct sim_memory_args {
     const struct arch_stage *cut;       /* [stages] */
     int64_t samples;                    /* of a full microbatch */
     int64_t share;                      /* samples of a step on one data-parallel rank */
-    enum dtype ct, at;
+    struct dtypes types;
     int64_t scratch;                    /* bytes the transport stages with on this rank */
     bool training;
     bool splits;                        /* sim_memory_splits(sched): then keep sets count */

@@ -117,7 +117,7 @@ static void devices_fail(void)
         "1F0,2F0,1F1,2F1,2I0,1I0,1F2,2F2,2B1,1B1,2W0,1W0,2B2,1B2\n";
     struct layout l = layout_of(NULL, 1);
     struct dev *d;
-    CHECK_OK(dev_open(&(struct dev_args){DEV_REF, DT_F64, 1}, &d));
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &d));
     real = d->ops;
     failing = *real;
     failing.gemm = gemm;

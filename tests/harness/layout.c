@@ -153,22 +153,17 @@ struct rank {
     int dp_rank;
 };
 
-static enum err read_step(const struct rank *k, struct optim_step *out)
+static struct optim_step read_step(const struct rank *k)
 {
-    struct optim_step s = {.step = k->step, .lr = 1e-3};
-    if (k->losses)
-        TRY(exec_loss(k->x, &s.loss_sum));
-    if (k->speaks)
-        s.tokens = k->count;
-    *out = s;
-    return ERR_OK;
+    return (struct optim_step){.step = k->step, .lr = 1e-3,
+                               .loss = k->losses ? exec_loss_at(k->x) : NULL,
+                               .tokens = k->speaks ? k->count : 0};
 }
 
 static enum err on_step(void *arg)
 {
     struct rank *k = arg;
-    struct optim_step s;
-    TRY(read_step(k, &s));
+    struct optim_step s = read_step(k);
     TRY(optim_run(&k->optim, &s, &k->result));
     optim_ahead_note(&k->ahead, &k->result);
     return ERR_OK;
@@ -182,16 +177,14 @@ static bool on_ahead(void *arg)
 static enum err on_norm(void *arg, double *sums)
 {
     struct rank *k = arg;
-    struct optim_step s;
-    TRY(read_step(k, &s));
+    struct optim_step s = read_step(k);
     return optim_sums(&k->optim, &s, sums);
 }
 
 static enum err on_step_ahead(void *arg, const double *sums)
 {
     struct rank *k = arg;
-    struct optim_step s;
-    TRY(read_step(k, &s));
+    struct optim_step s = read_step(k);
     return optim_go_ahead(&k->ahead, &s, (double)k->all, sums);
 }
 
@@ -263,7 +256,8 @@ static enum err train(struct rank *k, struct dev *dev)
     k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = l->eps > 0 ? l->eps : 1e-8,
                               .decay = 0.1, .clip = l->clip, .dev = dev,
                               .world = exec_world_group(k->x), .store = store,
-                              .stores = exec_stage_count(k->x), .scalar = exec_scalar(k->x),
+                              .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
+                              .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
     k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
     enum err err = ERR_OK;
@@ -342,10 +336,10 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .seed = 77, .training = true};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
-                                 .share = a.share, .ct = dev->ct, .at = dev->at, .training = true,
+                                 .share = a.share, .types = dev->types, .training = true,
                                  .splits = sim_memory_splits(&job->sched)};
     struct sim_memory plan;
-    ma.scratch = exec_scratch_bytes(&a, comm_kind(w), dev->ct, dev->at, coord[AXIS_PP]);
+    ma.scratch = exec_scratch_bytes(&a, comm_kind(w), &dev->types, coord[AXIS_PP]);
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);
     a.plan = bytes_of(&plan);
     k->dp_rank = coord[AXIS_DP];
@@ -364,8 +358,8 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct job *job = arg;
     struct rank k = {.job = job};
     struct dev *dev;
-    TRY(dev_open(&(struct dev_args){job->l->dev, job->l->ct, job->l->threads ? job->l->threads : 1},
-                 &dev));
+    TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = comm_rank(w),
+                                  .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)
         job->l->opened(dev, comm_rank(w));
     enum err err = run_rank(&k, w, dev);

@@ -19,6 +19,7 @@ static const struct candidate candidates[] = {
     {"ref f64", DEV_REF, DT_F64},
     {"cpu f32", DEV_CPU, DT_F32},
     {"cpu bf16", DEV_CPU, DT_BF16},
+    {"cuda f32", DEV_CUDA, DT_F32},
     {"cuda bf16", DEV_CUDA, DT_BF16},
 };
 enum { CANDIDATES = sizeof candidates / sizeof *candidates, THREADS = 2 };
@@ -106,6 +107,8 @@ static enum dtype type_on(const struct parity *p, const struct parity_buf *b, in
         return p->dev[side]->ct;
     case PARITY_AT:
         return p->dev[side]->at;
+    case PARITY_LOGITS:
+        return p->dev[side]->logits;
     case PARITY_TOKEN:
         return DT_I32;
     case PARITY_DOUBLE:

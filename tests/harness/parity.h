@@ -20,7 +20,7 @@
 #include "test.h"
 
 enum { PARITY_SIDES = 3, PARITY_BUFS = 24 };
-enum parity_type { PARITY_CT, PARITY_AT, PARITY_TOKEN /* int32 */, PARITY_DOUBLE };
+enum parity_type { PARITY_CT, PARITY_AT, PARITY_LOGITS, PARITY_TOKEN /* int32 */, PARITY_DOUBLE };
 
 struct parity_buf {
     enum parity_type type;

@@ -283,7 +283,8 @@ static void swiglu(void)
 static double residual_loss(const void *problem)
 {
     const struct simple *p = problem;
-    CHECK_OK(p->d->ops->residual(p->d, p->y, p->x, p->f, p->b, p->n, p->c, &p->drop));
+    struct residual a = {p->y, p->x, p->f, p->b, p->n, p->c, p->drop};
+    CHECK_OK(p->d->ops->residual(p->d, &a));
     return weigh(p->y, p->dy, p->n * p->c);
 }
 

@@ -13,13 +13,15 @@ static int64_t length(int i)
     return i < 3 ? i : test_range(3, i % 4 ? 200 : 5000);
 }
 
-static struct adamw adamw_of(int i, int64_t n)
+/* What changes from step to step goes to `now`; every seventh is a step that must not be taken. */
+static struct adamw adamw_of(int i, int64_t n, double now[NOW_COUNT])
 {
     double t = (double)test_range(1, 1000);
-    struct adamw a = {.n = n, .lr = test_real(1e-4, 1e-1), .beta1 = 0.9, .beta2 = 0.95,
-                      .eps = 1e-8, .decay = i % 3 ? 0.1 : 0, .grad_scale = test_real(0.01, 2)};
-    a.bias1 = 1 - pow(a.beta1, t);
-    a.bias2 = 1 - pow(a.beta2, t);
+    struct adamw a = {.n = n, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = i % 3 ? 0.1 : 0};
+    now[NOW_LR] = test_real(1e-4, 1e-1);
+    now[NOW_BIAS1] = 1 - pow(a.beta1, t);
+    now[NOW_BIAS2] = 1 - pow(a.beta2, t);
+    now[NOW_SCALE] = i % 7 == 5 ? NAN : test_real(0.01, 2);
     return a;
 }
 
@@ -28,8 +30,12 @@ static void adamw(struct parity *p)
     for (int i = 0; i < 2 * SHAPES; i++) {
         int64_t n = length(i / 2);
         bool needs_master = p->dev[1]->ct != p->dev[1]->at, has_master = needs_master || i & 1;
-        struct adamw a = adamw_of(i, n);
-        parity_problem(p, "adamw n %d master %d decay %g lr %g", (int)n, has_master, a.decay, a.lr);
+        double step[NOW_COUNT];
+        struct adamw a = adamw_of(i, n, step);
+        parity_problem(p, "adamw n %d master %d decay %g lr %g scale %g", (int)n, has_master,
+                       a.decay, step[NOW_LR], step[NOW_SCALE]);
+        struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
+        parity_set(p, now, step);
         struct parity_buf *w = parity_fill(p, PARITY_CT, n, -2, 2);
         struct parity_buf *master = has_master ? parity_fill(p, PARITY_AT, n, -2, 2) : NULL;
         struct parity_buf *m = parity_fill(p, PARITY_AT, n, -0.1, 0.1);
@@ -45,6 +51,7 @@ static void adamw(struct parity *p)
                 a.m = parity_at(p, m, s, at);
                 a.v = parity_at(p, v, s, at);
                 a.grad = parity_at(p, grad, s, at);
+                a.now = now->on[s];
                 CHECK_OK(p->dev[s]->ops->adamw(p->dev[s], &a));
             }
         }
@@ -133,6 +140,30 @@ static void memory(struct parity *p)
         CHECK(y[i] == (i >= 10 && i < 30 ? 0 : x[i]));
 }
 
+/* Clipped and not; no tokens; loss or squares that are not finite. */
+static void scale(struct parity *p)
+{
+    for (int i = 0; i < 4 * SHAPES; i++) {
+        double in[SUMS_COUNT] = {test_real(0, 100), (double)test_range(0, 3), test_real(0, 9)};
+        double clip = i % 3 ? test_real(0.1, 2) : 0;
+        if (i % 8 == 3)
+            in[i & 16 ? SUMS_LOSS : SUMS_SQUARES] = i & 32 ? NAN : INFINITY;
+        parity_problem(p, "scale loss %g tokens %g squares %g clip %g", in[0], in[1], in[2], clip);
+        struct parity_buf *sums = parity_zero(p, PARITY_DOUBLE, SUMS_COUNT);
+        struct parity_buf *now = parity_fill(p, PARITY_DOUBLE, NOW_COUNT, 1, 2);
+        parity_set(p, sums, in);
+        for (int s = 0; s < PARITY_SIDES; s++)
+            CHECK_OK(p->dev[s]->ops->scale(p->dev[s], now->on[s], sums->on[s], clip));
+        parity_check_same(p, now); /* quotients and a root: the same bits everywhere */
+        parity_check_same(p, sums);
+    }
+}
+
+static void case_scale(void)
+{
+    parity_each("scale", scale);
+}
+
 static void case_adamw(void)
 {
     parity_each("adamw", adamw);
@@ -160,7 +191,8 @@ static void case_memory(void)
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},
-    {"adamw: master and none, decay, in parts", case_adamw},
+    {"adamw: master and none, decay, in parts, not taken", case_adamw},
+    {"scale: clipped, without tokens, not finite", case_scale},
     {"sum and sumsq add to what is there", case_sums},
     {"cast rounds, add adds", case_cast_and_add},
     {"cast: ties, infinities, NaN", case_cast_edges},

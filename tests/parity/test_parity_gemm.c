@@ -207,6 +207,41 @@ static void case_one_row(void)
     parity_each("gemm of one row", gemm_one_row);
 }
 
+/* The bias' gradient beside the weight's, which is added to or written. */
+static void with_bias_grad(struct parity *p)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        struct gemm g = {.m = test_range(1, 90), .n = test_range(1, 90), .k = test_range(0, 200),
+                         .trans_a = true, .c_at = true, .accumulate = i & 1};
+        if (i % 4 == 3) { /* whole tiles */
+            g.m = 16 * test_range(1, 8);
+            g.n = 16 * test_range(1, 8);
+            g.k = 64 * test_range(1, 4);
+        }
+        parity_problem(p, "gemm with db m %d n %d k %d accumulate %d", (int)g.m, (int)g.n,
+                       (int)g.k, g.accumulate);
+        struct parity_buf *a = parity_fill(p, PARITY_CT, g.k * g.m, -1, 1);
+        struct parity_buf *b = parity_fill(p, PARITY_CT, g.k * g.n, -1, 1);
+        struct parity_buf *c = parity_fill(p, PARITY_AT, g.m * g.n, -1, 1);
+        struct parity_buf *db = parity_fill(p, PARITY_AT, g.m, -1, 1);
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            struct gemm one = g;
+            one.a = a->on[s];
+            one.b = b->on[s];
+            one.c = c->on[s];
+            one.db = db->on[s];
+            CHECK_OK(p->dev[s]->ops->gemm(p->dev[s], &one));
+        }
+        parity_check(p, c, p->calc * (1 + (double)g.k));
+        parity_check(p, db, p->calc * (1 + (double)g.k));
+    }
+}
+
+static void case_with_bias_grad(void)
+{
+    parity_each("gemm with db", with_bias_grad);
+}
+
 static void case_bias_grad(void)
 {
     parity_each("bias_grad", bias_grad);
@@ -220,5 +255,6 @@ static const struct test_case cases[] = {
     {"gemm: no rows", case_no_rows},
     {"gemm: one row", case_one_row},
     {"bias_grad", case_bias_grad},
+    {"gemm: the bias' gradient beside the weight's", case_with_bias_grad},
 };
 TEST_MAIN(cases)

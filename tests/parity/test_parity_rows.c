@@ -217,10 +217,12 @@ static void residual(struct parity *p)
                 struct part r = part_of(s, k, n);
                 struct drop here = drop;
                 here.row0 += r.first;
-                CHECK_OK(p->dev[s]->ops->residual(
-                    p->dev[s], parity_at(p, s && aliased ? x : y, s, r.first * c),
-                    parity_at(p, x, s, r.first * c), parity_at(p, f, s, r.first * c),
-                    parity_at(p, bias, s, 0), r.rows, c, &here));
+                struct residual a = {.y = parity_at(p, s && aliased ? x : y, s, r.first * c),
+                                     .x = parity_at(p, x, s, r.first * c),
+                                     .f = parity_at(p, f, s, r.first * c),
+                                     .bias = parity_at(p, bias, s, 0), .n = r.rows, .c = c,
+                                     .drop = here};
+                CHECK_OK(p->dev[s]->ops->residual(p->dev[s], &a));
             }
         }
         if (aliased)
@@ -268,7 +270,8 @@ static void dropout_mask(struct parity *p)
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct dev *d = p->dev[s];
             CHECK_OK(d->ops->dropout(d, dx->on[s], dy->on[s], n, c, &drop));
-            CHECK_OK(d->ops->residual(d, y->on[s], NULL, dy->on[s], NULL, n, c, &drop));
+            struct residual a = {.y = y->on[s], .f = dy->on[s], .n = n, .c = c, .drop = drop};
+            CHECK_OK(d->ops->residual(d, &a));
             parity_get(p, dx, s, got);
             parity_get(p, y, s, sum);
             for (int64_t e = 0; e < n * c; e++) {

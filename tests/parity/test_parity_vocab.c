@@ -114,7 +114,7 @@ static struct problem make(struct parity *p, int i)
     q.x.ld = q.x.v + pad;
     parity_problem(p, "cross entropy n %d v %d ld %d v0 %d%s", (int)n, (int)q.x.v, (int)q.x.ld,
                    (int)q.x.v0, only_loss ? ", loss only" : "");
-    q.logits = parity_zero(p, PARITY_AT, n * q.x.ld);
+    q.logits = parity_zero(p, PARITY_LOGITS, n * q.x.ld);
     q.target = parity_zero(p, PARITY_TOKEN, n);
     q.max = parity_fill(p, PARITY_AT, n, -1, 1);
     q.sum = parity_fill(p, PARITY_AT, n, -1, 1);
@@ -147,7 +147,7 @@ static struct xent xent_on(const struct parity *p, const struct problem *q, int 
 static struct xent rows_of(const struct parity *p, struct xent x, int64_t first, int64_t n)
 {
     int64_t at = dtype_size(p->dev[1]->at), ct = dtype_size(p->dev[1]->ct);
-    x.logits = (const char *)x.logits + first * x.ld * at;
+    x.logits = (const char *)x.logits + first * x.ld * dtype_size(p->dev[1]->logits);
     x.target += first;
     x.max = (char *)x.max + first * at;
     x.sum = (char *)x.sum + first * at;
@@ -233,6 +233,41 @@ static void xent(struct parity *p)
     }
 }
 
+/* Does the gradient take the logits' place on side s, where it may? */
+static bool in_place(const struct parity *p, int s)
+{
+    return s > 0 && p->dev[s]->logits != p->dev[s]->at;
+}
+
+/* All in one call. */
+static void xent_whole(struct parity *p)
+{
+    for (int i = 0; i < 2 * SHAPES; i++) {
+        struct problem q = make(p, i);
+        if (q.x.v == 0)
+            continue;
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            struct xent x = xent_on(p, &q, s);
+            if (x.dlogits && in_place(p, s))
+                x.dlogits = (void *)(uintptr_t)x.logits;
+            CHECK_OK(p->dev[s]->ops->xent(p->dev[s], &x));
+        }
+        parity_check(p, q.loss, p->calc * 10);
+        if (!q.dlogits)
+            continue;
+        if (in_place(p, 1))
+            for (int s = 1; s < PARITY_SIDES; s++)
+                CHECK_OK(p->dev[s]->ops->copy(p->dev[s], q.dlogits->on[s], q.logits->on[s],
+                                              q.x.n * q.x.ld * dtype_size(p->dev[s]->ct)));
+        parity_check(p, q.dlogits, p->calc);
+    }
+}
+
+static void case_xent_whole(void)
+{
+    parity_each("cross entropy in one", xent_whole);
+}
+
 static void case_embed(void)
 {
     parity_each("embed", embed);
@@ -259,5 +294,6 @@ static const struct test_case cases[] = {
     {"embed_grad: shards, tokens of other shards", case_embed_grad},
     {"positions: wrapped and offset", case_positions},
     {"cross entropy: three steps of one shard", case_xent},
+    {"cross entropy in one call, in place where it may", case_xent_whole},
 };
 TEST_MAIN(cases)

@@ -165,10 +165,9 @@ static void adamw(void)
         for (int t = 1; t <= 3; t++) {
             struct vec grad = wave(t + 1);
             struct adamw a = {.w = w.at, .master = with_master ? master.at : NULL, .m = m.at,
-                              .v = v.at, .grad = grad.at, .n = 8, .lr = 0.01, .beta1 = 0.9,
-                              .beta2 = 0.95, .eps = 1e-8, .decay = 0.1,
-                              .bias1 = 1 - pow(0.9, t), .bias2 = 1 - pow(0.95, t),
-                              .grad_scale = 0.5};
+                              .v = v.at, .grad = grad.at, .n = 8, .beta1 = 0.9, .beta2 = 0.95,
+                              .eps = 1e-8, .decay = 0.1,
+                              .now = (double[]){0.01, 1 - pow(0.9, t), 1 - pow(0.95, t), 0.5}};
             CHECK_OK(d->ops->adamw(d, &a));
         }
         expect("adamw, three steps", w.at, 8);

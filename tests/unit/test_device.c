@@ -171,9 +171,9 @@ static void null_counts_bytes(void)
     struct norm n = {.n = 3, .c = 5, .mean = &x, .b = &x};
     CHECK_OK(d->ops->norm(d, &n));
     CHECK_INT(counted(d, &before).bytes, 2 * (2 * 15 + 2 * 5) + 4 * 2 * 3);
-    CHECK_OK(d->ops->residual(d, &x, &x, &x, NULL, 3, 5, &none));
+    CHECK_OK(d->ops->residual(d, &(struct residual){&x, &x, &x, NULL, 3, 5, none}));
     CHECK_INT(counted(d, &before).bytes, 2 * 3 * 15);
-    CHECK_OK(d->ops->residual(d, &x, NULL, &x, &x, 3, 5, &none));
+    CHECK_OK(d->ops->residual(d, &(struct residual){&x, NULL, &x, &x, 3, 5, none}));
     CHECK_INT(counted(d, &before).bytes, 2 * (2 * 15 + 5));
     CHECK_OK(d->ops->embed(d, &x, &x, NULL, 3, 5, 0, 100));
     CHECK_INT(counted(d, &before).bytes, 2 * 2 * 15 + 4 * 3);
@@ -208,7 +208,7 @@ static void a_profile_adds_up(void)
     void *x;
     double opened = log_now();
     const struct timespec nap = {0, 20000000};
-    CHECK_OK(dev_open(&(struct dev_args){DEV_REF, DT_F64, 1}, &d));
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &d));
     dev_profile_begin(d, 0); /* not a profile: nothing happens */
     CHECK_OK(dev_profile_open(d, opened, &d));
     CHECK_OK(d->ops->alloc(d, 80000, "x", &x));

@@ -203,14 +203,14 @@ static void microbatches_cover_the_batch(void)
 static void types_and_threads_follow(void)
 {
     struct options o = fresh();
-    CHECK_INT(options_compute_type(&o), DT_F32);
-    CHECK_INT(options_wide_type(&o), DT_F32);
+    CHECK_INT(options_types(&o).ct, DT_F32);
+    CHECK_INT(options_types(&o).at, DT_F32);
     o.train.dtype = OPTIONS_BF16;
-    CHECK_INT(options_compute_type(&o), DT_BF16);
-    CHECK_INT(options_wide_type(&o), DT_F32);
+    CHECK_INT(options_types(&o).ct, DT_BF16);
+    CHECK_INT(options_types(&o).at, DT_F32);
     o.train.device = OPTIONS_REF;
-    CHECK_INT(options_compute_type(&o), DT_F64);
-    CHECK_INT(options_wide_type(&o), DT_F64);
+    CHECK_INT(options_types(&o).ct, DT_F64);
+    CHECK_INT(options_types(&o).at, DT_F64);
     CHECK_INT(options_threads(&o, 1), cores_usable());
     CHECK_INT(options_threads(&o, 100000), 1);
     o.train.threads = 3;

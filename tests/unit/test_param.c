@@ -24,7 +24,7 @@ static void rig_open(struct rig *r)
     *r = (struct rig){.split = {.tp = 2}, .stage = {.blocks = 1}};
     r->arch = (struct arch){.kind = ARCH_LLAMA, .layers = 1, .hidden = 12, .heads = 4,
                             .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 9, .seq = 4};
-    CHECK_OK(dev_open(&(struct dev_args){DEV_REF, DT_F64, 1}, &r->dev));
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &r->dev));
     for (int i = 0; i < 4; i++) {
         void *base;
         int64_t bytes = 64 * 1024;

@@ -9,6 +9,7 @@
 #include "device/cpu/cpu_amx.h"
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
+#include "device/dev_plain.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -151,14 +152,18 @@ static enum err cpu_sync(struct dev *d)
 
 static const struct dev_ops ops = {
     .name = "cpu", .close = cpu_close, .describe = cpu_describe,
-    .alloc = cpu_alloc, .free = cpu_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
-    .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync,
+    .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
+    .host_free = dev_plain_host_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
+    .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync, .mark = dev_plain_mark,
+    .reach = dev_plain_mark, .queue = dev_plain_queue,
     .gemm = cpu_gemm, .bias_grad = cpu_bias_grad, .norm = cpu_norm, .norm_grad = cpu_norm_grad,
     .attn = cpu_attn, .attn_grad = cpu_attn_grad, .rope = cpu_rope, .swiglu = cpu_swiglu,
-    .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual, .dropout = cpu_dropout,
+    .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual,
+    .residual_norm = dev_plain_residual_norm, .dropout = cpu_dropout,
     .embed = cpu_embed, .embed_grad = cpu_embed_grad, .pos_add = cpu_pos_add,
     .pos_grad = cpu_pos_grad, .xent_max = cpu_xent_max, .xent_sum = cpu_xent_sum,
-    .xent_grad = cpu_xent_grad, .adamw = cpu_adamw, .sum = cpu_sum, .sumsq = cpu_sumsq,
+    .xent_grad = cpu_xent_grad, .xent = dev_plain_xent,
+    .scale = dev_plain_scale, .adamw = cpu_adamw, .sum = cpu_sum, .sumsq = cpu_sumsq,
     .cast = cpu_cast, .add = cpu_add,
 };
 
@@ -186,7 +191,7 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
         FAIL(ERR_CONFIG, "cpu: %s products on amx tiles are asked for; tiles are for bf16, on "
                          "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
-    p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .ct = a->ct, .at = DT_F32,
+    p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
                           .threads = a->threads, .impl = p};
     p->half = half;
     p->simd = best_simd();

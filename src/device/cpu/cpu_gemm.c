@@ -43,6 +43,9 @@ static void cut(struct cpu_gemm *w, const struct cpu *p)
 enum err cpu_gemm(struct dev *d, const struct gemm *g)
 {
     struct cpu *p = cpu_of(d);
+    ENSURE(!g->db || (g->trans_a && (!g->lda || g->lda == g->m)));
+    if (g->db)
+        TRY(cpu_bias_grad(d, g->db, g->a, g->k, g->m));
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
     struct cpu_gemm w = {

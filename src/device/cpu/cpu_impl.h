@@ -101,8 +101,7 @@ enum err cpu_rope(struct dev *d, const struct rope *a);
 enum err cpu_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
 enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
                          int64_t f);
-enum err cpu_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
-                      int64_t n, int64_t c, const struct drop *drop);
+enum err cpu_residual(struct dev *d, const struct residual *a);
 enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
                      const struct drop *drop);
 enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,

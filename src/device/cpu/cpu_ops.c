@@ -130,22 +130,24 @@ enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void 
     return ERR_OK;
 }
 
-/* long: the device table gives residual eight arguments. */
-enum err cpu_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
-                      int64_t n, int64_t c, const struct drop *drop)
+enum err cpu_residual(struct dev *d, const struct residual *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_rows w = {.y = y, .x = x, .f = f, .bias = bias, .n = n, .c = c, .half = p->half};
-    if (drop && drop->p > 0.0)
-        w.drop = *drop;
-    run_rows(p, p->simd->residual, &w, (int64_t[2]){n, c});
+    struct cpu_rows w = {.y = a->y, .x = a->x, .f = a->f, .bias = a->bias, .n = a->n, .c = a->c,
+                         .half = p->half};
+    if (a->drop.p > 0.0)
+        w.drop = a->drop;
+    run_rows(p, p->simd->residual, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
 
 enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
                      const struct drop *drop)
 {
-    return cpu_residual(d, dx, NULL, dy, NULL, n, c, drop);
+    struct residual a = {.y = dx, .f = dy, .n = n, .c = c};
+    if (drop)
+        a.drop = *drop;
+    return cpu_residual(d, &a);
 }
 
 enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
@@ -216,6 +218,8 @@ enum err cpu_adamw(struct dev *d, const struct adamw *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_adamw w = {*a, p->half};
+    if (!isfinite(a->now[NOW_SCALE]))
+        return ERR_OK;
     cpu_pool_run(p->pool, p->simd->adamw, &w, num_ceil_div(a->n, CPU_RUN),
                  GRAIN_ELEMENTS / CPU_RUN);
     return ERR_OK;

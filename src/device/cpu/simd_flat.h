@@ -13,10 +13,11 @@ SIMD_INLINE void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool
 {
     float *master = a->master ? a->master : a->w;
     bool copy = a->master != NULL;
+    double lr = a->now[NOW_LR];
     float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
     float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
-    float step = (float)(a->lr / a->bias1), root = (float)(1.0 / sqrt(a->bias2));
-    float keep = (float)(1.0 - a->lr * a->decay), scale = (float)a->grad_scale;
+    float step = (float)(lr / a->now[NOW_BIAS1]), root = (float)(1.0 / sqrt(a->now[NOW_BIAS2]));
+    float keep = (float)(1.0 - lr * a->decay), scale = (float)a->now[NOW_SCALE];
     float eps = (float)a->eps;
     for (; i < end; i += VL) {
         vf g = ct_load(a->grad, i, end, false) * scale;

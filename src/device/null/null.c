@@ -15,6 +15,8 @@
  */
 #include "device/null/null.h"
 
+#include "device/dev_plain.h"
+
 #include "base/mem.h"
 #include <stdio.h>
 
@@ -129,8 +131,8 @@ static enum err null_gemm(struct dev *d, const struct gemm *g)
     double ct = area(g->m, g->k) + area(g->k, g->n) + present(g->bias) * (double)g->n;
     if (g->act != GEMM_NONE)
         ct += area(g->m, g->n);
-    return count(d, 2.0 * area(g->m, g->n) * (double)g->k, ct + (g->c_at ? 0.0 : c),
-                 g->c_at ? c : 0.0, 0);
+    double at = (g->c_at ? c : 0.0) + present(g->db) * 2.0 * (double)g->m;
+    return count(d, 2.0 * area(g->m, g->n) * (double)g->k, ct + (g->c_at ? 0.0 : c), at, 0);
 }
 
 static enum err null_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
@@ -207,13 +209,22 @@ static enum err null_swiglu_grad(struct dev *d, void *dgu, const void *dout, con
     return count(d, 0, 5.0 * area(n, f), 0, 0);
 }
 
-static enum err null_residual(struct dev *d, void *y, const void *x, const void *f,
-                              const void *bias, int64_t n, int64_t c, const struct drop *drop)
+static double residual_elements(const struct residual *a)
 {
-    (void)y;
-    (void)f;
-    (void)drop;
-    return count(d, 0, (2.0 + present(x)) * area(n, c) + present(bias) * (double)c, 0, 0);
+    return (2.0 + present(a->x)) * area(a->n, a->c) + present(a->bias) * (double)a->c;
+}
+
+static enum err null_residual(struct dev *d, const struct residual *a)
+{
+    return count(d, 0, residual_elements(a), 0, 0);
+}
+
+/* The norm's input is at hand: it is not read again. */
+static enum err null_residual_norm(struct dev *d, const struct residual *a, const struct norm *b)
+{
+    return count(d, 0, residual_elements(a) + area(b->n, b->c) +
+                           (1.0 + present(b->b)) * (double)b->c,
+                 (1.0 + present(b->mean)) * (double)b->n, 0);
 }
 
 static enum err null_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
@@ -265,14 +276,35 @@ static enum err null_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n
     return count(d, 0, area(n, c), 2.0 * area(num_min(n, t), c), 0);
 }
 
+/* Bytes of an element of the logits, in elements of at. */
+static double logits_share(const struct dev *d)
+{
+    return (double)dtype_size(d->logits) / (double)dtype_size(d->at);
+}
+
+static enum err null_xent(struct dev *d, const struct xent *x)
+{
+    return count(d, 0, present(x->dlogits) * area(x->n, x->ld),
+                 logits_share(d) * area(x->n, x->v) + 4.0 * (double)x->n /* max sum hit loss */,
+                 4.0 * (double)x->n);
+}
+
+static enum err null_scale(struct dev *d, double *now, const double *sums, double clip)
+{
+    (void)now;
+    (void)sums;
+    (void)clip;
+    return moved(d, (SUMS_COUNT + 1) * (double)sizeof *now);
+}
+
 static enum err null_xent_max(struct dev *d, const struct xent *x)
 {
-    return count(d, 0, 0, area(x->n, x->v) + (double)x->n, 0);
+    return count(d, 0, 0, logits_share(d) * area(x->n, x->v) + (double)x->n, 0);
 }
 
 static enum err null_xent_sum(struct dev *d, const struct xent *x)
 {
-    return count(d, 0, 0, area(x->n, x->v) + 3.0 * (double)x->n /* max sum hit */,
+    return count(d, 0, 0, logits_share(d) * area(x->n, x->v) + 3.0 * (double)x->n /* max sum hit */,
                  4.0 * (double)x->n);
 }
 
@@ -280,7 +312,8 @@ static enum err null_xent_grad(struct dev *d, const struct xent *x)
 {
     double made = present(x->dlogits);
     return count(d, 0, made * area(x->n, x->ld),
-                 made * area(x->n, x->v) + 4.0 * (double)x->n /* max sum hit loss */,
+                 made * logits_share(d) * area(x->n, x->v) +
+                     4.0 * (double)x->n /* max sum hit loss */,
                  4.0 * (double)x->n);
 }
 
@@ -319,11 +352,16 @@ static const struct dev_ops null_ops = {
     .describe = null_describe,
     .alloc = null_alloc,
     .free = null_free,
+    .host_alloc = dev_plain_host_alloc,
+    .host_free = dev_plain_host_free,
     .copy_in = null_copy_in,
     .copy_out = null_copy_out,
     .copy = null_copy,
     .zero = null_zero,
     .sync = null_sync,
+    .mark = dev_plain_mark,
+    .reach = dev_plain_mark,
+    .queue = dev_plain_queue,
     .gemm = null_gemm,
     .bias_grad = null_bias_grad,
     .norm = null_norm,
@@ -334,6 +372,7 @@ static const struct dev_ops null_ops = {
     .swiglu = null_swiglu,
     .swiglu_grad = null_swiglu_grad,
     .residual = null_residual,
+    .residual_norm = null_residual_norm,
     .dropout = null_dropout,
     .embed = null_embed,
     .embed_grad = null_embed_grad,
@@ -342,7 +381,9 @@ static const struct dev_ops null_ops = {
     .xent_max = null_xent_max,
     .xent_sum = null_xent_sum,
     .xent_grad = null_xent_grad,
+    .xent = null_xent,
     .adamw = null_adamw,
+    .scale = null_scale,
     .sum = null_sum,
     .sumsq = null_sum,
     .cast = null_cast,
@@ -359,8 +400,7 @@ enum err null_open(const struct dev_args *a, struct dev **out)
     n->next = FIRST_ADDRESS;
     n->dev = (struct dev){.ops = &null_ops,
                           .kind = DEV_NULL,
-                          .ct = a->ct,
-                          .at = a->ct == DT_F64 ? DT_F64 : DT_F32,
+                          .types = dev_types(DEV_NULL, a->ct),
                           .threads = a->threads,
                           .impl = n};
     *out = &n->dev;

@@ -11,6 +11,7 @@
 #include "device/ref/ref.h"
 
 #include "base/mem.h"
+#include "device/dev_plain.h"
 #include <stdio.h>
 
 struct ref_dev {
@@ -101,11 +102,16 @@ static const struct dev_ops ref_ops = {
     .describe = ref_describe,
     .alloc = ref_alloc,
     .free = ref_free,
+    .host_alloc = dev_plain_host_alloc,
+    .host_free = dev_plain_host_free,
     .copy_in = ref_copy,
     .copy_out = ref_copy,
     .copy = ref_copy,
     .zero = ref_zero,
     .sync = ref_sync,
+    .mark = dev_plain_mark,
+    .reach = dev_plain_mark,
+    .queue = dev_plain_queue,
     .gemm = ref_gemm,
     .bias_grad = ref_bias_grad,
     .norm = ref_norm,
@@ -116,6 +122,7 @@ static const struct dev_ops ref_ops = {
     .swiglu = ref_swiglu,
     .swiglu_grad = ref_swiglu_grad,
     .residual = ref_residual,
+    .residual_norm = dev_plain_residual_norm,
     .dropout = ref_dropout,
     .embed = ref_embed,
     .embed_grad = ref_embed_grad,
@@ -124,7 +131,9 @@ static const struct dev_ops ref_ops = {
     .xent_max = ref_xent_max,
     .xent_sum = ref_xent_sum,
     .xent_grad = ref_xent_grad,
+    .xent = dev_plain_xent,
     .adamw = ref_adamw,
+    .scale = dev_plain_scale,
     .sum = ref_sum,
     .sumsq = ref_sumsq,
     .cast = ref_cast,
@@ -139,7 +148,8 @@ enum err ref_open(const struct dev_args *a, struct dev **out)
                          "device", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *r, "the ref device", &r));
     r->dev = (struct dev){
-        .ops = &ref_ops, .kind = DEV_REF, .ct = DT_F64, .at = DT_F64, .threads = 1, .impl = r};
+        .ops = &ref_ops, .kind = DEV_REF, .types = dev_types(DEV_REF, DT_F64), .threads = 1,
+        .impl = r};
     *out = &r->dev;
     return ERR_OK;
 }

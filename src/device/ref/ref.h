@@ -34,8 +34,7 @@ enum err ref_rope(struct dev *d, const struct rope *a);
 enum err ref_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
 enum err ref_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
                          int64_t f);
-enum err ref_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
-                      int64_t n, int64_t c, const struct drop *drop);
+enum err ref_residual(struct dev *d, const struct residual *a);
 enum err ref_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
                      const struct drop *drop);
 /* ref_vocab.c */

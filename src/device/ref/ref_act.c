@@ -59,17 +59,17 @@ enum err ref_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void 
     return ERR_OK;
 }
 
-enum err ref_residual(struct dev *d, void *y, const void *x, const void *f, const void *bias,
-                      int64_t n, int64_t c, const struct drop *drop)
+enum err ref_residual(struct dev *d, const struct residual *a)
 {
+    const double *x = a->x, *f = a->f, *bias = a->bias;
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        for (int64_t i = 0; i < c; i++) {
-            int64_t at = r * c + i;
-            double add = ((const double *)f)[at] + (bias ? ((const double *)bias)[i] : 0.0);
-            if (drop->p != 0)
-                add *= ref_drop_factor(drop, (drop->row0 + r) * c + i);
-            ((double *)y)[at] = (x ? ((const double *)x)[at] : 0.0) + add;
+    for (int64_t r = 0; r < a->n; r++) {
+        for (int64_t i = 0; i < a->c; i++) {
+            int64_t at = r * a->c + i;
+            double add = f[at] + (bias ? bias[i] : 0.0);
+            if (a->drop.p != 0)
+                add *= ref_drop_factor(&a->drop, (a->drop.row0 + r) * a->c + i);
+            ((double *)a->y)[at] = (x ? x[at] : 0.0) + add;
         }
     }
     return ERR_OK;

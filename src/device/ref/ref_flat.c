@@ -8,14 +8,16 @@
 enum err ref_adamw(struct dev *d, const struct adamw *a)
 {
     double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
-    const double *grad = a->grad;
+    const double *grad = a->grad, lr = a->now[NOW_LR], scale = a->now[NOW_SCALE];
     (void)d;
+    if (!isfinite(scale))
+        return ERR_OK;
     for (int64_t i = 0; i < a->n; i++) {
-        double g = grad[i] * a->grad_scale;
+        double g = grad[i] * scale;
         m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
         v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
-        double step = (m[i] / a->bias1) / (sqrt(v[i] / a->bias2) + a->eps);
-        w[i] -= a->lr * (step + a->decay * w[i]);
+        double step = (m[i] / a->now[NOW_BIAS1]) / (sqrt(v[i] / a->now[NOW_BIAS2]) + a->eps);
+        w[i] -= lr * (step + a->decay * w[i]);
         ((double *)a->w)[i] = w[i];
     }
     return ERR_OK;

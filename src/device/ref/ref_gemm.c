@@ -79,6 +79,9 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     int64_t lda = g->lda ? g->lda : (g->trans_a ? g->m : g->k);
     int64_t ldc = g->ldc ? g->ldc : g->n, ldb = 0;
     ENSURE(!g->accumulate || g->c_at);
+    ENSURE(!g->db || (g->trans_a && lda == g->m));
+    if (g->db)
+        TRY(ref_bias_grad(d, g->db, a, g->k, g->m));
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
     TRY(rows_of_b(d, g, &b, &ldb));

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slots of the device table as a device without queues and without fused kernels fills them: made
+ * of other slots, or of a few operations of the host on memory that it shares with the device.
+ */
+#ifndef PLAIT_DEVICE_PLAIN_H
+#define PLAIT_DEVICE_PLAIN_H
+
+#include "device/device.h"
+
+enum err dev_plain_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out);
+void dev_plain_host_free(struct dev *d, void *p);
+
+/* Work is done at once: nothing to mark, nothing to wait for, no queue. */
+enum err dev_plain_mark(struct dev *d, int which);
+void *dev_plain_queue(struct dev *d);
+
+enum err dev_plain_residual_norm(struct dev *d, const struct residual *a, const struct norm *b);
+enum err dev_plain_xent(struct dev *d, const struct xent *x);
+/* What `scale` writes: see device.h. Pure. */
+double dev_plain_factor(const double *sums, double clip);
+enum err dev_plain_scale(struct dev *d, double *now, const double *sums, double clip);
+
+#endif
