@@ -42,7 +42,18 @@ static int help_schedules(void)
 
 static const char *topic(int i)
 {
+    int verbs = cmd_verb_count();
+    if (i >= verbs + 2)
+        return plait_schedule_name(i - verbs - 2);
     return i == 0 ? "config" : i == 1 ? "schedules" : cmd_verb_at(i - 2)->name;
+}
+
+static bool is_schedule(const char *word)
+{
+    for (int i = 0; i < plait_schedule_count(); i++)
+        if (strcmp(plait_schedule_name(i), word) == 0)
+            return true;
+    return false;
 }
 
 static int help_key(const char *word)
@@ -50,7 +61,14 @@ static int help_key(const char *word)
     char *text;
     int code = plait_config_explain(word, &text);
     if (code == PLAIT_CONFIG) {
-        const char *near = cmd_nearest(word, cmd_verb_count() + 2, topic);
+        if (is_schedule(word))
+            return cmd_usage("%s is a schedule; `plait help schedules` has them all, a line each",
+                             word);
+        const char *near =
+            cmd_nearest(word, cmd_verb_count() + 2 + plait_schedule_count(), topic);
+        if (near && is_schedule(near))
+            return cmd_usage("there is no help on \"%.40s\"; the nearest is the schedule %s of "
+                             "`plait help schedules`", word, near);
         near = near ? near : plait_config_nearest(word);
         return cmd_usage("there is no help on \"%.40s\"%s%s; `plait help` lists what there is",
                          word, near ? "; the nearest is " : "", near ? near : "");
