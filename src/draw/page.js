@@ -19,7 +19,7 @@
     const time = x => number(x) + (data.time ? " " + data.time : "");
     function amount(x) {
         if (data.memory !== "bytes")
-            return number(x) + " " + data.memory;
+            return number(x) + " " + (x === 1 ? data.memory.replace(/s$/, "") : data.memory);
         const units = ["B", "KiB", "MiB", "GiB", "TiB"];
         let u = 0;
         while (x >= 1024 && u < 4) { x /= 1024; u++; }

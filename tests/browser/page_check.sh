@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The page of `plait sim --html` in a real browser: every box is drawn, keys move from action to
-# action, zoom and let go, a pointer finds what lies under it. A copy of the page gets a script that
+# action, zoom and let go, a pointer finds what lies under it, a finger taps and drags, two fingers
+# zoom. A copy of the page gets a script that
 # does these things and writes what came of them into the document, which headless Chromium prints.
 #
 #     tests/browser/page_check.sh build/plait
@@ -46,6 +47,38 @@ key("0");
 result.whole = document.getElementById("pan").disabled;
 const paint = chart.getContext("2d").getImageData(chart.width / 12, 12, 1, 1).data;
 result.painted = paint[2] > paint[0];
+
+/* Fingers: events made here cannot be captured, so the canvas is told not to. */
+const pan = document.getElementById("pan"), captured = [];
+chart.setPointerCapture = id => captured.push(id);
+const touch = (type, id, x) => chart.dispatchEvent(new PointerEvent(type,
+    {clientX: box.left + x, clientY: box.top + 10, pointerId: id, pointerType: "touch",
+     bubbles: true}));
+const wide = () => !pan.disabled;
+key("Escape");
+touch("pointerdown", 2, 80); touch("pointerup", 2, 80);
+result.tap = said.textContent.split(",")[2];
+result.captured = captured.join("+");
+key("Escape");
+touch("pointerdown", 2, 400); touch("pointerdown", 3, 500);
+touch("pointermove", 3, 510); touch("pointermove", 3, 730);
+result.pinched = wide();
+touch("pointermove", 3, 450);
+result.spread_back = wide();
+touch("pointermove", 3, 1060);
+touch("pointerup", 3, 1060); touch("pointerup", 2, 400);
+result.pinch_picks = said.textContent !== "";
+const before = +pan.value;
+touch("pointerdown", 2, 500); touch("pointermove", 2, 400);
+const after = +pan.value;
+touch("pointermove", 2, 500);
+result.dragged = after > before && Math.abs(+pan.value - before) < 2;
+touch("pointerup", 2, 500);
+result.drag_picks = said.textContent !== "";
+touch("pointerdown", 2, 500); touch("pointercancel", 2, 500);
+touch("pointermove", 2, 300);
+result.cancelled = Math.abs(+pan.value - before) < 2 && said.textContent === "";
+result.scrolls = getComputedStyle(chart).touchAction;
 document.body.dataset.result = Object.entries(result).map(e => e.join("=")).join("|");
 </script>
 END
@@ -62,12 +95,15 @@ expect() {
     fi
 }
 expect 'data-drawn="[1-9][0-9]*"'
-expect 'first=1f1b, p 4, m 8: F0, forward; stage 0, microbatch 0; rank 0, 0 to 1: 1; '
+expect 'first=1f1b, p 4, m 8: F0, forward; stage 0, microbatch 0; rank 0, 0 to 1: 1; 1 activation kept|'
 expect '|second=1f1b, p 4, m 8: F1, forward'
 expect '|below=1f1b, p 4, m 8: F0, forward; stage 1'
 expect '|freed=|'
 expect '|tip=F0, forward'
 expect '|zoomed=true|whole=true|painted=true'
+expect '|tap= m 8: F0|captured=2|pinched=true|spread_back=false|pinch_picks=false'
+expect '|pinch_picks=false|dragged=true|drag_picks=false'
+expect '|drag_picks=false|cancelled=true|scrolls=pan-y'
 if [ $failed -ne 0 ]; then
     grep -o 'data-result="[^"]*"' "$dir/dom.html" || echo "page_check: the script did not end"
     exit 1

@@ -167,39 +167,155 @@ static void html_carries_the_data(void)
     text_free(&t);
 }
 
-static void check_event(const cJSON *e, int ids[2])
+/* The rules of "Trace event format" (Google) for the kinds of events in use, held strictly: the
+ * viewers leave out without a word what breaks them. */
+
+enum { EVENTS_MAX = 64 };
+
+struct event {
+    const char *phase, *name, *cat;
+    int pid, tid, id;
+    double from, to;
+};
+
+static int whole(const cJSON *e, const char *key)
 {
-    const char *phase = cJSON_GetStringValue(cJSON_GetObjectItem(e, "ph"));
-    const cJSON *ts = cJSON_GetObjectItem(e, "ts");
-    if (!CHECK(phase != NULL && strchr("MXCsf", phase[0])))
-        return;
-    CHECK(cJSON_IsNumber(cJSON_GetObjectItem(e, "pid")));
-    CHECK(cJSON_IsNumber(cJSON_GetObjectItem(e, "tid")));
-    CHECK(cJSON_IsString(cJSON_GetObjectItem(e, "name")));
-    CHECK(phase[0] == 'M' || cJSON_IsNumber(ts));
-    CHECK(phase[0] != 'X' || cJSON_GetObjectItem(e, "dur")->valuedouble > 0);
-    if (phase[0] == 's' || phase[0] == 'f')
-        ids[phase[0] == 's']++;
+    const cJSON *x = cJSON_GetObjectItem(e, key);
+    test_check(cJSON_IsNumber(x) && x->valuedouble == x->valueint && x->valueint >= 0, __FILE__,
+               __LINE__, "%s is no whole number", key);
+    return x ? x->valueint : -1;
 }
 
-static void trace_is_what_viewers_read(void)
+static double instant(const cJSON *e, const char *key)
+{
+    const cJSON *x = cJSON_GetObjectItem(e, key);
+    test_check(cJSON_IsNumber(x) && x->valuedouble >= 0 && x->valuedouble < 1e12, __FILE__,
+               __LINE__, "%s is no time", key);
+    return x ? x->valuedouble : 0;
+}
+
+static const char *words(const cJSON *e, const char *key)
+{
+    const char *x = cJSON_GetStringValue(cJSON_GetObjectItem(e, key));
+    test_check(x && x[0], __FILE__, __LINE__, "%s is no text", key);
+    return x ? x : "";
+}
+
+/* An event with all that its kind must have. */
+static struct event read_event(const cJSON *e)
+{
+    const cJSON *args = cJSON_GetObjectItem(e, "args");
+    struct event x = {.phase = words(e, "ph"), .name = words(e, "name"), .cat = "", .id = -1,
+                      .pid = whole(e, "pid"), .tid = whole(e, "tid")};
+    CHECK(strlen(x.phase) == 1 && strchr("MXCsf", x.phase[0]));
+    if (x.phase[0] == 'M') {
+        CHECK(cJSON_IsObject(args));
+        if (strcmp(x.name, "process_sort_index") == 0)
+            whole(args, "sort_index");
+        else
+            CHECK(words(args, "name") && strstr("process_name thread_name", x.name));
+        return x;
+    }
+    x.from = x.to = instant(e, "ts");
+    if (x.phase[0] == 'C')
+        CHECK(cJSON_IsObject(args) && cJSON_IsNumber(args->child) && !args->child->next);
+    else
+        x.cat = words(e, "cat");
+    if (x.phase[0] == 'X') {
+        x.to += instant(e, "dur");
+        CHECK(x.to > x.from);
+    }
+    if (strchr("sf", x.phase[0]))
+        x.id = whole(e, "id");
+    if (x.phase[0] == 'f') /* bound to the slice around it, not to the next one */
+        CHECK_STR(words(e, "bp"), "e");
+    return x;
+}
+
+/* How many events have this phase, name and process, and this track (-1: any). */
+static int alike(const struct event *all, int n, const struct event *like)
+{
+    int found = 0;
+    for (int i = 0; i < n; i++)
+        found += all[i].phase[0] == like->phase[0] && all[i].pid == like->pid &&
+                 (like->tid < 0 || all[i].tid == like->tid) && strcmp(all[i].name, like->name) == 0;
+    return found;
+}
+
+/* Each process and each track of slices is named once; slices of a track do not overlap. */
+static void check_tracks(const struct event *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct event *x = &all[i];
+        CHECK_INT(alike(all, n, &(struct event){"M", "process_name", "", x->pid, -1, 0, 0, 0}), 1);
+        CHECK_INT(
+            alike(all, n, &(struct event){"M", "process_sort_index", "", x->pid, -1, 0, 0, 0}), 1);
+        if (x->phase[0] != 'X')
+            continue;
+        CHECK_INT(alike(all, n, &(struct event){"M", "thread_name", "", x->pid, x->tid, 0, 0, 0}),
+                  1);
+        for (int k = 0; k < n; k++)
+            CHECK(k == i || all[k].phase[0] != 'X' || all[k].pid != x->pid ||
+                  all[k].tid != x->tid || all[k].to <= x->from || all[k].from >= x->to);
+    }
+}
+
+/* Each flow has one start and one end, in this order, each in a slice of its own track. */
+static void check_flows(const struct event *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const struct event *x = &all[i];
+        int ends = 0, around = 0;
+        for (int k = 0; x->id >= 0 && k < n; k++) {
+            const struct event *y = &all[k];
+            around += y->phase[0] == 'X' && y->pid == x->pid && y->tid == x->tid &&
+                      y->from <= x->from && x->from < y->to;
+            if (k == i || y->id != x->id)
+                continue;
+            ends++;
+            CHECK(y->phase[0] != x->phase[0]);
+            CHECK(x->phase[0] == 'f' ? y->from <= x->from : y->from >= x->from);
+            CHECK_STR(y->cat, x->cat);
+            CHECK_STR(y->name, x->name);
+        }
+        CHECK(x->id < 0 || (ends == 1 && around == 1));
+    }
+}
+
+/* Two charts in one file: neither processes nor arrows of the one are those of the other. */
+static void trace_keeps_the_formats_rules(void)
+{
+    struct draw_chart two[2] = {chart("1f1b"), chart("gpipe")};
+    struct draw_page p = page(two);
+    struct text t = {0};
+    struct event all[EVENTS_MAX];
+    int n = 0, flows = 0;
+    p.charts = 2;
+    CHECK_OK(draw_trace(&p, &t));
+    cJSON *json = cJSON_Parse(t.s), *e;
+    CHECK_STR(words(json, "displayTimeUnit"), "ms");
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(json, "traceEvents"))
+    {
+        if (!CHECK(n < EVENTS_MAX))
+            break;
+        all[n] = read_event(e);
+        flows += all[n++].id >= 0;
+    }
+    CHECK_INT(flows, 2 * 2 * 2);
+    check_tracks(all, n);
+    check_flows(all, n);
+    cJSON_Delete(json);
+    text_free(&t);
+}
+
+static void trace_says_what_the_chart_does(void)
 {
     struct draw_chart c = chart("1f1b");
     struct draw_page p = page(&c);
     struct text t = {0};
-    int ids[2] = {0}, slices = 0;
     CHECK_OK(draw_trace(&p, &t));
-    cJSON *json = cJSON_Parse(t.s), *e;
-    CHECK(json != NULL);
-    cJSON_ArrayForEach(e, cJSON_GetObjectItem(json, "traceEvents"))
-    {
-        check_event(e, ids);
-        const char *phase = cJSON_GetStringValue(cJSON_GetObjectItem(e, "ph"));
-        slices += phase && phase[0] == 'X';
-    }
-    cJSON_Delete(json);
-    CHECK_INT(slices, 7 + 2); /* and two messages on their link */
-    CHECK(ids[0] == 2 && ids[1] == 2);
+    CHECK_INT(count(t.s, "\"ph\":\"X\""), 7 + 2); /* and two messages on their link */
+    CHECK(count(t.s, "\"ph\":\"s\"") == 2 && count(t.s, "\"ph\":\"f\"") == 2);
     /* 1.5 units are 1500 microseconds; the second of the pair has a track of its own */
     CHECK_INT(count(t.s, "\"ts\":1500,\"dur\":500"), 1);
     CHECK_INT(count(t.s, "work, second of a pair"), 1);
@@ -285,7 +401,8 @@ static const struct test_case cases[] = {
     {"pairs_share_a_row", pairs_share_a_row},
     {"charts_share_a_scale", charts_share_a_scale},
     {"html_carries_the_data", html_carries_the_data},
-    {"trace_is_what_viewers_read", trace_is_what_viewers_read},
+    {"trace_keeps_the_formats_rules", trace_keeps_the_formats_rules},
+    {"trace_says_what_the_chart_does", trace_says_what_the_chart_does},
     {"names_stay_in_their_place", names_stay_in_their_place},
     {"too_much_is_refused", too_much_is_refused},
     {"empty_steps", empty_steps},

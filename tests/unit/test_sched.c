@@ -164,10 +164,14 @@ static int chunks_of(const char *name)
         const char *name;
         int v;
     } of[] = {{"naive", 1}, {"gpipe", 1}, {"1f1b", 1}, {"interleaved", 4}, {"looped-bfs", 4},
-              {"zb-h1", 1}, {"zb-h2", 1}};
+              {"zb-h1", 1}, {"zb-h2", 1}, {"zb-1p", 0}, {"zb-2p", 0}, {"zb-v", 0}, {"v-half", 0},
+              {"v-min", 0}, {"1f1b-v", 0}, {"dualpipe", 0}, {"dualpipev", 0}, {"chimera", 0},
+              {"seq1f1b", 0}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++)
         if (strcmp(of[i].name, name) == 0)
             return of[i].v;
+    test_check(false, __FILE__, __LINE__, "schedule %s has no row here: say its chunks, or 0 and "
+               "write its grid", name);
     return 0;
 }
 
