@@ -95,8 +95,8 @@ enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct
     struct cut c = {.stages = stages, .rank = rank};
     if (stages < 1 || stages > a->layers)
         FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
-                         "every stage needs a layer, so use at most %lld stages",
-             stages, (long long)a->layers, (long long)a->layers);
+                         "every stage needs a layer, so use at most %lld stage%s",
+             stages, (long long)a->layers, (long long)a->layers, text_plural(a->layers, "s"));
     for (int i = 0; rank && i < stages; i++)
         ENSURE(rank[i] < stages);
     enum err err = mem_new(stages, sizeof *c.alone, "the cut", &c.alone);

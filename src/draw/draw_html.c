@@ -212,8 +212,8 @@ static void add_charts(struct html *h)
         draw_add_xml(h->out, c->facts ? c->facts : "");
         text_add(h->out,
                  "</p>\n<canvas id=\"chart%d\" tabindex=\"0\" role=\"application\" "
-                 "aria-describedby=\"status\" aria-label=\"Chart of %d ranks over time: ",
-                 i, c->ranks);
+                 "aria-describedby=\"status\" aria-label=\"Chart of %d rank%s over time: ",
+                 i, c->ranks, text_plural(c->ranks, "s"));
         draw_add_xml(h->out, c->title);
         text_add(h->out, "\"></canvas></section>\n");
     }

@@ -370,8 +370,8 @@ static enum err choose_steps(struct compare *c, int64_t skip)
 {
     c->first = skip >= 0 ? skip : c->steps >= 2 * WARM_UP ? WARM_UP : 0;
     if (c->first >= c->steps)
-        FAIL(ERR_DATA, "trace: %lld steps are there and %lld are to be left out; leave out fewer",
-             (long long)c->steps, (long long)c->first);
+        FAIL(ERR_DATA, "trace: %lld step%s there and %lld to be left out; leave out fewer",
+             (long long)c->steps, c->steps == 1 ? " is" : "s are", (long long)c->first);
     return ERR_OK;
 }
 

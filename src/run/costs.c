@@ -7,6 +7,8 @@
  *     0,1.02,2.1,1.0,1.1   then a line a stage, in any order, each stage once
  *     1,1.00,,1.0,0.9      no time of B: that of I and W together; of R: that of F
  *
+ * Blank lines say nothing; lines end in LF or CR LF, the last one may lack its end.
+ *
  * A file is foreign until all of it has been understood: it is held against the number of stages,
  * and every number must be a time.
  */
@@ -15,6 +17,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include <stdio.h>
 #include <string.h>
 
 enum { CELLS = 1 + SCHED_COMPUTE_OPS };
@@ -51,6 +54,27 @@ static enum err bad_line(const struct reader *r, const char *what)
     FAIL(ERR_CONFIG, "costs: costs file %.200s, line %d: %s", r->path, r->line, what);
 }
 
+/* The file is one of another layout; where and how it shows is said in `what`. */
+static enum err other_layout(const struct reader *r, const char *what)
+{
+    FAIL(ERR_CONFIG,
+         "costs: costs file %.200s%s; this layout has %d stage%s (ranks x chunks), from 0: use the "
+         "file that `plait compare RUN --costs FILE` writes of a traced run with these ranks and "
+         "chunks", r->path, what, r->stages, text_plural(r->stages, "s"));
+}
+
+/* Passes a line of nothing but blanks. */
+static bool skip_blank(struct reader *r)
+{
+    const char *at = r->at;
+    while (at < r->stop && (*at == ' ' || *at == '\t' || *at == '\r'))
+        at++;
+    if (at < r->stop && *at != '\n')
+        return false;
+    r->at = at < r->stop ? at + 1 : at;
+    return true;
+}
+
 /* The cells of a line, the last one may be ended by CR LF. */
 static enum err read_cells(struct reader *r, char cell[CELLS][COSTS_WORD])
 {
@@ -70,11 +94,11 @@ static enum err read_cells(struct reader *r, char cell[CELLS][COSTS_WORD])
 static enum err read_stage(struct reader *r, char cell[CELLS][COSTS_WORD])
 {
     int64_t stage;
-    if (!text_to_int(cell[0], &stage) || stage < 0 || stage >= r->stages)
-        FAIL(ERR_CONFIG,
-             "costs: costs file %.200s, line %d: \"%s\" is not a stage of this schedule, which has "
-             "%d; use 0 to %d",
-             r->path, r->line, cell[0], r->stages, r->stages - 1);
+    if (!text_to_int(cell[0], &stage) || stage < 0 || stage >= r->stages) {
+        char what[COSTS_WORD + 64];
+        snprintf(what, sizeof what, ", line %d: \"%.63s\" is not a stage here", r->line, cell[0]);
+        return other_layout(r, what);
+    }
     if (r->seen[stage])
         return bad_line(r, "this stage has its line already; give each stage one");
     r->seen[stage] = true;
@@ -123,14 +147,17 @@ static enum err read_lines(struct reader *r)
         TRY(read_names(r));
     while (r->at < r->stop) {
         r->line++;
+        if (skip_blank(r))
+            continue;
         TRY(read_cells(r, cell));
         TRY(read_stage(r, cell));
     }
-    for (int i = 0; i < r->stages; i++)
+    for (int i = 0; i < r->stages; i++) {
+        char what[64];
+        snprintf(what, sizeof what, " has no line for stage %d of %d", i, r->stages);
         if (!r->seen[i])
-            FAIL(ERR_CONFIG, "costs: costs file %.200s has no line for stage %d of %d; every stage "
-                 "of ranks x chunks wants one, as `plait compare --costs` writes them of a traced "
-                 "run of the same cut", r->path, i, r->stages);
+            return other_layout(r, what);
+    }
     return ERR_OK;
 }
 

@@ -31,9 +31,9 @@ static enum err read_factors(const char *list, struct played *x)
     }
     if (n + 1 != x->s->stages)
         FAIL(ERR_CONFIG,
-             "simulation: scale has %d factors, and the schedule has %d stages; write "
+             "simulation: scale has %d factor%s, and the schedule has %d stage%s; write "
              "one a stage",
-             n + 1, x->s->stages);
+             n + 1, text_plural(n + 1, "s"), x->s->stages, text_plural(x->s->stages, "s"));
     return ERR_OK;
 }
 

@@ -114,13 +114,13 @@ static void add_line(const struct played *x, int width, struct text *out)
 
 static void add_table(const struct played *x, int n, struct text *out)
 {
-    int width = 8;
+    int width = 8, m = microbatches(x[0].s);
     for (int i = 0; i < n; i++)
         width = (int)num_max(width, (int64_t)strlen(x[i].s->name));
     text_add(out,
-             "%d ranks, %d microbatches; times and activations of a rank's share of the "
+             "%d rank%s, %d microbatch%s; times and activations of a rank's share of the "
              "model\n\n",
-             x[0].s->p, microbatches(x[0].s));
+             x[0].s->p, text_plural(x[0].s->p, "s"), m, text_plural(m, "es"));
     text_add(out, "%-*s %3s %10s %10s %9s %7s %9s %9s %12s %9s %9s\n", width, "schedule", "v",
              "makespan", "cost", "bubble %", "rate %", "waiting %", "message %", "activations",
              "messages", "replicas");

@@ -8,6 +8,7 @@
 #include "run/schedule.h"
 
 #include "base/fs.h"
+#include "base/text.h"
 #include "run/costs.h"
 #include <ctype.h>
 #include <stdio.h>
@@ -45,15 +46,18 @@ static enum err check_fits(const struct options *o, const struct sched_shape *sh
                          "give cells of F and B, or of F, I and W", path,
              s->lowered ? "messages" : "forward passes only");
     if (s->p != shape->p)
-        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has lines for %d ranks, and parallel.pp is "
-                         "%d; use parallel.pp %d", path, s->p, shape->p, s->p);
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has lines for %d rank%s, and parallel.pp "
+                         "is %d; use parallel.pp %d", path, s->p, text_plural(s->p, "s"),
+             shape->p, s->p);
     if (s->v != shape->v)
-        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d stages a rank, and parallel.chunks "
-                         "is %d; use parallel.chunks %d", path, s->v, shape->v, s->v);
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d stage%s a rank, and "
+                         "parallel.chunks is %d; use parallel.chunks %d", path, s->v,
+             text_plural(s->v, "s"), shape->v, s->v);
     if (s->m != shape->m)
-        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d microbatches, and train.batch %lld "
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d microbatch%s, and train.batch %lld "
                          "makes %d of parallel.microbatch %lld for each of parallel.dp %lld; use "
-                         "train.batch %lld", path, s->m, (long long)o->train.batch, shape->m,
+                         "train.batch %lld", path, s->m, text_plural(s->m, "es"),
+             (long long)o->train.batch, shape->m,
              (long long)o->parallel.microbatch, (long long)o->parallel.dp,
              (long long)s->m * o->parallel.microbatch * o->parallel.dp);
     return ERR_OK;

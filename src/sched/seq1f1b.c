@@ -17,6 +17,7 @@
 #include "sched/sched_build.h"
 
 #include "base/num.h"
+#include "base/text.h"
 
 static enum err make_sliced(const struct sched_shape *shape, int k, struct sched *out)
 {
@@ -46,8 +47,9 @@ static enum err make_sliced(const struct sched_shape *shape, int k, struct sched
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     (void)out;
-    FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatches, and no number of slices to cut them into; "
-                     "use `plait sim --slices`, or 1f1b, as training does not slice", shape->m);
+    FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatch%s, and no number of slices to cut into; "
+                     "use `plait sim --slices`, or 1f1b, as training does not slice", shape->m,
+         text_plural(shape->m, "es"));
 }
 
 const struct sched_kind sched_seq1f1b = {

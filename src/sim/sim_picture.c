@@ -291,10 +291,10 @@ static void add_words(struct maker *k)
     else
         snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d", s->name, again, s->p,
                  s->m / s->slices);
+    double most = k->activation * most_of(k->again ? k->r->full_peak : k->r->peak, s->p);
     snprintf(p->facts, sizeof p->facts,
-             "makespan %.6g, bubble %.2f %%, at most %.4g activations on a rank%s", k->r->makespan,
-             100 * k->r->bubble_fraction,
-             k->activation * most_of(k->again ? k->r->full_peak : k->r->peak, s->p),
+             "makespan %.6g, bubble %.2f %%, at most %.4g activation%s on a rank%s",
+             k->r->makespan, 100 * k->r->bubble_fraction, most, most == 1 ? "" : "s",
              k->again ? " in full" : "");
     p->chart.title = p->title;
     p->chart.facts = p->facts;

@@ -229,12 +229,20 @@ static void costs_from_a_file(void)
 {
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n1,3,,2,3\n", PLAIT_OK, "makespan  19\n");
     check_costs("stage,F,B,I,W\r\n1,3,5,2,3\r\n0,1,2,1,1", PLAIT_OK, "makespan  19\n");
+    check_costs("stage,F,B,I,W\n0,1,2,1,1\n1,3,,2,3\n\n", PLAIT_OK, "makespan  19\n");
+    check_costs("stage,F,B,I,W\r\n \t\r\n1,3,5,2,3\r\n\r\n0,1,2,1,1\r\n \r\n ", PLAIT_OK,
+                "makespan  19\n");
+    check_costs("stage,F,B,I,W\n\n0,1,2,1\n", PLAIT_CONFIG, "line 3: fewer cells than in");
+    check_costs("stage,F,B,I,W\n\n", PLAIT_CONFIG, "no line for stage 0 of 2");
     check_costs("", PLAIT_CONFIG, "no line for stage 0 of 2");
     check_costs("stage,F,B\n", PLAIT_CONFIG, "line 1: the first line is stage,F,B,I,W, or stage");
     check_costs("stage,F,B,W,I\n", PLAIT_CONFIG, "line 1: the first line is stage,F,B,I,W");
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n", PLAIT_CONFIG, "no line for stage 1 of 2");
+    check_costs("stage,F,B,I,W\n0,1,2,1,1\n1,1,2,1,1\n2,1,2,1,1\n", PLAIT_CONFIG,
+                "this layout has 2 stages (ranks x chunks), from 0: use the file that "
+                "`plait compare RUN --costs FILE` writes");
     check_costs("stage,F,B,I,W\n0,1,2,1,1\n0,1,2,1,1\n", PLAIT_CONFIG, "line 3: this stage has");
-    check_costs("stage,F,B,I,W\n2,1,2,1,1\n", PLAIT_CONFIG, "line 2: \"2\" is not a stage");
+    check_costs("stage,F,B,I,W\n2,1,2,1,1\n", PLAIT_CONFIG, "line 2: \"2\" is not a stage here");
     check_costs("stage,F,B,I,W\n0,1,2,1,1,9\n", PLAIT_CONFIG, "line 2: more cells than in the");
     check_costs("stage,F,B,I,W\n0,1,2,1\n", PLAIT_CONFIG, "line 2: fewer cells than in");
     check_costs("stage,F,B,I,W,R\n0,1,2,1,1\n", PLAIT_CONFIG, "line 2: fewer cells than in");
