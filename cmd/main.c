@@ -15,6 +15,7 @@ static const struct cmd_verb verbs[] = {
     {"data", "turn text into token files, and check them", cmd_data},
     {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim},
     {"compare", "show what a traced run took, beside what the simulator says", cmd_compare},
+    {"bench", "measure the device, the calls of a step, the links between ranks", cmd_bench},
     {"generate", "write text with the weights of a run", cmd_generate},
     {"info", "show version, processor, devices and transports", cmd_info},
     {"help", "explain a verb, the configuration keys or the schedules", cmd_help},

@@ -2,8 +2,8 @@
  *
  * plait: train language models that do not fit one device, and know beforehand what it costs.
  *
- * This is the whole public interface; the command-line program uses nothing else. Six chapters:
- * configuration, data, simulation, training, truth, generation.
+ * This is the whole public interface; the command-line program uses nothing else. Seven chapters:
+ * configuration, data, simulation, training, truth, measurement, generation.
  *
  * Conventions. Every function that can fail returns a code of enum plait_code, which is also the
  * program's exit code; plait_error() then gives one sentence: what was asked, what stands against
@@ -168,6 +168,22 @@ struct plait_compare {
     const char *svg, *html, *perfetto, *costs;
 };
 int plait_compare(const struct plait_compare *a, char **out);
+
+/* ---- Measurement ----------------------------------------------------------------------------
+ * Ceilings of the configured device, each kind of call of a step of the configured model with its
+ * share of its ceiling, and what the links between ranks carry. */
+struct plait_bench {
+    size_t size;
+    int ranks;            /* of the links; 0: the product of the layout; 1: no links */
+    const char *out;      /* a file for planning (docs/cluster-profile.md), whole or not at all;
+                             NULL: none */
+    double seconds;       /* to spend on a figure; 0: 0.2 */
+    int64_t largest;      /* bytes of the links' last point, 1024 or more; 0: 256 MiB */
+    double product, copy; /* FLOP/s, bytes/s: count the step against these, measure nothing */
+    void (*on_line)(void *arg, const char *line); /* each line as soon as it is known */
+    void *arg;
+};
+int plait_bench(const struct plait_config *c, const struct plait_bench *a);
 
 /* ---- Generation --------------------------------------------------------------------------- */
 struct plait_generate {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chapters "training", "truth" and "generation" of plait.h.
+ * Chapters "training", "truth", "measurement" and "generation" of plait.h.
  */
 #include "run/api.h"
 
+#include "run/bench.h"
 #include "run/compare.h"
 #include "run/generate.h"
 #include "run/train.h"
@@ -13,6 +14,13 @@ int plait_train(const struct plait_config *c, const struct plait_train *a)
     struct plait_train mine;
     enum err err = api_take("plait_train", a, &mine, sizeof mine);
     return (int)(err == ERR_OK ? run_train(&c->options, &mine) : err);
+}
+
+int plait_bench(const struct plait_config *c, const struct plait_bench *a)
+{
+    struct plait_bench mine;
+    enum err err = api_take("plait_bench", a, &mine, sizeof mine);
+    return (int)(err == ERR_OK ? run_bench(&c->options, &mine) : err);
 }
 
 int plait_compare(const struct plait_compare *a, char **out)

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait bench: ceilings, calls of a model's step, links. Lines are printed as they are measured.
+ */
+#include "cmd.h"
+
+#include <stdio.h>
+
+static void print_line(void *arg, const char *line)
+{
+    (void)arg;
+    puts(line);
+    fflush(stdout);
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct plait_bench a = {.size = sizeof a, .on_line = print_line};
+    int64_t ranks = 0, largest = 0;
+    double tflops = 0, gbytes = 0;
+    const struct cmd_option option[] = {
+        {"ranks", 'n', CMD_INT, &ranks, 0, 1024, "N",
+         "ranks for the links; 0 (default): those of the layout"},
+        {"out", 'o', CMD_TEXT, &a.out, 0, 0, "FILE", "write what was measured, for planning"},
+        {"seconds", 0, CMD_REAL, &a.seconds, 1e-4, 60, "S", "to spend on a figure (default 0.2)"},
+        {"largest", 0, CMD_INT, &largest, 1024, 1 << 28, "BYTES",
+         "buffer of the links' last point (default 268435456)"},
+        {"product", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S",
+         "count only, against this ceiling of products"},
+        {"copy", 0, CMD_REAL, &gbytes, 1e-6, 1e9, "GB/S", "and this of copies, read and written"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait bench [FILE] [KEY=VALUE ...] [-n RANKS] [--out FILE] [--seconds S]",
+        .about = "Measure the device: its best product and copy, each kind of call of the\n"
+                 "configured model's step with its share of its ceiling, the step's floor;\n"
+                 "and with two ranks or more what the links between them carry.",
+        .option = option,
+        .options = 6,
+        .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
+                "          plait bench configs/demo.yaml parallel.tp=1 -n 2 --out machine.json\n"
+                "          plait bench configs/gpt2-124m.yaml --product 790 --copy 4300",
+    };
+    struct plait_config *config;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    code = cmd_config(words, argv, &config);
+    if (code != PLAIT_OK)
+        return code;
+    a.ranks = (int)ranks;
+    a.largest = largest;
+    a.product = tflops * 1e12;
+    a.copy = gbytes * 1e9;
+    code = plait_bench(config, &a);
+    plait_config_free(config);
+    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
+}

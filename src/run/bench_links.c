@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the links between ranks carry: collectives over all ranks and a message from rank 0 to rank
+ * 1, each over buffers of 1 KiB to 256 MiB in device memory. A point is the median of several
+ * batches, between barriers, of operations one behind the other; a message goes there and back and
+ * counts half. Rank 0 keeps the times.
+ */
+#include "run/bench.h"
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include <stdlib.h>
+
+enum { LEAST = 1 << 10, LARGEST = 1 << 28, BATCHES = 5, OPS_MAX = 100, RANKS_MAX = 1024 };
+
+struct link {
+    struct bench *b;
+    struct comm_world *w;
+    struct comm_group *all;
+    struct dev *dev;
+    char *to, *from;  /* device, LARGEST bytes */
+};
+
+const char *bench_link_name(enum bench_link l)
+{
+    static const char *const name[BENCH_LINKS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                  "send"};
+    return name[l];
+}
+
+double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p)
+{
+    double n = b->ranks, part = l == LINK_SEND ? 1 : (n - 1) / n * (l == LINK_ALL_REDUCE ? 2 : 1);
+    return part * (double)p->bytes / p->seconds;
+}
+
+/* There and back between ranks 0 and 1; the others have nothing to do. */
+static enum err bounce(struct link *k, int64_t bytes)
+{
+    int me = comm_rank(k->w);
+    struct comm_req out = {0}, in = {0};
+    if (me > 1)
+        return ERR_OK;
+    for (int turn = 0; turn < 2; turn++) {
+        if (me == turn) {
+            TRY(comm_send_start(k->w, 1 - me, 1, k->from, bytes, &out));
+            TRY(comm_finish(&out));
+        } else {
+            TRY(comm_recv_start(k->w, 1 - me, 1, k->to, bytes, &in));
+            TRY(comm_finish(&in));
+        }
+    }
+    return ERR_OK;
+}
+
+/* bytes: of the whole buffer, of which a gather gives and a scatter takes a part. */
+static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
+{
+    int64_t size = dtype_size(k->dev->ct), n = bytes / size, part = n / comm_size(k->w);
+    switch (l) {
+    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->to, n, k->dev->ct, COMM_SUM);
+    case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, k->dev->ct);
+    case LINK_REDUCE_SCATTER:
+        return comm_reduce_scatter(k->all, k->to, k->from, part, k->dev->ct);
+    default: return bounce(k, bytes);
+    }
+}
+
+static enum err batch(struct link *k, enum bench_link l, int64_t bytes, int n, double *out)
+{
+    TRY(k->dev->ops->sync(k->dev));
+    TRY(comm_barrier(k->all));
+    double begin = log_now();
+    for (int i = 0; i < n; i++)
+        TRY(operate(k, l, bytes));
+    TRY(k->dev->ops->sync(k->dev));
+    TRY(comm_barrier(k->all));
+    *out = (log_now() - begin) / n / (l == LINK_SEND ? 2 : 1);
+    return ERR_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* All ranks do as many operations as rank 0 finds that its budget holds. */
+static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *out)
+{
+    double t[BATCHES];
+    int64_t n;
+    TRY(batch(k, l, bytes, 1, &t[0]));
+    TRY(batch(k, l, bytes, 1, &t[0]));
+    n = num_min(OPS_MAX, 1 + (int64_t)(bench_budget(k->b) / BATCHES / (t[0] + 1e-9)));
+    double agreed = (double)n, *shared;
+    TRY(k->dev->ops->alloc(k->dev, (int64_t)sizeof agreed, "a count", (void **)&shared));
+    enum err err = k->dev->ops->copy_in(k->dev, shared, &agreed, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = comm_broadcast(k->all, 0, shared, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = k->dev->ops->copy_out(k->dev, &agreed, shared, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = k->dev->ops->sync(k->dev);
+    k->dev->ops->free(k->dev, shared);
+    TRY(err);
+    for (int i = 0; i < BATCHES; i++)
+        TRY(batch(k, l, bytes, (int)agreed, &t[i]));
+    qsort(t, BATCHES, sizeof *t, compare);
+    *out = t[BATCHES / 2];
+    return ERR_OK;
+}
+
+static enum err measure(struct link *k)
+{
+    struct bench *b = k->b;
+    int64_t largest = b->a->largest > 0 ? b->a->largest : LARGEST;
+    for (int l = 0; l < BENCH_LINKS; l++) {
+        int i = 0;
+        for (int64_t bytes = LEAST; bytes <= largest && i < BENCH_POINTS; bytes *= 4, i++) {
+            double seconds;
+            TRY(point(k, (enum bench_link)l, bytes, &seconds));
+            if (comm_rank(k->w) != 0)
+                continue;
+            b->curve[l][i] = (struct bench_point){bytes, seconds};
+            b->points[l] = i + 1;
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err open_link(struct link *k)
+{
+    int ranks[RANKS_MAX], n = comm_size(k->w);
+    if (n > RANKS_MAX)
+        FAIL(ERR_CONFIG, "bench: %d ranks; at most %d are measured", n, RANKS_MAX);
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    TRY(dev_open(&(struct dev_args){.kind = options_device(k->b->o), .ct = k->b->types.ct,
+                                    .threads = options_threads(k->b->o, n),
+                                    .index = comm_rank(k->w)}, &k->dev));
+    TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
+    TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
+    return comm_group_open(k->w, 0, ranks, n, comm_scratch_bytes(comm_kind(k->w), n, LARGEST),
+                           &k->all);
+}
+
+static enum err body(void *arg, struct comm_world *w)
+{
+    struct link k = {.b = arg, .w = w};
+    enum err err = open_link(&k);
+    if (err == ERR_OK)
+        err = measure(&k);
+    if (err != ERR_OK)
+        comm_abort(w, err); /* peers may still read what is freed below */
+    if (k.all)
+        comm_group_close(k.all);
+    if (k.to)
+        k.dev->ops->free(k.dev, k.to);
+    if (k.from)
+        k.dev->ops->free(k.dev, k.from);
+    dev_close(k.dev);
+    return err;
+}
+
+enum err bench_links(struct bench *b)
+{
+    const struct options *o = b->o;
+    if (o->train.transport == COMM_MPI)
+        return comm_mpi_run(o->train.hang_timeout, body, b);
+    return comm_thread_run(b->ranks, o->train.hang_timeout, body, b);
+}

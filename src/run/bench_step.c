@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The calls of one step: the executor runs the model's step on a null device that notes what it is
+ * asked for. So the list is what training does, chunks of the head and the optimizer included, and
+ * cannot go out of date. Nothing is allocated but host tables, so any model fits.
+ *
+ * The layout is one rank: of a data rank its share of the batch, of a pipeline all of its stages.
+ */
+#include "run/bench.h"
+
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "exec/exec.h"
+#include "optim/optim.h"
+#include "run/check.h"
+#include "run/setup.h"
+
+struct step {
+    struct bench *b;
+    const struct setup *s;
+    struct dev *dev;            /* owned */
+    struct exec *x;             /* owned */
+    struct param_store **store; /* owned */
+    struct optim optim;
+    double sums[SUMS_COUNT];
+    int32_t *tokens;            /* owned; host */
+};
+
+static enum err on_step(void *arg)
+{
+    struct step *t = arg;
+    struct optim_step step = {.step = 1, .lr = 1, .loss = exec_loss_at(t->x),
+                              .tokens = t->s->share * t->s->arch.seq};
+    return optim_start(&t->optim, &step, t->sums);
+}
+
+static enum err open_step(struct step *t, struct comm_world *world)
+{
+    const struct options *o = &t->b->shape;
+    struct exec_args a;
+    TRY(calls_record_open(&t->s->types, t->s->arch.vocab, &t->dev));
+    setup_exec_args(t->s, 0, &a);
+    a.dev = t->dev;
+    a.world = world;
+    TRY(exec_open(&a, &t->x));
+    int n = exec_stage_count(t->x);
+    TRY(mem_new(n, sizeof *t->store, "the stores of a rank", &t->store));
+    for (int i = 0; i < n; i++)
+        t->store[i] = &exec_stage_at(t->x, i)->params;
+    t->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2,
+                              .eps = o->optim.eps, .decay = o->optim.decay, .clip = o->optim.clip,
+                              .dev = t->dev, .store = t->store, .stores = n,
+                              .sums = exec_scalars(t->x), .now = exec_scalars(t->x) + SUMS_COUNT,
+                              .replicas = 1};
+    return mem_new(t->s->share * t->s->arch.seq, sizeof *t->tokens, "the step's tokens",
+                   &t->tokens);
+}
+
+static enum err run_step(struct step *t)
+{
+    struct exec_hooks hooks = {.step = on_step, .arg = t};
+    struct exec_batch batch = {.tokens = t->tokens, .targets = t->tokens, .samples = t->s->share,
+                               .t = t->s->arch.seq, .step = 1};
+    exec_zero_grads(t->x);
+    calls_record_reset(t->dev); /* opening is no part of a step */
+    return exec_run(t->x, &t->s->sched, &batch, &hooks);
+}
+
+static enum err keep_calls(struct step *t)
+{
+    struct bench *b = t->b;
+    const struct calls_call *call = calls_recorded(t->dev, &b->calls);
+    TRY(mem_new(b->calls, sizeof *b->call, "the calls of a step", &b->call));
+    for (int i = 0; i < b->calls; i++)
+        b->call[i].call = call[i];
+    b->tokens = t->s->share * t->s->arch.seq;
+    return ERR_OK;
+}
+
+static enum err body(void *arg, struct comm_world *world)
+{
+    struct step *t = arg;
+    enum err err = open_step(t, world);
+    if (err == ERR_OK)
+        err = run_step(t);
+    if (err == ERR_OK)
+        err = keep_calls(t);
+    exec_close(t->x);
+    dev_close(t->dev);
+    mem_free(t->store);
+    mem_free(t->tokens);
+    return err;
+}
+
+enum err bench_step(struct bench *b)
+{
+    struct setup s = {0};
+    struct step t = {.b = b, .s = &s};
+    int64_t vocab;
+    TRY(check_vocab(&b->shape, &vocab));
+    enum err err = setup_make(&b->shape, vocab, true, &s);
+    if (err == ERR_OK)
+        err = comm_thread_run(1, 0, body, &t);
+    setup_free(&s);
+    return err;
+}
