@@ -1,0 +1,280 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# On a machine with GPUs, in one run of under ten minutes: the tests that need one, and the speed of
+# the models of configs/ beside the peers on the same machine.
+#
+#     tools/gpu.sh                      everything
+#     tools/gpu.sh test 124m            only these parts, of: test bench 124m 1.5b 1b layouts
+#
+# BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
+# OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
+# PEER=FILE     torch_gpt.py, run with PYTHON (default python3): PyTorch on the same shapes
+# LLMC=DIR      a built llm.c (train_gpt2cu): the same for the GPT-2 rows
+# GPUS=N        of the layouts (default: all that nvidia-smi lists)
+# STEPS=14      of a run; the median is of the second half
+# COMMIT=...    for the rows, where this is no git tree
+# DEVICE=cpu WORDS="model.layers=1 ..."   to try this script without a GPU: other keys of all runs
+set -eu
+
+cd "$(dirname "$0")/.."
+steps=${STEPS:-14} device=${DEVICE:-cuda} words=${WORDS:-} python=${PYTHON:-python3}
+out=${OUT:-build/gpu} peer=${PEER:-} llmc=${LLMC:-}
+parts=${*:-test bench 124m 1.5b 1b layouts}
+today=$(date +%F)
+commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
+for part in $parts; do
+    case $part in
+    test | bench | 124m | 1.5b | 1b | layouts) ;;
+    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, layouts" >&2; exit 2 ;;
+    esac
+done
+if [ -z "${BUILD:-}" ]; then
+    cmake --preset release && cmake --build build -j "$(nproc)"
+    BUILD=build
+fi
+plait=$BUILD/plait
+mkdir -p "$out"
+rows=$out/$today-gpu.jsonl
+card=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 || true)
+card=${card:-$device}
+gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)}
+[ "${gpus:-0}" -gt 0 ] || gpus=1
+work=$(mktemp -d)
+watcher=
+trap '[ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true; rm -rf "$work"' EXIT
+failed=0
+
+# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere.
+tests()
+{
+    echo "== tests"
+    for source in tests/parity/test_*.c tests/cuda/test_*.c; do
+        [ -e "$source" ] || continue
+        name=$(basename "$source" .c)
+        timeout 300 "$BUILD/tests/$name" >"$out/$name.log" 2>&1 || failed=1
+        echo "$name: $(tail -n 1 "$out/$name.log")"
+        grep '^FAIL' "$out/$name.log" || true
+    done
+}
+
+# The median of the numbers that come in, one a line.
+median()
+{
+    sort -g | awk '{ v[NR] = $1 }
+        END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2; else print 0 }'
+}
+
+# FLOPs a token as the peers count them: 6 for each weight of a product, attention in full.
+# layers hidden kv-width ffn vocab gated(0|1) tokens
+flops_of()
+{
+    echo "$@" | awk '{ print 6 * ($1 * (2 * $2 * $2 + 2 * $2 * $3 + (2 + $6) * $2 * $4) + $2 * $5) \
+        + 12 * $1 * $2 * $7 }'
+}
+
+# Random tokens of a vocabulary, made once; their path.
+tokens_of()
+{
+    [ -e "$work/$1.tok" ] ||
+        "$plait" data random --vocab "$1" --tokens 2000000 -o "$work/$1.tok" >/dev/null
+    echo "$work/$1.tok"
+}
+
+# ours NAME CONFIG VOCAB RANKS KEY=VALUE...: a run; its median tokens a second into $speed, what it
+# predicted and used into $bubble $bubble_measured $planned $used, its words into $command.
+ours()
+{
+    name=$1 config=$2 vocab=$3 ranks=$4
+    shift 4
+    data=$(tokens_of "$vocab")
+    # shellcheck disable=SC2086  # words of a command line
+    set -- "$@" train.device="$device" optim.warmup=1 $words
+    command="plait train $config train.steps=$steps $* -n $ranks"
+    echo "\$ $command"
+    if command -v nvidia-smi >/dev/null 2>&1; then
+        nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -lms 250 \
+            >"$work/memory" 2>/dev/null &
+        watcher=$!
+    else
+        : >"$work/memory"
+    fi
+    ok=1
+    timeout 170 "$plait" train "$config" train.steps="$steps" "$@" data.train="$data" \
+        run.dir="$work/$name" -n "$ranks" >"$out/$name.log" 2>&1 || ok=0
+    [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true
+    watcher=
+    speed=0 bubble=0 bubble_measured=null planned=0 used=0
+    if [ "$ok" = 0 ]; then
+        failed=1
+        tail -n 3 "$out/$name.log"
+        return
+    fi
+    speed=$(sed -n 's/.*"tokens_per_s": \([0-9.e+]*\).*/\1/p' "$work/$name/metrics.jsonl" |
+        tail -n "$((steps - steps / 2))" | median)
+    bubble=$(sed -n 's/.*predicted bubble \([0-9.]*\) %.*/\1/p' "$out/$name.log" | head -n 1)
+    planned=$(awk '$1 == "pp" && $4 == "B" && $3 > m { m = $3 } END { printf "%.0f", m }' \
+        "$out/$name.log")
+    used=$(awk '$1 > m { m = $1 } END { printf "%.0f", m * 1048576 }' "$work/memory")
+    rm -f "$work/$name/model.safetensors"
+}
+
+# A short traced run of the same words, held against the simulator: $bubble_measured. RANKS first.
+measure_bubble()
+{
+    name=$1 config=$2 vocab=$3 ranks=$4
+    shift 4
+    data=$(tokens_of "$vocab")
+    # shellcheck disable=SC2086  # words of a command line
+    timeout 170 "$plait" train "$config" train.steps=6 "$@" train.device="$device" optim.warmup=1 \
+        optim.clip=0 train.trace=true $words data.train="$data" run.dir="$work/$name-traced" \
+        -n "$ranks" >"$out/$name-traced.log" 2>&1 || { failed=1; return 0; }
+    "$plait" compare "$work/$name-traced" --json >"$out/$name-bubble.json" || { failed=1; return 0; }
+    bubble_measured=$(sed -n 's/.*"bubble_measured": \([-0-9.e]*\).*/\1/p' \
+        "$out/$name-bubble.json" | awk '{ print 100 * $1 }' | head -n 1)
+    rm -f "$work/$name-traced/model.safetensors"
+}
+
+# torch WORDS...: PyTorch on as many GPUs as $ranks; $peer_speed a GPU, 0 where it failed.
+torch()
+{
+    peer_speed=0
+    [ -n "$peer" ] || return 0
+    if [ "$ranks" = 1 ]; then
+        timeout 170 "$python" "$peer" "$@" >"$work/peer" 2>"$out/peer.err" || return 0
+    else
+        timeout 170 "$python" -m torch.distributed.run --nproc-per-node "$ranks" "$peer" "$@" \
+            >"$work/peer" 2>"$out/peer.err" || return 0
+    fi
+    peer_speed=$(sed -n 's/.*"tok_s_gpu": \([0-9.]*\).*/\1/p' "$work/peer" | tail -n 1)
+    peer_speed=${peer_speed:-0}
+}
+
+# llm.c's token file: 256 numbers of header, then tokens of 16 bits.
+llmc_data()
+{
+    [ -e "$work/llmc.bin" ] || "$python" - "$work/llmc.bin" <<'END'
+import array, random, sys
+n = 4000000
+head = array.array("i", [0] * 256)
+head[0], head[1], head[2] = 20240520, 1, n
+random.seed(1)
+with open(sys.argv[1], "wb") as f:
+    head.tofile(f)
+    array.array("H", random.choices(range(50257), k=n)).tofile(f)
+END
+}
+
+# llm_c DEPTH BATCH: llm.c on as many GPUs as $ranks; $peer_speed a GPU.
+llm_c()
+{
+    peer_speed=0
+    [ -n "$llmc" ] || return 0
+    llmc_data || return 0
+    start=
+    [ "$ranks" = 1 ] || start="mpirun --allow-run-as-root -np $ranks"
+    # shellcheck disable=SC2086  # words of a command line
+    timeout 170 $start "$llmc/train_gpt2cu" -i "$work/llmc.bin" -j "$work/llmc.bin" -e "d$1" \
+        -b "$2" -t 1024 -d "$(($2 * 1024 * ranks))" -x "$steps" -v 0 -s 0 -h 0 -r 0 -z 1 \
+        >"$out/llmc-d$1-$ranks.log" 2>&1 || return 0
+    peer_speed=$(sed -n 's/.* \([0-9.]*\) tok\/s.*/\1/p' "$out/llmc-d$1-$ranks.log" |
+        tail -n 1 | awk -v n="$ranks" '{ print $1 / n }')
+    peer_speed=${peer_speed:-0}
+}
+
+# row WORK LAYOUT FLOPS PEER: one object from what ours and the peer have left. Without a peer its
+# members are null; a run that failed has no row. With WORDS the model is another, and says so.
+row()
+{
+    [ "$speed" != 0 ] || return 0
+    awk -v work="$1${words:+ ($words)}" -v trial="$words" -v layout="$2" -v flops="$3" -v peer="$4" -v speed="$speed" \
+        -v ranks="$ranks" -v theirs="$peer_speed" -v card="$card" -v bubble="$bubble" \
+        -v measured="${bubble_measured:-null}" -v planned="$planned" -v used="$used" \
+        -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
+        each = speed / ranks; has = theirs > 0
+        printf "{\"work\": \"%s\", \"card\": \"%s\", \"gpus\": %d, \"layout\": \"%s\", ", work, card,
+            ranks, layout
+        printf "\"tok_s_gpu\": %.0f, \"tflops_gpu\": %s, ", each,
+            trial == "" ? sprintf("%.1f", each * flops * 1e-12) : "null"
+        if (has) printf "\"peer\": \"%s\", \"peer_tok_s_gpu\": %.0f, \"ratio\": %.3f, ", peer,
+            theirs, each / theirs
+        else printf "\"peer\": null, \"peer_tok_s_gpu\": null, \"ratio\": null, "
+        printf "\"bubble_predicted\": %s, \"bubble_measured\": %s, ", bubble + 0, measured
+        printf "\"memory_predicted\": %.0f, \"memory_used\": %.0f, ", planned, used
+        printf "\"date\": \"%s\", \"commit\": \"%s\", \"command\": \"%s\"}\n", date, commit, command
+    }' | tee -a "$rows"
+}
+
+f124=$(flops_of 12 768 768 3072 50304 0 1024)
+f1500=$(flops_of 48 1600 1600 6400 50304 0 1024)
+f1b=$(flops_of 16 2048 512 8192 128256 1 4096)
+f8b=$(flops_of 32 4096 1024 14336 128256 1 4096)
+
+# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs beside both peers.
+gpt2()
+{
+    ours "gpt2-$1-dp$5" "configs/gpt2-$1.yaml" 50304 "$5" parallel.dp="$5" \
+        parallel.microbatch="$3" train.batch="$(($3 * $5))"
+    work_name="gpt2-$1 B $3 T 1024"
+    llm_c "$2" "$3"
+    row "$work_name" "dp $5" "$4" llm.c
+    torch --model "gpt2-$1" --mode "$6" --mb "$3" --seq 1024 --steps "$steps"
+    [ -z "$peer" ] || row "$work_name" "dp $5" "$4" PyTorch
+}
+
+llama_1b()
+{
+    ours llama-1b configs/llama-1b.yaml 128256 1
+    torch --model llama-1b --mode single --mb 4 --seq 4096 --steps "$steps"
+    row "llama-1b B 4 T 4096" "dp 1" "$f1b" PyTorch
+}
+
+# The 8B shape over $gpus pipeline ranks, then over as many tensor ranks.
+llama_8b()
+{
+    best=0
+    for schedule in 1f1b zb-h1 zb-v; do
+        set -- parallel.pp="$gpus" parallel.schedule="$schedule"
+        ours "llama-8b-pp$gpus-$schedule" configs/llama-8b.yaml 128256 "$gpus" "$@"
+        [ "$speed" = 0 ] ||
+            measure_bubble "llama-8b-pp$gpus-$schedule" configs/llama-8b.yaml 128256 "$gpus" "$@"
+        if [ "$best" = 0 ]; then
+            torch --model llama-8b --mode pp --mb 1 --accum 16 --seq 4096 --schedule 1F1B --steps 6
+            best=$peer_speed
+        fi
+        peer_speed=$best
+        row "llama-8b 16 microbatches of 1 T 4096" "pp $gpus $schedule" "$f8b" "PyTorch 1F1B"
+    done
+    ours "llama-8b-tp$gpus" configs/llama-8b.yaml 128256 "$gpus" parallel.pp=1 \
+        parallel.tp="$gpus" parallel.sp=true train.batch=2 parallel.microbatch=2
+    torch --model llama-8b --mode tp --mb 2 --seq 4096 --steps 6
+    row "llama-8b B 2 T 4096" "tp $gpus sp" "$f8b" PyTorch
+}
+
+for part in $parts; do
+    case $part in
+    test) tests ;;
+    bench)
+        for name in gpt2-124m gpt2-1.5b llama-1b; do
+            set --
+            [ "$name" != gpt2-124m ] || set -- train.batch=64 parallel.microbatch=64
+            # shellcheck disable=SC2086  # words of a command line
+            timeout 170 "$plait" bench "configs/$name.yaml" "$@" train.device="$device" \
+                --seconds 0.05 $words >"$out/bench-$name.log" 2>&1 || failed=1
+            echo "== $name"
+            cat "$out/bench-$name.log"
+        done ;;
+    124m) gpt2 124m 12 64 "$f124" 1 single ;;
+    1.5b) gpt2 1.5b 48 16 "$f1500" 1 single ;;
+    1b) llama_1b ;;
+    layouts)
+        if [ "$gpus" -lt 2 ]; then
+            echo "gpu: layouts need two GPUs or more, and there is $gpus"
+            continue
+        fi
+        gpt2 124m 12 64 "$f124" "$gpus" ddp
+        gpt2 1.5b 48 16 "$f1500" "$gpus" fsdp
+        llama_8b ;;
+    esac
+done
+exit "$failed"
