@@ -447,7 +447,7 @@ enum err calls_record_open(const struct dtypes *types, int64_t vocab, struct dev
     TRY(mem_new(1, sizeof *r, "the recorder of calls", &r));
     struct dev_args a = {.kind = DEV_NULL, .ct = types->ct, .threads = 1};
     TRY_OR(out_free, dev_open(&a, &r->null));
-    r->null->logits = types->logits;
+    r->null->types = *types;
     r->dev = *r->null;
     r->dev.ops = &recorder_ops;
     r->dev.impl = r;

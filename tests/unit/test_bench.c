@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of a step's calls: its FLOPs are the model's, each call is run again as it was noted, and
+ * what `plait bench` makes of it.
+ */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "run/bench.h"
+#include "test.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *const models[] = {
+    "model.kind=gpt model.vocab=257 model.dropout=0.1 train.batch=3 parallel.microbatch=2",
+    "model.kind=llama model.vocab=300 model.tied=false model.kv_heads=2 train.batch=2 "
+    "parallel.microbatch=2",
+    "model.kind=gpt model.vocab=257 train.dtype=bf16 train.batch=2 train.recompute=full",
+};
+enum { MODELS = sizeof models / sizeof *models };
+
+static struct options options_of(const char *words)
+{
+    struct options o;
+    char copy[512], *rest = copy;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    snprintf(copy, sizeof copy, "model.seq=16 model.layers=3 model.hidden=32 %s", words);
+    for (char *w = strsep(&rest, " "); w; w = strsep(&rest, " "))
+        CHECK_OK(conf_set(&options_table, &o, w));
+    return o;
+}
+
+static void note_step(const struct options *o, struct bench *b)
+{
+    *b = (struct bench){.o = o, .shape = *o, .types = options_types(o)};
+    CHECK_OK(bench_step(b));
+    CHECK(b->calls > 20);
+}
+
+/* Products are 2 FLOPs a weight and row, forward and twice backward. */
+static void flops_are_the_models(void)
+{
+    for (int i = 0; i < 2; i++) { /* the third computes some of them twice */
+        struct options o = options_of(models[i]);
+        struct arch a;
+        struct bench b;
+        double got = 0, want = 0;
+        int64_t rows = o.train.batch * o.model.seq;
+        options_arch(&o, &a);
+        note_step(&o, &b);
+        CHECK_INT(b.tokens, rows);
+        for (int k = 0; k < b.calls; k++)
+            if (b.call[k].call.op == CALL_GEMM)
+                got += b.call[k].call.flops * (double)b.call[k].call.count;
+        for (int part = PART_ATTN; part <= PART_HEAD; part++)
+            want += 3 * (part == PART_HEAD ? 1.0 : (double)a.layers) *
+                    arch_part_flops(&a, (enum arch_part)part, rows, 0);
+        CHECK_NEAR(got, want, 1e-9 * want);
+        mem_free(b.call);
+    }
+}
+
+/* A call that is run again on a device that notes is noted as it was. */
+static void calls_are_run_as_noted(void)
+{
+    for (int i = 0; i < MODELS; i++) {
+        struct options o = options_of(models[i]);
+        struct bench b;
+        struct dev *d;
+        note_step(&o, &b);
+        CHECK_OK(calls_record_open(&b.types, o.model.vocab, &d));
+        for (int k = 0; k < b.calls; k++) {
+            const struct calls_call *want = &b.call[k].call, *got;
+            struct calls_work w;
+            char name[128];
+            int n;
+            calls_describe(want, name, sizeof name);
+            CHECK_OK(calls_open(d, want, &w));
+            calls_record_reset(d);
+            CHECK_OK(calls_run(&w));
+            got = calls_recorded(d, &n);
+            test_check(n == 1 && got->op == want->op && got->flops == want->flops &&
+                           got->bytes == want->bytes &&
+                           memcmp(got->size, want->size, sizeof got->size) == 0,
+                       __FILE__, __LINE__, "%s is run as another call", name);
+            calls_close(&w);
+        }
+        dev_close(d);
+        mem_free(b.call);
+    }
+}
+
+/* Long vectors are run in part. */
+static void long_vectors_are_cut(void)
+{
+    struct calls_call c = {.op = CALL_SUMSQ, .size = {4LL * CALLS_FLAT_MAX}};
+    struct calls_call whole = {.op = CALL_GEMM, .size = {4LL * CALLS_FLAT_MAX, 1, 1}};
+    CHECK_NEAR(calls_part(&c), 0.25, 0);
+    CHECK_NEAR(calls_part(&whole), 1, 0);
+}
+
+static void keep_line(void *arg, const char *line)
+{
+    text_add(arg, "%s\n", line);
+}
+
+static void measures_and_writes_a_profile(void)
+{
+    const char *path = PLAIT_BINARY_DIR "/tests/profile.json";
+    struct text page = {0};
+    struct options o = options_of("model.kind=llama model.vocab=257 train.threads=1");
+    struct plait_bench a = {.size = sizeof a, .ranks = 2, .seconds = 1e-4, .largest = 4096,
+                            .out = path, .on_line = keep_line, .arg = &page};
+    struct fs_map m;
+    CHECK_OK(run_bench(&o, &a));
+    CHECK(strstr(page.s, "\nlinks of 2 ranks") && strstr(page.s, "\nhead and loss"));
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    cJSON *root = cJSON_ParseWithLength((const char *)m.data, (size_t)m.size);
+    CHECK(root != NULL);
+    CHECK_INT(cJSON_GetNumberValue(cJSON_GetObjectItem(root, "plait_profile")), 1);
+    const cJSON *call, *links = cJSON_GetObjectItem(root, "links");
+    cJSON_ArrayForEach(call, cJSON_GetObjectItem(root, "calls"))
+        CHECK(cJSON_GetNumberValue(cJSON_GetObjectItem(call, "seconds")) > 0);
+    CHECK_INT(cJSON_GetArraySize(links), BENCH_LINKS);
+    CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetArrayItem(links, 0), "points")), 2);
+    cJSON_Delete(root);
+    fs_map_close(&m);
+    unlink(path);
+    text_free(&page);
+}
+
+static void counts_against_given_ceilings(void)
+{
+    struct text page = {0};
+    struct options o = options_of("model.vocab=257");
+    struct plait_bench a = {.size = sizeof a, .product = 1e12, .copy = 1e9, .on_line = keep_line,
+                            .arg = &page};
+    CHECK_OK(run_bench(&o, &a));
+    CHECK(strstr(page.s, "ceilings 1.00 TFLOP/s, 1.0 GB/s") && strstr(page.s, "nothing was measured"));
+    text_free(&page);
+    a.out = "/nonexistent/a";
+    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
+    a.copy = 0;
+    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "one ceiling was given");
+    a = (struct plait_bench){.size = sizeof a};
+    o = options_of("model.vocab=257 parallel.tp=2");
+    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "parallel.tp 2 cuts the tensors");
+    o = options_of("model.vocab=257 train.device=null");
+    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "train.device null computes nothing");
+}
+
+static const struct test_case cases[] = {
+    {"flops_are_the_models", flops_are_the_models},
+    {"calls_are_run_as_noted", calls_are_run_as_noted},
+    {"long_vectors_are_cut", long_vectors_are_cut},
+    {"measures_and_writes_a_profile", measures_and_writes_a_profile},
+    {"counts_against_given_ceilings", counts_against_given_ceilings},
+};
+TEST_MAIN(cases)
