@@ -129,7 +129,8 @@ measure_bubble()
     timeout 170 "$plait" train "$config" train.steps=6 "$@" train.device="$device" optim.warmup=1 \
         optim.clip=0 train.trace=true $words data.train="$data" run.dir="$work/$name-traced" \
         -n "$ranks" >"$out/$name-traced.log" 2>&1 || { failed=1; return 0; }
-    "$plait" compare "$work/$name-traced" --json >"$out/$name-bubble.json" || { failed=1; return 0; }
+    "$plait" compare "$work/$name-traced" --json >"$out/$name-bubble.json" ||
+        { failed=1; return 0; }
     bubble_measured=$(sed -n 's/.*"bubble_measured": \([-0-9.e]*\).*/\1/p' \
         "$out/$name-bubble.json" | awk '{ print 100 * $1 }' | head -n 1)
     rm -f "$work/$name-traced/model.safetensors"
@@ -187,13 +188,14 @@ llm_c()
 row()
 {
     [ "$speed" != 0 ] || return 0
-    awk -v work="$1${words:+ ($words)}" -v trial="$words" -v layout="$2" -v flops="$3" -v peer="$4" -v speed="$speed" \
+    awk -v work="$1${words:+ ($words)}" -v trial="$words" -v layout="$2" -v flops="$3" \
+        -v peer="$4" -v speed="$speed" \
         -v ranks="$ranks" -v theirs="$peer_speed" -v card="$card" -v bubble="$bubble" \
         -v measured="${bubble_measured:-null}" -v planned="$planned" -v used="$used" \
         -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
         each = speed / ranks; has = theirs > 0
-        printf "{\"work\": \"%s\", \"card\": \"%s\", \"gpus\": %d, \"layout\": \"%s\", ", work, card,
-            ranks, layout
+        printf "{\"work\": \"%s\", \"card\": \"%s\", \"gpus\": %d, \"layout\": \"%s\", ", work,
+            card, ranks, layout
         printf "\"tok_s_gpu\": %.0f, \"tflops_gpu\": %s, ", each,
             trial == "" ? sprintf("%.1f", each * flops * 1e-12) : "null"
         if (has) printf "\"peer\": \"%s\", \"peer_tok_s_gpu\": %.0f, \"ratio\": %.3f, ", peer,

@@ -26,8 +26,8 @@ enum calls_class {
 
 enum { CALLS_SIZES = 11 };
 
-/* One kind of call. size: extents and flags in the order of calls_size_name; the same operation with
- * the same sizes is the same call. flops, bytes: of one call, as the null device counts. */
+/* One kind of call. size: extents and flags in the order of calls_size_name; the same operation
+ * with the same sizes is the same call. flops, bytes: of one, as the null device counts. */
 struct calls_call {
     enum calls_op op;
     enum calls_class class;
@@ -92,8 +92,8 @@ enum { CALLS_FLAT_MAX = 1 << 26 };
 /* Length that a flat call is run at over the one it was noted with; 1 for all others. */
 double calls_part(const struct calls_call *c);
 
-/* Operands of random numbers (normal, targets and tokens uniform) and what the call needs from
- * others that come before it (statistics of a norm's gradient, say). Errors: ERR_MEMORY and what the
+/* Operands of random numbers (normal; targets and tokens uniform) and what the call needs from
+ * others that come before it (attention for its gradient, say). Errors: ERR_MEMORY and what the
  * device says; *w is then closed. */
 enum err calls_open(struct dev *d, const struct calls_call *c, struct calls_work *w);
 /* Queue the call once. */

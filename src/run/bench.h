@@ -60,7 +60,7 @@ double bench_bus(const struct bench *b, enum bench_link l, const struct bench_po
 /* Tables. (bench_report.c) */
 void bench_report_classes(const struct bench *b);
 void bench_report_links(const struct bench *b);
-/* The profile file of docs/cluster-profile.md. Errors: ERR_STORAGE, ERR_MEMORY. (bench_profile.c) */
+/* The file of docs/cluster-profile.md. Errors: ERR_STORAGE, ERR_MEMORY. (bench_profile.c) */
 enum err bench_profile(const struct bench *b, const char *path);
 
 enum err run_bench(const struct options *o, const struct plait_bench *a);

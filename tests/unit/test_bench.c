@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of a step's calls: its FLOPs are the model's, each call is run again as it was noted, and
- * what `plait bench` makes of it.
+ * The list of a step's calls: its FLOPs are the model's, each call is run again as it was noted,
+ * and what `plait bench` makes of it.
  */
 #include "base/fs.h"
 #include "base/mem.h"
@@ -137,7 +137,8 @@ static void counts_against_given_ceilings(void)
     struct plait_bench a = {.size = sizeof a, .product = 1e12, .copy = 1e9, .on_line = keep_line,
                             .arg = &page};
     CHECK_OK(run_bench(&o, &a));
-    CHECK(strstr(page.s, "ceilings 1.00 TFLOP/s, 1.0 GB/s") && strstr(page.s, "nothing was measured"));
+    CHECK(strstr(page.s, "ceilings 1.00 TFLOP/s, 1.0 GB/s") != NULL);
+    CHECK(strstr(page.s, "nothing was measured") != NULL);
     text_free(&page);
     a.out = "/nonexistent/a";
     CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
