@@ -89,10 +89,9 @@ static enum err measure_device(struct bench *b)
     return err;
 }
 
-static enum err run(struct bench *b)
+/* What needs one rank alone. */
+static enum err run_alone(struct bench *b)
 {
-    TRY(check(b));
-    b->types = options_types(b->o);
     TRY(bench_step(b));
     if (b->a->product > 0) {
         b->product = b->a->product;
@@ -101,13 +100,47 @@ static enum err run(struct bench *b)
         TRY(measure_device(b));
     }
     bench_report_classes(b);
-    if (b->a->product > 0)
-        return ERR_OK;
-    if (b->ranks > 1) {
-        TRY(bench_links(b));
+    return ERR_OK;
+}
+
+static enum err links_body(void *arg, struct comm_world *w)
+{
+    return bench_links(arg, w);
+}
+
+/* What comes of it all, by the one who has it. */
+static enum err finish(struct bench *b)
+{
+    if (b->points[LINK_SEND] > 0)
         bench_report_links(b);
-    }
     return b->a->out ? bench_profile(b, b->a->out) : ERR_OK;
+}
+
+/* Processes of a launcher: the first measures its device, and the others wait for it without a
+ * limit, for nobody knows how long that takes. */
+static enum err process_body(void *arg, struct comm_world *w)
+{
+    struct bench *b = arg;
+    enum err err = comm_rank(w) == 0 ? run_alone(b) : ERR_OK;
+    if (err != ERR_OK) {
+        comm_abort(w, err);
+        return err;
+    }
+    if (comm_size(w) > 1)
+        TRY(bench_links(b, w));
+    return comm_rank(w) == 0 ? finish(b) : ERR_OK;
+}
+
+static enum err run(struct bench *b)
+{
+    TRY(check(b));
+    b->types = options_types(b->o);
+    if (b->o->train.transport == COMM_MPI && b->a->product == 0)
+        return comm_mpi_run(0, process_body, b);
+    TRY(run_alone(b));
+    if (b->a->product == 0 && b->ranks > 1)
+        TRY(comm_thread_run(b->ranks, b->o->train.hang_timeout, links_body, b));
+    return finish(b);
 }
 
 enum err run_bench(const struct options *o, const struct plait_bench *a)

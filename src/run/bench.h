@@ -6,6 +6,7 @@
 #ifndef PLAIT_RUN_BENCH_H
 #define PLAIT_RUN_BENCH_H
 
+#include "comm/comm.h"
 #include "device/calls.h"
 #include "plait.h"
 #include "run/options.h"
@@ -51,8 +52,8 @@ enum err bench_kernels(struct bench *b, struct dev *d);
 /* Least seconds of a call at the ceilings. Pure. */
 double bench_floor(const struct bench *b, const struct calls_call *c);
 
-/* Curves of the links, measured by all ranks of b->ranks. (bench_links.c) */
-enum err bench_links(struct bench *b);
+/* Curves of the links into b on rank 0. Collective over the world. (bench_links.c) */
+enum err bench_links(struct bench *b, struct comm_world *w);
 const char *bench_link_name(enum bench_link l);
 /* Bytes that a rank must at least send for a point, over its time. Pure. */
 double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p);

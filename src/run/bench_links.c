@@ -145,9 +145,9 @@ static enum err open_link(struct link *k)
                            &k->all);
 }
 
-static enum err body(void *arg, struct comm_world *w)
+enum err bench_links(struct bench *b, struct comm_world *w)
 {
-    struct link k = {.b = arg, .w = w};
+    struct link k = {.b = b, .w = w};
     enum err err = open_link(&k);
     if (err == ERR_OK)
         err = measure(&k);
@@ -161,12 +161,4 @@ static enum err body(void *arg, struct comm_world *w)
         k.dev->ops->free(k.dev, k.from);
     dev_close(k.dev);
     return err;
-}
-
-enum err bench_links(struct bench *b)
-{
-    const struct options *o = b->o;
-    if (o->train.transport == COMM_MPI)
-        return comm_mpi_run(o->train.hang_timeout, body, b);
-    return comm_thread_run(b->ranks, o->train.hang_timeout, body, b);
 }
