@@ -142,7 +142,9 @@ static enum err body(void *arg, struct comm_world *w)
         FAIL(ERR_CONFIG, "bench: %d ranks; legal are 2..%d", n, RANKS_MAX);
     for (int i = 0; i < n; i++)
         ranks[i] = i;
-    TRY(comm_group_open(w, 0, ranks, n, comm_scratch_bytes(comm_kind(w), n, LARGE), &b.all));
+    struct comm_group_args a = {.ranks = ranks, .n = n};
+    a.scratch = comm_scratch_bytes(comm_kind(w), n, LARGE);
+    TRY(comm_group_open(w, &a, &b.all));
     TRY(mem_new(LARGE, 1, "the buffer", &b.buffer));
     enum err err = measure(&b);
     if (err != ERR_OK)

@@ -32,6 +32,9 @@ struct comm_group;
 
 enum comm_kind { COMM_THREAD, COMM_MPI };
 enum comm_red { COMM_SUM, COMM_MAX };
+/* Where what is moved lies: in the host's memory, or in that of the rank's device. The two are one
+ * where the device works at once (cpu, ref, null). */
+enum comm_mem { COMM_HOST, COMM_DEVICE };
 
 /* One started operation. Owned by the caller, who keeps it until comm_finish; zero it first.
  * comm_finish on a zeroed or finished one returns at once. */
@@ -77,12 +80,36 @@ enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64
                          struct comm_req *r);
 enum err comm_finish(struct comm_req *r);
 
+/* Messages in device memory go by channels. One has one direction and keeps the order of starting
+ * whatever the tags, so both ends must start its messages in the same order. Between two ranks
+ * there may be COMM_LANES in each direction, which do not wait for each other. */
+enum { COMM_LANES = 2 };
+struct comm_channel { int from, to, lane; };
+/* Collective over the world: each rank names the channels that it is an end of, once each, in any
+ * order. */
+enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, int n);
+struct comm_device_msg {
+    int peer, lane, tag;
+    void *p; /* device; read by a send, written by a receive; borrowed until finish */
+    int64_t bytes;
+};
+enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r);
+enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r);
+
 /* ---- groups ---- */
 
-/* Collective over the members, who give the same ranks in the same order and the same id (ids are
- * unique per set within the world, 0..32767). scratch: bytes that the transport may use for staging
- * (comm_scratch_bytes), allocated here and never again. n == 1 is fine and costs nothing. */
-enum err comm_group_open(struct comm_world *w, int id, const int *ranks, int n, int64_t scratch,
+struct comm_group_args {
+    int id;           /* unique per set within the world, 0..32767 */
+    const int *ranks; /* (n) */
+    int n;
+    int64_t scratch;  /* bytes that the transport may use for staging (comm_scratch_bytes) */
+    enum comm_mem mem; /* what all its operations move */
+};
+/* Collective over the members, who give the same ranks in the same order and the same id. Scratch
+ * is allocated here and never again. n == 1 is fine and costs nothing. */
+enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out);
 void comm_group_close(struct comm_group *g);
 int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */

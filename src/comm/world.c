@@ -119,6 +119,34 @@ enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64
                                            .dst = p || bytes != 0 ? p : &nothing}, r);
 }
 
+/* ---- messages in device memory ---- */
+
+enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int peer = c[i].from == w->rank ? c[i].to : c[i].from;
+        bool mine = c[i].from == w->rank || c[i].to == w->rank;
+        if (!mine || peer == w->rank || peer < 0 || peer >= w->size || c[i].lane < 0 ||
+            c[i].lane >= COMM_LANES)
+            FAIL(ERR_INTERNAL, "comm: rank %d of %d opens lane %d from rank %d to rank %d; it must "
+                               "be one end of it, and lanes are 0..%d", w->rank, w->size, c[i].lane,
+                 c[i].from, c[i].to, COMM_LANES - 1);
+    }
+    return ERR_OK;
+}
+
+enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r)
+{
+    return comm_send_start(w, m->peer, m->tag, m->p, m->bytes, r);
+}
+
+enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r)
+{
+    return comm_recv_start(w, m->peer, m->tag, m->p, m->bytes, r);
+}
+
 /* Complete all operations of the group up to number `seq`. */
 static enum err coll_finish(struct comm_group *g, int64_t seq)
 {
@@ -145,8 +173,10 @@ enum err comm_finish(struct comm_req *r)
 
 /* ---- groups ---- */
 
-static enum err group_check(const struct comm_world *w, int id, const int *ranks, int n)
+static enum err group_check(const struct comm_world *w, const struct comm_group_args *a)
 {
+    const int *ranks = a->ranks;
+    int id = a->id, n = a->n;
     if (id < 0 || id >= COMM_GROUP_IDS)
         FAIL(ERR_INTERNAL, "comm: group id %d is outside 0..%d", id, COMM_GROUP_IDS - 1);
     if (n < 1 || n > w->size)
@@ -166,23 +196,22 @@ static enum err group_check(const struct comm_world *w, int id, const int *ranks
     return ERR_OK;
 }
 
-/* long: who, which, how much, and the result */
-enum err comm_group_open(struct comm_world *w, int id, const int *ranks, int n, int64_t scratch,
+enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out)
 {
     struct comm_group *g;
     enum err err;
-    TRY(group_check(w, id, ranks, n));
+    TRY(group_check(w, a));
     TRY(mem_new(1, sizeof *g, "a group", &g));
-    *g = (struct comm_group){.world = w, .id = id, .n = n};
-    TRY_OR(out_group, mem_new(n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
-    for (int i = 0; i < n; i++) {
-        g->ranks[i] = ranks[i];
-        if (ranks[i] == w->rank)
+    *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
+    TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
+    for (int i = 0; i < a->n; i++) {
+        g->ranks[i] = a->ranks[i];
+        if (a->ranks[i] == w->rank)
             g->me = i;
     }
-    if (n > 1)
-        TRY_OR(out_group, w->ops->group_open(g, scratch));
+    if (a->n > 1)
+        TRY_OR(out_group, w->ops->group_open(g, a->scratch));
     *out = g;
     return ERR_OK;
 out_group:

@@ -75,6 +75,15 @@ int exec_tag(const struct exec *x, int stage, int mb, bool gradient)
     return 2 * sched_holding(x->sched, stage, mb) + gradient;
 }
 
+struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, bool gradient,
+                                void *p)
+{
+    bool next = in.op == SCHED_SEND_F, before = in.op == SCHED_SEND_B;
+    return (struct comm_device_msg){.peer = exec_world_rank(x, in.peer), .lane = gradient,
+                                    .tag = exec_tag(x, in.stage + next - before, in.mb, gradient),
+                                    .p = p, .bytes = exec_stream_bytes(x, in.mb)};
+}
+
 static struct exec_slot *slot_of(struct exec_stage *e, int mb)
 {
     ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);
@@ -187,9 +196,8 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = slot_of(e, in.mb);
-    TRY(comm_send_start(x->a.world, exec_world_rank(x, in.peer),
-                        exec_tag(x, in.stage + 1, in.mb, false), slot->slot.out,
-                        exec_stream_bytes(x, in.mb), &slot->sent));
+    struct comm_device_msg m = exec_msg(x, in, false, slot->slot.out);
+    TRY(comm_device_send_start(x->a.world, &m, &slot->sent));
     if (x->sched->forward_only)
         give_slot(e, in.mb);
     return ERR_OK;
@@ -200,10 +208,8 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     TRY(take_slot(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
-    return comm_recv_start(x->a.world, exec_world_rank(x, in.peer),
-                           exec_tag(x, in.stage, in.mb, false),
-                           stage_input(&e->stage, &slot->slot), exec_stream_bytes(x, in.mb),
-                           &slot->recv_f);
+    struct comm_device_msg m = exec_msg(x, in, false, stage_input(&e->stage, &slot->slot));
+    return comm_device_recv_start(x->a.world, &m, &slot->recv_f);
 }
 
 /* ---- backward ---- */
@@ -306,9 +312,8 @@ static enum err run_w(struct exec *x, struct sched_instr in)
 
 static enum err run_send_b(struct exec *x, struct sched_instr in)
 {
-    return comm_send_start(x->a.world, exec_world_rank(x, in.peer),
-                           exec_tag(x, in.stage - 1, in.mb, true), x->ring[x->ring_next],
-                           exec_stream_bytes(x, in.mb), &x->ring_sent[x->ring_next]);
+    struct comm_device_msg m = exec_msg(x, in, true, x->ring[x->ring_next]);
+    return comm_device_send_start(x->a.world, &m, &x->ring_sent[x->ring_next]);
 }
 
 static enum err run_instr(struct exec *x);
@@ -327,9 +332,8 @@ static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
     struct exec_slot *slot = slot_of(stage_at(x, in.stage, in.mb), in.mb);
     TRY(exec_await(x, &slot->sent));
-    return comm_recv_start(x->a.world, exec_world_rank(x, in.peer),
-                           exec_tag(x, in.stage, in.mb, true),
-                           slot->slot.out, exec_stream_bytes(x, in.mb), &slot->recv_b);
+    struct comm_device_msg m = exec_msg(x, in, true, slot->slot.out);
+    return comm_device_recv_start(x->a.world, &m, &slot->recv_b);
 }
 
 /* ---- end of the step ---- */
@@ -484,6 +488,11 @@ int exec_stage_id(const struct exec *x, int i)
 struct comm_group *exec_world_group(struct exec *x)
 {
     return x->world;
+}
+
+struct comm_group *exec_sums_group(struct exec *x)
+{
+    return x->sums;
 }
 
 struct comm_group *exec_tp_group(struct exec *x)

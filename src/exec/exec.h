@@ -99,7 +99,9 @@ enum err exec_loss(struct exec *x, double *sum);
 int exec_stage_count(const struct exec *x);
 struct stage *exec_stage_at(struct exec *x, int i);
 int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
-struct comm_group *exec_world_group(struct exec *x);
+struct comm_group *exec_world_group(struct exec *x); /* all ranks, host memory; NULL: one rank */
+/* All ranks, device memory, for the optimizer's sums (EXEC_SUMS doubles); NULL: one rank. */
+struct comm_group *exec_sums_group(struct exec *x);
 struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
 double *exec_scalars(struct exec *x);             /* device (ARCH_STEP_DOUBLES), the optimizer's */
 const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, device memory */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rank's communication groups, opened once and in one fixed order on every rank: world, tensor,
- * repeated kv heads, data, planes, tied embedding, replicas. A group's id is its kind and its first
- * member, so that the sets of one kind do not meet.
+ * repeated kv heads, data, planes, the optimizer's sums, tied embedding, replicas; then the
+ * channels of the pipeline. A group's id is its kind and its first member, so that the sets of one
+ * kind do not meet. World and plane move host memory, the others that of the device.
  */
 #include "exec/exec_local.h"
 
 enum group_kind { GROUP_WORLD, GROUP_TP, GROUP_KV, GROUP_DP, GROUP_TIED, GROUP_MERGE,
-                  GROUP_PLANE, GROUP_KINDS };
+                  GROUP_PLANE, GROUP_SUMS, GROUP_KINDS };
 
 static bool is_tied_apart(const struct exec_args *a)
 {
@@ -49,6 +50,8 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
     arch_dims(a->arch, &a->split, a->samples, types, &d);
     if (k == GROUP_WORLD)
         return 8 * (int64_t)sizeof(double);
+    if (k == GROUP_SUMS)
+        return EXEC_SUMS * (int64_t)sizeof(double);
     if (k == GROUP_PLANE)
         return plane_size(a) * EXEC_SUMS * (int64_t)sizeof(double);
     if (k == GROUP_TP)
@@ -68,7 +71,8 @@ int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
     bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
     int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
                                 a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1,
-                                partner_of(a->sched, pp) != pp ? 2 : 1, plane_size(a)};
+                                partner_of(a->sched, pp) != pp ? 2 : 1, plane_size(a),
+                                a->mesh->world};
     int64_t total = 0;
     for (int k = 0; k < GROUP_KINDS; k++)
         if (members[k] > 1)
@@ -82,10 +86,11 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
 {
     if (n < 2)
         return ERR_OK;
-    int64_t scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
-                                         message_bytes(&x->a, k, &x->a.dev->types,
-                                                       x->coord[AXIS_PP]));
-    return comm_group_open(x->a.world, (int)k * x->mesh.world + ranks[0], ranks, n, scratch, out);
+    struct comm_group_args a = {.id = (int)k * x->mesh.world + ranks[0], .ranks = ranks, .n = n};
+    a.mem = k == GROUP_WORLD || k == GROUP_PLANE ? COMM_HOST : COMM_DEVICE;
+    a.scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
+                                   message_bytes(&x->a, k, &x->a.dev->types, x->coord[AXIS_PP]));
+    return comm_group_open(x->a.world, &a, out);
 }
 
 /* Two pipeline ranks beside this one's other coordinates. */
@@ -119,6 +124,41 @@ static enum err open_merge(struct exec *x)
     return pp == other ? ERR_OK : open_two(x, GROUP_MERGE, pair, &x->merge);
 }
 
+/* A message's way from one pipeline rank to another: activations on one lane, gradients on the
+ * other, as rule V6 of schedules has them in order. False: the instruction is no such message. */
+static bool channel_of(const struct exec *x, struct sched_instr in, struct comm_channel *c)
+{
+    int me = comm_rank(x->a.world), peer;
+    bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
+    if (!sends && in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
+        return false;
+    peer = exec_world_rank(x, in.peer);
+    *c = (struct comm_channel){sends ? me : peer, sends ? peer : me,
+                               in.op == SCHED_SEND_B || in.op == SCHED_RECV_B};
+    return true;
+}
+
+/* The channels that this rank's list names. */
+static enum err open_channels(struct exec *x)
+{
+    const struct sched *s = x->a.sched;
+    struct comm_channel *c, next;
+    int n = 0, pp = x->coord[AXIS_PP];
+    TRY(mem_new(2 * COMM_LANES * s->p, sizeof *c, "channels", &c));
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        int k = 0;
+        if (!channel_of(x, s->instr[i], &next))
+            continue;
+        while (k < n && (c[k].from != next.from || c[k].to != next.to || c[k].lane != next.lane))
+            k++;
+        c[k] = next;
+        n += k == n;
+    }
+    enum err err = comm_channels_open(x->a.world, c, n);
+    mem_free(c);
+    return err;
+}
+
 enum err exec_groups_open(struct exec *x)
 {
     enum err err;
@@ -135,8 +175,11 @@ enum err exec_groups_open(struct exec *x)
     TRY_OR(out, open_one(x, GROUP_DP, ranks, n, &x->dp));
     n = mesh_group(&x->mesh, me, all & ~(1u << AXIS_PP), ranks);
     TRY_OR(out, open_one(x, GROUP_PLANE, ranks, plane_size(&x->a) > 1 ? n : 1, &x->plane));
+    n = mesh_group(&x->mesh, me, all, ranks);
+    TRY_OR(out, open_one(x, GROUP_SUMS, ranks, n, &x->sums));
     TRY_OR(out, open_tied(x));
     TRY_OR(out, open_merge(x));
+    TRY_OR(out, open_channels(x));
     err = ERR_OK;
 out:
     mem_free(ranks);
@@ -145,7 +188,8 @@ out:
 
 void exec_groups_close(struct exec *x)
 {
-    struct comm_group **g[] = {&x->merge, &x->tied, &x->plane, &x->dp, &x->kv, &x->tp, &x->world};
+    struct comm_group **g[] = {&x->merge, &x->tied, &x->sums, &x->plane,
+                               &x->dp, &x->kv, &x->tp, &x->world};
     for (size_t i = 0; i < sizeof g / sizeof *g; i++) {
         if (*g[i])
             comm_group_close(*g[i]);

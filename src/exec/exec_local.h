@@ -60,7 +60,7 @@ struct exec {
     struct mesh mesh;
     int coord[AXIS_COUNT];
     struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
-    struct comm_group *world, *tp, *kv, *dp, *tied, *merge;
+    struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;
@@ -92,6 +92,10 @@ enum err exec_await(struct exec *x, struct comm_req *r);
 int64_t exec_stream_bytes(const struct exec *x, int mb);
 int exec_world_rank(const struct exec *x, int pp);
 int exec_tag(const struct exec *x, int stage, int mb, bool gradient);
+/* The message of an instruction: the activation of its microbatch into a stage, or the gradient of
+ * what that stage gave out; at p. */
+struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, bool gradient,
+                                void *p);
 /* Waits until every send is over, before the buffers of the run are used again. */
 enum err exec_drain(struct exec *x);
 /* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */

@@ -159,9 +159,10 @@ static enum err take_strays(struct exec *x, int from)
             asked_for(x, stage, in.mb, x->at))
             continue;
         struct exec_stage *e = &x->stage[x->here[sched_holding(s, stage, in.mb)]];
-        TRY(comm_recv_start(x->a.world, exec_world_rank(x, from), exec_tag(x, stage, in.mb, false),
-                            stage_input(&e->stage, &e->slot[0].slot),
-                            exec_stream_bytes(x, in.mb), &r));
+        struct comm_device_msg m = exec_msg(x, in, false,
+                                            stage_input(&e->stage, &e->slot[0].slot));
+        m.peer = exec_world_rank(x, from);
+        TRY(comm_device_recv_start(x->a.world, &m, &r));
         TRY(exec_await(x, &r));
     }
     return ERR_OK;

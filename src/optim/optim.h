@@ -31,7 +31,7 @@ double lr_at(const struct lr *l, int64_t step);
 struct optim {
     double beta1, beta2, eps, decay, clip; /* clip 0: none */
     struct dev *dev;
-    struct comm_group *world;              /* NULL: one rank */
+    struct comm_group *world;              /* device memory, all ranks; NULL: one rank */
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
     double *sums, *now;                    /* device (SUMS_COUNT), (NOW_COUNT); scratch */

@@ -39,14 +39,17 @@ static enum err bounce(struct link *k, int64_t bytes)
 {
     int me = comm_rank(k->w);
     struct comm_req out = {0}, in = {0};
+    struct comm_device_msg m = {.peer = 1 - me, .tag = 1, .bytes = bytes};
     if (me > 1)
         return ERR_OK;
     for (int turn = 0; turn < 2; turn++) {
         if (me == turn) {
-            TRY(comm_send_start(k->w, 1 - me, 1, k->from, bytes, &out));
+            m.p = k->from;
+            TRY(comm_device_send_start(k->w, &m, &out));
             TRY(comm_finish(&out));
         } else {
-            TRY(comm_recv_start(k->w, 1 - me, 1, k->to, bytes, &in));
+            m.p = k->to;
+            TRY(comm_device_recv_start(k->w, &m, &in));
             TRY(comm_finish(&in));
         }
     }
@@ -132,6 +135,8 @@ static enum err measure(struct link *k)
 static enum err open_link(struct link *k)
 {
     int ranks[RANKS_MAX], n = comm_size(k->w);
+    const struct comm_channel ways[] = {{0, 1, 0}, {1, 0, 0}};
+    struct comm_group_args a = {.ranks = ranks, .n = n, .mem = COMM_DEVICE};
     if (n > RANKS_MAX)
         FAIL(ERR_CONFIG, "bench: %d ranks; at most %d are measured", n, RANKS_MAX);
     for (int i = 0; i < n; i++)
@@ -141,8 +146,9 @@ static enum err open_link(struct link *k)
                                     .index = comm_rank(k->w)}, &k->dev));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
-    return comm_group_open(k->w, 0, ranks, n, comm_scratch_bytes(comm_kind(k->w), n, LARGEST),
-                           &k->all);
+    a.scratch = comm_scratch_bytes(comm_kind(k->w), n, LARGEST);
+    TRY(comm_group_open(k->w, &a, &k->all));
+    return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);
 }
 
 enum err bench_links(struct bench *b, struct comm_world *w)

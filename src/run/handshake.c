@@ -73,8 +73,9 @@ static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_
     TRY(mem_new(size, sizeof *ranks, "the ranks of the world", &ranks));
     for (int r = 0; r < size; r++)
         ranks[r] = r;
-    enum err err = comm_group_open(world, GREETING, ranks, size,
-                                   comm_scratch_bytes(comm_kind(world), size, bytes), &group);
+    struct comm_group_args a = {.id = GREETING, .ranks = ranks, .n = size};
+    a.scratch = comm_scratch_bytes(comm_kind(world), size, bytes);
+    enum err err = comm_group_open(world, &a, &group);
     mem_free(ranks);
     TRY(err);
     err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);

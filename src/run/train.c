@@ -227,7 +227,7 @@ static enum err open_optimizer(struct train_rank *r)
         r->store[i] = &exec_stage_at(r->x, i)->params;
     r->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2, .eps = o->optim.eps,
                               .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
-                              .world = exec_world_group(r->x), .store = r->store, .stores = n,
+                              .world = exec_sums_group(r->x), .store = r->store, .stores = n,
                               .sums = exec_scalars(r->x),
                               .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],

@@ -304,9 +304,10 @@ static inline enum err law_groups(struct law_run *r)
         for (int k = 0; k < g->n; k++)
             member = member || g->ranks[k] == me;
         /* Smaller than the largest operation, so that some go in pieces. */
-        int64_t scratch = comm_scratch_bytes(comm_kind(r->w), g->n, LAW_COUNT * 2);
+        struct comm_group_args a = {.id = id, .ranks = g->ranks, .n = g->n};
+        a.scratch = comm_scratch_bytes(comm_kind(r->w), g->n, LAW_COUNT * 2);
         if (member)
-            TRY(comm_group_open(r->w, id, g->ranks, g->n, scratch, &g->g));
+            TRY(comm_group_open(r->w, &a, &g->g));
     }
     return ERR_OK;
 }

@@ -24,8 +24,9 @@ static enum err open_all(struct comm_world *w, int64_t bytes, struct comm_group 
     int ranks[LAW_RANKS];
     for (int i = 0; i < comm_size(w); i++)
         ranks[i] = i;
-    TRY(comm_group_open(w, 0, ranks, comm_size(w),
-                        comm_scratch_bytes(comm_kind(w), comm_size(w), bytes), g));
+    struct comm_group_args a = {.ranks = ranks, .n = comm_size(w)};
+    a.scratch = comm_scratch_bytes(comm_kind(w), a.n, bytes);
+    TRY(comm_group_open(w, &a, g));
     return ERR_OK;
 }
 

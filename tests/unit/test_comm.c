@@ -14,13 +14,19 @@ static void nap(double s)
     nanosleep(&t, NULL);
 }
 
+static enum err open_group(struct comm_world *w, int id, const int *ranks, int n,
+                           struct comm_group **g)
+{
+    return comm_group_open(w, &(struct comm_group_args){.id = id, .ranks = ranks, .n = n}, g);
+}
+
 /* A group of all ranks. */
 static enum err open_all(struct comm_world *w, struct comm_group **g)
 {
     int ranks[LAW_RANKS];
     for (int i = 0; i < comm_size(w); i++)
         ranks[i] = i;
-    TRY(comm_group_open(w, 0, ranks, comm_size(w), 0, g));
+    TRY(open_group(w, 0, ranks, comm_size(w), g));
     return ERR_OK;
 }
 
@@ -334,7 +340,7 @@ static enum err late_body(void *arg, struct comm_world *w)
     int ranks[] = {0, 1};
     struct comm_group *g;
     double *spent = arg;
-    TRY(comm_group_open(w, 0, ranks, 2, 0, &g));
+    TRY(open_group(w, 0, ranks, 2, &g));
     double before = comm_spent(w);
     if (comm_rank(w) == 1)
         nap(LATE_MS / 1000.0);
@@ -421,7 +427,7 @@ static enum err mismatch_body(void *arg, struct comm_world *w)
         ranks[0] = 1;
         ranks[1] = 0;
     }
-    TRY(comm_group_open(w, 5, ranks, 3, 0, &g));
+    TRY(open_group(w, 5, ranks, 3, &g));
     enum err err = ERR_OK;
     bool odd = me == 2;
     if (s->how == 0)
@@ -513,19 +519,23 @@ static enum err misuse_body(void *arg, struct comm_world *w)
     double x[8] = {1, 2, 3, 4, 5, 6, 7, 8}, y[2];
     int me = comm_rank(w), twice[2] = {1, 1}, other = 1 - me, far = 2;
     (void)arg;
-    CHECK_ERR(comm_group_open(w, 0, twice, 2, 0, &g), ERR_INTERNAL, "rank 1 twice");
-    CHECK_ERR(comm_group_open(w, 0, &other, 1, 0, &g), ERR_INTERNAL, "without being a member");
-    CHECK_ERR(comm_group_open(w, 0, &far, 1, 0, &g), ERR_INTERNAL, "names rank 2");
-    CHECK_ERR(comm_group_open(w, 32768, &me, 1, 0, &g), ERR_INTERNAL, "outside 0..32767");
+    CHECK_ERR(open_group(w, 0, twice, 2, &g), ERR_INTERNAL, "rank 1 twice");
+    CHECK_ERR(open_group(w, 0, &other, 1, &g), ERR_INTERNAL, "without being a member");
+    CHECK_ERR(open_group(w, 0, &far, 1, &g), ERR_INTERNAL, "names rank 2");
+    CHECK_ERR(open_group(w, 32768, &me, 1, &g), ERR_INTERNAL, "outside 0..32767");
     CHECK_ERR(comm_send_start(w, me, 0, x, 8, &r), ERR_INTERNAL, "not a peer");
     CHECK_ERR(comm_recv_start(w, other, -1, x, 8, &r), ERR_INTERNAL, "negative");
+    struct comm_channel way[] = {{me, other, 1}, {me, me, 0}, {other, 2, 0}, {other, me, 2}};
+    TRY(comm_channels_open(w, way, 1));
+    for (int i = 1; i < 4; i++)
+        CHECK_ERR(comm_channels_open(w, way + i, 1), ERR_INTERNAL, "one end of it");
     TRY(open_all(w, &g));
     CHECK_ERR(comm_reduce_scatter(g, x + 1, x, 2, DT_F64), ERR_INTERNAL, "overlap");
     CHECK_ERR(comm_all_gather(g, x, x + 2 * other, 2, DT_F64), ERR_INTERNAL, "overlap");
     CHECK_ERR(comm_all_reduce(g, x, -1, DT_F64, COMM_SUM), ERR_INTERNAL, "negative");
     CHECK_ERR(comm_all_gather(g, x, y, INT64_MAX / 8, DT_F64), ERR_INTERNAL, "beyond 64 bits");
     CHECK_ERR(comm_broadcast(g, 2, x, 8), ERR_INTERNAL, "member 2 in a group of 2");
-    TRY(comm_group_open(w, 1 + me, &me, 1, 0, &one));
+    TRY(open_group(w, 1 + me, &me, 1, &one));
     TRY(comm_reduce_scatter(one, y, x, 2, DT_F64));
     CHECK_NEAR(y[1], 2, 0);
     TRY(comm_all_reduce_start(one, y, 2, DT_F64, COMM_SUM, &r));
