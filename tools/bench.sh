@@ -134,8 +134,8 @@ ours()
         # shellcheck disable=SC2086  # words of a command line
         say_and_run "$plait" train configs/gpt2-124m.yaml model.seq="$seq" train.batch="$batch" \
             train.dtype="$DTYPE" train.steps="$((steps + warm_up))" optim.warmup=1 \
-            train.profile=true data.train="$work/text.tok" run.dir="$work/$name" $words \
-            >"$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; exit 1; }
+            train.profile=true data.train="$work/text.tok" run.dir="$work/$name" run.save=false \
+            $words >"$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; exit 1; }
         median_speed "$work/$name/metrics.jsonl" >>"$work/$name.speed"
     done
 }
@@ -203,7 +203,7 @@ bubbles()
             model.seq=128 model.vocab=257 train.batch=8 train.steps=24 train.threads=1 \
             parallel.pp=2 parallel.schedule="$schedule" parallel.chunks=$chunks train.trace=true \
             model.tied=false optim.clip=0 optim.post_validation=$ahead optim.trust_after=0 \
-            data.train="$work/text.tok" run.dir="$work/$name" \
+            data.train="$work/text.tok" run.dir="$work/$name" run.save=false \
             >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
         "$plait" compare "$work/$name" --json >"$work/json"
         awk -v s=$name -v m="$(number "$work/json" bubble_measured)" \

@@ -89,7 +89,7 @@ ours()
     shift 4
     data=$(tokens_of "$vocab")
     # shellcheck disable=SC2086  # words of a command line
-    set -- "$@" train.device="$device" optim.warmup=1 $words
+    set -- "$@" train.device="$device" optim.warmup=1 run.save=false $words
     command="plait train $config train.steps=$steps $* -n $ranks"
     echo "\$ $command"
     if command -v nvidia-smi >/dev/null 2>&1; then
@@ -116,7 +116,6 @@ ours()
     planned=$(awk '$1 == "pp" && $4 == "B" && $3 > m { m = $3 } END { printf "%.0f", m }' \
         "$out/$name.log")
     used=$(awk '$1 > m { m = $1 } END { printf "%.0f", m * 1048576 }' "$work/memory")
-    rm -f "$work/$name/model.safetensors"
 }
 
 # A short traced run of the same words, held against the simulator: $bubble_measured. RANKS first.
@@ -127,13 +126,13 @@ measure_bubble()
     data=$(tokens_of "$vocab")
     # shellcheck disable=SC2086  # words of a command line
     timeout 170 "$plait" train "$config" train.steps=6 "$@" train.device="$device" optim.warmup=1 \
-        optim.clip=0 train.trace=true $words data.train="$data" run.dir="$work/$name-traced" \
-        -n "$ranks" >"$out/$name-traced.log" 2>&1 || { failed=1; return 0; }
+        optim.clip=0 train.trace=true run.save=false $words data.train="$data" \
+        run.dir="$work/$name-traced" -n "$ranks" >"$out/$name-traced.log" 2>&1 ||
+        { failed=1; return 0; }
     "$plait" compare "$work/$name-traced" --json >"$out/$name-bubble.json" ||
         { failed=1; return 0; }
     bubble_measured=$(sed -n 's/.*"bubble_measured": \([-0-9.e]*\).*/\1/p' \
         "$out/$name-bubble.json" | awk '{ print 100 * $1 }' | head -n 1)
-    rm -f "$work/$name-traced/model.safetensors"
 }
 
 # torch WORDS...: PyTorch on as many GPUs as $ranks; $peer_speed a GPU, 0 where it failed.

@@ -207,6 +207,21 @@ static enum err check_ranks(const struct setup *s, int ranks)
     return ERR_OK;
 }
 
+/* A run that was told to keep no weights, and has none. */
+static enum err check_weights(const struct options *o, const char *run)
+{
+    char *path;
+    if (o->run.save)
+        return ERR_OK;
+    TRY(fs_join(run, "model.safetensors", &path));
+    bool there = fs_exists(path);
+    mem_free(path);
+    if (!there)
+        FAIL(ERR_CONFIG, "run.save is false in %s/config.yaml, so the run left no weights to "
+                         "generate from; train again with run.save true", run);
+    return ERR_OK;
+}
+
 enum err run_generate(const struct options *o, const struct plait_generate *call)
 {
     struct setup s;
@@ -214,6 +229,7 @@ enum err run_generate(const struct options *o, const struct plait_generate *call
     int32_t *prompt = NULL;
     const char *text = call->prompt && call->prompt[0] ? call->prompt : "\n";
     int ranks = call->ranks;
+    TRY(check_weights(o, call->run));
     enum err err = setup_make(o, tokenizer_vocab(job.tokenizer), false, &s);
     if (err == ERR_OK)
         err = tokenizer_check(job.tokenizer, s.arch.vocab);

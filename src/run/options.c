@@ -139,6 +139,8 @@ static const struct conf_row rows[] = {
 
     {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
      "folder for configuration, metrics and weights"},
+    {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
+     "write the weights at the end; false: a run for its speed or its losses leaves none"},
 };
 
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options)};

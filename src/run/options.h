@@ -65,6 +65,7 @@ struct options {
     } data;
     struct {
         char dir[OPTIONS_PATH_MAX];
+        bool save; /* weights at the end */
     } run;
 };
 

@@ -205,10 +205,12 @@ static enum err report_end(struct train_rank *r)
         dev_profile_table(r->dev, &page);
     if (r->s->o->optim.post_validation)
         report_ahead(r, &page);
-    text_add(&page, "%lld step%s in %s, loss %.4f; weights in %s/model.safetensors",
-             (long long)r->s->o->train.steps, text_plural(r->s->o->train.steps, "s"),
-             text_seconds(r->seconds, t), r->result.loss,
-             r->s->o->run.dir);
+    text_add(&page, "%lld step%s in %s, loss %.4f; ", (long long)r->s->o->train.steps,
+             text_plural(r->s->o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
+    if (r->s->o->run.save)
+        text_add(&page, "weights in %s/model.safetensors", r->s->o->run.dir);
+    else
+        text_add(&page, "no weights kept (run.save false)");
     enum err err = page.err;
     if (err == ERR_OK)
         r->job->call->on_done(r->job->call->arg, page.s);
@@ -332,7 +334,8 @@ static enum err run_rank(struct train_rank *r)
     TRY(open_rank(r));
     TRY(report_start(r));
     TRY(run_steps(r));
-    TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
+    if (r->s->o->run.save)
+        TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
     return report_end(r);
 }
 

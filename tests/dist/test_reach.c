@@ -257,7 +257,38 @@ static void weights_are_those_drawn(void)
     safet_close(&f);
 }
 
+static void on_done_copy(void *arg, const char *summary)
+{
+    snprintf(arg, 400, "%s", summary);
+}
+
+/* A run may leave no weights; then it says so, and so does what would read them. */
+static void no_weights_are_kept(void)
+{
+    char summary[400] = "", path[FOLDER_PATH];
+    static const char *const words[] = {
+        "model.layers=1", "model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8",
+        "train.batch=4", "train.device=ref", "train.steps=1", "run.save=false"};
+    folder_tokens("abc", "abc", 100);
+    struct plait_config *c = folder_config("unsaved", "abc");
+    folder_set(c, words, sizeof words / sizeof *words);
+    CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+              .on_done = on_done_copy, .arg = summary}), 0);
+    plait_config_free(c);
+    test_check(strstr(summary, "; no weights kept (run.save false)") != NULL, __FILE__, __LINE__,
+               "said: %s", summary);
+    folder_path_in("unsaved", "metrics.jsonl", path);
+    CHECK(fs_exists(path));
+    folder_path_in("unsaved", "model.safetensors", path);
+    CHECK(!fs_exists(path));
+    folder_path("unsaved", path);
+    CHECK_INT(plait_generate(&(struct plait_generate){.size = sizeof(struct plait_generate),
+              .run = path, .tokens = 1}), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "/unsaved/config.yaml, so the run left no weights") != NULL);
+}
+
 static const struct test_case cases[] = {
+    {"no_weights_are_kept", no_weights_are_kept},
     {"the_next_token_is_learned", the_next_token_is_learned},
     {"a_loss_is_a_mean_over_tokens", a_loss_is_a_mean_over_tokens},
     {"masks_move_with_the_step", masks_move_with_the_step},
