@@ -272,7 +272,7 @@ struct msg_want {
 
 static enum err fail_length(const struct comm_msg *m, const char *sent)
 {
-    FAIL(ERR_MISMATCH, "comm: rank %d sends %s bytes with tag %d, but rank %d receives %lld; both "
+    FAIL(ERR_MISMATCH, "comm: rank %d sends %s with tag %d, but rank %d receives %lld; both "
                        "sides must agree", m->from, sent, m->tag, m->to, (long long)m->bytes);
 }
 
@@ -287,7 +287,8 @@ static enum err check_length(const struct comm_mpi_seat *s, const struct comm_ms
     TRY_MPI(MPI_Get_elements_x(status, piece == 0 ? s->block : MPI_BYTE, &bytes));
     if (bytes == want)
         return ERR_OK;
-    snprintf(sent, sizeof sent, "%lld", (long long)(m->bytes - want + bytes));
+    bytes += m->bytes - want;
+    snprintf(sent, sizeof sent, "%lld byte%s", (long long)bytes, text_plural(bytes, "s"));
     return fail_length(m, sent);
 }
 
@@ -306,7 +307,7 @@ static enum err msg_step(const struct comm_want *x, bool *done)
         if (rc != MPI_SUCCESS)
             MPI_Error_class(rc, &class);
         if (class == MPI_ERR_TRUNCATE)
-            return fail_length(&m, "more");
+            return fail_length(&m, "more bytes");
         TRY_MPI(rc);
         put_request(mw->r, i, q);
         if (come && m.dst)

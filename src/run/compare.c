@@ -339,8 +339,9 @@ static enum err check_trace(const struct compare *c, int rank)
         h->pp == (uint32_t)coord[AXIS_PP])
         return ERR_OK;
     FAIL(ERR_DATA, "trace: that of rank %d is not of the schedule that config.yaml gives (%s, %d "
-                   "ranks, %d microbatches); trace the run again with this plait", rank,
-         s->sched.name, s->mesh.world, s->sched.m);
+                   "rank%s, %d microbatch%s); trace the run again with this plait", rank,
+         s->sched.name, s->mesh.world, text_plural(s->mesh.world, "s"), s->sched.m,
+         text_plural(s->sched.m, "es"));
 }
 
 static enum err read_all(struct compare *c, const char *dir)

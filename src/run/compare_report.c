@@ -29,14 +29,14 @@ static void add_kinds(const struct compare *c, int r, struct text *out)
 void compare_text(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
-    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld steps, the first %lld "
-                  "left out\n",
+    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld step%s, the first "
+                  "%lld left out\n",
              s->name, s->p, text_plural(s->p, "s"), s->m,
              text_plural(s->m, "es"), (long long)(c->steps - c->first),
-             (long long)c->steps, (long long)c->first);
+             (long long)c->steps, text_plural(c->steps, "s"), (long long)c->first);
     if (c->cut > 0)
-        text_add(out, "the run ended amid a step: %lld bytes of its records are left out\n",
-                 (long long)c->cut);
+        text_add(out, "the run ended amid a step: %lld byte%s of its records %s left out\n",
+                 (long long)c->cut, text_plural(c->cut, "s"), c->cut == 1 ? "is" : "are");
     text_add(out, "\nrank  action     actions  ms an action  measured ms  simulated ms   apart\n");
     for (int r = 0; r < s->p; r++)
         add_kinds(c, r, out);

@@ -163,6 +163,17 @@ static void add_json(const struct played *x, int n, struct text *out)
     }
 }
 
+static enum err other_shape(const char *name, const struct sched *s, const char *first_name,
+                            const struct sched *first)
+{
+    int m = microbatches(s);
+    FAIL(ERR_CONFIG,
+         "simulation: %.64s has %d rank%s and %d microbatch%s, and %.64s %d and %d; only the same "
+         "numbers can be compared",
+         name, s->p, text_plural(s->p, "s"), m, text_plural(m, "es"), first_name, first->p,
+         microbatches(first));
+}
+
 static enum err compare(const struct plait_sim *a, int format, struct played *x,
                         const struct play_list *l, struct text *out)
 {
@@ -178,12 +189,7 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
         TRY(play_make(&one, &x[i]));
         units += (int64_t)x[i].s->stages * x[i].s->m;
         if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
-            FAIL(
-                ERR_CONFIG,
-                "simulation: %.64s has %d ranks and %d microbatches, and %.64s %d and %d; only the "
-                "same numbers can be compared",
-                l->name[i], x[i].s->p, microbatches(x[i].s), l->name[0], x[0].s->p,
-                microbatches(x[0].s));
+            return other_shape(l->name[i], x[i].s, l->name[0], x[0].s);
     }
     if (play_wants_files(a))
         TRY(play_files(a, x, l->n));

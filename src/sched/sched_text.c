@@ -243,7 +243,9 @@ static enum err check_found(const struct scanner *x, const struct found *f)
             FAIL(ERR_CONFIG,
                  "schedule %s: stage %d is on no line, stage %d is; name every stage from 0",
                  x->name, stage, f->stages - 1);
-    if (f->stages == 0 || f->stages % x->line != 0)
+    if (f->stages == 0)
+        FAIL(ERR_CONFIG, "schedule %s: no line names a stage; name every stage from 0", x->name);
+    if (f->stages % x->line != 0)
         FAIL(ERR_CONFIG,
              "schedule %s: %d stage%s cannot be spread over %d lines, one a rank; use a "
              "multiple of %d stages",

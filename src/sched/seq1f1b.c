@@ -25,8 +25,9 @@ static enum err make_sliced(const struct sched_shape *shape, int k, struct sched
     int most = SCHED_MAX_MB / shape->m;
     TRY(sched_shape_one_chunk("seq1f1b", shape));
     if (k < 1 || k > most)
-        FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatches of %d slices, and units are counted "
-                         "from 1 to %d; use 1 to %d slices", shape->m, k, SCHED_MAX_MB, most);
+        FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatch%s of %d slices, and units are counted "
+                         "from 1 to %d; use 1 to %d slice%s", shape->m, text_plural(shape->m, "es"),
+             k, SCHED_MAX_MB, most, text_plural(most, "s"));
     int units = shape->m * k;
     sched_build_open(&b, "seq1f1b", &(struct sched_shape){.p = shape->p, .m = units, .v = 1});
     b.s.slices = k;

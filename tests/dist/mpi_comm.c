@@ -132,7 +132,7 @@ static enum err fail_body(void *arg, struct comm_world *w)
     if (strcmp(how, "long") == 0)
         return message(w, 64, 8);
     if (strcmp(how, "short") == 0)
-        return message(w, 8, 64);
+        return message(w, 1, 64);
     if (comm_rank(w) == 1)
         return misbehave(w, g, how);
     if (strcmp(how, "busy") == 0)

@@ -73,7 +73,7 @@ fails hang 20 'still missing: rank 1; look'
 fails count 11 'all_reduce of 99 f32 elements on rank 1'
 fails kind 11 'barrier on rank 1'
 fails long 11 'rank 1 sends more bytes with tag 4, but rank 0 receives 8'
-fails short 11 'rank 1 sends 8 bytes with tag 4, but rank 0 receives 64'
+fails short 11 'rank 1 sends 1 byte with tag 4, but rank 0 receives 64'
 fails left 70 '1 unfinished operation'
 
 echo "$passed passed, $failed failed, 0 skipped"

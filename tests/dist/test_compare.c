@@ -232,11 +232,56 @@ static void recomputes(void)
     setup_free(&s);
 }
 
+/* Leaves one record in a rank's trace, and `more` bytes. */
+static void cut_trace(int rank, int more)
+{
+    char path[FOLDER_PATH], name[64];
+    struct fs_map m;
+    snprintf(name, sizeof name, "one/trace/%d.trace", rank);
+    folder_path(name, path);
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    int64_t head = sizeof(struct trace_head), record = (m.size - head) / STEPS;
+    fs_map_close(&m);
+    CHECK(truncate(path, head + record + more) == 0);
+}
+
+/* Counts of one thing: its name is no plural. */
+static void one_is_no_plural(void)
+{
+    char path[FOLDER_PATH];
+    struct options o;
+    struct setup s = {0};
+    struct compare c;
+    struct text out = {0};
+    train("one", "1f1b", true);
+    setup_of("one", &o, &s);
+    folder_path("one", path);
+    cut_trace(0, 1);
+    cut_trace(1, 0);
+    CHECK_OK(compare_open(&s, path, -1, &c));
+    compare_text(&c, &out);
+    CHECK(out.err == ERR_OK && strstr(out.s, "; 1 of 1 step, the first 0 left out\n") &&
+          strstr(out.s, "1 byte of its records is left out\n"));
+    text_free(&out);
+    compare_close(&c);
+    CHECK_ERR(compare_open(&s, path, 1, &c), ERR_DATA, "1 step is there and 1 to be left out");
+    compare_close(&c);
+    int world = s.mesh.world, m = s.sched.m;
+    s.report.hash++; /* that of another schedule */
+    s.mesh.world = s.sched.m = 1;
+    CHECK_ERR(compare_open(&s, path, -1, &c), ERR_DATA, "(1f1b, 1 rank, 1 microbatch); trace");
+    compare_close(&c);
+    s.mesh.world = world;
+    s.sched.m = m;
+    setup_free(&s);
+}
+
 static const struct test_case cases[] = {
     {"costs come back", costs_come_back},
     {"recomputes", recomputes},
     {"steps ahead", steps_ahead},
     {"pages and pictures", pages_and_pictures},
     {"refused", refused},
+    {"one is no plural", one_is_no_plural},
 };
 FOLDER_MAIN(cases)

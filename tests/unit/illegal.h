@@ -4,8 +4,8 @@
  * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
  * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; with
- * one.csv, the defaults' step on one rank as a list; with two.csv, the costs of two stages; and
- * with the folder of a run, used.
+ * one.csv, the defaults' step on one rank as a list, and mini.csv, one microbatch of it; with
+ * two.csv, the costs of two stages; and with the folder of a run, used.
  */
 #ifndef PLAIT_TEST_ILLEGAL_H
 #define PLAIT_TEST_ILLEGAL_H
@@ -125,6 +125,12 @@ static const struct illegal illegal[] = {
      "train.canonical_accumulation true", "parallel.schedule file:one.csv", "use tied false"},
     {"parallel.schedule=zebra", 0, 0, ERR_CONFIG, "parallel.schedule", "zebra",
      "plait help schedules"},
+    {"parallel.schedule=file:one.csv parallel.pp=2", 0, 0, ERR_CONFIG,
+     "parallel.schedule file:one.csv", "lines for 1 rank, and", "use parallel.pp 1"},
+    {"parallel.schedule=file:one.csv parallel.chunks=2", 0, 0, ERR_CONFIG,
+     "parallel.schedule file:one.csv", "has 1 stage a rank", "use parallel.chunks 1"},
+    {"parallel.schedule=file:mini.csv", 0, 0, ERR_CONFIG, "parallel.schedule file:mini.csv",
+     "has 1 microbatch, and", "use train.batch 1"},
     {"parallel.pp=2 parallel.chunks=2", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
      "parallel.chunks 2", "chunk"},
     {"parallel.pp=4 parallel.group=4", 0, 0, ERR_CONFIG, "parallel.schedule 1f1b",
@@ -244,6 +250,7 @@ static inline void illegal_enter(struct illegal_place *at)
     illegal_write("other.tok", file, m.size);
     illegal_write("two.csv", costs, sizeof costs - 1);
     illegal_write("one.csv", list, sizeof list - 1);
+    illegal_write("mini.csv", list, 8);
     CHECK_OK(fs_make_dirs("used"));
     illegal_write("used/metrics.jsonl", "", 0);
     fs_map_close(&m);
@@ -256,6 +263,7 @@ static inline void illegal_leave(const struct illegal_place *at)
     remove("other.tok");
     remove("two.csv");
     remove("one.csv");
+    remove("mini.csv");
     remove("run");
     remove("used/metrics.jsonl");
     remove("used");

@@ -98,6 +98,9 @@ static void refused(void)
     struct arch_stage cut[4];
     CHECK_ERR(arch_cut(&a, 4, NULL, cut), ERR_CONFIG, "at most 3 stages");
     CHECK_ERR(arch_cut(&a, 0, NULL, cut), ERR_CONFIG, "at most 3 stages");
+    a = model(1, 16);
+    CHECK_ERR(arch_cut(&a, 2, NULL, cut), ERR_CONFIG, "use at most 1 stage");
+    CHECK(strstr(err_text(), "1 stages") == NULL);
 }
 
 static const struct test_case cases[] = {

@@ -164,6 +164,13 @@ static void html_carries_the_data(void)
     CHECK_INT(count(t.s, "By rank &#38; more"), 1);
     CHECK_INT(count(t.s, "default-src 'none'"), 1);
     CHECK_INT(count(t.s, "http://") + count(t.s, "https://"), 0); /* nothing from elsewhere */
+    CHECK_INT(count(t.s, "\"Chart of 2 ranks over time"), 1);
+    text_free(&t);
+    c.ranks = 1;
+    c.spans = 3;
+    c.messages = 0;
+    CHECK_OK(draw_html(&p, &t));
+    CHECK_INT(count(t.s, "\"Chart of 1 rank over time"), 1);
     text_free(&t);
 }
 

@@ -207,6 +207,8 @@ static void costs_as_factors(void)
     check_answer(a, PLAIT_OK, "makespan  81\n"); /* 2 + 24 + 1, 2 + 48 + 4 */
     a.scale = "1,1,3";
     check_answer(a, PLAIT_CONFIG, "scale has 3 factors, and the schedule has 4 stages");
+    check_answer((struct plait_sim){.schedule = "gpipe", .p = 1, .m = 8, .scale = "1,1"},
+                 PLAIT_CONFIG, "scale has 2 factors, and the schedule has 1 stage;");
     a.scale = "1,1,x,1";
     check_answer(a, PLAIT_CONFIG, "factor 3 in scale \"1,1,x,1\"");
     a.scale = "1,1,,1";
@@ -369,6 +371,9 @@ static void compares_side_by_side(void)
     a.format = "gantt";
     a.width = 80;
     check_answer(a, PLAIT_OK, "\nnaive, p 4, m 8: makespan 96");
+    check_answer(a, PLAIT_OK, ", at most 1 activation on a rank\n");
+    check_answer(a, PLAIT_OK, ", at most 8 activations on a rank\n");
+    check_answer(a, PLAIT_OK, "4 ranks, 8 microbatches; times");
     a.format = "json";
     char *page = NULL;
     a.size = sizeof a;
@@ -394,6 +399,21 @@ static void compares_side_by_side(void)
     a.schedule = NULL;
     a.scale = "1";
     check_answer(a, PLAIT_CONFIG, "belong to the stages of one schedule");
+}
+
+/* Files give shapes of their own where none is asked for. */
+static void other_shapes_are_refused(void)
+{
+    char names[128];
+    const char *small = file_with("0F0,0B0\n");
+    snprintf(names, sizeof names, "file:%s", small);
+    struct plait_sim a = {.compare = names};
+    check_answer(a, PLAIT_OK, "1 rank, 1 microbatch; times");
+    snprintf(names, sizeof names,
+             "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/1f1b-p2-m4.csv,file:%s", small);
+    check_answer(a, PLAIT_CONFIG, " has 1 rank and 1 microbatch, and file:");
+    check_answer(a, PLAIT_CONFIG, " 2 and 4; only the same numbers can be compared");
+    unlink(small);
 }
 
 /* Two chunks of half a stage each are as much work as one whole. */
@@ -501,6 +521,7 @@ static const struct test_case cases[] = {
     {"model_with_a_file", model_with_a_file},
     {"made_for_a_file_of_costs", made_for_a_file_of_costs},
     {"compares_side_by_side", compares_side_by_side},
+    {"other_shapes_are_refused", other_shapes_are_refused},
     {"chunks_share_the_work", chunks_share_the_work},
     {"tables_of_bubbles", tables_of_bubbles},
     {"files_whole_or_not_at_all", files_whole_or_not_at_all},

@@ -470,6 +470,10 @@ static void lowering_refuses(void)
     CHECK_OK(parse("0F0,0F0,0B0\n", &s));
     CHECK_ERR(sched_lower(&s, &no_ends, &low), ERR_CONFIG, "V1 (coverage)");
     sched_free(&s);
+    CHECK_OK(parse("0F1\n", &s));
+    CHECK_ERR(sched_lower(&s, &no_ends, &low), ERR_CONFIG,
+              "1 stage x 2 microbatches need 2 forwards, and there is 1 instruction in all");
+    sched_free(&s);
 }
 
 /* What only a program can write, not the text. */

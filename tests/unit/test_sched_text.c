@@ -54,7 +54,7 @@ static void text_refused(void)
         {"0F0\r0B0\n", "this follows a whole cell"},
         {"0F0,0B0\n2F0,2B0\n", "stage 1 is on no line"},
         {"0F0,0B0\n1F0,1B0,2F0,2B0\n", "3 stages cannot be spread over 2 lines"},
-        {"STEP\n", "0 stages"},
+        {"STEP\n", "no line names a stage; name every stage from 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sched s;
