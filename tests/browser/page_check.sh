@@ -3,8 +3,8 @@
 #
 # The page of `plait sim --html` in a real browser: every box is drawn, keys move from action to
 # action, zoom and let go, a pointer finds what lies under it, a finger taps and drags, two fingers
-# zoom. A copy of the page gets a script that
-# does these things and writes what came of them into the document, which headless Chromium prints.
+# zoom. A copy of the page gets a script that does these things and writes what came of them into
+# the document, which headless Chromium prints. (Fingers as a browser hands them on: touch_check.py)
 #
 #     tests/browser/page_check.sh build/plait
 #
@@ -56,8 +56,12 @@ const touch = (type, id, x) => chart.dispatchEvent(new PointerEvent(type,
      bubbles: true}));
 const wide = () => !pan.disabled;
 key("Escape");
-touch("pointerdown", 2, 80); touch("pointerup", 2, 80);
+document.getElementById("tip").textContent = "";
+touch("pointerdown", 2, 80); touch("pointermove", 2, 81);
+result.hovers = !document.getElementById("tip").hidden;
+touch("pointerup", 2, 81);
 result.tap = said.textContent.split(",")[2];
+result.shown = document.getElementById("tip").textContent.split("\n")[0];
 result.captured = captured.join("+");
 key("Escape");
 touch("pointerdown", 2, 400); touch("pointerdown", 3, 500);
@@ -101,7 +105,8 @@ expect '|below=1f1b, p 4, m 8: F0, forward; stage 1'
 expect '|freed=|'
 expect '|tip=F0, forward'
 expect '|zoomed=true|whole=true|painted=true'
-expect '|tap= m 8: F0|captured=2|pinched=true|spread_back=false|pinch_picks=false'
+expect '|hovers=false|tap= m 8: F0|shown=F0, forward|captured=2|'
+expect '|captured=2|pinched=true|spread_back=false|pinch_picks=false'
 expect '|pinch_picks=false|dragged=true|drag_picks=false'
 expect '|drag_picks=false|cancelled=true|scrolls=pan-y'
 if [ $failed -ne 0 ]; then

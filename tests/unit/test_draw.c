@@ -23,6 +23,9 @@ static const struct draw_curve curves[] = {{points, 4}, {points + 4, 3}};
 static const struct draw_message messages[] = {
     {.start = 1, .end = 1.5, .from = 0, .to = 1, .stage = 0, .mb = 0, .cause = 0, .use = 4},
     {.start = 2, .end = 2.5, .from = 0, .to = 1, .stage = 0, .mb = 1, .cause = 1, .use = 5},
+    /* at once, to the second of the pair */
+    {.start = 2, .end = 2, .from = 0, .to = 1, .stage = 0, .mb = 0, .cause = 1, .use = 6,
+     .back = true},
 };
 static const char *const cells[] = {"rank", "busy", "0", "<4>"};
 static const struct draw_table table = {"By rank & more", 2, 2, cells};
@@ -38,7 +41,7 @@ static struct draw_chart chart(const char *title)
                                .spans = 7,
                                .memory = curves,
                                .message = messages,
-                               .messages = 2};
+                               .messages = 3};
 }
 
 static struct draw_page page(const struct draw_chart *c)
@@ -308,7 +311,7 @@ static void trace_keeps_the_formats_rules(void)
         all[n] = read_event(e);
         flows += all[n++].id >= 0;
     }
-    CHECK_INT(flows, 2 * 2 * 2);
+    CHECK_INT(flows, 2 * 2 * 3);
     check_tracks(all, n);
     check_flows(all, n);
     cJSON_Delete(json);
@@ -322,7 +325,11 @@ static void trace_says_what_the_chart_does(void)
     struct text t = {0};
     CHECK_OK(draw_trace(&p, &t));
     CHECK_INT(count(t.s, "\"ph\":\"X\""), 7 + 2); /* and two messages on their link */
-    CHECK(count(t.s, "\"ph\":\"s\"") == 2 && count(t.s, "\"ph\":\"f\"") == 2);
+    CHECK(count(t.s, "\"ph\":\"s\"") == 3 && count(t.s, "\"ph\":\"f\"") == 3);
+    CHECK_INT(count(t.s, "\"ph\":\"s\",\"pid\":1,\"tid\":1,\"name\":\"gradient\""), 1);
+    CHECK_INT(count(t.s, "\"ph\":\"f\",\"pid\":2,\"tid\":2,\"name\":\"gradient\""), 1);
+    CHECK_INT(count(t.s, "\"args\":{\"stage\":0,\"microbatch\":1}"), 1);
+    CHECK_INT(count(t.s, "\"args\":{\"stage\":1,\"microbatch\":0}"), 2);
     /* 1.5 units are 1500 microseconds; the second of the pair has a track of its own */
     CHECK_INT(count(t.s, "\"ts\":1500,\"dur\":500"), 1);
     CHECK_INT(count(t.s, "work, second of a pair"), 1);
