@@ -69,11 +69,10 @@ static enum err checker_open(struct sched_checker *c)
     int64_t n = s->begin[s->p];
     if (n < c->units)
         FAIL(ERR_CONFIG,
-             "schedule %s breaks V1 (coverage): %d stage%s x %d microbatch%s need %lld forward%s, "
+             "schedule %s breaks V1 (coverage): %d stage%s x %d microbatch%s need %lld forwards, "
              "and there %s %lld instruction%s in all; add the missing ones",
              s->name, s->stages, text_plural(s->stages, "s"), s->m, text_plural(s->m, "es"),
-             (long long)c->units, text_plural(c->units, "s"), n == 1 ? "is" : "are", (long long)n,
-             text_plural(n, "s"));
+             (long long)c->units, n == 1 ? "is" : "are", (long long)n, text_plural(n, "s"));
     for (int rank = 0; rank < s->p; rank++) {
         int64_t count = s->begin[rank + 1] - s->begin[rank];
         if (count < 1 || count >= UINT32_MAX)

@@ -404,16 +404,21 @@ static void compares_side_by_side(void)
 /* Files give shapes of their own where none is asked for. */
 static void other_shapes_are_refused(void)
 {
-    char names[128];
+#define LIST(name) "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/" name ".csv"
+    char names[512];
     const char *small = file_with("0F0,0B0\n");
     snprintf(names, sizeof names, "file:%s", small);
     struct plait_sim a = {.compare = names};
     check_answer(a, PLAIT_OK, "1 rank, 1 microbatch; times");
-    snprintf(names, sizeof names,
-             "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/1f1b-p2-m4.csv,file:%s", small);
+    snprintf(names, sizeof names, LIST("1f1b-p2-m4") ",file:%s", small);
     check_answer(a, PLAIT_CONFIG, " has 1 rank and 1 microbatch, and file:");
     check_answer(a, PLAIT_CONFIG, " 2 and 4; only the same numbers can be compared");
+    a.compare = LIST("1f1b-p2-m4") "," LIST("1f1b-p4-m4");
+    check_answer(a, PLAIT_CONFIG, " has 4 ranks and 4 microbatches, and file:");
+    a.compare = LIST("1f1b-p4-m8") "," LIST("1f1b-p4-m4");
+    check_answer(a, PLAIT_CONFIG, " has 4 ranks and 4 microbatches, and file:");
     unlink(small);
+#undef LIST
 }
 
 /* Two chunks of half a stage each are as much work as one whole. */
