@@ -382,6 +382,12 @@ static void *past_queue(struct dev *d)
     return null->ops->queue(null);
 }
 
+static enum err past_room(struct dev *d, int64_t *left, int64_t *all)
+{
+    struct dev *null = recorder_of(d)->null;
+    return null->ops->room(null, left, all);
+}
+
 static void recorder_describe(const struct dev *d, char *buf, size_t n)
 {
     const struct dev *null = recorder_of(d)->null;
@@ -412,6 +418,7 @@ static const struct dev_ops recorder_ops = {
     .mark = past_mark,
     .reach = past_reach,
     .queue = past_queue,
+    .room = past_room,
     .gemm = note_gemm,
     .bias_grad = note_bias_grad,
     .norm = note_norm,

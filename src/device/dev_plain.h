@@ -14,6 +14,7 @@ void dev_plain_host_free(struct dev *d, void *p);
 /* Work is done at once: nothing to mark, nothing to wait for, no queue. */
 enum err dev_plain_mark(struct dev *d, int which);
 void *dev_plain_queue(struct dev *d);
+enum err dev_plain_room(struct dev *d, int64_t *left, int64_t *all);
 
 enum err dev_plain_residual_norm(struct dev *d, const struct residual *a, const struct norm *b);
 enum err dev_plain_xent(struct dev *d, const struct xent *x);

@@ -15,6 +15,7 @@
 #include "device/cuda/cuda.h"
 #else
 #define cuda_open NULL
+#define cuda_own_bytes NULL
 static void cuda_describe_kind(char *buf, size_t n)
 {
     snprintf(buf, n, "cuda: not built in (no CUDA toolkit was found)");
@@ -25,14 +26,15 @@ struct dev_row {
     const char *name;
     enum err (*open)(const struct dev_args *a, struct dev **out); /* NULL: not built in */
     void (*describe)(char *buf, size_t n);
+    int64_t (*own)(const struct dev_args *a); /* NULL: none */
 };
 
 /* Indexed by enum dev_kind. */
 static const struct dev_row rows[] = {
-    [DEV_REF] = {"ref", ref_open, ref_describe_kind},
-    [DEV_NULL] = {"null", null_open, null_describe_kind},
-    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind},
-    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind},
+    [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL},
+    [DEV_NULL] = {"null", null_open, null_describe_kind, NULL},
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, NULL},
+    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -62,6 +64,12 @@ static void built_names(char *buf, size_t n)
     for (int i = 0; i < ROWS && used < n; i++)
         if (rows[i].open)
             used += (size_t)snprintf(buf + used, n - used, "%s%s", used ? ", " : "", rows[i].name);
+}
+
+int64_t dev_own_bytes(const struct dev_args *a)
+{
+    const struct dev_row *row = find(a->kind);
+    return row && row->own ? row->own(a) : 0;
 }
 
 enum err dev_open(const struct dev_args *a, struct dev **out)

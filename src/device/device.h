@@ -165,6 +165,9 @@ struct dev_ops {
     enum err (*copy_out)(struct dev *d, void *host_to, const void *from, int64_t bytes);
     enum err (*copy)(struct dev *d, void *to, const void *from, int64_t bytes);
     enum err (*zero)(struct dev *d, void *p, int64_t bytes);
+    /* Bytes that can still be taken, and how many there are in all; 0 and 0 of memory that is
+     * shared with all else on the host. */
+    enum err (*room)(struct dev *d, int64_t *left, int64_t *all);
     enum err (*sync)(struct dev *d);
     /* Marks, DEV_MARKS of them: `mark` sets one behind what is queued, `reach` waits until the
      * queue is through it. Both do nothing where work is done at once. */
@@ -240,6 +243,7 @@ struct dev {
         struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
     };
     bool queues;       /* the host runs ahead of the device */
+    int64_t own;       /* bytes of its memory that it took for itself: dev_own_bytes */
     int threads;
     void *impl; /* owned by the device */
 };
@@ -250,10 +254,16 @@ struct dev_args {
     int threads;   /* of this rank; at least 1 */
     int index;     /* cuda: which GPU of this machine, from 0 */
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
+    const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
+                                   any, and what finds no room goes a slower way */
 };
 
 /* What a device of kind k works in when its operands are ct. Pure. */
 struct dtypes dev_types(enum dev_kind k, enum dtype ct);
+
+/* Bytes of its memory that a device opened like that takes for itself, as workspace of its
+ * kernels. 0 where it has none of its own. Pure. */
+int64_t dev_own_bytes(const struct dev_args *a);
 
 /* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */
 enum err dev_open(const struct dev_args *a, struct dev **out);

@@ -343,6 +343,12 @@ static void *inner_queue(struct dev *d)
     return p->inner->ops->queue(p->inner);
 }
 
+static enum err inner_room(struct dev *d, int64_t *left, int64_t *all)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->room(p->inner, left, all);
+}
+
 static void inner_describe(const struct dev *d, char *buf, size_t n)
 {
     const struct profile *p = d->impl;
@@ -369,6 +375,7 @@ static const struct dev_ops profile_ops = {
     .mark = inner_mark,
     .reach = inner_reach,
     .queue = inner_queue,
+    .room = inner_room,
     .gemm = timed_gemm,
     .bias_grad = timed_bias_grad,
     .norm = timed_norm,

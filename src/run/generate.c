@@ -142,6 +142,7 @@ static enum err open_rank(struct generate_rank *r)
 {
     const struct setup *s = r->s;
     int last = s->sched.place[s->sched.stages - 1], teller[AXIS_COUNT] = {0};
+    struct dev_args dev;
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     teller[AXIS_PP] = last;
@@ -149,9 +150,10 @@ static enum err open_rank(struct generate_rank *r)
     r->head = r->coord[AXIS_PP] == last;
     enum dev_kind kind = s->o->train.device == OPTIONS_NULL ? DEV_CPU : options_device(s->o);
     TRY(handshake(s, (uint64_t[]){0, 0}, r->world));
-    TRY(dev_open(&(struct dev_args){.kind = kind, .ct = s->types.ct,
-                                  .threads = r->job->threads,
-                                  .index = comm_rank(r->world)}, &r->dev));
+    setup_dev_args(s, kind, &dev);
+    dev.threads = r->job->threads;
+    dev.index = comm_rank(r->world);
+    TRY(dev_open(&dev, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;

@@ -103,12 +103,29 @@ static enum err make_room_for_validation(struct setup *s)
     return err;
 }
 
+void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
+{
+    *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn};
+}
+
+/* The attention of a whole microbatch on one rank. */
+static void make_attn(struct setup *s)
+{
+    struct arch_dims d;
+    arch_dims(&s->arch, &s->split, s->samples, &s->types, &d);
+    s->attn = (struct attn){.b = s->samples, .tq = s->arch.seq, .tk = s->arch.seq, .heads = d.h,
+                            .kv_heads = d.k, .d = d.d, .drop.p = s->arch.dropout};
+}
+
 /* Communication of the plan uses the transport's staging, which the executor knows. */
 static enum err make_memory(struct setup *s)
 {
+    struct dev_args dev;
+    setup_dev_args(s, options_device(s->o), &dev);
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
                                 .share = s->share, .types = s->types,
+                                .library = dev_own_bytes(&dev),
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     struct exec_args x;
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
@@ -229,6 +246,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     if (s->time)
         TRY(play_measured(s));
     sim_memory_place(&s->sched, s->cut);
+    make_attn(s);
     return make_memory(s);
 }
 
@@ -291,9 +309,22 @@ static void add_stages(const struct setup *s, struct text *out)
     }
 }
 
+void setup_kinds(const struct sim_memory *m, struct text *out)
+{
+    char buf[32];
+    const char *between = "";
+    for (int k = 0; k < MEMORY_KINDS; k++) {
+        if (!m->bytes[k])
+            continue;
+        text_add(out, "%s %s %s", between, sim_memory_name((enum memory_kind)k),
+                 text_bytes(m->bytes[k], buf));
+        between = ",";
+    }
+}
+
 static void add_memory(const struct setup *s, const double *allocated, struct text *out)
 {
-    char buf[32], buf2[32];
+    char buf[32];
     text_add(out, "memory a rank      predicted%s\n", allocated ? "     allocated" : "");
     for (int pp = 0; pp < s->sched.p; pp++) {
         int64_t total = sim_memory_total(&s->memory[pp]), taken = 0;
@@ -307,10 +338,7 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
         if (allocated)
             text_add(out, " %11lld B", (long long)taken);
         text_add(out, "  (%s:", text_bytes(total, buf));
-        for (int k = 0; k < MEMORY_KINDS; k++)
-            if (s->memory[pp].bytes[k])
-                text_add(out, " %s %s%s", sim_memory_name((enum memory_kind)k),
-                         text_bytes(s->memory[pp].bytes[k], buf2), k + 1 < MEMORY_KINDS ? "," : "");
+        setup_kinds(&s->memory[pp], out);
         text_add(out, ")\n");
     }
 }

@@ -21,6 +21,7 @@ struct setup {
     struct arch_stage *cut;         /* owned; [stages] */
     struct sim_memory *memory;      /* owned; [pp] */
     struct dtypes types;
+    struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */
@@ -43,9 +44,15 @@ double setup_redo_flops(const struct setup *s, int stage);
  * of two replicas by the first. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);
 
+/* Arguments of dev_open; threads and index are set by the caller. They borrow from s. */
+void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out);
+
 /* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the
  * caller. */
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
+
+/* " weights 1.2 GiB, gradients 2.4 GiB": what a memory plan is for. */
+void setup_kinds(const struct sim_memory *m, struct text *out);
 
 /* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each
  * rank of the world as doubles, NULL before anything is allocated. */

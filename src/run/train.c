@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "run/check.h"
 #include "run/handshake.h"
+#include "run/room.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,7 +123,8 @@ static enum err report_start(struct train_rank *r)
     exec_bytes(r->x, &b);
     TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
     all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
-                                        b.activations + b.work + b.comm + b.data);
+                                        b.activations + b.work + b.comm + b.data +
+                                        r->dev->own);
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
@@ -195,25 +197,51 @@ static void report_ahead(const struct train_rank *r, struct text *page)
     text_add(page, "\n");
 }
 
+/* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
+static enum err report_room(struct train_rank *r, struct text *page)
+{
+    double *used;
+    int64_t left, all;
+    if (r->all == 0)
+        return ERR_OK;
+    TRY(r->dev->ops->room(r->dev, &left, &all));
+    TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
+    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - left);
+    enum err err = ERR_OK;
+    if (exec_world_group(r->x))
+        err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
+    if (err == ERR_OK)
+        room_table(r->s, used, page);
+    mem_free(used);
+    return err;
+}
+
+static void summarize(const struct train_rank *r, struct text *page)
+{
+    const struct options *o = r->s->o;
+    char t[32];
+    if (o->train.profile)
+        dev_profile_table(r->dev, page);
+    if (o->optim.post_validation)
+        report_ahead(r, page);
+    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)o->train.steps,
+             text_plural(o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
+    if (o->run.save)
+        text_add(page, "weights in %s/model.safetensors", o->run.dir);
+    else
+        text_add(page, "no weights kept (run.save false)");
+}
+
 static enum err report_end(struct train_rank *r)
 {
     struct text page = {0};
-    char t[32];
-    if (!r->reports || !r->job->call->on_done)
-        return ERR_OK;
-    if (r->s->o->train.profile)
-        dev_profile_table(r->dev, &page);
-    if (r->s->o->optim.post_validation)
-        report_ahead(r, &page);
-    text_add(&page, "%lld step%s in %s, loss %.4f; ", (long long)r->s->o->train.steps,
-             text_plural(r->s->o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
-    if (r->s->o->run.save)
-        text_add(&page, "weights in %s/model.safetensors", r->s->o->run.dir);
-    else
-        text_add(&page, "no weights kept (run.save false)");
-    enum err err = page.err;
-    if (err == ERR_OK)
-        r->job->call->on_done(r->job->call->arg, page.s);
+    enum err err = report_room(r, &page);
+    if (err == ERR_OK && r->reports && r->job->call->on_done) {
+        summarize(r, &page);
+        err = page.err;
+        if (err == ERR_OK)
+            r->job->call->on_done(r->job->call->arg, page.s);
+    }
     text_free(&page);
     return err;
 }
@@ -264,6 +292,7 @@ static enum err open_trace(struct train_rank *r)
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
+    struct dev_args dev;
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
@@ -272,9 +301,12 @@ static enum err open_rank(struct train_rank *r)
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
     double opened = log_now();
-    TRY(dev_open(&(struct dev_args){.kind = options_device(s->o), .ct = s->types.ct,
-                                  .threads = r->job->threads,
-                                  .index = comm_rank(r->world)}, &r->dev));
+    setup_dev_args(s, options_device(s->o), &dev);
+    dev.threads = r->job->threads;
+    dev.index = comm_rank(r->world);
+    TRY(dev_open(&dev, &r->dev));
+    TRY(r->dev->ops->room(r->dev, &r->left, &r->all));
+    TRY(room_check(s, comm_rank(r->world), r->left, r->all));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, opened, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);

@@ -47,6 +47,7 @@ struct train_rank {
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
                                              of this rank is whole, or ragged */
     double took, seconds;       /* the last step; since the first step began */
+    int64_t left, all;          /* bytes of the device that were free at its opening, and has */
     double valid_loss;          /* of the last validation; NaN before */
 };
 

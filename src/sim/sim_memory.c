@@ -12,7 +12,8 @@ const char *sim_memory_name(enum memory_kind k)
 {
     static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
                                                    "optimizer", "shadow", "activations", "scratch",
-                                                   "communication", "data and tables"};
+                                                   "communication", "data and tables",
+                                                   "library"};
     return name[k];
 }
 
@@ -89,5 +90,6 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
             sends_back ? a->report->ring * arena_round(d.nl * d.c * d.ct) : 0;
     }
     out->bytes[MEMORY_COMM] += a->scratch;
+    out->bytes[MEMORY_LIBRARY] = a->library;
     add_tables(a, out);
 }

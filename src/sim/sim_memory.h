@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bytes of a rank by kind, before anything is allocated. The executor allocates exactly these
- * numbers and stops if its own layout does not use each of them up, so prediction equals fact.
+ * numbers and stops if its own layout does not use each of them up, so prediction equals fact. What
+ * the device takes for itself, "library", is no part of the executor's.
  */
 #ifndef PLAIT_SIM_SIM_MEMORY_H
 #define PLAIT_SIM_SIM_MEMORY_H
@@ -12,7 +13,7 @@
 
 enum memory_kind {
     MEMORY_WEIGHTS, MEMORY_MASTER, MEMORY_GRADS, MEMORY_OPTIM, MEMORY_SHADOW, MEMORY_ACTIVATIONS,
-    MEMORY_WORK, MEMORY_COMM, MEMORY_DATA, MEMORY_KINDS
+    MEMORY_WORK, MEMORY_COMM, MEMORY_DATA, MEMORY_LIBRARY, MEMORY_KINDS
 };
 const char *sim_memory_name(enum memory_kind k);
 
@@ -30,6 +31,7 @@ struct sim_memory_args {
     int64_t share;                      /* samples of a step on one data-parallel rank */
     struct dtypes types;
     int64_t scratch;                    /* bytes the transport stages with on this rank */
+    int64_t library;                    /* bytes the device takes for itself: workspace */
     bool training;
     bool splits;                        /* sim_memory_splits(sched): then keep sets count */
 };

@@ -156,6 +156,7 @@ static const struct dev_ops ops = {
     .host_free = dev_plain_host_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
     .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync, .mark = dev_plain_mark,
     .reach = dev_plain_mark, .queue = dev_plain_queue,
+    .room = dev_plain_room,
     .gemm = cpu_gemm, .bias_grad = cpu_bias_grad, .norm = cpu_norm, .norm_grad = cpu_norm_grad,
     .attn = cpu_attn, .attn_grad = cpu_attn_grad, .rope = cpu_rope, .swiglu = cpu_swiglu,
     .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual,

@@ -362,6 +362,7 @@ static const struct dev_ops null_ops = {
     .mark = dev_plain_mark,
     .reach = dev_plain_mark,
     .queue = dev_plain_queue,
+    .room = dev_plain_room,
     .gemm = null_gemm,
     .bias_grad = null_bias_grad,
     .norm = null_norm,

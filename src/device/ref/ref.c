@@ -112,6 +112,7 @@ static const struct dev_ops ref_ops = {
     .mark = dev_plain_mark,
     .reach = dev_plain_mark,
     .queue = dev_plain_queue,
+    .room = dev_plain_room,
     .gemm = ref_gemm,
     .bias_grad = ref_bias_grad,
     .norm = ref_norm,

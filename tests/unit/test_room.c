@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory plan held against a device of so many bytes.
+ */
+#include "run/room.h"
+
+#include "run/options.h"
+#include "test.h"
+
+/* A llama on two pipeline ranks; the first has the embedding, the second the head. */
+static void make(struct options *o, struct setup *s)
+{
+    CHECK_OK(conf_defaults(&options_table, o));
+    o->model.kind = ARCH_LLAMA;
+    o->model.layers = 4;
+    o->model.vocab = 257;
+    o->model.tied = false;
+    o->parallel.pp = 2;
+    o->train.batch = 4;
+    o->parallel.microbatch = 1;
+    CHECK_OK(setup_make(o, 257, true, s));
+    for (int pp = 0; pp < 2; pp++)
+        s->memory[pp].bytes[MEMORY_LIBRARY] = 1000;
+}
+
+/* The library's bytes are gone when the device is open; all others must be left. */
+static void to_the_byte(void)
+{
+    struct options o;
+    struct setup s;
+    make(&o, &s);
+    for (int r = 0; r < 2; r++) {
+        int64_t rest = sim_memory_total(&s.memory[r]) - 1000;
+        CHECK_OK(room_check(&s, r, rest, 1 << 30));
+        CHECK_INT(room_check(&s, r, rest - 1, 1 << 30), ERR_MEMORY);
+        CHECK_OK(room_check(&s, r, 0, 0));
+    }
+    CHECK(sim_memory_total(&s.memory[0]) != sim_memory_total(&s.memory[1]));
+    setup_free(&s);
+}
+
+static void what_needs_what(void)
+{
+    struct options o;
+    struct setup s;
+    char want[1024], need[32];
+    struct text kinds = {0};
+    make(&o, &s);
+    CHECK_INT(room_check(&s, 1, 1 << 10, 1 << 20), ERR_MEMORY);
+    setup_kinds(&s.memory[1], &kinds);
+    snprintf(want, sizeof want, "memory: rank 1 needs %s, and its device has 2.0 KiB free of 1.0 "
+             "MiB:%s; use more ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
+             "train.recompute full", text_bytes(sim_memory_total(&s.memory[1]), need), kinds.s);
+    CHECK_STR(err_text(), want);
+    CHECK(strstr(kinds.s, ", library 1000 B") != NULL && kinds.s[0] == ' ');
+    text_free(&kinds);
+    setup_free(&s);
+}
+
+static void planned_beside_used(void)
+{
+    struct options o;
+    struct setup s;
+    struct text table = {0};
+    char want[64];
+    make(&o, &s);
+    room_table(&s, (const double[]){5e9, 7}, &table);
+    for (int r = 0; r < 2; r++) {
+        snprintf(want, sizeof want, "  rank %-6d %18lld B %12lld B  (", r,
+                 (long long)sim_memory_total(&s.memory[r]), r ? 7LL : 5000000000LL);
+        test_check(strstr(table.s, want) != NULL, __FILE__, __LINE__, "no \"%s\" in %s", want,
+                   table.s);
+    }
+    text_free(&table);
+    setup_free(&s);
+}
+
+static const struct test_case cases[] = {{"to_the_byte", to_the_byte},
+                                         {"what_needs_what", what_needs_what},
+                                         {"planned_beside_used", planned_beside_used}};
+TEST_MAIN(cases)
