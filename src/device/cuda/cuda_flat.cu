@@ -14,8 +14,8 @@
 enum {
     FLAT_THREADS = 256,
     FLAT_AHEAD = 4,          /* loads in flight in a sum, each of a thread's own */
-    ADAMW_PER_SM = 5,        /* blocks that a multiprocessor holds at a time: the grid of a kernel */
-    SUM_PER_SM = 6,          /* that loops, and at least what the compiler makes room for */
+    ADAMW_PER_SM = 5,        /* blocks that a multiprocessor holds at a time, for which the */
+    SUM_PER_SM = 6,          /* compiler makes room: the grid of a kernel that loops */
     FLAT_MOST = 1 << 30,     /* blocks of a grid that does not loop in practice */
 };
 
@@ -56,9 +56,9 @@ template <int V> static __device__ __forceinline__ void adamw_values(const struc
 }
 
 /* Elements at .. at + V - 1. */
-template <typename T, int V> static __device__ __forceinline__ void adamw_at(const struct adamw &a,
-                                                                             const struct step_of &s,
-                                                                             int64_t at)
+template <typename T, int V>
+static __device__ __forceinline__ void adamw_at(const struct adamw &a, const struct step_of &s,
+                                                int64_t at)
 {
     float *master = static_cast<float *>(a.master ? a.master : a.w) + at;
     float *m_at = static_cast<float *>(a.m) + at, *v_at = static_cast<float *>(a.v) + at;
@@ -77,8 +77,8 @@ template <typename T, int V> static __device__ __forceinline__ void adamw_at(con
 
 /* A thread steps over the vector by the whole grid, V elements at a time; what is left of n is done
  * one by one. The grid fills the device once, so the divisions of adamw_step are done once. */
-template <typename T, int V> static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM)
-    adamw_kernel(struct adamw a)
+template <typename T, int V>
+static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM) adamw_kernel(struct adamw a)
 {
     int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
     int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = a.n / V;
@@ -143,7 +143,8 @@ template <bool SQUARE, int V> static __device__ __forceinline__ double sum_of(co
 }
 
 /* out[block] = sum of what the block's threads step over, or (`add`, one block) *out += it. */
-template <bool SQUARE, int V> static __global__ void __launch_bounds__(FLAT_THREADS, SUM_PER_SM)
+template <bool SQUARE, int V>
+static __global__ void __launch_bounds__(FLAT_THREADS, SUM_PER_SM)
     sum_kernel(double *out, const float *x, int64_t n, bool add)
 {
     __shared__ double part[FLAT_THREADS / 32];

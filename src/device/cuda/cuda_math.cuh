@@ -86,7 +86,10 @@ static __device__ __forceinline__ uint4 cuda_pack(const float (&v)[8])
 static __device__ __forceinline__ float cuda_float(float x) { return x; }
 static __device__ __forceinline__ float cuda_float(bf16 x) { return __bfloat162float(x); }
 static __device__ __forceinline__ void cuda_round(float *to, float x) { *to = x; }
-static __device__ __forceinline__ void cuda_round(bf16 *to, float x) { *to = __float2bfloat16_rn(x); }
+static __device__ __forceinline__ void cuda_round(bf16 *to, float x)
+{
+    *to = __float2bfloat16_rn(x);
+}
 
 /* V elements of T at p as floats. V of 1: any address; else p stands on as many bytes as one
  * access takes, which is 16, or 8 for 4 of bf16. */
@@ -255,7 +258,8 @@ struct cuda_columns {
 
 /* A block of 32 x 32 takes 32 columns: thread (x, y) adds rows y, y + 32, ..., four at a time in
  * flight; then the 32 sums of a column are added in the order of y. Memory (the L2 holds it). */
-template <int SIDE> static __global__ void cuda_columns_kernel(struct cuda_columns a)
+template <int SIDE> static __global__ void __launch_bounds__(SIDE * SIDE)
+    cuda_columns_kernel(struct cuda_columns a)
 {
     __shared__ float part[SIDE][SIDE + 1];
     int64_t col = (int64_t)blockIdx.x * SIDE + threadIdx.x;
