@@ -7,12 +7,26 @@
 
 #include "base/mem.h"
 
-enum { SHAPES = 24 };
+enum { SHAPES = 24, WIDE = 5 };
 
 /* Rows of problem i: none, one, or some; and how many of them side 2 takes first. */
 static int64_t rows_of(int i)
 {
     return i < 2 ? i : test_range(2, 60);
+}
+
+/* Columns of problem i: a few; behind the SHAPES problems, as many as models have. Such rows are
+ * whole vectors, and of every length for which a device has a way of its own. */
+static int64_t cols_of(int i, int64_t most)
+{
+    static const int64_t wide[WIDE] = {768, 1600, 2048, 4096, 8192};
+    return i < SHAPES ? test_range(1, most) : wide[i - SHAPES];
+}
+
+/* Rows to go with them: few where they are wide. */
+static int64_t rows_with(int i)
+{
+    return i < SHAPES ? rows_of(i) : test_range(2, 9);
 }
 
 /* The rows first..end of part `part` of a side: all at once, or in two parts on side 2. */
@@ -27,7 +41,7 @@ static struct part part_of(int side, int part, int64_t n)
 
 static void norm_one(struct parity *p, int i, bool rms)
 {
-    int64_t n = rows_of(i), c = test_range(1, 300);
+    int64_t n = rows_with(i), c = cols_of(i, 300);
     bool b_there = !rms && test_range(0, 1), mean_there = !rms || test_range(0, 1);
     parity_problem(p, "norm n %d c %d rms %d b %d mean %d", (int)n, (int)c, rms, b_there,
                    mean_there);
@@ -61,13 +75,13 @@ static void norm_one(struct parity *p, int i, bool rms)
 
 static void norm_layer(struct parity *p)
 {
-    for (int i = 0; i < SHAPES; i++)
+    for (int i = 0; i < SHAPES + WIDE; i++)
         norm_one(p, i, false);
 }
 
 static void norm_rms(struct parity *p)
 {
-    for (int i = 0; i < SHAPES; i++)
+    for (int i = 0; i < SHAPES + WIDE; i++)
         norm_one(p, i, true);
 }
 
@@ -83,7 +97,7 @@ struct norm_problem {
 /* Statistics are those of x, from ref, rounded to at. */
 static struct norm_problem norm_problem_of(struct parity *p, int i, bool rms)
 {
-    struct norm_problem q = {.n = rows_of(i), .c = test_range(1, 200), .rms = rms};
+    struct norm_problem q = {.n = rows_with(i), .c = cols_of(i, 200), .rms = rms};
     bool d_there = test_range(0, 1), db_there = !rms && test_range(0, 1);
     q.over = i % 3 == 0 ? OVER_NOTHING : i % 3 == 1 && d_there ? OVER_D : OVER_X;
     parity_problem(p, "norm_grad n %d c %d rms %d d %d db %d dx over %s", (int)q.n, (int)q.c, rms,
@@ -138,7 +152,7 @@ static void norm_grad_solve(struct parity *p, const struct norm_problem *q)
 
 static void norm_grad(struct parity *p)
 {
-    for (int i = 0; i < 2 * SHAPES; i++) {
+    for (int i = 0; i < 2 * (SHAPES + WIDE); i++) {
         struct norm_problem q = norm_problem_of(p, i / 2, i & 1);
         norm_grad_solve(p, &q);
     }
@@ -146,8 +160,8 @@ static void norm_grad(struct parity *p)
 
 static void swiglu(struct parity *p)
 {
-    for (int i = 0; i < SHAPES; i++) {
-        int64_t n = rows_of(i), f = test_range(1, 150);
+    for (int i = 0; i < SHAPES + WIDE; i++) {
+        int64_t n = rows_with(i), f = cols_of(i, 150);
         parity_problem(p, "swiglu n %d f %d", (int)n, (int)f);
         struct parity_buf *gu = parity_fill(p, PARITY_CT, n * 2 * f, -6, 6);
         struct parity_buf *dy = parity_fill(p, PARITY_CT, n * f, -1, 1);
