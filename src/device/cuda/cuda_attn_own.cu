@@ -1,0 +1,839 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention of our own: f32 and bf16, any head dimension up to 256, dropout of probabilities. What
+ * it computes is in src/device/ref/ref_attn.c; how, in Dao et al. 2022 (FlashAttention) and Dao
+ * 2023 (its second version): a block holds 64 rows of one operand and lets tiles of the others pass
+ * by, so that scores live in registers only.
+ *
+ * Three passes have one shape, and are one kernel. A is what the block holds, X and Y what passes:
+ *     FORWARD  A = Q               X = K, Y = V      S = A X^T               o  += P Y
+ *     DQ       A = Q, B = dO       X = K, Y = V      S = A X^T, dP = B Y^T   dq += dS X
+ *     DKV      A = K, B = V        X = Q, Y = dO     S, dP: both transposed  dv += P Y, dk += dS X
+ * Each result is written by one block, which adds in a fixed order (DKV: over the query heads of
+ * its kv head, one after another): no atomics, the same bits in every run. A head dimension above
+ * 128 is worked on by two blocks, each with the scores in full and half of the columns.
+ *
+ * Four warps own 16 rows each. Both number types use the layout of the tensor core's result: lane
+ * l has rows l/4 and l/4 + 8, and of each 8 columns those at 2 (l%4) and behind. bf16 multiplies by
+ * mma.sync m16n8k16, with P taken from registers; f32 by plain multiply-add, with P through shared
+ * memory. Rows of shared memory are longer by 16 bytes, which spreads them over the banks.
+ */
+#include <cuda_bf16.h>
+
+extern "C" {
+#include "device/cuda/cuda_local.h"
+}
+
+enum pass { FORWARD, DQ, DKV };
+enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
+
+/* What the kernel is given. `own` and `pass` matrices by the table above; ct. */
+struct job {
+    const void *a, *b, *x, *y;         /* b: none in FORWARD */
+    int64_t lda, ldb, ldx, ldy;
+    void *out, *out2;                  /* o; dq; dk and dv */
+    int64_t ldout, ldout2;
+    float *lse;                        /* (b*tq, heads): written by FORWARD, else read */
+    const float *delta;                /* (b*tq, heads) */
+    int64_t tq, tk, heads, kv_heads, d;
+    int64_t tiles;                     /* of own rows, in a sequence */
+    float scale;
+    bool wide;                         /* 16-byte accesses */
+    float inv_keep;                    /* 1/(1-p) */
+    uint32_t threshold;                /* of dropout; 0: none */
+    uint64_t seed;
+    uint32_t stream, step;
+    int64_t row0, heads_total, head0;
+};
+
+/* Length of a row in shared memory, accumulated columns and how many blocks share them, rows of a
+ * passing tile, its buffers. */
+template <typename T, int D> struct shape {
+    static constexpr bool F32 = sizeof(T) == 4;
+    static constexpr int PAD = 16 / sizeof(T);
+    static constexpr int LD = D + PAD;
+    static constexpr int OUT = D < 128 ? D : 128;
+    static constexpr int PARTS = D / OUT;
+    static constexpr int N = F32 && D > 128 ? 32 : 64;
+    static constexpr int BUFFERS = F32 && D > 128 ? 1 : 2;
+    static constexpr int BLOCKS = D > 128 ? 1 : F32 || D > 64 ? 2 : 3; /* of a multiprocessor */
+    static constexpr int LDP = N + 4; /* of P in shared memory, f32 only */
+    static constexpr int OWN = ROWS * LD, TILE = N * LD; /* elements */
+};
+
+template <typename T, int D, enum pass PASS> static constexpr int shared_bytes()
+{
+    using s = shape<T, D>;
+    int own = PASS == FORWARD ? 1 : 2;
+    return (own * s::OWN + 2 * s::BUFFERS * s::TILE) * (int)sizeof(T) +
+           (s::F32 ? ROWS * s::LDP * 4 : 0) + (PASS == DKV ? 2 * s::BUFFERS * s::N * 4 : 0);
+}
+
+__device__ static inline float exp_of(float, float x) { return expf(x); }
+__device__ static inline float exp_of(__nv_bfloat16, float x) { return __expf(x); }
+
+__device__ static inline uint32_t shared_at(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+/* Rows row0.. of a matrix into shared memory, zeros where there is no such row or column. */
+template <typename T, int D, int N>
+__device__ static void load_tile(T *to, const T *from, int64_t ld, int64_t row0, int64_t rows,
+                                 int64_t d, bool wide) /* long: a tile and where it lies */
+{
+    constexpr int LD = shape<T, D>::LD, W = 16 / sizeof(T), PACKS = D / W;
+    if (wide) {
+#pragma unroll 4
+        for (int i = threadIdx.x; i < N * PACKS; i += THREADS) {
+            int r = i / PACKS, c = i % PACKS * W;
+            bool there = row0 + r < rows && c < d;
+            const T *p = there ? from + (row0 + r) * ld + c : from;
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                             shared_at(to + r * LD + c)),
+                         "l"(p), "r"(there ? 16 : 0)
+                         : "memory");
+        }
+    } else {
+        for (int i = threadIdx.x; i < N * D; i += THREADS) {
+            int r = i / D, c = i % D;
+            bool there = row0 + r < rows && c < d;
+            to[r * LD + c] = there ? from[(row0 + r) * ld + c] : T(0.0f);
+        }
+    }
+}
+
+__device__ static inline void copies_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int LEFT> __device__ static inline void copies_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+__device__ static inline void mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ static inline void load_matrices(uint32_t *r, const void *p)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_at(p))
+                 : "memory");
+}
+
+__device__ static inline void load_matrices_t(uint32_t *r, const void *p)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_at(p))
+                 : "memory");
+}
+
+/* s (16, N) = a (16, D) b (N, D)^T, of one warp; a and b in shared memory. */
+template <int D, int N>
+__device__ static void product_nt(float (*s)[4], const __nv_bfloat16 *a, const __nv_bfloat16 *b)
+{
+    constexpr int LD = shape<__nv_bfloat16, D>::LD;
+    int l = threadIdx.x % 32;
+    a += l % 16 * LD + l / 16 * 8;
+    b += (l / 16 * 8 + l % 8) * LD + l / 8 % 2 * 8;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D; k += 16) {
+        uint32_t ra[4], rb[4];
+        load_matrices(ra, a + k);
+#pragma unroll
+        for (int j = 0; j < N / 16; j++) {
+            load_matrices(rb, b + 16 * j * LD + k);
+            mma(s[2 * j], ra, rb[0], rb[1]);
+            mma(s[2 * j + 1], ra, rb[2], rb[3]);
+        }
+    }
+}
+
+template <int D, int N>
+__device__ static void product_nt(float (*s)[4], const float *a, const float *b)
+{
+    constexpr int LD = shape<float, D>::LD;
+    int l = threadIdx.x % 32;
+    a += l / 4 * LD;
+    b += l % 4 * 2 * LD;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
+#pragma unroll 2
+    for (int k = 0; k < D; k += 4) {
+        float4 a0 = *(const float4 *)(a + k), a1 = *(const float4 *)(a + 8 * LD + k);
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float4 x = *(const float4 *)(b + (8 * j + e) * LD + k);
+                s[j][e] += a0.x * x.x;
+                s[j][e] += a0.y * x.y;
+                s[j][e] += a0.z * x.z;
+                s[j][e] += a0.w * x.w;
+                s[j][2 + e] += a1.x * x.x;
+                s[j][2 + e] += a1.y * x.y;
+                s[j][2 + e] += a1.z * x.z;
+                s[j][2 + e] += a1.w * x.w;
+            }
+        }
+    }
+}
+
+__device__ static inline uint32_t pack2(float low, float high)
+{
+    __nv_bfloat162 x = __floats2bfloat162_rn(low, high);
+    return *(uint32_t *)&x;
+}
+
+/* acc (16, OUT) += p (16, N) b (N, OUT), of one warp: p in registers, b in shared memory.
+ * scratch: (16, LDP) of this warp, f32 only. */
+template <int D, int N>
+__device__ static void product_nn(float (*acc)[4], const float (*p)[4], const __nv_bfloat16 *b,
+                                  float *scratch)
+{
+    using s = shape<__nv_bfloat16, D>;
+    int l = threadIdx.x % 32;
+    (void)scratch;
+    b += l % 16 * s::LD + l / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        const float *p0 = p[2 * k], *p1 = p[2 * k + 1];
+        uint32_t a[4] = {pack2(p0[0], p0[1]), pack2(p0[2], p0[3]), pack2(p1[0], p1[1]),
+                         pack2(p1[2], p1[3])};
+#pragma unroll
+        for (int j = 0; j < s::OUT / 16; j++) {
+            uint32_t rb[4];
+            load_matrices_t(rb, b + 16 * k * s::LD + 16 * j);
+            mma(acc[2 * j], a, rb[0], rb[1]);
+            mma(acc[2 * j + 1], a, rb[2], rb[3]);
+        }
+    }
+}
+
+template <int D, int N>
+__device__ static void product_nn(float (*acc)[4], const float (*p)[4], const float *b,
+                                  float *scratch)
+{
+    using s = shape<float, D>;
+    int l = threadIdx.x % 32, g = l / 4, q = l % 4;
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        *(float2 *)(scratch + g * s::LDP + 8 * j + 2 * q) = make_float2(p[j][0], p[j][1]);
+        *(float2 *)(scratch + (g + 8) * s::LDP + 8 * j + 2 * q) = make_float2(p[j][2], p[j][3]);
+    }
+    __syncwarp();
+#pragma unroll 1
+    for (int k = 0; k < N; k += 4) {
+        float4 v0 = *(const float4 *)(scratch + g * s::LDP + k);
+        float4 v1 = *(const float4 *)(scratch + (g + 8) * s::LDP + k);
+        float a0[4] = {v0.x, v0.y, v0.z, v0.w}, a1[4] = {v1.x, v1.y, v1.z, v1.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+#pragma unroll
+            for (int j = 0; j < s::OUT / 16; j++) {
+                float4 x = *(const float4 *)(b + (k + i) * s::LD + 16 * j + 4 * q);
+                acc[2 * j][0] += a0[i] * x.x;
+                acc[2 * j][1] += a0[i] * x.y;
+                acc[2 * j + 1][0] += a0[i] * x.z;
+                acc[2 * j + 1][1] += a0[i] * x.w;
+                acc[2 * j][2] += a1[i] * x.x;
+                acc[2 * j][3] += a1[i] * x.y;
+                acc[2 * j + 1][2] += a1[i] * x.z;
+                acc[2 * j + 1][3] += a1[i] * x.w;
+            }
+        }
+    }
+}
+
+/* Column of acc[j][0]; acc[j][1] is the next one, acc[j][2..3] the same, 8 rows on. */
+template <typename T> __device__ static inline int acc_column(int j)
+{
+    int q = threadIdx.x % 4;
+    return sizeof(T) == 4 ? j / 2 * 16 + 4 * q + j % 2 * 2 : 8 * j + 2 * q;
+}
+
+/* Philox4x32-10 of base/num.c: the four words of elements 4 quad .. 4 quad + 3. */
+__device__ static inline uint4 philox(const struct job *a, uint64_t quad)
+{
+    uint32_t c0 = (uint32_t)quad, c1 = (uint32_t)(quad >> 32), c2 = a->stream, c3 = a->step;
+    uint32_t k0 = (uint32_t)a->seed, k1 = (uint32_t)(a->seed >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return make_uint4(c0, c1, c2, c3);
+}
+
+/* Bit i: element i of the quad is kept. */
+__device__ static inline uint32_t kept_quad(const struct job *a, uint64_t quad)
+{
+    uint4 w = philox(a, quad);
+    return (uint32_t)(w.x >= a->threshold) | (uint32_t)(w.y >= a->threshold) << 1 |
+           (uint32_t)(w.z >= a->threshold) << 2 | (uint32_t)(w.w >= a->threshold) << 3;
+}
+
+/* Index of (query, key) of a head; `row` counts the queries of all sequences. */
+__device__ static inline uint64_t drop_index(const struct job *a, int64_t row, int64_t head,
+                                             int64_t key)
+{
+    return (uint64_t)(((a->row0 + row) * a->heads_total + a->head0 + head) * a->tk + key);
+}
+
+/* Bit 4 j + e: element e of s[j] is kept. (row, col): what s[0][0] of lane 0 is. Element by
+ * element, whatever tk. */
+template <int N, bool TURNED>
+__device__ static uint32_t kept_each(const struct job *a, int64_t head, int64_t row, int64_t col)
+{
+    int l = threadIdx.x % 32;
+    uint32_t kept = 0;
+#pragma unroll 1
+    for (int i = 0; i < N / 2; i++) {
+        int64_t r = row + l / 4 + i / 2 % 2 * 8, c = col + i / 4 * 8 + l % 4 * 2 + i % 2;
+        uint64_t index = drop_index(a, TURNED ? c : r, head, TURNED ? r : c);
+        kept |= (kept_quad(a, index / 4) >> index % 4 & 1) << i;
+    }
+    return kept;
+}
+
+/* The same where tk is a multiple of 4, so that four keys in a row share one draw. Rows are
+ * queries: a lane draws for one of its two rows, its neighbour for the other. */
+template <int N>
+__device__ static uint32_t kept_rows(const struct job *a, int64_t head, int64_t row, int64_t col)
+{
+    int l = threadIdx.x % 32, q = l % 4, odd = q % 2;
+    uint64_t first = drop_index(a, row + l / 4 + 8 * odd, head, col + q / 2 * 4) / 4;
+    uint32_t own = 0;
+#pragma unroll 2
+    for (int j = 0; j < N / 8; j++)
+        own |= kept_quad(a, first + 2 * j) << 4 * j;
+    uint32_t other = __shfl_xor_sync(~0u, own, 1);
+    uint32_t low = odd ? other : own, high = odd ? own : other;
+    return (low >> 2 * odd & 0x33333333u) | (high >> 2 * odd & 0x33333333u) << 2;
+}
+
+/* Rows are keys: of the four lanes that share four keys, each draws for one element of s[j]. */
+template <int N>
+__device__ static uint32_t kept_turned(const struct job *a, int64_t head, int64_t row, int64_t col)
+{
+    int l = threadIdx.x % 32, g = l / 4, q = l % 4, mine = g % 4;
+    int64_t key = row + g / 4 * 4 + mine / 2 * 8, query = col + 2 * q + mine % 2;
+    uint32_t own = 0, kept = 0;
+#pragma unroll 2
+    for (int j = 0; j < N / 8; j++)
+        own |= kept_quad(a, drop_index(a, query + 8 * j, head, key) / 4) << 4 * j;
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        kept |= (__shfl_sync(~0u, own, (g & 4 | e) * 4 + q) >> mine & 0x11111111u) << e;
+    return kept;
+}
+
+/* Bits of what dropout keeps of this warp's tile. */
+template <int N, bool TURNED>
+__device__ static uint32_t kept_of(const struct job *a, int64_t head, int64_t row, int64_t col)
+{
+    if (a->threshold == 0)
+        return ~0u;
+    if (a->tk % 4 != 0)
+        return kept_each<N, TURNED>(a, head, row, col);
+    return TURNED ? kept_turned<N>(a, head, row, col) : kept_rows<N>(a, head, row, col);
+}
+
+/* Where a block and a warp stand. */
+struct place {
+    int64_t seq, head; /* head: of queries, in DKV of keys */
+    int64_t row;       /* first own row of the block, in its sequence */
+    int64_t warp_row;  /* first of the warp */
+    int part;
+};
+
+template <typename T, int D, enum pass PASS>
+__device__ static struct place place_of(const struct job *a)
+{
+    constexpr int PARTS = shape<T, D>::PARTS;
+    int64_t i = blockIdx.x, tile = i % a->tiles, rest = i / a->tiles;
+    int64_t heads = PASS == DKV ? a->kv_heads : a->heads;
+    struct place p;
+    p.part = (int)(rest % PARTS);
+    p.head = rest / PARTS % heads;
+    p.seq = rest / PARTS / heads;
+    /* the longest first: late queries see most keys, early keys are seen by most queries */
+    p.row = (PASS == DKV ? tile : a->tiles - 1 - tile) * ROWS;
+    p.warp_row = p.row + threadIdx.x / 32 * 16;
+    return p;
+}
+
+/* Masks what a query does not see: s = what. (row, col) as in kept_each; `ahead` = tk - tq. */
+template <int N, bool TURNED>
+__device__ static void mask(float (*s)[4], int64_t row, int64_t col, int64_t ahead, float what)
+{
+    int l = threadIdx.x % 32;
+    int64_t last = TURNED ? row + 15 : col + N - 1, first = TURNED ? col : row;
+    if (last <= first + ahead)
+        return;
+    int delta = (int)(TURNED ? row - col - ahead : col - row - ahead); /* key - query's position */
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int r = l / 4 + e / 2 * 8, c = 8 * j + l % 4 * 2 + e % 2;
+            if (delta + (TURNED ? r - c : c - r) > 0)
+                s[j][e] = what;
+        }
+    }
+}
+
+/* The running maximum and sum of a lane's two rows. */
+struct running {
+    float max[2], sum[2];
+};
+
+__device__ static inline float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ static inline float quad_sum(float x)
+{
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/* s becomes exp(scale s - max) for the new maxima, acc is brought to them. */
+template <typename T, int N, int OUT>
+__device__ static void soften(float (*s)[4], float (*acc)[4], struct running *run, float scale)
+{
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float max = -INFINITY, sum = 0;
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            s[j][2 * h] *= scale;
+            s[j][2 * h + 1] *= scale;
+            max = fmaxf(max, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
+        }
+        max = fmaxf(quad_max(max), run->max[h]);
+        float shrink = exp_of(T(0.0f), run->max[h] - max);
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            s[j][2 * h] = exp_of(T(0.0f), s[j][2 * h] - max);
+            s[j][2 * h + 1] = exp_of(T(0.0f), s[j][2 * h + 1] - max);
+            sum += s[j][2 * h] + s[j][2 * h + 1];
+        }
+        run->max[h] = max;
+        run->sum[h] = run->sum[h] * shrink + sum;
+#pragma unroll
+        for (int j = 0; j < OUT / 8; j++) {
+            acc[j][2 * h] *= shrink;
+            acc[j][2 * h + 1] *= shrink;
+        }
+    }
+}
+
+template <int N> __device__ static void drop(float (*s)[4], uint32_t kept)
+{
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (!(kept >> (4 * j + e) & 1))
+                s[j][e] = 0;
+}
+
+__device__ static inline void store(float *to, float x) { *to = x; }
+__device__ static inline void store(__nv_bfloat16 *to, float x) { *to = __float2bfloat16_rn(x); }
+__device__ static inline void store2(float *to, float x, float y)
+{
+    *(float2 *)to = make_float2(x, y);
+}
+__device__ static inline void store2(__nv_bfloat16 *to, float x, float y)
+{
+    *(uint32_t *)to = pack2(x, y);
+}
+
+/* A warp's accumulated rows times `by` (of each of the two rows) to where they belong. */
+template <typename T, int D>
+__device__ static void write_rows(T *to, int64_t ld, const float (*acc)[4], const float *by,
+                                  int64_t rows, const struct job *a, int part)
+{ /* long: a tile, its factors, and where it lies */
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int64_t r = threadIdx.x % 32 / 4 + 8 * h;
+        if (r >= rows)
+            continue;
+#pragma unroll
+        for (int j = 0; j < shape<T, D>::OUT / 8; j++) {
+            int c = part * shape<T, D>::OUT + acc_column<T>(j);
+            float x = acc[j][2 * h] * by[h], y = acc[j][2 * h + 1] * by[h];
+            if (a->wide && c < a->d) {
+                store2(to + r * ld + c, x, y);
+            } else {
+                if (c < a->d)
+                    store(to + r * ld + c, x);
+                if (c + 1 < a->d)
+                    store(to + r * ld + c + 1, y);
+            }
+        }
+    }
+}
+
+/* Registers of a warp during one pass. */
+template <typename T, int D, enum pass PASS> struct state {
+    float acc[shape<T, D>::OUT / 8][4];                      /* o; dq; dk */
+    float acc2[PASS == DKV ? shape<T, D>::OUT / 8 : 1][4];   /* dv */
+    struct running run;                                      /* FORWARD */
+    float lse[2], delta[2];                                  /* DQ: of the two rows */
+};
+
+/* Shared memory of a block. */
+template <typename T> struct shared {
+    T *a, *b, *x, *y;       /* x, y: buffer 0 */
+    float *lse, *delta;     /* DKV: (BUFFERS, N) */
+    float *p;               /* f32: of this warp */
+};
+
+template <typename T, int D, enum pass PASS>
+__device__ static struct shared<T> shared_of(char *base)
+{
+    using s = shape<T, D>;
+    struct shared<T> m;
+    m.a = (T *)base;
+    m.b = m.a + (PASS == FORWARD ? 0 : s::OWN);
+    m.x = m.b + s::OWN;
+    m.y = m.x + s::BUFFERS * s::TILE;
+    m.lse = (float *)(m.y + s::BUFFERS * s::TILE);
+    m.delta = m.lse + (PASS == DKV ? s::BUFFERS * s::N : 0);
+    m.p = m.delta + (PASS == DKV ? s::BUFFERS * s::N : 0);
+    m.p += threadIdx.x / 32 * 16 * s::LDP;
+    return m;
+}
+
+/* One passing tile of N rows from `col`, in a buffer: x, y; in DKV statistics of the queries too.
+ * Queries that are not there get lse +inf, so that their probabilities are 0. */
+template <typename T, int D, enum pass PASS>
+__device__ static void fetch(const struct job *a, const struct shared<T> *m, const struct place *p,
+                             int64_t head, int64_t col, int buffer)
+{ /* long: where a tile comes from and goes to */
+    using s = shape<T, D>;
+    int64_t t = PASS == DKV ? a->tq : a->tk;
+    const T *x = (const T *)a->x + p->seq * t * a->ldx + head * a->d;
+    const T *y = (const T *)a->y + p->seq * t * a->ldy + head * a->d;
+    load_tile<T, D, s::N>(m->x + buffer * s::TILE, x, a->ldx, col, t, a->d, a->wide);
+    load_tile<T, D, s::N>(m->y + buffer * s::TILE, y, a->ldy, col, t, a->d, a->wide);
+    copies_commit();
+    if (PASS == DKV && threadIdx.x < s::N) {
+        int i = threadIdx.x;
+        int64_t at = (p->seq * t + col + i) * a->heads + head;
+        bool there = col + i < t;
+        m->lse[buffer * s::N + i] = there ? a->lse[at] : INFINITY;
+        m->delta[buffer * s::N + i] = there ? a->delta[at] : 0;
+    }
+}
+
+/* s: probabilities with dropout; dp becomes the gradient of the scores (without scale). */
+template <typename T, int N, bool TURNED>
+__device__ static void score_grad(float (*s)[4], float (*dp)[4], const float *lse,
+                                  const float *delta, const struct job *a, uint32_t kept)
+{ /* long: two tiles, two statistics, dropout */
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = TURNED ? 8 * j + threadIdx.x % 4 * 2 + e % 2 : e / 2;
+            bool keep = kept >> (4 * j + e) & 1;
+            float p = exp_of(T(0.0f), s[j][e] * a->scale - lse[i]);
+            dp[j][e] = p * ((keep ? dp[j][e] * a->inv_keep : 0.0f) - delta[i]);
+            s[j][e] = keep ? p : 0.0f;
+        }
+    }
+}
+
+/* What a warp does with one passing tile. */
+template <typename T, int D, enum pass PASS>
+__device__ static void work(const struct job *a, const struct shared<T> *m, const struct place *p,
+                            struct state<T, D, PASS> *st, int64_t head, int64_t col, int buffer)
+{ /* long: where a warp stands and what it holds */
+    using sh = shape<T, D>;
+    constexpr int N = sh::N;
+    constexpr bool TURNED = PASS == DKV;
+    const T *x = m->x + buffer * sh::TILE, *y = m->y + buffer * sh::TILE;
+    int own = threadIdx.x / 32 * 16 * sh::LD, out = p->part * sh::OUT;
+    int64_t ahead = a->tk - a->tq, base = p->seq * a->tq;
+    float s[N / 8][4];
+    uint32_t kept = kept_of<N, TURNED>(a, head, p->warp_row + (TURNED ? 0 : base),
+                                       col + (TURNED ? base : 0));
+    product_nt<D, N>(s, m->a + own, x);
+    mask<N, TURNED>(s, p->warp_row, col, ahead, -INFINITY);
+    if constexpr (PASS == FORWARD) {
+        soften<T, N, sh::OUT>(s, st->acc, &st->run, a->scale);
+        drop<N>(s, kept);
+        product_nn<D, N>(st->acc, s, y + out, m->p);
+    } else {
+        float dp[N / 8][4];
+        product_nt<D, N>(dp, m->b + own, y);
+        const float *lse = TURNED ? m->lse + buffer * N : st->lse;
+        const float *delta = TURNED ? m->delta + buffer * N : st->delta;
+        score_grad<T, N, TURNED>(s, dp, lse, delta, a, kept);
+        if constexpr (PASS == DKV)
+            product_nn<D, N>(st->acc2, s, y + out, m->p);
+        product_nn<D, N>(st->acc, dp, x + out, m->p);
+    }
+}
+
+/* Lets the tiles from `first` to below `end` (rows of the passing operands) pass by. */
+template <typename T, int D, enum pass PASS>
+__device__ static void pass_by(const struct job *a, const struct shared<T> *m,
+                               const struct place *p, struct state<T, D, PASS> *st,
+                               int64_t head, int64_t first, int64_t end)
+{ /* long: where a block stands and how far it goes */
+    using s = shape<T, D>;
+    int64_t from = PASS == DKV ? head : head / (a->heads / a->kv_heads);
+    int buffer = 0;
+    if (first >= end)
+        return;
+    fetch<T, D, PASS>(a, m, p, from, first, 0);
+    for (int64_t col = first; col < end; col += s::N) {
+        bool more = col + s::N < end;
+        if (s::BUFFERS == 2 && more) {
+            fetch<T, D, PASS>(a, m, p, from, col + s::N, 1 - buffer);
+            copies_wait<1>();
+        } else {
+            copies_wait<0>();
+        }
+        __syncthreads();
+        work<T, D, PASS>(a, m, p, st, head, col, buffer);
+        __syncthreads();
+        if (s::BUFFERS == 1 && more)
+            fetch<T, D, PASS>(a, m, p, from, col + s::N, 0);
+        if (s::BUFFERS == 2)
+            buffer = 1 - buffer;
+    }
+}
+
+/* What a warp has at the end: o and lse, dq, or dk and dv. */
+template <typename T, int D, enum pass PASS>
+__device__ static void finish(const struct job *a, const struct place *p,
+                              const struct state<T, D, PASS> *st)
+{
+    int64_t t = PASS == DKV ? a->tk : a->tq, rows = t - p->warp_row;
+    int64_t row = p->seq * t + p->warp_row, at = row * a->ldout + p->head * a->d;
+    float by[2] = {a->scale, a->scale};
+    if (PASS == FORWARD) {
+        for (int h = 0; h < 2; h++) {
+            float sum = quad_sum(st->run.sum[h]);
+            int r = threadIdx.x % 32 / 4 + 8 * h;
+            by[h] = a->inv_keep / sum;
+            if (p->part == 0 && threadIdx.x % 4 == 0 && r < rows)
+                a->lse[(row + r) * a->heads + p->head] = st->run.max[h] + logf(sum);
+        }
+    }
+    write_rows<T, D>((T *)a->out + at, a->ldout, st->acc, by, rows, a, p->part);
+    if (PASS == DKV) {
+        float keep[2] = {a->inv_keep, a->inv_keep};
+        at = row * a->ldout2 + p->head * a->d;
+        write_rows<T, D>((T *)a->out2 + at, a->ldout2, st->acc2, keep, rows, a, p->part);
+    }
+}
+
+template <typename T, int D, enum pass PASS>
+static __global__ void __launch_bounds__(THREADS, shape<T, D>::BLOCKS)
+attend(const __grid_constant__ struct job job)
+{
+    extern __shared__ __align__(16) char memory[];
+    const struct job *a = &job;
+    using s = shape<T, D>;
+    struct place p = place_of<T, D, PASS>(a);
+    struct shared<T> m = shared_of<T, D, PASS>(memory);
+    struct state<T, D, PASS> st = {};
+    int64_t t = PASS == DKV ? a->tk : a->tq, ahead = a->tk - a->tq, group = a->heads / a->kv_heads;
+    const T *own = (const T *)a->a + p.seq * t * a->lda + p.head * a->d;
+    load_tile<T, D, ROWS>(m.a, own, a->lda, p.row, t, a->d, a->wide);
+    if (PASS != FORWARD) {
+        own = (const T *)a->b + p.seq * t * a->ldb + p.head * a->d;
+        load_tile<T, D, ROWS>(m.b, own, a->ldb, p.row, t, a->d, a->wide);
+    }
+    copies_commit();
+    st.run.max[0] = st.run.max[1] = -INFINITY;
+    if (PASS == DQ) {
+        for (int h = 0; h < 2; h++) {
+            int64_t r = p.warp_row + threadIdx.x % 32 / 4 + 8 * h;
+            int64_t at = (p.seq * t + r) * a->heads + p.head;
+            st.lse[h] = r < t ? a->lse[at] : INFINITY;
+            st.delta[h] = r < t ? a->delta[at] : 0;
+        }
+    }
+    if (PASS == DKV) {
+        int64_t first = max(p.row - ahead, (int64_t)0) / s::N * s::N;
+        for (int64_t h = p.head * group; h < (p.head + 1) * group; h++)
+            pass_by<T, D, PASS>(a, &m, &p, &st, h, first, a->tq);
+    } else {
+        int64_t end = min(p.row + ROWS, a->tq) + ahead;
+        pass_by<T, D, PASS>(a, &m, &p, &st, p.head, 0, end);
+    }
+    finish<T, D, PASS>(a, &p, &st);
+}
+
+/* delta (rows, heads): the product of o and do, a warp each. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+output_dots(float *delta, const T *o, const T *do_, int64_t n, int64_t heads, int64_t d, int64_t ld)
+{ /* long: two matrices and their shape */
+    int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, at = i / heads * ld + i % heads * d;
+    float sum = 0;
+    if (i >= n)
+        return;
+    for (int64_t c = threadIdx.x % 32; c < d; c += 32)
+        sum += (float)o[at + c] * (float)do_[at + c];
+    for (int lane = 16; lane > 0; lane /= 2)
+        sum += __shfl_xor_sync(~0u, sum, lane);
+    if (threadIdx.x % 32 == 0)
+        delta[i] = sum;
+}
+
+template <typename T, int D, enum pass PASS>
+static enum err launch(struct cuda *c, const struct job *job, int64_t b)
+{
+    int64_t heads = PASS == DKV ? job->kv_heads : job->heads, blocks;
+    constexpr int bytes = shared_bytes<T, D, PASS>();
+    static_assert(bytes <= 232448, "shared memory of a block on Hopper");
+    if (!num_mul(job->tiles * heads, shape<T, D>::PARTS * b, &blocks) || blocks > INT32_MAX)
+        FAIL(ERR_CONFIG, "attention: %lld sequences of %lld heads and %lld tiles; use a smaller "
+             "microbatch", (long long)b, (long long)heads, (long long)job->tiles);
+    CUDA_TRY(cudaFuncSetAttribute((const void *)attend<T, D, PASS>,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    attend<T, D, PASS><<<(unsigned)blocks, THREADS, bytes, c->stream>>>(*job);
+    CUDA_LAUNCHED("attention");
+    return ERR_OK;
+}
+
+template <enum pass PASS> static enum err launch_for(struct cuda *c, struct job *job, int64_t b)
+{
+    job->tiles = ((PASS == DKV ? job->tk : job->tq) + ROWS - 1) / ROWS;
+    if (c->half && job->d <= 64)
+        return launch<__nv_bfloat16, 64, PASS>(c, job, b);
+    if (c->half && job->d <= 128)
+        return launch<__nv_bfloat16, 128, PASS>(c, job, b);
+    if (c->half)
+        return launch<__nv_bfloat16, 256, PASS>(c, job, b);
+    if (job->d <= 64)
+        return launch<float, 64, PASS>(c, job, b);
+    if (job->d <= 128)
+        return launch<float, 128, PASS>(c, job, b);
+    return launch<float, 256, PASS>(c, job, b);
+}
+
+/* Can matrix p with rows of ld elements be read and written 16 bytes at a time? */
+static bool wide_matrix(const void *p, int64_t ld, int64_t size)
+{
+    return (uintptr_t)p % 16 == 0 && ld * size % 16 == 0;
+}
+
+static enum err job_of(struct cuda *c, const struct attn *a, struct job *job)
+{
+    int64_t size = c->half ? 2 : 4;
+    if (a->d > 256)
+        FAIL(ERR_CONFIG, "attention: heads of %lld elements; the cuda device takes at most 256",
+             (long long)a->d);
+    *job = (struct job){};
+    job->tq = a->tq;
+    job->tk = a->tk;
+    job->heads = a->heads;
+    job->kv_heads = a->kv_heads;
+    job->d = a->d;
+    job->lse = (float *)a->lse;
+    job->scale = (float)a->scale;
+    job->inv_keep = 1;
+    job->wide = a->d * size % 16 == 0 && wide_matrix(a->q, a->ldq, size) &&
+                wide_matrix(a->k, a->ldk, size) && wide_matrix(a->v, a->ldv, size) &&
+                wide_matrix(a->o, a->ldo, size);
+    if (a->drop.p > 0) {
+        job->inv_keep = (float)(1 / (1 - a->drop.p));
+        job->threshold = num_drop_threshold(a->drop.p);
+        job->seed = a->drop.seed;
+        job->stream = a->drop.stream;
+        job->step = a->drop.step;
+        job->row0 = a->drop.row0;
+        job->heads_total = a->heads_total;
+        job->head0 = a->head0;
+    }
+    return ERR_OK;
+}
+
+extern "C" enum err cuda_attn_own(struct cuda *c, const struct attn *a)
+{
+    struct job job;
+    if (a->b == 0 || a->tq == 0)
+        return ERR_OK;
+    TRY(job_of(c, a, &job));
+    job.a = a->q, job.lda = a->ldq;
+    job.x = a->k, job.ldx = a->ldk;
+    job.y = a->v, job.ldy = a->ldv;
+    job.out = a->o, job.ldout = a->ldo;
+    return launch_for<FORWARD>(c, &job, a->b);
+}
+
+static enum err dots(struct cuda *c, const struct attn_grad *g)
+{
+    int64_t n = g->f.b * g->f.tq * g->f.heads, blocks = (n + WARPS - 1) / WARPS;
+    if (blocks > INT32_MAX)
+        FAIL(ERR_CONFIG, "attention: %lld rows and heads; use a smaller microbatch", (long long)n);
+    if (c->half)
+        output_dots<__nv_bfloat16><<<(unsigned)blocks, THREADS, 0, c->stream>>>(
+            (float *)g->delta, (const __nv_bfloat16 *)g->f.o, (const __nv_bfloat16 *)g->do_, n,
+            g->f.heads, g->f.d, g->f.ldo);
+    else
+        output_dots<float><<<(unsigned)blocks, THREADS, 0, c->stream>>>(
+            (float *)g->delta, (const float *)g->f.o, (const float *)g->do_, n, g->f.heads,
+            g->f.d, g->f.ldo);
+    CUDA_LAUNCHED("attention: delta");
+    return ERR_OK;
+}
+
+extern "C" enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *g)
+{
+    const struct attn *a = &g->f;
+    int64_t size = c->half ? 2 : 4;
+    struct job job;
+    if (a->b == 0 || a->tk == 0)
+        return ERR_OK;
+    TRY(job_of(c, a, &job));
+    job.wide = job.wide && wide_matrix(g->do_, a->ldo, size) && wide_matrix(g->dq, a->ldq, size) &&
+               wide_matrix(g->dk, a->ldk, size) && wide_matrix(g->dv, a->ldv, size);
+    job.delta = (const float *)g->delta;
+    if (a->tq > 0) {
+        TRY(dots(c, g));
+        job.a = a->q, job.lda = a->ldq;
+        job.b = g->do_, job.ldb = a->ldo;
+        job.x = a->k, job.ldx = a->ldk;
+        job.y = a->v, job.ldy = a->ldv;
+        job.out = g->dq, job.ldout = a->ldq;
+        TRY(launch_for<DQ>(c, &job, a->b));
+    }
+    job.a = a->k, job.lda = a->ldk;
+    job.b = a->v, job.ldb = a->ldv;
+    job.x = a->q, job.ldx = a->ldq;
+    job.y = g->do_, job.ldy = a->ldo;
+    job.out = g->dk, job.ldout = a->ldk;
+    job.out2 = g->dv, job.ldout2 = a->ldv;
+    return launch_for<DKV>(c, &job, a->b);
+}
