@@ -3,6 +3,7 @@
  * Pairs in order of their keys: the toolkit's least-significant-digit radix sort, which is stable
  * and gives the same result in every run.
  */
+#define CCCL_DISABLE_NVTX /* its ranges are for tracing, and bring symbols of their own */
 #include <cub/device/device_radix_sort.cuh>
 
 extern "C" {
