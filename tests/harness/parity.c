@@ -30,7 +30,8 @@ static struct dev *try_open(const struct candidate *c)
     struct dev *d = NULL;
     if (!dev_built(c->kind))
         return NULL;
-    struct dev_args args = {.kind = c->kind, .ct = c->ct, .threads = THREADS};
+    struct dev_args args = {.kind = c->kind, .ct = c->ct, .threads = THREADS,
+                            .deterministic = true};
     enum err err = dev_open(&args, &d);
     if (err == ERR_OK)
         return d;

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a GPU, its memory, its queue, and what it says of itself. One stream takes all work, so
+ * order is the order of the calls; the host waits in sync, reach, alloc and free alone.
+ *
+ * Whatever may be wrong with the machine (no driver, an old one, too few GPUs, libraries of another
+ * version) is found at opening and said in one line.
+ */
+#include "device/cuda/cuda.h"
+
+#include "base/mem.h"
+#include "device/cuda/cuda_local.h"
+#include <stdio.h>
+
+enum { WORK_BYTES = 320 << 20 };
+
+enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e)
+{
+    enum err code = e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_INTERNAL;
+    (void)err_set(code, file, line, "cuda: %s: %s", what, cudaGetErrorString(e));
+    return code;
+}
+
+enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out)
+{
+    if (bytes > c->work_bytes)
+        FAIL(ERR_INTERNAL, "cuda: %s needs %lld bytes of workspace and the device has %lld", who,
+             (long long)bytes, (long long)c->work_bytes);
+    *out = c->work;
+    return ERR_OK;
+}
+
+/* ---- memory ---- */
+
+static enum err cuda_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
+{
+    struct cuda *c = cuda_of(d);
+    size_t n = (size_t)num_max(bytes, 1), left = 0, all = 0;
+    cudaError_t e = cudaMalloc(out, n);
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        CUDA_TRY(cudaMemGetInfo(&left, &all));
+        FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d, which has %lld bytes free "
+                         "of %lld; use more ranks, smaller microbatches or train.recompute full",
+             (long long)bytes, name, c->index, (long long)left, (long long)all);
+    }
+    CUDA_TRY(e);
+    CUDA_TRY(cudaMemsetAsync(*out, 0, n, c->stream));
+    return ERR_OK;
+}
+
+static void cuda_free(struct dev *d, void *p)
+{
+    if (!p)
+        return;
+    (void)cudaStreamSynchronize(cuda_of(d)->stream);
+    (void)cudaFree(p);
+}
+
+static enum err cuda_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
+{
+    (void)d;
+    (void)name;
+    CUDA_TRY(cudaMallocHost(out, (size_t)num_max(bytes, 1)));
+    memset(*out, 0, (size_t)num_max(bytes, 1));
+    return ERR_OK;
+}
+
+static void cuda_host_free(struct dev *d, void *p)
+{
+    (void)d;
+    if (p)
+        (void)cudaFreeHost(p);
+}
+
+static enum err cuda_copy_out(struct dev *d, void *host_to, const void *from, int64_t bytes)
+{
+    if (bytes > 0)
+        CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost,
+                                 cuda_of(d)->stream));
+    return ERR_OK;
+}
+
+static enum err cuda_copy(struct dev *d, void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from)
+        CUDA_TRY(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice,
+                                 cuda_of(d)->stream));
+    return ERR_OK;
+}
+
+static enum err cuda_zero(struct dev *d, void *p, int64_t bytes)
+{
+    if (bytes > 0)
+        CUDA_TRY(cudaMemsetAsync(p, 0, (size_t)bytes, cuda_of(d)->stream));
+    return ERR_OK;
+}
+
+/* ---- the queue ---- */
+
+static enum err cuda_sync(struct dev *d)
+{
+    CUDA_TRY(cudaStreamSynchronize(cuda_of(d)->stream));
+    return ERR_OK;
+}
+
+static enum err cuda_mark(struct dev *d, int which)
+{
+    ENSURE(which >= 0 && which < DEV_MARKS);
+    CUDA_TRY(cudaEventRecord(cuda_of(d)->mark[which], cuda_of(d)->stream));
+    return ERR_OK;
+}
+
+static enum err cuda_reach(struct dev *d, int which)
+{
+    ENSURE(which >= 0 && which < DEV_MARKS);
+    CUDA_TRY(cudaEventSynchronize(cuda_of(d)->mark[which]));
+    return ERR_OK;
+}
+
+static void *cuda_queue(struct dev *d)
+{
+    return cuda_of(d)->stream;
+}
+
+/* ---- what it says ---- */
+
+/* Runtime and driver versions as 13.0. */
+static void version_text(int v, char buf[16])
+{
+    snprintf(buf, 16, "%d.%d", v / 1000, v % 1000 / 10);
+}
+
+/* How many GPUs this process sees; else why it sees none. */
+static enum err count_gpus(int *out)
+{
+    char have[16], need[16];
+    int driver = 0, runtime = 0;
+    cudaError_t e = cudaGetDeviceCount(out);
+    if (e == cudaSuccess && *out > 0)
+        return ERR_OK;
+    (void)cudaGetLastError();
+    (void)cudaDriverGetVersion(&driver);
+    (void)cudaRuntimeGetVersion(&runtime);
+    version_text(driver, have);
+    version_text(runtime, need);
+    if (driver == 0)
+        FAIL(ERR_CONFIG, "train.device cuda: this machine has no NVIDIA driver; use device cpu, or "
+                         "a machine with a GPU");
+    if (e == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000)
+        FAIL(ERR_CONFIG, "train.device cuda: the driver knows CUDA %s and this program was built "
+                         "with %s; update the driver, or build with the older toolkit", have, need);
+    FAIL(ERR_CONFIG, "train.device cuda: this process sees no GPU (%s); use device cpu, or look at "
+                     "CUDA_VISIBLE_DEVICES", cudaGetErrorString(e));
+}
+
+void cuda_describe_kind(char *buf, size_t n)
+{
+    struct cudaDeviceProp prop;
+    char need[16];
+    int count = 0, runtime = 0;
+    (void)cudaRuntimeGetVersion(&runtime);
+    version_text(runtime, need);
+    if (count_gpus(&count) != ERR_OK)
+        snprintf(buf, n, "cuda: toolkit %s; no GPU can be used here: %s", need,
+                 strchr(err_text(), ':') + 2);
+    else if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)
+        snprintf(buf, n, "cuda: toolkit %s, %d GPU%s, the first %s", need, count,
+                 text_plural(count, "s"), prop.name);
+}
+
+static void cuda_describe(const struct dev *d, char *buf, size_t n)
+{
+    char dnn[64] = "";
+    struct cudaDeviceProp prop = {0};
+    const struct cuda *c = (const struct cuda *)d;
+    (void)cudaGetDeviceProperties(&prop, c->index);
+    cuda_dnn_describe(dnn, sizeof dnn);
+    snprintf(buf, n, "cuda: GPU %d, %s, %d multiprocessors, %.1f GiB, %s, %s%s", c->index,
+             prop.name, c->sms, (double)prop.totalGlobalMem / (double)(1 << 30),
+             dtype_name(d->ct), dnn, c->deterministic ? ", deterministic" : "");
+}
+
+/* ---- opening ---- */
+
+static void cuda_close(struct dev *d)
+{
+    struct cuda *c = cuda_of(d);
+    if (c->stream)
+        (void)cudaStreamSynchronize(c->stream);
+    cuda_lt_close(c);
+    cuda_dnn_close(c);
+    cuda_stage_close(c);
+    for (int i = 0; i < DEV_MARKS; i++)
+        if (c->mark[i])
+            (void)cudaEventDestroy(c->mark[i]);
+    if (c->work)
+        (void)cudaFree(c->work);
+    if (c->stream)
+        (void)cudaStreamDestroy(c->stream);
+    mem_free(c);
+}
+
+static const struct dev_ops cuda_ops = {
+    .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
+    .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
+    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
+    .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .queue = cuda_queue,
+    .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
+    .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
+    .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,
+    .residual_norm = cuda_residual_norm, .dropout = cuda_dropout, .embed = cuda_embed,
+    .embed_grad = cuda_embed_grad, .pos_add = cuda_pos_add, .pos_grad = cuda_pos_grad,
+    .xent_max = cuda_xent_max, .xent_sum = cuda_xent_sum, .xent_grad = cuda_xent_grad,
+    .xent = cuda_xent, .adamw = cuda_adamw, .scale = cuda_scale, .sum = cuda_sum,
+    .sumsq = cuda_sumsq, .cast = cuda_cast, .add = cuda_add,
+};
+
+static enum err make_parts(struct cuda *c)
+{
+    struct cudaDeviceProp prop;
+    CUDA_TRY(cudaSetDevice(c->index));
+    CUDA_TRY(cudaGetDeviceProperties(&prop, c->index));
+    c->sms = prop.multiProcessorCount;
+    CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < DEV_MARKS; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
+    c->work_bytes = WORK_BYTES;
+    CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
+    TRY(cuda_stage_open(c));
+    return c->half ? cuda_dnn_open(c) : ERR_OK;
+}
+
+enum err cuda_open(const struct dev_args *a, struct dev **out)
+{
+    struct cuda *c;
+    int count;
+    if (a->ct != DT_F32 && a->ct != DT_BF16)
+        FAIL(ERR_CONFIG, "device: cuda was asked to compute in %s; use f32 or bf16",
+             dtype_name(a->ct));
+    TRY(count_gpus(&count));
+    if (a->index < 0 || a->index >= count)
+        FAIL(ERR_CONFIG, "train.device cuda: GPU %d is asked for and this process sees %d; use "
+                         "fewer ranks (parallel.tp, pp, dp), at most one for each GPU", a->index,
+             count);
+    TRY(mem_new(1, sizeof *c, "the cuda device", &c));
+    c->dev = (struct dev){.ops = &cuda_ops, .kind = DEV_CUDA, .types = dev_types(DEV_CUDA, a->ct),
+                          .queues = true, .threads = 1, .impl = c};
+    c->index = a->index;
+    c->half = a->ct == DT_BF16;
+    c->deterministic = a->deterministic;
+    enum err err = make_parts(c);
+    if (err != ERR_OK) {
+        cuda_close(&c->dev);
+        return err;
+    }
+    *out = &c->dev;
+    return ERR_OK;
+}

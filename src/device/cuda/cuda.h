@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cuda device: one GPU. bf16 or f32 operands, f32 sums, statistics, gradients and master
+ * weights. All work of a device goes to one stream, in order; the host does not wait for it.
+ */
+#ifndef PLAIT_DEVICE_CUDA_H
+#define PLAIT_DEVICE_CUDA_H
+
+#include "device/device.h"
+
+/* Errors: ERR_CONFIG when there is no such GPU, driver or library do not fit, or the type is none
+ * of the two; ERR_MEMORY when there is no room for the libraries' workspace. */
+enum err cuda_open(const struct dev_args *a, struct dev **out);
+void cuda_describe_kind(char *buf, size_t n);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the cuda device share: the device, its workspace, error handling, the functions
+ * of its table. Read by C files and, inside extern "C", by CUDA C++ files.
+ *
+ * Workspace. One buffer, taken at opening, serves every call that needs room: split products,
+ * attention's backward, partial sums of reductions. Calls are in the order of the stream, so it
+ * holds nothing from one call to the next. What asks for more than it has is refused by name.
+ */
+#ifndef PLAIT_DEVICE_CUDA_LOCAL_H
+#define PLAIT_DEVICE_CUDA_LOCAL_H
+
+#include "device/device.h"
+#include <cuda_runtime_api.h>
+
+struct cuda_lt;    /* cuda_gemm.c: cuBLASLt with its choices */
+struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
+struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
+
+struct cuda {
+    struct dev dev;          /* first: a struct dev * is a struct cuda * */
+    int index;               /* the GPU */
+    int sms;                 /* multiprocessors */
+    bool half;               /* ct is bf16 */
+    bool deterministic;
+    cudaStream_t stream;
+    void *work;              /* device, owned: the workspace */
+    int64_t work_bytes;
+    cudaEvent_t mark[DEV_MARKS];
+    struct cuda_lt *lt;      /* owned; NULL until the first product */
+    struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
+    struct cuda_stage *stage; /* owned */
+};
+
+static inline struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
+
+/* FAIL with what the runtime says: ERR_MEMORY for cudaErrorMemoryAllocation, else ERR_INTERNAL. */
+enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e);
+#define CUDA_TRY(call)                                                                             \
+    do {                                                                                           \
+        cudaError_t cuda_err_ = (call);                                                            \
+        if (cuda_err_ != cudaSuccess)                                                              \
+            return cuda_failed(__FILE__, __LINE__, #call, cuda_err_);                              \
+    } while (0)
+/* Behind each launch: an error of the launch itself. */
+#define CUDA_LAUNCHED(name)                                                                        \
+    do {                                                                                           \
+        cudaError_t cuda_err_ = cudaGetLastError();                                                \
+        if (cuda_err_ != cudaSuccess)                                                              \
+            return cuda_failed(__FILE__, __LINE__, name, cuda_err_);                               \
+    } while (0)
+
+/* The workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
+enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
+
+/* cuda_stage.c: host memory to the device through pinned memory, without waiting. */
+enum err cuda_stage_open(struct cuda *c);
+void cuda_stage_close(struct cuda *c);
+enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes);
+
+/* cuda_gemm.c */
+void cuda_lt_close(struct cuda *c);
+enum err cuda_gemm(struct dev *d, const struct gemm *g);
+
+/* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length. */
+enum err cuda_attn(struct dev *d, const struct attn *a);
+enum err cuda_attn_grad(struct dev *d, const struct attn_grad *a);
+/* Bytes of workspace that attention's gradient by cuDNN takes (bf16, no dropout), from extents
+ * alone; 0 where it goes to own kernels. A plan takes the largest of its layers beforehand. */
+int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic);
+
+/* cuDNN's handle; the first attention opens it when nobody has. ERR_CONFIG when the library that is
+ * loaded is not of the version that the program was built for. Nothing without cuDNN. */
+enum err cuda_dnn_open(struct cuda *c);
+void cuda_dnn_close(struct cuda *c);
+/* `done` says whether cuDNN has taken the call. Forward (not grad): g->f alone is read. */
+enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, bool *done);
+void cuda_dnn_describe(char *buf, size_t n);
+
+enum err cuda_attn_own(struct cuda *c, const struct attn *a);
+enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);
+
+/* cuda_norm.cu */
+enum err cuda_norm(struct dev *d, const struct norm *a);
+enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a);
+enum err cuda_residual_norm(struct dev *d, const struct residual *a, const struct norm *b);
+
+/* cuda_rows.cu */
+enum err cuda_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c);
+enum err cuda_rope(struct dev *d, const struct rope *a);
+enum err cuda_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
+enum err cuda_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
+                          int64_t f);
+enum err cuda_residual(struct dev *d, const struct residual *a);
+enum err cuda_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
+                      const struct drop *drop);
+
+/* cuda_vocab.cu */
+/* long: the device table gives these eight arguments */
+enum err cuda_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
+                    int64_t c, int64_t v0, int64_t rows);
+/* long: as above */
+enum err cuda_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
+                         int64_t c, int64_t v0, int64_t rows);
+/* long: as above */
+enum err cuda_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
+                      int64_t row0);
+/* long: as above */
+enum err cuda_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
+                       int64_t row0);
+
+/* cuda_xent.cu */
+enum err cuda_xent_max(struct dev *d, const struct xent *x);
+enum err cuda_xent_sum(struct dev *d, const struct xent *x);
+enum err cuda_xent_grad(struct dev *d, const struct xent *x);
+enum err cuda_xent(struct dev *d, const struct xent *x);
+
+/* cuda_flat.cu */
+enum err cuda_adamw(struct dev *d, const struct adamw *a);
+enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip);
+enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n);
+enum err cuda_sumsq(struct dev *d, double *out, const void *x, int64_t n);
+enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t n);
+enum err cuda_add(struct dev *d, void *to, const void *from, int64_t n);
+
+#endif

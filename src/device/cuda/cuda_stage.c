@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Host memory on its way to the device. A copy from ordinary memory makes the host wait for the
+ * queue; from pinned memory it does not. So what is to be copied goes into a ring of pinned pieces
+ * first, each with an event behind its copy; only when all pieces are on their way is one waited
+ * for.
+ */
+#include "device/cuda/cuda_local.h"
+
+#include "base/mem.h"
+
+enum { STAGE_PIECES = 16, STAGE_BYTES = 512 << 10 };
+
+struct cuda_stage {
+    char *memory; /* pinned; STAGE_PIECES of STAGE_BYTES */
+    cudaEvent_t gone[STAGE_PIECES];
+    int next;
+};
+
+enum err cuda_stage_open(struct cuda *c)
+{
+    TRY(mem_new(1, sizeof *c->stage, "staging", &c->stage));
+    CUDA_TRY(cudaMallocHost((void **)&c->stage->memory, (size_t)STAGE_PIECES * STAGE_BYTES));
+    for (int i = 0; i < STAGE_PIECES; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&c->stage->gone[i], cudaEventDisableTiming));
+    return ERR_OK;
+}
+
+void cuda_stage_close(struct cuda *c)
+{
+    struct cuda_stage *s = c->stage;
+    if (!s)
+        return;
+    for (int i = 0; i < STAGE_PIECES; i++)
+        if (s->gone[i])
+            (void)cudaEventDestroy(s->gone[i]);
+    if (s->memory)
+        (void)cudaFreeHost(s->memory);
+    mem_free(s);
+    c->stage = NULL;
+}
+
+enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes)
+{
+    struct cuda *c = cuda_of(d);
+    struct cuda_stage *s = c->stage;
+    for (int64_t done = 0; done < bytes; done += STAGE_BYTES) {
+        size_t n = (size_t)num_min(bytes - done, STAGE_BYTES);
+        char *piece = s->memory + (int64_t)s->next * STAGE_BYTES;
+        CUDA_TRY(cudaEventSynchronize(s->gone[s->next]));
+        memcpy(piece, (const char *)host_from + done, n);
+        CUDA_TRY(cudaMemcpyAsync((char *)to + done, piece, n, cudaMemcpyHostToDevice, c->stream));
+        CUDA_TRY(cudaEventRecord(s->gone[s->next], c->stream));
+        s->next = (s->next + 1) % STAGE_PIECES;
+    }
+    return ERR_OK;
+}
