@@ -2,8 +2,8 @@
  *
  * Where the time goes: a device that stands in front of another and times each call by the host's
  * clock, operation by operation. FLOPs and bytes come from a null device that is asked the same
- * things, so the rates in the table count work the way the null device documents. Meant for devices
- * that work at once (cpu, ref); one with queues would need its own clock.
+ * things, so the rates in the table count work the way the null device documents. On a device with
+ * a queue each call is waited for, so nothing overlaps and a step takes longer than without.
  *
  * Time that is no call of the device is told apart as far as it can be from here: the start-up,
  * from the opening of the device to the first step; communication, by the clock of comm's own
@@ -50,9 +50,11 @@ static struct profile *profile_of(struct dev *d)
     return p;
 }
 
-/* The call has ended with `err`. */
+/* The call has ended with `err`; what it queued is waited for. */
 static enum err record(struct profile *p, enum row row, enum err err)
 {
+    if (err == ERR_OK && p->inner->queues)
+        err = p->inner->ops->sync(p->inner);
     if (p->running) {
         p->seconds[row] += log_now() - p->begin;
         p->calls[row]++;

@@ -25,6 +25,13 @@ static const struct param *weight(const struct stage_call *c)
     return c->p->role[ROLE_HEAD_W];
 }
 
+/* The gradient of the logits: a buffer of its own, or the logits' place. */
+static void *dlogits_of(const struct stage_call *c)
+{
+    void *const *work = c->s->work->at;
+    return work[WORK_DLOGITS] ? work[WORK_DLOGITS] : work[WORK_LOGITS];
+}
+
 static struct chunk chunk_at(const struct stage_call *c, int64_t row)
 {
     const struct arch_dims *d = &c->dims;
@@ -36,7 +43,7 @@ static struct chunk chunk_at(const struct stage_call *c, int64_t row)
                         .max = rows, .sum = rows + d->chunk * d->at,
                         .hit = rows + (d->chunk + k.rows) * d->at,
                         .loss = rows + (3 * d->chunk + row) * d->at,
-                        .dlogits = c->mb->training ? work[WORK_DLOGITS] : NULL};
+                        .dlogits = c->mb->training ? dlogits_of(c) : NULL};
     return k;
 }
 
@@ -48,15 +55,16 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
     const struct tp *tp = &c->s->tp;
     const struct dev_ops *ops = c->s->dev->ops;
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
+    bool wide = c->s->dev->logits == c->s->dev->at;
     TRY(ops->gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
                                             .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->v,
-                                            .k = d->c, .trans_b = true, .c_at = true}));
+                                            .k = d->c, .trans_b = true, .c_at = wide}));
+    if (tp->size == 1)
+        return ops->xent(c->s->dev, &k->x);
     TRY(ops->xent_max(c->s->dev, &k->x));
-    if (tp->size > 1)
-        TRY(comm_all_reduce(tp->group, k->x.max, k->rows, c->s->dev->at, COMM_MAX));
-    TRY(ops->xent_sum(c->s->dev, &k->x));
-    if (tp->size > 1) /* hit lies directly behind sum */
-        TRY(comm_all_reduce(tp->group, k->x.sum, 2 * k->rows, c->s->dev->at, COMM_SUM));
+    TRY(comm_all_reduce(tp->group, k->x.max, k->rows, c->s->dev->at, COMM_MAX));
+    TRY(ops->xent_sum(c->s->dev, &k->x)); /* hit lies directly behind sum */
+    TRY(comm_all_reduce(tp->group, k->x.sum, 2 * k->rows, c->s->dev->at, COMM_SUM));
     return ops->xent_grad(c->s->dev, &k->x);
 }
 
@@ -66,7 +74,7 @@ static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
                            const struct tensor *h, char *dh)
 {
     const struct arch_dims *d = &c->dims;
-    const void *dlogits = c->s->work->at[WORK_DLOGITS];
+    const void *dlogits = dlogits_of(c);
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     TRY(c->s->dev->ops->gemm(
         c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,

@@ -30,6 +30,7 @@ struct parity_buf {
 
 struct parity {
     const char *label;              /* "cpu bf16" */
+    bool fast;                      /* bits of what is done again are not compared */
     struct dev *dev[PARITY_SIDES];  /* [1] and [2] are one device */
     double calc;                    /* error of arithmetic in at: 1e-13 in f64, 4e-6 in f32 */
     double inner;                   /* where a kernel may round inner values to ct: 2^-8 in bf16 */

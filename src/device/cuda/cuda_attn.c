@@ -18,7 +18,7 @@ static const int64_t deterministic_most = (int64_t)256 << 20;
  * probabilities, rows and columns in blocks of 64, bf16; else the sums of dq, f32. */
 static int64_t need(const struct attn *a, bool deterministic)
 {
-    int64_t pairs = a->b * a->heads, slack = 4096;
+    int64_t pairs = a->b * a->heads, slack = 4096 + pairs * a->tq * 4 /* log-sum-exps */;
     int64_t tq = (a->tq + 63) / 64 * 64, tk = (a->tk + 63) / 64 * 64;
     int64_t groups = a->heads == a->kv_heads ? 0 : 2 * pairs * a->tk * a->d * 2;
     return slack + groups + (deterministic ? pairs * tq * tk * 2 : pairs * a->tq * a->d * 4);

@@ -8,8 +8,9 @@
  * a shape. Nothing is measured while the stream is captured, nor by a deterministic device, whose
  * choice must not hang on a clock: both take the library's first.
  *
- * Workspace, backwards: dq in f32 (b heads tq d) while it is added up, then what the library asks
- * for. cuda_attn_work_bytes (cuda_attn.c) is the sum beforehand; here it meets the library's word.
+ * Workspace, backwards: log-sum-exps by head, dq in f32 (b heads tq d) while it is added up, then
+ * what the library asks for. cuda_attn_work_bytes (cuda_attn.c) is the sum beforehand; here it
+ * meets the library's word.
  *
  * A shape that no engine takes, or not in the workspace there is, is remembered as such, said once
  * in the log, and left to our own kernels.
@@ -112,10 +113,17 @@ static int64_t round_up(int64_t bytes)
     return (bytes + WORK_ALIGN - 1) / WORK_ALIGN * WORK_ALIGN;
 }
 
-/* Bytes of the workspace that come before the library's own. */
+/* Bytes of a gradient's log-sum-exps, which come first in the workspace; and with them of all that
+ * comes before the library's own. */
+static int64_t lse_bytes(const struct attn *a)
+{
+    return round_up(a->b * a->heads * a->tq * 4);
+}
+
 static int64_t sum_bytes(const struct cuda *c, const struct attn *a, bool grad)
 {
-    return grad && !c->deterministic ? round_up(a->b * a->heads * a->tq * a->d * 4) : 0;
+    int64_t dq = c->deterministic ? 0 : round_up(a->b * a->heads * a->tq * a->d * 4);
+    return grad ? lse_bytes(a) + dq : 0;
 }
 
 static bool aligned(const void *p)
@@ -159,7 +167,7 @@ static struct dnn_operands operands(const struct cuda *c, const struct attn_grad
     add(&o, ATTN_K, a->k);
     add(&o, ATTN_V, a->v);
     add(&o, ATTN_O, a->o);
-    add(&o, ATTN_LSE, a->lse);
+    add(&o, ATTN_LSE, grad ? c->work : a->lse);
     add(&o, ATTN_SCALE, &x->scale);
     add(&o, ATTN_MASKED, &x->masked);
     if (a->tq != a->tk) {
@@ -175,7 +183,7 @@ static struct dnn_operands operands(const struct cuda *c, const struct attn_grad
     add(&o, ATTN_DV, g->dv);
     add(&o, ATTN_DELTA, g->delta);
     if (!c->deterministic)
-        add(&o, ATTN_SUM_DQ, c->work);
+        add(&o, ATTN_SUM_DQ, (char *)c->work + lse_bytes(a));
     return o;
 }
 
@@ -292,6 +300,8 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
     if (!takes(c->dnn, g, grad))
         return ERR_OK;
     struct dnn_operands o = operands(c, g, grad, &x);
+    if (grad && sum_bytes(c, &g->f, grad) <= c->work_bytes)
+        TRY(cuda_attn_lse(c, c->work, &g->f));
     TRY(plan_for(c, &g->f, grad, &o, &p));
     if (!p.plan)
         return ERR_OK;

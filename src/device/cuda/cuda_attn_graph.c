@@ -12,6 +12,9 @@
  * by strides alone. Heads of k and v may be fewer: products broadcast them, and their gradients are
  * taken per query head and then summed over each group. Query i sees key j where i + tk - tq >= j.
  *
+ * The forward writes lse by rows of queries, as device.h has it; backwards it must lie by heads:
+ * engines of 9.19 ignore its strides there.
+ *
  * Backwards dq is a sum over blocks of keys that different blocks of threads add to, in f32 and in
  * any order; the deterministic graph leaves that buffer out, and the engines that can do without it
  * add in a fixed order.
@@ -214,7 +217,7 @@ static node delta_of(const struct frame *f, node o, node do_)
 void dnn_attn_grad(struct dnn_graph *g, const struct attn *a, bool deterministic)
 {
     struct frame f = frame_of(g, a);
-    struct dnn_shape q_rows = rows_of(a, a->tq, a->heads, a->ldq), lse_shape = lse_of(a);
+    struct dnn_shape q_rows = rows_of(a, a->tq, a->heads, a->ldq);
     struct dnn_shape k_rows = rows_of(a, a->tk, a->kv_heads, a->ldk);
     struct dnn_shape v_rows = rows_of(a, a->tk, a->kv_heads, a->ldv);
     struct dnn_shape o_rows = rows_of(a, a->tq, a->heads, a->ldo);
@@ -222,7 +225,7 @@ void dnn_attn_grad(struct dnn_graph *g, const struct attn *a, bool deterministic
     node v = matrix(&f, ATTN_V, transposed(v_rows)), o = matrix(&f, ATTN_O, o_rows);
     node do_ = matrix(&f, ATTN_DO, o_rows), dq = matrix(&f, ATTN_DQ, q_rows);
     node dk = matrix(&f, ATTN_DK, k_rows), dv = matrix(&f, ATTN_DV, v_rows);
-    node lse = dnn_tensor(g, ATTN_LSE, CUDNN_DATA_FLOAT, &lse_shape);
+    node lse = dnn_tensor(g, ATTN_LSE, CUDNN_DATA_FLOAT, &f.rows);
     node delta = delta_of(&f, o, do_);
 
     node s = apply(&f, CUDNN_POINTWISE_MUL, product(&f, q, k, &f.scores), f.scale, &f.scores);

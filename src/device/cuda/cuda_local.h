@@ -76,6 +76,8 @@ void cuda_dnn_close(struct cuda *c);
 /* `done` says whether cuDNN has taken the call. Forward (not grad): g->f alone is read. */
 enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, bool *done);
 void cuda_dnn_describe(char *buf, size_t n);
+/* cuda_attn_lse.cu: a->lse as (b, heads, tq) to `to`. */
+enum err cuda_attn_lse(struct cuda *c, void *to, const struct attn *a);
 
 enum err cuda_attn_own(struct cuda *c, const struct attn *a);
 enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);

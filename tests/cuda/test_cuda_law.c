@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The law on GPUs: loss and gradient of every parameter against the judge, one rank of ref, for as
+ * many GPUs as there are; schedules give the same bits; a run done again gives the same bits. One
+ * model is small and odd, so that kernels take their plain ways; one has rows, heads and lengths of
+ * whole blocks, so that they take the fast ones.
+ */
+#include "layout.h"
+
+#include "base/mem.h"
+#include "test.h"
+
+enum { BATCH = 4, GPUS_MAX = 4 };
+
+/* GPUs that can be opened, at most GPUS_MAX. */
+static int gpus(void)
+{
+    int n = 0;
+    for (; n < GPUS_MAX && dev_built(DEV_CUDA); n++) {
+        struct dev_args a = {.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = n};
+        struct dev *d;
+        if (dev_open(&a, &d) != ERR_OK)
+            break;
+        dev_close(d);
+    }
+    return n;
+}
+
+static struct arch model(enum arch_kind kind, bool whole, double dropout)
+{
+    struct arch a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4, .kv_heads = 4,
+                     .head_dim = 6, .ffn = 40, .vocab = 37, .seq = 8, .tied = true,
+                     .dropout = dropout, .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.08};
+    if (whole) {
+        a.hidden = 256;
+        a.head_dim = 64;
+        a.ffn = 512;
+        a.vocab = 515;
+        a.seq = 128;
+    }
+    if (kind == ARCH_LLAMA)
+        a.kv_heads = 2;
+    return a;
+}
+
+struct row {
+    int tp, pp, dp, v;
+    bool sp;
+    const char *schedule;
+    int64_t microbatch;
+};
+
+static const struct row rows[] = {
+    {1, 1, 1, 1, false, "naive", 4},  {1, 1, 1, 1, false, "1f1b", 1},
+    {2, 1, 1, 1, false, "1f1b", 2},   {2, 1, 1, 1, true, "1f1b", 2},
+    {1, 1, 2, 1, false, "1f1b", 1},   {1, 2, 1, 1, false, "gpipe", 1},
+    {1, 2, 1, 1, false, "1f1b", 1},   {1, 2, 1, 2, false, "interleaved", 1},
+    {1, 2, 1, 1, false, "zb-h1", 1},  {1, 2, 1, 2, false, "zb-v", 1},
+    {1, 2, 1, 2, false, "dualpipev", 1}, {2, 2, 1, 1, true, "1f1b", 1},
+    {1, 4, 1, 1, false, "zb-h1", 1},  {1, 2, 2, 1, false, "1f1b", 1},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static struct layout layout_of(const struct row *r, const struct arch *a, enum dtype ct)
+{
+    return (struct layout){.arch = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v,
+                           .sp = r->sp, .schedule = r->schedule, .batch = BATCH,
+                           .microbatch = r->microbatch, .dev = DEV_CUDA, .ct = ct, .threads = 1,
+                           .steps = 1, .clip = 0.05};
+}
+
+static void judge(const struct arch *a, struct layout_result *out)
+{
+    struct row one = {1, 1, 1, 1, false, "naive", BATCH};
+    struct layout l = layout_of(&one, a, DT_F64);
+    l.dev = DEV_REF;
+    CHECK_OK(layout_run(&l, out));
+}
+
+static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
+{
+    double bound = ct == DT_F32 ? 2e-5 : 0.05;
+    struct arch a = model(kind, whole, dropout);
+    struct layout_result want, got;
+    int here = gpus();
+    if (here == 0) {
+        test_skip("no GPU");
+        return;
+    }
+    judge(&a, &want);
+    for (int i = 0; i < ROWS; i++) {
+        const struct row *r = &rows[i];
+        const char *worst = "";
+        struct layout l = layout_of(r, &a, ct);
+        if (r->tp * r->pp * r->dp > here)
+            continue;
+        CHECK_OK(layout_run(&l, &got));
+        double d = layout_difference(&want, &got, false, &worst);
+        double loss = fabs(want.loss - got.loss) / want.loss;
+        printf("     tp %d pp %d dp %d %s %s: gradients within %.2g (%s), loss %.2g\n", r->tp,
+               r->pp, r->dp, r->schedule, dtype_name(ct), d, worst, loss);
+        test_check(d <= bound && loss <= bound && got.planned == got.taken &&
+                       got.replicas_differ == 0, __FILE__, __LINE__,
+                   "%s tp %d pp %d dp %d: gradient of %s differs by %g, loss by %g, bound %g",
+                   r->schedule, r->tp, r->pp, r->dp, worst, d, loss, bound);
+        layout_result_free(&got);
+    }
+    layout_result_free(&want);
+}
+
+static void gpt_f32(void) { law(ARCH_GPT, false, 0.1, DT_F32); }
+static void llama_f32(void) { law(ARCH_LLAMA, false, 0.1, DT_F32); }
+static void gpt_whole_f32(void) { law(ARCH_GPT, true, 0, DT_F32); }
+static void llama_whole_f32(void) { law(ARCH_LLAMA, true, 0.1, DT_F32); }
+static void gpt_bf16(void) { law(ARCH_GPT, false, 0.1, DT_BF16); }
+static void llama_bf16(void) { law(ARCH_LLAMA, false, 0.1, DT_BF16); }
+static void gpt_whole_bf16(void) { law(ARCH_GPT, true, 0, DT_BF16); }
+static void llama_whole_bf16(void) { law(ARCH_LLAMA, true, 0, DT_BF16); }
+
+/* Done again, and, on two GPUs, with another schedule: the same bits. */
+static void same_bits(void)
+{
+    static const char *const names[] = {"1f1b", "1f1b", "gpipe"};
+    struct layout_result first = {0}, got;
+    struct arch a = model(ARCH_GPT, true, 0);
+    int here = gpus();
+    if (here == 0) {
+        test_skip("no GPU");
+        return;
+    }
+    for (int i = 0; i < 3; i++) {
+        struct row r = {1, here > 1 ? 2 : 1, 1, 1, false, names[i], 1};
+        struct layout l = layout_of(&r, &a, DT_BF16);
+        CHECK_OK(layout_run(&l, i ? &got : &first));
+        if (i)
+            test_check(layout_same_bits(&first, &got), __FILE__, __LINE__,
+                       "%s, time %d: other bits than 1f1b before", names[i], i);
+        if (i)
+            layout_result_free(&got);
+    }
+    layout_result_free(&first);
+}
+
+static const struct test_case cases[] = {
+    {"gpt, odd, dropout, f32", gpt_f32},       {"llama, odd, dropout, f32", llama_f32},
+    {"gpt, whole blocks, f32", gpt_whole_f32}, {"llama, whole blocks, f32", llama_whole_f32},
+    {"gpt, odd, dropout, bf16", gpt_bf16},     {"llama, odd, dropout, bf16", llama_bf16},
+    {"gpt, whole blocks, bf16", gpt_whole_bf16},
+    {"llama, whole blocks, bf16", llama_whole_bf16},
+    {"same bits again and by another schedule", same_bits},
+};
+TEST_MAIN(cases)
