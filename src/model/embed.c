@@ -29,16 +29,12 @@ static enum err forward(const struct stage_call *c)
     return drop.p > 0 ? ops->dropout(c->s->dev, x.p, x.p, x.rows, d->c, &drop) : ERR_OK;
 }
 
-/* The gradient stream where backward_weight finds it. */
-static void *kept(const struct stage_call *c)
-{
-    return c->keep[KEEP_DF] ? c->keep[KEEP_DF] : c->d_out;
-}
-
 static enum err backward_input(const struct stage_call *c)
 {
     struct drop drop = stage_drop(c, SITE_OUTPUT, false);
-    return c->s->dev->ops->dropout(c->s->dev, kept(c), c->d_in, c->dims.nl, c->dims.c, &drop);
+    if (c->direct)
+        return ERR_OK;
+    return c->s->dev->ops->dropout(c->s->dev, c->df, c->d_in, c->dims.nl, c->dims.c, &drop);
 }
 
 static enum err backward_weight(const struct stage_call *c)
@@ -46,7 +42,7 @@ static enum err backward_weight(const struct stage_call *c)
     const struct arch_dims *d = &c->dims;
     const struct dev_ops *ops = c->s->dev->ops;
     const struct param *tokens = c->p->role[ROLE_TOKENS];
-    struct tensor whole, local = {kept(c), d->nl, d->c, tp_stream(&c->s->tp)};
+    struct tensor whole, local = {c->df, d->nl, d->c, tp_stream(&c->s->tp)};
     void *dw;
     if (c->p->role[ROLE_POSITIONS]) {
         TRY(stage_grad(c, ROLE_POSITIONS, &dw));

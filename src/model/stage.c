@@ -5,7 +5,10 @@
  *
  * The gradient stream: the last part reads the output's gradient where it arrived (slot->out),
  * every part writes into the shared scratch, and the first part writes where the executor sends
- * from.
+ * from. Without dropout and sp the gradient of a part's output is that of its sublayer's: no copy
+ * is kept, but parts write where the part before will want it kept.
+ *
+ * Forward, a sublayer makes the norm of the sublayer behind it beside its own output, in one pass.
  */
 #include "model/stage.h"
 
@@ -112,7 +115,7 @@ enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *fro
                          struct stage_keep *out)
 {
     void *shared[KEEP_COUNT] = {0};
-    *out = (struct stage_keep){0};
+    *out = (struct stage_keep){.per_slot = per_slot};
     TRY(mem_new(s->parts, sizeof *out->keep, "a keep set", &out->keep));
     for (int id = 0; id < KEEP_COUNT && !per_slot; id++)
         TRY(take(from, num_max(arch_keep_bytes(&s->dims, PART_ATTN, (enum arch_keep)id),
@@ -161,14 +164,27 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot)
     return s->span.embed ? NULL : slot->save[0][SAVE_X];
 }
 
+static bool is_sublayer(const struct stage *s, int part)
+{
+    return part < s->parts &&
+           (s->part[part].part == PART_ATTN || s->part[part].part == PART_MLP);
+}
+
 /* The first `parts` parts; what the stage as a whole gives out goes to `out`. */
 static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
                             const struct stage_slot *slot, int parts, void *out)
 {
-    for (int i = 0; i < parts; i++) {
-        struct stage_call c = stage_call_of(s, mb, i);
-        c.save = slot->save[i];
+    struct stage_call c = stage_call_of(s, mb, 0), next = c;
+    c.save = slot->save[0];
+    for (int i = 0; i < parts; i++, c = next) {
+        bool fused = is_sublayer(s, i) && is_sublayer(s, i + 1) && i + 1 < parts;
         c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : out;
+        if (i + 1 < s->parts) {
+            next = stage_call_of(s, mb, i + 1);
+            next.save = slot->save[i + 1];
+            next.normed = fused;
+        }
+        c.next = fused ? &next : NULL;
         TRY(c.p->kind->forward(&c));
     }
     return ERR_OK;
@@ -186,13 +202,34 @@ enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
     return run_forward(s, mb, slot, s->span.head ? s->parts - 1 : s->parts, s->work->at[WORK_D]);
 }
 
+/* Is the gradient of a part's output that of its sublayer's, element for element? */
+static bool is_direct(const struct stage *s)
+{
+    return !s->tp.sp && s->arch->dropout == 0;
+}
+
+/* Where the gradient of a part's output stands. Where it must stay until the part's weights have
+ * theirs, neighbours that share a keep set take turns with the scratch; the embed, which has none
+ * there, is part 0. */
+static void *gradient_at(const struct stage *s, const struct stage_back *b, int part)
+{
+    if (part + 1 == s->parts)
+        return b->slot->out;
+    if (!is_direct(s) || (!b->keep->per_slot && part % 2 == 0))
+        return s->work->at[WORK_D];
+    return b->keep->keep[part][KEEP_DF];
+}
+
 static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
 {
     struct stage_call c = stage_call_of(s, b->mb, part);
     c.save = b->slot->save[part];
     c.keep = b->keep->keep[part];
-    c.d_in = part + 1 < s->parts ? s->work->at[WORK_D] : b->slot->out;
-    c.d_out = part > 0 || s->span.embed ? s->work->at[WORK_D] : b->d_out;
+    c.d_in = gradient_at(s, b, part);
+    c.d_out = part > 0 ? gradient_at(s, b, part - 1)
+                       : s->span.embed ? s->work->at[WORK_D] : b->d_out;
+    c.direct = is_direct(s);
+    c.df = c.direct ? c.d_in : c.keep[KEEP_DF] ? c.keep[KEEP_DF] : c.d_out;
     return c;
 }
 

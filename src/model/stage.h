@@ -42,6 +42,7 @@ struct stage_saves {
 };
 struct stage_keep {
     void *(*keep)[KEEP_COUNT]; /* owned; [parts] */
+    bool per_slot;             /* each part has its own; else the parts share one */
 };
 
 /* Scratch of the rank, shared by its stages (one part runs at a time). */
@@ -87,7 +88,13 @@ struct stage_call {
     struct arch_dims dims;          /* of this microbatch: the last one may have fewer samples */
     void **save, **keep;
     void *y;                        /* forward: (nl, C) output; NULL for the head */
+    const struct stage_call *next;  /* forward: the sublayer behind this one, whose norm is made
+                                       beside y; NULL: it makes its own */
+    bool normed;                    /* the part before has made this one's norm */
     void *d_in, *d_out;             /* backward: (nl, C) gradient of output and of input */
+    void *df;                       /* backward: where the gradient of the sublayer's output stays
+                                       for backward_weight */
+    bool direct;                    /* df is d_in: nothing lies between the two gradients */
 };
 
 struct stage_args {
@@ -185,7 +192,7 @@ enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced product. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,
                         int site);
-/* Its gradient, whole, kept in KEEP_DF. */
+/* Its gradient, whole, kept at c->df. */
 enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df);
 /* The kept gradient and the norm's output, whole, for weight gradients. */
 struct tensor stage_kept_df(const struct stage_call *c);

@@ -43,14 +43,18 @@ struct drop stage_drop(const struct stage_call *c, int site, bool whole)
     return d;
 }
 
+static struct norm norm_of(const struct stage_call *c, void *h)
+{
+    return (struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
+                         .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
+                         .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
+                         .eps = c->s->arch->norm_eps, .rms = c->s->arch->kind == ARCH_LLAMA};
+}
+
 enum err stage_norm(const struct stage_call *c, void *h)
 {
-    return c->s->dev->ops->norm(
-        c->s->dev, &(struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
-                                  .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
-                                  .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
-                                  .eps = c->s->arch->norm_eps,
-                                  .rms = c->s->arch->kind == ARCH_LLAMA});
+    struct norm a = norm_of(c, h);
+    return c->normed ? ERR_OK : c->s->dev->ops->norm(c->s->dev, &a);
 }
 
 /* The kept gradient of the norm's shift, behind that of its scale; NULL: it has none. */
@@ -90,25 +94,32 @@ enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum
                         int site)
 {
     TENSOR_NEEDS(f, tp_stream(&c->s->tp));
-    return c->s->dev->ops->residual(
-        c->s->dev, &(struct residual){.y = c->y, .x = c->save[SAVE_X], .f = f->p,
-                                      .bias = stage_w(c, bias), .n = c->dims.nl, .c = c->dims.c,
-                                      .drop = stage_drop(c, site, false)});
+    const struct dev_ops *ops = c->s->dev->ops;
+    struct residual a = {.y = c->y, .x = c->save[SAVE_X], .f = f->p, .bias = stage_w(c, bias),
+                         .n = c->dims.nl, .c = c->dims.c, .drop = stage_drop(c, site, false)};
+    if (!c->next)
+        return ops->residual(c->s->dev, &a);
+    struct norm b = norm_of(c->next, c->next->save[SAVE_H]);
+    return ops->residual_norm(c->s->dev, &a, &b);
 }
 
 enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df)
 {
     const struct tp *tp = &c->s->tp;
     struct drop drop = stage_drop(c, site, false);
-    struct tensor local = {tp->sp ? c->s->work->at[WORK_DH] : c->keep[KEEP_DF], c->dims.nl,
-                           c->dims.c, tp_stream(tp)};
+    struct tensor local = {tp->sp ? c->s->work->at[WORK_DH] : c->df, c->dims.nl, c->dims.c,
+                           tp_stream(tp)};
+    if (c->direct) {
+        *df = local;
+        return ERR_OK;
+    }
     TRY(c->s->dev->ops->dropout(c->s->dev, local.p, c->d_in, c->dims.nl, c->dims.c, &drop));
-    return tp_gather(tp, &local, c->keep[KEEP_DF], df);
+    return tp_gather(tp, &local, c->df, df);
 }
 
 struct tensor stage_kept_df(const struct stage_call *c)
 {
-    return (struct tensor){c->keep[KEEP_DF], c->dims.n, c->dims.c, PLACE_WHOLE};
+    return (struct tensor){c->df, c->dims.n, c->dims.c, PLACE_WHOLE};
 }
 
 enum err stage_norm_output(const struct stage_call *c, struct tensor *h)

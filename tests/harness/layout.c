@@ -359,6 +359,7 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct rank k = {.job = job};
     struct dev *dev;
     TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = comm_rank(w),
+                                  .deterministic = job->l->deterministic,
                                   .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)
         job->l->opened(dev, comm_rank(w));

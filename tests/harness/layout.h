@@ -23,6 +23,7 @@ struct layout {
     int64_t batch, microbatch; /* samples: of the step, of a microbatch */
     enum dev_kind dev;
     enum dtype ct;
+    bool deterministic;       /* dev_args.deterministic */
     int threads;
     int steps;                /* optimizer steps; gradients are those of the last */
     double clip, eps;         /* eps of Adam; 0: 1e-8. A large one keeps weights from showing the

@@ -9,7 +9,7 @@ from .law import Finding, folder_of, inside
 
 DEFINED = set("TDBRCGSVWui")
 # What compilers and sanitizers add of their own.
-FOREIGN_PREFIXES = ("__", "_GLOBAL_")
+FOREIGN_PREFIXES = ("__", "_GLOBAL_", "_Z")
 
 
 class Object:
