@@ -3,9 +3,9 @@
  * Transports: how ranks talk. `thread`: ranks are threads of one process; `mpi`: processes under
  * mpirun or srun. Channels and groups are opened once, in a fixed order, before step 0.
  *
- * Numbers do not depend on the transport: a reduction adds in the order of the group's members,
- * 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16 is rounded
- * once at the end). Every member receives the same bits.
+ * Numbers in host memory do not depend on the transport: a reduction adds in the order of the
+ * members, 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16
+ * is rounded once at the end). Every member receives the same bits.
  *
  * Starting never waits for a peer; finishing waits until the peers have started theirs, and never
  * for a peer's finish (a large message over MPI also needs its peer to look in now and then). What
@@ -29,6 +29,7 @@
 
 struct comm_world;
 struct comm_group;
+struct dev;
 
 enum comm_kind { COMM_THREAD, COMM_MPI };
 enum comm_red { COMM_SUM, COMM_MAX };
@@ -45,6 +46,8 @@ struct comm_req {
 };
 
 bool comm_built(enum comm_kind k);
+/* Can GPUs of several ranks talk? */
+bool comm_nccl_built(void);
 
 /* ---- world ---- */
 
@@ -65,6 +68,9 @@ int comm_mpi_launched_size(void);
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
+/* The rank's place on its machine, from 0: which of the machine's GPUs is its own. Under a launcher
+ * that does not tell it (Open MPI's mpirun and srun do), the rank. */
+int comm_local_rank(const struct comm_world *w);
 enum comm_kind comm_kind(const struct comm_world *w);
 /* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
  * copying and adding, which cannot be told apart where a peer copies for both. Local. */
@@ -72,6 +78,26 @@ double comm_spent(const struct comm_world *w);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);
+
+/* ---- the device ---- */
+
+/* For the whole process, before ranks and devices are there: variables that the driver and NCCL
+ * read, where nobody has set them. */
+void comm_environment(void);
+/* Device memory of a device that queues (device.h) goes by NCCL from here on: groups of COMM_DEVICE
+ * that are opened, and channels. Does nothing for other devices. Collective over the world. Errors:
+ * ERR_CONFIG when there are several ranks and NCCL is not built in.
+ *
+ * Then, for device memory: the host waits for nothing but to open; finished means that what is
+ * queued on the device from then on sees the result. NCCL adds in an order of its own, the ring's:
+ * every member gets the same bits, and so does every run of the same layout on the same machine,
+ * unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16 pairwise in f32, rounded at each
+ * hop. A maximum may lose a NaN. Members that state different operations are not told so: they
+ * hang, or get the wrong bytes. A hang is found by a thread of its own, which names it. */
+enum err comm_attach(struct comm_world *w, struct dev *d);
+/* Before the device closes and behind the closing of groups; nothing is queued on the device from
+ * then on. Collective over the world, but where a rank has failed local. */
+enum err comm_detach(struct comm_world *w);
 
 /* ---- point to point: messages of one (from, to, tag) keep their order ---- */
 enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
@@ -106,6 +132,7 @@ struct comm_group_args {
     int n;
     int64_t scratch;  /* bytes that the transport may use for staging (comm_scratch_bytes) */
     enum comm_mem mem; /* what all its operations move */
+    bool small;       /* they move a few words: it need not have much of a GPU */
 };
 /* Collective over the members, who give the same ranks in the same order and the same id. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */

@@ -93,6 +93,12 @@ enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what)
     return ERR_OK;
 }
 
+/* What has been heard so far: another thread may ask, and MPI serves one only. */
+static bool has_failed(struct comm_world *w)
+{
+    return comm_mpi_seat(w)->failed != 0;
+}
+
 /* A failure that is not a peer's counts before one that is; then the lower rank's. */
 static void heard_failure(struct comm_mpi_seat *s, int rank, enum err code)
 {
@@ -122,6 +128,12 @@ static enum err listen(struct comm_mpi_seat *s)
             TRY_MPI(MPI_Irecv(s->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, s->ctl, &s->in));
     }
     return ERR_OK;
+}
+
+static enum err check_rank(struct comm_world *w, const char *what)
+{
+    TRY(listen(comm_mpi_seat(w)));
+    return comm_mpi_check(comm_mpi_seat(w), what);
 }
 
 enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
@@ -351,6 +363,8 @@ static const struct comm_ops mpi_ops = {
     .group_open = comm_mpi_group_open,
     .group_close = comm_mpi_group_close,
     .abort = abort_rank,
+    .failed = has_failed,
+    .check = check_rank,
 };
 
 static void finalize(void)

@@ -8,6 +8,7 @@
 
 #include "comm/comm_ops.h"
 #include <mpi.h>
+#include <stdatomic.h>
 
 struct comm_mpi_group;
 
@@ -22,7 +23,7 @@ struct comm_mpi_seat {
     double *ended;               /* (size) owned; when the rank was seen to have ended, 0: not */
     int words;                   /* come in from ctl; one is the last of its rank */
     int ends;                    /* of these, `ended` */
-    int failed;                  /* 1 + the rank whose failure counts, maybe this one; 0: none */
+    atomic_int failed;           /* 1 + the rank whose failure counts, maybe this one; 0: none */
     enum err failed_code;
     struct comm_mpi_group *active; /* groups with operations under way */
 };

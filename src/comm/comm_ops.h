@@ -50,7 +50,7 @@ struct comm_msg {
 };
 
 /* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
-enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL };
+enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL, COMM_REQ_DEVICE };
 
 /* A transport. All slots required. A slot that fails has told the peers, so that none waits on. */
 struct comm_ops {
@@ -65,6 +65,31 @@ struct comm_ops {
     enum err (*group_open)(struct comm_group *g, int64_t scratch); /* sets g->impl */
     void (*group_close)(struct comm_group *g);
     void (*abort)(struct comm_world *w, enum err code);
+    /* Has a rank failed, as far as is known here? Waits for nothing; from any thread. */
+    bool (*failed)(struct comm_world *w);
+    /* FAIL with ERR_PEER when one has, naming what this rank was about. */
+    enum err (*check)(struct comm_world *w, const char *what);
+};
+
+/* Device memory of a device that queues: what is started is put in order with its queue, and
+ * finished means that whatever is queued from then on sees the result. All slots required; they
+ * see n >= 2 and known ranks. */
+struct comm_queue_ops {
+    enum err (*group_open)(struct comm_group *g); /* sets g->lane; g->host is open */
+    enum err (*channel_open)(struct comm_world *w, const struct comm_channel *c);
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
+    /* Started and finished in one; nothing else of the group is unfinished. */
+    enum err (*coll_now)(struct comm_group *g, const struct comm_coll *c);
+    enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
+    enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
+                          struct comm_req *r);
+    enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
+    void (*abort)(struct comm_world *w); /* the base world knows already */
+    enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
+};
+struct comm_queue {
+    const struct comm_queue_ops *ops;
+    struct comm_world *world; /* borrowed */
 };
 
 struct comm_world {
@@ -74,6 +99,8 @@ struct comm_world {
     int64_t unfinished;  /* requests started and not finished */
     double spent;        /* seconds in calls that start or finish one */
     void *impl;          /* the transport's seat of this rank, borrowed from it */
+    struct dev *dev;     /* attached, borrowed; NULL: none that queues */
+    struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */
 };
 
 struct comm_group {
@@ -82,7 +109,14 @@ struct comm_group {
     int *ranks;               /* (n) owned */
     int64_t started, finished; /* operations so far; finished <= started */
     void *impl;               /* owned by the transport; NULL when n is 1 */
+    bool device;              /* device memory of the device that is attached */
+    bool small;               /* its largest operation is a few words */
+    struct comm_group *host;  /* owned; the same members, beside a lane */
+    void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
 };
+
+/* comm_nccl.c */
+enum err comm_nccl_open(struct comm_world *w, struct dev *d);
 
 extern const struct comm_ops comm_thread_ops;
 

@@ -93,6 +93,16 @@ static void abort_rank(struct comm_world *w, enum err code)
     comm_thread_fail(comm_thread_seat(w));
 }
 
+static bool has_failed(struct comm_world *w)
+{
+    return atomic_load(&comm_thread_seat(w)->hub->failed) != 0;
+}
+
+static enum err check_rank(struct comm_world *w, const char *what)
+{
+    return comm_thread_check(comm_thread_seat(w), what);
+}
+
 /* ---- waiting ---- */
 
 /* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
@@ -171,6 +181,8 @@ const struct comm_ops comm_thread_ops = {
     .group_open = comm_thread_group_open,
     .group_close = comm_thread_group_close,
     .abort = abort_rank,
+    .failed = has_failed,
+    .check = check_rank,
 };
 
 static enum err check_finished(const struct comm_world *w)

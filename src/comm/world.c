@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "comm/comm_ops.h"
+#include "device/device.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -23,6 +24,15 @@ bool comm_built(enum comm_kind k)
     return k == COMM_THREAD || k == COMM_MPI;
 #else
     return k == COMM_THREAD;
+#endif
+}
+
+bool comm_nccl_built(void)
+{
+#ifdef PLAIT_HAVE_NCCL
+    return true;
+#else
+    return false;
 #endif
 }
 
@@ -38,6 +48,19 @@ int comm_mpi_launched_size(void)
     if (!size && getenv("PMIX_RANK"))
         size = getenv("SLURM_NTASKS");
     return size && text_to_int(size, &n) && n >= 1 && n <= INT_MAX ? (int)n : 0;
+}
+
+int comm_local_rank(const struct comm_world *w)
+{
+    /* Threads are all of one machine; Open MPI's mpirun and srun tell their processes. */
+    static const char *const name[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
+    for (size_t i = 0; w->ops->kind == COMM_MPI && i < sizeof name / sizeof *name; i++) {
+        const char *local = getenv(name[i]);
+        int64_t n;
+        if (local && text_to_int(local, &n) && n >= 0 && n <= INT_MAX)
+            return (int)n;
+    }
+    return w->rank;
 }
 
 #ifndef PLAIT_HAVE_MPI
@@ -70,6 +93,44 @@ enum comm_kind comm_kind(const struct comm_world *w)
 void comm_abort(struct comm_world *w, enum err code)
 {
     w->ops->abort(w, code);
+    if (w->queue)
+        w->queue->ops->abort(w);
+}
+
+/* ---- the device's memory ---- */
+
+void comm_environment(void)
+{
+    /* Streams that wait for peers must not share a hardware queue with each other. */
+    (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    /* One algorithm: it connects once, and adds in the same order in every run. */
+    (void)setenv("NCCL_ALGO", "Ring", 0);
+}
+
+enum err comm_attach(struct comm_world *w, struct dev *d)
+{
+    if (!d->queues)
+        return ERR_OK;
+#ifndef PLAIT_HAVE_NCCL
+    if (w->size > 1)
+        FAIL(ERR_CONFIG, "comm: %d ranks on GPUs talk by NCCL, which is not built in; build plait "
+                         "where nccl.h and libnccl are installed, or use one rank", w->size);
+#else
+    if (w->size > 1)
+        TRY(comm_nccl_open(w, d));
+#endif
+    w->dev = d;
+    return ERR_OK;
+}
+
+enum err comm_detach(struct comm_world *w)
+{
+    if (w->queue)
+        dev_watch(w->dev, NULL, NULL);
+    enum err err = w->queue ? w->queue->ops->close(w) : ERR_OK;
+    w->queue = NULL;
+    w->dev = NULL;
+    return err;
 }
 
 double comm_spent(const struct comm_world *w)
@@ -79,7 +140,10 @@ double comm_spent(const struct comm_world *w)
 
 /* ---- point to point ---- */
 
-static enum err msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
+enum { HOST_LANE = -1 }; /* goes by the transport */
+
+static enum err msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                          struct comm_req *r)
 {
     const char *what = m->dst ? "receive from" : "send to";
     int peer = m->dst ? m->from : m->to;
@@ -92,9 +156,9 @@ static enum err msg_start(struct comm_world *w, const struct comm_msg *m, struct
     if (r->world)
         FAIL(ERR_INTERNAL, "comm: %s rank %d, tag %d: its request is still unfinished; finish or "
                            "zero it first", what, peer, m->tag);
-    *r = (struct comm_req){.word = {COMM_REQ_MSG}};
+    *r = (struct comm_req){.word = {lane == HOST_LANE ? COMM_REQ_MSG : COMM_REQ_DEVICE}};
     double begin = log_now();
-    TRY(w->ops->msg_start(w, m, r));
+    TRY(lane == HOST_LANE ? w->ops->msg_start(w, m, r) : w->queue->ops->msg_start(w, m, lane, r));
     w->spent += log_now() - begin;
     r->world = w;
     w->unfinished++;
@@ -106,7 +170,7 @@ enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, i
                          struct comm_req *r)
 {
     return msg_start(w, &(struct comm_msg){.from = w->rank, .to = to, .tag = tag, .bytes = bytes,
-                                           .src = p}, r);
+                                           .src = p}, HOST_LANE, r);
 }
 
 /* long: as comm_send_start */
@@ -116,10 +180,21 @@ enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64
     /* A receive is known by its destination; an empty one may come without. */
     static char nothing;
     return msg_start(w, &(struct comm_msg){.from = from, .to = w->rank, .tag = tag, .bytes = bytes,
-                                           .dst = p || bytes != 0 ? p : &nothing}, r);
+                                           .dst = p || bytes != 0 ? p : &nothing}, HOST_LANE, r);
 }
 
 /* ---- messages in device memory ---- */
+
+/* The order in which every rank opens its channels. */
+static int by_ends(const void *a, const void *b)
+{
+    const struct comm_channel *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return (x->lane > y->lane) - (x->lane < y->lane);
+}
 
 enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, int n)
 {
@@ -132,26 +207,40 @@ enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, 
                                "be one end of it, and lanes are 0..%d", w->rank, w->size, c[i].lane,
                  c[i].from, c[i].to, COMM_LANES - 1);
     }
-    return ERR_OK;
+    if (!w->queue || n == 0)
+        return ERR_OK;
+    struct comm_channel *sorted;
+    TRY(mem_new(n, sizeof *sorted, "channels", &sorted));
+    memcpy(sorted, c, (size_t)n * sizeof *c);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_ends);
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        err = w->queue->ops->channel_open(w, &sorted[i]);
+    mem_free(sorted);
+    return err;
 }
 
 enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r)
 {
-    return comm_send_start(w, m->peer, m->tag, m->p, m->bytes, r);
+    struct comm_msg x = {.from = w->rank, .to = m->peer, .tag = m->tag, .bytes = m->bytes,
+                         .src = m->p};
+    return msg_start(w, &x, w->queue ? m->lane : HOST_LANE, r);
 }
 
 enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r)
 {
-    return comm_recv_start(w, m->peer, m->tag, m->p, m->bytes, r);
+    struct comm_msg x = {.from = m->peer, .to = w->rank, .tag = m->tag, .bytes = m->bytes,
+                         .dst = m->p};
+    return msg_start(w, &x, w->queue ? m->lane : HOST_LANE, r);
 }
 
 /* Complete all operations of the group up to number `seq`. */
 static enum err coll_finish(struct comm_group *g, int64_t seq)
 {
     while (g->finished <= seq) {
-        TRY(g->world->ops->coll_finish(g));
+        TRY(g->lane ? g->world->queue->ops->coll_finish(g) : g->world->ops->coll_finish(g));
         g->finished++;
     }
     return ERR_OK;
@@ -163,8 +252,9 @@ enum err comm_finish(struct comm_req *r)
     if (!w)
         return ERR_OK;
     double begin = log_now();
-    enum err err = r->word[0] == COMM_REQ_MSG ? w->ops->msg_finish(w, r)
-                                              : coll_finish(r->op, r->word[1]);
+    enum err err = r->word[0] == COMM_REQ_MSG      ? w->ops->msg_finish(w, r)
+                   : r->word[0] == COMM_REQ_DEVICE ? w->queue->ops->msg_finish(w, r)
+                                                   : coll_finish(r->op, r->word[1]);
     w->spent += log_now() - begin;
     *r = (struct comm_req){0};
     w->unfinished--;
@@ -196,6 +286,16 @@ static enum err group_check(const struct comm_world *w, const struct comm_group_
     return ERR_OK;
 }
 
+/* The same members in host memory beside it: they tell each other how to meet, and are what a
+ * barrier is made of. */
+static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
+{
+    struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
+    host.scratch = comm_scratch_bytes(comm_kind(g->world), a->n, 1);
+    TRY(comm_group_open(g->world, &host, &g->host));
+    return g->world->queue->ops->group_open(g);
+}
+
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out)
 {
@@ -204,16 +304,22 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     TRY(group_check(w, a));
     TRY(mem_new(1, sizeof *g, "a group", &g));
     *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
+    g->device = w->dev && a->mem == COMM_DEVICE;
+    g->small = a->small;
     TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
     for (int i = 0; i < a->n; i++) {
         g->ranks[i] = a->ranks[i];
         if (a->ranks[i] == w->rank)
             g->me = i;
     }
-    if (a->n > 1)
+    if (a->n > 1 && g->device)
+        TRY_OR(out_host, open_lane(g, a));
+    else if (a->n > 1)
         TRY_OR(out_group, w->ops->group_open(g, a->scratch));
     *out = g;
     return ERR_OK;
+out_host:
+    comm_group_close(g->host);
 out_group:
     mem_free(g->ranks);
     mem_free(g);
@@ -230,6 +336,7 @@ void comm_group_close(struct comm_group *g)
         comm_abort(g->world, ERR_INTERNAL);
     if (g->impl)
         g->world->ops->group_close(g);
+    comm_group_close(g->host);
     mem_free(g->ranks);
     mem_free(g);
 }
@@ -286,10 +393,14 @@ static enum err coll_overlap(const struct comm_group *g, const struct comm_coll 
 }
 
 /* A group of one: the result is the input. */
-static void coll_alone(const struct comm_coll *c, int64_t bytes)
+static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
-    if (bytes > 0 && c->out != c->in)
-        memmove(c->out, c->in, (size_t)bytes);
+    if (bytes == 0 || c->out == c->in)
+        return ERR_OK;
+    if (g->device)
+        return g->world->dev->ops->copy(g->world->dev, c->out, c->in, bytes);
+    memmove(c->out, c->in, (size_t)bytes);
+    return ERR_OK;
 }
 
 static enum err coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r)
@@ -302,15 +413,13 @@ static enum err coll_start(struct comm_group *g, const struct comm_coll *c, stru
     TRY(coll_bytes(g, c, &bytes));
     TRY(coll_overlap(g, c, bytes));
     *r = (struct comm_req){0};
-    if (g->n == 1) {
-        coll_alone(c, bytes);
-        return ERR_OK;
-    }
+    if (g->n == 1)
+        return coll_alone(g, c, bytes);
     if (g->started - g->finished >= COMM_UNFINISHED_MAX)
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
-    TRY(g->world->ops->coll_start(g, c));
+    TRY(g->lane ? g->world->queue->ops->coll_start(g, c) : g->world->ops->coll_start(g, c));
     g->world->spent += log_now() - begin;
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
     g->started++;
@@ -321,6 +430,14 @@ static enum err coll_start(struct comm_group *g, const struct comm_coll *c, stru
 static enum err coll_run(struct comm_group *g, const struct comm_coll *c)
 {
     struct comm_req r = {0};
+    int64_t bytes;
+    if (g->lane && g->started == g->finished) {
+        TRY(coll_bytes(g, c, &bytes));
+        TRY(coll_overlap(g, c, bytes));
+        TRY(g->world->queue->ops->coll_now(g, c));
+        g->finished = ++g->started;
+        return ERR_OK;
+    }
     TRY(coll_start(g, c, &r));
     TRY(comm_finish(&r));
     return ERR_OK;
@@ -347,10 +464,10 @@ enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enu
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                          enum comm_red op)
 {
-    struct comm_req r = {0};
-    TRY(comm_all_reduce_start(g, p, count, dt, op, &r));
-    TRY(comm_finish(&r));
-    return ERR_OK;
+    TRY(dtype_check(dt));
+    return coll_run(g, &(struct comm_coll){.kind = COMM_ALL_REDUCE, .dt = dt, .red = op,
+                                           .count = count, .unit = dtype_size(dt), .out = p,
+                                           .in = p});
 }
 
 enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
@@ -379,5 +496,5 @@ enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes)
 
 enum err comm_barrier(struct comm_group *g)
 {
-    return coll_run(g, &(struct comm_coll){.kind = COMM_BARRIER, .unit = 1});
+    return coll_run(g->host ? g->host : g, &(struct comm_coll){.kind = COMM_BARRIER, .unit = 1});
 }

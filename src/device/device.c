@@ -109,3 +109,14 @@ void dev_describe_kind(enum dev_kind k, char *buf, size_t n)
     else
         snprintf(buf, n, "device kind %d: unknown", (int)k);
 }
+
+void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg)
+{
+    d->watch = check;
+    d->watch_arg = arg;
+}
+
+enum err dev_waited(const struct dev *d)
+{
+    return d->watch ? d->watch(d->watch_arg) : ERR_OK;
+}

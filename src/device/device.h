@@ -244,6 +244,8 @@ struct dev {
     };
     bool queues;       /* the host runs ahead of the device */
     int64_t own;       /* bytes of its memory that it took for itself: dev_own_bytes */
+    enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
+    void *watch_arg;   /* borrowed */
     int threads;
     void *impl; /* owned by the device */
 };
@@ -268,6 +270,13 @@ int64_t dev_own_bytes(const struct dev_args *a);
 /* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */
 enum err dev_open(const struct dev_args *a, struct dev **out);
 void dev_close(struct dev *d); /* NULL is fine */
+
+/* On a device that queues, sync and reach ask `check`, while they wait and behind it, whether what
+ * they wait for will come and has come: a peer may have failed, and a transport that has given up
+ * leaves wrong numbers behind. It runs on the waiting thread; they end with its error. */
+void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg);
+/* The answer, for sync and reach. */
+enum err dev_waited(const struct dev *d);
 
 /* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */
 bool dev_built(enum dev_kind k);

@@ -50,11 +50,19 @@ static struct profile *profile_of(struct dev *d)
     return p;
 }
 
+/* The device within, watched by who watches the one in front. */
+static struct dev *inner_of(struct dev *d)
+{
+    struct profile *p = d->impl;
+    dev_watch(p->inner, d->watch, d->watch_arg);
+    return p->inner;
+}
+
 /* The call has ended with `err`; what it queued is waited for. */
 static enum err record(struct profile *p, enum row row, enum err err)
 {
     if (err == ERR_OK && p->inner->queues)
-        err = p->inner->ops->sync(p->inner);
+        err = inner_of(&p->dev)->ops->sync(p->inner);
     if (p->running) {
         p->seconds[row] += log_now() - p->begin;
         p->calls[row]++;
@@ -323,8 +331,8 @@ static void inner_host_free(struct dev *d, void *at)
 
 static enum err inner_sync(struct dev *d)
 {
-    struct profile *p = d->impl;
-    return p->inner->ops->sync(p->inner);
+    struct dev *inner = inner_of(d);
+    return inner->ops->sync(inner);
 }
 
 static enum err inner_mark(struct dev *d, int which)
@@ -335,8 +343,8 @@ static enum err inner_mark(struct dev *d, int which)
 
 static enum err inner_reach(struct dev *d, int which)
 {
-    struct profile *p = d->impl;
-    return p->inner->ops->reach(p->inner, which);
+    struct dev *inner = inner_of(d);
+    return inner->ops->reach(inner, which);
 }
 
 static void *inner_queue(struct dev *d)

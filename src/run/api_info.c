@@ -42,8 +42,9 @@ static void add_devices(struct text *out)
 static void add_transports(struct text *out)
 {
     int launched = comm_mpi_launched_size();
-    text_add(out, "transports  thread%s\n",
-             comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)");
+    text_add(out, "transports  thread%s; between GPUs nccl%s\n",
+             comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)",
+             comm_nccl_built() ? "" : " (not built in)");
     if (launched > 0)
         text_add(out, "launcher    MPI, %d process%s\n", launched,
                  text_plural(launched, "es"));

@@ -135,6 +135,7 @@ static enum err run(struct bench *b)
 {
     TRY(check(b));
     b->types = options_types(b->o);
+    comm_environment();
     if (b->o->train.transport == COMM_MPI && b->a->product == 0)
         return comm_mpi_run(0, process_body, b);
     TRY(run_alone(b));

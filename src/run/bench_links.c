@@ -143,7 +143,8 @@ static enum err open_link(struct link *k)
         ranks[i] = i;
     TRY(dev_open(&(struct dev_args){.kind = options_device(k->b->o), .ct = k->b->types.ct,
                                     .threads = options_threads(k->b->o, n),
-                                    .index = comm_rank(k->w)}, &k->dev));
+                                    .index = comm_local_rank(k->w)}, &k->dev));
+    TRY(comm_attach(k->w, k->dev));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
     a.scratch = comm_scratch_bytes(comm_kind(k->w), n, LARGEST);
@@ -165,6 +166,9 @@ enum err bench_links(struct bench *b, struct comm_world *w)
         k.dev->ops->free(k.dev, k.to);
     if (k.from)
         k.dev->ops->free(k.dev, k.from);
+    enum err last = comm_detach(w);
+    if (err == ERR_OK)
+        err = last;
     dev_close(k.dev);
     return err;
 }

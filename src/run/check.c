@@ -104,6 +104,10 @@ static enum err check_machine(const struct options *o)
         FAIL(ERR_CONFIG, "train.device null has no memory that ranks could send, and the layout "
                          "has %lld ranks; use parallel.tp, pp and dp 1, or `plait check` and "
                          "`plait sim`, which need no device", (long long)options_ranks(o));
+    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1 && !comm_nccl_built())
+        FAIL(ERR_CONFIG, "train.device cuda with %lld ranks needs NCCL, which is not built into "
+                         "this program; use parallel.tp, pp and dp 1, or build plait where nccl.h "
+                         "and libnccl are installed", (long long)options_ranks(o));
     if (!comm_built((enum comm_kind)o->train.transport))
         FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
                          "plait where Open MPI is installed",

@@ -152,11 +152,12 @@ static enum err open_rank(struct generate_rank *r)
     TRY(handshake(s, (uint64_t[]){0, 0}, r->world));
     setup_dev_args(s, kind, &dev);
     dev.threads = r->job->threads;
-    dev.index = comm_rank(r->world);
+    dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
+    TRY(comm_attach(r->world, r->dev));
     TRY(exec_open(&a, &r->x));
     TRY(load_weights(s, r->x, r->job->call->run));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
@@ -190,6 +191,9 @@ static enum err rank_body(void *arg, struct comm_world *world)
     exec_close(r.x);
     if (r.dev && r.logits)
         r.dev->ops->free(r.dev, r.logits);
+    enum err last = comm_detach(world);
+    if (err == ERR_OK)
+        err = last;
     dev_close(r.dev);
     mem_free(r.text);
     mem_free(r.window);
@@ -244,6 +248,7 @@ enum err run_generate(const struct options *o, const struct plait_generate *call
     job.prompt = prompt;
     job.length = job.prompts + (call->tokens > 0 ? call->tokens : 200);
     job.threads = options_threads(o, s.mesh.world);
+    comm_environment();
     if (err == ERR_OK && o->train.transport == COMM_MPI)
         err = comm_mpi_run(o->train.hang_timeout, rank_body, &job);
     else if (err == ERR_OK)

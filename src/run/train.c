@@ -303,7 +303,7 @@ static enum err open_rank(struct train_rank *r)
     double opened = log_now();
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = r->job->threads;
-    dev.index = comm_rank(r->world);
+    dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
     TRY(r->dev->ops->room(r->dev, &r->left, &r->all));
     TRY(room_check(s, comm_rank(r->world), r->left, r->all));
@@ -312,6 +312,7 @@ static enum err open_rank(struct train_rank *r)
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
+    TRY(comm_attach(r->world, r->dev));
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
@@ -383,6 +384,9 @@ static enum err rank_body(void *arg, struct comm_world *world)
     exec_close(r.x);
     if (r.landed)
         r.dev->ops->host_free(r.dev, r.landed);
+    enum err last = comm_detach(world);
+    if (err == ERR_OK)
+        err = last;
     dev_close(r.dev);
     fs_log_close(r.metrics);
     trace_close(&r.trace);
@@ -413,6 +417,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     TRY(open_data(job));
     TRY(fs_make_dirs(o->run.dir));
     job->threads = options_threads(o, s->mesh.world);
+    comm_environment();
     if (o->train.transport == COMM_MPI)
         return comm_mpi_run(o->train.hang_timeout, rank_body, job);
     return comm_thread_run(s->mesh.world, o->train.hang_timeout, rank_body, job);

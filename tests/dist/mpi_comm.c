@@ -67,11 +67,23 @@ static enum err wide_round(struct comm_world *w, struct comm_group *g, uint32_t 
     return ERR_OK;
 }
 
+/* The launcher runs all on this machine, and tells each process its place. */
+static enum err check_place(const struct comm_world *w)
+{
+    if (comm_local_rank(w) != comm_rank(w))
+        FAIL(ERR_INTERNAL, "rank %d has place %d", comm_rank(w), comm_local_rank(w));
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "5", 1);
+    if (comm_local_rank(w) != 5)
+        FAIL(ERR_INTERNAL, "place 5 of rank %d is not heard", comm_rank(w));
+    return ERR_OK;
+}
+
 static enum err wide_body(void *arg, struct comm_world *w)
 {
     int64_t words = *(const int64_t *)arg << 18;
     uint32_t *buffer[2];
     struct comm_group *g;
+    TRY(check_place(w));
     TRY(open_all(w, 0, &g));
     TRY(mem_new(words + 1, 4, "test buffer", &buffer[0]));
     TRY(mem_new(words * comm_size(w) + 1, 4, "test buffer", &buffer[1]));

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "device/device.h"
 #include "plait.h"
 #include <time.h>
 
@@ -196,6 +197,10 @@ static void launchers_are_told_apart(void)
               "a launcher started 4 processes, and with train.transport thread");
     unsetenv("OMPI_COMM_WORLD_SIZE");
     CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
+    if (dev_built(DEV_CUDA) && !comm_nccl_built()) {
+        struct options gpus = WITH("data.train=bytes.tok", "train.device=cuda", "parallel.pp=2");
+        CHECK_ERR(run_check(&gpus, 0, CHECK_PLAN, NULL), ERR_CONFIG, "with 2 ranks needs NCCL");
+    }
     o = WITH("data.train=bytes.tok", "train.transport=mpi", "parallel.pp=2");
     if (!comm_built(COMM_MPI)) {
         CHECK_ERR(run_check(&o, 0, CHECK_PLAN, NULL), ERR_CONFIG,

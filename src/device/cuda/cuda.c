@@ -10,9 +10,11 @@
 
 #include "base/mem.h"
 #include "device/cuda/cuda_local.h"
+#include <sched.h>
 #include <stdio.h>
+#include <time.h>
 
-enum { WORK_BYTES = 320 << 20 };
+enum { WORK_BYTES = 320 << 20, LOOKS = 2000, NAP_NS = 20000 };
 
 enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e)
 {
@@ -98,10 +100,30 @@ static enum err cuda_zero(struct dev *d, void *p, int64_t bytes)
 
 /* ---- the queue ---- */
 
+/* Between two looks at a GPU that has not come there yet: who watches is asked, for what is waited
+ * for may depend on a peer. Sleeping comes late, since most waits are short. */
+static enum err look_again(struct dev *d, int64_t looks)
+{
+    const struct timespec t = {.tv_nsec = NAP_NS};
+    TRY(dev_waited(d));
+    (void)cudaGetLastError(); /* "not ready" would pass for the error of a later launch */
+    if (looks < LOOKS)
+        sched_yield();
+    else
+        nanosleep(&t, NULL);
+    return ERR_OK;
+}
+
 static enum err cuda_sync(struct dev *d)
 {
-    CUDA_TRY(cudaStreamSynchronize(cuda_of(d)->stream));
-    return ERR_OK;
+    cudaStream_t s = cuda_of(d)->stream;
+    cudaError_t e = d->watch ? cudaStreamQuery(s) : cudaStreamSynchronize(s);
+    for (int64_t looks = 0; e == cudaErrorNotReady; looks++) {
+        TRY(look_again(d, looks));
+        e = cudaStreamQuery(s);
+    }
+    CUDA_TRY(e);
+    return dev_waited(d);
 }
 
 static enum err cuda_mark(struct dev *d, int which)
@@ -114,8 +136,14 @@ static enum err cuda_mark(struct dev *d, int which)
 static enum err cuda_reach(struct dev *d, int which)
 {
     ENSURE(which >= 0 && which < DEV_MARKS);
-    CUDA_TRY(cudaEventSynchronize(cuda_of(d)->mark[which]));
-    return ERR_OK;
+    cudaEvent_t at = cuda_of(d)->mark[which];
+    cudaError_t e = d->watch ? cudaEventQuery(at) : cudaEventSynchronize(at);
+    for (int64_t looks = 0; e == cudaErrorNotReady; looks++) {
+        TRY(look_again(d, looks));
+        e = cudaEventQuery(at);
+    }
+    CUDA_TRY(e);
+    return dev_waited(d);
 }
 
 static void *cuda_queue(struct dev *d)

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the nccl transport share: a rank's communicators as lanes, each with a stream
+ * of its own. comm_nccl.c has their life, failing and the watcher, comm_nccl_ops.c what they carry.
+ */
+#ifndef PLAIT_COMM_NCCL_H
+#define PLAIT_COMM_NCCL_H
+
+#include "comm/comm_ops.h"
+#include "device/device.h"
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { COMM_NCCL_TEXT = 512 };
+
+/* An operation as the watcher reads it. */
+struct comm_nccl_op {
+    bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
+    struct comm_coll coll;
+    struct comm_msg msg;
+};
+
+/* A communicator with its queue. Operation k has its event and its description at k % 64. */
+struct comm_nccl_lane {
+    struct comm_nccl_lane *next;
+    ncclComm_t comm;     /* owned; NULL once aborted */
+    cudaStream_t stream; /* owned; for operations that overlap the device's own work */
+    cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
+    struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
+    int64_t started;     /* guarded by lock */
+    int64_t seen;        /* the watcher's: operations that were over when it last looked */
+    double since;        /* the watcher's: when `seen` last grew or the lane was idle */
+    bool group;
+    int id;              /* of the group */
+    struct comm_channel channel;
+};
+
+struct comm_nccl {
+    struct comm_queue queue; /* first: world.queue points here */
+    struct comm_group *all;  /* owned; the world, in host memory */
+    int gpu;
+    cudaStream_t stream;     /* the device's, borrowed */
+    cudaEvent_t ready;       /* owned; where the device's stream is at a start */
+    void *spare;             /* device, owned: a few words for the first operation of a lane */
+    struct comm_nccl_lane *lanes; /* owned, the newest first */
+    pthread_mutex_t lock;    /* around calls on communicators */
+    pthread_t watcher;
+    bool watched;
+    atomic_bool stop;        /* the watcher's end is asked for */
+    atomic_bool dead;        /* communicators are aborted */
+    enum err fault;          /* what the watcher found; guarded by lock */
+    char text[COMM_NCCL_TEXT];
+};
+
+static inline struct comm_nccl *comm_nccl_of(struct comm_world *w)
+{
+    return (struct comm_nccl *)w->queue;
+}
+
+/* FAIL with ERR_INTERNAL and the library's own words. */
+enum err comm_nccl_cuda_failed(const char *file, int line, const char *call, cudaError_t e);
+enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResult_t e);
+#define TRY_CUDA(call)                                                                             \
+    do {                                                                                           \
+        cudaError_t try_cuda_ = (call);                                                            \
+        if (try_cuda_ != cudaSuccess)                                                              \
+            return comm_nccl_cuda_failed(__FILE__, __LINE__, #call, try_cuda_);                    \
+    } while (0)
+#define TRY_NCCL(call)                                                                             \
+    do {                                                                                           \
+        ncclResult_t try_nccl_ = (call);                                                           \
+        if (try_nccl_ != ncclSuccess)                                                              \
+            return comm_nccl_failed(__FILE__, __LINE__, #call, try_nccl_);                         \
+    } while (0)
+
+/* "all_reduce of 12 f32 elements in group 3", into buf, which is returned. */
+const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k,
+                              char buf[COMM_WANT_TEXT]);
+
+/* FAIL when a peer or this rank has failed, naming what this rank was about. */
+enum err comm_nccl_check(struct comm_world *w, const char *what);
+
+/* The slots of comm_queue_ops. */
+enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c);
+enum err comm_nccl_coll_now(struct comm_group *g, const struct comm_coll *c);
+enum err comm_nccl_coll_finish(struct comm_group *g);
+enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                             struct comm_req *r);
+enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);
+
+#endif

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collectives and messages in device memory, put in order with the device's queue by events.
+ *
+ *     device's queue   --- work ---*ready ------- work ------- waits for done --- work ---
+ *     lane's stream                 \ waits for ready; the operation *done
+ *
+ * The host waits for none of it: starting records `ready`, finishing makes the device's queue wait
+ * for `done`. One event serves all starts, for a stream waits for what the event stood for when it
+ * was told to wait. An operation that is wanted at once, with nothing of its lane on its way, goes
+ * to the device's own queue and needs no second stream; operations of one communicator keep their
+ * order through the same events.
+ */
+#include "comm/comm_nccl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static ncclDataType_t type_of(enum dtype dt)
+{
+    static const ncclDataType_t type[DT_COUNT] = {[DT_F64] = ncclFloat64, [DT_F32] = ncclFloat32,
+                                                  [DT_BF16] = ncclBfloat16, [DT_I32] = ncclInt32};
+    return type[dt];
+}
+
+const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k, char buf[COMM_WANT_TEXT])
+{
+    const struct comm_nccl_op *op = &l->op[k % COMM_UNFINISHED_MAX];
+    char what[96];
+    if (op->is_msg)
+        return comm_msg_text(&op->msg, buf);
+    snprintf(buf, COMM_WANT_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
+    return buf;
+}
+
+/* The calls below run with the lock held, so that the watcher takes no communicator away in their
+ * midst. */
+
+static enum err launch_coll(const struct comm_nccl_lane *l, const struct comm_coll *c,
+                            cudaStream_t s)
+{
+    size_t count = (size_t)c->count;
+    ncclDataType_t type = type_of(c->dt);
+    switch (c->kind) {
+    case COMM_ALL_REDUCE:
+        TRY_NCCL(ncclAllReduce(c->in, c->out, count, type, c->red == COMM_MAX ? ncclMax : ncclSum,
+                               l->comm, s));
+        break;
+    case COMM_REDUCE_SCATTER:
+        TRY_NCCL(ncclReduceScatter(c->in, c->out, count, type, ncclSum, l->comm, s));
+        break;
+    case COMM_ALL_GATHER:
+        TRY_NCCL(ncclAllGather(c->in, c->out, count, type, l->comm, s));
+        break;
+    case COMM_BROADCAST:
+        TRY_NCCL(ncclBroadcast(c->in, c->out, count, ncclInt8, c->root, l->comm, s));
+        break;
+    case COMM_BARRIER: /* goes by the host */
+        break;
+    }
+    return ERR_OK;
+}
+
+/* The two ends of a channel are members 0, which sends, and 1. */
+static enum err launch_msg(const struct comm_nccl_lane *l, const struct comm_msg *m,
+                           cudaStream_t s)
+{
+    if (m->src)
+        TRY_NCCL(ncclSend(m->src, (size_t)m->bytes, ncclInt8, 1, l->comm, s));
+    else
+        TRY_NCCL(ncclRecv(m->dst, (size_t)m->bytes, ncclInt8, 0, l->comm, s));
+    return ERR_OK;
+}
+
+/* The operation on stream s, and its event behind it. */
+static enum err launch(struct comm_nccl *q, struct comm_nccl_lane *l,
+                       const struct comm_nccl_op *op, cudaStream_t s)
+{
+    struct comm_nccl_op *slot = &l->op[l->started % COMM_UNFINISHED_MAX];
+    enum cudaStreamCaptureStatus how;
+    TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
+    *slot = *op;
+    slot->captured = how != cudaStreamCaptureStatusNone;
+    if (s != q->stream) {
+        TRY_CUDA(cudaEventRecord(q->ready, q->stream));
+        TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
+    }
+    TRY(op->is_msg ? launch_msg(l, &op->msg, s) : launch_coll(l, &op->coll, s));
+    TRY_CUDA(cudaEventRecord(l->done[l->started % COMM_UNFINISHED_MAX], s));
+    l->started++;
+    return ERR_OK;
+}
+
+static enum err start(struct comm_world *w, struct comm_nccl_lane *l,
+                      const struct comm_nccl_op *op, bool now)
+{
+    struct comm_nccl *q = comm_nccl_of(w);
+    pthread_mutex_lock(&q->lock);
+    bool alive = l->comm && !atomic_load(&q->dead);
+    enum err err = alive ? launch(q, l, op, now ? q->stream : l->stream) : ERR_OK;
+    pthread_mutex_unlock(&q->lock);
+    if (alive && err == ERR_OK)
+        return ERR_OK;
+    if (alive) /* this call's own mistake, unless a peer's end is behind it */
+        return w->ops->failed(w) ? comm_nccl_check(w, "starting an operation") : err;
+    TRY(comm_nccl_check(w, "starting an operation"));
+    FAIL(ERR_PEER, "comm: rank %d starts an operation on a communicator that is closed", w->rank);
+}
+
+enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c)
+{
+    if (g->world->ops->failed(g->world))
+        TRY(comm_nccl_check(g->world, comm_coll_name(c->kind)));
+    return start(g->world, g->lane, &(struct comm_nccl_op){.coll = *c}, false);
+}
+
+enum err comm_nccl_coll_now(struct comm_group *g, const struct comm_coll *c)
+{
+    if (g->world->ops->failed(g->world))
+        TRY(comm_nccl_check(g->world, comm_coll_name(c->kind)));
+    return start(g->world, g->lane, &(struct comm_nccl_op){.coll = *c}, true);
+}
+
+/* The device's queue goes on when operation k is over. */
+static enum err follow(struct comm_world *w, struct comm_nccl_lane *l, int64_t k)
+{
+    char buf[COMM_WANT_TEXT];
+    if (w->ops->failed(w) || atomic_load(&comm_nccl_of(w)->dead))
+        TRY(comm_nccl_check(w, comm_nccl_op_text(l, k, buf)));
+    TRY_CUDA(cudaStreamWaitEvent(comm_nccl_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
+    return ERR_OK;
+}
+
+enum err comm_nccl_coll_finish(struct comm_group *g)
+{
+    return follow(g->world, g->lane, g->finished);
+}
+
+static struct comm_nccl_lane *channel_lane(const struct comm_nccl *q, const struct comm_msg *m,
+                                           int lane)
+{
+    struct comm_nccl_lane *l = q->lanes;
+    while (l && (l->group || l->channel.from != m->from || l->channel.to != m->to ||
+                 l->channel.lane != lane))
+        l = l->next;
+    return l;
+}
+
+enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                             struct comm_req *r)
+{
+    char buf[COMM_WANT_TEXT];
+    struct comm_nccl_lane *l = channel_lane(comm_nccl_of(w), m, lane);
+    if (!l)
+        FAIL(ERR_INTERNAL, "comm: %s: lane %d from rank %d to rank %d was not opened",
+             comm_msg_text(m, buf), lane, m->from, m->to);
+    if (w->ops->failed(w))
+        TRY(comm_nccl_check(w, comm_msg_text(m, buf)));
+    r->op = l;
+    r->word[1] = l->started;
+    return start(w, l, &(struct comm_nccl_op){.is_msg = true, .msg = *m}, false);
+}
+
+/* With more than 64 messages started behind it the event stands for a later one, which is over
+ * later: waiting for that is right, too. */
+enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r)
+{
+    return follow(w, r->op, r->word[1]);
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Device memory between two GPUs, against the same operations in host memory. The numbers are small
+ * whole ones, so sums are exact in every type and order. Runs where this process sees two GPUs.
+ */
+#include "comm/comm.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "device/device.h"
+#include "test.h"
+#include <string.h>
+#include <time.h>
+
+enum { RANKS = 2, MOST = (3 << 20) + 5, STARTS = 5, ABORT_S = 5, HANG_S = 3, FULL = 20000 };
+static const int64_t counts[] = {1, 2, 7, 255, 4096, 65537, MOST / RANKS};
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+struct side {
+    struct comm_world *w;
+    struct dev *dev;
+    struct comm_group *gpu, *host;
+    void *d, *got, *want; /* (MOST) f64: device, host, host */
+    int me;
+};
+
+static bool two_gpus(void)
+{
+    comm_environment();
+    for (int i = 0; i < RANKS; i++) {
+        struct dev *d;
+        if (!dev_built(DEV_CUDA) ||
+            dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = i},
+                     &d) != ERR_OK) {
+            test_skip("two GPUs are needed");
+            return false;
+        }
+        dev_close(d);
+    }
+    return true;
+}
+
+static enum err side_open(struct side *s)
+{
+    int ranks[RANKS] = {0, 1};
+    int64_t bytes = MOST * (int64_t)sizeof(double);
+    TRY(dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = s->me},
+                 &s->dev));
+    TRY(comm_attach(s->w, s->dev));
+    TRY(s->dev->ops->alloc(s->dev, bytes, "the buffer", &s->d));
+    TRY(mem_new(bytes, 1, "what came", &s->got));
+    TRY(mem_new(bytes, 1, "what should come", &s->want));
+    struct comm_group_args a = {.id = 1, .ranks = ranks, .n = RANKS, .mem = COMM_DEVICE};
+    TRY(comm_group_open(s->w, &a, &s->gpu));
+    a.id = 2;
+    a.mem = COMM_HOST;
+    return comm_group_open(s->w, &a, &s->host);
+}
+
+static enum err side_close(struct side *s, enum err err)
+{
+    if (err != ERR_OK)
+        comm_abort(s->w, err);
+    comm_group_close(s->gpu);
+    comm_group_close(s->host);
+    enum err last = comm_detach(s->w);
+    if (s->dev && s->d)
+        s->dev->ops->free(s->dev, s->d);
+    dev_close(s->dev);
+    mem_free(s->got);
+    mem_free(s->want);
+    return err == ERR_OK ? last : err;
+}
+
+static enum err with_side(struct comm_world *w, enum err (*body)(struct side *s))
+{
+    struct side s = {.w = w, .me = comm_rank(w)};
+    enum err err = side_open(&s);
+    if (err == ERR_OK)
+        err = body(&s);
+    return side_close(&s, err);
+}
+
+/* Whole numbers -4 .. 3, others on each rank, exact in every type. */
+static void fill(const struct side *s, void *p, int64_t count, enum dtype dt)
+{
+    for (int64_t i = 0; i < count; i++) {
+        int v = (int)((i * 7 + s->me * 3 + count) % 8) - 4;
+        float f = (float)v;
+        uint32_t bits;
+        memcpy(&bits, &f, sizeof bits);
+        if (dt == DT_F64)
+            ((double *)p)[i] = v;
+        else if (dt == DT_F32)
+            ((float *)p)[i] = f;
+        else if (dt == DT_BF16)
+            ((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
+        else
+            ((int32_t *)p)[i] = v;
+    }
+}
+
+enum { ALL_REDUCE, ALL_REDUCE_MAX, REDUCE_SCATTER, ALL_GATHER, BROADCAST, KINDS };
+
+/* long: a call of five words, on one side */
+static enum err operation(const struct side *s, struct comm_group *g, void *p, int kind,
+                          int64_t count, enum dtype dt)
+{
+    char *own = (char *)p + s->me * count * dtype_size(dt);
+    if (kind == ALL_REDUCE || kind == ALL_REDUCE_MAX)
+        return comm_all_reduce(g, p, RANKS * count, dt, kind == ALL_REDUCE ? COMM_SUM : COMM_MAX);
+    if (kind == REDUCE_SCATTER)
+        return comm_reduce_scatter(g, own, p, count, dt);
+    if (kind == ALL_GATHER)
+        return comm_all_gather(g, p, own, count, dt);
+    return comm_broadcast(g, 1, p, RANKS * count * dtype_size(dt));
+}
+
+static enum err compare(const struct side *s, int kind, int64_t count, enum dtype dt)
+{
+    int64_t bytes = RANKS * count * dtype_size(dt), part = bytes / RANKS;
+    fill(s, s->want, RANKS * count, dt);
+    TRY(s->dev->ops->copy_in(s->dev, s->d, s->want, bytes));
+    TRY(operation(s, s->gpu, s->d, kind, count, dt));
+    TRY(operation(s, s->host, s->want, kind, count, dt));
+    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    int64_t from = kind == REDUCE_SCATTER ? s->me * part : 0;
+    CHECK(memcmp((char *)s->got + from, (char *)s->want + from,
+                 (size_t)(kind == REDUCE_SCATTER ? part : bytes)) == 0);
+    return ERR_OK;
+}
+
+static enum err collectives_of(struct side *s)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < COUNTS; i++)
+            for (int dt = 0; dt < DT_COUNT; dt++)
+                TRY(compare(s, kind, counts[i], (enum dtype)dt));
+    return comm_barrier(s->gpu);
+}
+
+/* Several on their way at once, finished in the order of starting or by the last alone. */
+static enum err started_of(struct side *s)
+{
+    enum { PART = MOST / STARTS };
+    for (int how = 0; how < 2; how++) {
+        struct comm_req r[STARTS] = {{0}};
+        float *d = s->d, *want = s->want;
+        fill(s, want, MOST, DT_F32);
+        TRY(s->dev->ops->copy_in(s->dev, d, want, MOST * (int64_t)sizeof(float)));
+        for (int i = 0; i < STARTS; i++)
+            TRY(comm_all_reduce_start(s->gpu, d + i * PART, PART, DT_F32, COMM_SUM, &r[i]));
+        for (int i = 0; i < STARTS; i++)
+            TRY(comm_finish(&r[how ? STARTS - 1 - i : i]));
+        TRY(comm_all_reduce(s->host, want, STARTS * PART, DT_F32, COMM_SUM));
+        TRY(s->dev->ops->copy_out(s->dev, s->got, d, MOST * (int64_t)sizeof(float)));
+        TRY(s->dev->ops->sync(s->dev));
+        CHECK(memcmp(s->got, want, (size_t)(STARTS * PART) * sizeof(float)) == 0);
+    }
+    return ERR_OK;
+}
+
+/* Both send before either receives, on both lanes. */
+static enum err messages_of(struct side *s)
+{
+    int other = 1 - s->me;
+    struct comm_channel way[] = {{s->me, other, 0}, {other, s->me, 0}, {other, s->me, 1},
+                                 {s->me, other, 1}};
+    int64_t n = MOST / 4, bytes = n * (int64_t)sizeof(double);
+    double *d = s->d, *want = s->want;
+    struct comm_req out[2] = {{0}}, in[2] = {{0}};
+    struct side peer = {.me = other};
+    TRY(comm_channels_open(s->w, way, 4));
+    fill(s, want, 2 * n, DT_F64);
+    TRY(s->dev->ops->copy_in(s->dev, d, want, 2 * bytes));
+    for (int lane = 0; lane < 2; lane++) {
+        struct comm_device_msg m = {other, lane, lane, d + lane * n, bytes};
+        TRY(comm_device_send_start(s->w, &m, &out[lane]));
+    }
+    for (int lane = 1; lane >= 0; lane--) {
+        struct comm_device_msg m = {other, lane, lane, d + (2 + lane) * n, bytes};
+        TRY(comm_device_recv_start(s->w, &m, &in[lane]));
+    }
+    for (int lane = 0; lane < 2; lane++) {
+        TRY(comm_finish(&out[lane]));
+        TRY(comm_finish(&in[lane]));
+    }
+    fill(&peer, want, 2 * n, DT_F64);
+    TRY(s->dev->ops->copy_out(s->dev, s->got, d + 2 * n, 2 * bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    CHECK(memcmp(s->got, want, (size_t)(2 * bytes)) == 0);
+    return ERR_OK;
+}
+
+/* A rank that stays away, and then fails. */
+static enum err stumble(struct side *s)
+{
+    (void)s;
+    nanosleep(&(struct timespec){1, 0}, NULL);
+    FAIL(ERR_STORAGE, "rank 1 stumbles");
+}
+
+/* Rank 0 queues a sum to which rank 1 never comes, and waits. */
+static enum err abort_of(struct side *s)
+{
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(comm_all_reduce(s->gpu, s->d, MOST, DT_F32, COMM_SUM));
+    enum err err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+/* The same, but rank 0 queues so much behind the sum that the driver takes no more: it waits there,
+ * where nobody asks for peers, and the watcher must wake it. Or, of many sums, in NCCL. */
+static enum err full_of(struct side *s, bool sums)
+{
+    enum err err = ERR_OK;
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(comm_all_reduce(s->gpu, s->d, MOST, DT_F32, COMM_SUM));
+    for (int i = 0; i < FULL && err == ERR_OK; i++)
+        err = sums ? comm_all_reduce(s->gpu, s->d, 1, DT_F32, COMM_SUM)
+                   : s->dev->ops->zero(s->dev, s->d, 4);
+    if (err == ERR_OK)
+        err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+static enum err full_of_work(struct side *s)
+{
+    return full_of(s, false);
+}
+
+static enum err full_of_sums(struct side *s)
+{
+    return full_of(s, true);
+}
+
+/* The same, but rank 1 only stays away. */
+static enum err hang_of(struct side *s)
+{
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 0) {
+        TRY(comm_all_reduce(s->gpu, s->d, MOST, DT_F32, COMM_SUM));
+        TRY(s->dev->ops->sync(s->dev));
+    } else {
+        nanosleep(&(struct timespec){2 * HANG_S, 0}, NULL);
+    }
+    return comm_barrier(s->host);
+}
+
+static enum err run_side(void *arg, struct comm_world *w)
+{
+    return with_side(w, *(enum err (**)(struct side *))arg);
+}
+
+static enum err run(enum err (*body)(struct side *s), double timeout_s)
+{
+    return comm_thread_run(RANKS, timeout_s, run_side, &body);
+}
+
+static void collectives(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(collectives_of, 60));
+}
+
+static void started_apart(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(started_of, 60));
+}
+
+static void both_ways(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(messages_of, 60));
+}
+
+static void one_fails(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(abort_of, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_fails_behind_much(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(full_of_work, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_fails_behind_sums(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(full_of_sums, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_stays_away(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(hang_of, HANG_S), ERR_HANG, "on its GPU");
+}
+
+static const struct test_case cases[] = {
+    {"collectives", collectives}, {"started_apart", started_apart}, {"both_ways", both_ways},
+    {"one_fails", one_fails}, {"one_fails_behind_much", one_fails_behind_much},
+    {"one_fails_behind_sums", one_fails_behind_sums}, {"one_stays_away", one_stays_away},
+};
+TEST_MAIN(cases)
