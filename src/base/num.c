@@ -68,32 +68,61 @@ static struct philox draw(uint64_t seed, uint64_t stream, int64_t index)
     return philox4x32(counter, key);
 }
 
-/* Four normals of one Philox call. */
-static void normal_quad(uint64_t seed, uint64_t stream, int64_t quad, double out[4])
+enum { QUADS = 32 }; /* draws of a row */
+
+/* word[i][q] = draw(seed, stream, first + q).v[i]: the rounds outside and the counters inside, so
+ * that a compiler has vectors to work on. */
+static void draw_row(uint64_t seed, uint64_t stream, int64_t first, uint32_t word[4][QUADS])
 {
-    struct philox r = draw(seed, stream, quad);
-    for (int i = 0; i < 4; i += 2) {
-        double radius = sqrt(-2.0 * log(philox_unit(r.v[i])));
-        double angle = 2.0 * 3.14159265358979323846 * philox_unit(r.v[i + 1]);
-        out[i] = radius * cos(angle);
-        out[i + 1] = radius * sin(angle);
+    uint32_t *c0 = word[0], *c1 = word[1], *c2 = word[2], *c3 = word[3];
+    uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+    for (int q = 0; q < QUADS; q++) {
+        c0[q] = (uint32_t)(first + q);
+        c1[q] = (uint32_t)((uint64_t)(first + q) >> 32);
+        c2[q] = (uint32_t)stream;
+        c3[q] = (uint32_t)(stream >> 32);
     }
+    for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u)
+        for (int q = 0; q < QUADS; q++) {
+            uint64_t p0 = (uint64_t)0xD2511F53u * c0[q], p1 = (uint64_t)0xCD9E8D57u * c2[q];
+            c0[q] = (uint32_t)(p1 >> 32) ^ c1[q] ^ k0;
+            c1[q] = (uint32_t)p1;
+            c2[q] = (uint32_t)(p0 >> 32) ^ c3[q] ^ k1;
+            c3[q] = (uint32_t)p0;
+        }
+}
+
+/* Two normals of two words. */
+static void normal_pair(uint32_t a, uint32_t b, double out[2])
+{
+    double radius = sqrt(-2.0 * log(philox_unit(a)));
+    double angle = 2.0 * 3.14159265358979323846 * philox_unit(b);
+    out[0] = radius * cos(angle);
+    out[1] = radius * sin(angle);
 }
 
 double num_normal(uint64_t seed, uint64_t stream, int64_t index)
 {
-    double quad[4];
-    normal_quad(seed, stream, index / 4, quad);
-    return quad[index % 4];
+    struct philox r = draw(seed, stream, index / 4);
+    int64_t half = index % 4 / 2 * 2;
+    double pair[2];
+    normal_pair(r.v[half], r.v[half + 1], pair);
+    return pair[index % 2];
 }
 
 void num_normals(uint64_t seed, uint64_t stream, int64_t first, int64_t n, double *out)
 {
+    uint32_t word[4][QUADS];
     double quad[4];
-    for (int64_t i = 0; i < n; i++) {
-        if (i == 0 || (first + i) % 4 == 0)
-            normal_quad(seed, stream, (first + i) / 4, quad);
-        out[i] = quad[(first + i) % 4];
+    int64_t end = first + n;
+    for (int64_t q = first / 4, row = q; q * 4 < end; q++) {
+        if ((q - row) % QUADS == 0)
+            draw_row(seed, stream, q, word);
+        int64_t at = (q - row) % QUADS;
+        normal_pair(word[0][at], word[1][at], quad);
+        normal_pair(word[2][at], word[3][at], quad + 2);
+        for (int64_t i = num_max(q * 4, first); i < num_min(q * 4 + 4, end); i++)
+            out[i - first] = quad[i % 4];
     }
 }
 

@@ -463,10 +463,10 @@ enum err exec_loss(struct exec *x, double *sum)
 
 /* ---- accessors ---- */
 
-enum err exec_init(struct exec *x, uint64_t seed)
+enum err exec_init(struct exec *x, uint64_t seed, int threads)
 {
     for (int i = 0; i < x->stages_here; i++)
-        TRY(param_init(&x->stage[i].stage.params, seed));
+        TRY(param_init(&x->stage[i].stage.params, seed, threads));
     return ERR_OK;
 }
 

@@ -54,8 +54,8 @@ void exec_close(struct exec *x);
 int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
                            const struct dtypes *types, int pp);
 
-/* Draw the initial weights. Local. */
-enum err exec_init(struct exec *x, uint64_t seed);
+/* Draw the initial weights, with so many host threads. Local. */
+enum err exec_init(struct exec *x, uint64_t seed, int threads);
 
 /* What a rank feeds: host arrays, copied in. */
 struct exec_batch {

@@ -9,7 +9,8 @@
 
 #include "ckpt/ckpt.h"
 
-enum { SAVE_TAG = 1 << 20 }; /* above the pipeline's tags */
+enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
+       TILE = 32 };        /* rows and columns of a box that are placed at once */
 
 /* The walk: one parameter of the model, where it lies in its file tensor, who holds it. */
 struct saver {
@@ -67,29 +68,29 @@ static const struct param *own(struct saver *v, const struct arch_param *p)
     return NULL;
 }
 
-/* This rank's box as floats, local extents. */
+/* This rank's box, local extents. */
 static enum err read_box(struct saver *v, const struct arch_param *p, float *out, int64_t n)
 {
-    double *wide;
     const struct param *mine = own(v, p);
     ENSURE(mine && mine->count == n);
-    TRY(mem_new(n, sizeof *wide, p->name, &wide));
-    enum err err = param_read(mine, false, wide);
-    for (int64_t i = 0; i < n && err == ERR_OK; i++)
-        out[i] = (float)wide[i];
-    mem_free(wide);
-    return err;
+    return param_read_f32(mine, out);
 }
 
+/* What a file keeps transposed goes tile by tile, so that its cache lines are filled while they are
+ * near. */
 static void place_box(const struct hf_place *at, const struct arch_box *b, const float *box,
                       float *tensor)
 {
-    int64_t cols = at->nd == 2 ? at->shape[1] : 1;
-    for (int64_t i = 0; i < b->real[0]; i++)
-        for (int64_t j = 0; j < b->real[1]; j++) {
-            int64_t r = at->out0 + b->at[0] + i, c = b->at[1] + j;
-            tensor[at->transposed ? c * cols + r : r * cols + c] = box[i * b->local[1] + j];
-        }
+    int64_t cols = at->nd == 2 ? at->shape[1] : 1, rows = b->real[0], n = b->real[1];
+    float *to = at->transposed ? tensor + b->at[1] * cols + at->out0 + b->at[0]
+                               : tensor + (at->out0 + b->at[0]) * cols + b->at[1];
+    for (int64_t i = 0; i < rows && !at->transposed; i++)
+        memcpy(to + i * cols, box + i * b->local[1], (size_t)n * sizeof *to);
+    for (int64_t r = 0; r < rows && at->transposed; r += TILE)
+        for (int64_t c = 0; c < n; c += TILE)
+            for (int64_t j = c; j < num_min(c + TILE, n); j++)
+                for (int64_t i = r; i < num_min(r + TILE, rows); i++)
+                    to[j * cols + i] = box[i * b->local[1] + j];
 }
 
 /* Move one rank's box of a parameter to the writer, which places it. */

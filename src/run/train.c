@@ -315,7 +315,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(comm_attach(r->world, r->dev));
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
-    TRY(exec_init(r->x, (uint64_t)s->o->train.seed));
+    TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
     TRY(open_optimizer(r));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));

@@ -6,7 +6,7 @@
  * arena and are never written; the missing rows belong to their parameter, and whoever writes its
  * gradient writes their zeros too.
  */
-#include "tensor/param.h"
+#include "tensor/param_local.h"
 
 static int64_t align_up(int64_t n)
 {
@@ -118,15 +118,14 @@ void *param_grad(const struct param *p)
     return p ? p->store->grad + p->offset * p->store->at : NULL;
 }
 
-/* Type of the master weights: without a store of their own they are the weights. */
-static enum dtype master_type(const struct param_store *s)
+enum dtype param_master_type(const struct param_store *s)
 {
     return s->master == s->w ? s->dev->ct : s->dev->at;
 }
 
 void *param_master(const struct param *p)
 {
-    return p ? p->store->master + p->offset * dtype_size(master_type(p->store)) : NULL;
+    return p ? p->store->master + p->offset * dtype_size(param_master_type(p->store)) : NULL;
 }
 
 /* ---- gradients ---- */
@@ -183,7 +182,7 @@ static void to_double(double *out, const void *from, enum dtype dt, int64_t n)
                                 : (double)bf16_to_f32(((const uint16_t *)from)[i]);
 }
 
-static void from_double(void *out, const double *from, enum dtype dt, int64_t n)
+void param_from_double(void *out, const double *from, enum dtype dt, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         if (dt == DT_F64)
@@ -198,7 +197,7 @@ static void from_double(void *out, const double *from, enum dtype dt, int64_t n)
 enum err param_read(const struct param *p, bool gradient, double *out)
 {
     struct dev *dev = p->store->dev;
-    enum dtype dt = gradient ? dev->at : master_type(p->store);
+    enum dtype dt = gradient ? dev->at : param_master_type(p->store);
     if (gradient)
         TRY(param_grad_settle(p));
     const void *from = gradient ? param_grad(p) : param_master(p);
@@ -213,53 +212,34 @@ enum err param_read(const struct param *p, bool gradient, double *out)
     return err;
 }
 
+enum err param_read_f32(const struct param *p, float *out)
+{
+    struct dev *dev = p->store->dev;
+    double *wide;
+    if (param_master_type(p->store) == DT_F32) {
+        TRY(dev->ops->copy_out(dev, out, param_master(p), p->count * 4));
+        return dev->ops->sync(dev);
+    }
+    TRY(mem_new(p->count, sizeof *wide, p->spec.name, &wide));
+    enum err err = param_read(p, false, wide);
+    for (int64_t i = 0; i < p->count && err == ERR_OK; i++)
+        out[i] = (float)wide[i];
+    mem_free(wide);
+    return err;
+}
+
 enum err param_write(const struct param *p, const double *values)
 {
     struct dev *dev = p->store->dev;
-    enum dtype master = master_type(p->store);
+    enum dtype master = param_master_type(p->store);
     void *raw;
-    TRY(mem_new(p->count, 8, p->spec.name, &raw));
-    from_double(raw, values, master, p->count);
+    TRY(mem_new(p->count, (size_t)dtype_size(master), p->spec.name, &raw));
+    param_from_double(raw, values, master, p->count);
     enum err err = dev->ops->copy_in(dev, param_master(p), raw, p->count * dtype_size(master));
-    if (err == ERR_OK && p->store->master != p->store->w) {
-        for (int64_t i = 0; i < p->count; i++) /* rounded twice, as the optimizer does */
-            ((uint16_t *)raw)[i] = bf16_from_f32((float)values[i]);
-        err = dev->ops->copy_in(dev, param_w(p), raw, p->count * p->store->ct);
-    }
+    if (err == ERR_OK && p->store->master != p->store->w) /* rounded twice, as the optimizer does */
+        err = dev->ops->cast(dev, param_w(p), param_master(p), p->count);
     if (err == ERR_OK)
         err = dev->ops->sync(dev);
     mem_free(raw);
     return err;
-}
-
-/* The local box of freshly drawn values. */
-static void draw(const struct param *p, uint64_t seed, double *out)
-{
-    const struct arch_box *b = &p->box;
-    uint64_t stream = num_hash(p->spec.name);
-    for (int64_t r = 0; r < b->real[0]; r++) {
-        double *row = out + r * b->local[1];
-        if (p->spec.init == INIT_NORMAL) {
-            num_normals(seed, stream, (b->at[0] + r) * p->spec.shape[1] + b->at[1], b->real[1],
-                        row);
-            for (int64_t c = 0; c < b->real[1]; c++)
-                row[c] *= p->spec.std;
-        } else {
-            for (int64_t c = 0; c < b->real[1]; c++)
-                row[c] = p->spec.init == INIT_ONE ? 1.0 : 0.0;
-        }
-    }
-}
-
-enum err param_init(struct param_store *s, uint64_t seed)
-{
-    for (int i = 0; i < s->n; i++) {
-        double *values;
-        TRY(mem_new(s->param[i].count, sizeof *values, s->param[i].spec.name, &values));
-        draw(&s->param[i], seed, values);
-        enum err err = param_write(&s->param[i], values);
-        mem_free(values);
-        TRY(err);
-    }
-    return ERR_OK;
 }

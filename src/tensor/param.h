@@ -54,8 +54,10 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
 void param_store_close(struct param_store *s);
 
 /* Draw the weights: element i of a parameter is num_normal(seed, hash(name), global index) * std,
- * rounded to the accumulation type, then to ct: the same on every layout. */
-enum err param_init(struct param_store *s, uint64_t seed);
+ * rounded to the accumulation type, then to ct: the same on every layout, and from any number of
+ * host threads, of which there is at least the caller. Errors: ERR_MEMORY (also when a thread
+ * cannot be made), the device's. Local. (param_init.c) */
+enum err param_init(struct param_store *s, uint64_t seed, int threads);
 
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum arch_role role);
@@ -77,5 +79,7 @@ enum err param_grad_settle(const struct param *p);
  * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */
 enum err param_read(const struct param *p, bool gradient, double *out);
 enum err param_write(const struct param *p, const double *values);
+/* As param_read of the weights, rounded to float: without detours where the master is of floats. */
+enum err param_read_f32(const struct param *p, float *out);
 
 #endif

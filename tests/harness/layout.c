@@ -201,7 +201,7 @@ static enum err on_check(void *arg, const double *sums, bool *again)
 
 static enum err open_weights(const struct layout *l, struct exec *x)
 {
-    TRY(exec_init(x, 1234));
+    TRY(exec_init(x, 1234, 2));
     for (int i = 0; l->weights && i < exec_stage_count(x); i++) {
         struct param_store *s = &exec_stage_at(x, i)->params;
         for (int j = 0; j < s->n; j++) {

@@ -204,6 +204,24 @@ static void normal_numbers_are_normal(void)
     CHECK(num_normal(7, 9, 5) != num_normal(8, 9, 5) && num_normal(7, 9, 5) != num_normal(7, 8, 5));
 }
 
+/* Runs of all beginnings and lengths, also such that cross 2^32 draws. */
+static void normals_in_a_row_are_the_same(void)
+{
+    static const int64_t base[] = {0, 777, ((int64_t)1 << 34) - 150};
+    double x[300];
+    for (int b = 0; b < 3; b++)
+        for (int64_t first = base[b]; first < base[b] + 9; first++)
+            for (int64_t n = 0; n < 300; n += n < 12 ? 1 : 41) {
+                bool same = true;
+                x[n] = -1;
+                num_normals(11, num_hash("a row"), first, n, x);
+                for (int64_t i = 0; i < n; i++)
+                    same = same && x[i] == num_normal(11, num_hash("a row"), first + i);
+                CHECK(same);
+                CHECK(x[n] == -1);
+            }
+}
+
 static void bf16_rounds_to_nearest_even(void)
 {
     CHECK_INT(bf16_from_f32(1.0f), 0x3f80);
@@ -296,6 +314,7 @@ static const struct test_case cases[] = {
     {"arenas_hand_out_what_was_planned", arenas_hand_out_what_was_planned},
     {"philox_known_answers", philox_known_answers},
     {"normal_numbers_are_normal", normal_numbers_are_normal},
+    {"normals_in_a_row_are_the_same", normals_in_a_row_are_the_same},
     {"bf16_rounds_to_nearest_even", bf16_rounds_to_nearest_even},
     {"log_lines_have_level_and_rank", log_lines_have_level_and_rank},
     {"errors_belong_to_threads", errors_belong_to_threads},

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * First weights: what the formula says, one number at a time, whatever the number of threads, in
+ * parameters of several pieces, of columns, with rows that only fill up.
+ */
+#include "tensor/param.h"
+#include "test.h"
+
+#include <string.h>
+
+enum { HIDDEN = 4200, WORDS = 1001 }; /* the second half of the embedding is of two pieces */
+enum { ARENA = 80 << 20 };
+
+/* The second tensor rank of two: embedding and a block of a gpt. */
+struct rig {
+    struct arch arch;
+    struct arch_split split;
+    struct arch_stage stage;
+    struct dev *dev;
+    struct arena arena[4];
+    struct param_store store;
+};
+
+static void rig_open(struct rig *r, enum dev_kind kind, enum dtype ct)
+{
+    *r = (struct rig){.split = {.tp = 2}, .stage = {.embed = true, .blocks = 1}};
+    r->arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = HIDDEN, .heads = 4,
+                            .kv_heads = 4, .head_dim = 3, .ffn = 8, .vocab = WORDS, .seq = 4,
+                            .init_std = 0.02};
+    CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &r->dev));
+    for (int i = 0; i < 4; i++) {
+        void *base;
+        CHECK_OK(r->dev->ops->alloc(r->dev, ARENA, "an arena", &base));
+        arena_over(&r->arena[i], base, ARENA, "an arena");
+    }
+    struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3], NULL};
+    struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage,
+                             .tp_rank = 1};
+    CHECK_OK(param_store_open(&r->store, r->dev, &at, &from, true));
+}
+
+static void rig_close(struct rig *r)
+{
+    param_store_close(&r->store);
+    for (int i = 0; i < 4; i++)
+        r->dev->ops->free(r->dev, r->arena[i].base);
+    dev_close(r->dev);
+}
+
+/* Element i of the local box. */
+static double formula(const struct param *p, uint64_t seed, int64_t i)
+{
+    int64_t row = i / p->box.local[1], col = i % p->box.local[1];
+    if (row >= p->box.real[0] || p->spec.init == INIT_ZERO)
+        return 0;
+    if (p->spec.init == INIT_ONE)
+        return 1;
+    int64_t at = (p->box.at[0] + row) * p->spec.shape[1] + p->box.at[1] + col;
+    return num_normal(seed, num_hash(p->spec.name), at) * p->spec.std;
+}
+
+static void weights_with(int threads)
+{
+    struct rig r;
+    int64_t most = 0, filling = 0;
+    rig_open(&r, DEV_CPU, DT_BF16);
+    CHECK_OK(param_init(&r.store, 3, threads));
+    for (int i = 0; i < r.store.n; i++) {
+        const struct param *p = &r.store.param[i];
+        const float *master = param_master(p);
+        const uint16_t *w = param_w(p);
+        int64_t wrong = 0;
+        for (int64_t j = 0; j < p->count; j++) {
+            float want = (float)formula(p, 3, j);
+            wrong += memcmp(&master[j], &want, sizeof want) != 0 || w[j] != bf16_from_f32(want);
+        }
+        CHECK_INT(wrong, 0);
+        most = num_max(most, p->count);
+        filling += p->box.local[0] - p->box.real[0];
+    }
+    CHECK(most > 2 << 20 && filling == 1); /* or this is no test of pieces, or of filling */
+    rig_close(&r);
+}
+
+static void one_thread(void)
+{
+    weights_with(1);
+}
+
+static void several_threads(void)
+{
+    weights_with(2);
+    weights_with(5);
+}
+
+/* More than any parameter has slices for. */
+static void many_threads(void)
+{
+    weights_with(100);
+}
+
+static void doubles(void)
+{
+    struct rig r;
+    rig_open(&r, DEV_REF, DT_F64);
+    CHECK_OK(param_init(&r.store, 4, 3));
+    for (int i = 0; i < r.store.n; i++) {
+        const struct param *p = &r.store.param[i];
+        const double *w = param_w(p);
+        int64_t wrong = 0;
+        for (int64_t j = 0; j < p->count; j++)
+            wrong += w[j] != formula(p, 4, j);
+        CHECK_INT(wrong, 0);
+    }
+    rig_close(&r);
+}
+
+/* Floats that a device may flush to zero in its own arithmetic. */
+static void read_as_written(void)
+{
+    struct rig r;
+    static double values[HIDDEN * 4];
+    static float x[HIDDEN * 4];
+    rig_open(&r, DEV_CPU, DT_BF16);
+    const struct param *p = param_find(&r.store, 0, ROLE_POSITIONS);
+    CHECK_INT(p->count, HIDDEN * 4);
+    for (int64_t i = 0; i < p->count; i++)
+        values[i] = num_normal(1, 2, i) * (i % 2 ? 1 : 1e-40);
+    CHECK_OK(param_write(p, values));
+    CHECK_OK(param_read_f32(p, x));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < p->count; i++)
+        wrong += x[i] != (float)values[i] ||
+                 ((const uint16_t *)param_w(p))[i] != bf16_from_f32((float)values[i]);
+    CHECK_INT(wrong, 0);
+    rig_close(&r);
+}
+
+static const struct test_case cases[] = {{"the formula, by one thread", one_thread},
+                                         {"the formula, by several threads", several_threads},
+                                         {"the formula, by many threads", many_threads},
+                                         {"the formula, in doubles", doubles},
+                                         {"floats are read as written", read_as_written}};
+TEST_MAIN(cases)
