@@ -12,6 +12,7 @@
 #include "comm_law.h"
 
 #include "base/text.h"
+#include <stdlib.h>
 
 static void nap(double s)
 {
