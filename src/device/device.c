@@ -16,6 +16,7 @@
 #else
 #define cuda_open NULL
 #define cuda_own_bytes NULL
+#define cuda_describe_all NULL
 static void cuda_describe_kind(char *buf, size_t n)
 {
     snprintf(buf, n, "cuda: not built in (no CUDA toolkit was found)");
@@ -27,14 +28,16 @@ struct dev_row {
     enum err (*open)(const struct dev_args *a, struct dev **out); /* NULL: not built in */
     void (*describe)(char *buf, size_t n);
     int64_t (*own)(const struct dev_args *a); /* NULL: none */
+    void (*units)(struct text *out);          /* NULL: none */
 };
 
 /* Indexed by enum dev_kind. */
 static const struct dev_row rows[] = {
-    [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL},
-    [DEV_NULL] = {"null", null_open, null_describe_kind, NULL},
-    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, NULL},
-    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes},
+    [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL, NULL},
+    [DEV_NULL] = {"null", null_open, null_describe_kind, NULL, NULL},
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, NULL, NULL},
+    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes,
+                  cuda_describe_all},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -119,4 +122,11 @@ void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg)
 enum err dev_waited(const struct dev *d)
 {
     return d->watch ? d->watch(d->watch_arg) : ERR_OK;
+}
+
+void dev_describe_units(enum dev_kind k, struct text *out)
+{
+    const struct dev_row *row = find(k);
+    if (row && row->units)
+        row->units(out);
 }

@@ -281,6 +281,8 @@ enum err dev_waited(const struct dev *d);
 /* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
+/* A line on each of this kind that the machine has (GPUs); none where there are no such units. */
+void dev_describe_units(enum dev_kind k, struct text *out);
 
 /* A device in front of `inner`, which it owns, that times every call (profile.c). Its steps are
  * what lies between begin and end, which are told the seconds that the rank has spent in

@@ -35,7 +35,12 @@ static void add_devices(struct text *out)
     char line[256];
     for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
         dev_describe_kind(kind[i], line, sizeof line);
+        struct text units = {0};
         text_add(out, "%s%s\n", i ? "            " : "devices     ", line);
+        dev_describe_units(kind[i], &units);
+        for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1)
+            text_add(out, "            %.*s\n", (int)(end - s), s);
+        text_free(&units);
     }
 }
 

@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { WORK_BYTES = 320 << 20, LOOKS = 2000, NAP_NS = 20000 };
+enum { WORK_LEAST = 320 << 20, WORK_PIECE = 1 << 20, LOOKS = 2000, NAP_NS = 20000 };
 
 enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e)
 {
@@ -96,6 +96,24 @@ static enum err cuda_zero(struct dev *d, void *p, int64_t bytes)
     if (bytes > 0)
         CUDA_TRY(cudaMemsetAsync(p, 0, (size_t)bytes, cuda_of(d)->stream));
     return ERR_OK;
+}
+
+static enum err cuda_room(struct dev *d, int64_t *left, int64_t *all)
+{
+    size_t free_bytes, bytes;
+    CUDA_TRY(cudaStreamSynchronize(cuda_of(d)->stream));
+    CUDA_TRY(cudaMemGetInfo(&free_bytes, &bytes));
+    *left = (int64_t)free_bytes;
+    *all = (int64_t)bytes;
+    return ERR_OK;
+}
+
+int64_t cuda_own_bytes(const struct dev_args *a)
+{
+    int64_t attn = 0;
+    if (a->largest && a->ct == DT_BF16 && a->largest->drop.p == 0)
+        attn = cuda_attn_work_bytes(a->largest, a->deterministic);
+    return num_max(WORK_LEAST, num_ceil_div(attn, WORK_PIECE) * WORK_PIECE);
 }
 
 /* ---- the queue ---- */
@@ -234,6 +252,7 @@ static const struct dev_ops cuda_ops = {
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
     .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
     .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .queue = cuda_queue,
+    .room = cuda_room,
     .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
     .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
     .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,
@@ -253,7 +272,7 @@ static enum err make_parts(struct cuda *c)
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     for (int i = 0; i < DEV_MARKS; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
-    c->work_bytes = WORK_BYTES;
+    c->work_bytes = c->dev.own;
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;
@@ -273,7 +292,8 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
              count);
     TRY(mem_new(1, sizeof *c, "the cuda device", &c));
     c->dev = (struct dev){.ops = &cuda_ops, .kind = DEV_CUDA, .types = dev_types(DEV_CUDA, a->ct),
-                          .queues = true, .threads = 1, .impl = c};
+                          .queues = true, .own = cuda_own_bytes(a), .threads = 1,
+                          .impl = c};
     c->index = a->index;
     c->half = a->ct == DT_BF16;
     c->deterministic = a->deterministic;
