@@ -79,7 +79,13 @@ static void tables_are_full(void)
                              .threads = 1};
         if (!dev_built(a.kind))
             continue;
-        CHECK_OK(dev_open(&a, &d));
+        enum err err = dev_open(&a, &d);
+        if (err == ERR_CONFIG && a.kind == DEV_CUDA) { /* built in, and no GPU here */
+            test_skip(err_text());
+            continue;
+        }
+        if (!test_check(err == ERR_OK, __FILE__, __LINE__, "device %d: %s", k, err_text()))
+            continue;
         const unsigned char *table = (const unsigned char *)d->ops;
         for (size_t at = 0; at < sizeof *d->ops; at += sizeof(void *)) {
             void *slot;
