@@ -105,6 +105,13 @@ static void set_targets(struct parity *p, const struct problem *q)
     mem_free(t);
 }
 
+/* Rows as long as a vocabulary, a whole number of 16-byte pieces or nearly: more than a block of a
+ * GPU holds, a few columns behind the last piece, padding. */
+static const struct { int64_t v, ld; } long_rows[] = {
+    {4096, 4096}, {5003, 5008}, {60001, 60008}, {60000, 60016},
+};
+enum { LONG_ROWS = sizeof long_rows / sizeof *long_rows };
+
 static struct problem make(struct parity *p, int i)
 {
     struct problem q = {.x = {.n = i ? test_range(1, 40) : 0, .v = i == 1 ? 0 : test_range(1, 150),
@@ -112,6 +119,12 @@ static struct problem make(struct parity *p, int i)
     int64_t pad = i % 2 ? test_range(1, 20) : 0, n = q.x.n;
     bool only_loss = i % 5 == 4;
     q.x.ld = q.x.v + pad;
+    if (i >= 2 * SHAPES) {
+        q.x.v = long_rows[i - 2 * SHAPES].v;
+        q.x.ld = long_rows[i - 2 * SHAPES].ld;
+        q.x.n = n = 5;
+        only_loss = false;
+    }
     parity_problem(p, "cross entropy n %d v %d ld %d v0 %d%s", (int)n, (int)q.x.v, (int)q.x.ld,
                    (int)q.x.v0, only_loss ? ", loss only" : "");
     q.logits = parity_zero(p, PARITY_LOGITS, n * q.x.ld);
@@ -242,7 +255,7 @@ static bool in_place(const struct parity *p, int s)
 /* All in one call. */
 static void xent_whole(struct parity *p)
 {
-    for (int i = 0; i < 2 * SHAPES; i++) {
+    for (int i = 0; i < 2 * SHAPES + LONG_ROWS; i++) {
         struct problem q = make(p, i);
         if (q.x.v == 0)
             continue;

@@ -19,6 +19,8 @@ extern "C" {
 
 enum { THREADS = 512, KEPT_BYTES = 112 * 1024 };
 
+static constexpr float LOG2_E = 1.44269504f;
+
 template <typename T, int W> struct __align__(sizeof(T) * W) pack {
     T v[W];
 };
@@ -41,6 +43,18 @@ __device__ static inline void from_f32(__nv_bfloat16 *to, float x) { *to = __flo
 /* What follows is compared with f32 logits to f32's precision, with bf16 ones to theirs. */
 __device__ static inline float exp_of(float, float x) { return expf(x); }
 __device__ static inline float exp_of(__nv_bfloat16, float x) { return __expf(x); }
+
+/* exp(x - max), given max as `shift` = max * log2(e): one multiplication and a power of two. */
+__device__ static inline float exp_behind(float, float x, float max, float)
+{
+    return expf(x - max);
+}
+__device__ static inline float exp_behind(__nv_bfloat16, float x, float, float shift)
+{
+    float y = fmaf(x, LOG2_E, -shift);
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(y));
+    return y;
+}
 
 /* Pack i of a row of v columns; columns from v on are -inf and are not read. */
 template <typename L, int W> __device__ static pack<L, W> load(const L *row, int64_t i, int64_t v)
@@ -102,9 +116,10 @@ __device__ static inline void see(struct seen *s, const pack<L, W> &x)
         max = fmaxf(max, to_f32(x.v[e]));
     if (max == -INFINITY) /* so far nothing but -inf and NaN; NaN shows in the sum */
         max = 0;
+    float shift = max * LOG2_E;
 #pragma unroll
     for (int e = 0; e < W; e++)
-        sum += exp_of(L(0.0f), to_f32(x.v[e]) - max);
+        sum += exp_behind(L(0.0f), to_f32(x.v[e]), max, shift);
     if (max > s->max)
         s->sum *= s->sum != 0 ? exp_of(L(0.0f), s->max - max) : 1;
     if (sum != 0 || s->sum != 0)
@@ -131,6 +146,29 @@ __device__ static inline void write_grad(G *row, int64_t i, const pack<L, W> &x,
     }
     for (int e = 0; e < W && i * W + e < ld; e++)
         row[i * W + e] = y.v[e];
+}
+
+/* The same of a pack of bf16 that lies whole in the vocabulary, of a row that counts: exponents are
+ * shifted by the logarithm of the sum, too. */
+template <int W>
+__device__ static inline void write_whole(__nv_bfloat16 *row, int i,
+                                          const pack<__nv_bfloat16, W> &x, float shift, int target)
+{ /* long: a pack, its statistic, where it goes */
+    pack<__nv_bfloat16, W> y;
+    int at = target - i * W;
+    float p[W];
+#pragma unroll
+    for (int e = 0; e < W; e++)
+        p[e] = exp_behind(__nv_bfloat16(0.0f), to_f32(x.v[e]), 0, shift);
+    if (at >= 0 && at < W) {
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            p[e] -= e == at ? 1.0f : 0.0f;
+    }
+#pragma unroll
+    for (int e = 0; e < W; e++)
+        from_f32(&y.v[e], p[e]);
+    *(pack<__nv_bfloat16, W> *)(row + i * W) = y;
 }
 
 /* Column of row r's target in this shard, or -1. */
@@ -171,8 +209,19 @@ static __global__ void __launch_bounds__(THREADS, 2) fused(struct rows<L, G> a)
     if (!a.dlogits)
         return;
     float inv = token < 0 ? 0.0f : 1.0f / s.sum;
+    int64_t from = threadIdx.x;
+    if constexpr (sizeof(L) == 2 && sizeof(G) == 2 && W > 1) {
+        int whole = token < 0 ? 0 : (int)(a.v / W), i = threadIdx.x;
+        float shift = s.max * LOG2_E + log2f(s.sum);
+#pragma unroll 4
+        for (; i < whole; i += blockDim.x) {
+            pack<L, W> x = i < a.kept ? kept[i] : load<L, W>(row, i, a.v);
+            write_whole(a.dlogits + r * a.ld, i, x, shift, (int)target);
+        }
+        from = i;
+    }
 #pragma unroll 2
-    for (int64_t i = threadIdx.x; i < all; i += blockDim.x) {
+    for (int64_t i = from; i < all; i += blockDim.x) {
         pack<L, W> x = i < a.kept ? kept[i] : load<L, W>(row, i, a.v);
         write_grad(a.dlogits + r * a.ld, i, x, s.max, inv, target, a.v, a.ld);
     }
