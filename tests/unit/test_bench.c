@@ -14,8 +14,8 @@
 
 static const char *const models[] = {
     "model.kind=gpt model.vocab=257 model.dropout=0.1 train.batch=3 parallel.microbatch=2",
-    "model.kind=llama model.vocab=300 model.tied=false model.kv_heads=2 train.batch=2 "
-    "parallel.microbatch=2",
+    ("model.kind=llama model.vocab=300 model.tied=false model.kv_heads=2 train.batch=2 "
+     "parallel.microbatch=2"),
     "model.kind=gpt model.vocab=257 train.dtype=bf16 train.batch=2 train.recompute=full",
 };
 enum { MODELS = sizeof models / sizeof *models };
