@@ -6,7 +6,7 @@
 #ifndef PLAIT_DEVICE_CUDA_ATTN_TILE_CUH
 #define PLAIT_DEVICE_CUDA_ATTN_TILE_CUH
 
-#include <cuda_bf16.h>
+#include "device/cuda/cuda_scalar.cuh"
 
 extern "C" {
 #include "device/cuda/cuda_local.h"
@@ -56,9 +56,6 @@ template <typename T, int D, enum pass PASS> static constexpr int shared_bytes()
     return (own * s::OWN + 2 * s::BUFFERS * s::TILE) * (int)sizeof(T) +
            (s::F32 ? ROWS * s::LDP * 4 : 0) + (PASS == DKV ? 2 * s::BUFFERS * s::N * 4 : 0);
 }
-
-__device__ static inline float exp_of(float, float x) { return expf(x); }
-__device__ static inline float exp_of(__nv_bfloat16, float x) { return __expf(x); }
 
 __device__ static inline uint32_t shared_at(const void *p)
 {
@@ -254,28 +251,10 @@ template <typename T> __device__ static inline int acc_column(int j)
     return sizeof(T) == 4 ? j / 2 * 16 + 4 * q + j % 2 * 2 : 8 * j + 2 * q;
 }
 
-/* Philox4x32-10 of base/num.c: the four words of elements 4 quad .. 4 quad + 3. */
-__device__ static inline uint4 philox(const struct job *a, uint64_t quad)
-{
-    uint32_t c0 = (uint32_t)quad, c1 = (uint32_t)(quad >> 32), c2 = a->stream, c3 = a->step;
-    uint32_t k0 = (uint32_t)a->seed, k1 = (uint32_t)(a->seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return make_uint4(c0, c1, c2, c3);
-}
-
 /* Bit i: element i of the quad is kept. */
 __device__ static inline uint32_t kept_quad(const struct job *a, uint64_t quad)
 {
-    uint4 w = philox(a, quad);
+    uint4 w = cuda_philox(a->seed, a->stream, a->step, quad);
     return (uint32_t)(w.x >= a->threshold) | (uint32_t)(w.y >= a->threshold) << 1 |
            (uint32_t)(w.z >= a->threshold) << 2 | (uint32_t)(w.w >= a->threshold) << 3;
 }

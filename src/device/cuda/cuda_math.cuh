@@ -16,7 +16,7 @@
 extern "C" {
 #include "device/cuda/cuda_local.h"
 }
-#include <cuda_bf16.h>
+#include "device/cuda/cuda_scalar.cuh"
 #include <cuda_runtime.h>
 
 using bf16 = __nv_bfloat16;
@@ -194,28 +194,10 @@ static inline struct cuda_drop cuda_drop_of(const struct drop *d, int64_t cols)
     return out;
 }
 
-/* The four words of elements 4 quad .. 4 quad + 3: Philox4x32-10, as num_drop_kept has it. */
-static __device__ __forceinline__ uint4 cuda_philox(const struct cuda_drop &d, uint64_t quad)
-{
-    uint32_t c0 = (uint32_t)quad, c1 = (uint32_t)(quad >> 32), c2 = d.stream, c3 = d.step;
-    uint32_t k0 = (uint32_t)d.seed, k1 = (uint32_t)(d.seed >> 32);
-#pragma unroll
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c1 = (uint32_t)p1;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    return make_uint4(c0, c1, c2, c3);
-}
-
 /* 0, or 1 / (1 - p) where the element of this global index is kept. */
 static __device__ __forceinline__ float cuda_drop_factor(const struct cuda_drop &d, int64_t index)
 {
-    uint4 word = cuda_philox(d, (uint64_t)index / 4);
+    uint4 word = cuda_philox(d.seed, d.stream, d.step, (uint64_t)index / 4);
     unsigned at = (unsigned)index % 4;
     unsigned mine = at < 2 ? (at ? word.y : word.x) : (at == 2 ? word.z : word.w);
     return mine >= d.threshold ? d.scale : 0.0f;
@@ -231,7 +213,7 @@ template <int V> static __device__ __forceinline__ void cuda_drop_apply(const st
     } else {
 #pragma unroll
         for (int e = 0; e < V; e += 4) {
-            uint4 word = cuda_philox(d, (uint64_t)(index + e) / 4);
+            uint4 word = cuda_philox(d.seed, d.stream, d.step, (uint64_t)(index + e) / 4);
             v[e] = __fmul_rn(v[e], word.x >= d.threshold ? d.scale : 0.0f);
             v[e + 1] = __fmul_rn(v[e + 1], word.y >= d.threshold ? d.scale : 0.0f);
             v[e + 2] = __fmul_rn(v[e + 2], word.z >= d.threshold ? d.scale : 0.0f);

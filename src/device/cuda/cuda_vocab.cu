@@ -11,7 +11,7 @@
  * one length. What lies in a piece whole is added to the table at once. What a cut goes through is
  * left as a partial sum of each piece, and a second kernel adds those in the order of the pieces.
  */
-#include <cuda_bf16.h>
+#include "device/cuda/cuda_scalar.cuh"
 
 extern "C" {
 #include "device/cuda/cuda_local.h"
@@ -19,16 +19,6 @@ extern "C" {
 }
 
 enum { WARPS = 8, COLUMN_THREADS = 128, PIECE_MIN = 32 };
-
-__device__ static inline float to_f32(float x) { return x; }
-__device__ static inline float to_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ static inline void from_f32(float *to, float x) { *to = x; }
-__device__ static inline void from_f32(__nv_bfloat16 *to, float x) { *to = __float2bfloat16_rn(x); }
-
-/* W elements in one access: 16 bytes or less, at an address that is a multiple of their size. */
-template <typename T, int W> struct __align__(sizeof(T) * W) pack {
-    T v[W];
-};
 
 static bool aligned(const void *p, int64_t bytes) { return (uintptr_t)p % (uint64_t)bytes == 0; }
 

@@ -11,7 +11,7 @@
  * the same order. The gradient may take the place of the logits: a thread writes only columns that
  * it has read itself.
  */
-#include <cuda_bf16.h>
+#include "device/cuda/cuda_scalar.cuh"
 
 extern "C" {
 #include "device/cuda/cuda_local.h"
@@ -20,10 +20,6 @@ extern "C" {
 enum { THREADS = 512, KEPT_BYTES = 112 * 1024 };
 
 static constexpr float LOG2_E = 1.44269504f;
-
-template <typename T, int W> struct __align__(sizeof(T) * W) pack {
-    T v[W];
-};
 
 /* The row as the kernels see it: struct xent with its types, and what fits on the chip. */
 template <typename L, typename G> struct rows {
@@ -34,15 +30,6 @@ template <typename L, typename G> struct rows {
     int64_t v, ld, v0;
     int kept; /* packs of a row in shared memory */
 };
-
-__device__ static inline float to_f32(float x) { return x; }
-__device__ static inline float to_f32(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ static inline void from_f32(float *to, float x) { *to = x; }
-__device__ static inline void from_f32(__nv_bfloat16 *to, float x) { *to = __float2bfloat16_rn(x); }
-
-/* What follows is compared with f32 logits to f32's precision, with bf16 ones to theirs. */
-__device__ static inline float exp_of(float, float x) { return expf(x); }
-__device__ static inline float exp_of(__nv_bfloat16, float x) { return __expf(x); }
 
 /* exp(x - max), given max as `shift` = max * log2(e): one multiplication and a power of two. */
 __device__ static inline float exp_behind(float, float x, float max, float)
