@@ -5,48 +5,23 @@
  * tests/dist, whose gradients hold NaN before every step.
  */
 #include "tensor/param.h"
+#include "store.h"
 #include "test.h"
 
 #include <string.h>
 
 /* The block of a llama on one rank of two, with gradients of NaN. */
-struct rig {
-    struct arch arch;
-    struct arch_split split;
-    struct arch_stage stage;
-    struct dev *dev;
-    struct arena arena[4];
-    struct param_store store;
-};
-
-static void rig_open(struct rig *r)
+static void open_store(struct store_rig *r)
 {
-    *r = (struct rig){.split = {.tp = 2}, .stage = {.blocks = 1}};
+    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.blocks = 1}};
     r->arch = (struct arch){.kind = ARCH_LLAMA, .layers = 1, .hidden = 12, .heads = 4,
                             .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 9, .seq = 4};
-    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &r->dev));
-    for (int i = 0; i < 4; i++) {
-        void *base;
-        int64_t bytes = 64 * 1024;
-        CHECK_OK(r->dev->ops->alloc(r->dev, bytes, "an arena", &base));
-        arena_over(&r->arena[i], base, bytes, "an arena");
-    }
-    struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3], NULL};
-    struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage};
-    CHECK_OK(param_store_open(&r->store, r->dev, &at, &from, true));
+    store_rig_open(r, DEV_REF, DT_F64);
     memset(r->store.grad, 0xff, (size_t)(r->store.elements * r->store.at));
     param_grads_reset(&r->store);
 }
 
-static void rig_close(struct rig *r)
-{
-    param_store_close(&r->store);
-    for (int i = 0; i < 4; i++)
-        r->dev->ops->free(r->dev, r->arena[i].base);
-    dev_close(r->dev);
-}
-
-static const struct param *find(const struct rig *r, const char *end)
+static const struct param *find(const struct store_rig *r, const char *end)
 {
     for (int i = 0; i < r->store.n; i++) {
         const char *name = r->store.param[i].spec.name;
@@ -68,8 +43,8 @@ static bool all(const struct param *p, double want)
 
 static void first_writes(void)
 {
-    struct rig r;
-    rig_open(&r);
+    struct store_rig r;
+    open_store(&r);
     const struct param *o = find(&r, "o.weight");
     CHECK(!param_grad_begin(o, o->count)); /* write */
     for (int64_t i = 0; i < o->count; i++)
@@ -81,14 +56,14 @@ static void first_writes(void)
     CHECK_OK(param_grad_settle(o));
     CHECK(all(o, 0));
     CHECK(param_grad_begin(o, o->count));
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 /* q, k and v are written by one product. */
 static void joined_are_one(void)
 {
-    struct rig r;
-    rig_open(&r);
+    struct store_rig r;
+    open_store(&r);
     const struct param *q = find(&r, "q.weight"), *k = find(&r, "k.weight");
     const struct param *v = find(&r, "v.weight"), *gate = find(&r, "gate.weight");
     const struct param *up = find(&r, "up.weight");
@@ -102,14 +77,14 @@ static void joined_are_one(void)
     CHECK(all(gate, 0) && all(up, 0));
     const double *behind = (const double *)param_grad(up) + up->count;
     CHECK(up->offset + up->count == r.store.elements || isnan(*behind));
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 static void read_as_zero(void)
 {
-    struct rig r;
+    struct store_rig r;
     double x[512];
-    rig_open(&r);
+    open_store(&r);
     for (int i = 0; i < r.store.n; i++) {
         const struct param *p = &r.store.param[i];
         CHECK(p->count > 0 && p->count <= 512);
@@ -117,7 +92,7 @@ static void read_as_zero(void)
         for (int64_t j = 0; j < p->count; j++)
             CHECK(x[j] == 0);
     }
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 static const struct test_case cases[] = {{"the first of a step writes", first_writes},

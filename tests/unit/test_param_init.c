@@ -4,47 +4,22 @@
  * parameters of several pieces, of columns, with rows that only fill up.
  */
 #include "tensor/param.h"
+#include "store.h"
 #include "test.h"
 
 #include <string.h>
 
 enum { HIDDEN = 4200, WORDS = 1001 }; /* the second half of the embedding is of two pieces */
-enum { ARENA = 80 << 20 };
 
 /* The second tensor rank of two: embedding and a block of a gpt. */
-struct rig {
-    struct arch arch;
-    struct arch_split split;
-    struct arch_stage stage;
-    struct dev *dev;
-    struct arena arena[4];
-    struct param_store store;
-};
-
-static void rig_open(struct rig *r, enum dev_kind kind, enum dtype ct)
+static void open_store(struct store_rig *r, enum dev_kind kind, enum dtype ct)
 {
-    *r = (struct rig){.split = {.tp = 2}, .stage = {.embed = true, .blocks = 1}};
+    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.embed = true, .blocks = 1},
+                            .tp_rank = 1};
     r->arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = HIDDEN, .heads = 4,
                             .kv_heads = 4, .head_dim = 3, .ffn = 8, .vocab = WORDS, .seq = 4,
                             .init_std = 0.02};
-    CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &r->dev));
-    for (int i = 0; i < 4; i++) {
-        void *base;
-        CHECK_OK(r->dev->ops->alloc(r->dev, ARENA, "an arena", &base));
-        arena_over(&r->arena[i], base, ARENA, "an arena");
-    }
-    struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3], NULL};
-    struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage,
-                             .tp_rank = 1};
-    CHECK_OK(param_store_open(&r->store, r->dev, &at, &from, true));
-}
-
-static void rig_close(struct rig *r)
-{
-    param_store_close(&r->store);
-    for (int i = 0; i < 4; i++)
-        r->dev->ops->free(r->dev, r->arena[i].base);
-    dev_close(r->dev);
+    store_rig_open(r, kind, ct);
 }
 
 /* Element i of the local box. */
@@ -61,9 +36,9 @@ static double formula(const struct param *p, uint64_t seed, int64_t i)
 
 static void weights_with(int threads)
 {
-    struct rig r;
+    struct store_rig r;
     int64_t most = 0, filling = 0;
-    rig_open(&r, DEV_CPU, DT_BF16);
+    open_store(&r, DEV_CPU, DT_BF16);
     CHECK_OK(param_init(&r.store, 3, threads));
     for (int i = 0; i < r.store.n; i++) {
         const struct param *p = &r.store.param[i];
@@ -79,7 +54,7 @@ static void weights_with(int threads)
         filling += p->box.local[0] - p->box.real[0];
     }
     CHECK(most > 2 << 20 && filling == 1); /* or this is no test of pieces, or of filling */
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 static void one_thread(void)
@@ -101,8 +76,8 @@ static void many_threads(void)
 
 static void doubles(void)
 {
-    struct rig r;
-    rig_open(&r, DEV_REF, DT_F64);
+    struct store_rig r;
+    open_store(&r, DEV_REF, DT_F64);
     CHECK_OK(param_init(&r.store, 4, 3));
     for (int i = 0; i < r.store.n; i++) {
         const struct param *p = &r.store.param[i];
@@ -112,16 +87,16 @@ static void doubles(void)
             wrong += w[j] != formula(p, 4, j);
         CHECK_INT(wrong, 0);
     }
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 /* Floats that a device may flush to zero in its own arithmetic. */
 static void read_as_written(void)
 {
-    struct rig r;
+    struct store_rig r;
     static double values[HIDDEN * 4];
     static float x[HIDDEN * 4];
-    rig_open(&r, DEV_CPU, DT_BF16);
+    open_store(&r, DEV_CPU, DT_BF16);
     const struct param *p = param_find(&r.store, 0, ROLE_POSITIONS);
     CHECK_INT(p->count, HIDDEN * 4);
     for (int64_t i = 0; i < p->count; i++)
@@ -133,7 +108,7 @@ static void read_as_written(void)
         wrong += x[i] != (float)values[i] ||
                  ((const uint16_t *)param_w(p))[i] != bf16_from_f32((float)values[i]);
     CHECK_INT(wrong, 0);
-    rig_close(&r);
+    store_rig_close(&r);
 }
 
 static const struct test_case cases[] = {{"the formula, by one thread", one_thread},

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One rank's parameter store on a device of its own, as large as it must be.
+ */
+#ifndef PLAIT_TEST_STORE_H
+#define PLAIT_TEST_STORE_H
+
+#include "tensor/param.h"
+
+struct store_rig {
+    struct arch arch;         /* these four by the caller */
+    struct arch_split split;
+    struct arch_stage stage;
+    int tp_rank;
+    struct dev *dev;
+    struct arena arena[4];    /* weights, master, gradients, moments */
+    struct param_store store;
+};
+
+/* With one thread; checks that it opens. Weights and gradients are zeros, which are not fresh. */
+void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct);
+void store_rig_close(struct store_rig *r);
+
+#endif
