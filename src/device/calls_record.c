@@ -285,10 +285,10 @@ static enum err note_sum(struct dev *d, double *out, const void *x, int64_t n)
     return note(d, CALL_SUM, SIZES(n), null->ops->sum(null, out, x, n));
 }
 
-static enum err note_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+static enum err note_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
 {
     struct dev *null = recorder_of(d)->null;
-    return note(d, CALL_SUMSQ, SIZES(n), null->ops->sumsq(null, out, x, n));
+    return note(d, CALL_SUMSQ, SIZES(dev_parts_count(of)), null->ops->sumsq(null, out, x, of));
 }
 
 static enum err note_cast(struct dev *d, void *to, const void *from, int64_t n)

@@ -401,7 +401,7 @@ static enum err run_rows(struct calls_work *w, const int64_t *s)
     case CALL_POS_GRAD: return d->ops->pos_grad(d, to, from, s[0], s[1], s[2], 0);
     case CALL_SCALE: return d->ops->scale(d, to, from, 1.0);
     case CALL_SUM: return d->ops->sum(d, to, from, s[0]);
-    case CALL_SUMSQ: return d->ops->sumsq(d, to, from, s[0]);
+    case CALL_SUMSQ: return d->ops->sumsq(d, to, from, &(struct dev_parts){1, {0, s[0]}});
     case CALL_CAST: return d->ops->cast(d, to, from, s[0]);
     case CALL_ADD: return d->ops->add(d, to, from, s[0]);
     case CALL_COPY: return d->ops->copy(d, to, from, s[0]);
@@ -409,6 +409,15 @@ static enum err run_rows(struct calls_work *w, const int64_t *s)
     default: break;
     }
     FAIL(ERR_INTERNAL, "bench: operation %d is not known", (int)w->call.op);
+}
+
+/* All of it decays: as of a store, in which matrices are nearly all. */
+static enum err run_adamw(struct dev *d, const struct adamw *of)
+{
+    const struct dev_parts all = {1, {0, of->n}};
+    struct adamw a = *of;
+    a.decays = &all;
+    return d->ops->adamw(d, &a);
 }
 
 enum err calls_run(struct calls_work *w)
@@ -428,7 +437,7 @@ enum err calls_run(struct calls_work *w)
     case CALL_XENT_MAX: return d->ops->xent_max(d, &w->arg.xent);
     case CALL_XENT_SUM: return d->ops->xent_sum(d, &w->arg.xent);
     case CALL_XENT_GRAD: return d->ops->xent_grad(d, &w->arg.xent);
-    case CALL_ADAMW: return d->ops->adamw(d, &w->arg.adamw);
+    case CALL_ADAMW: return run_adamw(d, &w->arg.adamw);
     default: return run_rows(w, w->call.size);
     }
 }

@@ -125,6 +125,20 @@ enum dev_now { NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_COUNT };
 /* What a step adds up over all ranks: losses, their tokens, squares of gradients. */
 enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_SQUARES, SUMS_COUNT };
 
+/* Parts of a flat vector, so that one call does for many parameters: elements edge[0] ..
+ * edge[1] - 1, edge[2] .. edge[3] - 1, and so on. Edges never fall; parts may touch and be empty.
+ * Lies in host memory and is read before the call returns. */
+enum { DEV_PARTS = 240 }; /* with it, a kernel's arguments stay below 4096 bytes */
+struct dev_parts { int n; int64_t edge[2 * DEV_PARTS]; };
+
+static inline int64_t dev_parts_count(const struct dev_parts *p)
+{
+    int64_t count = 0;
+    for (int i = 0; i < p->n; i++)
+        count += p->edge[2 * i + 1] - p->edge[2 * i];
+    return count;
+}
+
 /* AdamW (Loshchilov and Hutter 2019). Nothing is written where now[NOW_SCALE] is not finite. */
 struct adamw {
     void *w;         /* (n) ct, written */
@@ -133,6 +147,7 @@ struct adamw {
     const void *grad; /* (n) at; read as grad * now[NOW_SCALE] */
     int64_t n;
     double beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
+    const struct dev_parts *decays;  /* of 0 .. n: the elements that decay; others do not */
     const double *now;               /* (NOW_COUNT) device */
 };
 
@@ -228,7 +243,9 @@ struct dev_ops {
     enum err (*scale)(struct dev *d, double *now, const double *sums /* (SUMS_COUNT) device */,
                       double clip);
     enum err (*sum)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
-    enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
+    /* The parts of x. ref and cpu add part after part. */
+    enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x,
+                      const struct dev_parts *of);
     enum err (*cast)(struct dev *d, void *to /* ct */, const void *from /* at */, int64_t n);
     enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* to += from */
 };

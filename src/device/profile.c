@@ -255,11 +255,11 @@ static enum err timed_sum(struct dev *d, double *out, const void *x, int64_t n)
     return tally(p, PROFILE_NORMS, p->counter->ops->sum(p->counter, out, x, n));
 }
 
-static enum err timed_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+static enum err timed_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
 {
     struct profile *p = profile_of(d);
-    TRY(record(p, PROFILE_NORMS, p->inner->ops->sumsq(p->inner, out, x, n)));
-    return tally(p, PROFILE_NORMS, p->counter->ops->sumsq(p->counter, out, x, n));
+    TRY(record(p, PROFILE_NORMS, p->inner->ops->sumsq(p->inner, out, x, of)));
+    return tally(p, PROFILE_NORMS, p->counter->ops->sumsq(p->counter, out, x, of));
 }
 
 static enum err timed_cast(struct dev *d, void *to, const void *from, int64_t n)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Norm, clip, update. The squared norm of each parameter is summed in double, in registry order,
- * by each data rank over its share; the ranks' sums are added in rank order: the same layout gives
- * the same bits. Clipping and the division by the token count are one factor, applied while the
- * gradient is read. Sums and factor stay in device memory, so that a device with a queue is never
- * waited for.
+ * Norm, clip, update. Squares of gradients are summed in double, by each data rank over its share
+ * of every parameter; the ranks' sums are added in rank order: the same layout gives the same bits.
+ * Clipping and the division by the token count are one factor, applied while the gradient is read.
+ * Sums and factor stay in device memory, so that a device with a queue is never waited for.
+ *
+ * A store is one flat vector, and both passes over it are one call each, or a few where there are
+ * more parameters than a call takes parts: of hundreds of short ones a GPU would see little but
+ * launches. The padding between parameters is updated with them: zeros that stay zeros.
  */
 #include "optim/optim_local.h"
 
@@ -17,6 +20,32 @@ static int64_t part_begins(const struct optim *o, const struct param *p, int rep
                                   : p->count / WHOLE * replica / o->replicas * WHOLE;
 }
 
+/* Elements begin .. end - 1 as one more part. */
+static void add_part(struct dev_parts *p, int64_t begin, int64_t end)
+{
+    p->edge[2 * p->n] = begin;
+    p->edge[2 * p->n + 1] = end;
+    p->n++;
+}
+
+/* This rank's share of the squares of a store's parameters from *at on, as many as one call takes;
+ * *at: the first of those that are left. */
+static enum err square_some(const struct optim *o, const struct param_store *s, int *at)
+{
+    struct dev_parts counted = {0};
+    for (; *at < s->n && counted.n < DEV_PARTS; ++*at) {
+        const struct param *p = &s->param[*at];
+        int64_t begin = part_begins(o, p, o->replica), end = part_begins(o, p, o->replica + 1);
+        if (!p->counted || begin == end)
+            continue;
+        (void)param_grad(p); /* it has been settled */
+        add_part(&counted, p->offset + begin, p->offset + end);
+    }
+    if (counted.n == 0)
+        return ERR_OK;
+    return o->dev->ops->sumsq(o->dev, &o->sums[SUMS_SQUARES], s->grad, &counted);
+}
+
 /* This rank's sums into o->sums. */
 static enum err add_up(const struct optim *o, const struct optim_step *step)
 {
@@ -27,38 +56,40 @@ static enum err add_up(const struct optim *o, const struct optim_step *step)
         TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], step->loss, (int64_t)sizeof *o->sums));
     if (step->tokens > 0)
         TRY(dev->ops->copy_in(dev, &o->sums[SUMS_TOKENS], &tokens, (int64_t)sizeof tokens));
-    for (int i = 0; i < o->stores; i++) {
-        const struct param_store *s = o->store[i];
-        for (int j = 0; j < s->n; j++) {
-            const struct param *p = &s->param[j];
-            int64_t begin = part_begins(o, p, o->replica);
-            int64_t n = part_begins(o, p, o->replica + 1) - begin;
-            if (p->counted && n > 0)
-                TRY(dev->ops->sumsq(dev, &o->sums[SUMS_SQUARES],
-                                    (char *)param_grad(p) + begin * s->at, n));
-        }
-    }
+    for (int i = 0; i < o->stores; i++)
+        for (int j = 0; j < o->store[i]->n;)
+            TRY(square_some(o, o->store[i], &j));
     return ERR_OK;
+}
+
+/* AdamW over the parameters of a store from *at on, as many as one call takes; *at: the first of
+ * those that are left. */
+static enum err update_some(const struct optim *o, const struct param_store *s, int *at)
+{
+    const struct param *first = &s->param[*at], *end = s->param + s->n, *p;
+    struct dev_parts decays = {0};
+    for (p = first; p < end && decays.n < DEV_PARTS; p++) {
+        int64_t begin = p->offset - first->offset;
+        (void)param_grad(p); /* each has been settled */
+        if (p->spec.decay)
+            add_part(&decays, begin, begin + p->count);
+    }
+    struct adamw a = {.w = param_w(first), .m = s->m + first->offset * s->at,
+                      .v = s->v + first->offset * s->at, .grad = param_grad(first),
+                      .n = (p < end ? p->offset : s->elements) - first->offset,
+                      .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->decay,
+                      .decays = &decays, .now = o->now};
+    a.master = s->master == s->w ? NULL : param_master(first);
+    *at = (int)(p - s->param);
+    return o->dev->ops->adamw(o->dev, &a);
 }
 
 /* AdamW over all parameters with what stands in o->now. */
 static enum err update(const struct optim *o)
 {
-    struct adamw a = {.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .now = o->now};
-    for (int i = 0; i < o->stores; i++) {
-        const struct param_store *st = o->store[i];
-        for (int j = 0; j < st->n; j++) {
-            const struct param *p = &st->param[j];
-            a.w = param_w(p);
-            a.master = st->master == st->w ? NULL : param_master(p);
-            a.m = st->m + p->offset * st->at;
-            a.v = st->v + p->offset * st->at;
-            a.grad = param_grad(p);
-            a.n = p->count;
-            a.decay = p->spec.decay ? o->decay : 0;
-            TRY(o->dev->ops->adamw(o->dev, &a));
-        }
-    }
+    for (int i = 0; i < o->stores; i++)
+        for (int j = 0; j < o->store[i]->n;)
+            TRY(update_some(o, o->store[i], &j));
     return ERR_OK;
 }
 

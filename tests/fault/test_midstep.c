@@ -54,10 +54,10 @@ static enum err norm_grad(struct dev *d, const struct norm_grad *a)
     return real->norm_grad(d, a);
 }
 
-static enum err sumsq(struct dev *d, double *out, const void *x, int64_t n)
+static enum err sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
 {
     TRY(count());
-    return real->sumsq(d, out, x, n);
+    return real->sumsq(d, out, x, of);
 }
 
 static enum err zero(struct dev *d, void *p, int64_t bytes)

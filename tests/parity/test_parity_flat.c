@@ -16,6 +16,36 @@ static int64_t length(int i)
     return i < 3 ? i : test_range(3, i % 4 ? 200 : 5000);
 }
 
+/* Parts of a vector of n: none, all of it in one, or up to as many as a call takes; of one element,
+ * of none, touching, anywhere in a line of memory. */
+static struct dev_parts parts_of(int i, int64_t n)
+{
+    struct dev_parts p = {0};
+    int64_t at = 0;
+    int most = i % 5 == 0 ? 0 : i % 5 == 1 ? DEV_PARTS : 8;
+    if (i % 5 == 2) {
+        p = (struct dev_parts){1, {0, n}};
+        return p;
+    }
+    for (; p.n < most; p.n++) {
+        int64_t most_skipped = num_max(2 * n / most, 1);
+        at = num_min(at + (test_range(0, 2) ? test_range(0, most_skipped) : 0), n);
+        p.edge[2 * p.n] = at;
+        at = num_min(at + (test_range(0, 3) ? test_range(0, most_skipped) : test_range(0, 1)), n);
+        p.edge[2 * p.n + 1] = at;
+    }
+    return p;
+}
+
+/* The part of p in begin .. end - 1, counted from begin. */
+static struct dev_parts parts_within(const struct dev_parts *p, int64_t begin, int64_t end)
+{
+    struct dev_parts out = *p;
+    for (int i = 0; i < 2 * p->n; i++)
+        out.edge[i] = num_max(begin, num_min(p->edge[i], end)) - begin;
+    return out;
+}
+
 /* What changes from step to step goes to `now`; every seventh is a step that must not be taken. */
 static struct adamw adamw_of(int i, int64_t n, double now[NOW_COUNT])
 {
@@ -35,8 +65,9 @@ static void adamw(struct parity *p)
         bool needs_master = p->dev[1]->ct != p->dev[1]->at, has_master = needs_master || i & 1;
         double step[NOW_COUNT];
         struct adamw a = adamw_of(i, n, step);
-        parity_problem(p, "adamw n %d master %d decay %g lr %g scale %g", (int)n, has_master,
-                       a.decay, step[NOW_LR], step[NOW_SCALE]);
+        struct dev_parts decays = parts_of(i, n), within;
+        parity_problem(p, "adamw n %d master %d decay %g of %d parts lr %g scale %g", (int)n,
+                       has_master, a.decay, decays.n, step[NOW_LR], step[NOW_SCALE]);
         struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
         parity_set(p, now, step);
         struct parity_buf *w = parity_fill(p, PARITY_CT, n, -2, 2);
@@ -49,6 +80,8 @@ static void adamw(struct parity *p)
             for (int k = 0; k < 2; k++) {
                 int64_t at = k ? half : 0;
                 a.n = k ? n - half : half;
+                within = parts_within(&decays, at, at + a.n);
+                a.decays = &within;
                 a.w = parity_at(p, w, s, at);
                 a.master = parity_at(p, master, s, at);
                 a.m = parity_at(p, m, s, at);
@@ -79,9 +112,34 @@ static void sums(struct parity *p)
         struct parity_buf *square = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
         for (int s = 0; s < PARITY_SIDES; s++) {
             CHECK_OK(p->dev[s]->ops->sum(p->dev[s], sum->on[s], x->on[s], n));
-            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], x->on[s], n));
+            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], x->on[s],
+                                           &(struct dev_parts){1, {0, n}}));
         }
         parity_check(p, sum, p->calc * (1 + 0.5 * (double)n));
+        parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
+    }
+}
+
+/* What lies outside the parts is not looked at, be it NaN. From any address. */
+static void squares_of_parts(struct parity *p)
+{
+    for (int i = 0; i < 4 * SHAPES; i++) {
+        int64_t n = length(i / 2), at = i & 1 ? test_range(0, n) : 0;
+        struct dev_parts of = parts_of(i, n - at);
+        double *values = parity_doubles(n);
+        parity_problem(p, "sumsq n %d from %d, %d parts, %d in them", (int)n, (int)at, of.n,
+                       (int)dev_parts_count(&of));
+        struct parity_buf *x = parity_zero(p, PARITY_AT, n);
+        struct parity_buf *square = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
+        for (int64_t k = 0; k < n; k++)
+            values[k] = NAN;
+        for (int k = 0; k < of.n; k++)
+            for (int64_t e = of.edge[2 * k]; e < of.edge[2 * k + 1]; e++)
+                values[at + e] = test_real(-1, 1);
+        parity_set(p, x, values);
+        mem_free(values);
+        for (int s = 0; s < PARITY_SIDES; s++)
+            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], parity_at(p, x, s, at), &of));
         parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
     }
 }
@@ -190,6 +248,11 @@ static void case_sums(void)
     parity_each("sum, sumsq", sums);
 }
 
+static void case_squares(void)
+{
+    parity_each("sumsq of parts", squares_of_parts);
+}
+
 static void case_cast_and_add(void)
 {
     parity_each("cast, add", cast_and_add);
@@ -207,9 +270,10 @@ static void case_memory(void)
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},
-    {"adamw: master and none, decay, in parts, not taken", case_adamw},
+    {"adamw: master and none, decay of parts, in two calls, not taken", case_adamw},
     {"scale: clipped, without tokens, not finite", case_scale},
     {"sum and sumsq add to what is there", case_sums},
+    {"sumsq: parts of one, of none, touching, from any address", case_squares},
     {"cast rounds, add adds", case_cast_and_add},
     {"cast: ties, infinities, NaN", case_cast_edges},
     {"memory: allocations are zero, copy, zero", case_memory},

@@ -117,7 +117,7 @@ enum err cpu_xent_sum(struct dev *d, const struct xent *x);
 enum err cpu_xent_grad(struct dev *d, const struct xent *x);
 enum err cpu_adamw(struct dev *d, const struct adamw *a);
 enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n);
-enum err cpu_sumsq(struct dev *d, double *out, const void *x, int64_t n);
+enum err cpu_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of);
 enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n);
 enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n);
 

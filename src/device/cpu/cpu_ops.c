@@ -246,11 +246,14 @@ enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n)
     return ERR_OK;
 }
 
-enum err cpu_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+enum err cpu_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_flat w = {.from = x, .n = n};
-    sum_pieces(p, p->simd->sumsq, &w, out);
+    for (int i = 0; i < of->n; i++) {
+        int64_t begin = of->edge[2 * i];
+        struct cpu_flat w = {.from = (const float *)x + begin, .n = of->edge[2 * i + 1] - begin};
+        sum_pieces(p, p->simd->sumsq, &w, out);
+    }
     return ERR_OK;
 }
 

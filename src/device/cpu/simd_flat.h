@@ -9,15 +9,18 @@
 #include "device/cpu/cpu_impl.h"
 #include "device/cpu/simd_math.h"
 
-SIMD_INLINE void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool half)
+/* Elements i .. end - 1, all of which decay by `decay`. */
+SIMD_INLINE void adamw_range(const struct cpu_adamw *of, double decay, int64_t i, int64_t end,
+                             bool half)
 {
+    const struct adamw *a = &of->a;
     float *master = a->master ? a->master : a->w;
     bool copy = a->master != NULL;
     double lr = a->now[NOW_LR];
     float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
     float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
     float step = (float)(lr / a->now[NOW_BIAS1]), root = (float)(1.0 / sqrt(a->now[NOW_BIAS2]));
-    float keep = (float)(1.0 - lr * a->decay), scale = (float)a->now[NOW_SCALE];
+    float keep = (float)(1.0 - lr * decay), scale = (float)a->now[NOW_SCALE];
     float eps = (float)a->eps;
     for (; i < end; i += VL) {
         vf g = ct_load(a->grad, i, end, false) * scale;
@@ -38,12 +41,19 @@ SIMD_INLINE void adamw_range(const struct adamw *a, int64_t i, int64_t end, bool
 static inline void simd_adamw(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_adamw *w = arg;
-    int64_t i = first * CPU_RUN, end = num_min(last * CPU_RUN, w->a.n);
+    const struct dev_parts *decays = w->a.decays;
+    int64_t end = num_min(last * CPU_RUN, w->a.n), stop;
+    int edge = 0; /* edges at or below i: an odd number inside a part */
     (void)scratch;
-    if (w->half)
-        adamw_range(&w->a, i, end, true);
-    else
-        adamw_range(&w->a, i, end, false);
+    for (int64_t i = first * CPU_RUN; i < end; i = stop) {
+        while (edge < 2 * decays->n && decays->edge[edge] <= i)
+            edge++;
+        stop = edge < 2 * decays->n ? num_min(decays->edge[edge], end) : end;
+        if (w->half)
+            adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, true);
+        else
+            adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, false);
+    }
 }
 
 /* Sum of x or of x^2 over n elements, in f64. */

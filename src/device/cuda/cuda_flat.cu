@@ -8,6 +8,10 @@
  * ways do the same arithmetic to the bit, since a vector may be cut anywhere. Sums add f32 into
  * doubles in two stages: each block leaves its sum in the workspace, then one block adds those in
  * order. A short vector is one block's work, and then there is no second stage.
+ *
+ * The parts of a vector (struct dev_parts) come with the launch, as arguments of the kernel:
+ * nothing is copied to the device for them, and a launch that was recorded holds its own. A thread
+ * only goes forwards, so it finds its part by stepping over the edges it has passed.
  */
 #include "device/cuda/cuda_math.cuh"
 
@@ -21,7 +25,7 @@ enum {
 
 /* The doubles in `now`, as the floats that each element needs. */
 struct step_of {
-    float beta1, rest1, beta2, rest2, step, root, keep, scale, eps;
+    float beta1, rest1, beta2, rest2, step, root, keep, scale, eps; /* keep: where w decays */
 };
 
 static __device__ __forceinline__ struct step_of adamw_step(const struct adamw &a)
@@ -40,55 +44,102 @@ static __device__ __forceinline__ struct step_of adamw_step(const struct adamw &
     return s;
 }
 
-template <int V> static __device__ __forceinline__ void adamw_values(const struct step_of &s,
-                                                                     const float (&grad)[V],
-                                                                     float (&m)[V], float (&v)[V],
-                                                                     float (&w)[V])
+/* V elements; keep: what w keeps of itself. */
+template <int V> struct adamw_part {
+    float grad[V], m[V], v[V], w[V], keep[V];
+};
+
+template <int V>
+static __device__ __forceinline__ void adamw_values(const struct step_of &s, adamw_part<V> *x)
 {
 #pragma unroll
     for (int e = 0; e < V; e++) {
-        float g = __fmul_rn(grad[e], s.scale);
-        m[e] = __fmaf_rn(g, s.rest1, __fmul_rn(m[e], s.beta1));
-        v[e] = __fmaf_rn(__fmul_rn(g, g), s.rest2, __fmul_rn(v[e], s.beta2));
-        float below = __fmaf_rn(__fsqrt_rn(v[e]), s.root, s.eps);
-        w[e] = __fsub_rn(__fmul_rn(w[e], s.keep), __fdiv_rn(__fmul_rn(s.step, m[e]), below));
+        float g = __fmul_rn(x->grad[e], s.scale);
+        x->m[e] = __fmaf_rn(g, s.rest1, __fmul_rn(x->m[e], s.beta1));
+        x->v[e] = __fmaf_rn(__fmul_rn(g, g), s.rest2, __fmul_rn(x->v[e], s.beta2));
+        float below = __fmaf_rn(__fsqrt_rn(x->v[e]), s.root, s.eps);
+        float down = __fdiv_rn(__fmul_rn(s.step, x->m[e]), below);
+        x->w[e] = __fsub_rn(__fmul_rn(x->w[e], x->keep[e]), down);
+    }
+}
+
+/* What elements at .. at + V - 1 keep of w, which is all of it outside the parts that decay. edge:
+ * edges below an element before them; then those at or below `at`. */
+template <int V>
+static __device__ __forceinline__ void adamw_keep(const struct dev_parts &decays, float keep,
+                                                  int64_t at, int *edge, float (&out)[V])
+{
+    int edges = 2 * decays.n, passed = *edge;
+    while (passed < edges && decays.edge[passed] <= at)
+        passed++;
+    *edge = passed;
+#pragma unroll
+    for (int e = 0; e < V; e++) {
+        while (e > 0 && passed < edges && decays.edge[passed] <= at + e)
+            passed++;
+        out[e] = passed & 1 ? keep : 1.0f;
     }
 }
 
 /* Elements at .. at + V - 1. */
 template <typename T, int V>
-static __device__ __forceinline__ void adamw_at(const struct adamw &a, const struct step_of &s,
-                                                int64_t at)
+static __device__ __forceinline__ void adamw_at(const struct adamw &a,
+                                                const struct dev_parts &decays,
+                                                const struct step_of &s, int64_t at, int *edge)
 {
     float *master = static_cast<float *>(a.master ? a.master : a.w) + at;
     float *m_at = static_cast<float *>(a.m) + at, *v_at = static_cast<float *>(a.v) + at;
-    float grad[V], m[V], v[V], w[V];
-    cuda_get(static_cast<const float *>(a.grad) + at, grad);
-    cuda_get(m_at, m);
-    cuda_get(v_at, v);
-    cuda_get(master, w);
-    adamw_values(s, grad, m, v, w);
-    cuda_put(m_at, m);
-    cuda_put(v_at, v);
-    cuda_put(master, w);
+    adamw_part<V> x;
+    cuda_get(static_cast<const float *>(a.grad) + at, x.grad);
+    cuda_get(m_at, x.m);
+    cuda_get(v_at, x.v);
+    cuda_get(master, x.w);
+    adamw_keep(decays, s.keep, at, edge, x.keep);
+    adamw_values(s, &x);
+    cuda_put(m_at, x.m);
+    cuda_put(v_at, x.v);
+    cuda_put(master, x.w);
     if (a.master)
-        cuda_put(static_cast<T *>(a.w) + at, w);
+        cuda_put(static_cast<T *>(a.w) + at, x.w);
 }
 
 /* A thread steps over the vector by the whole grid, V elements at a time; what is left of n is done
  * one by one. The grid fills the device once, so the divisions of adamw_step are done once. */
 template <typename T, int V>
-static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM) adamw_kernel(struct adamw a)
+static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM)
+    adamw_kernel(const __grid_constant__ struct adamw a,
+                 const __grid_constant__ struct dev_parts decays)
 {
+    int edge = 0;
     int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
     int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = a.n / V;
     if (!isfinite(a.now[NOW_SCALE]))
         return;
     struct step_of s = adamw_step(a);
     for (int64_t i = id; i < groups; i += threads)
-        adamw_at<T, V>(a, s, i * V);
+        adamw_at<T, V>(a, decays, s, i * V, &edge);
     if (V > 1 && id < a.n - groups * V)
-        adamw_at<T, 1>(a, s, groups * V + id);
+        adamw_at<T, 1>(a, decays, s, groups * V + id, &edge);
+}
+
+/* The same elements in as few parts as can be: those that touch are one, empty ones are none. */
+static struct dev_parts merged(const struct dev_parts *of)
+{
+    struct dev_parts out;
+    out.n = 0;
+    for (int i = 0; i < 2 * of->n; i += 2) {
+        int last = 2 * out.n - 1;
+        if (of->edge[i] == of->edge[i + 1])
+            continue;
+        if (last > 0 && out.edge[last] == of->edge[i]) {
+            out.edge[last] = of->edge[i + 1];
+            continue;
+        }
+        out.edge[last + 1] = of->edge[i];
+        out.edge[last + 2] = of->edge[i + 1];
+        out.n++;
+    }
+    return out;
 }
 
 template <typename T> static enum err adamw_as(struct cuda *c, const struct adamw *a)
@@ -96,10 +147,11 @@ template <typename T> static enum err adamw_as(struct cuda *c, const struct adam
     bool wide = cuda_aligned(a->m) && cuda_aligned(a->v) && cuda_aligned(a->grad) &&
                 cuda_aligned(a->master) && ((uintptr_t)a->w & (4 * sizeof(T) - 1)) == 0;
     unsigned grid = cuda_blocks(a->n, FLAT_THREADS * (wide ? 4 : 1), c->sms * ADAMW_PER_SM);
+    struct dev_parts decays = merged(a->decays);
     if (wide)
-        adamw_kernel<T, 4><<<grid, FLAT_THREADS, 0, c->stream>>>(*a);
+        adamw_kernel<T, 4><<<grid, FLAT_THREADS, 0, c->stream>>>(*a, decays);
     else
-        adamw_kernel<T, 1><<<grid, FLAT_THREADS, 0, c->stream>>>(*a);
+        adamw_kernel<T, 1><<<grid, FLAT_THREADS, 0, c->stream>>>(*a, decays);
     CUDA_LAUNCHED("adamw");
     return ERR_OK;
 }
@@ -142,15 +194,48 @@ template <bool SQUARE, int V> static __device__ __forceinline__ double sum_of(co
     return sum;
 }
 
+/* Groups of V elements of x, from multiples of V on, that hold elements begin .. end - 1. */
+template <int V> static __host__ __device__ __forceinline__ int64_t groups_of(const int64_t *part)
+{
+    return part[0] == part[1] ? 0 : (part[1] - 1) / V - part[0] / V + 1;
+}
+
+/* Where a thread is among the groups of all parts: in this part, before which there are `before`
+ * groups. */
+struct sum_place {
+    int part;
+    int64_t before;
+};
+
+/* Group i of the parts: its elements, zeros for those that are no part's. i never falls. */
+template <int V>
+static __device__ __forceinline__ void sum_get(const float *x, const struct dev_parts &of,
+                                               int64_t i, struct sum_place *at, float (&v)[V])
+{
+    for (; i - at->before >= groups_of<V>(&of.edge[2 * at->part]); at->part++)
+        at->before += groups_of<V>(&of.edge[2 * at->part]);
+    int64_t begin = of.edge[2 * at->part], end = of.edge[2 * at->part + 1];
+    int64_t first = (begin / V + (i - at->before)) * V;
+    if (first >= begin && first + V <= end) {
+        cuda_get(x + first, v);
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < V; e++)
+        v[e] = first + e >= begin && first + e < end ? x[first + e] : 0.0f;
+}
+
 /* out[block] = sum of what the block's threads step over, or (`add`, one block) *out += it. */
 template <bool SQUARE, int V>
 static __global__ void __launch_bounds__(FLAT_THREADS, SUM_PER_SM)
-    sum_kernel(double *out, const float *x, int64_t n, bool add)
+    sum_kernel(double *out, const float *x, const __grid_constant__ struct dev_parts of,
+               int64_t groups, bool add)
 {
     __shared__ double part[FLAT_THREADS / 32];
     int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
-    int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = n / V;
+    int64_t threads = (int64_t)gridDim.x * FLAT_THREADS;
     double sum[FLAT_AHEAD] = {};
+    struct sum_place at = {0, 0};
     for (int64_t i = id; i < groups; i += FLAT_AHEAD * threads) {
         float v[FLAT_AHEAD][V];
 #pragma unroll
@@ -159,17 +244,13 @@ static __global__ void __launch_bounds__(FLAT_THREADS, SUM_PER_SM)
             for (int e = 0; e < V; e++)
                 v[u][e] = 0.0f;
             if (i + u * threads < groups)
-                cuda_get(x + (i + u * threads) * V, v[u]);
+                sum_get(x, of, i + u * threads, &at, v[u]);
         }
 #pragma unroll
         for (int u = 0; u < FLAT_AHEAD; u++)
             sum[u] += sum_of<SQUARE>(v[u]);
     }
     double whole = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    if (V > 1 && id < n - groups * V) {
-        float last[1] = {x[groups * V + id]};
-        whole += sum_of<SQUARE>(last);
-    }
     whole = cuda_block_sum<FLAT_THREADS / 32>(whole, part);
     if (threadIdx.x == 0)
         out[blockIdx.x] = add ? *out + whole : whole;
@@ -188,23 +269,20 @@ static __global__ void __launch_bounds__(FLAT_THREADS) sum_parts_kernel(double *
         *out += sum;
 }
 
-template <bool SQUARE> static enum err sum_add(struct cuda *c, double *out, const void *x,
-                                               int64_t n)
+template <bool SQUARE, int V> static enum err sum_add(struct cuda *c, double *out, const float *x,
+                                                      const struct dev_parts *of)
 {
-    const float *from = static_cast<const float *>(x);
-    bool wide = cuda_aligned(x);
-    int64_t each = FLAT_THREADS * FLAT_AHEAD * (wide ? 4 : 1);
-    unsigned grid = cuda_blocks(n, each, c->sms * SUM_PER_SM);
+    int64_t groups = 0;
+    for (int i = 0; i < of->n; i++)
+        groups += groups_of<V>(&of->edge[2 * i]);
+    unsigned grid = cuda_blocks(groups, FLAT_THREADS * FLAT_AHEAD, c->sms * SUM_PER_SM);
     void *work = out;
-    if (n == 0)
+    if (groups == 0)
         return ERR_OK;
     if (grid > 1)
         TRY(cuda_work(c, (int64_t)grid * (int64_t)sizeof(double), "a sum", &work));
     double *to = static_cast<double *>(work);
-    if (wide)
-        sum_kernel<SQUARE, 4><<<grid, FLAT_THREADS, 0, c->stream>>>(to, from, n, grid == 1);
-    else
-        sum_kernel<SQUARE, 1><<<grid, FLAT_THREADS, 0, c->stream>>>(to, from, n, grid == 1);
+    sum_kernel<SQUARE, V><<<grid, FLAT_THREADS, 0, c->stream>>>(to, x, *of, groups, grid == 1);
     CUDA_LAUNCHED("sum");
     if (grid > 1) {
         sum_parts_kernel<<<1, FLAT_THREADS, 0, c->stream>>>(out, to, (int)grid);
@@ -215,12 +293,19 @@ template <bool SQUARE> static enum err sum_add(struct cuda *c, double *out, cons
 
 extern "C" enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n)
 {
-    return sum_add<false>(cuda_of(d), out, x, n);
+    const struct dev_parts whole = {1, {0, n}};
+    const float *from = static_cast<const float *>(x);
+    return cuda_aligned(x) ? sum_add<false, 4>(cuda_of(d), out, from, &whole)
+                           : sum_add<false, 1>(cuda_of(d), out, from, &whole);
 }
 
-extern "C" enum err cuda_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+extern "C" enum err cuda_sumsq(struct dev *d, double *out, const void *x,
+                               const struct dev_parts *of)
 {
-    return sum_add<true>(cuda_of(d), out, x, n);
+    const struct dev_parts parts = merged(of);
+    const float *from = static_cast<const float *>(x);
+    return cuda_aligned(x) ? sum_add<true, 4>(cuda_of(d), out, from, &parts)
+                           : sum_add<true, 1>(cuda_of(d), out, from, &parts);
 }
 
 template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)

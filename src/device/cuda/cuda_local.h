@@ -121,7 +121,7 @@ enum err cuda_xent(struct dev *d, const struct xent *x);
 enum err cuda_adamw(struct dev *d, const struct adamw *a);
 enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip);
 enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n);
-enum err cuda_sumsq(struct dev *d, double *out, const void *x, int64_t n);
+enum err cuda_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of);
 enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t n);
 enum err cuda_add(struct dev *d, void *to, const void *from, int64_t n);
 

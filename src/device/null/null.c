@@ -332,6 +332,11 @@ static enum err null_sum(struct dev *d, double *out, const void *x, int64_t n)
     return count(d, 0, 0, (double)n, 2.0 * (double)sizeof *out);
 }
 
+static enum err null_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
+{
+    return null_sum(d, out, x, dev_parts_count(of));
+}
+
 static enum err null_cast(struct dev *d, void *to, const void *from, int64_t n)
 {
     (void)to;
@@ -386,7 +391,7 @@ static const struct dev_ops null_ops = {
     .adamw = null_adamw,
     .scale = null_scale,
     .sum = null_sum,
-    .sumsq = null_sum,
+    .sumsq = null_sumsq,
     .cast = null_cast,
     .add = null_add,
 };

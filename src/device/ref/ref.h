@@ -53,7 +53,7 @@ enum err ref_xent_grad(struct dev *d, const struct xent *x);
 /* ref_flat.c */
 enum err ref_adamw(struct dev *d, const struct adamw *a);
 enum err ref_sum(struct dev *d, double *out, const void *x, int64_t n);
-enum err ref_sumsq(struct dev *d, double *out, const void *x, int64_t n);
+enum err ref_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of);
 enum err ref_cast(struct dev *d, void *to, const void *from, int64_t n);
 enum err ref_add(struct dev *d, void *to, const void *from, int64_t n);
 

@@ -10,14 +10,18 @@ enum err ref_adamw(struct dev *d, const struct adamw *a)
     double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
     const double *grad = a->grad, lr = a->now[NOW_LR], scale = a->now[NOW_SCALE];
     (void)d;
+    int edge = 0; /* edges at or below i: an odd number inside a part */
     if (!isfinite(scale))
         return ERR_OK;
     for (int64_t i = 0; i < a->n; i++) {
+        while (edge < 2 * a->decays->n && a->decays->edge[edge] <= i)
+            edge++;
+        double decay = edge & 1 ? a->decay : 0;
         double g = grad[i] * scale;
         m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
         v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
         double step = (m[i] / a->now[NOW_BIAS1]) / (sqrt(v[i] / a->now[NOW_BIAS2]) + a->eps);
-        w[i] -= lr * (step + a->decay * w[i]);
+        w[i] -= lr * (step + decay * w[i]);
         ((double *)a->w)[i] = w[i];
     }
     return ERR_OK;
@@ -31,11 +35,12 @@ enum err ref_sum(struct dev *d, double *out, const void *x, int64_t n)
     return ERR_OK;
 }
 
-enum err ref_sumsq(struct dev *d, double *out, const void *x, int64_t n)
+enum err ref_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
 {
     (void)d;
-    for (int64_t i = 0; i < n; i++)
-        *out += ((const double *)x)[i] * ((const double *)x)[i];
+    for (int p = 0; p < of->n; p++)
+        for (int64_t i = of->edge[2 * p]; i < of->edge[2 * p + 1]; i++)
+            *out += ((const double *)x)[i] * ((const double *)x)[i];
     return ERR_OK;
 }
 
