@@ -10,6 +10,7 @@
 #include "device/calls.h"
 
 #include "base/mem.h"
+#include "device/dev_plain.h"
 #include "device/null/null.h"
 
 struct recorder {
@@ -417,6 +418,9 @@ static const struct dev_ops recorder_ops = {
     .sync = past_sync,
     .mark = past_mark,
     .reach = past_reach,
+    .stamps = dev_plain_stamps,
+    .stamp = dev_plain_stamp,
+    .stamped = dev_plain_stamped,
     .queue = past_queue,
     .room = past_room,
     .gemm = note_gemm,

@@ -4,6 +4,7 @@
  */
 #include "device/dev_plain.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 
 enum err dev_plain_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
@@ -23,6 +24,28 @@ enum err dev_plain_mark(struct dev *d, int which)
 {
     (void)d;
     (void)which;
+    return ERR_OK;
+}
+
+enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first)
+{
+    TRY(mem_grow(d->stamps, d->stamps + n, sizeof *d->stamp, "stamps", &d->stamp));
+    *first = d->stamps;
+    d->stamps += n;
+    return ERR_OK;
+}
+
+enum err dev_plain_stamp(struct dev *d, int64_t which)
+{
+    ENSURE(which >= 0 && which < d->stamps);
+    d->stamp[which] = log_now();
+    return ERR_OK;
+}
+
+enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds)
+{
+    ENSURE(which >= 0 && which < d->stamps);
+    *seconds = d->stamp[which];
     return ERR_OK;
 }
 

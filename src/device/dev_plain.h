@@ -13,6 +13,9 @@ void dev_plain_host_free(struct dev *d, void *p);
 
 /* Work is done at once: nothing to mark, nothing to wait for, no queue. */
 enum err dev_plain_mark(struct dev *d, int which);
+enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first);
+enum err dev_plain_stamp(struct dev *d, int64_t which);
+enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds);
 void *dev_plain_queue(struct dev *d);
 enum err dev_plain_room(struct dev *d, int64_t *left, int64_t *all);
 

@@ -6,6 +6,7 @@
  */
 #include "device/device.h"
 
+#include "base/mem.h"
 #include "device/cpu/cpu.h"
 #include "device/null/null.h"
 #include "device/ref/ref.h"
@@ -94,8 +95,11 @@ enum err dev_open(const struct dev_args *a, struct dev **out)
 
 void dev_close(struct dev *d)
 {
-    if (d)
-        d->ops->close(d);
+    if (!d)
+        return;
+    double *stamp = d->stamp;
+    d->ops->close(d);
+    mem_free(stamp);
 }
 
 bool dev_built(enum dev_kind k)

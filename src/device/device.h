@@ -188,6 +188,14 @@ struct dev_ops {
      * queue is through it. Both do nothing where work is done at once. */
     enum err (*mark)(struct dev *d, int which);
     enum err (*reach)(struct dev *d, int which);
+    /* Stamps: when the queue came to a place, in seconds of log_now. `stamps` takes room for n more
+     * and says the first one's number; `stamp` sets one behind what is queued, each as often as
+     * wanted; `stamped` is its time, once the queue is through it (reach, sync). Two stamps of a
+     * device lie right to each other within about a microsecond, those of several devices of a
+     * machine within some. Where work is done at once: the time of the call. */
+    enum err (*stamps)(struct dev *d, int64_t n, int64_t *first);
+    enum err (*stamp)(struct dev *d, int64_t which);
+    enum err (*stamped)(struct dev *d, int64_t which, double *seconds);
     /* The queue itself, for a transport that puts its own work in order with it (cuda: the
      * cudaStream_t); NULL where work is done at once. */
     void *(*queue)(struct dev *d);
@@ -264,6 +272,8 @@ struct dev {
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
     void *watch_arg;   /* borrowed */
     int threads;
+    double *stamp;     /* owned; [stamps] where work is done at once, else NULL */
+    int64_t stamps;
     void *impl; /* owned by the device */
 };
 

@@ -347,6 +347,24 @@ static enum err inner_reach(struct dev *d, int which)
     return inner->ops->reach(inner, which);
 }
 
+static enum err inner_stamps(struct dev *d, int64_t n, int64_t *first)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->stamps(p->inner, n, first);
+}
+
+static enum err inner_stamp(struct dev *d, int64_t which)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->stamp(p->inner, which);
+}
+
+static enum err inner_stamped(struct dev *d, int64_t which, double *seconds)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->stamped(p->inner, which, seconds);
+}
+
 static void *inner_queue(struct dev *d)
 {
     struct profile *p = d->impl;
@@ -384,6 +402,9 @@ static const struct dev_ops profile_ops = {
     .sync = inner_sync,
     .mark = inner_mark,
     .reach = inner_reach,
+    .stamps = inner_stamps,
+    .stamp = inner_stamp,
+    .stamped = inner_stamped,
     .queue = inner_queue,
     .room = inner_room,
     .gemm = timed_gemm,
@@ -428,6 +449,7 @@ enum err dev_profile_open(struct dev *inner, double opened, struct dev **out)
     p->dev = *inner;
     p->dev.ops = &profile_ops;
     p->dev.impl = p;
+    p->dev.stamp = NULL; /* those are within */
     p->inner = inner;
     p->opened = opened;
     *out = &p->dev;

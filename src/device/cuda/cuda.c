@@ -237,6 +237,7 @@ static void cuda_close(struct dev *d)
     cuda_lt_close(c);
     cuda_dnn_close(c);
     cuda_stage_close(c);
+    cuda_clock_close(c);
     for (int i = 0; i < DEV_MARKS; i++)
         if (c->mark[i])
             (void)cudaEventDestroy(c->mark[i]);
@@ -251,8 +252,8 @@ static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
     .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
-    .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .queue = cuda_queue,
-    .room = cuda_room,
+    .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
+    .stamp = cuda_stamp, .stamped = cuda_stamped, .queue = cuda_queue, .room = cuda_room,
     .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
     .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
     .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,
@@ -275,6 +276,7 @@ static enum err make_parts(struct cuda *c)
     c->work_bytes = c->dev.own;
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
+    TRY(cuda_clock_open(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;
 }
 

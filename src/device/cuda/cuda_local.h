@@ -16,6 +16,7 @@
 struct cuda_lt;    /* cuda_gemm.c: cuBLASLt with its choices */
 struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
 struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
+struct cuda_clock;  /* cuda_stamp.c: timed events, and the clocks of GPU and host */
 
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
@@ -30,6 +31,7 @@ struct cuda {
     struct cuda_lt *lt;      /* owned; NULL until the first product */
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
+    struct cuda_clock *clock; /* owned */
 };
 
 static inline struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
@@ -57,6 +59,13 @@ enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
 enum err cuda_stage_open(struct cuda *c);
 void cuda_stage_close(struct cuda *c);
 enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes);
+
+/* cuda_stamp.c */
+enum err cuda_clock_open(struct cuda *c);
+void cuda_clock_close(struct cuda *c);
+enum err cuda_stamps(struct dev *d, int64_t n, int64_t *first);
+enum err cuda_stamp(struct dev *d, int64_t which);
+enum err cuda_stamped(struct dev *d, int64_t which, double *seconds);
 
 /* cuda_gemm.c */
 void cuda_lt_close(struct cuda *c);
