@@ -142,7 +142,8 @@ struct plait_step {
     double loss;         /* nats a token, mean over the step's tokens */
     double grad_norm, lr;
     int64_t tokens;      /* trained so far */
-    double tokens_per_s, seconds, seconds_left;
+    double tokens_per_s, seconds; /* of this step, by the device's clock */
+    double seconds_left;          /* of the run */
 };
 struct plait_train {
     size_t size;

@@ -14,7 +14,6 @@
  */
 #include "exec/exec_local.h"
 
-#include "base/log.h"
 #include <stdio.h>
 
 /* Does microbatch mb meet stage `id` on this rank? */
@@ -90,13 +89,14 @@ static struct exec_slot *slot_of(struct exec_stage *e, int mb)
     return &e->slot[e->slot_of[mb]];
 }
 
-/* Every wait for a message goes through here. Its time is what the transport counts. */
+/* Every wait for a message goes through here: the host's, or that of the device's queue. */
 enum err exec_await(struct exec *x, struct comm_req *r)
 {
-    double before = comm_spent(x->a.world);
-    enum err err = comm_finish(r);
-    x->waited += comm_spent(x->a.world) - before;
-    return err;
+    if (!r->world)
+        return ERR_OK;
+    TRY(exec_trace_wait(x));
+    TRY(comm_finish(r));
+    return exec_trace_waited(x);
 }
 
 static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
@@ -412,22 +412,14 @@ static enum err say_where(const struct exec *x, enum err err)
                    x->batch->step);
 }
 
-/* The instruction at x->at. When it ran is noted, if it is one of the training list; a pair
- * contains its halves. */
+/* The instruction at x->at. */
 static enum err run_instr(struct exec *x)
 {
     struct sched_instr in = x->sched->instr[x->at];
-    if (!x->event || x->sched != x->a.sched)
-        return exec_table[in.op](x, in);
-    struct exec_event *e = &x->event[x->at - x->sched->begin[x->coord[AXIS_PP]]];
-    double outer = x->waited;
-    e->start = log_now();
-    x->waited = 0;
-    enum err err = exec_table[in.op](x, in);
-    e->end = log_now();
-    e->waited = x->waited;
-    x->waited += outer;
-    return err;
+    int64_t outer;
+    TRY(exec_trace_begin(x, &outer));
+    TRY(exec_table[in.op](x, in));
+    return exec_trace_end(x, outer);
 }
 
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
@@ -445,6 +437,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
         x->stage[i].summed = false;
     }
     TRY(feed(x, b));
+    exec_trace_run(x);
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         enum err err = run_instr(x);
         if (err == ERR_OK && x->post.again)
@@ -525,11 +518,10 @@ void exec_bytes(const struct exec *x, struct exec_bytes *out)
                                x->comm.used + scratch, x->data.used};
 }
 
-const struct exec_event *exec_events(const struct exec *x, int64_t *n)
+int64_t exec_instrs(const struct exec *x)
 {
     int pp = x->coord[AXIS_PP];
-    *n = x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
-    return x->event;
+    return x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
 }
 
 void exec_where(const struct exec *x, char buf[32])

@@ -23,7 +23,8 @@ struct exec_bytes {
 
 /* When an instruction of the training list ran, in seconds of log_now: of its time, `waited` was
  * spent on messages that had not come or not gone. What tensor ranks wait for each other in the
- * middle of an instruction counts as its work. */
+ * middle of an instruction counts as its work. All of it is the device's time: where the device
+ * queues, from when its queue came to the instruction until it was through it. */
 struct exec_event { double start, end, waited; };
 
 struct exec_args {
@@ -109,9 +110,13 @@ const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, devi
 void exec_zero_grads(struct exec *x);
 /* Bytes taken from the device, kind by kind. */
 void exec_bytes(const struct exec *x, struct exec_bytes *out);
-/* Of the last run of the training list, one for each instruction of this rank's list; NULL when not
- * asked for. */
-const struct exec_event *exec_events(const struct exec *x, int64_t *n);
+/* Instructions of this rank's training list. */
+int64_t exec_instrs(const struct exec *x);
+/* When each of them ran, [exec_instrs], good until the next call: in the last run of the training
+ * list, or `ago` < EXEC_TRACED runs before it, so that the next step can be queued before this one
+ * is looked at. The device must be through that run. Only with exec_args.trace. */
+enum { EXEC_TRACED = 2 };
+enum err exec_events(struct exec *x, int ago, const struct exec_event **out);
 /* Instruction this rank stands at, for messages: "2F5". */
 void exec_where(const struct exec *x, char buf[32]);
 

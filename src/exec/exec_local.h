@@ -55,6 +55,15 @@ struct exec_post {
     bool again;               /* it was done anew: the list begins again */
 };
 
+/* When instructions ran (exec_trace.c). */
+struct exec_trace {
+    int64_t first;            /* the device's stamp number 0 of these */
+    int64_t runs;             /* of the training list */
+    int64_t at;               /* the instruction under way, from 0, or -1 */
+    uint8_t *waits;           /* owned; [EXEC_TRACED][instructions] of each, in that run */
+    struct exec_event *event; /* owned; [instructions]; NULL: not asked for */
+};
+
 struct exec {
     struct exec_args a;
     struct mesh mesh;
@@ -82,8 +91,7 @@ struct exec {
 
     struct exec_post post;
 
-    struct exec_event *event;  /* owned; [instructions of the rank]; NULL: not asked for */
-    double waited;             /* seconds, in the instruction under way */
+    struct exec_trace trace;
 };
 
 /* exec.c: every wait for a message goes through exec_await; bytes of the residual stream of a
@@ -112,6 +120,17 @@ enum err exec_step(struct exec *x, struct sched_instr in);
 /* After a check that did the step again: drops what was computed with the wrong weights, takes what
  * is still on its way, and stands before the first instruction. */
 enum err exec_rewind(struct exec *x);
+
+/* exec_trace.c: takes the stamps, when asked for. A run of list s begins. Instruction i of the list
+ * begins: it takes the place of the one under way, which is given back to end with. A wait begins
+ * and ends. All but the first do nothing where nothing is traced. */
+enum err exec_trace_open(struct exec *x);
+void exec_trace_close(struct exec *x);
+void exec_trace_run(struct exec *x);
+enum err exec_trace_begin(struct exec *x, int64_t *outer);
+enum err exec_trace_end(struct exec *x, int64_t outer);
+enum err exec_trace_wait(struct exec *x);
+enum err exec_trace_waited(struct exec *x);
 
 /* exec_groups.c */
 enum err exec_groups_open(struct exec *x);

@@ -184,15 +184,6 @@ static enum err check_full(const struct exec *x)
     return ERR_OK;
 }
 
-static enum err open_events(struct exec *x)
-{
-    int64_t n;
-    (void)exec_events(x, &n);
-    if (x->a.trace)
-        TRY(mem_new(n, sizeof *x->event, "the trace of a step", &x->event));
-    return ERR_OK;
-}
-
 static enum err open_post(struct exec *x)
 {
     int plane = x->plane ? comm_group_size(x->plane) : 1;
@@ -213,7 +204,7 @@ static enum err open_all(struct exec *x)
     mark_again(x);
     TRY(open_shared(x));
     TRY(open_keep(x));
-    TRY(open_events(x));
+    TRY(exec_trace_open(x));
     TRY(open_post(x));
     return check_full(x);
 }
@@ -276,7 +267,7 @@ void exec_close(struct exec *x)
     mem_free(x->here);
     mem_free(x->ring);
     mem_free(x->ring_sent);
-    mem_free(x->event);
+    exec_trace_close(x);
     mem_free(x->post.each);
     mem_free(x);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Writing and reading of traces. One write(2) a step, of a few kilobytes, from memory taken before
- * the first: what tracing costs is two readings of the clock an instruction.
+ * the first: what tracing costs is that, and the device's stamps, two an instruction and two a
+ * wait.
  *
  * Clocks of processes on several hosts differ. Each rank asks rank 0 for its time a few times and
  * believes the quickest answer: the clock stood at that value half way between question and answer
@@ -106,18 +107,19 @@ enum err trace_open(struct comm_world *world, const struct exec *x, const struct
     *out = (struct trace_log){.fd = -1};
     memcpy(h.magic, magic, sizeof magic);
     h.version = VERSION;
-    (void)exec_events(x, &h.instrs);
+    h.instrs = exec_instrs(x);
     TRY(compare_clocks(world, &h.clock));
     out->clock = h.clock;
     TRY(mem_new(1 + 3 * h.instrs, sizeof *out->record, "the trace of a step", &out->record));
     return begin_file(dir, &h, out);
 }
 
-enum err trace_step(struct trace_log *t, const struct exec *x, int64_t step)
+enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago)
 {
-    int64_t n;
-    const struct exec_event *e = exec_events(x, &n);
+    int64_t n = exec_instrs(x);
+    const struct exec_event *e;
     double *to = t->record;
+    TRY(exec_events(x, ago, &e));
     *to++ = (double)step;
     for (int64_t i = 0; i < n; i++) {
         *to++ = e[i].start + t->clock;

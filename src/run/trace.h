@@ -39,8 +39,9 @@ struct trace_log {
  * be closed after an error too. Errors: ERR_STORAGE; of the transport. */
 enum err trace_open(struct comm_world *world, const struct exec *x, const struct trace_head *head,
                     const char *dir, struct trace_log *out);
-/* The step just run. Local. Errors: ERR_STORAGE. */
-enum err trace_step(struct trace_log *t, const struct exec *x, int64_t step);
+/* A step, `ago` runs before the last one (exec_events). Local. Errors: ERR_STORAGE; of the
+ * device. */
+enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago);
 void trace_close(struct trace_log *t);
 
 /* ---- afterwards ---- */

@@ -57,7 +57,32 @@ static enum err on_step(void *arg)
     struct optim_step step = this_step(r);
     TRY(optim_start(&r->optim, &step, landing(r, r->step)));
     r->queued = r->step;
-    return r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD));
+    return ERR_OK;
+}
+
+/* ---- when steps end ---- */
+
+/* What is queued from here on belongs to the steps behind this one. */
+static enum err stamp_end(const struct train_rank *r, int64_t step)
+{
+    return r->dev->ops->stamp(r->dev, r->stamp + step % TRAIN_STAMPS);
+}
+
+/* Waits until the device is through a step that was marked. */
+static enum err reach(const struct train_rank *r, int64_t step)
+{
+    return r->dev->ops->reach(r->dev, (int)(step % TRAIN_AHEAD));
+}
+
+/* How long a step took that the device is through: from the end of the one before, or from where it
+ * began when nothing was on its way. */
+static enum err time_step(struct train_rank *r, int64_t step)
+{
+    double begin, end;
+    TRY(r->dev->ops->stamped(r->dev, r->stamp + (step - 1) % TRAIN_STAMPS, &begin));
+    TRY(r->dev->ops->stamped(r->dev, r->stamp + step % TRAIN_STAMPS, &end));
+    r->took = end - begin;
+    return ERR_OK;
 }
 
 static enum err report_step(struct train_rank *r, int64_t step);
@@ -67,12 +92,10 @@ static enum err take_results(struct train_rank *r, int64_t last)
 {
     while (r->taken < num_min(last, r->queued)) {
         struct optim_step step = {.step = ++r->taken};
-        TRY(r->dev->ops->reach(r->dev, (int)(step.step % TRAIN_AHEAD)));
+        TRY(reach(r, step.step));
         TRY(optim_judge(&step, landing(r, step.step), &r->result));
         optim_ahead_note(&r->ahead, &r->result);
-        double now = log_now();
-        r->took = now - r->since;
-        r->since = now;
+        TRY(time_step(r, step.step));
         TRY(report_step(r, step.step));
     }
     return ERR_OK;
@@ -109,6 +132,8 @@ static enum err on_check(void *arg, const double *sums, bool *again)
     optim_ahead_note(&r->ahead, &r->result);
     exec_zero_grads(r->x);
     r->taken = r->queued = r->ahead.step.step;
+    TRY(reach(r, r->taken));
+    TRY(time_step(r, r->taken));
     return report_step(r, r->taken);
 }
 
@@ -317,6 +342,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
     TRY(open_optimizer(r));
+    TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
@@ -330,8 +356,18 @@ static enum err open_rank(struct train_rank *r)
  * it. */
 static bool runs_ahead(const struct train_rank *r)
 {
-    return r->dev->queues && !r->s->o->optim.post_validation && !r->s->o->train.trace &&
-           !r->s->o->train.profile;
+    return r->dev->queues && !r->s->o->optim.post_validation && !r->s->o->train.profile;
+}
+
+/* Writes the events of steps up to `last`. */
+static enum err trace_steps(struct train_rank *r, int64_t last)
+{
+    while (r->s->o->train.trace && r->traced < last) {
+        r->traced++;
+        TRY(reach(r, r->traced));
+        TRY(trace_step(&r->trace, r->x, r->traced, (int)(r->step - r->traced)));
+    }
+    return ERR_OK;
 }
 
 static enum err run_steps(struct train_rank *r)
@@ -340,8 +376,8 @@ static enum err run_steps(struct train_rank *r)
                                .step_ahead = on_step_ahead, .check = on_check, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
-        if (!runs_ahead(r) || r->taken + 1 == r->step)
-            r->since = log_now();
+        if (r->taken + 1 == r->step)
+            TRY(stamp_end(r, r->taken));
         TRY(read_samples(r));
         struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
@@ -349,13 +385,13 @@ static enum err run_steps(struct train_rank *r)
         if (!exec_pending(r->x))
             exec_zero_grads(r->x);
         TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
-        r->took = log_now() - r->since;
+        TRY(stamp_end(r, r->step));
+        TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
         bool stop = r->step == r->s->o->train.steps || is_validated(r);
         TRY(take_results(r, stop || !runs_ahead(r) ? r->step : r->step - 1));
         if (stop)
             TRY(exec_settle(r->x, &hooks));
-        if (r->s->o->train.trace)
-            TRY(trace_step(&r->trace, r->x, r->step));
+        TRY(trace_steps(r, stop || !r->dev->queues ? r->step : r->step - 1));
         TRY(validate(r));
     }
     dev_profile_end(r->dev, comm_spent(r->world));

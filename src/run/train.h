@@ -21,6 +21,8 @@ struct train_job {
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
+_Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
+enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
 
 struct train_rank {
     const struct train_job *job;
@@ -41,7 +43,8 @@ struct train_rank {
     int64_t step;               /* 1-based, the one under way */
     int64_t queued, taken;      /* the last step whose optimizer is queued; whose result is known */
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
-    double since;               /* clock when the step before the one to be reported ended */
+    int64_t stamp;              /* the first of TRAIN_STAMPS, in turn: where a step ends */
+    int64_t traced;             /* the last step whose events are written */
     int64_t count;              /* targets that count in this rank's share */
     int32_t *sample, *tokens, *targets; /* owned; host */
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round

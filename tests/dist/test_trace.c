@@ -5,6 +5,7 @@
  */
 #include "folder.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "run/trace.h"
 
@@ -98,6 +99,61 @@ static void causes_come_first(void)
     }
     trace_unread(&t[0]);
     trace_unread(&t[1]);
+}
+
+/* ---- how long steps took ---- */
+
+struct times { double at[STEPS], tokens; int n; };
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    struct times *t = arg;
+    CHECK(t->n < STEPS && s->seconds > 0);
+    CHECK_NEAR(s->tokens_per_s * s->seconds, t->tokens, 1e-6 * t->tokens);
+    t->at[t->n++] = s->seconds;
+}
+
+/* A step takes at least from its first instruction's start to its last one's end, and all steps
+ * together no longer than the whole run. */
+static void seconds_of_steps(const char *name, const char *word)
+{
+    const char *const words[] = {
+        "model.kind=gpt", "model.layers=4", "model.hidden=32", "model.heads=4", "model.seq=16",
+        "train.batch=8", "train.threads=1", "train.steps=3", "parallel.pp=2", "train.trace=true",
+        "optim.warmup=1", "parallel.schedule=zb-h2", "train.valid_every=2", "optim.trust_after=1",
+        "optim.clip=1000", word};
+    char path[FOLDER_PATH];
+    struct times t = {.tokens = 8 * 16};
+    struct trace trace;
+    double sum = 0, begin = log_now();
+    folder_prepare(PLAIT_SOURCE_DIR "/README.md", "tokens");
+    struct plait_config *c = folder_config(name, "tokens");
+    folder_set(c, words, sizeof words / sizeof *words);
+    folder_set_file(c, "data.valid", "tokens");
+    CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                   .on_step = on_step, .arg = &t}), 0);
+    plait_config_free(c);
+    double whole = log_now() - begin;
+    folder_path(name, path);
+    CHECK_OK(trace_read(path, 1, &trace)); /* the rank that reports */
+    CHECK_INT(t.n, STEPS);
+    CHECK_INT(trace.steps, STEPS);
+    for (int i = 0; i < t.n; i++) {
+        int64_t step;
+        const struct exec_event *e = trace_events(&trace, i, &step);
+        double span = e[trace.head.instrs - 1].end - e[0].start;
+        test_check(t.at[i] >= span, __FILE__, __LINE__, "step %d: %g s, its instructions %g s",
+                   i + 1, t.at[i], span);
+        sum += t.at[i];
+    }
+    CHECK(sum < whole);
+    trace_unread(&trace);
+}
+
+static void seconds(void)
+{
+    seconds_of_steps("waits", "optim.post_validation=false");
+    seconds_of_steps("goes ahead", "optim.post_validation=true");
 }
 
 static void none_unless_asked(void)
@@ -198,6 +254,7 @@ static void fuzz(void)
 static const struct test_case cases[] = {
     {"every instruction of every step", every_instruction},
     {"causes come first", causes_come_first},
+    {"seconds of steps", seconds},
     {"no trace unless asked for", none_unless_asked},
     {"damaged files are refused", damage},
     {"any bytes", fuzz},

@@ -142,6 +142,7 @@ static enum err give_params(struct job *job, const struct param_store *s, bool c
 
 struct rank {
     struct job *job;
+    struct comm_world *world;
     struct exec *x;
     struct optim optim;
     struct optim_ahead ahead;
@@ -276,6 +277,8 @@ static enum err train(struct rank *k, struct dev *dev)
         }
         if (err == ERR_OK)
             err = exec_run(k->x, &k->job->sched, &b, &hooks);
+        if (err == ERR_OK && l->ran)
+            err = l->ran(k->x, comm_rank(k->world));
     }
     if (err == ERR_OK)
         err = exec_settle(k->x, &hooks);
@@ -333,7 +336,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     struct exec_args a = {.arch = &l->arch, .split = {l->tp, l->sp}, .mesh = &job->mesh,
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
-                          .seed = 77, .training = true};
+                          .seed = 77, .training = true, .trace = l->trace};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
                                  .share = a.share, .types = dev->types, .training = true,
@@ -356,7 +359,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
 static enum err rank_body(void *arg, struct comm_world *w)
 {
     struct job *job = arg;
-    struct rank k = {.job = job};
+    struct rank k = {.job = job, .world = w};
     struct dev *dev;
     TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = comm_rank(w),
                                   .deterministic = job->l->deterministic,

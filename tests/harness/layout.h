@@ -11,6 +11,8 @@
 #include "comm/comm.h"
 #include "device/device.h"
 
+struct exec;
+
 struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
@@ -32,6 +34,8 @@ struct layout {
     void (*weights)(const struct arch_param *p, double *values); /* replaces the drawn weights */
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */
+    bool trace;               /* exec_args.trace */
+    enum err (*ran)(struct exec *x, int rank); /* behind each step. NULL: none */
     const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
 };
 

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When each instruction of the training list ran, by the device's stamps: one before it, one behind
+ * it, and a pair around each wait for a message. A device that queues puts them between its work
+ * and goes on, and so does the host: nothing is waited for, and a step takes as long as without. So
+ * there are stamps for two runs, and the times of one are read while the next is queued.
+ *
+ *     device's queue   begin | waits for a message | work ... | end, begin of the next | ...
+ *     stamps             0   2                     3          1  0
+ */
+#include "exec/exec_local.h"
+
+/* The stamps of an instruction. */
+enum { BEGIN, END, WAIT, WAITED, WAITS = 2, EACH = WAIT + 2 * WAITS };
+
+/* Number k of instruction i in the run `ago` runs before the last. */
+static int64_t stamp_of(const struct exec *x, int ago, int64_t i, int k)
+{
+    const struct exec_trace *t = &x->trace;
+    return t->first + ((t->runs - ago) % EXEC_TRACED * exec_instrs(x) + i) * EACH + k;
+}
+
+/* Of the same, how often it has waited. */
+static uint8_t *waits_of(const struct exec *x, int ago, int64_t i)
+{
+    const struct exec_trace *t = &x->trace;
+    return &t->waits[(t->runs - ago) % EXEC_TRACED * exec_instrs(x) + i];
+}
+
+enum err exec_trace_open(struct exec *x)
+{
+    int64_t n = exec_instrs(x);
+    x->trace.at = -1;
+    if (!x->a.trace)
+        return ERR_OK;
+    TRY(mem_new(EXEC_TRACED * n, 1, "the trace of a step", &x->trace.waits));
+    TRY(x->a.dev->ops->stamps(x->a.dev, EXEC_TRACED * n * EACH, &x->trace.first));
+    return mem_new(n, sizeof *x->trace.event, "the trace of a step", &x->trace.event);
+}
+
+void exec_trace_close(struct exec *x)
+{
+    mem_free(x->trace.waits);
+    mem_free(x->trace.event);
+}
+
+void exec_trace_run(struct exec *x)
+{
+    if (x->trace.event && x->sched == x->a.sched)
+        x->trace.runs++;
+}
+
+enum err exec_trace_begin(struct exec *x, int64_t *outer)
+{
+    struct exec_trace *t = &x->trace;
+    *outer = t->at;
+    if (!t->event || x->sched != x->a.sched)
+        return ERR_OK;
+    t->at = x->at - x->sched->begin[x->coord[AXIS_PP]];
+    *waits_of(x, 0, t->at) = 0;
+    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, BEGIN));
+}
+
+enum err exec_trace_end(struct exec *x, int64_t outer)
+{
+    struct exec_trace *t = &x->trace;
+    int64_t at = t->at;
+    t->at = outer;
+    return at < 0 ? ERR_OK : x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, at, END));
+}
+
+enum err exec_trace_wait(struct exec *x)
+{
+    struct exec_trace *t = &x->trace;
+    if (t->at < 0)
+        return ERR_OK;
+    int before = *waits_of(x, 0, t->at);
+    ENSURE(before < WAITS);
+    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, WAIT + 2 * before));
+}
+
+enum err exec_trace_waited(struct exec *x)
+{
+    struct exec_trace *t = &x->trace;
+    if (t->at < 0)
+        return ERR_OK;
+    int before = (*waits_of(x, 0, t->at))++;
+    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, WAITED + 2 * before));
+}
+
+/* ---- reading ---- */
+
+static enum err seconds_between(const struct exec *x, int64_t a, int64_t b, double *out)
+{
+    double from, to;
+    TRY(x->a.dev->ops->stamped(x->a.dev, a, &from));
+    TRY(x->a.dev->ops->stamped(x->a.dev, b, &to));
+    *out = fmax(0, to - from); /* they are in order, but for the last bits */
+    return ERR_OK;
+}
+
+static enum err read_event(const struct exec *x, int ago, int64_t i, struct exec_event *out)
+{
+    double took, waited = 0;
+    int64_t begin = stamp_of(x, ago, i, BEGIN), end = stamp_of(x, ago, i, END);
+    TRY(x->a.dev->ops->stamped(x->a.dev, begin, &out->start));
+    TRY(seconds_between(x, begin, end, &took));
+    for (int k = 0; k < *waits_of(x, ago, i); k++) {
+        double wait;
+        int64_t first = stamp_of(x, ago, i, WAIT + 2 * k);
+        TRY(seconds_between(x, first, first + 1, &wait));
+        waited += wait;
+    }
+    out->end = out->start + took;
+    out->waited = fmin(waited, took);
+    return ERR_OK;
+}
+
+/* A pair contains its halves, which stand behind it in the list and have done its waiting. */
+enum err exec_events(struct exec *x, int ago, const struct exec_event **out)
+{
+    struct exec_event *e = x->trace.event;
+    const struct sched_instr *list = &x->a.sched->instr[x->a.sched->begin[x->coord[AXIS_PP]]];
+    ENSURE(e && ago >= 0 && ago < EXEC_TRACED && ago < x->trace.runs);
+    for (int64_t i = exec_instrs(x) - 1; i >= 0; i--) {
+        TRY(read_event(x, ago, i, &e[i]));
+        if (list[i].op == SCHED_OV)
+            e[i].waited = fmin(e[i + 1].waited + e[i + 2].waited, e[i].end - e[i].start);
+    }
+    *out = e;
+    return ERR_OK;
+}
