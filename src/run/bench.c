@@ -80,7 +80,8 @@ static enum err measure_device(struct bench *b)
 {
     struct dev *d;
     TRY(dev_open(&(struct dev_args){.kind = options_device(b->o), .ct = b->types.ct,
-                                    .threads = options_threads(b->o, 1)}, &d));
+                                    .threads = options_threads(b->o, 1),
+                                    .deterministic = b->o->train.deterministic}, &d));
     d->ops->describe(d, b->device, sizeof b->device);
     enum err err = bench_ceilings(b, d);
     if (err == ERR_OK)

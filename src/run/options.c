@@ -104,6 +104,10 @@ static const struct conf_row rows[] = {
      NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
            "bits; costs memory where a schedule runs backward out of order; also "
            "--canonical-accumulation"},
+    {"train.deterministic", CONF_BOOL, AT(train.deterministic), 0, "false", 0, 0, NULL,
+     "cuda: every run of a layout gives the same bits, since no choice of a product is measured "
+     "and attention's gradient adds in a fixed order; slower; cpu and ref give the same bits "
+     "either way"},
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,

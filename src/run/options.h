@@ -52,6 +52,7 @@ struct options {
         bool trace;           /* record what ran when */
         int recompute;        /* enum options_recompute */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */
+        bool deterministic;          /* dev_args.deterministic */
     } train;
     struct {
         double lr, lr_min, beta1, beta2, eps, decay, clip;

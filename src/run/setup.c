@@ -105,7 +105,8 @@ static enum err make_room_for_validation(struct setup *s)
 
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
 {
-    *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn};
+    *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
+                             .deterministic = s->o->train.deterministic};
 }
 
 /* The attention of a whole microbatch on one rank. */
@@ -355,11 +356,11 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
              (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
-    text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s\n", s->mesh.world,
+    text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp,
              s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP],
-             dtype_name(s->types.ct),
-             device[o->train.device]);
+             dtype_name(s->types.ct), device[o->train.device],
+             o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "

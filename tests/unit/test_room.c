@@ -23,6 +23,21 @@ static void make(struct options *o, struct setup *s)
         s->memory[pp].bytes[MEMORY_LIBRARY] = 1000;
 }
 
+/* What a device is opened with, and planned for. */
+static void device_as_configured(void)
+{
+    struct options o;
+    struct setup s;
+    struct dev_args a;
+    make(&o, &s);
+    setup_dev_args(&s, DEV_CUDA, &a);
+    CHECK(a.kind == DEV_CUDA && a.ct == DT_F32 && a.largest == &s.attn && !a.deterministic);
+    o.train.deterministic = true;
+    setup_dev_args(&s, DEV_CUDA, &a);
+    CHECK(a.deterministic);
+    setup_free(&s);
+}
+
 /* The library's bytes are gone when the device is open; all others must be left. */
 static void to_the_byte(void)
 {
@@ -75,7 +90,8 @@ static void planned_beside_used(void)
     setup_free(&s);
 }
 
-static const struct test_case cases[] = {{"to_the_byte", to_the_byte},
+static const struct test_case cases[] = {{"device_as_configured", device_as_configured},
+                                         {"to_the_byte", to_the_byte},
                                          {"what_needs_what", what_needs_what},
                                          {"planned_beside_used", planned_beside_used}};
 TEST_MAIN(cases)

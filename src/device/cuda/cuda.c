@@ -211,8 +211,9 @@ void cuda_describe_kind(char *buf, size_t n)
         snprintf(buf, n, "cuda: toolkit %s; no GPU can be used here: %s", need,
                  strchr(err_text(), ':') + 2);
     else if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)
-        snprintf(buf, n, "cuda: toolkit %s, %d GPU%s, the first %s", need, count,
-                 text_plural(count, "s"), prop.name);
+        snprintf(buf, n, "cuda: toolkit %s, %d GPU%s, the first %.64s; the same bits of every run "
+                         "with train.deterministic", need, count, text_plural(count, "s"),
+                 prop.name);
 }
 
 static void cuda_describe(const struct dev *d, char *buf, size_t n)
