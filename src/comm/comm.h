@@ -133,6 +133,7 @@ struct comm_group_args {
     int64_t scratch;  /* bytes that the transport may use for staging (comm_scratch_bytes) */
     enum comm_mem mem; /* what all its operations move */
     bool small;       /* they move a few words: it need not have much of a GPU */
+    bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
 };
 /* Collective over the members, who give the same ranks in the same order and the same id. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
@@ -149,7 +150,7 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 /* In place over `count` elements. */
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                          enum comm_red op);
-/* The same, started and finished apart; at most 64 unfinished ones in a group. */
+/* The same, started and finished apart. */
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r);
 /* in: size * count elements; out: this member's count elements, summed. out may be inside in only
@@ -162,5 +163,15 @@ enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_
                          enum dtype dt);
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes);
 enum err comm_barrier(struct comm_group *g);
+
+/* Started and finished apart; with comm_all_reduce_start at most 64 unfinished ones in a group. */
+enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                                   enum dtype dt, struct comm_req *r);
+enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                               enum dtype dt, struct comm_req *r);
+/* The sum over the members' `in`, count elements, into the root's out, which may be its `in`; the
+ * others' out is not looked at. The bits are those of comm_reduce_scatter. */
+enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
+                           enum dtype dt, struct comm_req *r);
 
 #endif

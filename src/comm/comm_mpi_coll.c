@@ -7,7 +7,8 @@
  *
  *     heads    every member tells every other what it is about to do (64 bytes);
  *              up to INLINE bytes of input ride along, and then this is all there is
- *     data     a round of payload: for reductions to the part's owner, into the scratch window
+ *     data     a round of payload: for reductions to the part's owner, into the scratch window;
+ *              all of a reduce is the root's
  *     share    all_reduce: the owner's sums to everybody, in place
  *
  * Heads make every operation with more than one sender a meeting, and let a mismatch be named
@@ -172,7 +173,7 @@ static enum err test_rows(struct comm_mpi_group *m, enum row first, enum row las
 
 static bool reduces(const struct comm_coll *c)
 {
-    return c->kind == COMM_ALL_REDUCE || c->kind == COMM_REDUCE_SCATTER;
+    return c->kind == COMM_ALL_REDUCE || c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_REDUCE;
 }
 
 /* Elements of the whole input of a member. */
@@ -193,7 +194,7 @@ static int64_t round_count(const struct comm_mpi_group *m, const struct comm_col
     int64_t most = PIECE_BYTES / c->unit;
     if (c->kind == COMM_ALL_REDUCE)
         most = m->slice / c->unit * m->g->n;
-    else if (c->kind == COMM_REDUCE_SCATTER)
+    else if (reduces(c))
         most = m->slice / c->unit;
     return num_min(most, c->count - m->at);
 }
@@ -206,6 +207,8 @@ struct part {
 static struct part part_of(const struct comm_mpi_group *m, const struct comm_coll *c, int i)
 {
     int64_t round = round_count(m, c);
+    if (c->kind == COMM_REDUCE)
+        return (struct part){m->at, i == c->root ? round : 0};
     if (c->kind != COMM_ALL_REDUCE)
         return (struct part){i * c->count + m->at, round};
     int64_t each = num_ceil_div(round, m->g->n);
@@ -274,6 +277,8 @@ static void reduce_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     struct part p = part_of(m, c, m->g->me);
     int64_t to = c->kind == COMM_ALL_REDUCE ? p.first : m->at;
+    if (p.count == 0)
+        return;
     for (int i = 0; i < m->g->n; i++)
         m->source[i] = i == m->g->me ? (const char *)c->in + p.first * c->unit : slice_of(m, i);
     reduce(m, c, (char *)c->out + to * c->unit, p.count);
@@ -298,7 +303,7 @@ static void take_riders(struct comm_mpi_group *m, const struct comm_coll *c)
     int64_t bytes = c->count * c->unit;
     for (int i = 0; i < n; i++)
         m->source[i] = m->head[i].data + (c->kind == COMM_REDUCE_SCATTER ? me * bytes : 0);
-    if (bytes == 0)
+    if (bytes == 0 || (c->kind == COMM_REDUCE && me != c->root))
         return;
     if (reduces(c))
         reduce(m, c, c->out, c->count);
@@ -354,6 +359,15 @@ static enum err check_heads(const struct comm_mpi_group *m, const struct comm_co
     return ERR_OK;
 }
 
+/* all_gather: what a member sends to the others, in its own output, too. */
+static void place_own(const struct comm_mpi_group *m, const struct comm_coll *c)
+{
+    int64_t bytes = c->count * c->unit;
+    char *own = (char *)c->out + m->g->me * bytes;
+    if (own != c->in)
+        memcpy(own, c->in, (size_t)bytes);
+}
+
 /* The heads are here. */
 static enum err after_heads(struct comm_mpi_group *m, const struct comm_coll *c)
 {
@@ -364,9 +378,8 @@ static enum err after_heads(struct comm_mpi_group *m, const struct comm_coll *c)
         m->done++;
         return ERR_OK;
     }
-    const char *own = (const char *)c->out + m->g->me * c->count * c->unit;
-    if (c->kind == COMM_ALL_GATHER && own != c->in)
-        memcpy((char *)c->out + m->g->me * c->count * c->unit, c->in, (size_t)(c->count * c->unit));
+    if (c->kind == COMM_ALL_GATHER)
+        place_own(m, c);
     m->phase = PHASE_DATA;
     return recv_round(m, c);
 }

@@ -6,6 +6,15 @@
  * initialise. Ranks make theirs in one order (groups in the executor's, channels sorted by their
  * ends), so each that waits for a peer waits for one that has fewer left to make.
  *
+ * What a lane takes of the GPU. Its kernels spin on multiprocessors that products would use. They
+ * are of the highest priority: else a product that is queued behind what is to be sent may fill the
+ * GPU first, and the message begins when it ends, beside nothing. Groups whose operations are meant
+ * to run beside products (comm_group_args.beside) get at most 16 of the 132 multiprocessors of an
+ * H100 or H200, where NCCL by itself may take 32: bytes cost the same time of multiprocessors
+ * however few move them, so fewer do not save work, they only leave each wave of a product more
+ * room and make the message later. 16 is chosen by that reckoning and not measured. NCCL_MAX_CTAS
+ * overrules it, for all lanes.
+ *
  * NCCL connects ranks at the first operation, and then the host does wait; so each lane runs one
  * tiny operation as it opens. Algorithms differ in what they connect: comm_environment fixes the
  * ring, by which results do not change from run to run either.
@@ -34,7 +43,7 @@ enum {
     LOCK_S = 2,          /* until a call under the lock counts as stuck in the driver */
     ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
     ID_TAG = 32766,      /* of the messages with a channel's id */
-    SMALL_CTAS = 1, CHANNEL_CTAS = 8, /* what a lane may take of the GPU */
+    SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
 };
 
 static void nap_ms(long ms)
@@ -203,7 +212,9 @@ static void *watch(void *arg)
 
 static enum err lane_parts(struct comm_nccl_lane *l)
 {
-    TRY_CUDA(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking));
+    int least, greatest;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         TRY_CUDA(cudaEventCreateWithFlags(&l->done[i], cudaEventDisableTiming));
     return ERR_OK;
@@ -309,7 +320,7 @@ static enum err group_open(struct comm_group *g)
     TRY(comm_broadcast(g->host, 0, &id, (int64_t)sizeof id));
     TRY(comm_barrier(g->host)); /* all are there: initialising waits without a limit */
     TRY(lane_open(q, &(struct comm_nccl_lane){.group = true, .id = g->id}, g->n, g->me, &id,
-                  g->small ? SMALL_CTAS : 0));
+                  g->small ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0));
     g->lane = q->lanes;
     return ERR_OK;
 }

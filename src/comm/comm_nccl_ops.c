@@ -52,6 +52,9 @@ static enum err launch_coll(const struct comm_nccl_lane *l, const struct comm_co
     case COMM_ALL_GATHER:
         TRY_NCCL(ncclAllGather(c->in, c->out, count, type, l->comm, s));
         break;
+    case COMM_REDUCE:
+        TRY_NCCL(ncclReduce(c->in, c->out, count, type, ncclSum, c->root, l->comm, s));
+        break;
     case COMM_BROADCAST:
         TRY_NCCL(ncclBroadcast(c->in, c->out, count, ncclInt8, c->root, l->comm, s));
         break;

@@ -24,6 +24,7 @@ enum comm_coll_kind {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
     COMM_ALL_GATHER,
+    COMM_REDUCE,
     COMM_BROADCAST,
     COMM_BARRIER,
 };
@@ -34,10 +35,10 @@ struct comm_coll {
     enum comm_coll_kind kind;
     enum dtype dt;
     enum comm_red red;
-    int root;       /* member, broadcast only */
+    int root;       /* member; reduce and broadcast only */
     int64_t count;  /* elements as in comm.h */
     int64_t unit;   /* bytes of one element; 1 for broadcast */
-    void *out;      /* borrowed from the caller until finish */
+    void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
     const void *in; /* borrowed from the caller until finish */
 };
 
@@ -111,6 +112,7 @@ struct comm_group {
     void *impl;               /* owned by the transport; NULL when n is 1 */
     bool device;              /* device memory of the device that is attached */
     bool small;               /* its largest operation is a few words */
+    bool beside;              /* its operations run beside the device's own work */
     struct comm_group *host;  /* owned; the same members, beside a lane */
     void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
 };

@@ -205,11 +205,9 @@ static void reduce_block(const struct comm_coll *arg, int n, int64_t part, int64
         int64_t run = num_min(step, end - at);
         size_t bytes = (size_t)(run * unit);
         const void *x = reduce(&t, arg, n, part * arg[0].count + at, run);
-        if (arg[0].kind == COMM_REDUCE_SCATTER) {
-            memcpy((char *)arg[part].out + at * unit, x, bytes);
-            continue;
-        }
-        for (int m = 0; m < n; m++)
+        bool all = arg[0].kind == COMM_ALL_REDUCE;
+        int64_t one = arg[0].kind == COMM_REDUCE ? arg[0].root : part;
+        for (int64_t m = all ? 0 : one; m < (all ? n : one + 1); m++)
             memcpy((char *)arg[m].out + at * unit, x, bytes);
     }
 }
@@ -234,6 +232,7 @@ static void do_block(const struct slot *slot, int n, int64_t block)
     switch (c->kind) {
     case COMM_ALL_REDUCE:
     case COMM_REDUCE_SCATTER:
+    case COMM_REDUCE:
         reduce_block(slot->arg, n, part, at, k);
         break;
     case COMM_ALL_GATHER:

@@ -14,8 +14,8 @@ enum { NAMES_MAX = 8 }; /* missing ranks that a message names */
 
 const char *comm_coll_name(enum comm_coll_kind k)
 {
-    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                                       "barrier"};
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "reduce", "broadcast", "barrier"};
     return (unsigned)k < sizeof name / sizeof *name ? name[k] : "unknown operation";
 }
 
@@ -28,15 +28,18 @@ bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
 const char *comm_coll_text(const struct comm_coll *c, char buf[96])
 {
     const char *name = comm_coll_name(c->kind);
+    char to[32] = "";
+    if (c->kind == COMM_REDUCE)
+        snprintf(to, sizeof to, " to member %d", c->root);
     if (c->kind == COMM_BARRIER)
         snprintf(buf, 96, "%s", name);
     else if (c->kind == COMM_BROADCAST)
         snprintf(buf, 96, "%s of %" PRId64 " byte%s from member %d", name, c->count,
                  text_plural(c->count, "s"), c->root);
     else
-        snprintf(buf, 96, "%s%s of %" PRId64 " %s element%s", name,
+        snprintf(buf, 96, "%s%s of %" PRId64 " %s element%s%s", name,
                  c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt),
-                 text_plural(c->count, "s"));
+                 text_plural(c->count, "s"), to);
     return buf;
 }
 

@@ -306,6 +306,7 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
     g->device = w->dev && a->mem == COMM_DEVICE;
     g->small = a->small;
+    g->beside = a->beside;
     TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
     for (int i = 0; i < a->n; i++) {
         g->ranks[i] = a->ranks[i];
@@ -376,9 +377,23 @@ static enum err coll_bytes(const struct comm_group *g, const struct comm_coll *c
     return ERR_OK;
 }
 
+/* The root's two sides are one or apart. */
+static enum err root_apart(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+{
+    uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
+    bool apart = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)bytes;
+    char buf[96];
+    if (c->root == g->me && !apart && a != b)
+        FAIL(ERR_INTERNAL, "comm: %s: input and output overlap, but are not the same",
+             comm_coll_text(c, buf));
+    return ERR_OK;
+}
+
 /* The short side may lie inside the long one, but only at this member's own place. */
 static enum err coll_overlap(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
+    if (c->kind == COMM_REDUCE)
+        return root_apart(g, c, bytes);
     if (c->kind != COMM_REDUCE_SCATTER && c->kind != COMM_ALL_GATHER)
         return ERR_OK;
     int64_t part = bytes / g->n;
@@ -484,6 +499,36 @@ enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_
     TRY(dtype_check(dt));
     return coll_run(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt, .count = count,
                                            .unit = dtype_size(dt), .out = out, .in = in});
+}
+
+/* long: as comm_reduce_scatter */
+enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                                   enum dtype dt, struct comm_req *r)
+{
+    TRY(dtype_check(dt));
+    return coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE_SCATTER, .dt = dt, .count = count,
+                                             .unit = dtype_size(dt), .out = out, .in = in}, r);
+}
+
+/* long: as comm_all_gather */
+enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                               enum dtype dt, struct comm_req *r)
+{
+    TRY(dtype_check(dt));
+    return coll_start(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt, .count = count,
+                                             .unit = dtype_size(dt), .out = out, .in = in}, r);
+}
+
+/* long: comm_reduce_scatter_start's words and a root */
+enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
+                           enum dtype dt, struct comm_req *r)
+{
+    TRY(dtype_check(dt));
+    if (root < 0 || root >= g->n)
+        FAIL(ERR_INTERNAL, "comm: reduce to member %d in a group of %d", root, g->n);
+    return coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE, .dt = dt, .root = root,
+                                             .count = count, .unit = dtype_size(dt), .out = out,
+                                             .in = in}, r);
 }
 
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes)

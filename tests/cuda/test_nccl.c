@@ -116,6 +116,55 @@ static enum err operation(const struct side *s, struct comm_group *g, void *p, i
     return comm_broadcast(g, 1, p, RANKS * count * dtype_size(dt));
 }
 
+/* Operations that are started and finished apart; a root's two sides lie apart. */
+enum { S_REDUCE, S_REDUCE_SCATTER, S_ALL_GATHER, S_KINDS };
+
+/* Of RANKS * count elements at p; a second buffer lies behind them. */
+/* long: a call of six words, on one side */
+static enum err start(const struct side *s, struct comm_group *g, char *p, int kind, int64_t count,
+                      enum dtype dt, struct comm_req *r)
+{
+    int64_t part = count * dtype_size(dt), root = count % RANKS, all = RANKS * count;
+    char *behind = p + RANKS * part;
+    if (kind == S_REDUCE)
+        return comm_reduce_start(g, (int)root, s->me == root ? behind : NULL, p, all, dt, r);
+    if (kind == S_REDUCE_SCATTER)
+        return comm_reduce_scatter_start(g, behind, p, count, dt, r);
+    return comm_all_gather_start(g, behind, p, count, dt, r);
+}
+
+/* The whole of both buffers: what must not be written is not. Two of a kind are on their way at
+ * once. */
+static enum err compare_started(const struct side *s, int kind, int64_t count, enum dtype dt)
+{
+    int64_t bytes = 2 * RANKS * count * dtype_size(dt);
+    struct comm_req gpu[2] = {{0}}, host[2] = {{0}};
+    fill(s, s->want, 4 * RANKS * count, dt);
+    TRY(s->dev->ops->copy_in(s->dev, s->d, s->want, 2 * bytes));
+    for (int i = 0; i < 2; i++) {
+        TRY(start(s, s->gpu, (char *)s->d + i * bytes, kind, count, dt, &gpu[i]));
+        TRY(start(s, s->host, (char *)s->want + i * bytes, kind, count, dt, &host[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        TRY(comm_finish(&gpu[i]));
+        TRY(comm_finish(&host[i]));
+    }
+    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, 2 * bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    test_check(memcmp(s->got, s->want, (size_t)(2 * bytes)) == 0, __FILE__, __LINE__,
+               "kind %d of %lld %s elements", kind, (long long)count, dtype_name(dt));
+    return ERR_OK;
+}
+
+static enum err started_kinds_of(struct side *s)
+{
+    for (int kind = 0; kind < S_KINDS; kind++)
+        for (int i = 0; i < COUNTS && 4 * RANKS * counts[i] <= MOST; i++)
+            for (int dt = 0; dt < DT_COUNT; dt++)
+                TRY(compare_started(s, kind, counts[i], (enum dtype)dt));
+    return comm_barrier(s->gpu);
+}
+
 static enum err compare(const struct side *s, int kind, int64_t count, enum dtype dt)
 {
     int64_t bytes = RANKS * count * dtype_size(dt), part = bytes / RANKS;
@@ -215,6 +264,23 @@ static enum err abort_of(struct side *s)
     return err;
 }
 
+/* A started sum whose root never comes. */
+static enum err abort_split_of(struct side *s)
+{
+    struct comm_req r = {0};
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(comm_reduce_start(s->gpu, 1, NULL, s->d, MOST, DT_F32, &r));
+    enum err err = comm_finish(&r);
+    if (err == ERR_OK)
+        err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
 /* The same, but rank 0 queues so much behind the sum that the driver takes no more: it waits there,
  * where nobody asks for peers, and the watcher must wake it. Or, of many sums, in NCCL. */
 static enum err full_of(struct side *s, bool sums)
@@ -280,6 +346,18 @@ static void started_apart(void)
         CHECK_OK(run(started_of, 60));
 }
 
+static void kinds_started_apart(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(started_kinds_of, 60));
+}
+
+static void one_fails_a_started_sum(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(abort_split_of, 60), ERR_STORAGE, "stumbles");
+}
+
 static void both_ways(void)
 {
     if (two_gpus())
@@ -311,8 +389,10 @@ static void one_stays_away(void)
 }
 
 static const struct test_case cases[] = {
-    {"collectives", collectives}, {"started_apart", started_apart}, {"both_ways", both_ways},
-    {"one_fails", one_fails}, {"one_fails_behind_much", one_fails_behind_much},
+    {"collectives", collectives}, {"started_apart", started_apart},
+    {"kinds_started_apart", kinds_started_apart}, {"both_ways", both_ways},
+    {"one_fails", one_fails}, {"one_fails_a_started_sum", one_fails_a_started_sum},
+    {"one_fails_behind_much", one_fails_behind_much},
     {"one_fails_behind_sums", one_fails_behind_sums}, {"one_stays_away", one_stays_away},
 };
 TEST_MAIN(cases)

@@ -24,12 +24,17 @@ struct law {
     uint64_t hash; /* out, written by rank 0 */
 };
 
+/* What can be in flight. */
+enum law_kind { LAW_MESSAGE, LAW_SUM, LAW_REDUCE, LAW_SCATTER, LAW_GATHER };
+
 struct law_flight {
     struct comm_req req;
     bool used, check;
-    void *buffer; /* (LAW_COUNT) f64 */
+    void *buffer, *other; /* (LAW_COUNT) f64 each: what goes in; what comes out, if not there */
+    enum law_kind kind;
+    bool inside;          /* what comes out is where it went in */
     int op, group;
-    int from; /* a message's sender; -1: a collective */
+    int from; /* a message's sender; the member that is the root of a reduce */
     int64_t count;
     enum dtype dt;
     enum comm_red red;
@@ -135,6 +140,37 @@ static inline void law_same(struct law_run *r, const void *got, int64_t bytes, c
     r->hash += law_mix(hash);
 }
 
+/* Where a flight's result lies: count elements, of a gather of each member. */
+static inline char *law_out(const struct law_run *r, const struct law_flight *f)
+{
+    int64_t own = f->count * dtype_size(f->dt) * comm_group_rank(r->group[f->group].g);
+    if (f->kind == LAW_SCATTER && f->inside)
+        return (char *)f->buffer + own;
+    return f->kind == LAW_MESSAGE || f->kind == LAW_SUM || f->inside ? f->buffer : f->other;
+}
+
+/* Compare what a finished flight has brought. */
+static inline void law_result(struct law_run *r, const struct law_flight *f)
+{
+    static const char *const name[] = {"a message", "all_reduce", "reduce", "reduce_scatter",
+                                       "all_gather"};
+    const struct law_group *g = &r->group[f->group];
+    int64_t bytes = f->count * dtype_size(f->dt), first = 0, parts = 1;
+    char what[64];
+    if (f->kind == LAW_SCATTER)
+        first = f->count * comm_group_rank(g->g);
+    if (f->kind == LAW_MESSAGE)
+        law_fill(r, r->want, f->from, f, f->count);
+    else if (f->kind == LAW_GATHER)
+        for (parts = 0; parts < g->n; parts++)
+            law_fill(r, r->want + bytes * parts, g->ranks[parts], f, f->count);
+    else
+        for (int64_t i = 0; i < f->count; i++)
+            law_reduce(r, f, first + i, i);
+    snprintf(what, sizeof what, "%s started and finished apart", name[f->kind]);
+    law_same(r, law_out(r, f), bytes * parts, what);
+}
+
 /* Finish what is in flight at place k and compare. */
 static inline enum err law_land(struct law_run *r, int k)
 {
@@ -145,13 +181,7 @@ static inline enum err law_land(struct law_run *r, int k)
     TRY(comm_finish(&f->req));
     if (!f->check)
         return ERR_OK;
-    if (f->from >= 0)
-        law_fill(r, r->want, f->from, f, f->count);
-    else
-        for (int64_t i = 0; i < f->count; i++)
-            law_reduce(r, f, i, i);
-    law_same(r, f->buffer, f->count * dtype_size(f->dt),
-             f->from >= 0 ? "a message" : "all_reduce started and finished apart");
+    law_result(r, f);
     return ERR_OK;
 }
 
@@ -172,10 +202,11 @@ static inline enum err law_place(struct law_run *r, const struct law_flight *as,
     if (k == LAW_FLIGHT)
         k = (int)law_draw(&r->own, 0, LAW_FLIGHT - 1);
     TRY(law_land(r, k));
-    void *buffer = r->flight[k].buffer;
+    void *buffer = r->flight[k].buffer, *other = r->flight[k].other;
     *out = &r->flight[k];
     **out = *as;
     (*out)->buffer = buffer;
+    (*out)->other = other;
     (*out)->used = true;
     return ERR_OK;
 }
@@ -204,12 +235,32 @@ static inline enum err law_message(struct law_run *r, int op)
     return comm_send_start(r->w, to, tag, f->buffer, count * 8, &f->req);
 }
 
-static inline enum err law_all_reduce(struct law_run *r, const struct law_flight *as)
+/* Start one that is finished later, of any kind. All parts of one fit a flight's buffer. */
+static inline enum err law_start(struct law_run *r, struct law_flight *as)
 {
     struct law_flight *f;
+    const struct law_group *g = &r->group[as->group];
+    int64_t most = LAW_COUNT / g->n, own = comm_group_rank(g->g);
+    bool wide = as->kind == LAW_SCATTER || as->kind == LAW_GATHER;
+    if (wide && as->count > most)
+        as->count = most;
     TRY(law_place(r, as, &f));
-    law_fill(r, f->buffer, comm_rank(r->w), f, f->count);
-    return comm_all_reduce_start(r->group[f->group].g, f->buffer, f->count, f->dt, f->red, &f->req);
+    int64_t bytes = f->count * dtype_size(f->dt);
+    char *in = f->kind == LAW_GATHER && f->inside ? (char *)f->buffer + bytes * own : f->buffer;
+    law_fill(r, in, comm_rank(r->w), f, f->kind == LAW_SCATTER ? f->count * g->n : f->count);
+    char *out = law_out(r, f);
+    bool root = own == f->from;
+    f->check = f->kind != LAW_REDUCE || root;
+    switch (f->kind) {
+    case LAW_REDUCE:
+        return comm_reduce_start(g->g, f->from, root ? out : NULL, in, f->count, f->dt, &f->req);
+    case LAW_SCATTER:
+        return comm_reduce_scatter_start(g->g, out, in, f->count, f->dt, &f->req);
+    case LAW_GATHER:
+        return comm_all_gather_start(g->g, out, in, f->count, f->dt, &f->req);
+    default:
+        return comm_all_reduce_start(g->g, in, f->count, f->dt, f->red, &f->req);
+    }
 }
 
 static inline enum err law_reduce_scatter(struct law_run *r, const struct law_flight *f,
@@ -253,21 +304,22 @@ static inline enum err law_broadcast(struct law_run *r, const struct law_flight 
 /* One operation of the program, the same on all ranks; those that are not in it go on. */
 static inline enum err law_op(struct law_run *r, int op)
 {
-    int kind = (int)law_draw(&r->shared, 0, 9);
-    struct law_flight f = {.op = op, .from = -1, .check = true};
+    int kind = (int)law_draw(&r->shared, 0, 9), started = (int)law_draw(&r->shared, 0, 5);
+    struct law_flight f = {.op = op, .check = true};
+    f.kind = started < 2 ? LAW_SUM : (enum law_kind)(LAW_SUM + started - 2);
     if (kind <= 2)
         return law_message(r, op);
     f.group = (int)law_draw(&r->shared, 0, LAW_GROUPS - 1);
     f.dt = (enum dtype)law_draw(&r->shared, 0, DT_COUNT - 1);
-    f.red = law_draw(&r->shared, 0, 3) == 0 && kind < 6 ? COMM_MAX : COMM_SUM;
+    f.red = law_draw(&r->shared, 0, 3) == 0 && kind < 6 && f.kind == LAW_SUM ? COMM_MAX : COMM_SUM;
     f.count = law_count(&r->shared);
-    bool inside = law_draw(&r->shared, 0, 1);
+    bool inside = f.inside = law_draw(&r->shared, 0, 1);
     const struct law_group *g = &r->group[f.group];
-    int root = (int)law_draw(&r->shared, 0, 1000) % g->n;
+    int root = f.from = (int)law_draw(&r->shared, 0, 1000) % g->n;
     if (!g->g)
         return ERR_OK;
     if (kind <= 5) {
-        TRY(law_all_reduce(r, &f));
+        TRY(law_start(r, &f));
         return kind == 5 ? law_land_all(r) : ERR_OK;
     }
     if (kind == 6)
@@ -337,8 +389,10 @@ static inline enum err law_play(struct law_run *r, struct law *law)
     TRY(mem_new(LAW_RANKS * LAW_COUNT, 8, "test buffer", &r->a));
     TRY(mem_new(LAW_RANKS * LAW_COUNT, 8, "test buffer", &r->b));
     TRY(mem_new(LAW_RANKS * LAW_COUNT, 8, "test buffer", &r->want));
-    for (int k = 0; k < LAW_FLIGHT; k++)
+    for (int k = 0; k < LAW_FLIGHT; k++) {
         TRY(mem_new(LAW_COUNT, 8, "test buffer", &r->flight[k].buffer));
+        TRY(mem_new(LAW_COUNT, 8, "test buffer", &r->flight[k].other));
+    }
     TRY(law_groups(r));
     for (int op = 0; op < law->ops; op++) {
         TRY(law_op(r, op));
@@ -368,8 +422,10 @@ static inline enum err law_body(void *arg, struct comm_world *w)
         comm_abort(w, err); /* before the buffers go */
     for (int i = 0; i < LAW_GROUPS; i++)
         comm_group_close(r->group[i].g);
-    for (int k = 0; k < LAW_FLIGHT; k++)
+    for (int k = 0; k < LAW_FLIGHT; k++) {
         mem_free(r->flight[k].buffer);
+        mem_free(r->flight[k].other);
+    }
     mem_free(r->a);
     mem_free(r->b);
     mem_free(r->want);

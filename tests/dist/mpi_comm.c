@@ -133,7 +133,11 @@ static enum err misbehave(struct comm_world *w, struct comm_group *g, const char
         return comm_barrier(g);
     if (strcmp(how, "left") == 0)
         return comm_send_start(w, 0, 0, x, 4, &r);
-    return ERR_OK; /* early */
+    if (strcmp(how, "root") == 0) {
+        TRY(comm_reduce_start(g, 1, x, x, 100, DT_F32, &r));
+        return comm_finish(&r);
+    }
+    return ERR_OK; /* early, unmet */
 }
 
 static enum err fail_body(void *arg, struct comm_world *w)
@@ -152,6 +156,11 @@ static enum err fail_body(void *arg, struct comm_world *w)
         nap(60);
     if (strcmp(how, "left") == 0)
         return ERR_OK;
+    if (strcmp(how, "root") == 0 || strcmp(how, "unmet") == 0) {
+        struct comm_req r = {0};
+        TRY(comm_reduce_start(g, 0, x, x, 100, DT_F32, &r));
+        return comm_finish(&r);
+    }
     return comm_all_reduce(g, x, 100, DT_F32, COMM_SUM);
 }
 

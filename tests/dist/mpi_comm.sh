@@ -72,6 +72,8 @@ fails early 21 'rank 1 has ended without taking part in all_reduce of 100 f32 el
 fails hang 20 'still missing: rank 1; look'
 fails count 11 'all_reduce of 99 f32 elements on rank 1'
 fails kind 11 'barrier on rank 1'
+fails root 11 'reduce of 100 f32 elements to member 1 on rank 1'
+fails unmet 21 'rank 1 has ended without taking part in reduce of 100 f32 elements to member 0'
 fails long 11 'rank 1 sends more bytes with tag 4, but rank 0 receives 8'
 fails short 11 'rank 1 sends 1 byte with tag 4, but rank 0 receives 64'
 fails left 70 '1 unfinished operation'
