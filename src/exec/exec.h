@@ -40,6 +40,7 @@ struct exec_args {
     uint64_t seed;
     bool training;
     bool trace;                        /* keep exec_events */
+    int64_t tp_rows;                   /* struct tp's rows */
     struct exec_bytes plan;
 };
 

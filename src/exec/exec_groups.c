@@ -88,6 +88,7 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
         return ERR_OK;
     struct comm_group_args a = {.id = (int)k * x->mesh.world + ranks[0], .ranks = ranks, .n = n};
     a.small = k == GROUP_SUMS;
+    a.beside = k == GROUP_TP && x->a.tp_rows > 0;
     a.mem = k == GROUP_WORLD || k == GROUP_PLANE ? COMM_HOST : COMM_DEVICE;
     a.scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
                                    message_bytes(&x->a, k, &x->a.dev->types, x->coord[AXIS_PP]));

@@ -49,11 +49,10 @@ static enum err forward(const struct stage_call *c)
     const struct arch_dims *d = &c->dims;
     const struct tp *tp = &c->s->tp;
     void *const *work = c->s->work->at;
-    struct tensor h, qkv, f;
+    struct tensor h = stage_norm_output(c), qkv, f;
     TRY(stage_norm(c, c->save[SAVE_H]));
-    TRY(stage_norm_output(c, &h));
     struct tp_linear in = {.w = stage_w(c, ROLE_Q_W), .bias = stage_w(c, ROLE_Q_B),
-                           .out = c->save[SAVE_QKV]};
+                           .out = c->save[SAVE_QKV], .full = work[WORK_FULL]};
     TRY(tp_column(tp, &h, &in, qkv_of(d).ld, &qkv));
     TRY(rotate(c, qkv.p, false));
     struct attn a = attn_of(c);
@@ -64,38 +63,53 @@ static enum err forward(const struct stage_call *c)
     return stage_residual(c, &f, ROLE_O_B, SITE_OUTPUT);
 }
 
-static enum err backward_input(const struct stage_call *c)
+static struct stage_sub sub_of(const struct stage_call *c)
 {
     const struct arch_dims *d = &c->dims;
-    const struct tp *tp = &c->s->tp;
+    return (struct stage_sub){.out = {ROLE_O_W, ROLE_O_B}, .in = {ROLE_Q_W, ROLE_Q_B},
+                              .mid = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS},
+                              .dmid = {c->keep[KEEP_DMID], d->n, qkv_of(d).ld, PLACE_COLS}};
+}
+
+/* Gradients from the output's to those of q k v. `a`: the norm's output is to be on its way behind
+ * them; NULL: it is not wanted yet. */
+static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
+{
+    const struct arch_dims *d = &c->dims;
     void *const *work = c->s->work->at;
     struct qkv at = qkv_of(d);
-    struct tensor df, do_, dh;
+    struct tensor df, do_;
     char *dqkv = c->keep[KEEP_DMID];
     TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
-    struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID]};
-    TRY(tp_row_grad(tp, &df, &out, d->h * d->d, &do_));
+    struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID], .full = c->df};
+    TRY(tp_row_grad(&c->s->tp, &df, &out, d->h * d->d, &do_));
+    if (a)
+        TRY(stage_norm_again(c, a));
     struct attn_grad g = {.f = attn_of(c), .do_ = do_.p, .dq = dqkv, .dk = dqkv + at.k0 * d->ct,
                           .dv = dqkv + at.v0 * d->ct, .delta = work[WORK_DELTA]};
     TRY(c->s->dev->ops->attn_grad(c->s->dev, &g));
-    TRY(rotate(c, dqkv, true));
-    struct tensor dmid = {dqkv, d->n, at.ld, PLACE_COLS};
-    struct tp_buffers b = {work[WORK_PARTIAL], work[WORK_DH]};
-    TRY(tp_column_grad(tp, &dmid, stage_w(c, ROLE_Q_W), d->c, &b, &dh));
-    return stage_norm_grad(c, c->d_in, &dh);
+    return rotate(c, dqkv, true);
+}
+
+static enum err backward_input(const struct stage_call *c)
+{
+    struct stage_sub s = sub_of(c);
+    TRY(inner_grad(c, NULL));
+    return stage_sub_input(c, &s);
 }
 
 static enum err backward_weight(const struct stage_call *c)
 {
-    static const enum arch_role out[] = {ROLE_O_W, ROLE_O_B}, in[] = {ROLE_Q_W, ROLE_Q_B};
-    const struct arch_dims *d = &c->dims;
-    struct tensor h, df = stage_kept_df(c);
-    struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
-    struct tensor dqkv = {c->keep[KEEP_DMID], d->n, qkv_of(d).ld, PLACE_COLS};
-    TRY(stage_norm_weight(c));
-    TRY(stage_weight_grad(c, out, &df, &o));
-    TRY(stage_norm_output(c, &h));
-    return stage_weight_grad(c, in, &dqkv, &h);
+    struct stage_sub s = sub_of(c);
+    return stage_sub_weight(c, &s);
 }
 
-const struct layer_kind layer_attn = {"attn", forward, backward_input, backward_weight};
+static enum err backward(const struct stage_call *c)
+{
+    struct stage_sub s = sub_of(c);
+    struct stage_again a = {0};
+    TRY(inner_grad(c, &a));
+    return stage_sub_both(c, &s, &a);
+}
+
+const struct layer_kind layer_attn = {"attn", forward, backward_input, backward_weight, backward};

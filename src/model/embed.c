@@ -54,4 +54,5 @@ static enum err backward_weight(const struct stage_call *c)
                            tokens->box.real[0]);
 }
 
-const struct layer_kind layer_embed = {"embed", forward, backward_input, backward_weight};
+const struct layer_kind layer_embed = {"embed", forward, backward_input, backward_weight,
+                                        NULL};

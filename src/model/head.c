@@ -68,18 +68,30 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
     return ops->xent_grad(c->s->dev, &k->x);
 }
 
-/* dh of the chunk's rows (a summand) and dw += dlogits^T h, which the first of a step writes: the
- * embedding that may share dw comes later. */
+/* Where the gradient of the norm's output is summed. */
+static struct tp_buffers dh_buffers(const struct stage_call *c)
+{
+    return (struct tp_buffers){c->s->work->at[WORK_PARTIAL], c->save[SAVE_DH]};
+}
+
+/* dh of the chunk's rows and dw += dlogits^T h, which the first of a step writes: the embedding
+ * that may share dw comes later. dh is a summand, whose sum runs beside dw where ranks talk beside
+ * products. */
 static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
-                           const struct tensor *h, char *dh)
+                           const struct tensor *h, struct tp_wait *w)
 {
     const struct arch_dims *d = &c->dims;
+    const struct tp *tp = &c->s->tp;
+    struct tp_buffers b = dh_buffers(c);
+    char *dh = tp_summand(tp, &b);
     const void *dlogits = dlogits_of(c);
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     TRY(c->s->dev->ops->gemm(
         c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
                                   .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
                                   .k = d->v}));
+    if (tp->rows > 0)
+        TRY(tp_reduce_rows(tp, &(struct tp_rows){k->row, k->rows, d->n, d->c}, &b, w));
     bool add = param_grad_begin(weight(c), d->v * d->c);
     return c->s->dev->ops->gemm(
         c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows, .m = d->v,
@@ -98,7 +110,8 @@ static enum err norm_whole(const struct stage_call *c, struct tensor *h)
 static enum err forward(const struct stage_call *c)
 {
     const struct arch_dims *d = &c->dims;
-    struct tp_buffers b = {c->s->work->at[WORK_PARTIAL], c->save[SAVE_DH]};
+    struct tp_buffers b = dh_buffers(c);
+    struct tp_wait w = {0};
     struct tensor h, dh;
     if (!c->mb->targets)
         return ERR_OK; /* generation: head_row_logits follows */
@@ -107,11 +120,13 @@ static enum err forward(const struct stage_call *c)
         struct chunk k = chunk_at(c, row);
         TRY(chunk_loss(c, &k, &h));
         if (c->mb->training)
-            TRY(chunk_grad(c, &k, &h, tp_summand(&c->s->tp, &b)));
+            TRY(chunk_grad(c, &k, &h, &w));
     }
     char *losses = (char *)c->s->work->at[WORK_ROW] + 3 * d->chunk * d->at;
     TRY(c->s->dev->ops->sum(c->s->dev, c->s->loss, losses, d->n));
-    return c->mb->training ? tp_reduce(&c->s->tp, d->n, d->c, &b, &dh) : ERR_OK;
+    if (!c->mb->training || c->s->tp.rows > 0)
+        return tp_finish(&w);
+    return tp_reduce(&c->s->tp, d->n, d->c, &b, &dh);
 }
 
 static enum err backward_input(const struct stage_call *c)
@@ -125,7 +140,7 @@ static enum err backward_weight(const struct stage_call *c)
     return stage_norm_weight(c); /* that of the matrix is made by the forward */
 }
 
-const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight};
+const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight, NULL};
 
 enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
                          const struct stage_slot *slot, int64_t row, void *out)

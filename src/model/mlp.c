@@ -21,10 +21,10 @@ static enum err forward(const struct stage_call *c)
     const struct arch_dims *d = &c->dims;
     const struct tp *tp = &c->s->tp;
     void *const *work = c->s->work->at;
-    struct tensor h, mid, f;
+    struct tensor h = stage_norm_output(c), mid, f;
     TRY(stage_norm(c, c->save[SAVE_H]));
-    TRY(stage_norm_output(c, &h));
-    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, ROLE_UP_B)};
+    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, ROLE_UP_B),
+                           .full = work[WORK_FULL]};
     if (d->gated) {
         in.out = c->save[SAVE_PRE];
         TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
@@ -41,42 +41,55 @@ static enum err forward(const struct stage_call *c)
     return stage_residual(c, &f, ROLE_DOWN_B, SITE_OUTPUT);
 }
 
-static enum err backward_input(const struct stage_call *c)
+static struct stage_sub sub_of(const struct stage_call *c)
 {
     const struct arch_dims *d = &c->dims;
-    const struct tp *tp = &c->s->tp;
-    void *const *work = c->s->work->at;
-    struct tensor df, dact, dh;
+    return (struct stage_sub){.out = {ROLE_DOWN_W, ROLE_DOWN_B}, .in = {inner_role(d), ROLE_UP_B},
+                              .mid = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS},
+                              .dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS}};
+}
+
+/* As attention's. */
+static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
+{
+    const struct arch_dims *d = &c->dims;
+    struct tensor df, dact;
     TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
-    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W)};
-    if (d->gated) {
-        down.out = work[WORK_DMID];
-        TRY(tp_row_grad(tp, &df, &down, d->f, &dact));
-        TRY(c->s->dev->ops->swiglu_grad(c->s->dev, c->keep[KEEP_DMID], dact.p, c->save[SAVE_PRE],
-                                        d->n, d->f));
-    } else {
+    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->df,
+                             .out = c->s->work->at[WORK_DMID]};
+    if (!d->gated) {
         down.act = GEMM_DGELU;
         down.pre = c->save[SAVE_PRE];
         down.out = c->keep[KEEP_DMID];
-        TRY(tp_row_grad(tp, &df, &down, d->f, &dact));
     }
-    struct tensor dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS};
-    struct tp_buffers b = {work[WORK_PARTIAL], work[WORK_DH]};
-    TRY(tp_column_grad(tp, &dmid, stage_w(c, inner_role(d)), d->c, &b, &dh));
-    return stage_norm_grad(c, c->d_in, &dh);
+    TRY(tp_row_grad(&c->s->tp, &df, &down, d->f, &dact));
+    if (a)
+        TRY(stage_norm_again(c, a));
+    if (!d->gated)
+        return ERR_OK;
+    return c->s->dev->ops->swiglu_grad(c->s->dev, c->keep[KEEP_DMID], dact.p, c->save[SAVE_PRE],
+                                       d->n, d->f);
+}
+
+static enum err backward_input(const struct stage_call *c)
+{
+    struct stage_sub s = sub_of(c);
+    TRY(inner_grad(c, NULL));
+    return stage_sub_input(c, &s);
 }
 
 static enum err backward_weight(const struct stage_call *c)
 {
-    const struct arch_dims *d = &c->dims;
-    const enum arch_role down[] = {ROLE_DOWN_W, ROLE_DOWN_B}, in[] = {inner_role(d), ROLE_UP_B};
-    struct tensor h, df = stage_kept_df(c);
-    struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
-    struct tensor dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS};
-    TRY(stage_norm_weight(c));
-    TRY(stage_weight_grad(c, down, &df, &act));
-    TRY(stage_norm_output(c, &h));
-    return stage_weight_grad(c, in, &dmid, &h);
+    struct stage_sub s = sub_of(c);
+    return stage_sub_weight(c, &s);
 }
 
-const struct layer_kind layer_mlp = {"mlp", forward, backward_input, backward_weight};
+static enum err backward(const struct stage_call *c)
+{
+    struct stage_sub s = sub_of(c);
+    struct stage_again a = {0};
+    TRY(inner_grad(c, &a));
+    return stage_sub_both(c, &s, &a);
+}
+
+const struct layer_kind layer_mlp = {"mlp", forward, backward_input, backward_weight, backward};

@@ -237,8 +237,12 @@ enum err stage_backward(const struct stage *s, const struct stage_back *b)
 {
     for (int i = s->parts - 1; i >= 0; i--) {
         struct stage_call c = back_call(s, b, i);
-        TRY(c.p->kind->backward_input(&c));
-        TRY(c.p->kind->backward_weight(&c));
+        if (s->tp.rows > 0 && c.p->kind->backward) {
+            TRY(c.p->kind->backward(&c));
+        } else {
+            TRY(c.p->kind->backward_input(&c));
+            TRY(c.p->kind->backward_weight(&c));
+        }
         if (b->hook.done)
             TRY(b->hook.done(b->hook.arg, i));
     }

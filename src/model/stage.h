@@ -55,6 +55,9 @@ struct layer_kind {
     enum err (*forward)(const struct stage_call *c);
     enum err (*backward_input)(const struct stage_call *c);
     enum err (*backward_weight)(const struct stage_call *c);
+    /* Both, with tensor ranks talking beside products (tp.rows is set); the same bits. NULL: one
+     * after the other. */
+    enum err (*backward)(const struct stage_call *c);
 };
 extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head;
 
@@ -192,11 +195,28 @@ enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced product. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,
                         int site);
-/* Its gradient, whole, kept at c->df. */
+/* Its gradient as the stream lies; whole it belongs to c->df, where it is without sp. */
 enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df);
-/* The kept gradient and the norm's output, whole, for weight gradients. */
-struct tensor stage_kept_df(const struct stage_call *c);
-enum err stage_norm_output(const struct stage_call *c, struct tensor *h);
+/* The norm's output as the stream lies. */
+struct tensor stage_norm_output(const struct stage_call *c);
+
+/* The two products of attention and mlp as their gradients see them: the first makes of h what dmid
+ * is the gradient of, the last takes mid to f. */
+struct stage_sub {
+    enum arch_role out[2], in[2]; /* weight and bias of the last product, of the first */
+    struct tensor mid, dmid;
+};
+/* The norm's output made whole for the weight gradient of the first product. */
+struct stage_again {
+    struct tensor h;
+    struct tp_wait wait;
+};
+enum err stage_norm_again(const struct stage_call *c, struct stage_again *a);
+/* From dmid on: the input's gradient; the weights'; both, with *a started. */
+enum err stage_sub_input(const struct stage_call *c, const struct stage_sub *s);
+enum err stage_sub_weight(const struct stage_call *c, const struct stage_sub *s);
+enum err stage_sub_both(const struct stage_call *c, const struct stage_sub *s,
+                        struct stage_again *a);
 /* Dropout of a site of this part: rows of the stream (whole: all rows of the microbatch). */
 enum { SITE_PROBS, SITE_OUTPUT, SITE_COUNT };
 struct drop stage_drop(const struct stage_call *c, int site, bool whole);

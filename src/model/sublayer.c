@@ -5,6 +5,12 @@
  *     forward    h = norm(x)          y = x + drop(f + bias)
  *     backward   df = drop'(dy)       dx = dy + norm'(dh)
  *
+ * The backward of both ends in the same way: the sum over ranks of dh, the gradient through the
+ * norm, and the weights' gradients, of the last product by df and of the first by dmid and h, which
+ * with sp is gathered again. Where both halves are wanted and ranks talk beside products, the sum
+ * of dh runs beside the weight gradients, as in Megatron-LM, and the gather of h beside what comes
+ * before.
+ *
  * Biases of row-parallel products are added after the sum over ranks, once; their gradient is taken
  * from the whole df, so it is complete on every rank.
  */
@@ -107,23 +113,64 @@ enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor
 {
     const struct tp *tp = &c->s->tp;
     struct drop drop = stage_drop(c, site, false);
-    struct tensor local = {tp->sp ? c->s->work->at[WORK_DH] : c->df, c->dims.nl, c->dims.c,
-                           tp_stream(tp)};
-    if (c->direct) {
-        *df = local;
+    *df = (struct tensor){tp->sp ? c->s->work->at[WORK_DH] : c->df, c->dims.nl, c->dims.c,
+                          tp_stream(tp)};
+    if (c->direct)
         return ERR_OK;
-    }
-    TRY(c->s->dev->ops->dropout(c->s->dev, local.p, c->d_in, c->dims.nl, c->dims.c, &drop));
-    return tp_gather(tp, &local, c->df, df);
+    return c->s->dev->ops->dropout(c->s->dev, df->p, c->d_in, c->dims.nl, c->dims.c, &drop);
 }
 
-struct tensor stage_kept_df(const struct stage_call *c)
+struct tensor stage_norm_output(const struct stage_call *c)
 {
-    return (struct tensor){c->df, c->dims.n, c->dims.c, PLACE_WHOLE};
+    return (struct tensor){c->save[SAVE_H], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
 }
 
-enum err stage_norm_output(const struct stage_call *c, struct tensor *h)
+enum err stage_norm_again(const struct stage_call *c, struct stage_again *a)
 {
-    struct tensor local = {c->save[SAVE_H], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
-    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h);
+    struct tensor local = stage_norm_output(c);
+    return tp_gather_start(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
+}
+
+static struct tp_buffers dh_buffers(const struct stage_call *c)
+{
+    void *const *work = c->s->work->at;
+    return (struct tp_buffers){work[WORK_PARTIAL], work[WORK_DH]};
+}
+
+enum err stage_sub_input(const struct stage_call *c, const struct stage_sub *s)
+{
+    struct tp_buffers b = dh_buffers(c);
+    struct tensor dh;
+    TRY(tp_column_grad(&c->s->tp, &s->dmid, stage_w(c, s->in[0]), c->dims.c, &b, &dh));
+    return stage_norm_grad(c, c->d_in, &dh);
+}
+
+static enum err weights(const struct stage_call *c, const struct stage_sub *s,
+                        struct stage_again *a)
+{
+    struct tensor df = {c->df, c->dims.n, c->dims.c, PLACE_WHOLE};
+    TRY(stage_weight_grad(c, s->out, &df, &s->mid));
+    TRY(tp_finish(&a->wait));
+    return stage_weight_grad(c, s->in, &s->dmid, &a->h);
+}
+
+enum err stage_sub_weight(const struct stage_call *c, const struct stage_sub *s)
+{
+    struct stage_again a = {0};
+    TRY(stage_norm_weight(c));
+    TRY(stage_norm_again(c, &a));
+    return weights(c, s, &a);
+}
+
+enum err stage_sub_both(const struct stage_call *c, const struct stage_sub *s,
+                        struct stage_again *a)
+{
+    struct tp_buffers b = dh_buffers(c);
+    struct tp_wait sum = {0};
+    struct tensor dh;
+    TRY(tp_column_grad_start(&c->s->tp, &s->dmid, stage_w(c, s->in[0]), c->dims.c, &b, &dh, &sum));
+    TRY(weights(c, s, a));
+    TRY(tp_finish(&sum));
+    TRY(stage_norm_grad(c, c->d_in, &dh));
+    return stage_norm_weight(c);
 }

@@ -7,7 +7,27 @@
  *     sp on    rows    all-gather, cols,            reduce-scatter of partial sums
  *
  * The backward is the mirror image: what was gathered is reduce-scattered, what was reduced is
- * gathered; tp_column_grad and tp_gather on gradients are those two.
+ * gathered; tp_column_grad and tp_row_grad do those two.
+ *
+ * With t->rows the talk runs beside the products (Wang et al. 2023, "Overlap communication with
+ * dependent computation via decomposition in large deep learning models"). A product whose sum
+ * follows is cut by rows, and while one piece is made, the sum of the piece before is on its way.
+ * Of a product that follows a gather the own rows, which need not come, are made beside it.
+ *
+ *     products     | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
+ *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
+ *
+ * With sp the sum of a piece is a reduce to the owner of its rows, so pieces end where an owner's
+ * rows do. Every element is the same chain of additions as in one piece (comm.h), so cutting
+ * changes no bit where the device's products do not depend on how many rows they have.
+ *
+ * Pieces cost: a small product fills a GPU badly, the more so beside messages, and a sum whose root
+ * is one member uses the links of one. So pieces have at least t->rows rows, a product that makes
+ * only one is not cut, and what need not be cut is not: a sum that nobody wants before the weight
+ * gradients are made is started in one (tp_column_grad_start), and the gather for these is in one,
+ * too (tp_gather_start). Rows are not taken from a gather as they come, owner by owner: broadcasts
+ * one behind another use the links of one member each, take longer than the gather, and the product
+ * would run in more and smaller pieces with messages beside it all along.
  */
 #include "parallel/tp.h"
 
@@ -15,6 +35,121 @@ enum place tp_stream(const struct tp *t)
 {
     return t->sp ? PLACE_ROWS : PLACE_WHOLE;
 }
+
+/* ---- what is on its way ---- */
+
+/* A request for the next operation, the oldest finished where all are in use. */
+static enum err next_request(struct tp_wait *w, struct comm_req **out)
+{
+    if (w->started - w->finished == TP_WAITS)
+        TRY(comm_finish(&w->req[w->finished++ % TP_WAITS]));
+    *out = &w->req[w->started++ % TP_WAITS];
+    return ERR_OK;
+}
+
+enum err tp_finish(struct tp_wait *w)
+{
+    while (w->finished < w->started)
+        TRY(comm_finish(&w->req[w->finished++ % TP_WAITS]));
+    return ERR_OK;
+}
+
+/* ---- pieces ---- */
+
+static int64_t unit(const struct tp *t)
+{
+    return dtype_size(t->dev->ct);
+}
+
+/* Rows [row, row + m) of the product that g is as a whole, of the m rows at `a`; rows are tight,
+ * and so are pre's. */
+static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a, int64_t row,
+                        int64_t m)
+{
+    struct gemm piece = *g;
+    piece.a = a;
+    piece.c = (char *)g->c + row * g->n * unit(t);
+    if (g->pre)
+        piece.pre = (char *)g->pre + row * g->n * unit(t);
+    piece.m = m;
+    return t->dev->ops->gemm(t->dev, &piece);
+}
+
+/* The product g of the whole of x, with sp gathered; g->m, its rows, is set here. */
+static enum err product_of_stream(const struct tp *t, const struct tensor *x, void *full,
+                                  struct gemm *g)
+{
+    int64_t m = x->rows, own = t->rank * m, bytes = m * x->cols * unit(t);
+    struct tp_wait w = {0};
+    struct tensor whole;
+    TENSOR_NEEDS(x, tp_stream(t));
+    if (!t->sp || t->rows == 0 || m < t->rows) {
+        TRY(tp_gather(t, x, full, &whole));
+        g->m = whole.rows;
+        return rows_of(t, g, whole.p, 0, g->m);
+    }
+    TRY(tp_gather_start(t, x, full, &whole, &w));
+    g->m = whole.rows;
+    TRY(rows_of(t, g, x->p, own, m));
+    TRY(tp_finish(&w));
+    if (t->rank > 0)
+        TRY(rows_of(t, g, full, 0, own));
+    if (t->rank < t->size - 1)
+        TRY(rows_of(t, g, (char *)full + (t->rank + 1) * bytes, own + m, g->m - own - m));
+    return ERR_OK;
+}
+
+/* Pieces that `rows` rows are cut into, about equal: 1 where they are not enough for two. */
+static int64_t pieces_of(const struct tp *t, int64_t rows)
+{
+    return t->rows > 0 ? num_max(1, rows / t->rows) : 1;
+}
+
+/* Rows that end before piece i of n. */
+static int64_t piece_end(int64_t rows, int64_t i, int64_t n)
+{
+    return rows * i / n;
+}
+
+/* Is a sum of n rows cut? With sp it is by owner at least. */
+static bool in_pieces(const struct tp *t, int64_t n)
+{
+    if (t->rows == 0 || t->size == 1)
+        return false;
+    return t->sp ? n / t->size >= t->rows : n >= 2 * t->rows;
+}
+
+/* Product and sum of `whole`, piece by piece. */
+static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
+                              const struct tp_buffers *b)
+{
+    struct tp_wait w = {0};
+    int64_t block = t->sp ? whole->m / t->size : whole->m, n = pieces_of(t, block);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t row = piece_end(block, i, n), m = piece_end(block, i + 1, n) - row;
+             row < whole->m; row += block) {
+            const void *a = (const char *)whole->a + row * whole->k * unit(t);
+            TRY(rows_of(t, whole, a, row, m));
+            TRY(tp_reduce_rows(t, &(struct tp_rows){row, m, whole->m, whole->n}, b, &w));
+        }
+    return tp_finish(&w);
+}
+
+/* What g gives, summed: at b's place in the stream. */
+static enum err product_summed(const struct tp *t, struct gemm *g, const struct tp_buffers *b,
+                               struct tensor *out)
+{
+    g->c = tp_summand(t, b);
+    if (!in_pieces(t, g->m)) {
+        TRY(t->dev->ops->gemm(t->dev, g));
+        return tp_reduce(t, g->m, g->n, b, out);
+    }
+    TRY(sum_in_pieces(t, g, b));
+    *out = (struct tensor){b->local, t->sp ? g->m / t->size : g->m, g->n, tp_stream(t)};
+    return ERR_OK;
+}
+
+/* ---- gathering and reducing ---- */
 
 enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out)
 {
@@ -28,14 +163,17 @@ enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struc
     return ERR_OK;
 }
 
-enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
-                   int64_t cols, struct tensor *y)
+/* long: as tp_gather, and what is on its way */
+enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
+                         struct tp_wait *w)
 {
-    TENSOR_NEEDS(x, PLACE_WHOLE);
-    TRY(t->dev->ops->gemm(t->dev, &(struct gemm){.c = l->out, .a = x->p, .b = l->w, .bias = l->bias,
-                                                 .pre = l->pre, .m = x->rows, .n = cols,
-                                                 .k = x->cols, .trans_b = true, .act = l->act}));
-    *y = (struct tensor){l->out, x->rows, cols, PLACE_COLS};
+    struct comm_req *r;
+    if (!t->sp || t->rows == 0)
+        return tp_gather(t, x, full, out);
+    TENSOR_NEEDS(x, PLACE_ROWS);
+    TRY(next_request(w, &r));
+    TRY(comm_all_gather_start(t->group, full, x->p, x->rows * x->cols, t->dev->ct, r));
+    *out = (struct tensor){full, x->rows * t->size, x->cols, PLACE_WHOLE};
     return ERR_OK;
 }
 
@@ -55,25 +193,68 @@ enum err tp_reduce(const struct tp *t, int64_t n, int64_t c, const struct tp_buf
     return ERR_OK;
 }
 
+enum err tp_reduce_rows(const struct tp *t, const struct tp_rows *k, const struct tp_buffers *b,
+                        struct tp_wait *w)
+{
+    int64_t block = t->sp ? k->n / t->size : k->n, bytes = k->cols * unit(t);
+    struct comm_req *r;
+    if (t->size == 1)
+        return ERR_OK;
+    for (int64_t row = k->row, end = k->row + k->rows; row < end;) {
+        int64_t owner = row / block, m = num_min(end, (owner + 1) * block) - row;
+        TRY(next_request(w, &r));
+        if (t->sp)
+            TRY(comm_reduce_start(t->group, (int)owner,
+                                  (char *)b->local + row % block * bytes,
+                                  (char *)b->partial + row * bytes, m * k->cols, t->dev->ct, r));
+        else
+            TRY(comm_all_reduce_start(t->group, (char *)b->local + row * bytes, m * k->cols,
+                                      t->dev->ct, COMM_SUM, r));
+        row += m;
+    }
+    return ERR_OK;
+}
+
+/* tp_reduce of the whole, started. */
+static enum err reduce_start(const struct tp *t, const struct gemm *g, const struct tp_buffers *b,
+                             struct tp_wait *w)
+{
+    struct comm_req *r;
+    TRY(next_request(w, &r));
+    if (t->sp)
+        return comm_reduce_scatter_start(t->group, b->local, b->partial, g->m / t->size * g->n,
+                                         t->dev->ct, r);
+    return comm_all_reduce_start(t->group, b->local, g->m * g->n, t->dev->ct, COMM_SUM, r);
+}
+
+/* ---- products ---- */
+
+enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
+                   int64_t cols, struct tensor *y)
+{
+    struct gemm g = {.c = l->out, .b = l->w, .bias = l->bias, .pre = l->pre, .n = cols,
+                     .k = x->cols, .trans_b = true, .act = l->act};
+    TRY(product_of_stream(t, x, l->full, &g));
+    *y = (struct tensor){l->out, g.m, cols, PLACE_COLS};
+    return ERR_OK;
+}
+
 /* long: a product's operands and where its sum goes */
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y)
 {
     TENSOR_NEEDS(x, PLACE_COLS);
-    TRY(t->dev->ops->gemm(t->dev, &(struct gemm){.c = tp_summand(t, b), .a = x->p, .b = w,
-                                                 .m = x->rows, .n = cols, .k = x->cols,
-                                                 .trans_b = true}));
-    return tp_reduce(t, x->rows, cols, b, y);
+    return product_summed(t, &(struct gemm){.a = x->p, .b = w, .m = x->rows, .n = cols,
+                                            .k = x->cols, .trans_b = true}, b, y);
 }
 
 enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct tp_linear *l,
                      int64_t cols, struct tensor *dx)
 {
-    TENSOR_NEEDS(dy, PLACE_WHOLE);
-    TRY(t->dev->ops->gemm(t->dev, &(struct gemm){.c = l->out, .a = dy->p, .b = l->w, .pre = l->pre,
-                                                 .m = dy->rows, .n = cols, .k = dy->cols,
-                                                 .act = l->act}));
-    *dx = (struct tensor){l->out, dy->rows, cols, PLACE_COLS};
+    struct gemm g = {.c = l->out, .b = l->w, .pre = l->pre, .n = cols, .k = dy->cols,
+                     .act = l->act};
+    TRY(product_of_stream(t, dy, l->full, &g));
+    *dx = (struct tensor){l->out, g.m, cols, PLACE_COLS};
     return ERR_OK;
 }
 
@@ -82,9 +263,23 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
                         const struct tp_buffers *b, struct tensor *dx)
 {
     TENSOR_NEEDS(dy, PLACE_COLS);
-    TRY(t->dev->ops->gemm(t->dev, &(struct gemm){.c = tp_summand(t, b), .a = dy->p, .b = w,
-                                                 .m = dy->rows, .n = cols, .k = dy->cols}));
-    return tp_reduce(t, dy->rows, cols, b, dx);
+    return product_summed(t, &(struct gemm){.a = dy->p, .b = w, .m = dy->rows, .n = cols,
+                                            .k = dy->cols}, b, dx);
+}
+
+/* long: as tp_column_grad, and what is on its way */
+enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
+                              int64_t cols, const struct tp_buffers *b, struct tensor *dx,
+                              struct tp_wait *wait)
+{
+    struct gemm g = {.c = tp_summand(t, b), .a = dy->p, .b = w, .m = dy->rows, .n = cols,
+                     .k = dy->cols};
+    ENSURE(t->rows > 0 && t->size > 1);
+    TENSOR_NEEDS(dy, PLACE_COLS);
+    TRY(t->dev->ops->gemm(t->dev, &g));
+    TRY(reduce_start(t, &g, b, wait));
+    *dx = (struct tensor){b->local, t->sp ? g.m / t->size : g.m, cols, tp_stream(t)};
+    return ERR_OK;
 }
 
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,

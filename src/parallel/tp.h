@@ -6,7 +6,8 @@
  * is the residual stream, whole on each rank, or, with sp, sharded over rows and gathered first;
  * what leaves is a partial sum, all-reduced, or, with sp, reduce-scattered back to rows.
  *
- * All functions that talk are collective over the tensor group; with tp 1 they do nothing.
+ * All functions that talk are collective over the tensor group; with tp 1 they do nothing. With
+ * tp.rows they talk beside their products, or beside what the caller does between start and finish.
  */
 #ifndef PLAIT_PARALLEL_TP_H
 #define PLAIT_PARALLEL_TP_H
@@ -22,7 +23,19 @@ struct tp {
     struct comm_group *kv;    /* borrowed; ranks that hold the same kv heads, NULL when alone */
     int size, rank;
     bool sp;
+    int64_t rows;             /* fewest rows of a piece of a product that is cut so that its talk
+                                 runs beside the next; 0, and always with tp 1: products and talk
+                                 take turns, nothing is cut, what is started is finished, too */
 };
+
+/* What is on its way. Zero it first; buffers stay untouched until it is finished, which is in the
+ * order of starting over the whole group. */
+enum { TP_WAITS = 32 };
+struct tp_wait {
+    struct comm_req req[TP_WAITS]; /* operation k at k % TP_WAITS */
+    int64_t started, finished;
+};
+enum err tp_finish(struct tp_wait *w);
 
 /* Placement of the residual stream: rows with sp, else whole. */
 enum place tp_stream(const struct tp *t);
@@ -30,12 +43,19 @@ enum place tp_stream(const struct tp *t);
 /* The stream made whole: with sp gathered into `full` (n, C), else `x` itself. */
 enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out);
 
-/* Column-parallel product: y (n, N/tp) = x (n, K) w^T [+ bias], x whole; w (N/tp, K). */
+/* The same, on its way where t->rows is set: `full` is not there before `w` is finished. */
+/* long: as tp_gather, and what is on its way */
+enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
+                         struct tp_wait *w);
+
+/* Column-parallel product: y (n, N/tp) = x (n, K) w^T [+ bias], w (N/tp, K); x as the stream lies,
+ * with sp gathered into l->full, which is whole afterwards. */
 struct tp_linear {
     const void *w, *bias; /* local; bias NULL: none */
     enum gemm_act act;
     void *pre;            /* see struct gemm */
     void *out;
+    void *full;           /* (n, K) with sp: the gathered operand; else not looked at */
 };
 enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
                    int64_t cols, struct tensor *y);
@@ -46,13 +66,18 @@ struct tp_buffers { void *partial, *local; };
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y);
 
-/* Gradients. Of the input of a row-parallel product: dx (n, K/tp) = dy (n, N) w, dy whole; act and
- * pre of `l` serve GEMM_DGELU. */
+/* Gradients. Of the input of a row-parallel product: dx (n, K/tp) = dy (n, N) w, dy as the stream
+ * lies, with sp gathered into l->full; act and pre of `l` serve GEMM_DGELU. */
 enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct tp_linear *l,
                      int64_t cols, struct tensor *dx);
 /* Of the input of a column-parallel product, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx);
+/* The same with t->rows set: dx and b's buffers are on their way until `wait` is finished. */
+/* long: as tp_column_grad, and what is on its way */
+enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
+                              int64_t cols, const struct tp_buffers *b, struct tensor *dx,
+                              struct tp_wait *wait);
 /* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns; the first
  * of a step writes it. db (N, settled): that of the bias += the sum of the rows of dy; NULL: none.
  * No talk. */
@@ -65,5 +90,9 @@ enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struc
 void *tp_summand(const struct tp *t, const struct tp_buffers *b);
 enum err tp_reduce(const struct tp *t, int64_t n, int64_t c, const struct tp_buffers *b,
                    struct tensor *out);
+/* The same of some rows, started: when all have been, and `w` is finished, that is tp_reduce. */
+struct tp_rows { int64_t row, rows, n, cols; }; /* [row, row + rows) of (n, cols) */
+enum err tp_reduce_rows(const struct tp *t, const struct tp_rows *k, const struct tp_buffers *b,
+                        struct tp_wait *w);
 
 #endif

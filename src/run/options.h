@@ -21,6 +21,7 @@ enum { OPTIONS_PATH_MAX = 1024 };
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
+enum options_overlap { OPTIONS_OVERLAP_AUTO, OPTIONS_OVERLAP_OFF, OPTIONS_OVERLAP_ON };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
 struct options {
@@ -33,6 +34,8 @@ struct options {
     struct {
         int64_t tp, pp, dp;
         bool sp;
+        int tp_overlap;                  /* enum options_overlap */
+        int64_t tp_rows;                 /* options_tp_rows */
         char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
         int64_t group;                   /* sched_shape.group; 0: the schedule's own */
@@ -81,6 +84,9 @@ void options_split(const struct options *o, struct arch_split *out);
 void options_axes(const struct options *o, int size[AXIS_COUNT]);
 /* Ranks that the layout needs: tp x pp x dp. Local. */
 int64_t options_ranks(const struct options *o);
+/* Fewest rows of a piece of a product of tensor ranks that talk beside their products; 0: they do
+ * not. auto is on where the device runs beside the host, and with it beside messages. Local. */
+int64_t options_tp_rows(const struct options *o);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);
 /* Stages of a pipeline rank: as set, or as many as the schedule needs. */

@@ -281,7 +281,8 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
     *out = (struct exec_args){.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
-                              .seed = (uint64_t)s->o->train.seed, .training = s->training};
+                              .seed = (uint64_t)s->o->train.seed, .training = s->training,
+                              .tp_rows = options_tp_rows(s->o)};
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
         out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],

@@ -47,17 +47,21 @@ struct row {
     int tp, pp, dp, v;
     bool sp;
     const char *schedule;
-    int64_t microbatch;
+    int64_t microbatch, tp_rows;
 };
 
 static const struct row rows[] = {
-    {1, 1, 1, 1, false, "naive", 4},  {1, 1, 1, 1, false, "1f1b", 1},
-    {2, 1, 1, 1, false, "1f1b", 2},   {2, 1, 1, 1, true, "1f1b", 2},
-    {1, 1, 2, 1, false, "1f1b", 1},   {1, 2, 1, 1, false, "gpipe", 1},
-    {1, 2, 1, 1, false, "1f1b", 1},   {1, 2, 1, 2, false, "interleaved", 1},
-    {1, 2, 1, 1, false, "zb-h1", 1},  {1, 2, 1, 2, false, "zb-v", 1},
-    {1, 2, 1, 2, false, "dualpipev", 1}, {2, 2, 1, 1, true, "1f1b", 1},
-    {1, 4, 1, 1, false, "zb-h1", 1},  {1, 2, 2, 1, false, "1f1b", 1},
+    {1, 1, 1, 1, false, "naive", 4, 0},        {1, 1, 1, 1, false, "1f1b", 1, 0},
+    {2, 1, 1, 1, false, "1f1b", 2, 0},         {2, 1, 1, 1, true, "1f1b", 2, 0},
+    {1, 1, 2, 1, false, "1f1b", 1, 0},         {1, 2, 1, 1, false, "gpipe", 1, 0},
+    {1, 2, 1, 1, false, "1f1b", 1, 0},         {1, 2, 1, 2, false, "interleaved", 1, 0},
+    {1, 2, 1, 1, false, "zb-h1", 1, 0},        {1, 2, 1, 2, false, "zb-v", 1, 0},
+    {1, 2, 1, 2, false, "dualpipev", 1, 0},    {2, 2, 1, 1, true, "1f1b", 1, 0},
+    {1, 4, 1, 1, false, "zb-h1", 1, 0},        {1, 2, 2, 1, false, "1f1b", 1, 0},
+    /* tensor ranks that talk beside products, in pieces of a few rows and in one */
+    {2, 1, 1, 1, false, "1f1b", 3, 5}, {2, 1, 1, 1, true, "1f1b", 2, 5},
+    {4, 1, 1, 1, false, "1f1b", 2, 3}, {4, 1, 1, 1, true, "1f1b", 2, 3},
+    {2, 2, 1, 1, true, "zb-h1", 1, 3}, {2, 1, 1, 1, true, "1f1b", 2, 1 << 30},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -66,12 +70,12 @@ static struct layout layout_of(const struct row *r, const struct arch *a, enum d
     return (struct layout){.arch = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v,
                            .sp = r->sp, .schedule = r->schedule, .batch = BATCH,
                            .microbatch = r->microbatch, .dev = DEV_CUDA, .ct = ct, .threads = 1,
-                           .steps = 1, .clip = 0.05};
+                           .tp_rows = r->tp_rows, .steps = 1, .clip = 0.05};
 }
 
 static void judge(const struct arch *a, struct layout_result *out)
 {
-    struct row one = {1, 1, 1, 1, false, "naive", BATCH};
+    struct row one = {1, 1, 1, 1, false, "naive", BATCH, 0};
     struct layout l = layout_of(&one, a, DT_F64);
     l.dev = DEV_REF;
     CHECK_OK(layout_run(&l, out));
@@ -97,8 +101,9 @@ static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
         CHECK_OK(layout_run(&l, &got));
         double d = layout_difference(&want, &got, false, &worst);
         double loss = fabs(want.loss - got.loss) / want.loss;
-        printf("     tp %d pp %d dp %d %s %s: gradients within %.2g (%s), loss %.2g\n", r->tp,
-               r->pp, r->dp, r->schedule, dtype_name(ct), d, worst, loss);
+        printf("     tp %d pp %d dp %d %s %s%s: gradients within %.2g (%s), loss %.2g\n", r->tp,
+               r->pp, r->dp, r->schedule, r->tp_rows ? "beside " : "", dtype_name(ct), d, worst,
+               loss);
         test_check(d <= bound && loss <= bound && got.planned == got.taken &&
                        got.replicas_differ == 0, __FILE__, __LINE__,
                    "%s tp %d pp %d dp %d: gradient of %s differs by %g, loss by %g, bound %g",
@@ -130,7 +135,7 @@ static void same_bits(void)
         return;
     }
     for (int i = 0; i < 3; i++) {
-        struct row r = {1, here > 1 ? 2 : 1, 1, 1, false, names[i], 1};
+        struct row r = {1, here > 1 ? 2 : 1, 1, 1, false, names[i], 1, 0};
         struct layout l = layout_of(&r, &a, DT_BF16);
         l.deterministic = true;
         CHECK_OK(layout_run(&l, i ? &got : &first));

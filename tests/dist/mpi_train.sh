@@ -126,6 +126,14 @@ grep -q 'went ahead of the norm' "$dir/log"
 verdict "steps went ahead" $? "$dir/log"
 on_mpi=
 
+# Tensor ranks that talk beside their products there, and take turns here; kv heads held twice.
+on_mpi="parallel.tp_overlap=on parallel.tp_rows=5"
+same_bits 2 parallel.tp=2 parallel.sp=true train.dtype=bf16
+same_bits 4 parallel.tp=4 train.device=ref
+same_bits 4 parallel.tp=4 parallel.sp=true train.dtype=f32
+same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=zb-h1 train.dtype=f32
+on_mpi=
+
 # With recompute here and without there.
 on_mpi=train.recompute=full
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32

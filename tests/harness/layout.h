@@ -17,6 +17,7 @@ struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
+    int64_t tp_rows;          /* exec_args.tp_rows */
     bool recompute;           /* it goes through sched_recompute, then */
     bool ahead;               /* steps are post-validated, from the first on or after `trust` */
     int64_t trust;

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensor ranks that talk beside their products train to the same bits as ranks that take turns:
+ * with sp and without, on two and four ranks, with kv heads held twice, whole and split backward,
+ * recompute, several microbatches of which the last is smaller, and pieces of every size: of a row,
+ * so that more is on its way than requests are kept for, of sizes that do not divide the rows, and
+ * none. The products are counted: cut ones are more.
+ */
+#include "layout.h"
+#include "test.h"
+
+#include <stdatomic.h>
+
+enum { BATCH = 5, SEQ = 16, MICROBATCH = 3 };
+
+/* ---- counting products ---- */
+
+static struct dev_ops counted;
+static const struct dev_ops *plain;
+static atomic_long products;
+
+static enum err count_gemm(struct dev *d, const struct gemm *g)
+{
+    atomic_fetch_add(&products, 1);
+    return plain->gemm(d, g);
+}
+
+/* All ranks have the same device, so the table is filled before they run. */
+static void count_products(struct dev *dev, int rank)
+{
+    (void)rank;
+    dev->ops = &counted;
+}
+
+static enum err prepare(enum dev_kind kind, enum dtype ct)
+{
+    struct dev *d;
+    TRY(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &d));
+    plain = d->ops;
+    counted = *plain;
+    counted.gemm = count_gemm;
+    dev_close(d);
+    return ERR_OK;
+}
+
+/* ---- the law ---- */
+
+static struct arch model(enum arch_kind kind)
+{
+    bool gpt = kind == ARCH_GPT;
+    return (struct arch){.kind = kind, .layers = 2, .hidden = 32, .heads = 4,
+                         .kv_heads = gpt ? 4 : 2, .head_dim = 8, .ffn = 48, .vocab = 131,
+                         .seq = SEQ, .tied = gpt, .dropout = gpt ? 0.1 : 0, .norm_eps = 1e-5,
+                         .rope_theta = 10000, .init_std = 0.1};
+}
+
+/* Backward split, weight gradients late. */
+static const char split[] = "0F0,0I0,0F1,0I1,0W0,0W1\n";
+
+struct row { int tp; bool sp, split, recompute; };
+static const struct row rows[] = {
+    {2, false, false, false}, {2, true, false, false}, {4, false, false, false},
+    {4, true, false, false},  {2, true, true, false},  {4, false, true, false},
+    {2, true, false, true},
+};
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static struct layout layout_of(const struct row *r, enum arch_kind kind)
+{
+    return (struct layout){.arch = model(kind), .tp = r->tp, .pp = 1, .dp = 1, .sp = r->sp,
+                           .schedule = r->split ? NULL : "1f1b", .text = r->split ? split : NULL,
+                           .recompute = r->recompute, .batch = BATCH, .microbatch = MICROBATCH,
+                           .steps = 2, .clip = 0.05, .opened = count_products};
+}
+
+/* Is a microbatch of the largest size cut into more pieces than one? */
+static bool is_cut(const struct layout *l)
+{
+    int64_t n = MICROBATCH * SEQ;
+    return l->sp ? n / l->tp >= l->tp_rows : n >= 2 * l->tp_rows;
+}
+
+static void compare(const struct row *r, struct layout *l, const struct layout_result *want,
+                    long few)
+{
+    struct layout_result got;
+    long before = atomic_load(&products);
+    enum err err = layout_run(l, &got);
+    if (test_check(err == ERR_OK, __FILE__, __LINE__, "tp %d%s: %s", r->tp, r->sp ? " sp" : "",
+                   err_text())) {
+        long made = atomic_load(&products) - before;
+        test_check(layout_same_bits(want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
+                   "%s tp %d%s%s%s, pieces of %lld rows: other bits",
+                   l->arch.kind == ARCH_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
+                   r->split ? " split" : "", r->recompute ? " recompute" : "",
+                   (long long)l->tp_rows);
+        test_check(got.planned == got.taken, __FILE__, __LINE__, "bytes");
+        test_check(is_cut(l) ? made > few : made == few, __FILE__, __LINE__,
+                   "pieces of %lld rows: %ld products, %ld without", (long long)l->tp_rows, made,
+                   few);
+    }
+    layout_result_free(&got);
+}
+
+static void same_bits(enum dev_kind dev, enum dtype ct)
+{
+    static const int64_t pieces[] = {1, 5, 12, 24, 1000};
+    if (!dev_built(dev)) {
+        test_skip("the device is not built in");
+        return;
+    }
+    CHECK_OK(prepare(dev, ct));
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < ROWS; i++) {
+            struct layout l = layout_of(&rows[i], k ? ARCH_LLAMA : ARCH_GPT);
+            struct layout_result want;
+            l.dev = dev;
+            l.ct = ct;
+            long before = atomic_load(&products);
+            CHECK_OK(layout_run(&l, &want));
+            long few = atomic_load(&products) - before;
+            CHECK(few > 0);
+            for (size_t j = 0; j < sizeof pieces / sizeof *pieces; j++) {
+                l.tp_rows = pieces[j];
+                compare(&rows[i], &l, &want, few);
+            }
+            layout_result_free(&want);
+        }
+}
+
+static void same_bits_ref(void) { same_bits(DEV_REF, DT_F64); }
+static void same_bits_cpu_f32(void) { same_bits(DEV_CPU, DT_F32); }
+static void same_bits_cpu_bf16(void) { same_bits(DEV_CPU, DT_BF16); }
+
+/* Beside pipeline and data ranks. */
+static void with_other_axes(void)
+{
+    static const struct { int pp, dp; bool sp; const char *schedule; } all[] = {
+        {2, 1, true, "1f1b"}, {2, 1, false, "zb-h1"}, {1, 2, true, "gpipe"}, {2, 2, true, "1f1b"},
+    };
+    CHECK_OK(prepare(DEV_REF, DT_F64));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct row r = {2, all[i].sp, false, false};
+        struct layout l = layout_of(&r, ARCH_LLAMA);
+        struct layout_result want, got;
+        l.pp = all[i].pp;
+        l.dp = all[i].dp;
+        l.schedule = all[i].schedule;
+        l.batch = 4;
+        l.microbatch = 1;
+        l.dev = DEV_REF;
+        l.ct = DT_F64;
+        CHECK_OK(layout_run(&l, &want));
+        l.tp_rows = 3;
+        CHECK_OK(layout_run(&l, &got));
+        test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "pp %d dp %d: other bits",
+                   l.pp, l.dp);
+        layout_result_free(&want);
+        layout_result_free(&got);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"same_bits_ref", same_bits_ref},
+    {"same_bits_cpu_f32", same_bits_cpu_f32},
+    {"same_bits_cpu_bf16", same_bits_cpu_bf16},
+    {"with_other_axes", with_other_axes},
+};
+TEST_MAIN(cases)
