@@ -271,6 +271,7 @@ static enum err make_parts(struct cuda *c)
     CUDA_TRY(cudaSetDevice(c->index));
     CUDA_TRY(cudaGetDeviceProperties(&prop, c->index));
     c->sms = prop.multiProcessorCount;
+    c->shared = (int)prop.sharedMemPerBlockOptin;
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     for (int i = 0; i < DEV_MARKS; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));

@@ -378,6 +378,10 @@ static enum err launch(struct cuda *c, const struct job *job, int64_t b)
     int64_t heads = PASS == DKV ? job->kv_heads : job->heads, blocks;
     constexpr int bytes = shared_bytes<T, D, PASS>();
     static_assert(bytes <= 232448, "shared memory of a block on Hopper");
+    if (bytes > c->shared) /* Ampere: heads above 128 in bf16, above 64 in f32 */
+        FAIL(ERR_CONFIG, "attention: heads of %lld elements in %s need %d bytes of shared memory "
+             "and GPU %d gives a block %d; use smaller heads (model.head_dim), or a GPU of sm_90 "
+             "or later", (long long)job->d, c->half ? "bf16" : "f32", bytes, c->index, c->shared);
     if (!num_mul(job->tiles * heads, shape<T, D>::PARTS * b, &blocks) || blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "attention: %lld sequences of %lld heads and %lld tiles; use a smaller "
              "microbatch", (long long)b, (long long)heads, (long long)job->tiles);

@@ -22,6 +22,7 @@ struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
     int index;               /* the GPU */
     int sms;                 /* multiprocessors */
+    int shared;              /* bytes of shared memory that a block may ask for */
     bool half;               /* ct is bf16 */
     bool deterministic;
     cudaStream_t stream;
