@@ -347,46 +347,10 @@ static enum err past_copy_out(struct dev *d, void *host_to, const void *from, in
     return ERR_OK;
 }
 
-static enum err past_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
-{
-    struct dev *null = recorder_of(d)->null;
-    return null->ops->host_alloc(null, bytes, name, out);
-}
-
-static void past_host_free(struct dev *d, void *p)
-{
-    struct dev *null = recorder_of(d)->null;
-    null->ops->host_free(null, p);
-}
-
 static enum err past_sync(struct dev *d)
 {
     struct dev *null = recorder_of(d)->null;
     return null->ops->sync(null);
-}
-
-static enum err past_mark(struct dev *d, int which)
-{
-    struct dev *null = recorder_of(d)->null;
-    return null->ops->mark(null, which);
-}
-
-static enum err past_reach(struct dev *d, int which)
-{
-    struct dev *null = recorder_of(d)->null;
-    return null->ops->reach(null, which);
-}
-
-static void *past_queue(struct dev *d)
-{
-    struct dev *null = recorder_of(d)->null;
-    return null->ops->queue(null);
-}
-
-static enum err past_room(struct dev *d, int64_t *left, int64_t *all)
-{
-    struct dev *null = recorder_of(d)->null;
-    return null->ops->room(null, left, all);
 }
 
 static void recorder_describe(const struct dev *d, char *buf, size_t n)
@@ -409,20 +373,20 @@ static const struct dev_ops recorder_ops = {
     .describe = recorder_describe,
     .alloc = past_alloc,
     .free = past_free,
-    .host_alloc = past_host_alloc,
-    .host_free = past_host_free,
+    .host_alloc = dev_plain_host_alloc,
+    .host_free = dev_plain_host_free,
     .copy_in = past_copy_in,
     .copy_out = past_copy_out,
     .copy = note_copy,
     .zero = note_zero,
     .sync = past_sync,
-    .mark = past_mark,
-    .reach = past_reach,
+    .mark = dev_plain_mark,
+    .reach = dev_plain_mark,
     .stamps = dev_plain_stamps,
     .stamp = dev_plain_stamp,
     .stamped = dev_plain_stamped,
-    .queue = past_queue,
-    .room = past_room,
+    .queue = dev_plain_queue,
+    .room = dev_plain_room,
     .gemm = note_gemm,
     .bias_grad = note_bias_grad,
     .norm = note_norm,
