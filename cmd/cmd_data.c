@@ -41,11 +41,18 @@ static void draw(void *arg, int64_t done, int64_t all)
             part > 0.0 ? seconds * (1.0 - part) / part : 0.0);
 }
 
+/* Of the parts that write a token file. */
+static struct cmd_option output_option(const char **out)
+{
+    return (struct cmd_option){"output", 'o', CMD_TEXT, out, 0, 0, "FILE",
+                               "the token file to write"};
+}
+
 static int data_prepare(int argc, char **argv)
 {
     const char *out = NULL, *tokenizer = "bytes";
     const struct cmd_option option[] = {
-        {"output", 'o', CMD_TEXT, &out, 0, 0, "FILE", "the token file to write"},
+        output_option(&out),
         {"tokenizer", 0, CMD_TEXT, &tokenizer, 0, 0, "NAME",
          "bytes (default): an id for each byte, 256 ends a text"},
     };
@@ -111,7 +118,7 @@ static int data_random(int argc, char **argv)
     const char *out = NULL;
     int64_t vocab = 0, tokens = 0, seed = 1;
     const struct cmd_option option[] = {
-        {"output", 'o', CMD_TEXT, &out, 0, 0, "FILE", "the token file to write"},
+        output_option(&out),
         {"vocab", 0, CMD_INT, &vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
         {"tokens", 0, CMD_INT, &tokens, 1, 1e12, "N", "how many to draw"},
         {"seed", 0, CMD_INT, &seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
