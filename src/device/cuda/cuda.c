@@ -171,43 +171,14 @@ static void *cuda_queue(struct dev *d)
 
 /* ---- what it says ---- */
 
-/* Runtime and driver versions as 13.0. */
-static void version_text(int v, char buf[16])
-{
-    snprintf(buf, 16, "%d.%d", v / 1000, v % 1000 / 10);
-}
-
-/* How many GPUs this process sees; else why it sees none. */
-static enum err count_gpus(int *out)
-{
-    char have[16], need[16];
-    int driver = 0, runtime = 0;
-    cudaError_t e = cudaGetDeviceCount(out);
-    if (e == cudaSuccess && *out > 0)
-        return ERR_OK;
-    (void)cudaGetLastError();
-    (void)cudaDriverGetVersion(&driver);
-    (void)cudaRuntimeGetVersion(&runtime);
-    version_text(driver, have);
-    version_text(runtime, need);
-    if (driver == 0)
-        FAIL(ERR_CONFIG, "train.device cuda: this machine has no NVIDIA driver; use device cpu, or "
-                         "a machine with a GPU");
-    if (e == cudaErrorInsufficientDriver || driver / 1000 < runtime / 1000)
-        FAIL(ERR_CONFIG, "train.device cuda: the driver knows CUDA %s and this program was built "
-                         "with %s; update the driver, or build with the older toolkit", have, need);
-    FAIL(ERR_CONFIG, "train.device cuda: this process sees no GPU (%s); use device cpu, or look at "
-                     "CUDA_VISIBLE_DEVICES", cudaGetErrorString(e));
-}
-
 void cuda_describe_kind(char *buf, size_t n)
 {
     struct cudaDeviceProp prop;
     char need[16];
     int count = 0, runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
-    version_text(runtime, need);
-    if (count_gpus(&count) != ERR_OK)
+    cuda_version_text(runtime, need);
+    if (cuda_count(&count) != ERR_OK)
         snprintf(buf, n, "cuda: toolkit %s; no GPU can be used here: %s", need,
                  strchr(err_text(), ':') + 2);
     else if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)
@@ -289,7 +260,7 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
     if (a->ct != DT_F32 && a->ct != DT_BF16)
         FAIL(ERR_CONFIG, "device: cuda was asked to compute in %s; use f32 or bf16",
              dtype_name(a->ct));
-    TRY(count_gpus(&count));
+    TRY(cuda_count(&count));
     if (a->index < 0 || a->index >= count)
         FAIL(ERR_CONFIG, "train.device cuda: GPU %d is asked for and this process sees %d; use "
                          "fewer ranks (parallel.tp, pp, dp), at most one for each GPU", a->index,

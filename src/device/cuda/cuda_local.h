@@ -53,6 +53,12 @@ enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e
             return cuda_failed(__FILE__, __LINE__, name, cuda_err_);                               \
     } while (0)
 
+/* cuda_info.c: how many GPUs this process sees, at least one. Errors: ERR_CONFIG, why it sees
+ * none. */
+enum err cuda_count(int *out);
+/* "13.0" of 13000, a version of the runtime or the driver; buf. */
+const char *cuda_version_text(int v, char buf[16]);
+
 /* The workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
 enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
 
