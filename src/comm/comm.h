@@ -48,6 +48,9 @@ struct comm_req {
 bool comm_built(enum comm_kind k);
 /* Can GPUs of several ranks talk? */
 bool comm_nccl_built(void);
+/* Is the NCCL library one that this program can use? Always, where it is not built in. Errors:
+ * ERR_CONFIG. */
+enum err comm_nccl_fits(void);
 
 /* ---- world ---- */
 

@@ -46,6 +46,19 @@ enum {
     SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
 };
 
+/* NCCL keeps its interface for programs that were built with an older one, not a newer. */
+enum err comm_nccl_fits(void)
+{
+    int is = 0;
+    (void)ncclGetVersion(&is);
+    if (is / 10000 != NCCL_MAJOR || is / 100 < NCCL_VERSION_CODE / 100)
+        FAIL(ERR_CONFIG, "train.device cuda with several ranks: this program was built for NCCL "
+                         "%d.%d.%d and finds version %d; install NCCL %d.%d or a later %d, or "
+                         "build anew", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH, is, NCCL_MAJOR,
+             NCCL_MINOR, NCCL_MAJOR);
+    return ERR_OK;
+}
+
 static void nap_ms(long ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};

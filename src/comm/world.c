@@ -36,6 +36,13 @@ bool comm_nccl_built(void)
 #endif
 }
 
+#ifndef PLAIT_HAVE_NCCL
+enum err comm_nccl_fits(void)
+{
+    return ERR_OK;
+}
+#endif
+
 /* ---- the launcher ---- */
 
 int comm_mpi_launched_size(void)

@@ -108,6 +108,8 @@ static enum err check_machine(const struct options *o)
         FAIL(ERR_CONFIG, "train.device cuda with %lld ranks needs NCCL, which is not built into "
                          "this program; use parallel.tp, pp and dp 1, or build plait where nccl.h "
                          "and libnccl are installed", (long long)options_ranks(o));
+    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
+        TRY(comm_nccl_fits());
     if (!comm_built((enum comm_kind)o->train.transport))
         FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
                          "plait where Open MPI is installed",

@@ -178,7 +178,7 @@ void cuda_describe_kind(char *buf, size_t n)
     int count = 0, runtime = 0;
     (void)cudaRuntimeGetVersion(&runtime);
     cuda_version_text(runtime, need);
-    if (cuda_count(&count) != ERR_OK)
+    if (cuda_lt_fits() != ERR_OK || cuda_dnn_fits() != ERR_OK || cuda_count(&count) != ERR_OK)
         snprintf(buf, n, "cuda: toolkit %s; no GPU can be used here: %s", need,
                  strchr(err_text(), ':') + 2);
     else if (cudaGetDeviceProperties(&prop, 0) == cudaSuccess)
@@ -260,6 +260,9 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
     if (a->ct != DT_F32 && a->ct != DT_BF16)
         FAIL(ERR_CONFIG, "device: cuda was asked to compute in %s; use f32 or bf16",
              dtype_name(a->ct));
+    TRY(cuda_lt_fits());
+    if (a->ct == DT_BF16)
+        TRY(cuda_dnn_fits());
     TRY(cuda_count(&count));
     if (a->index < 0 || a->index >= count)
         FAIL(ERR_CONFIG, "train.device cuda: GPU %d is asked for and this process sees %d; use "

@@ -54,12 +54,12 @@ static enum err refused(const char *what, cudnnStatus_t s)
          cudnnGetErrorString(s));
 }
 
-static enum err check_version(void)
+enum err cuda_dnn_fits(void)
 {
     size_t is = cudnnGetVersion();
     if (is / 10000 != CUDNN_MAJOR || is < OLDEST)
-        FAIL(ERR_CONFIG, "device: this program was built for cuDNN %d.%d.%d and found version %zu; "
-                         "install a cuDNN %d of at least 9.6, or build without it",
+        FAIL(ERR_CONFIG, "train.device cuda: this program was built for cuDNN %d.%d.%d and finds "
+                         "version %zu; install a cuDNN %d of at least 9.6, or build without it",
              CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL, is, CUDNN_MAJOR);
     return ERR_OK;
 }
@@ -80,7 +80,6 @@ static enum err open_parts(struct cuda *c, struct cuda_dnn *n)
 
 enum err cuda_dnn_open(struct cuda *c)
 {
-    TRY(check_version());
     TRY(mem_new(1, sizeof *c->dnn, "cudnn", &c->dnn));
     enum err err;
     TRY_OR(failed, open_parts(c, c->dnn));
@@ -318,6 +317,11 @@ void cuda_dnn_describe(char *buf, size_t n)
     snprintf(buf, n, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
 }
 #else
+
+enum err cuda_dnn_fits(void)
+{
+    return ERR_OK;
+}
 
 enum err cuda_dnn_open(struct cuda *c)
 {

@@ -56,6 +56,10 @@ enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e
 /* cuda_info.c: how many GPUs this process sees, at least one. Errors: ERR_CONFIG, why it sees
  * none. */
 enum err cuda_count(int *out);
+/* Are the libraries of the versions that this program needs? cuda_lt.c, cuda_attn_dnn.c. Errors:
+ * ERR_CONFIG. No GPU is needed for the answer. */
+enum err cuda_lt_fits(void);
+enum err cuda_dnn_fits(void); /* always, without cuDNN */
 /* "13.0" of 13000, a version of the runtime or the driver; buf. */
 const char *cuda_version_text(int v, char buf[16]);
 
@@ -85,8 +89,7 @@ enum err cuda_attn_grad(struct dev *d, const struct attn_grad *a);
  * alone; 0 where it goes to own kernels. A plan takes the largest of its layers beforehand. */
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic);
 
-/* cuDNN's handle; the first attention opens it when nobody has. ERR_CONFIG when the library that is
- * loaded is not of the version that the program was built for. Nothing without cuDNN. */
+/* cuDNN's handle; the first attention opens it when nobody has. Nothing without cuDNN. */
 enum err cuda_dnn_open(struct cuda *c);
 void cuda_dnn_close(struct cuda *c);
 /* `done` says whether cuDNN has taken the call. Forward (not grad): g->f alone is read. */

@@ -65,14 +65,20 @@ static enum err open_parts(struct cuda *c)
     return c->deterministic ? ERR_OK : open_algos(c);
 }
 
-enum err cuda_lt_open(struct cuda *c)
+enum err cuda_lt_fits(void)
 {
     size_t version = cublasLtGetVersion();
+    if (version / 10000 != CUBLAS_VER_MAJOR)
+        FAIL(ERR_CONFIG, "train.device cuda: this program was built for cuBLASLt %d.%d.%d and "
+                         "finds version %zu; install version %d, or build anew", CUBLAS_VER_MAJOR,
+             CUBLAS_VER_MINOR, CUBLAS_VER_PATCH, version, CUBLAS_VER_MAJOR);
+    return ERR_OK;
+}
+
+enum err cuda_lt_open(struct cuda *c)
+{
     if (c->lt)
         return ERR_OK;
-    if (version / 10000 != CUBLAS_VER_MAJOR)
-        FAIL(ERR_CONFIG, "cuda: this program was built with cuBLASLt %d and finds version %zu; "
-             "install version %d or build anew", CUBLAS_VERSION, version, CUBLAS_VER_MAJOR);
     TRY(mem_new(1, sizeof *c->lt, "cuBLASLt's choices", &c->lt));
     enum err err = open_parts(c);
     if (err != ERR_OK)
