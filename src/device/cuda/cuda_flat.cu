@@ -319,7 +319,7 @@ template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)
         cuda_put(to + i * V, v);
     }
     if (V > 1 && id < n - groups * V)
-        cuda_round(to + groups * V + id, from[groups * V + id]);
+        from_f32(to + groups * V + id, from[groups * V + id]);
 }
 
 extern "C" enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t n)

@@ -83,21 +83,13 @@ static __device__ __forceinline__ uint4 cuda_pack(const float (&v)[8])
                       cuda_two(v[6], v[7]));
 }
 
-static __device__ __forceinline__ float cuda_float(float x) { return x; }
-static __device__ __forceinline__ float cuda_float(bf16 x) { return __bfloat162float(x); }
-static __device__ __forceinline__ void cuda_round(float *to, float x) { *to = x; }
-static __device__ __forceinline__ void cuda_round(bf16 *to, float x)
-{
-    *to = __float2bfloat16_rn(x);
-}
-
 /* V elements of T at p as floats. V of 1: any address; else p stands on as many bytes as one
  * access takes, which is 16, or 8 for 4 of bf16. */
 template <typename T, int V> static __device__ __forceinline__ void cuda_get(const T *p,
                                                                               float (&v)[V])
 {
     if constexpr (V == 1) {
-        v[0] = cuda_float(*p);
+        v[0] = to_f32(*p);
     } else if constexpr (V == cuda_lanes<T>) {
         cuda_unpack(*reinterpret_cast<const uint4 *>(p), v);
     } else if constexpr (sizeof(T) == 4) {
@@ -125,7 +117,7 @@ template <typename T, int V> static __device__ __forceinline__ void cuda_put(T *
                                                                               const float (&v)[V])
 {
     if constexpr (V == 1) {
-        cuda_round(p, v[0]);
+        from_f32(p, v[0]);
     } else if constexpr (V == cuda_lanes<T>) {
         *reinterpret_cast<uint4 *>(p) = cuda_pack(v);
     } else {

@@ -180,18 +180,18 @@ template <typename T> static __global__ void __launch_bounds__(PLAIN_THREADS)
         float sum = 0.0f, mean = 0.0f, square = 0.0f;
         if (!a.rms) {
             for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS)
-                sum += cuda_float(x[i]);
+                sum += to_f32(x[i]);
             mean = cuda_block_sum<PLAIN_THREADS / 32>(sum, part[0]) / (float)a.c;
         }
         for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS) {
-            float far = cuda_float(x[i]) - mean;
+            float far = to_f32(x[i]) - mean;
             square = __fmaf_rn(far, far, square);
         }
         square = cuda_block_sum<PLAIN_THREADS / 32>(square, part[1]);
         float rstd = 1.0f / sqrtf(square / (float)a.c + (float)a.eps);
         for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS) {
-            float shift = b ? cuda_float(b[i]) : 0.0f;
-            cuda_round(y + i, __fmaf_rn((cuda_float(x[i]) - mean) * rstd, cuda_float(w[i]), shift));
+            float shift = b ? to_f32(b[i]) : 0.0f;
+            from_f32(y + i, __fmaf_rn((to_f32(x[i]) - mean) * rstd, to_f32(w[i]), shift));
         }
         if (threadIdx.x == 0) {
             static_cast<float *>(a.rstd)[r] = rstd;
@@ -498,18 +498,18 @@ template <typename T> static __global__ void __launch_bounds__(PLAIN_THREADS)
         float rstd = static_cast<const float *>(a.rstd)[r], avg_g = 0.0f, avg_gx = 0.0f;
         float mean = a.rms ? 0.0f : static_cast<const float *>(a.mean)[r];
         for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS) {
-            float g = cuda_float(dy[i]) * cuda_float(w[i]);
+            float g = to_f32(dy[i]) * to_f32(w[i]);
             avg_g += g;
-            avg_gx = __fmaf_rn(g, (cuda_float(x[i]) - mean) * rstd, avg_gx);
+            avg_gx = __fmaf_rn(g, (to_f32(x[i]) - mean) * rstd, avg_gx);
         }
         avg_g = cuda_block_sum<PLAIN_THREADS / 32>(avg_g, part[0]) / (float)a.c;
         avg_gx = cuda_block_sum<PLAIN_THREADS / 32>(avg_gx, part[1]) / (float)a.c;
         if (a.rms)
             avg_g = 0.0f;
         for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS) {
-            float xhat = (cuda_float(x[i]) - mean) * rstd;
-            float g = cuda_float(dy[i]) * cuda_float(w[i]), more = d ? cuda_float(d[i]) : 0.0f;
-            cuda_round(static_cast<T *>(a.dx) + r * a.c + i,
+            float xhat = (to_f32(x[i]) - mean) * rstd;
+            float g = to_f32(dy[i]) * to_f32(w[i]), more = d ? to_f32(d[i]) : 0.0f;
+            from_f32(static_cast<T *>(a.dx) + r * a.c + i,
                        __fmaf_rn(rstd, g - avg_g - xhat * avg_gx, more));
         }
         __syncthreads(); /* part is free again */
@@ -528,8 +528,8 @@ template <typename T> static __global__ void __launch_bounds__(SUMS_WIDE * SUMS_
          r += (int64_t)gridDim.y * SUMS_HIGH) {
         float mean = a.rms ? 0.0f : static_cast<const float *>(a.mean)[r];
         float rstd = static_cast<const float *>(a.rstd)[r];
-        float x = cuda_float(static_cast<const T *>(a.x)[r * a.c + col]);
-        float dy = cuda_float(static_cast<const T *>(a.dy)[r * a.c + col]);
+        float x = to_f32(static_cast<const T *>(a.x)[r * a.c + col]);
+        float dy = to_f32(static_cast<const T *>(a.dy)[r * a.c + col]);
         w = __fmaf_rn(dy, (x - mean) * rstd, w);
         b += dy;
     }
