@@ -8,6 +8,7 @@
 #include "parity.h"
 
 #include "base/mem.h"
+#include <stdlib.h>
 
 enum { SHAPES = 40 };
 
@@ -50,6 +51,11 @@ static const struct attn blocks[] = {
     {.b = 1, .tq = 128, .tk = 256, .heads = 2, .kv_heads = 2, .d = 128},
     {.b = 1, .tq = 200, .tk = 200, .heads = 2, .kv_heads = 1, .d = 64},
     {.b = 1, .tq = 65, .tk = 193, .heads = 2, .kv_heads = 2, .d = 128},
+    {.b = 2, .tq = 384, .tk = 384, .heads = 5, .kv_heads = 5, .d = 64},
+    {.b = 3, .tq = 200, .tk = 200, .heads = 2, .kv_heads = 2, .d = 64},
+    {.b = 2, .tq = 1, .tk = 1, .heads = 3, .kv_heads = 3, .d = 64},
+    /* more pairs of sequence and head than a large GPU has multiprocessors */
+    {.b = 8, .tq = 130, .tk = 130, .heads = 17, .kv_heads = 17, .d = 64},
 };
 enum { BLOCKS = sizeof blocks / sizeof *blocks };
 
@@ -360,6 +366,26 @@ static void case_grad_blocks(void)
     parity_each("attn_grad, blocks", attn_grad_blocks);
 }
 
+/* The ways that a GPU has, each wherever it can. */
+static void case_grad_ways(void)
+{
+    static const char *const ways[] = {"hopper", "cudnn", "own"};
+    struct dev_args args = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1};
+    struct dev *d = NULL;
+    if (!dev_built(DEV_CUDA) || dev_open(&args, &d) != ERR_OK) {
+        test_skip("no GPU here");
+        return;
+    }
+    dev_close(d);
+    for (int i = 0; i < 3; i++) {
+        setenv("PLAIT_ATTN_GRAD", ways[i], 1);
+        parity_each(ways[i], attn_grad_blocks);
+    }
+    setenv("PLAIT_ATTN_GRAD", "fastest", 1);
+    CHECK_ERR(dev_open(&args, &d), ERR_CONFIG, "use auto, hopper, cudnn or own");
+    unsetenv("PLAIT_ATTN_GRAD");
+}
+
 static void case_mask(void)
 {
     parity_each("attn mask", attn_mask);
@@ -382,6 +408,7 @@ static const struct test_case cases[] = {
     {"attn: far scores", case_far},
     {"attn_grad: groups, fewer queries, strides, dropout", case_grad},
     {"attn_grad: whole blocks, aligned", case_grad_blocks},
+    {"attn_grad: each way of a GPU", case_grad_ways},
     {"attn: the mask is exact, both ways", case_mask},
     {"rope: both ways, strided, offset", case_rope},
 };

@@ -243,6 +243,7 @@ static enum err make_parts(struct cuda *c)
     CUDA_TRY(cudaGetDeviceProperties(&prop, c->index));
     c->sms = prop.multiProcessorCount;
     c->shared = (int)prop.sharedMemPerBlockOptin;
+    c->sm90 = prop.major == 9 && prop.minor == 0;
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     for (int i = 0; i < DEV_MARKS; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
@@ -250,6 +251,7 @@ static enum err make_parts(struct cuda *c)
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
     TRY(cuda_clock_open(c));
+    TRY(cuda_attn_way(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;
 }
 

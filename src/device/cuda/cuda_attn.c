@@ -5,13 +5,28 @@
  * where the program is built without cuDNN. Both leave the same log-sum-exp, so a forward of one
  * may be followed by a backward of the other.
  *
+ * The gradient of heads of 64 has kernels of its own on Hopper (cuda_attn_back.cu). They come first
+ * where they are the faster ones by measurement, sequences of up to 1024 (bench/bench_attn.c; an
+ * H200: 285 TFLOP/s beside cuDNN's 251 at 64 x 1024 x 12 heads, 337 beside 369 at 2 x 4096 x 32).
+ * They add in one order, so the deterministic mode takes them for longer sequences too.
+ * PLAIT_ATTN_GRAD says otherwise when the device opens: hopper (wherever they can), cudnn (as if
+ * there were none), own (neither of the two), auto. It is for tests and measurements.
+ *
  * A deterministic backward of cuDNN keeps a (tq, tk) matrix a head in bf16. That is only let be
  * where it is small; above, our own kernels, which have no such matrix, are the deterministic ones.
  */
 #include "device/cuda/cuda_local.h"
 
-/* Most that a deterministic backward by cuDNN may take of the workspace. */
+#include "base/log.h"
+#include "device/cuda/cuda_attn_back.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Most that a deterministic backward may take of the workspace. */
 static const int64_t deterministic_most = (int64_t)256 << 20;
+
+/* The longest sequences for which the Hopper kernels are faster than cuDNN. */
+enum { HOPPER_FASTER = 1024 };
 
 /* Bytes of workspace that cuDNN takes for a gradient; 9.19's engine for compute capability 9.0 was
  * asked for these shapes. Heads in groups: dk and dv of each query head, bf16. Deterministic: the
@@ -24,10 +39,43 @@ static int64_t need(const struct attn *a, bool deterministic)
     return slack + groups + (deterministic ? pairs * tq * tk * 2 : pairs * a->tq * a->d * 4);
 }
 
+/* Shapes that the Hopper kernels are for: up to T 7600 or so, by their workspace. */
+static bool suits(const struct attn *a)
+{
+    return a->d == BACK_D && a->heads == a->kv_heads && a->tq == a->tk &&
+           back_bytes(a->b * a->heads, a->tq) <= deterministic_most;
+}
+
+/* Are they asked first? */
+static bool leads(const struct cuda *c, const struct attn *a)
+{
+    if (c->attn_grad == CUDA_GRAD_AUTO)
+        return suits(a) && (c->deterministic || a->tq <= HOPPER_FASTER);
+    return c->attn_grad == CUDA_GRAD_HOPPER;
+}
+
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
 {
     int64_t bytes = need(a, deterministic);
-    return deterministic && bytes > deterministic_most ? 0 : bytes;
+    int64_t back = suits(a) ? back_bytes(a->b * a->heads, a->tq) : 0;
+    return num_max(deterministic && bytes > deterministic_most ? 0 : bytes, back);
+}
+
+enum err cuda_attn_way(struct cuda *c)
+{
+    static const char *const names[] = {"auto", "hopper", "cudnn", "own"};
+    const char *s = getenv("PLAIT_ATTN_GRAD");
+    c->attn_grad = CUDA_GRAD_AUTO;
+    if (!s || !*s)
+        return ERR_OK;
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
+        if (strcmp(s, names[i]) == 0) {
+            c->attn_grad = (enum cuda_grad)i;
+            return ERR_OK;
+        }
+    }
+    FAIL(ERR_CONFIG, "PLAIT_ATTN_GRAD %s is no way to take attention's gradient; use auto, hopper, "
+                     "cudnn or own", s);
 }
 
 /* Is cuDNN asked at all? What it needs to know beyond this it finds out itself. */
@@ -49,15 +97,34 @@ enum err cuda_attn(struct dev *d, const struct attn *a)
     return ERR_OK;
 }
 
+/* Once a shape: who took it. */
+static void tell(struct cuda *c, const struct attn *a, const char *who)
+{
+    int64_t shape[] = {a->b, a->tq, a->tk, a->heads, a->kv_heads, a->d};
+    if (memcmp(c->attn_told, shape, sizeof shape) == 0)
+        return;
+    memcpy(c->attn_told, shape, sizeof shape);
+    log_line(LOG_DEBUG, "cuda: the gradient of attention of %lld x %lld queries, %lld keys, %lld "
+                        "and %lld heads of %lld: %s", (long long)a->b, (long long)a->tq,
+             (long long)a->tk, (long long)a->heads, (long long)a->kv_heads, (long long)a->d, who);
+}
+
 enum err cuda_attn_grad(struct dev *d, const struct attn_grad *g)
 {
     struct cuda *c = cuda_of(d);
     bool done = false;
     if (g->f.b == 0 || g->f.tk == 0)
         return ERR_OK;
+    if (leads(c, &g->f))
+        TRY(cuda_attn_back(c, g, &done));
+    if (done) {
+        tell(c, &g->f, "kernels for Hopper");
+        return ERR_OK;
+    }
     bool small = !c->deterministic || need(&g->f, true) <= deterministic_most;
-    if (asks(c, &g->f) && g->f.tq > 0 && small)
+    if (c->attn_grad != CUDA_GRAD_OWN && asks(c, &g->f) && g->f.tq > 0 && small)
         TRY(cuda_dnn_attn(c, g, true, &done));
+    tell(c, &g->f, done ? "cuDNN" : "own kernels");
     if (!done)
         TRY(cuda_attn_own_grad(c, g));
     return ERR_OK;

@@ -18,12 +18,16 @@ struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
 struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
 struct cuda_clock;  /* cuda_stamp.c: timed events, and the clocks of GPU and host */
 
+/* Who may take attention's gradient: cuda_attn.c. */
+enum cuda_grad { CUDA_GRAD_AUTO, CUDA_GRAD_HOPPER, CUDA_GRAD_CUDNN, CUDA_GRAD_OWN };
+
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
     int index;               /* the GPU */
     int sms;                 /* multiprocessors */
     int shared;              /* bytes of shared memory that a block may ask for */
     bool half;               /* ct is bf16 */
+    bool sm90;               /* compute capability 9.0 */
     bool deterministic;
     cudaStream_t stream;
     void *work;              /* device, owned: the workspace */
@@ -33,6 +37,8 @@ struct cuda {
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
     struct cuda_clock *clock; /* owned */
+    enum cuda_grad attn_grad; /* cuda_attn_way */
+    int64_t attn_told[6];     /* the shape that the log was told of last */
 };
 
 static inline struct cuda *cuda_of(struct dev *d) { return (struct cuda *)d; }
@@ -85,8 +91,11 @@ enum err cuda_gemm(struct dev *d, const struct gemm *g);
 /* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length. */
 enum err cuda_attn(struct dev *d, const struct attn *a);
 enum err cuda_attn_grad(struct dev *d, const struct attn_grad *a);
-/* Bytes of workspace that attention's gradient by cuDNN takes (bf16, no dropout), from extents
- * alone; 0 where it goes to own kernels. A plan takes the largest of its layers beforehand. */
+/* What PLAIT_ATTN_GRAD says, at opening. ERR_CONFIG: no such way. */
+enum err cuda_attn_way(struct cuda *c);
+/* Bytes of workspace that attention's gradient takes (bf16, no dropout), by cuDNN or by the kernels
+ * for Hopper, from extents alone; 0 where neither is asked. A plan takes the largest of its layers
+ * beforehand. */
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic);
 
 /* cuDNN's handle; the first attention opens it when nobody has. Nothing without cuDNN. */
@@ -97,6 +106,9 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
 void cuda_dnn_describe(char *buf, size_t n);
 /* cuda_attn_lse.cu: a->lse as (b, heads, tq) to `to`. */
 enum err cuda_attn_lse(struct cuda *c, void *to, const struct attn *a);
+
+/* cuda_attn_back.cu: the gradient on compute capability 9.0, heads of 64. `done`: it took it. */
+enum err cuda_attn_back(struct cuda *c, const struct attn_grad *g, bool *done);
 
 enum err cuda_attn_own(struct cuda *c, const struct attn *a);
 enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention's gradient on Hopper for heads of 64 in bf16: as many heads of keys as of queries, as
+ * many keys as queries, no dropout. What it computes is in src/device/ref/ref_attn.c; tiles and
+ * recomputed probabilities are from Dao et al. 2022 and Dao 2023, products that run behind the
+ * program and a warp that loads from Shah et al. 2024 (FlashAttention-3).
+ *
+ * A block of threads is alone on its multiprocessor: one warp lets the copy engine bring tiles, two
+ * warpgroups compute. Each holds 64 of the block's 128 keys and lets blocks of 128 queries pass:
+ *     S' = K Q^T         P' = exp(scale S' - lse)      (keys, queries), in registers
+ *     dP' = V dO^T       dS' = P' (dP' - delta)
+ *     dv += P' dO        dk += dS' Q                   P' and dS' from registers
+ *     dq += dS K         dS through shared memory: a warpgroup takes half of the queries, all keys
+ * The scores of the next queries are asked for before dk and dq of these, so that exponentials of
+ * the one and products of the other overlap. The pieces are in cuda_attn_back_tile.cuh.
+ *
+ * dq is a sum over blocks of keys, which come one after another to the same block of threads
+ * (cuda_attn_back.h). The sums lie in workspace that no other block of threads touches, of one pair
+ * at a time, so they stay in the L2; an element is always with one thread. The first block of
+ * keys writes, those behind it add, the last, on the diagonal, rounds and writes the result. So
+ * each sum has one order, every run gives the same bits, and nothing is cleared before or converted
+ * behind.
+ *
+ * Why not faster still: per block of 128 x 128 the five products take 2560 cycles of the tensor
+ * cores, exponentials 1024 of the special function units, operands and dS 2300 of shared memory.
+ */
+#include "device/cuda/cuda_attn_back_tile.cuh"
+
+#include <cudaTypedefs.h>
+
+/* Threads: a warpgroup that loads, two that compute. Registers: of a thread of either. */
+enum { THREADS = 384, COMPUTE = 256, LOADS_REGS = 24, COMPUTE_REGS = 240, STAGES = 3 };
+enum { TILE_BYTES = BACK_TILE * 2, STATS_BYTES = 2 * BACK_ROWS * 4, MEET = 1 /* named barrier */ };
+
+struct job {
+    CUtensorMap q, k, v, do_;
+    struct back_share share;
+    const float *stats;     /* (pairs, blocks, 2, 128): log-sum-exps in bits, deltas */
+    float *slots;           /* (ctas, blocks, 128, 64), as the threads hold it */
+    bf16 *dq, *dk, *dv;
+    int64_t ldq, ldk, ldv;
+    int t, heads;
+    float scale, bits;      /* bits: scale / ln 2 */
+};
+
+/* Shared memory of a block. */
+struct __align__(1024) room {
+    bf16 k[2][BACK_TILE], v[BACK_TILE];
+    bf16 q[STAGES][BACK_TILE], do_[STAGES][BACK_TILE];
+    bf16 ds[2][2][BACK_TILE];  /* buffer, half of the keys: (queries, 64 keys) */
+    float stats[STAGES][2][BACK_ROWS];
+    uint64_t full[STAGES], empty[STAGES], k_full[2], k_empty[2], v_full, v_empty;
+};
+enum { ROOM_BYTES = sizeof(struct room) + 1024 };
+static_assert(ROOM_BYTES <= 232448, "shared memory of a block on Hopper");
+
+/* Where one stands in a ring of N buffers; parity: of the phase in which the buffer gets full. */
+template <int N> struct ring {
+    int i;
+    uint32_t parity;
+    __device__ void step(void)
+    {
+        i++;
+        if (i == N) {
+            i = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* ---- the warp that loads ---- */
+
+static __device__ __forceinline__ int4 box_of(const struct job *a, int item, int block)
+{
+    int pair = back_pair(&a->share, item);
+    return make_int4(0, block * BACK_ROWS, pair % a->heads, pair / a->heads);
+}
+
+static __device__ void load_queries(const struct job *a, struct room *m, struct back_at at,
+                                    struct ring<STAGES> r)
+{
+    uint32_t full = hopper_shared(&m->full[r.i]);
+    int4 box = box_of(a, at.item, at.query);
+    int64_t pair = back_pair(&a->share, at.item), block = pair * a->share.blocks + at.query;
+    barrier_wait(hopper_shared(&m->empty[r.i]), r.parity ^ 1);
+    barrier_expect(full, 2 * TILE_BYTES + STATS_BYTES);
+    copy_box(hopper_shared(m->q[r.i]), &a->q, full, box);
+    copy_bytes(hopper_shared(m->stats[r.i]), a->stats + block * 2 * BACK_ROWS, STATS_BYTES, full);
+    copy_box(hopper_shared(m->do_[r.i]), &a->do_, full, box);
+}
+
+/* One thread. V has one buffer, so it is waited for last: its last reader is early. */
+[[maybe_unused]] static __device__ void load_all(const struct job *a, struct room *m)
+{
+    struct ring<STAGES> r = {0, 0};
+    struct ring<2> k = {0, 0};
+    struct ring<1> v = {0, 0};
+    struct back_at at = back_begin(&a->share, blockIdx.x);
+    for (; at.item < a->share.items; at = back_next(&a->share, at)) {
+        bool row = at.query == at.key;
+        uint32_t full = hopper_shared(&m->k_full[k.i]);
+        if (row) {
+            barrier_wait(hopper_shared(&m->k_empty[k.i]), k.parity ^ 1);
+            barrier_expect(full, TILE_BYTES);
+            copy_box(hopper_shared(m->k[k.i]), &a->k, full, box_of(a, at.item, at.key));
+            k.step();
+        }
+        load_queries(a, m, at, r);
+        r.step();
+        if (row) {
+            full = hopper_shared(&m->v_full);
+            barrier_wait(hopper_shared(&m->v_empty), v.parity ^ 1);
+            barrier_expect(full, TILE_BYTES);
+            copy_box(hopper_shared(m->v), &a->v, full, box_of(a, at.item, at.key));
+            v.step();
+        }
+    }
+}
+
+/* ---- results ---- */
+
+/* A pair's matrix: rows of its sequence, columns of its head. */
+static __device__ __forceinline__ bf16 *matrix_of(const struct job *a, bf16 *base, int64_t ld,
+                                                  int pair)
+{
+    return base + (int64_t)(pair / a->heads) * a->t * ld + pair % a->heads * BACK_D;
+}
+
+/* dq of a warpgroup's 64 queries of block at.query. */
+static __device__ __forceinline__ void finish_queries(const struct job *a, struct back_at at,
+                                                      float (&dq)[32])
+{
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
+    float *slot = a->slots + ((int64_t)blockIdx.x * a->share.blocks + at.query) * BACK_TILE +
+                  group * (BACK_TILE / 2) + thread * 4;
+    if (back_closes(&a->share, at)) {
+        if (!back_opens(at))
+            slot_take(slot, dq);
+        bf16 *to = matrix_of(a, a->dq, a->ldq, back_pair(&a->share, at.item));
+        write_rows(to, a->ldq, dq, a->scale, at.query * BACK_ROWS + group * 64, a->t);
+    } else if (back_opens(at)) {
+        slot_write(slot, dq);
+    } else {
+        slot_add(slot, dq);
+    }
+}
+
+static __device__ __forceinline__ void finish_keys(const struct job *a, struct back_at at,
+                                                   const float (&dk)[32], const float (&dv)[32])
+{
+    int row = at.key * BACK_ROWS + (threadIdx.x / 128 - 1) * 64;
+    int pair = back_pair(&a->share, at.item);
+    write_rows(matrix_of(a, a->dk, a->ldk, pair), a->ldk, dk, a->scale, row, a->t);
+    write_rows(matrix_of(a, a->dv, a->ldv, pair), a->ldv, dv, 1, row, a->t);
+}
+
+/* ---- the warpgroups that compute ---- */
+
+/* This warp is through with a buffer. */
+static __device__ __forceinline__ void release(uint64_t *empty)
+{
+    if (threadIdx.x % 32 == 0)
+        barrier_arrive(hopper_shared(empty));
+}
+
+/* Where a warpgroup stands: in the walk, and in the rings of buffers. */
+struct stand {
+    struct back_at at;
+    struct ring<STAGES> r;
+    struct ring<2> k;
+    struct ring<1> v;
+};
+
+/* On to the next block, and until it is there. Behind the last the buffers stay as they are. */
+static __device__ __forceinline__ void move(const struct job *a, struct room *m, struct stand *w)
+{
+    w->at = back_next(&a->share, w->at);
+    w->r.step();
+    if (w->at.query == w->at.key)
+        w->k.step();
+    if (w->at.item >= a->share.items)
+        return;
+    if (w->at.query == w->at.key)
+        barrier_wait(hopper_shared(&m->k_full[w->k.i]), w->k.parity);
+    barrier_wait(hopper_shared(&m->full[w->r.i]), w->r.parity);
+}
+
+/* Probabilities of the block where w stands from its scores. */
+static __device__ __forceinline__ void soften(const struct job *a, const struct room *m,
+                                              const struct stand *w, float (&s)[64],
+                                              uint32_t (&p)[32])
+{
+    int warp = threadIdx.x / 32 - 4; /* 16 keys each */
+    if (w->at.query == w->at.key)
+        mask(s, 16 * warp);
+    probabilities(p, s, m->stats[w->r.i][0] + threadIdx.x % 4 * 2, a->bits);
+}
+
+/* The walk of a warpgroup, half `half` of the keys. On entry of a turn its probabilities are there,
+ * and dq of the one before, which is put away while dp and dv are under way; probabilities of the
+ * next are made while dk and dq are. At the end scores are asked for that nobody reads, of what
+ * lies in the buffers: a product under a condition would make the compiler wait for each.
+ * long: the order of the products is one piece */
+[[maybe_unused]] static __device__ __forceinline__ void compute(const struct job *a,
+                                                                 struct room *m, int half)
+{
+    float dk[32] = {}, dv[32] = {}, dq[32] = {}, s[64], dp[64];
+    uint32_t p[32], ds[32];
+    struct stand w = {back_begin(&a->share, blockIdx.x), {0, 0}, {0, 0}, {0, 0}};
+    struct back_at before = {-1, 0, 0, 0};
+    const uint32_t own = half * (TILE_BYTES / 2);
+    const uint32_t mine = half * TILE_BYTES + back_matrix(threadIdx.x / 32 % 4, threadIdx.x % 32);
+    int buffer = 0;
+    barrier_wait(hopper_shared(&m->k_full[0]), 0);
+    barrier_wait(hopper_shared(&m->full[0]), 0);
+    product_scores(s, hopper_shared(m->k[0]) + own, hopper_shared(m->q[0]));
+    wgmma_wait<0>();
+    held(s);
+    soften(a, m, &w, s, p);
+    while (w.at.item < a->share.items) {
+        struct stand now = w;
+        bool fresh = w.at.query == w.at.key, last = w.at.query == a->share.blocks - 1;
+        if (fresh) {
+            barrier_wait(hopper_shared(&m->v_full), w.v.parity);
+            w.v.step();
+        }
+        product_scores(dp, hopper_shared(m->v) + own, hopper_shared(m->do_[w.r.i]));
+        product_keys(dv, p, hopper_shared(m->do_[w.r.i]), !fresh);
+        if (before.item >= 0)
+            finish_queries(a, before, dq);
+        wgmma_wait<0>();
+        held(dp);
+        held(dv);
+        if (last)
+            release(&m->v_empty);
+        score_grads(ds, p, dp, m->stats[w.r.i][1] + threadIdx.x % 4 * 2);
+        store_turned(hopper_shared(m->ds[buffer]) + mine, ds);
+        stores_seen();
+        move(a, m, &w);
+        product_scores(s, hopper_shared(m->k[w.k.i]) + own, hopper_shared(m->q[w.r.i]));
+        product_keys(dk, ds, hopper_shared(m->q[now.r.i]), !fresh);
+        threads_meet<MEET, COMPUTE>();
+        product_queries(dq, hopper_shared(m->ds[buffer]) + own, hopper_shared(m->k[now.k.i]));
+        wgmma_wait<2>();
+        held(s);
+        soften(a, m, &w, s, p);
+        wgmma_wait<0>();
+        held(dq);
+        held(dk);
+        release(&m->empty[now.r.i]);
+        if (last) {
+            release(&m->k_empty[now.k.i]);
+            finish_keys(a, now.at, dk, dv);
+        }
+        before = now.at;
+        buffer ^= 1;
+    }
+    finish_queries(a, before, dq);
+}
+
+[[maybe_unused]] static __device__ void open_barriers(struct room *m)
+{
+    for (int i = 0; i < STAGES; i++) {
+        barrier_init(hopper_shared(&m->full[i]), 1);
+        barrier_init(hopper_shared(&m->empty[i]), COMPUTE / 32);
+    }
+    for (int i = 0; i < 2; i++) {
+        barrier_init(hopper_shared(&m->k_full[i]), 1);
+        barrier_init(hopper_shared(&m->k_empty[i]), COMPUTE / 32);
+    }
+    barrier_init(hopper_shared(&m->v_full), 1);
+    barrier_init(hopper_shared(&m->v_empty), COMPUTE / 32);
+    barrier_inits_seen();
+}
+
+static __global__ void __launch_bounds__(THREADS, 1)
+attend_back(const __grid_constant__ struct job job)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ char memory[];
+    struct room *m = (struct room *)(memory + (-hopper_shared(memory) & 1023));
+    int group = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0)
+        open_barriers(m);
+    __syncthreads();
+    if (group == 0) {
+        registers_give<LOADS_REGS>();
+        if (threadIdx.x == 0)
+            load_all(&job, m);
+    } else {
+        registers_take<COMPUTE_REGS>();
+        compute(&job, m, group - 1);
+    }
+#else
+    __trap(); /* never launched: takes() says no, and nothing above is used */
+#endif
+}
+
+/* ---- before and behind ---- */
+
+/* Log-sum-exps in bits and deltas = sum do o, of a block of rows of a pair; rows that are not there
+ * get a log-sum-exp of +inf, so that their probabilities are 0. Eight lanes a row, 16 bytes each.
+ * Grid (heads, blocks, sequences), 256 threads. Bound by memory: o and do once. */
+static __global__ void __launch_bounds__(256)
+row_stats(float *to, const float *lse, const bf16 *o, const bf16 *do_, int64_t ld, int t)
+{ /* long: two matrices and where their sums go */
+    int heads = gridDim.x, lane = threadIdx.x % 8;
+    int64_t pair = (int64_t)blockIdx.z * heads + blockIdx.x;
+    float *out = to + (pair * gridDim.y + blockIdx.y) * 2 * BACK_ROWS;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int local = i * 32 + threadIdx.x / 8, row = blockIdx.y * BACK_ROWS + local;
+        int64_t at = (int64_t)blockIdx.z * t + row;
+        bool there = row < t;
+        float x[8] = {}, y[8] = {}, sum = 0;
+        if (there) {
+            cuda_get(o + at * ld + blockIdx.x * BACK_D + 8 * lane, x);
+            cuda_get(do_ + at * ld + blockIdx.x * BACK_D + 8 * lane, y);
+        }
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            sum = fmaf(x[e], y[e], sum);
+#pragma unroll
+        for (int by = 4; by > 0; by /= 2)
+            sum += __shfl_xor_sync(~0u, sum, by);
+        if (lane == 0) {
+            out[local] = there ? lse[at * heads + blockIdx.x] * 1.44269504f : INFINITY;
+            out[BACK_ROWS + local] = sum;
+        }
+    }
+}
+
+/* dq of pairs that were cut into parts: their slots, part by part. Grid (blocks, pairs), threads as
+ * the two warpgroups that compute. */
+static __global__ void __launch_bounds__(COMPUTE) add_parts(const __grid_constant__ struct job job)
+{
+    const struct job *a = &job;
+    int block = blockIdx.x, group = threadIdx.x / 128, pair = a->share.full + blockIdx.y;
+    float x[32] = {};
+    for (int part = 0; part < min(a->share.parts, block + 1); part++) {
+        int64_t slot = blockIdx.y * a->share.parts + part;
+        const float *at = a->slots + (slot * a->share.blocks + block) * BACK_TILE +
+                          group * (BACK_TILE / 2) + threadIdx.x % 128 * 4;
+        slot_take(at, x);
+    }
+    write_rows(matrix_of(a, a->dq, a->ldq, pair), a->ldq, x, a->scale,
+               block * BACK_ROWS + group * 64, a->t);
+}
+
+/* ---- the host's side ---- */
+
+/* A matrix of the caller's as the copy engine is told of it: boxes are 128 rows of a head, rows
+ * behind a sequence's end are zeros. */
+static enum err map_of(CUtensorMap *map, const struct attn *a, const void *base, int64_t ld)
+{
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    cudaDriverEntryPointQueryResult found;
+    if (!encode) {
+        void *fn = NULL;
+        CUDA_TRY(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000,
+                                                  cudaEnableDefault, &found));
+        if (found != cudaDriverEntryPointSuccess)
+            FAIL(ERR_INTERNAL, "cuda: the driver knows no tensor maps, which GPUs of compute "
+                               "capability 9.0 have; install one of CUDA 12 or later");
+        encode = (PFN_cuTensorMapEncodeTiled_v12000)fn;
+    }
+    const cuuint64_t dims[] = {BACK_D, (cuuint64_t)a->tq, (cuuint64_t)a->heads,
+                               (cuuint64_t)a->b};
+    const cuuint64_t strides[] = {(cuuint64_t)ld * 2, BACK_D * 2, (cuuint64_t)(a->tq * ld) * 2};
+    const cuuint32_t box[] = {BACK_D, BACK_ROWS, 1, 1}, step[] = {1, 1, 1, 1};
+    CUresult r = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)base, dims, strides, box,
+                        step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                        CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (r != CUDA_SUCCESS)
+        FAIL(ERR_INTERNAL, "cuda: the driver refuses a map of %lld x %lld rows of %lld elements "
+                           "(error %d)", (long long)a->b, (long long)a->tq, (long long)ld, (int)r);
+    return ERR_OK;
+}
+
+static bool fits(const void *p, int64_t ld)
+{
+    return cuda_aligned(p) && ld % 8 == 0;
+}
+
+/* Can these kernels take the call? */
+static bool takes(const struct cuda *c, const struct attn_grad *g)
+{
+    const struct attn *a = &g->f;
+    int64_t pairs = a->b * a->heads;
+#ifndef PLAIT_HAVE_SM90A
+    return false;
+#endif
+    return c->sm90 && c->half && a->d == BACK_D && a->tq == a->tk && a->heads == a->kv_heads &&
+           a->drop.p == 0 && a->scale > 0 && a->b < 65536 && pairs > 0 &&
+           num_ceil_div(a->tq, BACK_ROWS) * BACK_ROWS < INT32_MAX / pairs &&
+           fits(a->q, a->ldq) && fits(a->k, a->ldk) && fits(a->v, a->ldv) && fits(a->o, a->ldo) &&
+           fits(g->do_, a->ldo) && fits(g->dq, a->ldq) && fits(g->dk, a->ldk) &&
+           fits(g->dv, a->ldv) && back_bytes(pairs, a->tq) <= c->work_bytes;
+}
+
+static enum err job_of(struct cuda *c, const struct attn_grad *g, struct job *j)
+{
+    const struct attn *a = &g->f;
+    int64_t pairs = a->b * a->heads;
+    *j = (struct job){};
+    TRY(map_of(&j->q, a, a->q, a->ldq));
+    TRY(map_of(&j->k, a, a->k, a->ldk));
+    TRY(map_of(&j->v, a, a->v, a->ldv));
+    TRY(map_of(&j->do_, a, g->do_, a->ldo));
+    j->share = back_share_of(pairs, a->tq, c->sms);
+    j->stats = (float *)c->work;
+    j->slots = (float *)c->work + back_stats(pairs, a->tq);
+    j->dq = (bf16 *)g->dq;
+    j->dk = (bf16 *)g->dk;
+    j->dv = (bf16 *)g->dv;
+    j->ldq = a->ldq;
+    j->ldk = a->ldk;
+    j->ldv = a->ldv;
+    j->t = (int)a->tq;
+    j->heads = (int)a->heads;
+    j->scale = (float)a->scale;
+    j->bits = (float)(a->scale * 1.4426950408889634);
+    return ERR_OK;
+}
+
+extern "C" enum err cuda_attn_back(struct cuda *c, const struct attn_grad *g, bool *done)
+{
+    const struct attn *a = &g->f;
+    struct job j;
+    *done = takes(c, g);
+    if (!*done)
+        return ERR_OK;
+    TRY(job_of(c, g, &j));
+    dim3 rows((unsigned)a->heads, (unsigned)j.share.blocks, (unsigned)a->b);
+    row_stats<<<rows, 256, 0, c->stream>>>((float *)c->work, (const float *)a->lse,
+                                           (const bf16 *)a->o, (const bf16 *)g->do_, a->ldo,
+                                           j.t);
+    CUDA_LAUNCHED("attention's gradient: sums of rows");
+    CUDA_TRY(cudaFuncSetAttribute((const void *)attend_back,
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, ROOM_BYTES));
+    attend_back<<<(unsigned)j.share.ctas, THREADS, ROOM_BYTES, c->stream>>>(j);
+    CUDA_LAUNCHED("attention's gradient");
+    if (j.share.full < j.share.pairs) {
+        dim3 blocks((unsigned)j.share.blocks, (unsigned)(j.share.pairs - j.share.full));
+        add_parts<<<blocks, COMPUTE, 0, c->stream>>>(j);
+        CUDA_LAUNCHED("attention's gradient: parts");
+    }
+    return ERR_OK;
+}
