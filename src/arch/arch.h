@@ -132,8 +132,8 @@ double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int
  * convention of published MFU figures). */
 double arch_train_flops_per_token(const struct arch *a);
 
-/* Doubles that the optimizer has in device memory: the sums of a step, its rates and its factor. */
-enum { ARCH_STEP_DOUBLES = 7 };
+/* Doubles that the optimizer has in device memory: a step's sums, rates, factor and tokens. */
+enum { ARCH_STEP_DOUBLES = 8 };
 
 /* ---- Bytes ------------------------------------------------------------------------------- */
 

@@ -26,13 +26,14 @@
 struct dev;
 
 /* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
- * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, step, index, threshold).
- * Kept values are scaled by 1/(1-p). p == 0: no dropout, nothing else is read. */
+ * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, *step, index, threshold).
+ * Kept values are scaled by 1/(1-p). p == 0: no dropout, nothing else is read. The step is read
+ * when the kernel runs, so that one recorded call draws another mask in each step. */
 struct drop {
     double p;
     uint64_t seed;
     uint32_t stream; /* names the site: layer and place in it */
-    uint32_t step;
+    const uint32_t *step; /* (1) device; NULL: 0 */
     int64_t row0;    /* global row of local row 0 */
 };
 
@@ -120,8 +121,9 @@ struct rope {
 };
 
 /* What changes from step to step, in device memory, so that a step that was recorded once can be
- * run again: learning rate, 1 - beta1^t, 1 - beta2^t, and what gradients are multiplied by. */
-enum dev_now { NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_COUNT };
+ * run again: learning rate, 1 - beta1^t, 1 - beta2^t, what gradients are multiplied by, and the
+ * tokens that this rank speaks for. */
+enum dev_now { NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_TOKENS, NOW_COUNT };
 /* What a step adds up over all ranks: losses, their tokens, squares of gradients. */
 enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_SQUARES, SUMS_COUNT };
 

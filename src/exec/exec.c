@@ -45,7 +45,7 @@ static struct stage_mb mb_of(const struct exec *x, int mb)
     ENSURE(samples > 0);
     return (struct stage_mb){.tokens = x->tokens + rows,
                              .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
-                             .t = b->t, .row0 = b->row0 + rows, .step = b->step,
+                             .t = b->t, .row0 = b->row0 + rows, .step = x->step,
                              .training = !x->sched->forward_only};
 }
 
@@ -390,6 +390,7 @@ static enum err feed(struct exec *x, const struct exec_batch *b)
     TRY(x->a.dev->ops->copy_in(x->a.dev, x->tokens, b->tokens, bytes));
     if (b->targets)
         TRY(x->a.dev->ops->copy_in(x->a.dev, x->targets, b->targets, bytes));
+    TRY(x->a.dev->ops->copy_in(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
     return x->a.dev->ops->zero(x->a.dev, x->loss, (int64_t)sizeof(double));
 }
 

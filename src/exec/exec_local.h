@@ -81,6 +81,7 @@ struct exec {
     int rings, ring_next;
     int32_t *tokens, *targets; /* device (share, T) */
     double *loss, *scalars;    /* device */
+    uint32_t *step;            /* device: number of the step under way */
     void *rope;                /* device */
 
     /* the run in progress */

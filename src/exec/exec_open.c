@@ -54,7 +54,8 @@ static enum err open_tables(struct exec *x)
     int64_t ids = a->share * a->arch->seq * (int64_t)sizeof(int32_t);
     TRY(arena_take(&x->data, ids, &x->tokens));
     TRY(arena_take(&x->data, ids, &x->targets));
-    TRY(arena_take(&x->data, (int64_t)sizeof(double), &x->loss));
+    TRY(arena_take(&x->data, 2 * (int64_t)sizeof(double), &x->loss));
+    x->step = (uint32_t *)(x->loss + 1);
     TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), &x->scalars));
     if (a->arch->kind != ARCH_LLAMA)
         return ERR_OK;

@@ -28,7 +28,7 @@ struct stage_mb {
     const int32_t *tokens, *targets; /* device memory (n); targets -1 do not count; NULL: none */
     int64_t samples, t;              /* n = samples * t */
     int64_t row0;                    /* global row of the first row */
-    uint32_t step;
+    const uint32_t *step;            /* device (1): number of the step, keys dropout */
     bool training;                   /* dropout on, gradients made */
 };
 

@@ -47,15 +47,14 @@ static enum err square_some(const struct optim *o, const struct param_store *s, 
 }
 
 /* This rank's sums into o->sums. */
-static enum err add_up(const struct optim *o, const struct optim_step *step)
+static enum err add_up(const struct optim *o, const double *loss)
 {
     struct dev *dev = o->dev;
-    double tokens = (double)step->tokens;
     TRY(dev->ops->zero(dev, o->sums, SUMS_COUNT * (int64_t)sizeof *o->sums));
-    if (step->loss)
-        TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], step->loss, (int64_t)sizeof *o->sums));
-    if (step->tokens > 0)
-        TRY(dev->ops->copy_in(dev, &o->sums[SUMS_TOKENS], &tokens, (int64_t)sizeof tokens));
+    if (loss)
+        TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
+    TRY(dev->ops->copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS],
+                       (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++)
         for (int j = 0; j < o->store[i]->n;)
             TRY(square_some(o, o->store[i], &j));
@@ -93,10 +92,11 @@ static enum err update(const struct optim *o)
     return ERR_OK;
 }
 
-/* Rates and factor of the step into o->now. */
+/* Rates, tokens and factor of the step into o->now. */
 static enum err write_now(const struct optim *o, const struct optim_step *s, double factor)
 {
-    double now[NOW_COUNT] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor};
+    double now[NOW_COUNT] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
+                             [NOW_TOKENS] = (double)s->tokens};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
     return o->dev->ops->copy_in(o->dev, o->now, now, (int64_t)sizeof now);
@@ -110,8 +110,9 @@ enum err optim_update(const struct optim *o, const struct optim_step *s, double 
 
 enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT])
 {
-    TRY(add_up(o, s));
-    TRY(o->dev->ops->copy_out(o->dev, sums, o->sums, SUMS_COUNT * (int64_t)sizeof *sums));
+    TRY(optim_ready(o, s));
+    TRY(add_up(o, s->loss));
+    TRY(optim_land(o, sums));
     return o->dev->ops->sync(o->dev);
 }
 
@@ -139,22 +140,32 @@ double optim_scale(const struct optim *o, const struct optim_result *r)
     return (optim_clips(o, r->grad_norm) ? o->clip / r->grad_norm : 1.0) / tokens;
 }
 
-enum err optim_start(const struct optim *o, const struct optim_step *s, double *landed)
+enum err optim_ready(const struct optim *o, const struct optim_step *s)
+{
+    return write_now(o, s, NAN);
+}
+
+enum err optim_start(const struct optim *o, const double *loss)
 {
     struct dev *dev = o->dev;
-    TRY(add_up(o, s));
+    TRY(add_up(o, loss));
     if (o->world)
         TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
-    TRY(dev->ops->copy_out(dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed));
-    TRY(write_now(o, s, NAN));
     TRY(dev->ops->scale(dev, o->now, o->sums, o->clip));
     return update(o);
+}
+
+enum err optim_land(const struct optim *o, double *landed)
+{
+    return o->dev->ops->copy_out(o->dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed);
 }
 
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)
 {
     double landed[SUMS_COUNT];
-    TRY(optim_start(o, s, landed));
+    TRY(optim_ready(o, s));
+    TRY(optim_start(o, s->loss));
+    TRY(optim_land(o, landed));
     TRY(o->dev->ops->sync(o->dev));
     return optim_judge(s, landed, out);
 }

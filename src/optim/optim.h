@@ -46,11 +46,15 @@ struct optim_result {
 /* One step, number `step` (1-based), with learning rate lr. loss (device; NULL: none) and tokens:
  * this rank's share, none on ranks that do not speak for a loss. */
 struct optim_step { int64_t step; double lr; const double *loss; int64_t tokens; };
-/* Queue the step; the host does not wait. What optim_judge wants comes to `landed`, host memory of
- * the device (SUMS_COUNT). When loss or norm are not finite nothing is updated. Collective over the
- * world. */
-enum err optim_start(const struct optim *o, const struct optim_step *s, double *landed);
-/* The same, waiting, and judged: ERR_NONFINITE on all ranks. */
+/* A step in three calls, which queue their work; the host waits for none. optim_ready brings what
+ * the host knows of the step to the device: number, rate, tokens. optim_start is the step itself
+ * and names none, so that it can be recorded once and replayed; when loss or norm are not finite
+ * nothing is updated. optim_land brings what optim_judge wants to `landed`, host memory of the
+ * device (SUMS_COUNT). Ready and land are local, start is collective over the world. */
+enum err optim_ready(const struct optim *o, const struct optim_step *s);
+enum err optim_start(const struct optim *o, const double *loss /* device; NULL: none */);
+enum err optim_land(const struct optim *o, double *landed);
+/* All three, waiting, and judged: ERR_NONFINITE on all ranks. */
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out);
 
 /* ---- a step that goes ahead of the norm (optim_ahead.c) ----------------------------------------

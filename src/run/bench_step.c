@@ -22,7 +22,6 @@ struct step {
     struct exec *x;             /* owned */
     struct param_store **store; /* owned */
     struct optim optim;
-    double sums[SUMS_COUNT];
     int32_t *tokens;            /* owned; host */
 };
 
@@ -31,7 +30,8 @@ static enum err on_step(void *arg)
     struct step *t = arg;
     struct optim_step step = {.step = 1, .lr = 1, .loss = exec_loss_at(t->x),
                               .tokens = t->s->share * t->s->arch.seq};
-    return optim_start(&t->optim, &step, t->sums);
+    TRY(optim_ready(&t->optim, &step));
+    return optim_start(&t->optim, step.loss);
 }
 
 static enum err open_step(struct step *t, struct comm_world *world)

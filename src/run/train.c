@@ -55,7 +55,9 @@ static enum err on_step(void *arg)
 {
     struct train_rank *r = arg;
     struct optim_step step = this_step(r);
-    TRY(optim_start(&r->optim, &step, landing(r, r->step)));
+    TRY(optim_ready(&r->optim, &step));
+    TRY(optim_start(&r->optim, step.loss));
+    TRY(optim_land(&r->optim, landing(r, r->step)));
     r->queued = r->step;
     return ERR_OK;
 }

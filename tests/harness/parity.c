@@ -225,6 +225,13 @@ void parity_set_tokens(struct parity *p, struct parity_buf *b, const int32_t *to
     }
 }
 
+struct parity_buf *parity_step(struct parity *p, uint32_t step)
+{
+    struct parity_buf *b = parity_zero(p, PARITY_TOKEN, 1);
+    parity_set_tokens(p, b, &(int32_t){(int32_t)step});
+    return b;
+}
+
 void parity_agree(struct parity *p, struct parity_buf *b)
 {
     double *x = parity_doubles(b->n);

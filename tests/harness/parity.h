@@ -56,6 +56,8 @@ struct parity_buf *parity_fill(struct parity *p, enum parity_type type, int64_t 
 void parity_set(struct parity *p, struct parity_buf *b, const double *values);
 void parity_get(struct parity *p, const struct parity_buf *b, int side, double *values);
 void parity_set_tokens(struct parity *p, struct parity_buf *b, const int32_t *tokens);
+/* The number of a step, as struct drop wants it: (1), on each side. */
+struct parity_buf *parity_step(struct parity *p, uint32_t step);
 /* Copies what ref has found to all sides: an output becomes an input. */
 void parity_agree(struct parity *p, struct parity_buf *b);
 

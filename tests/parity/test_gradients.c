@@ -217,7 +217,8 @@ static void attn_groups(void)
 
 static void attn_dropout(void)
 {
-    struct drop drop = {.p = 0.3, .seed = 5, .stream = 1, .step = 2, .row0 = 40};
+    uint32_t step = 2;
+    struct drop drop = {.p = 0.3, .seed = 5, .stream = 1, .step = &step, .row0 = 40};
     attn_shape((struct attn){.b = 2, .tq = 4, .tk = 5, .heads = 4, .kv_heads = 2, .d = 3,
                              .drop = drop});
 }
@@ -290,8 +291,9 @@ static double residual_loss(const void *problem)
 
 static void residual(void)
 {
+    uint32_t step = 3;
     struct simple p = {.d = open_ref(), .n = 6, .c = 7,
-                       .drop = {.p = 0.4, .seed = 11, .stream = 2, .step = 3, .row0 = 100}};
+                       .drop = {.p = 0.4, .seed = 11, .stream = 2, .step = &step, .row0 = 100}};
     int64_t nc = p.n * p.c;
     double *all[] = {p.x = values(nc, -1, 1), p.f = values(nc, -1, 1), p.b = values(p.c, -1, 1),
                      p.y = zeros(nc), p.dy = values(nc, -1, 1), zeros(nc), zeros(p.c)};

@@ -21,7 +21,7 @@ struct slice {
 struct problem {
     struct attn f; /* shape; addresses are a side's */
     struct slice q, k, v, dq, dk, dv;
-    struct parity_buf *o, *lse, *do_, *delta;
+    struct parity_buf *o, *lse, *do_, *delta, *step;
 };
 
 static struct attn shape_of(int i)
@@ -36,7 +36,7 @@ static struct attn shape_of(int i)
     f.head0 = f.heads * test_range(0, 1);
     if (i % 2)
         f.drop = (struct drop){.p = test_real(0.05, 0.6), .seed = test_random(), .stream = 9,
-                               .step = (uint32_t)i, .row0 = test_range(0, 1000)};
+                               .row0 = test_range(0, 1000)};
     return f;
 }
 
@@ -108,6 +108,7 @@ static struct problem make_of(struct parity *p, struct attn shape, struct layout
     x.do_ = parity_fill(p, PARITY_CT, f->b * f->tq * f->ldo, -1, 1);
     x.lse = parity_zero(p, PARITY_AT, f->b * f->tq * f->heads);
     x.delta = parity_zero(p, PARITY_AT, f->b * f->tq * f->heads);
+    x.step = parity_step(p, (uint32_t)test_range(0, 1000));
     return x;
 }
 
@@ -143,6 +144,7 @@ static struct attn attn_on(const struct parity *p, const struct problem *x, int 
     f.o = parity_at(p, x->o, side, rows * f.ldo);
     f.lse = parity_at(p, x->lse, side, rows * f.heads);
     f.drop.row0 += rows;
+    f.drop.step = x->step->on[side];
     f.b = b;
     return f;
 }
@@ -231,13 +233,15 @@ static void attn_grad_blocks(struct parity *p)
     }
 }
 
+enum { MASK_STEP = 7 };
+
 /* t queries and keys of two heads out of six; v and do of row r are the unit vector r. */
 static struct problem unit_problem(struct parity *p, int64_t t)
 {
     struct problem x = {.f = {.b = 1, .tq = t, .tk = t, .heads = 2, .kv_heads = 2, .d = t,
                               .ldq = 2 * t, .ldk = 2 * t, .ldv = 2 * t, .ldo = 2 * t,
                               .scale = 0.1, .heads_total = 6, .head0 = 3}};
-    x.f.drop = (struct drop){.p = 0.4, .seed = test_random(), .stream = 3, .step = 7,
+    x.f.drop = (struct drop){.p = 0.4, .seed = test_random(), .stream = 3,
                              .row0 = ((int64_t)1 << 32) + 5};
     struct slice *matrices[6] = {&x.q, &x.k, &x.v, &x.dq, &x.dk, &x.dv};
     int64_t n = t * 2 * t;
@@ -248,6 +252,7 @@ static struct problem unit_problem(struct parity *p, int64_t t)
     x.do_ = parity_zero(p, PARITY_CT, n);
     x.lse = parity_zero(p, PARITY_AT, t * 2);
     x.delta = parity_zero(p, PARITY_AT, t * 2);
+    x.step = parity_step(p, MASK_STEP);
     double *unit = parity_doubles(n);
     for (int64_t r = 0; r < t; r++)
         unit[r * 2 * t + r] = unit[r * 2 * t + t + r] = 1;
@@ -267,7 +272,7 @@ static void check_mask(struct parity *p, const struct problem *x, int side)
     for (int64_t e = 0; e < t * 2 * t; e++) {
         int64_t row = e / (2 * t), head = e / t % 2, key = e % t;
         int64_t index = ((drop->row0 + row) * 6 + 3 + head) * t + key;
-        bool kept = key <= row && num_drop_kept(drop->seed, drop->stream, drop->step, index,
+        bool kept = key <= row && num_drop_kept(drop->seed, drop->stream, MASK_STEP, index,
                                                 num_drop_threshold(drop->p));
         test_check((o[e] != 0) == kept && (dv[key * 2 * t + head * t + row] != 0) == kept,
                    __FILE__, __LINE__, "%s: %s: row %d head %d key %d: kept %d", p->label, p->what,

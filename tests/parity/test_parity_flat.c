@@ -51,6 +51,7 @@ static struct adamw adamw_of(int i, int64_t n, double now[NOW_COUNT])
 {
     double t = (double)test_range(1, 1000);
     struct adamw a = {.n = n, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = i % 3 ? 0.1 : 0};
+    now[NOW_TOKENS] = 0;
     now[NOW_LR] = test_real(1e-4, 1e-1);
     now[NOW_BIAS1] = 1 - pow(a.beta1, t);
     now[NOW_BIAS2] = 1 - pow(a.beta2, t);

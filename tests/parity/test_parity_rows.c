@@ -205,11 +205,16 @@ static void swiglu_far(struct parity *p)
     }
 }
 
+static uint32_t any_step(void)
+{
+    return (uint32_t)test_range(0, 1000000);
+}
+
+/* Its step is a side's. */
 static struct drop drop_of(int i)
 {
     return (struct drop){.p = i % 3 == 0 ? 0.0 : test_real(0.05, 0.9), .seed = test_random(),
                          .stream = (uint32_t)test_range(0, 1000),
-                         .step = (uint32_t)test_range(0, 1000000),
                          .row0 = test_range(0, 1) ? test_range(0, 100000) : (int64_t)1 << 33};
 }
 
@@ -226,10 +231,12 @@ static void residual(struct parity *p)
         struct parity_buf *f = parity_fill(p, PARITY_CT, n * c, -2, 2);
         struct parity_buf *bias = bias_there ? parity_fill(p, PARITY_CT, c, -2, 2) : NULL;
         struct parity_buf *y = parity_fill(p, PARITY_CT, n * c, -2, 2);
+        struct parity_buf *step = parity_step(p, any_step());
         for (int s = 0; s < PARITY_SIDES; s++) {
             for (int k = 0; k < 2; k++) {
                 struct part r = part_of(s, k, n);
                 struct drop here = drop;
+                here.step = step->on[s];
                 here.row0 += r.first;
                 struct residual a = {.y = parity_at(p, s && aliased ? x : y, s, r.first * c),
                                      .x = parity_at(p, x, s, r.first * c),
@@ -254,10 +261,12 @@ static void dropout(struct parity *p)
         parity_problem(p, "dropout n %d c %d p %g aliased %d", (int)n, (int)c, drop.p, aliased);
         struct parity_buf *dy = parity_fill(p, PARITY_CT, n * c, -2, 2);
         struct parity_buf *dx = parity_fill(p, PARITY_CT, n * c, -2, 2);
+        struct parity_buf *step = parity_step(p, any_step());
         for (int s = 0; s < PARITY_SIDES; s++) {
             for (int k = 0; k < 2; k++) {
                 struct part r = part_of(s, k, n);
                 struct drop here = drop;
+                here.step = step->on[s];
                 here.row0 += r.first;
                 CHECK_OK(p->dev[s]->ops->dropout(
                     p->dev[s], parity_at(p, s && aliased ? dy : dx, s, r.first * c),
@@ -281,15 +290,18 @@ static void dropout_mask(struct parity *p)
         struct parity_buf *dx = parity_zero(p, PARITY_CT, n * c);
         struct parity_buf *y = parity_zero(p, PARITY_CT, n * c);
         double *got = parity_doubles(n * c), *sum = parity_doubles(n * c);
+        uint32_t number = any_step();
+        struct parity_buf *step = parity_step(p, number);
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct dev *d = p->dev[s];
+            drop.step = step->on[s];
             CHECK_OK(d->ops->dropout(d, dx->on[s], dy->on[s], n, c, &drop));
             struct residual a = {.y = y->on[s], .f = dy->on[s], .n = n, .c = c, .drop = drop};
             CHECK_OK(d->ops->residual(d, &a));
             parity_get(p, dx, s, got);
             parity_get(p, y, s, sum);
             for (int64_t e = 0; e < n * c; e++) {
-                bool kept = num_drop_kept(drop.seed, drop.stream, drop.step, drop.row0 * c + e,
+                bool kept = num_drop_kept(drop.seed, drop.stream, number, drop.row0 * c + e,
                                           num_drop_threshold(drop.p));
                 test_check((got[e] != 0) == kept && (sum[e] != 0) == kept, __FILE__, __LINE__,
                            "%s: %s: element %d is %g and %g, kept %d", p->label, p->what, (int)e,

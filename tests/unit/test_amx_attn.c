@@ -218,13 +218,14 @@ static void head_sizes(void)
 static void forms(void)
 {
     for (int i = 0; i < 24; i++) {
+        uint32_t step = (uint32_t)i;
         struct attn f = {.b = test_range(1, 2), .kv_heads = test_range(1, 2),
                          .d = 8 * test_range(1, 9), .tk = test_range(1, i % 4 ? 90 : 280)};
         f.heads = f.kv_heads * test_range(1, 3);
         f.tq = i % 2 ? test_range(1, f.tk) : f.tk;
         if (i % 3)
             f.drop = (struct drop){.p = test_real(0.05, 0.6), .seed = test_random(), .stream = 9,
-                                   .step = (uint32_t)i, .row0 = test_range(0, 1000)};
+                                   .step = &step, .row0 = test_range(0, 1000)};
         judge(f, (int)test_range(1, 16));
     }
     CHECK(ways[0] > 8 && ways[1] > 8); /* both were met */
@@ -357,9 +358,10 @@ static void bits(struct attn f)
 
 static void same_bits(void)
 {
+    uint32_t step = 2;
     bits((struct attn){.b = 1, .tq = 300, .tk = 300, .heads = 2, .kv_heads = 2, .d = 32});
     bits((struct attn){.b = 2, .tq = 70, .tk = 165, .heads = 4, .kv_heads = 2, .d = 40,
-                       .drop = {.p = 0.2, .seed = 5, .stream = 9, .step = 2, .row0 = 7}});
+                       .drop = {.p = 0.2, .seed = 5, .stream = 9, .step = &step, .row0 = 7}});
 }
 
 static const struct test_case cases[] = {

@@ -14,7 +14,7 @@ enum { DROP_RUN = 4 * VL };
 /* Philox4x32-10 of the counters (group + lane, stream, step): four words for each lane. */
 SIMD_INLINE void drop_words(const struct drop *d, uint64_t group, vu word[4])
 {
-    vu zero = {0}, lane, c0, c1, c2 = d->stream - zero, c3 = d->step - zero;
+    vu zero = {0}, lane, c0, c1, c2 = d->stream - zero, c3 = (d->step ? *d->step : 0) - zero;
     vu k0 = (uint32_t)d->seed - zero, k1 = (uint32_t)(d->seed >> 32) - zero;
     for (int l = 0; l < VL; l++)
         lane[l] = (uint32_t)l;

@@ -30,7 +30,8 @@ struct job {
     float inv_keep;                    /* 1/(1-p) */
     uint32_t threshold;                /* of dropout; 0: none */
     uint64_t seed;
-    uint32_t stream, step;
+    const uint32_t *step;              /* NULL: 0 */
+    uint32_t stream;
     int64_t row0, heads_total, head0;
 };
 
@@ -254,7 +255,7 @@ template <typename T> __device__ static inline int acc_column(int j)
 /* Bit i: element i of the quad is kept. */
 __device__ static inline uint32_t kept_quad(const struct job *a, uint64_t quad)
 {
-    uint4 w = cuda_philox(a->seed, a->stream, a->step, quad);
+    uint4 w = cuda_philox(a->seed, a->stream, cuda_step(a->step), quad);
     return (uint32_t)(w.x >= a->threshold) | (uint32_t)(w.y >= a->threshold) << 1 |
            (uint32_t)(w.z >= a->threshold) << 2 | (uint32_t)(w.w >= a->threshold) << 3;
 }

@@ -170,14 +170,15 @@ template <int WARPS, typename S> static __device__ __forceinline__ S cuda_block_
 /* Dropout of one site, ready for a kernel. `first`: the global index of local element 0. */
 struct cuda_drop {
     uint64_t seed;
-    uint32_t stream, step, threshold;
+    const uint32_t *step; /* NULL: 0 */
+    uint32_t stream, threshold;
     float scale;
     int64_t first;
 };
 
 static inline struct cuda_drop cuda_drop_of(const struct drop *d, int64_t cols)
 {
-    struct cuda_drop out = {d->seed, d->stream, d->step, 0u, 1.0f, 0};
+    struct cuda_drop out = {d->seed, d->step, d->stream, 0u, 1.0f, 0};
     if (d->p != 0) {
         out.threshold = num_drop_threshold(d->p);
         out.scale = (float)(1.0 / (1.0 - d->p));
@@ -189,7 +190,7 @@ static inline struct cuda_drop cuda_drop_of(const struct drop *d, int64_t cols)
 /* 0, or 1 / (1 - p) where the element of this global index is kept. */
 static __device__ __forceinline__ float cuda_drop_factor(const struct cuda_drop &d, int64_t index)
 {
-    uint4 word = cuda_philox(d.seed, d.stream, d.step, (uint64_t)index / 4);
+    uint4 word = cuda_philox(d.seed, d.stream, cuda_step(d.step), (uint64_t)index / 4);
     unsigned at = (unsigned)index % 4;
     unsigned mine = at < 2 ? (at ? word.y : word.x) : (at == 2 ? word.z : word.w);
     return mine >= d.threshold ? d.scale : 0.0f;
@@ -205,7 +206,8 @@ template <int V> static __device__ __forceinline__ void cuda_drop_apply(const st
     } else {
 #pragma unroll
         for (int e = 0; e < V; e += 4) {
-            uint4 word = cuda_philox(d.seed, d.stream, d.step, (uint64_t)(index + e) / 4);
+            uint4 word = cuda_philox(d.seed, d.stream, cuda_step(d.step),
+                                     (uint64_t)(index + e) / 4);
             v[e] = __fmul_rn(v[e], word.x >= d.threshold ? d.scale : 0.0f);
             v[e + 1] = __fmul_rn(v[e + 1], word.y >= d.threshold ? d.scale : 0.0f);
             v[e + 2] = __fmul_rn(v[e + 2], word.z >= d.threshold ? d.scale : 0.0f);

@@ -23,6 +23,12 @@ template <typename T, int W> struct __align__(sizeof(T) * W) pack {
     T v[W];
 };
 
+/* The step of a mask: see struct drop. */
+__device__ static __forceinline__ uint32_t cuda_step(const uint32_t *step)
+{
+    return step ? __ldg(step) : 0;
+}
+
 /* Philox4x32-10 as num_drop_kept (base/num.h) has it: words of elements 4 quad .. 4 quad + 3. */
 __device__ static __forceinline__ uint4 cuda_philox(uint64_t seed, uint32_t stream, uint32_t step,
                                                     uint64_t quad)

@@ -38,7 +38,7 @@ double ref_drop_factor(const struct drop *drop, int64_t index)
 {
     if (drop->p == 0)
         return 1.0;
-    bool kept = num_drop_kept(drop->seed, drop->stream, drop->step, index,
+    bool kept = num_drop_kept(drop->seed, drop->stream, drop->step ? *drop->step : 0, index,
                               num_drop_threshold(drop->p));
     return kept ? 1.0 / (1.0 - drop->p) : 0.0;
 }
