@@ -98,6 +98,15 @@ void comm_environment(void);
  * hop. A maximum may lose a NaN. Members that state different operations are not told so: they
  * hang, or get the wrong bytes. A hang is found by a thread of its own, which names it. */
 enum err comm_attach(struct comm_world *w, struct dev *d);
+/* While the device records (device.h), what is started in its memory is recorded with its own work
+ * and not done. The members of a group or channel record the same operations, and replay them as
+ * often and in the same order with what else they do. Communicators cannot end before a recording
+ * that has operations of them, so whoever has one says how it is forgotten: comm_abort calls
+ * forget(arg), once. NULL: it is gone. Local. */
+void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
+/* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
+ * takes longer than these and the world's timeout. Local. */
+enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
 /* Before the device closes and behind the closing of groups; nothing is queued on the device from
  * then on. Collective over the world, but where a rank has failed local. */
 enum err comm_detach(struct comm_world *w);

@@ -27,6 +27,12 @@
  * reason at its next look. They are aborted as one group, for giving one back waits for the device,
  * which another may hold. A failing rank gives its peers time to do the same before it frees what
  * they write to.
+ *
+ * Recorded operations have no events of their own. A replay is one operation of a lane without a
+ * communicator, with an event behind it, so that one that hangs is found and named by its step.
+ * NCCL gives a communicator back only when no recording has operations of it: aborting ends its
+ * kernels at once and then waits until the rank's own thread has woken, failed, and forgotten its
+ * recording. So that thread must not wait for the lock which the aborting one holds.
  */
 #include "comm/comm_nccl.h"
 
@@ -112,15 +118,10 @@ static void kill_all(struct comm_nccl *q)
 enum err comm_nccl_check(struct comm_world *w, const char *what)
 {
     struct comm_nccl *q = comm_nccl_of(w);
-    char text[COMM_NCCL_TEXT];
     if (!atomic_load(&q->dead))
         return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
-    pthread_mutex_lock(&q->lock);
-    enum err fault = q->fault;
-    snprintf(text, sizeof text, "%s", q->text);
-    pthread_mutex_unlock(&q->lock);
-    if (fault != ERR_OK)
-        FAIL(fault, "%s", text);
+    if (atomic_load(&q->told))
+        FAIL(q->fault, "%s", q->text);
     TRY(w->ops->check(w, what));
     FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
          what);
@@ -165,7 +166,7 @@ static bool all_well(struct comm_nccl *q)
             snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
                      l->seen < l->started ? comm_nccl_op_text(l, l->seen, what) : "no operation",
                      ncclGetErrorString(e));
-        } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s) {
+        } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes) {
             q->fault = ERR_HANG;
             snprintf(q->text, sizeof q->text,
                      "comm: rank %d has waited %g s in %s on its GPU; a member has not come, or "
@@ -191,7 +192,7 @@ static bool look(struct comm_nccl *q, double *looked)
     }
     if (w->timeout_s <= 0 || log_now() - *looked < w->timeout_s + LOCK_S)
         return true;
-    q->fault = ERR_HANG; /* read by who sees `dead` */
+    q->fault = ERR_HANG;
     snprintf(q->text, sizeof q->text, "comm: rank %d has waited %g s for its GPU to take one "
                                       "operation more; a member of an earlier one has not come; "
                                       "look where they are, or raise the hang timeout", w->rank,
@@ -214,6 +215,7 @@ static void *watch(void *arg)
     while (ready && !atomic_load(&q->stop)) {
         nap_ms(LOOK_MS);
         if (!look(q, &looked)) {
+            atomic_store(&q->told, q->fault != ERR_OK);
             kill_all(q);
             break;
         }
@@ -223,11 +225,12 @@ static void *watch(void *arg)
 
 /* ---- lanes ---- */
 
-static enum err lane_parts(struct comm_nccl_lane *l)
+static enum err lane_parts(struct comm_nccl_lane *l, bool stream)
 {
     int least, greatest;
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
+    if (stream)
+        TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         TRY_CUDA(cudaEventCreateWithFlags(&l->done[i], cudaEventDisableTiming));
     return ERR_OK;
@@ -311,7 +314,7 @@ static enum err lane_open(struct comm_nccl *q, const struct comm_nccl_lane *as, 
     TRY_CUDA(cudaMemGetInfo(&before, &all));
     TRY(mem_new(1, sizeof *l, "a communicator", &l));
     *l = *as;
-    enum err err = lane_parts(l);
+    enum err err = lane_parts(l, true);
     if (err == ERR_OK)
         err = lane_init(l, n, me, id, ctas);
     if (err == ERR_OK)
@@ -363,7 +366,11 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 
 static void abort_queue(struct comm_world *w)
 {
-    nap_ms(PEERS_MS); /* the base world has been told */
+    void (*forget)(void *arg) = w->forget;
+    nap_ms(PEERS_MS); /* the base world has been told; so has the watcher, and kernels end */
+    w->forget = NULL;
+    if (forget)
+        forget(w->forget_arg);
     kill_all(comm_nccl_of(w));
 }
 
@@ -371,7 +378,8 @@ static enum err settle(struct comm_nccl *q)
 {
     TRY_CUDA(cudaStreamSynchronize(q->stream));
     for (struct comm_nccl_lane *l = q->lanes; l; l = l->next)
-        TRY_CUDA(cudaStreamSynchronize(l->stream));
+        if (l->stream)
+            TRY_CUDA(cudaStreamSynchronize(l->stream));
     TRY(comm_nccl_check(q->queue.world, "ending"));
     return comm_barrier(q->all); /* peers may still write to what is given back below */
 }
@@ -407,11 +415,42 @@ static enum err close_queue(struct comm_world *w)
     return err;
 }
 
+/* The lane of replays, with the first of them. */
+static enum err open_replays(struct comm_nccl *q)
+{
+    struct comm_nccl_lane *l;
+    TRY(mem_new(1, sizeof *l, "the lane of replays", &l));
+    enum err err = lane_parts(l, false);
+    if (err != ERR_OK || !comm_nccl_lock(q)) {
+        lane_free(l);
+        return err;
+    }
+    l->since = log_now();
+    l->next = q->lanes;
+    q->lanes = q->replays = l;
+    pthread_mutex_unlock(&q->lock);
+    return ERR_OK;
+}
+
+enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds)
+{
+    struct comm_nccl *q = comm_nccl_of(w);
+    if (!q->replays)
+        TRY(open_replays(q));
+    if (!comm_nccl_lock(q))
+        return comm_nccl_check(w, "replaying a step");
+    q->replays->takes = seconds;
+    struct comm_nccl_op op = {.replay = step, .of = q->recorded};
+    enum err err = comm_nccl_note(q, q->replays, &op, q->stream);
+    pthread_mutex_unlock(&q->lock);
+    return err;
+}
+
 static const struct comm_queue_ops nccl_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_nccl_coll_start,
     .coll_now = comm_nccl_coll_now, .coll_finish = comm_nccl_coll_finish,
     .msg_start = comm_nccl_msg_start, .msg_finish = comm_nccl_msg_finish, .abort = abort_queue,
-    .close = close_queue,
+    .replayed = comm_nccl_replayed, .close = close_queue,
 };
 
 static enum err open_parts(struct comm_nccl *q, struct comm_world *w)

@@ -18,6 +18,7 @@ enum { COMM_NCCL_TEXT = 512 };
 /* An operation as the watcher reads it. */
 struct comm_nccl_op {
     bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
+    int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
     struct comm_coll coll;
     struct comm_msg msg;
 };
@@ -32,6 +33,7 @@ struct comm_nccl_lane {
     int64_t started;     /* guarded by lock */
     int64_t seen;        /* the watcher's: operations that were over when it last looked */
     double since;        /* the watcher's: when `seen` last grew or the lane was idle */
+    double takes;        /* seconds that an operation may take of its own; guarded by lock */
     bool group;
     int id;              /* of the group */
     struct comm_channel channel;
@@ -45,13 +47,17 @@ struct comm_nccl {
     cudaEvent_t ready;       /* owned; where the device's stream is at a start */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_nccl_lane *lanes; /* owned, the newest first */
+    struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are
+                                       replays, on the device's stream */
+    int64_t recorded;        /* operations of the recording */
     pthread_mutex_t lock;    /* around calls on communicators */
     pthread_t watcher;
     bool watched;
     atomic_bool stop;        /* the watcher's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
-    enum err fault;          /* what the watcher found; guarded by lock */
+    enum err fault;          /* what the watcher found; read by others once it is told */
     char text[COMM_NCCL_TEXT];
+    atomic_bool told;
 };
 
 static inline struct comm_nccl *comm_nccl_of(struct comm_world *w)
@@ -79,6 +85,13 @@ enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResu
 const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k,
                               char buf[COMM_WANT_TEXT]);
 
+/* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
+ * the lock until this rank's recording is forgotten. */
+bool comm_nccl_lock(struct comm_nccl *q);
+/* For the watcher: the operation that was just put on stream s, with its event. Under the lock. */
+enum err comm_nccl_note(struct comm_nccl *q, struct comm_nccl_lane *l,
+                        const struct comm_nccl_op *op, cudaStream_t s);
+
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
 enum err comm_nccl_check(struct comm_world *w, const char *what);
 
@@ -89,5 +102,6 @@ enum err comm_nccl_coll_finish(struct comm_group *g);
 enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                              struct comm_req *r);
 enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);
+enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds);
 
 #endif

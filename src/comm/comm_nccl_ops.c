@@ -14,6 +14,7 @@
 #include "comm/comm_nccl.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 
 static ncclDataType_t type_of(enum dtype dt)
@@ -29,6 +30,12 @@ const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k, char bu
     char what[96];
     if (op->is_msg)
         return comm_msg_text(&op->msg, buf);
+    if (op->replay) {
+        snprintf(buf, COMM_WANT_TEXT, "the replay of step %" PRId64 " (%" PRId64 " operations "
+                                      "between ranks; a run without recording names the one)",
+                 op->replay, op->of);
+        return buf;
+    }
     snprintf(buf, COMM_WANT_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
     return buf;
 }
@@ -75,33 +82,53 @@ static enum err launch_msg(const struct comm_nccl_lane *l, const struct comm_msg
     return ERR_OK;
 }
 
+bool comm_nccl_lock(struct comm_nccl *q)
+{
+    while (pthread_mutex_trylock(&q->lock) != 0) {
+        if (atomic_load(&q->dead))
+            return false;
+        sched_yield(); /* the watcher's looks are short */
+    }
+    if (!atomic_load(&q->dead))
+        return true;
+    pthread_mutex_unlock(&q->lock);
+    return false;
+}
+
+enum err comm_nccl_note(struct comm_nccl *q, struct comm_nccl_lane *l,
+                        const struct comm_nccl_op *op, cudaStream_t s)
+{
+    int64_t k = l->started % COMM_UNFINISHED_MAX;
+    enum cudaStreamCaptureStatus how;
+    TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
+    TRY_CUDA(cudaEventRecord(l->done[k], s));
+    l->op[k] = *op;
+    l->op[k].captured = how != cudaStreamCaptureStatusNone;
+    q->recorded += l->op[k].captured;
+    l->started++;
+    return ERR_OK;
+}
+
 /* The operation on stream s, and its event behind it. */
 static enum err launch(struct comm_nccl *q, struct comm_nccl_lane *l,
                        const struct comm_nccl_op *op, cudaStream_t s)
 {
-    struct comm_nccl_op *slot = &l->op[l->started % COMM_UNFINISHED_MAX];
-    enum cudaStreamCaptureStatus how;
-    TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
-    *slot = *op;
-    slot->captured = how != cudaStreamCaptureStatusNone;
     if (s != q->stream) {
         TRY_CUDA(cudaEventRecord(q->ready, q->stream));
         TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
     }
     TRY(op->is_msg ? launch_msg(l, &op->msg, s) : launch_coll(l, &op->coll, s));
-    TRY_CUDA(cudaEventRecord(l->done[l->started % COMM_UNFINISHED_MAX], s));
-    l->started++;
-    return ERR_OK;
+    return comm_nccl_note(q, l, op, s);
 }
 
 static enum err start(struct comm_world *w, struct comm_nccl_lane *l,
                       const struct comm_nccl_op *op, bool now)
 {
     struct comm_nccl *q = comm_nccl_of(w);
-    pthread_mutex_lock(&q->lock);
-    bool alive = l->comm && !atomic_load(&q->dead);
+    bool alive = comm_nccl_lock(q);
     enum err err = alive ? launch(q, l, op, now ? q->stream : l->stream) : ERR_OK;
-    pthread_mutex_unlock(&q->lock);
+    if (alive)
+        pthread_mutex_unlock(&q->lock);
     if (alive && err == ERR_OK)
         return ERR_OK;
     if (alive) /* this call's own mistake, unless a peer's end is behind it */

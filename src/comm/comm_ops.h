@@ -85,7 +85,9 @@ struct comm_queue_ops {
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
                           struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
-    void (*abort)(struct comm_world *w); /* the base world knows already */
+    /* The base world knows already. Calls w->forget when no peer is waited for any more. */
+    void (*abort)(struct comm_world *w);
+    enum err (*replayed)(struct comm_world *w, int64_t step, double seconds);
     enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
 };
 struct comm_queue {
@@ -102,6 +104,8 @@ struct comm_world {
     void *impl;          /* the transport's seat of this rank, borrowed from it */
     struct dev *dev;     /* attached, borrowed; NULL: none that queues */
     struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */
+    void (*forget)(void *arg); /* of a recording; NULL: there is none */
+    void *forget_arg;          /* borrowed */
 };
 
 struct comm_group {

@@ -112,6 +112,9 @@ void comm_environment(void)
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* One algorithm: it connects once, and adds in the same order in every run. */
     (void)setenv("NCCL_ALGO", "Ring", 0);
+    /* Registering the buffers of recorded operations would have ranks wait for each other while
+     * they record, each in its own order. */
+    (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
 enum err comm_attach(struct comm_world *w, struct dev *d)
@@ -138,6 +141,17 @@ enum err comm_detach(struct comm_world *w)
     w->queue = NULL;
     w->dev = NULL;
     return err;
+}
+
+void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg)
+{
+    w->forget = forget;
+    w->forget_arg = arg;
+}
+
+enum err comm_replayed(struct comm_world *w, int64_t step, double seconds)
+{
+    return w->queue ? w->queue->ops->replayed(w, step, seconds) : ERR_OK;
 }
 
 double comm_spent(const struct comm_world *w)

@@ -14,6 +14,11 @@
  * was set behind it; cpu and ref work at once. On a device that queues (dev.queues) the host runs
  * ahead: no call but sync, reach, alloc and free waits for the device. copy_in has taken what lies
  * at host_from when it returns; copy_out has written host_to once the queue is through it.
+ *
+ * Recording. Such a device may be able to note a run of calls instead of doing them, and then queue
+ * them all at once, as often as is wanted: launching thousands of kernels one by one costs the host
+ * more than the GPU where they are small. The pointers and numbers of a recorded call are those of
+ * its recording; what changes from time to time stands in device memory.
  */
 #ifndef PLAIT_DEVICE_DEVICE_H
 #define PLAIT_DEVICE_DEVICE_H
@@ -24,6 +29,7 @@
 #include <stddef.h>
 
 struct dev;
+struct dev_recording;
 
 /* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
  * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, *step, index, threshold).
@@ -198,6 +204,15 @@ struct dev_ops {
     enum err (*stamps)(struct dev *d, int64_t n, int64_t *first);
     enum err (*stamp)(struct dev *d, int64_t which);
     enum err (*stamped)(struct dev *d, int64_t which, double *seconds);
+    /* (optional) NULL, all four: the device cannot, or has no use for it. From record_begin on
+     * calls are noted and not done, until record_end gives what was noted. Between the two only
+     * kernels, copy and zero; work on other queues that was put in order with this one is noted too
+     * and must be joined again. record_end ends the noting also where it fails; then nothing was
+     * done and the device is as before. */
+    enum err (*record_begin)(struct dev *d);
+    enum err (*record_end)(struct dev *d, struct dev_recording **out);
+    enum err (*replay)(struct dev *d, struct dev_recording *r);
+    void (*forget)(struct dev *d, struct dev_recording *r); /* behind its replays; NULL is fine */
     /* The queue itself, for a transport that puts its own work in order with it (cuda: the
      * cudaStream_t); NULL where work is done at once. */
     void *(*queue)(struct dev *d);
@@ -270,7 +285,8 @@ struct dev {
         struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
     };
     bool queues;       /* the host runs ahead of the device */
-    int64_t own;       /* bytes of its memory that it took for itself: dev_own_bytes */
+    int64_t own;       /* bytes of its memory that are for itself: dev_own_bytes */
+    int64_t later;     /* of these, what it takes only when it records */
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
     void *watch_arg;   /* borrowed */
     int threads;
@@ -284,6 +300,7 @@ struct dev_args {
     enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
     int threads;   /* of this rank; at least 1 */
     int index;     /* cuda: which GPU of this machine, from 0 */
+    bool records;  /* cuda: a step will be recorded, which takes memory: dev_own_bytes */
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
     const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
                                    any, and what finds no room goes a slower way */

@@ -21,6 +21,7 @@ struct side {
     struct dev *dev;
     struct comm_group *gpu, *host;
     void *d, *got, *want; /* (MOST) f64: device, host, host */
+    struct dev_recording *r; /* owned; NULL: none */
     int me;
 };
 
@@ -57,10 +58,19 @@ static enum err side_open(struct side *s)
     return comm_group_open(s->w, &a, &s->host);
 }
 
+static void forget(void *arg)
+{
+    struct side *s = arg;
+    if (s->r)
+        s->dev->ops->forget(s->dev, s->r);
+    s->r = NULL;
+}
+
 static enum err side_close(struct side *s, enum err err)
 {
     if (err != ERR_OK)
         comm_abort(s->w, err);
+    forget(s);
     comm_group_close(s->gpu);
     comm_group_close(s->host);
     enum err last = comm_detach(s->w);
@@ -324,6 +334,105 @@ static enum err hang_of(struct side *s)
     return comm_barrier(s->host);
 }
 
+/* ---- recorded ---- */
+
+enum { SHARE = MOST / 8, REPLAYS = 4, STEP = 7 };
+
+/* A sum at once, two that are started apart, and a message each way, which comes behind them. */
+static enum err mixed(struct side *s)
+{
+    float *d = s->d;
+    struct comm_req sum[2] = {{0}}, out = {0}, in = {0};
+    int64_t bytes = SHARE * (int64_t)sizeof *d;
+    struct comm_device_msg send = {1 - s->me, 0, 0, d + 3 * SHARE, bytes};
+    struct comm_device_msg take = {1 - s->me, 0, 0, d + 4 * SHARE, bytes};
+    TRY(comm_device_recv_start(s->w, &take, &in));
+    TRY(comm_all_reduce(s->gpu, d, SHARE, DT_F32, COMM_SUM));
+    for (int i = 0; i < 2; i++)
+        TRY(comm_all_reduce_start(s->gpu, d + (1 + i) * SHARE, SHARE, DT_F32, COMM_SUM, &sum[i]));
+    TRY(comm_device_send_start(s->w, &send, &out));
+    for (int i = 0; i < 2; i++)
+        TRY(comm_finish(&sum[i]));
+    TRY(comm_finish(&in));
+    return comm_finish(&out);
+}
+
+/* What mixed() makes of numbers of this time. */
+static enum err compare_mixed(struct side *s, int64_t time, enum err (*run)(struct side *s))
+{
+    float *want = s->want;
+    struct side peer = {.me = 1 - s->me};
+    int64_t bytes = 5 * SHARE * (int64_t)sizeof *want;
+    fill(s, want, 5 * SHARE + time, DT_F32); /* the count is part of the numbers */
+    TRY(s->dev->ops->copy_in(s->dev, s->d, want, bytes));
+    TRY(run(s));
+    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    TRY(comm_all_reduce(s->host, want, 3 * SHARE, DT_F32, COMM_SUM));
+    CHECK(memcmp(s->got, want, (size_t)(4 * SHARE) * sizeof *want) == 0);
+    fill(&peer, want, 5 * SHARE + time, DT_F32);
+    CHECK(memcmp((float *)s->got + 4 * SHARE, want + 3 * SHARE,
+                 (size_t)SHARE * sizeof *want) == 0);
+    return ERR_OK;
+}
+
+static enum err record_mixed(struct side *s)
+{
+    int other = 1 - s->me;
+    struct comm_channel way[] = {{s->me, other, 0}, {other, s->me, 0}};
+    TRY(comm_channels_open(s->w, way, 2));
+    TRY(compare_mixed(s, 0, mixed));
+    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(mixed(s));
+    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    comm_recorded(s->w, forget, s);
+    return comm_barrier(s->gpu);
+}
+
+static enum err replay(struct side *s)
+{
+    TRY(s->dev->ops->replay(s->dev, s->r));
+    return comm_replayed(s->w, STEP, 0);
+}
+
+/* Replays, and the same operations unrecorded between them. */
+static enum err recorded_of(struct side *s)
+{
+    TRY(record_mixed(s));
+    for (int64_t time = 1; time <= REPLAYS; time++) {
+        TRY(compare_mixed(s, time, replay));
+        TRY(compare_mixed(s, 10 * time, time % 2 ? mixed : replay));
+    }
+    return ERR_OK;
+}
+
+/* Rank 0 replays alone. */
+static enum err recorded_abort_of(struct side *s)
+{
+    TRY(record_mixed(s));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(replay(s));
+    TRY(replay(s));
+    enum err err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+static enum err recorded_hang_of(struct side *s)
+{
+    TRY(record_mixed(s));
+    if (s->me == 0) {
+        TRY(replay(s));
+        TRY(s->dev->ops->sync(s->dev));
+    } else {
+        nanosleep(&(struct timespec){2 * HANG_S, 0}, NULL);
+    }
+    return comm_barrier(s->host);
+}
+
 static enum err run_side(void *arg, struct comm_world *w)
 {
     return with_side(w, *(enum err (**)(struct side *))arg);
@@ -388,11 +497,31 @@ static void one_stays_away(void)
         CHECK_ERR(run(hang_of, HANG_S), ERR_HANG, "on its GPU");
 }
 
+static void recorded(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(recorded_of, 60));
+}
+
+static void one_fails_in_a_replay(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(recorded_abort_of, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_stays_away_in_a_replay(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(recorded_hang_of, HANG_S), ERR_HANG, "the replay of step 7");
+}
+
 static const struct test_case cases[] = {
     {"collectives", collectives}, {"started_apart", started_apart},
     {"kinds_started_apart", kinds_started_apart}, {"both_ways", both_ways},
     {"one_fails", one_fails}, {"one_fails_a_started_sum", one_fails_a_started_sum},
     {"one_fails_behind_much", one_fails_behind_much},
     {"one_fails_behind_sums", one_fails_behind_sums}, {"one_stays_away", one_stays_away},
+    {"recorded", recorded}, {"one_fails_in_a_replay", one_fails_in_a_replay},
+    {"one_stays_away_in_a_replay", one_stays_away_in_a_replay},
 };
 TEST_MAIN(cases)

@@ -108,12 +108,17 @@ static enum err cuda_room(struct dev *d, int64_t *left, int64_t *all)
     return ERR_OK;
 }
 
-int64_t cuda_own_bytes(const struct dev_args *a)
+static int64_t work_bytes(const struct dev_args *a)
 {
     int64_t attn = 0;
     if (a->largest && a->ct == DT_BF16 && a->largest->drop.p == 0)
         attn = cuda_attn_work_bytes(a->largest, a->deterministic);
     return num_max(WORK_LEAST, num_ceil_div(attn, WORK_PIECE) * WORK_PIECE);
+}
+
+int64_t cuda_own_bytes(const struct dev_args *a)
+{
+    return work_bytes(a) + (a->records ? CUDA_RECORD_BYTES : 0);
 }
 
 /* ---- the queue ---- */
@@ -226,6 +231,8 @@ static const struct dev_ops cuda_ops = {
     .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
     .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
     .stamp = cuda_stamp, .stamped = cuda_stamped, .queue = cuda_queue, .room = cuda_room,
+    .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
+    .forget = cuda_forget,
     .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
     .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
     .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,
@@ -247,7 +254,6 @@ static enum err make_parts(struct cuda *c)
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     for (int i = 0; i < DEV_MARKS; i++)
         CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
-    c->work_bytes = c->dev.own;
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
     TRY(cuda_clock_open(c));
@@ -272,9 +278,11 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
              count);
     TRY(mem_new(1, sizeof *c, "the cuda device", &c));
     c->dev = (struct dev){.ops = &cuda_ops, .kind = DEV_CUDA, .types = dev_types(DEV_CUDA, a->ct),
-                          .queues = true, .own = cuda_own_bytes(a), .threads = 1,
+                          .queues = true, .own = cuda_own_bytes(a),
+                          .later = cuda_own_bytes(a) - work_bytes(a), .threads = 1,
                           .impl = c};
     c->index = a->index;
+    c->work_bytes = work_bytes(a);
     c->half = a->ct == DT_BF16;
     c->deterministic = a->deterministic;
     enum err err = make_parts(c);

@@ -29,6 +29,7 @@ struct cuda {
     bool half;               /* ct is bf16 */
     bool sm90;               /* compute capability 9.0 */
     bool deterministic;
+    bool recording;          /* between record_begin and record_end */
     cudaStream_t stream;
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
@@ -71,6 +72,13 @@ const char *cuda_version_text(int v, char buf[16]);
 
 /* The workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
 enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
+
+/* cuda_record.c. What a recorded step may take of the GPU's memory, as planned. */
+enum { CUDA_RECORD_BYTES = 64 << 20 };
+enum err cuda_record_begin(struct dev *d);
+enum err cuda_record_end(struct dev *d, struct dev_recording **out);
+enum err cuda_replay(struct dev *d, struct dev_recording *r);
+void cuda_forget(struct dev *d, struct dev_recording *r);
 
 /* cuda_stage.c: host memory to the device through pinned memory, without waiting. */
 enum err cuda_stage_open(struct cuda *c);

@@ -44,6 +44,7 @@ enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t by
 {
     struct cuda *c = cuda_of(d);
     struct cuda_stage *s = c->stage;
+    ENSURE(!c->recording); /* a replay would find another copy's bytes in the piece */
     for (int64_t done = 0; done < bytes; done += STAGE_BYTES) {
         size_t n = (size_t)num_min(bytes - done, STAGE_BYTES);
         char *piece = s->memory + (int64_t)s->next * STAGE_BYTES;
