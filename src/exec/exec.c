@@ -383,7 +383,7 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_PV_SEND] = exec_pv_send, [SCHED_PV_CHECK] = exec_pv_check,
 };
 
-static enum err feed(struct exec *x, const struct exec_batch *b)
+enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
     int64_t bytes = b->samples * b->t * (int64_t)sizeof(int32_t);
     ENSURE(b->samples <= x->a.share && b->t <= x->a.arch->seq);
@@ -423,22 +423,37 @@ static enum err run_instr(struct exec *x)
     return exec_trace_end(x, outer);
 }
 
+void exec_reset(struct exec *x)
+{
+    const struct sched *s = x->sched;
+    for (int i = 0; i < x->stages_here; i++) {
+        struct exec_stage *e = &x->stage[i];
+        e->left = sched_microbatches(s, e->holding / s->stages);
+        e->summed = false;
+        e->slot_next = 0;
+    }
+    x->ring_next = 0;
+}
+
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks)
 {
-    int pp = x->coord[AXIS_PP];
     ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
     ENSURE(s->m <= x->a.sched->m && s->replicas <= x->a.sched->replicas);
     ENSURE(!x->post.pending || s == x->a.sched);
     x->sched = s;
     x->batch = b;
     x->hooks = hooks;
-    for (int i = 0; i < x->stages_here; i++) {
-        x->stage[i].left = sched_microbatches(s, x->stage[i].holding / s->stages);
-        x->stage[i].summed = false;
-    }
-    TRY(feed(x, b));
+    exec_reset(x);
+    TRY(exec_feed(x, b));
     exec_trace_run(x);
+    return exec_perform(x);
+}
+
+enum err exec_perform(struct exec *x)
+{
+    const struct sched *s = x->sched;
+    int pp = x->coord[AXIS_PP];
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         enum err err = run_instr(x);
         if (err == ERR_OK && x->post.again)

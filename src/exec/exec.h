@@ -88,6 +88,17 @@ struct exec_hooks {
  * the first alone will do). Collective over the world. */
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks);
+/* Record the training list for batches of these extents: its calls are noted by the device and not
+ * done. It must have run before, so that whatever is chosen or opened at a first call is there. The
+ * hooks are called now and never again. *done false: some rank's device could not make a recording
+ * of it, which this rank logs if it is the one; all is as before, but that gradients are settled.
+ * Collective over the world. */
+enum err exec_record(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
+                     bool *done);
+/* Run the recorded list with another batch. The host does not wait. seconds: what a step takes as
+ * far as is known, before which none counts as hung. Collective over the world. */
+enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds);
+bool exec_recorded(const struct exec *x);
 /* Is the last step still to be proved? Until it is, only the training list may run. */
 bool exec_pending(const struct exec *x);
 /* Proves it now, with the check and its messages alone; and nothing of it is on its way when it

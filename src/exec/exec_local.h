@@ -91,6 +91,8 @@ struct exec {
     int64_t at;                /* instruction index */
 
     struct exec_post post;
+    struct dev_recording *recording; /* owned; NULL: none. Of the training list, for batches of */
+    struct exec_batch recorded;      /* these extents (its arrays are no one's) */
 
     struct exec_trace trace;
 };
@@ -109,6 +111,14 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
 enum err exec_drain(struct exec *x);
 /* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
 void exec_drop(struct exec_stage *e, int m);
+
+/* Before each run: what the choice of slots depends on is as before any other, so that a list
+ * always makes the same calls, with the same buffers. */
+void exec_reset(struct exec *x);
+/* The batch to the device, and no loss yet. */
+enum err exec_feed(struct exec *x, const struct exec_batch *b);
+/* All instructions of x->sched, until every send is over. */
+enum err exec_perform(struct exec *x);
 
 /* exec_post.c: the instructions of post-validated steps. */
 enum err exec_norm_recv(struct exec *x, struct sched_instr in);
@@ -132,6 +142,9 @@ enum err exec_trace_begin(struct exec *x, int64_t *outer);
 enum err exec_trace_end(struct exec *x, int64_t outer);
 enum err exec_trace_wait(struct exec *x);
 enum err exec_trace_waited(struct exec *x);
+
+/* exec_record.c: the recording, if there is one, and what the world knows of it. */
+void exec_forget(struct exec *x);
 
 /* exec_groups.c */
 enum err exec_groups_open(struct exec *x);

@@ -257,6 +257,7 @@ void exec_close(struct exec *x)
 {
     if (!x)
         return;
+    exec_forget(x);
     for (int i = 0; i < x->stages_here; i++)
         close_stage(&x->stage[i]);
     struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,

@@ -110,6 +110,9 @@ static enum err check_machine(const struct options *o)
                          "and libnccl are installed", (long long)options_ranks(o));
     if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
         TRY(comm_nccl_fits());
+    if (o->train.graph == OPTIONS_GRAPH_ON && options_unrecorded(o))
+        FAIL(ERR_CONFIG, "train.graph on: no step can be recorded, for %s; use train.graph auto or "
+                         "off, or change that key", options_unrecorded(o));
     if (!comm_built((enum comm_kind)o->train.transport))
         FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
                          "plait where Open MPI is installed",

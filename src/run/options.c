@@ -107,6 +107,10 @@ static const struct conf_row rows[] = {
      "full: keep a stage's input alone from forward to backward and run the forward once more "
      "before the backward, for less memory and the same bits; none: keep all, or what a schedule "
      "from a file says"},
+    {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
+     "cuda: record a step once, as a CUDA graph, and replay it for the others, with the same bits "
+     "and less work for the host; auto: where the other keys allow it, and the table at the start "
+     "says which does not; on: refuse to start where one does not; off: queue each call"},
     {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
      NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
            "bits; costs memory where a schedule runs backward out of order; also "
@@ -223,6 +227,23 @@ int64_t options_microbatches(const struct options *o)
 int64_t options_microbatch_samples(const struct options *o, int64_t mb)
 {
     return num_min(o->parallel.microbatch, options_samples(o) - mb * o->parallel.microbatch);
+}
+
+const char *options_unrecorded(const struct options *o)
+{
+    if (o->train.graph == OPTIONS_GRAPH_OFF)
+        return "train.graph is off";
+    if (o->train.device != OPTIONS_CUDA)
+        return "only train.device cuda queues its work";
+    if (o->optim.post_validation)
+        return "optim.post_validation true has the host look at the norm within a step";
+    if (o->train.trace)
+        return "train.trace true looks at each action of a step";
+    if (o->train.profile)
+        return "train.profile true waits for each call";
+    if (o->train.steps < OPTIONS_RECORDED + 1)
+        return "train.steps leaves no step behind the one that is recorded";
+    return NULL;
 }
 
 enum dev_kind options_device(const struct options *o)

@@ -22,7 +22,11 @@ enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
 enum options_overlap { OPTIONS_OVERLAP_AUTO, OPTIONS_OVERLAP_OFF, OPTIONS_OVERLAP_ON };
+enum options_graph { OPTIONS_GRAPH_AUTO, OPTIONS_GRAPH_OFF, OPTIONS_GRAPH_ON };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
+
+/* The step that is recorded, the first behind one that has made every choice. */
+enum { OPTIONS_RECORDED = 2 };
 
 struct options {
     struct {
@@ -54,6 +58,7 @@ struct options {
         bool profile;         /* print where the time went */
         bool trace;           /* record what ran when */
         int recompute;        /* enum options_recompute */
+        int graph;            /* enum options_graph: steps are replays of a recorded one */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */
         bool deterministic;          /* dev_args.deterministic */
     } train;
@@ -95,6 +100,9 @@ int64_t options_chunks(const struct options *o);
 int64_t options_microbatches(const struct options *o);
 /* Samples of microbatch mb: parallel.microbatch, or what is left for the last. Local. */
 int64_t options_microbatch_samples(const struct options *o, int64_t mb);
+/* Why no step is recorded; NULL: the second one is, and it and the others are replays of that. Each
+ * reason names its key. Local. */
+const char *options_unrecorded(const struct options *o);
 /* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
 enum dev_kind options_device(const struct options *o);
 struct dtypes options_types(const struct options *o);

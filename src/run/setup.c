@@ -106,7 +106,8 @@ static enum err make_room_for_validation(struct setup *s)
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
 {
     *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
-                             .deterministic = s->o->train.deterministic};
+                             .deterministic = s->o->train.deterministic,
+                             .records = s->training && !options_unrecorded(s->o)};
 }
 
 /* The attention of a whole microbatch on one rank. */
@@ -345,6 +346,17 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
     }
 }
 
+/* How steps reach a device that queues. */
+static void add_graph(const struct options *o, struct text *out)
+{
+    const char *why = options_unrecorded(o);
+    if (why)
+        text_add(out, "graph   steps are not recorded: %s\n", why);
+    else
+        text_add(out, "graph   step %d is recorded, and it and those behind it are replays\n",
+                 OPTIONS_RECORDED);
+}
+
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
 {
     static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
@@ -375,5 +387,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  s->report.ahead ? ", steps post-validated" : "",
                  100 * s->bubble, s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
+    if (s->training && o->train.device == OPTIONS_CUDA)
+        add_graph(o, out);
     add_memory(s, allocated, out);
 }

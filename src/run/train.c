@@ -55,8 +55,16 @@ static enum err on_step(void *arg)
 {
     struct train_rank *r = arg;
     struct optim_step step = this_step(r);
-    TRY(optim_ready(&r->optim, &step));
-    TRY(optim_start(&r->optim, step.loss));
+    if (!r->recording) /* post-validation may have written those of the step before */
+        TRY(optim_ready(&r->optim, &step));
+    return optim_start(&r->optim, step.loss);
+}
+
+/* Behind a step whose optimizer ran with it: its sums are on their way. */
+static enum err land(struct train_rank *r)
+{
+    if (exec_pending(r->x))
+        return ERR_OK;
     TRY(optim_land(&r->optim, landing(r, r->step)));
     r->queued = r->step;
     return ERR_OK;
@@ -98,6 +106,7 @@ static enum err take_results(struct train_rank *r, int64_t last)
         TRY(optim_judge(&step, landing(r, step.step), &r->result));
         optim_ahead_note(&r->ahead, &r->result);
         TRY(time_step(r, step.step));
+        r->slowest = fmax(r->slowest, r->took);
         TRY(report_step(r, step.step));
     }
     return ERR_OK;
@@ -233,7 +242,7 @@ static enum err report_room(struct train_rank *r, struct text *page)
         return ERR_OK;
     TRY(r->dev->ops->room(r->dev, &left, &all));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - left);
+    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - r->dev->later - left);
     enum err err = ERR_OK;
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
@@ -251,6 +260,9 @@ static void summarize(const struct train_rank *r, struct text *page)
         dev_profile_table(r->dev, page);
     if (o->optim.post_validation)
         report_ahead(r, page);
+    if (!options_unrecorded(o))
+        text_add(page, "%lld of %lld steps were replays of a recorded one\n",
+                 (long long)r->replayed, (long long)o->train.steps);
     text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)o->train.steps,
              text_plural(o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
     if (o->run.save)
@@ -289,6 +301,7 @@ static enum err open_optimizer(struct train_rank *r)
                               .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],
                               .replicas = (int)o->parallel.dp};
+    r->records = !options_unrecorded(o) && r->dev->ops->record_begin;
     r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return r->dev->ops->host_alloc(r->dev,
                                    TRAIN_AHEAD * SUMS_COUNT * (int64_t)sizeof *r->landed,
@@ -333,7 +346,7 @@ static enum err open_rank(struct train_rank *r)
     dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
     TRY(r->dev->ops->room(r->dev, &r->left, &r->all));
-    TRY(room_check(s, comm_rank(r->world), r->left, r->all));
+    TRY(room_check(s, comm_rank(r->world), r->left - r->dev->later, r->all));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, opened, &r->dev));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
@@ -372,6 +385,38 @@ static enum err trace_steps(struct train_rank *r, int64_t last)
     return ERR_OK;
 }
 
+/* Record the step under way, which is not done by it. Steps before it are waited for, once, so that
+ * what one takes is known. */
+static enum err record_step(struct train_rank *r, const struct exec_batch *b,
+                            const struct exec_hooks *hooks)
+{
+    TRY(take_results(r, r->step - 1));
+    exec_zero_grads(r->x);
+    r->recording = true;
+    enum err err = exec_record(r->x, b, hooks, &r->records);
+    r->recording = false;
+    if (err == ERR_OK && !r->records && r->s->o->train.graph == OPTIONS_GRAPH_ON)
+        FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use auto "
+                           "or off", (long long)r->step);
+    return err;
+}
+
+static enum err run_step(struct train_rank *r, const struct exec_batch *b,
+                         const struct exec_hooks *hooks)
+{
+    struct optim_step step = this_step(r);
+    if (r->records && r->step == OPTIONS_RECORDED)
+        TRY(record_step(r, b, hooks));
+    if (exec_recorded(r->x)) {
+        r->replayed++;
+        TRY(optim_ready(&r->optim, &step));
+        return exec_replay(r->x, b, r->slowest);
+    }
+    if (!exec_pending(r->x))
+        exec_zero_grads(r->x);
+    return exec_run(r->x, &r->s->sched, b, hooks);
+}
+
 static enum err run_steps(struct train_rank *r)
 {
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
@@ -384,9 +429,8 @@ static enum err run_steps(struct train_rank *r)
         struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
                                .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
-        if (!exec_pending(r->x))
-            exec_zero_grads(r->x);
-        TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+        TRY(run_step(r, &b, &hooks));
+        TRY(land(r));
         TRY(stamp_end(r, r->step));
         TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
         bool stop = r->step == r->s->o->train.steps || is_validated(r);

@@ -41,6 +41,9 @@ struct train_rank {
     struct optim_ahead ahead;
     struct optim_result result; /* of the last step that is proved */
     int64_t step;               /* 1-based, the one under way */
+    bool records;               /* steps are to be replays */
+    bool recording;             /* the optimizer has had its step's rates already */
+    int64_t replayed;           /* steps that were */
     int64_t queued, taken;      /* the last step whose optimizer is queued; whose result is known */
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
     int64_t stamp;              /* the first of TRAIN_STAMPS, in turn: where a step ends */
@@ -50,6 +53,7 @@ struct train_rank {
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
                                              of this rank is whole, or ragged */
     double took, seconds;       /* the last step; since the first step began */
+    double slowest;             /* step so far */
     int64_t left, all;          /* bytes of the device that were free at its opening, and has */
     double valid_loss;          /* of the last validation; NaN before */
 };

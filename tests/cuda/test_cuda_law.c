@@ -148,6 +148,43 @@ static void same_bits(void)
     layout_result_free(&first);
 }
 
+/* Five steps of which four are replays, against five that are queued call by call: the same bits,
+ * on every layout that the GPUs here allow. */
+static void recorded(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
+{
+    struct layout_result want, got;
+    struct arch a = model(kind, whole, dropout);
+    int here = gpus(), ran = 0;
+    if (here == 0) {
+        test_skip("no GPU");
+        return;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        const struct row *r = &rows[i];
+        struct layout l = layout_of(r, &a, ct);
+        l.steps = 5;
+        l.deterministic = true;
+        if (r->tp * r->pp * r->dp > here)
+            continue;
+        CHECK_OK(layout_run(&l, &want));
+        l.recorded = 2;
+        CHECK_OK(layout_run(&l, &got));
+        test_check(layout_same_bits(&want, &got) && got.replayed == 4, __FILE__, __LINE__,
+                   "%s tp %d pp %d dp %d %s: %lld replays, loss %.9g, without %.9g", r->schedule,
+                   r->tp, r->pp, r->dp, dtype_name(ct), (long long)got.replayed, got.loss,
+                   want.loss);
+        layout_result_free(&want);
+        layout_result_free(&got);
+        ran++;
+    }
+    printf("     %d of %d layouts\n", ran, ROWS);
+}
+
+static void recorded_gpt_f32(void) { recorded(ARCH_GPT, false, 0.1, DT_F32); }
+static void recorded_llama_bf16(void) { recorded(ARCH_LLAMA, false, 0.1, DT_BF16); }
+static void recorded_gpt_bf16(void) { recorded(ARCH_GPT, true, 0, DT_BF16); }
+static void recorded_llama_whole_bf16(void) { recorded(ARCH_LLAMA, true, 0, DT_BF16); }
+
 static const struct test_case cases[] = {
     {"gpt, odd, dropout, f32", gpt_f32},       {"llama, odd, dropout, f32", llama_f32},
     {"gpt, whole blocks, f32", gpt_whole_f32}, {"llama, whole blocks, f32", llama_whole_f32},
@@ -155,5 +192,9 @@ static const struct test_case cases[] = {
     {"gpt, whole blocks, bf16", gpt_whole_bf16},
     {"llama, whole blocks, bf16", llama_whole_bf16},
     {"same bits again and by another schedule", same_bits},
+    {"recorded: gpt, odd, dropout, f32", recorded_gpt_f32},
+    {"recorded: llama, odd, dropout, bf16", recorded_llama_bf16},
+    {"recorded: gpt, whole blocks, bf16", recorded_gpt_bf16},
+    {"recorded: llama, whole blocks, bf16", recorded_llama_whole_bf16},
 };
 TEST_MAIN(cases)

@@ -271,7 +271,7 @@ static void steps_by_hand(void)
 }
 
 /* No two places of a model draw one mask: the law cannot see that, for its judge would repeat
- * itself too. */
+ * itself too. That no two steps do is in test_record.c. */
 static void masks_differ(void)
 {
     struct arch a = {.layers = 5, .dropout = 0.3};

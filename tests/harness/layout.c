@@ -148,6 +148,8 @@ struct rank {
     struct optim_ahead ahead;
     struct optim_result result;
     int64_t step, count, all; /* targets of this data rank, of all */
+    int64_t replayed;
+    bool recording;
     bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
     bool losses; /* for a loss: any last stage, first tensor rank */
     bool first;  /* of the world */
@@ -165,7 +167,21 @@ static enum err on_step(void *arg)
 {
     struct rank *k = arg;
     struct optim_step s = read_step(k);
-    TRY(optim_run(&k->optim, &s, &k->result));
+    if (!k->recording)
+        TRY(optim_ready(&k->optim, &s));
+    return optim_start(&k->optim, s.loss);
+}
+
+/* Behind a step whose optimizer ran with it. */
+static enum err judge(struct rank *k)
+{
+    double landed[SUMS_COUNT];
+    struct optim_step s = read_step(k);
+    if (exec_pending(k->x))
+        return ERR_OK;
+    TRY(optim_land(&k->optim, landed));
+    TRY(k->optim.dev->ops->sync(k->optim.dev));
+    TRY(optim_judge(&s, landed, &k->result));
     optim_ahead_note(&k->ahead, &k->result);
     return ERR_OK;
 }
@@ -242,6 +258,27 @@ static enum err poison(struct exec *x)
     return ERR_OK;
 }
 
+static enum err run_step(struct rank *k, const struct exec_batch *b, const struct exec_hooks *hooks)
+{
+    const struct layout *l = k->job->l;
+    struct optim_step s = read_step(k);
+    bool done;
+    if (l->recorded == k->step && k->optim.dev->ops->record_begin) {
+        exec_zero_grads(k->x);
+        k->recording = true;
+        TRY(exec_record(k->x, b, hooks, &done));
+        k->recording = false;
+    }
+    if (exec_recorded(k->x)) {
+        k->replayed++;
+        TRY(optim_ready(&k->optim, &s));
+        return exec_replay(k->x, b, 10);
+    }
+    if (!exec_pending(k->x))
+        exec_zero_grads(k->x);
+    return exec_run(k->x, &k->job->sched, b, hooks);
+}
+
 static enum err train(struct rank *k, struct dev *dev)
 {
     const struct layout *l = k->job->l;
@@ -256,7 +293,7 @@ static enum err train(struct rank *k, struct dev *dev)
         store[i] = &exec_stage_at(k->x, i)->params;
     k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = l->eps > 0 ? l->eps : 1e-8,
                               .decay = 0.1, .clip = l->clip, .dev = dev,
-                              .world = exec_world_group(k->x), .store = store,
+                              .world = exec_sums_group(k->x), .store = store,
                               .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
                               .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
@@ -271,12 +308,14 @@ static enum err train(struct rank *k, struct dev *dev)
         struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
-        if (!exec_pending(k->x)) {
+        if (!exec_pending(k->x))
             err = poison(k->x);
-            exec_zero_grads(k->x);
-        }
+        if (l->stepping)
+            l->stepping(dev, comm_rank(k->world), k->step);
         if (err == ERR_OK)
-            err = exec_run(k->x, &k->job->sched, &b, &hooks);
+            err = run_step(k, &b, &hooks);
+        if (err == ERR_OK)
+            err = judge(k);
         if (err == ERR_OK && l->ran)
             err = l->ran(k->x, comm_rank(k->world));
     }
@@ -321,6 +360,7 @@ static enum err give_results(struct rank *k, const struct exec_bytes *plan)
         job->r->loss = k->result.loss;
         job->r->norm = k->result.grad_norm;
         job->r->tokens = k->result.tokens;
+        job->r->replayed = k->replayed;
         job->r->went = k->ahead.went;
         job->r->undone = k->ahead.undone;
     }
@@ -367,12 +407,15 @@ static enum err rank_body(void *arg, struct comm_world *w)
                                   .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)
         job->l->opened(dev, comm_rank(w));
-    enum err err = run_rank(&k, w, dev);
+    enum err err = comm_attach(w, dev);
+    if (err == ERR_OK)
+        err = run_rank(&k, w, dev);
     if (err != ERR_OK)
         comm_abort(w, err); /* peers may still read what is freed below */
     exec_close(k.x);
+    enum err last = comm_detach(w);
     dev_close(dev);
-    return err;
+    return err == ERR_OK ? last : err;
 }
 
 static enum err make_sched(const struct layout *l, struct job *job)
@@ -418,6 +461,7 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
     int size[AXIS_COUNT] = {l->tp, 1, 1, l->dp, l->pp};
     struct job job = {.l = l, .r = out};
     *out = (struct layout_result){0};
+    comm_environment();
     TRY(arch_check(&l->arch));
     TRY(arch_check_split(&l->arch, &(struct arch_split){l->tp, l->sp}));
     TRY(mesh_make(size, &job.mesh));

@@ -37,6 +37,9 @@ struct layout {
                                                   functions. NULL: none */
     bool trace;               /* exec_args.trace */
     enum err (*ran)(struct exec *x, int rank); /* behind each step. NULL: none */
+    void (*stepping)(struct dev *dev, int rank, int64_t step); /* before each step; NULL: none */
+    int recorded;             /* this step is recorded, where the device can; it and those behind it
+                                 are replays. 0: none */
     const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
 };
 
@@ -53,6 +56,7 @@ struct layout_result {
     int params;
     int replicas_differ;    /* replicated parameters whose copies are not the same bits */
     int64_t planned, taken; /* bytes of all ranks */
+    int64_t replayed;       /* steps that were replays, on the first rank */
     int64_t went, undone;   /* steps ahead of the norm; of these done again */
 };
 

@@ -53,6 +53,8 @@ static const struct illegal illegal[] = {
     {"layers=2", 0, 0, ERR_CONFIG, "layers", "no key", "the nearest is model.layers"},
     {"steps", 0, 0, ERR_CONFIG, "steps", "key=value", "model.layers=12"},
 
+    {"train.graph=on", 0, 0, ERR_CONFIG, "train.graph on", "train.device cuda", "auto or off"},
+
     /* the optimizer */
     {"optim.post_validation=true parallel.schedule=chimera parallel.pp=2 parallel.microbatch=2", 2,
      0, ERR_CONFIG, "optim.post_validation true", "chimera", "zb-h2"},

@@ -252,7 +252,32 @@ static void machine_answers(void)
     mem_free(s);
 }
 
+/* Each key that keeps a step from being recorded is named as the reason. */
+static void reasons_not_to_record(void)
+{
+    static const char *const keys[][2] = {
+        {"train.graph=off", "train.graph is off"}, {"train.device=cpu", "only train.device cuda"},
+        {"optim.post_validation=true", "optim.post_validation"},
+        {"train.trace=true", "train.trace"}, {"train.profile=true", "train.profile"},
+        {"train.steps=2", "train.steps"},
+    };
+    struct options o;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    CHECK_OK(conf_set(&options_table, &o, "train.device=cuda"));
+    CHECK(!options_unrecorded(&o));
+    CHECK_OK(conf_set(&options_table, &o, "train.graph=on"));
+    CHECK(!options_unrecorded(&o));
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct options other = o;
+        CHECK_OK(conf_set(&options_table, &other, keys[i][0]));
+        const char *why = options_unrecorded(&other);
+        test_check(why && strstr(why, keys[i][1]), __FILE__, __LINE__, "%s: %s", keys[i][0],
+                   why ? why : "recorded");
+    }
+}
+
 static const struct test_case cases[] = {
+    {"reasons_not_to_record", reasons_not_to_record},
     {"rows_are_well_made", rows_are_well_made},
     {"words_match_enums", words_match_enums},
     {"printed_reads_back_equal", printed_reads_back_equal},

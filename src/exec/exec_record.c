@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A step that is recorded once and replayed. The list is static, and exec_reset has each run of it
+ * choose the same slots, so two steps are the same calls on the same memory; what differs stands in
+ * device memory and is brought there before: samples, the number of the step (dropout), and the
+ * optimizer's rates. Gradients are read by no one before they are written anew, so it does not
+ * matter what the step before left in them.
+ *
+ * Operations between ranks are recorded with the rest, and NCCL wants those that meet to be either
+ * all recorded or none. So the ranks agree: where one cannot, none replays.
+ *
+ * The host's own state ends a recording as it ends a run, and a replay does not touch it.
+ */
+#include "exec/exec_local.h"
+
+#include "base/log.h"
+#include <stdio.h>
+
+void exec_forget(struct exec *x)
+{
+    if (!x->recording)
+        return;
+    comm_recorded(x->a.world, NULL, NULL);
+    x->a.dev->ops->forget(x->a.dev, x->recording);
+    x->recording = NULL;
+}
+
+/* For a rank that fails. */
+static void forget(void *arg)
+{
+    exec_forget(arg);
+}
+
+/* Ends the recording of a step in whose midst a call has failed; its message stays. */
+static enum err give_up(struct exec *x, enum err err)
+{
+    char text[2048];
+    snprintf(text, sizeof text, "%s", err_text());
+    if (x->a.dev->ops->record_end(x->a.dev, &x->recording) == ERR_OK)
+        exec_forget(x);
+    return err_set(err, __FILE__, __LINE__, "%s, while it was being recorded", text);
+}
+
+/* Has every rank a recording? */
+static enum err agree(struct exec *x, bool *all)
+{
+    double lack = x->recording ? 0 : 1;
+    if (x->world)
+        TRY(comm_all_reduce(x->world, &lack, 1, DT_F64, COMM_SUM));
+    *all = lack == 0;
+    return ERR_OK;
+}
+
+enum err exec_record(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
+                     bool *done)
+{
+    struct dev *dev = x->a.dev;
+    ENSURE(!x->recording && !x->a.report->ahead && !x->a.trace);
+    x->sched = x->a.sched;
+    x->batch = b;
+    x->hooks = hooks;
+    exec_reset(x);
+    TRY(dev->ops->record_begin(dev));
+    enum err err = exec_perform(x);
+    if (err != ERR_OK)
+        return give_up(x, err);
+    err = dev->ops->record_end(dev, &x->recording);
+    if (err != ERR_OK)
+        log_line(LOG_WARN, "exec: the step cannot be recorded, so each is queued call by call: %s",
+                 err_text());
+    TRY(agree(x, done));
+    if (!*done) {
+        exec_forget(x);
+        return ERR_OK;
+    }
+    x->recorded = (struct exec_batch){.samples = b->samples, .t = b->t, .row0 = b->row0};
+    comm_recorded(x->a.world, forget, x);
+    return ERR_OK;
+}
+
+enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds)
+{
+    const struct exec_batch *r = &x->recorded;
+    ENSURE(x->recording && b->targets);
+    ENSURE(b->samples == r->samples && b->t == r->t && b->row0 == r->row0);
+    x->sched = x->a.sched;
+    x->batch = b;
+    x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
+    TRY(exec_feed(x, b));
+    TRY(x->a.dev->ops->replay(x->a.dev, x->recording));
+    return comm_replayed(x->a.world, b->step, seconds);
+}
+
+bool exec_recorded(const struct exec *x)
+{
+    return x->recording;
+}
