@@ -198,6 +198,41 @@ static void test_cut(void)
     leave();
 }
 
+/* Bytes that opening the file puts on standard error. */
+static int64_t words_at_opening(void)
+{
+    char said[128];
+    struct stat st = {0};
+    snprintf(said, sizeof said, "%s/said", folder);
+    int fd = open(said, O_RDWR | O_CREAT | O_TRUNC, 0600), old = dup(STDERR_FILENO);
+    CHECK(fd >= 0 && old >= 0);
+    setenv("PLAIT_LOG", "warn", 1);
+    dup2(fd, STDERR_FILENO);
+    cuda_algos_close(opened());
+    dup2(old, STDERR_FILENO);
+    setenv("PLAIT_LOG", "error", 1);
+    CHECK(fstat(fd, &st) == 0);
+    close(old);
+    close(fd);
+    CHECK(remove(said) == 0);
+    return st.st_size;
+}
+
+/* A last line without an end is one that another rank is writing: no word about it. When it has got
+ * its end like that, it is a broken one. */
+static void test_half_written(void)
+{
+    enter();
+    struct cuda_algos *a = opened();
+    CHECK_INT(offered(a, 1, 2), 2);
+    cuda_algos_close(a);
+    add_bytes("\nalgo1 9 768 50", 15);
+    CHECK_INT(words_at_opening(), 0);
+    add_bytes("\n", 1);
+    CHECK(words_at_opening() > 0);
+    leave();
+}
+
 static void test_first_holds(void)
 {
     enter();
@@ -318,6 +353,7 @@ static const struct test_case cases[] = {
     {"hostile lines are passed over", test_hostile},
     {"a damaged line spoils no other", test_damage},
     {"a line cut short spoils no other", test_cut},
+    {"a line half written is no broken one", test_half_written},
     {"the first choice holds for all", test_first_holds},
     {"processes that write at once agree", test_writers},
     {"without a file choices hold for the run", test_no_file},

@@ -173,7 +173,7 @@ static void take_lines(struct cuda_algos *a, int64_t size)
             continue;
         if (row_of(s, n, &r))
             put(a, &r);
-        else if (broken++ == 0)
+        else if (end && broken++ == 0) /* without an end it is being written just now */
             first = line;
     }
     if (broken > 0) {
