@@ -165,19 +165,28 @@ with open(sys.argv[1], "wb") as f:
 END
 }
 
-# llm_c DEPTH BATCH: llm.c on as many GPUs as $ranks; $peer_speed a GPU.
+# llm_c DEPTH BATCH: llm.c on as many GPUs as $ranks; $peer_speed a GPU. Its processes meet in a
+# folder; it validates at its first and last step, which -m 1 keeps short.
 llm_c()
 {
     peer_speed=0
     [ -n "$llmc" ] || return 0
     llmc_data || return 0
-    start=
-    [ "$ranks" = 1 ] || start="mpirun --allow-run-as-root -np $ranks"
-    # shellcheck disable=SC2086  # words of a command line
-    timeout 170 $start "$llmc/train_gpt2cu" -i "$work/llmc.bin" -j "$work/llmc.bin" -e "d$1" \
-        -b "$2" -t 1024 -d "$(($2 * 1024 * ranks))" -x "$steps" -v 0 -s 0 -h 0 -r 0 -z 1 \
-        >"$out/llmc-d$1-$ranks.log" 2>&1 || return 0
-    peer_speed=$(sed -n 's/.* \([0-9.]*\) tok\/s.*/\1/p' "$out/llmc-d$1-$ranks.log" |
+    log=$out/llmc-d$1-$ranks.log
+    rm -rf "$work/llmc"
+    mkdir "$work/llmc"
+    rank=0
+    while [ "$rank" -lt "$ranks" ]; do
+        timeout 170 "$llmc/train_gpt2cu" -i "$work/llmc.bin" -j "$work/llmc.bin" -e "d$1" \
+            -b "$2" -t 1024 -d "$(($2 * 1024 * ranks))" -x "$steps" -v 100000 -m 1 -s 0 -h 0 -r 0 \
+            -z 1 -ge 2 -pi fs -pf "$work/llmc" -pn "$ranks" -pr "$rank" -pg "$ranks" \
+            >"$log.$rank" 2>&1 &
+        rank=$((rank + 1))
+    done
+    wait
+    mv "$log.0" "$log"
+    rm -f "$log".[0-9]*
+    peer_speed=$(sed -n 's/.* \([0-9.]*\) tok\/s.*/\1/p' "$log" |
         tail -n 1 | awk -v n="$ranks" '{ print $1 / n }')
     peer_speed=${peer_speed:-0}
 }
