@@ -54,10 +54,10 @@ static const struct conf_row rows[] = {
      "data parallel size: replicas that share the batch"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
-    {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "tensor ranks send and sum beside their matrix products, which are cut by rows for it; auto: "
-     "on cuda; the same bits where a row's product does not depend on how many are made at once, "
-     "as on cpu and ref"},
+    {"parallel.tp_overlap", CONF_BOOL, AT(parallel.tp_overlap), 0, "false", 0, 0, NULL,
+     "tensor ranks send and sum beside their matrix products, which are cut by rows for it (on two "
+     "H200 with NVLink that was 2 % slower than without); the same bits where a row's product does "
+     "not depend on how many are made at once, as on cpu and ref"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
      "tp_overlap: fewest rows (samples x length) of a piece of a product; what makes no two pieces "
      "is not cut"},
@@ -200,10 +200,7 @@ int64_t options_ranks(const struct options *o)
 
 int64_t options_tp_rows(const struct options *o)
 {
-    bool queues = options_device(o) == DEV_CUDA;
-    bool on = o->parallel.tp_overlap == OPTIONS_OVERLAP_ON ||
-              (o->parallel.tp_overlap == OPTIONS_OVERLAP_AUTO && queues);
-    return on ? o->parallel.tp_rows : 0;
+    return o->parallel.tp_overlap ? o->parallel.tp_rows : 0;
 }
 
 int64_t options_chunks(const struct options *o)

@@ -21,7 +21,6 @@ enum { OPTIONS_PATH_MAX = 1024 };
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
-enum options_overlap { OPTIONS_OVERLAP_AUTO, OPTIONS_OVERLAP_OFF, OPTIONS_OVERLAP_ON };
 enum options_graph { OPTIONS_GRAPH_AUTO, OPTIONS_GRAPH_OFF, OPTIONS_GRAPH_ON };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
@@ -38,7 +37,7 @@ struct options {
     struct {
         int64_t tp, pp, dp;
         bool sp;
-        int tp_overlap;                  /* enum options_overlap */
+        bool tp_overlap;
         int64_t tp_rows;                 /* options_tp_rows */
         char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */

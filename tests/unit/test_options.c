@@ -182,18 +182,16 @@ static void zeros_are_derived(void)
     CHECK_INT(a.head_dim, 8);
 }
 
-/* auto is on where the device queues. */
-static void overlap_follows_the_device(void)
+/* Nothing is cut unless it is asked for. */
+static void overlap_is_asked_for(void)
 {
     struct options o = fresh();
     CHECK_INT(options_tp_rows(&o), 0);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=on"));
+    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=true"));
     CHECK_INT(options_tp_rows(&o), 2048);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=auto"));
-    CHECK_OK(conf_set(&options_table, &o, "train.device=cuda"));
     CHECK_OK(conf_set(&options_table, &o, "parallel.tp_rows=64"));
     CHECK_INT(options_tp_rows(&o), 64);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=off"));
+    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=false"));
     CHECK_INT(options_tp_rows(&o), 0);
 }
 
@@ -283,7 +281,7 @@ static const struct test_case cases[] = {
     {"printed_reads_back_equal", printed_reads_back_equal},
     {"example_files_are_legal", example_files_are_legal},
     {"zeros_are_derived", zeros_are_derived},
-    {"overlap_follows_the_device", overlap_follows_the_device},
+    {"overlap_is_asked_for", overlap_is_asked_for},
     {"microbatches_cover_the_batch", microbatches_cover_the_batch},
     {"types_and_threads_follow", types_and_threads_follow},
     {"machine_answers", machine_answers},
