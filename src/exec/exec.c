@@ -11,6 +11,10 @@
  * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
  * activation is made while the last one leaves. Of all these there are as many as the check
  * counted. Neighbouring stages on one rank pass activation and gradient in memory.
+ *
+ * Rehearsal. What a device runs for the first time it may have to load, build or measure, and the
+ * host then waits for all that was queued, a receive among it whose message a peer sends behind
+ * such a wait of its own. So before step 1 each stage runs once by itself, without neighbours.
  */
 #include "exec/exec_local.h"
 
@@ -450,6 +454,58 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     return exec_perform(x);
 }
 
+/* ---- the rehearsal ---- */
+
+/* Where a stage that is not the first puts its input's gradient: where messages leave from, or a
+ * slot of the stage before, which is here. */
+static void *any_out(const struct exec *x, const struct exec_stage *e)
+{
+    for (int i = 0; x->rings == 0 && i < x->stages_here; i++)
+        if (x->stage[i].id == e->id - 1)
+            return x->stage[i].slot[0].slot.out;
+    return x->rings > 0 ? x->ring[0] : NULL;
+}
+
+static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb)
+{
+    struct stage_mb s = mb_of(x, mb);
+    int k;
+    TRY(take_slot(x, e, mb));
+    TRY(take_saves(e, mb));
+    struct stage_slot *slot = &slot_of(e, mb)->slot;
+    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared};
+    TRY(stage_forward(&e->stage, &s, slot));
+    TRY(stage_recompute(&e->stage, &s, slot));
+    b.d_out = e->id > 0 ? any_out(x, e) : NULL;
+    if (x->splits) {
+        TRY(free_keep(e, &k));
+        b.keep = &e->keep[k].keep;
+        TRY(stage_backward_input(&e->stage, &b));
+        TRY(stage_backward_weight(&e->stage, &b));
+    } else {
+        TRY(stage_backward(&e->stage, &b));
+    }
+    give_saves(e, mb);
+    give_slot(e, mb);
+    return ERR_OK;
+}
+
+enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
+{
+    x->sched = x->a.sched;
+    x->batch = b;
+    x->hooks = NULL;
+    exec_zero_grads(x);
+    exec_reset(x);
+    TRY(exec_feed(x, b));
+    for (int i = 0; i < x->stages_here; i++) {
+        TRY(rehearse_one(x, &x->stage[i], 0));
+        if (b->samples % x->a.samples)
+            TRY(rehearse_one(x, &x->stage[i], (int)(b->samples / x->a.samples)));
+    }
+    return x->a.dev->ops->sync(x->a.dev);
+}
+
 enum err exec_perform(struct exec *x)
 {
     const struct sched *s = x->sched;
@@ -468,86 +524,4 @@ enum err exec_loss(struct exec *x, double *sum)
 {
     TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
-}
-
-/* ---- accessors ---- */
-
-enum err exec_init(struct exec *x, uint64_t seed, int threads)
-{
-    for (int i = 0; i < x->stages_here; i++)
-        TRY(param_init(&x->stage[i].stage.params, seed, threads));
-    return ERR_OK;
-}
-
-int exec_stage_count(const struct exec *x)
-{
-    return x->stages_here;
-}
-
-struct stage *exec_stage_at(struct exec *x, int i)
-{
-    return &x->stage[i].stage;
-}
-
-int exec_stage_id(const struct exec *x, int i)
-{
-    return x->stage[i].id;
-}
-
-struct comm_group *exec_world_group(struct exec *x)
-{
-    return x->world;
-}
-
-struct comm_group *exec_sums_group(struct exec *x)
-{
-    return x->sums;
-}
-
-struct comm_group *exec_tp_group(struct exec *x)
-{
-    return x->tp;
-}
-
-double *exec_scalars(struct exec *x)
-{
-    return x->scalars;
-}
-
-const double *exec_loss_at(struct exec *x)
-{
-    return x->loss;
-}
-
-void exec_zero_grads(struct exec *x)
-{
-    for (int i = 0; i < x->stages_here; i++)
-        param_grads_reset(&x->stage[i].stage.params);
-}
-
-void exec_bytes(const struct exec *x, struct exec_bytes *out)
-{
-    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), &x->a.dev->types,
-                                         x->coord[AXIS_PP]);
-    *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
-                               x->shadow.used, x->activations.used, x->work.used,
-                               x->comm.used + scratch, x->data.used};
-}
-
-int64_t exec_instrs(const struct exec *x)
-{
-    int pp = x->coord[AXIS_PP];
-    return x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
-}
-
-void exec_where(const struct exec *x, char buf[32])
-{
-    snprintf(buf, 32, "-");
-    if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
-        struct sched_instr in = x->sched->instr[x->at];
-        if (sched_op_names_stage(in.op))
-            snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
-        else
-            snprintf(buf, 32, "%s", sched_op_name((enum sched_op)in.op));
-    }
 }

@@ -84,6 +84,12 @@ struct exec_hooks {
     void *arg;
 };
 
+/* Each stage here forwards and backwards once, of every size of microbatch, with whatever lies in
+ * its buffers and without messages between stages; afterwards gradients are undefined and the
+ * device has nothing queued. Weights are not touched. Collective over tensor ranks. Before the
+ * first exec_run, on a device that queues. */
+enum err exec_rehearse(struct exec *x, const struct exec_batch *b);
+
 /* Run a list: the training schedule, or a forward-only one with the same placement (of two replicas
  * the first alone will do). Collective over the world. */
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,

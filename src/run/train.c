@@ -329,6 +329,14 @@ static enum err open_trace(struct train_rank *r)
     return trace_open(r->world, r->x, &head, r->s->o->run.dir, &r->trace);
 }
 
+/* With samples of zeros. */
+static enum err rehearse(struct train_rank *r)
+{
+    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
+                           .t = r->s->arch.seq};
+    return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
+}
+
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
@@ -361,6 +369,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
+    TRY(rehearse(r));
     TRY(train_valid_open(r));
     if (r->reports)
         TRY(open_files(r));

@@ -279,6 +279,17 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
     return exec_run(k->x, &k->job->sched, b, hooks);
 }
 
+/* Gradients hold NaN before it, and words of another batch are read. */
+static enum err rehearse(struct rank *k, int64_t share, int32_t *tokens, int32_t *targets)
+{
+    const struct layout *l = k->job->l;
+    struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share, .t = l->arch.seq,
+                           .step = 99};
+    (void)fill_batch(l, 3 * l->batch, share, tokens, targets);
+    TRY(poison(k->x));
+    return exec_rehearse(k->x, &b);
+}
+
 static enum err train(struct rank *k, struct dev *dev)
 {
     const struct layout *l = k->job->l;
@@ -298,7 +309,7 @@ static enum err train(struct rank *k, struct dev *dev)
                               .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
     k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
-    enum err err = ERR_OK;
+    enum err err = l->rehearsed ? rehearse(k, share, tokens, targets) : ERR_OK;
     for (k->step = 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
         k->all = 0;

@@ -36,6 +36,7 @@ struct layout {
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */
     bool trace;               /* exec_args.trace */
+    bool rehearsed;           /* exec_rehearse comes before the first step */
     enum err (*ran)(struct exec *x, int rank); /* behind each step. NULL: none */
     void (*stepping)(struct dev *dev, int rank, int64_t step); /* before each step; NULL: none */
     int recorded;             /* this step is recorded, where the device can; it and those behind it

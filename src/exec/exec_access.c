@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What optimizer, weights on disk, traces and messages ask an executor about itself.
+ */
+#include "exec/exec_local.h"
+
+#include <stdio.h>
+
+enum err exec_init(struct exec *x, uint64_t seed, int threads)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(param_init(&x->stage[i].stage.params, seed, threads));
+    return ERR_OK;
+}
+
+int exec_stage_count(const struct exec *x)
+{
+    return x->stages_here;
+}
+
+struct stage *exec_stage_at(struct exec *x, int i)
+{
+    return &x->stage[i].stage;
+}
+
+int exec_stage_id(const struct exec *x, int i)
+{
+    return x->stage[i].id;
+}
+
+struct comm_group *exec_world_group(struct exec *x)
+{
+    return x->world;
+}
+
+struct comm_group *exec_sums_group(struct exec *x)
+{
+    return x->sums;
+}
+
+struct comm_group *exec_tp_group(struct exec *x)
+{
+    return x->tp;
+}
+
+double *exec_scalars(struct exec *x)
+{
+    return x->scalars;
+}
+
+const double *exec_loss_at(struct exec *x)
+{
+    return x->loss;
+}
+
+void exec_zero_grads(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        param_grads_reset(&x->stage[i].stage.params);
+}
+
+void exec_bytes(const struct exec *x, struct exec_bytes *out)
+{
+    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), &x->a.dev->types,
+                                         x->coord[AXIS_PP]);
+    *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
+                               x->shadow.used, x->activations.used, x->work.used,
+                               x->comm.used + scratch, x->data.used};
+}
+
+int64_t exec_instrs(const struct exec *x)
+{
+    int pp = x->coord[AXIS_PP];
+    return x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
+}
+
+void exec_where(const struct exec *x, char buf[32])
+{
+    snprintf(buf, 32, "-");
+    if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
+        struct sched_instr in = x->sched->instr[x->at];
+        if (sched_op_names_stage(in.op))
+            snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+        else
+            snprintf(buf, 32, "%s", sched_op_name((enum sched_op)in.op));
+    }
+}
