@@ -68,14 +68,14 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
     if (err != ERR_OK)
         log_line(LOG_WARN, "exec: the step cannot be recorded, so each is queued call by call: %s",
                  err_text());
-    TRY(agree(x, done));
-    if (!*done) {
-        exec_forget(x);
-        return ERR_OK;
-    }
+    if (x->recording) /* a peer may fail from here on */
+        comm_recorded(x->a.world, forget, x);
     x->recorded = (struct exec_batch){.samples = b->samples, .t = b->t, .row0 = b->row0};
-    comm_recorded(x->a.world, forget, x);
-    return ERR_OK;
+    *done = false;
+    err = agree(x, done);
+    if (err != ERR_OK || !*done)
+        exec_forget(x);
+    return err;
 }
 
 enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds)
