@@ -107,6 +107,14 @@ void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
 /* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
+/* All that a step runs has run once on this rank's device. Until that is said, sums by copies are
+ * met and seen through by the hosts, for what runs first is loaded and measured, which may wait for
+ * the whole device, and must not wait for a peer that waits likewise. Local. */
+void comm_warm(struct comm_world *w);
+/* Zeroed device memory that GPUs of the other ranks may read: for a group's window. The
+ * transport's, until comm_detach. NULL in *out where the device's own is as good. Local. Errors:
+ * ERR_MEMORY, ERR_INTERNAL when there is one already. */
+enum err comm_window_take(struct comm_world *w, int64_t bytes, const char *name, void **out);
 /* Before the device closes and behind the closing of groups; nothing is queued on the device from
  * then on. Collective over the world, but where a rank has failed local. */
 enum err comm_detach(struct comm_world *w);
@@ -146,6 +154,11 @@ struct comm_group_args {
     enum comm_mem mem; /* what all its operations move */
     bool small;       /* they move a few words: it need not have much of a GPU */
     bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
+    /* COMM_DEVICE: all its operations are sums (all_reduce, f32 or bf16) of what lies in here, at
+     * the same place in each member's; GPUs of one process then sum by copies
+     * (comm_nccl_copies.c). From comm_window_take, whose it stays. NULL: no such promise. */
+    void *window;
+    int64_t window_bytes;
 };
 /* Collective over the members, who give the same ranks in the same order and the same id. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
@@ -154,10 +167,20 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
 void comm_group_close(struct comm_group *g);
 int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
 int comm_group_size(const struct comm_group *g);
+/* Does it sum by copies between GPUs? */
+bool comm_group_copies(const struct comm_group *g);
 
 /* Staging that `max_bytes`-sized operations need in a group of n: pure, so that the memory plan can
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
+
+/* What a rank will open in device memory: groups of several members, by kind (comm_group_args), and
+ * channels. */
+struct comm_device_plan { int windows, full, beside, small, channels; };
+/* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
+int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
+/* Bytes that it has taken, as the GPU tells. */
+int64_t comm_device_taken(const struct comm_world *w);
 
 /* In place over `count` elements. */
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,

@@ -36,6 +36,8 @@
  */
 #include "comm/comm_nccl.h"
 
+#include "comm/comm_nccl_copies.h"
+
 #include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -49,6 +51,7 @@ enum {
     LOCK_S = 2,          /* until a call under the lock counts as stuck in the driver */
     ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
     ID_TAG = 32766,      /* of the messages with a channel's id */
+    LET_GO_MS = 10000,   /* until streams that wait for nobody any more are through */
     SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
 };
 
@@ -88,6 +91,49 @@ enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResu
 
 /* ---- failing ---- */
 
+/* From the failure to the end: nobody waits for a copy's peer. A thread of its own, and stores
+ * alone, for every call of the driver may stand behind what it must set free. */
+static void *let_go(void *arg)
+{
+    struct comm_nccl *q = arg;
+    const struct timespec nap = {.tv_nsec = 100000};
+    while (!atomic_load(&q->free)) {
+        for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
+            if (l->copies)
+                comm_copies_let_go(l);
+        nanosleep(&nap, NULL);
+    }
+    return NULL;
+}
+
+static void begin_to_let_go(struct comm_nccl *q)
+{
+    bool any = false;
+    for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
+        any = any || l->copies;
+    if (!any)
+        return;
+    q->lets_go = pthread_create(&q->saver, NULL, let_go, q) == 0;
+    if (!q->lets_go)
+        log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
+}
+
+/* Behind it no stream waits for a peer any more. */
+static void end_letting_go(struct comm_nccl *q)
+{
+    for (const struct comm_nccl_lane *l = q->lanes; l && q->lets_go; l = l->next)
+        for (int ms = 0; l->copies && ms < LET_GO_MS; ms++) {
+            if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
+                cudaStreamQuery(q->stream) != cudaErrorNotReady)
+                break;
+            nap_ms(1);
+        }
+    (void)cudaGetLastError();
+    atomic_store(&q->free, true);
+    if (q->lets_go)
+        pthread_join(q->saver, NULL);
+}
+
 /* Abort all communicators; from any thread, the first call counts. A thread that holds the lock for
  * long is stuck in the driver, behind the very kernel that must end. */
 static void kill_all(struct comm_nccl *q)
@@ -101,6 +147,7 @@ static void kill_all(struct comm_nccl *q)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += LOCK_S;
     bool locked = pthread_mutex_timedlock(&q->lock, &until) == 0;
+    begin_to_let_go(q);
     ncclResult_t e = ncclGroupStart();
     for (struct comm_nccl_lane *l = q->lanes; l; l = l->next) {
         if (l->comm && e == ncclSuccess)
@@ -236,8 +283,10 @@ static enum err lane_parts(struct comm_nccl_lane *l, bool stream)
     return ERR_OK;
 }
 
-static void lane_free(struct comm_nccl_lane *l)
+/* peers: they may still look at what is theirs to see. */
+static void lane_free(struct comm_nccl_lane *l, bool peers)
 {
+    comm_copies_close(l, peers);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         if (l->done[i])
             (void)cudaEventDestroy(l->done[i]);
@@ -287,13 +336,14 @@ static enum err lane_meet(struct comm_nccl *q, struct comm_nccl_lane *l, int me)
     return ERR_OK;
 }
 
-/* For PLAIT_LOG=debug: what a communicator takes of the GPU. */
-static void say_memory(const struct comm_nccl *q, const struct comm_nccl_lane *l, size_t before)
+/* What a communicator has taken of the GPU; for PLAIT_LOG=debug in words, too. */
+static void note_memory(const struct comm_nccl *q, const struct comm_nccl_lane *l, size_t before)
 {
     size_t left = 0, all = 0;
     char name[64];
     if (cudaMemGetInfo(&left, &all) != cudaSuccess)
         return;
+    q->queue.world->device_taken += (int64_t)before - (int64_t)left;
     if (!l)
         snprintf(name, sizeof name, "NCCL to begin with");
     else if (l->group)
@@ -320,10 +370,37 @@ static enum err lane_open(struct comm_nccl *q, const struct comm_nccl_lane *as, 
     if (err == ERR_OK)
         err = lane_meet(q, l, me);
     else
-        lane_free(l);
+        lane_free(l, true);
     TRY(comm_nccl_check(q->queue.world, "opening a communicator")); /* a peer's failure first */
     TRY(err);
-    say_memory(q, l, before);
+    note_memory(q, l, before);
+    return ERR_OK;
+}
+
+/* Sums by copies need no communicator. */
+static enum err copies_open(struct comm_group *g)
+{
+    struct comm_nccl *q = comm_nccl_of(g->world);
+    struct comm_nccl_lane *l;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(mem_new(1, sizeof *l, "a lane of copies", &l));
+    *l = (struct comm_nccl_lane){.group = true, .id = g->id, .main = q->stream};
+    enum err err = lane_parts(l, true);
+    if (err == ERR_OK)
+        err = comm_copies_open(g, l);
+    if (err != ERR_OK || !comm_nccl_lock(q)) {
+        lane_free(l, true);
+        TRY(comm_nccl_check(g->world, "opening a lane of copies"));
+        return err;
+    }
+    l->since = log_now();
+    l->next = q->lanes;
+    q->lanes = l;
+    pthread_mutex_unlock(&q->lock);
+    g->lane = l;
+    g->copies = true;
+    note_memory(q, l, before);
     return ERR_OK;
 }
 
@@ -331,6 +408,10 @@ static enum err group_open(struct comm_group *g)
 {
     struct comm_nccl *q = comm_nccl_of(g->world);
     ncclUniqueId id = {{0}};
+    bool copies;
+    TRY(comm_copies_agree(g, &copies));
+    if (copies)
+        return copies_open(g);
     if (g->me == 0)
         TRY_NCCL(ncclGetUniqueId(&id));
     TRY(comm_broadcast(g->host, 0, &id, (int64_t)sizeof id));
@@ -389,14 +470,17 @@ static void release(struct comm_nccl *q)
     atomic_store(&q->stop, true);
     if (q->watched)
         pthread_join(q->watcher, NULL);
+    end_letting_go(q);
     while (q->lanes) {
         struct comm_nccl_lane *l = q->lanes;
         q->lanes = l->next;
         if (l->comm)
             (void)ncclCommDestroy(l->comm);
-        lane_free(l);
+        lane_free(l, atomic_load(&q->dead));
     }
     comm_group_close(q->all);
+    if (!atomic_load(&q->dead)) /* else peers may be at it still: it ends with the process */
+        comm_copies_window_free(q);
     if (q->ready)
         (void)cudaEventDestroy(q->ready);
     (void)cudaFree(q->spare);
@@ -422,7 +506,7 @@ static enum err open_replays(struct comm_nccl *q)
     TRY(mem_new(1, sizeof *l, "the lane of replays", &l));
     enum err err = lane_parts(l, false);
     if (err != ERR_OK || !comm_nccl_lock(q)) {
-        lane_free(l);
+        lane_free(l, true);
         return err;
     }
     l->since = log_now();
@@ -449,8 +533,9 @@ enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds)
 static const struct comm_queue_ops nccl_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_nccl_coll_start,
     .coll_now = comm_nccl_coll_now, .coll_finish = comm_nccl_coll_finish,
-    .msg_start = comm_nccl_msg_start, .msg_finish = comm_nccl_msg_finish, .abort = abort_queue,
-    .replayed = comm_nccl_replayed, .close = close_queue,
+    .msg_start = comm_nccl_msg_start, .msg_finish = comm_nccl_msg_finish,
+    .window_take = comm_copies_window, .replayed = comm_nccl_replayed, .abort = abort_queue,
+    .close = close_queue,
 };
 
 static enum err open_parts(struct comm_nccl *q, struct comm_world *w)
@@ -474,7 +559,7 @@ static enum err open_parts(struct comm_nccl *q, struct comm_world *w)
     if (rc != 0)
         FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));
     q->watched = true;
-    say_memory(q, NULL, before);
+    note_memory(q, NULL, before);
     return ERR_OK;
 }
 

@@ -26,7 +26,9 @@ struct comm_nccl_op {
 /* A communicator with its queue. Operation k has its event and its description at k % 64. */
 struct comm_nccl_lane {
     struct comm_nccl_lane *next;
-    ncclComm_t comm;     /* owned; NULL once aborted */
+    ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
+    struct comm_copies *copies; /* owned; NULL: NCCL */
+    cudaStream_t main;   /* the device's, borrowed */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
@@ -45,6 +47,8 @@ struct comm_nccl {
     int gpu;
     cudaStream_t stream;     /* the device's, borrowed */
     cudaEvent_t ready;       /* owned; where the device's stream is at a start */
+    cudaMemPool_t pool;      /* owned; of the window; NULL: none */
+    void *window;            /* device, owned; what other ranks' GPUs may read; NULL: none */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_nccl_lane *lanes; /* owned, the newest first */
     struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are
@@ -54,6 +58,9 @@ struct comm_nccl {
     pthread_t watcher;
     bool watched;
     atomic_bool stop;        /* the watcher's end is asked for */
+    pthread_t saver;
+    bool lets_go;            /* the saver runs */
+    atomic_bool free;        /* the saver's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
     enum err fault;          /* what the watcher found; read by others once it is told */
     char text[COMM_NCCL_TEXT];

@@ -18,6 +18,7 @@ enum comm_limit {
     /* mpi: a reduction stages one slice of each other member; all slices fit the window. */
     COMM_WINDOW_BYTES = 4 << 20,
     COMM_SLICE_ALIGN = 64, /* bytes */
+    COMM_COPIES_BYTES = 64 << 20, /* most staging of sums by copies */
 };
 
 enum comm_coll_kind {
@@ -85,6 +86,7 @@ struct comm_queue_ops {
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
                           struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
+    enum err (*window_take)(struct comm_world *w, int64_t bytes, const char *name, void **out);
     /* The base world knows already. Calls w->forget when no peer is waited for any more. */
     void (*abort)(struct comm_world *w);
     enum err (*replayed)(struct comm_world *w, int64_t step, double seconds);
@@ -103,6 +105,8 @@ struct comm_world {
     double spent;        /* seconds in calls that start or finish one */
     void *impl;          /* the transport's seat of this rank, borrowed from it */
     struct dev *dev;     /* attached, borrowed; NULL: none that queues */
+    bool warm;           /* comm_warm was called */
+    int64_t device_taken; /* bytes of the device that the queue has taken */
     struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */
     void (*forget)(void *arg); /* of a recording; NULL: there is none */
     void *forget_arg;          /* borrowed */
@@ -117,7 +121,10 @@ struct comm_group {
     bool device;              /* device memory of the device that is attached */
     bool small;               /* its largest operation is a few words */
     bool beside;              /* its operations run beside the device's own work */
+    void *window;             /* device, borrowed: where all sums lie; NULL: anywhere */
+    int64_t window_bytes;
     struct comm_group *host;  /* owned; the same members, beside a lane */
+    bool copies;              /* its lane sums by copies */
     void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
 };
 

@@ -140,6 +140,7 @@ enum err comm_detach(struct comm_world *w)
     enum err err = w->queue ? w->queue->ops->close(w) : ERR_OK;
     w->queue = NULL;
     w->dev = NULL;
+    w->warm = false;
     return err;
 }
 
@@ -152,6 +153,22 @@ void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg)
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds)
 {
     return w->queue ? w->queue->ops->replayed(w, step, seconds) : ERR_OK;
+}
+
+void comm_warm(struct comm_world *w)
+{
+    w->warm = true;
+}
+
+enum err comm_window_take(struct comm_world *w, int64_t bytes, const char *name, void **out)
+{
+    *out = NULL;
+    return w->queue && bytes > 0 ? w->queue->ops->window_take(w, bytes, name, out) : ERR_OK;
+}
+
+int64_t comm_device_taken(const struct comm_world *w)
+{
+    return w->device_taken;
 }
 
 double comm_spent(const struct comm_world *w)
@@ -328,6 +345,8 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     g->device = w->dev && a->mem == COMM_DEVICE;
     g->small = a->small;
     g->beside = a->beside;
+    g->window = a->window;
+    g->window_bytes = a->window_bytes;
     TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
     for (int i = 0; i < a->n; i++) {
         g->ranks[i] = a->ranks[i];
@@ -373,14 +392,9 @@ int comm_group_size(const struct comm_group *g)
     return g->n;
 }
 
-int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
+bool comm_group_copies(const struct comm_group *g)
 {
-    if (k == COMM_THREAD || n < 2)
-        return 0;
-    int64_t most = COMM_WINDOW_BYTES / (n - 1) / COMM_SLICE_ALIGN;
-    int64_t bytes = num_max(0, num_min(max_bytes, (int64_t)n * COMM_WINDOW_BYTES));
-    int64_t slice = num_ceil_div(num_ceil_div(bytes, n), COMM_SLICE_ALIGN);
-    return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
+    return g->copies;
 }
 
 /* ---- collectives ---- */

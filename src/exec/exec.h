@@ -55,6 +55,8 @@ void exec_close(struct exec *x);
  * pipeline rank asked about. */
 int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
                            const struct dtypes *types, int pp);
+/* Bytes of a GPU that the transport of pipeline rank pp takes for itself: an estimate. Pure. */
+int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp);
 
 /* Draw the initial weights, with so many host threads. Local. */
 enum err exec_init(struct exec *x, uint64_t seed, int threads);

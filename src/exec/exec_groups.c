@@ -65,15 +65,23 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
     return largest * size[1]; /* no part is larger than its stage; partners hold the same ones */
 }
 
+/* How many ranks each group of pipeline rank pp has. */
+static void members_of(const struct exec_args *a, int pp, int members[GROUP_KINDS])
+{
+    bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
+    memcpy(members, (int[GROUP_KINDS]){
+        [GROUP_WORLD] = a->mesh->world, [GROUP_TP] = a->split.tp, [GROUP_KV] = kv_neighbours(a),
+        [GROUP_DP] = a->mesh->size[AXIS_DP], [GROUP_TIED] = is_tied_apart(a) && holds_tied ? 2 : 1,
+        [GROUP_MERGE] = partner_of(a->sched, pp) != pp ? 2 : 1, [GROUP_PLANE] = plane_size(a),
+        [GROUP_SUMS] = a->mesh->world}, GROUP_KINDS * sizeof *members);
+}
+
 int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
                            const struct dtypes *types, int pp)
 {
-    bool holds_tied = pp == a->sched->place[0] || pp == a->sched->place[a->sched->stages - 1];
-    int members[GROUP_KINDS] = {a->mesh->world, a->split.tp, kv_neighbours(a),
-                                a->mesh->size[AXIS_DP], is_tied_apart(a) && holds_tied ? 2 : 1,
-                                partner_of(a->sched, pp) != pp ? 2 : 1, plane_size(a),
-                                a->mesh->world};
     int64_t total = 0;
+    int members[GROUP_KINDS];
+    members_of(a, pp, members);
     for (int k = 0; k < GROUP_KINDS; k++)
         if (members[k] > 1)
             total += comm_scratch_bytes(kind, members[k],
@@ -89,6 +97,10 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
     struct comm_group_args a = {.id = (int)k * x->mesh.world + ranks[0], .ranks = ranks, .n = n};
     a.small = k == GROUP_SUMS;
     a.beside = k == GROUP_TP && x->a.tp_rows > 0;
+    if (k == GROUP_DP) { /* members hold the same stages: the same gradients at the same places */
+        a.window = x->grads.base;
+        a.window_bytes = x->grads.size;
+    }
     a.mem = k == GROUP_WORLD || k == GROUP_PLANE ? COMM_HOST : COMM_DEVICE;
     a.scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
                                    message_bytes(&x->a, k, &x->a.dev->types, x->coord[AXIS_PP]));
@@ -126,18 +138,49 @@ static enum err open_merge(struct exec *x)
     return pp == other ? ERR_OK : open_two(x, GROUP_MERGE, pair, &x->merge);
 }
 
+static bool is_message(int op)
+{
+    return op == SCHED_SEND_F || op == SCHED_SEND_B || op == SCHED_RECV_F || op == SCHED_RECV_B;
+}
+
 /* A message's way from one pipeline rank to another: activations on one lane, gradients on the
  * other, as rule V6 of schedules has them in order. False: the instruction is no such message. */
 static bool channel_of(const struct exec *x, struct sched_instr in, struct comm_channel *c)
 {
     int me = comm_rank(x->a.world), peer;
     bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
-    if (!sends && in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
+    if (!is_message(in.op))
         return false;
     peer = exec_world_rank(x, in.peer);
     *c = (struct comm_channel){sends ? me : peer, sends ? peer : me,
                                in.op == SCHED_SEND_B || in.op == SCHED_RECV_B};
     return true;
+}
+
+/* How many channels the list of pipeline rank pp names: of each neighbour, way and lane one. */
+static int count_channels(const struct sched *s, int pp)
+{
+    int n = 0;
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        bool seen = !is_message(s->instr[i].op);
+        for (int64_t j = s->begin[pp]; j < i && !seen; j++)
+            seen = s->instr[j].op == s->instr[i].op && s->instr[j].peer == s->instr[i].peer;
+        n += !seen;
+    }
+    return n;
+}
+
+int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp)
+{
+    int members[GROUP_KINDS];
+    members_of(a, pp, members);
+    bool tp = members[GROUP_TP] > 1, beside = a->tp_rows > 0;
+    struct comm_device_plan p = {.windows = members[GROUP_DP] > 1, .beside = tp && beside,
+                                 .full = (tp && !beside) + (members[GROUP_KV] > 1) +
+                                         (members[GROUP_TIED] > 1) + (members[GROUP_MERGE] > 1),
+                                 .small = members[GROUP_SUMS] > 1,
+                                 .channels = count_channels(a->sched, pp)};
+    return comm_device_bytes(kind, &p);
 }
 
 /* The channels that this rank's list names. */

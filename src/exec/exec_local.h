@@ -69,6 +69,7 @@ struct exec {
     struct mesh mesh;
     int coord[AXIS_COUNT];
     struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
+    bool grads_lent;          /* the transport's, not the device's */
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */

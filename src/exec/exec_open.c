@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the executor: groups, arenas, stages, slots, tables, in one fixed order. The terms follow
+ * Opening the executor: arenas, groups, stages, slots, tables, in one fixed order. The terms follow
  * src/sim/sim_memory.c; at the end every arena must be used up to its last byte.
  */
 #include "exec/exec_local.h"
@@ -14,12 +14,26 @@ static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes
     return ERR_OK;
 }
 
+/* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place. */
+static enum err open_grads(struct exec *x)
+{
+    int64_t bytes = x->a.plan.grads;
+    void *p = NULL;
+    if (x->mesh.size[AXIS_DP] > 1)
+        TRY(comm_window_take(x->a.world, bytes, "gradients", &p));
+    if (!p)
+        return arena_from_device(x, &x->grads, bytes, "gradients");
+    arena_over(&x->grads, p, bytes, "gradients");
+    x->grads_lent = true;
+    return ERR_OK;
+}
+
 static enum err open_arenas(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;
     TRY(arena_from_device(x, &x->weights, b->weights, "weights"));
     TRY(arena_from_device(x, &x->master, b->master, "master weights"));
-    TRY(arena_from_device(x, &x->grads, b->grads, "gradients"));
+    TRY(open_grads(x));
     TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
     TRY(arena_from_device(x, &x->shadow, b->shadow, "shadow"));
     TRY(arena_from_device(x, &x->activations, b->activations, "activations"));
@@ -197,10 +211,10 @@ static enum err open_post(struct exec *x)
 static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
-    TRY(exec_groups_open(x));
     int64_t scratch = exec_scratch_bytes(a, comm_kind(a->world), &a->dev->types,
                                          x->coord[AXIS_PP]);
     TRY(open_arenas(x, scratch));
+    TRY(exec_groups_open(x)); /* one of them is told where gradients lie */
     TRY(open_tables(x));
     TRY(open_stages(x));
     mark_again(x);
@@ -263,7 +277,7 @@ void exec_close(struct exec *x)
     struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
                            &x->activations, &x->work, &x->comm, &x->data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->base)
+        if (all[i]->base && !(all[i] == &x->grads && x->grads_lent))
             x->a.dev->ops->free(x->a.dev, all[i]->base);
     exec_groups_close(x);
     mem_free(x->stage);

@@ -1,16 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which gradients are partial is read from the registry, never listed again here. A bucket is a
- * part: its parameters lie together in the store, so a part is one message.
+ * Which gradients are partial is read from the registry, never listed again here. Parameters of
+ * parts lie together in the store in the parts' order, and backward completes the last part first;
+ * so a bucket, one message, is a range that grows downwards until it is worth a message: at once on
+ * the host's memory; on GPUs when it is so long that what a message costs besides its bytes does
+ * not count. NCCL's sums take multiprocessors from products that were cut to fill all of them, and
+ * one that misses a few runs twice as long: few long sums disturb fewer products than many short
+ * ones. Sums by copies disturb little, and the sooner they begin, the less is left behind backward.
  */
 #include "parallel/dp.h"
 
 #include "base/mem.h"
 
+static int64_t bucket_bytes(const struct dp *d)
+{
+    if (!d->store->dev->queues || !d->group)
+        return 0;
+    return comm_group_copies(d->group) ? DP_BUCKET_COPIES : DP_BUCKET_NCCL;
+}
+
 enum err dp_open(struct dp *d, struct comm_group *group, const struct tp *tp,
                  struct param_store *store, int parts)
 {
     *d = (struct dp){.group = group, .tp = tp, .store = store, .parts = parts};
+    d->least = bucket_bytes(d) / store->at;
     return mem_new(parts, sizeof *d->req, "gradient reductions", &d->req);
 }
 
@@ -37,6 +50,21 @@ static enum err finish_one(struct dp *d)
     return comm_finish(&d->req[d->finished++]);
 }
 
+/* The sum of the parameters that wait, if they are enough or all there are. */
+static enum err start_bucket(struct dp *d, bool all)
+{
+    const struct param *a = &d->store->param[d->first], *b = &d->store->param[d->end - 1];
+    int64_t count = b->offset + b->count - a->offset;
+    if (count < d->least && !all)
+        return ERR_OK;
+    if (d->started - d->finished == DP_IN_FLIGHT)
+        TRY(finish_one(d));
+    struct comm_req *r = &d->req[d->started++];
+    *r = (struct comm_req){0};
+    d->waiting = false;
+    return comm_all_reduce_start(d->group, param_grad(a), count, d->store->dev->at, COMM_SUM, r);
+}
+
 enum err dp_part_done(struct dp *d, int part)
 {
     int first = d->store->part_first[part], end = d->store->part_first[part + 1];
@@ -44,19 +72,17 @@ enum err dp_part_done(struct dp *d, int part)
         TRY(param_grad_settle(&d->store->param[i]));
         TRY(sum_over_tp(d, &d->store->param[i]));
     }
-    if (!d->group || first == end)
-        return ERR_OK;
-    if (d->started - d->finished == DP_IN_FLIGHT)
-        TRY(finish_one(d));
-    const struct param *a = &d->store->param[first], *b = &d->store->param[end - 1];
-    struct comm_req *r = &d->req[d->started++];
-    *r = (struct comm_req){0};
-    return comm_all_reduce_start(d->group, param_grad(a), b->offset + b->count - a->offset,
-                                 d->store->dev->at, COMM_SUM, r);
+    if (first < end) {
+        d->end = d->waiting ? d->end : end;
+        d->first = first;
+        d->waiting = true;
+    }
+    return d->group && d->waiting ? start_bucket(d, part == 0) : ERR_OK;
 }
 
 enum err dp_finish(struct dp *d)
 {
+    ENSURE(!d->group || !d->waiting);
     while (d->finished < d->started)
         TRY(finish_one(d));
     d->started = d->finished = 0;

@@ -18,9 +18,12 @@ struct dp {
     struct param_store *store; /* borrowed */
     struct comm_req *req;     /* owned; [parts] */
     int parts, started, finished;
+    int64_t least;             /* elements of a bucket that does not wait for more parts */
+    int first, end;            /* parameters of the bucket that waits */
+    bool waiting;
 };
 
-enum { DP_IN_FLIGHT = 32 };
+enum { DP_IN_FLIGHT = 32, DP_BUCKET_COPIES = 64 << 20, DP_BUCKET_NCCL = 256 << 20 };
 
 enum err dp_open(struct dp *d, struct comm_group *group, const struct tp *tp,
                  struct param_store *store, int parts);

@@ -134,6 +134,8 @@ static enum err make_memory(struct setup *s)
     for (int pp = 0; pp < s->sched.p; pp++) {
         setup_exec_args(s, pp, &x);
         a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
+        if (options_device(s->o) == DEV_CUDA)
+            a.transport = exec_device_bytes(&x, (enum comm_kind)s->o->train.transport, pp);
         sim_memory_plan(&a, pp, &s->memory[pp]);
     }
     return ERR_OK;

@@ -160,7 +160,7 @@ static enum err report_start(struct train_rank *r)
     TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
     all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
                                         b.activations + b.work + b.comm + b.data +
-                                        r->dev->own);
+                                        r->dev->own + comm_device_taken(r->world));
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
@@ -439,6 +439,8 @@ static enum err run_steps(struct train_rank *r)
                                .t = r->s->arch.seq, .step = (uint32_t)r->step,
                                .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
         TRY(run_step(r, &b, &hooks));
+        if (r->step == WARM_STEPS)
+            comm_warm(r->world);
         TRY(land(r));
         TRY(stamp_end(r, r->step));
         TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));

@@ -21,6 +21,7 @@ struct train_job {
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
+enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_warm) */
 _Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
 enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
 

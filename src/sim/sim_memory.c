@@ -13,7 +13,7 @@ const char *sim_memory_name(enum memory_kind k)
     static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
                                                    "optimizer", "shadow", "activations", "scratch",
                                                    "communication", "data and tables",
-                                                   "library"};
+                                                   "library", "transport"};
     return name[k];
 }
 
@@ -91,5 +91,6 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
     }
     out->bytes[MEMORY_COMM] += a->scratch;
     out->bytes[MEMORY_LIBRARY] = a->library;
+    out->bytes[MEMORY_TRANSPORT] = a->transport;
     add_tables(a, out);
 }

@@ -2,7 +2,8 @@
  *
  * Bytes of a rank by kind, before anything is allocated. The executor allocates exactly these
  * numbers and stops if its own layout does not use each of them up, so prediction equals fact. What
- * the device takes for itself, "library", is no part of the executor's.
+ * the device takes for itself, "library", is no part of the executor's, nor is what NCCL takes,
+ * "transport", which is known from measurements only.
  */
 #ifndef PLAIT_SIM_SIM_MEMORY_H
 #define PLAIT_SIM_SIM_MEMORY_H
@@ -13,7 +14,8 @@
 
 enum memory_kind {
     MEMORY_WEIGHTS, MEMORY_MASTER, MEMORY_GRADS, MEMORY_OPTIM, MEMORY_SHADOW, MEMORY_ACTIVATIONS,
-    MEMORY_WORK, MEMORY_COMM, MEMORY_DATA, MEMORY_LIBRARY, MEMORY_KINDS
+    MEMORY_WORK, MEMORY_COMM, MEMORY_DATA, MEMORY_LIBRARY,
+    MEMORY_TRANSPORT, MEMORY_KINDS
 };
 const char *sim_memory_name(enum memory_kind k);
 
@@ -32,6 +34,7 @@ struct sim_memory_args {
     struct dtypes types;
     int64_t scratch;                    /* bytes the transport stages with on this rank */
     int64_t library;                    /* bytes the device takes for itself: workspace */
+    int64_t transport;                  /* bytes of the device that its transport takes, about */
     bool training;
     bool splits;                        /* sim_memory_splits(sched): then keep sets count */
 };

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums over GPUs of one process by their copy engines (comm_nccl_copies.c).
+ */
+#ifndef PLAIT_COMM_NCCL_COPIES_H
+#define PLAIT_COMM_NCCL_COPIES_H
+
+#include "base/num.h"
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+
+enum { COMM_COPIES_MEMBERS = 8 };
+
+/* out = the sum of in[0..n-1], count elements of f32 or bf16, in that order; out may be one of
+ * them. Queued on s. */
+struct comm_total {
+    void *out;
+    const void *in[COMM_COPIES_MEMBERS];
+    int n;
+    int64_t count;
+    enum dtype dt;
+};
+#ifdef __cplusplus
+extern "C"
+#endif
+cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s);
+
+#ifndef __cplusplus
+#include "comm/comm_nccl.h"
+
+/* comm_window_take; and its end. */
+enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out);
+void comm_copies_window_free(struct comm_nccl *q);
+/* Can this group sum by copies? All members answer the same. Collective over the members. */
+enum err comm_copies_agree(struct comm_group *g, bool *yes);
+/* What a lane needs for it: staging, flags, the members' addresses. Collective. */
+enum err comm_copies_open(struct comm_group *g, struct comm_nccl_lane *l);
+/* The sum of c on stream s: the lane's, or the device's. */
+enum err comm_copies_sum(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s);
+/* Whatever peer is waited for just now has told; what is summed is garbage from here on. Stores
+ * alone, from any thread. */
+void comm_copies_let_go(const struct comm_nccl_lane *l);
+/* peers: some may still write. */
+void comm_copies_close(struct comm_nccl_lane *l, bool peers);
+#endif
+
+#endif

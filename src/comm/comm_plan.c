@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a transport takes of memory, told before it is there. Staging in host memory is ours and
+ * exact. What NCCL takes of a GPU is its own affair; the figures are from cudaMemGetInfo around
+ * each opening (PLAIT_LOG=debug prints them), NCCL 2.28 on two H200, rounded up: buffers of every
+ * communicator, by the multiprocessors it may take, and once in a process the kernels.
+ */
+#include "comm/comm_ops.h"
+
+#include <stdlib.h>
+
+int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
+{
+    if (k == COMM_THREAD || n < 2)
+        return 0;
+    int64_t most = COMM_WINDOW_BYTES / (n - 1) / COMM_SLICE_ALIGN;
+    int64_t bytes = num_max(0, num_min(max_bytes, (int64_t)n * COMM_WINDOW_BYTES));
+    int64_t slice = num_ceil_div(num_ceil_div(bytes, n), COMM_SLICE_ALIGN);
+    return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
+}
+
+enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 24 * MIB,
+       CHANNEL = 200 * MIB };
+
+int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+{
+    const char *wish = getenv("PLAIT_COPIES");
+    bool off = k != COMM_THREAD || (wish && strcmp(wish, "off") == 0);
+    int64_t copies = p->windows * (off ? (int64_t)FULL : (int64_t)COMM_COPIES_BYTES);
+    int64_t lanes = p->full * (int64_t)FULL + p->beside * (int64_t)BESIDE +
+                    p->small * (int64_t)SMALL + p->channels * (int64_t)CHANNEL;
+    return p->full + p->beside + p->small + p->channels + p->windows ? KERNELS + lanes + copies : 0;
+}

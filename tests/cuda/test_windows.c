@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums by copies between two GPUs, against the same in host memory; and what becomes of them when a
+ * rank fails or stays away. Runs where this process sees two GPUs.
+ */
+#include "two_gpus.h"
+
+/* Sums in a window: `n` elements from `at` on, `times` started apart; the host's bits. */
+struct summed { int64_t at, n; enum dtype dt; int times; };
+
+static enum err sum_in(struct side *s, struct comm_group *g, char *window, const struct summed *c)
+{
+    struct comm_req r[4] = {{0}};
+    int64_t unit = dtype_size(c->dt), bytes = c->n * unit;
+    char *want, *got;
+    TRY(mem_new(c->times * bytes + 1, 1, "what should come", &want));
+    TRY(mem_new(c->times * bytes + 1, 1, "what came", &got));
+    fill(s, want, c->times * c->n, c->dt);
+    TRY(s->dev->ops->copy_in(s->dev, window + c->at, want, c->times * bytes));
+    for (int i = 0; i < c->times; i++)
+        if (c->times == 1)
+            TRY(comm_all_reduce(g, window + c->at, c->n, c->dt, COMM_SUM));
+        else
+            TRY(comm_all_reduce_start(g, window + c->at + i * bytes, c->n, c->dt, COMM_SUM, &r[i]));
+    for (int i = 0; i < c->times; i++)
+        TRY(comm_finish(&r[i]));
+    TRY(comm_all_reduce(s->host, want, c->times * c->n, c->dt, COMM_SUM));
+    TRY(s->dev->ops->copy_out(s->dev, got, window + c->at, c->times * bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    CHECK(memcmp(got, want, (size_t)(c->times * bytes)) == 0);
+    mem_free(want);
+    mem_free(got);
+    return ERR_OK;
+}
+
+enum { WINDOW = 200 << 20, BEFORE = 20000 }; /* about a second of zeroing */
+
+static enum err window_open(const struct side *s, char **window, struct comm_group **g)
+{
+    int ranks[RANKS] = {0, 1};
+    TRY(comm_window_take(s->w, WINDOW, "a window", (void **)window));
+    CHECK(*window != NULL);
+    return comm_group_open(s->w, &(struct comm_group_args){.id = 3, .ranks = ranks, .n = RANKS,
+                                                           .mem = COMM_DEVICE, .window = *window,
+                                                           .window_bytes = WINDOW}, g);
+}
+
+static enum err windows_of(struct side *s)
+{
+    static const struct summed all[] = {
+        {0, 1, DT_F32, 1},      {4, 3, DT_F32, 1},         {64, 4096, DT_F32, 3},
+        {2, 77, DT_BF16, 1},    {0, 65536, DT_BF16, 2},    {12, 1000003, DT_F32, 4},
+        {0, 16 << 20, DT_F32, 1}, {64, (45 << 20) + 5, DT_F32, 1}, {128, 20 << 20, DT_F32, 2},
+    };
+    struct comm_group *g;
+    char *window;
+    TRY(window_open(s, &window, &g));
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            TRY(sum_in(s, g, window, &all[i]));
+        comm_warm(s->w); /* from here on the hosts do not meet */
+    }
+    TRY(s->dev->ops->sync(s->dev));
+    TRY(comm_barrier(s->host));
+    comm_group_close(g);
+    return ERR_OK;
+}
+
+/* As abort_of, in a window. The rank's end gives back what it took. */
+static enum err window_abort_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    TRY(window_open(s, &window, &g));
+    comm_warm(s->w);
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(comm_all_reduce(g, window, MOST, DT_F32, COMM_SUM));
+    enum err err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+/* Much work on the way, then a sum of several pieces to which the peer never comes: whoever frees
+ * this rank must do so for longer than one wait. */
+static enum err window_late_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    enum err err = ERR_OK;
+    TRY(window_open(s, &window, &g));
+    comm_warm(s->w);
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    for (int i = 0; i < BEFORE && err == ERR_OK; i++)
+        err = s->dev->ops->zero(s->dev, window, WINDOW);
+    if (err == ERR_OK)
+        err = comm_all_reduce(g, window, WINDOW / 4, DT_F32, COMM_SUM);
+    if (err == ERR_OK)
+        err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+static enum err window_hang_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    TRY(window_open(s, &window, &g));
+    comm_warm(s->w);
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 0) {
+        TRY(comm_all_reduce(g, window, MOST, DT_F32, COMM_SUM));
+        TRY(s->dev->ops->sync(s->dev));
+    } else {
+        nanosleep(&(struct timespec){2 * HANG_S, 0}, NULL);
+    }
+    return comm_barrier(s->host);
+}
+
+static void windows(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(windows_of, 60));
+}
+
+static void one_fails_in_a_window(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(window_abort_of, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_fails_before_many_pieces(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(window_late_of, 60), ERR_STORAGE, "stumbles");
+}
+
+static void one_stays_away_from_a_window(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(window_hang_of, HANG_S), ERR_HANG, "on its GPU");
+}
+
+static const struct test_case cases[] = {
+    {"windows", windows}, {"one_fails_in_a_window", one_fails_in_a_window},
+    {"one_fails_before_many_pieces", one_fails_before_many_pieces},
+    {"one_stays_away_from_a_window", one_stays_away_from_a_window},
+};
+TEST_MAIN(cases)

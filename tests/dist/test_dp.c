@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Gradient sums over data ranks: whatever a bucket must hold before it is sent, each gradient is
+ * summed once, and none is left when the last part is done.
+ */
+#include "parallel/dp.h"
+
+#include "store.h"
+#include "test.h"
+
+enum { RANKS = 2, STEPS = 2 };
+
+static double value_of(int64_t element, int rank, int step)
+{
+    return (double)(element % 97) + 1000.0 * rank + 10000.0 * step;
+}
+
+/* All of the store's gradients, between parameters, too. */
+static double *grads(const struct store_rig *r)
+{
+    return (double *)r->store.grad; /* ref: f64, host memory */
+}
+
+/* One step: each part done, the last first. */
+static enum err step_of(struct dp *d, const struct store_rig *r, int rank, int step)
+{
+    for (int64_t i = 0; i < r->store.elements; i++)
+        grads(r)[i] = value_of(i, rank, step);
+    for (int part = d->parts - 1; part >= 0; part--)
+        TRY(dp_part_done(d, part));
+    CHECK(!d->waiting);
+    TRY(dp_finish(d));
+    for (int j = 0; j < r->store.n; j++) {
+        const struct param *p = &r->store.param[j];
+        for (int64_t i = p->offset; i < p->offset + p->count; i++)
+            if (!test_check(grads(r)[i] == value_of(i, 0, step) + value_of(i, 1, step), __FILE__,
+                            __LINE__, "%s: element %lld is %g", p->spec.name, (long long)i,
+                            grads(r)[i]))
+                return ERR_OK;
+    }
+    return ERR_OK;
+}
+
+static enum err steps_of(struct dp *d, const struct store_rig *r, struct comm_world *w)
+{
+    const int64_t least[] = {0, 1, 700, 5000, r->store.elements, INT64_MAX};
+    for (size_t k = 0; k < sizeof least / sizeof *least; k++)
+        for (int step = 0; step < STEPS; step++) {
+            d->least = least[k];
+            TRY(step_of(d, r, comm_rank(w), step));
+        }
+    return ERR_OK;
+}
+
+static enum err rank_body(void *arg, struct comm_world *w)
+{
+    const struct arch_stage *stage = arg;
+    struct store_rig r = {.split = {.tp = 1}, .stage = *stage};
+    struct tp tp = {.size = 1};
+    struct comm_group *g;
+    struct dp d;
+    r.arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = 12, .heads = 2, .kv_heads = 2,
+                           .head_dim = 6, .ffn = 20, .vocab = 31, .seq = 5, .tied = true,
+                           .norm_eps = 1e-5, .init_std = 0.1};
+    store_rig_open(&r, DEV_REF, DT_F64);
+    tp.dev = r.dev;
+    struct comm_group_args both = {.ranks = (const int[]){0, 1}, .n = RANKS};
+    TRY(comm_group_open(w, &both, &g));
+    TRY(dp_open(&d, g, &tp, &r.store, arch_stage_parts(stage)));
+    enum err err = steps_of(&d, &r, w);
+    dp_close(&d);
+    comm_group_close(g);
+    store_rig_close(&r);
+    return err;
+}
+
+static void all_parts(void)
+{
+    struct arch_stage whole = {.embed = true, .blocks = 3, .head = true};
+    CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &whole));
+}
+
+static void blocks_alone(void)
+{
+    struct arch_stage blocks = {.blocks = 2};
+    CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &blocks));
+}
+
+static const struct test_case cases[] = {{"all_parts", all_parts}, {"blocks_alone", blocks_alone}};
+TEST_MAIN(cases)
