@@ -38,7 +38,8 @@ int cmd_bench(int argc, char **argv)
         .options = 6,
         .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
                 "          plait bench configs/demo.yaml parallel.tp=1 -n 2 --out machine.json\n"
-                "          plait bench configs/gpt2-124m.yaml --product 790 --copy 4300",
+                "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"
+                "              --product 790 --copy 4300",
     };
     struct plait_config *config;
     int words, code;
