@@ -72,7 +72,7 @@ void parity_each(const char *name, void (*kernel)(struct parity *p))
 
 void parity_devices(void)
 {
-    char missing[200] = "not built in:";
+    char missing[200] = "not built in, or no such unit here:";
     bool all = true;
     for (int i = 0; i < CANDIDATES; i++) {
         struct dev *d = try_open(&candidates[i]);

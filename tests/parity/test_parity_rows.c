@@ -338,6 +338,63 @@ static void case_swiglu_far(void)
     parity_each("swiglu, far values", swiglu_far);
 }
 
+/* The sum is stored in ct before its norm is taken, so the norm's operand has that rounding. */
+static void residual_norm_one(struct parity *p, int i, bool rms)
+{
+    int64_t n = rows_with(i), c = cols_of(i, 130);
+    bool bias_there = test_range(0, 1), b_there = !rms && test_range(0, 1);
+    struct drop drop = drop_of(i);
+    parity_problem(p, "residual_norm n %d c %d rms %d p %g bias %d b %d", (int)n, (int)c, rms,
+                   drop.p, bias_there, b_there);
+    struct parity_buf *x = parity_fill(p, PARITY_CT, n * c, -2, 2);
+    struct parity_buf *f = parity_fill(p, PARITY_CT, n * c, -2, 2);
+    struct parity_buf *bias = bias_there ? parity_fill(p, PARITY_CT, c, -2, 2) : NULL;
+    struct parity_buf *w = parity_fill(p, PARITY_CT, c, -1, 1);
+    struct parity_buf *b = b_there ? parity_fill(p, PARITY_CT, c, -1, 1) : NULL;
+    struct parity_buf *sum = parity_zero(p, PARITY_CT, n * c);
+    struct parity_buf *y = parity_zero(p, PARITY_CT, n * c);
+    struct parity_buf *mean = parity_zero(p, PARITY_AT, n), *rstd = parity_zero(p, PARITY_AT, n);
+    struct parity_buf *step = parity_step(p, any_step());
+    for (int s = 0; s < PARITY_SIDES; s++) {
+        for (int k = 0; k < 2; k++) {
+            struct part r = part_of(s, k, n);
+            struct drop here = drop;
+            here.step = step->on[s];
+            here.row0 += r.first;
+            struct residual add = {.y = parity_at(p, sum, s, r.first * c),
+                                   .x = parity_at(p, x, s, r.first * c),
+                                   .f = parity_at(p, f, s, r.first * c),
+                                   .bias = parity_at(p, bias, s, 0), .n = r.rows, .c = c,
+                                   .drop = here};
+            struct norm of = {.y = parity_at(p, y, s, r.first * c), .x = add.y,
+                              .mean = parity_at(p, mean, s, r.first),
+                              .rstd = parity_at(p, rstd, s, r.first),
+                              .w = parity_at(p, w, s, 0), .b = parity_at(p, b, s, 0),
+                              .n = r.rows, .c = c, .eps = 1e-2, .rms = rms};
+            CHECK_OK(p->dev[s]->ops->residual_norm(p->dev[s], &add, &of));
+        }
+    }
+    double largest = parity_largest(p, sum), scale = parity_largest(p, rstd);
+    double size = largest * scale, off = p->calc + p->inner;
+    parity_check(p, sum, p->calc * (2 + 4 / (1 - drop.p)));
+    parity_check(p, rstd, off * (1 + size) * scale);
+    if (!rms)
+        parity_check(p, mean, off * largest);
+    parity_check(p, y, off * (1 + size) * (1 + size));
+}
+
+static void residual_norm(struct parity *p)
+{
+    for (int i = 0; i < SHAPES + WIDE; i++) {
+        residual_norm_one(p, i, false);
+        residual_norm_one(p, i, true);
+    }
+}
+static void case_residual_norm(void)
+{
+    parity_each("residual_norm", residual_norm);
+}
+
 static void case_residual(void)
 {
     parity_each("residual", residual);
@@ -361,6 +418,7 @@ static const struct test_case cases[] = {
     {"swiglu: forward and gradient", case_swiglu},
     {"swiglu: far values stay finite", case_swiglu_far},
     {"residual: bias, no x, y over x, dropout", case_residual},
+    {"residual and the norm of it", case_residual_norm},
     {"dropout: in place and not", case_dropout},
     {"dropout: the mask is exact", case_mask},
 };
