@@ -174,9 +174,9 @@ bool comm_group_copies(const struct comm_group *g);
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
-/* What a rank will open in device memory: groups of several members, by kind (comm_group_args), and
- * channels. */
-struct comm_device_plan { int windows, full, beside, small, channels; };
+/* What a rank will open in device memory: the members of its group with a window (1: it has none),
+ * how many groups of other kinds (comm_group_args), and how many channels. */
+struct comm_device_plan { int window, full, beside, small, channels; };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, as the GPU tells. */

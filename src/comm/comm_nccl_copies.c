@@ -37,6 +37,8 @@
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
 enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64 };
 
+_Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_TOTAL_MOST, "all members are added at once");
+
 typedef CUresult value_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
 /* What a member tells the others. */

@@ -9,13 +9,13 @@
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
 
-enum { COMM_COPIES_MEMBERS = 8 };
+enum { COMM_TOTAL_MOST = 8 };
 
 /* out = the sum of in[0..n-1], count elements of f32 or bf16, in that order; out may be one of
  * them. Queued on s. */
 struct comm_total {
     void *out;
-    const void *in[COMM_COPIES_MEMBERS];
+    const void *in[COMM_TOTAL_MOST];
     int n;
     int64_t count;
     enum dtype dt;

@@ -11,7 +11,7 @@
 enum { BLOCK = 512, BLOCKS_MAX = 264 };
 
 struct pieces {
-    const void *in[COMM_COPIES_MEMBERS];
+    const void *in[COMM_TOTAL_MOST];
     int n;
 };
 

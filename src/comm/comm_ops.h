@@ -19,6 +19,7 @@ enum comm_limit {
     COMM_WINDOW_BYTES = 4 << 20,
     COMM_SLICE_ALIGN = 64, /* bytes */
     COMM_COPIES_BYTES = 64 << 20, /* most staging of sums by copies */
+    COMM_COPIES_MEMBERS = 8,  /* most members of such a group */
 };
 
 enum comm_coll_kind {

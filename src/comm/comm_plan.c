@@ -25,9 +25,10 @@ enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB,
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
     const char *wish = getenv("PLAIT_COPIES");
-    bool off = k != COMM_THREAD || (wish && strcmp(wish, "off") == 0);
-    int64_t copies = p->windows * (off ? (int64_t)FULL : (int64_t)COMM_COPIES_BYTES);
+    bool off = k != COMM_THREAD || p->window > COMM_COPIES_MEMBERS ||
+               (wish && strcmp(wish, "off") == 0);
+    int64_t sums = p->window < 2 ? 0 : off ? (int64_t)FULL : (int64_t)COMM_COPIES_BYTES;
     int64_t lanes = p->full * (int64_t)FULL + p->beside * (int64_t)BESIDE +
                     p->small * (int64_t)SMALL + p->channels * (int64_t)CHANNEL;
-    return p->full + p->beside + p->small + p->channels + p->windows ? KERNELS + lanes + copies : 0;
+    return lanes + sums > 0 ? KERNELS + lanes + sums : 0;
 }

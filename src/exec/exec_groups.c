@@ -175,7 +175,7 @@ int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp
     int members[GROUP_KINDS];
     members_of(a, pp, members);
     bool tp = members[GROUP_TP] > 1, beside = a->tp_rows > 0;
-    struct comm_device_plan p = {.windows = members[GROUP_DP] > 1, .beside = tp && beside,
+    struct comm_device_plan p = {.window = members[GROUP_DP], .beside = tp && beside,
                                  .full = (tp && !beside) + (members[GROUP_KV] > 1) +
                                          (members[GROUP_TIED] > 1) + (members[GROUP_MERGE] > 1),
                                  .small = members[GROUP_SUMS] > 1,

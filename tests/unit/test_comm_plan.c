@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the memory plan counts for a transport on a GPU.
+ */
+#include "comm/comm.h"
+
+#include "test.h"
+
+/* None opened, none taken; sums by copies take less than NCCL's, serve threads of one process alone
+ * and no more than eight. */
+static void what_a_gpu_is_asked_for(void)
+{
+    struct comm_device_plan none = {.window = 1}, p = {.window = 2, .small = 1};
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &none), 0);
+    CHECK_INT(comm_device_bytes(COMM_MPI, &none), 0);
+    int64_t copies = comm_device_bytes(COMM_THREAD, &p), nccl = comm_device_bytes(COMM_MPI, &p);
+    CHECK(copies > 0 && copies < nccl);
+    p.window = 8;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), copies);
+    p.window = 9;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
+    p.channels = 2;
+    CHECK(comm_device_bytes(COMM_THREAD, &p) > nccl);
+}
+
+static const struct test_case cases[] = {{"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for}};
+TEST_MAIN(cases)
