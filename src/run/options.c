@@ -12,6 +12,7 @@
 #include "base/cores.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "sched/sched.h"
 
 #define AT(field) offsetof(struct options, field)
@@ -240,6 +241,11 @@ const char *options_unrecorded(const struct options *o)
         return "train.profile true waits for each call";
     if (o->train.steps < OPTIONS_RECORDED + 1)
         return "train.steps leaves no step behind the one that is recorded";
+    bool others = o->parallel.pp > 1 || o->parallel.tp > 1 ||
+                  (o->parallel.dp > 1 && o->train.transport != COMM_THREAD);
+    if (o->train.graph == OPTIONS_GRAPH_AUTO && others)
+        return "of several ranks only data ranks of one process have been seen in recorded steps; "
+               "train.graph on tries the others";
     return NULL;
 }
 
