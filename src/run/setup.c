@@ -371,10 +371,10 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
              (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
-    text_add(out, "layout  %d rank%s: tp %d%s, pp %d, dp %d; %s on %s%s\n", s->mesh.world,
-             text_plural(s->mesh.world, "s"), s->split.tp,
-             s->split.sp ? " with sp" : "", s->sched.p, s->mesh.size[AXIS_DP],
-             dtype_name(s->types.ct), device[o->train.device],
+    text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d; %s on %s%s\n", s->mesh.world,
+             text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
+             s->split.tp > 1 && o->parallel.tp_overlap ? " beside products" : "", s->sched.p,
+             s->mesh.size[AXIS_DP], dtype_name(s->types.ct), device[o->train.device],
              o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);
     if (s->training)

@@ -16,6 +16,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/sysinfo.h>
 
 /* Samples of this rank for the step under way into tokens and targets. */
 static enum err read_samples(struct train_rank *r)
@@ -502,6 +503,20 @@ static enum err open_data(struct train_job *job)
     return ERR_OK;
 }
 
+/* Of a machine whose memory all ranks share. */
+static void warn_of_host(const struct setup *s)
+{
+    struct sysinfo info;
+    struct text words = {0};
+    if (options_device(s->o) == DEV_CUDA || s->o->train.transport != COMM_THREAD ||
+        sysinfo(&info) != 0)
+        return;
+    int64_t have = (int64_t)((info.totalram + info.totalswap) * info.mem_unit);
+    if (!room_host(s, have, &words) && words.err == ERR_OK)
+        log_line(LOG_WARN, "%s", words.s);
+    text_free(&words);
+}
+
 static enum err run_job(const struct options *o, struct train_job *job, struct setup *s)
 {
     int64_t vocab;
@@ -510,6 +525,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     TRY(open_data(job));
     TRY(fs_make_dirs(o->run.dir));
     job->threads = options_threads(o, s->mesh.world);
+    warn_of_host(s);
     comm_environment();
     if (o->train.transport == COMM_MPI)
         return comm_mpi_run(o->train.hang_timeout, rank_body, job);
