@@ -119,10 +119,19 @@ static bool tried(void)
     return good;
 }
 
-static bool able(const struct comm_group *g)
+/* PLAIT_COPIES: may copies be used? */
+static enum err wished(bool *yes)
 {
     const char *wish = getenv("PLAIT_COPIES");
-    return !(wish && strcmp(wish, "off") == 0) && comm_kind(g->world) == COMM_THREAD &&
+    *yes = !wish || strcmp(wish, "on") == 0;
+    if (!*yes && strcmp(wish, "off") != 0)
+        FAIL(ERR_CONFIG, "PLAIT_COPIES is %.40s; use on or off", wish);
+    return ERR_OK;
+}
+
+static bool able(const struct comm_group *g)
+{
+    return comm_kind(g->world) == COMM_THREAD &&
            g->window == comm_nccl_of(g->world)->window && driver_fn("cuStreamWriteValue32") &&
            driver_fn("cuStreamWaitValue32") && tried();
 }
@@ -130,8 +139,10 @@ static bool able(const struct comm_group *g)
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
+    bool wish;
+    TRY(wished(&wish));
     *yes = false;
-    if (g->n > COMM_COPIES_MEMBERS || !g->window)
+    if (g->n > COMM_COPIES_MEMBERS || !g->window || !wish)
         return ERR_OK;
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
@@ -143,6 +154,9 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     *yes = true;
     for (int i = 0; i < g->n; i++)
         *yes = *yes && seats[i].able;
+    if (!*yes && g->me == 0 && comm_kind(g->world) == COMM_THREAD)
+        log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies, since these GPUs "
+                           "cannot read each other's memory");
     return ERR_OK;
 }
 
