@@ -466,7 +466,8 @@ static void *any_out(const struct exec *x, const struct exec_stage *e)
     return x->rings > 0 ? x->ring[0] : NULL;
 }
 
-static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb)
+/* whole: backward in one, else in its halves. */
+static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool whole)
 {
     struct stage_mb s = mb_of(x, mb);
     int k;
@@ -480,14 +481,33 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb)
     if (x->splits) {
         TRY(free_keep(e, &k));
         b.keep = &e->keep[k].keep;
+    }
+    if (whole) {
+        TRY(stage_backward(&e->stage, &b));
+    } else {
         TRY(stage_backward_input(&e->stage, &b));
         TRY(stage_backward_weight(&e->stage, &b));
-    } else {
-        TRY(stage_backward(&e->stage, &b));
     }
     give_saves(e, mb);
     give_slot(e, mb);
     return ERR_OK;
+}
+
+/* The first time weight gradients are written, the second time added to: other products. A list
+ * with halves may have whole backwards, too. */
+static enum err rehearse_twice(struct exec *x, struct exec_stage *e, int mb)
+{
+    param_grads_reset(&e->stage.params);
+    TRY(rehearse_one(x, e, mb, !x->splits));
+    return rehearse_one(x, e, mb, true);
+}
+
+/* A full microbatch, and the short one if there is one besides. */
+static enum err rehearse_stage(struct exec *x, struct exec_stage *e)
+{
+    int64_t all = x->batch->samples, full = x->a.samples;
+    TRY(rehearse_twice(x, e, 0));
+    return all > full && all % full ? rehearse_twice(x, e, (int)(all / full)) : ERR_OK;
 }
 
 enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
@@ -495,14 +515,12 @@ enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
     x->sched = x->a.sched;
     x->batch = b;
     x->hooks = NULL;
-    exec_zero_grads(x);
+    x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
     exec_reset(x);
     TRY(exec_feed(x, b));
-    for (int i = 0; i < x->stages_here; i++) {
-        TRY(rehearse_one(x, &x->stage[i], 0));
-        if (b->samples % x->a.samples)
-            TRY(rehearse_one(x, &x->stage[i], (int)(b->samples / x->a.samples)));
-    }
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(rehearse_stage(x, &x->stage[i]));
+    x->batch = NULL;
     return x->a.dev->ops->sync(x->a.dev);
 }
 

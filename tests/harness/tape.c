@@ -473,6 +473,13 @@ void tape_free(struct tape *t)
     *t = (struct tape){0};
 }
 
+bool tape_is_product(const char *line)
+{
+    char op[16];
+    int n = snprintf(op, sizeof op, "%d ", (int)OP_GEMM);
+    return strncmp(line, op, (size_t)n) == 0;
+}
+
 const char *tape_difference(const struct text *a, const struct text *b, char buf[400])
 {
     const char *x = a->s ? a->s : "", *y = b->s ? b->s : "";
