@@ -98,7 +98,7 @@ static void *let_go(void *arg)
     struct comm_nccl *q = arg;
     const struct timespec nap = {.tv_nsec = 100000};
     while (!atomic_load(&q->free)) {
-        for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
+        for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next)
             if (l->copies)
                 comm_copies_let_go(l);
         nanosleep(&nap, NULL);
@@ -113,6 +113,7 @@ static void begin_to_let_go(struct comm_nccl *q)
         any = any || l->copies;
     if (!any)
         return;
+    q->let_go = q->lanes; /* none with copies comes behind a failure */
     q->lets_go = pthread_create(&q->saver, NULL, let_go, q) == 0;
     if (!q->lets_go)
         log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);

@@ -59,6 +59,7 @@ struct comm_nccl {
     bool watched;
     atomic_bool stop;        /* the watcher's end is asked for */
     pthread_t saver;
+    const struct comm_nccl_lane *let_go; /* lanes at the failure, the newest first, for the saver */
     bool lets_go;            /* the saver runs */
     atomic_bool free;        /* the saver's end is asked for */
     atomic_bool dead;        /* communicators are aborted */

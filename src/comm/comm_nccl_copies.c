@@ -90,8 +90,10 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
             continue;
         if (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
             cudaDeviceCanAccessPeer(&ok, (int)seats[g->me].gpu, (int)seats[i].gpu) != cudaSuccess ||
-            !ok)
+            !ok) {
+            (void)cudaGetLastError();
             return false;
+        }
     }
     return true;
 }
@@ -104,8 +106,10 @@ static bool tried(void)
     uint32_t *word;
     cudaStream_t s;
     bool good = false;
-    if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess)
+    if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess) {
+        (void)cudaGetLastError(); /* or a later launch would find it */
         return false;
+    }
     *word = 0;
     if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
         CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
@@ -131,18 +135,15 @@ static enum err wished(bool *yes)
 
 static bool able(const struct comm_group *g)
 {
-    return comm_kind(g->world) == COMM_THREAD &&
-           g->window == comm_nccl_of(g->world)->window && driver_fn("cuStreamWriteValue32") &&
+    return g->window == comm_nccl_of(g->world)->window && driver_fn("cuStreamWriteValue32") &&
            driver_fn("cuStreamWaitValue32") && tried();
 }
 
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
-    bool wish;
-    TRY(wished(&wish));
     *yes = false;
-    if (g->n > COMM_COPIES_MEMBERS || !g->window || !wish)
+    if (g->n > COMM_COPIES_MEMBERS || !g->window || comm_kind(g->world) != COMM_THREAD)
         return ERR_OK;
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
@@ -154,32 +155,56 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     *yes = true;
     for (int i = 0; i < g->n; i++)
         *yes = *yes && seats[i].able;
-    if (!*yes && g->me == 0 && comm_kind(g->world) == COMM_THREAD)
-        log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies, since these GPUs "
-                           "cannot read each other's memory");
+    if (!*yes && g->me == 0 && comm_nccl_of(g->world)->window)
+        log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies: these GPUs "
+                           "cannot read each other's memory, or wait for words of the host's");
+    return ERR_OK;
+}
+
+/* An allocation's own error, where there was no room. */
+static enum err no_room(cudaError_t e, int64_t bytes, const char *name, int gpu)
+{
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d; use more ranks, smaller "
+                         "microbatches or train.recompute full", (long long)bytes, name, gpu);
+    }
+    TRY_CUDA(e);
     return ERR_OK;
 }
 
 /* ---- the window ---- */
 
-/* All GPUs that this process sees, those of the other ranks among them, may read and write what
- * comes from the pool. Only that: were all memory of a GPU open to its peers
+/* All GPUs that this process sees and that can, those of the other ranks among them, may read and
+ * write what comes from the pool. Only that: were all memory of a GPU open to its peers
  * (cudaDeviceEnablePeerAccess), each later allocation and release would concern them all, and wait
  * for what waits for a peer. */
-static enum err open_pool(struct comm_nccl *q)
+static cudaError_t open_pool(struct comm_nccl *q)
 {
-    int gpus;
     struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
                                      .location = {cudaMemLocationTypeDevice, q->gpu}};
-    TRY_CUDA(cudaGetDeviceCount(&gpus));
-    TRY_CUDA(cudaMemPoolCreate(&q->pool, &props));
-    for (int i = 0; i < gpus; i++) {
+    int gpus = 0;
+    cudaError_t e = cudaGetDeviceCount(&gpus);
+    if (e == cudaSuccess)
+        e = cudaMemPoolCreate(&q->pool, &props);
+    for (int i = 0; i < gpus && e == cudaSuccess; i++) {
         struct cudaMemAccessDesc peer = {{cudaMemLocationTypeDevice, i},
                                          cudaMemAccessFlagsProtReadWrite};
         int ok = 0;
         if (i != q->gpu && cudaDeviceCanAccessPeer(&ok, i, q->gpu) == cudaSuccess && ok)
-            TRY_CUDA(cudaMemPoolSetAccess(q->pool, &peer, 1));
+            e = cudaMemPoolSetAccess(q->pool, &peer, 1);
     }
+    return e;
+}
+
+/* Where there can be no pool, there is no window, and NCCL sums. */
+static enum err no_window(struct comm_nccl *q, cudaError_t e)
+{
+    log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies: no memory of GPU %d "
+                       "can be opened to the others (%s)", q->gpu, cudaGetErrorString(e));
+    if (q->pool)
+        (void)cudaMemPoolDestroy(q->pool);
+    q->pool = NULL;
     (void)cudaGetLastError();
     return ERR_OK;
 }
@@ -187,16 +212,17 @@ static enum err open_pool(struct comm_nccl *q)
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
     struct comm_nccl *q = comm_nccl_of(w);
+    bool wish;
+    TRY(wished(&wish));
     if (q->window)
         FAIL(ERR_INTERNAL, "comm: rank %d takes a second window, for %s", w->rank, name);
-    if (comm_kind(w) != COMM_THREAD)
+    if (comm_kind(w) != COMM_THREAD || !wish)
         return ERR_OK;
-    TRY(open_pool(q));
-    cudaError_t e = cudaMallocFromPoolAsync(&q->window, (size_t)bytes, q->pool, q->stream);
-    if (e == cudaErrorMemoryAllocation)
-        FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d; use more ranks, smaller "
-                         "microbatches or train.recompute full", (long long)bytes, name, q->gpu);
-    TRY_CUDA(e);
+    cudaError_t e = open_pool(q);
+    if (e != cudaSuccess)
+        return no_window(q, e);
+    TRY(no_room(cudaMallocFromPoolAsync(&q->window, (size_t)bytes, q->pool, q->stream), bytes, name,
+                q->gpu));
     TRY_CUDA(cudaMemsetAsync(q->window, 0, (size_t)bytes, q->stream));
     TRY_CUDA(cudaStreamSynchronize(q->stream));
     *out = q->window;
@@ -234,7 +260,9 @@ static enum err open_parts(struct comm_copies *x, cudaStream_t s)
     x->shard = num_ceil_div(num_ceil_div(PIECE_BYTES, x->n), UNIT) * UNIT;
     TRY_CUDA(cudaHostAlloc((void **)&x->flags, flags, cudaHostAllocPortable));
     memset(x->flags, 0, flags);
-    TRY_CUDA(cudaMalloc((void **)&x->staging, (size_t)((x->n - 1) * x->shard)));
+    int64_t staging = (x->n - 1) * x->shard;
+    TRY(no_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging, "sums of gradients",
+                (int)x->seat[x->me].gpu));
     return load_kernels(x, s);
 }
 
@@ -247,9 +275,10 @@ enum err comm_copies_open(struct comm_group *g, struct comm_nccl_lane *l)
     x->me = g->me;
     x->write = driver_fn("cuStreamWriteValue32");
     x->wait = driver_fn("cuStreamWaitValue32");
-    TRY(open_parts(x, l->stream));
     x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
-                                   .window = g->window, .flags = x->flags};
+                                   .window = g->window};
+    TRY(open_parts(x, l->stream));
+    x->seat[g->me].flags = x->flags;
     return exchange(g, x->seat);
 }
 
