@@ -508,7 +508,8 @@ static void warn_of_host(const struct setup *s)
 {
     struct sysinfo info;
     struct text words = {0};
-    if (options_device(s->o) == DEV_CUDA || s->o->train.transport != COMM_THREAD ||
+    enum dev_kind kind = options_device(s->o); /* null holds nothing */
+    if (kind == DEV_CUDA || kind == DEV_NULL || s->o->train.transport != COMM_THREAD ||
         sysinfo(&info) != 0)
         return;
     int64_t have = (int64_t)((info.totalram + info.totalswap) * info.mem_unit);
