@@ -353,7 +353,7 @@ static __global__ void __launch_bounds__(COMPUTE) add_parts(const __grid_constan
  * behind a sequence's end are zeros. */
 static enum err map_of(CUtensorMap *map, const struct attn *a, const void *base, int64_t ld)
 {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    static thread_local PFN_cuTensorMapEncodeTiled_v12000 encode; /* ranks are threads */
     cudaDriverEntryPointQueryResult found;
     if (!encode) {
         void *fn = NULL;
