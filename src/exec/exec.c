@@ -454,6 +454,26 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     return exec_perform(x);
 }
 
+enum err exec_perform(struct exec *x)
+{
+    const struct sched *s = x->sched;
+    int pp = x->coord[AXIS_PP];
+    for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
+        enum err err = run_instr(x);
+        if (err == ERR_OK && x->post.again)
+            err = exec_rewind(x);
+        if (err != ERR_OK)
+            return say_where(x, err);
+    }
+    return exec_drain(x);
+}
+
+enum err exec_loss(struct exec *x, double *sum)
+{
+    TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
+    return x->a.dev->ops->sync(x->a.dev);
+}
+
 /* ---- the rehearsal ---- */
 
 /* Where a stage that is not the first puts its input's gradient: where messages leave from, or a
@@ -521,25 +541,5 @@ enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
     for (int i = 0; i < x->stages_here; i++)
         TRY(rehearse_stage(x, &x->stage[i]));
     x->batch = NULL;
-    return x->a.dev->ops->sync(x->a.dev);
-}
-
-enum err exec_perform(struct exec *x)
-{
-    const struct sched *s = x->sched;
-    int pp = x->coord[AXIS_PP];
-    for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
-        enum err err = run_instr(x);
-        if (err == ERR_OK && x->post.again)
-            err = exec_rewind(x);
-        if (err != ERR_OK)
-            return say_where(x, err);
-    }
-    return exec_drain(x);
-}
-
-enum err exec_loss(struct exec *x, double *sum)
-{
-    TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
 }
