@@ -144,29 +144,30 @@ static bool is_message(int op)
 }
 
 /* A message's way from one pipeline rank to another: activations on one lane, gradients on the
- * other, as rule V6 of schedules has them in order. False: the instruction is no such message. */
-static bool channel_of(const struct exec *x, struct sched_instr in, struct comm_channel *c)
+ * other, as rule V6 of schedules has them in order. */
+static struct comm_channel channel_of(const struct exec *x, struct sched_instr in)
 {
-    int me = comm_rank(x->a.world), peer;
+    int me = comm_rank(x->a.world), peer = exec_world_rank(x, in.peer);
     bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
-    if (!is_message(in.op))
-        return false;
-    peer = exec_world_rank(x, in.peer);
-    *c = (struct comm_channel){sends ? me : peer, sends ? peer : me,
-                               in.op == SCHED_SEND_B || in.op == SCHED_RECV_B};
-    return true;
+    return (struct comm_channel){sends ? me : peer, sends ? peer : me,
+                                 in.op == SCHED_SEND_B || in.op == SCHED_RECV_B};
 }
 
-/* How many channels the list of pipeline rank pp names: of each neighbour, way and lane one. */
+/* Is instruction i of pipeline rank pp its list's first on a channel? There is one for each
+ * neighbour, way and lane, and the operation tells the last two. */
+static bool begins_channel(const struct sched *s, int pp, int64_t i)
+{
+    bool first = is_message(s->instr[i].op);
+    for (int64_t j = s->begin[pp]; j < i && first; j++)
+        first = s->instr[j].op != s->instr[i].op || s->instr[j].peer != s->instr[i].peer;
+    return first;
+}
+
 static int count_channels(const struct sched *s, int pp)
 {
     int n = 0;
-    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
-        bool seen = !is_message(s->instr[i].op);
-        for (int64_t j = s->begin[pp]; j < i && !seen; j++)
-            seen = s->instr[j].op == s->instr[i].op && s->instr[j].peer == s->instr[i].peer;
-        n += !seen;
-    }
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++)
+        n += begins_channel(s, pp, i);
     return n;
 }
 
@@ -187,18 +188,12 @@ int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp
 static enum err open_channels(struct exec *x)
 {
     const struct sched *s = x->a.sched;
-    struct comm_channel *c, next;
+    struct comm_channel *c;
     int n = 0, pp = x->coord[AXIS_PP];
-    TRY(mem_new(2 * COMM_LANES * s->p, sizeof *c, "channels", &c));
-    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
-        int k = 0;
-        if (!channel_of(x, s->instr[i], &next))
-            continue;
-        while (k < n && (c[k].from != next.from || c[k].to != next.to || c[k].lane != next.lane))
-            k++;
-        c[k] = next;
-        n += k == n;
-    }
+    TRY(mem_new(count_channels(s, pp), sizeof *c, "channels", &c));
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++)
+        if (begins_channel(s, pp, i))
+            c[n++] = channel_of(x, s->instr[i]);
     enum err err = comm_channels_open(x->a.world, c, n);
     mem_free(c);
     return err;
