@@ -6,13 +6,18 @@
  */
 #include "run/room.h"
 
-enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
+static const struct sim_memory *memory_of(const struct setup *s, int rank)
 {
     int coord[AXIS_COUNT];
+    mesh_coord(&s->mesh, rank, coord);
+    return &s->memory[coord[AXIS_PP]];
+}
+
+enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
+{
     char need[32], open[32], whole[32];
     struct text kinds = {0};
-    mesh_coord(&s->mesh, rank, coord);
-    const struct sim_memory *m = &s->memory[coord[AXIS_PP]];
+    const struct sim_memory *m = memory_of(s, rank);
     int64_t total = sim_memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
     if (all == 0 || rest <= left)
         return ERR_OK;
@@ -33,11 +38,8 @@ bool room_host(const struct setup *s, int64_t have, struct text *out)
 {
     char need[32], has[32];
     int64_t total = 0;
-    for (int r = 0; r < s->mesh.world; r++) {
-        int coord[AXIS_COUNT];
-        mesh_coord(&s->mesh, r, coord);
-        total += sim_memory_total(&s->memory[coord[AXIS_PP]]);
-    }
+    for (int r = 0; r < s->mesh.world; r++)
+        total += sim_memory_total(memory_of(s, r));
     if (total <= have)
         return true;
     text_add(out, "memory: the ranks need %s, and this machine has %s: it may end them without a "
@@ -51,9 +53,7 @@ void room_table(const struct setup *s, const double *used, struct text *out)
     char planned[32], taken[32];
     text_add(out, "memory of the devices      planned           used\n");
     for (int r = 0; r < s->mesh.world; r++) {
-        int coord[AXIS_COUNT];
-        mesh_coord(&s->mesh, r, coord);
-        int64_t total = sim_memory_total(&s->memory[coord[AXIS_PP]]);
+        int64_t total = sim_memory_total(memory_of(s, r));
         text_add(out, "  rank %-6d %18lld B %12lld B  (%s, %s)\n", r, (long long)total,
                  (long long)used[r], text_bytes(total, planned),
                  text_bytes((int64_t)used[r], taken));
