@@ -66,41 +66,29 @@ static enum err windows_of(struct side *s)
     return ERR_OK;
 }
 
-/* As abort_of, in a window. The rank's end gives back what it took. */
-static enum err window_abort_of(struct side *s)
+/* A window past its first sums, both ranks there. */
+static enum err window_begin(const struct side *s, char **window, struct comm_group **g)
 {
-    struct comm_group *g;
-    char *window;
-    TRY(window_open(s, &window, &g));
+    TRY(window_open(s, window, g));
     comm_warm(s->w);
-    TRY(comm_barrier(s->gpu));
-    if (s->me == 1)
-        return stumble(s);
-    double begin = log_now();
-    TRY(comm_all_reduce(g, window, MOST, DT_F32, COMM_SUM));
-    enum err err = s->dev->ops->sync(s->dev);
-    CHECK(err == ERR_PEER);
-    CHECK(log_now() - begin < ABORT_S);
-    return err;
+    return comm_barrier(s->gpu);
 }
 
-/* Much work on the way, then a sum of several pieces to which the peer never comes: whoever frees
- * this rank must do so for longer than one wait. */
-static enum err window_late_of(struct side *s)
+/* A sum of n elements behind `before` passes of zeroing, to which the peer never comes: it fails.
+ * The rank's end gives back what it took. */
+static enum err abort_behind(struct side *s, int before, int64_t n)
 {
     struct comm_group *g;
     char *window;
     enum err err = ERR_OK;
-    TRY(window_open(s, &window, &g));
-    comm_warm(s->w);
-    TRY(comm_barrier(s->gpu));
+    TRY(window_begin(s, &window, &g));
     if (s->me == 1)
         return stumble(s);
     double begin = log_now();
-    for (int i = 0; i < BEFORE && err == ERR_OK; i++)
+    for (int i = 0; i < before && err == ERR_OK; i++)
         err = s->dev->ops->zero(s->dev, window, WINDOW);
     if (err == ERR_OK)
-        err = comm_all_reduce(g, window, WINDOW / 4, DT_F32, COMM_SUM);
+        err = comm_all_reduce(g, window, n, DT_F32, COMM_SUM);
     if (err == ERR_OK)
         err = s->dev->ops->sync(s->dev);
     CHECK(err == ERR_PEER);
@@ -108,13 +96,22 @@ static enum err window_late_of(struct side *s)
     return err;
 }
 
+static enum err window_abort_of(struct side *s)
+{
+    return abort_behind(s, 0, MOST);
+}
+
+/* Of several pieces, and late: whoever frees this rank must do so for longer than one wait. */
+static enum err window_late_of(struct side *s)
+{
+    return abort_behind(s, BEFORE, WINDOW / 4);
+}
+
 static enum err window_hang_of(struct side *s)
 {
     struct comm_group *g;
     char *window;
-    TRY(window_open(s, &window, &g));
-    comm_warm(s->w);
-    TRY(comm_barrier(s->gpu));
+    TRY(window_begin(s, &window, &g));
     if (s->me == 0) {
         TRY(comm_all_reduce(g, window, MOST, DT_F32, COMM_SUM));
         TRY(s->dev->ops->sync(s->dev));
