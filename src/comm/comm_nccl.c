@@ -386,7 +386,7 @@ static enum err copies_open(struct comm_group *g)
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
     TRY(mem_new(1, sizeof *l, "a lane of copies", &l));
-    *l = (struct comm_nccl_lane){.group = true, .id = g->id, .main = q->stream};
+    *l = (struct comm_nccl_lane){.group = true, .id = g->id};
     enum err err = lane_parts(l, true);
     if (err == ERR_OK)
         err = comm_copies_open(g, l);

@@ -28,7 +28,6 @@ struct comm_nccl_lane {
     struct comm_nccl_lane *next;
     ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
     struct comm_copies *copies; /* owned; NULL: NCCL */
-    cudaStream_t main;   /* the device's, borrowed */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */

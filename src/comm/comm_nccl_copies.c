@@ -31,8 +31,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include <cuda.h>
-#include <stdlib.h>
-#include <time.h>
 
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
 enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64 };
@@ -98,14 +96,16 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
     return true;
 }
 
-/* Some drivers have the operations and refuse them (virtual GPUs): a word is written and heard, on
- * a stream of its own. */
+/* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
+ * heard, on a stream of its own. */
 static bool tried(void)
 {
     value_fn *write = driver_fn("cuStreamWriteValue32"), *wait = driver_fn("cuStreamWaitValue32");
     uint32_t *word;
     cudaStream_t s;
     bool good = false;
+    if (!write || !wait)
+        return false;
     if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess) {
         (void)cudaGetLastError(); /* or a later launch would find it */
         return false;
@@ -123,22 +123,6 @@ static bool tried(void)
     return good;
 }
 
-/* PLAIT_COPIES: may copies be used? */
-static enum err wished(bool *yes)
-{
-    const char *wish = getenv("PLAIT_COPIES");
-    *yes = !wish || strcmp(wish, "on") == 0;
-    if (!*yes && strcmp(wish, "off") != 0)
-        FAIL(ERR_CONFIG, "PLAIT_COPIES is %.40s; use on or off", wish);
-    return ERR_OK;
-}
-
-static bool able(const struct comm_group *g)
-{
-    return g->window == comm_nccl_of(g->world)->window && driver_fn("cuStreamWriteValue32") &&
-           driver_fn("cuStreamWaitValue32") && tried();
-}
-
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
@@ -148,7 +132,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = able(g);
+    mine->able = g->window == comm_nccl_of(g->world)->window && tried();
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
@@ -213,7 +197,7 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
 {
     struct comm_nccl *q = comm_nccl_of(w);
     bool wish;
-    TRY(wished(&wish));
+    TRY(comm_copies_wished(&wish));
     if (q->window)
         FAIL(ERR_INTERNAL, "comm: rank %d takes a second window, for %s", w->rank, name);
     if (comm_kind(w) != COMM_THREAD || !wish)

@@ -22,12 +22,21 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
 enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 24 * MIB,
        CHANNEL = 200 * MIB };
 
-int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+enum err comm_copies_wished(bool *yes)
 {
     const char *wish = getenv("PLAIT_COPIES");
-    bool off = k != COMM_THREAD || p->window > COMM_COPIES_MEMBERS ||
-               (wish && strcmp(wish, "off") == 0);
-    int64_t sums = p->window < 2 ? 0 : off ? (int64_t)FULL : (int64_t)COMM_COPIES_BYTES;
+    *yes = !wish || strcmp(wish, "off") != 0;
+    if (*yes && wish && strcmp(wish, "on") != 0)
+        FAIL(ERR_CONFIG, "PLAIT_COPIES is %.40s; use on or off", wish);
+    return ERR_OK;
+}
+
+int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+{
+    bool wish;
+    (void)comm_copies_wished(&wish); /* another word is refused when there is a window to take */
+    bool copies = k == COMM_THREAD && p->window <= COMM_COPIES_MEMBERS && wish;
+    int64_t sums = p->window < 2 ? 0 : copies ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
     int64_t lanes = p->full * (int64_t)FULL + p->beside * (int64_t)BESIDE +
                     p->small * (int64_t)SMALL + p->channels * (int64_t)CHANNEL;
     return lanes + sums > 0 ? KERNELS + lanes + sums : 0;
