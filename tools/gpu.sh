@@ -5,13 +5,13 @@
 # the models of configs/ beside the peers on the same machine.
 #
 #     tools/gpu.sh                      everything
-#     tools/gpu.sh test 124m            only these parts, of: test bench 124m 1.5b 1b layouts
+#     tools/gpu.sh test 124m            only these parts, of: test bench 124m 1.5b 1b dp 8b
 #
 # BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
 # PEER=FILE     torch_gpt.py, run with PYTHON (default python3): PyTorch on the same shapes
 # LLMC=DIR      a built llm.c (train_gpt2cu): the same for the GPT-2 rows
-# GPUS=N        of the layouts (default: all that nvidia-smi lists)
+# GPUS=N        of dp and 8b, which take two or more (default: all that nvidia-smi lists)
 # STEPS=14      of a run; the median is of the second half
 # COMMIT=...    for the rows, where this is no git tree
 # DEVICE=cpu WORDS="model.layers=1 ..."   to try this script without a GPU: other keys of all runs
@@ -20,13 +20,13 @@ set -eu
 cd "$(dirname "$0")/.."
 steps=${STEPS:-14} device=${DEVICE:-cuda} words=${WORDS:-} python=${PYTHON:-python3}
 out=${OUT:-build/gpu} peer=${PEER:-} llmc=${LLMC:-}
-parts=${*:-test bench 124m 1.5b 1b layouts}
+parts=${*:-test bench 124m 1.5b 1b dp 8b}
 today=$(date +%F)
 commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 for part in $parts; do
     case $part in
-    test | bench | 124m | 1.5b | 1b | layouts) ;;
-    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, layouts" >&2; exit 2 ;;
+    test | bench | 124m | 1.5b | 1b | dp | 8b) ;;
+    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, dp, 8b" >&2; exit 2 ;;
     esac
 done
 if [ -z "${BUILD:-}" ]; then
@@ -45,16 +45,41 @@ watcher=
 trap '[ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true; rm -rf "$work"' EXIT
 failed=0
 
-# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere.
+# one PROGRAM LOG CASE...: a test program, or cases of it; LOG.code is there if it did not pass.
+one()
+{
+    program=$1 log=$2
+    shift 2
+    rm -f "$log.code"
+    timeout 300 "$BUILD/tests/$program" "$@" >"$log" 2>&1 || echo $? >"$log.code"
+}
+
+# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere. The law's
+# cases take a minute each where many layouts are made, so they run side by side, as the rest does;
+# what measures time comes last and alone.
 tests()
 {
     echo "== tests"
+    rm -f "$out"/test_*.log "$out"/test_*.log.code
+    "$BUILD/tests/test_cuda_law" --list >"$work/cases"
+    number=0
+    while read -r name; do
+        number=$((number + 1))
+        one test_cuda_law "$out/test_cuda_law-$number.log" "$name" &
+    done <"$work/cases"
     for source in tests/parity/test_*.c tests/cuda/test_*.c; do
-        [ -e "$source" ] || continue
         name=$(basename "$source" .c)
-        timeout 300 "$BUILD/tests/$name" >"$out/$name.log" 2>&1 || failed=1
-        echo "$name: $(tail -n 1 "$out/$name.log")"
-        grep '^FAIL' "$out/$name.log" || true
+        case $name in
+        test_cuda_law | test_cuda_trace) ;;
+        *) [ ! -e "$source" ] || one "$name" "$out/$name.log" & ;;
+        esac
+    done
+    wait
+    one test_cuda_trace "$out/test_cuda_trace.log"
+    for log in "$out"/test_*.log; do
+        echo "$(basename "$log" .log): $(tail -n 1 "$log")"
+        grep '^FAIL' "$log" || true
+        [ ! -e "$log.code" ] || { failed=1; echo "$(basename "$log"): code $(cat "$log.code")"; }
     done
     "$plait" info | grep -q 'gpu 0:' && return 0
     echo "gpu: no GPU can be used here (see plait info), so nothing of one was tested" >&2
@@ -280,14 +305,15 @@ for part in $parts; do
     124m) gpt2 124m 12 64 "$f124" 1 single ;;
     1.5b) gpt2 1.5b 48 16 "$f1500" 1 single ;;
     1b) llama_1b ;;
-    layouts)
+    dp | 8b)
         if [ "$gpus" -lt 2 ]; then
-            echo "gpu: layouts need two GPUs or more, and there is $gpus"
-            continue
-        fi
-        gpt2 124m 12 64 "$f124" "$gpus" ddp
-        gpt2 1.5b 48 16 "$f1500" "$gpus" fsdp
-        llama_8b ;;
+            echo "gpu: $part needs two GPUs or more, and there is $gpus"
+        elif [ "$part" = dp ]; then
+            gpt2 124m 12 64 "$f124" "$gpus" ddp
+            gpt2 1.5b 48 16 "$f1500" "$gpus" fsdp
+        else
+            llama_8b
+        fi ;;
     esac
 done
 exit "$failed"

@@ -81,9 +81,17 @@ static void judge(const struct arch *a, struct layout_result *out)
     CHECK_OK(layout_run(&l, out));
 }
 
+/* Most that gradients may differ. In bf16 tensor ranks round what each sums, and then the sum: on
+ * the CPU the model of whole blocks is 0.052 away with two of them and 0.055 with four. */
+static double bound_of(const struct row *r, enum dtype ct)
+{
+    if (ct == DT_F32)
+        return 2e-5;
+    return r->tp > 1 ? 0.07 : 0.05;
+}
+
 static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
 {
-    double bound = ct == DT_F32 ? 2e-5 : 0.05;
     struct arch a = model(kind, whole, dropout);
     struct layout_result want, got;
     int here = gpus();
@@ -100,7 +108,7 @@ static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
             continue;
         CHECK_OK(layout_run(&l, &got));
         double d = layout_difference(&want, &got, false, &worst);
-        double loss = fabs(want.loss - got.loss) / want.loss;
+        double loss = fabs(want.loss - got.loss) / want.loss, bound = bound_of(r, ct);
         printf("     tp %d pp %d dp %d %s %s%s: gradients within %.2g (%s), loss %.2g\n", r->tp,
                r->pp, r->dp, r->schedule, r->tp_rows ? "beside " : "", dtype_name(ct), d, worst,
                loss);
@@ -192,9 +200,9 @@ static const struct test_case cases[] = {
     {"gpt, whole blocks, bf16", gpt_whole_bf16},
     {"llama, whole blocks, bf16", llama_whole_bf16},
     {"same bits again and by another schedule", same_bits},
-    {"recorded: gpt, odd, dropout, f32", recorded_gpt_f32},
-    {"recorded: llama, odd, dropout, bf16", recorded_llama_bf16},
-    {"recorded: gpt, whole blocks, bf16", recorded_gpt_bf16},
-    {"recorded: llama, whole blocks, bf16", recorded_llama_whole_bf16},
+    {"replays: gpt odd f32", recorded_gpt_f32},
+    {"replays: llama odd bf16", recorded_llama_bf16},
+    {"replays: gpt whole bf16", recorded_gpt_bf16},
+    {"replays: llama whole bf16", recorded_llama_whole_bf16},
 };
 TEST_MAIN(cases)

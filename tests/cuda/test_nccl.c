@@ -165,7 +165,8 @@ static enum err abort_of(struct side *s)
     return err;
 }
 
-/* A started sum whose root never comes. */
+/* A started sum at its root, where the other member never comes. (Of another member it might be
+ * over: what that one sends fits into NCCL's buffers.) */
 static enum err abort_split_of(struct side *s)
 {
     struct comm_req r = {0};
@@ -173,7 +174,7 @@ static enum err abort_split_of(struct side *s)
     if (s->me == 1)
         return stumble(s);
     double begin = log_now();
-    TRY(comm_reduce_start(s->gpu, 1, NULL, s->d, MOST, DT_F32, &r));
+    TRY(comm_reduce_start(s->gpu, 0, s->d, s->d, MOST, DT_F32, &r));
     enum err err = comm_finish(&r);
     if (err == ERR_OK)
         err = s->dev->ops->sync(s->dev);
