@@ -41,8 +41,7 @@ card=${card:-$device}
 gpus=${GPUS:-$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)}
 [ "${gpus:-0}" -gt 0 ] || gpus=1
 work=$(mktemp -d)
-watcher=
-trap '[ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'rm -rf "$work"' EXIT
 failed=0
 
 # one PROGRAM LOG CASE...: a test program, or cases of it; LOG.code is there if it did not pass.
@@ -120,18 +119,9 @@ ours()
     set -- "$@" train.device="$device" optim.warmup=1 run.save=false $words
     command="plait train $config train.steps=$steps $* -n $ranks"
     echo "\$ $command"
-    if command -v nvidia-smi >/dev/null 2>&1; then
-        nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -lms 250 \
-            >"$work/memory" 2>/dev/null &
-        watcher=$!
-    else
-        : >"$work/memory"
-    fi
     ok=1
     timeout 170 "$plait" train "$config" train.steps="$steps" "$@" data.train="$data" \
         run.dir="$work/$name" -n "$ranks" >"$out/$name.log" 2>&1 || ok=0
-    [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true
-    watcher=
     speed=0 bubble=0 bubble_measured=null planned=0 used=0
     if [ "$ok" = 0 ]; then
         failed=1
@@ -141,9 +131,11 @@ ours()
     speed=$(sed -n 's/.*"tokens_per_s": \([0-9.e+]*\).*/\1/p' "$work/$name/metrics.jsonl" |
         tail -n "$((steps - steps / 2))" | median)
     bubble=$(sed -n 's/.*predicted bubble \([0-9.]*\) %.*/\1/p' "$out/$name.log" | head -n 1)
-    planned=$(awk '$1 == "pp" && $4 == "B" && $3 > m { m = $3 } END { printf "%.0f", m }' \
-        "$out/$name.log")
-    used=$(awk '$1 > m { m = $1 } END { printf "%.0f", m * 1048576 }' "$work/memory")
+    # of the rank that is planned the most; what the device said it took
+    planned=$(awk '$1 == "rank" && $4 == "B" && $6 == "B" && $3 > m { m = $3 }
+        END { printf "%.0f", m }' "$out/$name.log")
+    used=$(awk '$1 == "rank" && $4 == "B" && $6 == "B" && $3 > m { m = $3; u = $5 }
+        END { printf "%.0f", u }' "$out/$name.log")
 }
 
 # A short traced run of the same words, held against the simulator: $bubble_measured. RANKS first.

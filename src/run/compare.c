@@ -5,7 +5,8 @@
  * The cost of an action is the median of what it took, over microbatches, steps and replicas of the
  * pipeline: what the processor was taken away for now and then is no cost. Waiting for messages is
  * not part of it; an action's wait ends when its message is there, so where a rank did wait, the
- * time from the send to that moment is what the message took.
+ * time from the send to that moment is what the message took, if it waited when it was sent: GPUs
+ * move a message only when both ends have come to it, and one that is fetched late is not slow.
  *
  * A step's bubble is 1 - work / (p x makespan), as the simulator counts it: work is all actions
  * without their waits, the makespan reaches from the first action's start to the last one's end.
@@ -134,7 +135,7 @@ static enum err visit_costs(struct pass *p, void *arg)
     return ERR_OK;
 }
 
-/* Key of a message: what it is, and for whom. */
+/* A message's place among those of a step: what it is, and for whom. */
 static int64_t message(const struct sched *s, struct sched_instr in, bool consumer)
 {
     bool gradient = in.op != SCHED_F && in.op != SCHED_SEND_F;
@@ -145,33 +146,48 @@ static int64_t message(const struct sched *s, struct sched_instr in, bool consum
 /* A wait that was over at once says nothing of the message: it may have come long before. */
 #define WAITED 20e-6
 
-/* Both ends of the messages of a step, to be matched: sends as they start, arrivals as waits
- * end. */
-static enum err gather_messages(const struct pass *p, struct samples *out)
+/* Of a message: its send's start; its wait's, and end, where there was one. Else NAN. */
+struct ends { double sent, from, there; };
+
+/* The ends of a step's messages: [stages * m * 2], by message(). */
+static void gather_messages(const struct pass *p, struct ends *out)
 {
     const struct sched *s = &p->c->s->sched;
+    for (int64_t i = 0; i < (int64_t)s->stages * s->m * 2; i++)
+        out[i] = (struct ends){NAN, NAN, NAN};
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             struct sched_instr in = s->instr[i];
-            if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B)
-                TRY(add(out, message(s, in, false), e->start));
-            else if (in.op < SCHED_W && e->waited > WAITED)
-                TRY(add(out, message(s, in, true), e->start + e->waited));
+            if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
+                out[message(s, in, false)].sent = e->start;
+            } else if (in.op < SCHED_W && e->waited > WAITED) {
+                struct ends *m = &out[message(s, in, true)];
+                m->from = e->start;
+                m->there = e->start + e->waited;
+            }
         }
     }
-    return ERR_OK;
 }
+
+/* How long messages were on their way. WHOLE: they were waited for when they were sent. REST: they
+ * were sent before; where a transport moves nothing until it is asked to, that is all of it, too.
+ */
+enum { WHOLE, REST };
 
 static enum err visit_latency(struct pass *p, void *arg)
 {
-    struct samples both = {0};
-    enum err err = gather_messages(p, &both);
-    sort(&both);
-    for (int64_t i = 0; i + 1 < both.n && err == ERR_OK; i++)
-        if (both.of[i].key == both.of[i + 1].key && both.of[i + 1].value > both.of[i].value)
-            err = add(arg, 0, both.of[i + 1].value - both.of[i].value);
-    mem_free(both.of);
+    const struct sched *s = &p->c->s->sched;
+    int64_t n = (int64_t)s->stages * s->m * 2;
+    struct ends *m;
+    enum err err = ERR_OK;
+    TRY(mem_new(n, sizeof *m, "the messages of a step", &m));
+    gather_messages(p, m);
+    for (int64_t i = 0; i < n && err == ERR_OK; i++)
+        if (m[i].there > m[i].sent)
+            err = m[i].from <= m[i].sent ? add(arg, WHOLE, m[i].there - m[i].sent)
+                                         : add(arg, REST, m[i].there - m[i].from);
+    mem_free(m);
     return err;
 }
 
@@ -187,7 +203,9 @@ static enum err find_costs(struct compare *c)
     for (int key = 0; key < c->s->sched.stages * COMPARE_KINDS && err == ERR_OK; key++)
         c->cost[key / COMPARE_KINDS][key % COMPARE_KINDS] = median(&all, key, &at);
     at = 0;
-    c->latency = median(&latency, 0, &at);
+    c->latency = median(&latency, WHOLE, &at);
+    if (at == 0)
+        c->latency = median(&latency, REST, &at);
     mem_free(all.of);
     mem_free(latency.of);
     return err;

@@ -27,7 +27,7 @@ struct compare {
     int64_t steps, first;    /* that all ranks have; index of the first that is looked at */
     int64_t cut;             /* bytes of records that were not whole */
     double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
-    double latency;          /* median seconds from a send to the end of the wait for it */
+    double latency;          /* median seconds that a message is on its way */
     double makespan, longest, bubble; /* medians over steps and pipelines; longest: of one rank */
     struct sim_cost used;    /* those costs, for the simulator */
     struct sim_result sim;   /* what it says */

@@ -16,6 +16,7 @@ enum { STEPS = 6 };
 
 static bool ahead; /* runs are post-validated */
 static bool again; /* with recomputes */
+static double fetch; /* seconds that every action waits, if its message has come before, too */
 
 static void train(const char *name, const char *schedule, bool trace)
 {
@@ -51,7 +52,7 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
     struct sim_event e = r->event[i];
     if (s->sched.instr[i].op >= SCHED_COMPUTE_OPS)
         return (struct exec_event){clock, clock, 0};
-    return (struct exec_event){clock, e.end, e.start - clock};
+    return (struct exec_event){clock, e.end, fmax(e.start - clock, fetch)};
 }
 
 /* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd
@@ -133,6 +134,31 @@ static void costs_come_back(void)
     costs_of("1f1b");
     costs_of("gpipe");
     costs_of("zb-h1");
+}
+
+/* Messages that lie ready for long and are then fetched: that they lay is no latency. */
+static void fetched_late(void)
+{
+    char path[FOLDER_PATH];
+    static const double time[2][COMPARE_KINDS] = {{0.010, 0.030}, {0.013, 0.024}};
+    struct options o;
+    struct setup s = {0};
+    struct sim_result r;
+    struct compare c;
+    struct sim_cost cost = {.stage_time = time, .latency = 0.003};
+    train("late", "gpipe", true);
+    setup_of("late", &o, &s);
+    folder_path("late", path);
+    CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
+    fetch = 0.0004;
+    for (int rank = 0; rank < 2; rank++)
+        forge("late", &s, &r, rank);
+    fetch = 0;
+    CHECK_OK(compare_open(&s, path, -1, &c));
+    CHECK_NEAR(c.latency, 0.003, 1e-9);
+    compare_close(&c);
+    sim_result_free(&r);
+    setup_free(&s);
 }
 
 /* Ranks end one after the other: the bubble is that of the longest. */
@@ -277,7 +303,7 @@ static void one_is_no_plural(void)
 }
 
 static const struct test_case cases[] = {
-    {"costs come back", costs_come_back},
+    {"costs come back", costs_come_back}, {"messages fetched late", fetched_late},
     {"recomputes", recomputes},
     {"steps ahead", steps_ahead},
     {"pages and pictures", pages_and_pictures},
