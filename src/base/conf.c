@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 const struct conf_row *conf_find(const struct conf_table *t, const char *key)
 {
@@ -120,13 +121,44 @@ static enum err assign_real(const struct conf_row *row, char *field, const char 
     return ERR_OK;
 }
 
+/* Is value one of "on|1|y", in any case? */
+static bool is_one_of(const char *words, const char *value)
+{
+    size_t n = strlen(value);
+    for (; words; words = strchr(words, '|')) {
+        words += *words == '|';
+        if (strcspn(words, "|") == n && strncasecmp(words, value, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+static const char *bool_word(const void *arg, int i)
+{
+    (void)arg;
+    return i ? "true" : "false";
+}
+
+/* What someone who wrote this meant, or NULL. */
+static const char *bool_meant(const char *value)
+{
+    if (is_one_of("on|1|yes|y|t|enable|enabled", value))
+        return "true";
+    if (is_one_of("off|0|no|n|f|none|disable|disabled", value))
+        return "false";
+    return text_nearest(value, 2, bool_word, NULL);
+}
+
 static enum err assign_bool(const struct conf_row *row, char *field, const char *place,
                             const char *value)
 {
     bool yes = strcmp(value, "true") == 0 || strcmp(value, "yes") == 0;
     bool no = strcmp(value, "false") == 0 || strcmp(value, "no") == 0;
-    if (!yes && !no)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is true or false", place, row->key, value);
+    if (!yes && !no) {
+        const char *near = bool_meant(value);
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is true or false%s%s", place, row->key, value,
+             near ? "; the nearest is " : "", near ? near : "");
+    }
     memcpy(field, &yes, sizeof yes);
     return ERR_OK;
 }
@@ -152,8 +184,17 @@ static const char *listed_word(const void *arg, int i)
     return list->word[i];
 }
 
-static enum err assign_word(const struct conf_row *row, char *field, const char *place,
-                            const char *value)
+static const struct conf_hint *hint_of(const struct conf_table *t, const char *key,
+                                       const char *value)
+{
+    for (int i = 0; i < t->hints; i++)
+        if (strcmp(t->hint[i].key, key) == 0 && is_one_of(t->hint[i].words, value))
+            return &t->hint[i];
+    return NULL;
+}
+
+static enum err assign_word(const struct conf_table *t, const struct conf_row *row, char *field,
+                            const char *place, const char *value)
 {
     struct word_list list = {.n = 0};
     while (list.n < 16 && word_at(row->words, list.n, list.word[list.n])) {
@@ -163,7 +204,11 @@ static enum err assign_word(const struct conf_row *row, char *field, const char 
         }
         list.n++;
     }
-    const char *near = text_nearest(value, list.n, listed_word, &list);
+    const struct conf_hint *hint = hint_of(t, row->key, value);
+    if (hint && hint->why)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s; %s", place, row->key, value,
+             row->words, hint->why);
+    const char *near = hint ? hint->means : text_nearest(value, list.n, listed_word, &list);
     FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s%s%s", place, row->key, value,
          row->words, near ? "; the nearest is " : "", near ? near : "");
 }
@@ -183,7 +228,8 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     return ERR_OK;
 }
 
-enum err conf_assign(const struct conf_row *row, void *conf, const char *place, const char *value)
+enum err conf_assign(const struct conf_table *t, const struct conf_row *row, void *conf,
+                     const char *place, const char *value)
 {
     char *field = (char *)conf + row->offset;
     if (!*value && row->type != CONF_STRING)
@@ -197,7 +243,7 @@ enum err conf_assign(const struct conf_row *row, void *conf, const char *place, 
     case CONF_BOOL:
         return assign_bool(row, field, place, value);
     case CONF_WORD:
-        return assign_word(row, field, place, value);
+        return assign_word(t, row, field, place, value);
     case CONF_STRING:
         return assign_string(row, field, place, value);
     }
@@ -208,7 +254,7 @@ enum err conf_defaults(const struct conf_table *t, void *conf)
 {
     memset(conf, 0, t->struct_size);
     for (int i = 0; i < t->n; i++)
-        TRY(conf_assign(&t->row[i], conf, "config: default", t->row[i].preset));
+        TRY(conf_assign(t, &t->row[i], conf, "config: default", t->row[i].preset));
     return ERR_OK;
 }
 
@@ -223,7 +269,7 @@ enum err conf_set(const struct conf_table *t, void *conf, const char *word)
     const struct conf_row *row = conf_find(t, key);
     if (!row)
         return conf_unknown(t, "command line", key);
-    return conf_assign(row, conf, "command line", equals + 1);
+    return conf_assign(t, row, conf, "command line", equals + 1);
 }
 
 /* ---- value to text ---- */

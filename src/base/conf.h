@@ -30,10 +30,21 @@ struct conf_row {
     const char *help;    /* one sentence, lower case, unit in brackets */
 };
 
+/* Words that are not a row's, though users know the thing by them. A letter's distance from a legal
+ * word says nothing about these: gpu is nearer to cpu than to cuda. */
+struct conf_hint {
+    const char *key;   /* of a row of words */
+    const char *words; /* "gpu|nvidia", in any case; none is legal */
+    const char *means; /* the row's word for it, or NULL: it has none */
+    const char *why;   /* then a clause about it; NULL otherwise */
+};
+
 struct conf_table {
     const struct conf_row *row;
     int n;
     size_t struct_size;
+    const struct conf_hint *hint; /* NULL: none */
+    int hints;
 };
 
 /* All rows to their defaults. Local. */

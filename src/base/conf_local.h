@@ -11,7 +11,8 @@ enum { CONF_PLACE_MAX = 512 };
 
 /* Set one row from text. `place` says where the text stands ("run.yaml:3", "command line") and
  * opens the message. Errors: ERR_CONFIG, and then `conf` is as before. */
-enum err conf_assign(const struct conf_row *row, void *conf, const char *place, const char *value);
+enum err conf_assign(const struct conf_table *t, const struct conf_row *row, void *conf,
+                     const char *place, const char *value);
 
 /* No row has this key: the error, with the nearest key. */
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key);

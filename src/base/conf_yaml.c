@@ -141,7 +141,7 @@ static enum err read_key(struct reader *r, const char *group)
     if (plain && !word && (strcmp(s, "~") == 0 || strcmp(s, "null") == 0))
         FAIL(ERR_CONFIG, "%s: %s is null; leave the key out for its default, or write \"\" for an "
                          "empty text", here(r), key);
-    return conf_assign(row, r->conf, here(r), s);
+    return conf_assign(r->t, row, r->conf, here(r), s);
 }
 
 /* First row of a group or -1. */

@@ -108,7 +108,12 @@ void text_free(struct text *t)
     *t = (struct text){0};
 }
 
-/* Edit distance of two words of at most WORD_MAX bytes. */
+static char small(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Edit distance of two words of at most WORD_MAX bytes, in any case. */
 static int distance(const char *a, int n, const char *b, int m)
 {
     int row[3][WORD_MAX + 1];
@@ -119,10 +124,11 @@ static int distance(const char *a, int n, const char *b, int m)
         int *here = row[i % 3];
         here[0] = i;
         for (int j = 1; j <= m; j++) {
-            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            int best = above[j - 1] + (small(a[i - 1]) != small(b[j - 1]));
             best = above[j] + 1 < best ? above[j] + 1 : best;
             best = here[j - 1] + 1 < best ? here[j - 1] + 1 : best;
-            bool swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            bool swap = i > 1 && j > 1 && small(a[i - 1]) == small(b[j - 2]) &&
+                        small(a[i - 2]) == small(b[j - 1]);
             if (swap && above2[j - 2] + 1 < best)
                 best = above2[j - 2] + 1;
             here[j] = best;

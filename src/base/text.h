@@ -24,8 +24,8 @@ void text_add_json(struct text *t, const char *s);
 enum err text_done(struct text *t, char **out);
 void text_free(struct text *t);
 
-/* The candidate nearest to `word` by edit distance (insert, delete, replace, swap of neighbours),
- * or NULL when none is within max(2, length / 3) or shares a letter with it. `get(i)` gives
+/* The candidate nearest to `word` by edit distance (insert, delete, replace, swap of neighbours; A
+ * is a), or NULL when none is within max(2, length / 3) or shares a letter with it. `get(i)` gives
  * candidate i of n; of equally near ones the first is taken. */
 const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
                          const void *arg);

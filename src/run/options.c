@@ -159,7 +159,33 @@ static const struct conf_row rows[] = {
      "write the weights at the end; false: a run for its speed or its losses leaves none"},
 };
 
-const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options)};
+/* What other programs call these values. */
+static const struct conf_hint hints[] = {
+    {"train.dtype", "float32|fp32|float|single", "f32", NULL},
+    {"train.dtype", "bfloat16|bfloat|float16|fp16|f16|half|mixed|amp", "bf16", NULL},
+    {"train.dtype", "float64|fp64|f64|double", NULL,
+     "train.device ref computes in f64, with dtype f32"},
+    {"train.dtype", "float8|fp8|f8|int8", NULL, "there is none of 8 bits"},
+    {"train.device", "gpu|gpus|nvidia", "cuda", NULL},
+    {"train.device", "host|x86", "cpu", NULL},
+    {"train.device", "amd|hip|rocm|mps|metal|npu|tpu|xpu", NULL,
+     "of GPUs and the like there are NVIDIA's alone, as cuda"},
+    {"train.transport", "nccl", NULL,
+     "between GPUs (train.device cuda) messages and sums go by NCCL, or by copies, with either"},
+    {"train.transport", "gloo|ompi|openmpi|mpich|process|processes|slurm|srun|mpirun", "mpi", NULL},
+    {"train.recompute", "true|yes|on|1|all|always", "full", NULL},
+    {"train.recompute", "false|no|off|0|never", "none", NULL},
+    {"train.graph", "true|yes|1|always", "on", NULL},
+    {"train.graph", "false|no|0|none|never", "off", NULL},
+    {"optim.schedule", "const|none|fixed", "constant", NULL},
+    {"optim.schedule", "lin|linear_decay", "linear", NULL},
+    {"optim.schedule", "cos|cosine_decay|cosine_annealing", "cosine", NULL},
+    {"optim.schedule", "warmup-stable-decay|warmup_stable_decay|trapezoid|trapezoidal", "wsd",
+     NULL},
+};
+
+const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
+                                         hints, sizeof hints / sizeof *hints};
 
 void options_arch(const struct options *o, struct arch *out)
 {

@@ -74,6 +74,8 @@ static void nearest_words(void)
         {"layer", "layers"},   {"lyaers", "layers"}, {"head", "heads"}, {"kvheads", "kv_heads"},
         {"hiden", "hidden"},   {"1fb1", "1f1b"},     {"tq", "tp"},      {"pp", "pp"},
         {"interleave", "interleaved"}, {"intrelaevde", "interleaved"},
+        {"1F1B", "1f1b"},      {"LAYERS", "layers"}, {"KVHeads", "kv_heads"}, {"INTERLEAVE",
+         "interleaved"},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         const char *got = text_nearest(c[i].word, 8, candidate, list);

@@ -29,7 +29,11 @@ static const struct conf_row rows[] = {
      "seed"},
     {"data.train", CONF_STRING, offsetof(struct sample, path), 64, "", 0, 0, NULL, "token file"},
 };
-static const struct conf_table table = {rows, 6, sizeof(struct sample)};
+static const struct conf_hint hints[] = {
+    {"model.kind", "l|meta", "llama", NULL},
+    {"model.kind", "bert", NULL, "encoders are not served"},
+};
+static const struct conf_table table = {rows, 6, sizeof(struct sample), hints, 2};
 
 static struct sample fresh(void)
 {
@@ -120,6 +124,39 @@ static void values_are_checked(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i].text, (int64_t)strlen(bad[i].text), bad[i].part);
+}
+
+/* A hint goes before distance, in any case, for its key alone and for whole words. */
+static void other_words_are_understood(void)
+{
+    static const struct { const char *word, *part; } bad[] = {
+        {"model.kind=L", "\"L\", wanted is one of gpt|llama; the nearest is llama"},
+        {"model.kind=Meta", "wanted is one of gpt|llama; the nearest is llama"},
+        {"model.kind=albert", "wanted is one of gpt|llama"},
+        {"model.kind=BERT", "wanted is one of gpt|llama; encoders are not served"},
+        {"model.kind=GPT", "wanted is one of gpt|llama; the nearest is gpt"},
+        {"model.kind=l|meta", "wanted is one of gpt|llama"},
+        {"model.tied=on", "\"on\", wanted is true or false; the nearest is true"},
+        {"model.tied=1", "the nearest is true"},
+        {"model.tied=TRUE", "the nearest is true"},
+        {"model.tied=Yes", "the nearest is true"},
+        {"model.tied=ture", "the nearest is true"},
+        {"model.tied=off", "the nearest is false"},
+        {"model.tied=0", "the nearest is false"},
+        {"model.tied=False", "the nearest is false"},
+        {"model.tied=N", "the nearest is false"},
+        {"model.layers=l", "wanted is a whole number"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sample s = fresh();
+        CHECK_ERR(conf_set(&table, &s, bad[i].word), ERR_CONFIG, bad[i].part);
+    }
+    struct sample s = fresh();
+    CHECK(conf_set(&table, &s, "model.kind=albert") == ERR_CONFIG && !strstr(err_text(), "; "));
+    CHECK(conf_set(&table, &s, "model.kind=l|meta") == ERR_CONFIG && !strstr(err_text(), "; "));
+    CHECK(conf_set(&table, &s, "model.tied=2") == ERR_CONFIG && !strstr(err_text(), "nearest"));
+    refused("model:\n  kind: Bert\n", 19, "run.yaml:2: model.kind is \"Bert\", wanted is one of "
+            "gpt|llama; encoders are not served");
 }
 
 static void keys_are_checked(void)
@@ -295,6 +332,7 @@ static const struct test_case cases[] = {
     {"file_overrides_defaults", file_overrides_defaults},
     {"empty_files_are_legal", empty_files_are_legal},
     {"values_are_checked", values_are_checked},
+    {"other_words_are_understood", other_words_are_understood},
     {"keys_are_checked", keys_are_checked},
     {"hostile_yaml_is_refused", hostile_yaml_is_refused},
     {"deep_nesting_is_cheap", deep_nesting_is_cheap},

@@ -95,6 +95,78 @@ static void words_match_enums(void)
     }
 }
 
+/* Word i of "gpt|llama" behind "key=", upwards of it in capitals too; false beyond the last. */
+static bool key_and_word(const char *key, const char *words, int i, bool capitals, char buf[128])
+{
+    for (; i > 0 && words; i--)
+        words = (words = strchr(words, '|')) ? words + 1 : NULL;
+    if (!words)
+        return false;
+    int n = snprintf(buf, 128, "%s=", key);
+    snprintf(buf + n, 128 - (size_t)n, "%.*s", (int)strcspn(words, "|"), words);
+    for (char *c = buf + n; capitals && *c; c++)
+        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    return true;
+}
+
+/* Refused, and the message ends with what was meant. */
+static void refused_with(const char *word, const char *end)
+{
+    struct options o = fresh();
+    enum err err = conf_set(&options_table, &o, word);
+    const char *said = err == ERR_OK ? "" : err_text();
+    size_t n = strlen(said), tail = strlen(end);
+    test_check(err == ERR_CONFIG && n > tail && strcmp(said + n - tail, end) == 0, __FILE__,
+               __LINE__, "%s: wanted \"...%s\", got \"%s\"", word, end, said);
+}
+
+/* What users of other programs write is answered with the legal word for it, where there is one. */
+static void hints_are_right(void)
+{
+    for (int i = 0; i < options_table.hints; i++) {
+        const struct conf_hint *h = &options_table.hint[i];
+        const struct conf_row *row = conf_find(&options_table, h->key);
+        struct options o = fresh();
+        char word[128], end[256];
+        CHECK(row && row->type == CONF_WORD);
+        CHECK(!h->means == !!h->why);
+        if (h->means) {
+            CHECK(key_and_word(h->key, h->means, 0, false, word));
+            CHECK_OK(conf_set(&options_table, &o, word));
+        }
+        snprintf(end, sizeof end, "; %s%s", h->means ? "the nearest is " : "",
+                 h->means ? h->means : h->why);
+        for (int j = 0; key_and_word(h->key, h->words, j / 2, j % 2, word); j++)
+            refused_with(word, end);
+    }
+    refused_with("train.device=gpu", "; the nearest is cuda");
+    refused_with("train.dtype=bfloat16", "; the nearest is bf16");
+    refused_with("train.recompute=on", "; the nearest is full");
+    refused_with("train.graph=no", "; the nearest is off");
+    refused_with("train.transport=nccl", ", with either");
+}
+
+/* Capitals are nearest to their own word, and each flag knows how others write it. */
+static void capitals_and_flags_are_understood(void)
+{
+    for (int i = 0; i < options_table.n; i++) {
+        const struct conf_row *row = &options_table.row[i];
+        char word[128], legal[128], end[160];
+        for (int j = 0; row->type == CONF_WORD &&
+                        key_and_word(row->key, row->words, j, true, word); j++) {
+            key_and_word(row->key, row->words, j, false, legal);
+            snprintf(end, sizeof end, "; the nearest is %s", strchr(legal, '=') + 1);
+            refused_with(word, end);
+        }
+        for (int j = 0; row->type == CONF_BOOL && key_and_word(row->key, "on|1|True", j, false,
+                                                               word); j++)
+            refused_with(word, "; the nearest is true");
+        for (int j = 0; row->type == CONF_BOOL && key_and_word(row->key, "off|0|No", j, false,
+                                                               word); j++)
+            refused_with(word, "; the nearest is false");
+    }
+}
+
 /* A random legal value of a row as text. */
 static void random_value(const struct conf_row *row, char *buf, size_t size)
 {
@@ -279,6 +351,8 @@ static void reasons_not_to_record(void)
 }
 
 static const struct test_case cases[] = {
+    {"hints_are_right", hints_are_right},
+    {"capitals_and_flags_are_understood", capitals_and_flags_are_understood},
     {"reasons_not_to_record", reasons_not_to_record},
     {"rows_are_well_made", rows_are_well_made},
     {"words_match_enums", words_match_enums},
