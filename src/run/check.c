@@ -7,6 +7,8 @@
  * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
  * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
  * Refused though harmless: settings that would have no effect, since whoever set them expects one.
+ * Keys that only wait for more ranks or another device (options_idle) are not: one file serves
+ * both, and the report says what waits.
  */
 #include "run/check_local.h"
 

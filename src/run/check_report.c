@@ -2,8 +2,8 @@
  *
  * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
  * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
- * ranks, more threads than cores, data that is not named yet. Labels take eight columns, as the
- * planner's.
+ * ranks, more threads than cores, data that is not named yet, keys that have no effect here.
+ * Labels take eight columns, as the planner's.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -56,6 +56,30 @@ static void add_files(const struct options *o, const struct check_facts *f, stru
     }
 }
 
+/* Keys that were set and do nothing here. */
+static enum err warn_idle(const struct options *o, struct text *out)
+{
+    struct options untouched;
+    TRY(conf_defaults(&options_table, &untouched));
+    for (int i = 0; i < options_table.n; i++) {
+        const char *key = options_table.row[i].key, *why = options_idle(o, key);
+        struct text set = {0}, preset = {0};
+        if (!why)
+            continue;
+        enum err err = conf_get(&options_table, o, key, &set);
+        if (err == ERR_OK)
+            err = conf_get(&options_table, &untouched, key, &preset);
+        if (err == ERR_OK)
+            err = set.err != ERR_OK ? set.err : preset.err;
+        if (err == ERR_OK && strcmp(set.s, preset.s) != 0)
+            text_add(out, "warning %s %s has no effect: %s\n", key, set.s, why);
+        text_free(&set);
+        text_free(&preset);
+        TRY(err);
+    }
+    return ERR_OK;
+}
+
 /* bubble < 0: not predicted. */
 static void warn_pipeline(const struct options *o, const struct check_facts *f, double bubble,
                           struct text *out)
@@ -106,14 +130,17 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
     double bubble;
     char *page;
     enum err err = add_plan(o, f, &bubble, &t);
+    if (err == ERR_OK) {
+        add_machine(o, f, &t);
+        add_files(o, f, &t);
+        warn_pipeline(o, f, bubble, &t);
+        err = warn_idle(o, &t);
+    }
     if (err != ERR_OK) {
         text_free(&t);
         err_trail(__FILE__, __LINE__);
         return err;
     }
-    add_machine(o, f, &t);
-    add_files(o, f, &t);
-    warn_pipeline(o, f, bubble, &t);
     TRY(text_done(&t, &page));
     text_add(out, "%s", page);
     mem_free(page);

@@ -275,6 +275,30 @@ const char *options_unrecorded(const struct options *o)
     return NULL;
 }
 
+static const char *idle_rows(const struct options *o)
+{
+    if (o->parallel.tp == 1)
+        return "parallel.tp is 1, and one rank has nobody to talk to";
+    return o->parallel.tp_overlap ? NULL : "parallel.tp_overlap is false";
+}
+
+const char *options_idle(const struct options *o, const char *key)
+{
+    if (strcmp(key, "parallel.tp_overlap") == 0 && o->parallel.tp == 1)
+        return idle_rows(o);
+    if (strcmp(key, "parallel.tp_rows") == 0)
+        return idle_rows(o);
+    if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
+        return "only runs with train.device cuda may differ";
+    if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
+        return "one rank waits for nobody";
+    if (strcmp(key, "optim.trust_after") == 0 && !o->optim.post_validation)
+        return "optim.post_validation is false";
+    if (strcmp(key, "model.rope_theta") == 0 && o->model.kind != ARCH_LLAMA)
+        return "model.kind gpt learns its positions";
+    return NULL;
+}
+
 enum dev_kind options_device(const struct options *o)
 {
     static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,

@@ -102,6 +102,9 @@ int64_t options_microbatch_samples(const struct options *o, int64_t mb);
 /* Why no step is recorded; NULL: the second one is, and it and the others are replays of that. Each
  * reason names its key. Local. */
 const char *options_unrecorded(const struct options *o);
+/* Why a key does nothing whatever its value, as long as other keys are as they are; NULL: it does
+ * something, or run_check refuses what does not. Local. */
+const char *options_idle(const struct options *o, const char *key);
 /* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
 enum dev_kind options_device(const struct options *o);
 struct dtypes options_types(const struct options *o);

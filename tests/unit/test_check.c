@@ -187,6 +187,37 @@ static void few_microbatches_are_warned_of(void)
     mem_free(s);
 }
 
+/* Each key that was set and waits for another is said once, with its value; defaults are not. */
+static void idle_keys_are_warned_of(void)
+{
+    static const char *const c[][2] = {
+        {"parallel.tp_overlap=true", "warning parallel.tp_overlap true has no effect: parallel.tp"},
+        {"parallel.tp_rows=64", "warning parallel.tp_rows 64 has no effect: parallel.tp"},
+        {"train.deterministic=true", "warning train.deterministic true has no effect: only runs"},
+        {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: one rank"},
+        {"optim.trust_after=3", "warning optim.trust_after 3 has no effect: optim.post_valid"},
+        {"model.rope_theta=5e5", "warning model.rope_theta 500000 has no effect: model.kind gpt"},
+    };
+    struct illegal_place at;
+    illegal_enter(&at);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct options o = WITH("data.train=bytes.tok", c[i][0]);
+        for (int purpose = 0; purpose < 2; purpose++) {
+            char *s = report_of(&o, purpose ? CHECK_TRAIN : CHECK_PLAN);
+            const char *said = strstr(s, c[i][1]), *first = strstr(s, "has no effect");
+            test_check(said && first && !strstr(first + 1, "has no effect"), __FILE__, __LINE__,
+                       "%s: %s", c[i][0], s);
+            mem_free(s);
+        }
+    }
+    struct options o = WITH("parallel.tp=2", "parallel.tp_overlap=true", "parallel.tp_rows=64",
+                            "train.hang_timeout=5");
+    char *s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "no effect") == NULL);
+    mem_free(s);
+    illegal_leave(&at);
+}
+
 static void launchers_are_told_apart(void)
 {
     struct illegal_place at;
@@ -354,6 +385,7 @@ static const struct test_case cases[] = {
     {"recompute_is_reported", recompute_is_reported},
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
+    {"idle_keys_are_warned_of", idle_keys_are_warned_of},
     {"launchers_are_told_apart", launchers_are_told_apart},
     {"checking_writes_nothing", checking_writes_nothing},
     {"vocabulary_of_the_file", vocabulary_of_the_file},

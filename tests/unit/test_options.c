@@ -350,9 +350,39 @@ static void reasons_not_to_record(void)
     }
 }
 
+/* Keys that wait for others: idle with the defaults, at work with these words. No other key is. */
+static void idle_keys_wait_for_others(void)
+{
+    static const struct { const char *key, *why, *works[2]; } c[] = {
+        {"parallel.tp_overlap", "parallel.tp is 1", {"parallel.tp=2", NULL}},
+        {"parallel.tp_rows", "parallel.tp is 1", {"parallel.tp=2", "parallel.tp_overlap=true"}},
+        {"train.deterministic", "train.device cuda", {"train.device=cuda", NULL}},
+        {"train.hang_timeout", "one rank", {"parallel.dp=2", NULL}},
+        {"optim.trust_after", "optim.post_validation", {"optim.post_validation=true", NULL}},
+        {"model.rope_theta", "model.kind gpt", {"model.kind=llama", NULL}},
+    };
+    int idle = 0;
+    struct options o = fresh();
+    for (int i = 0; i < options_table.n; i++)
+        idle += options_idle(&o, options_table.row[i].key) != NULL;
+    CHECK_INT(idle, (int)(sizeof c / sizeof *c));
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        o = fresh();
+        const char *why = options_idle(&o, c[i].key);
+        test_check(why && strstr(why, c[i].why), __FILE__, __LINE__, "%s: %s", c[i].key,
+                   why ? why : "at work");
+        for (int w = 0; w < 2 && c[i].works[w]; w++) {
+            CHECK(options_idle(&o, c[i].key) != NULL);
+            CHECK_OK(conf_set(&options_table, &o, c[i].works[w]));
+        }
+        CHECK(!options_idle(&o, c[i].key));
+    }
+}
+
 static const struct test_case cases[] = {
     {"hints_are_right", hints_are_right},
     {"capitals_and_flags_are_understood", capitals_and_flags_are_understood},
+    {"idle_keys_wait_for_others", idle_keys_wait_for_others},
     {"reasons_not_to_record", reasons_not_to_record},
     {"rows_are_well_made", rows_are_well_made},
     {"words_match_enums", words_match_enums},
