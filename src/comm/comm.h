@@ -174,9 +174,15 @@ bool comm_group_copies(const struct comm_group *g);
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
+/* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of
+ * theirs to each other? Only then are sums by copies. Yes of GPUs that cannot be asked: who opens
+ * them will say why. No GPU is opened; the driver is, behind comm_environment. Local. */
+bool comm_gpus_reach(const int *gpu, int n);
+
 /* What a rank will open in device memory: the members of its group with a window (1: it has none),
- * how many groups of other kinds (comm_group_args), and how many channels. */
-struct comm_device_plan { int window, full, beside, small, channels; };
+ * how many groups of other kinds (comm_group_args), and how many channels; apart: the window's GPUs
+ * do not reach each other (comm_gpus_reach), so NCCL sums. */
+struct comm_device_plan { int window, full, beside, small, channels; bool apart; };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, as the GPU tells. */

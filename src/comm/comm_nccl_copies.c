@@ -79,20 +79,48 @@ static enum err exchange(struct comm_group *g, struct seat *seats)
     return comm_all_gather(g->host, seats, &mine, words, DT_F64);
 }
 
+static bool reads(int gpu, int other)
+{
+    int ok = 0;
+    bool can = cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok;
+    (void)cudaGetLastError();
+    return can;
+}
+
+/* What open_pool asks for. */
+static bool has_pools(int gpu)
+{
+    int ok = 0;
+    bool can = cudaDeviceGetAttribute(&ok, cudaDevAttrMemoryPoolsSupported, gpu) == cudaSuccess &&
+               ok;
+    (void)cudaGetLastError();
+    return can;
+}
+
+bool comm_gpus_reach(const int *gpu, int n)
+{
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess)
+        gpus = 0;
+    (void)cudaGetLastError();
+    for (int i = 0; i < n; i++)
+        if (gpu[i] >= gpus)
+            return true;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) || !reads(gpu[i], gpu[j])))
+                return false;
+    return true;
+}
+
 /* This GPU can read the other members'. */
 static bool reaches(const struct comm_group *g, const struct seat *seats)
 {
-    for (int i = 0; i < g->n; i++) {
-        int ok = 0;
-        if (i == g->me)
-            continue;
-        if (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
-            cudaDeviceCanAccessPeer(&ok, (int)seats[g->me].gpu, (int)seats[i].gpu) != cudaSuccess ||
-            !ok) {
-            (void)cudaGetLastError();
+    for (int i = 0; i < g->n; i++)
+        if (i != g->me &&
+            (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
+             !reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
             return false;
-        }
-    }
     return true;
 }
 

@@ -180,7 +180,7 @@ int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp
                                  .full = (tp && !beside) + (members[GROUP_KV] > 1) +
                                          (members[GROUP_TIED] > 1) + (members[GROUP_MERGE] > 1),
                                  .small = members[GROUP_SUMS] > 1,
-                                 .channels = count_channels(a->sched, pp)};
+                                 .channels = count_channels(a->sched, pp), .apart = a->apart};
     return comm_device_bytes(kind, &p);
 }
 

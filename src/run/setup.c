@@ -120,24 +120,49 @@ static void make_attn(struct setup *s)
 }
 
 /* Communication of the plan uses the transport's staging, which the executor knows. */
-static enum err make_memory(struct setup *s)
+static void plan_memory(const struct setup *s, int pp, bool apart, struct sim_memory *out)
 {
     struct dev_args dev;
+    struct exec_args x;
     setup_dev_args(s, options_device(s->o), &dev);
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
                                 .share = s->share, .types = s->types,
                                 .library = dev_own_bytes(&dev),
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
-    struct exec_args x;
+    setup_exec_args(s, pp, &x);
+    x.apart = apart;
+    a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
+    if (options_device(s->o) == DEV_CUDA)
+        a.transport = exec_device_bytes(&x, (enum comm_kind)s->o->train.transport, pp);
+    sim_memory_plan(&a, pp, out);
+}
+
+static enum err make_memory(struct setup *s)
+{
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
+    for (int pp = 0; pp < s->sched.p; pp++)
+        plan_memory(s, pp, false, &s->memory[pp]);
+    return ERR_OK;
+}
+
+enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
+{
+    int *gpu, dp = s->mesh.size[AXIS_DP];
+    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD || dp == 1)
+        return ERR_OK;
+    TRY(mem_new(dp, sizeof *gpu, "the GPUs of data ranks", &gpu));
     for (int pp = 0; pp < s->sched.p; pp++) {
-        setup_exec_args(s, pp, &x);
-        a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
-        if (options_device(s->o) == DEV_CUDA)
-            a.transport = exec_device_bytes(&x, (enum comm_kind)s->o->train.transport, pp);
-        sim_memory_plan(&a, pp, &s->memory[pp]);
+        bool all = true;
+        for (int tp = 0; tp < s->mesh.size[AXIS_TP] && all; tp++) {
+            int coord[AXIS_COUNT] = {[AXIS_TP] = tp, [AXIS_PP] = pp};
+            mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << AXIS_DP, gpu);
+            all = reach(gpu, dp);
+        }
+        if (!all)
+            plan_memory(s, pp, true, &s->memory[pp]);
     }
+    mem_free(gpu);
     return ERR_OK;
 }
 

@@ -34,6 +34,12 @@ struct setup {
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
 void setup_free(struct setup *s);
 
+/* The memory plan anew, for GPUs as they are: where those of data ranks do not reach each other,
+ * NCCL sums their gradients and takes more than copies would. reach answers for n GPUs, as
+ * comm_gpus_reach; a rank's GPU has its number, as for threads of one process. Processes and other
+ * devices have no copies, and nothing is asked. Errors: ERR_MEMORY. Local. */
+enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n));
+
 /* Forward FLOPs of a stage for one sequence. The head makes its gradients in the forward, so all of
  * it counts there. */
 double setup_stage_flops(const struct setup *s, int stage);

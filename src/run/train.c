@@ -523,11 +523,12 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     int64_t vocab;
     TRY(check_vocab(o, &vocab));
     TRY(setup_make(o, vocab, true, s));
+    comm_environment();
+    TRY(setup_ask_gpus(s, comm_gpus_reach));
     TRY(open_data(job));
     TRY(fs_make_dirs(o->run.dir));
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);
-    comm_environment();
     if (o->train.transport == COMM_MPI)
         return comm_mpi_run(o->train.hang_timeout, rank_body, job);
     return comm_thread_run(s->mesh.world, o->train.hang_timeout, rank_body, job);

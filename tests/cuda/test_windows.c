@@ -55,6 +55,8 @@ static enum err windows_of(struct side *s)
     struct comm_group *g;
     char *window;
     TRY(window_open(s, &window, &g));
+    CHECK(comm_gpus_reach((const int[]){0, 1}, RANKS) == comm_group_copies(g)); /* as planned */
+    CHECK(!comm_gpus_reach((const int[]){0, 0}, RANKS));
     for (int again = 0; again < 2; again++) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             TRY(sum_in(s, g, window, &all[i]));

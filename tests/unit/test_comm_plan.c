@@ -6,8 +6,8 @@
 
 #include "test.h"
 
-/* None opened, none taken; sums by copies take less than NCCL's, serve threads of one process alone
- * and no more than eight. */
+/* None opened, none taken; sums by copies take less than NCCL's, serve threads of one process
+ * alone, no more than eight, and GPUs that reach each other. */
 static void what_a_gpu_is_asked_for(void)
 {
     struct comm_device_plan none = {.window = 1}, p = {.window = 2, .small = 1};
@@ -17,11 +17,25 @@ static void what_a_gpu_is_asked_for(void)
     CHECK(copies > 0 && copies < nccl);
     p.window = 8;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), copies);
+    p.apart = true;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
+    CHECK_INT(comm_device_bytes(COMM_MPI, &p), nccl);
+    p.apart = false;
     p.window = 9;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
     p.channels = 2;
     CHECK(comm_device_bytes(COMM_THREAD, &p) > nccl);
 }
 
-static const struct test_case cases[] = {{"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for}};
+/* One GPU has nobody to reach; of numbers beyond those of any machine nothing is known. */
+static void gpus_that_cannot_be_asked(void)
+{
+    CHECK(comm_gpus_reach((const int[]){0}, 1));
+    CHECK(comm_gpus_reach((const int[]){0, 100000}, 2));
+}
+
+static const struct test_case cases[] = {
+    {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
+    {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
+};
 TEST_MAIN(cases)

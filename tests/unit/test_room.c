@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory plan held against a device of so many bytes.
+ * The memory plan held against a device of so many bytes, and against GPUs that do not reach each
+ * other.
  */
 #include "run/room.h"
 
+#include "comm/comm.h"
 #include "run/options.h"
 #include "test.h"
 
@@ -105,7 +107,94 @@ static void planned_beside_used(void)
     setup_free(&s);
 }
 
-static const struct test_case cases[] = {{"device_as_configured", device_as_configured},
+static int asked; /* GPUs, one bit each */
+
+/* GPUs 0 to 3 and 4 to 7 read each other, but none of the others. */
+static bool two_islands(const int *gpu, int n)
+{
+    bool same = true;
+    CHECK_INT(n, 2);
+    for (int i = 0; i < n; i++) {
+        asked |= 1 << gpu[i];
+        same = same && gpu[i] / 4 == gpu[0] / 4;
+    }
+    return same;
+}
+
+static bool no_island(const int *gpu, int n)
+{
+    asked |= 1 << gpu[n - 1];
+    return false;
+}
+
+/* tp, dp and pp 2: the data ranks of a stage are 2 apart, each pair in one island. Asked are
+ * threads on GPUs alone. */
+static void plan_follows_the_gpus(void)
+{
+    struct options o;
+    struct setup s;
+    make(&o, &s);
+    setup_free(&s);
+    o.parallel.tp = o.parallel.dp = 2;
+    o.train.device = OPTIONS_CUDA;
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
+    CHECK_OK(setup_ask_gpus(&s, two_islands));
+    CHECK_INT(asked, 0xff);
+    CHECK_INT(sim_memory_total(&s.memory[0]), first);
+    CHECK_INT(sim_memory_total(&s.memory[1]), last);
+    CHECK_OK(setup_ask_gpus(&s, no_island));
+    int64_t more = s.memory[0].bytes[MEMORY_TRANSPORT];
+    CHECK(sim_memory_total(&s.memory[0]) > first && sim_memory_total(&s.memory[1]) > last);
+    setup_free(&s);
+
+    o.train.transport = COMM_MPI; /* what processes take, who sum by NCCL */
+    asked = 0;
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    CHECK_INT(s.memory[0].bytes[MEMORY_TRANSPORT], more);
+    CHECK_OK(setup_ask_gpus(&s, no_island));
+    CHECK_INT(asked, 0);
+    setup_free(&s);
+
+    o.train.transport = COMM_THREAD;
+    o.train.device = OPTIONS_CPU;
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    CHECK_OK(setup_ask_gpus(&s, no_island));
+    o.train.device = OPTIONS_CUDA;
+    o.parallel.dp = 1;
+    setup_free(&s);
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    CHECK_OK(setup_ask_gpus(&s, no_island));
+    CHECK_INT(asked, 0);
+    setup_free(&s);
+}
+
+/* All pairs but that of GPU 5. */
+static bool second_pair_apart(const int *gpu, int n)
+{
+    (void)n;
+    return gpu[0] != 5;
+}
+
+static void stages_are_planned_apart(void)
+{
+    struct options o;
+    struct setup s;
+    make(&o, &s);
+    setup_free(&s);
+    o.parallel.tp = o.parallel.dp = 2;
+    o.train.device = OPTIONS_CUDA;
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
+    CHECK_OK(setup_ask_gpus(&s, second_pair_apart)); /* of stage 1, the pair of tp 1 */
+    CHECK_INT(sim_memory_total(&s.memory[0]), first);
+    CHECK(sim_memory_total(&s.memory[1]) > last);
+    setup_free(&s);
+}
+
+static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_the_gpus},
+                                         {"stages_are_planned_apart", stages_are_planned_apart},
+                                         {"device_as_configured", device_as_configured},
                                          {"to_the_byte", to_the_byte},
                                          {"what_needs_what", what_needs_what},
                                          {"on_one_host", on_one_host},
