@@ -56,6 +56,8 @@ static const struct attn blocks[] = {
     {.b = 2, .tq = 1, .tk = 1, .heads = 3, .kv_heads = 3, .d = 64},
     /* more pairs of sequence and head than a large GPU has multiprocessors */
     {.b = 8, .tq = 130, .tk = 130, .heads = 17, .kv_heads = 17, .d = 64},
+    /* and several times as many, of one block of rows each */
+    {.b = 10, .tq = 20, .tk = 20, .heads = 40, .kv_heads = 40, .d = 64},
 };
 enum { BLOCKS = sizeof blocks / sizeof *blocks };
 

@@ -67,6 +67,8 @@ static void check_share(int64_t pairs, int64_t t, int sms)
         CHECK(met[i] == (i % s.blocks <= i / s.blocks % s.blocks));
     /* no block of threads has more than a whole pair above the mean */
     CHECK(most <= pairs * (square + s.blocks) / 2 / s.ctas + whole);
+    CHECK_NEAR(back_even(&s, sms), (double)(pairs * (square + s.blocks) / 2) /
+                                       (double)(num_min(sms, BACK_MOST) * most), 1e-12);
     CHECK(4 * (back_stats(pairs, t) + s.ctas * back_slot(t)) <= back_bytes(pairs, t));
     mem_free(met);
 }

@@ -6,8 +6,9 @@
  * may be followed by a backward of the other.
  *
  * The gradient of heads of 64 has kernels of its own on Hopper (cuda_attn_back.cu). They come first
- * where they are the faster ones by measurement, sequences of up to 1024 (bench/bench_attn.c; an
- * H200: 285 TFLOP/s beside cuDNN's 251 at 64 x 1024 x 12 heads, 337 beside 369 at 2 x 4096 x 32).
+ * where they are the faster ones by measurement, sequences of up to 2048 whose pairs of sequence and
+ * head come out even on the multiprocessors (bench/bench_attn.c; an H200: 335 TFLOP/s beside cuDNN's
+ * 252 at 64 x 1024 x 12 heads, 342 beside 369 at 2 x 4096 x 32).
  * They add in one order, so the deterministic mode takes them for longer sequences too.
  * PLAIT_ATTN_GRAD says otherwise when the device opens: hopper (wherever they can), cudnn (as if
  * there were none), own (neither of the two), auto. It is for tests and measurements.
@@ -25,8 +26,14 @@
 /* Most that a deterministic backward may take of the workspace. */
 static const int64_t deterministic_most = (int64_t)256 << 20;
 
-/* The longest sequences for which the Hopper kernels are faster than cuDNN. */
-enum { HOPPER_FASTER = 1024 };
+/* Are the Hopper kernels faster than cuDNN? Evenly shared out they have 1.33 times its speed at
+ * T 1024, 1.06 at 2048, 0.93 at 4096. */
+static bool faster(const struct cuda *c, const struct attn *a)
+{
+    struct back_share s = back_share_of(a->b * a->heads, a->tq, c->sms);
+    double even = back_even(&s, c->sms);
+    return a->tq <= 1024 ? even > 0.8 : a->tq <= 2048 && even > 0.95;
+}
 
 /* Bytes of workspace that cuDNN takes for a gradient; 9.19's engine for compute capability 9.0 was
  * asked for these shapes. Heads in groups: dk and dv of each query head, bf16. Deterministic: the
@@ -50,7 +57,7 @@ static bool suits(const struct attn *a)
 static bool leads(const struct cuda *c, const struct attn *a)
 {
     if (c->attn_grad == CUDA_GRAD_AUTO)
-        return suits(a) && (c->deterministic || a->tq <= HOPPER_FASTER);
+        return suits(a) && (c->deterministic || faster(c, a));
     return c->attn_grad == CUDA_GRAD_HOPPER;
 }
 

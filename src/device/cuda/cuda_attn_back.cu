@@ -11,8 +11,9 @@
  *     dP' = V dO^T       dS' = P' (dP' - delta)
  *     dv += P' dO        dk += dS' Q                   P' and dS' from registers
  *     dq += dS K         dS through shared memory: a warpgroup takes half of the queries, all keys
- * The scores of the next queries are asked for before dk and dq of these, so that exponentials of
- * the one and products of the other overlap. The pieces are in cuda_attn_back_tile.cuh.
+ * The product of dq is asked for a block late, with dP' and dv of the next. So dS' of the next is
+ * made while it runs, exponentials while dk does, and one warpgroup computes while the other's
+ * products run: they wait for each other's dS' alone. The pieces are in cuda_attn_back_tile.cuh.
  *
  * dq is a sum over blocks of keys, which come one after another to the same block of threads
  * (cuda_attn_back.h). The sums lie in workspace that no other block of threads touches, of one pair
@@ -30,7 +31,7 @@
 
 /* Threads: a warpgroup that loads, two that compute. Registers: of a thread of either. */
 enum { THREADS = 384, COMPUTE = 256, LOADS_REGS = 24, COMPUTE_REGS = 240, STAGES = 3 };
-enum { TILE_BYTES = BACK_TILE * 2, STATS_BYTES = 2 * BACK_ROWS * 4, MEET = 1 /* named barrier */ };
+enum { TILE_BYTES = BACK_TILE * 2, STATS_BYTES = 2 * BACK_ROWS * 4 };
 
 struct job {
     CUtensorMap q, k, v, do_;
@@ -50,6 +51,7 @@ struct __align__(1024) room {
     bf16 ds[2][2][BACK_TILE];  /* buffer, half of the keys: (queries, 64 keys) */
     float stats[STAGES][2][BACK_ROWS];
     uint64_t full[STAGES], empty[STAGES], k_full[2], k_empty[2], v_full, v_empty;
+    uint64_t ds_full[2], ds_empty[2];
 };
 enum { ROOM_BYTES = sizeof(struct room) + 1024 };
 static_assert(ROOM_BYTES <= 232448, "shared memory of a block on Hopper");
@@ -82,27 +84,32 @@ static __device__ void load_queries(const struct job *a, struct room *m, struct 
     uint32_t full = hopper_shared(&m->full[r.i]);
     int4 box = box_of(a, at.item, at.query);
     int64_t pair = back_pair(&a->share, at.item), block = pair * a->share.blocks + at.query;
+    uint64_t policy = at.query == at.key ? cache_first_to_go() : cache_as_ever();
     barrier_wait(hopper_shared(&m->empty[r.i]), r.parity ^ 1);
     barrier_expect(full, 2 * TILE_BYTES + STATS_BYTES);
-    copy_box(hopper_shared(m->q[r.i]), &a->q, full, box);
+    copy_box(hopper_shared(m->q[r.i]), &a->q, full, box, policy);
     copy_bytes(hopper_shared(m->stats[r.i]), a->stats + block * 2 * BACK_ROWS, STATS_BYTES, full);
-    copy_box(hopper_shared(m->do_[r.i]), &a->do_, full, box);
+    copy_box(hopper_shared(m->do_[r.i]), &a->do_, full, box, policy);
 }
 
-/* One thread. V has one buffer, so it is waited for last: its last reader is early. */
+/* One thread. V has one buffer, so it is waited for last: its last reader is early. A block of keys
+ * is read once, one of queries by this block of threads for the last time on the diagonal: the L2 is
+ * then told to let go of it, for the sums of dq are to stay there. */
 [[maybe_unused]] static __device__ void load_all(const struct job *a, struct room *m)
 {
     struct ring<STAGES> r = {0, 0};
     struct ring<2> k = {0, 0};
     struct ring<1> v = {0, 0};
     struct back_at at = back_begin(&a->share, blockIdx.x);
+    const uint64_t once = cache_first_to_go();
     for (; at.item < a->share.items; at = back_next(&a->share, at)) {
         bool row = at.query == at.key;
         uint32_t full = hopper_shared(&m->k_full[k.i]);
         if (row) {
             barrier_wait(hopper_shared(&m->k_empty[k.i]), k.parity ^ 1);
             barrier_expect(full, TILE_BYTES);
-            copy_box(hopper_shared(m->k[k.i]), &a->k, full, box_of(a, at.item, at.key));
+            copy_box(hopper_shared(m->k[k.i]), &a->k, full, box_of(a, at.item, at.key),
+                     once);
             k.step();
         }
         load_queries(a, m, at, r);
@@ -111,7 +118,8 @@ static __device__ void load_queries(const struct job *a, struct room *m, struct 
             full = hopper_shared(&m->v_full);
             barrier_wait(hopper_shared(&m->v_empty), v.parity ^ 1);
             barrier_expect(full, TILE_BYTES);
-            copy_box(hopper_shared(m->v), &a->v, full, box_of(a, at.item, at.key));
+            copy_box(hopper_shared(m->v), &a->v, full, box_of(a, at.item, at.key),
+                     once);
             v.step();
         }
     }
@@ -126,23 +134,37 @@ static __device__ __forceinline__ bf16 *matrix_of(const struct job *a, bf16 *bas
     return base + (int64_t)(pair / a->heads) * a->t * ld + pair % a->heads * BACK_D;
 }
 
-/* dq of a warpgroup's 64 queries of block at.query. */
-static __device__ __forceinline__ void finish_queries(const struct job *a, struct back_at at,
-                                                      float (&dq)[32])
+/* Where the sums of a thread of this warpgroup's 64 queries of block at.query lie. */
+static __device__ __forceinline__ float *slot_of(const struct job *a, struct back_at at)
 {
     int group = threadIdx.x / 128 - 1, thread = threadIdx.x % 128;
-    float *slot = a->slots + ((int64_t)blockIdx.x * a->share.blocks + at.query) * BACK_TILE +
-                  group * (BACK_TILE / 2) + thread * 4;
+    return a->slots + ((int64_t)blockIdx.x * a->share.blocks + at.query) * BACK_TILE +
+           group * (BACK_TILE / 2) + thread * 4;
+}
+
+/* dq of those queries. When the block closes, what came before is in it: continue_queries. */
+static __device__ __forceinline__ void finish_queries(const struct job *a, struct back_at at,
+                                                      const float (&dq)[32])
+{
     if (back_closes(&a->share, at)) {
-        if (!back_opens(at))
-            slot_take(slot, dq);
         bf16 *to = matrix_of(a, a->dq, a->ldq, back_pair(&a->share, at.item));
-        write_rows(to, a->ldq, dq, a->scale, at.query * BACK_ROWS + group * 64, a->t);
+        int row = at.query * BACK_ROWS + (threadIdx.x / 128 - 1) * 64;
+        write_rows(to, a->ldq, dq, a->scale, row, a->t);
     } else if (back_opens(at)) {
-        slot_write(slot, dq);
+        slot_write(slot_of(a, at), dq);
     } else {
-        slot_add(slot, dq);
+        slot_add(slot_of(a, at), dq);
     }
+}
+
+/* Does the product of a block go on from sums that lie in the slot? They are then fetched. */
+static __device__ __forceinline__ bool continue_queries(const struct job *a, struct back_at at,
+                                                        float (&dq)[32])
+{
+    bool more = back_closes(&a->share, at) && !back_opens(at);
+    if (more)
+        slot_read(slot_of(a, at), dq);
+    return more;
 }
 
 static __device__ __forceinline__ void finish_keys(const struct job *a, struct back_at at,
@@ -169,6 +191,7 @@ struct stand {
     struct ring<STAGES> r;
     struct ring<2> k;
     struct ring<1> v;
+    struct ring<2> ds;
 };
 
 /* On to the next block, and until it is there. Behind the last the buffers stay as they are. */
@@ -176,6 +199,7 @@ static __device__ __forceinline__ void move(const struct job *a, struct room *m,
 {
     w->at = back_next(&a->share, w->at);
     w->r.step();
+    w->ds.step();
     if (w->at.query == w->at.key)
         w->k.step();
     if (w->at.item >= a->share.items)
@@ -196,21 +220,58 @@ static __device__ __forceinline__ void soften(const struct job *a, const struct 
     probabilities(p, s, m->stats[w->r.i][0] + threadIdx.x % 4 * 2, a->bits);
 }
 
-/* The walk of a warpgroup, half `half` of the keys. On entry of a turn its probabilities are there,
- * and dq of the one before, which is put away while dp and dv are under way; probabilities of the
- * next are made while dk and dq are. At the end scores are asked for that nobody reads, of what
- * lies in the buffers: a product under a condition would make the compiler wait for each.
+/* The product of dq of the block where `before` stood, when all of dS is there, and what it goes on
+ * from. Before the first block it is one of whatever lies there, which nobody looks at: a product
+ * under a condition would make the compiler wait for each. */
+static __device__ __forceinline__ void ask_queries(struct room *m, const struct stand *before,
+                                                   float (&dq)[32], bool more)
+{
+    const uint32_t own = (threadIdx.x / 128 - 1) * (TILE_BYTES / 2);
+    if (before->at.item >= 0)
+        barrier_wait(hopper_shared(&m->ds_full[before->ds.i]), before->ds.parity);
+    product_queries(dq, hopper_shared(m->ds[before->ds.i]) + own,
+                    hopper_shared(m->k[before->k.i]), more);
+}
+
+/* It is done: buffers go back. The loading warp may need them for the next block. */
+static __device__ __forceinline__ void release_queries(const struct job *a, struct room *m,
+                                                       const struct stand *before)
+{
+    if (before->at.item < 0)
+        return;
+    release(&m->ds_empty[before->ds.i]);
+    if (before->at.query == a->share.blocks - 1)
+        release(&m->k_empty[before->k.i]);
+}
+
+/* dS of a block to shared memory, for both warpgroups. */
+static __device__ __forceinline__ void hand_over(struct room *m, struct ring<2> r, int half,
+                                                 const uint32_t (&ds)[32])
+{
+    uint32_t to = back_matrix(threadIdx.x / 32 % 4, threadIdx.x % 32) + half * TILE_BYTES;
+    barrier_wait(hopper_shared(&m->ds_empty[r.i]), r.parity ^ 1);
+    store_turned(hopper_shared(m->ds[r.i]) + to, ds);
+    stores_seen();
+    __syncwarp();
+    release(&m->ds_full[r.i]);
+}
+
+/* The walk of a warpgroup, half `half` of the keys. On entry of a turn its probabilities are there.
+ * dS is made while dq of the block before is under way, probabilities of the next while dk is; dq
+ * comes a block late, so that the two warpgroups need not keep step. It is put away behind the
+ * fence of hand_over, which would wait for it. At the end scores are asked for that nobody reads,
+ * of what lies in the buffers.
  * long: the order of the products is one piece */
 [[maybe_unused]] static __device__ __forceinline__ void compute(const struct job *a,
                                                                  struct room *m, int half)
 {
     float dk[32] = {}, dv[32] = {}, dq[32] = {}, s[64], dp[64];
     uint32_t p[32], ds[32];
-    struct stand w = {back_begin(&a->share, blockIdx.x), {0, 0}, {0, 0}, {0, 0}};
-    struct back_at before = {-1, 0, 0, 0};
+    struct stand w = {back_begin(&a->share, blockIdx.x), {0, 0}, {0, 0}, {0, 0}, {0, 0}};
+    struct stand before = w;
     const uint32_t own = half * (TILE_BYTES / 2);
-    const uint32_t mine = half * TILE_BYTES + back_matrix(threadIdx.x / 32 % 4, threadIdx.x % 32);
-    int buffer = 0;
+    bool more = false;
+    before.at.item = -1;
     barrier_wait(hopper_shared(&m->k_full[0]), 0);
     barrier_wait(hopper_shared(&m->full[0]), 0);
     product_scores(s, hopper_shared(m->k[0]) + own, hopper_shared(m->q[0]));
@@ -226,36 +287,37 @@ static __device__ __forceinline__ void soften(const struct job *a, const struct 
         }
         product_scores(dp, hopper_shared(m->v) + own, hopper_shared(m->do_[w.r.i]));
         product_keys(dv, p, hopper_shared(m->do_[w.r.i]), !fresh);
-        if (before.item >= 0)
-            finish_queries(a, before, dq);
-        wgmma_wait<0>();
+        ask_queries(m, &before, dq, more);
+        wgmma_wait<1>();
         held(dp);
         held(dv);
         if (last)
             release(&m->v_empty);
         score_grads(ds, p, dp, m->stats[w.r.i][1] + threadIdx.x % 4 * 2);
-        store_turned(hopper_shared(m->ds[buffer]) + mine, ds);
-        stores_seen();
+        hand_over(m, w.ds, half, ds);
+        wgmma_wait<0>();
+        held(dq);
+        release_queries(a, m, &before);
         move(a, m, &w);
         product_scores(s, hopper_shared(m->k[w.k.i]) + own, hopper_shared(m->q[w.r.i]));
+        if (before.at.item >= 0)
+            finish_queries(a, before.at, dq);
+        more = continue_queries(a, now.at, dq);
         product_keys(dk, ds, hopper_shared(m->q[now.r.i]), !fresh);
-        threads_meet<MEET, COMPUTE>();
-        product_queries(dq, hopper_shared(m->ds[buffer]) + own, hopper_shared(m->k[now.k.i]));
-        wgmma_wait<2>();
+        wgmma_wait<1>();
         held(s);
         soften(a, m, &w, s, p);
         wgmma_wait<0>();
-        held(dq);
         held(dk);
         release(&m->empty[now.r.i]);
-        if (last) {
-            release(&m->k_empty[now.k.i]);
+        if (last)
             finish_keys(a, now.at, dk, dv);
-        }
-        before = now.at;
-        buffer ^= 1;
+        before = now;
     }
-    finish_queries(a, before, dq);
+    ask_queries(m, &before, dq, more);
+    wgmma_wait<0>();
+    held(dq);
+    finish_queries(a, before.at, dq);
 }
 
 [[maybe_unused]] static __device__ void open_barriers(struct room *m)
@@ -267,6 +329,8 @@ static __device__ __forceinline__ void soften(const struct job *a, const struct 
     for (int i = 0; i < 2; i++) {
         barrier_init(hopper_shared(&m->k_full[i]), 1);
         barrier_init(hopper_shared(&m->k_empty[i]), COMPUTE / 32);
+        barrier_init(hopper_shared(&m->ds_full[i]), COMPUTE / 32);
+        barrier_init(hopper_shared(&m->ds_empty[i]), COMPUTE / 32);
     }
     barrier_init(hopper_shared(&m->v_full), 1);
     barrier_init(hopper_shared(&m->v_empty), COMPUTE / 32);
@@ -336,12 +400,15 @@ static __global__ void __launch_bounds__(COMPUTE) add_parts(const __grid_constan
 {
     const struct job *a = &job;
     int block = blockIdx.x, group = threadIdx.x / 128, pair = a->share.full + blockIdx.y;
-    float x[32] = {};
+    float x[32] = {}, more[32];
     for (int part = 0; part < min(a->share.parts, block + 1); part++) {
         int64_t slot = blockIdx.y * a->share.parts + part;
         const float *at = a->slots + (slot * a->share.blocks + block) * BACK_TILE +
                           group * (BACK_TILE / 2) + threadIdx.x % 128 * 4;
-        slot_take(at, x);
+        slot_read(at, more);
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            x[i] += more[i];
     }
     write_rows(matrix_of(a, a->dq, a->ldq, pair), a->ldq, x, a->scale,
                block * BACK_ROWS + group * 64, a->t);

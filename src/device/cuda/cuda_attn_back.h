@@ -110,6 +110,22 @@ static inline BACK_BOTH struct back_at back_next(const struct back_share *s, str
     return at;
 }
 
+/* Of the time that all multiprocessors have until the last is done, the part that they work: how
+ * evenly pairs are shared out. */
+static inline double back_even(const struct back_share *s, int sms)
+{
+    int64_t whole = (int64_t)s->blocks * (s->blocks + 1) / 2, longest = 0;
+    for (int p = 0; s->parts > 1 && p < s->parts; p++) {
+        int64_t steps = 0;
+        for (int turn = 0, key; (key = back_key(s->parts, p, turn)) < s->blocks; turn++)
+            steps += s->blocks - key;
+        longest = num_max(longest, steps);
+    }
+    longest += num_ceil_div(s->full, s->ctas) * whole;
+    return (double)s->pairs * (double)whole /
+           ((double)num_min(sms, BACK_MOST) * (double)longest);
+}
+
 /* Nothing has been added to this block's dq before; nothing will be after. The last is asked of
  * whole pairs alone. */
 static inline BACK_BOTH bool back_opens(struct back_at at) { return at.turn == 0; }

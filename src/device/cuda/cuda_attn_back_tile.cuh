@@ -20,11 +20,12 @@ extern "C" {
 /* d (64 keys, 128 queries) = own (64, 64) other (128, 64)^T. */
 static __device__ __forceinline__ void product_scores(float (&d)[64], uint32_t own, uint32_t other)
 {
+    uint64_t a = wgmma_tile(own), b = wgmma_tile(other);
     wgmma_fence();
-    wgmma_128_new(d, wgmma_tile(own), wgmma_tile(other));
+    wgmma_128_new(d, a, b);
 #pragma unroll
     for (int k = 1; k < 4; k++)
-        wgmma_128_add(d, wgmma_tile(own + 32 * k), wgmma_tile(other + 32 * k));
+        wgmma_128_add(d, wgmma_further(a, 32 * k), wgmma_further(b, 32 * k));
     wgmma_commit();
 }
 
@@ -32,22 +33,24 @@ static __device__ __forceinline__ void product_scores(float (&d)[64], uint32_t o
 static __device__ __forceinline__ void product_keys(float (&d)[32], const uint32_t (&p)[32],
                                                     uint32_t x, bool add)
 {
+    uint64_t b = wgmma_tile(x);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 8; k++)
-        wgmma_64_from(d, p + 4 * k, wgmma_tile(x + 2048 * k), k > 0 || add);
+        wgmma_64_from(d, p + 4 * k, wgmma_further(b, 2048 * k), k > 0 || add);
     wgmma_commit();
 }
 
-/* d (64 queries, 64) = ds (64 queries, 128 keys) x (128 keys, 64). ds: own rows of tile 0. */
-static __device__ __forceinline__ void product_queries(float (&d)[32], uint32_t ds, uint32_t x)
+/* d (64 queries, 64) = [d +] ds (64 queries, 128 keys) x (128 keys, 64). ds: own rows of tile 0. */
+static __device__ __forceinline__ void product_queries(float (&d)[32], uint32_t ds, uint32_t x,
+                                                       bool add)
 {
+    uint64_t a = wgmma_tile(ds), b = wgmma_tile(x);
     wgmma_fence();
-    wgmma_64_new(d, wgmma_tile(ds), wgmma_tile(x));
 #pragma unroll
-    for (int k = 1; k < 8; k++)
-        wgmma_64_add(d, wgmma_tile(ds + k / 4 * BACK_TILE * 2 + k % 4 * 32),
-                     wgmma_tile(x + 2048 * k));
+    for (int k = 0; k < 8; k++)
+        wgmma_64(d, wgmma_further(a, k / 4 * BACK_TILE * 2 + k % 4 * 32),
+                 wgmma_further(b, 2048 * k), k > 0 || add);
     wgmma_commit();
 }
 
@@ -135,7 +138,7 @@ static __device__ __forceinline__ uint4 quad_turn(uint32_t x0, uint32_t x1, uint
 }
 
 /* A warpgroup's (64, 64) times `by` to rows from `row` of a matrix; those not below `rows` are not
- * there. */
+ * there. They are not to take room in the L2. */
 static __device__ __forceinline__ void write_rows(bf16 *to, int64_t ld, const float (&x)[32],
                                                   float by, int row, int rows)
 { /* long: a tile, its factor, and where it lies */
@@ -151,7 +154,7 @@ static __device__ __forceinline__ void write_rows(bf16 *to, int64_t ld, const fl
         }
         uint4 whole = quad_turn(w[0], w[1], w[2], w[3]);
         if (first + 8 * h < rows)
-            *(uint4 *)(to + (first + 8 * h) * ld + 8 * (j + l % 4)) = whole;
+            __stcs((uint4 *)(to + (first + 8 * h) * ld + 8 * (j + l % 4)), whole);
     }
 }
 
@@ -174,22 +177,14 @@ static __device__ __forceinline__ void slot_add(float *at, const float (&x)[32])
                      : "memory");
 }
 
-static __device__ __forceinline__ void slot_take(const float *at, float (&x)[32])
+static __device__ __forceinline__ void slot_read(const float *at, float (&x)[32])
 {
-    float4 have[8];
 #pragma unroll
     for (int i = 0; i < 8; i++)
         asm volatile("ld.relaxed.gpu.global.v4.f32 {%0,%1,%2,%3}, [%4];"
-                     : "=f"(have[i].x), "=f"(have[i].y), "=f"(have[i].z), "=f"(have[i].w)
+                     : "=f"(x[4 * i]), "=f"(x[4 * i + 1]), "=f"(x[4 * i + 2]), "=f"(x[4 * i + 3])
                      : "l"(at + 512 * i)
                      : "memory");
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        x[4 * i] += have[i].x;
-        x[4 * i + 1] += have[i].y;
-        x[4 * i + 2] += have[i].z;
-        x[4 * i + 3] += have[i].w;
-    }
 }
 
 #endif

@@ -60,21 +60,30 @@ static __device__ __forceinline__ void barrier_wait(uint32_t bar, uint32_t parit
                  : "memory");
 }
 
-/* Barrier ID of a block among N of its threads. 0 is __syncthreads. */
-template <int ID, int N> static __device__ __forceinline__ void threads_meet(void)
+/* ---- the copy engine ---- */
+
+/* How the L2 treats what is read: as ever, or as the first to go. */
+static __device__ __forceinline__ uint64_t cache_as_ever(void)
 {
-    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(N) : "memory");
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
 }
 
-/* ---- the copy engine ---- */
+static __device__ __forceinline__ uint64_t cache_first_to_go(void)
+{
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
 
 /* A box of a matrix of four extents to shared memory; its bytes count at `bar`. */
 static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, uint32_t bar,
-                                                int4 at)
+                                                int4 at, uint64_t policy)
 {
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(map), "r"(bar), "r"(at.x),
-                 "r"(at.y), "r"(at.z), "r"(at.w)
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to), "l"(map),
+                 "r"(bar), "r"(at.x), "r"(at.y), "r"(at.z), "r"(at.w), "l"(policy)
                  : "memory");
 }
 
@@ -110,10 +119,17 @@ template <int N> static __device__ __forceinline__ void registers_give(void)
 
 /* A tile of shared memory with rows of 128 bytes, swizzled, groups of 8 rows one behind another.
  * Rows are those of the result, 64 of the summed index in each; or, where the instruction
- * transposes, rows are the summed index, with 64 of the result's. */
+ * transposes, rows are the summed index, with 64 of the result's. `bytes` further on in it: the
+ * address stands in the low bits in units of 16, so one addition does (shared memory ends below
+ * 2^18, its 14 bits). */
 static __device__ __forceinline__ uint64_t wgmma_tile(uint32_t at)
 {
     return ((uint64_t)0x40000040u << 32) | (0x400000u | (at & 0x3ffffu) >> 4);
+}
+
+static __device__ __forceinline__ uint64_t wgmma_further(uint64_t tile, int bytes)
+{
+    return (tile & 0xffffffff00000000u) | ((uint32_t)tile + (uint32_t)bytes / 16);
 }
 
 /* Before the first product that reads or writes registers touched since. */
@@ -173,23 +189,14 @@ static __device__ __forceinline__ void wgmma_128_add(float (&d)[64], uint64_t a,
                  : "l"(a), "l"(b));
 }
 
-/* d (64, 64) = a (64, 16) b (16, 64); then d += the same. */
-static __device__ __forceinline__ void wgmma_64_new(float (&d)[32], uint64_t a, uint64_t b)
+/* d (64, 64) = [d +] a (64, 16) b (16, 64). */
+static __device__ __forceinline__ void wgmma_64(float (&d)[32], uint64_t a, uint64_t b, int add)
 {
-    asm volatile("{\n.reg .pred add;\nsetp.ne.u32 add, 0, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_R32 "}, %32, "
-                 "%33, add, 1, 1, 0, 1;\n}\n"
-                 : WGMMA_32(WGMMA_NEW, d, 0)
-                 : "l"(a), "l"(b));
-}
-
-static __device__ __forceinline__ void wgmma_64_add(float (&d)[32], uint64_t a, uint64_t b)
-{
-    asm volatile("{\n.reg .pred add;\nsetp.eq.u32 add, 0, 0;\n"
+    asm volatile("{\n.reg .pred add;\nsetp.ne.s32 add, %34, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" WGMMA_R32 "}, %32, "
                  "%33, add, 1, 1, 0, 1;\n}\n"
                  : WGMMA_32(WGMMA_OLD, d, 0)
-                 : "l"(a), "l"(b));
+                 : "l"(a), "l"(b), "r"(add));
 }
 
 /* d (64, 64) = [d +] a (64, 16) b (16, 64), a in registers: lane l has of rows l/4 and l/4 + 8 of
