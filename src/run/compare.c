@@ -143,11 +143,11 @@ static int64_t message(const struct sched *s, struct sched_instr in, bool consum
     return ((int64_t)stage * s->m + in.mb) * 2 + gradient;
 }
 
-/* A wait that was over at once says nothing of the message: it may have come long before. */
+/* A wait that was over at once says nothing of how long the message took. */
 #define WAITED 20e-6
 
-/* Of a message: its send's start; its wait's, and end, where there was one. Else NAN. */
-struct ends { double sent, from, there; };
+/* Of a message: its send's start; when it was waited for, and how long. Else NAN. */
+struct ends { double sent, from, waited; };
 
 /* The ends of a step's messages: [stages * m * 2], by message(). */
 static void gather_messages(const struct pass *p, struct ends *out)
@@ -161,54 +161,75 @@ static void gather_messages(const struct pass *p, struct ends *out)
             struct sched_instr in = s->instr[i];
             if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
                 out[message(s, in, false)].sent = e->start;
-            } else if (in.op < SCHED_W && e->waited > WAITED) {
+            } else if (in.op < SCHED_W) {
                 struct ends *m = &out[message(s, in, true)];
                 m->from = e->start;
-                m->there = e->start + e->waited;
+                m->waited = e->waited;
             }
         }
     }
 }
 
-/* How long messages were on their way. WHOLE: they were waited for when they were sent. REST: they
- * were sent before; where a transport moves nothing until it is asked to, that is all of it, too.
- */
-enum { WHOLE, REST };
+/* How long messages took. LATENCY: those that were waited for when they were sent. FETCH: those
+ * that lay ready, which is those that had been sent `latency` before. */
+enum { LATENCY, FETCH };
+struct messages {
+    struct samples all;
+    int kind;
+    double latency;
+};
 
-static enum err visit_latency(struct pass *p, void *arg)
+static enum err visit_messages(struct pass *p, void *arg)
 {
     const struct sched *s = &p->c->s->sched;
+    struct messages *k = arg;
     int64_t n = (int64_t)s->stages * s->m * 2;
     struct ends *m;
     enum err err = ERR_OK;
     TRY(mem_new(n, sizeof *m, "the messages of a step", &m));
     gather_messages(p, m);
-    for (int64_t i = 0; i < n && err == ERR_OK; i++)
-        if (m[i].there > m[i].sent)
-            err = m[i].from <= m[i].sent ? add(arg, WHOLE, m[i].there - m[i].sent)
-                                         : add(arg, REST, m[i].there - m[i].from);
+    for (int64_t i = 0; i < n && err == ERR_OK; i++) {
+        double lay = m[i].from - m[i].sent; /* NAN: there was no such message */
+        if (k->kind == LATENCY && lay <= 0 && m[i].waited > WAITED)
+            err = add(&k->all, LATENCY, m[i].waited + lay);
+        else if (k->kind == FETCH && lay > 0 && lay >= k->latency)
+            err = add(&k->all, FETCH, fmax(0, m[i].waited));
+    }
     mem_free(m);
+    return err;
+}
+
+/* Where none was waited for when it was sent, a fetch is all that is known. */
+static enum err find_messages(struct compare *c)
+{
+    struct messages k = {.kind = LATENCY};
+    int64_t at = 0;
+    enum err err = each_pass(c, visit_messages, &k);
+    sort(&k.all);
+    k.latency = c->latency = median(&k.all, LATENCY, &at);
+    bool known = at > 0;
+    at = k.all.n = 0;
+    k.kind = FETCH;
+    if (err == ERR_OK)
+        err = each_pass(c, visit_messages, &k);
+    sort(&k.all);
+    c->fetch = median(&k.all, FETCH, &at);
+    if (!known)
+        c->latency = c->fetch;
+    mem_free(k.all.of);
     return err;
 }
 
 static enum err find_costs(struct compare *c)
 {
-    struct samples all = {0}, latency = {0};
+    struct samples all = {0};
     int64_t at = 0;
     enum err err = each_pass(c, visit_costs, &all);
-    if (err == ERR_OK)
-        err = each_pass(c, visit_latency, &latency);
     sort(&all);
-    sort(&latency);
     for (int key = 0; key < c->s->sched.stages * COMPARE_KINDS && err == ERR_OK; key++)
         c->cost[key / COMPARE_KINDS][key % COMPARE_KINDS] = median(&all, key, &at);
-    at = 0;
-    c->latency = median(&latency, WHOLE, &at);
-    if (at == 0)
-        c->latency = median(&latency, REST, &at);
     mem_free(all.of);
-    mem_free(latency.of);
-    return err;
+    return err == ERR_OK ? find_messages(c) : err;
 }
 
 /* ---- what was measured ---- */
@@ -288,7 +309,7 @@ static enum err simulate(struct compare *c)
 {
     const struct sched *s = &c->s->sched;
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
-                                .latency = c->latency};
+                                .latency = c->latency, .fetch = c->fetch};
     TRY(sim_run(s, &c->s->report, &c->used, true, &c->sim));
     for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->simulated[r];

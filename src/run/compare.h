@@ -28,6 +28,7 @@ struct compare {
     int64_t cut;             /* bytes of records that were not whole */
     double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
     double latency;          /* median seconds that a message is on its way */
+    double fetch;            /* and that are waited for one that was sent before */
     double makespan, longest, bubble; /* medians over steps and pipelines; longest: of one rank */
     struct sim_cost used;    /* those costs, for the simulator */
     struct sim_result sim;   /* what it says */

@@ -41,7 +41,8 @@ void compare_text(const struct compare *c, struct text *out)
     for (int r = 0; r < s->p; r++)
         add_kinds(c, r, out);
     text_add(out, "\nMeasured: the mean of a step. Simulated: the same list on a clock, each "
-                  "action at its\nmedian, a message %.3f ms on its way.\n\n", 1e3 * c->latency);
+                  "action at its\nmedian, a message %.3f ms on its way, one that lies ready "
+                  "fetched in %.3f ms.\n\n", 1e3 * c->latency, 1e3 * c->fetch);
     text_add(out, "                    measured    simulated    predicted before the run\n");
     text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
              100 * compare_bubble(c), 100 * c->s->bubble);
@@ -81,7 +82,8 @@ void compare_json(const struct compare *c, struct text *out)
                   "\"bubble_predicted\": %.9g,\n", c->bubble, compare_bubble(c),
              c->s->bubble);
     text_add(out, " \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
-                  "\"latency\": %.9g,\n \"ranks\": [", c->makespan, c->sim.makespan, c->latency);
+                  "\"latency\": %.9g, \"fetch\": %.9g,\n \"ranks\": [", c->makespan,
+             c->sim.makespan, c->latency, c->fetch);
     for (int r = 0; r < s->p; r++) {
         text_add(out, "%s\n  {\"rank\": %d, ", r ? "," : "", r);
         json_rank("measured", &c->measured[r], out);

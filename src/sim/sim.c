@@ -9,7 +9,7 @@
  *     input is there   = end of the neighbour stage on the same rank,
  *                        or arrival of its message from another one
  *     message leaves   = max(moment of its SEND, the link is free)
- *     message is there = leaves + bytes / bandwidth + latency
+ *     message is there = leaves + bytes / bandwidth + latency, and fetch after it is asked for
  *
  * A pair is one instruction here: it starts when both inputs are there and delivers both results at
  * its end. Its halves, which follow in the list, are passed over.
@@ -191,6 +191,16 @@ static void other(struct play *k, int rank, int64_t i, double arrives)
         k->r->event[i] = (struct sim_event){now, arrives > now ? arrives : now};
 }
 
+/* A message is there when it has come, and has been fetched by the rank that asks for it now. */
+static void fetch(struct play *k, struct sched_instr in, int rank, struct input *m)
+{
+    double fetched = k->clock[rank] + k->cost->fetch;
+    if (fetched <= m->there)
+        return;
+    m->there = fetched;
+    k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb].there = fetched;
+}
+
 /* The input of this instruction; at 0 when it has none. False: it is not known yet, and the rank to
  * wait for is in *rank. */
 static bool arrival(const struct play *k, struct sched_instr in, struct input *out, int *rank)
@@ -243,6 +253,8 @@ static int step(void *arg, int rank, int64_t i)
     }
     if (!arrival(k, in, &input, &wait))
         return wait;
+    if (k->cost->fetch > 0 && (in.op == SCHED_RECV_F || in.op == SCHED_RECV_B))
+        fetch(k, in, rank, &input);
     if (in.op < SCHED_COMPUTE_OPS)
         compute(k, rank, i, input);
     else if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B)

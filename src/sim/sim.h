@@ -19,6 +19,8 @@
 struct sim_cost {
     double tf, tb, ti, tw, tr; /* time of one F, B, I, W, R of a stage */
     double latency;        /* of a message between ranks */
+    double fetch;          /* that a receive takes at least, also of a message sent long before:
+                              where both ends must come to it before anything moves */
     const double *stage_scale; /* borrowed; [stages] multiplies the times; NULL: all 1 */
     const double *redo_scale;  /* borrowed; [stages] that of R, where a stage does not do all of its
                                   forward again; NULL: stage_scale */

@@ -294,10 +294,11 @@ static void bubble_of(const char *schedule, int pp)
     double measured = number(page, "bubble_measured");
     double simulated = number(page, "bubble_simulated");
     printf("     %s on %d GPUs: bubble %.2f %%, simulated %.2f %%, predicted %.2f %%; first to "
-           "last %.3f ms, simulated %.3f ms, a step %.3f ms; a message %.1f us\n", schedule, pp,
-           100 * measured, 100 * simulated, 100 * number(page, "bubble_predicted"),
-           1e3 * number(page, "makespan_measured"), 1e3 * number(page, "makespan_simulated"),
-           1e3 * median_step(&r), 1e6 * number(page, "latency"));
+           "last %.3f ms, simulated %.3f ms, a step %.3f ms; a message %.1f us, fetched in %.1f "
+           "us\n", schedule, pp, 100 * measured, 100 * simulated,
+           100 * number(page, "bubble_predicted"), 1e3 * number(page, "makespan_measured"),
+           1e3 * number(page, "makespan_simulated"), 1e3 * median_step(&r),
+           1e6 * number(page, "latency"), 1e6 * number(page, "fetch"));
     CHECK(fabs(measured - simulated) < 0.03);
     CHECK(number(page, "makespan_measured") < 1.05 * median_step(&r));
     cJSON_Delete(page);

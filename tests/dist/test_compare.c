@@ -16,7 +16,7 @@ enum { STEPS = 6 };
 
 static bool ahead; /* runs are post-validated */
 static bool again; /* with recomputes */
-static double fetch; /* seconds that every action waits, if its message has come before, too */
+static double fetch; /* seconds that a message takes that has come before */
 
 static void train(const char *name, const char *schedule, bool trace)
 {
@@ -52,7 +52,7 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
     struct sim_event e = r->event[i];
     if (s->sched.instr[i].op >= SCHED_COMPUTE_OPS)
         return (struct exec_event){clock, clock, 0};
-    return (struct exec_event){clock, e.end, fmax(e.start - clock, fetch)};
+    return (struct exec_event){clock, e.end, e.start - clock};
 }
 
 /* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd
@@ -86,18 +86,19 @@ static void costs_of(const char *schedule)
 {
     static const double time[2][COMPARE_KINDS] = {{0.010, 0.024, 0.011, 0.009, 0.012},
                                                   {0.013, 0.021, 0.014, 0.008, 0.006}};
-    char path[FOLDER_PATH];
+    char path[FOLDER_PATH], name[64];
     struct options o;
     struct setup s = {0};
     struct sim_result r;
     struct compare c;
-    train(schedule, schedule, true);
-    setup_of(schedule, &o, &s);
-    folder_path(schedule, path);
-    struct sim_cost cost = {.stage_time = time, .latency = 0.003};
+    snprintf(name, sizeof name, "%s%s", schedule, fetch > 0 ? "-late" : "");
+    train(name, schedule, true);
+    setup_of(name, &o, &s);
+    folder_path(name, path);
+    struct sim_cost cost = {.stage_time = time, .latency = 0.003, .fetch = fetch};
     CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
     for (int rank = 0; rank < 2; rank++)
-        forge(schedule, &s, &r, rank);
+        forge(name, &s, &r, rank);
     CHECK_OK(compare_open(&s, path, -1, &c));
     CHECK_INT(c.steps, STEPS);
     CHECK_INT(c.first, 2);
@@ -107,6 +108,7 @@ static void costs_of(const char *schedule)
         CHECK_NEAR(c.cost[i / COMPARE_KINDS][i % COMPARE_KINDS], want, 1e-9);
     }
     CHECK_NEAR(c.latency, 0.003, 1e-9);
+    CHECK_NEAR(c.fetch, fetch, 1e-9);
     CHECK_NEAR(c.makespan, r.makespan, 1e-9);
     CHECK_NEAR(c.sim.makespan, r.makespan, 1e-9);
     CHECK_NEAR(c.longest, r.cost, 1e-9);
@@ -139,26 +141,11 @@ static void costs_come_back(void)
 /* Messages that lie ready for long and are then fetched: that they lay is no latency. */
 static void fetched_late(void)
 {
-    char path[FOLDER_PATH];
-    static const double time[2][COMPARE_KINDS] = {{0.010, 0.030}, {0.013, 0.024}};
-    struct options o;
-    struct setup s = {0};
-    struct sim_result r;
-    struct compare c;
-    struct sim_cost cost = {.stage_time = time, .latency = 0.003};
-    train("late", "gpipe", true);
-    setup_of("late", &o, &s);
-    folder_path("late", path);
-    CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
     fetch = 0.0004;
-    for (int rank = 0; rank < 2; rank++)
-        forge("late", &s, &r, rank);
+    costs_of("gpipe");
+    costs_of("1f1b");
+    costs_of("zb-h1");
     fetch = 0;
-    CHECK_OK(compare_open(&s, path, -1, &c));
-    CHECK_NEAR(c.latency, 0.003, 1e-9);
-    compare_close(&c);
-    sim_result_free(&r);
-    setup_free(&s);
 }
 
 /* Ranks end one after the other: the bubble is that of the longest. */
