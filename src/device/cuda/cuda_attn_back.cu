@@ -93,8 +93,8 @@ static __device__ void load_queries(const struct job *a, struct room *m, struct 
 }
 
 /* One thread. V has one buffer, so it is waited for last: its last reader is early. A block of keys
- * is read once, one of queries by this block of threads for the last time on the diagonal: the L2 is
- * then told to let go of it, for the sums of dq are to stay there. */
+ * is read once, one of queries by this block of threads for the last time on the diagonal: the L2
+ * is then told to let go of it, for the sums of dq are to stay there. */
 [[maybe_unused]] static __device__ void load_all(const struct job *a, struct room *m)
 {
     struct ring<STAGES> r = {0, 0};
