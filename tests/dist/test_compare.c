@@ -86,7 +86,7 @@ static void costs_of(const char *schedule)
 {
     static const double time[2][COMPARE_KINDS] = {{0.010, 0.024, 0.011, 0.009, 0.012},
                                                   {0.013, 0.021, 0.014, 0.008, 0.006}};
-    char path[FOLDER_PATH], name[64];
+    char path[FOLDER_PATH], name[32];
     struct options o;
     struct setup s = {0};
     struct sim_result r;
