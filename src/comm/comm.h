@@ -113,7 +113,8 @@ enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
 void comm_warm(struct comm_world *w);
 /* Zeroed device memory that GPUs of the other ranks may read: for a group's window. The
  * transport's, until comm_detach. NULL in *out where the device's own is as good. Local. Errors:
- * ERR_MEMORY, ERR_INTERNAL when there is one already. */
+ * ERR_MEMORY, ERR_INTERNAL when COMM_WINDOWS were taken. */
+enum { COMM_WINDOWS = 2 };
 enum err comm_window_take(struct comm_world *w, int64_t bytes, const char *name, void **out);
 /* Before the device closes and behind the closing of groups; nothing is queued on the device from
  * then on. Collective over the world, but where a rank has failed local. */
@@ -154,11 +155,13 @@ struct comm_group_args {
     enum comm_mem mem; /* what all its operations move */
     bool small;       /* they move a few words: it need not have much of a GPU */
     bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
-    /* COMM_DEVICE: all its operations are sums (all_reduce, f32 or bf16) of what lies in here, at
-     * the same place in each member's; GPUs of one process then sum by copies
-     * (comm_nccl_copies.c). From comm_window_take, whose it stays. NULL: no such promise. */
+    /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
+     * of one process then move it by copies (comm_nccl_copies.c). From comm_window_take, whose it
+     * stays. NULL: no such promise. */
     void *window;
     int64_t window_bytes;
+    bool mixed; /* some lie elsewhere, or are not of a kind that copies do; else all are sums
+                   (all_reduce, f32 or bf16) */
 };
 /* Collective over the members, who give the same ranks in the same order and the same id. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
@@ -175,14 +178,15 @@ bool comm_group_copies(const struct comm_group *g);
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
 /* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of
- * theirs to each other? Only then are sums by copies. Yes of GPUs that cannot be asked: who opens
- * them will say why. No GPU is opened; the driver is, behind comm_environment. Local. */
+ * theirs to each other? Only then do they move by copies. Yes of GPUs that cannot be asked: who
+ * opens them will say why. No GPU is opened; the driver is, behind comm_environment. Local. */
 bool comm_gpus_reach(const int *gpu, int n);
 
-/* What a rank will open in device memory: the members of its group with a window (1: it has none),
- * how many groups of other kinds (comm_group_args), and how many channels; apart: the window's GPUs
- * do not reach each other (comm_gpus_reach), so NCCL sums. */
-struct comm_device_plan { int window, full, beside, small, channels; bool apart; };
+/* What a rank will open in device memory: the members of its group with a window of sums and of
+ * that with a mixed one (1: it has none), how many groups of other kinds (comm_group_args), and how
+ * many channels. `beside`: the mixed one is, where NCCL does its work; apart: the windows' GPUs do
+ * not reach each other (comm_gpus_reach), so NCCL does. */
+struct comm_device_plan { int window, mixed, full, small, channels; bool beside, apart; };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, as the GPU tells. */

@@ -378,7 +378,7 @@ static enum err lane_open(struct comm_nccl *q, const struct comm_nccl_lane *as, 
     return ERR_OK;
 }
 
-/* Sums by copies need no communicator. */
+/* Sums by copies, all that such a group does, need no communicator. */
 static enum err copies_open(struct comm_group *g)
 {
     struct comm_nccl *q = comm_nccl_of(g->world);
@@ -405,22 +405,36 @@ static enum err copies_open(struct comm_group *g)
     return ERR_OK;
 }
 
+/* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
+ * that operations keep their order. */
+static enum err copies_beside(struct comm_group *g)
+{
+    struct comm_nccl *q = comm_nccl_of(g->world);
+    struct comm_nccl_lane *l = g->lane;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(comm_copies_open(g, l));
+    note_memory(q, l, before);
+    return ERR_OK;
+}
+
 static enum err group_open(struct comm_group *g)
 {
     struct comm_nccl *q = comm_nccl_of(g->world);
     ncclUniqueId id = {{0}};
     bool copies;
     TRY(comm_copies_agree(g, &copies));
-    if (copies)
+    if (copies && !g->mixed)
         return copies_open(g);
     if (g->me == 0)
         TRY_NCCL(ncclGetUniqueId(&id));
     TRY(comm_broadcast(g->host, 0, &id, (int64_t)sizeof id));
     TRY(comm_barrier(g->host)); /* all are there: initialising waits without a limit */
     TRY(lane_open(q, &(struct comm_nccl_lane){.group = true, .id = g->id}, g->n, g->me, &id,
-                  g->small ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0));
+                  g->small || copies ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0));
     g->lane = q->lanes;
-    return ERR_OK;
+    g->copies = copies;
+    return copies ? copies_beside(g) : ERR_OK;
 }
 
 static enum err pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)

@@ -27,7 +27,7 @@ struct comm_nccl_op {
 struct comm_nccl_lane {
     struct comm_nccl_lane *next;
     ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
-    struct comm_copies *copies; /* owned; NULL: NCCL */
+    struct comm_copies *copies; /* owned; NULL: NCCL alone */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
@@ -46,8 +46,9 @@ struct comm_nccl {
     int gpu;
     cudaStream_t stream;     /* the device's, borrowed */
     cudaEvent_t ready;       /* owned; where the device's stream is at a start */
-    cudaMemPool_t pool;      /* owned; of the window; NULL: none */
-    void *window;            /* device, owned; what other ranks' GPUs may read; NULL: none */
+    cudaMemPool_t pool;      /* owned; of the windows; NULL: none */
+    void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
+    int windows;
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_nccl_lane *lanes; /* owned, the newest first */
     struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are

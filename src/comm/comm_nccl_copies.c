@@ -33,7 +33,8 @@
 #include <cuda.h>
 
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
-enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64 };
+/* ALL_REDUCE_LEAST: two rounds of words take as long as NCCL takes for this much. */
+enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
 
 _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_TOTAL_MOST, "all members are added at once");
 
@@ -151,6 +152,14 @@ static bool tried(void)
     return good;
 }
 
+static bool is_window(const struct comm_nccl *q, const void *p)
+{
+    bool found = false;
+    for (int i = 0; i < q->windows; i++)
+        found = found || q->window[i] == p;
+    return found;
+}
+
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
@@ -160,16 +169,17 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = g->window == comm_nccl_of(g->world)->window && tried();
+    mine->able = is_window(comm_nccl_of(g->world), g->window) && tried();
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
     *yes = true;
     for (int i = 0; i < g->n; i++)
         *yes = *yes && seats[i].able;
-    if (!*yes && g->me == 0 && comm_nccl_of(g->world)->window)
-        log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies: these GPUs "
-                           "cannot read each other's memory, or wait for words of the host's");
+    if (!*yes && g->me == 0 && comm_nccl_of(g->world)->windows > 0)
+        log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
+                           "other's memory, or wait for words of the host's",
+                 g->mixed ? "tensor ranks talk" : "gradients are summed");
     return ERR_OK;
 }
 
@@ -212,8 +222,8 @@ static cudaError_t open_pool(struct comm_nccl *q)
 /* Where there can be no pool, there is no window, and NCCL sums. */
 static enum err no_window(struct comm_nccl *q, cudaError_t e)
 {
-    log_line(LOG_WARN, "comm: gradients are summed by NCCL and not by copies: no memory of GPU %d "
-                       "can be opened to the others (%s)", q->gpu, cudaGetErrorString(e));
+    log_line(LOG_WARN, "comm: GPUs talk by NCCL and not by copies: no memory of GPU %d can be "
+                       "opened to the others (%s)", q->gpu, cudaGetErrorString(e));
     if (q->pool)
         (void)cudaMemPoolDestroy(q->pool);
     q->pool = NULL;
@@ -224,27 +234,29 @@ static enum err no_window(struct comm_nccl *q, cudaError_t e)
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
     struct comm_nccl *q = comm_nccl_of(w);
+    void *p = NULL;
     bool wish;
     TRY(comm_copies_wished(&wish));
-    if (q->window)
-        FAIL(ERR_INTERNAL, "comm: rank %d takes a second window, for %s", w->rank, name);
+    if (q->windows == COMM_WINDOWS)
+        FAIL(ERR_INTERNAL, "comm: rank %d takes window %d, for %s; there are %d", w->rank,
+             q->windows + 1, name, COMM_WINDOWS);
     if (comm_kind(w) != COMM_THREAD || !wish)
         return ERR_OK;
-    cudaError_t e = open_pool(q);
+    cudaError_t e = q->pool ? cudaSuccess : open_pool(q);
     if (e != cudaSuccess)
         return no_window(q, e);
-    TRY(no_room(cudaMallocFromPoolAsync(&q->window, (size_t)bytes, q->pool, q->stream), bytes, name,
+    TRY(no_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes, name,
                 q->gpu));
-    TRY_CUDA(cudaMemsetAsync(q->window, 0, (size_t)bytes, q->stream));
+    q->window[q->windows++] = *out = p;
+    TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));
     TRY_CUDA(cudaStreamSynchronize(q->stream));
-    *out = q->window;
     return ERR_OK;
 }
 
 void comm_copies_window_free(struct comm_nccl *q)
 {
-    if (q->window)
-        (void)cudaFreeAsync(q->window, q->stream);
+    for (int i = 0; i < q->windows; i++)
+        (void)cudaFreeAsync(q->window[i], q->stream);
     if (q->pool)
         (void)cudaMemPoolDestroy(q->pool);
 }
@@ -322,16 +334,18 @@ static enum err flag_failed(const char *call, CUresult e)
     FAIL(ERR_INTERNAL, "comm: CUDA refuses %s: error %d of the driver", call, (int)e);
 }
 
+static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
+{
+    uint32_t *theirs = x->seat[who].flags + (int)kind * x->n + x->me;
+    CUresult e = x->write(s, (CUdeviceptr)(uintptr_t)theirs, 1, 0);
+    return e == CUDA_SUCCESS ? ERR_OK : flag_failed("cuStreamWriteValue32", e);
+}
+
 static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s)
 {
-    for (int i = 0; i < x->n; i++) {
-        uint32_t *theirs = x->seat[i].flags + (int)kind * x->n + x->me;
-        if (i == x->me)
-            continue;
-        CUresult e = x->write(s, (CUdeviceptr)(uintptr_t)theirs, 1, 0);
-        if (e != CUDA_SUCCESS)
-            return flag_failed("cuStreamWriteValue32", e);
-    }
+    for (int i = 0; i < x->n; i++)
+        if (i != x->me)
+            TRY(tell_one(x, kind, i, s));
     return ERR_OK;
 }
 
@@ -365,23 +379,33 @@ static int64_t shard_of(const struct comm_copies *x, const struct piece *p, int 
     return p->at + begin;
 }
 
-/* This member's shard of a piece: the others' summands come here and are added. */
-static enum err sum_shard(const struct comm_copies *x, const struct piece *p, enum dtype dt,
-                          cudaStream_t s)
+/* Summands of all members: `bytes` from `at` of their windows on, at most a shard of staging. */
+struct summands { int64_t at, bytes, unit; enum dtype dt; };
+
+/* Their sum, at `out`: the others' come to the staging and are added. */
+static enum err add_up(const struct comm_copies *x, const struct summands *p, void *out,
+                       cudaStream_t s)
 {
-    int64_t bytes, at = shard_of(x, p, x->me, &bytes);
-    char *own = x->seat[x->me].window + at;
-    struct comm_total t = {.out = own, .n = x->n, .count = bytes / p->unit, .dt = dt};
-    for (int k = 1; k < x->n && bytes > 0; k++) {
+    struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
+    for (int k = 1; k < x->n && p->bytes > 0; k++) {
         int from = (x->me + k) % x->n; /* each of another one at a time */
         char *to = x->staging + (k - 1) * x->shard;
         t.in[from] = to;
-        TRY_CUDA(cudaMemcpyAsync(to, x->seat[from].window + at, (size_t)bytes,
+        TRY_CUDA(cudaMemcpyAsync(to, x->seat[from].window + p->at, (size_t)p->bytes,
                                  cudaMemcpyDeviceToDevice, s));
     }
-    t.in[x->me] = own;
+    t.in[x->me] = x->seat[x->me].window + p->at;
     TRY_CUDA(comm_nccl_total(&t, s));
     return ERR_OK;
+}
+
+/* This member's shard of a piece. */
+static enum err sum_shard(const struct comm_copies *x, const struct piece *p, enum dtype dt,
+                          cudaStream_t s)
+{
+    struct summands own = {.unit = p->unit, .dt = dt};
+    own.at = shard_of(x, p, x->me, &own.bytes);
+    return add_up(x, &own, x->seat[x->me].window + own.at, s);
 }
 
 static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, enum flag summed,
@@ -398,15 +422,14 @@ static enum err fetch_shards(const struct comm_copies *x, const struct piece *p,
     return ERR_OK;
 }
 
-enum err comm_copies_sum(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s)
+static int64_t place_of(const struct comm_copies *x, const void *p)
 {
-    const struct comm_copies *x = l->copies;
-    char buf[96];
-    int64_t at = (char *)c->out - x->seat[x->me].window, bytes = c->count * c->unit;
-    if (c->kind != COMM_ALL_REDUCE || c->red != COMM_SUM || (c->dt != DT_F32 && c->dt != DT_BF16) ||
-        at < 0 || at + bytes > x->seat[x->me].bytes)
-        FAIL(ERR_INTERNAL, "comm: %s in group %d, which was opened for sums inside its window",
-             comm_coll_text(c, buf), l->id);
+    return (const char *)p - x->seat[x->me].window;
+}
+
+static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int64_t at = place_of(x, c->out), bytes = c->count * c->unit;
     enum flag summed = FLAG_SUMMED;
     TRY(tell(x, FLAG_READY, s));
     TRY(hear_all(x, FLAG_READY, s));
@@ -419,4 +442,100 @@ enum err comm_copies_sum(const struct comm_nccl_lane *l, const struct comm_coll 
     }
     TRY(tell(x, FLAG_READ, s));
     return hear_all(x, FLAG_READ, s);
+}
+
+/* What all have at `at`, summed here. */
+static enum err sum_here(const struct comm_copies *x, const struct comm_coll *c, int64_t at,
+                         cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    TRY(hear_all(x, FLAG_READY, s));
+    for (int64_t done = 0; done < bytes; done += x->shard) {
+        struct summands p = {at + done, num_min(x->shard, bytes - done), c->unit, c->dt};
+        TRY(add_up(x, &p, (char *)c->out + done, s));
+    }
+    return tell(x, FLAG_READ, s);
+}
+
+static enum err reduce_scatter(const struct comm_copies *x, const struct comm_coll *c,
+                               cudaStream_t s)
+{
+    TRY(tell(x, FLAG_READY, s));
+    TRY(sum_here(x, c, place_of(x, c->in) + x->me * c->count * c->unit, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
+/* Between the root and each of the others, who do not know of each other. */
+static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    if (x->me == c->root)
+        return sum_here(x, c, place_of(x, c->in), s);
+    TRY(tell_one(x, FLAG_READY, c->root, s));
+    return hear(x, FLAG_READ, c->root, s);
+}
+
+static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit, at = place_of(x, c->in);
+    char *own = (char *)c->out + x->me * bytes;
+    TRY(tell(x, FLAG_READY, s));
+    for (int k = 1; k < x->n; k++) {
+        int from = (x->me + k) % x->n;
+        TRY(hear(x, FLAG_READY, from, s));
+        if (bytes > 0)
+            TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes, x->seat[from].window + at,
+                                     (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+    }
+    TRY(tell(x, FLAG_READ, s));
+    if (own != c->in && bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(own, c->in, (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
+bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
+{
+    const struct comm_copies *x = l->copies;
+    int64_t at = place_of(x, c->in), bytes = c->count * c->unit;
+    bool adds = c->red == COMM_SUM && (c->dt == DT_F32 || c->dt == DT_BF16);
+    if (c->kind == COMM_REDUCE_SCATTER)
+        bytes *= x->n;
+    if (at < 0 || at + bytes > x->seat[x->me].bytes)
+        return false;
+    switch (c->kind) {
+    case COMM_ALL_REDUCE: return adds && (!l->comm || bytes >= ALL_REDUCE_LEAST);
+    case COMM_REDUCE_SCATTER:
+    case COMM_REDUCE: return adds;
+    case COMM_ALL_GATHER: return true;
+    case COMM_BROADCAST:
+    case COMM_BARRIER: return false;
+    }
+    return false;
+}
+
+enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
+{
+    const struct comm_nccl_lane *l = g->lane;
+    double mine = (double)place_of(l->copies, c->in), at[COMM_COPIES_MEMBERS];
+    char buf[96];
+    TRY(comm_all_gather(g->host, at, &mine, 1, DT_F64));
+    for (int i = 0; i < g->n; i++)
+        if (at[i] != mine)
+            FAIL(ERR_INTERNAL, "comm: %s in group %d reads byte %.0f of the window on rank %d and "
+                               "%.0f on rank %d; copies need one place", comm_coll_text(c, buf),
+                 g->id, mine, g->ranks[g->me], at[i], g->ranks[i]);
+    return ERR_OK;
+}
+
+enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s)
+{
+    const struct comm_copies *x = l->copies;
+    switch (c->kind) {
+    case COMM_ALL_REDUCE: return all_reduce(x, c, s);
+    case COMM_REDUCE_SCATTER: return reduce_scatter(x, c, s);
+    case COMM_REDUCE: return reduce(x, c, s);
+    case COMM_ALL_GATHER: return all_gather(x, c, s);
+    case COMM_BROADCAST:
+    case COMM_BARRIER: break;
+    }
+    FAIL(ERR_INTERNAL, "comm: group %d has no copies for %s", l->id, comm_coll_name(c->kind));
 }

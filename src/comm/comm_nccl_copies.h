@@ -31,12 +31,17 @@ cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s);
 /* comm_window_take; and its end. */
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out);
 void comm_copies_window_free(struct comm_nccl *q);
-/* Can this group sum by copies? All members answer the same. Collective over the members. */
+/* Can this group move by copies? All members answer the same. Collective over the members. */
 enum err comm_copies_agree(struct comm_group *g, bool *yes);
 /* What a lane needs for it: staging, flags, the members' addresses. Collective. */
 enum err comm_copies_open(struct comm_group *g, struct comm_nccl_lane *l);
-/* The sum of c on stream s: the lane's, or the device's. */
-enum err comm_copies_sum(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s);
+/* Is c done by copies? All members answer the same. Of a group that is not mixed everything must
+ * be. */
+bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c);
+/* Hosts meet, and what they are about to do lies at the same place. Collective over the members. */
+enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c);
+/* c on stream s: the lane's, or the device's. */
+enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s);
 /* Whatever peer is waited for just now has told; what is summed is garbage from here on. Stores
  * alone, from any thread. */
 void comm_copies_let_go(const struct comm_nccl_lane *l);

@@ -74,6 +74,18 @@ static enum err launch_coll(const struct comm_nccl_lane *l, const struct comm_co
     return ERR_OK;
 }
 
+static enum err launch_in_group(const struct comm_nccl_lane *l, const struct comm_coll *c,
+                                cudaStream_t s)
+{
+    char buf[96];
+    if (l->copies && comm_copies_take(l, c))
+        return comm_copies_do(l, c, s);
+    if (!l->comm)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d, which was opened for sums inside its window",
+             comm_coll_text(c, buf), l->id);
+    return launch_coll(l, c, s);
+}
+
 /* The two ends of a channel are members 0, which sends, and 1. */
 static enum err launch_msg(const struct comm_nccl_lane *l, const struct comm_msg *m,
                            cudaStream_t s)
@@ -120,9 +132,7 @@ static enum err launch(struct comm_nccl *q, struct comm_nccl_lane *l,
         TRY_CUDA(cudaEventRecord(q->ready, q->stream));
         TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
     }
-    TRY(l->copies    ? comm_copies_sum(l, &op->coll, s)
-        : op->is_msg ? launch_msg(l, &op->msg, s)
-                     : launch_coll(l, &op->coll, s));
+    TRY(op->is_msg ? launch_msg(l, &op->msg, s) : launch_in_group(l, &op->coll, s));
     return comm_nccl_note(q, l, op, s);
 }
 
@@ -161,11 +171,11 @@ static enum err see_through(struct comm_group *g, const struct comm_coll *c)
 static enum err coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
     const struct comm_nccl_lane *l = g->lane;
-    bool met = l->copies && !g->world->warm;
+    bool met = l->copies && !g->world->warm && comm_copies_take(l, c);
     if (g->world->ops->failed(g->world))
         TRY(comm_nccl_check(g->world, comm_coll_name(c->kind)));
     if (met)
-        TRY(comm_barrier(g->host));
+        TRY(comm_copies_meet(g, c));
     TRY(start(g->world, g->lane, &(struct comm_nccl_op){.coll = *c}, now));
     return met ? see_through(g, c) : ERR_OK;
 }

@@ -122,10 +122,11 @@ struct comm_group {
     bool device;              /* device memory of the device that is attached */
     bool small;               /* its largest operation is a few words */
     bool beside;              /* its operations run beside the device's own work */
-    void *window;             /* device, borrowed: where all sums lie; NULL: anywhere */
+    void *window;             /* device, borrowed: where operations read; NULL: anywhere */
     int64_t window_bytes;
+    bool mixed;               /* not all of them do */
     struct comm_group *host;  /* owned; the same members, beside a lane */
-    bool copies;              /* its lane sums by copies */
+    bool copies;              /* its lane moves by copies what lies in the window */
     void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
 };
 

@@ -35,9 +35,14 @@ int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
     bool wish;
     (void)comm_copies_wished(&wish); /* another word is refused when there is a window to take */
-    bool copies = k == COMM_THREAD && p->window <= COMM_COPIES_MEMBERS && wish && !p->apart;
-    int64_t sums = p->window < 2 ? 0 : copies ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
-    int64_t lanes = p->full * (int64_t)FULL + p->beside * (int64_t)BESIDE +
-                    p->small * (int64_t)SMALL + p->channels * (int64_t)CHANNEL;
-    return lanes + sums > 0 ? KERNELS + lanes + sums : 0;
+    bool may = k == COMM_THREAD && wish && !p->apart;
+    bool sums = may && p->window <= COMM_COPIES_MEMBERS;
+    bool moves = may && p->mixed <= COMM_COPIES_MEMBERS;
+    int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
+                    p->channels * (int64_t)CHANNEL;
+    if (p->window > 1)
+        lanes += sums ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
+    if (p->mixed > 1)
+        lanes += moves ? (int64_t)COMM_COPIES_BYTES + SMALL : (int64_t)(p->beside ? BESIDE : FULL);
+    return lanes > 0 ? KERNELS + lanes : 0;
 }

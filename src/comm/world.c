@@ -354,6 +354,7 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     g->beside = a->beside;
     g->window = a->window;
     g->window_bytes = a->window_bytes;
+    g->mixed = a->mixed;
     TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
     for (int i = 0; i < a->n; i++) {
         g->ranks[i] = a->ranks[i];

@@ -101,6 +101,11 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
         a.window = x->grads.base;
         a.window_bytes = x->grads.size;
     }
+    if (k == GROUP_TP) { /* members have the same layout, and make the same calls */
+        a.window = x->stream;
+        a.window_bytes = x->stream_bytes;
+        a.mixed = true;
+    }
     a.mem = k == GROUP_WORLD || k == GROUP_PLANE ? COMM_HOST : COMM_DEVICE;
     a.scratch = comm_scratch_bytes(comm_kind(x->a.world), n,
                                    message_bytes(&x->a, k, &x->a.dev->types, x->coord[AXIS_PP]));
@@ -175,10 +180,10 @@ int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp
 {
     int members[GROUP_KINDS];
     members_of(a, pp, members);
-    bool tp = members[GROUP_TP] > 1, beside = a->tp_rows > 0;
-    struct comm_device_plan p = {.window = members[GROUP_DP], .beside = tp && beside,
-                                 .full = (tp && !beside) + (members[GROUP_KV] > 1) +
-                                         (members[GROUP_TIED] > 1) + (members[GROUP_MERGE] > 1),
+    struct comm_device_plan p = {.window = members[GROUP_DP], .mixed = members[GROUP_TP],
+                                 .beside = a->tp_rows > 0,
+                                 .full = (members[GROUP_KV] > 1) + (members[GROUP_TIED] > 1) +
+                                         (members[GROUP_MERGE] > 1),
                                  .small = members[GROUP_SUMS] > 1,
                                  .channels = count_channels(a->sched, pp), .apart = a->apart};
     return comm_device_bytes(kind, &p);

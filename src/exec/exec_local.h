@@ -70,6 +70,9 @@ struct exec {
     int coord[AXIS_COUNT];
     struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
     bool grads_lent;          /* the transport's, not the device's */
+    void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
+                                 the device's own */
+    int64_t stream_bytes;
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */

@@ -28,6 +28,28 @@ static enum err open_grads(struct exec *x)
     return ERR_OK;
 }
 
+/* So does what tensor ranks tell each other: activations, scratch, gradients on their way. */
+static enum err open_stream(struct exec *x, int64_t scratch)
+{
+    const struct exec_bytes *b = &x->a.plan;
+    struct arena *part[] = {&x->activations, &x->work, &x->comm};
+    const char *name[] = {"activations", "scratch", "communication"};
+    int64_t bytes[] = {b->activations, b->work, b->comm - scratch};
+    if (x->a.split.tp > 1)
+        TRY(comm_window_take(x->a.world, bytes[0] + bytes[1] + bytes[2],
+                             "activations, scratch and communication", &x->stream));
+    char *p = x->stream;
+    for (int i = 0; i < 3; i++) {
+        if (!x->stream)
+            TRY(arena_from_device(x, part[i], bytes[i], name[i]));
+        else
+            arena_over(part[i], p, bytes[i], name[i]);
+        x->stream_bytes += bytes[i];
+        p = p ? p + bytes[i] : p;
+    }
+    return ERR_OK;
+}
+
 static enum err open_arenas(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;
@@ -36,9 +58,7 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
     TRY(open_grads(x));
     TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
     TRY(arena_from_device(x, &x->shadow, b->shadow, "shadow"));
-    TRY(arena_from_device(x, &x->activations, b->activations, "activations"));
-    TRY(arena_from_device(x, &x->work, b->work, "scratch"));
-    TRY(arena_from_device(x, &x->comm, b->comm - scratch, "communication"));
+    TRY(open_stream(x, scratch));
     return arena_from_device(x, &x->data, b->data, "data and tables");
 }
 
@@ -274,11 +294,12 @@ void exec_close(struct exec *x)
     exec_forget(x);
     for (int i = 0; i < x->stages_here; i++)
         close_stage(&x->stage[i]);
-    struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
-                           &x->activations, &x->work, &x->comm, &x->data};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->base && !(all[i] == &x->grads && x->grads_lent))
-            x->a.dev->ops->free(x->a.dev, all[i]->base);
+    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow, &x->data,
+                           &x->activations, &x->work, &x->comm};
+    int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
+    for (int i = 0; i < n; i++)
+        if (own[i]->base && !(own[i] == &x->grads && x->grads_lent))
+            x->a.dev->ops->free(x->a.dev, own[i]->base);
     exec_groups_close(x);
     mem_free(x->stage);
     mem_free(x->here);

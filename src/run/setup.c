@@ -146,22 +146,31 @@ static enum err make_memory(struct setup *s)
     return ERR_OK;
 }
 
+/* Do the data ranks of pipeline rank pp reach each other, and its tensor ranks? */
+static bool stage_reaches(const struct setup *s, int pp, bool (*reach)(const int *gpu, int n),
+                          int *gpu)
+{
+    static const enum axis way[][2] = {{AXIS_DP, AXIS_TP}, {AXIS_TP, AXIS_DP}};
+    for (int w = 0; w < 2; w++)
+        for (int i = 0; i < s->mesh.size[way[w][1]]; i++) {
+            int coord[AXIS_COUNT] = {[AXIS_PP] = pp};
+            coord[way[w][1]] = i;
+            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << way[w][0], gpu);
+            if (n > 1 && !reach(gpu, n))
+                return false;
+        }
+    return true;
+}
+
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 {
-    int *gpu, dp = s->mesh.size[AXIS_DP];
-    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD || dp == 1)
+    int *gpu;
+    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD)
         return ERR_OK;
-    TRY(mem_new(dp, sizeof *gpu, "the GPUs of data ranks", &gpu));
-    for (int pp = 0; pp < s->sched.p; pp++) {
-        bool all = true;
-        for (int tp = 0; tp < s->mesh.size[AXIS_TP] && all; tp++) {
-            int coord[AXIS_COUNT] = {[AXIS_TP] = tp, [AXIS_PP] = pp};
-            mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << AXIS_DP, gpu);
-            all = reach(gpu, dp);
-        }
-        if (!all)
+    TRY(mem_new(s->mesh.world, sizeof *gpu, "the GPUs of ranks", &gpu));
+    for (int pp = 0; pp < s->sched.p; pp++)
+        if (!stage_reaches(s, pp, reach, gpu))
             plan_memory(s, pp, true, &s->memory[pp]);
-    }
     mem_free(gpu);
     return ERR_OK;
 }

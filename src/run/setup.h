@@ -34,8 +34,8 @@ struct setup {
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
 void setup_free(struct setup *s);
 
-/* The memory plan anew, for GPUs as they are: where those of data ranks do not reach each other,
- * NCCL sums their gradients and takes more than copies would. reach answers for n GPUs, as
+/* The memory plan anew, for GPUs as they are: where those of data ranks, or of tensor ranks, do not
+ * reach each other, NCCL does what copies would, and takes more. reach answers for n GPUs, as
  * comm_gpus_reach; a rank's GPU has its number, as for threads of one process. Processes and other
  * devices have no copies, and nothing is asked. Errors: ERR_MEMORY. Local. */
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n));

@@ -35,14 +35,20 @@ static enum err sum_in(struct side *s, struct comm_group *g, char *window, const
 
 enum { WINDOW = 200 << 20, BEFORE = 20000 }; /* about a second of zeroing */
 
-static enum err window_open(const struct side *s, char **window, struct comm_group **g)
+static enum err group_open(const struct side *s, bool mixed, char **window, struct comm_group **g)
 {
     int ranks[RANKS] = {0, 1};
     TRY(comm_window_take(s->w, WINDOW, "a window", (void **)window));
     CHECK(*window != NULL);
     return comm_group_open(s->w, &(struct comm_group_args){.id = 3, .ranks = ranks, .n = RANKS,
                                                            .mem = COMM_DEVICE, .window = *window,
-                                                           .window_bytes = WINDOW}, g);
+                                                           .window_bytes = WINDOW,
+                                                           .mixed = mixed}, g);
+}
+
+static enum err window_open(const struct side *s, char **window, struct comm_group **g)
+{
+    return group_open(s, false, window, g);
 }
 
 static enum err windows_of(struct side *s)
@@ -66,6 +72,124 @@ static enum err windows_of(struct side *s)
     TRY(comm_barrier(s->host));
     comm_group_close(g);
     return ERR_OK;
+}
+
+/* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
+enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT };
+struct one { enum kind kind; int64_t count; enum dtype dt; int root; };
+static const struct one several[] = {
+    {SUM, 3, DT_F32, 0},           {SUM, 300001, DT_BF16, 0},   {GATHER, 7, DT_BF16, 0},
+    {MAX, 1001, DT_F32, 0},        {SCATTER, 1, DT_BF16, 0},    {SCATTER, 2 << 20, DT_BF16, 0},
+    {TO_ROOT, 100003, DT_BF16, 0}, {TO_ROOT, 9, DT_BF16, 1},    {SCATTER, 12345, DT_F32, 0},
+    {GATHER, 3 << 20, DT_BF16, 0}, {TO_ROOT, 1 << 20, DT_F32, 1}, {GATHER, 5, DT_I32, 0},
+    {TO_ROOT, 1 << 20, DT_F32, 0}, {SUM, 1 << 20, DT_F32, 0},   {GATHER, 0, DT_F32, 0},
+};
+enum { SEVERAL = sizeof several / sizeof *several };
+
+/* Started with `r`, or without it done at once. A sum to a root is always started. */
+/* long: an operation, its sides and its request */
+static enum err do_one(struct comm_group *g, const struct one *o, char *in, char *out,
+                       struct comm_req *r)
+{
+    int64_t n = o->count;
+    enum comm_red red = o->kind == MAX ? COMM_MAX : COMM_SUM;
+    switch (o->kind) {
+    case SUM:
+    case MAX:
+        return r ? comm_all_reduce_start(g, in, n, o->dt, red, r)
+                 : comm_all_reduce(g, in, n, o->dt, red);
+    case SCATTER:
+        return r ? comm_reduce_scatter_start(g, out, in, n, o->dt, r)
+                 : comm_reduce_scatter(g, out, in, n, o->dt);
+    case GATHER:
+        return r ? comm_all_gather_start(g, out, in, n, o->dt, r)
+                 : comm_all_gather(g, out, in, n, o->dt);
+    case TO_ROOT:
+        return r ? comm_reduce_start(g, o->root, comm_group_rank(g) == o->root ? out : NULL, in, n,
+                                     o->dt, r) : ERR_OK;
+    }
+    return ERR_OK;
+}
+
+/* All of them behind each other, `in` and `out` one behind the other in `p`. */
+static enum err do_several(struct comm_group *g, char *p, bool apart)
+{
+    struct comm_req r[SEVERAL] = {{0}};
+    for (int i = 0; i < SEVERAL; i++) {
+        int64_t side = RANKS * (several[i].count * dtype_size(several[i].dt) + 256) / 256 * 256;
+        TRY(do_one(g, &several[i], p, p + side, apart ? &r[i] : NULL));
+        p += 2 * side;
+    }
+    for (int i = 0; i < SEVERAL; i++)
+        TRY(comm_finish(&r[i]));
+    return ERR_OK;
+}
+
+static void fill_several(const struct side *s, char *p)
+{
+    for (int i = 0; i < SEVERAL; i++) {
+        int64_t side = RANKS * (several[i].count * dtype_size(several[i].dt) + 256) / 256 * 256;
+        fill(s, p, RANKS * several[i].count, several[i].dt);
+        p += 2 * side;
+    }
+}
+
+/* With all of the window: what must not be written is not. */
+static enum err compare_several(struct side *s, struct comm_group *g, char *window, bool apart)
+{
+    char *want, *got;
+    TRY(mem_new(WINDOW, 1, "what should come", &want));
+    TRY(mem_new(WINDOW, 1, "what came", &got));
+    fill_several(s, want);
+    TRY(s->dev->ops->copy_in(s->dev, window, want, WINDOW));
+    TRY(do_several(g, window, apart));
+    TRY(do_several(s->host, want, apart));
+    TRY(s->dev->ops->copy_out(s->dev, got, window, WINDOW));
+    TRY(s->dev->ops->sync(s->dev));
+    CHECK(memcmp(got, want, WINDOW) == 0);
+    mem_free(want);
+    mem_free(got);
+    return ERR_OK;
+}
+
+static enum err mixed_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    TRY(group_open(s, true, &window, &g));
+    CHECK(comm_group_copies(g) == comm_gpus_reach((const int[]){0, 1}, RANKS));
+    for (int again = 0; again < 4; again++) {
+        TRY(compare_several(s, g, window, again % 2 == 0));
+        if (again == 1)
+            comm_warm(s->w);
+    }
+    TRY(s->dev->ops->sync(s->dev));
+    TRY(comm_barrier(s->host));
+    comm_group_close(g);
+    return ERR_OK;
+}
+
+/* The root waits in a copy, the other fails. */
+static enum err mixed_abort_of(struct side *s)
+{
+    struct comm_group *g;
+    struct comm_req r = {0};
+    char *window;
+    TRY(group_open(s, true, &window, &g));
+    comm_warm(s->w);
+    TRY(comm_barrier(s->gpu));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    TRY(comm_reduce_start(g, 0, window, window, MOST, DT_F32, &r));
+    enum err err = comm_finish(&r);
+    if (err == ERR_OK)
+        err = comm_all_reduce(g, window, 8, DT_F32, COMM_MAX); /* and behind it NCCL */
+    if (err == ERR_OK)
+        err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
 }
 
 /* A window past its first sums, both ranks there. */
@@ -129,6 +253,18 @@ static void windows(void)
         CHECK_OK(run(windows_of, 60));
 }
 
+static void a_mixed_window(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(mixed_of, 60));
+}
+
+static void one_fails_in_a_mixed_window(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(mixed_abort_of, 60), ERR_STORAGE, "stumbles");
+}
+
 static void one_fails_in_a_window(void)
 {
     if (two_gpus())
@@ -148,7 +284,9 @@ static void one_stays_away_from_a_window(void)
 }
 
 static const struct test_case cases[] = {
-    {"windows", windows}, {"one_fails_in_a_window", one_fails_in_a_window},
+    {"windows", windows}, {"a_mixed_window", a_mixed_window},
+    {"one_fails_in_a_mixed_window", one_fails_in_a_mixed_window},
+    {"one_fails_in_a_window", one_fails_in_a_window},
     {"one_fails_before_many_pieces", one_fails_before_many_pieces},
     {"one_stays_away_from_a_window", one_stays_away_from_a_window},
 };

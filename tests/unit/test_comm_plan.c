@@ -27,6 +27,23 @@ static void what_a_gpu_is_asked_for(void)
     CHECK(comm_device_bytes(COMM_THREAD, &p) > nccl);
 }
 
+/* Tensor ranks of one process move by copies, and keep a small communicator for the rest. */
+static void tensor_ranks(void)
+{
+    struct comm_device_plan p = {.window = 1, .mixed = 2};
+    int64_t copies = comm_device_bytes(COMM_THREAD, &p), nccl = comm_device_bytes(COMM_MPI, &p);
+    CHECK(copies > 0 && copies < nccl);
+    p.beside = true;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), copies);
+    CHECK(comm_device_bytes(COMM_MPI, &p) < nccl);
+    p.beside = false;
+    p.apart = true;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
+    p.apart = false;
+    p.mixed = 9;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
+}
+
 /* One GPU has nobody to reach; of numbers beyond those of any machine nothing is known. */
 static void gpus_that_cannot_be_asked(void)
 {
@@ -36,6 +53,7 @@ static void gpus_that_cannot_be_asked(void)
 
 static const struct test_case cases[] = {
     {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
+    {"tensor_ranks", tensor_ranks},
     {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
 };
 TEST_MAIN(cases)

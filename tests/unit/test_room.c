@@ -161,7 +161,7 @@ static void plan_follows_the_gpus(void)
     CHECK_OK(setup_make(&o, 257, true, &s));
     CHECK_OK(setup_ask_gpus(&s, no_island));
     o.train.device = OPTIONS_CUDA;
-    o.parallel.dp = 1;
+    o.parallel.tp = o.parallel.dp = 1;
     setup_free(&s);
     CHECK_OK(setup_make(&o, 257, true, &s));
     CHECK_OK(setup_ask_gpus(&s, no_island));
