@@ -59,7 +59,7 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
  * ones a second late. */
 static void forge(const char *run, const struct setup *s, const struct sim_result *r, int rank)
 {
-    char path[FOLDER_PATH], name[32];
+    char path[FOLDER_PATH], name[64];
     struct trace_head head;
     const struct sched *list = &s->sched;
     snprintf(name, sizeof name, "%s/trace/%d.trace", run, rank);
