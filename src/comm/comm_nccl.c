@@ -19,20 +19,7 @@
  * tiny operation as it opens. Algorithms differ in what they connect: comm_environment fixes the
  * ring, by which results do not change from run to run either.
  *
- * Failing. A kernel that waits for a peer spins on the GPU and knows no timeout, and the host may
- * sit in any call of the driver behind it, so nothing on the rank's own thread can be relied upon.
- * A watcher, a thread for each rank, looks every few milliseconds whether the world has failed,
- * whether NCCL reports an error, and whether a lane has stood still for longer than the world's
- * timeout. If so it aborts all communicators: their kernels end, the host wakes, and finds the
- * reason at its next look. They are aborted as one group, for giving one back waits for the device,
- * which another may hold. A failing rank gives its peers time to do the same before it frees what
- * they write to.
- *
- * Recorded operations have no events of their own. A replay is one operation of a lane without a
- * communicator, with an event behind it, so that one that hangs is found and named by its step.
- * NCCL gives a communicator back only when no recording has operations of it: aborting ends its
- * kernels at once and then waits until the rank's own thread has woken, failed, and forgotten its
- * recording. So that thread must not wait for the lock which the aborting one holds.
+ * How all this fails is in comm_nccl_watch.c.
  */
 #include "comm/comm_nccl.h"
 
@@ -46,12 +33,9 @@
 #include <time.h>
 
 enum {
-    LOOK_MS = 5,
-    PEERS_MS = 300,      /* until peers that look every LOOK_MS have let go */
-    LOCK_S = 2,          /* until a call under the lock counts as stuck in the driver */
+    PEERS_MS = 300,      /* until peers that look every few milliseconds have let go */
     ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
     ID_TAG = 32766,      /* of the messages with a channel's id */
-    LET_GO_MS = 10000,   /* until streams that wait for nobody any more are through */
     SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
 };
 
@@ -68,7 +52,7 @@ enum err comm_nccl_fits(void)
     return ERR_OK;
 }
 
-static void nap_ms(long ms)
+void comm_nccl_nap_ms(long ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
     nanosleep(&t, NULL);
@@ -87,188 +71,6 @@ enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResu
     return err_set(code, file, line, "comm: NCCL refuses %s: %s%s%s; NCCL_DEBUG=INFO says "
                                              "more", call, ncclGetErrorString(e),
                    more && more[0] ? ", " : "", more ? more : "");
-}
-
-/* ---- failing ---- */
-
-/* From the failure to the end: nobody waits for a copy's peer. A thread of its own, and stores
- * alone, for every call of the driver may stand behind what it must set free. */
-static void *let_go(void *arg)
-{
-    struct comm_nccl *q = arg;
-    const struct timespec nap = {.tv_nsec = 100000};
-    while (!atomic_load(&q->free)) {
-        for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next)
-            if (l->copies)
-                comm_copies_let_go(l);
-        nanosleep(&nap, NULL);
-    }
-    return NULL;
-}
-
-static void begin_to_let_go(struct comm_nccl *q)
-{
-    bool any = false;
-    for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
-        any = any || l->copies;
-    if (!any)
-        return;
-    q->let_go = q->lanes; /* none with copies comes behind a failure */
-    q->lets_go = pthread_create(&q->saver, NULL, let_go, q) == 0;
-    if (!q->lets_go)
-        log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
-}
-
-/* Behind it no stream waits for a peer any more. */
-static void end_letting_go(struct comm_nccl *q)
-{
-    for (const struct comm_nccl_lane *l = q->lanes; l && q->lets_go; l = l->next)
-        for (int ms = 0; l->copies && ms < LET_GO_MS; ms++) {
-            if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
-                cudaStreamQuery(q->stream) != cudaErrorNotReady)
-                break;
-            nap_ms(1);
-        }
-    (void)cudaGetLastError();
-    atomic_store(&q->free, true);
-    if (q->lets_go)
-        pthread_join(q->saver, NULL);
-}
-
-/* Abort all communicators; from any thread, the first call counts. A thread that holds the lock for
- * long is stuck in the driver, behind the very kernel that must end. */
-static void kill_all(struct comm_nccl *q)
-{
-    struct timespec until;
-    if (atomic_exchange(&q->dead, true)) {
-        pthread_mutex_lock(&q->lock); /* the one that came first is done with it */
-        pthread_mutex_unlock(&q->lock);
-        return;
-    }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LOCK_S;
-    bool locked = pthread_mutex_timedlock(&q->lock, &until) == 0;
-    begin_to_let_go(q);
-    ncclResult_t e = ncclGroupStart();
-    for (struct comm_nccl_lane *l = q->lanes; l; l = l->next) {
-        if (l->comm && e == ncclSuccess)
-            e = ncclCommAbort(l->comm);
-        l->comm = NULL;
-    }
-    if (e == ncclSuccess)
-        e = ncclGroupEnd();
-    if (e != ncclSuccess)
-        log_line(LOG_WARN, "comm: NCCL's communicators do not end: %s", ncclGetErrorString(e));
-    if (locked)
-        pthread_mutex_unlock(&q->lock);
-}
-
-enum err comm_nccl_check(struct comm_world *w, const char *what)
-{
-    struct comm_nccl *q = comm_nccl_of(w);
-    if (!atomic_load(&q->dead))
-        return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
-    if (atomic_load(&q->told))
-        FAIL(q->fault, "%s", q->text);
-    TRY(w->ops->check(w, what));
-    FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
-         what);
-}
-
-/* For the device's waits, which are the rank's own: so a world of processes may listen, too. */
-static enum err check_device(void *arg)
-{
-    struct comm_world *w = arg;
-    const char *what = "what its GPU was about";
-    return atomic_load(&comm_nccl_of(w)->dead) ? comm_nccl_check(w, what) : w->ops->check(w, what);
-}
-
-/* ---- the watcher ---- */
-
-/* Moves `seen` on to the first operation that is not over. */
-static void look_at_lane(struct comm_nccl_lane *l)
-{
-    int64_t before = l->seen;
-    l->seen = num_max(l->seen, l->started - COMM_UNFINISHED_MAX);
-    while (l->seen < l->started) {
-        int64_t k = l->seen % COMM_UNFINISHED_MAX;
-        if (!l->op[k].captured && cudaEventQuery(l->done[k]) == cudaErrorNotReady)
-            break;
-        l->seen++;
-    }
-    if (l->seen != before || l->seen == l->started)
-        l->since = log_now();
-}
-
-/* Under the lock: does all go well? Else the fault is noted. */
-static bool all_well(struct comm_nccl *q)
-{
-    const struct comm_world *w = q->queue.world;
-    char what[COMM_WANT_TEXT];
-    for (struct comm_nccl_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
-        ncclResult_t e = ncclSuccess;
-        look_at_lane(l);
-        if (l->comm && ncclCommGetAsyncError(l->comm, &e) == ncclSuccess && e != ncclSuccess &&
-            e != ncclInProgress) {
-            q->fault = e == ncclRemoteError ? ERR_PEER : ERR_INTERNAL;
-            snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
-                     l->seen < l->started ? comm_nccl_op_text(l, l->seen, what) : "no operation",
-                     ncclGetErrorString(e));
-        } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes) {
-            q->fault = ERR_HANG;
-            snprintf(q->text, sizeof q->text,
-                     "comm: rank %d has waited %g s in %s on its GPU; a member has not come, or "
-                     "stands before it; look where they are, or raise the hang timeout", w->rank,
-                     w->timeout_s, comm_nccl_op_text(l, l->seen, what));
-        }
-    }
-    return q->fault == ERR_OK;
-}
-
-/* One look. Whoever holds the lock for longer than a hang is waiting in the driver, behind the
- * kernel that hangs. */
-static bool look(struct comm_nccl *q, double *looked)
-{
-    const struct comm_world *w = q->queue.world;
-    if (w->ops->failed(q->queue.world))
-        return false;
-    if (pthread_mutex_trylock(&q->lock) == 0) {
-        bool well = all_well(q);
-        pthread_mutex_unlock(&q->lock);
-        *looked = log_now();
-        return well;
-    }
-    if (w->timeout_s <= 0 || log_now() - *looked < w->timeout_s + LOCK_S)
-        return true;
-    q->fault = ERR_HANG;
-    snprintf(q->text, sizeof q->text, "comm: rank %d has waited %g s for its GPU to take one "
-                                      "operation more; a member of an earlier one has not come; "
-                                      "look where they are, or raise the hang timeout", w->rank,
-             w->timeout_s);
-    return false;
-}
-
-/* Queries of events must not spoil a recording that another thread makes: mode relaxed. */
-static void *watch(void *arg)
-{
-    struct comm_nccl *q = arg;
-    struct comm_world *w = q->queue.world;
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    double looked = log_now();
-    log_set_rank(w->rank);
-    bool ready = cudaSetDevice(q->gpu) == cudaSuccess &&
-                 cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-    if (!ready)
-        log_line(LOG_WARN, "comm: GPU %d cannot be watched", q->gpu);
-    while (ready && !atomic_load(&q->stop)) {
-        nap_ms(LOOK_MS);
-        if (!look(q, &looked)) {
-            atomic_store(&q->told, q->fault != ERR_OK);
-            kill_all(q);
-            break;
-        }
-    }
-    return NULL;
 }
 
 /* ---- lanes ---- */
@@ -463,11 +265,11 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 static void abort_queue(struct comm_world *w)
 {
     void (*forget)(void *arg) = w->forget;
-    nap_ms(PEERS_MS); /* the base world has been told; so has the watcher, and kernels end */
+    comm_nccl_nap_ms(PEERS_MS); /* the base world is told; so is the watcher, and kernels end */
     w->forget = NULL;
     if (forget)
         forget(w->forget_arg);
-    kill_all(comm_nccl_of(w));
+    comm_nccl_kill(comm_nccl_of(w));
 }
 
 static enum err settle(struct comm_nccl *q)
@@ -485,7 +287,7 @@ static void release(struct comm_nccl *q)
     atomic_store(&q->stop, true);
     if (q->watched)
         pthread_join(q->watcher, NULL);
-    end_letting_go(q);
+    comm_nccl_end_letting_go(q);
     while (q->lanes) {
         struct comm_nccl_lane *l = q->lanes;
         q->lanes = l->next;
@@ -509,7 +311,7 @@ static enum err close_queue(struct comm_world *w)
     bool failed = w->ops->failed(w) || atomic_load(&q->dead);
     enum err err = failed ? ERR_OK : settle(q);
     if (failed || err != ERR_OK)
-        kill_all(q);
+        comm_nccl_kill(q);
     release(q);
     return err;
 }
@@ -570,7 +372,7 @@ static enum err open_parts(struct comm_nccl *q, struct comm_world *w)
     enum err err = comm_group_open(w, &a, &q->all);
     mem_free(ranks);
     TRY(err);
-    int rc = pthread_create(&q->watcher, NULL, watch, q);
+    int rc = pthread_create(&q->watcher, NULL, comm_nccl_watch, q);
     if (rc != 0)
         FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));
     q->watched = true;
@@ -594,6 +396,6 @@ enum err comm_nccl_open(struct comm_world *w, struct dev *d)
         return err;
     }
     w->queue = &q->queue;
-    dev_watch(d, check_device, w);
+    dev_watch(d, comm_nccl_check_device, w);
     return ERR_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of the nccl transport share: a rank's communicators as lanes, each with a stream
- * of its own. comm_nccl.c has their life, failing and the watcher, comm_nccl_ops.c what they carry.
+ * of its own. comm_nccl.c has their life, comm_nccl_ops.c what they carry, comm_nccl_watch.c how
+ * they end when something goes wrong.
  */
 #ifndef PLAIT_COMM_NCCL_H
 #define PLAIT_COMM_NCCL_H
@@ -100,8 +101,19 @@ bool comm_nccl_lock(struct comm_nccl *q);
 enum err comm_nccl_note(struct comm_nccl *q, struct comm_nccl_lane *l,
                         const struct comm_nccl_op *op, cudaStream_t s);
 
+/* ---- comm_nccl_watch.c ---- */
+
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
 enum err comm_nccl_check(struct comm_world *w, const char *what);
+/* The same, arg a world, for the device's waits. */
+enum err comm_nccl_check_device(void *arg);
+/* The watcher's thread, arg a struct comm_nccl. */
+void *comm_nccl_watch(void *arg);
+/* Aborts all communicators; from any thread. */
+void comm_nccl_kill(struct comm_nccl *q);
+/* Behind it no stream waits for a peer any more. */
+void comm_nccl_end_letting_go(struct comm_nccl *q);
+void comm_nccl_nap_ms(long ms);
 
 /* The slots of comm_queue_ops. */
 enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c);
