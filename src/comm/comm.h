@@ -107,9 +107,9 @@ void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
 /* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
-/* All that a step runs has run once on this rank's device. Until that is said, sums by copies are
- * met and seen through by the hosts, for what runs first is loaded and measured, which may wait for
- * the whole device, and must not wait for a peer that waits likewise. Local. */
+/* All that a step runs has run once on this rank's device. Until that is said, what goes by copies
+ * is met and seen through by the hosts, for what runs first is loaded and measured, which may wait
+ * for the whole device, and must not wait for a peer that waits likewise. Local. */
 void comm_warm(struct comm_world *w);
 /* Zeroed device memory that GPUs of the other ranks may read: for a group's window. The
  * transport's, until comm_detach. NULL in *out where the device's own is as good. Local. Errors:
@@ -157,7 +157,8 @@ struct comm_group_args {
     bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
     /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
      * of one process then move it by copies (comm_nccl_copies.c). From comm_window_take, whose it
-     * stays. NULL: no such promise. */
+     * stays; NULL, or memory of the device's own, where that gave none, and the group goes by NCCL.
+     * window_bytes: the same on all members, also of one without; 0: no such promise. */
     void *window;
     int64_t window_bytes;
     bool mixed; /* some lie elsewhere, or are not of a kind that copies do; else all are sums
@@ -170,12 +171,17 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
 void comm_group_close(struct comm_group *g);
 int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
 int comm_group_size(const struct comm_group *g);
-/* Does it sum by copies between GPUs? */
+/* Does it move by copies between GPUs? */
 bool comm_group_copies(const struct comm_group *g);
 
 /* Staging that `max_bytes`-sized operations need in a group of n: pure, so that the memory plan can
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
+
+/* Do groups of n ranks of such a transport move by copies between their GPUs what lies in their
+ * windows, where the GPUs reach each other (comm_gpus_reach)? PLAIT_COPIES counts (off, or on by
+ * itself). Local. */
+bool comm_would_copy(enum comm_kind k, int n);
 
 /* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of
  * theirs to each other? Only then do they move by copies. Yes of GPUs that cannot be asked: who

@@ -89,7 +89,7 @@ static enum err lane_parts(struct comm_nccl_lane *l, bool stream)
 /* peers: they may still look at what is theirs to see. */
 static void lane_free(struct comm_nccl_lane *l, bool peers)
 {
-    comm_copies_close(l, peers);
+    comm_copies_close(l->copies, peers);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         if (l->done[i])
             (void)cudaEventDestroy(l->done[i]);
@@ -191,7 +191,7 @@ static enum err copies_open(struct comm_group *g)
     *l = (struct comm_nccl_lane){.group = true, .id = g->id};
     enum err err = lane_parts(l, true);
     if (err == ERR_OK)
-        err = comm_copies_open(g, l);
+        err = comm_copies_open(g, l->stream, &l->copies);
     if (err != ERR_OK || !comm_nccl_lock(q)) {
         lane_free(l, true);
         TRY(comm_nccl_check(g->world, "opening a lane of copies"));
@@ -208,14 +208,23 @@ static enum err copies_open(struct comm_group *g)
 }
 
 /* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
- * that operations keep their order. */
+ * that operations keep their order. The lane is known to the watcher, which at a failure looks at
+ * its copies: they are whole when it gets them, and none come behind that. */
 static enum err copies_beside(struct comm_group *g)
 {
     struct comm_nccl *q = comm_nccl_of(g->world);
     struct comm_nccl_lane *l = g->lane;
+    struct comm_copies *copies;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(comm_copies_open(g, l));
+    TRY(comm_copies_open(g, l->stream, &copies));
+    if (!comm_nccl_lock(q)) {
+        comm_copies_close(copies, true);
+        return comm_nccl_check(g->world, "opening copies beside a communicator");
+    }
+    l->copies = copies;
+    pthread_mutex_unlock(&q->lock);
+    g->copies = true;
     note_memory(q, l, before);
     return ERR_OK;
 }
@@ -235,7 +244,6 @@ static enum err group_open(struct comm_group *g)
     TRY(lane_open(q, &(struct comm_nccl_lane){.group = true, .id = g->id}, g->n, g->me, &id,
                   g->small || copies ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0));
     g->lane = q->lanes;
-    g->copies = copies;
     return copies ? copies_beside(g) : ERR_OK;
 }
 

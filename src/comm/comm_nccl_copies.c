@@ -1,29 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of gradients over GPUs of one process, by the GPUs' copy engines. NCCL's kernels take
+ * Sums and gathers over GPUs of one process, by the GPUs' copy engines. NCCL's kernels take
  * multiprocessors, and products that were cut to fill all of them run a second round for the few
  * that are missing: measured on two H200, sums of 6.2 GB beside the backward of GPT-2 1.5B cost as
  * much as sums behind it. A copy engine takes none. Threads of one process see each other's
- * memory, and the gradients of data ranks lie alike, so member r
+ * memory, and what members read lies alike in their windows: gradients of data ranks in one,
+ * activations and scratch of tensor ranks in another. So a member copies from the others'
  *
- *     copies    its shard, the r-th part of what is summed, from every other member to its staging
- *     adds      these and its own, in the order of the members, into its own      (one kernel)
- *     copies    the others' shards, once they are summed, to where they belong
+ *     all_reduce       its shard of a piece, to its staging; adds these and its own, in the order
+ *                      of the members, into its own (one kernel); then the others' summed shards
+ *     reduce_scatter   its part, to its staging, piece by piece, and adds, to where it is wanted
+ *     reduce           so the root alone, what is summed
+ *     all_gather       each one's part, to its place
  *
- * in pieces of PIECE_BYTES, which bounds the staging. Between these steps members wait for each
+ * where a piece is PIECE_BYTES, which bounds the staging. Between these steps members wait for each
  * other by words of pinned host memory, which a peer's stream writes and one's own waits for: no
  * kernel spins and no host thread is asked, but one can end all waiting with a store, which needs
  * no call that a stuck driver might hold. The words are set to 1 by who tells and to 0 by who was
  * told, so that a recorded step can be run again:
  *
- *     READY   what I sum is complete     told at the start; a peer that reads it then may
- *     SUMMED  my shard of the piece is summed      told once a piece, by two words in turn
- *     READ    I have read all that I need of yours       told at the end; an operation is over
- *             when all have told so, and only then may the next one tell READY
+ *     READY   what you read of mine is complete      told at the start, to each who will read
+ *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two words in turn
+ *     READ    I have read all that I need of yours   told at the end, to each who told READY
  *
- * No word is told again before it was heard: before a peer tells the same, it has heard another
- * word of this member that was told behind the reset. For SUMMED that takes two words: who tells
- * piece i + 2 has heard the others' i + 1, and those were told behind their hearing of all of i.
+ * No word is told again before it was heard, which each pair of members keeps for itself, so that a
+ * root and one other need not know of the rest. Whoever told READY ends the operation by hearing
+ * READ, told behind the hearing of that READY: the next READY finds the word heard. READ is told
+ * behind the hearing of a READY of the same operation, and that was told behind the hearing of the
+ * READ before. For SUMMED it takes two words: who tells piece i + 2 has heard the others' i + 1,
+ * and those were told behind their hearing of all of i.
+ *
+ * A group whose operations are not all of these kinds, or read elsewhere (comm_group_args.mixed),
+ * has a small communicator, too. Both work on the lane's one stream, or on the device's when
+ * nothing of the lane is on its way, so operations keep their order. Who does what follows from
+ * what all members state alike and from the place in the window, so they choose alike.
+ *
  * Numbers are those of the host's transports: the same order of addition.
  */
 #include "comm/comm_nccl_copies.h"
@@ -53,6 +64,7 @@ struct comm_copies {
     uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who tells */
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
+    bool mixed;       /* NCCL does what copies do not, or not better */
     value_fn *write, *wait;
 };
 
@@ -164,7 +176,8 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
     *yes = false;
-    if (g->n > COMM_COPIES_MEMBERS || !g->window || comm_kind(g->world) != COMM_THREAD)
+    /* Only what all members state alike: one without a window must tell the others. */
+    if (!comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
@@ -285,49 +298,54 @@ static enum err open_parts(struct comm_copies *x, cudaStream_t s)
     TRY_CUDA(cudaHostAlloc((void **)&x->flags, flags, cudaHostAllocPortable));
     memset(x->flags, 0, flags);
     int64_t staging = (x->n - 1) * x->shard;
-    TRY(no_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging, "sums of gradients",
+    TRY(no_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging, "sums by copies",
                 (int)x->seat[x->me].gpu));
     return load_kernels(x, s);
 }
 
-enum err comm_copies_open(struct comm_group *g, struct comm_nccl_lane *l)
+/* Once addresses were given away peers may write there, whatever happens here. */
+enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out)
 {
     struct comm_copies *x;
     TRY(mem_new(1, sizeof *x, "copies between GPUs", &x));
-    l->copies = x;
     x->n = g->n;
     x->me = g->me;
+    x->mixed = g->mixed;
     x->write = driver_fn("cuStreamWriteValue32");
     x->wait = driver_fn("cuStreamWaitValue32");
     x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
                                    .window = g->window};
-    TRY(open_parts(x, l->stream));
+    enum err err = open_parts(x, s);
+    bool peers = err == ERR_OK;
     x->seat[g->me].flags = x->flags;
-    return exchange(g, x->seat);
+    if (err == ERR_OK)
+        err = exchange(g, x->seat);
+    if (err == ERR_OK)
+        *out = x;
+    else
+        comm_copies_close(x, peers);
+    return err;
 }
 
 /* Words that a peer may still write are left to the end of the process. */
-void comm_copies_close(struct comm_nccl_lane *l, bool peers)
+void comm_copies_close(struct comm_copies *x, bool peers)
 {
-    struct comm_copies *x = l->copies;
     if (!x)
         return;
     (void)cudaFree(x->staging);
     if (x->flags && !peers)
         (void)cudaFreeHost(x->flags);
     mem_free(x);
-    l->copies = NULL;
 }
 
 /* Who was told sets words to 0 and waits for the next, so this is done again and again. */
-void comm_copies_let_go(const struct comm_nccl_lane *l)
+void comm_copies_let_go(const struct comm_copies *x)
 {
-    const struct comm_copies *x = l->copies;
     for (int i = 0; i < FLAG_KINDS * x->n; i++)
         __atomic_store_n(&x->flags[i], 1, __ATOMIC_RELEASE);
 }
 
-/* ---- a sum ---- */
+/* ---- operations ---- */
 
 static enum err flag_failed(const char *call, CUresult e)
 {
@@ -502,7 +520,7 @@ bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
     if (at < 0 || at + bytes > x->seat[x->me].bytes)
         return false;
     switch (c->kind) {
-    case COMM_ALL_REDUCE: return adds && (!l->comm || bytes >= ALL_REDUCE_LEAST);
+    case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
     case COMM_REDUCE_SCATTER:
     case COMM_REDUCE: return adds;
     case COMM_ALL_GATHER: return true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums over GPUs of one process by their copy engines (comm_nccl_copies.c).
+ * Sums and gathers over GPUs of one process by their copy engines (comm_nccl_copies.c).
  */
 #ifndef PLAIT_COMM_NCCL_COPIES_H
 #define PLAIT_COMM_NCCL_COPIES_H
@@ -31,10 +31,12 @@ cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s);
 /* comm_window_take; and its end. */
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out);
 void comm_copies_window_free(struct comm_nccl *q);
-/* Can this group move by copies? All members answer the same. Collective over the members. */
+/* Can this group move by copies? All members answer the same; one may have no window, or none that
+ * is the transport's, and then it is no. Collective over the members. */
 enum err comm_copies_agree(struct comm_group *g, bool *yes);
-/* What a lane needs for it: staging, flags, the members' addresses. Collective. */
-enum err comm_copies_open(struct comm_group *g, struct comm_nccl_lane *l);
+/* What a lane needs for it: staging, flags, the members' addresses; s is the lane's stream. Nothing
+ * is left behind an error. Collective over the members. */
+enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out);
 /* Is c done by copies? All members answer the same. Of a group that is not mixed everything must
  * be. */
 bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c);
@@ -44,9 +46,9 @@ enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c);
 enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s);
 /* Whatever peer is waited for just now has told; what is summed is garbage from here on. Stores
  * alone, from any thread. */
-void comm_copies_let_go(const struct comm_nccl_lane *l);
-/* peers: some may still write. */
-void comm_copies_close(struct comm_nccl_lane *l, bool peers);
+void comm_copies_let_go(const struct comm_copies *x);
+/* peers: some may still write. NULL is none. */
+void comm_copies_close(struct comm_copies *x, bool peers);
 #endif
 
 #endif

@@ -146,8 +146,10 @@ static enum err start(struct comm_world *w, struct comm_nccl_lane *l,
         pthread_mutex_unlock(&q->lock);
     if (alive && err == ERR_OK)
         return ERR_OK;
-    if (alive) /* this call's own mistake, unless a peer's end is behind it */
-        return w->ops->failed(w) ? comm_nccl_check(w, "starting an operation") : err;
+    if (alive) { /* this call's own mistake, unless the end of all is behind it */
+        TRY(comm_nccl_check(w, "starting an operation"));
+        return err;
+    }
     TRY(comm_nccl_check(w, "starting an operation"));
     FAIL(ERR_PEER, "comm: rank %d starts an operation on a communicator that is closed", w->rank);
 }

@@ -40,7 +40,7 @@ static void *let_go(void *arg)
     while (!atomic_load(&q->free)) {
         for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next)
             if (l->copies)
-                comm_copies_let_go(l);
+                comm_copies_let_go(l->copies);
         nanosleep(&nap, NULL);
     }
     return NULL;

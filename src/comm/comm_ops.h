@@ -123,7 +123,7 @@ struct comm_group {
     bool small;               /* its largest operation is a few words */
     bool beside;              /* its operations run beside the device's own work */
     void *window;             /* device, borrowed: where operations read; NULL: anywhere */
-    int64_t window_bytes;
+    int64_t window_bytes;     /* the same on all members */
     bool mixed;               /* not all of them do */
     struct comm_group *host;  /* owned; the same members, beside a lane */
     bool copies;              /* its lane moves by copies what lies in the window */
@@ -135,7 +135,7 @@ enum err comm_nccl_open(struct comm_world *w, struct dev *d);
 
 extern const struct comm_ops comm_thread_ops;
 
-/* May sums go by copies, where they can? PLAIT_COPIES says: on, off; not set: on. Errors:
+/* May GPUs move by copies, where they can? PLAIT_COPIES says: on, off; not set: on. Errors:
  * ERR_CONFIG for another word, which counts as on. (comm_plan.c) */
 enum err comm_copies_wished(bool *yes);
 

@@ -31,13 +31,17 @@ enum err comm_copies_wished(bool *yes)
     return ERR_OK;
 }
 
-int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+bool comm_would_copy(enum comm_kind k, int n)
 {
     bool wish;
     (void)comm_copies_wished(&wish); /* another word is refused when there is a window to take */
-    bool may = k == COMM_THREAD && wish && !p->apart;
-    bool sums = may && p->window <= COMM_COPIES_MEMBERS;
-    bool moves = may && p->mixed <= COMM_COPIES_MEMBERS;
+    return k == COMM_THREAD && wish && n <= COMM_COPIES_MEMBERS;
+}
+
+int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+{
+    bool sums = !p->apart && comm_would_copy(k, p->window);
+    bool moves = !p->apart && comm_would_copy(k, p->mixed);
     int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
                     p->channels * (int64_t)CHANNEL;
     if (p->window > 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums by copies between two GPUs, against the same in host memory; and what becomes of them when a
- * rank fails or stays away. Runs where this process sees two GPUs.
+ * Sums and gathers by copies between two GPUs, against the same in host memory; and what becomes of
+ * them when a rank fails or stays away, or has no window. Runs where this process sees two GPUs.
  */
 #include "two_gpus.h"
 
@@ -35,15 +35,23 @@ static enum err sum_in(struct side *s, struct comm_group *g, char *window, const
 
 enum { WINDOW = 200 << 20, BEFORE = 20000 }; /* about a second of zeroing */
 
-static enum err group_open(const struct side *s, bool mixed, char **window, struct comm_group **g)
+/* A window, and a group to which it is named, or not. */
+/* long: a group's kind, whether this rank has its window, and both */
+static enum err open_with(const struct side *s, bool mixed, bool named, char **window,
+                          struct comm_group **g)
 {
     int ranks[RANKS] = {0, 1};
     TRY(comm_window_take(s->w, WINDOW, "a window", (void **)window));
     CHECK(*window != NULL);
-    return comm_group_open(s->w, &(struct comm_group_args){.id = 3, .ranks = ranks, .n = RANKS,
-                                                           .mem = COMM_DEVICE, .window = *window,
-                                                           .window_bytes = WINDOW,
-                                                           .mixed = mixed}, g);
+    struct comm_group_args a = {.id = 3, .ranks = ranks, .n = RANKS, .mem = COMM_DEVICE,
+                                .window = named ? *window : NULL, .window_bytes = WINDOW,
+                                .mixed = mixed};
+    return comm_group_open(s->w, &a, g);
+}
+
+static enum err group_open(const struct side *s, bool mixed, char **window, struct comm_group **g)
+{
+    return open_with(s, mixed, true, window, g);
 }
 
 static enum err window_open(const struct side *s, char **window, struct comm_group **g)
@@ -134,16 +142,27 @@ static void fill_several(const struct side *s, char *p)
     }
 }
 
+/* A replay is of a step: number 7. */
+enum how { AT_ONCE, STARTED, REPLAYED };
+
+static enum err do_how(struct side *s, struct comm_group *g, char *window, enum how how)
+{
+    if (how != REPLAYED)
+        return do_several(g, window, how == STARTED);
+    TRY(s->dev->ops->replay(s->dev, s->r));
+    return comm_replayed(s->w, 7, 0);
+}
+
 /* With all of the window: what must not be written is not. */
-static enum err compare_several(struct side *s, struct comm_group *g, char *window, bool apart)
+static enum err compare_several(struct side *s, struct comm_group *g, char *window, enum how how)
 {
     char *want, *got;
     TRY(mem_new(WINDOW, 1, "what should come", &want));
     TRY(mem_new(WINDOW, 1, "what came", &got));
     fill_several(s, want);
     TRY(s->dev->ops->copy_in(s->dev, window, want, WINDOW));
-    TRY(do_several(g, window, apart));
-    TRY(do_several(s->host, want, apart));
+    TRY(do_how(s, g, window, how));
+    TRY(do_several(s->host, want, how != AT_ONCE));
     TRY(s->dev->ops->copy_out(s->dev, got, window, WINDOW));
     TRY(s->dev->ops->sync(s->dev));
     CHECK(memcmp(got, want, WINDOW) == 0);
@@ -159,11 +178,46 @@ static enum err mixed_of(struct side *s)
     TRY(group_open(s, true, &window, &g));
     CHECK(comm_group_copies(g) == comm_gpus_reach((const int[]){0, 1}, RANKS));
     for (int again = 0; again < 4; again++) {
-        TRY(compare_several(s, g, window, again % 2 == 0));
+        TRY(compare_several(s, g, window, again % 2 ? AT_ONCE : STARTED));
         if (again == 1)
             comm_warm(s->w);
     }
     TRY(s->dev->ops->sync(s->dev));
+    TRY(comm_barrier(s->host));
+    comm_group_close(g);
+    return ERR_OK;
+}
+
+/* Replays of all of them, and the same unrecorded between. */
+static enum err mixed_recorded_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    TRY(group_open(s, true, &window, &g));
+    TRY(compare_several(s, g, window, STARTED));
+    comm_warm(s->w);
+    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(do_several(g, window, true));
+    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    comm_recorded(s->w, forget, s);
+    TRY(comm_barrier(s->host));
+    for (int again = 0; again < 3; again++) {
+        TRY(compare_several(s, g, window, REPLAYED));
+        TRY(compare_several(s, g, window, again == 1 ? STARTED : REPLAYED));
+    }
+    TRY(comm_barrier(s->host));
+    comm_group_close(g);
+    return ERR_OK;
+}
+
+/* One rank got no window: both go by NCCL, all the same. */
+static enum err half_window_of(struct side *s)
+{
+    struct comm_group *g;
+    char *window;
+    TRY(open_with(s, true, s->me == 0, &window, &g));
+    CHECK(!comm_group_copies(g));
+    TRY(compare_several(s, g, window, STARTED));
     TRY(comm_barrier(s->host));
     comm_group_close(g);
     return ERR_OK;
@@ -259,6 +313,18 @@ static void a_mixed_window(void)
         CHECK_OK(run(mixed_of, 60));
 }
 
+static void a_recorded_mixed_window(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(mixed_recorded_of, 60));
+}
+
+static void one_has_no_window(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(half_window_of, 60));
+}
+
 static void one_fails_in_a_mixed_window(void)
 {
     if (two_gpus())
@@ -285,6 +351,7 @@ static void one_stays_away_from_a_window(void)
 
 static const struct test_case cases[] = {
     {"windows", windows}, {"a_mixed_window", a_mixed_window},
+    {"a_recorded_mixed_window", a_recorded_mixed_window}, {"one_has_no_window", one_has_no_window},
     {"one_fails_in_a_mixed_window", one_fails_in_a_mixed_window},
     {"one_fails_in_a_window", one_fails_in_a_window},
     {"one_fails_before_many_pieces", one_fails_before_many_pieces},
