@@ -28,7 +28,9 @@ static enum err open_grads(struct exec *x)
     return ERR_OK;
 }
 
-/* So does what tensor ranks tell each other: activations, scratch, gradients on their way. */
+/* So does what tensor ranks tell each other, in one window: activations, scratch, gradients on
+ * their way. The three have the same layout on all of them, since plan and shapes depend on the
+ * pipeline coordinate alone. */
 static enum err open_stream(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;

@@ -21,13 +21,15 @@
  * rows do. Every element is the same chain of additions as in one piece (comm.h), so cutting
  * changes no bit where the device's products do not depend on how many rows they have.
  *
- * Pieces cost: a small product fills a GPU badly, the more so beside messages, and a sum whose root
- * is one member uses the links of one. So pieces have at least t->rows rows, a product that makes
+ * Pieces cost: a small product fills a GPU badly, the more so beside NCCL's kernels (copies between
+ * GPUs take no multiprocessor), and a sum whose root is one member uses the links of that one, one
+ * way. So pieces have at least t->rows rows, a product that makes
  * only one is not cut, and what need not be cut is not: a sum that nobody wants before the weight
  * gradients are made is started in one (tp_column_grad_start), and the gather for these is in one,
- * too (tp_gather_start). Rows are not taken from a gather as they come, owner by owner: broadcasts
- * one behind another use the links of one member each, take longer than the gather, and the product
- * would run in more and smaller pieces with messages beside it all along.
+ * too (tp_gather_start). Rows are not taken from a gather as they come, owner by owner: NCCL's
+ * broadcasts one behind another use the links of one member each and take longer than the gather.
+ * Copies do come owner by owner, but with more than two members the product would run in more and
+ * smaller pieces.
  */
 #include "parallel/tp.h"
 

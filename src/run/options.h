@@ -22,6 +22,8 @@ enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
 enum options_graph { OPTIONS_GRAPH_AUTO, OPTIONS_GRAPH_OFF, OPTIONS_GRAPH_ON };
+/* Tensor ranks talk beside their products; auto: where that was seen to be the faster way. */
+enum options_tp_overlap { OPTIONS_TP_AUTO, OPTIONS_TP_OFF, OPTIONS_TP_ON };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
 /* The step that is recorded, the first behind one that has made every choice. */
@@ -37,7 +39,7 @@ struct options {
     struct {
         int64_t tp, pp, dp;
         bool sp;
-        bool tp_overlap;
+        int tp_overlap;                  /* enum options_tp_overlap */
         int64_t tp_rows;                 /* options_tp_rows */
         char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
@@ -89,8 +91,10 @@ void options_axes(const struct options *o, int size[AXIS_COUNT]);
 /* Ranks that the layout needs: tp x pp x dp. Local. */
 int64_t options_ranks(const struct options *o);
 /* Fewest rows of a piece of a product of tensor ranks that talk beside their products; 0: they do
- * not. auto is on where the device runs beside the host, and with it beside messages. Local. */
-int64_t options_tp_rows(const struct options *o);
+ * not. auto: where copies between GPUs carry the talk, which leave the multiprocessors to the
+ * products (comm_would_copy). apart: GPUs of tensor ranks were asked and do not reach each other.
+ * Local. */
+int64_t options_tp_rows(const struct options *o, bool apart);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);
 /* Stages of a pipeline rank: as set, or as many as the schedule needs. */

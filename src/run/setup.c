@@ -146,32 +146,36 @@ static enum err make_memory(struct setup *s)
     return ERR_OK;
 }
 
-/* Do the data ranks of pipeline rank pp reach each other, and its tensor ranks? */
-static bool stage_reaches(const struct setup *s, int pp, bool (*reach)(const int *gpu, int n),
-                          int *gpu)
+/* GPUs that can be asked whether they reach each other, and room for the numbers of some. */
+struct asked { bool (*reach)(const int *gpu, int n); int *gpu; };
+
+/* Do the data ranks, or the tensor ranks, of pipeline rank pp reach each other? */
+static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const struct asked *k)
 {
-    static const enum axis way[][2] = {{AXIS_DP, AXIS_TP}, {AXIS_TP, AXIS_DP}};
-    for (int w = 0; w < 2; w++)
-        for (int i = 0; i < s->mesh.size[way[w][1]]; i++) {
-            int coord[AXIS_COUNT] = {[AXIS_PP] = pp};
-            coord[way[w][1]] = i;
-            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << way[w][0], gpu);
-            if (n > 1 && !reach(gpu, n))
-                return false;
-        }
+    enum axis other = axis == AXIS_DP ? AXIS_TP : AXIS_DP;
+    for (int i = 0; i < s->mesh.size[other]; i++) {
+        int coord[AXIS_COUNT] = {[AXIS_PP] = pp};
+        coord[other] = i;
+        int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, k->gpu);
+        if (n > 1 && !k->reach(k->gpu, n))
+            return false;
+    }
     return true;
 }
 
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 {
-    int *gpu;
+    struct asked k = {.reach = reach};
     if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD)
         return ERR_OK;
-    TRY(mem_new(s->mesh.world, sizeof *gpu, "the GPUs of ranks", &gpu));
+    TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
+    s->tp_apart = false;
     for (int pp = 0; pp < s->sched.p; pp++)
-        if (!stage_reaches(s, pp, reach, gpu))
+        s->tp_apart = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_apart;
+    for (int pp = 0; pp < s->sched.p; pp++)
+        if (!axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k))
             plan_memory(s, pp, true, &s->memory[pp]);
-    mem_free(gpu);
+    mem_free(k.gpu);
     return ERR_OK;
 }
 
@@ -319,7 +323,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
-                              .tp_rows = options_tp_rows(s->o)};
+                              .tp_rows = options_tp_rows(s->o, s->tp_apart)};
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
         out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
@@ -407,7 +411,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.vocab);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
-             s->split.tp > 1 && o->parallel.tp_overlap ? " beside products" : "", s->sched.p,
+             options_tp_rows(o, s->tp_apart) > 0 ? " beside products" : "", s->sched.p,
              s->mesh.size[AXIS_DP], dtype_name(s->types.ct), device[o->train.device],
              o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);

@@ -24,6 +24,8 @@ struct setup {
     struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
+    bool tp_apart;                  /* GPUs of tensor ranks do not reach each other: by
+                                       setup_ask_gpus, before it false */
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */
     double bubble;                  /* predicted fraction of idle time, from those times, or from
                                        FLOPs of the stages */
@@ -34,8 +36,9 @@ struct setup {
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
 void setup_free(struct setup *s);
 
-/* The memory plan anew, for GPUs as they are: where those of data ranks, or of tensor ranks, do not
- * reach each other, NCCL does what copies would, and takes more. reach answers for n GPUs, as
+/* What is planned anew for GPUs as they are: where those of data ranks, or of tensor ranks, do not
+ * reach each other, NCCL does what copies would, and takes more memory; and where it is those of
+ * tensor ranks, parallel.tp_overlap auto is off. reach answers for n GPUs, as
  * comm_gpus_reach; a rank's GPU has its number, as for threads of one process. Processes and other
  * devices have no copies, and nothing is asked. Errors: ERR_MEMORY. Local. */
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n));

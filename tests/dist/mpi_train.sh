@@ -127,7 +127,7 @@ verdict "steps went ahead" $? "$dir/log"
 on_mpi=
 
 # Tensor ranks that talk beside their products there, and take turns here; kv heads held twice.
-on_mpi="parallel.tp_overlap=true parallel.tp_rows=5"
+on_mpi="parallel.tp_overlap=on parallel.tp_rows=5"
 same_bits 2 parallel.tp=2 parallel.sp=true train.dtype=bf16
 same_bits 4 parallel.tp=4 train.device=ref
 same_bits 4 parallel.tp=4 parallel.sp=true train.dtype=f32

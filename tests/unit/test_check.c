@@ -191,7 +191,7 @@ static void few_microbatches_are_warned_of(void)
 static void idle_keys_are_warned_of(void)
 {
     static const char *const c[][2] = {
-        {"parallel.tp_overlap=true", "warning parallel.tp_overlap true has no effect: parallel.tp"},
+        {"parallel.tp_overlap=on", "warning parallel.tp_overlap on has no effect: parallel.tp"},
         {"parallel.tp_rows=64", "warning parallel.tp_rows 64 has no effect: parallel.tp"},
         {"train.deterministic=true", "warning train.deterministic true has no effect: only runs"},
         {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: one rank"},
@@ -210,7 +210,7 @@ static void idle_keys_are_warned_of(void)
             mem_free(s);
         }
     }
-    struct options o = WITH("parallel.tp=2", "parallel.tp_overlap=true", "parallel.tp_rows=64",
+    struct options o = WITH("parallel.tp=2", "parallel.tp_overlap=on", "parallel.tp_rows=64",
                             "train.hang_timeout=5");
     char *s = report_of(&o, CHECK_PLAN);
     CHECK(strstr(s, "no effect") == NULL);

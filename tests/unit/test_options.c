@@ -14,6 +14,7 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <stdlib.h>
 
 static struct options fresh(void)
 {
@@ -80,6 +81,10 @@ static void words_match_enums(void)
         {"train.device=cpu", offsetof(struct options, train.device), OPTIONS_CPU},
         {"train.device=ref", offsetof(struct options, train.device), OPTIONS_REF},
         {"train.device=null", offsetof(struct options, train.device), OPTIONS_NULL},
+        {"parallel.tp_overlap=auto", offsetof(struct options, parallel.tp_overlap),
+         OPTIONS_TP_AUTO},
+        {"parallel.tp_overlap=on", offsetof(struct options, parallel.tp_overlap), OPTIONS_TP_ON},
+        {"parallel.tp_overlap=off", offsetof(struct options, parallel.tp_overlap), OPTIONS_TP_OFF},
         {"train.transport=thread", offsetof(struct options, train.transport), COMM_THREAD},
         {"train.transport=mpi", offsetof(struct options, train.transport), COMM_MPI},
         {"optim.schedule=constant", offsetof(struct options, optim.schedule), OPTIONS_CONSTANT},
@@ -143,6 +148,8 @@ static void hints_are_right(void)
     refused_with("train.dtype=bfloat16", "; the nearest is bf16");
     refused_with("train.recompute=on", "; the nearest is full");
     refused_with("train.graph=no", "; the nearest is off");
+    refused_with("parallel.tp_overlap=true", "; the nearest is on");
+    refused_with("parallel.tp_overlap=no", "; the nearest is off");
     refused_with("train.transport=nccl", ", with either");
 }
 
@@ -254,17 +261,52 @@ static void zeros_are_derived(void)
     CHECK_INT(a.head_dim, 8);
 }
 
-/* Nothing is cut unless it is asked for. */
-static void overlap_is_asked_for(void)
+/* By itself talk is beside products where GPUs copy, and only there; a word overrules that. Nobody
+ * talks with tp 1. */
+static void overlap_follows_the_copies(void)
+{
+    static const struct { const char *set[3], *copies; bool apart; int64_t rows; } c[] = {
+        {{"parallel.tp=2"}, NULL, false, 0},
+        {{"parallel.tp=2", "train.device=ref"}, NULL, false, 0},
+        {{"train.device=cuda"}, NULL, false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, NULL, false, 64},
+        {{"train.device=cuda", "parallel.tp=8"}, "on", false, 64},
+        {{"train.device=cuda", "parallel.tp=16"}, NULL, false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, "off", false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, NULL, true, 0},
+        {{"train.device=cuda", "parallel.tp=2", "train.transport=mpi"}, NULL, false, 0},
+        {{"train.device=cuda", "parallel.tp=2", "parallel.tp_overlap=off"}, NULL, false, 0},
+        {{"parallel.tp=2", "parallel.tp_overlap=on"}, NULL, false, 64},
+        {{"train.device=cuda", "parallel.tp=16", "parallel.tp_overlap=on"}, "off", true, 64},
+        {{"train.device=cuda", "parallel.tp_overlap=on"}, NULL, false, 0},
+    };
+    struct options o = fresh();
+    CHECK_INT(o.parallel.tp_overlap, OPTIONS_TP_AUTO);
+    CHECK_INT(o.parallel.tp_rows, 2048);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        o = fresh();
+        o.parallel.tp_rows = 64;
+        for (int k = 0; k < 3 && c[i].set[k]; k++)
+            CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
+        if (c[i].copies)
+            setenv("PLAIT_COPIES", c[i].copies, 1);
+        int64_t rows = options_tp_rows(&o, c[i].apart);
+        unsetenv("PLAIT_COPIES");
+        test_check(rows == c[i].rows, __FILE__, __LINE__, "row %d: %lld", (int)i, (long long)rows);
+    }
+}
+
+/* tp_rows waits for talk beside products: the reason names who keeps it away. */
+static void rows_wait_for_overlap(void)
 {
     struct options o = fresh();
-    CHECK_INT(options_tp_rows(&o), 0);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=true"));
-    CHECK_INT(options_tp_rows(&o), 2048);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_rows=64"));
-    CHECK_INT(options_tp_rows(&o), 64);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=false"));
-    CHECK_INT(options_tp_rows(&o), 0);
+    const char *key = "parallel.tp_rows";
+    CHECK_OK(conf_set(&options_table, &o, "parallel.tp=2"));
+    CHECK(strstr(options_idle(&o, key), "parallel.tp_overlap auto is on only where") != NULL);
+    CHECK_OK(conf_set(&options_table, &o, "train.device=cuda"));
+    CHECK(!options_idle(&o, key));
+    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=off"));
+    CHECK(strstr(options_idle(&o, key), "parallel.tp_overlap is off") != NULL);
 }
 
 static void microbatches_cover_the_batch(void)
@@ -355,7 +397,7 @@ static void idle_keys_wait_for_others(void)
 {
     static const struct { const char *key, *why, *works[2]; } c[] = {
         {"parallel.tp_overlap", "parallel.tp is 1", {"parallel.tp=2", NULL}},
-        {"parallel.tp_rows", "parallel.tp is 1", {"parallel.tp=2", "parallel.tp_overlap=true"}},
+        {"parallel.tp_rows", "parallel.tp is 1", {"parallel.tp=2", "parallel.tp_overlap=on"}},
         {"train.deterministic", "train.device cuda", {"train.device=cuda", NULL}},
         {"train.hang_timeout", "one rank", {"parallel.dp=2", NULL}},
         {"optim.trust_after", "optim.post_validation", {"optim.post_validation=true", NULL}},
@@ -389,7 +431,8 @@ static const struct test_case cases[] = {
     {"printed_reads_back_equal", printed_reads_back_equal},
     {"example_files_are_legal", example_files_are_legal},
     {"zeros_are_derived", zeros_are_derived},
-    {"overlap_is_asked_for", overlap_is_asked_for},
+    {"overlap_follows_the_copies", overlap_follows_the_copies},
+    {"rows_wait_for_overlap", rows_wait_for_overlap},
     {"microbatches_cover_the_batch", microbatches_cover_the_batch},
     {"types_and_threads_follow", types_and_threads_follow},
     {"machine_answers", machine_answers},

@@ -192,8 +192,55 @@ static void stages_are_planned_apart(void)
     setup_free(&s);
 }
 
+/* Pairs of data ranks cross the islands, pairs of tensor ranks do not. */
+static bool tensor_pairs_alone(const int *gpu, int n)
+{
+    (void)n;
+    return gpu[1] == gpu[0] + 1;
+}
+
+/* Does a rank of each stage talk beside its products, and does the table say so? */
+static void check_talk(const struct setup *s, bool beside)
+{
+    struct text table = {0};
+    for (int pp = 0; pp < 2; pp++) {
+        struct exec_args x;
+        setup_exec_args(s, pp, &x);
+        CHECK_INT(x.tp_rows, beside ? 2048 : 0);
+    }
+    setup_table(s, NULL, &table);
+    CHECK((strstr(table.s, "tp 2 beside products, pp 2") != NULL) == beside);
+    text_free(&table);
+}
+
+/* tp_overlap auto is for copies: off where tensor ranks' GPUs, of whichever stage, do not reach
+ * each other, whatever data ranks' do. on stays on. */
+static void talk_follows_the_gpus(void)
+{
+    struct options o;
+    struct setup s;
+    make(&o, &s);
+    setup_free(&s);
+    o.parallel.tp = o.parallel.dp = 2;
+    o.train.device = OPTIONS_CUDA;
+    for (int word = 0; word < 3; word++) {
+        bool on = word == OPTIONS_TP_ON, off = word == OPTIONS_TP_OFF;
+        o.parallel.tp_overlap = word;
+        CHECK_OK(setup_make(&o, 257, true, &s));
+        check_talk(&s, !off);
+        CHECK_OK(setup_ask_gpus(&s, second_pair_apart));
+        check_talk(&s, !off); /* 5 and 7 are data ranks */
+        CHECK_OK(setup_ask_gpus(&s, tensor_pairs_alone));
+        check_talk(&s, !off);
+        CHECK_OK(setup_ask_gpus(&s, no_island));
+        check_talk(&s, on);
+        setup_free(&s);
+    }
+}
+
 static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_the_gpus},
                                          {"stages_are_planned_apart", stages_are_planned_apart},
+                                         {"talk_follows_the_gpus", talk_follows_the_gpus},
                                          {"device_as_configured", device_as_configured},
                                          {"to_the_byte", to_the_byte},
                                          {"what_needs_what", what_needs_what},
