@@ -380,7 +380,10 @@ static void reasons_not_to_record(void)
     CHECK_OK(conf_set(&options_table, &o, "parallel.dp=2"));
     CHECK(!options_unrecorded(&o));
     CHECK_OK(conf_set(&options_table, &o, "parallel.pp=2"));
-    CHECK(strstr(options_unrecorded(&o), "data ranks of one process") != NULL);
+    CHECK_OK(conf_set(&options_table, &o, "train.transport=mpi"));
+    CHECK(!options_unrecorded(&o));
+    CHECK_OK(conf_set(&options_table, &o, "parallel.tp=2"));
+    CHECK(strstr(options_unrecorded(&o), "tensor ranks") != NULL);
     CHECK_OK(conf_set(&options_table, &o, "train.graph=on"));
     CHECK(!options_unrecorded(&o));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
