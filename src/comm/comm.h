@@ -7,11 +7,11 @@
  * members, 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16
  * is rounded once at the end). Every member receives the same bits.
  *
- * Starting never waits for a peer; finishing waits until the peers have started theirs, and never
- * for a peer's finish (a large message over MPI also needs its peer to look in now and then). What
- * is started on a group or channel finishes in the order of starting; finishing a later operation
- * of a group first is fine, and completes the earlier ones with it. Buffers stay untouched between
- * start and finish.
+ * Starting never waits for a peer (but comm_device_recv_start); finishing waits until the peers
+ * have started theirs, and never for a peer's finish (a large message over MPI also needs its peer
+ * to look in now and then). What is started on a group or channel finishes in the order of starting;
+ * finishing a later operation of a group first is fine, and completes the earlier ones with it.
+ * Buffers stay untouched between start and finish.
  *
  * When a rank has failed, every waiting call of its peers ends with ERR_PEER within a second or
  * two, and so it does when a rank has ended that must still take part; when a peer does not answer
@@ -91,7 +91,8 @@ void comm_environment(void);
  * that are opened, and channels. Does nothing for other devices. Collective over the world. Errors:
  * ERR_CONFIG when there are several ranks and NCCL is not built in.
  *
- * Then, for device memory: the host waits for nothing but to open; finished means that what is
+ * Then, for device memory: the host waits for nothing but to open, and in comm_device_recv_start;
+ * finished means that what is
  * queued on the device from then on sees the result. NCCL adds in an order of its own, the ring's:
  * every member gets the same bits, and so does every run of the same layout on the same machine,
  * unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16 pairwise in f32, rounded at each
@@ -142,6 +143,8 @@ struct comm_device_msg {
 };
 enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r);
+/* Between GPUs of one process it waits until the peer's host has started the send, if that lies in
+ * a window. So both may send and then receive, not receive and then send. */
 enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r);
 
@@ -191,8 +194,11 @@ bool comm_gpus_reach(const int *gpu, int n);
 /* What a rank will open in device memory: the members of its group with a window of sums and of
  * that with a mixed one (1: it has none), how many groups of other kinds (comm_group_args), and how
  * many channels. `beside`: the mixed one is, where NCCL does its work; apart: the windows' GPUs do
- * not reach each other (comm_gpus_reach), so NCCL does. */
-struct comm_device_plan { int window, mixed, full, small, channels; bool beside, apart; };
+ * not reach each other (comm_gpus_reach), so NCCL does; stages_apart: nor do those of channels. */
+struct comm_device_plan {
+    int window, mixed, full, small, channels;
+    bool beside, apart, stages_apart;
+};
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, as the GPU tells. */

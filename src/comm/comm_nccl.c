@@ -24,6 +24,7 @@
 #include "comm/comm_nccl.h"
 
 #include "comm/comm_nccl_copies.h"
+#include "comm/comm_nccl_post.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -90,6 +91,7 @@ static enum err lane_parts(struct comm_nccl_lane *l, bool stream)
 static void lane_free(struct comm_nccl_lane *l, bool peers)
 {
     comm_copies_close(l->copies, peers);
+    comm_post_close(l->post, peers);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         if (l->done[i])
             (void)cudaEventDestroy(l->done[i]);
@@ -180,6 +182,18 @@ static enum err lane_open(struct comm_nccl *q, const struct comm_nccl_lane *as, 
     return ERR_OK;
 }
 
+/* Under the watcher's eyes, without a communicator. False: all is over. */
+static bool lane_join(struct comm_nccl *q, struct comm_nccl_lane *l)
+{
+    if (!comm_nccl_lock(q))
+        return false;
+    l->since = log_now();
+    l->next = q->lanes;
+    q->lanes = l;
+    pthread_mutex_unlock(&q->lock);
+    return true;
+}
+
 /* Sums by copies, all that such a group does, need no communicator. */
 static enum err copies_open(struct comm_group *g)
 {
@@ -192,15 +206,11 @@ static enum err copies_open(struct comm_group *g)
     enum err err = lane_parts(l, true);
     if (err == ERR_OK)
         err = comm_copies_open(g, l->stream, &l->copies);
-    if (err != ERR_OK || !comm_nccl_lock(q)) {
+    if (err != ERR_OK || !lane_join(q, l)) {
         lane_free(l, true);
         TRY(comm_nccl_check(g->world, "opening a lane of copies"));
         return err;
     }
-    l->since = log_now();
-    l->next = q->lanes;
-    q->lanes = l;
-    pthread_mutex_unlock(&q->lock);
     g->lane = l;
     g->copies = true;
     note_memory(q, l, before);
@@ -247,7 +257,8 @@ static enum err group_open(struct comm_group *g)
     return copies ? copies_beside(g) : ERR_OK;
 }
 
-static enum err pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)
+/* long: a message of an opening */
+enum err comm_nccl_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)
 {
     struct comm_req r = {0};
     TRY(to == w->rank ? comm_recv_start(w, from, ID_TAG, p, bytes, &r)
@@ -255,15 +266,43 @@ static enum err pass(struct comm_world *w, int to, int from, void *p, int64_t by
     return comm_finish(&r);
 }
 
+/* A channel by copies needs no communicator. */
+static enum err post_open(struct comm_world *w, const struct comm_channel *c, bool *done)
+{
+    struct comm_nccl *q = comm_nccl_of(w);
+    struct comm_post *post;
+    struct comm_nccl_lane *l;
+    TRY(comm_post_open(w, c, &post));
+    *done = post;
+    if (!post)
+        return ERR_OK;
+    enum err err = mem_new(1, sizeof *l, "a channel", &l);
+    if (err != ERR_OK) {
+        comm_post_close(post, true);
+        return err;
+    }
+    *l = (struct comm_nccl_lane){.channel = *c, .post = post};
+    err = lane_parts(l, true);
+    if (err == ERR_OK && lane_join(q, l))
+        return ERR_OK;
+    lane_free(l, true);
+    TRY(err);
+    return comm_nccl_check(w, "opening a channel");
+}
+
 static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 {
+    bool done;
+    TRY(post_open(w, c, &done));
+    if (done)
+        return ERR_OK;
     ncclUniqueId id = {{0}};
     char here = 1;
     bool sends = c->from == w->rank;
     if (sends)
         TRY_NCCL(ncclGetUniqueId(&id));
-    TRY(pass(w, c->to, c->from, &id, (int64_t)sizeof id));
-    TRY(pass(w, c->from, c->to, &here, 1));
+    TRY(comm_nccl_pass(w, c->to, c->from, &id, (int64_t)sizeof id));
+    TRY(comm_nccl_pass(w, c->from, c->to, &here, 1));
     return lane_open(comm_nccl_of(w), &(struct comm_nccl_lane){.channel = *c}, 2, !sends, &id,
                      CHANNEL_CTAS);
 }
@@ -330,14 +369,11 @@ static enum err open_replays(struct comm_nccl *q)
     struct comm_nccl_lane *l;
     TRY(mem_new(1, sizeof *l, "the lane of replays", &l));
     enum err err = lane_parts(l, false);
-    if (err != ERR_OK || !comm_nccl_lock(q)) {
+    if (err != ERR_OK || !lane_join(q, l)) {
         lane_free(l, true);
         return err;
     }
-    l->since = log_now();
-    l->next = q->lanes;
-    q->lanes = q->replays = l;
-    pthread_mutex_unlock(&q->lock);
+    q->replays = l;
     return ERR_OK;
 }
 

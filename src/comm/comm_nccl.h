@@ -22,6 +22,7 @@ struct comm_nccl_op {
     int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
     struct comm_coll coll;
     struct comm_msg msg;
+    const void *from;      /* where a receive by copies reads */
 };
 
 /* A communicator with its queue. Operation k has its event and its description at k % 64. */
@@ -29,6 +30,7 @@ struct comm_nccl_lane {
     struct comm_nccl_lane *next;
     ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
     struct comm_copies *copies; /* owned; NULL: NCCL alone */
+    struct comm_post *post; /* owned; of a channel by copies; NULL: NCCL */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
@@ -49,7 +51,9 @@ struct comm_nccl {
     cudaEvent_t ready;       /* owned; where the device's stream is at a start */
     cudaMemPool_t pool;      /* owned; of the windows; NULL: none */
     void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
+    int64_t window_bytes[COMM_WINDOWS];
     int windows;
+    bool tried;              /* the driver writes and waits for words */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_nccl_lane *lanes; /* owned, the newest first */
     struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are
@@ -122,6 +126,8 @@ enum err comm_nccl_coll_finish(struct comm_group *g);
 enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                              struct comm_req *r);
 enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);
+/* Bytes of host memory from one rank to another, at an opening. */
+enum err comm_nccl_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
 enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds);
 
 #endif

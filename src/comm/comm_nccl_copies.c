@@ -41,15 +41,12 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include <cuda.h>
 
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
 /* ALL_REDUCE_LEAST: two rounds of words take as long as NCCL takes for this much. */
 enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
 
 _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_TOTAL_MOST, "all members are added at once");
-
-typedef CUresult value_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 
 /* What a member tells the others. */
 struct seat {
@@ -65,16 +62,16 @@ struct comm_copies {
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
     bool mixed;       /* NCCL does what copies do not, or not better */
-    value_fn *write, *wait;
+    comm_word_fn *write, *wait;
 };
 
 /* ---- who can ---- */
 
-static value_fn *driver_fn(const char *name)
+comm_word_fn *comm_copies_driver_fn(const char *name)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *at = NULL;
-    value_fn *fn;
+    comm_word_fn *fn;
     if (cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found) !=
             cudaSuccess || found != cudaDriverEntryPointSuccess)
         at = NULL;
@@ -92,7 +89,7 @@ static enum err exchange(struct comm_group *g, struct seat *seats)
     return comm_all_gather(g->host, seats, &mine, words, DT_F64);
 }
 
-static bool reads(int gpu, int other)
+bool comm_copies_reads(int gpu, int other)
 {
     int ok = 0;
     bool can = cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok;
@@ -121,7 +118,8 @@ bool comm_gpus_reach(const int *gpu, int n)
             return true;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
-            if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) || !reads(gpu[i], gpu[j])))
+            if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) ||
+                           !comm_copies_reads(gpu[i], gpu[j])))
                 return false;
     return true;
 }
@@ -132,7 +130,7 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
     for (int i = 0; i < g->n; i++)
         if (i != g->me &&
             (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
-             !reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
+             !comm_copies_reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
             return false;
     return true;
 }
@@ -141,7 +139,8 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
  * heard, on a stream of its own. */
 static bool tried(void)
 {
-    value_fn *write = driver_fn("cuStreamWriteValue32"), *wait = driver_fn("cuStreamWaitValue32");
+    comm_word_fn *write = comm_copies_driver_fn("cuStreamWriteValue32");
+    comm_word_fn *wait = comm_copies_driver_fn("cuStreamWaitValue32");
     uint32_t *word;
     cudaStream_t s;
     bool good = false;
@@ -182,7 +181,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_nccl_of(g->world), g->window) && tried();
+    mine->able = is_window(comm_nccl_of(g->world), g->window) && comm_nccl_of(g->world)->tried;
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
@@ -260,6 +259,8 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
         return no_window(q, e);
     TRY(no_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes, name,
                 q->gpu));
+    q->tried = q->tried || tried();
+    q->window_bytes[q->windows] = bytes;
     q->window[q->windows++] = *out = p;
     TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));
     TRY_CUDA(cudaStreamSynchronize(q->stream));
@@ -311,8 +312,8 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     x->n = g->n;
     x->me = g->me;
     x->mixed = g->mixed;
-    x->write = driver_fn("cuStreamWriteValue32");
-    x->wait = driver_fn("cuStreamWaitValue32");
+    x->write = comm_copies_driver_fn("cuStreamWriteValue32");
+    x->wait = comm_copies_driver_fn("cuStreamWaitValue32");
     x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
                                    .window = g->window};
     enum err err = open_parts(x, s);
@@ -347,16 +348,20 @@ void comm_copies_let_go(const struct comm_copies *x)
 
 /* ---- operations ---- */
 
-static enum err flag_failed(const char *call, CUresult e)
+/* long: a driver's call */
+enum err comm_copies_word(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
+                          unsigned flags)
 {
-    FAIL(ERR_INTERNAL, "comm: CUDA refuses %s: error %d of the driver", call, (int)e);
+    CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
+    if (e != CUDA_SUCCESS)
+        FAIL(ERR_INTERNAL, "comm: CUDA refuses to write or wait for a word: error %d of the driver",
+             (int)e);
+    return ERR_OK;
 }
 
 static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    uint32_t *theirs = x->seat[who].flags + (int)kind * x->n + x->me;
-    CUresult e = x->write(s, (CUdeviceptr)(uintptr_t)theirs, 1, 0);
-    return e == CUDA_SUCCESS ? ERR_OK : flag_failed("cuStreamWriteValue32", e);
+    return comm_copies_word(x->write, s, x->seat[who].flags + (int)kind * x->n + x->me, 1, 0);
 }
 
 static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s)
@@ -370,12 +375,9 @@ static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s
 /* Until member `who` has told so; and what it told is forgotten. */
 static enum err hear(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    CUdeviceptr mine = (CUdeviceptr)(uintptr_t)(x->flags + (int)kind * x->n + who);
-    CUresult e = x->wait(s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ);
-    if (e != CUDA_SUCCESS)
-        return flag_failed("cuStreamWaitValue32", e);
-    e = x->write(s, mine, 0, 0);
-    return e == CUDA_SUCCESS ? ERR_OK : flag_failed("cuStreamWriteValue32", e);
+    uint32_t *mine = x->flags + (int)kind * x->n + who;
+    TRY(comm_copies_word(x->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return comm_copies_word(x->write, s, mine, 0, 0);
 }
 
 static enum err hear_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)

@@ -14,6 +14,7 @@
 #include "comm/comm_nccl.h"
 
 #include "comm/comm_nccl_copies.h"
+#include "comm/comm_nccl_post.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -132,7 +133,9 @@ static enum err launch(struct comm_nccl *q, struct comm_nccl_lane *l,
         TRY_CUDA(cudaEventRecord(q->ready, q->stream));
         TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
     }
-    TRY(op->is_msg ? launch_msg(l, &op->msg, s) : launch_in_group(l, &op->coll, s));
+    TRY(!op->is_msg ? launch_in_group(l, &op->coll, s)
+        : l->post   ? comm_post_move(l->post, &op->msg, op->from, s)
+                    : launch_msg(l, &op->msg, s));
     return comm_nccl_note(q, l, op, s);
 }
 
@@ -227,9 +230,12 @@ enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int
              comm_msg_text(m, buf), lane, m->from, m->to);
     if (w->ops->failed(w))
         TRY(comm_nccl_check(w, comm_msg_text(m, buf)));
+    struct comm_nccl_op op = {.is_msg = true, .msg = *m};
+    if (l->post)
+        TRY(comm_post_meet(w, l->post, m, &op.from));
     r->op = l;
     r->word[1] = l->started;
-    return start(w, l, &(struct comm_nccl_op){.is_msg = true, .msg = *m}, false);
+    return start(w, l, &op, false);
 }
 
 /* With more than 64 messages started behind it the event stands for a later one, which is over

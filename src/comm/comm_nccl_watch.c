@@ -20,6 +20,7 @@
 #include "comm/comm_nccl.h"
 
 #include "comm/comm_nccl_copies.h"
+#include "comm/comm_nccl_post.h"
 
 #include "base/log.h"
 #include <stdio.h>
@@ -38,9 +39,12 @@ static void *let_go(void *arg)
     struct comm_nccl *q = arg;
     const struct timespec nap = {.tv_nsec = 100000};
     while (!atomic_load(&q->free)) {
-        for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next)
+        for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next) {
             if (l->copies)
                 comm_copies_let_go(l->copies);
+            if (l->post)
+                comm_post_let_go(l->post);
+        }
         nanosleep(&nap, NULL);
     }
     return NULL;
@@ -50,7 +54,7 @@ static void begin_to_let_go(struct comm_nccl *q)
 {
     bool any = false;
     for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
-        any = any || l->copies;
+        any = any || l->copies || l->post;
     if (!any)
         return;
     q->let_go = q->lanes; /* none with copies comes behind a failure */
@@ -62,7 +66,7 @@ static void begin_to_let_go(struct comm_nccl *q)
 void comm_nccl_end_letting_go(struct comm_nccl *q)
 {
     for (const struct comm_nccl_lane *l = q->lanes; l && q->lets_go; l = l->next)
-        for (int ms = 0; l->copies && ms < LET_GO_MS; ms++) {
+        for (int ms = 0; (l->copies || l->post) && ms < LET_GO_MS; ms++) {
             if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
                 cudaStreamQuery(q->stream) != cudaErrorNotReady)
                 break;

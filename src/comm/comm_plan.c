@@ -20,7 +20,7 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
 }
 
 enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 24 * MIB,
-       CHANNEL = 200 * MIB };
+       CHANNEL = 200 * MIB, POST = 16 * MIB };
 
 enum err comm_copies_wished(bool *yes)
 {
@@ -42,8 +42,9 @@ int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
     bool sums = !p->apart && comm_would_copy(k, p->window);
     bool moves = !p->apart && comm_would_copy(k, p->mixed);
+    bool posts = !p->stages_apart && comm_would_copy(k, 2);
     int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
-                    p->channels * (int64_t)CHANNEL;
+                    p->channels * (int64_t)(posts ? POST : CHANNEL);
     if (p->window > 1)
         lanes += sums ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
     if (p->mixed > 1)

@@ -41,7 +41,7 @@ struct exec_args {
     bool training;
     bool trace;                        /* keep exec_events */
     int64_t tp_rows;                   /* struct tp's rows */
-    bool apart;                        /* comm_device_plan.apart of data or tensor ranks */
+    bool apart, stages_apart;          /* see comm_device_plan */
     struct exec_bytes plan;
 };
 

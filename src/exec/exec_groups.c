@@ -185,7 +185,8 @@ int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp
                                  .full = (members[GROUP_KV] > 1) + (members[GROUP_TIED] > 1) +
                                          (members[GROUP_MERGE] > 1),
                                  .small = members[GROUP_SUMS] > 1,
-                                 .channels = count_channels(a->sched, pp), .apart = a->apart};
+                                 .channels = count_channels(a->sched, pp), .apart = a->apart,
+                                 .stages_apart = a->stages_apart};
     return comm_device_bytes(kind, &p);
 }
 

@@ -28,16 +28,16 @@ static enum err open_grads(struct exec *x)
     return ERR_OK;
 }
 
-/* So does what tensor ranks tell each other, in one window: activations, scratch, gradients on
- * their way. The three have the same layout on all of them, since plan and shapes depend on the
- * pipeline coordinate alone. */
+/* So does what tensor and pipeline ranks tell each other, in one window: activations, scratch,
+ * gradients on their way. The three have the same layout on all tensor ranks, since plan and shapes
+ * depend on the pipeline coordinate alone. */
 static enum err open_stream(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;
     struct arena *part[] = {&x->activations, &x->work, &x->comm};
     const char *name[] = {"activations", "scratch", "communication"};
     int64_t bytes[] = {b->activations, b->work, b->comm - scratch};
-    if (x->a.split.tp > 1)
+    if (x->a.split.tp > 1 || x->mesh.size[AXIS_PP] > 1)
         TRY(comm_window_take(x->a.world, bytes[0] + bytes[1] + bytes[2],
                              "activations, scratch and communication", &x->stream));
     char *p = x->stream;

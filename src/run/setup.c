@@ -119,8 +119,11 @@ static void make_attn(struct setup *s)
                             .kv_heads = d.k, .d = d.d, .drop.p = s->arch.dropout};
 }
 
+/* GPUs that do not reach each other: of a stage's data or tensor ranks; of the stages. */
+struct apart { bool ranks, stages; };
+
 /* Communication of the plan uses the transport's staging, which the executor knows. */
-static void plan_memory(const struct setup *s, int pp, bool apart, struct sim_memory *out)
+static void plan_memory(const struct setup *s, int pp, struct apart far, struct sim_memory *out)
 {
     struct dev_args dev;
     struct exec_args x;
@@ -131,7 +134,8 @@ static void plan_memory(const struct setup *s, int pp, bool apart, struct sim_me
                                 .library = dev_own_bytes(&dev),
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     setup_exec_args(s, pp, &x);
-    x.apart = apart;
+    x.apart = far.ranks;
+    x.stages_apart = far.stages;
     a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
     if (options_device(s->o) == DEV_CUDA)
         a.transport = exec_device_bytes(&x, (enum comm_kind)s->o->train.transport, pp);
@@ -142,24 +146,24 @@ static enum err make_memory(struct setup *s)
 {
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     for (int pp = 0; pp < s->sched.p; pp++)
-        plan_memory(s, pp, false, &s->memory[pp]);
+        plan_memory(s, pp, (struct apart){false, false}, &s->memory[pp]);
     return ERR_OK;
 }
 
 /* GPUs that can be asked whether they reach each other, and room for the numbers of some. */
 struct asked { bool (*reach)(const int *gpu, int n); int *gpu; };
 
-/* Do the data ranks, or the tensor ranks, of pipeline rank pp reach each other? */
+/* Do the ranks beside those of pipeline rank pp on this axis reach each other? */
 static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const struct asked *k)
 {
-    enum axis other = axis == AXIS_DP ? AXIS_TP : AXIS_DP;
-    for (int i = 0; i < s->mesh.size[other]; i++) {
-        int coord[AXIS_COUNT] = {[AXIS_PP] = pp};
-        coord[other] = i;
-        int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, k->gpu);
-        if (n > 1 && !k->reach(k->gpu, n))
-            return false;
-    }
+    const int *size = s->mesh.size;
+    for (int tp = 0; tp < (axis == AXIS_TP ? 1 : size[AXIS_TP]); tp++)
+        for (int dp = 0; dp < (axis == AXIS_DP ? 1 : size[AXIS_DP]); dp++) {
+            int coord[AXIS_COUNT] = {[AXIS_TP] = tp, [AXIS_DP] = dp, [AXIS_PP] = pp};
+            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, k->gpu);
+            if (n > 1 && !k->reach(k->gpu, n))
+                return false;
+        }
     return true;
 }
 
@@ -169,12 +173,15 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD)
         return ERR_OK;
     TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
+    struct apart far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
     s->tp_apart = false;
     for (int pp = 0; pp < s->sched.p; pp++)
         s->tp_apart = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_apart;
-    for (int pp = 0; pp < s->sched.p; pp++)
-        if (!axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k))
-            plan_memory(s, pp, true, &s->memory[pp]);
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
+        if (far.ranks || far.stages)
+            plan_memory(s, pp, far, &s->memory[pp]);
+    }
     mem_free(k.gpu);
     return ERR_OK;
 }

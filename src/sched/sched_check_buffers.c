@@ -33,6 +33,7 @@ struct buffers {
     const struct sched_checker *c;
     const struct sched *s;
     uint32_t *clock;    /* owned; [p] */
+    uint32_t *asked;    /* owned; [p] when it asked for its last message */
     uint32_t *ready[2]; /* owned; [units] 1 + when the input by kind is there, 0: not yet known */
     uint32_t *taken;    /* owned; [units] when the unit's buffer is taken */
     uint32_t *given;    /* owned; [units] when it is free again; 0: it takes none */
@@ -92,15 +93,19 @@ static void compute(struct buffers *b, const struct sched_instr *in, uint32_t fr
         deliver(b, in, *clock);
 }
 
-/* A receive asks for its message at once and waits for nothing. */
+/* A receive asks for its message when that was sent, for a sender may have to say first where it
+ * lies (comm_nccl_post.c), and in the list's order; computing does not wait for that. What it comes
+ * to is taken at once. */
 static void ask(struct buffers *b, const struct sched_instr *in, int from)
 {
-    uint32_t now = b->clock[sched_rank_of(b->s, in->stage, in->mb)];
+    int rank = sched_rank_of(b->s, in->stage, in->mb);
     int64_t unit = sched_unit(b->s, in->stage, in->mb);
+    later(&b->asked[rank], b->clock[rank]);
+    later(&b->asked[rank], b->ready[kind_of(in->op)][unit] - 1);
     if (b->s->forward_only)
-        b->taken[unit] = now;
+        b->taken[unit] = b->clock[rank];
     if (b->s->forward_only || in->op == SCHED_RECV_B)
-        later(&b->given[sched_unit(b->s, from, in->mb)], now);
+        later(&b->given[sched_unit(b->s, from, in->mb)], b->asked[rank]);
 }
 
 static int step(void *arg, int rank, int64_t i)
@@ -110,6 +115,8 @@ static int step(void *arg, int rank, int64_t i)
     int from = input_of(b->s, in);
     uint32_t ready = 1;
     if (in->op == SCHED_RECV_F || in->op == SCHED_RECV_B) {
+        if (b->ready[kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)] == 0)
+            return sched_rank_of(b->s, from, in->mb);
         ask(b, in, from);
     } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
         deliver(b, in, b->clock[rank]);
@@ -196,6 +203,7 @@ enum err sched_check_buffers(struct sched_checker *c)
     struct buffers b = {.c = c, .s = c->s};
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(c->s->p, sizeof *b.clock, "schedule buffers", &b.clock));
+    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.asked, "schedule buffers", &b.asked));
     TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[0], "schedule buffers", &b.ready[0]));
     TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[1], "schedule buffers", &b.ready[1]));
     TRY_OR(out_free, mem_new(c->units, sizeof *b.taken, "schedule buffers", &b.taken));
@@ -204,6 +212,7 @@ enum err sched_check_buffers(struct sched_checker *c)
     TRY_OR(out_free, play(&b));
 out_free:
     mem_free(b.clock);
+    mem_free(b.asked);
     mem_free(b.ready[0]);
     mem_free(b.ready[1]);
     mem_free(b.taken);

@@ -246,6 +246,140 @@ static enum err mixed_abort_of(struct side *s)
     return err;
 }
 
+/* ---- messages ---- */
+
+/* Elements of f32 of the messages of a lane, in order. */
+static const int64_t message[] = {1, 77, 1 << 20, 0, 5 << 20, 4097};
+enum { MESSAGES = sizeof message / sizeof *message, LANES = 2 };
+
+static enum err post_open(const struct side *s, char **window)
+{
+    int other = 1 - s->me;
+    struct comm_channel way[] = {{s->me, other, 0}, {other, s->me, 0}, {other, s->me, 1},
+                                 {s->me, other, 1}};
+    TRY(comm_window_take(s->w, WINDOW, "a window", (void **)window));
+    CHECK(*window != NULL);
+    return comm_channels_open(s->w, way, 2 * LANES);
+}
+
+/* All of both lanes, from the window's first half; or to its second. */
+static enum err post_all(struct side *s, char *at, bool sends, struct comm_req *r)
+{
+    for (int lane = 0; lane < LANES; lane++)
+        for (int i = 0; i < MESSAGES; i++) {
+            int64_t bytes = message[i] * (int64_t)sizeof(float);
+            struct comm_device_msg m = {1 - s->me, lane, 7, at, bytes};
+            TRY(sends ? comm_device_send_start(s->w, &m, r)
+                      : comm_device_recv_start(s->w, &m, r));
+            at += bytes;
+            r++;
+        }
+    return ERR_OK;
+}
+
+/* Both send all before either receives. */
+static enum err post_both_ways(struct side *s)
+{
+    struct comm_req out[LANES * MESSAGES] = {{0}}, in[LANES * MESSAGES] = {{0}};
+    TRY(post_all(s, s->window, true, out));
+    TRY(post_all(s, s->window + WINDOW / 2, false, in));
+    for (int i = 0; i < LANES * MESSAGES; i++)
+        TRY(comm_finish(&in[i]));
+    for (int i = 0; i < LANES * MESSAGES; i++)
+        TRY(comm_finish(&out[i]));
+    return ERR_OK;
+}
+
+static enum err post_compare(struct side *s, int64_t time, enum err (*way)(struct side *s))
+{
+    struct side peer = {.me = 1 - s->me};
+    int64_t n = 0;
+    float *want, *got;
+    for (int i = 0; i < MESSAGES; i++)
+        n += LANES * message[i];
+    int64_t bytes = n * (int64_t)sizeof(float);
+    TRY(mem_new(n + time, sizeof *want, "what should come", &want));
+    TRY(mem_new(n, sizeof *got, "what came", &got));
+    fill(s, want, n + time, DT_F32); /* the count is part of the numbers */
+    TRY(s->dev->ops->copy_in(s->dev, s->window, want, bytes));
+    TRY(s->dev->ops->zero(s->dev, s->window + WINDOW / 2, bytes));
+    TRY(way(s));
+    TRY(s->dev->ops->copy_out(s->dev, got, s->window + WINDOW / 2, bytes));
+    TRY(s->dev->ops->sync(s->dev));
+    fill(&peer, want, n + time, DT_F32);
+    CHECK(memcmp(got, want, (size_t)bytes) == 0);
+    mem_free(want);
+    mem_free(got);
+    return ERR_OK;
+}
+
+static enum err post_replay(struct side *s)
+{
+    TRY(s->dev->ops->replay(s->dev, s->r));
+    return comm_replayed(s->w, 7, 0);
+}
+
+/* Queued call by call, and as replays of a recording, and by turns. */
+static enum err post_of(struct side *s)
+{
+    TRY(post_open(s, &s->window));
+    for (int64_t time = 1; time <= 3; time++)
+        TRY(post_compare(s, time, post_both_ways));
+    comm_warm(s->w);
+    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(post_both_ways(s));
+    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    comm_recorded(s->w, forget, s);
+    for (int64_t time = 4; time <= 9; time++)
+        TRY(post_compare(s, time, time % 3 ? post_replay : post_both_ways));
+    return comm_barrier(s->host);
+}
+
+/* Rank 0 sends what nobody fetches, or waits for what nobody sends. */
+static enum err post_abort(struct side *s, bool sends)
+{
+    struct comm_req r = {0};
+    TRY(post_open(s, &s->window));
+    TRY(comm_barrier(s->host));
+    if (s->me == 1)
+        return stumble(s);
+    double begin = log_now();
+    struct comm_device_msg m = {1, 0, 7, s->window, 4096};
+    enum err err = sends ? comm_device_send_start(s->w, &m, &r)
+                         : comm_device_recv_start(s->w, &m, &r);
+    if (err == ERR_OK)
+        err = comm_finish(&r);
+    if (err == ERR_OK)
+        err = s->dev->ops->sync(s->dev);
+    CHECK(err == ERR_PEER);
+    CHECK(log_now() - begin < ABORT_S);
+    return err;
+}
+
+static enum err post_abort_send(struct side *s)
+{
+    return post_abort(s, true);
+}
+
+static enum err post_abort_recv(struct side *s)
+{
+    return post_abort(s, false);
+}
+
+static enum err post_hang_of(struct side *s)
+{
+    struct comm_req r = {0};
+    struct comm_device_msg m = {1, 0, 7, s->window, 4096};
+    TRY(post_open(s, &s->window));
+    m.p = s->window;
+    TRY(comm_barrier(s->host));
+    if (s->me == 0)
+        TRY(comm_device_recv_start(s->w, &m, &r));
+    else
+        nanosleep(&(struct timespec){2 * HANG_S, 0}, NULL);
+    return comm_barrier(s->host);
+}
+
 /* A window past its first sums, both ranks there. */
 static enum err window_begin(const struct side *s, char **window, struct comm_group **g)
 {
@@ -331,6 +465,30 @@ static void one_fails_in_a_mixed_window(void)
         CHECK_ERR(run(mixed_abort_of, 60), ERR_STORAGE, "stumbles");
 }
 
+static void messages(void)
+{
+    if (two_gpus())
+        CHECK_OK(run(post_of, 60));
+}
+
+static void nobody_fetches(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(post_abort_send, 60), ERR_STORAGE, "stumbles");
+}
+
+static void nobody_sends(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(post_abort_recv, 60), ERR_STORAGE, "stumbles");
+}
+
+static void the_sender_stays_away(void)
+{
+    if (two_gpus())
+        CHECK_ERR(run(post_hang_of, HANG_S), ERR_HANG, "for rank 1 to begin");
+}
+
 static void one_fails_in_a_window(void)
 {
     if (two_gpus())
@@ -352,6 +510,8 @@ static void one_stays_away_from_a_window(void)
 static const struct test_case cases[] = {
     {"windows", windows}, {"a_mixed_window", a_mixed_window},
     {"a_recorded_mixed_window", a_recorded_mixed_window}, {"one_has_no_window", one_has_no_window},
+    {"messages", messages}, {"nobody_fetches", nobody_fetches}, {"nobody_sends", nobody_sends},
+    {"the_sender_stays_away", the_sender_stays_away},
     {"one_fails_in_a_mixed_window", one_fails_in_a_mixed_window},
     {"one_fails_in_a_window", one_fails_in_a_window},
     {"one_fails_before_many_pieces", one_fails_before_many_pieces},

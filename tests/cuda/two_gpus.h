@@ -23,6 +23,7 @@ struct side {
     struct comm_group *gpu, *host;
     void *d, *got, *want; /* (MOST) f64: device, host, host */
     struct dev_recording *r; /* owned; NULL: none */
+    char *window;            /* the transport's, of a test that took one */
     int me;
 };
 

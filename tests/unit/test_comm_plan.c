@@ -24,8 +24,20 @@ static void what_a_gpu_is_asked_for(void)
     p.apart = false;
     p.window = 9;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
-    p.channels = 2;
-    CHECK(comm_device_bytes(COMM_THREAD, &p) > nccl);
+}
+
+/* Channels of threads take little memory, but where GPUs do not reach each other as much as those
+ * of processes. */
+static void channels(void)
+{
+    struct comm_device_plan p = {.window = 1, .small = 1}, more = p;
+    more.channels = 2;
+    int64_t none = comm_device_bytes(COMM_MPI, &p), some = comm_device_bytes(COMM_THREAD, &more);
+    CHECK(some > none && some - none < (comm_device_bytes(COMM_MPI, &more) - none) / 4);
+    more.apart = true;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &more), some);
+    more.stages_apart = true;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &more), comm_device_bytes(COMM_MPI, &more));
 }
 
 /* Tensor ranks of one process move by copies, and keep a small communicator for the rest. */
@@ -75,7 +87,7 @@ static void gpus_that_cannot_be_asked(void)
 
 static const struct test_case cases[] = {
     {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
-    {"tensor_ranks", tensor_ranks},
+    {"channels", channels}, {"tensor_ranks", tensor_ranks},
     {"who_copies", who_copies},
     {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
 };

@@ -384,6 +384,8 @@ static void reasons_not_to_record(void)
     CHECK(!options_unrecorded(&o));
     CHECK_OK(conf_set(&options_table, &o, "parallel.tp=2"));
     CHECK(strstr(options_unrecorded(&o), "tensor ranks") != NULL);
+    CHECK_OK(conf_set(&options_table, &o, "parallel.pp=3"));
+    CHECK(strstr(options_unrecorded(&o), "more than two pipeline ranks") != NULL);
     CHECK_OK(conf_set(&options_table, &o, "train.graph=on"));
     CHECK(!options_unrecorded(&o));
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

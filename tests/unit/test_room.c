@@ -112,13 +112,15 @@ static int asked; /* GPUs, one bit each */
 /* GPUs 0 to 3 and 4 to 7 read each other, but none of the others. */
 static bool two_islands(const int *gpu, int n)
 {
-    bool same = true;
     CHECK_INT(n, 2);
-    for (int i = 0; i < n; i++) {
+    return gpu[0] / 4 == gpu[1] / 4;
+}
+
+static bool one_island(const int *gpu, int n)
+{
+    for (int i = 0; i < n; i++)
         asked |= 1 << gpu[i];
-        same = same && gpu[i] / 4 == gpu[0] / 4;
-    }
-    return same;
+    return true;
 }
 
 static bool no_island(const int *gpu, int n)
@@ -127,8 +129,8 @@ static bool no_island(const int *gpu, int n)
     return false;
 }
 
-/* tp, dp and pp 2: the data ranks of a stage are 2 apart, each pair in one island. Asked are
- * threads on GPUs alone. */
+/* tp, dp and pp 2: the ranks of a stage are in one island, those of a pipeline in two. Asked are
+ * threads on GPUs alone, where there are pairs. */
 static void plan_follows_the_gpus(void)
 {
     struct options o;
@@ -139,13 +141,16 @@ static void plan_follows_the_gpus(void)
     o.train.device = OPTIONS_CUDA;
     CHECK_OK(setup_make(&o, 257, true, &s));
     int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
-    CHECK_OK(setup_ask_gpus(&s, two_islands));
+    CHECK_OK(setup_ask_gpus(&s, one_island));
     CHECK_INT(asked, 0xff);
     CHECK_INT(sim_memory_total(&s.memory[0]), first);
     CHECK_INT(sim_memory_total(&s.memory[1]), last);
+    CHECK_OK(setup_ask_gpus(&s, two_islands));
+    int64_t channels = s.memory[0].bytes[MEMORY_TRANSPORT];
+    CHECK(sim_memory_total(&s.memory[0]) > first && sim_memory_total(&s.memory[1]) > last);
     CHECK_OK(setup_ask_gpus(&s, no_island));
     int64_t more = s.memory[0].bytes[MEMORY_TRANSPORT];
-    CHECK(sim_memory_total(&s.memory[0]) > first && sim_memory_total(&s.memory[1]) > last);
+    CHECK(more > channels);
     setup_free(&s);
 
     o.train.transport = COMM_MPI; /* what processes take, who sum by NCCL */
@@ -161,7 +166,7 @@ static void plan_follows_the_gpus(void)
     CHECK_OK(setup_make(&o, 257, true, &s));
     CHECK_OK(setup_ask_gpus(&s, no_island));
     o.train.device = OPTIONS_CUDA;
-    o.parallel.tp = o.parallel.dp = 1;
+    o.parallel.tp = o.parallel.dp = o.parallel.pp = 1;
     setup_free(&s);
     CHECK_OK(setup_make(&o, 257, true, &s));
     CHECK_OK(setup_ask_gpus(&s, no_island));
