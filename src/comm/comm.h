@@ -9,9 +9,9 @@
  *
  * Starting never waits for a peer (but comm_device_recv_start); finishing waits until the peers
  * have started theirs, and never for a peer's finish (a large message over MPI also needs its peer
- * to look in now and then). What is started on a group or channel finishes in the order of starting;
- * finishing a later operation of a group first is fine, and completes the earlier ones with it.
- * Buffers stay untouched between start and finish.
+ * to look in now and then). What is started on a group or channel finishes in the order of
+ * starting; finishing a later operation of a group first is fine, and completes the earlier ones
+ * with it. Buffers stay untouched between start and finish.
  *
  * When a rank has failed, every waiting call of its peers ends with ERR_PEER within a second or
  * two, and so it does when a rank has ended that must still take part; when a peer does not answer
