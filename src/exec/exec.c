@@ -522,24 +522,45 @@ static enum err rehearse_twice(struct exec *x, struct exec_stage *e, int mb)
     return rehearse_one(x, e, mb, true);
 }
 
-/* A full microbatch, and the short one if there is one besides. */
-static enum err rehearse_stage(struct exec *x, struct exec_stage *e)
+/* As validation does it: without dropout, and without the gradient of the logits. */
+static enum err rehearse_forward(struct exec *x, struct exec_stage *e, int mb)
 {
-    int64_t all = x->batch->samples, full = x->a.samples;
-    TRY(rehearse_twice(x, e, 0));
-    return all > full && all % full ? rehearse_twice(x, e, (int)(all / full)) : ERR_OK;
+    struct stage_mb s = mb_of(x, mb);
+    s.training = false;
+    TRY(take_slot(x, e, mb));
+    TRY(take_saves(e, mb));
+    TRY(stage_forward(&e->stage, &s, &slot_of(e, mb)->slot));
+    give_saves(e, mb);
+    give_slot(e, mb);
+    return ERR_OK;
 }
 
-enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
+/* A stage with the first microbatch, and with the last one if that is short besides. */
+static enum err each_size(struct exec *x, const struct exec_batch *b,
+                          enum err (*one)(struct exec *x, struct exec_stage *e, int mb))
 {
+    int64_t all = b->samples, full = x->a.samples;
     x->sched = x->a.sched;
     x->batch = b;
     x->hooks = NULL;
     x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
     exec_reset(x);
     TRY(exec_feed(x, b));
-    for (int i = 0; i < x->stages_here; i++)
-        TRY(rehearse_stage(x, &x->stage[i]));
+    for (int i = 0; i < x->stages_here; i++) {
+        TRY(one(x, &x->stage[i], 0));
+        if (all > full && all % full)
+            TRY(one(x, &x->stage[i], (int)(all / full)));
+    }
     x->batch = NULL;
     return x->a.dev->ops->sync(x->a.dev);
+}
+
+enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
+{
+    return each_size(x, b, rehearse_twice);
+}
+
+enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b)
+{
+    return each_size(x, b, rehearse_forward);
 }

@@ -92,6 +92,8 @@ struct exec_hooks {
  * device has nothing queued. Weights are not touched. Collective over tensor ranks. Before the
  * first exec_run, on a device that queues. */
 enum err exec_rehearse(struct exec *x, const struct exec_batch *b);
+/* The same of validation, whose rounds have as many samples as b: forwards, without dropout. */
+enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b);
 
 /* Run a list: the training schedule, or a forward-only one with the same placement (of two replicas
  * the first alone will do). Collective over the world. */

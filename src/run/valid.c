@@ -3,8 +3,8 @@
  * Validation: the samples of the file in order, dealt to the data ranks as a training batch is,
  * with forward-only lists. The mean is over tokens, not over batches, and the last round may be
  * ragged: a data rank with nothing left sits it out (its whole pipeline does). A rank's rounds are
- * whole ones and at most one that is not, so two lists serve all of them; they are made and proved
- * before the first step, and validating takes no memory.
+ * whole ones and at most one that is not, so two lists serve all of them; they are made, proved and
+ * rehearsed before the first step, and validating takes no memory.
  */
 #include "run/train.h"
 
@@ -34,17 +34,24 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
     return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
 }
 
+/* The list of rounds of n samples, and a rehearsal with what lies in the host's arrays. */
+static enum err open_round(struct train_rank *r, int64_t n, struct sched *list)
+{
+    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = n,
+                           .t = r->s->arch.seq};
+    TRY(setup_forward(r->s, (int)num_ceil_div(n, r->s->samples), list));
+    return r->dev->queues ? exec_rehearse_forward(r->x, &b) : ERR_OK;
+}
+
 enum err train_valid_open(struct train_rank *r)
 {
     int64_t first, share = r->s->share;
     if (!r->job->valid.samples)
         return ERR_OK;
     if (samples_of(r, 0, &first) == share)
-        TRY(setup_forward(r->s, (int)num_ceil_div(share, r->s->samples), &r->whole_round));
+        TRY(open_round(r, share, &r->whole_round));
     int64_t rest = samples_of(r, rounds_of(r) - 1, &first);
-    if (rest > 0 && rest < share)
-        TRY(setup_forward(r->s, (int)num_ceil_div(rest, r->s->samples), &r->last_round));
-    return ERR_OK;
+    return rest > 0 && rest < share ? open_round(r, rest, &r->last_round) : ERR_OK;
 }
 
 void train_valid_close(struct train_rank *r)

@@ -165,7 +165,35 @@ static void nothing_new_in_a_step(void)
     }
 }
 
+/* Validation has no dropout, so its attention is another's on a GPU: it is rehearsed, too. */
+static void validation_is_rehearsed(void)
+{
+    struct layout_result r;
+    struct layout l = {.tp = 1, .pp = 2, .dp = 1, .v = 2, .schedule = "zb-v", .batch = 4,
+                       .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 1, .clip = 0.1,
+                       .opened = opened, .stepping = stepping, .rehearsed = true};
+    l.arch = (struct arch){.kind = ARCH_GPT, .layers = 4, .hidden = 8, .heads = 2, .kv_heads = 2,
+                           .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
+                           .init_std = 0.2, .dropout = 0.1};
+    CHECK_OK(layout_run(&l, &r));
+    for (int rank = 0; rank < 2; rank++) {
+        int dropped = 0, whole = 0;
+        for (const char *at = before[rank].s; at && *at; at += strcspn(at, "\n") + 1) {
+            const char *drop = strstr(at, " drop "), *end = at + strcspn(at, "\n");
+            if (tape_is_attention(at))
+                ++*(drop && drop < end ? &dropped : &whole);
+        }
+        CHECK(dropped > 0);
+        CHECK_INT(whole, 2); /* layers here, each once */
+        text_free(&before[rank]);
+        before[rank] = (struct text){0};
+        tape_free(&tapes[rank]);
+    }
+    layout_result_free(&r);
+}
+
 static const struct test_case cases[] = {
     {"gpt, ref", gpt_ref}, {"llama, ref", llama_ref}, {"gpt, cpu bf16", gpt_bf16},
-    {"nothing is new in a step", nothing_new_in_a_step}};
+    {"nothing is new in a step", nothing_new_in_a_step},
+    {"validation is rehearsed", validation_is_rehearsed}};
 TEST_MAIN(cases)

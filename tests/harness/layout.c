@@ -287,7 +287,8 @@ static enum err rehearse(struct rank *k, int64_t share, int32_t *tokens, int32_t
                            .step = 99};
     (void)fill_batch(l, 3 * l->batch, share, tokens, targets);
     TRY(poison(k->x));
-    return exec_rehearse(k->x, &b);
+    TRY(exec_rehearse(k->x, &b));
+    return exec_rehearse_forward(k->x, &b);
 }
 
 static enum err train(struct rank *k, struct dev *dev)

@@ -473,11 +473,21 @@ void tape_free(struct tape *t)
     *t = (struct tape){0};
 }
 
+static bool is_call(const char *line, int op)
+{
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d ", op);
+    return strncmp(line, text, (size_t)n) == 0;
+}
+
 bool tape_is_product(const char *line)
 {
-    char op[16];
-    int n = snprintf(op, sizeof op, "%d ", (int)OP_GEMM);
-    return strncmp(line, op, (size_t)n) == 0;
+    return is_call(line, OP_GEMM);
+}
+
+bool tape_is_attention(const char *line)
+{
+    return is_call(line, OP_ATTN);
 }
 
 const char *tape_difference(const struct text *a, const struct text *b, char buf[400])
