@@ -10,7 +10,7 @@
 # BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
 # PEER=FILE     torch_gpt.py, run with PYTHON (default python3): PyTorch on the same shapes
-# LLMC=DIR      a built llm.c (train_gpt2cu): the same for the GPT-2 rows
+# LLMC=DIR      a built llm.c (train_gpt2cu): in its place for the GPT-2 rows
 # GPUS=N        of dp and 8b, which take two or more (default: all that nvidia-smi lists)
 # STEPS=14      of a run; the median is of the second half
 # COMMIT=...    for the rows, where this is no git tree
@@ -145,7 +145,7 @@ measure_bubble()
     shift 4
     data=$(tokens_of "$vocab")
     # shellcheck disable=SC2086  # words of a command line
-    timeout 170 "$plait" train "$config" train.steps=6 "$@" train.device="$device" optim.warmup=1 \
+    timeout 170 "$plait" train "$config" train.steps=5 "$@" train.device="$device" optim.warmup=1 \
         optim.clip=0 train.trace=true run.save=false $words data.train="$data" \
         run.dir="$work/$name-traced" -n "$ranks" >"$out/$name-traced.log" 2>&1 ||
         { failed=1; return 0; }
@@ -230,7 +230,8 @@ row()
             theirs, each / theirs
         else printf "\"peer\": null, \"peer_tok_s_gpu\": null, \"ratio\": null, "
         printf "\"bubble_predicted\": %s, \"bubble_measured\": %s, ", bubble + 0, measured
-        printf "\"memory_predicted\": %.0f, \"memory_used\": %.0f, ", planned, used
+        printf "\"memory_predicted\": %s, \"memory_used\": %s, ", planned > 0 ? planned : "null",
+            used > 0 ? used : "null"
         printf "\"date\": \"%s\", \"commit\": \"%s\", \"command\": \"%s\"}\n", date, commit, command
     }' | tee -a "$rows"
 }
@@ -240,16 +241,20 @@ f1500=$(flops_of 48 1600 1600 6400 50304 0 1024)
 f1b=$(flops_of 16 2048 512 8192 128256 1 4096)
 f8b=$(flops_of 32 4096 1024 14336 128256 1 4096)
 
-# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs beside both peers.
+# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs beside llm.c, or PyTorch where that is not
+# there.
 gpt2()
 {
     ours "gpt2-$1-dp$5" "configs/gpt2-$1.yaml" 50304 "$5" parallel.dp="$5" \
         parallel.microbatch="$3" train.batch="$(($3 * $5))"
     work_name="gpt2-$1 B $3 T 1024"
-    llm_c "$2" "$3"
-    row "$work_name" "dp $5" "$4" llm.c
-    torch --model "gpt2-$1" --mode "$6" --mb "$3" --seq 1024 --steps "$steps"
-    [ -z "$peer" ] || row "$work_name" "dp $5" "$4" PyTorch
+    if [ -n "$llmc" ]; then
+        llm_c "$2" "$3"
+        row "$work_name" "dp $5" "$4" llm.c
+    else
+        torch --model "gpt2-$1" --mode "$6" --mb "$3" --seq 1024 --steps "$steps"
+        row "$work_name" "dp $5" "$4" PyTorch
+    fi
 }
 
 llama_1b()
@@ -259,10 +264,11 @@ llama_1b()
     row "llama-1b B 4 T 4096" "dp 1" "$f1b" PyTorch
 }
 
-# The 8B shape over $gpus pipeline ranks, then over as many tensor ranks.
+# The 8B shape over $gpus pipeline ranks, then over as many tensor ranks. A step takes seconds and a
+# start ten of them, so there are few.
 llama_8b()
 {
-    best=0
+    best=0 kept=$steps steps=6
     for schedule in 1f1b zb-h1 zb-v; do
         set -- parallel.pp="$gpus" parallel.schedule="$schedule"
         ours "llama-8b-pp$gpus-$schedule" configs/llama-8b.yaml 128256 "$gpus" "$@"
@@ -279,6 +285,7 @@ llama_8b()
         parallel.tp="$gpus" parallel.sp=true train.batch=2 parallel.microbatch=2
     torch --model llama-8b --mode tp --mb 2 --seq 4096 --steps 6
     row "llama-8b B 2 T 4096" "tp $gpus sp" "$f8b" PyTorch
+    steps=$kept
 }
 
 for part in $parts; do
