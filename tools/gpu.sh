@@ -230,8 +230,8 @@ row()
             theirs, each / theirs
         else printf "\"peer\": null, \"peer_tok_s_gpu\": null, \"ratio\": null, "
         printf "\"bubble_predicted\": %s, \"bubble_measured\": %s, ", bubble + 0, measured
-        printf "\"memory_predicted\": %s, \"memory_used\": %s, ", planned > 0 ? planned : "null",
-            used > 0 ? used : "null"
+        printf "\"memory_predicted\": %s, \"memory_used\": %s, ",
+            (planned > 0 ? planned : "null"), (used > 0 ? used : "null")
         printf "\"date\": \"%s\", \"commit\": \"%s\", \"command\": \"%s\"}\n", date, commit, command
     }' | tee -a "$rows"
 }

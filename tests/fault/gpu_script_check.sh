@@ -1,0 +1,59 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# tools/gpu.sh on the CPU with a tiny model: every part that times models makes its rows, each one
+# JSON object with the members that a result has, and a run that fails is told by the exit status.
+#
+#     tests/fault/gpu_script_check.sh BUILD
+set -u
+
+build=$1
+passed=0
+failed=0
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+words="model.layers=4 model.hidden=32 model.heads=2 model.kv_heads=2 model.head_dim=16"
+words="$words model.ffn=32 model.seq=16 train.batch=4 parallel.microbatch=2 train.threads=1"
+
+script() { # WORDS PART...
+    more=$1
+    shift
+    BUILD=$build OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none PEER='' LLMC='' \
+        WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
+}
+
+check() { # NAME CONDITION...
+    name=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok   $name"
+    else
+        failed=$((failed + 1))
+        echo "FAIL $name"
+        cat "$dir/said"
+    fi
+}
+
+rows() { cat "$dir"/out/*-gpu.jsonl 2>/dev/null; }
+whole_rows() {
+    rows | grep -c '^{"work": ".*", "card": "cpu", "gpus": [12], "layout": "[^"]*", "tok_s_gpu": '\
+'[1-9][0-9]*, "tflops_gpu": null, "peer": null, "peer_tok_s_gpu": null, "ratio": null, '\
+'"bubble_predicted": [0-9.]*, "bubble_measured": [-a-z0-9.]*, "memory_predicted": null, '\
+'"memory_used": null, "date": "[-0-9]*", "commit": "none", "command": "plait train [^"]*"}$'
+}
+
+script "" 124m dp 8b
+check "it ends well" [ $? -eq 0 ]
+check "seven rows" [ "$(rows | wc -l)" -eq 7 ]
+check "each a whole object" [ "$(whole_rows)" -eq 7 ]
+check "bubbles of the pipelines" [ "$(rows | grep -c '"pp 2 .*"bubble_measured": [0-9]')" -eq 3 ]
+rm -rf "$dir/out"
+script "model.heads=3" 124m
+check "a run that fails is told" [ $? -eq 1 ]
+check "and has no row" [ "$(rows | wc -l)" -eq 0 ]
+script "" nothing
+check "no such part" [ $? -eq 2 ]
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]
