@@ -142,6 +142,10 @@ enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, stru
         *p->mine = 0;
         err = agree(w, c, p, &yes);
     }
+    if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_nccl_of(w)->windows > 0)
+        log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
+                           "their GPUs cannot read each other's memory, or wait for words of the "
+                           "host's", c->from, c->to);
     if (err == ERR_OK && yes)
         *out = p;
     else
