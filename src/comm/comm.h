@@ -92,12 +92,12 @@ void comm_environment(void);
  * ERR_CONFIG when there are several ranks and NCCL is not built in.
  *
  * Then, for device memory: the host waits for nothing but to open, and in comm_device_recv_start;
- * finished means that what is
- * queued on the device from then on sees the result. NCCL adds in an order of its own, the ring's:
- * every member gets the same bits, and so does every run of the same layout on the same machine,
- * unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16 pairwise in f32, rounded at each
- * hop. A maximum may lose a NaN. Members that state different operations are not told so: they
- * hang, or get the wrong bytes. A hang is found by a thread of its own, which names it. */
+ * finished means that what is queued on the device from then on sees the result. NCCL adds in an
+ * order of its own, the ring's: every member gets the same bits, and so does every run of the same
+ * layout on the same machine, unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16
+ * pairwise in f32, rounded at each hop. A maximum may lose a NaN. Members that state different
+ * operations are not told so: they hang, or get the wrong bytes. A hang is found by a thread of its
+ * own, which names it. */
 enum err comm_attach(struct comm_world *w, struct dev *d);
 /* While the device records (device.h), what is started in its memory is recorded with its own work
  * and not done. The members of a group or channel record the same operations, and replay them as

@@ -267,15 +267,11 @@ enum err comm_nccl_pass(struct comm_world *w, int to, int from, void *p, int64_t
 }
 
 /* A channel by copies needs no communicator. */
-static enum err post_open(struct comm_world *w, const struct comm_channel *c, bool *done)
+static enum err post_open(struct comm_world *w, const struct comm_channel *c,
+                          struct comm_post *post)
 {
     struct comm_nccl *q = comm_nccl_of(w);
-    struct comm_post *post;
     struct comm_nccl_lane *l;
-    TRY(comm_post_open(w, c, &post));
-    *done = post;
-    if (!post)
-        return ERR_OK;
     enum err err = mem_new(1, sizeof *l, "a channel", &l);
     if (err != ERR_OK) {
         comm_post_close(post, true);
@@ -292,10 +288,10 @@ static enum err post_open(struct comm_world *w, const struct comm_channel *c, bo
 
 static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 {
-    bool done;
-    TRY(post_open(w, c, &done));
-    if (done)
-        return ERR_OK;
+    struct comm_post *post;
+    TRY(comm_post_open(w, c, &post));
+    if (post)
+        return post_open(w, c, post);
     ncclUniqueId id = {{0}};
     char here = 1;
     bool sends = c->from == w->rank;

@@ -9,12 +9,18 @@
 
 #include "comm/comm_ops.h"
 #include "device/device.h"
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 enum { COMM_NCCL_TEXT = 512 };
+
+/* The driver's two calls for words that streams write and wait for; NULL both: it has none that
+ * serve. */
+typedef CUresult comm_word_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+struct comm_words { comm_word_fn *write, *wait; };
 
 /* An operation as the watcher reads it. */
 struct comm_nccl_op {
@@ -53,7 +59,7 @@ struct comm_nccl {
     void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
     int64_t window_bytes[COMM_WINDOWS];
     int windows;
-    bool tried;              /* the driver writes and waits for words */
+    struct comm_words words; /* looked for as a window is taken */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_nccl_lane *lanes; /* owned, the newest first */
     struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are

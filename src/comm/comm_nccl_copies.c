@@ -62,12 +62,12 @@ struct comm_copies {
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
     bool mixed;       /* NCCL does what copies do not, or not better */
-    comm_word_fn *write, *wait;
+    const struct comm_words *words; /* the transport's */
 };
 
 /* ---- who can ---- */
 
-comm_word_fn *comm_copies_driver_fn(const char *name)
+static comm_word_fn *driver_fn(const char *name)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *at = NULL;
@@ -137,14 +137,12 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
 
 /* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
  * heard, on a stream of its own. */
-static bool tried(void)
+static bool serve(const struct comm_words *f)
 {
-    comm_word_fn *write = comm_copies_driver_fn("cuStreamWriteValue32");
-    comm_word_fn *wait = comm_copies_driver_fn("cuStreamWaitValue32");
     uint32_t *word;
     cudaStream_t s;
     bool good = false;
-    if (!write || !wait)
+    if (!f->write || !f->wait)
         return false;
     if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess) {
         (void)cudaGetLastError(); /* or a later launch would find it */
@@ -153,14 +151,20 @@ static bool tried(void)
     *word = 0;
     if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
         CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
-        good = write(s, at, 1, 0) == CUDA_SUCCESS &&
-               wait(s, at, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
+        good = f->write(s, at, 1, 0) == CUDA_SUCCESS &&
+               f->wait(s, at, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
                cudaStreamSynchronize(s) == cudaSuccess && *word == 1;
         (void)cudaStreamDestroy(s);
     }
     (void)cudaFreeHost(word);
     (void)cudaGetLastError();
     return good;
+}
+
+static struct comm_words find_words(void)
+{
+    struct comm_words f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32")};
+    return serve(&f) ? f : (struct comm_words){NULL, NULL};
 }
 
 static bool is_window(const struct comm_nccl *q, const void *p)
@@ -181,7 +185,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_nccl_of(g->world), g->window) && comm_nccl_of(g->world)->tried;
+    mine->able = is_window(comm_nccl_of(g->world), g->window) && comm_nccl_of(g->world)->words.wait;
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
@@ -224,8 +228,7 @@ static cudaError_t open_pool(struct comm_nccl *q)
     for (int i = 0; i < gpus && e == cudaSuccess; i++) {
         struct cudaMemAccessDesc peer = {{cudaMemLocationTypeDevice, i},
                                          cudaMemAccessFlagsProtReadWrite};
-        int ok = 0;
-        if (i != q->gpu && cudaDeviceCanAccessPeer(&ok, i, q->gpu) == cudaSuccess && ok)
+        if (i != q->gpu && comm_copies_reads(i, q->gpu))
             e = cudaMemPoolSetAccess(q->pool, &peer, 1);
     }
     return e;
@@ -259,7 +262,8 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
         return no_window(q, e);
     TRY(no_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes, name,
                 q->gpu));
-    q->tried = q->tried || tried();
+    if (!q->words.wait)
+        q->words = find_words();
     q->window_bytes[q->windows] = bytes;
     q->window[q->windows++] = *out = p;
     TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));
@@ -312,8 +316,7 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     x->n = g->n;
     x->me = g->me;
     x->mixed = g->mixed;
-    x->write = comm_copies_driver_fn("cuStreamWriteValue32");
-    x->wait = comm_copies_driver_fn("cuStreamWaitValue32");
+    x->words = &comm_nccl_of(g->world)->words;
     x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
                                    .window = g->window};
     enum err err = open_parts(x, s);
@@ -349,8 +352,8 @@ void comm_copies_let_go(const struct comm_copies *x)
 /* ---- operations ---- */
 
 /* long: a driver's call */
-enum err comm_copies_word(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
-                          unsigned flags)
+static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
+                     unsigned flags)
 {
     CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
     if (e != CUDA_SUCCESS)
@@ -359,9 +362,20 @@ enum err comm_copies_word(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuui
     return ERR_OK;
 }
 
+enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s)
+{
+    return call(f->write, s, theirs, 1, 0);
+}
+
+enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s)
+{
+    TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return call(f->write, s, mine, 0, 0);
+}
+
 static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    return comm_copies_word(x->write, s, x->seat[who].flags + (int)kind * x->n + x->me, 1, 0);
+    return comm_words_tell(x->words, x->seat[who].flags + (int)kind * x->n + x->me, s);
 }
 
 static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s)
@@ -375,9 +389,7 @@ static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s
 /* Until member `who` has told so; and what it told is forgotten. */
 static enum err hear(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    uint32_t *mine = x->flags + (int)kind * x->n + who;
-    TRY(comm_copies_word(x->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
-    return comm_copies_word(x->write, s, mine, 0, 0);
+    return comm_words_hear(x->words, x->flags + (int)kind * x->n + who, s);
 }
 
 static enum err hear_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)

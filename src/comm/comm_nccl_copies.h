@@ -27,16 +27,13 @@ cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s);
 
 #ifndef __cplusplus
 #include "comm/comm_nccl.h"
-#include <cuda.h>
 
 /* ---- words that streams write and wait for ---- */
 
-typedef CUresult comm_word_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-/* cuStreamWriteValue32 or cuStreamWaitValue32; NULL: this driver has none. */
-comm_word_fn *comm_copies_driver_fn(const char *name);
-/* The call fn on stream s: a word, a value and flags. */
-enum err comm_copies_word(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
-                          unsigned flags); /* long: a driver's call */
+/* A peer's word is set. */
+enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s);
+/* One's own is waited for, and set back. */
+enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s);
 /* Can this GPU read the other's memory? */
 bool comm_copies_reads(int gpu, int other);
 

@@ -43,7 +43,7 @@ struct comm_post {
     uint32_t *mine, *theirs; /* pinned: what I wait for, owned; what my peer does */
     struct box *box;         /* the receiver's, owned; the sender's, borrowed */
     bool sends;
-    comm_word_fn *write, *wait;
+    const struct comm_words *words; /* the transport's */
 };
 
 /* What one end tells the other. */
@@ -109,8 +109,8 @@ static enum err agree(struct comm_world *w, const struct comm_channel *c, struct
     p->theirs = theirs.word;
     if (p->sends)
         p->box = theirs.box;
-    mine.able = q->windows > 0 && p->write && p->wait && q->tried &&
-                mine.gpu != theirs.gpu && comm_copies_reads((int)mine.gpu, (int)theirs.gpu);
+    mine.able = q->windows > 0 && q->words.wait && mine.gpu != theirs.gpu &&
+                comm_copies_reads((int)mine.gpu, (int)theirs.gpu);
     TRY(swap(w, c, &mine, &theirs));
     *yes = mine.able && theirs.able;
     if (*yes && !p->sends) { /* what a first copy needs is made here, where nobody waits */
@@ -130,8 +130,7 @@ enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, stru
         return ERR_OK;
     TRY(mem_new(1, sizeof *p, "a channel by copies", &p));
     p->sends = c->from == w->rank;
-    p->write = comm_copies_driver_fn("cuStreamWriteValue32");
-    p->wait = comm_copies_driver_fn("cuStreamWaitValue32");
+    p->words = &comm_nccl_of(w)->words;
     enum err err = p->sends ? ERR_OK : box_new(&p->box);
     if (err == ERR_OK &&
         cudaHostAlloc((void **)&p->mine, sizeof *p->mine, cudaHostAllocPortable) != cudaSuccess) {
@@ -249,26 +248,15 @@ enum err comm_post_meet(struct comm_world *w, struct comm_post *p, const struct 
 
 /* ---- the GPUs ---- */
 
-static enum err tell(const struct comm_post *p, cudaStream_t s)
-{
-    return comm_copies_word(p->write, s, p->theirs, 1, 0);
-}
-
-static enum err hear(const struct comm_post *p, cudaStream_t s)
-{
-    TRY(comm_copies_word(p->wait, s, p->mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
-    return comm_copies_word(p->write, s, p->mine, 0, 0);
-}
-
 enum err comm_post_move(const struct comm_post *p, const struct comm_msg *m, const void *from,
                         cudaStream_t s)
 {
     if (p->sends) {
-        TRY(tell(p, s));
-        return hear(p, s);
+        TRY(comm_words_tell(p->words, p->theirs, s));
+        return comm_words_hear(p->words, p->mine, s);
     }
-    TRY(hear(p, s));
+    TRY(comm_words_hear(p->words, p->mine, s));
     if (m->bytes > 0)
         TRY_CUDA(cudaMemcpyAsync(m->dst, from, (size_t)m->bytes, cudaMemcpyDeviceToDevice, s));
-    return tell(p, s);
+    return comm_words_tell(p->words, p->theirs, s);
 }
