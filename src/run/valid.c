@@ -34,11 +34,17 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
     return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
 }
 
-/* The list of rounds of n samples, and a rehearsal with what lies in the host's arrays. */
+/* n samples of what lies in the host's arrays. */
+static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
+{
+    return (struct exec_batch){.tokens = r->tokens, .targets = r->targets, .samples = n,
+                               .t = r->s->arch.seq};
+}
+
+/* The list of rounds of n samples, and a rehearsal. */
 static enum err open_round(struct train_rank *r, int64_t n, struct sched *list)
 {
-    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = n,
-                           .t = r->s->arch.seq};
+    struct exec_batch b = batch_of(r, n);
     TRY(setup_forward(r->s, (int)num_ceil_div(n, r->s->samples), list));
     return r->dev->queues ? exec_rehearse_forward(r->x, &b) : ERR_OK;
 }
@@ -64,8 +70,7 @@ void train_valid_close(struct train_rank *r)
 static enum err run_round(struct train_rank *r, int64_t n, double sums[2])
 {
     double loss;
-    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = n,
-                           .t = r->s->arch.seq};
+    struct exec_batch b = batch_of(r, n);
     TRY(exec_run(r->x, n == r->s->share ? &r->whole_round : &r->last_round, &b, NULL));
     if (!r->speaks)
         return ERR_OK;

@@ -129,16 +129,23 @@ static bool no_island(const int *gpu, int n)
     return false;
 }
 
-/* tp, dp and pp 2: the ranks of a stage are in one island, those of a pipeline in two. Asked are
- * threads on GPUs alone, where there are pairs. */
+/* tp, dp and pp 2. */
+static void eight_gpus(struct options *o)
+{
+    struct setup s;
+    make(o, &s);
+    setup_free(&s);
+    o->parallel.tp = o->parallel.dp = 2;
+    o->train.device = OPTIONS_CUDA;
+}
+
+/* The ranks of a stage are in one island, those of a pipeline in two. Asked are threads on GPUs
+ * alone, where there are pairs. */
 static void plan_follows_the_gpus(void)
 {
     struct options o;
     struct setup s;
-    make(&o, &s);
-    setup_free(&s);
-    o.parallel.tp = o.parallel.dp = 2;
-    o.train.device = OPTIONS_CUDA;
+    eight_gpus(&o);
     CHECK_OK(setup_make(&o, 257, true, &s));
     int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
     CHECK_OK(setup_ask_gpus(&s, one_island));
@@ -185,10 +192,7 @@ static void stages_are_planned_apart(void)
 {
     struct options o;
     struct setup s;
-    make(&o, &s);
-    setup_free(&s);
-    o.parallel.tp = o.parallel.dp = 2;
-    o.train.device = OPTIONS_CUDA;
+    eight_gpus(&o);
     CHECK_OK(setup_make(&o, 257, true, &s));
     int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
     CHECK_OK(setup_ask_gpus(&s, second_pair_apart)); /* of stage 1, the pair of tp 1 */
@@ -224,10 +228,7 @@ static void talk_follows_the_gpus(void)
 {
     struct options o;
     struct setup s;
-    make(&o, &s);
-    setup_free(&s);
-    o.parallel.tp = o.parallel.dp = 2;
-    o.train.device = OPTIONS_CUDA;
+    eight_gpus(&o);
     for (int word = 0; word < 3; word++) {
         bool on = word == OPTIONS_TP_ON, off = word == OPTIONS_TP_OFF;
         o.parallel.tp_overlap = word;
