@@ -53,23 +53,31 @@ one()
     timeout 300 "$BUILD/tests/$program" "$@" >"$log" 2>&1 || echo $? >"$log.code"
 }
 
-# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere. The law's
-# cases take a minute each where many layouts are made, so they run side by side, as the rest does;
-# what measures time comes last and alone.
+# Each case of PROGRAM as a run of its own, beside whatever else runs.
+cases_of()
+{
+    "$BUILD/tests/$1" --list >"$work/cases"
+    number=0
+    while read -r name; do
+        number=$((number + 1))
+        one "$1" "$out/$1-$number.log" "$name" &
+    done <"$work/cases"
+}
+
+# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere. All run side
+# by side, and those that take longest by case: the law's cases make many layouts, attention's have
+# the host work out in double what GPUs are held against. What measures time comes last and alone.
 tests()
 {
     echo "== tests"
     rm -f "$out"/test_*.log "$out"/test_*.log.code
-    "$BUILD/tests/test_cuda_law" --list >"$work/cases"
-    number=0
-    while read -r name; do
-        number=$((number + 1))
-        one test_cuda_law "$out/test_cuda_law-$number.log" "$name" &
-    done <"$work/cases"
+    for program in test_cuda_law test_parity_attn; do
+        cases_of "$program"
+    done
     for source in tests/parity/test_*.c tests/cuda/test_*.c; do
         name=$(basename "$source" .c)
         case $name in
-        test_cuda_law | test_cuda_trace) ;;
+        test_cuda_law | test_parity_attn | test_cuda_trace) ;;
         *) [ ! -e "$source" ] || one "$name" "$out/$name.log" & ;;
         esac
     done

@@ -3,6 +3,8 @@
 #
 # tools/gpu.sh on the CPU with a tiny model: every part that times models makes its rows, each one
 # JSON object with the members that a result has, and a run that fails is told by the exit status.
+# Its part "test" has programs of two cases in the place of the true ones, which need a GPU: each is
+# run, by case where it should be, and one that fails is told.
 #
 #     tests/fault/gpu_script_check.sh BUILD
 set -u
@@ -18,7 +20,7 @@ words="$words model.ffn=32 model.seq=16 train.batch=4 parallel.microbatch=2 trai
 script() { # WORDS PART...
     more=$1
     shift
-    BUILD=$build OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none PEER='' LLMC='' \
+    BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none PEER='' LLMC='' \
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 
@@ -54,6 +56,44 @@ check "a run that fails is told" [ $? -eq 1 ]
 check "and has no row" [ "$(rows | wc -l)" -eq 0 ]
 script "" nothing
 check "no such part" [ $? -eq 2 ]
+
+# The programs of part "test": of plait the line that it looks for; of each test its cases, which
+# say what they were called with and pass but for the word in $dir/bad.
+programs=$dir/programs
+source=$(dirname "$0")/..
+mkdir -p "$programs/tests"
+: >"$dir/bad"
+printf '#!/bin/sh\necho "gpu 0: one"\n' >"$programs/plait"
+cat >"$dir/program" <<END
+#!/bin/sh
+[ "\$*" != --list ] || { echo "a case: first"; echo "a case: second"; exit 0; }
+echo "called with (\$*)"
+grep -qF "\$(basename "\$0") \$*" "$dir/bad" && { echo "FAIL \$*"; exit 1; }
+exit 0
+END
+for file in "$source"/parity/test_*.c "$source"/cuda/test_*.c; do
+    cp "$dir/program" "$programs/tests/$(basename "$file" .c)"
+done
+chmod +x "$programs"/plait "$programs"/tests/*
+called() { # PROGRAM: what its runs were called with
+    cat "$dir/out/$1".log "$dir/out/$1"-*.log 2>/dev/null | tr '\n' ' '
+}
+apart() {
+    [ "$(called "$1")" = "called with (a case: first) called with (a case: second) " ]
+}
+others() { # all but those two ran once and whole
+    count=$(find "$source/parity" "$source/cuda" -name 'test_*.c' | wc -l)
+    [ "$(cat "$dir"/out/test_*.log | grep -cxF 'called with ()')" -eq $((count - 2)) ]
+}
+script "" test
+check "tests that pass end well" [ $? -eq 0 ]
+check "the law's cases run apart" apart test_cuda_law
+check "attention's, too" apart test_parity_attn
+check "the others once" others
+echo "test_parity_attn a case: second" >"$dir/bad"
+script "" test
+check "a case that fails is told" [ $? -eq 1 ]
+check "by its name" grep -qx "FAIL a case: second" "$dir/said"
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ "$failed" -eq 0 ]

@@ -50,24 +50,38 @@ static void release(struct parity *p)
     p->bufs = 0;
 }
 
+/* False where there is no such device here. */
+static bool run_on(const struct candidate *c, const char *name, void (*kernel)(struct parity *p))
+{
+    struct dev *d = try_open(c), *ref = NULL;
+    if (!d)
+        return false;
+    struct dev_args args = {.kind = DEV_REF, .ct = DT_F64, .threads = 1};
+    CHECK_OK(dev_open(&args, &ref));
+    struct parity p = {.label = c->label, .fast = c->fast, .dev = {ref, d, d},
+                       .calc = d->at == DT_F64 ? 1e-13 : 4e-6};
+    p.inner = d->ct == DT_BF16 ? 0x1p-8 : p.calc;
+    kernel(&p);
+    release(&p);
+    printf("     %s on %s: worst error %.2g of its bound\n", name, p.label, p.worst);
+    dev_close(d);
+    dev_close(ref);
+    return true;
+}
+
 void parity_each(const char *name, void (*kernel)(struct parity *p))
 {
-    for (int i = 0; i < CANDIDATES; i++) {
-        struct dev *d = try_open(&candidates[i]), *ref = NULL;
-        if (!d)
-            continue;
-        struct dev_args args = {.kind = DEV_REF, .ct = DT_F64, .threads = 1};
-        CHECK_OK(dev_open(&args, &ref));
-        struct parity p = {.label = candidates[i].label, .fast = candidates[i].fast,
-                           .dev = {ref, d, d},
-                           .calc = d->at == DT_F64 ? 1e-13 : 4e-6};
-        p.inner = d->ct == DT_BF16 ? 0x1p-8 : p.calc;
-        kernel(&p);
-        release(&p);
-        printf("     %s on %s: worst error %.2g of its bound\n", name, p.label, p.worst);
-        dev_close(d);
-        dev_close(ref);
-    }
+    for (int i = 0; i < CANDIDATES; i++)
+        run_on(&candidates[i], name, kernel);
+}
+
+int parity_each_of(enum dev_kind kind, const char *name, void (*kernel)(struct parity *p))
+{
+    int ran = 0;
+    for (int i = 0; i < CANDIDATES; i++)
+        if (candidates[i].kind == kind)
+            ran += run_on(&candidates[i], name, kernel);
+    return ran;
 }
 
 void parity_devices(void)
