@@ -49,7 +49,11 @@ script "" 124m dp 8b
 check "it ends well" [ $? -eq 0 ]
 check "seven rows" [ "$(rows | wc -l)" -eq 7 ]
 check "each a whole object" [ "$(whole_rows)" -eq 7 ]
-check "bubbles of the pipelines" [ "$(rows | grep -c '"pp 2 .*"bubble_measured": [0-9]')" -eq 3 ]
+check "bubbles of the pipelines, of the runs that are timed" [ "$(rows |
+    grep -c '"pp 2 .*"bubble_measured": [0-9.]*, .*train.trace=true')" -eq 3 ]
+check "of no other" [ "$(rows | grep -v '"pp 2 ' | grep -c '"bubble_measured": null')" -eq 4 ]
+check "and no other run is traced" [ "$(rows | grep -c 'train.trace=true')" -eq 3 ]
+check "a run each, no more" [ "$(find "$dir/out" -name '*.log' | wc -l)" -eq 7 ]
 rm -rf "$dir/out"
 script "model.heads=3" 124m
 check "a run that fails is told" [ $? -eq 1 ]
