@@ -2,10 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # On a machine with GPUs, in one run of under ten minutes: the tests that need one, and the speed of
-# the models of configs/ beside the peers on the same machine.
+# the models of configs/ beside the peers on the same machine. It ends with a table of the speeds.
 #
 #     tools/gpu.sh                      everything
-#     tools/gpu.sh test 124m            only these parts, of: test bench 124m 1.5b 1b dp 8b
+#     tools/gpu.sh test 124m            only these parts, of:
+#
+# test          tests/parity and tests/cuda                                             90 s
+# bench         plait bench of three models: what kernels reach of their ceilings       17
+# 124m 1.5b 1b  a model on one GPU, and its peer                                14, 46, 75
+# dp            the first two on all GPUs as data ranks, and their peers                77
+# 8b            llama 8B on all GPUs: pp by three schedules with their bubbles, tp     231
+#
+# The seconds are of two H200, the tree built and both peers there: 550 in all, 280 without peers.
+# They are measured but for those of test and 8b, reckoned from 112 and 321 of a run in which test
+# had attention's cases in turn and 8b runs of their own for bubbles. Each part says what it took.
 #
 # BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
@@ -64,9 +74,10 @@ cases_of()
     done <"$work/cases"
 }
 
-# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere. All run side
-# by side, and those that take longest by case: the law's cases make many layouts, attention's have
-# the host work out in double what GPUs are held against. What measures time comes last and alone.
+# Programs of tests/parity and tests/cuda, by name, so that the tree may stand anywhere. All run
+# side by side, those that take longest by case: the law's cases make many layouts, and for
+# attention's the host works out in double what GPUs are held against. What measures time comes last
+# and alone.
 tests()
 {
     echo "== tests"
@@ -147,8 +158,8 @@ ours()
 }
 
 # bubble_of NAME: of the run that ours has just made, with train.trace=true, the bubble as
-# $bubble_measured, of all steps but the first two. Clipping does not bear on it: a step's bubble ends
-# with its last backward, before the optimizer, which scales by another factor if it clips.
+# $bubble_measured, of all steps but the first two. Clipping does not bear on it: a step's bubble
+# ends with its last backward, before the optimizer, which scales by another factor if it clips.
 bubble_of()
 {
     [ "$speed" != 0 ] || return 0
@@ -162,14 +173,13 @@ torch()
 {
     peer_speed=0
     [ -n "$peer" ] || return 0
-    if [ "$ranks" = 1 ]; then
-        timeout 170 "$python" "$peer" "$@" >"$work/peer" 2>"$out/peer.err" || return 0
-    else
-        timeout 170 "$python" -m torch.distributed.run --nproc-per-node "$ranks" "$peer" "$@" \
-            >"$work/peer" 2>"$out/peer.err" || return 0
-    fi
+    set -- "$peer" "$@"
+    [ "$ranks" = 1 ] || set -- -m torch.distributed.run --nproc-per-node "$ranks" "$@"
+    timeout 170 "$python" "$@" >"$work/peer" 2>"$out/peer.err" || : >"$work/peer"
     peer_speed=$(sed -n 's/.*"tok_s_gpu": \([0-9.]*\).*/\1/p' "$work/peer" | tail -n 1)
     peer_speed=${peer_speed:-0}
+    [ "$peer_speed" != 0 ] ||
+        echo "gpu: no speed from $python $*: $(tail -n 1 "$out/peer.err")" >&2
 }
 
 # llm.c's token file: 256 numbers of header, then tokens of 16 bits.
@@ -211,10 +221,12 @@ llm_c()
     peer_speed=$(sed -n 's/.* \([0-9.]*\) tok\/s.*/\1/p' "$log" |
         tail -n 1 | awk -v n="$ranks" '{ print $1 / n }')
     peer_speed=${peer_speed:-0}
+    [ "$peer_speed" != 0 ] || echo "gpu: no speed from llm.c; see $log" >&2
 }
 
-# row WORK LAYOUT FLOPS PEER: one object from what ours and the peer have left. Without a peer its
-# members are null; a run that failed has no row. With WORDS the model is another, and says so.
+# row WORK LAYOUT FLOPS PEER: one object from what ours and the peer have left, and a line for the
+# table. Without a peer its members are null; a run that failed has no row. With WORDS the model is
+# another, and says so.
 row()
 {
     [ "$speed" != 0 ] || return 0
@@ -222,7 +234,8 @@ row()
         -v peer="$4" -v speed="$speed" \
         -v ranks="$ranks" -v theirs="$peer_speed" -v card="$card" -v bubble="$bubble" \
         -v measured="${bubble_measured:-null}" -v planned="$planned" -v used="$used" \
-        -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
+        -v date="$today" -v commit="$commit" -v command="$command" -v plain="$1" \
+        -v table="$work/table" 'BEGIN {
         each = speed / ranks; has = theirs > 0
         printf "{\"work\": \"%s\", \"card\": \"%s\", \"gpus\": %d, \"layout\": \"%s\", ", work,
             card, ranks, layout
@@ -235,7 +248,24 @@ row()
         printf "\"memory_predicted\": %s, \"memory_used\": %s, ",
             (planned > 0 ? planned : "null"), (used > 0 ? used : "null")
         printf "\"date\": \"%s\", \"commit\": \"%s\", \"command\": \"%s\"}\n", date, commit, command
+        printf "%s\t%s\t%.0f\t%s\t%s\n", plain, layout, each,
+            has ? sprintf("%s %.0f", peer, theirs) : "-",
+            has ? sprintf("%.2f", each / theirs) : "-" >>table
     }' | tee -a "$rows"
+}
+
+# The rows of this run for a reader: the peer with its speed, ours as a multiple of it, and for data
+# ranks ours as a part of what one GPU made of the same work in this run.
+table()
+{
+    [ -e "$work/table" ] || return 0
+    echo "== $card, commit $commit${words:+, with $words}"
+    awk -F '\t' 'BEGIN { form = "%-36s  %-11s  %11s  %-18s  %5s  %10s\n"
+            printf form, "work", "layout", "tok/s a GPU", "peer", "ratio", "of one GPU" }
+        NR == FNR { if ($2 == "dp 1") one[$1] = $3; next }
+        { data = $2 ~ /^dp / && $2 != "dp 1" && $1 in one
+          printf form, $1, $2, $3, $4, $5, data ? sprintf("%.3f", $3 / one[$1]) : "-"
+        }' "$work/table" "$work/table"
 }
 
 f124=$(flops_of 12 768 768 3072 50304 0 1024)
@@ -267,17 +297,17 @@ llama_1b()
 }
 
 # The 8B shape over $gpus pipeline ranks, then over as many tensor ranks. A step takes seconds and a
-# start ten of them, so there are few, and one run of a schedule gives speed and bubble. It is traced
-# and so queued call by call, which steps this long hardly feel: on two H200 23.1k tokens/s traced
-# beside 23.2k plain, and 23.9k beside 23.9k.
+# start ten of them, so there are few, and one run of a schedule gives speed and bubble. It is
+# traced and so queued call by call, which steps this long hardly feel: on two H200 23.1k tokens/s
+# traced beside 23.2k plain, and 23.9k beside 23.9k.
 llama_8b()
 {
-    best=0 kept=$steps steps=6
+    best='' kept=$steps steps=6
     for schedule in 1f1b zb-h1 zb-v; do
         ours "llama-8b-pp$gpus-$schedule" configs/llama-8b.yaml 128256 "$gpus" \
             parallel.pp="$gpus" parallel.schedule="$schedule" train.trace=true
         bubble_of "llama-8b-pp$gpus-$schedule"
-        if [ "$best" = 0 ]; then
+        if [ -z "$best" ]; then
             torch --model llama-8b --mode pp --mb 1 --accum 16 --seq 4096 --schedule 1F1B --steps 6
             best=$peer_speed
         fi
@@ -291,7 +321,9 @@ llama_8b()
     steps=$kept
 }
 
+begun=$(date +%s)
 for part in $parts; do
+    since=$(date +%s)
     case $part in
     test) tests ;;
     bench)
@@ -317,5 +349,9 @@ for part in $parts; do
             llama_8b
         fi ;;
     esac
+    echo "-- $part took $(($(date +%s) - since)) s"
 done
+table
+echo "-- in all $(($(date +%s) - begun)) s"
+[ "$failed" = 0 ] || echo "gpu: not all of it went well; see above, and the logs in $out" >&2
 exit "$failed"

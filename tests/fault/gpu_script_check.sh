@@ -3,6 +3,7 @@
 #
 # tools/gpu.sh on the CPU with a tiny model: every part that times models makes its rows, each one
 # JSON object with the members that a result has, and a run that fails is told by the exit status.
+# What stands in for the peer has one speed and fails in the pipeline: the table at the end has it.
 # Its part "test" has programs of two cases in the place of the true ones, which need a GPU: each is
 # run, by case where it should be, and one that fails is told.
 #
@@ -12,6 +13,7 @@ set -u
 build=$1
 passed=0
 failed=0
+programs='' peer='' python='' # in the place of the true ones, where a check has some
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 words="model.layers=4 model.hidden=32 model.heads=2 model.kv_heads=2 model.head_dim=16"
@@ -20,7 +22,8 @@ words="$words model.ffn=32 model.seq=16 train.batch=4 parallel.microbatch=2 trai
 script() { # WORDS PART...
     more=$1
     shift
-    BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none PEER='' LLMC='' \
+    BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none \
+        PEER=$peer PYTHON=${python:-python3} LLMC='' \
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 
@@ -36,6 +39,8 @@ check() { # NAME CONDITION...
         cat "$dir/said"
     fi
 }
+
+line() { grep -qxE "$1" "$dir/said"; } # REGEX: said, as a whole line
 
 rows() { cat "$dir"/out/*-gpu.jsonl 2>/dev/null; }
 whole_rows() {
@@ -54,10 +59,39 @@ check "bubbles of the pipelines, of the runs that are timed" [ "$(rows |
 check "of no other" [ "$(rows | grep -v '"pp 2 ' | grep -c '"bubble_measured": null')" -eq 4 ]
 check "and no other run is traced" [ "$(rows | grep -c 'train.trace=true')" -eq 3 ]
 check "a run each, no more" [ "$(find "$dir/out" -name '*.log' | wc -l)" -eq 7 ]
+check "without peers, data ranks beside one" line \
+    'gpt2-124m B 64 T 1024 +dp 2 +[1-9][0-9]* +- +- +[0-9]+\.[0-9]{3}'
+check "and nothing where none was" line 'gpt2-1.5b B 16 T 1024 +dp 2 +[1-9][0-9]* +- +- +-'
 rm -rf "$dir/out"
+
+python=$dir/python peer=torch_gpt.py
+cat >"$python" <<'END'
+#!/bin/sh
+echo "$*" >>"$0.called"
+case $* in
+*"--mode pp"*) echo "no pipeline here" >&2; exit 1 ;;
+*) echo '{"tok_s_gpu": 7.0}' ;;
+esac
+END
+chmod +x "$python"
+script "" 8b 1b
+check "peers: it ends well" [ $? -eq 0 ]
+check "a speed" [ "$(rows |
+    grep -c '"peer": "PyTorch", "peer_tok_s_gpu": 7, "ratio": [0-9]')" -eq 2 ]
+check "none is said" grep -q '^gpu: no speed from .*--mode pp.*: no pipeline here$' "$dir/said"
+check "each asked once" [ "$(wc -l <"$python.called")" -eq 3 ]
+check "on all GPUs" grep -q 'nproc-per-node 2 torch_gpt.py .*--mode tp' "$python.called"
+check "the table has them" line 'llama-8b B 2 T 4096 +tp 2 sp +[1-9][0-9]* +PyTorch 7 +[0-9.]+ +-'
+check "and where there is none" line 'llama-8b 16 .* +pp 2 zb-v +[1-9][0-9]* +- +- +-'
+check "five lines and their head" [ "$(sed -n '/^== cpu, commit none/,/^-- /p' "$dir/said" |
+    wc -l)" -eq 8 ]
+rm -rf "$dir/out"
+python='' peer=''
+
 script "model.heads=3" 124m
 check "a run that fails is told" [ $? -eq 1 ]
 check "and has no row" [ "$(rows | wc -l)" -eq 0 ]
+check "and is said at the end" line "gpu: not all of it went well; see above, .*$dir/out"
 script "" nothing
 check "no such part" [ $? -eq 2 ]
 
