@@ -8,40 +8,42 @@
 
 struct row {
     const char *name;
+    enum calls_class class;
     const char *size[CALLS_SIZES]; /* "flags" is shown by flag_name */
 };
 
 static const struct row rows[CALLS_OPS] = {
-    [CALL_GEMM] = {"gemm", {"m", "n", "k", "lda", "ldb", "ldc", "flags"}},
-    [CALL_BIAS_GRAD] = {"bias_grad", {"n", "c"}},
-    [CALL_NORM] = {"norm", {"n", "c", "flags"}},
-    [CALL_NORM_GRAD] = {"norm_grad", {"n", "c", "flags"}},
-    [CALL_ATTN] = {"attn", {"b", "tq", "tk", "heads", "kv_heads", "d", "ldq", "ldk", "ldv", "ldo",
-                            "flags"}},
-    [CALL_ATTN_GRAD] = {"attn_grad", {"b", "tq", "tk", "heads", "kv_heads", "d", "ldq", "ldk",
-                                      "ldv", "ldo", "flags"}},
-    [CALL_ROPE] = {"rope", {"n", "t", "heads", "d", "ld", "flags"}},
-    [CALL_SWIGLU] = {"swiglu", {"n", "f"}},
-    [CALL_SWIGLU_GRAD] = {"swiglu_grad", {"n", "f"}},
-    [CALL_RESIDUAL] = {"residual", {"n", "c", "flags"}},
-    [CALL_RESIDUAL_NORM] = {"residual_norm", {"n", "c", "flags"}},
-    [CALL_DROPOUT] = {"dropout", {"n", "c", "flags"}},
-    [CALL_EMBED] = {"embed", {"n", "c", "rows"}},
-    [CALL_EMBED_GRAD] = {"embed_grad", {"n", "c", "rows"}},
-    [CALL_POS_ADD] = {"pos_add", {"n", "c", "t"}},
-    [CALL_POS_GRAD] = {"pos_grad", {"n", "c", "t"}},
-    [CALL_XENT] = {"xent", {"n", "v", "ld", "flags"}},
-    [CALL_XENT_MAX] = {"xent_max", {"n", "v", "ld", "flags"}},
-    [CALL_XENT_SUM] = {"xent_sum", {"n", "v", "ld", "flags"}},
-    [CALL_XENT_GRAD] = {"xent_grad", {"n", "v", "ld", "flags"}},
-    [CALL_ADAMW] = {"adamw", {"n", "flags"}},
-    [CALL_SCALE] = {"scale", {NULL}},
-    [CALL_SUM] = {"sum", {"n"}},
-    [CALL_SUMSQ] = {"sumsq", {"n"}},
-    [CALL_CAST] = {"cast", {"n"}},
-    [CALL_ADD] = {"add", {"n"}},
-    [CALL_COPY] = {"copy", {"bytes"}},
-    [CALL_ZERO] = {"zero", {"bytes"}},
+    [CALL_GEMM] = {"gemm", CLASS_PRODUCT, {"m", "n", "k", "lda", "ldb", "ldc", "flags"}},
+    [CALL_BIAS_GRAD] = {"bias_grad", CLASS_PRODUCT, {"n", "c"}},
+    [CALL_NORM] = {"norm", CLASS_NORM, {"n", "c", "flags"}},
+    [CALL_NORM_GRAD] = {"norm_grad", CLASS_NORM, {"n", "c", "flags"}},
+    [CALL_ATTN] = {"attn", CLASS_ATTENTION, {"b", "tq", "tk", "heads", "kv_heads", "d", "ldq",
+                                             "ldk", "ldv", "ldo", "flags"}},
+    [CALL_ATTN_GRAD] = {"attn_grad", CLASS_ATTENTION,
+                        {"b", "tq", "tk", "heads", "kv_heads", "d", "ldq", "ldk", "ldv", "ldo",
+                         "flags"}},
+    [CALL_ROPE] = {"rope", CLASS_ACTIVATION, {"n", "t", "heads", "d", "ld", "flags"}},
+    [CALL_SWIGLU] = {"swiglu", CLASS_ACTIVATION, {"n", "f"}},
+    [CALL_SWIGLU_GRAD] = {"swiglu_grad", CLASS_ACTIVATION, {"n", "f"}},
+    [CALL_RESIDUAL] = {"residual", CLASS_NORM, {"n", "c", "flags"}},
+    [CALL_RESIDUAL_NORM] = {"residual_norm", CLASS_NORM, {"n", "c", "flags"}},
+    [CALL_DROPOUT] = {"dropout", CLASS_NORM, {"n", "c", "flags"}},
+    [CALL_EMBED] = {"embed", CLASS_EMBED, {"n", "c", "rows"}},
+    [CALL_EMBED_GRAD] = {"embed_grad", CLASS_EMBED, {"n", "c", "rows"}},
+    [CALL_POS_ADD] = {"pos_add", CLASS_EMBED, {"n", "c", "t"}},
+    [CALL_POS_GRAD] = {"pos_grad", CLASS_EMBED, {"n", "c", "t"}},
+    [CALL_XENT] = {"xent", CLASS_HEAD, {"n", "v", "ld", "flags"}},
+    [CALL_XENT_MAX] = {"xent_max", CLASS_HEAD, {"n", "v", "ld", "flags"}},
+    [CALL_XENT_SUM] = {"xent_sum", CLASS_HEAD, {"n", "v", "ld", "flags"}},
+    [CALL_XENT_GRAD] = {"xent_grad", CLASS_HEAD, {"n", "v", "ld", "flags"}},
+    [CALL_ADAMW] = {"adamw", CLASS_OPTIM, {"n", "flags"}},
+    [CALL_SCALE] = {"scale", CLASS_OPTIM, {NULL}},
+    [CALL_SUM] = {"sum", CLASS_HEAD, {"n"}},
+    [CALL_SUMSQ] = {"sumsq", CLASS_OPTIM, {"n"}},
+    [CALL_CAST] = {"cast", CLASS_MOVE, {"n"}},
+    [CALL_ADD] = {"add", CLASS_MOVE, {"n"}},
+    [CALL_COPY] = {"copy", CLASS_MOVE, {"bytes"}},
+    [CALL_ZERO] = {"zero", CLASS_MOVE, {"bytes"}},
 };
 
 const char *calls_op_name(enum calls_op op)
@@ -49,11 +51,18 @@ const char *calls_op_name(enum calls_op op)
     return rows[op].name;
 }
 
+enum calls_class calls_op_class(enum calls_op op)
+{
+    return rows[op].class;
+}
+
 const char *calls_class_name(enum calls_class c)
 {
-    static const char *const name[CALLS_CLASSES] = {"products", "attention", "norm, residual",
-                                                    "activation, rotary", "embedding",
-                                                    "head and loss", "optimizer", "copy, zero"};
+    static const char *const name[CALLS_CLASSES] = {
+        [CLASS_NONE] = "no class", [CLASS_PRODUCT] = "products", [CLASS_ATTENTION] = "attention",
+        [CLASS_NORM] = "norm, residual", [CLASS_ACTIVATION] = "activation, rotary",
+        [CLASS_EMBED] = "embedding", [CLASS_HEAD] = "head and loss", [CLASS_OPTIM] = "optimizer",
+        [CLASS_MOVE] = "copy, zero"};
     return name[c];
 }
 

@@ -18,10 +18,11 @@ enum calls_op {
     CALL_ZERO, CALLS_OPS
 };
 
-/* What a call is for. Products of the head are those of the head's loss. */
+/* What a call is for. Products of the head are those of the head's loss. NONE: nobody has said so;
+ * no operation is that. */
 enum calls_class {
-    CLASS_PRODUCT, CLASS_ATTENTION, CLASS_NORM, CLASS_ACTIVATION, CLASS_EMBED, CLASS_HEAD,
-    CLASS_OPTIM, CLASS_MOVE, CALLS_CLASSES
+    CLASS_NONE, CLASS_PRODUCT, CLASS_ATTENTION, CLASS_NORM, CLASS_ACTIVATION, CLASS_EMBED,
+    CLASS_HEAD, CLASS_OPTIM, CLASS_MOVE, CALLS_CLASSES
 };
 
 enum { CALLS_SIZES = 11 };
@@ -37,6 +38,8 @@ struct calls_call {
 };
 
 const char *calls_op_name(enum calls_op op);
+/* What an operation is for where its extents say no more (a product of the head). */
+enum calls_class calls_op_class(enum calls_op op);
 const char *calls_class_name(enum calls_class c);
 /* Name of a size, "m"; NULL behind the last one. */
 const char *calls_size_name(enum calls_op op, int i);
@@ -89,7 +92,8 @@ struct calls_work {
 
 /* Flat vectors longer than this are run at this length; time is in proportion to it. */
 enum { CALLS_FLAT_MAX = 1 << 26 };
-/* Length that a flat call is run at over the one it was noted with; 1 for all others. */
+/* Length that a flat call, one with a single extent, is run at over the one it was noted with; 1
+ * for all others. */
 double calls_part(const struct calls_call *c);
 
 /* Operands of random numbers (normal; targets and tokens uniform) and what the call needs from

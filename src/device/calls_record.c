@@ -28,22 +28,9 @@ static struct recorder *recorder_of(const struct dev *d)
 
 static enum calls_class class_of(const struct recorder *r, enum calls_op op, const int64_t *size)
 {
-    static const enum calls_class of[CALLS_OPS] = {
-        [CALL_GEMM] = CLASS_PRODUCT, [CALL_BIAS_GRAD] = CLASS_PRODUCT, [CALL_NORM] = CLASS_NORM,
-        [CALL_NORM_GRAD] = CLASS_NORM, [CALL_ATTN] = CLASS_ATTENTION,
-        [CALL_ATTN_GRAD] = CLASS_ATTENTION, [CALL_ROPE] = CLASS_ACTIVATION,
-        [CALL_SWIGLU] = CLASS_ACTIVATION, [CALL_SWIGLU_GRAD] = CLASS_ACTIVATION,
-        [CALL_RESIDUAL] = CLASS_NORM, [CALL_RESIDUAL_NORM] = CLASS_NORM,
-        [CALL_DROPOUT] = CLASS_NORM, [CALL_EMBED] = CLASS_EMBED, [CALL_EMBED_GRAD] = CLASS_EMBED,
-        [CALL_POS_ADD] = CLASS_EMBED, [CALL_POS_GRAD] = CLASS_EMBED, [CALL_XENT] = CLASS_HEAD,
-        [CALL_XENT_MAX] = CLASS_HEAD, [CALL_XENT_SUM] = CLASS_HEAD, [CALL_XENT_GRAD] = CLASS_HEAD,
-        [CALL_ADAMW] = CLASS_OPTIM, [CALL_SCALE] = CLASS_OPTIM, [CALL_SUM] = CLASS_HEAD,
-        [CALL_SUMSQ] = CLASS_OPTIM, [CALL_CAST] = CLASS_MOVE, [CALL_ADD] = CLASS_MOVE,
-        [CALL_COPY] = CLASS_MOVE, [CALL_ZERO] = CLASS_MOVE,
-    };
     if (op == CALL_GEMM && (size[0] == r->vocab || size[1] == r->vocab || size[2] == r->vocab))
         return CLASS_HEAD;
-    return of[op];
+    return calls_op_class(op);
 }
 
 static enum err find(struct recorder *r, enum calls_op op, const int64_t *size,

@@ -108,6 +108,14 @@ static void *at_element(const void *p, int64_t i, enum dtype dt)
     return (char *)(uintptr_t)p + i * dtype_size(dt);
 }
 
+/* The operation has no operands here, or no run. The switches over all of them have no default, so
+ * the compiler names what they forget. */
+static enum err unknown(const struct calls_work *w)
+{
+    FAIL(ERR_INTERNAL, "bench: operation %s has no way to be run alone",
+         calls_op_name(w->call.op));
+}
+
 /* ---- operands of each operation ---- */
 
 static enum err open_gemm(struct calls_work *w, const int64_t *s, int64_t flags)
@@ -252,7 +260,8 @@ static enum err open_rows(struct calls_work *w, const int64_t *s)
     case CALL_EMBED: TRY(open_flat(w, FILL_CT, n * c, FILL_CT, s[2] * c)); break;
     case CALL_EMBED_GRAD: TRY(open_flat(w, FILL_AT, s[2] * c, FILL_CT, n * c)); break;
     case CALL_POS_ADD: return open_flat(w, FILL_CT, n * c, FILL_CT, s[2] * c);
-    default: return open_flat(w, FILL_AT, s[2] * c, FILL_CT, n * c); /* pos_grad */
+    case CALL_POS_GRAD: return open_flat(w, FILL_AT, s[2] * c, FILL_CT, n * c);
+    default: return unknown(w);
     }
     TRY(take(w, FILL_IDS, n, s[2], &third));
     w->arg.flat.third = third;
@@ -309,9 +318,10 @@ static enum err open_vector(struct calls_work *w, int64_t n)
         int64_t of = num_ceil_div(n, dtype_size(w->dev->at));
         return open_flat(w, FILL_RAW, n, FILL_AT, of);
     }
-    default: break;
+    case CALL_SCALE: case CALL_SUM: case CALL_SUMSQ: break;
+    default: return unknown(w);
     }
-    TRY(take_doubles(w, one, NOW_COUNT, &to)); /* sum, sumsq, scale */
+    TRY(take_doubles(w, one, NOW_COUNT, &to));
     w->arg.flat.to = to;
     if (w->call.op != CALL_SCALE)
         return take_const(w, FILL_AT, n, &w->arg.flat.from);
@@ -345,14 +355,19 @@ static enum err open_operands(struct calls_work *w)
     case CALL_SCALE: case CALL_SUM: case CALL_SUMSQ: case CALL_CAST: case CALL_ADD:
     case CALL_COPY: case CALL_ZERO:
         return open_vector(w, s[0]);
-    default: return open_rows(w, s);
+    case CALL_BIAS_GRAD: case CALL_SWIGLU: case CALL_SWIGLU_GRAD: case CALL_DROPOUT:
+    case CALL_EMBED: case CALL_EMBED_GRAD: case CALL_POS_ADD: case CALL_POS_GRAD:
+        return open_rows(w, s);
+    case CALLS_OPS: break;
     }
+    return unknown(w);
 }
 
+/* One extent, its first size. */
 static bool is_flat(enum calls_op op)
 {
-    return op == CALL_ADAMW || op == CALL_SUM || op == CALL_SUMSQ || op == CALL_CAST ||
-           op == CALL_ADD || op == CALL_COPY || op == CALL_ZERO;
+    const char *first = calls_size_name(op, 0), *second = calls_size_name(op, 1);
+    return first && (!second || strcmp(second, "flags") == 0);
 }
 
 double calls_part(const struct calls_call *c)
@@ -406,9 +421,8 @@ static enum err run_rows(struct calls_work *w, const int64_t *s)
     case CALL_ADD: return d->ops->add(d, to, from, s[0]);
     case CALL_COPY: return d->ops->copy(d, to, from, s[0]);
     case CALL_ZERO: return d->ops->zero(d, to, s[0]);
-    default: break;
+    default: return unknown(w);
     }
-    FAIL(ERR_INTERNAL, "bench: operation %d is not known", (int)w->call.op);
 }
 
 /* All of it decays: as of a store, in which matrices are nearly all. */
@@ -438,6 +452,11 @@ enum err calls_run(struct calls_work *w)
     case CALL_XENT_SUM: return d->ops->xent_sum(d, &w->arg.xent);
     case CALL_XENT_GRAD: return d->ops->xent_grad(d, &w->arg.xent);
     case CALL_ADAMW: return run_adamw(d, &w->arg.adamw);
-    default: return run_rows(w, w->call.size);
+    case CALL_BIAS_GRAD: case CALL_SWIGLU: case CALL_SWIGLU_GRAD: case CALL_DROPOUT:
+    case CALL_EMBED: case CALL_EMBED_GRAD: case CALL_POS_ADD: case CALL_POS_GRAD: case CALL_SCALE:
+    case CALL_SUM: case CALL_SUMSQ: case CALL_CAST: case CALL_ADD: case CALL_COPY: case CALL_ZERO:
+        return run_rows(w, w->call.size);
+    case CALLS_OPS: break;
     }
+    return unknown(w);
 }

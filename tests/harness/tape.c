@@ -142,7 +142,10 @@ static void say(struct text *t, const struct tape_call *c)
         say_xent(t, &c->arg.xent);
         break;
     case OP_ADAMW: say_adamw(t, &c->arg.adamw); break;
-    default: break; /* pointers and numbers alone */
+    case OP_BIAS_GRAD: case OP_SWIGLU: case OP_SWIGLU_GRAD: case OP_EMBED: case OP_EMBED_GRAD:
+    case OP_POS_ADD: case OP_POS_GRAD: case OP_SCALE: case OP_SUM: case OP_SUMSQ: case OP_CAST:
+    case OP_ADD: case OP_COPY: case OP_ZERO:
+        break; /* pointers and numbers alone */
     }
     say_parts(t, &c->parts);
     text_add(t, "\n");
