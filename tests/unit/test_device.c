@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register of devices, and the null device: memory of any size, counts that are formulas.
+ * The register of devices and their tables, also of those that stand in front of another; and the
+ * null device: memory of any size, counts that are formulas.
  */
+#include "tape.h"
 #include "test.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "device/calls.h"
 #include "device/device.h"
 #include <stdlib.h>
 #include <time.h>
@@ -70,38 +73,112 @@ static void devices_have_their_types(void)
     }
 }
 
-/* Every slot of the table is filled, on every device that is built in. */
-/* One of the slots that a device may lack? */
-static bool records(size_t at)
+/* ---- tables: slots are counted from 0, in the order of struct dev_ops ---- */
+
+/* The slots of recording. */
+static bool recording(size_t at)
 {
-    return at >= offsetof(struct dev_ops, record_begin) && at <= offsetof(struct dev_ops, forget);
+    return at == offsetof(struct dev_ops, record_begin) ||
+           at == offsetof(struct dev_ops, record_end) || at == offsetof(struct dev_ops, replay) ||
+           at == offsetof(struct dev_ops, forget);
 }
 
+/* One of the slots that a device may lack? */
+static bool optional(size_t at)
+{
+    return recording(at);
+}
+
+static bool fills(const struct dev_ops *ops, size_t at)
+{
+    void *slot;
+    memcpy(&slot, (const unsigned char *)ops + at, sizeof slot);
+    return slot != NULL;
+}
+
+/* Required slots are filled, optional ones all or none. */
+static void check_table(const struct dev_ops *ops)
+{
+    for (size_t at = 0; at < sizeof *ops; at += sizeof(void *)) {
+        bool needed = !optional(at) || ops->record_begin;
+        test_check(fills(ops, at) == needed, __FILE__, __LINE__, "slot %zu of %s is %s",
+                   at / sizeof(void *), ops->name, needed ? "empty" : "filled alone");
+    }
+}
+
+/* Of a device in front of another: required slots, and optional ones that the other has, are filled
+ * but for those that are left out on purpose, which are empty. */
+static void check_front(const char *name, const struct dev_ops *front,
+                        const struct dev_ops *behind, bool (*left_out)(size_t at))
+{
+    for (size_t at = 0; at < sizeof *front; at += sizeof(void *)) {
+        bool out = left_out && left_out(at);
+        bool needed = !out && (!optional(at) || fills(behind, at));
+        if (fills(front, at) ? out : needed)
+            test_check(false, __FILE__, __LINE__, "slot %zu of %s, which stands before %s, is %s",
+                       at / sizeof(void *), name, behind->name,
+                       out ? "filled, and said to be left out" : "empty");
+    }
+}
+
+/* The devices in front of d, which is closed. A profile leaves recording out: what is replayed is
+ * not called, so there would be nothing to time. A tape makes its own recordings, or is without. */
+static void check_fronts(struct dev *d)
+{
+    struct tape tape = {0};
+    struct dev *profile;
+    const struct dev_ops *real = d->ops;
+    tape_over(&tape, d, false);
+    check_front("the tape", d->ops, real, recording);
+    d->ops = real;
+    tape_over(&tape, d, true);
+    check_front("the tape that records", d->ops, real, NULL);
+    check_table(d->ops);
+    CHECK(d->ops->record_begin != NULL);
+    CHECK_OK(dev_profile_open(d, 0, &profile)); /* before one that records, GPU or not */
+    check_front("profile", profile->ops, d->ops, recording);
+    d->ops = real;
+    check_front("profile", profile->ops, real, recording);
+    dev_close(profile);
+}
+
+static void check_device(enum dev_kind kind, enum dtype ct)
+{
+    struct dev *d = NULL;
+    struct dev_args a = {.kind = kind, .ct = ct, .threads = 1};
+    enum err err = dev_open(&a, &d);
+    if (err == ERR_CONFIG && kind == DEV_CUDA) { /* not built in, or no GPU here */
+        test_skip(err_text());
+        return;
+    }
+    if (!test_check(err == ERR_OK, __FILE__, __LINE__, "device %d: %s", (int)kind, err_text()))
+        return;
+    check_table(d->ops);
+    check_fronts(d);
+}
+
+/* Every slot of the table is filled, on every device and on those in front of it. */
 static void tables_are_full(void)
 {
-    for (int k = DEV_REF; k <= DEV_CUDA; k++) {
-        struct dev *d = NULL;
-        struct dev_args a = {.kind = (enum dev_kind)k, .ct = k == DEV_REF ? DT_F64 : DT_F32,
-                             .threads = 1};
-        if (!dev_built(a.kind))
-            continue;
-        enum err err = dev_open(&a, &d);
-        if (err == ERR_CONFIG && a.kind == DEV_CUDA) { /* built in, and no GPU here */
-            test_skip(err_text());
-            continue;
-        }
-        if (!test_check(err == ERR_OK, __FILE__, __LINE__, "device %d: %s", k, err_text()))
-            continue;
-        const unsigned char *table = (const unsigned char *)d->ops;
-        for (size_t at = 0; at < sizeof *d->ops; at += sizeof(void *)) {
-            void *slot;
-            memcpy(&slot, table + at, sizeof slot);
-            bool needed = !records(at) || d->ops->record_begin; /* all of these or none */
-            test_check((slot != NULL) == needed, __FILE__, __LINE__, "slot %zu of %s is %s",
-                       at / sizeof slot, d->ops->name, slot ? "filled alone" : "empty");
-        }
-        dev_close(d);
-    }
+    check_device(DEV_REF, DT_F64);
+    check_device(DEV_NULL, DT_F32);
+    check_device(DEV_CPU, DT_F32);
+}
+
+static void a_gpus_table_is_full(void)
+{
+    check_device(DEV_CUDA, DT_F32);
+}
+
+/* The device that notes calls: all of a null device's, none left out. */
+static void the_recorder_is_full(void)
+{
+    struct dev *null = open_null(DT_F32), *d = NULL;
+    CHECK_OK(calls_record_open(&null->types, 7, &d));
+    check_front("the recorder", d->ops, null->ops, NULL);
+    check_table(d->ops);
+    dev_close(d);
+    dev_close(null);
 }
 
 static void null_memory_has_no_limit(void)
@@ -261,6 +338,8 @@ static const struct test_case cases[] = {
     {"wrong requests are refused", wrong_requests_are_refused},
     {"devices have their types", devices_have_their_types},
     {"tables are full", tables_are_full},
+    {"a GPU's table is full", a_gpus_table_is_full},
+    {"the recorder's table is full", the_recorder_is_full},
     {"null memory has no limit", null_memory_has_no_limit},
     {"null gives zeros", null_gives_zeros},
     {"null counts products", null_counts_products},
