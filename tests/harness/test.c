@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cases run one after another in one process; a check counts against the case that runs. The
- * closing line is read by the test command, which adds the programs up.
+ * closing line is read by the test command, which adds the programs up. Where a word chooses no
+ * case there is no closing line: "0 failed" of nothing that ran would read as well done.
  */
 #include "test.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -53,6 +55,49 @@ double test_real(double lo, double hi)
     return lo + (hi - lo) * ((double)(test_random() >> 11) * 0x1.0p-53);
 }
 
+/* ---- choosing cases ---- */
+
+enum { NAME_MAX_LEN = 80 };
+
+/* Fewest insertions, deletions and replacements of a letter that make `word` a part of `name`
+ * (Sellers, 1980: the first row of the table of distances is zero). */
+static int distance(const char *word, const char *name)
+{
+    int row[NAME_MAX_LEN + 1] = {0}, m = (int)strnlen(name, NAME_MAX_LEN), best = INT_MAX;
+    for (int i = 1; word[i - 1]; i++) {
+        int corner = row[0]; /* one up and one left */
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int up = row[j], least = up < row[j - 1] ? up + 1 : row[j - 1] + 1;
+            int same = corner + (word[i - 1] != name[j - 1]);
+            row[j] = same < least ? same : least;
+            corner = up;
+        }
+    }
+    for (int j = 0; j <= m; j++)
+        best = row[j] < best ? row[j] : best;
+    return best;
+}
+
+/* Is the word a part of some case's name? If not, an error that names the nearest. */
+static bool known(const char *program, const char *word, const struct test_case *cases, int n)
+{
+    int best = INT_MAX, at = 0;
+    for (int i = 0; i < n; i++) {
+        int d = distance(word, cases[i].name);
+        if (strstr(cases[i].name, word))
+            return true;
+        if (d < best) {
+            best = d;
+            at = i;
+        }
+    }
+    const char *slash = strrchr(program, '/');
+    fprintf(stderr, "%s: no case has \"%s\" in its name; the nearest is \"%s\", --list gives all\n",
+            slash ? slash + 1 : program, word, n ? cases[at].name : "");
+    return false;
+}
+
 static bool wanted(const char *name, int argc, char **argv)
 {
     if (argc < 2)
@@ -73,6 +118,9 @@ int test_main(int argc, char **argv, const struct test_case *cases, int n)
             printf("%s\n", cases[i].name);
         return 0;
     }
+    for (int i = 1; i < argc; i++)
+        if (!known(argv[0], argv[i], cases, n))
+            return TEST_NO_CASE;
     for (int i = 0; i < n; i++) {
         if (!wanted(cases[i].name, argc, argv))
             continue;

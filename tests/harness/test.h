@@ -2,7 +2,8 @@
  *
  * The test runner: cases by name, checks that keep going, one closing line a program
  * ("N passed, N failed, N skipped"). Each tests/<set>/test_*.c becomes one program with main by
- * TEST_MAIN. Arguments: words that case names must contain; --list.
+ * TEST_MAIN. Arguments: words, of which a case's name must contain one to be run; --list. A word
+ * that no name contains is an error, exit code TEST_NO_CASE, before anything runs.
  */
 #ifndef PLAIT_TEST_H
 #define PLAIT_TEST_H
@@ -22,6 +23,7 @@ bool test_check(bool ok, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* Marks the running case as skipped, with the reason. */
 void test_skip(const char *why);
+enum { TEST_NO_CASE = 2 }; /* exit code; 1: a case failed */
 int test_main(int argc, char **argv, const struct test_case *cases, int n);
 
 /* Seeded random numbers for random problems; the seed is printed when a case fails
