@@ -83,8 +83,8 @@ static __device__ __forceinline__ uint4 cuda_pack(const float (&v)[8])
                       cuda_two(v[6], v[7]));
 }
 
-/* V elements of T at p as floats. V of 1: any address; else p stands on as many bytes as one
- * access takes, which is 16, or 8 for 4 of bf16. */
+/* V elements of T at p as floats: one at any address; a chunk, or two chunks of f32, where p stands
+ * on 16 bytes; 4 of bf16 where it stands on 8. */
 template <typename T, int V> static __device__ __forceinline__ void cuda_get(const T *p,
                                                                               float (&v)[V])
 {
@@ -94,7 +94,7 @@ template <typename T, int V> static __device__ __forceinline__ void cuda_get(con
         cuda_unpack(*reinterpret_cast<const uint4 *>(p), v);
     } else if constexpr (sizeof(T) == 4) {
         float lo[4], hi[4];
-        static_assert(V == 8, "two chunks of f32");
+        static_assert(V == 8, "of f32 there are read 1, a chunk of 4, or two chunks");
         cuda_unpack(reinterpret_cast<const uint4 *>(p)[0], lo);
         cuda_unpack(reinterpret_cast<const uint4 *>(p)[1], hi);
 #pragma unroll
@@ -103,7 +103,7 @@ template <typename T, int V> static __device__ __forceinline__ void cuda_get(con
             v[4 + e] = hi[e];
         }
     } else {
-        static_assert(V == 4, "half a chunk of bf16");
+        static_assert(V == 4, "of bf16 there are read 1, half a chunk of 8, or a chunk");
         uint2 raw = *reinterpret_cast<const uint2 *>(p);
         v[0] = cuda_low(raw.x);
         v[1] = cuda_high(raw.x);
@@ -112,7 +112,8 @@ template <typename T, int V> static __device__ __forceinline__ void cuda_get(con
     }
 }
 
-/* And back, each rounded once to T: one element, a chunk, or 4 of bf16. */
+/* And back, each rounded once to T: one element, a chunk, or 4 of bf16; not two chunks of f32,
+ * which no kernel writes. */
 template <typename T, int V> static __device__ __forceinline__ void cuda_put(T *p,
                                                                               const float (&v)[V])
 {
@@ -121,7 +122,8 @@ template <typename T, int V> static __device__ __forceinline__ void cuda_put(T *
     } else if constexpr (V == cuda_lanes<T>) {
         *reinterpret_cast<uint4 *>(p) = cuda_pack(v);
     } else {
-        static_assert(sizeof(T) == 2 && V == 4, "half a chunk of bf16");
+        static_assert(sizeof(T) == 2, "of f32 there are written 1 or a chunk of 4");
+        static_assert(V == 4, "of bf16 there are written 1, half a chunk of 8, or a chunk");
         *reinterpret_cast<uint2 *>(p) = make_uint2(cuda_two(v[0], v[1]), cuda_two(v[2], v[3]));
     }
 }
