@@ -181,9 +181,13 @@ bool comm_group_copies(const struct comm_group *g);
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
+/* May GPUs move by copies, where they can? PLAIT_COPIES says: on, off; not set: on. Errors:
+ * ERR_CONFIG for another word, which counts as on. Local. */
+enum err comm_copies_wished(bool *yes);
+
 /* Do groups of n ranks of such a transport move by copies between their GPUs what lies in their
- * windows, where the GPUs reach each other (comm_gpus_reach)? PLAIT_COPIES counts (off, or on by
- * itself). Local. */
+ * windows, where the GPUs reach each other (comm_gpus_reach)? PLAIT_COPIES counts
+ * (comm_copies_wished). Local. */
 bool comm_would_copy(enum comm_kind k, int n);
 
 /* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of

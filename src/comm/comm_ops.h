@@ -135,10 +135,6 @@ enum err comm_nccl_open(struct comm_world *w, struct dev *d);
 
 extern const struct comm_ops comm_thread_ops;
 
-/* May GPUs move by copies, where they can? PLAIT_COPIES says: on, off; not set: on. Errors:
- * ERR_CONFIG for another word, which counts as on. (comm_plan.c) */
-enum err comm_copies_wished(bool *yes);
-
 /* "all_reduce" and so on. */
 const char *comm_coll_name(enum comm_coll_kind k);
 

@@ -34,7 +34,7 @@ enum err comm_copies_wished(bool *yes)
 bool comm_would_copy(enum comm_kind k, int n)
 {
     bool wish;
-    (void)comm_copies_wished(&wish); /* another word is refused when there is a window to take */
+    (void)comm_copies_wished(&wish); /* another word is refused by who asks for its error */
     return k == COMM_THREAD && wish && n <= COMM_COPIES_MEMBERS;
 }
 

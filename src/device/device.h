@@ -309,6 +309,10 @@ struct dev_args {
 /* What a device of kind k works in when its operands are ct. Pure. */
 struct dtypes dev_types(enum dev_kind k, enum dtype ct);
 
+/* Are the words that the environment has for this kind of device ones that it knows? What asks
+ * this beforehand is spared the same error at opening. Errors: ERR_CONFIG. Opens nothing. */
+enum err dev_environment(enum dev_kind k);
+
 /* Bytes of its memory that a device opened like that takes for itself, as workspace of its
  * kernels. 0 where it has none of its own. Pure. */
 int64_t dev_own_bytes(const struct dev_args *a);

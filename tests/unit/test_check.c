@@ -218,6 +218,44 @@ static void idle_keys_are_warned_of(void)
     illegal_leave(&at);
 }
 
+/* What a plan of GPUs or their opening reads of the environment is held against its words before
+ * either, for every purpose; other devices, and one rank, have no use for it. */
+static void slips_of_the_environment_are_refused(void)
+{
+    static const struct { const char *name, *value, *set[3], *says; } c[] = {
+        {"PLAIT_COPIES", "foo", {"train.device=cuda", "parallel.pp=2"}, "PLAIT_COPIES is foo; use"},
+        {"PLAIT_COPIES", "foo", {"train.device=cuda", "parallel.tp=2"}, "PLAIT_COPIES is foo; use"},
+        {"PLAIT_COPIES", "Off", {"train.device=cuda", "parallel.dp=2"}, "PLAIT_COPIES is Off; use"},
+        {"PLAIT_COPIES", "off", {"train.device=cuda", "parallel.dp=2"}, NULL},
+        {"PLAIT_COPIES", "foo", {"train.device=cuda"}, NULL},
+        {"PLAIT_COPIES", "foo", {"parallel.dp=2"}, NULL},
+        {"PLAIT_ATTN_GRAD", "foo", {"train.device=cuda"}, "PLAIT_ATTN_GRAD foo is no way"},
+        {"PLAIT_ATTN_GRAD", "own", {"train.device=cuda"}, NULL},
+        {"PLAIT_ATTN_GRAD", "foo", {"parallel.dp=2"}, NULL},
+    };
+    struct illegal_place at;
+    if (!dev_built(DEV_CUDA) || !comm_nccl_built()) {
+        test_skip("this program has no CUDA or no NCCL");
+        return;
+    }
+    illegal_enter(&at);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        for (int purpose = 0; purpose < 2; purpose++) {
+            struct options o = WITH("data.train=bytes.tok");
+            for (int k = 0; k < 3 && c[i].set[k]; k++)
+                CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
+            setenv(c[i].name, c[i].value, 1);
+            enum err err = run_check(&o, 0, purpose ? CHECK_TRAIN : CHECK_PLAN, NULL);
+            unsetenv(c[i].name);
+            test_check(c[i].says ? err == ERR_CONFIG && strstr(err_text(), c[i].says)
+                                 : err == ERR_OK,
+                       __FILE__, __LINE__, "row %d: %d %s", (int)i, (int)err,
+                       err == ERR_OK ? "" : err_text());
+        }
+    }
+    illegal_leave(&at);
+}
+
 static void launchers_are_told_apart(void)
 {
     struct illegal_place at;
@@ -386,6 +424,7 @@ static const struct test_case cases[] = {
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
     {"idle_keys_are_warned_of", idle_keys_are_warned_of},
+    {"slips_of_the_environment_are_refused", slips_of_the_environment_are_refused},
     {"launchers_are_told_apart", launchers_are_told_apart},
     {"checking_writes_nothing", checking_writes_nothing},
     {"vocabulary_of_the_file", vocabulary_of_the_file},

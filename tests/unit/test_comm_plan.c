@@ -78,6 +78,25 @@ static void who_copies(void)
     }
 }
 
+/* Two words and none; any other is an error with what may be said, and counts as on. */
+static void words_for_copies(void)
+{
+    static const struct { const char *wish; enum err err; bool yes; } c[] = {
+        {NULL, ERR_OK, true}, {"on", ERR_OK, true}, {"off", ERR_OK, false},
+        {"foo", ERR_CONFIG, true}, {"OFF", ERR_CONFIG, true}, {"0", ERR_CONFIG, true},
+        {"", ERR_CONFIG, true},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        bool yes = !c[i].yes;
+        if (c[i].wish)
+            setenv("PLAIT_COPIES", c[i].wish, 1);
+        enum err err = comm_copies_wished(&yes);
+        unsetenv("PLAIT_COPIES");
+        test_check(err == c[i].err && yes == c[i].yes, __FILE__, __LINE__, "row %d", (int)i);
+        CHECK(err == ERR_OK || strstr(err_text(), "use on or off"));
+    }
+}
+
 /* One GPU has nobody to reach; of numbers beyond those of any machine nothing is known. */
 static void gpus_that_cannot_be_asked(void)
 {
@@ -88,7 +107,7 @@ static void gpus_that_cannot_be_asked(void)
 static const struct test_case cases[] = {
     {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
     {"channels", channels}, {"tensor_ranks", tensor_ranks},
-    {"who_copies", who_copies},
+    {"who_copies", who_copies}, {"words_for_copies", words_for_copies},
     {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
 };
 TEST_MAIN(cases)

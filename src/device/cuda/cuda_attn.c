@@ -19,6 +19,7 @@
 #include "device/cuda/cuda_local.h"
 
 #include "base/log.h"
+#include "device/cuda/cuda.h"
 #include "device/cuda/cuda_attn_back.h"
 #include <stdlib.h>
 #include <string.h>
@@ -69,21 +70,32 @@ int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
     return num_max(deterministic && bytes > deterministic_most ? 0 : bytes, back);
 }
 
-enum err cuda_attn_way(struct cuda *c)
+static enum err grad_way(enum cuda_grad *way)
 {
     static const char *const names[] = {"auto", "hopper", "cudnn", "own"};
     const char *s = getenv("PLAIT_ATTN_GRAD");
-    c->attn_grad = CUDA_GRAD_AUTO;
+    *way = CUDA_GRAD_AUTO;
     if (!s || !*s)
         return ERR_OK;
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
         if (strcmp(s, names[i]) == 0) {
-            c->attn_grad = (enum cuda_grad)i;
+            *way = (enum cuda_grad)i;
             return ERR_OK;
         }
     }
     FAIL(ERR_CONFIG, "PLAIT_ATTN_GRAD %s is no way to take attention's gradient; use auto, hopper, "
                      "cudnn or own", s);
+}
+
+enum err cuda_environment(void)
+{
+    enum cuda_grad way;
+    return grad_way(&way);
+}
+
+enum err cuda_attn_way(struct cuda *c)
+{
+    return grad_way(&c->attn_grad);
 }
 
 /* Is cuDNN asked at all? What it needs to know beyond this it finds out itself. */
