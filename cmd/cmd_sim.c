@@ -21,6 +21,8 @@ struct sim_words {
     double tf, tb, ti, tw, tr, tov, latency, limit, keep, bytes, bandwidth;
     bool text, gantt, json, list, recompute;
     const char *color, *scale, *costs, *model, *svg, *html, *perfetto, *compare, *table;
+    const char *const *set; /* KEY=VALUE words */
+    int sets;
 };
 
 static int list_schedules(void)
@@ -85,6 +87,8 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
         .scale = w->scale,
         .costs = w->costs,
         .model = w->model,
+        .set = w->set,
+        .sets = w->sets,
         .svg = w->svg,
         .html = w->html,
         .perfetto = w->perfetto,
@@ -122,9 +126,36 @@ static int simulate(const struct sim_words *w, const char *schedule)
     return PLAIT_OK;
 }
 
-/* What is asked about: one schedule, or one of the questions about several. */
-static int choose(const struct sim_words *w, int words, char **argv)
+/* A word that sets a key. A schedule may be a file with any name, but then it says so. */
+static bool is_setting(const char *word)
 {
+    return strchr(word, '=') && strncmp(word, "file:", 5) != 0;
+}
+
+/* The other words first, then those that set a key, each kind in its order. Returns how many the
+ * former are. */
+static int part_words(int words, char **argv)
+{
+    int named = 0;
+    for (int i = 0; i < words; i++) {
+        char *word = argv[1 + i];
+        if (is_setting(word))
+            continue;
+        memmove(argv + 2 + named, argv + 1 + named, (size_t)(i - named) * sizeof *argv);
+        argv[1 + named++] = word;
+    }
+    return named;
+}
+
+/* What is asked about: one schedule, or one of the questions about several. */
+static int choose(struct sim_words *w, int all, char **argv)
+{
+    int words = part_words(all, argv);
+    w->set = (const char *const *)argv + 1 + words;
+    w->sets = all - words;
+    if (w->sets > 0 && !w->model)
+        return cmd_usage("%.64s changes a configuration, and there is none; name its file with "
+                         "--model FILE", w->set[0]);
     int asked = words + (w->list ? 1 : 0) + (w->compare ? 1 : 0) + (w->table ? 1 : 0);
     if (w->list && words > 0)
         return cmd_usage("--list takes no schedule, and %.64s is named", argv[1]);
@@ -139,6 +170,19 @@ static int choose(const struct sim_words *w, int words, char **argv)
         return cmd_usage("no schedule is named; `plait sim --list` shows them");
     return simulate(w, words ? argv[1] : NULL);
 }
+
+static const char usage[] =
+    "plait sim SCHEDULE -p P -m M [-v V] [--tf T ...] [--gantt] [--html FILE] ...\n"
+    "       plait sim --compare A,B@V -p P -m M ...\n"
+    "       plait sim --table A,B [-p P] [-m M]\n"
+    "       plait sim [SCHEDULE | --compare A,B] --model FILE [KEY=VALUE ...] ...";
+static const char about[] =
+    "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
+    "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
+    "plait sim --list, or file:PATH: a line of cells such as 0F0,0B0 for each rank.";
+static const char examples[] = "plait sim 1f1b -p 4 -m 8 --gantt\n"
+                               "plait sim --compare gpipe,1f1b -p 8 -m 32 --html step.html\n"
+                               "plait sim zb-h1 --model configs/demo.yaml parallel.tp=1";
 
 int cmd_sim(int argc, char **argv)
 {
@@ -182,19 +226,8 @@ int cmd_sim(int argc, char **argv)
         {"color", 0, CMD_TEXT, &w.color, 0, 0, "WHEN", "auto, always or never (auto)"},
         {"list", 0, CMD_FLAG, &w.list, 0, 0, NULL, "name the schedules"},
     };
-    const struct cmd_page page = {
-        .usage = "plait sim SCHEDULE -p P -m M [-v V] [--tf T ...] [--gantt] [--html FILE] ...\n"
-                 "       plait sim --compare A,B@V -p P -m M ...\n"
-                 "       plait sim --table A,B [-p P] [-m M]",
-        .about =
-            "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
-            "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
-            "plait sim --list, or file:PATH: a line of cells such as 0F0,0B0 for each rank.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
-        .more = "plait sim 1f1b -p 4 -m 8 --gantt\n"
-                "plait sim --compare gpipe,1f1b -p 8 -m 32 --html step.html",
-    };
+    const struct cmd_page page = {.usage = usage, .about = about, .option = option,
+                                  .options = sizeof option / sizeof *option, .more = examples};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;

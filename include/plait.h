@@ -126,6 +126,9 @@ struct plait_sim {
                              run the forward once more before that (R); of a model: as it is
                              configured, or so */
     double tr;            /* time of that; 0: tf */
+    const char *const *set; /* key=value words over the model's file, `sets` of them; what is given
+                               above goes over both */
+    int sets;
 };
 /* Makes or reads the schedule, proves it, plays it. *out: what the format says. */
 int plait_simulate(const struct plait_sim *a, char **out);

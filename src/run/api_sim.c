@@ -49,6 +49,9 @@ static enum err check_together(const struct plait_sim *a)
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
     if ((a->schedule != NULL) + (a->compare != NULL) + (a->table != NULL) > 1)
         FAIL(ERR_CONFIG, "simulation: schedule, compare and table are three questions; ask one");
+    if (a->sets != 0 && (!a->model || a->sets < 0))
+        FAIL(ERR_CONFIG, "simulation: key=value words change a model's configuration, and there is "
+                         "no model; give one (--model FILE), or leave them out");
     TRY(pictures_check("simulation: two pictures", path));
     if (a->width < 0)
         FAIL(ERR_CONFIG, "simulation: width %d is not a number of columns; use 0 or more",

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The simulation of a configured model. The configuration is read as `plait check` reads it; what
- * the command line says (schedule, p, m, v; a file says its own) replaces what it says, and the
- * number of samples of a step follows from m. From there on everything is what training sets up:
- * the cut, the instructions with their reductions and step, each rank's bytes.
+ * The simulation of a configured model. The configuration is read as `plait check` reads it, a file
+ * and key=value words; what else is asked for (schedule, p, m, v; a file says its own) replaces
+ * what it says, and the number of samples of a step follows from m. From there on everything is
+ * what training sets up: the cut, the instructions with their reductions and step, each rank's
+ * bytes.
  *
  *     times     in proportion to the FLOPs of a stage, tf that of an average one; with
  *               parallel.costs those of that file
@@ -68,6 +69,8 @@ static enum err read_options(const struct play_args *a, struct options *o)
 {
     TRY(conf_defaults(&options_table, o));
     TRY(conf_read_file(&options_table, o, a->sim->model));
+    for (int i = 0; i < a->sim->sets; i++)
+        TRY(conf_set(&options_table, o, a->sim->set[i]));
     if (a->sim->keep != 0)
         FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
                          "out, or --model");

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define DEMO PLAIT_SOURCE_DIR "/configs/demo.yaml"
+
 enum { CAPTURE = 1 << 16 };
 
 struct outcome {
@@ -167,12 +169,12 @@ static void check_answers_at_once(void)
 {
     struct outcome o;
     double from = log_now();
-    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "-n", "4");
+    RUN(&o, "check", DEMO, "-n", "4");
     double took = log_now() - from;
     test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
     CHECK(strstr(o.out, "tp 2") != NULL && strstr(o.out, "predicted bubble") != NULL);
     CHECK(took < 1.0);
-    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "-n", "6");
+    RUN(&o, "check", DEMO, "-n", "6");
     CHECK_INT(o.code, PLAIT_CONFIG);
     CHECK(strstr(o.err, "ranks started: 6") != NULL);
     RUN(&o, "check", "data.train=/nonexistent.tok", "model.vocab=257");
@@ -188,7 +190,7 @@ static void yaml_reads_back(void)
     int fd = mkstemp(name);
     CHECK(fd >= 0);
     close(fd);
-    RUN(&a, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", "train.seed=77", "--yaml");
+    RUN(&a, "check", DEMO, "train.seed=77", "--yaml");
     CHECK_INT(a.code, PLAIT_OK);
     CHECK(strstr(a.out, "seed: 77") != NULL);
     CHECK_OK(fs_create(&f, name));
@@ -254,7 +256,7 @@ static void data_prepare_makes_a_file(void)
     RUN(&o, "data", "info", text);
     CHECK_INT(o.code, PLAIT_DATA);
     CHECK(strstr(o.err, "so it is no token file") != NULL);
-    RUN(&o, "check", PLAIT_SOURCE_DIR "/configs/demo.yaml", key);
+    RUN(&o, "check", DEMO, key);
     test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
     unlink(text);
     unlink(token);
@@ -329,7 +331,7 @@ static void lost_output_is_an_error(void)
     CHECK(strstr(o.err, "standard output cannot be written") != NULL);
 }
 
-static void sim_plays_schedules(void)
+static void wrong_words_of_sim(void)
 {
     static struct outcome o;
     static const struct { const char *word[9], *says; } bad[] = {
@@ -359,6 +361,12 @@ static void sim_plays_schedules(void)
         {{"sim", "none.txt", "-p4", "-m8"}, "write file:none.txt\n"},
         {{"sim", "./none"}, "write file:./none\n"},
         {{"sim", PLAIT_SOURCE_DIR "/tests/golden/sched/zb-v-p2-m4-v2.csv"}, "write file:"},
+        {{"sim", "1f1b", "-p4", "-m8", "parallel.tp=2"}, "parallel.tp=2 changes a configuration, "
+                                                         "and there is none"},
+        {{"sim", "--model", DEMO, "parallel.schedul=gpipe"}, "is parallel.schedule"},
+        {{"sim", "--model", DEMO, "1f1b", "parallel.pp=2", "gpipe"}, "`plait sim --compare "
+                                                                     "1f1b,gpipe`"},
+        {{"sim", "file:a=b.csv"}, "cannot read a=b.csv: no such file"},
         {{"sim", "file:/nonexistent"}, "plait: simulation: cannot read /nonexistent: no such file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -368,6 +376,11 @@ static void sim_plays_schedules(void)
         test_check(begins(o.err, "plait: ") && strstr(o.err, bad[i].says), __FILE__, __LINE__,
                    "wanted \"%s\", got: %s", bad[i].says, o.err);
     }
+}
+
+static void sim_plays_schedules(void)
+{
+    static struct outcome o;
     RUN(&o, "sim", "--list");
     CHECK(o.code == 0 && begins(o.out, "naive ") && strstr(o.out, "\n1f1b "));
     RUN(&o, "sim", "1f1b", "-p", "4", "-m", "8");
@@ -385,6 +398,25 @@ static void sim_plays_schedules(void)
     CHECK_STR(o.err, "");
 }
 
+/* A model's keys are set as check sets them, wherever the words stand; options go over them. */
+static void sim_sets_keys(void)
+{
+    static struct outcome o;
+    static const struct { const char *word[10], *says; } c[] = {
+        {{"sim", "--model", DEMO, "parallel.pp=3"}, ": 3 ranks, "},
+        {{"sim", "parallel.pp=3", "gpipe", "--model", DEMO}, "gpipe: 3 ranks, "},
+        {{"sim", "gpipe", "parallel.pp=3", "--model", DEMO, "-m2"}, "gpipe: 3 ranks, 2 micro"},
+        {{"sim", "parallel.pp=3", "--model", DEMO, "parallel.pp=2", "gpipe"}, "gpipe: 2 ranks, "},
+        {{"sim", "--model", DEMO, "parallel.pp=3", "-p2"}, ": 2 ranks, "},
+        {{"sim", "--model", DEMO, "--compare", "1f1b,gpipe", "parallel.pp=3"}, "3 ranks, "},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        start(&o, NULL, c[i].word);
+        test_check(o.code == 0 && strstr(o.out, c[i].says), __FILE__, __LINE__,
+                   "row %d, wanted \"%s\": %s%s", (int)i, c[i].says, o.out, o.err);
+    }
+}
+
 static void sim_compares_and_draws(void)
 {
     static struct outcome o;
@@ -400,7 +432,9 @@ static void sim_compares_and_draws(void)
 
 static const struct test_case cases[] = {
     {"usage_errors_end_with_10", usage_errors_end_with_10},
+    {"wrong_words_of_sim", wrong_words_of_sim},
     {"sim_plays_schedules", sim_plays_schedules},
+    {"sim_sets_keys", sim_sets_keys},
     {"sim_compares_and_draws", sim_compares_and_draws},
     {"help_explains_every_verb", help_explains_every_verb},
     {"no_words_are_wrong_usage", no_words_are_wrong_usage},

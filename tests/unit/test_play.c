@@ -331,6 +331,28 @@ static void model_gives_costs_and_bytes(void)
     unlink(a.model);
 }
 
+/* Words over the file, in their order; other arguments over both; no words without a model. */
+static void model_takes_words(void)
+{
+    struct plait_sim a = {.model = file_with(model),
+                          .set = (const char *const[]){"parallel.pp=3", "parallel.schedule=gpipe",
+                                                       "parallel.pp=4"}, .sets = 3};
+    check_answer(a, PLAIT_OK, "gpipe: 4 ranks, 4 microbatches");
+    a.sets = 2;
+    check_answer(a, PLAIT_OK, "gpipe: 3 ranks, 4 microbatches");
+    a.p = 2;
+    a.schedule = "zb-h1";
+    check_answer(a, PLAIT_OK, "zb-h1: 2 ranks, 4 microbatches");
+    a.set = (const char *const[]){"parallel.pp=3", "parallel.nonesuch=1"};
+    check_answer(a, PLAIT_CONFIG, "parallel.nonesuch");
+    a.sets = -1;
+    check_answer(a, PLAIT_CONFIG, "key=value words change a model's configuration");
+    unlink(a.model);
+    a = (struct plait_sim){.schedule = "1f1b", .p = 2, .m = 2, .sets = 1,
+                           .set = (const char *const[]){"parallel.pp=3"}};
+    check_answer(a, PLAIT_CONFIG, "there is no model");
+}
+
 /* A list from a file says its own shape, which the model is cut to. */
 static void model_with_a_file(void)
 {
@@ -523,6 +545,7 @@ static const struct test_case cases[] = {
     {"recompute_costs_by_name", recompute_costs_by_name},
     {"links_need_both_numbers", links_need_both_numbers},
     {"model_gives_costs_and_bytes", model_gives_costs_and_bytes},
+    {"model_takes_words", model_takes_words},
     {"model_with_a_file", model_with_a_file},
     {"made_for_a_file_of_costs", made_for_a_file_of_costs},
     {"compares_side_by_side", compares_side_by_side},
