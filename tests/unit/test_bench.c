@@ -139,6 +139,11 @@ static void counts_against_given_ceilings(void)
     CHECK_OK(run_bench(&o, &a));
     CHECK(strstr(page.s, "ceilings 1.00 TFLOP/s, 1.0 GB/s") != NULL);
     CHECK(strstr(page.s, "nothing was measured") != NULL);
+    CHECK(strstr(page.s, "parallel.pp") == NULL);
+    text_free(&page);
+    o = options_of("model.vocab=257 parallel.pp=3");
+    CHECK_OK(run_bench(&o, &a));
+    CHECK(strstr(page.s, "\nparallel.pp 3 is passed over: this rank has all 3 layers\n") != NULL);
     text_free(&page);
     a.out = "/nonexistent/a";
     CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
