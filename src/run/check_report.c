@@ -2,8 +2,8 @@
  *
  * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
  * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
- * ranks, more threads than cores, data that is not named yet, keys that have no effect here.
- * Labels take eight columns, as the planner's.
+ * ranks, a schedule of several chunks with one, more threads than cores, data that is not named
+ * yet, keys that have no effect here. Labels take eight columns, as the planner's.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -18,9 +18,13 @@
 static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
 {
     int threads = options_threads(o, f->ranks);
-    text_add(out, "machine %d rank%s of %d thread%s, transport %s\n", f->ranks,
+    text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
              text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
              o->train.transport == COMM_MPI ? "mpi" : "thread");
+    if (options_device(o) == DEV_CUDA)
+        text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
+                 f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
+    text_add(out, "\n");
     if (f->purpose == CHECK_TRAIN && o->train.transport == COMM_THREAD &&
         (int64_t)threads * f->ranks > cores_usable())
         text_add(out, "warning %d rank%s of %d thread%s share %d core%s and wait for each other\n",
@@ -100,6 +104,21 @@ static void warn_pipeline(const struct options *o, const struct check_facts *f, 
                  (long long)(o->parallel.pp * o->parallel.dp));
 }
 
+/* A schedule that is made for several chunks, with one. */
+static void warn_chunks(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    int64_t two = 2 * o->parallel.pp;
+    if (!kind || !kind->loops || o->parallel.pp == 1 || options_chunks(o) > 1)
+        return;
+    text_add(out, "warning parallel.schedule %s gains by several chunks a rank, and "
+                  "parallel.chunks %lld makes one; ", kind->name, (long long)o->parallel.chunks);
+    if (two <= f->arch.layers)
+        text_add(out, "parallel.chunks=2 makes two\n");
+    else
+        text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
+}
+
 /* The planner's part, when the schedule is small enough to be played within an answer. */
 static enum err add_plan(const struct options *o, const struct check_facts *f, double *bubble,
                          struct text *out)
@@ -134,6 +153,7 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         add_machine(o, f, &t);
         add_files(o, f, &t);
         warn_pipeline(o, f, bubble, &t);
+        warn_chunks(o, f, &t);
         err = warn_idle(o, &t);
     }
     if (err != ERR_OK) {

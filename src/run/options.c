@@ -67,7 +67,8 @@ static const struct conf_row rows[] = {
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
-     "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1"},
+     "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1; "
+     "interleaved and looped-bfs gain by 2 or more"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
      "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
      "has its turn; 0: pp"},

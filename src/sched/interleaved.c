@@ -95,5 +95,6 @@ const struct sched_kind sched_interleaved = {
     .name = "interleaved",
     .doc = "1f1b with v stages a rank in turn; a v-th of the bubble, more messages",
     .make = make,
+    .loops = true,
     .groups = true,
 };

@@ -37,4 +37,5 @@ const struct sched_kind sched_looped_bfs = {
     .name = "looped-bfs",
     .doc = "v stages a rank, all microbatches through one before the next; keeps m v activations",
     .make = make,
+    .loops = true,
 };

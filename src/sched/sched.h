@@ -128,6 +128,7 @@ struct sched_kind {
     const char *name, *doc;
     int chunks; /* a rank, where none are asked for; 0: 1 */
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
+    bool loops;  /* gains by several chunks a rank; one is legal, and no better than without */
     bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
     /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: make, or
      * where there is none tf, ti, tw 1, tc 0, keep 1/2, the schedule's own limit. */

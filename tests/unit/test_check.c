@@ -24,6 +24,21 @@ static struct options with(const char *const *words)
 }
 #define WITH(...) with((const char *const[]){__VA_ARGS__, NULL})
 
+/* "16 microbatches" and the like, told once is enough. */
+static bool says_a_number_twice(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, " microbatch")) != NULL; at++) {
+        const char *from = at;
+        char said[64];
+        while (from > text && from[-1] >= '0' && from[-1] <= '9')
+            from--;
+        snprintf(said, sizeof said, "%.*s", (int)(at + strlen(" microbatch") - from), from);
+        if (from < at && strstr(at, said))
+            return true;
+    }
+    return false;
+}
+
 static void illegal_configurations_are_refused(void)
 {
     struct illegal_place at;
@@ -40,6 +55,8 @@ static void illegal_configurations_are_refused(void)
         size_t word = behind ? strspn(behind + 2, "abcdefghijklmnopqrstuvwxyz") : 0;
         test_check(word == 0 || strncmp(behind + 2 + word, ": ", 2) != 0, __FILE__, __LINE__,
                    "two openings: %s", text);
+        test_check(err == ERR_OK || !says_a_number_twice(text), __FILE__, __LINE__, "twice: %s",
+                   text);
         test_check(err == ERR_OK || (strcmp(text, "") != 0 && text[strlen(text) - 1] != '.'),
                    __FILE__, __LINE__, "form: %s", text);
     }
@@ -185,6 +202,64 @@ static void few_microbatches_are_warned_of(void)
     s = report_of(&o, CHECK_PLAN);
     CHECK(strstr(s, "parallel.microbatch 2 makes 4 of them") != NULL);
     mem_free(s);
+}
+
+/* Schedules made for several chunks say so where there is one, and what would make two; others,
+ * and one rank, do not. */
+static void one_chunk_of_several_is_warned_of(void)
+{
+    static const struct { const char *set[3], *says; } c[] = {
+        {{"parallel.schedule=interleaved"}, "interleaved gains by several chunks a rank, and "
+                                            "parallel.chunks 0 makes one; parallel.chunks=2 makes "
+                                            "two\n"},
+        {{"parallel.schedule=looped-bfs"}, "looped-bfs gains by several chunks a rank, and"},
+        {{"parallel.schedule=interleaved", "parallel.chunks=1"}, "parallel.chunks 1 makes one; "},
+        {{"parallel.schedule=interleaved", "model.layers=3"}, "needs model.layers 4 or more\n"},
+        {{"parallel.schedule=interleaved", "parallel.chunks=2"}, NULL},
+        {{"parallel.schedule=interleaved", "parallel.pp=1"}, NULL},
+        {{"parallel.schedule=1f1b"}, NULL},
+        {{"parallel.schedule=zb-v"}, NULL},
+    };
+    struct illegal_place at;
+    illegal_enter(&at);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        for (int purpose = 0; purpose < 2; purpose++) {
+            struct options o = WITH("data.train=bytes.tok", "parallel.pp=2");
+            for (int k = 0; k < 3 && c[i].set[k]; k++)
+                CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
+            char *s = report_of(&o, purpose ? CHECK_TRAIN : CHECK_PLAN);
+            const char *said = strstr(s, "warning parallel.schedule ");
+            test_check(c[i].says ? said && strstr(said, c[i].says) : !said, __FILE__, __LINE__,
+                       "row %d: %s", (int)i, s);
+            mem_free(s);
+        }
+    }
+    illegal_leave(&at);
+}
+
+/* A rank on a GPU has one for itself, and threads have them on one machine. */
+static void gpus_are_counted(void)
+{
+    static const struct { const char *set[3], *says; } c[] = {
+        {{"train.device=cuda"}, "transport thread; needs 1 GPU\n"},
+        {{"train.device=cuda", "parallel.pp=2", "parallel.dp=2"},
+         "transport thread; needs 4 GPUs of one machine\n"},
+        {{"train.device=cuda", "parallel.pp=2", "train.transport=mpi"},
+         "transport mpi; needs 2 GPUs\n"},
+        {{"train.device=cpu", "parallel.pp=2"}, "transport thread\n"},
+    };
+    if (!dev_built(DEV_CUDA) || !comm_nccl_built() || !comm_built(COMM_MPI)) {
+        test_skip("this program has no CUDA, no NCCL or no MPI");
+        return;
+    }
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct options o = WITH("model.vocab=257");
+        for (int k = 0; k < 3 && c[i].set[k]; k++)
+            CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
+        char *s = report_of(&o, CHECK_PLAN);
+        test_check(strstr(s, c[i].says) != NULL, __FILE__, __LINE__, "row %d: %s", (int)i, s);
+        mem_free(s);
+    }
 }
 
 /* Each key that was set and waits for another is said once, with its value; defaults are not. */
@@ -423,6 +498,8 @@ static const struct test_case cases[] = {
     {"recompute_is_reported", recompute_is_reported},
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
+    {"one_chunk_of_several_is_warned_of", one_chunk_of_several_is_warned_of},
+    {"gpus_are_counted", gpus_are_counted},
     {"idle_keys_are_warned_of", idle_keys_are_warned_of},
     {"slips_of_the_environment_are_refused", slips_of_the_environment_are_refused},
     {"launchers_are_told_apart", launchers_are_told_apart},
