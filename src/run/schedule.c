@@ -111,9 +111,9 @@ static enum err refused(const struct options *o)
     snprintf(named, sizeof named, "schedule %s: ", name);
     said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
     FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
-                     "microbatches: %s", name, (long long)o->parallel.pp,
+                     "microbatch%s: %s", name, (long long)o->parallel.pp,
          (long long)options_chunks(o), (long long)options_microbatches(o),
-         schedule_say(said, SCHEDULE_KEYS, buf));
+         text_plural(options_microbatches(o), "es"), schedule_say(said, SCHEDULE_KEYS, buf));
 }
 
 /* An activation counts whole until its W, for so long the executor keeps it. */

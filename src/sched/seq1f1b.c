@@ -47,10 +47,10 @@ static enum err make_sliced(const struct sched_shape *shape, int k, struct sched
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
+    (void)shape;
     (void)out;
-    FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatch%s, and no number of slices to cut into; "
-                     "use `plait sim --slices`, or 1f1b, as training does not slice", shape->m,
-         text_plural(shape->m, "es"));
+    FAIL(ERR_CONFIG, "schedule seq1f1b: no number of slices is given to cut each microbatch into; "
+                     "use `plait sim --slices`, or 1f1b, as training does not slice");
 }
 
 const struct sched_kind sched_seq1f1b = {

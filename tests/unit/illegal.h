@@ -80,6 +80,10 @@ static const struct illegal illegal[] = {
     {"optim.schedule=wsd optim.warmup=100 optim.decay_steps=1", 0, 0, ERR_CONFIG,
      "optim.warmup 100", "train.steps 100", "use warmup 99 or less"},
 
+    /* schedules */
+    {"parallel.schedule=seq1f1b parallel.pp=2", 0, 0, ERR_CONFIG, "parallel.schedule seq1f1b",
+     "parallel.pp 2", "no number of slices"},
+
     /* device and type */
     {"train.device=ref train.dtype=bf16", 0, 0, ERR_CONFIG, "train.dtype bf16", "ref",
      "computes in f64"},
