@@ -79,6 +79,13 @@ int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
  * code; when it fails, the message has been said. */
 int cmd_config(int words, char **argv, struct plait_config **out);
 
+/* Options that stand for a key, of the verbs that train and that say what training will do. */
+struct cmd_keys { bool trace, canonical; };
+enum { CMD_KEYS = 2 };
+void cmd_keys_options(struct cmd_keys *k, struct cmd_option out[CMD_KEYS]);
+/* Sets those that were given. Returns a code; when it fails, the message has been said. */
+int cmd_keys_set(const struct cmd_keys *k, struct plait_config *c);
+
 /* The nearest of n names, or NULL. */
 const char *cmd_nearest(const char *word, int n, const char *(*name)(int i));
 

@@ -231,3 +231,23 @@ int cmd_config(int words, char **argv, struct plait_config **out)
     *out = c;
     return PLAIT_OK;
 }
+
+void cmd_keys_options(struct cmd_keys *k, struct cmd_option out[CMD_KEYS])
+{
+    out[0] = (struct cmd_option){
+        "trace", 0, CMD_FLAG, &k->trace, 0, 0, NULL,
+        "record when each action ran; `plait compare RUN` shows it"};
+    out[1] = (struct cmd_option){
+        "canonical-accumulation", 0, CMD_FLAG, &k->canonical, 0, 0, NULL,
+        "add weight gradients in the order of the microbatches: the bits of any schedule"};
+}
+
+int cmd_keys_set(const struct cmd_keys *k, struct plait_config *c)
+{
+    int code = PLAIT_OK;
+    if (k->trace)
+        code = plait_config_set(c, "train.trace=true");
+    if (code == PLAIT_OK && k->canonical)
+        code = plait_config_set(c, "train.canonical_accumulation=true");
+    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
+}

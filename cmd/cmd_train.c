@@ -35,21 +35,18 @@ static void on_done(void *arg, const char *summary)
 int cmd_train(int argc, char **argv)
 {
     int64_t ranks = 0;
-    bool trace = false, canonical = false;
-    const struct cmd_option option[] = {
+    struct cmd_keys keys = {false, false};
+    struct cmd_option option[1 + CMD_KEYS] = {
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
          "ranks to start; 0 (default): as many as the layout needs"},
-        {"trace", 0, CMD_FLAG, &trace, 0, 0, NULL,
-         "record when each action ran; `plait compare RUN` shows it"},
-        {"canonical-accumulation", 0, CMD_FLAG, &canonical, 0, 0, NULL,
-         "add weight gradients in the order of the microbatches: the bits of any schedule"},
     };
+    cmd_keys_options(&keys, option + 1);
     const struct cmd_page page = {
         .usage = "plait train FILE [KEY=VALUE ...] [-n RANKS] [--trace] [--canonical-accumulation]",
         .about = "Train the configuration. With train.transport thread (the default) all ranks\n"
                  "are threads of this process; with mpi, start it under mpirun or srun.",
         .option = option,
-        .options = 3,
+        .options = 1 + CMD_KEYS,
         .more = "example: plait train configs/demo.yaml data.train=a.tok data.valid=b.tok\n"
                 "`plait help config` lists the keys; `plait check` takes the same words.",
     };
@@ -61,13 +58,10 @@ int cmd_train(int argc, char **argv)
     code = cmd_config(words, argv, &config);
     if (code != PLAIT_OK)
         return code;
-    if (trace)
-        code = plait_config_set(config, "train.trace=true");
-    if (code == PLAIT_OK && canonical)
-        code = plait_config_set(config, "train.canonical_accumulation=true");
+    code = cmd_keys_set(&keys, config);
     if (code != PLAIT_OK) {
         plait_config_free(config);
-        return cmd_fail(code);
+        return code;
     }
     cmd_progress_open(&progress);
     code = plait_train(config, &(struct plait_train){.size = sizeof(struct plait_train),

@@ -21,6 +21,13 @@ static const struct cmd_verb verbs[] = {
     {"help", "explain a verb, the configuration keys or the schedules", cmd_help},
 };
 
+/* What other programs call a verb. */
+static const struct { const char *said, *meant; } names[] = {
+    {"plan", "check"}, {"validate", "check"}, {"verify", "check"}, {"estimate", "check"},
+    {"simulate", "sim"}, {"run", "train"}, {"fit", "train"}, {"sample", "generate"},
+    {"tokenize", "data"}, {"prepare", "data"}, {"profile", "bench"}, {"devices", "info"},
+};
+
 int cmd_verb_count(void)
 {
     return (int)(sizeof verbs / sizeof *verbs);
@@ -44,6 +51,15 @@ static const char *verb_name(int i)
     return verbs[i].name;
 }
 
+/* The verb that a word may have meant, or NULL. */
+static const char *meant(const char *word)
+{
+    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
+        if (strcmp(names[i].said, word) == 0)
+            return names[i].meant;
+    return cmd_nearest(word, cmd_verb_count(), verb_name);
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) {
@@ -60,7 +76,7 @@ static int run(int argc, char **argv)
     const struct cmd_verb *verb = cmd_verb_find(word);
     if (verb)
         return verb->run(argc - 1, argv + 1);
-    const char *near = cmd_nearest(word, cmd_verb_count(), verb_name);
+    const char *near = meant(word);
     return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", word,
                      near ? "; the nearest is " : "", near ? near : "");
 }

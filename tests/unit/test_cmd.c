@@ -75,6 +75,9 @@ static void usage_errors_end_with_10(void)
 {
     static const struct { const char *word[4], *says; } bad[] = {
         {{"chek"}, "there is no verb \"chek\"; the nearest is check"},
+        {{"plan"}, "there is no verb \"plan\"; the nearest is check; `plait help` lists them"},
+        {{"simulate"}, "the nearest is sim"},
+        {{"run"}, "the nearest is train"},
         {{"--verbose"}, "there is no verb \"--verbose\"; `plait help` lists them"},
         {{"help", "confg"}, "there is no help on \"confg\"; the nearest is config"},
         {{"help", "model.layrs"}, "no help on \"model.layrs\"; the nearest is model.layers"},
@@ -179,6 +182,33 @@ static void check_answers_at_once(void)
     CHECK(strstr(o.err, "ranks started: 6") != NULL);
     RUN(&o, "check", "data.train=/nonexistent.tok", "model.vocab=257");
     CHECK_INT(o.code, PLAIT_DATA);
+}
+
+/* What train takes check takes, and answers for: each option of train's page has its line in that
+ * of check, and those that stand for a key change what is answered. */
+static void check_takes_what_train_takes(void)
+{
+    static struct outcome train, check;
+    int options = 0;
+    RUN(&train, "train", "--help");
+    RUN(&check, "check", "--help");
+    for (const char *s = train.out; (s = strstr(s, "--")) != NULL; s++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(s, " \n"), s);
+        if (s[-1] != ' ') /* in the line of usage */
+            continue;
+        test_check(strstr(check.out, name) != NULL, __FILE__, __LINE__, "%s is none of check",
+                   name);
+        options++;
+    }
+    CHECK(options >= 4);
+    RUN(&check, "check", DEMO, "--trace", "--canonical-accumulation", "--yaml");
+    CHECK_INT(check.code, PLAIT_OK);
+    CHECK(strstr(check.out, "trace: true") && strstr(check.out, "canonical_accumulation: true"));
+    RUN(&check, "check", DEMO, "--canonical-accumulation", "model.tied=true",
+        "parallel.schedule=zb-v");
+    CHECK_INT(check.code, PLAIT_CONFIG);
+    CHECK(strstr(check.err, "train.canonical_accumulation true with model.tied true"));
 }
 
 /* What --yaml prints is a file that says the same again. */
@@ -439,6 +469,7 @@ static const struct test_case cases[] = {
     {"help_explains_every_verb", help_explains_every_verb},
     {"no_words_are_wrong_usage", no_words_are_wrong_usage},
     {"check_answers_at_once", check_answers_at_once},
+    {"check_takes_what_train_takes", check_takes_what_train_takes},
     {"yaml_reads_back", yaml_reads_back},
     {"every_failing_allocation_is_told", every_failing_allocation_is_told},
     {"data_prepare_makes_a_file", data_prepare_makes_a_file},
