@@ -47,8 +47,8 @@ static inline double compare_bubble(const struct compare *c)
     return c->s->report.ahead ? c->sim.bubble_rate : c->sim.bubble_fraction;
 }
 
-/* A page of tables; one JSON object; the costs as a file for `plait sim --costs`, in
- * milliseconds. */
+/* A page of tables, whose measured rows are means and whose step is medians; one JSON object; the
+ * costs as a file for `plait sim --costs`, in milliseconds. */
 void compare_text(const struct compare *c, struct text *out);
 void compare_json(const struct compare *c, struct text *out);
 void compare_costs(const struct compare *c, struct text *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a comparison says: a row a rank and kind of action, what was measured beside what the
- * simulator has, then the step as a whole.
+ * simulator has, then the step as a whole. The rows are means over steps, which add up; the whole
+ * is medians, since one disturbed step may be many times as long as the others.
  */
 #include "run/compare.h"
 
@@ -40,9 +41,11 @@ void compare_text(const struct compare *c, struct text *out)
     text_add(out, "\nrank  action     actions  ms an action  measured ms  simulated ms   apart\n");
     for (int r = 0; r < s->p; r++)
         add_kinds(c, r, out);
-    text_add(out, "\nMeasured: the mean of a step. Simulated: the same list on a clock, each "
-                  "action at its\nmedian, a message %.3f ms on its way, one that lies ready "
-                  "fetched in %.3f ms.\n\n", 1e3 * c->latency, 1e3 * c->fetch);
+    text_add(out, "\nMeasured: above the mean of a step; below each figure's median over steps, "
+                  "which a\ndisturbed step does not move, and which therefore does not follow "
+                  "from the means.\nSimulated: the same list on a clock, each action at its "
+                  "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
+                  "ms.\n\n", 1e3 * c->latency, 1e3 * c->fetch);
     text_add(out, "                    measured    simulated    predicted before the run\n");
     text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
              100 * compare_bubble(c), 100 * c->s->bubble);
