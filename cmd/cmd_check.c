@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait check: will this configuration run, and what will it do? Needs no device, no data beyond
- * the headers of the token files, and well under a second.
+ * plait check: what will this configuration do, or what stands against it? Needs no device, no data
+ * beyond the headers of the token files, and well under a second.
  */
 #include "cmd.h"
 

@@ -111,8 +111,12 @@ static const char markdown_head[] =
     "\n"
     "The same on the command line is `model.layers=12 parallel.pp=2`. Anchors, aliases, tags,\n"
     "lists and several documents are refused, and so are unknown keys and keys given twice.\n"
-    "`plait check FILE` says, without a device and in well under a second, whether a\n"
-    "configuration can run.\n"
+    "`plait check FILE` says, without a device and in well under a second, what a\n"
+    "configuration will do and how many bytes each rank takes, or which key stands against\n"
+    "it. It looks at no GPU: hold the bytes against what yours has. A run refuses before its\n"
+    "first step what does not fit (code 22), and fewer GPUs than ranks (code 10). With\n"
+    "`--yaml` it prints the configuration instead, all keys with defaults and words taken in,\n"
+    "as a file.\n"
     "\n";
 
 int plait_config_help(const char *format, char **out)
