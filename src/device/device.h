@@ -49,8 +49,8 @@ struct drop {
  * and what it held is not looked at, be it NaN.
  * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
  * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read.
- * db (at, m; with trans_a only) += the sum over k of op(A): where A is dY and C a weight gradient,
- * that of the bias. */
+ * db (at, m; with trans_a only), written or added to as C is: the sum over k of op(A): where A is dY
+ * and C a weight gradient, that of the bias. */
 enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };
 struct gemm {
     void *c;
@@ -81,11 +81,11 @@ struct norm {
     double eps;
     bool rms;
 };
-/* dx = d + J^T dy; dw += sum dy * xhat; db += sum dy. dx may be d or x itself. */
+/* dx = d + J^T dy; dw = sum dy * xhat; db = sum dy. dx may be d or x itself. */
 struct norm_grad {
     void *dx;           /* (n, c) ct */
     const void *d;      /* (n, c) ct, NULL: zero */
-    void *dw, *db;      /* (c) at, added to; db NULL: none */
+    void *dw, *db;      /* (c) at, written; db NULL: none */
     const void *dy, *x; /* (n, c) ct */
     const void *w;      /* (c) ct */
     const void *mean, *rstd; /* (n) at */

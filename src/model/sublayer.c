@@ -31,10 +31,7 @@ enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out)
 enum err stage_weight_grad(const struct stage_call *c, const enum arch_role r[2],
                            const struct tensor *dy, const struct tensor *x)
 {
-    void *db = NULL;
-    if (c->p->role[r[1]])
-        TRY(stage_grad(c, r[1], &db));
-    return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], db);
+    return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], c->p->role[r[1]]);
 }
 
 struct drop stage_drop(const struct stage_call *c, int site, bool whole)
@@ -71,10 +68,7 @@ static void *norm_shift(const struct stage_call *c)
 
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
 {
-    const struct arch_dims *dims = &c->dims;
     TENSOR_NEEDS(dh, tp_stream(&c->s->tp));
-    TRY(c->s->dev->ops->zero(c->s->dev, c->keep[KEEP_DNORM],
-                             (norm_shift(c) ? 2 : 1) * dims->c * dims->at));
     return c->s->dev->ops->norm_grad(
         c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d, .dw = c->keep[KEEP_DNORM],
                                        .db = norm_shift(c), .dy = dh->p,
@@ -84,16 +78,23 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
                                        .rms = c->s->arch->kind == ARCH_LLAMA});
 }
 
+/* to = from, or += from; n elements of `at`. */
+static enum err give(struct dev *dev, void *to, const void *from, int64_t n, bool add)
+{
+    return add ? dev->ops->add(dev, to, from, n)
+               : dev->ops->copy(dev, to, from, n * dtype_size(dev->at));
+}
+
 enum err stage_norm_weight(const struct stage_call *c)
 {
-    struct dev *dev = c->s->dev;
-    void *dw, *db;
-    TRY(stage_grad(c, ROLE_NORM_W, &dw));
-    TRY(dev->ops->add(dev, dw, c->keep[KEEP_DNORM], c->dims.c));
-    if (!norm_shift(c))
-        return ERR_OK;
-    TRY(stage_grad(c, ROLE_NORM_B, &db));
-    return dev->ops->add(dev, db, norm_shift(c), c->dims.c);
+    const struct param *w = c->p->role[ROLE_NORM_W], *b = c->p->role[ROLE_NORM_B];
+    int64_t n = c->dims.c, bytes = n * c->dims.at;
+    bool add;
+    TRY(param_grads_begin(w, b, (int64_t[]){n, n}, &add));
+    if (b && (char *)param_grad(w) + bytes == param_grad(b)) /* one lies behind the other */
+        return give(c->s->dev, param_grad(w), c->keep[KEEP_DNORM], 2 * n, add);
+    TRY(give(c->s->dev, param_grad(w), c->keep[KEEP_DNORM], n, add));
+    return b ? give(c->s->dev, param_grad(b), norm_shift(c), n, add) : ERR_OK;
 }
 
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum arch_role bias,

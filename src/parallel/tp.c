@@ -285,13 +285,14 @@ enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const
 }
 
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
-                        const struct param *w, void *db)
+                        const struct param *w, const struct param *b)
 {
+    bool add;
     ENSURE(dy->rows == x->rows && dy->place != PLACE_PARTIAL && x->place != PLACE_PARTIAL);
     ENSURE(dy->place != PLACE_ROWS && x->place != PLACE_ROWS);
-    bool add = param_grad_begin(w, dy->cols * x->cols);
+    TRY(param_grads_begin(w, b, (int64_t[]){dy->cols * x->cols, dy->cols}, &add));
     return t->dev->ops->gemm(t->dev, &(struct gemm){.c = param_grad(w), .a = dy->p, .b = x->p,
                                                     .m = dy->cols, .n = x->cols, .k = dy->rows,
                                                     .trans_a = true, .accumulate = add,
-                                                    .c_at = true, .db = db});
+                                                    .c_at = true, .db = param_grad(b)});
 }

@@ -78,12 +78,12 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
 enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
                               int64_t cols, const struct tp_buffers *b, struct tensor *dx,
                               struct tp_wait *wait);
-/* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns; the first
- * of a step writes it. db (N, settled): that of the bias += the sum of the rows of dy; NULL: none.
- * No talk. */
+/* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns, and of the
+ * bias b (N) and what lies joined to that += the sum of the rows of dy, NULL: none; the first of a
+ * step writes them. No talk. */
 /* long: two operands and two gradients */
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
-                        const struct param *w, void *db);
+                        const struct param *w, const struct param *b);
 
 /* Sum of partial (n, C) over ranks to where the stream lives: see tp_row. The summands must have
  * been written to tp_summand(): b->partial with sp, b->local else. */

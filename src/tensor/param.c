@@ -159,6 +159,19 @@ bool param_grad_begin(const struct param *p, int64_t elements)
     return !fresh;
 }
 
+enum err param_grads_begin(const struct param *p, const struct param *q,
+                           const int64_t elements[2], bool *add)
+{
+    if (q && *fresh_of(p) != *fresh_of(q)) {
+        TRY(param_grad_settle(p));
+        TRY(param_grad_settle(q));
+    }
+    *add = param_grad_begin(p, elements[0]);
+    if (q)
+        (void)param_grad_begin(q, elements[1]);
+    return ERR_OK;
+}
+
 enum err param_grad_settle(const struct param *p)
 {
     struct dev *dev = p->store->dev;

@@ -72,6 +72,10 @@ void param_grads_reset(struct param_store *s);
 /* The gradients of p and of what lies joined to it, `elements` in all, are about to be written or
  * added to as one. True: add. False: they were fresh, and all of them must be written. */
 bool param_grad_begin(const struct param *p, int64_t elements);
+/* The same for two that one call writes or adds to, so that both are in the same state: where they
+ * are not, the fresh ones are settled. q NULL: p alone. */
+enum err param_grads_begin(const struct param *p, const struct param *q,
+                           const int64_t elements[2], bool *add);
 /* The same gradients, where still fresh, become zeros in memory. */
 enum err param_grad_settle(const struct param *p);
 

@@ -80,6 +80,30 @@ static void joined_are_one(void)
     store_rig_close(&r);
 }
 
+/* One call writes or adds to both, whatever has been done to one of them. */
+static void two_of_a_call(void)
+{
+    struct store_rig r;
+    bool add;
+    open_store(&r);
+    const struct param *o = find(&r, "o.weight"), *down = find(&r, "down.weight");
+    int64_t both[] = {o->count, down->count};
+    CHECK_OK(param_grads_begin(o, down, both, &add));
+    CHECK(!add);
+    CHECK_OK(param_grads_begin(o, down, both, &add));
+    CHECK(add);
+    for (int fresh = 0; fresh < 2; fresh++) {
+        param_grads_reset(&r.store);
+        CHECK_OK(param_grad_settle(fresh ? o : down));
+        CHECK_OK(param_grads_begin(o, down, both, &add));
+        CHECK(add && all(o, 0) && all(down, 0));
+    }
+    param_grads_reset(&r.store);
+    CHECK_OK(param_grads_begin(o, NULL, both, &add));
+    CHECK(!add);
+    store_rig_close(&r);
+}
+
 static void read_as_zero(void)
 {
     struct store_rig r;
@@ -97,5 +121,6 @@ static void read_as_zero(void)
 
 static const struct test_case cases[] = {{"the first of a step writes", first_writes},
                                          {"joined parameters are one", joined_are_one},
+                                         {"two of one call", two_of_a_call},
                                          {"a fresh gradient reads as zero", read_as_zero}};
 TEST_MAIN(cases)

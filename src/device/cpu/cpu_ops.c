@@ -50,6 +50,9 @@ enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_norm_grad w = {*a, p->half};
+    TRY(d->ops->zero(d, a->dw, a->c * dtype_size(d->at)));
+    if (a->db)
+        TRY(d->ops->zero(d, a->db, a->c * dtype_size(d->at)));
     run_columns(p, p->simd->norm_sums, &w, a->c);
     run_rows(p, p->simd->norm_grad, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;

@@ -259,16 +259,22 @@ static enum err choose(struct lt_call *k, struct lt_known *out)
 
 static enum err bias_grad(struct lt_call *k)
 {
-    return k->g.db ? cuda_bias_grad(&k->c->dev, k->g.db, k->g.a, k->g.k, k->g.m) : ERR_OK;
+    struct dev *d = &k->c->dev;
+    if (k->g.db && !k->g.accumulate)
+        TRY(d->ops->zero(d, k->g.db, k->g.m * (int64_t)sizeof(float)));
+    return k->g.db ? cuda_bias_grad(d, k->g.db, k->g.a, k->g.k, k->g.m) : ERR_OK;
 }
 
 static enum err by_library(struct lt_call *k, const struct lt_known *w)
 {
     TRY(cuda_lt_describe(k, w->way));
     LT_TRY(cuda_lt_multiply(k, &w->algo, k->g.c));
-    if (w->way == WAY_LIBRARY_DB)
-        return cuda_add(&k->c->dev, k->g.db, cuda_lt_db_room(k->c, k->g.m), k->g.m);
-    return bias_grad(k);
+    if (w->way != WAY_LIBRARY_DB)
+        return bias_grad(k);
+    void *db = cuda_lt_db_at(k);
+    if (k->g.accumulate)
+        return cuda_add(&k->c->dev, k->g.db, db, k->g.m);
+    return k->c->dev.ops->copy(&k->c->dev, k->g.db, db, k->g.m * (int64_t)sizeof(float));
 }
 
 /* What of `g` is a product and nothing else, with its sums in f32 at c. */
@@ -337,9 +343,11 @@ enum err cuda_gemm(struct dev *d, const struct gemm *g)
     k.g.ldc = g->ldc ? g->ldc : g->n;
     ENSURE(!g->db || (g->trans_a && k.g.lda == g->m));
     if (g->m == 0 || g->n == 0)
-        return g->m > 0 && g->k > 0 ? bias_grad(&k) : ERR_OK;
-    if (g->k == 0)
+        return bias_grad(&k);
+    if (g->k == 0) {
+        TRY(bias_grad(&k));
         return empty(&k);
+    }
     TRY(cuda_lt_open(k.c));
     make_key(&k);
     struct lt_known *w = find(k.c->lt, &k.key);

@@ -110,6 +110,13 @@ void *cuda_lt_db_room(const struct cuda *c, int64_t m)
     return (char *)c->work + c->work_bytes / PIECE * PIECE - db_bytes(m);
 }
 
+/* Where the library puts the sums over k, which it only writes. */
+void *cuda_lt_db_at(const struct lt_call *k)
+{
+    bool there = !k->g.accumulate && cuda_lt_align(k->g.db, 0, 1) >= LT_ALIGN_MAX;
+    return there ? k->g.db : cuda_lt_db_room(k->c, k->g.m);
+}
+
 /* f32 numbers that fit between the library's part and that of m sums. */
 int64_t cuda_lt_room(const struct cuda *c, int64_t m)
 {
@@ -189,7 +196,7 @@ static enum err describe_epilogue(struct lt_call *k, enum lt_way way)
 {
     const struct gemm *g = &k->g;
     cublasLtEpilogue_t epilogue = epilogue_of(g, way);
-    const void *vector = way == WAY_LIBRARY_DB ? cuda_lt_db_room(k->c, g->m) : g->bias;
+    const void *vector = way == WAY_LIBRARY_DB ? cuda_lt_db_at(k) : g->bias;
     int32_t half = (int32_t)type_of(k->c->half);
     int32_t type = way == WAY_LIBRARY_DB ? (int32_t)CUDA_R_32F : half;
     LT_TRY(cublasLtMatmulDescSetAttribute(&k->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,

@@ -60,6 +60,7 @@ int64_t cuda_lt_room(const struct cuda *c, int64_t m);
 float *cuda_lt_room_at(const struct cuda *c);
 bool cuda_lt_db_fits(const struct cuda *c, int64_t m);
 void *cuda_lt_db_room(const struct cuda *c, int64_t m);
+void *cuda_lt_db_at(const struct lt_call *k);
 
 /* Largest power of two up to LT_ALIGN_MAX that divides the address and the bytes of a row. */
 uint32_t cuda_lt_align(const void *p, int64_t ld, int64_t size);

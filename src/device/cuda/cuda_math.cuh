@@ -227,11 +227,12 @@ template <int V> static __device__ __forceinline__ void cuda_add_to(float (&a)[V
         a[e] = __fadd_rn(a[e], b[e]);
 }
 
-/* to (cols) += the sum over rows of from (rows, cols), row stride ld. */
+/* to (cols) += the sum over rows of from (rows, cols), row stride ld; fresh: it is written. */
 struct cuda_columns {
     float *to;
     const float *from;
     int64_t rows, cols, ld;
+    bool fresh;
 };
 
 /* A block of 32 x 32 takes 32 columns: thread (x, y) adds rows y, y + 32, ..., four at a time in
@@ -256,7 +257,7 @@ template <int SIDE> static __global__ void __launch_bounds__(SIDE * SIDE)
     float whole = cuda_warp_sum(part[threadIdx.x][threadIdx.y]);
     col = (int64_t)blockIdx.x * SIDE + threadIdx.y;
     if (threadIdx.x == 0 && col < a.cols)
-        a.to[col] += whole;
+        a.to[col] = a.fresh ? whole : a.to[col] + whole;
 }
 
 static inline enum err cuda_columns_add(struct cuda *c, const struct cuda_columns *a)

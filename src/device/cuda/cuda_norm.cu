@@ -427,14 +427,16 @@ static __global__ void __launch_bounds__(G < NORM_THREADS ? NORM_THREADS : G)
         grad_leave<T, G, K>(to + a.c, a.c, cols.b, shared);
 }
 
-/* dw and db += the sums of `rows` blocks. */
+/* dw and db: the sums of `rows` blocks, by one launch where db lies behind dw. */
 static enum err grad_columns(struct cuda *c, const struct norm_grad *a, const float *part,
                              int64_t rows)
 {
-    struct cuda_columns w = {static_cast<float *>(a->dw), part, rows, a->c, 2 * a->c};
-    struct cuda_columns b = {static_cast<float *>(a->db), part + a->c, rows, a->c, 2 * a->c};
+    float *dw = static_cast<float *>(a->dw), *db = static_cast<float *>(a->db);
+    bool behind = db == dw + a->c;
+    struct cuda_columns w = {dw, part, rows, behind ? 2 * a->c : a->c, 2 * a->c, true};
+    struct cuda_columns b = {db, part + a->c, rows, a->c, 2 * a->c, true};
     TRY(cuda_columns_add(c, &w));
-    return a->db ? cuda_columns_add(c, &b) : ERR_OK;
+    return db && !behind ? cuda_columns_add(c, &b) : ERR_OK;
 }
 
 static enum err grad_work(struct cuda *c, int64_t blocks, int64_t cols, float **part)
@@ -570,7 +572,11 @@ template <typename T> static enum err grad_as(struct cuda *c, const struct norm_
 extern "C" enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     struct cuda *c = cuda_of(d);
-    if (a->n == 0 || a->c == 0)
+    if (a->n == 0) {
+        TRY(d->ops->zero(d, a->dw, a->c * (int64_t)sizeof(float)));
+        return a->db ? d->ops->zero(d, a->db, a->c * (int64_t)sizeof(float)) : ERR_OK;
+    }
+    if (a->c == 0)
         return ERR_OK;
     return c->half ? grad_as<bf16>(c, a) : grad_as<float>(c, a);
 }

@@ -74,7 +74,7 @@ template <typename T> static enum err bias_as(struct cuda *c, float *db, const T
     else
         bias_kernel<T, 1><<<grid, block, 0, c->stream>>>(sums, dy, n, cols);
     CUDA_LAUNCHED("bias gradient");
-    struct cuda_columns add = {db, sums, parts, cols, cols};
+    struct cuda_columns add = {db, sums, parts, cols, cols, false};
     return cuda_columns_add(c, &add);
 }
 

@@ -131,7 +131,7 @@ static enum err null_gemm(struct dev *d, const struct gemm *g)
     double ct = area(g->m, g->k) + area(g->k, g->n) + present(g->bias) * (double)g->n;
     if (g->act != GEMM_NONE)
         ct += area(g->m, g->n);
-    double at = (g->c_at ? c : 0.0) + present(g->db) * 2.0 * (double)g->m;
+    double at = (g->c_at ? c : 0.0) + present(g->db) * (g->accumulate ? 2.0 : 1.0) * (double)g->m;
     return count(d, 2.0 * area(g->m, g->n) * (double)g->k, ct + (g->c_at ? 0.0 : c), at, 0);
 }
 
@@ -151,7 +151,7 @@ static enum err null_norm(struct dev *d, const struct norm *a)
 static enum err null_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     return count(d, 0, (3.0 + present(a->d)) * area(a->n, a->c) + (double)a->c,
-                 2.0 * (1.0 + present(a->db)) * (double)a->c +
+                 (1.0 + present(a->db)) * (double)a->c +
                      (1.0 + present(a->mean)) * (double)a->n, 0);
 }
 

@@ -80,6 +80,8 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     int64_t ldc = g->ldc ? g->ldc : g->n, ldb = 0;
     ENSURE(!g->accumulate || g->c_at);
     ENSURE(!g->db || (g->trans_a && lda == g->m));
+    if (g->db && !g->accumulate)
+        TRY(d->ops->zero(d, g->db, g->m * (int64_t)sizeof(double)));
     if (g->db)
         TRY(ref_bias_grad(d, g->db, a, g->k, g->m));
     if (g->m == 0 || g->n == 0)

@@ -43,6 +43,10 @@ enum err ref_norm_grad(struct dev *d, const struct norm_grad *a)
     const double *w = a->w, *means = a->mean, *rstds = a->rstd;
     double *dw = a->dw, *db = a->db;
     (void)d;
+    for (int64_t i = 0; i < a->c; i++)
+        dw[i] = 0;
+    for (int64_t i = 0; db && i < a->c; i++)
+        db[i] = 0;
     for (int64_t r = 0; r < a->n; r++) {
         const double *x = (const double *)a->x + r * a->c;
         const double *dy = (const double *)a->dy + r * a->c;
