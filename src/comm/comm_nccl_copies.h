@@ -39,6 +39,9 @@ bool comm_copies_reads(int gpu, int other);
 
 /* ---- windows and groups ---- */
 
+/* e, of an allocation: ERR_MEMORY in words where there was no room. */
+enum err comm_copies_room(cudaError_t e, int64_t bytes, const char *name, int gpu);
+
 /* comm_window_take; and its end. */
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out);
 void comm_copies_window_free(struct comm_nccl *q);
