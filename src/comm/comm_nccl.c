@@ -390,6 +390,7 @@ enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds)
 static const struct comm_queue_ops nccl_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_nccl_coll_start,
     .coll_now = comm_nccl_coll_now, .coll_finish = comm_nccl_coll_finish,
+    .coll_steps = comm_nccl_coll_steps,
     .msg_start = comm_nccl_msg_start, .msg_finish = comm_nccl_msg_finish,
     .window_take = comm_copies_window, .replayed = comm_nccl_replayed, .abort = abort_queue,
     .close = close_queue,

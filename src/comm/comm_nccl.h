@@ -129,6 +129,7 @@ void comm_nccl_nap_ms(long ms);
 enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c);
 enum err comm_nccl_coll_now(struct comm_group *g, const struct comm_coll *c);
 enum err comm_nccl_coll_finish(struct comm_group *g);
+bool comm_nccl_coll_steps(const struct comm_group *g, const struct comm_coll *c);
 enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                              struct comm_req *r);
 enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);

@@ -13,11 +13,13 @@
  *     reduce           so the root alone, what is summed
  *     all_gather       each one's part, to its place
  *
- * where a piece is PIECE_BYTES, which bounds the staging. Between these steps members wait for each
- * other by words of pinned host memory, which a peer's stream writes and one's own waits for: no
- * kernel spins and no host thread is asked, but one can end all waiting with a store, which needs
- * no call that a stuck driver might hold. The words are set to 1 by who tells and to 0 by who was
- * told, so that a recorded step can be run again:
+ * where a piece is PIECE_BYTES, which bounds the staging. reduce_scatter and all_gather may also go
+ * in steps (comm_steps.c), part by part as they are made, and the sum when all have come: a pair
+ * tells each other the same words then, READY at the part's step, READ as soon as it was copied.
+ * Between what is listed members wait for each other by words of pinned host memory, which a peer's
+ * stream writes and one's own waits for: no kernel spins and no host thread is asked, but one can
+ * end all waiting with a store, which needs no call that a stuck driver might hold. The words are
+ * set to 1 by who tells and to 0 by who was told, so that a recorded step can be run again:
  *
  *     READY   what you read of mine is complete      told at the start, to each who will read
  *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two words in turn
@@ -254,21 +256,39 @@ static int64_t shard_of(const struct comm_copies *x, const struct piece *p, int 
 /* Summands of all members: `bytes` from `at` of their windows on, at most a shard of staging. */
 struct summands { int64_t at, bytes, unit; enum dtype dt; };
 
+/* Where another member's stands when it has come. */
+static char *staged(const struct comm_copies *x, int from)
+{
+    return x->staging + ((from - x->me + x->n) % x->n - 1) * x->shard;
+}
+
+static enum err fetch_summand(const struct comm_copies *x, const struct summands *p, int from,
+                              cudaStream_t s)
+{
+    if (p->bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(staged(x, from), x->seat[from].window + p->at, (size_t)p->bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return ERR_OK;
+}
+
+/* The sum of those that have come and of one's own, at `out`. */
+static enum err total(const struct comm_copies *x, const struct summands *p, void *out,
+                      cudaStream_t s)
+{
+    struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
+    for (int i = 0; i < x->n; i++)
+        t.in[i] = i == x->me ? x->seat[i].window + p->at : staged(x, i);
+    TRY_CUDA(comm_nccl_total(&t, s));
+    return ERR_OK;
+}
+
 /* Their sum, at `out`: the others' come to the staging and are added. */
 static enum err add_up(const struct comm_copies *x, const struct summands *p, void *out,
                        cudaStream_t s)
 {
-    struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
-    for (int k = 1; k < x->n && p->bytes > 0; k++) {
-        int from = (x->me + k) % x->n; /* each of another one at a time */
-        char *to = x->staging + (k - 1) * x->shard;
-        t.in[from] = to;
-        TRY_CUDA(cudaMemcpyAsync(to, x->seat[from].window + p->at, (size_t)p->bytes,
-                                 cudaMemcpyDeviceToDevice, s));
-    }
-    t.in[x->me] = x->seat[x->me].window + p->at;
-    TRY_CUDA(comm_nccl_total(&t, s));
-    return ERR_OK;
+    for (int k = 1; k < x->n; k++) /* each from another one at a time */
+        TRY(fetch_summand(x, p, (x->me + k) % x->n, s));
+    return total(x, p, out, s);
 }
 
 /* This member's shard of a piece. */
@@ -364,6 +384,43 @@ static enum err all_gather(const struct comm_copies *x, const struct comm_coll *
     return hear_all(x, FLAG_READ, s);
 }
 
+/* ---- in steps ---- */
+
+static enum err scatter_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int to = (x->me + c->step) % x->n, from = (x->me - c->step + x->n) % x->n;
+    struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
+    p.at = place_of(x, c->in) + x->me * p.bytes;
+    if (c->step == x->n) {
+        TRY(total(x, &p, c->out, s));
+        return hear_all(x, FLAG_READ, s);
+    }
+    TRY(tell_one(x, FLAG_READY, to, s));
+    TRY(hear(x, FLAG_READY, from, s));
+    TRY(fetch_summand(x, &p, from, s));
+    return tell_one(x, FLAG_READ, from, s);
+}
+
+static enum err gather_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int from = (x->me + c->step) % x->n;
+    int64_t bytes = c->count * c->unit;
+    char *own = (char *)c->out + x->me * bytes;
+    if (c->step == 1)
+        TRY(tell(x, FLAG_READY, s));
+    TRY(hear(x, FLAG_READY, from, s));
+    if (bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes,
+                                 x->seat[from].window + place_of(x, c->in), (size_t)bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    TRY(tell_one(x, FLAG_READ, from, s));
+    if (c->step < x->n - 1)
+        return ERR_OK;
+    if (own != c->in && bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(own, c->in, (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
 bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
 {
     const struct comm_copies *x = l->copies;
@@ -375,7 +432,7 @@ bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
         return false;
     switch (c->kind) {
     case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
-    case COMM_REDUCE_SCATTER:
+    case COMM_REDUCE_SCATTER: return adds && (c->step == 0 || c->count * c->unit <= x->shard);
     case COMM_REDUCE: return adds;
     case COMM_ALL_GATHER: return true;
     case COMM_BROADCAST:
@@ -403,9 +460,10 @@ enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *
     const struct comm_copies *x = l->copies;
     switch (c->kind) {
     case COMM_ALL_REDUCE: return all_reduce(x, c, s);
-    case COMM_REDUCE_SCATTER: return reduce_scatter(x, c, s);
+    case COMM_REDUCE_SCATTER:
+        return c->step ? scatter_step(x, c, s) : reduce_scatter(x, c, s);
     case COMM_REDUCE: return reduce(x, c, s);
-    case COMM_ALL_GATHER: return all_gather(x, c, s);
+    case COMM_ALL_GATHER: return c->step ? gather_step(x, c, s) : all_gather(x, c, s);
     case COMM_BROADCAST:
     case COMM_BARRIER: break;
     }

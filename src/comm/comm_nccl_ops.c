@@ -81,6 +81,9 @@ static enum err launch_in_group(const struct comm_nccl_lane *l, const struct com
     char buf[96];
     if (l->copies && comm_copies_take(l, c))
         return comm_copies_do(l, c, s);
+    if (c->step > 0)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d, which does not move by copies",
+             comm_coll_text(c, buf), l->id);
     if (!l->comm)
         FAIL(ERR_INTERNAL, "comm: %s in group %d, which was opened for sums inside its window",
              comm_coll_text(c, buf), l->id);
@@ -203,6 +206,12 @@ static enum err follow(struct comm_world *w, struct comm_nccl_lane *l, int64_t k
         TRY(comm_nccl_check(w, comm_nccl_op_text(l, k, buf)));
     TRY_CUDA(cudaStreamWaitEvent(comm_nccl_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
     return ERR_OK;
+}
+
+bool comm_nccl_coll_steps(const struct comm_group *g, const struct comm_coll *c)
+{
+    const struct comm_nccl_lane *l = g->lane;
+    return l->copies && comm_copies_take(l, c);
 }
 
 enum err comm_nccl_coll_finish(struct comm_group *g)

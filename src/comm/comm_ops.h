@@ -38,6 +38,7 @@ struct comm_coll {
     enum dtype dt;
     enum comm_red red;
     int root;       /* member; reduce and broadcast only */
+    int step;       /* of a reduce_scatter or all_gather (comm_steps.c); 0: the whole */
     int64_t count;  /* elements as in comm.h */
     int64_t unit;   /* bytes of one element; 1 for broadcast */
     void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
@@ -84,6 +85,7 @@ struct comm_queue_ops {
     /* Started and finished in one; nothing else of the group is unfinished. */
     enum err (*coll_now)(struct comm_group *g, const struct comm_coll *c);
     enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
+    bool (*coll_steps)(const struct comm_group *g, const struct comm_coll *c); /* takes steps? */
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
                           struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
@@ -134,6 +136,9 @@ struct comm_group {
 enum err comm_nccl_open(struct comm_world *w, struct dev *d);
 
 extern const struct comm_ops comm_thread_ops;
+
+/* Checks and starts an operation; answers a group of one. (world.c) */
+enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r);
 
 /* "all_reduce" and so on. */
 const char *comm_coll_name(enum comm_coll_kind k);

@@ -22,7 +22,7 @@ const char *comm_coll_name(enum comm_coll_kind k)
 bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
 {
     return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
-           a->count == b->count;
+           a->count == b->count && a->step == b->step;
 }
 
 const char *comm_coll_text(const struct comm_coll *c, char buf[96])
@@ -31,6 +31,8 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96])
     char to[32] = "";
     if (c->kind == COMM_REDUCE)
         snprintf(to, sizeof to, " to member %d", c->root);
+    if (c->step > 0)
+        snprintf(to, sizeof to, ", step %d", c->step);
     if (c->kind == COMM_BARRIER)
         snprintf(buf, 96, "%s", name);
     else if (c->kind == COMM_BROADCAST)

@@ -461,7 +461,7 @@ static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c
     return ERR_OK;
 }
 
-static enum err coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r)
+enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r)
 {
     char buf[96];
     int64_t bytes;
@@ -496,7 +496,7 @@ static enum err coll_run(struct comm_group *g, const struct comm_coll *c)
         g->finished = ++g->started;
         return ERR_OK;
     }
-    TRY(coll_start(g, c, &r));
+    TRY(comm_coll_start(g, c, &r));
     TRY(comm_finish(&r));
     return ERR_OK;
 }
@@ -513,10 +513,9 @@ enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enu
                                enum comm_red op, struct comm_req *r)
 {
     TRY(dtype_check(dt));
-    TRY(coll_start(g, &(struct comm_coll){.kind = COMM_ALL_REDUCE, .dt = dt, .red = op,
-                                          .count = count, .unit = dtype_size(dt), .out = p,
-                                          .in = p}, r));
-    return ERR_OK;
+    return comm_coll_start(g, &(struct comm_coll){.kind = COMM_ALL_REDUCE, .dt = dt, .red = op,
+                                                  .count = count, .unit = dtype_size(dt), .out = p,
+                                                  .in = p}, r);
 }
 
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
@@ -549,8 +548,9 @@ enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *
                                    enum dtype dt, struct comm_req *r)
 {
     TRY(dtype_check(dt));
-    return coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE_SCATTER, .dt = dt, .count = count,
-                                             .unit = dtype_size(dt), .out = out, .in = in}, r);
+    return comm_coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE_SCATTER, .dt = dt,
+                                                  .count = count, .unit = dtype_size(dt),
+                                                  .out = out, .in = in}, r);
 }
 
 /* long: as comm_all_gather */
@@ -558,8 +558,9 @@ enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, 
                                enum dtype dt, struct comm_req *r)
 {
     TRY(dtype_check(dt));
-    return coll_start(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt, .count = count,
-                                             .unit = dtype_size(dt), .out = out, .in = in}, r);
+    return comm_coll_start(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt,
+                                                  .count = count, .unit = dtype_size(dt),
+                                                  .out = out, .in = in}, r);
 }
 
 /* long: comm_reduce_scatter_start's words and a root */
@@ -569,9 +570,9 @@ enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void
     TRY(dtype_check(dt));
     if (root < 0 || root >= g->n)
         FAIL(ERR_INTERNAL, "comm: reduce to member %d in a group of %d", root, g->n);
-    return coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE, .dt = dt, .root = root,
-                                             .count = count, .unit = dtype_size(dt), .out = out,
-                                             .in = in}, r);
+    return comm_coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE, .dt = dt, .root = root,
+                                                  .count = count, .unit = dtype_size(dt),
+                                                  .out = out, .in = in}, r);
 }
 
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes)

@@ -41,6 +41,7 @@ struct exec_args {
     bool training;
     bool trace;                        /* keep exec_events */
     int64_t tp_rows;                   /* struct tp's rows */
+    bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
     bool apart, stages_apart;          /* see comm_device_plan */
     struct exec_bytes plan;
 };

@@ -135,7 +135,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
-                       a->split.tp > 1 ? a->tp_rows : 0};
+                       a->split.tp > 1 ? a->tp_rows : 0,
+                       a->tp_steps || (x->tp && comm_group_copies(x->tp))};
     struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim,
                                 x->a.plan.shadow ? &x->shadow : NULL};
     e->id = id;

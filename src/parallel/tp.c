@@ -17,21 +17,34 @@
  *     products     | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
  *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
- * With sp the sum of a piece is a reduce to the owner of its rows, so pieces end where an owner's
- * rows do. Every element is the same chain of additions as in one piece (comm.h), so cutting
- * changes no bit where the device's products do not depend on how many rows they have.
+ * With sp and copies between GPUs (t->steps) both go by owner, in steps in which every rank gives
+ * to one and takes from one (comm_steps.c): a rank makes the next one's rows first and its own
+ * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
+ * product is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
+ * others' links idle, so four of them take four times as long as one reduce-scatter.
+ *
+ *     products     | rank + 1's rows | rank + 2's | rank + 3's | own |
+ *     to           |                 | rank + 1   | rank + 2   | rank + 3   | add
+ *
+ * Else, with sp, the sum of a piece is a reduce to the owner of its rows, so pieces end where an
+ * owner's rows do. Every element is the same chain of additions as in one piece (comm.h), so
+ * cutting changes no bit where the device's products do not depend on how many rows they have.
  *
  * Pieces cost: a small product fills a GPU badly, the more so beside NCCL's kernels (copies between
  * GPUs take no multiprocessor), and a sum whose root is one member uses the links of that one, one
- * way. So pieces have at least t->rows rows, a product that makes
- * only one is not cut, and what need not be cut is not: a sum that nobody wants before the weight
- * gradients are made is started in one (tp_column_grad_start), and the gather for these is in one,
- * too (tp_gather_start). Rows are not taken from a gather as they come, owner by owner: NCCL's
- * broadcasts one behind another use the links of one member each and take longer than the gather.
- * Copies do come owner by owner, but with more than two members the product would run in more and
- * smaller pieces.
+ * way. So pieces have at least t->rows rows, a product that makes only one is not cut, and what
+ * need not be cut is not: a sum that nobody wants before the weight gradients are made is started
+ * in one (tp_column_grad_start), and the gather for these is in one, too (tp_gather_start). Without
+ * copies rows are not taken from a gather as they come: NCCL's broadcasts one behind another use
+ * the links of one member each and take longer than the gather. With them a product takes as many
+ * owners' rows at a time as should have come while the rows before were made, since each piece
+ * costs; what has many columns takes all the rest at once.
  */
 #include "parallel/tp.h"
+
+/* Columns of a product that take as long to make from a row as a row takes to come: on H200, bf16,
+ * 650 TFLOP/s and 390 GB/s. */
+enum { COLS_A_COPY = 1600 };
 
 enum place tp_stream(const struct tp *t)
 {
@@ -49,11 +62,16 @@ static enum err next_request(struct tp_wait *w, struct comm_req **out)
     return ERR_OK;
 }
 
-enum err tp_finish(struct tp_wait *w)
+static enum err finish_until(struct tp_wait *w, int64_t end)
 {
-    while (w->finished < w->started)
+    while (w->finished < end)
         TRY(comm_finish(&w->req[w->finished++ % TP_WAITS]));
     return ERR_OK;
+}
+
+enum err tp_finish(struct tp_wait *w)
+{
+    return finish_until(w, w->started);
 }
 
 /* ---- pieces ---- */
@@ -77,6 +95,40 @@ static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a,
     return t->dev->ops->gemm(t->dev, &piece);
 }
 
+/* The rows of `owners` owners from `first` on (% size), each m, gathered in `full`. */
+/* long: a product and where its rows lie */
+static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const void *full,
+                               int64_t first, int64_t owners, int64_t m)
+{
+    int64_t end = num_min(first + owners, t->size), bytes = m * g->k * unit(t);
+    TRY(rows_of(t, g, (const char *)full + first * bytes, first * m, (end - first) * m));
+    if (first + owners <= t->size)
+        return ERR_OK;
+    return rows_of(t, g, full, 0, (first + owners - t->size) * m);
+}
+
+/* The product of own rows, then of the others', gathered in steps, as they should have come. */
+static enum err product_in_steps(const struct tp *t, const struct tensor *x, void *full,
+                                 const struct gemm *g)
+{
+    int64_t m = x->rows, others = t->size - 1, done = 0;
+    struct tp_wait w = {0};
+    struct comm_req *r;
+    for (int k = 1; k <= others; k++) {
+        TRY(next_request(&w, &r));
+        TRY(comm_gather_step_start(t->group, k, full, x->p, m * x->cols, t->dev->ct, r));
+    }
+    TRY(rows_of(t, g, x->p, t->rank * m, m));
+    while (done < others) {
+        int64_t come = num_min((done + 1) * g->n / COLS_A_COPY, others);
+        int64_t n = num_max(1, come - done);
+        TRY(finish_until(&w, done + n));
+        TRY(rows_of_owners(t, g, full, (t->rank + 1 + done) % t->size, n, m));
+        done += n;
+    }
+    return ERR_OK;
+}
+
 /* The product g of the whole of x, with sp gathered; g->m, its rows, is set here. */
 static enum err product_of_stream(const struct tp *t, const struct tensor *x, void *full,
                                   struct gemm *g)
@@ -90,8 +142,10 @@ static enum err product_of_stream(const struct tp *t, const struct tensor *x, vo
         g->m = whole.rows;
         return rows_of(t, g, whole.p, 0, g->m);
     }
+    g->m = m * t->size;
+    if (t->steps)
+        return product_in_steps(t, x, full, g);
     TRY(tp_gather_start(t, x, full, &whole, &w));
-    g->m = whole.rows;
     TRY(rows_of(t, g, x->p, own, m));
     TRY(tp_finish(&w));
     if (t->rank > 0)
@@ -137,6 +191,30 @@ static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
     return tp_finish(&w);
 }
 
+/* Can the sum of g go by owners, in steps? */
+static bool in_steps(const struct tp *t, const struct gemm *g)
+{
+    return t->steps && t->sp && in_pieces(t, g->m) &&
+           comm_group_steps(t->group, g->m / t->size * g->n * unit(t));
+}
+
+/* Product and sum of `whole`, each owner's rows at a time, own rows last. */
+static enum err sum_in_steps(const struct tp *t, const struct gemm *whole,
+                             const struct tp_buffers *b)
+{
+    struct tp_wait w = {0};
+    struct comm_req *r;
+    int64_t m = whole->m / t->size;
+    for (int k = 1; k <= t->size; k++) {
+        int64_t row = (t->rank + k) % t->size * m;
+        TRY(rows_of(t, whole, (const char *)whole->a + row * whole->k * unit(t), row, m));
+        TRY(next_request(&w, &r));
+        TRY(comm_scatter_step_start(t->group, k, b->local, b->partial, m * whole->n, t->dev->ct,
+                                    r));
+    }
+    return tp_finish(&w);
+}
+
 /* What g gives, summed: at b's place in the stream. */
 static enum err product_summed(const struct tp *t, struct gemm *g, const struct tp_buffers *b,
                                struct tensor *out)
@@ -146,7 +224,7 @@ static enum err product_summed(const struct tp *t, struct gemm *g, const struct 
         TRY(t->dev->ops->gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }
-    TRY(sum_in_pieces(t, g, b));
+    TRY(in_steps(t, g) ? sum_in_steps(t, g, b) : sum_in_pieces(t, g, b));
     *out = (struct tensor){b->local, t->sp ? g->m / t->size : g->m, g->n, tp_stream(t)};
     return ERR_OK;
 }

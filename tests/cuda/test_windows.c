@@ -83,7 +83,7 @@ static enum err windows_of(struct side *s)
 }
 
 /* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
-enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT };
+enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, SCATTER_STEPS, GATHER_STEPS };
 struct one { enum kind kind; int64_t count; enum dtype dt; int root; };
 static const struct one several[] = {
     {SUM, 3, DT_F32, 0},           {SUM, 300001, DT_BF16, 0},   {GATHER, 7, DT_BF16, 0},
@@ -91,8 +91,28 @@ static const struct one several[] = {
     {TO_ROOT, 100003, DT_BF16, 0}, {TO_ROOT, 9, DT_BF16, 1},    {SCATTER, 12345, DT_F32, 0},
     {GATHER, 3 << 20, DT_BF16, 0}, {TO_ROOT, 1 << 20, DT_F32, 1}, {GATHER, 5, DT_I32, 0},
     {TO_ROOT, 1 << 20, DT_F32, 0}, {SUM, 1 << 20, DT_F32, 0},   {GATHER, 0, DT_F32, 0},
+    {SCATTER_STEPS, 1 << 20, DT_BF16, 0}, {GATHER_STEPS, 77777, DT_BF16, 0},
+    {SCATTER_STEPS, 3, DT_F32, 0}, {SCATTER, 999, DT_F32, 0},   {GATHER_STEPS, 1, DT_I32, 0},
+    {GATHER, 64, DT_F32, 0},       {SCATTER_STEPS, 0, DT_F32, 0},
 };
 enum { SEVERAL = sizeof several / sizeof *several };
+
+/* The steps before the last finished at once; the last is r's, or finished, too. */
+static enum err do_steps(struct comm_group *g, const struct one *o, char *in, char *out,
+                         struct comm_req *r)
+{
+    int n = comm_group_size(g), steps = o->kind == GATHER_STEPS ? n - 1 : n;
+    struct comm_req own[RANKS] = {{0}};
+    for (int k = 1; k <= steps; k++) {
+        struct comm_req *at = k == steps && r ? r : &own[k - 1];
+        TRY(o->kind == GATHER_STEPS
+                ? comm_gather_step_start(g, k, out, in, o->count, o->dt, at)
+                : comm_scatter_step_start(g, k, out, in, o->count, o->dt, at));
+    }
+    for (int k = 0; k < RANKS; k++)
+        TRY(comm_finish(&own[k]));
+    return ERR_OK;
+}
 
 /* Started with `r`, or without it done at once. A sum to a root is always started. */
 /* long: an operation, its sides and its request */
@@ -115,6 +135,9 @@ static enum err do_one(struct comm_group *g, const struct one *o, char *in, char
     case TO_ROOT:
         return r ? comm_reduce_start(g, o->root, comm_group_rank(g) == o->root ? out : NULL, in, n,
                                      o->dt, r) : ERR_OK;
+    case SCATTER_STEPS:
+    case GATHER_STEPS:
+        return do_steps(g, o, in, out, r);
     }
     return ERR_OK;
 }

@@ -4,7 +4,7 @@
  * with sp and without, on two and four ranks, with kv heads held twice, whole and split backward,
  * recompute, several microbatches of which the last is smaller, and pieces of every size: of a row,
  * so that more is on its way than requests are kept for, of sizes that do not divide the rows, and
- * none. The products are counted: cut ones are more.
+ * none; and with sp by owner, in steps. The products are counted: cut ones are more.
  */
 #include "layout.h"
 #include "test.h"
@@ -90,10 +90,10 @@ static void compare(const struct row *r, struct layout *l, const struct layout_r
                    err_text())) {
         long made = atomic_load(&products) - before;
         test_check(layout_same_bits(want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
-                   "%s tp %d%s%s%s, pieces of %lld rows: other bits",
+                   "%s tp %d%s%s%s, pieces of %lld rows%s: other bits",
                    l->arch.kind == ARCH_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
                    r->split ? " split" : "", r->recompute ? " recompute" : "",
-                   (long long)l->tp_rows);
+                   (long long)l->tp_rows, l->tp_steps ? ", steps" : "");
         test_check(got.planned == got.taken, __FILE__, __LINE__, "bytes");
         test_check(is_cut(l) ? made > few : made == few, __FILE__, __LINE__,
                    "pieces of %lld rows: %ld products, %ld without", (long long)l->tp_rows, made,
@@ -120,8 +120,9 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
             CHECK_OK(layout_run(&l, &want));
             long few = atomic_load(&products) - before;
             CHECK(few > 0);
-            for (size_t j = 0; j < sizeof pieces / sizeof *pieces; j++) {
-                l.tp_rows = pieces[j];
+            for (size_t j = 0; j < 2 * sizeof pieces / sizeof *pieces; j++) {
+                l.tp_rows = pieces[j / 2];
+                l.tp_steps = j % 2;
                 compare(&rows[i], &l, &want, few);
             }
             layout_result_free(&want);
@@ -152,6 +153,7 @@ static void with_other_axes(void)
         l.ct = DT_F64;
         CHECK_OK(layout_run(&l, &want));
         l.tp_rows = 3;
+        l.tp_steps = i % 2 == 0;
         CHECK_OK(layout_run(&l, &got));
         test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "pp %d dp %d: other bits",
                    l.pp, l.dp);

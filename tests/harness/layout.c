@@ -390,7 +390,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace,
-                          .tp_rows = l->tp_rows};
+                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
                                  .share = a.share, .types = dev->types, .training = true,

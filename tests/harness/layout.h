@@ -18,6 +18,7 @@ struct layout {
     int tp, pp, dp, v, group; /* group: sched_shape.group */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
     int64_t tp_rows;          /* exec_args.tp_rows */
+    bool tp_steps;            /* exec_args.tp_steps */
     bool recompute;           /* it goes through sched_recompute, then */
     bool ahead;               /* steps are post-validated, from the first on or after `trust` */
     int64_t trust;

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums to owners and gathers, member by member, so that products can be made beside them: of a
+ * product whose rows are summed to their owners each member makes another owner's part first, and
+ * of one whose operand is gathered it takes the parts as they come. In step k each member gives to
+ * one and takes from one, all of them different, so that every link is in use both ways; that is
+ * what a ring does, without passing anything on (Wang et al. 2023 cut products so).
+ *
+ *     step                 1          2          3
+ *     summand goes to      me + 1     me + 2     me + 3     (and from there comes
+ *     comes from           me - 1     me - 2     me - 3      what is gathered)
+ *
+ * Only copies between GPUs gain by that. Whoever else moves has it done by one step.
+ */
+#include "comm/comm_ops.h"
+
+static bool goes(const struct comm_group *g, const struct comm_coll *c)
+{
+    return g->lane && g->world->queue->ops->coll_steps(g, c);
+}
+
+/* whole: the step that does all where none goes by itself. */
+static enum err start_step(struct comm_group *g, struct comm_coll *c, int whole, struct comm_req *r)
+{
+    int steps = g->n - (c->kind == COMM_ALL_GATHER);
+    char buf[96];
+    if ((unsigned)c->dt >= DT_COUNT)
+        FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)c->dt);
+    if (c->step < 1 || c->step > num_max(steps, 1))
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d; steps are 1 to %d", comm_coll_text(c, buf),
+             g->n, steps);
+    c->unit = dtype_size(c->dt);
+    if (goes(g, c))
+        return comm_coll_start(g, c, r);
+    if (c->step != whole) {
+        if (r->world)
+            FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it "
+                               "first", comm_coll_text(c, buf));
+        *r = (struct comm_req){0};
+        return ERR_OK;
+    }
+    c->step = 0;
+    return comm_coll_start(g, c, r);
+}
+
+/* long: see comm.h */
+enum err comm_scatter_step_start(struct comm_group *g, int step, void *out, const void *in,
+                                 int64_t count, enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = {.kind = COMM_REDUCE_SCATTER, .dt = dt, .step = step, .count = count,
+                          .out = out, .in = in};
+    return start_step(g, &c, g->n, r);
+}
+
+/* long: see comm.h */
+enum err comm_gather_step_start(struct comm_group *g, int step, void *out, const void *in,
+                                int64_t count, enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = {.kind = COMM_ALL_GATHER, .dt = dt, .step = step, .count = count,
+                          .out = out, .in = in};
+    return start_step(g, &c, 1, r);
+}
+
+bool comm_group_steps(const struct comm_group *g, int64_t bytes)
+{
+    return !g->copies || bytes <= COMM_COPIES_BYTES / g->n;
+}
