@@ -131,7 +131,14 @@ enum err arch_check_split(const struct arch *a, const struct arch_split *s)
 
 int arch_stage_parts(const struct arch_stage *st)
 {
-    return (int)(2 * st->blocks) + st->embed + st->head;
+    return (int)(2 * st->blocks) - st->from_mlp - st->to_attn + st->embed + st->head;
+}
+
+bool arch_stage_has(const struct arch_stage *st, enum arch_part part, int64_t block)
+{
+    int64_t at = 2 * block + (part == PART_MLP);
+    return at >= 2 * st->first + st->from_mlp &&
+           at < 2 * (st->first + st->blocks) - st->to_attn;
 }
 
 bool arch_stage_apart(const struct arch_stage *st)
@@ -144,8 +151,8 @@ enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *bloc
     *block = -1;
     if (st->embed && i == 0)
         return PART_EMBED;
-    int64_t j = i - st->embed;
-    if (j >= 2 * st->blocks)
+    int64_t j = i - st->embed + st->from_mlp;
+    if (j >= 2 * st->blocks - st->to_attn)
         return PART_HEAD;
     *block = st->first + j / 2;
     return j % 2 ? PART_MLP : PART_ATTN;

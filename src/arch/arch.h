@@ -97,11 +97,14 @@ void arch_param_box(const struct arch *a, const struct arch_split *s, const stru
 /* Elements that each parameter starts at a multiple of (joined ones excepted). */
 enum { ARCH_PARAM_ALIGN = 64 };
 
-/* A stage: blocks [first, first + blocks), with embed or head or both. embed_beside: the embed
- * stands in another stage of the same rank (a V placement), so that a tied head needs no copy of
- * it. */
-struct arch_stage { int64_t first, blocks; bool embed, head, embed_beside; };
+/* A stage: blocks [first, first + blocks), with embed or head or both. from_mlp: without the attn
+ * of the first of them, which is in the stage before; to_attn: without the mlp of the last, which
+ * is in the next one. embed_beside: the embed stands in another stage of the same rank (a V
+ * placement), so that a tied head needs no copy of it. */
+struct arch_stage { int64_t first, blocks; bool from_mlp, to_attn, embed, head, embed_beside; };
 int arch_stage_parts(const struct arch_stage *st); /* how many parts */
+/* Is that attn or mlp in the stage? */
+bool arch_stage_has(const struct arch_stage *st, enum arch_part part, int64_t block);
 /* Is the embed on another rank than this stage? */
 bool arch_stage_apart(const struct arch_stage *st);
 /* Part i of a stage and its block index (-1 for embed and head). */
@@ -123,6 +126,11 @@ int64_t arch_params(const struct arch *a);
  * stages the costliest; NULL: each stage by itself. out[stages]. Errors: ERR_CONFIG when stages >
  * layers. */
 enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out);
+/* Make such a cut finer, between the attn and the mlp of a block: bounds of stages move by one of
+ * them, or two bounds do, as long as costs of ranks (rank NULL: stages) come nearer to each other.
+ * Not the best of all cuts, and never a worse one. Errors: ERR_MEMORY. */
+enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank,
+                        struct arch_stage *cut);
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 

@@ -49,7 +49,7 @@ static int stage_of(const struct setup *s, const struct arch_param *p)
 {
     for (int i = 0; i < s->sched.stages; i++) {
         const struct arch_stage *st = &s->cut[i];
-        if (p->block >= 0 ? p->block >= st->first && p->block < st->first + st->blocks
+        if (p->block >= 0 ? arch_stage_has(st, p->part, p->block)
                           : p->part == PART_EMBED ? st->embed : st->head)
             return i;
     }

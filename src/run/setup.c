@@ -189,8 +189,9 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 double setup_redo_flops(const struct setup *s, int stage)
 {
     int64_t t = s->arch.seq;
-    return (double)s->cut[stage].blocks * (arch_part_flops(&s->arch, PART_ATTN, t, t) +
-                                           arch_part_flops(&s->arch, PART_MLP, t, t));
+    const struct arch_stage *st = &s->cut[stage];
+    return (double)(st->blocks - st->from_mlp) * arch_part_flops(&s->arch, PART_ATTN, t, t) +
+           (double)(st->blocks - st->to_attn) * arch_part_flops(&s->arch, PART_MLP, t, t);
 }
 
 double setup_stage_flops(const struct setup *s, int stage)
@@ -241,31 +242,64 @@ static enum err play_measured(struct setup *s)
     return ERR_OK;
 }
 
+/* Another cut, which becomes the setup's if the step is shorter by so much as a share
+ * of *time, which it then takes; else it is freed. */
+static enum err take_shorter(struct setup *s, struct arch_stage *other, double share, double *time)
+{
+    struct arch_stage *before = s->cut;
+    double bubble, its;
+    s->cut = other;
+    enum err err = play(s, &bubble, &its);
+    bool better = err == ERR_OK && its < *time * (1 - share);
+    s->cut = better ? other : before;
+    s->bubble = better ? bubble : s->bubble;
+    *time = better ? its : *time;
+    mem_free(better ? before : other);
+    return err;
+}
+
+/* Half layers come into question where they are worth it: HALVES_SHARE of the step. With two
+ * replicas a stage has two ranks, and is cut between layers. */
+static enum err make_finer(struct setup *s, double *time)
+{
+    static const double HALVES_SHARE = 0.01;
+    struct arch_stage *other;
+    const uint16_t *rank = s->sched.v > 1 ? s->sched.place : NULL;
+    int stages = s->sched.stages;
+    if (s->sched.replicas > 1)
+        return ERR_OK;
+    TRY(mem_new(stages, sizeof *other, "the cut", &other));
+    memcpy(other, s->cut, (size_t)stages * sizeof *other);
+    enum err err = arch_cut_finer(&s->arch, stages, rank, other);
+    if (err != ERR_OK) {
+        mem_free(other);
+        return err;
+    }
+    return take_shorter(s, other, HALVES_SHARE, time);
+}
+
 /* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
  * the costliest rank. The one whose step is shorter is taken, with its bubble. */
 static enum err make_cut(struct setup *s)
 {
     struct arch_stage *other;
-    double bubble, by_stage, by_rank;
+    double time;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;
-    TRY(play(s, &s->bubble, &by_stage));
-    if (s->sched.v == 1 || s->sched.replicas > 1)
-        return ERR_OK;
-    TRY(mem_new(stages, sizeof *other, "the cut", &other));
-    struct arch_stage *first = s->cut;
-    enum err err = arch_cut(&s->arch, stages, s->sched.place, other);
-    s->cut = other;
-    if (err == ERR_OK)
-        err = play(s, &bubble, &by_rank);
-    bool better = err == ERR_OK && by_rank < by_stage;
-    s->cut = better ? other : first;
-    s->bubble = better ? bubble : s->bubble;
-    mem_free(better ? first : other);
-    return err;
+    TRY(play(s, &s->bubble, &time));
+    if (s->sched.v > 1 && s->sched.replicas == 1) {
+        TRY(mem_new(stages, sizeof *other, "the cut", &other));
+        enum err err = arch_cut(&s->arch, stages, s->sched.place, other);
+        if (err != ERR_OK) {
+            mem_free(other);
+            return err;
+        }
+        TRY(take_shorter(s, other, 0, &time));
+    }
+    return make_finer(s, &time);
 }
 
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
@@ -342,6 +376,25 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 
 /* ---- the table ---- */
 
+/* "mlp of layer 3, layers 4 to 7, attention of layer 8" */
+static void add_layers(const struct arch_stage *st, struct text *out)
+{
+    int64_t first = st->first + st->from_mlp, end = st->first + st->blocks - st->to_attn;
+    const char *between = "";
+    if (st->from_mlp) {
+        text_add(out, "mlp of layer %lld", (long long)st->first);
+        between = ", ";
+    }
+    if (first < end) {
+        text_add(out, "%slayer%s %lld", between, text_plural(end - first, "s"), (long long)first);
+        if (end - first > 1)
+            text_add(out, " to %lld", (long long)(end - 1));
+        between = ", ";
+    }
+    if (st->to_attn)
+        text_add(out, "%sattention of layer %lld", between, (long long)end);
+}
+
 static void add_stages(const struct setup *s, struct text *out)
 {
     char buf[32];
@@ -350,9 +403,7 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        text_add(out, "layer%s %lld", text_plural(st->blocks, "s"), (long long)st->first);
-        if (st->blocks > 1)
-            text_add(out, " to %lld", (long long)(st->first + st->blocks - 1));
+        add_layers(st, out);
         text_add(out, "%s%s, %s parameters a rank\n", st->embed ? ", embedding" : "",
                  st->head ? ", head" : "",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));

@@ -2,7 +2,8 @@
  *
  * The law of test_law.c for the orders made for costs and for chunks in a V, over the grid of
  * microbatches from one to three times the ranks: loss, norm and every gradient are those of one
- * rank. First and last stage of a V are on rank 0, so embedding and head share it, tied or not.
+ * rank. First and last stage of a V are on rank 0, so embedding and head share it, tied or not. And
+ * for stages that end between the attention and the mlp of a layer.
  */
 #include "layout.h"
 #include "test.h"
@@ -76,6 +77,27 @@ static void beside_other_axes(void)
         }
 }
 
+/* Stages from the mlp of one layer to the attention of another, of these two alone where a stage
+ * would have one layer; on the first rank's side one attention. */
+static void half_layers(void)
+{
+    static const char *const names[] = {"1f1b", "gpipe", "zb-1p", "interleaved", "zb-v", "1f1b-v"};
+    for (int i = 0; i < 6; i++)
+        for (int p = 2; p <= 3; p++)
+            for (int k = 0; k < 4; k++) {
+                struct layout l = layout_of(k % 2 ? ARCH_GPT : ARCH_LLAMA, p, 2 * p, names[i]);
+                l.v = i < 3 ? 1 : 2;
+                l.halves = true;
+                l.recompute = k > 1 && !strstr(names[i], "zb-");
+                l.tp = 1 + k / 2;
+                l.sp = k == 2;
+                l.tp_rows = 2 * (k == 2);
+                l.arch.kv_heads = 2;
+                l.arch.layers = l.v * p + k % 2;
+                check(l);
+            }
+}
+
 /* Weight gradients are added in the order of the microbatches: where stages and placement are the
  * same, so are the bits, but for a tied head beside the embedding, whose two sums are one. */
 static void same_bits_as(const char *const names[], int n, bool tied)
@@ -112,6 +134,7 @@ static const struct test_case cases[] = {
     {"grid_v_min", grid_v_min},
     {"grid_1f1b_v", grid_1f1b_v},
     {"beside_other_axes", beside_other_axes},
+    {"half_layers", half_layers},
     {"same_bits", same_bits},
 };
 TEST_MAIN(cases)

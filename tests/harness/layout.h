@@ -20,6 +20,7 @@ struct layout {
     int64_t tp_rows;          /* exec_args.tp_rows */
     bool tp_steps;            /* exec_args.tp_steps */
     bool recompute;           /* it goes through sched_recompute, then */
+    bool halves;              /* each stage but the last leaves its last mlp to the next */
     bool ahead;               /* steps are post-validated, from the first on or after `trust` */
     int64_t trust;
     const char *schedule;     /* a name, or NULL with `text` */

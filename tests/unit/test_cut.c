@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The cut of layers into stages, against all cuts: the costliest stage is as cheap as can be, or
- * with ranks the costliest rank.
+ * with ranks the costliest rank. The finer one, between attn and mlp, is a cut and no worse, and
+ * near the best of its kind.
  */
 #include "arch/arch.h"
 #include "base/num.h"
@@ -92,6 +93,83 @@ static void within_a_rank(void)
         CHECK_INT(cut[i].blocks, 3);
 }
 
+/* ---- between attn and mlp ---- */
+
+/* Each attn and mlp is in one stage, in order, and none is empty; cost of the costliest rank. */
+static double finer_costliest(const struct arch *a, int n, const struct arch_stage *cut,
+                              const uint16_t *rank)
+{
+    double total[STAGES_MAX] = {0}, most = 0;
+    int64_t sublayers = 0, block;
+    for (int i = 0; i < n; i++) {
+        int parts = arch_stage_parts(&cut[i]), here = 0;
+        for (int j = 0; j < parts; j++) {
+            enum arch_part part = arch_stage_part(&cut[i], j, &block);
+            total[rank ? rank[i] : i] += part == PART_EMBED
+                                             ? 0 : arch_part_flops(a, part, a->seq, a->seq);
+            if (block < 0)
+                continue;
+            CHECK(part == (sublayers % 2 ? PART_MLP : PART_ATTN) && block == sublayers / 2);
+            for (int k = 0; k < n; k++)
+                CHECK(arch_stage_has(&cut[k], part, block) == (k == i));
+            sublayers++;
+            here++;
+        }
+        CHECK(here > 0);
+    }
+    CHECK_INT(sublayers, 2 * a->layers);
+    for (int i = 0; i < n; i++)
+        most = fmax(most, total[i]);
+    return most;
+}
+
+/* The least of that over all bounds of stages from `at` on; bound: in sublayers. */
+static double finer_best(const struct arch *a, int n, int64_t *bound, const uint16_t *rank, int at)
+{
+    double least = INFINITY;
+    struct arch_stage cut[STAGES_MAX];
+    if (at < n) {
+        for (bound[at] = bound[at - 1] + 1; bound[at] <= 2 * a->layers - (n - at); bound[at]++)
+            least = fmin(least, finer_best(a, n, bound, rank, at + 1));
+        return least;
+    }
+    bound[n] = 2 * a->layers;
+    for (int i = 0; i < n; i++)
+        cut[i] = (struct arch_stage){bound[i] / 2, (bound[i + 1] + 1) / 2 - bound[i] / 2,
+                                     bound[i] % 2, bound[i + 1] % 2, i == 0, i == n - 1, false};
+    return finer_costliest(a, n, cut, rank);
+}
+
+static void finer_than(int n, const uint16_t *rank, double slack)
+{
+    for (int64_t layers = n; layers < n + 6; layers++)
+        for (int64_t vocab = 16; vocab <= 4096; vocab *= 4) {
+            struct arch a = model(layers, vocab);
+            struct arch_stage cut[STAGES_MAX];
+            int64_t bound[STAGES_MAX + 1] = {0};
+            CHECK_OK(arch_cut(&a, n, rank, cut));
+            double before = finer_costliest(&a, n, cut, rank);
+            CHECK_OK(arch_cut_finer(&a, n, rank, cut));
+            double after = finer_costliest(&a, n, cut, rank);
+            double least = finer_best(&a, n, bound, rank, 1);
+            CHECK(after <= before * (1 + 1e-12));
+            test_check(after <= least * (1 + slack), __FILE__, __LINE__,
+                       "%d stages, %lld layers, vocabulary %lld: %g, the best is %g", n,
+                       (long long)layers, (long long)vocab, after, least);
+        }
+}
+
+static void finer(void)
+{
+    finer_than(1, NULL, 0);
+    finer_than(2, NULL, 1e-12);
+    finer_than(3, NULL, 1e-11);
+    finer_than(4, NULL, 1e-11);
+    finer_than(5, NULL, 1e-11);
+    finer_than(4, (const uint16_t[]){0, 1, 1, 0}, 0.15);
+    finer_than(4, (const uint16_t[]){0, 1, 0, 1}, 0.15);
+}
+
 static void refused(void)
 {
     struct arch a = model(3, 16);
@@ -107,6 +185,7 @@ static const struct test_case cases[] = {
     {"the costliest stage", stages},
     {"the costliest rank", ranks},
     {"within a rank", within_a_rank},
+    {"finer than layers", finer},
     {"refused", refused},
 };
 TEST_MAIN(cases)

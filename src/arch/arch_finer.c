@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A cut of layers into stages made finer. With 32 layers and a head that weighs as much as two and
+ * a half, four ranks have 9 layers at most where 8.6 would be even, and a pipeline is as fast as
+ * its slowest rank. Between the attention and the mlp of a block a stage may end as well, since
+ * what passes there is the same residual stream.
+ *
+ * Where each rank has one stage, the costliest is found by halving: stages filled from the front up
+ * to a cost either hold all or do not. Then, and from the cut between layers where ranks have
+ * several, bounds of neighbouring stages move by one attn or mlp as long as that lowers the
+ * costliest rank, or leaves it and makes the sum of squares less. Where single moves end, two at a
+ * time are tried: what a rank gets from one neighbour it may have to give to the other.
+ */
+#include "arch/arch.h"
+
+#include "base/mem.h"
+
+/* PAIRS_MOST: stages up to which pairs of moves are tried. HALVINGS: to a part in 10^12. */
+enum { PAIRS_MOST = 64, HALVINGS = 40 };
+
+struct bounds {
+    int stages;
+    const uint16_t *rank; /* of each stage; NULL: each is its own */
+    double cost[2], head; /* of an attn, an mlp; what the last stage has besides */
+    int64_t *at;          /* owned; [stages + 1] of these before a stage */
+    double *total;        /* owned; [stages] cost of a rank */
+};
+
+/* How uneven: the costliest, then the sum of squares. */
+struct uneven { double most, squares; };
+
+/* Rounding is no progress. */
+static bool is_less(struct uneven a, struct uneven b)
+{
+    double slack = 1e-9;
+    if (a.most < b.most * (1 - slack))
+        return true;
+    return a.most <= b.most * (1 + slack) && a.squares < b.squares * (1 - slack);
+}
+
+static struct uneven uneven_of(const struct bounds *b)
+{
+    struct uneven u = {0, 0};
+    for (int i = 0; i < b->stages; i++) {
+        u.most = fmax(u.most, b->total[i]);
+        u.squares += b->total[i] * b->total[i];
+    }
+    return u;
+}
+
+static int rank_of(const struct bounds *b, int stage)
+{
+    return b->rank ? b->rank[stage] : stage;
+}
+
+/* Move m of 2 (stages - 1): a bound forth or back. False, and nothing done: a stage would have
+ * nothing left. Moves 2 k and 2 k + 1 undo each other. */
+static bool move(struct bounds *b, int m)
+{
+    int i = 1 + m / 2, d = m % 2 ? -1 : 1;
+    int64_t to = b->at[i] + d, what = d > 0 ? b->at[i] : to;
+    if (to <= b->at[i - 1] || to >= b->at[i + 1])
+        return false;
+    double cost = d * b->cost[what % 2];
+    b->total[rank_of(b, i - 1)] += cost;
+    b->total[rank_of(b, i)] -= cost;
+    b->at[i] = to;
+    return true;
+}
+
+/* The best move, or pair of them, if it helps. */
+static bool improve(struct bounds *b, bool pairs)
+{
+    int moves = 2 * (b->stages - 1), best[2] = {-1, -1};
+    struct uneven least = uneven_of(b), here;
+    for (int m = 0; m < moves; m++) {
+        if (!move(b, m))
+            continue;
+        here = uneven_of(b);
+        if (is_less(here, least)) {
+            least = here;
+            best[0] = m;
+            best[1] = -1;
+        }
+        for (int n = m + 1; pairs && n < moves; n++) {
+            if (!move(b, n))
+                continue;
+            here = uneven_of(b);
+            if (is_less(here, least)) {
+                least = here;
+                best[0] = m;
+                best[1] = n;
+            }
+            ENSURE(move(b, n ^ 1));
+        }
+        ENSURE(move(b, m ^ 1));
+    }
+    if (best[0] >= 0)
+        ENSURE(move(b, best[0]));
+    if (best[1] >= 0)
+        ENSURE(move(b, best[1]));
+    return best[0] >= 0;
+}
+
+static void add_up(struct bounds *b)
+{
+    for (int i = 0; i < b->stages; i++)
+        b->total[i] = 0;
+    for (int i = 0; i < b->stages; i++)
+        for (int64_t k = b->at[i]; k < b->at[i + 1]; k++)
+            b->total[rank_of(b, i)] += b->cost[k % 2];
+    b->total[rank_of(b, b->stages - 1)] += b->head;
+}
+
+/* Stages filled from the front, each with one at least and as many as cost no more than `most`.
+ * False: they do not hold all. */
+static bool fill(struct bounds *b, double most)
+{
+    int64_t all = b->at[b->stages], k = 0;
+    bool holds = true;
+    for (int i = 0; i < b->stages; i++) {
+        int64_t behind = b->stages - 1 - i, begin = k;
+        double sum = behind ? 0 : b->head;
+        while (k < all - behind && (k == begin || sum + b->cost[k % 2] <= most))
+            sum += b->cost[k++ % 2];
+        holds = holds && sum <= most;
+        b->at[i + 1] = k;
+    }
+    holds = holds && k == all;
+    b->at[b->stages] = all;
+    return holds;
+}
+
+/* The least cost of the costliest stage, to rounding, by a cut that has it. */
+static void halve(struct bounds *b)
+{
+    double good = uneven_of(b).most, bad = 0;
+    for (int i = 0; i < HALVINGS; i++) {
+        double most = (good + bad) / 2;
+        if (fill(b, most))
+            good = most;
+        else
+            bad = most;
+    }
+    ENSURE(fill(b, good * (1 + 1e-12))); /* of the first `good`: a sum in another order */
+    add_up(b);
+}
+
+static void read_cut(struct bounds *b, const struct arch_stage *cut)
+{
+    for (int i = 0; i < b->stages; i++)
+        b->at[i + 1] = 2 * (cut[i].first + cut[i].blocks) - cut[i].to_attn;
+    add_up(b);
+}
+
+static void write_cut(const struct bounds *b, struct arch_stage *cut)
+{
+    for (int i = 0; i < b->stages; i++) {
+        int64_t begin = b->at[i], end = b->at[i + 1];
+        cut[i].first = begin / 2;
+        cut[i].blocks = (end + 1) / 2 - begin / 2;
+        cut[i].from_mlp = begin % 2;
+        cut[i].to_attn = end % 2;
+    }
+}
+
+enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank,
+                        struct arch_stage *cut)
+{
+    struct bounds b = {.stages = stages, .rank = rank};
+    b.cost[0] = arch_part_flops(a, PART_ATTN, a->seq, a->seq);
+    b.cost[1] = arch_part_flops(a, PART_MLP, a->seq, a->seq);
+    b.head = arch_part_flops(a, PART_HEAD, a->seq, a->seq);
+    enum err err = mem_new(stages + 1, sizeof *b.at, "the cut", &b.at);
+    if (err == ERR_OK)
+        err = mem_new(stages, sizeof *b.total, "the cut", &b.total);
+    if (err == ERR_OK) {
+        read_cut(&b, cut);
+        if (!rank)
+            halve(&b);
+        while (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true)))
+            ;
+        write_cut(&b, cut);
+    }
+    mem_free(b.at);
+    mem_free(b.total);
+    return err;
+}
