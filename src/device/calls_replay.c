@@ -160,13 +160,13 @@ static enum err open_norm_grad(struct calls_work *w, const int64_t *s, int64_t f
     TRY(take_const(w, FILL_CT, a->n * a->c, &a->x));
     TRY(take_const(w, FILL_CT, a->c, &a->w));
     TRY(take_const(w, FILL_ABS, a->n, &a->rstd));
-    TRY(take(w, FILL_AT, a->c, 0, &a->dw));
+    TRY(take(w, FILL_AT, (flags & CALL_SHIFT ? 2 : 1) * a->c, 0, &a->dw)); /* as models have it */
     if (flags & CALL_PLUS)
         TRY(take_const(w, FILL_CT, a->n * a->c, &a->d));
     if (flags & CALL_MEAN)
         TRY(take_const(w, FILL_AT, a->n, &a->mean));
     if (flags & CALL_SHIFT)
-        TRY(take(w, FILL_AT, a->c, 0, &a->db));
+        a->db = at_element(a->dw, a->c, w->dev->at);
     return ERR_OK;
 }
 

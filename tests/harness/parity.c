@@ -254,6 +254,15 @@ void parity_agree(struct parity *p, struct parity_buf *b)
     mem_free(x);
 }
 
+void parity_unread(struct parity *p, struct parity_buf *b)
+{
+    double *x = parity_doubles(b->n);
+    for (int64_t i = 0; i < b->n; i++)
+        x[i] = NAN;
+    parity_set(p, b, x);
+    mem_free(x);
+}
+
 void *parity_at(const struct parity *p, const struct parity_buf *b, int side, int64_t offset)
 {
     if (!b)

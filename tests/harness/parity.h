@@ -57,6 +57,8 @@ struct parity_buf *parity_fill(struct parity *p, enum parity_type type, int64_t 
                                double hi);
 /* Contents of a buffer: the same on all sides, rounded to its type; and back, from one side. */
 void parity_set(struct parity *p, struct parity_buf *b, const double *values);
+/* All of b is NaN: it is to be written, and what it held must leave no trace. */
+void parity_unread(struct parity *p, struct parity_buf *b);
 void parity_get(struct parity *p, const struct parity_buf *b, int side, double *values);
 void parity_set_tokens(struct parity *p, struct parity_buf *b, const int32_t *tokens);
 /* The number of a step, as struct drop wants it: (1), on each side. */

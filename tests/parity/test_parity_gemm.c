@@ -213,6 +213,9 @@ static void with_bias_grad(struct parity *p)
     for (int i = 0; i < SHAPES; i++) {
         struct gemm g = {.m = test_range(1, 90), .n = test_range(1, 90), .k = test_range(0, 200),
                          .trans_a = true, .c_at = true, .accumulate = i & 1};
+        int64_t off = i % 8 < 4 ? 0 : test_range(1, 3); /* where db begins */
+        if (i % 7 == 6)
+            g.n = 0; /* the bias is there all the same */
         if (i % 4 == 3) { /* whole tiles */
             g.m = 16 * test_range(1, 8);
             g.n = 16 * test_range(1, 8);
@@ -223,13 +226,15 @@ static void with_bias_grad(struct parity *p)
         struct parity_buf *a = parity_fill(p, PARITY_CT, g.k * g.m, -1, 1);
         struct parity_buf *b = parity_fill(p, PARITY_CT, g.k * g.n, -1, 1);
         struct parity_buf *c = parity_fill(p, PARITY_AT, g.m * g.n, -1, 1);
-        struct parity_buf *db = parity_fill(p, PARITY_AT, g.m, -1, 1);
+        struct parity_buf *db = parity_fill(p, PARITY_AT, off + g.m, -1, 1);
+        if (!g.accumulate && off == 0)
+            parity_unread(p, db);
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct gemm one = g;
             one.a = a->on[s];
             one.b = b->on[s];
             one.c = c->on[s];
-            one.db = db->on[s];
+            one.db = parity_at(p, db, s, off);
             CHECK_OK(p->dev[s]->ops->gemm(p->dev[s], &one));
         }
         parity_check(p, c, p->calc * (1 + (double)g.k));

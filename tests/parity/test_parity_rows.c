@@ -89,7 +89,7 @@ static void norm_rms(struct parity *p)
 enum over { OVER_NOTHING, OVER_D, OVER_X };
 struct norm_problem {
     int64_t n, c;
-    bool rms;
+    bool rms, behind; /* db lies behind dw */
     enum over over;
     struct parity_buf *x, *w, *dy, *d, *mean, *rstd, *dx, *dw, *db, *y;
 };
@@ -108,8 +108,12 @@ static struct norm_problem norm_problem_of(struct parity *p, int i, bool rms)
     q.dy = parity_fill(p, PARITY_CT, q.n * q.c, -1, 1);
     q.d = d_there ? parity_fill(p, PARITY_CT, q.n * q.c, -1, 1) : NULL;
     q.dx = parity_fill(p, PARITY_CT, q.n * q.c, -1, 1);
-    q.dw = parity_fill(p, PARITY_AT, q.c, -1, 1);
-    q.db = db_there ? parity_fill(p, PARITY_AT, q.c, -1, 1) : NULL;
+    q.behind = db_there && test_range(0, 1);
+    q.dw = parity_fill(p, PARITY_AT, (1 + q.behind) * q.c, -1, 1);
+    parity_unread(p, q.dw);
+    q.db = db_there && !q.behind ? parity_fill(p, PARITY_AT, q.c, -1, 1) : NULL;
+    if (q.db)
+        parity_unread(p, q.db);
     q.y = parity_zero(p, PARITY_CT, q.n * q.c);
     q.mean = parity_zero(p, PARITY_AT, q.n);
     q.rstd = parity_zero(p, PARITY_AT, q.n);
@@ -132,7 +136,9 @@ static void norm_grad_solve(struct parity *p, const struct norm_problem *q)
     for (int s = 0; s < PARITY_SIDES; s++) {
         struct norm_grad a = {.dx = s ? over(q)->on[s] : q->dx->on[0],
                               .d = parity_at(p, q->d, s, 0),
-                              .dw = q->dw->on[s], .db = parity_at(p, q->db, s, 0),
+                              .dw = q->dw->on[s],
+                              .db = q->behind ? parity_at(p, q->dw, s, q->c)
+                                              : parity_at(p, q->db, s, 0),
                               .dy = q->dy->on[s], .x = q->x->on[s], .w = q->w->on[s],
                               .mean = q->rms ? NULL : q->mean->on[s], .rstd = q->rstd->on[s],
                               .n = q->n, .c = q->c, .rms = q->rms};
@@ -145,6 +151,7 @@ static void norm_grad_solve(struct parity *p, const struct norm_problem *q)
         CHECK_OK(p->dev[0]->ops->copy(p->dev[0], dx->on[0], q->dx->on[0],
                                       q->n * q->c * dtype_size(DT_F64)));
     parity_check(p, dx, p->calc * (1 + rstd * (2 + xhat * xhat)));
+    xhat = q->behind ? fmax(xhat, 1) : xhat;
     parity_check(p, q->dw, p->calc * (1 + 0.5 * (double)q->n * xhat));
     if (q->db)
         parity_check(p, q->db, p->calc * (1 + 0.5 * (double)q->n));

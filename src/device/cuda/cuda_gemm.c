@@ -259,10 +259,8 @@ static enum err choose(struct lt_call *k, struct lt_known *out)
 
 static enum err bias_grad(struct lt_call *k)
 {
-    struct dev *d = &k->c->dev;
-    if (k->g.db && !k->g.accumulate)
-        TRY(d->ops->zero(d, k->g.db, k->g.m * (int64_t)sizeof(float)));
-    return k->g.db ? cuda_bias_grad(d, k->g.db, k->g.a, k->g.k, k->g.m) : ERR_OK;
+    const struct gemm *g = &k->g;
+    return g->db ? cuda_bias_sums(k->c, g->db, g->a, g->k, g->m, !g->accumulate) : ERR_OK;
 }
 
 static enum err by_library(struct lt_call *k, const struct lt_known *w)

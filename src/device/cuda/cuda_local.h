@@ -128,6 +128,10 @@ enum err cuda_residual_norm(struct dev *d, const struct residual *a, const struc
 
 /* cuda_rows.cu */
 enum err cuda_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c);
+/* The same; fresh: db is written. */
+/* long: a bias gradient and whether it is the first */
+enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n, int64_t cols,
+                        bool fresh);
 enum err cuda_rope(struct dev *d, const struct rope *a);
 enum err cuda_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
 enum err cuda_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,

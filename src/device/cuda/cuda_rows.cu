@@ -58,8 +58,9 @@ template <typename T, int V> static __global__ void __launch_bounds__(SUM_WIDE *
     }
 }
 
+/* long: a bias gradient and whether it is the first */
 template <typename T> static enum err bias_as(struct cuda *c, float *db, const T *dy, int64_t n,
-                                              int64_t cols)
+                                              int64_t cols, bool fresh)
 {
     bool wide = cols % cuda_lanes<T> == 0 && cuda_aligned(dy);
     int64_t tiles = num_ceil_div(cols, SUM_WIDE * (wide ? cuda_lanes<T> : 1));
@@ -74,18 +75,26 @@ template <typename T> static enum err bias_as(struct cuda *c, float *db, const T
     else
         bias_kernel<T, 1><<<grid, block, 0, c->stream>>>(sums, dy, n, cols);
     CUDA_LAUNCHED("bias gradient");
-    struct cuda_columns add = {db, sums, parts, cols, cols, false};
+    struct cuda_columns add = {db, sums, parts, cols, cols, fresh};
     return cuda_columns_add(c, &add);
+}
+
+/* long: see cuda_local.h */
+extern "C" enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n,
+                                   int64_t cols, bool fresh)
+{
+    float *to = static_cast<float *>(db);
+    if (n == 0 && fresh)
+        return c->dev.ops->zero(&c->dev, db, cols * (int64_t)sizeof(float));
+    if (n == 0 || cols == 0)
+        return ERR_OK;
+    return c->half ? bias_as(c, to, static_cast<const bf16 *>(dy), n, cols, fresh)
+                   : bias_as(c, to, static_cast<const float *>(dy), n, cols, fresh);
 }
 
 extern "C" enum err cuda_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
 {
-    struct cuda *cuda = cuda_of(d);
-    float *to = static_cast<float *>(db);
-    if (n == 0 || c == 0)
-        return ERR_OK;
-    return cuda->half ? bias_as(cuda, to, static_cast<const bf16 *>(dy), n, c)
-                      : bias_as(cuda, to, static_cast<const float *>(dy), n, c);
+    return cuda_bias_sums(cuda_of(d), db, dy, n, c, false);
 }
 
 /* A block takes rows, a thread V pairs of one head at a time. */
