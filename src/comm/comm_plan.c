@@ -19,7 +19,7 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
     return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
 }
 
-enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 24 * MIB,
+enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 32 * MIB,
        CHANNEL = 200 * MIB, POST = 16 * MIB };
 
 enum err comm_copies_wished(bool *yes)
