@@ -444,14 +444,20 @@ bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
 enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_nccl_lane *l = g->lane;
-    double mine = (double)place_of(l->copies, c->in), at[COMM_COPIES_MEMBERS];
+    enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };
+    double mine[SAID] = {(double)place_of(l->copies, c->in), c->kind, c->root, c->step,
+                         (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
     char buf[96];
-    TRY(comm_all_gather(g->host, at, &mine, 1, DT_F64));
-    for (int i = 0; i < g->n; i++)
-        if (at[i] != mine)
+    TRY(comm_all_gather(g->host, said, mine, SAID, DT_F64));
+    for (int i = 0; i < g->n; i++) {
+        if (memcmp(&said[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
+            FAIL(ERR_MISMATCH, "comm: %s in group %d on rank %d, and another operation on rank %d",
+                 comm_coll_text(c, buf), g->id, g->ranks[g->me], g->ranks[i]);
+        if (said[i][PLACE] != mine[PLACE])
             FAIL(ERR_INTERNAL, "comm: %s in group %d reads byte %.0f of the window on rank %d and "
                                "%.0f on rank %d; copies need one place", comm_coll_text(c, buf),
-                 g->id, mine, g->ranks[g->me], at[i], g->ranks[i]);
+                 g->id, mine[PLACE], g->ranks[g->me], said[i][PLACE], g->ranks[i]);
+    }
     return ERR_OK;
 }
 

@@ -120,6 +120,8 @@ struct comm_group {
     int id, n, me;            /* me: this rank's place among the members */
     int *ranks;               /* (n) owned */
     int64_t started, finished; /* operations so far; finished <= started */
+    int step;                 /* started last of one that goes in steps, not the last; 0: none */
+    enum comm_coll_kind step_of;
     void *impl;               /* owned by the transport; NULL when n is 1 */
     bool device;              /* device memory of the device that is attached */
     bool small;               /* its largest operation is a few words */
@@ -136,6 +138,9 @@ struct comm_group {
 enum err comm_nccl_open(struct comm_world *w, struct dev *d);
 
 extern const struct comm_ops comm_thread_ops;
+
+/* FAIL with ERR_INTERNAL when c stands between steps of another. (comm_steps.c) */
+enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c);
 
 /* Checks and starts an operation; answers a group of one. (world.c) */
 enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r);

@@ -19,28 +19,53 @@ static bool goes(const struct comm_group *g, const struct comm_coll *c)
     return g->lane && g->world->queue->ops->coll_steps(g, c);
 }
 
+enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c)
+{
+    char buf[96];
+    if (g->step > 0 && c->step == 0)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d between steps %d and %d of another",
+             comm_coll_text(c, buf), g->id, g->step, g->step + 1);
+    return ERR_OK;
+}
+
+/* Behind the step before, of the same; and the bytes of all can be counted. */
+static enum err check_step(const struct comm_group *g, const struct comm_coll *c, int steps)
+{
+    char buf[96];
+    int64_t bytes;
+    if (c->step < 1 || c->step > steps)
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d; steps are 1 to %d", comm_coll_text(c, buf),
+             g->n, steps);
+    if (c->step != g->step + 1 || (g->step > 0 && c->kind != g->step_of))
+        FAIL(ERR_INTERNAL, "comm: %s in group %d behind step %d of %s", comm_coll_text(c, buf),
+             g->id, g->step, g->step > 0 ? comm_coll_name(g->step_of) : "none");
+    if (c->count < 0 || !num_mul(c->count, c->unit, &bytes) || !num_mul(bytes, g->n, &bytes))
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d is negative or beyond 64 bits",
+             comm_coll_text(c, buf), g->n);
+    return ERR_OK;
+}
+
 /* whole: the step that does all where none goes by itself. */
 static enum err start_step(struct comm_group *g, struct comm_coll *c, int whole, struct comm_req *r)
 {
-    int steps = g->n - (c->kind == COMM_ALL_GATHER);
+    int steps = (int)num_max(1, g->n - (c->kind == COMM_ALL_GATHER)), step = c->step;
     char buf[96];
     if ((unsigned)c->dt >= DT_COUNT)
         FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)c->dt);
-    if (c->step < 1 || c->step > num_max(steps, 1))
-        FAIL(ERR_INTERNAL, "comm: %s in a group of %d; steps are 1 to %d", comm_coll_text(c, buf),
-             g->n, steps);
     c->unit = dtype_size(c->dt);
-    if (goes(g, c))
-        return comm_coll_start(g, c, r);
-    if (c->step != whole) {
-        if (r->world)
-            FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it "
-                               "first", comm_coll_text(c, buf));
-        *r = (struct comm_req){0};
-        return ERR_OK;
-    }
-    c->step = 0;
-    return comm_coll_start(g, c, r);
+    TRY(check_step(g, c, steps));
+    if (r->world)
+        FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
+             comm_coll_text(c, buf));
+    bool alone = goes(g, c);
+    if (!alone)
+        c->step = 0;
+    g->step = 0; /* for what may be started now */
+    if (alone || step == whole)
+        TRY(comm_coll_start(g, c, r));
+    g->step = step < steps ? step : 0;
+    g->step_of = c->kind;
+    return ERR_OK;
 }
 
 /* long: see comm.h */

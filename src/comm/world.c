@@ -468,6 +468,7 @@ enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct
     if (r->world)
         FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
              comm_coll_text(c, buf));
+    TRY(comm_steps_over(g, c));
     TRY(coll_bytes(g, c, &bytes));
     TRY(coll_overlap(g, c, bytes));
     *r = (struct comm_req){0};
@@ -490,6 +491,7 @@ static enum err coll_run(struct comm_group *g, const struct comm_coll *c)
     struct comm_req r = {0};
     int64_t bytes;
     if (g->lane && g->started == g->finished) {
+        TRY(comm_steps_over(g, c));
         TRY(coll_bytes(g, c, &bytes));
         TRY(coll_overlap(g, c, bytes));
         TRY(g->world->queue->ops->coll_now(g, c));

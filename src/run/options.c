@@ -63,7 +63,7 @@ static const struct conf_row rows[] = {
      "product does not depend on how many are made at once, as on cpu and ref"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
      "tp_overlap: fewest rows (samples x length) of a piece of a product; what makes no two pieces "
-     "is not cut"},
+     "is not cut; with sp on GPUs that copy a piece is the rows of one rank, if they are so many"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,

@@ -231,6 +231,14 @@ static enum err misuse_body(void *arg, struct comm_world *w)
     CHECK_ERR(comm_scatter_step_start(g, 0, y, x, 1, DT_F64, &r), ERR_INTERNAL, "1 to 2");
     CHECK_ERR(comm_scatter_step_start(g, 3, y, x, 1, DT_F64, &r), ERR_INTERNAL, "step 3 in a");
     CHECK_ERR(comm_gather_step_start(g, 2, x, y, 1, DT_F64, &r), ERR_INTERNAL, "1 to 1");
+    CHECK_ERR(comm_scatter_step_start(g, 2, y, x, 1, DT_F64, &r), ERR_INTERNAL, "step 0 of none");
+    CHECK_ERR(comm_scatter_step_start(g, 1, y, x, INT64_MAX / 8, DT_F64, &r), ERR_INTERNAL,
+              "64 bits");
+    TRY(comm_scatter_step_start(g, 1, y, x, 1, DT_F64, &r));
+    CHECK_ERR(comm_barrier(g), ERR_INTERNAL, "barrier in group 0 between steps 1 and 2");
+    CHECK_ERR(comm_gather_step_start(g, 1, x, y, 1, DT_F64, &r), ERR_INTERNAL, "behind step 1 of");
+    TRY(comm_scatter_step_start(g, 2, y, x, 1, DT_F64, &r));
+    TRY(comm_finish(&r));
     CHECK_ERR(comm_scatter_step_start(g, 1, y, x, 1, DT_COUNT, &r), ERR_INTERNAL, "element type");
     TRY(comm_barrier(g));
     TRY(comm_all_gather_start(g, x, y, 1, DT_F64, &r));
