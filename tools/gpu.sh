@@ -218,9 +218,11 @@ llm_c()
     wait
     mv "$log.0" "$log"
     rm -f "$log".[0-9]*
-    peer_speed=$(sed -n 's/.* \([0-9.]*\) tok\/s.*/\1/p' "$log" |
-        tail -n 1 | awk -v n="$ranks" '{ print $1 / n }')
-    peer_speed=${peer_speed:-0}
+    # the median of the second half, as ours; the tokens a second that it prints are an average
+    # over steps that has the slow ones of the beginning in it
+    ms=$(sed -n 's/.*| \([0-9.]*\) ms |.*/\1/p' "$log" | tail -n "$((steps - steps / 2))" | median)
+    peer_speed=$(echo "${ms:-0}" | awk -v rows="$(($2 * 1024))" \
+        '{ print ($1 > 0 ? rows * 1000 / $1 : 0) }')
     [ "$peer_speed" != 0 ] || echo "gpu: no speed from llm.c; see $log" >&2
 }
 

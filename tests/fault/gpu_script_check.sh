@@ -13,7 +13,7 @@ set -u
 build=$1
 passed=0
 failed=0
-programs='' peer='' python='' # in the place of the true ones, where a check has some
+programs='' peer='' python='' llmc='' # in the place of the true ones, where a check has some
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 words="model.layers=4 model.hidden=32 model.heads=2 model.kv_heads=2 model.head_dim=16"
@@ -23,7 +23,7 @@ script() { # WORDS PART...
     more=$1
     shift
     BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none \
-        PEER=$peer PYTHON=${python:-python3} LLMC='' \
+        PEER=$peer PYTHON=${python:-python3} LLMC=$llmc \
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 
@@ -87,6 +87,29 @@ check "five lines and their head" [ "$(sed -n '/^== cpu, commit none/,/^-- /p' "
     wc -l)" -eq 8 ]
 rm -rf "$dir/out"
 python='' peer=''
+
+# Four steps, of which the last two count, and an average that is to be passed over; with no steps
+# it is one that failed.
+llmc=$dir/llmc python=$dir/python
+mkdir "$llmc"
+cat >"$llmc/train_gpt2cu" <<'END'
+#!/bin/sh
+for ms in $(cat "$(dirname "$0")/steps"); do
+    echo "step 1/4 | loss 1.0 (+nanz)| lr 3.00e-04 | $ms ms | -100.0% bf16 MFU | 5 tok/s"
+done
+END
+chmod +x "$llmc/train_gpt2cu"
+echo "900.0 800.0 100.0 300.0" >"$llmc/steps"
+script "" dp
+check "llm.c: it ends well" [ $? -eq 0 ]
+check "the median of its last steps, a GPU" [ "$(rows |
+    sed -n 's/.*"dp 2".*"peer": "llm.c", "peer_tok_s_gpu": \([0-9]*\), .*/\1/p' | tr '\n' ' ')" = \
+    "327680 81920 " ]
+: >"$llmc/steps"
+script "" 124m
+check "none is said" grep -q '^gpu: no speed from llm.c; see .*llmc-d12-1.log' "$dir/said"
+rm -rf "$dir/out"
+llmc='' python=''
 
 script "model.heads=3" 124m
 check "a run that fails is told" [ $? -eq 1 ]
