@@ -131,6 +131,10 @@ enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct
  * Not the best of all cuts, and never a worse one. Errors: ERR_MEMORY. */
 enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank,
                         struct arch_stage *cut);
+/* Cost of the costliest rank (rank NULL: stage) of a cut, in forward FLOPs of a sequence, into
+ * *out. Errors: ERR_MEMORY. */
+enum err arch_cut_costliest(const struct arch *a, int stages, const uint16_t *rank,
+                            const struct arch_stage *cut, double *out);
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 

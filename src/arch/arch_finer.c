@@ -164,25 +164,47 @@ static void write_cut(const struct bounds *b, struct arch_stage *cut)
     }
 }
 
+static void close_bounds(struct bounds *b)
+{
+    mem_free(b->at);
+    mem_free(b->total);
+}
+
+static enum err open_bounds(struct bounds *b, const struct arch *a, const struct arch_stage *cut)
+{
+    b->cost[0] = arch_part_flops(a, PART_ATTN, a->seq, a->seq);
+    b->cost[1] = arch_part_flops(a, PART_MLP, a->seq, a->seq);
+    b->head = arch_part_flops(a, PART_HEAD, a->seq, a->seq);
+    enum err err = mem_new(b->stages + 1, sizeof *b->at, "the cut", &b->at);
+    if (err == ERR_OK)
+        err = mem_new(b->stages, sizeof *b->total, "the cut", &b->total);
+    if (err == ERR_OK)
+        read_cut(b, cut);
+    else
+        close_bounds(b);
+    return err;
+}
+
 enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank,
                         struct arch_stage *cut)
 {
     struct bounds b = {.stages = stages, .rank = rank};
-    b.cost[0] = arch_part_flops(a, PART_ATTN, a->seq, a->seq);
-    b.cost[1] = arch_part_flops(a, PART_MLP, a->seq, a->seq);
-    b.head = arch_part_flops(a, PART_HEAD, a->seq, a->seq);
-    enum err err = mem_new(stages + 1, sizeof *b.at, "the cut", &b.at);
-    if (err == ERR_OK)
-        err = mem_new(stages, sizeof *b.total, "the cut", &b.total);
-    if (err == ERR_OK) {
-        read_cut(&b, cut);
-        if (!rank)
-            halve(&b);
-        while (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true)))
-            ;
-        write_cut(&b, cut);
-    }
-    mem_free(b.at);
-    mem_free(b.total);
-    return err;
+    TRY(open_bounds(&b, a, cut));
+    if (!rank)
+        halve(&b);
+    while (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true)))
+        ;
+    write_cut(&b, cut);
+    close_bounds(&b);
+    return ERR_OK;
+}
+
+enum err arch_cut_costliest(const struct arch *a, int stages, const uint16_t *rank,
+                            const struct arch_stage *cut, double *out)
+{
+    struct bounds b = {.stages = stages, .rank = rank};
+    TRY(open_bounds(&b, a, cut));
+    *out = uneven_of(&b).most;
+    close_bounds(&b);
+    return ERR_OK;
 }

@@ -242,64 +242,72 @@ static enum err play_measured(struct setup *s)
     return ERR_OK;
 }
 
-/* Another cut, which becomes the setup's if the step is shorter by so much as a share
- * of *time, which it then takes; else it is freed. */
-static enum err take_shorter(struct setup *s, struct arch_stage *other, double share, double *time)
-{
-    struct arch_stage *before = s->cut;
-    double bubble, its;
-    s->cut = other;
-    enum err err = play(s, &bubble, &its);
-    bool better = err == ERR_OK && its < *time * (1 - share);
-    s->cut = better ? other : before;
-    s->bubble = better ? bubble : s->bubble;
-    *time = better ? its : *time;
-    mem_free(better ? before : other);
-    return err;
-}
-
-/* Half layers come into question where they are worth it: HALVES_SHARE of the step. With two
- * replicas a stage has two ranks, and is cut between layers. */
-static enum err make_finer(struct setup *s, double *time)
+/* Half layers come into question where the costliest rank has HALVES_SHARE less by them. That asks
+ * for no schedule: those of one stage a rank have the same stages, and so the same bits and times.
+ * With two replicas a stage has two ranks, and is cut between layers. */
+static enum err finer_of(const struct setup *s, struct arch_stage *cut, bool *better)
 {
     static const double HALVES_SHARE = 0.01;
-    struct arch_stage *other;
     const uint16_t *rank = s->sched.v > 1 ? s->sched.place : NULL;
     int stages = s->sched.stages;
+    double before, after;
+    *better = false;
     if (s->sched.replicas > 1)
         return ERR_OK;
-    TRY(mem_new(stages, sizeof *other, "the cut", &other));
-    memcpy(other, s->cut, (size_t)stages * sizeof *other);
-    enum err err = arch_cut_finer(&s->arch, stages, rank, other);
-    if (err != ERR_OK) {
-        mem_free(other);
-        return err;
-    }
-    return take_shorter(s, other, HALVES_SHARE, time);
+    memcpy(cut, s->cut, (size_t)stages * sizeof *cut);
+    TRY(arch_cut_costliest(&s->arch, stages, rank, cut, &before));
+    TRY(arch_cut_finer(&s->arch, stages, rank, cut));
+    TRY(arch_cut_costliest(&s->arch, stages, rank, cut, &after));
+    *better = after <= before * (1 - HALVES_SHARE);
+    return ERR_OK;
+}
+
+/* By ranks, if that makes the step shorter than *time. */
+static enum err by_rank(const struct setup *s, struct arch_stage *cut, double time, bool *better)
+{
+    struct setup trial = *s;
+    double bubble, its;
+    *better = false;
+    if (s->sched.v == 1 || s->sched.replicas > 1)
+        return ERR_OK;
+    TRY(arch_cut(&s->arch, s->sched.stages, s->sched.place, cut));
+    trial.cut = cut;
+    TRY(play(&trial, &bubble, &its));
+    *better = its < time;
+    return ERR_OK;
+}
+
+/* `other` for the cut there is, which it then holds. */
+static void exchange(struct setup *s, struct arch_stage **other)
+{
+    struct arch_stage *before = s->cut;
+    s->cut = *other;
+    *other = before;
 }
 
 /* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
- * the costliest rank. The one whose step is shorter is taken, with its bubble. */
+ * the costliest rank; the one whose step is shorter is taken. Then a finer one. */
 static enum err make_cut(struct setup *s)
 {
     struct arch_stage *other;
     double time;
+    bool other_rank = false, finer = false;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;
     TRY(play(s, &s->bubble, &time));
-    if (s->sched.v > 1 && s->sched.replicas == 1) {
-        TRY(mem_new(stages, sizeof *other, "the cut", &other));
-        enum err err = arch_cut(&s->arch, stages, s->sched.place, other);
-        if (err != ERR_OK) {
-            mem_free(other);
-            return err;
-        }
-        TRY(take_shorter(s, other, 0, &time));
-    }
-    return make_finer(s, &time);
+    TRY(mem_new(stages, sizeof *other, "the cut", &other));
+    enum err err = by_rank(s, other, time, &other_rank);
+    if (err == ERR_OK && other_rank)
+        exchange(s, &other);
+    if (err == ERR_OK)
+        err = finer_of(s, other, &finer);
+    if (err == ERR_OK && finer)
+        exchange(s, &other);
+    mem_free(other);
+    return err == ERR_OK && (other_rank || finer) ? play(s, &s->bubble, &time) : err;
 }
 
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
