@@ -15,8 +15,10 @@
 
 #include "base/mem.h"
 
-/* PAIRS_MOST: stages up to which pairs of moves are tried. HALVINGS: to a part in 10^12. */
-enum { PAIRS_MOST = 64, HALVINGS = 40 };
+/* PAIRS_MOST: stages up to which pairs of moves are tried. HALVINGS: to a part in 10^12. WORK_MOST:
+ * costs of stages that are looked at, for an answer within a fraction of a second; wherever the
+ * moves end there is a cut. */
+enum { PAIRS_MOST = 64, HALVINGS = 40, WORK_MOST = 100 << 20 };
 
 struct bounds {
     int stages;
@@ -24,6 +26,7 @@ struct bounds {
     double cost[2], head; /* of an attn, an mlp; what the last stage has besides */
     int64_t *at;          /* owned; [stages + 1] of these before a stage */
     double *total;        /* owned; [stages] cost of a rank */
+    int64_t work;         /* costs looked at so far */
 };
 
 /* How uneven: the costliest, then the sum of squares. */
@@ -38,9 +41,10 @@ static bool is_less(struct uneven a, struct uneven b)
     return a.most <= b.most * (1 + slack) && a.squares < b.squares * (1 - slack);
 }
 
-static struct uneven uneven_of(const struct bounds *b)
+static struct uneven uneven_of(struct bounds *b)
 {
     struct uneven u = {0, 0};
+    b->work += b->stages;
     for (int i = 0; i < b->stages; i++) {
         u.most = fmax(u.most, b->total[i]);
         u.squares += b->total[i] * b->total[i];
@@ -185,16 +189,21 @@ static enum err open_bounds(struct bounds *b, const struct arch *a, const struct
     return err;
 }
 
-enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank,
+/* long: see arch.h */
+enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, double worth,
                         struct arch_stage *cut)
 {
     struct bounds b = {.stages = stages, .rank = rank};
     TRY(open_bounds(&b, a, cut));
+    double before = uneven_of(&b).most;
     if (!rank)
         halve(&b);
-    while (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true)))
-        ;
-    write_cut(&b, cut);
+    if (rank || uneven_of(&b).most <= before * (1 - worth)) {
+        while (b.work < WORK_MOST &&
+               (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true))))
+            ;
+        write_cut(&b, cut);
+    }
     close_bounds(&b);
     return ERR_OK;
 }

@@ -242,39 +242,51 @@ static enum err play_measured(struct setup *s)
     return ERR_OK;
 }
 
-/* Half layers come into question where the costliest rank has HALVES_SHARE less by them. That asks
- * for no schedule: those of one stage a rank have the same stages, and so the same bits and times.
- * With two replicas a stage has two ranks, and is cut between layers. */
-static enum err finer_of(const struct setup *s, struct arch_stage *cut, bool *better)
+/* Is the step shorter with another cut, by a share of *time, which it then takes? */
+static enum err is_shorter(const struct setup *s, struct arch_stage *cut, double share,
+                           double *time, bool *better)
 {
-    static const double HALVES_SHARE = 0.01;
-    const uint16_t *rank = s->sched.v > 1 ? s->sched.place : NULL;
+    struct setup trial = *s;
+    double bubble, its;
+    trial.cut = cut;
+    TRY(play(&trial, &bubble, &its));
+    *better = its < *time * (1 - share);
+    *time = *better ? its : *time;
+    return ERR_OK;
+}
+
+/* Half layers come into question where they are worth it. Of ranks with one stage the costliest
+ * must have that much less: this asks for no schedule, so that all of them have the same stages,
+ * and with these the same bits and measured times. Where ranks have several, what counts is the
+ * step, which uneven stages of even ranks may make longer. With two replicas a stage has two ranks,
+ * and is cut between layers. */
+static enum err finer_of(const struct setup *s, struct arch_stage *cut, double *time, bool *better)
+{
+    static const double WORTH = 0.01;
+    bool several = s->sched.v > 1;
     int stages = s->sched.stages;
     double before, after;
     *better = false;
     if (s->sched.replicas > 1)
         return ERR_OK;
     memcpy(cut, s->cut, (size_t)stages * sizeof *cut);
-    TRY(arch_cut_costliest(&s->arch, stages, rank, cut, &before));
-    TRY(arch_cut_finer(&s->arch, stages, rank, cut));
-    TRY(arch_cut_costliest(&s->arch, stages, rank, cut, &after));
-    *better = after <= before * (1 - HALVES_SHARE);
+    TRY(arch_cut_finer(&s->arch, stages, several ? s->sched.place : NULL, WORTH, cut));
+    if (several)
+        return is_shorter(s, cut, WORTH, time, better);
+    TRY(arch_cut_costliest(&s->arch, stages, NULL, s->cut, &before));
+    TRY(arch_cut_costliest(&s->arch, stages, NULL, cut, &after));
+    *better = after <= before * (1 - WORTH);
     return ERR_OK;
 }
 
 /* By ranks, if that makes the step shorter than *time. */
-static enum err by_rank(const struct setup *s, struct arch_stage *cut, double time, bool *better)
+static enum err by_rank(const struct setup *s, struct arch_stage *cut, double *time, bool *better)
 {
-    struct setup trial = *s;
-    double bubble, its;
     *better = false;
     if (s->sched.v == 1 || s->sched.replicas > 1)
         return ERR_OK;
     TRY(arch_cut(&s->arch, s->sched.stages, s->sched.place, cut));
-    trial.cut = cut;
-    TRY(play(&trial, &bubble, &its));
-    *better = its < time;
-    return ERR_OK;
+    return is_shorter(s, cut, 0, time, better);
 }
 
 /* `other` for the cut there is, which it then holds. */
@@ -299,11 +311,11 @@ static enum err make_cut(struct setup *s)
         return ERR_OK;
     TRY(play(s, &s->bubble, &time));
     TRY(mem_new(stages, sizeof *other, "the cut", &other));
-    enum err err = by_rank(s, other, time, &other_rank);
+    enum err err = by_rank(s, other, &time, &other_rank);
     if (err == ERR_OK && other_rank)
         exchange(s, &other);
     if (err == ERR_OK)
-        err = finer_of(s, other, &finer);
+        err = finer_of(s, other, &time, &finer);
     if (err == ERR_OK && finer)
         exchange(s, &other);
     mem_free(other);

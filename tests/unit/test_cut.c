@@ -149,7 +149,7 @@ static void finer_than(int n, const uint16_t *rank, double slack)
             int64_t bound[STAGES_MAX + 1] = {0};
             CHECK_OK(arch_cut(&a, n, rank, cut));
             double before = finer_costliest(&a, n, cut, rank);
-            CHECK_OK(arch_cut_finer(&a, n, rank, cut));
+            CHECK_OK(arch_cut_finer(&a, n, rank, 0, cut));
             double after = finer_costliest(&a, n, cut, rank);
             double least = finer_best(&a, n, bound, rank, 1);
             CHECK(after <= before * (1 + 1e-12));
