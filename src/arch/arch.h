@@ -130,14 +130,10 @@ enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct
  * them, or two bounds do, as long as costs of ranks (rank NULL: stages) come nearer to each other.
  * Not the best of all cuts, and never a worse one; with rank NULL it has the least costliest stage
  * that there is, and where that is not `worth` a share less than before the cut stays as it was.
- * Errors: ERR_MEMORY. */
-/* long: a cut and what a finer one must be worth */
+ * *finer: it was made so. Errors: ERR_MEMORY. */
+/* long: a cut, what a finer one must be worth, and whether it is */
 enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, double worth,
-                        struct arch_stage *cut);
-/* Cost of the costliest rank (rank NULL: stage) of a cut, in forward FLOPs of a sequence, into
- * *out. Errors: ERR_MEMORY. */
-enum err arch_cut_costliest(const struct arch *a, int stages, const uint16_t *rank,
-                            const struct arch_stage *cut, double *out);
+                        struct arch_stage *cut, bool *finer);
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 

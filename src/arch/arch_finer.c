@@ -72,38 +72,37 @@ static bool move(struct bounds *b, int m)
     return true;
 }
 
+/* The best so far: how uneven all is behind it, and one move or two; -1: none. */
+struct found { struct uneven least; int move[2]; };
+
+/* What stands now, behind these moves, if it is better. */
+static void note(struct bounds *b, struct found *f, int m, int n)
+{
+    struct uneven here = uneven_of(b);
+    if (is_less(here, f->least))
+        *f = (struct found){here, {m, n}};
+}
+
 /* The best move, or pair of them, if it helps. */
 static bool improve(struct bounds *b, bool pairs)
 {
-    int moves = 2 * (b->stages - 1), best[2] = {-1, -1};
-    struct uneven least = uneven_of(b), here;
+    int moves = 2 * (b->stages - 1);
+    struct found f = {uneven_of(b), {-1, -1}};
     for (int m = 0; m < moves; m++) {
         if (!move(b, m))
             continue;
-        here = uneven_of(b);
-        if (is_less(here, least)) {
-            least = here;
-            best[0] = m;
-            best[1] = -1;
-        }
+        note(b, &f, m, -1);
         for (int n = m + 1; pairs && n < moves; n++) {
             if (!move(b, n))
                 continue;
-            here = uneven_of(b);
-            if (is_less(here, least)) {
-                least = here;
-                best[0] = m;
-                best[1] = n;
-            }
+            note(b, &f, m, n);
             ENSURE(move(b, n ^ 1));
         }
         ENSURE(move(b, m ^ 1));
     }
-    if (best[0] >= 0)
-        ENSURE(move(b, best[0]));
-    if (best[1] >= 0)
-        ENSURE(move(b, best[1]));
-    return best[0] >= 0;
+    for (int i = 0; i < 2 && f.move[i] >= 0; i++)
+        ENSURE(move(b, f.move[i]));
+    return f.move[0] >= 0;
 }
 
 static void add_up(struct bounds *b)
@@ -191,29 +190,20 @@ static enum err open_bounds(struct bounds *b, const struct arch *a, const struct
 
 /* long: see arch.h */
 enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, double worth,
-                        struct arch_stage *cut)
+                        struct arch_stage *cut, bool *finer)
 {
     struct bounds b = {.stages = stages, .rank = rank};
     TRY(open_bounds(&b, a, cut));
     double before = uneven_of(&b).most;
     if (!rank)
         halve(&b);
-    if (rank || uneven_of(&b).most <= before * (1 - worth)) {
+    *finer = rank || uneven_of(&b).most <= before * (1 - worth);
+    if (*finer) {
         while (b.work < WORK_MOST &&
                (improve(&b, false) || (stages <= PAIRS_MOST && improve(&b, true))))
             ;
         write_cut(&b, cut);
     }
-    close_bounds(&b);
-    return ERR_OK;
-}
-
-enum err arch_cut_costliest(const struct arch *a, int stages, const uint16_t *rank,
-                            const struct arch_stage *cut, double *out)
-{
-    struct bounds b = {.stages = stages, .rank = rank};
-    TRY(open_bounds(&b, a, cut));
-    *out = uneven_of(&b).most;
     close_bounds(&b);
     return ERR_OK;
 }

@@ -265,18 +265,12 @@ static enum err finer_of(const struct setup *s, struct arch_stage *cut, double *
     static const double WORTH = 0.01;
     bool several = s->sched.v > 1;
     int stages = s->sched.stages;
-    double before, after;
     *better = false;
     if (s->sched.replicas > 1)
         return ERR_OK;
     memcpy(cut, s->cut, (size_t)stages * sizeof *cut);
-    TRY(arch_cut_finer(&s->arch, stages, several ? s->sched.place : NULL, WORTH, cut));
-    if (several)
-        return is_shorter(s, cut, WORTH, time, better);
-    TRY(arch_cut_costliest(&s->arch, stages, NULL, s->cut, &before));
-    TRY(arch_cut_costliest(&s->arch, stages, NULL, cut, &after));
-    *better = after <= before * (1 - WORTH);
-    return ERR_OK;
+    TRY(arch_cut_finer(&s->arch, stages, several ? s->sched.place : NULL, WORTH, cut, better));
+    return several ? is_shorter(s, cut, WORTH, time, better) : ERR_OK;
 }
 
 /* By ranks, if that makes the step shorter than *time. */

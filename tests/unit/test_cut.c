@@ -147,9 +147,10 @@ static void finer_than(int n, const uint16_t *rank, double slack)
             struct arch a = model(layers, vocab);
             struct arch_stage cut[STAGES_MAX];
             int64_t bound[STAGES_MAX + 1] = {0};
+            bool is_finer;
             CHECK_OK(arch_cut(&a, n, rank, cut));
             double before = finer_costliest(&a, n, cut, rank);
-            CHECK_OK(arch_cut_finer(&a, n, rank, 0, cut));
+            CHECK_OK(arch_cut_finer(&a, n, rank, 0, cut, &is_finer));
             double after = finer_costliest(&a, n, cut, rank);
             double least = finer_best(&a, n, bound, rank, 1);
             CHECK(after <= before * (1 + 1e-12));
