@@ -142,6 +142,11 @@ extern const struct comm_ops comm_thread_ops;
 /* FAIL with ERR_INTERNAL when c stands between steps of another. (comm_steps.c) */
 enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c);
 
+/* What a caller can get wrong of an operation: the element type; a request that is still in use,
+ * bytes beyond 64 bits, sides that overlap. *bytes: of the longer side. (world.c) */
+enum err comm_dtype_check(enum dtype dt);
+enum err comm_coll_check(const struct comm_group *g, const struct comm_coll *c,
+                         const struct comm_req *r, int64_t *bytes);
 /* Checks and starts an operation; answers a group of one. (world.c) */
 enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r);
 

@@ -28,20 +28,16 @@ enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
-/* Behind the step before, of the same; and the bytes of all can be counted. */
+/* Behind the step before, of the same. */
 static enum err check_step(const struct comm_group *g, const struct comm_coll *c, int steps)
 {
     char buf[96];
-    int64_t bytes;
     if (c->step < 1 || c->step > steps)
         FAIL(ERR_INTERNAL, "comm: %s in a group of %d; steps are 1 to %d", comm_coll_text(c, buf),
              g->n, steps);
     if (c->step != g->step + 1 || (g->step > 0 && c->kind != g->step_of))
         FAIL(ERR_INTERNAL, "comm: %s in group %d behind step %d of %s", comm_coll_text(c, buf),
              g->id, g->step, g->step > 0 ? comm_coll_name(g->step_of) : "none");
-    if (c->count < 0 || !num_mul(c->count, c->unit, &bytes) || !num_mul(bytes, g->n, &bytes))
-        FAIL(ERR_INTERNAL, "comm: %s in a group of %d is negative or beyond 64 bits",
-             comm_coll_text(c, buf), g->n);
     return ERR_OK;
 }
 
@@ -49,14 +45,11 @@ static enum err check_step(const struct comm_group *g, const struct comm_coll *c
 static enum err start_step(struct comm_group *g, struct comm_coll *c, int whole, struct comm_req *r)
 {
     int steps = (int)num_max(1, g->n - (c->kind == COMM_ALL_GATHER)), step = c->step;
-    char buf[96];
-    if ((unsigned)c->dt >= DT_COUNT)
-        FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)c->dt);
+    int64_t bytes;
+    TRY(comm_dtype_check(c->dt));
     c->unit = dtype_size(c->dt);
     TRY(check_step(g, c, steps));
-    if (r->world)
-        FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
-             comm_coll_text(c, buf));
+    TRY(comm_coll_check(g, c, r, &bytes)); /* here, as not every step starts something */
     bool alone = goes(g, c);
     if (!alone)
         c->step = 0;

@@ -461,16 +461,23 @@ static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c
     return ERR_OK;
 }
 
+enum err comm_coll_check(const struct comm_group *g, const struct comm_coll *c,
+                         const struct comm_req *r, int64_t *bytes)
+{
+    char buf[96];
+    if (r->world)
+        FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
+             comm_coll_text(c, buf));
+    TRY(coll_bytes(g, c, bytes));
+    return coll_overlap(g, c, *bytes);
+}
+
 enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r)
 {
     char buf[96];
     int64_t bytes;
-    if (r->world)
-        FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
-             comm_coll_text(c, buf));
     TRY(comm_steps_over(g, c));
-    TRY(coll_bytes(g, c, &bytes));
-    TRY(coll_overlap(g, c, bytes));
+    TRY(comm_coll_check(g, c, r, &bytes));
     *r = (struct comm_req){0};
     if (g->n == 1)
         return coll_alone(g, c, bytes);
@@ -492,8 +499,7 @@ static enum err coll_run(struct comm_group *g, const struct comm_coll *c)
     int64_t bytes;
     if (g->lane && g->started == g->finished) {
         TRY(comm_steps_over(g, c));
-        TRY(coll_bytes(g, c, &bytes));
-        TRY(coll_overlap(g, c, bytes));
+        TRY(comm_coll_check(g, c, &r, &bytes));
         TRY(g->world->queue->ops->coll_now(g, c));
         g->finished = ++g->started;
         return ERR_OK;
@@ -503,7 +509,7 @@ static enum err coll_run(struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
-static enum err dtype_check(enum dtype dt)
+enum err comm_dtype_check(enum dtype dt)
 {
     if ((unsigned)dt >= DT_COUNT)
         FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)dt);
@@ -514,7 +520,7 @@ static enum err dtype_check(enum dtype dt)
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return comm_coll_start(g, &(struct comm_coll){.kind = COMM_ALL_REDUCE, .dt = dt, .red = op,
                                                   .count = count, .unit = dtype_size(dt), .out = p,
                                                   .in = p}, r);
@@ -523,7 +529,7 @@ enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enu
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                          enum comm_red op)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return coll_run(g, &(struct comm_coll){.kind = COMM_ALL_REDUCE, .dt = dt, .red = op,
                                            .count = count, .unit = dtype_size(dt), .out = p,
                                            .in = p});
@@ -532,7 +538,7 @@ enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtyp
 enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
                              enum dtype dt)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return coll_run(g, &(struct comm_coll){.kind = COMM_REDUCE_SCATTER, .dt = dt, .count = count,
                                            .unit = dtype_size(dt), .out = out, .in = in});
 }
@@ -540,7 +546,7 @@ enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, in
 enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
                          enum dtype dt)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return coll_run(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt, .count = count,
                                            .unit = dtype_size(dt), .out = out, .in = in});
 }
@@ -549,7 +555,7 @@ enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_
 enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *in, int64_t count,
                                    enum dtype dt, struct comm_req *r)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return comm_coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE_SCATTER, .dt = dt,
                                                   .count = count, .unit = dtype_size(dt),
                                                   .out = out, .in = in}, r);
@@ -559,7 +565,7 @@ enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *
 enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
                                enum dtype dt, struct comm_req *r)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     return comm_coll_start(g, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = dt,
                                                   .count = count, .unit = dtype_size(dt),
                                                   .out = out, .in = in}, r);
@@ -569,7 +575,7 @@ enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, 
 enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
                            enum dtype dt, struct comm_req *r)
 {
-    TRY(dtype_check(dt));
+    TRY(comm_dtype_check(dt));
     if (root < 0 || root >= g->n)
         FAIL(ERR_INTERNAL, "comm: reduce to member %d in a group of %d", root, g->n);
     return comm_coll_start(g, &(struct comm_coll){.kind = COMM_REDUCE, .dt = dt, .root = root,
