@@ -214,15 +214,15 @@ template <typename T, int G, int K> static void norm_launch(struct cuda *c,
         norm_kernel<T, G, K, FROM_SUM><<<grid, NORM_THREADS, 0, c->stream>>>(*w);
 }
 
-/* Up to 256 chunks (2048 of bf16) a warp, then a block. Every row that fits has its line: row_fits
- * bounds the chunks, by 1024 of bf16 and 2048 of f32. */
+/* Up to 128 chunks (1024 of bf16) a warp, then a block: with eight a thread few rows are in flight.
+ * Every row that fits has its line: row_fits bounds the chunks, by 1024 of bf16 and 2048 of f32. */
 template <typename T> static enum err norm_wide(struct cuda *c, const struct norm_work *w)
 {
     int64_t chunks = w->a.c / cuda_lanes<T>;
     if (chunks <= 32 * 4)
         norm_launch<T, 32, 4>(c, w);
-    else if (chunks <= 32 * 8)
-        norm_launch<T, 32, 8>(c, w);
+    else if (chunks <= 128 * 2)
+        norm_launch<T, 128, 2>(c, w);
     else if (chunks <= 128 * 4)
         norm_launch<T, 128, 4>(c, w);
     else if (chunks <= 128 * 8)
@@ -380,10 +380,25 @@ static __device__ __forceinline__ void grad_leave(float *to, int64_t c,
     __syncthreads();
 }
 
-/* Groups step over the rows by the whole grid. part (blocks, 2, c): sums of dy xhat, then of dy. A
- * block that shares barriers is one group, so all its threads make the same number of steps; its
- * shared sums alternate between two places, which saves a barrier between one row and the next. */
+/* Row r of what the gradient reads, and its mean and 1 / deviation. */
 template <typename T, int G, int K>
+static __device__ __forceinline__ void grad_load(const struct norm_grad &a, int64_t r,
+                                                 struct row_grad<K> &row, float2 &stat)
+{
+    int lane = threadIdx.x % G, chunks = (int)(a.c / cuda_lanes<T>);
+    int64_t first = r * chunks;
+    row_load<G>(a.x, first, chunks, lane, row.x);
+    row_load<G>(a.dy, first, chunks, lane, row.dy);
+    row_load<G>(a.d, first, a.d ? chunks : 0, lane, row.d);
+    stat = make_float2(a.rms ? 0.0f : static_cast<const float *>(a.mean)[r],
+                       static_cast<const float *>(a.rstd)[r]);
+}
+
+/* Groups step over the rows by the whole grid; AHEAD: a row is read before the one ahead of it is
+ * summed, where registers hold both. part (blocks, 2, c): sums of dy xhat, then of dy. A block that
+ * shares barriers is one group, so all its threads make the same number of steps; its shared sums
+ * alternate between two places, which saves a barrier between one row and the next. */
+template <typename T, int G, int K, bool AHEAD>
 static __global__ void __launch_bounds__(G < NORM_THREADS ? NORM_THREADS : G)
     norm_grad_kernel(struct norm_grad a, float *part)
 {
@@ -391,16 +406,19 @@ static __global__ void __launch_bounds__(G < NORM_THREADS ? NORM_THREADS : G)
     __shared__ float sums[2][2][G / 32];
     __shared__ float shared[G == 32 ? NORM_THREADS * K * N : 1];
     struct column_sums<K, N> cols = {};
-    int lane = threadIdx.x % G, chunks = (int)(a.c / N), place = 0;
-    int64_t step = (int64_t)gridDim.x * ROWS;
-    for (int64_t r = (int64_t)blockIdx.x * ROWS + threadIdx.x / G; r < a.n; r += step) {
-        int64_t first = r * chunks;
-        struct row_grad<K> row;
-        row_load<G>(a.x, first, chunks, lane, row.x);
-        row_load<G>(a.dy, first, chunks, lane, row.dy);
-        row_load<G>(a.d, first, a.d ? chunks : 0, lane, row.d);
-        float2 stat = make_float2(a.rms ? 0.0f : static_cast<const float *>(a.mean)[r],
-                                  static_cast<const float *>(a.rstd)[r]);
+    int chunks = (int)(a.c / N), place = 0;
+    int64_t step = (int64_t)gridDim.x * ROWS, begin = (int64_t)blockIdx.x * ROWS + threadIdx.x / G;
+    struct row_grad<K> row, next;
+    float2 stat, stat_next;
+    if (AHEAD && begin < a.n)
+        grad_load<T, G, K>(a, begin, next, stat_next);
+    for (int64_t r = begin; r < a.n; r += step) {
+        if (!AHEAD)
+            grad_load<T, G, K>(a, r, next, stat_next);
+        row = next;
+        stat = stat_next;
+        if (AHEAD && r + step < a.n)
+            grad_load<T, G, K>(a, r + step, next, stat_next);
         float2 sum = grad_moments<T, G, K>(a, row, stat, cols);
         float2 avg = make_float2(cuda_warp_sum(sum.x), cuda_warp_sum(sum.y));
         if (G > 32) {
@@ -419,7 +437,7 @@ static __global__ void __launch_bounds__(G < NORM_THREADS ? NORM_THREADS : G)
         }
         avg.x = a.rms ? 0.0f : avg.x / (float)a.c;
         avg.y /= (float)a.c;
-        grad_result<T, G, K>(a, row, stat, avg, first);
+        grad_result<T, G, K>(a, row, stat, avg, r * chunks);
     }
     float *to = part + (int64_t)blockIdx.x * 2 * a.c;
     grad_leave<T, G, K>(to, a.c, cols.w, shared);
@@ -451,17 +469,17 @@ static enum err grad_work(struct cuda *c, int64_t blocks, int64_t cols, float **
 }
 
 /* As many blocks as the device holds at a time: each leaves sums behind that must be added. */
-template <typename T, int G, int K> static enum err grad_launch(struct cuda *c,
-                                                                const struct norm_grad *a)
+template <typename T, int G, int K, bool AHEAD = false>
+static enum err grad_launch(struct cuda *c, const struct norm_grad *a)
 {
     constexpr int THREADS = G < NORM_THREADS ? NORM_THREADS : G;
     int held = 0;
     float *part;
-    CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, norm_grad_kernel<T, G, K>,
+    CUDA_TRY(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&held, norm_grad_kernel<T, G, K, AHEAD>,
                                                            THREADS, 0));
     unsigned grid = cuda_blocks(a->n, THREADS / G, (int64_t)c->sms * (held > 0 ? held : 1));
     TRY(grad_work(c, grid, a->c, &part));
-    norm_grad_kernel<T, G, K><<<grid, THREADS, 0, c->stream>>>(*a, part);
+    norm_grad_kernel<T, G, K, AHEAD><<<grid, THREADS, 0, c->stream>>>(*a, part);
     CUDA_LAUNCHED("norm gradient");
     return grad_columns(c, a, part, grid);
 }
@@ -476,7 +494,7 @@ template <typename T> static enum err grad_wide(struct cuda *c, const struct nor
     if (chunks <= 32 * 4)
         return grad_launch<T, 32, 4>(c, a);
     if (chunks <= 128 * 2)
-        return grad_launch<T, 128, 2>(c, a);
+        return grad_launch<T, 128, 2, true>(c, a);
     if (chunks <= 128 * 3)
         return grad_launch<T, 128, 3>(c, a);
     if (chunks <= 128 * 4)
