@@ -117,6 +117,9 @@ enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n
 /* Elements of a stage's parameter store on one rank, padding included. */
 int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
                             const struct arch_stage *st);
+/* n elements and what is added so that so many ranks have equal shares of them, each a multiple of
+ * ARCH_PARAM_ALIGN. */
+int64_t arch_shared_elements(int64_t n, int shares);
 /* Parameters of the whole model, tied counted once, nothing padded. */
 int64_t arch_params(const struct arch *a);
 

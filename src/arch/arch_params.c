@@ -191,6 +191,11 @@ int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
     return num_ceil_div(total, ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
 }
 
+int64_t arch_shared_elements(int64_t n, int shares)
+{
+    return num_ceil_div(n, (int64_t)ARCH_PARAM_ALIGN * shares) * ARCH_PARAM_ALIGN * shares;
+}
+
 static int64_t part_elements(const struct arch *a, enum arch_part part, int64_t block)
 {
     struct arch_param p[ARCH_PART_PARAMS];

@@ -11,7 +11,7 @@
  *                      of the members, into its own (one kernel); then the others' summed shards
  *     reduce_scatter   its part, to its staging, piece by piece, and adds, to where it is wanted
  *     reduce           so the root alone, what is summed
- *     all_gather       each one's part, to its place
+ *     all_gather       each one's part, to its place; or from there, where it is in place
  *
  * where a piece is PIECE_BYTES, which bounds the staging. reduce_scatter and all_gather may also go
  * in steps (comm_steps.c), part by part as they are made, and the sum when all have come: a pair
@@ -319,6 +319,13 @@ static int64_t place_of(const struct comm_copies *x, const void *p)
     return (const char *)p - x->seat[x->me].window;
 }
 
+/* Does a gather find this member's part at its place of the whole already? Alike on all members, as
+ * what they state is. */
+static bool is_in_place(const struct comm_copies *x, const struct comm_coll *c)
+{
+    return c->in == (const char *)c->out + x->me * c->count * c->unit;
+}
+
 static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     int64_t at = place_of(x, c->out), bytes = c->count * c->unit;
@@ -366,22 +373,42 @@ static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, c
     return hear(x, FLAG_READ, c->root, s);
 }
 
+/* Where member i's own part of a gather is told to lie: in place, at its place of the whole. */
+static int64_t part_of(const struct comm_copies *x, const struct comm_coll *c, int i)
+{
+    return is_in_place(x, c) ? place_of(x, c->out) + i * c->count * c->unit : place_of(x, c->in);
+}
+
+/* What member `from` has, to its place here. */
+static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *c, int from,
+                           cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    TRY(hear(x, FLAG_READY, from, s));
+    if (bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes,
+                                 x->seat[from].window + part_of(x, c, from), (size_t)bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return ERR_OK;
+}
+
+/* This member's own part, to its place; and all have read it. */
+static enum err end_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    if (!is_in_place(x, c) && bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync((char *)c->out + x->me * bytes, c->in, (size_t)bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
 static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
-    int64_t bytes = c->count * c->unit, at = place_of(x, c->in);
-    char *own = (char *)c->out + x->me * bytes;
     TRY(tell(x, FLAG_READY, s));
-    for (int k = 1; k < x->n; k++) {
-        int from = (x->me + k) % x->n;
-        TRY(hear(x, FLAG_READY, from, s));
-        if (bytes > 0)
-            TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes, x->seat[from].window + at,
-                                     (size_t)bytes, cudaMemcpyDeviceToDevice, s));
-    }
+    for (int k = 1; k < x->n; k++)
+        TRY(fetch_part(x, c, (x->me + k) % x->n, s));
     TRY(tell(x, FLAG_READ, s));
-    if (own != c->in && bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync(own, c->in, (size_t)bytes, cudaMemcpyDeviceToDevice, s));
-    return hear_all(x, FLAG_READ, s);
+    return end_gather(x, c, s);
 }
 
 /* ---- in steps ---- */
@@ -404,21 +431,11 @@ static enum err scatter_step(const struct comm_copies *x, const struct comm_coll
 static enum err gather_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     int from = (x->me + c->step) % x->n;
-    int64_t bytes = c->count * c->unit;
-    char *own = (char *)c->out + x->me * bytes;
     if (c->step == 1)
         TRY(tell(x, FLAG_READY, s));
-    TRY(hear(x, FLAG_READY, from, s));
-    if (bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes,
-                                 x->seat[from].window + place_of(x, c->in), (size_t)bytes,
-                                 cudaMemcpyDeviceToDevice, s));
+    TRY(fetch_part(x, c, from, s));
     TRY(tell_one(x, FLAG_READ, from, s));
-    if (c->step < x->n - 1)
-        return ERR_OK;
-    if (own != c->in && bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync(own, c->in, (size_t)bytes, cudaMemcpyDeviceToDevice, s));
-    return hear_all(x, FLAG_READ, s);
+    return c->step < x->n - 1 ? ERR_OK : end_gather(x, c, s);
 }
 
 bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
@@ -445,8 +462,9 @@ enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_nccl_lane *l = g->lane;
     enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };
-    double mine[SAID] = {(double)place_of(l->copies, c->in), c->kind, c->root, c->step,
-                         (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
+    bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
+    double mine[SAID] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
+                         c->step, (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
     char buf[96];
     TRY(comm_all_gather(g->host, said, mine, SAID, DT_F64));
     for (int i = 0; i < g->n; i++) {

@@ -373,6 +373,8 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     struct stage *s = &stage_held(x, in.stage)->stage;
     const struct stage_part *part = &s->part[s->span.embed ? 0 : s->parts - 1];
     const struct param *p = part->role[s->span.embed ? ROLE_TOKENS : ROLE_HEAD_W];
+    /* The other end's owners have other ranges of it, so both add all of it. */
+    TRY(dp_gather(&stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
 

@@ -42,6 +42,7 @@ struct exec_args {
     bool trace;                        /* keep exec_events */
     int64_t tp_rows;                   /* struct tp's rows */
     bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
+    int zero;                          /* ZeRO's stage: 0, or 1: data ranks share the updates */
     bool apart, stages_apart;          /* see comm_device_plan */
     struct exec_bytes plan;
 };
@@ -60,8 +61,20 @@ int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
 /* Bytes of a GPU that the transport of pipeline rank pp takes for itself: an estimate. Pure. */
 int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp);
 
-/* Draw the initial weights, with so many host threads. Local. */
+/* Draw the initial weights, with so many host threads; weights may be written then, too, until
+ * exec_weights_keep, which comes before the first run that is of training. Both local. */
 enum err exec_init(struct exec *x, uint64_t seed, int threads);
+enum err exec_weights_keep(struct exec *x);
+/* Between steps: all master weights can be read on this rank; gradients are undefined where data
+ * ranks share the updates. Collective over data ranks. */
+enum err exec_weights_gather(struct exec *x);
+/* Behind a step: gradients, too, of which such ranks have sums only where they own them. Collective
+ * over data ranks. */
+enum err exec_grads_gather(struct exec *x);
+/* How many data ranks share the updates; 1: each makes all of them. Pure. */
+int exec_shares_of(const struct exec_args *a);
+/* They, for the optimizer; NULL: none do. */
+struct comm_group *exec_share_group(struct exec *x);
 
 /* What a rank feeds: host arrays, copied in. */
 struct exec_batch {

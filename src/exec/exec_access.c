@@ -13,6 +13,49 @@ enum err exec_init(struct exec *x, uint64_t seed, int threads)
     return ERR_OK;
 }
 
+/* ---- shared updates ---- */
+
+int exec_shares_of(const struct exec_args *a)
+{
+    return a->training && a->zero > 0 ? a->mesh->size[AXIS_DP] : 1;
+}
+
+int exec_shares(const struct exec *x)
+{
+    return exec_shares_of(&x->a);
+}
+
+enum err exec_weights_keep(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(param_share_keep(&x->stage[i].stage.params));
+    return ERR_OK;
+}
+
+enum err exec_weights_gather(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++) {
+        struct param_store *s = &x->stage[i].stage.params;
+        if (s->whole)
+            continue;
+        TRY(param_share_lay(s));
+        TRY(dp_gather(&x->stage[i].dp, 0, s->elements));
+    }
+    return ERR_OK;
+}
+
+enum err exec_grads_gather(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(dp_gather(&x->stage[i].dp, 0, x->stage[i].stage.params.elements));
+    return ERR_OK;
+}
+
+struct comm_group *exec_share_group(struct exec *x)
+{
+    return exec_shares(x) > 1 ? x->dp : NULL;
+}
+
 int exec_stage_count(const struct exec *x)
 {
     return x->stages_here;

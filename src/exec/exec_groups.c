@@ -60,8 +60,9 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
         return d.v * d.c * size[1];
     for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
         if (a->sched->place[h] == pp)
-            largest = num_max(largest, arch_stage_elements(a->arch, &a->split,
-                                                           &a->cut[h % a->sched->stages]));
+            largest = num_max(largest, arch_shared_elements(
+                arch_stage_elements(a->arch, &a->split, &a->cut[h % a->sched->stages]),
+                exec_shares_of(a)));
     return largest * size[1]; /* no part is larger than its stage; partners hold the same ones */
 }
 
@@ -99,7 +100,7 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
     a.beside = k == GROUP_TP && x->a.tp_rows > 0;
     if (k == GROUP_DP) { /* members hold the same stages: the same gradients at the same places */
         a.window = x->grads.base;
-        a.window_bytes = x->grads.size;
+        a.window_bytes = x->window_bytes;
     }
     if (k == GROUP_TP) { /* members have the same layout, and make the same calls */
         a.window = x->stream;

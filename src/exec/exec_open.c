@@ -14,17 +14,27 @@ static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes
     return ERR_OK;
 }
 
-/* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place. */
+/* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place; and
+ * where data ranks share the updates, so do the weights, behind them. */
 static enum err open_grads(struct exec *x)
 {
-    int64_t bytes = x->a.plan.grads;
+    int64_t grads = x->a.plan.grads, weights = x->a.plan.weights;
+    bool shared = exec_shares(x) > 1;
     void *p = NULL;
     if (x->mesh.size[AXIS_DP] > 1)
-        TRY(comm_window_take(x->a.world, bytes, "gradients", &p));
-    if (!p)
-        return arena_from_device(x, &x->grads, bytes, "gradients");
-    arena_over(&x->grads, p, bytes, "gradients");
-    x->grads_lent = true;
+        TRY(comm_window_take(x->a.world, grads + (shared ? weights : 0),
+                             shared ? "gradients and weights" : "gradients", &p));
+    x->window_bytes = grads + (shared ? weights : 0);
+    x->grads_lent = p != NULL;
+    x->weights_lent = p && shared;
+    if (p)
+        arena_over(&x->grads, p, grads, "gradients");
+    else
+        TRY(arena_from_device(x, &x->grads, grads, "gradients"));
+    if (x->weights_lent)
+        arena_over(&x->weights, (char *)p + grads, weights, "weights");
+    else
+        TRY(arena_from_device(x, &x->weights, weights, "weights"));
     return ERR_OK;
 }
 
@@ -55,7 +65,6 @@ static enum err open_stream(struct exec *x, int64_t scratch)
 static enum err open_arenas(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;
-    TRY(arena_from_device(x, &x->weights, b->weights, "weights"));
     TRY(arena_from_device(x, &x->master, b->master, "master weights"));
     TRY(open_grads(x));
     TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
@@ -131,7 +140,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
     struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[id],
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed,
-                           .training = a->training, .copy = holding >= a->sched->stages};
+                           .training = a->training, .copy = holding >= a->sched->stages,
+                           .share = x->coord[AXIS_DP], .shares = exec_shares(x)};
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
@@ -301,7 +311,8 @@ void exec_close(struct exec *x)
                            &x->activations, &x->work, &x->comm};
     int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
     for (int i = 0; i < n; i++)
-        if (own[i]->base && !(own[i] == &x->grads && x->grads_lent))
+        if (own[i]->base && !(own[i] == &x->grads && x->grads_lent) &&
+            !(own[i] == &x->weights && x->weights_lent))
             x->a.dev->ops->free(x->a.dev, own[i]->base);
     exec_groups_close(x);
     mem_free(x->stage);

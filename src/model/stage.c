@@ -37,7 +37,8 @@ enum err stage_open(struct stage *s, const struct stage_args *a, const struct pa
                         .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
                         .seed = a->seed, .parts = arch_stage_parts(&a->span)};
     arch_dims(a->arch, &a->split, a->samples, &a->dev->types, &s->dims);
-    struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank, a->copy};
+    struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank, a->copy,
+                             a->share, a->shares};
     TRY(param_store_open(&s->params, a->dev, &at, from, a->training));
     TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
     bind_parts(s, a->tokens);

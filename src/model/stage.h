@@ -113,6 +113,7 @@ struct stage_args {
     uint64_t seed;
     bool training;
     bool copy;              /* a second replica: its parameters are counted in the first */
+    int share, shares;      /* param_place */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
 };
 

@@ -28,22 +28,44 @@ static void add_part(struct dev_parts *p, int64_t begin, int64_t end)
     p->n++;
 }
 
-/* This rank's share of the squares of a store's parameters from *at on, as many as one call takes;
- * *at: the first of those that are left. */
-static enum err square_some(const struct optim *o, const struct param_store *s, int *at)
+/* Elements of p that this rank squares: where updates are shared those it owns of the piece, else a
+ * part of what all data ranks hold alike. */
+static struct param_range squared(const struct optim *o, const struct param *p,
+                                  const struct param_range *own)
+{
+    if (p->store->shares > 1)
+        return (struct param_range){.begin = num_max(p->offset, own->begin),
+                                    .end = num_min(p->offset + p->count, own->end)};
+    return (struct param_range){.begin = p->offset + part_begins(o, p, o->replica),
+                                .end = p->offset + part_begins(o, p, o->replica + 1)};
+}
+
+static enum err square_parts(const struct optim *o, const struct param_store *s,
+                             struct dev_parts *p)
+{
+    if (p->n > 0)
+        TRY(o->dev->ops->sumsq(o->dev, &o->sums[SUMS_SQUARES], s->grad, p));
+    p->n = 0;
+    return ERR_OK;
+}
+
+/* This rank's share of the squares of a store, in as few calls as their parts allow. */
+static enum err square(const struct optim *o, const struct param_store *s)
 {
     struct dev_parts counted = {0};
-    for (; *at < s->n && counted.n < DEV_PARTS; ++*at) {
-        const struct param *p = &s->param[*at];
-        int64_t begin = part_begins(o, p, o->replica), end = part_begins(o, p, o->replica + 1);
-        if (!p->counted || begin == end)
-            continue;
-        (void)param_grad(p); /* it has been settled */
-        add_part(&counted, p->offset + begin, p->offset + end);
+    for (int piece = 0; piece < param_share_pieces(s); piece++) {
+        struct param_range own = param_share_of(s, piece);
+        for (int i = 0; i < s->n; i++) {
+            struct param_range r = squared(o, &s->param[i], &own);
+            if (!s->param[i].counted || r.begin >= r.end)
+                continue;
+            (void)param_grad(&s->param[i]); /* it has been settled */
+            add_part(&counted, r.begin, r.end);
+            if (counted.n == DEV_PARTS)
+                TRY(square_parts(o, s, &counted));
+        }
     }
-    if (counted.n == 0)
-        return ERR_OK;
-    return o->dev->ops->sumsq(o->dev, &o->sums[SUMS_SQUARES], s->grad, &counted);
+    return square_parts(o, s, &counted);
 }
 
 /* This rank's sums into o->sums. */
@@ -56,40 +78,60 @@ static enum err add_up(const struct optim *o, const double *loss)
     TRY(dev->ops->copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS],
                        (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++)
-        for (int j = 0; j < o->store[i]->n;)
-            TRY(square_some(o, o->store[i], &j));
+        TRY(square(o, o->store[i]));
     return ERR_OK;
 }
 
-/* AdamW over the parameters of a store from *at on, as many as one call takes; *at: the first of
- * those that are left. */
-static enum err update_some(const struct optim *o, const struct param_store *s, int *at)
+/* AdamW over the elements of *left, as many as one call takes; *left: those that are left, of
+ * parameter *at on. */
+static enum err update_some(const struct optim *o, const struct param_store *s,
+                            struct param_range *left, int *at)
 {
-    const struct param *first = &s->param[*at], *end = s->param + s->n, *p;
     struct dev_parts decays = {0};
-    for (p = first; p < end && decays.n < DEV_PARTS; p++) {
-        int64_t begin = p->offset - first->offset;
+    int64_t begin = left->begin, end = left->end;
+    for (; *at < s->n && s->param[*at].offset < end; ++*at) {
+        const struct param *p = &s->param[*at];
+        int64_t from = num_max(p->offset, begin), to = num_min(p->offset + p->count, end);
+        if (decays.n == DEV_PARTS) {
+            end = p->offset;
+            break;
+        }
         (void)param_grad(p); /* each has been settled */
-        if (p->spec.decay)
-            add_part(&decays, begin, begin + p->count);
+        if (p->spec.decay && from < to)
+            add_part(&decays, from - begin, to - begin);
     }
-    struct adamw a = {.w = param_w(first), .m = s->m + first->offset * s->at,
-                      .v = s->v + first->offset * s->at, .grad = param_grad(first),
-                      .n = (p < end ? p->offset : s->elements) - first->offset,
-                      .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->decay,
-                      .decays = &decays, .now = o->now};
-    a.master = s->master == s->w ? NULL : param_master(first);
-    *at = (int)(p - s->param);
+    struct adamw a = {.w = s->w + begin * s->ct, .m = s->m + left->own * s->at,
+                      .v = s->v + left->own * s->at, .grad = s->grad + begin * s->at,
+                      .n = end - begin, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                      .decay = o->decay, .decays = &decays, .now = o->now};
+    a.master = s->master == s->w ? NULL : s->master + left->own * s->at;
+    *left = (struct param_range){end, left->end, left->own + end - begin};
     return o->dev->ops->adamw(o->dev, &a);
 }
 
-/* AdamW over all parameters with what stands in o->now. */
+/* What this rank updates of a piece of a store. */
+static enum err update_piece(const struct optim *o, const struct param_store *s, int piece)
+{
+    struct param_range left = param_share_of(s, piece);
+    int at = 0;
+    while (at < s->n && s->param[at].offset + s->param[at].count <= left.begin)
+        at++;
+    while (left.begin < left.end)
+        TRY(update_some(o, s, &left, &at));
+    return ERR_OK;
+}
+
+/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. */
 static enum err update(const struct optim *o)
 {
+    struct optim_gather gather = {0};
     for (int i = 0; i < o->stores; i++)
-        for (int j = 0; j < o->store[i]->n;)
-            TRY(update_some(o, o->store[i], &j));
-    return ERR_OK;
+        for (int piece = 0; piece < param_share_pieces(o->store[i]); piece++) {
+            TRY(update_piece(o, o->store[i], piece));
+            if (o->store[i]->shares > 1)
+                TRY(optim_gather_start(o, o->store[i], piece, &gather));
+        }
+    return optim_gather_finish(&gather);
 }
 
 /* Rates, tokens and factor of the step into o->now. */

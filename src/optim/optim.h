@@ -32,6 +32,8 @@ struct optim {
     double beta1, beta2, eps, decay, clip; /* clip 0: none */
     struct dev *dev;
     struct comm_group *world;              /* device memory, all ranks; NULL: one rank */
+    struct comm_group *data;               /* device memory, data ranks that share the updates;
+                                              NULL: each makes all of them */
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
     double *sums, *now;                    /* device (SUMS_COUNT), (NOW_COUNT); scratch */

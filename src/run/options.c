@@ -53,6 +53,10 @@ static const struct conf_row rows[] = {
      "pipeline parallel size: ranks that share the row of layers"},
     {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
      "data parallel size: replicas that share the batch"},
+    {"parallel.zero", CONF_INT, AT(parallel.zero), 0, "0", 0, 1, NULL,
+     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, "
+     "and in bf16 less traffic; 0: each has and updates all. Gradients and weights are not shared "
+     "yet (stages 2 and 3)"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
@@ -302,6 +306,8 @@ const char *options_idle(const struct options *o, const char *key)
         return idle_rows(o);
     if (strcmp(key, "parallel.tp_rows") == 0)
         return idle_rows(o);
+    if (strcmp(key, "parallel.zero") == 0 && o->parallel.dp == 1)
+        return "parallel.dp is 1, and one replica has nobody to share with";
     if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
         return "only runs with train.device cuda may differ";
     if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)

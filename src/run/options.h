@@ -38,6 +38,7 @@ struct options {
     } model;
     struct {
         int64_t tp, pp, dp;
+        int64_t zero;                    /* 0, or 1: data ranks share the updates */
         bool sp;
         int tp_overlap;                  /* enum options_tp_overlap */
         int64_t tp_rows;                 /* options_tp_rows */

@@ -98,7 +98,7 @@ static enum err move_box(struct saver *v, const struct arch_param *p, int tp_ran
 {
     const struct setup *s = v->s;
     int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
-    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank, false};
+    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank, false, 0, 1};
     struct comm_req req = {0};
     struct hf_place at;
     struct arch_box box;
@@ -197,6 +197,7 @@ enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *
     int coord[AXIS_COUNT] = {0};
     struct saver v = {.s = s, .x = x, .world = world};
     char *path = NULL;
+    TRY(exec_weights_gather(x));
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
     v.writer = mesh_rank(&s->mesh, coord);
     enum err err = fs_join(dir, "model.safetensors", &path);

@@ -134,6 +134,7 @@ static void plan_memory(const struct setup *s, int pp, struct apart far, struct 
                                 .library = dev_own_bytes(&dev),
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     setup_exec_args(s, pp, &x);
+    a.shares = exec_shares_of(&x);
     x.apart = far.ranks;
     x.stages_apart = far.stages;
     a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
@@ -378,7 +379,8 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
-                              .tp_rows = options_tp_rows(s->o, s->tp_apart)};
+                              .tp_rows = options_tp_rows(s->o, s->tp_apart),
+                              .zero = (int)s->o->parallel.zero};
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
         out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],

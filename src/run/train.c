@@ -297,7 +297,8 @@ static enum err open_optimizer(struct train_rank *r)
         r->store[i] = &exec_stage_at(r->x, i)->params;
     r->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2, .eps = o->optim.eps,
                               .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
-                              .world = exec_sums_group(r->x), .store = r->store, .stores = n,
+                              .world = exec_sums_group(r->x), .data = exec_share_group(r->x),
+                              .store = r->store, .stores = n,
                               .sums = exec_scalars(r->x),
                               .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],
@@ -365,6 +366,7 @@ static enum err open_rank(struct train_rank *r)
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
+    TRY(exec_weights_keep(r->x));
     TRY(open_optimizer(r));
     TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));

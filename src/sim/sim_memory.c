@@ -38,16 +38,18 @@ void sim_memory_place(const struct sched *s, struct arch_stage *cut)
 static void add_stores(const struct sim_memory_args *a, const struct arch_stage *st,
                        struct sim_memory *out)
 {
-    int64_t n = arch_stage_elements(a->arch, &a->split, st);
+    int shares = a->shares > 1 ? a->shares : 1;
+    int64_t n = arch_shared_elements(arch_stage_elements(a->arch, &a->split, st), shares);
     int64_t ct = arena_round(n * dtype_size(a->types.ct));
     int64_t at = arena_round(n * dtype_size(a->types.at));
+    int64_t own = arena_round(n / shares * dtype_size(a->types.at));
     out->bytes[MEMORY_WEIGHTS] += ct;
     if (!a->training)
         return;
     if (a->types.ct != a->types.at)
-        out->bytes[MEMORY_MASTER] += at;
+        out->bytes[MEMORY_MASTER] += own;
     out->bytes[MEMORY_GRADS] += at;
-    out->bytes[MEMORY_OPTIM] += 2 * at;
+    out->bytes[MEMORY_OPTIM] += 2 * own;
     if (a->report->ahead) /* master weights and moments, one piece */
         out->bytes[MEMORY_SHADOW] += arena_round(3 * n * dtype_size(a->types.at));
 }

@@ -35,6 +35,7 @@ struct sim_memory_args {
     int64_t scratch;                    /* bytes the transport stages with on this rank */
     int64_t library;                    /* bytes the device takes for itself: workspace */
     int64_t transport;                  /* bytes of the device that its transport takes, about */
+    int shares;                         /* data ranks that share the updates; 0 or 1: none */
     bool training;
     bool splits;                        /* sim_memory_splits(sched): then keep sets count */
 };

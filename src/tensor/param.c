@@ -48,21 +48,22 @@ static void lay_out(struct param_store *s, const struct param_place *at)
         }
         s->part_first[i + 1] = s->n;
     }
-    s->elements = align_up(end);
+    s->elements = arch_shared_elements(end, s->shares);
 }
 
 static enum err take_stores(struct param_store *s, const struct param_arenas *from, bool training)
 {
-    int64_t ct = s->elements * s->ct, at = s->elements * s->at;
+    int64_t ct = s->elements * s->ct, at = s->elements * s->at, own = at / s->shares;
     TRY(arena_take(from->weights, ct, &s->w));
-    s->master = s->w;
+    s->master = s->whole = s->w;
     if (!training)
         return ERR_OK;
     if (s->dev->ct != s->dev->at)
-        TRY(arena_take(from->master, at, &s->master));
+        TRY(arena_take(from->master, own, &s->master));
     TRY(arena_take(from->grads, at, &s->grad));
-    TRY(arena_take(from->optim, at, &s->m));
-    TRY(arena_take(from->optim, at, &s->v));
+    TRY(arena_take(from->optim, own, &s->m));
+    TRY(arena_take(from->optim, own, &s->v));
+    s->whole = s->master == s->w || s->shares == 1 ? s->master : s->grad;
     return from->shadow ? arena_take(from->shadow, 3 * at, &s->shadow) : ERR_OK;
 }
 
@@ -71,7 +72,8 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
 {
     enum err err;
     int parts = arch_stage_parts(at->stage);
-    *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at)};
+    *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at),
+                              .share = at->share, .shares = at->shares > 1 ? at->shares : 1};
     TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *s->param, "the parameter registry",
                 &s->param));
     TRY_OR(out_close, mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *s->fresh,
@@ -91,6 +93,7 @@ void param_store_close(struct param_store *s)
     mem_free(s->param);
     mem_free(s->fresh);
     mem_free(s->part_first);
+    mem_free(s->edge);
     *s = (struct param_store){0};
 }
 
@@ -125,7 +128,8 @@ enum dtype param_master_type(const struct param_store *s)
 
 void *param_master(const struct param *p)
 {
-    return p ? p->store->master + p->offset * dtype_size(param_master_type(p->store)) : NULL;
+    ENSURE(!p || p->store->whole);
+    return p ? p->store->whole + p->offset * dtype_size(param_master_type(p->store)) : NULL;
 }
 
 /* ---- gradients ---- */
@@ -134,6 +138,8 @@ void param_grads_reset(struct param_store *s)
 {
     for (int i = 0; i < s->n; i++)
         s->fresh[i] = true;
+    if (s->whole == s->grad)
+        s->whole = NULL;
 }
 
 /* p and what lies joined to it. */

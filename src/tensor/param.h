@@ -8,6 +8,10 @@
  * fresh, which says that it is zero whatever its memory holds. A product that is the first to add
  * writes instead of adding, so that no pass over memory makes the zeros; whoever cannot write
  * all of a gradient has it settled first, and so has whoever reads one that nobody has added to.
+ *
+ * Data ranks may share a store's updates (ZeRO stage 1: Rajbhandari et al. 2020): it is cut in
+ * pieces, and of each every rank owns an equal range, of which alone it holds master weights and
+ * moments, in the order of the pieces (param_share.c).
  */
 #ifndef PLAIT_TENSOR_PARAM_H
 #define PLAIT_TENSOR_PARAM_H
@@ -29,9 +33,14 @@ struct param_store {
     struct dev *dev;          /* borrowed */
     struct param *param;      /* owned */
     int n;
-    int64_t elements;
+    int64_t elements;         /* a multiple of shares * ARCH_PARAM_ALIGN */
+    int share, shares;        /* this rank's place among those that share the updates; of 1: none */
+    int64_t *edge;            /* owned; [pieces + 1], from 0 to elements; NULL before the cut */
+    int pieces;
     char *w, *master, *grad, *m, *v; /* device memory, borrowed from the run's arenas; master is w
                                         when ct == at */
+    char *whole;              /* where every rank's master weights stand together: master, or where
+                                 it is shared the memory of the gradients; NULL: nowhere now */
     char *shadow;             /* master, m and v of before the step, in a row; NULL: none */
     bool *fresh;              /* owned; [n]: this gradient is zero, whatever its memory holds */
     int *part_first;          /* owned; [parts + 1]: parameters of part i */
@@ -42,7 +51,8 @@ struct param_store {
 struct param_arenas { struct arena *weights, *master, *grads, *optim, *shadow; };
 struct param_place { const struct arch *arch; const struct arch_split *split;
                      const struct arch_stage *stage; int tp_rank;
-                     bool copy; /* a second pipeline replica: counts nothing */ };
+                     bool copy; /* a second pipeline replica: counts nothing */
+                     int share, shares; /* param_store's; shares 0 or 1: nothing is shared */ };
 
 /* Does this rank's copy of a parameter count? Of copies on several ranks exactly one does. */
 bool param_counts(const struct arch_param *p, const struct param_place *at);
@@ -62,10 +72,29 @@ enum err param_init(struct param_store *s, uint64_t seed, int threads);
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum arch_role role);
 
-/* Device addresses; NULL for p NULL. A gradient's is to be had once it is begun or settled. */
+/* Device addresses; NULL for p NULL. A gradient's is to be had once it is begun or settled, a
+ * master weight's where all of them stand together. */
 void *param_w(const struct param *p);
 void *param_grad(const struct param *p);
 void *param_master(const struct param *p);
+
+/* ---- shared updates (param_share.c) ---- */
+
+/* Cut the store, where it is shared, in pieces that end with a part and have at least so many
+ * elements, but for the lowest. Errors: ERR_MEMORY. */
+enum err param_share_cut(struct param_store *s, int64_t least);
+/* Which elements this rank updates of a piece: begin .. end - 1 of weights and gradients, from
+ * `own` on of master weights and moments. Not shared: all are the one piece. */
+struct param_range { int64_t begin, end, own; };
+int param_share_pieces(const struct param_store *s);
+struct param_range param_share_of(const struct param_store *s, int piece);
+/* The master weights, drawn or written as a whole, go to where each rank keeps its own: once,
+ * behind param_init and param_write. Local. */
+enum err param_share_keep(struct param_store *s);
+/* The other way: this rank's own to their places in the memory of the gradients, which are zero
+ * from here on; they are whole when the ranks have gathered that memory, and until the next
+ * param_grads_reset. Local. */
+enum err param_share_lay(struct param_store *s);
 
 /* All gradients of the store are zero from here on: each is marked fresh. */
 void param_grads_reset(struct param_store *s);

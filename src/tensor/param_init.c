@@ -135,7 +135,7 @@ static enum err draw_all(struct drawer *d)
             TRY(piece(d, &s->param[i], at, num_min(PIECE, s->param[i].count - at)));
     TRY(copy_drawn(d));
     if (s->master != s->w) /* rounded twice, as the optimizer does; the padding is zeros in both */
-        TRY(dev->ops->cast(dev, s->w, s->master, s->elements));
+        TRY(dev->ops->cast(dev, s->w, s->whole, s->elements));
     return dev->ops->sync(dev);
 }
 

@@ -83,7 +83,8 @@ static enum err windows_of(struct side *s)
 }
 
 /* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
-enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, SCATTER_STEPS, GATHER_STEPS };
+enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, SCATTER_STEPS, GATHER_STEPS,
+            SCATTER_INSIDE, GATHER_INSIDE, GATHER_STEPS_INSIDE }; /* the short side in the long */
 struct one { enum kind kind; int64_t count; enum dtype dt; int root; };
 static const struct one several[] = {
     {SUM, 3, DT_F32, 0},           {SUM, 300001, DT_BF16, 0},   {GATHER, 7, DT_BF16, 0},
@@ -94,6 +95,9 @@ static const struct one several[] = {
     {SCATTER_STEPS, 1 << 20, DT_BF16, 0}, {GATHER_STEPS, 77777, DT_BF16, 0},
     {SCATTER_STEPS, 3, DT_F32, 0}, {SCATTER, 999, DT_F32, 0},   {GATHER_STEPS, 1, DT_I32, 0},
     {GATHER, 64, DT_F32, 0},       {SCATTER_STEPS, 0, DT_F32, 0},
+    {SCATTER_INSIDE, 2 << 20, DT_F32, 0}, {GATHER_INSIDE, 3 << 20, DT_BF16, 0},
+    {GATHER_INSIDE, 64, DT_F32, 0}, {GATHER_STEPS_INSIDE, 4097, DT_BF16, 0},
+    {SCATTER_INSIDE, 64, DT_F32, 0}, {GATHER, 1000, DT_BF16, 0},
 };
 enum { SEVERAL = sizeof several / sizeof *several };
 
@@ -101,13 +105,13 @@ enum { SEVERAL = sizeof several / sizeof *several };
 static enum err do_steps(struct comm_group *g, const struct one *o, char *in, char *out,
                          struct comm_req *r)
 {
-    int n = comm_group_size(g), steps = o->kind == GATHER_STEPS ? n - 1 : n;
+    int n = comm_group_size(g), steps = o->kind == SCATTER_STEPS ? n : n - 1;
     struct comm_req own[RANKS] = {{0}};
     for (int k = 1; k <= steps; k++) {
         struct comm_req *at = k == steps && r ? r : &own[k - 1];
-        TRY(o->kind == GATHER_STEPS
-                ? comm_gather_step_start(g, k, out, in, o->count, o->dt, at)
-                : comm_scatter_step_start(g, k, out, in, o->count, o->dt, at));
+        TRY(o->kind == SCATTER_STEPS
+                ? comm_scatter_step_start(g, k, out, in, o->count, o->dt, at)
+                : comm_gather_step_start(g, k, out, in, o->count, o->dt, at));
     }
     for (int k = 0; k < RANKS; k++)
         TRY(comm_finish(&own[k]));
@@ -121,7 +125,14 @@ static enum err do_one(struct comm_group *g, const struct one *o, char *in, char
 {
     int64_t n = o->count;
     enum comm_red red = o->kind == MAX ? COMM_MAX : COMM_SUM;
+    char *mine = in + comm_group_rank(g) * n * dtype_size(o->dt);
     switch (o->kind) {
+    case SCATTER_INSIDE:
+        return do_one(g, &(struct one){SCATTER, n, o->dt, 0}, in, mine, r);
+    case GATHER_INSIDE:
+        return do_one(g, &(struct one){GATHER, n, o->dt, 0}, mine, in, r);
+    case GATHER_STEPS_INSIDE:
+        return do_steps(g, o, mine, in, r);
     case SUM:
     case MAX:
         return r ? comm_all_reduce_start(g, in, n, o->dt, red, r)

@@ -97,6 +97,9 @@ static void law(enum arch_kind kind, bool tied, double dropout)
     for (int i = 0; i < ROWS; i++) {
         struct layout l = layout_of(&rows[i], &a);
         compare(&rows[i], &l, &want, 1e-10);
+        l.zero = 1;
+        if (l.dp > 1)
+            compare(&rows[i], &l, &want, 1e-10);
     }
     layout_result_free(&want);
 }
@@ -120,6 +123,9 @@ static void law_on_cpu(enum arch_kind kind, enum dtype ct, double bound)
         l.ct = ct;
         l.threads = 1 + i % 2;
         compare(&rows[i], &l, &want, bound);
+        l.zero = 1;
+        if (l.dp > 1)
+            compare(&rows[i], &l, &want, bound);
     }
     layout_result_free(&want);
 }
@@ -219,6 +225,42 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
     layout_result_free(&first);
 }
 
+/* Data ranks that share the updates add and update element by element as those that do not, where
+ * nothing is clipped: after three steps the same bits, in less memory. */
+static void shared_updates(enum dev_kind dev, enum dtype ct)
+{
+    struct arch a = model(ARCH_GPT, true, 0.1);
+    if (!dev_built(dev)) {
+        test_skip("the device is not built in");
+        return;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        struct layout_result want, got;
+        struct layout l = layout_of(&rows[i], &a);
+        char name[96];
+        if (l.dp == 1)
+            continue;
+        l.dev = dev;
+        l.ct = ct;
+        l.steps = 3;
+        l.clip = 0;
+        CHECK_OK(layout_run(&l, &want));
+        l.zero = 1;
+        CHECK_OK(layout_run(&l, &got));
+        name_row(&rows[i], name);
+        test_check(layout_same_bits(&want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
+                   "%s: other bits with zero 1, loss %.12g and %.12g", name, want.loss, got.loss);
+        test_check(got.planned == got.taken && got.taken < want.taken, __FILE__, __LINE__,
+                   "%s: %lld bytes planned, %lld taken, %lld not shared", name,
+                   (long long)got.planned, (long long)got.taken, (long long)want.taken);
+        layout_result_free(&want);
+        layout_result_free(&got);
+    }
+}
+
+static void shared_ref(void) { shared_updates(DEV_REF, DT_F64); }
+static void shared_cpu_f32(void) { shared_updates(DEV_CPU, DT_F32); }
+static void shared_cpu_bf16(void) { shared_updates(DEV_CPU, DT_BF16); }
 static void same_bits_ref(void) { same_bits(DEV_REF, DT_F64); }
 static void same_bits_cpu_f32(void) { same_bits(DEV_CPU, DT_F32); }
 static void same_bits_cpu_bf16(void) { same_bits(DEV_CPU, DT_BF16); }
@@ -229,6 +271,9 @@ static const struct test_case cases[] = {
     {"same_bits_ref", same_bits_ref},
     {"same_bits_cpu_f32", same_bits_cpu_f32},
     {"same_bits_cpu_bf16", same_bits_cpu_bf16},
+    {"shared_ref", shared_ref},
+    {"shared_cpu_f32", shared_cpu_f32},
+    {"shared_cpu_bf16", shared_cpu_bf16},
     {"law_gpt_tied", law_gpt_tied},
     {"law_gpt_untied_dropout", law_gpt_untied_dropout},
     {"law_llama_tied_dropout", law_llama_tied_dropout},

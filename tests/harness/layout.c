@@ -111,7 +111,7 @@ static int place_box(const struct param *p, const double *local, double *global,
 }
 
 /* A parameter's gradient or weights into the global array, or compared with it. */
-static enum err give_values(struct job *job, const struct param *p, bool gradient)
+static enum err give_values(struct job *job, const struct param *p, bool gradient, bool write)
 {
     double *local, *global;
     struct layout_param *g = find(job->r, p->spec.name);
@@ -121,19 +121,24 @@ static enum err give_values(struct job *job, const struct param *p, bool gradien
     enum err err = param_read(p, gradient, local);
     pthread_mutex_lock(&job->lock);
     if (err == ERR_OK)
-        job->r->replicas_differ += place_box(p, local, global, p->counted);
+        job->r->replicas_differ += place_box(p, local, global, write);
     pthread_mutex_unlock(&job->lock);
     mem_free(local);
     return err;
 }
 
-static enum err give_params(struct job *job, const struct param_store *s, bool counted)
+/* What counts of the first data rank's; then what all others have is compared with it. */
+static enum err give_params(struct job *job, struct exec *x, bool gradients, bool speaks)
 {
-    for (int i = 0; i < s->n; i++) {
-        if (s->param[i].counted != counted)
-            continue;
-        TRY(give_values(job, &s->param[i], true));
-        TRY(give_values(job, &s->param[i], false));
+    for (int copies = 0; copies < 2; copies++) {
+        for (int i = 0; i < exec_stage_count(x); i++) {
+            const struct param_store *s = &exec_stage_at(x, i)->params;
+            for (int j = 0; j < s->n; j++)
+                if ((s->param[j].counted && speaks) == !copies)
+                    TRY(give_values(job, &s->param[j], gradients, !copies));
+        }
+        if (exec_world_group(x))
+            TRY(comm_barrier(exec_world_group(x)));
     }
     return ERR_OK;
 }
@@ -236,7 +241,7 @@ static enum err open_weights(const struct layout *l, struct exec *x)
             mem_free(local);
         }
     }
-    return ERR_OK;
+    return exec_weights_keep(x);
 }
 
 /* Gradients of NaN: what they held before a step must leave no trace. Not between parameters,
@@ -305,7 +310,8 @@ static enum err train(struct rank *k, struct dev *dev)
         store[i] = &exec_stage_at(k->x, i)->params;
     k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = l->eps > 0 ? l->eps : 1e-8,
                               .decay = 0.1, .clip = l->clip, .dev = dev,
-                              .world = exec_sums_group(k->x), .store = store,
+                              .world = exec_sums_group(k->x),
+                              .data = exec_share_group(k->x), .store = store,
                               .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
                               .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
@@ -362,13 +368,10 @@ static enum err give_results(struct rank *k, const struct exec_bytes *plan)
     job->r->planned += total_bytes(plan);
     job->r->taken += total_bytes(&taken);
     pthread_mutex_unlock(&job->lock);
-    if (k->dp_rank == 0)
-        for (int i = 0; i < exec_stage_count(k->x); i++)
-            TRY(give_params(job, &exec_stage_at(k->x, i)->params, true));
-    if (exec_world_group(k->x))
-        TRY(comm_barrier(exec_world_group(k->x)));
-    for (int i = 0; i < exec_stage_count(k->x); i++)
-        TRY(give_params(job, &exec_stage_at(k->x, i)->params, false));
+    TRY(exec_grads_gather(k->x));
+    TRY(give_params(job, k->x, true, k->dp_rank == 0));
+    TRY(exec_weights_gather(k->x));
+    TRY(give_params(job, k->x, false, k->dp_rank == 0));
     if (k->first) {
         job->r->loss = k->result.loss;
         job->r->norm = k->result.grad_norm;
@@ -390,11 +393,12 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace,
-                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps};
+                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .zero = l->zero};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
                                  .share = a.share, .types = dev->types, .training = true,
-                                 .splits = sim_memory_splits(&job->sched)};
+                                 .splits = sim_memory_splits(&job->sched),
+                                 .shares = exec_shares_of(&a)};
     struct sim_memory plan;
     ma.scratch = exec_scratch_bytes(&a, comm_kind(w), &dev->types, coord[AXIS_PP]);
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);

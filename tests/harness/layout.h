@@ -16,6 +16,7 @@ struct exec;
 struct layout {
     struct arch arch;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
+    int zero;                 /* exec_args.zero */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
     int64_t tp_rows;          /* exec_args.tp_rows */
     bool tp_steps;            /* exec_args.tp_steps */

@@ -19,7 +19,8 @@ void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct)
     }
     struct param_arenas from = {&r->arena[0], &r->arena[1], &r->arena[2], &r->arena[3], NULL};
     struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage,
-                             .tp_rank = r->tp_rank};
+                             .tp_rank = r->tp_rank, .share = r->share,
+                             .shares = r->shares};
     CHECK_OK(param_store_open(&r->store, r->dev, &at, &from, true));
 }
 

@@ -8,10 +8,11 @@
 #include "tensor/param.h"
 
 struct store_rig {
-    struct arch arch;         /* these four by the caller */
+    struct arch arch;         /* these six by the caller */
     struct arch_split split;
     struct arch_stage stage;
     int tp_rank;
+    int share, shares;        /* param_place's */
     struct dev *dev;
     struct arena arena[4];    /* weights, master, gradients, moments */
     struct param_store store;

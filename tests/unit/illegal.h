@@ -65,6 +65,9 @@ static const struct illegal illegal[] = {
     /* the optimizer */
     {"optim.post_validation=true parallel.schedule=chimera parallel.pp=2 parallel.microbatch=2", 2,
      0, ERR_CONFIG, "optim.post_validation true", "chimera", "zb-h2"},
+    {"optim.post_validation=true parallel.pp=2 parallel.dp=2 parallel.zero=1", 4, 0, ERR_CONFIG,
+     "optim.post_validation true", "parallel.zero 1", "zero 0"},
+    {"parallel.zero=2", 0, 0, ERR_CONFIG, "parallel.zero", "2", "nearest legal value is 1"},
     {"optim.trust_after=-1", 0, 0, ERR_CONFIG, "optim.trust_after", "-1",
      "nearest legal value is 0"},
     {"optim.lr=1e-4 optim.lr_min=1e-3", 0, 0, ERR_CONFIG, "optim.lr_min 0.001", "optim.lr 0.0001",

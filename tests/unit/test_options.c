@@ -403,8 +403,9 @@ static void idle_keys_wait_for_others(void)
     static const struct { const char *key, *why, *works[2]; } c[] = {
         {"parallel.tp_overlap", "parallel.tp is 1", {"parallel.tp=2", NULL}},
         {"parallel.tp_rows", "parallel.tp is 1", {"parallel.tp=2", "parallel.tp_overlap=on"}},
+        {"parallel.zero", "parallel.dp is 1", {"parallel.dp=2", NULL}},
         {"train.deterministic", "train.device cuda", {"train.device=cuda", NULL}},
-        {"train.hang_timeout", "one rank", {"parallel.dp=2", NULL}},
+        {"train.hang_timeout", "one rank", {"parallel.tp=2", NULL}},
         {"optim.trust_after", "optim.post_validation", {"optim.post_validation=true", NULL}},
         {"model.rope_theta", "model.kind gpt", {"model.kind=llama", NULL}},
     };
