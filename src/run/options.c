@@ -281,8 +281,8 @@ const char *options_unrecorded(const struct options *o)
     if (o->train.steps < OPTIONS_RECORDED + 1)
         return "train.steps leaves no step behind the one that is recorded";
     if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.pp > 2)
-        return "recorded steps of more than two pipeline ranks have not been timed; train.graph on "
-               "has them";
+        return "replays of more than two pipeline ranks were no faster (8B shape, four ranks); "
+               "train.graph on has them";
     if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.tp > 1)
         return "replays of tensor ranks were slower where products are large (8B shape, 3 %); "
                "train.graph on has them";
