@@ -7,15 +7,14 @@
 #     tools/gpu.sh                      everything
 #     tools/gpu.sh test 124m            only these parts, of:
 #
-# test          tests/parity and tests/cuda                                             90 s
-# bench         plait bench of three models: what kernels reach of their ceilings       17
-# 124m 1.5b 1b  a model on one GPU, and its peer                                14, 46, 75
-# dp            the first two on all GPUs as data ranks, and their peers                77
-# 8b            llama 8B on all GPUs: pp by three schedules with their bubbles, tp     231
+# test          tests/parity and tests/cuda                                             96 s
+# bench         plait bench of three models: what kernels reach of their ceilings       16
+# 124m 1.5b 1b  a model on one GPU, and its peer                                12, 61, 81
+# dp            the first two on all GPUs as data ranks that share the updates          74
+# 8b            llama 8B on all GPUs: pp by three schedules with their bubbles, tp     209
 #
-# The seconds are of two H200, the tree built and both peers there: 550 in all, 280 without peers.
-# They are measured but for those of test and 8b, reckoned from 112 and 321 of a run in which test
-# had attention's cases in turn and 8b runs of their own for bubbles. Each part says what it took.
+# The seconds are of two H200, the tree built and both peers there, which are some half of it: 549
+# in all. Each part says what it took.
 #
 # BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
@@ -275,19 +274,22 @@ f1500=$(flops_of 48 1600 1600 6400 50304 0 1024)
 f1b=$(flops_of 16 2048 512 8192 128256 1 4096)
 f8b=$(flops_of 32 4096 1024 14336 128256 1 4096)
 
-# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs beside llm.c, or PyTorch where that is not
-# there.
+# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs, which share the updates as those of llm.c
+# do, beside that, or PyTorch where it is not there.
 gpt2()
 {
+    zero='' layout="dp $5"
+    [ "$5" = 1 ] || zero=parallel.zero=1 layout="dp $5 zero 1"
+    # shellcheck disable=SC2086  # a word or none
     ours "gpt2-$1-dp$5" "configs/gpt2-$1.yaml" 50304 "$5" parallel.dp="$5" \
-        parallel.microbatch="$3" train.batch="$(($3 * $5))"
+        parallel.microbatch="$3" train.batch="$(($3 * $5))" $zero
     work_name="gpt2-$1 B $3 T 1024"
     if [ -n "$llmc" ]; then
         llm_c "$2" "$3"
-        row "$work_name" "dp $5" "$4" llm.c
+        row "$work_name" "$layout" "$4" llm.c
     else
         torch --model "gpt2-$1" --mode "$6" --mb "$3" --seq 1024 --steps "$steps"
-        row "$work_name" "dp $5" "$4" PyTorch
+        row "$work_name" "$layout" "$4" PyTorch
     fi
 }
 

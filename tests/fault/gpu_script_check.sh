@@ -60,8 +60,8 @@ check "of no other" [ "$(rows | grep -v '"pp 2 ' | grep -c '"bubble_measured": n
 check "and no other run is traced" [ "$(rows | grep -c 'train.trace=true')" -eq 3 ]
 check "a run each, no more" [ "$(find "$dir/out" -name '*.log' | wc -l)" -eq 7 ]
 check "without peers, data ranks beside one" line \
-    'gpt2-124m B 64 T 1024 +dp 2 +[1-9][0-9]* +- +- +[0-9]+\.[0-9]{3}'
-check "and nothing where none was" line 'gpt2-1.5b B 16 T 1024 +dp 2 +[1-9][0-9]* +- +- +-'
+    'gpt2-124m B 64 T 1024 +dp 2 zero 1 +[1-9][0-9]* +- +- +[0-9]+\.[0-9]{3}'
+check "and nothing where none was" line 'gpt2-1.5b B 16 T 1024 +dp 2 zero 1 +[1-9][0-9]* +- +- +-'
 rm -rf "$dir/out"
 
 python=$dir/python peer=torch_gpt.py
@@ -103,7 +103,8 @@ echo "900.0 800.0 100.0 300.0" >"$llmc/steps"
 script "" dp
 check "llm.c: it ends well" [ $? -eq 0 ]
 check "the median of its last steps, a GPU" [ "$(rows |
-    sed -n 's/.*"dp 2".*"peer": "llm.c", "peer_tok_s_gpu": \([0-9]*\), .*/\1/p' | tr '\n' ' ')" = \
+    sed -n 's/.*"dp 2 zero 1".*"peer": "llm.c", "peer_tok_s_gpu": \([0-9]*\), .*/\1/p' |
+    tr '\n' ' ')" = \
     "327680 81920 " ]
 : >"$llmc/steps"
 script "" 124m
