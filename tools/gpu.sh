@@ -11,10 +11,11 @@
 # bench         plait bench of three models: what kernels reach of their ceilings       16
 # 124m 1.5b 1b  a model on one GPU, and its peer                                12, 61, 81
 # dp            the first two on all GPUs as data ranks that share the updates          74
-# 8b            llama 8B on all GPUs: pp by three schedules with their bubbles, tp     209
+# 8b            llama 8B on all GPUs: pp by two schedules with their bubbles, tp       177
 #
-# The seconds are of two H200, the tree built and both peers there, which are some half of it: 549
-# in all. Each part says what it took.
+# The seconds are of two H200, the tree built and both peers there, which are some half of it: 517
+# in all, of a run of 549 with a third schedule of 32. Four H200 should take 600, by what parts took
+# there by themselves. Each part says what it took.
 #
 # BUILD=DIR     a built tree; nothing is built then. Else the preset "release" is, in build/
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
@@ -307,7 +308,7 @@ llama_1b()
 llama_8b()
 {
     best='' kept=$steps steps=6
-    for schedule in 1f1b zb-h1 zb-v; do
+    for schedule in 1f1b zb-v; do
         ours "llama-8b-pp$gpus-$schedule" configs/llama-8b.yaml 128256 "$gpus" \
             parallel.pp="$gpus" parallel.schedule="$schedule" train.trace=true
         bubble_of "llama-8b-pp$gpus-$schedule"

@@ -52,13 +52,13 @@ whole_rows() {
 
 script "" 124m dp 8b
 check "it ends well" [ $? -eq 0 ]
-check "seven rows" [ "$(rows | wc -l)" -eq 7 ]
-check "each a whole object" [ "$(whole_rows)" -eq 7 ]
+check "six rows" [ "$(rows | wc -l)" -eq 6 ]
+check "each a whole object" [ "$(whole_rows)" -eq 6 ]
 check "bubbles of the pipelines, of the runs that are timed" [ "$(rows |
-    grep -c '"pp 2 .*"bubble_measured": [0-9.]*, .*train.trace=true')" -eq 3 ]
+    grep -c '"pp 2 .*"bubble_measured": [0-9.]*, .*train.trace=true')" -eq 2 ]
 check "of no other" [ "$(rows | grep -v '"pp 2 ' | grep -c '"bubble_measured": null')" -eq 4 ]
-check "and no other run is traced" [ "$(rows | grep -c 'train.trace=true')" -eq 3 ]
-check "a run each, no more" [ "$(find "$dir/out" -name '*.log' | wc -l)" -eq 7 ]
+check "and no other run is traced" [ "$(rows | grep -c 'train.trace=true')" -eq 2 ]
+check "a run each, no more" [ "$(find "$dir/out" -name '*.log' | wc -l)" -eq 6 ]
 check "without peers, data ranks beside one" line \
     'gpt2-124m B 64 T 1024 +dp 2 zero 1 +[1-9][0-9]* +- +- +[0-9]+\.[0-9]{3}'
 check "and nothing where none was" line 'gpt2-1.5b B 16 T 1024 +dp 2 zero 1 +[1-9][0-9]* +- +- +-'
