@@ -42,6 +42,9 @@ void bench_report_classes(const struct bench *b)
     if (b->o->parallel.pp > 1)
         bench_say(b, "parallel.pp %lld is passed over: this rank has all %lld layers",
                   (long long)b->o->parallel.pp, (long long)b->o->model.layers);
+    if (options_shares(b->o) > 1)
+        bench_say(b, "parallel.zero %d is passed over: this rank updates all of its weights",
+                  b->o->parallel.zero);
     if (all.seconds > 0)
         bench_say(b, "%-20s %12s %12s %10s %10s %8s %10s", "class", "TFLOP", "GB", "floor ms",
                   "ms", "share", "of ceiling");

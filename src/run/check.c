@@ -344,10 +344,10 @@ static enum err check_validation(const struct options *o, const struct sched *ma
                          "pairs that add their gradients at every step, so none can step ahead; "
                          "use false, or a schedule with one replica, as zb-h2 or zb-v",
              o->parallel.schedule);
-    if (o->parallel.zero > 0 && o->optim.post_validation)
-        FAIL(ERR_CONFIG, "optim.post_validation true with parallel.zero %lld: a step ahead of the "
+    if (options_shares(o) > 1 && o->optim.post_validation)
+        FAIL(ERR_CONFIG, "optim.post_validation true with parallel.zero %d: a step ahead of the "
                          "norm is taken back from a copy of all of a rank's weights, of which it "
-                         "has its share alone; use false, or zero 0", (long long)o->parallel.zero);
+                         "has its share alone; use false, or zero 0", o->parallel.zero);
     return ERR_OK;
 }
 

@@ -53,10 +53,11 @@ static const struct conf_row rows[] = {
      "pipeline parallel size: ranks that share the row of layers"},
     {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
      "data parallel size: replicas that share the batch"},
-    {"parallel.zero", CONF_INT, AT(parallel.zero), 0, "0", 0, 1, NULL,
-     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, "
-     "and in bf16 less traffic; 0: each has and updates all. Gradients and weights are not shared "
-     "yet (stages 2 and 3)"},
+    {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
+     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, and "
+     "in bf16 6 bytes a weight between ranks in a step for 8; 0: each has and updates all. The same "
+     "weights, up to rounding of the norm where it clips. Gradients and weights are not shared yet "
+     "(stages 2 and 3)"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
@@ -184,6 +185,10 @@ static const struct conf_hint hints[] = {
     {"train.recompute", "false|no|off|0|never", "none", NULL},
     {"train.graph", "true|yes|1|always", "on", NULL},
     {"train.graph", "false|no|0|none|never", "off", NULL},
+    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1", "1", NULL},
+    {"parallel.zero", "false|no|off|none|never", "0", NULL},
+    {"parallel.zero", "2|3|zero2|zero3|fsdp", NULL,
+     "gradients and weights are not shared yet (stages 2 and 3)"},
     {"parallel.tp_overlap", "true|yes|1|always", "on", NULL},
     {"parallel.tp_overlap", "false|no|0|none|never", "off", NULL},
     {"optim.schedule", "const|none|fixed", "constant", NULL},
@@ -232,6 +237,11 @@ void options_axes(const struct options *o, int size[AXIS_COUNT])
 int64_t options_ranks(const struct options *o)
 {
     return o->parallel.tp * o->parallel.pp * o->parallel.dp; /* at most 2^44 by the rows' ranges */
+}
+
+int64_t options_shares(const struct options *o)
+{
+    return o->parallel.zero > 0 ? o->parallel.dp : 1;
 }
 
 int64_t options_tp_rows(const struct options *o, bool apart)

@@ -38,7 +38,7 @@ struct options {
     } model;
     struct {
         int64_t tp, pp, dp;
-        int64_t zero;                    /* 0, or 1: data ranks share the updates */
+        int zero;                        /* 0, or 1: data ranks share the updates */
         bool sp;
         int tp_overlap;                  /* enum options_tp_overlap */
         int64_t tp_rows;                 /* options_tp_rows */
@@ -91,6 +91,8 @@ void options_split(const struct options *o, struct arch_split *out);
 void options_axes(const struct options *o, int size[AXIS_COUNT]);
 /* Ranks that the layout needs: tp x pp x dp. Local. */
 int64_t options_ranks(const struct options *o);
+/* Data ranks that share the updates; 1: each makes all of them. */
+int64_t options_shares(const struct options *o);
 /* Fewest rows of a piece of a product of tensor ranks that talk beside their products; 0: they do
  * not. auto: where copies between GPUs carry the talk, which leave the multiprocessors to the
  * products (comm_would_copy). apart: GPUs of tensor ranks were asked and do not reach each other.

@@ -380,7 +380,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
                               .tp_rows = options_tp_rows(s->o, s->tp_apart),
-                              .zero = (int)s->o->parallel.zero};
+                              .zero = s->o->parallel.zero};
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
         out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
@@ -483,10 +483,11 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
              (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);
-    text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d; %s on %s%s\n", s->mesh.world,
+    text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
              options_tp_rows(o, s->tp_apart) > 0 ? " beside products" : "", s->sched.p,
-             s->mesh.size[AXIS_DP], dtype_name(s->types.ct), device[o->train.device],
+             s->mesh.size[AXIS_DP], s->training && options_shares(o) > 1 ? " with zero 1" : "",
+             dtype_name(s->types.ct), device[o->train.device],
              o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);
     if (s->training)

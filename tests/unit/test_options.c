@@ -85,6 +85,8 @@ static void words_match_enums(void)
          OPTIONS_TP_AUTO},
         {"parallel.tp_overlap=on", offsetof(struct options, parallel.tp_overlap), OPTIONS_TP_ON},
         {"parallel.tp_overlap=off", offsetof(struct options, parallel.tp_overlap), OPTIONS_TP_OFF},
+        {"parallel.zero=0", offsetof(struct options, parallel.zero), 0},
+        {"parallel.zero=1", offsetof(struct options, parallel.zero), 1},
         {"train.transport=thread", offsetof(struct options, train.transport), COMM_THREAD},
         {"train.transport=mpi", offsetof(struct options, train.transport), COMM_MPI},
         {"optim.schedule=constant", offsetof(struct options, optim.schedule), OPTIONS_CONSTANT},
@@ -150,6 +152,8 @@ static void hints_are_right(void)
     refused_with("train.graph=no", "; the nearest is off");
     refused_with("parallel.tp_overlap=true", "; the nearest is on");
     refused_with("parallel.tp_overlap=no", "; the nearest is off");
+    refused_with("parallel.zero=yes", "; the nearest is 1");
+    refused_with("parallel.zero=3", "not shared yet (stages 2 and 3)");
     refused_with("train.transport=nccl", ", with either");
 }
 
@@ -163,7 +167,8 @@ static void capitals_and_flags_are_understood(void)
                         key_and_word(row->key, row->words, j, true, word); j++) {
             key_and_word(row->key, row->words, j, false, legal);
             snprintf(end, sizeof end, "; the nearest is %s", strchr(legal, '=') + 1);
-            refused_with(word, end);
+            if (strcmp(word, legal) != 0) /* it has letters */
+                refused_with(word, end);
         }
         for (int j = 0; row->type == CONF_BOOL && key_and_word(row->key, "on|1|True", j, false,
                                                                word); j++)
