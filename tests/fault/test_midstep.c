@@ -130,6 +130,8 @@ static void devices_fail(void)
     fail_everywhere(&l, 23);
     l = layout_of(list, 2);
     fail_everywhere(&l, 29);
+    l.zero = 1; /* peers gather weights when one that updates fails */
+    fail_everywhere(&l, 29);
     dev_close(d);
 }
 
