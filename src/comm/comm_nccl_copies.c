@@ -4,8 +4,9 @@
  * multiprocessors, and products that were cut to fill all of them run a second round for the few
  * that are missing: measured on two H200, sums of 6.2 GB beside the backward of GPT-2 1.5B cost as
  * much as sums behind it. A copy engine takes none. Threads of one process see each other's
- * memory, and what members read lies alike in their windows: gradients of data ranks in one,
- * activations and scratch of tensor ranks in another. So a member copies from the others'
+ * memory, and what members read lies alike in their windows: gradients of data ranks in one, with
+ * weights whose updates they share, activations and scratch of tensor ranks in another. So a member
+ * copies from the others'
  *
  *     all_reduce       its shard of a piece, to its staging; adds these and its own, in the order
  *                      of the members, into its own (one kernel); then the others' summed shards

@@ -20,11 +20,6 @@ int exec_shares_of(const struct exec_args *a)
     return a->training && a->zero > 0 ? a->mesh->size[AXIS_DP] : 1;
 }
 
-int exec_shares(const struct exec *x)
-{
-    return exec_shares_of(&x->a);
-}
-
 enum err exec_weights_keep(struct exec *x)
 {
     for (int i = 0; i < x->stages_here; i++)
@@ -53,7 +48,7 @@ enum err exec_grads_gather(struct exec *x)
 
 struct comm_group *exec_share_group(struct exec *x)
 {
-    return exec_shares(x) > 1 ? x->dp : NULL;
+    return exec_shares_of(&x->a) > 1 ? x->dp : NULL;
 }
 
 int exec_stage_count(const struct exec *x)

@@ -98,7 +98,7 @@ static enum err open_one(struct exec *x, enum group_kind k, const int *ranks, in
     struct comm_group_args a = {.id = (int)k * x->mesh.world + ranks[0], .ranks = ranks, .n = n};
     a.small = k == GROUP_SUMS;
     a.beside = k == GROUP_TP && x->a.tp_rows > 0;
-    if (k == GROUP_DP) { /* members hold the same stages: the same gradients at the same places */
+    if (k == GROUP_DP) { /* members hold the same stages: all lies at the same places */
         a.window = x->grads.base;
         a.window_bytes = x->window_bytes;
     }

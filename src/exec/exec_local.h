@@ -70,7 +70,7 @@ struct exec {
     int coord[AXIS_COUNT];
     struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
     bool grads_lent, weights_lent; /* the transport's, not the device's */
-    int64_t window_bytes;     /* gradients, and behind them where they are lent the weights */
+    int64_t window_bytes;     /* of gradients, and of weights where data ranks share the updates */
     void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
                                  the device's own */
     int64_t stream_bytes;
@@ -116,9 +116,6 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
 enum err exec_drain(struct exec *x);
 /* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
 void exec_drop(struct exec_stage *e, int m);
-
-/* exec_shares_of its arguments. */
-int exec_shares(const struct exec *x);
 
 /* Before each run: what the choice of slots depends on is as before any other, so that a list
  * always makes the same calls, with the same buffers. */

@@ -16,15 +16,15 @@ static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes
 
 /* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place; and
  * where data ranks share the updates, so do the weights, behind them. */
-static enum err open_grads(struct exec *x)
+static enum err open_grads_and_weights(struct exec *x)
 {
     int64_t grads = x->a.plan.grads, weights = x->a.plan.weights;
-    bool shared = exec_shares(x) > 1;
+    bool shared = exec_shares_of(&x->a) > 1;
     void *p = NULL;
-    if (x->mesh.size[AXIS_DP] > 1)
-        TRY(comm_window_take(x->a.world, grads + (shared ? weights : 0),
-                             shared ? "gradients and weights" : "gradients", &p));
     x->window_bytes = grads + (shared ? weights : 0);
+    if (x->mesh.size[AXIS_DP] > 1)
+        TRY(comm_window_take(x->a.world, x->window_bytes,
+                             shared ? "gradients and weights" : "gradients", &p));
     x->grads_lent = p != NULL;
     x->weights_lent = p && shared;
     if (p)
@@ -66,7 +66,7 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
 {
     const struct exec_bytes *b = &x->a.plan;
     TRY(arena_from_device(x, &x->master, b->master, "master weights"));
-    TRY(open_grads(x));
+    TRY(open_grads_and_weights(x));
     TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
     TRY(arena_from_device(x, &x->shadow, b->shadow, "shadow"));
     TRY(open_stream(x, scratch));
@@ -141,7 +141,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed,
                            .training = a->training, .copy = holding >= a->sched->stages,
-                           .share = x->coord[AXIS_DP], .shares = exec_shares(x)};
+                           .share = x->coord[AXIS_DP], .shares = exec_shares_of(a)};
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,

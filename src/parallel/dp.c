@@ -9,7 +9,8 @@
  * ones. Sums by copies disturb little, and the sooner they begin, the less is left behind backward.
  *
  * The pieces of a store whose updates are shared are as long, but known beforehand. Behind the
- * optimizer each is a gather, too, and those are waited for: a store has SHARED_PIECES at most.
+ * optimizer each is a gather, too, and those are waited for: where a bucket may have to wait, a
+ * store has SHARED_PIECES at most.
  */
 #include "parallel/dp.h"
 
