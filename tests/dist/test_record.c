@@ -136,7 +136,8 @@ static void every_axis(void)
             l.tp_rows = rows[i].tp_rows;
             l.batch = 6 * l.dp;
             l.microbatch = 4; /* the last one is short */
-            check_static(&l, kind == ARCH_GPT ? "gpt" : "llama");
+            for (l.zero = 0; l.zero <= (l.dp > 1); l.zero++)
+                check_static(&l, kind == ARCH_GPT ? "gpt" : "llama");
         }
 }
 

@@ -24,6 +24,20 @@ static const struct row {
     {"1f1b", 2, 2, 1, 1, false, false, 2},       {"zb-h1", 1, 1, 2, 1, false, false, 2},
 };
 
+static void behind_one(struct layout *l)
+{
+    struct layout_result plain, rehearsed;
+    l->rehearsed = false;
+    CHECK_OK(layout_run(l, &plain));
+    l->rehearsed = true;
+    CHECK_OK(layout_run(l, &rehearsed));
+    test_check(layout_same_bits(&plain, &rehearsed), __FILE__, __LINE__,
+               "%s tp %d pp %d dp %d zero %d: other bits behind a rehearsal", l->schedule, l->tp,
+               l->pp, l->dp, l->zero);
+    layout_result_free(&plain);
+    layout_result_free(&rehearsed);
+}
+
 static void same_bits(enum arch_kind kind, enum dev_kind dev, enum dtype ct)
 {
     struct arch a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4,
@@ -32,19 +46,12 @@ static void same_bits(enum arch_kind kind, enum dev_kind dev, enum dtype ct)
                      .rope_theta = 10000, .init_std = 0.08};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *r = &rows[i];
-        struct layout_result plain, rehearsed;
         struct layout l = {.arch = a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v, .sp = r->sp,
                            .recompute = r->recompute, .schedule = r->schedule, .batch = 6,
                            .microbatch = r->microbatch, .dev = dev, .ct = ct, .threads = 1,
                            .steps = 2, .clip = 0.05};
-        CHECK_OK(layout_run(&l, &plain));
-        l.rehearsed = true;
-        CHECK_OK(layout_run(&l, &rehearsed));
-        test_check(layout_same_bits(&plain, &rehearsed), __FILE__, __LINE__,
-                   "%s tp %d pp %d dp %d: other bits behind a rehearsal", r->schedule, r->tp, r->pp,
-                   r->dp);
-        layout_result_free(&plain);
-        layout_result_free(&rehearsed);
+        for (l.zero = 0; l.zero <= (l.dp > 1); l.zero++)
+            behind_one(&l);
     }
 }
 
