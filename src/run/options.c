@@ -54,10 +54,10 @@ static const struct conf_row rows[] = {
     {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
      "data parallel size: replicas that share the batch"},
     {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
-     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, and "
-     "in bf16 6 bytes a weight between ranks in a step for 8; 0: each has and updates all. The same "
-     "weights, up to rounding of the norm where it clips. Gradients and weights are not shared yet "
-     "(stages 2 and 3)"},
+     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, "
+     "and in bf16 6 bytes a weight between ranks in a step for 8; 0: each has and updates all. The "
+     "same weights, up to rounding: of the norm where it clips, and of sums over three ranks or "
+     "more by NCCL. Gradients and weights are not shared yet (stages 2 and 3)"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
