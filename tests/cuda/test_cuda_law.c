@@ -5,6 +5,7 @@
  * model is small and odd, so that kernels take their plain ways; one has rows, heads and lengths of
  * whole blocks, so that they take the fast ones.
  */
+#include "gpus.h"
 #include "layout.h"
 
 #include "base/mem.h"
@@ -12,19 +13,12 @@
 
 enum { BATCH = 4, GPUS_MAX = 4 };
 
-/* GPUs that can be opened, at most GPUS_MAX. */
+/* GPUs that can be opened, at most GPUS_MAX; asked once. */
 static int gpus(void)
 {
     static int known = -1;
-    int n = 0;
-    for (; known < 0 && n < GPUS_MAX && dev_built(DEV_CUDA); n++) {
-        struct dev_args a = {.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = n};
-        struct dev *d;
-        if (dev_open(&a, &d) != ERR_OK)
-            break;
-        dev_close(d);
-    }
-    known = known < 0 ? n : known;
+    if (known < 0)
+        known = gpus_here(GPUS_MAX);
     return known;
 }
 

@@ -5,6 +5,7 @@
  * Runs where this process sees a GPU; pipelines where it sees as many as they have ranks.
  */
 #include "folder.h"
+#include "gpus.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -29,9 +30,7 @@ static struct dev *open_gpu(int index)
 
 static int gpus(void)
 {
-    int n = 0;
-    for (struct dev *d; n < GPUS_MAX && (d = open_gpu(n)) != NULL; n++)
-        dev_close(d);
+    int n = gpus_here(GPUS_MAX);
     if (n == 0)
         test_skip("no GPU");
     return n;

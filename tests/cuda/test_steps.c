@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "device/device.h"
+#include "gpus.h"
 #include "test.h"
 
 #include <string.h>
@@ -168,16 +169,10 @@ static void between(int n)
 {
     char need[32];
     comm_environment();
-    for (int i = 0; i < n; i++) {
-        struct dev *d;
-        if (!dev_built(DEV_CUDA) ||
-            dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = i},
-                     &d) != ERR_OK) {
-            snprintf(need, sizeof need, "%d GPUs are needed", n);
-            test_skip(need);
-            return;
-        }
-        dev_close(d);
+    if (gpus_here(n) < n) {
+        snprintf(need, sizeof need, "%d GPUs are needed", n);
+        test_skip(need);
+        return;
     }
     CHECK_OK(comm_thread_run(n, 60, body, NULL));
 }

@@ -79,19 +79,25 @@ static void each_has_its_words(void)
     }
 }
 
-static void each_runs_as_itself(void)
+/* Each once on d; what the recorder behind it noted is the call. */
+static void each_noted(struct dev *recorder, struct dev *d, const char *how)
 {
-    struct dev *d = open_recorder();
     for (int op = 0; op < CALLS_OPS; op++) {
         struct calls_call c = call_of((enum calls_op)op);
         struct calls_work w;
         if (!opened(d, &c, &w))
             continue;
-        calls_record_reset(d);
+        calls_record_reset(recorder);
         CHECK_OK(calls_run(&w));
-        check_noted(d, &c, "run alone");
+        check_noted(recorder, &c, how);
         calls_close(&w);
     }
+}
+
+static void each_runs_as_itself(void)
+{
+    struct dev *d = open_recorder();
+    each_noted(d, d, "run alone");
     dev_close(d);
 }
 
@@ -123,16 +129,7 @@ static void each_goes_through_a_profile(void)
 {
     struct dev *recorder = open_recorder(), *d;
     CHECK_OK(dev_profile_open(recorder, 0, &d));
-    for (int op = 0; op < CALLS_OPS; op++) {
-        struct calls_call c = call_of((enum calls_op)op);
-        struct calls_work w;
-        if (!opened(d, &c, &w))
-            continue;
-        calls_record_reset(recorder);
-        CHECK_OK(calls_run(&w));
-        check_noted(recorder, &c, "through a profile");
-        calls_close(&w);
-    }
+    each_noted(recorder, d, "through a profile");
     dev_close(d);
 }
 
