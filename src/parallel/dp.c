@@ -64,17 +64,24 @@ static enum err finish_one(struct dp *d)
     return comm_finish(&d->req[d->finished++]);
 }
 
+static enum err next_request(struct dp *d, struct comm_req **out)
+{
+    if (d->started - d->finished == DP_IN_FLIGHT)
+        TRY(finish_one(d));
+    *out = &d->req[d->started++];
+    **out = (struct comm_req){0};
+    return ERR_OK;
+}
+
 /* The sum of the parameters that wait, if they are enough or all there are. */
 static enum err start_bucket(struct dp *d, bool all)
 {
     const struct param *a = &d->store->param[d->first], *b = &d->store->param[d->end - 1];
     int64_t count = b->offset + b->count - a->offset;
+    struct comm_req *r;
     if (count < d->least && !all)
         return ERR_OK;
-    if (d->started - d->finished == DP_IN_FLIGHT)
-        TRY(finish_one(d));
-    struct comm_req *r = &d->req[d->started++];
-    *r = (struct comm_req){0};
+    TRY(next_request(d, &r));
     d->waiting = false;
     return comm_all_reduce_start(d->group, param_grad(a), count, d->store->dev->at, COMM_SUM, r);
 }
@@ -83,10 +90,8 @@ static enum err start_piece(struct dp *d, int piece)
 {
     const struct param_store *s = d->store;
     struct param_range own = param_share_of(s, piece);
-    if (d->started - d->finished == DP_IN_FLIGHT)
-        TRY(finish_one(d));
-    struct comm_req *r = &d->req[d->started++];
-    *r = (struct comm_req){0};
+    struct comm_req *r;
+    TRY(next_request(d, &r));
     return comm_reduce_scatter_start(d->group, s->grad + own.begin * s->at,
                                      s->grad + s->edge[piece] * s->at, own.end - own.begin,
                                      s->dev->at, r);

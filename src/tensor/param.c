@@ -63,7 +63,7 @@ static enum err take_stores(struct param_store *s, const struct param_arenas *fr
     TRY(arena_take(from->grads, at, &s->grad));
     TRY(arena_take(from->optim, own, &s->m));
     TRY(arena_take(from->optim, own, &s->v));
-    s->whole = s->master == s->w || s->shares == 1 ? s->master : s->grad;
+    s->whole = param_share_apart(s) ? s->grad : s->master;
     return from->shadow ? arena_take(from->shadow, 3 * at, &s->shadow) : ERR_OK;
 }
 

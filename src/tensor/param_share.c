@@ -41,6 +41,11 @@ enum err param_share_cut(struct param_store *s, int64_t least)
     return ERR_OK;
 }
 
+bool param_share_apart(const struct param_store *s)
+{
+    return s->shares > 1 && s->master != s->w;
+}
+
 int param_share_pieces(const struct param_store *s)
 {
     return s->edge ? s->pieces : 1;
@@ -67,14 +72,9 @@ static enum err move(const struct param_store *s, bool keep)
     return ERR_OK;
 }
 
-static bool is_apart(const struct param_store *s)
-{
-    return s->shares > 1 && s->master != s->w;
-}
-
 enum err param_share_keep(struct param_store *s)
 {
-    if (!is_apart(s))
+    if (!param_share_apart(s))
         return ERR_OK;
     ENSURE(s->edge && s->whole == s->grad);
     s->whole = NULL;
@@ -83,7 +83,7 @@ enum err param_share_keep(struct param_store *s)
 
 enum err param_share_lay(struct param_store *s)
 {
-    if (!is_apart(s))
+    if (!param_share_apart(s))
         return ERR_OK;
     ENSURE(s->edge && !s->whole);
     param_grads_reset(s);
