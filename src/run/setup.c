@@ -243,46 +243,8 @@ static enum err play_measured(struct setup *s)
     return ERR_OK;
 }
 
-/* Is the step shorter with another cut, by a share of *time, which it then takes? */
-static enum err is_shorter(const struct setup *s, struct arch_stage *cut, double share,
-                           double *time, bool *better)
-{
-    struct setup trial = *s;
-    double bubble, its;
-    trial.cut = cut;
-    TRY(play(&trial, &bubble, &its));
-    *better = its < *time * (1 - share);
-    *time = *better ? its : *time;
-    return ERR_OK;
-}
-
-/* Half layers come into question where they are worth it. Of ranks with one stage the costliest
- * must have that much less: this asks for no schedule, so that all of them have the same stages,
- * and with these the same bits and measured times. Where ranks have several, what counts is the
- * step, which uneven stages of even ranks may make longer. With two replicas a stage has two ranks,
- * and is cut between layers. */
-static enum err finer_of(const struct setup *s, struct arch_stage *cut, double *time, bool *better)
-{
-    static const double WORTH = 0.01;
-    bool several = s->sched.v > 1;
-    int stages = s->sched.stages;
-    *better = false;
-    if (s->sched.replicas > 1)
-        return ERR_OK;
-    memcpy(cut, s->cut, (size_t)stages * sizeof *cut);
-    TRY(arch_cut_finer(&s->arch, stages, several ? s->sched.place : NULL, WORTH, cut, better));
-    return several ? is_shorter(s, cut, WORTH, time, better) : ERR_OK;
-}
-
-/* By ranks, if that makes the step shorter than *time. */
-static enum err by_rank(const struct setup *s, struct arch_stage *cut, double *time, bool *better)
-{
-    *better = false;
-    if (s->sched.v == 1 || s->sched.replicas > 1)
-        return ERR_OK;
-    TRY(arch_cut(&s->arch, s->sched.stages, s->sched.place, cut));
-    return is_shorter(s, cut, 0, time, better);
-}
+/* Half layers come into question where they have so much less of the costliest rank or step. */
+static const double FINER_WORTH = 0.01;
 
 /* `other` for the cut there is, which it then holds. */
 static void exchange(struct setup *s, struct arch_stage **other)
@@ -292,29 +254,64 @@ static void exchange(struct setup *s, struct arch_stage **other)
     *other = before;
 }
 
-/* Two cuts come into question where ranks hold several stages: the costliest stage made cheap, or
- * the costliest rank; the one whose step is shorter is taken. Then a finer one. */
+/* `other` for the cut, if the step is shorter with it, by a share of *time. */
+static enum err take_shorter(struct setup *s, struct arch_stage **other, double share, double *time)
+{
+    double bubble, its;
+    exchange(s, other);
+    enum err err = play(s, &bubble, &its);
+    if (err != ERR_OK || its >= *time * (1 - share)) {
+        exchange(s, other);
+        return err;
+    }
+    s->bubble = bubble;
+    *time = its;
+    return ERR_OK;
+}
+
+/* Of ranks with one stage the costliest must have less: this asks for no schedule, so that all of
+ * them have the same stages, and with these the same bits and measured times. With two replicas a
+ * stage has two ranks, and is cut between layers. */
+static enum err cut_by_stages(struct setup *s, struct arch_stage **other)
+{
+    double time;
+    bool finer = false;
+    memcpy(*other, s->cut, (size_t)s->sched.stages * sizeof **other);
+    if (s->sched.replicas == 1)
+        TRY(arch_cut_finer(&s->arch, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
+    if (finer)
+        exchange(s, other);
+    return play(s, &s->bubble, &time);
+}
+
+/* Where ranks have several, the costliest stage may be made cheap or the costliest rank, and that
+ * finer. What counts is the step, which uneven stages of even ranks may make longer. */
+static enum err cut_by_steps(struct setup *s, struct arch_stage **other)
+{
+    int stages = s->sched.stages;
+    double time;
+    bool finer;
+    TRY(play(s, &s->bubble, &time));
+    TRY(arch_cut(&s->arch, stages, s->sched.place, *other));
+    TRY(take_shorter(s, other, 0, &time));
+    memcpy(*other, s->cut, (size_t)stages * sizeof **other);
+    TRY(arch_cut_finer(&s->arch, stages, s->sched.place, FINER_WORTH, *other, &finer));
+    return take_shorter(s, other, FINER_WORTH, &time);
+}
+
 static enum err make_cut(struct setup *s)
 {
     struct arch_stage *other;
-    double time;
-    bool other_rank = false, finer = false;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
     TRY(arch_cut(&s->arch, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;
-    TRY(play(s, &s->bubble, &time));
     TRY(mem_new(stages, sizeof *other, "the cut", &other));
-    enum err err = by_rank(s, other, &time, &other_rank);
-    if (err == ERR_OK && other_rank)
-        exchange(s, &other);
-    if (err == ERR_OK)
-        err = finer_of(s, other, &time, &finer);
-    if (err == ERR_OK && finer)
-        exchange(s, &other);
+    bool several = s->sched.v > 1 && s->sched.replicas == 1;
+    enum err err = several ? cut_by_steps(s, &other) : cut_by_stages(s, &other);
     mem_free(other);
-    return err == ERR_OK && (other_rank || finer) ? play(s, &s->bubble, &time) : err;
+    return err;
 }
 
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
