@@ -32,16 +32,10 @@ static enum err read_samples(struct train_rank *r)
     return ERR_OK;
 }
 
-static struct lr lr_of(const struct options *o)
-{
-    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min,
-                       o->optim.warmup, o->train.steps, o->optim.decay_steps};
-}
-
 /* What this rank brings to the step under way. */
 static struct optim_step this_step(const struct train_rank *r)
 {
-    struct lr lr = lr_of(r->s->o);
+    struct lr lr = train_lr(r->s->o);
     return (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
                                .tokens = r->speaks ? r->count : 0};
@@ -96,8 +90,6 @@ static enum err time_step(struct train_rank *r, int64_t step)
     return ERR_OK;
 }
 
-static enum err report_step(struct train_rank *r, int64_t step);
-
 /* Waits for the steps up to `last` that were queued and not reported, and reports them. */
 static enum err take_results(struct train_rank *r, int64_t last)
 {
@@ -108,7 +100,7 @@ static enum err take_results(struct train_rank *r, int64_t last)
         optim_ahead_note(&r->ahead, &r->result);
         TRY(time_step(r, step.step));
         r->slowest = fmax(r->slowest, r->took);
-        TRY(report_step(r, step.step));
+        TRY(train_report_step(r, step.step));
     }
     return ERR_OK;
 }
@@ -146,62 +138,10 @@ static enum err on_check(void *arg, const double *sums, bool *again)
     r->taken = r->queued = r->ahead.step.step;
     TRY(reach(r, r->taken));
     TRY(time_step(r, r->taken));
-    return report_step(r, r->taken);
+    return train_report_step(r, r->taken);
 }
 
-/* ---- reporting ---- */
-
-static enum err report_start(struct train_rank *r)
-{
-    struct exec_bytes b;
-    struct text table = {0};
-    double *all;
-    enum err err = ERR_OK;
-    exec_bytes(r->x, &b);
-    TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
-    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
-                                        b.activations + b.work + b.comm + b.data +
-                                        r->dev->own + comm_device_taken(r->world));
-    if (exec_world_group(r->x))
-        err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
-    if (err == ERR_OK && r->reports && r->job->call->on_start) {
-        setup_table(r->s, all, &table);
-        text_add(&table, "%s", r->job->notes);
-        err = table.err;
-        if (err == ERR_OK)
-            r->job->call->on_start(r->job->call->arg, table.s);
-    }
-    text_free(&table);
-    mem_free(all);
-    return err;
-}
-
-/* The step that r->result is of; r->took is how long it took. */
-static enum err report_step(struct train_rank *r, int64_t step)
-{
-    const struct options *o = r->s->o;
-    struct lr lr = lr_of(o);
-    struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
-                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, step),
-                           .tokens = step * o->train.batch * r->s->arch.seq, .seconds = r->took};
-    r->seconds += r->took;
-    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / r->took;
-    p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
-    if (!r->reports)
-        return ERR_OK;
-    struct text line = {0};
-    text_add(&line, "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
-                    "\"tokens\": %lld, \"tokens_per_s\": %.6g, \"seconds\": %.6g}\n",
-             (long long)p.step, p.loss, p.grad_norm, p.lr, (long long)p.tokens, p.tokens_per_s,
-             p.seconds);
-    enum err err = line.err;
-    if (err == ERR_OK)
-        err = fs_append(r->metrics, "metrics.jsonl", line.s, line.len);
-    text_free(&line);
-    if (err == ERR_OK && r->job->call->on_step)
-        r->job->call->on_step(r->job->call->arg, &p);
-    return err;
-}
+/* ---- validation ---- */
 
 static bool is_validated(const struct train_rank *r)
 {
@@ -220,70 +160,6 @@ static enum err validate(struct train_rank *r)
     if (r->reports && r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
     return ERR_OK;
-}
-
-/* How many steps did not wait for the norm; where none did, what they wait for. */
-static void report_ahead(const struct train_rank *r, struct text *page)
-{
-    text_add(page, "%lld step%s went ahead of the norm, of these done again: %lld",
-             (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
-             (long long)r->ahead.undone);
-    if (r->ahead.went == 0)
-        text_add(page, "; one may after optim.trust_after %lld in a row that optim.clip %g left as "
-                 "they were", (long long)r->s->o->optim.trust_after, r->s->o->optim.clip);
-    text_add(page, "\n");
-}
-
-/* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
-static enum err report_room(struct train_rank *r, struct text *page)
-{
-    double *used;
-    int64_t left, all;
-    if (r->all == 0)
-        return ERR_OK;
-    TRY(r->dev->ops->room(r->dev, &left, &all));
-    TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - r->dev->later - left);
-    enum err err = ERR_OK;
-    if (exec_world_group(r->x))
-        err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
-    if (err == ERR_OK)
-        room_table(r->s, used, page);
-    mem_free(used);
-    return err;
-}
-
-static void summarize(const struct train_rank *r, struct text *page)
-{
-    const struct options *o = r->s->o;
-    char t[32];
-    if (o->train.profile)
-        dev_profile_table(r->dev, page);
-    if (o->optim.post_validation)
-        report_ahead(r, page);
-    if (!options_unrecorded(o))
-        text_add(page, "%lld of %lld steps were replays of a recorded one\n",
-                 (long long)r->replayed, (long long)o->train.steps);
-    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)o->train.steps,
-             text_plural(o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
-    if (o->run.save)
-        text_add(page, "weights in %s/model.safetensors", o->run.dir);
-    else
-        text_add(page, "no weights kept (run.save false)");
-}
-
-static enum err report_end(struct train_rank *r)
-{
-    struct text page = {0};
-    enum err err = report_room(r, &page);
-    if (err == ERR_OK && r->reports && r->job->call->on_done) {
-        summarize(r, &page);
-        err = page.err;
-        if (err == ERR_OK)
-            r->job->call->on_done(r->job->call->arg, page.s);
-    }
-    text_free(&page);
-    return err;
 }
 
 /* ---- one rank ---- */
@@ -461,11 +337,11 @@ static enum err run_steps(struct train_rank *r)
 static enum err run_rank(struct train_rank *r)
 {
     TRY(open_rank(r));
-    TRY(report_start(r));
+    TRY(train_report_start(r));
     TRY(run_steps(r));
     if (r->s->o->run.save)
         TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
-    return report_end(r);
+    return train_report_end(r);
 }
 
 static enum err rank_body(void *arg, struct comm_world *world)

@@ -66,6 +66,16 @@ void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r, double *loss);
 
+/* The run's learning rates. (report.c) */
+struct lr train_lr(const struct options *o);
+/* The table before the first step, and what the ranks' memory is. Collective over the world.
+ * (report.c) */
+enum err train_report_start(struct train_rank *r);
+/* The step that r->result is of; r->took is how long it took. Local. (report.c) */
+enum err train_report_step(struct train_rank *r, int64_t step);
+/* The summary behind the last step. Collective over the world. (report.c) */
+enum err train_report_end(struct train_rank *r);
+
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);
 

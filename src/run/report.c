@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run says of itself: the table before the first step, a line of metrics.jsonl and a call
+ * for each step, the summary behind the last. The reporting rank alone writes and calls back.
+ */
+#include "run/train.h"
+
+#include "run/room.h"
+
+struct lr train_lr(const struct options *o)
+{
+    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min,
+                       o->optim.warmup, o->train.steps, o->optim.decay_steps};
+}
+
+enum err train_report_start(struct train_rank *r)
+{
+    struct exec_bytes b;
+    struct text table = {0};
+    double *all;
+    enum err err = ERR_OK;
+    exec_bytes(r->x, &b);
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
+    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
+                                        b.activations + b.work + b.comm + b.data +
+                                        r->dev->own + comm_device_taken(r->world));
+    if (exec_world_group(r->x))
+        err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
+    if (err == ERR_OK && r->reports && r->job->call->on_start) {
+        setup_table(r->s, all, &table);
+        text_add(&table, "%s", r->job->notes);
+        err = table.err;
+        if (err == ERR_OK)
+            r->job->call->on_start(r->job->call->arg, table.s);
+    }
+    text_free(&table);
+    mem_free(all);
+    return err;
+}
+
+enum err train_report_step(struct train_rank *r, int64_t step)
+{
+    const struct options *o = r->s->o;
+    struct lr lr = train_lr(o);
+    struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
+                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, step),
+                           .tokens = step * o->train.batch * r->s->arch.seq, .seconds = r->took};
+    r->seconds += r->took;
+    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / r->took;
+    p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
+    if (!r->reports)
+        return ERR_OK;
+    struct text line = {0};
+    text_add(&line, "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
+                    "\"tokens\": %lld, \"tokens_per_s\": %.6g, \"seconds\": %.6g}\n",
+             (long long)p.step, p.loss, p.grad_norm, p.lr, (long long)p.tokens, p.tokens_per_s,
+             p.seconds);
+    enum err err = line.err;
+    if (err == ERR_OK)
+        err = fs_append(r->metrics, "metrics.jsonl", line.s, line.len);
+    text_free(&line);
+    if (err == ERR_OK && r->job->call->on_step)
+        r->job->call->on_step(r->job->call->arg, &p);
+    return err;
+}
+
+/* How many steps did not wait for the norm; where none did, what they wait for. */
+static void report_ahead(const struct train_rank *r, struct text *page)
+{
+    text_add(page, "%lld step%s went ahead of the norm, of these done again: %lld",
+             (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
+             (long long)r->ahead.undone);
+    if (r->ahead.went == 0)
+        text_add(page, "; one may after optim.trust_after %lld in a row that optim.clip %g left as "
+                 "they were", (long long)r->s->o->optim.trust_after, r->s->o->optim.clip);
+    text_add(page, "\n");
+}
+
+/* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
+static enum err report_room(struct train_rank *r, struct text *page)
+{
+    double *used;
+    int64_t left, all;
+    if (r->all == 0)
+        return ERR_OK;
+    TRY(r->dev->ops->room(r->dev, &left, &all));
+    TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
+    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - r->dev->later - left);
+    enum err err = ERR_OK;
+    if (exec_world_group(r->x))
+        err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
+    if (err == ERR_OK)
+        room_table(r->s, used, page);
+    mem_free(used);
+    return err;
+}
+
+static void summarize(const struct train_rank *r, struct text *page)
+{
+    const struct options *o = r->s->o;
+    char t[32];
+    if (o->train.profile)
+        dev_profile_table(r->dev, page);
+    if (o->optim.post_validation)
+        report_ahead(r, page);
+    if (!options_unrecorded(o))
+        text_add(page, "%lld of %lld steps were replays of a recorded one\n",
+                 (long long)r->replayed, (long long)o->train.steps);
+    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)o->train.steps,
+             text_plural(o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
+    if (o->run.save)
+        text_add(page, "weights in %s/model.safetensors", o->run.dir);
+    else
+        text_add(page, "no weights kept (run.save false)");
+}
+
+enum err train_report_end(struct train_rank *r)
+{
+    struct text page = {0};
+    enum err err = report_room(r, &page);
+    if (err == ERR_OK && r->reports && r->job->call->on_done) {
+        summarize(r, &page);
+        err = page.err;
+        if (err == ERR_OK)
+            r->job->call->on_done(r->job->call->arg, page.s);
+    }
+    text_free(&page);
+    return err;
+}
