@@ -179,7 +179,9 @@ static const char usage[] =
 static const char about[] =
     "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
     "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
-    "plait sim --list, or file:PATH: a line of cells such as 0F0,0B0 for each rank.";
+    "plait sim --list, or a file such as mine.csv (or file:PATH): a line of cells such as\n"
+    "0F0,0B0 for each rank, which are PyTorch's; UNSHARD, RESHARD, REDUCE_GRAD and\n"
+    "WAIT_REDUCE_GRAD there are passed over and counted.";
 static const char examples[] = "plait sim 1f1b -p 4 -m 8 --gantt\n"
                                "plait sim --compare gpipe,1f1b -p 8 -m 32 --html step.html\n"
                                "plait sim zb-h1 --model configs/demo.yaml parallel.tp=1";
@@ -199,7 +201,8 @@ int cmd_sim(int argc, char **argv)
         {"tw", 0, CMD_REAL, &w.tw, TIME_MIN, TIME_MAX, "T", "of its weight half (tf)"},
         {"tr", 0, CMD_REAL, &w.tr, TIME_MIN, TIME_MAX, "T", "of a recompute (tf)"},
         {"recompute", 0, CMD_FLAG, &w.recompute, 0, 0, NULL, "forwards again, before backwards"},
-        {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T", "of a pair (F;B)OV (tf + tb)"},
+        {"tov", 0, CMD_REAL, &w.tov, TIME_MIN, TIME_MAX, "T",
+         "of a pair, (F;B)OVERLAP_F_B (tf + tb)"},
         {"tc", 0, CMD_REAL, &w.latency, 0, TIME_MAX, "T", "latency of a message between ranks (0)"},
         {"limit", 0, CMD_REAL, &w.limit, 1, TIME_MAX, "A",
          "zb-1p, zb-2p, zb-v: activations that a rank may keep (P, 2 P, 2 P)"},

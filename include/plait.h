@@ -92,7 +92,8 @@ int plait_data_info(const char *path, char **out);
 /* ---- Simulation --------------------------------------------------------------------------- */
 struct plait_sim {
     size_t size;
-    const char *schedule; /* a name of plait_schedule_name, or "file:PATH" */
+    const char *schedule; /* a name of plait_schedule_name, or a file: "file:PATH", or a path
+                             that ends in .csv or exists */
     int p, m, v;          /* ranks, microbatches, chunks a rank; v 0: the schedule's, mostly 1 */
     double tf, tb, ti, tw, latency; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
     const char *format;   /* "text", "gantt", "json", "summary" (default) */

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "run/setup.h"
+#include "sim/sim.h"
 
 static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
 {
@@ -89,13 +90,14 @@ static void warn_pipeline(const struct options *o, const struct check_facts *f, 
                           struct text *out)
 {
     int64_t samples = options_samples(o), fill = samples / o->parallel.pp;
+    char words[SIM_BUBBLE_MAX];
     if (f->microbatches >= o->parallel.pp)
         return;
     text_add(out, "warning %lld microbatch%s cannot keep parallel.pp %lld ranks busy",
              (long long)f->microbatches, text_plural(f->microbatches, "es"),
              (long long)o->parallel.pp);
     if (bubble >= 0)
-        text_add(out, ", predicted bubble %.1f %%", 100 * bubble);
+        text_add(out, ", predicted bubble %s", sim_bubble_words(bubble, 1, words));
     if (fill >= 1)
         text_add(out, "; parallel.microbatch %lld makes %lld of them\n", (long long)fill,
                  (long long)num_ceil_div(samples, fill));

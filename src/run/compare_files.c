@@ -22,14 +22,15 @@ static enum err make_pictures(const struct compare *c, struct both *p)
 {
     static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
     const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
+    char bubble[SIM_BUBBLE_MAX];
     for (int i = 0; i < CHARTS; i++) {
         TRY(sim_picture_make(&c->s->sched, r[i], &c->used, NULL, &p->made[i]));
         p->chart[i] = p->made[i].chart;
         p->chart[i].title = title[i];
         p->chart[i].end = r[i]->makespan;
-        snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %.1f %%",
+        snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
                  1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
-                 100 * (i == MEASURED ? c->bubble : compare_bubble(c)));
+                 sim_bubble_words(i == MEASURED ? c->bubble : compare_bubble(c), 1, bubble));
         p->chart[i].facts = p->facts[i];
     }
     return ERR_OK;

@@ -6,6 +6,7 @@
  */
 #include "run/compare.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W", "R"};
@@ -47,8 +48,11 @@ void compare_text(const struct compare *c, struct text *out)
                   "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
                   "ms.\n\n", 1e3 * c->latency, 1e3 * c->fetch);
     text_add(out, "                    measured    simulated    predicted before the run\n");
-    text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %%\n", 100 * c->bubble,
+    text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %% of the step\n", 100 * c->bubble,
              100 * compare_bubble(c), 100 * c->s->bubble);
+    text_add(out, "over ideal time   %8.2f %%   %8.2f %%   %8.2f %%\n",
+             100 * sim_over_ideal(c->bubble), 100 * sim_over_ideal(compare_bubble(c)),
+             100 * sim_over_ideal(c->s->bubble));
     text_add(out, "first to last    %8.2f ms  %8.2f ms\n", 1e3 * c->makespan,
              1e3 * c->sim.makespan);
     if (c->s->report.ahead)
@@ -74,6 +78,21 @@ static void json_stage(const struct compare *c, int stage, struct text *out)
     text_add(out, "}");
 }
 
+/* The bubbles over ideal time; null where a share has none. */
+static void json_over_ideal(const struct compare *c, struct text *out)
+{
+    static const char *const name[] = {"measured", "simulated", "predicted"};
+    const double share[] = {c->bubble, compare_bubble(c), c->s->bubble};
+    for (int i = 0; i < 3; i++) {
+        double over = sim_over_ideal(share[i]);
+        text_add(out, " \"over_ideal_%s\": ", name[i]);
+        if (isfinite(over))
+            text_add(out, "%.9g,%s", over, i == 2 ? "\n" : "");
+        else
+            text_add(out, "null,%s", i == 2 ? "\n" : "");
+    }
+}
+
 void compare_json(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
@@ -84,6 +103,7 @@ void compare_json(const struct compare *c, struct text *out)
     text_add(out, " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
                   "\"bubble_predicted\": %.9g,\n", c->bubble, compare_bubble(c),
              c->s->bubble);
+    json_over_ideal(c, out);
     text_add(out, " \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
                   "\"latency\": %.9g, \"fetch\": %.9g,\n \"ranks\": [", c->makespan,
              c->sim.makespan, c->latency, c->fetch);

@@ -47,7 +47,11 @@ enum err play_read_file(const char *path, const struct play_args *a, struct sche
              "simulation: slices %d was asked for, and a file has its units already; leave slices "
              "out",
              a->slices);
+    const char *dot = strrchr(path, '.');
     enum err err = schedule_read(path, out);
+    if (err != ERR_OK && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
+        return err_set(err, __FILE__, __LINE__, "simulation: %s; a configuration is named with "
+                       "--model %.200s", err_bare(err_text()), path);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
     TRY_OR(out_free, check_asked("p", a->p, out->p));
@@ -59,12 +63,13 @@ out_free:
     return err;
 }
 
-/* Does the word look like a file's name, or is there such a file? Schedules have no such names. */
-static bool means_file(const char *word)
+const char *play_path(const char *word)
 {
     size_t n = strlen(word);
+    if (schedule_path(word))
+        return schedule_path(word);
     bool ends = n > 4 && (strcmp(word + n - 4, ".csv") == 0 || strcmp(word + n - 4, ".txt") == 0);
-    return ends || strchr(word, '/') || fs_exists(word);
+    return !sched_kind_find(word) && (ends || strchr(word, '/') || fs_exists(word)) ? word : NULL;
 }
 
 /* Is there anything to make a schedule for? Without, one that looks at costs has its own order. */
@@ -108,14 +113,10 @@ static enum err make_schedule(const struct play_args *a, struct played *x)
     struct sched *out = &x->made;
     if (!a->schedule)
         FAIL(ERR_CONFIG,
-             "simulation: no schedule is named; use one of plait sim --list or file:PATH");
-    if (schedule_path(a->schedule))
-        return play_read_file(schedule_path(a->schedule), a, out);
+             "simulation: no schedule is named; use one of plait sim --list or a file");
+    if (play_path(a->schedule))
+        return play_read_file(play_path(a->schedule), a, out);
     const struct sched_kind *kind = sched_kind_find(a->schedule);
-    if (!kind && means_file(a->schedule))
-        FAIL(ERR_CONFIG,
-             "simulation: %.200s is not the name of a schedule; to play a file write file:%.200s",
-             a->schedule, a->schedule);
     int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
     TRY(play_fits(a, v, 0));

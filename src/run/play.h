@@ -12,7 +12,7 @@
 
 struct play_args {
     const struct plait_sim *sim; /* borrowed; costs, model */
-    const char *schedule;        /* borrowed; name or file:PATH; NULL: the model's */
+    const char *schedule;        /* borrowed; name or file (play_path); NULL: the model's */
     int p, m, v;                 /* 0: the file's or the model's, v 1 */
     int group;                   /* of sched_shape */
     int slices;                  /* of sched_make_sliced; 0: none */
@@ -55,6 +55,9 @@ const int *play_peaks(const struct played *x);
 enum err play_costs(const struct play_args *a, struct played *x);
 /* The file alone, which the schedule may be made for; fills x->time. */
 enum err play_read_costs(const struct play_args *a, int stages, struct played *x);
+/* The file that a word means: that of file:PATH; or else, where the word is no schedule's name, the
+ * word itself if it ends in .csv or .txt, has a slash or is the name of a file. NULL: a name. */
+const char *play_path(const char *word);
 /* A schedule from a file, which says its own shape: p, m, v that are asked for must be that.
  * Errors: ERR_CONFIG. */
 enum err play_read_file(const char *path, const struct play_args *a, struct sched *out);

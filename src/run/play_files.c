@@ -23,7 +23,7 @@ struct picture {
     int tables;
 };
 
-enum { RANK_COLUMNS = 9, ALL_COLUMNS = 8 };
+enum { RANK_COLUMNS = 9, ALL_COLUMNS = 9 };
 
 bool play_wants_files(const struct plait_sim *a)
 {
@@ -85,6 +85,7 @@ static void add_table(struct picture *p)
 {
     static const char *const name[ALL_COLUMNS] = {"schedule",      "chunks",     "replicas",
                                                   "makespan",      "cost",       "bubble %",
+                                                  "bubble over ideal %",
                                                   "bubble rate %", "activations"};
     p->table[p->tables++] = (struct draw_table){
         .title = "Schedules", .rows = p->n + 1, .columns = ALL_COLUMNS, .cell = p->cell + p->cells};
@@ -102,6 +103,7 @@ static void add_table(struct picture *p)
         add_cell(p, "%.6g", r->makespan);
         add_cell(p, "%.6g", r->cost);
         add_cell(p, "%.2f", 100 * r->bubble_fraction);
+        add_cell(p, "%.2f", 100 * sim_over_ideal(r->bubble_fraction));
         add_cell(p, "%.2f", 100 * r->bubble_rate);
         add_cell(p, "%.4g", (double)peak / s->v);
     }

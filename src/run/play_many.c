@@ -22,7 +22,7 @@ static enum err cut_chunks(const char *what, char *word, int *v)
     *v = 0;
     if (word[0] == '\0' || at == word)
         FAIL(ERR_CONFIG, "simulation: %s has an empty name in its list; write NAME,NAME", what);
-    if (!at || strncmp(word, "file:", 5) == 0)
+    if (!at || play_path(word))
         return ERR_OK;
     if (!text_to_int(at + 1, &n) || n < 1 || n > SCHED_MAX_STAGES)
         FAIL(ERR_CONFIG,
@@ -105,11 +105,11 @@ static void add_line(const struct played *x, int width, struct text *out)
         message += r->message[rank];
         peak = peaks[rank] > peak ? peaks[rank] : peak;
     }
-    text_add(out, "%-*s %3d %10.6g %10.6g %9.2f %7.2f %9.2f %9.2f %12.4g %9lld %9d\n", width,
-             x->s->name, x->s->v, r->makespan, r->cost, 100 * r->bubble_fraction,
-             100 * r->bubble_rate, all > 0 ? 100 * waiting / all : 0,
-             all > 0 ? 100 * message / all : 0, (double)peak / (x->s->v * x->s->slices),
-             (long long)messages_of(x->s), x->s->replicas);
+    text_add(out, "%-*s %3d %10.6g %10.6g %9.2f %12.2f %7.2f %9.2f %9.2f %12.4g %9lld %9d\n",
+             width, x->s->name, x->s->v, r->makespan, r->cost, 100 * r->bubble_fraction,
+             100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
+             all > 0 ? 100 * waiting / all : 0, all > 0 ? 100 * message / all : 0,
+             (double)peak / (x->s->v * x->s->slices), (long long)messages_of(x->s), x->s->replicas);
 }
 
 static void add_table(const struct played *x, int n, struct text *out)
@@ -119,13 +119,20 @@ static void add_table(const struct played *x, int n, struct text *out)
         width = (int)num_max(width, (int64_t)strlen(x[i].s->name));
     text_add(out,
              "%d rank%s, %d microbatch%s; times and activations of a rank's share of the "
-             "model\n\n",
+             "model;\nthe bubble as a share of the step, and over ideal time\n\n",
              x[0].s->p, text_plural(x[0].s->p, "s"), m, text_plural(m, "es"));
-    text_add(out, "%-*s %3s %10s %10s %9s %7s %9s %9s %12s %9s %9s\n", width, "schedule", "v",
-             "makespan", "cost", "bubble %", "rate %", "waiting %", "message %", "activations",
-             "messages", "replicas");
+    text_add(out, "%-*s %3s %10s %10s %9s %12s %7s %9s %9s %12s %9s %9s\n", width, "schedule", "v",
+             "makespan", "cost", "bubble %", "over ideal %", "rate %", "waiting %", "message %",
+             "activations", "messages", "replicas");
     for (int i = 0; i < n; i++)
         add_line(&x[i], width, out);
+    for (int i = 0; i < n; i++) {
+        if (!sched_passed_any(x[i].s))
+            continue;
+        text_add(out, "%s: passed over ", x[i].s->name);
+        sched_passed_add(x[i].s, out);
+        text_add(out, "\n");
+    }
 }
 
 /* ---- all ---- */

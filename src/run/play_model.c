@@ -15,7 +15,6 @@
 
 #include "base/mem.h"
 #include "run/check.h"
-#include "run/schedule.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -33,10 +32,13 @@ static enum err set_microbatches(int m, struct options *o)
 /* What the command line says takes the place of what the configuration says. */
 static enum err set_asked(const struct play_args *a, struct options *o)
 {
-    if (a->schedule && strlen(a->schedule) >= sizeof o->parallel.schedule)
-        FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
-    if (a->schedule)
-        snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s", a->schedule);
+    const char *path = a->schedule ? play_path(a->schedule) : NULL;
+    if (a->schedule) {
+        int n = snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s%s",
+                         path ? "file:" : "", path ? path : a->schedule);
+        if (n >= (int)sizeof o->parallel.schedule)
+            FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
+    }
     if (a->sim->recompute != 0)
         o->train.recompute = OPTIONS_RECOMPUTE_FULL;
     if (a->p)
@@ -54,7 +56,7 @@ static enum err set_asked(const struct play_args *a, struct options *o)
 static enum err set_file_shape(const struct play_args *a, struct options *o)
 {
     struct sched s;
-    const char *path = a->schedule ? schedule_path(a->schedule) : NULL;
+    const char *path = a->schedule ? play_path(a->schedule) : NULL;
     if (!path)
         return ERR_OK;
     TRY(play_read_file(path, a, &s));

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tables of bubbles: for a schedule, and each number of chunks that it can have, ranks downwards
- * and microbatches across, in powers of two up to those asked for. Every cell is a schedule made,
- * proved and played; no formula is used. A shape that the schedule refuses is a dash, and the first
- * such refusal stands below.
+ * and microbatches across, in powers of two up to those asked for: as a share of the step, then
+ * over ideal time. Every cell is a schedule made, proved and played; no formula is used. A shape
+ * that the schedule refuses is a dash, and the first such refusal stands below.
  */
 #include "run/play.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,23 +27,24 @@ struct table {
     const struct plait_sim *sim;
     const char *name;
     int v, p[STEPS_MAX], m[STEPS_MAX], rows, columns;
+    double bubble[STEPS_MAX][STEPS_MAX]; /* [rows][columns] share of the step; < 0: a dash */
     int played; /* cells that are no dash */
     char refusal[REFUSAL_MAX];
 };
 
-static enum err add_cell(struct table *t, int p, int m, struct text *out)
+static enum err play_cell(struct table *t, int row, int column)
 {
     struct played x;
     struct play_args a = play_one_of(t->sim, t->name);
-    a.p = p;
-    a.m = m;
+    a.p = t->p[row];
+    a.m = t->m[column];
     a.v = t->v;
     enum err err = play_make(&a, &x);
+    t->bubble[row][column] = -1;
     if (err == ERR_OK) {
-        text_add(out, " %6.2f", 100 * x.result.bubble_fraction);
+        t->bubble[row][column] = fmax(0, x.result.bubble_fraction);
         t->played++;
     } else if (err == ERR_CONFIG) {
-        text_add(out, " %6s", "-");
         if (t->refusal[0] == '\0')
             snprintf(t->refusal, sizeof t->refusal, "%s", err_text());
     }
@@ -50,24 +52,38 @@ static enum err add_cell(struct table *t, int p, int m, struct text *out)
     return err == ERR_CONFIG ? ERR_OK : err;
 }
 
-static enum err add_cells(struct table *t, struct text *out)
+static void add_cells(const struct table *t, bool over_ideal, struct text *out)
 {
     text_add(out, "bubble of %s", t->name);
     if (t->v > 1)
         text_add(out, ", %d chunks a rank", t->v);
-    text_add(out, ", %% of all ranks' time\n%6s", "p \\ m");
+    text_add(out, ", %% %s\n%6s", over_ideal ? "over ideal time" : "of the step", "p \\ m");
     for (int c = 0; c < t->columns; c++)
-        text_add(out, " %6d", t->m[c]);
+        text_add(out, " %7d", t->m[c]);
     text_add(out, "\n");
     for (int r = 0; r < t->rows; r++) {
         text_add(out, "%6d", t->p[r]);
-        for (int c = 0; c < t->columns; c++)
-            TRY(add_cell(t, t->p[r], t->m[c], out));
+        for (int c = 0; c < t->columns; c++) {
+            double share = t->bubble[r][c];
+            if (share < 0)
+                text_add(out, " %7s", "-");
+            else
+                text_add(out, " %7.2f", 100 * (over_ideal ? sim_over_ideal(share) : share));
+        }
         text_add(out, "\n");
     }
     if (t->refusal[0])
         text_add(out, "     -: %s\n", t->refusal);
     text_add(out, "\n");
+}
+
+static enum err play_cells(struct table *t)
+{
+    t->played = 0;
+    t->refusal[0] = '\0';
+    for (int r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->columns; c++)
+            TRY(play_cell(t, r, c));
     return ERR_OK;
 }
 
@@ -80,14 +96,11 @@ static enum err add_tables(struct table *t, int v, struct text *out)
     if (v == 0 && kind)
         v = kind->chunks;
     for (t->v = v ? v : 1; t->v <= (v ? v : 4); t->v *= 2) {
-        struct text page = {0};
-        t->played = 0;
-        t->refusal[0] = '\0';
-        enum err err = add_cells(t, &page);
-        if (err == ERR_OK && t->played > 0)
-            text_add(out, "%s", page.s);
-        text_free(&page);
-        TRY(err);
+        TRY(play_cells(t));
+        if (t->played > 0) {
+            add_cells(t, false, out);
+            add_cells(t, true, out);
+        }
         played += t->played;
     }
     if (played == 0)
@@ -131,7 +144,7 @@ enum err play_table(const struct plait_sim *a, struct text *out)
         err = check_size(&t, &l, a->v);
     for (int i = 0; i < l.n && err == ERR_OK; i++) {
         t.name = l.name[i];
-        if (strncmp(t.name, "file:", 5) == 0)
+        if (play_path(t.name))
             err =
                 err_set(ERR_CONFIG, __FILE__, __LINE__,
                         "simulation: a table is of schedules by name, and %.200s is a file of one "

@@ -473,7 +473,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
-    char buf[32];
+    char buf[32], bubble[SIM_BUBBLE_MAX];
     text_add(out,
              "model   %s, %s parameters, %lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
              s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
@@ -487,9 +487,14 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              dtype_name(s->types.ct), device[o->train.device],
              o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);
+    if (sched_passed_any(&s->sched)) {
+        text_add(out, "file    passed over: ");
+        sched_passed_add(&s->sched, out);
+        text_add(out, "\n");
+    }
     if (s->training)
         text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s%s%s%s, predicted bubble %.1f %% (stages %s%s)\n",
+                      "schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
                  text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
@@ -497,7 +502,8 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  o->train.recompute == OPTIONS_RECOMPUTE_FULL ? ", recompute full"
                  : sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "",
                  s->report.ahead ? ", steps post-validated" : "",
-                 100 * s->bubble, s->time ? "at the costs of " : "weighed by FLOPs",
+                 sim_bubble_words(s->bubble, 1, bubble),
+                 s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
     if (s->training && o->train.device == OPTIONS_CUDA)
         add_graph(o, out);

@@ -47,6 +47,33 @@ const char *sched_op_name(enum sched_op op)
     return name[op];
 }
 
+const char *sched_passed_name(enum sched_passed op)
+{
+    static const char *const name[SCHED_PASSED_OPS] = {"UNSHARD", "RESHARD", "REDUCE_GRAD",
+                                                       "WAIT_REDUCE_GRAD"};
+    return name[op];
+}
+
+bool sched_passed_any(const struct sched *s)
+{
+    for (int i = 0; i < SCHED_PASSED_OPS; i++)
+        if (s->passed[i] > 0)
+            return true;
+    return false;
+}
+
+void sched_passed_add(const struct sched *s, struct text *out)
+{
+    bool first = true;
+    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
+        if (s->passed[i] == 0)
+            continue;
+        text_add(out, "%s%lld %s", first ? "" : ", ", (long long)s->passed[i],
+                 sched_passed_name((enum sched_passed)i));
+        first = false;
+    }
+}
+
 static const char *kind_name(const void *arg, int i)
 {
     (void)arg;

@@ -65,6 +65,12 @@ static inline bool sched_op_names_stage(int op)
 enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535,
        SCHED_MAX_REPLICAS = 2 };
 
+/* Actions of torch's lists about sharded weights, which the program has no instruction for: read,
+ * counted, and passed over. */
+enum sched_passed {
+    SCHED_UNSHARD, SCHED_RESHARD, SCHED_REDUCE_GRAD, SCHED_WAIT_REDUCE_GRAD, SCHED_PASSED_OPS
+};
+
 struct sched {
     char name[32];
     int p, m, v, stages; /* stages == p * v */
@@ -73,6 +79,7 @@ struct sched {
     int replicas;        /* of the parameters: 1, or 2 when microbatches go both ways */
     bool forward_only;   /* evaluation: only F; no B is demanded */
     bool lowered, checked;
+    int64_t passed[SCHED_PASSED_OPS]; /* how many of each the text had */
     uint16_t *place; /* owned; [replicas * stages] -> rank */
     uint8_t *way;    /* owned; [m] -> replica that the microbatch goes by */
     int64_t *begin;  /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
@@ -164,14 +171,16 @@ enum err sched_make_sliced(const char *name, const struct sched_shape *shape, in
 void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W|R><mb>, or for a
- * pair (<stage>F<mb>;<stage>B<mb>)OV; empty cells are idle slots and are skipped. Lowered schedules
- * print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, STEP. */
+ * pair (<stage>F<mb>;<stage>B<mb>)OVERLAP_F_B; empty cells are idle slots and are skipped. Lowered
+ * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, STEP. Cells of F, B, I, W,
+ * sends, receives and pairs are those of PyTorch's pipelining (torch.distributed.pipelining). */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
  * the number of lines, m and stages come from the cells; a stage stands on the first rank with a
  * forward of it. Microbatches whose forward of stage 0 stands on another rank than that of
- * microbatch 0 go by a second replica. OVERLAP_F_B is read as OV. Text without any B, I, W is
- * forward only; text with a send or the like is lowered already. What the text says is not proved
+ * microbatch 0 go by a second replica. OV is read as OVERLAP_F_B. Text without any B, I, W is
+ * forward only; text with a send or the like is lowered already. Actions of enum sched_passed, as
+ * in 1UNSHARD, are counted in out->passed and else passed over. What the text says is not proved
  * here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
@@ -277,6 +286,11 @@ bool sched_walk_run(struct sched_walk *w);
 void sched_walk_close(struct sched_walk *w);
 
 const char *sched_op_name(enum sched_op op); /* "F", "SEND_F" */
+const char *sched_passed_name(enum sched_passed op); /* "UNSHARD" */
+/* "8 UNSHARD, 8 RESHARD"; nothing where none were passed over. */
+void sched_passed_add(const struct sched *s, struct text *out);
+/* Were any? */
+bool sched_passed_any(const struct sched *s);
 const char *sched_rule_name(enum sched_rule r); /* "coverage" */
 
 #endif

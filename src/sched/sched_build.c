@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include <stdio.h>
+#include <string.h>
 
 enum err sched_shape_check(const char *name, const struct sched_shape *shape)
 {
@@ -98,7 +99,7 @@ const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]
     char half[2][SCHED_CELL];
     if (s->instr[i].op != SCHED_OV || i + 2 >= s->begin[s->p])
         return sched_cell(&s->instr[i], buf);
-    snprintf(buf, SCHED_CELL, "(%.36s;%.36s)OV", sched_cell(&s->instr[i + 1], half[0]),
+    snprintf(buf, SCHED_CELL, "(%.30s;%.30s)OVERLAP_F_B", sched_cell(&s->instr[i + 1], half[0]),
              sched_cell(&s->instr[i + 2], half[1]));
     return buf;
 }
@@ -149,6 +150,7 @@ void sched_build_place(struct sched_build *b, const struct sched *from)
     if (b->err != ERR_OK)
         return;
     b->s.slices = from->slices;
+    memcpy(b->s.passed, from->passed, sizeof b->s.passed);
     for (int h = 0; h < from->replicas * from->stages; h++)
         b->s.place[h] = from->place[h];
     for (int mb = 0; mb < from->m; mb++)

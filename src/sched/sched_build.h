@@ -36,7 +36,7 @@ void sched_build_replicas(struct sched_build *b, int replicas);
 /* Makes the schedule bidirectional: a second replica that mirrors the first (its stage on rank p -
  * 1 - r), by which the last m / 2 microbatches go. Called after b->s.place is as it shall be. */
 void sched_build_mirror(struct sched_build *b);
-/* Placement and slices of another schedule of the same p, m and stages. */
+/* Placement, slices and what was passed over of another schedule of the same p, m and stages. */
 void sched_build_place(struct sched_build *b, const struct sched *from);
 /* Turns to the next rank; called exactly p times. */
 void sched_build_rank(struct sched_build *b);
@@ -71,7 +71,8 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own);
 /* Instruction as text, "3SEND_F12" or "STEP", into buf, which is returned. */
 enum { SCHED_CELL = 80 };
 const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL]);
-/* Instruction i as the text form writes it: a pair is "(0F3;3B5)OV", from its OV on. */
+/* Instruction i as the text form writes it: a pair is "(0F3;3B5)OVERLAP_F_B", from its OV
+ * on. */
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
 
 /* ---- sched_channel.c: which messages share a channel ----------------------------------------

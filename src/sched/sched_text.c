@@ -3,12 +3,13 @@
  * Schedules as text: the cells that other tools exchange as CSV, a line a rank.
  *
  *     0F0,0F1,,0B0,0B1          stage, instruction, microbatch; an empty cell is an idle slot
- *     1F0,1B0,(1F1;1B0)OV       in parentheses two that are one action
+ *     1F0,1B0,(1F1;1B0)OVERLAP_F_B   in parentheses two that are one action
  *
  * The text is read twice by one scanner: first to learn ranks, stages and microbatches, and where
  * each microbatch has its forward of stage 0, which tells its replica; then to write the
  * instructions, from which placement and peers follow. A number has no sign and no leading zero; a
- * token ends where its cell ends, so "1F0x" is an error and not 1F0.
+ * token ends where its cell ends, so "1F0x" is an error and not 1F0. These are PyTorch's cells;
+ * what its lists say about sharded weights (1UNSHARD) has no instruction here: it is counted.
  */
 #include "sched/sched_build.h"
 
@@ -29,6 +30,7 @@ struct scanner {
 struct found {
     int stages, mbs;
     int64_t cells; /* of the current line */
+    int passed;    /* highest stage of an action that is passed over; -1: none is */
     bool backward, lowered;
     bool *named;    /* owned; [SCHED_MAX_STAGES] */
     uint16_t *home; /* owned; [homes] rank of the first forward of stage 0 */
@@ -86,12 +88,20 @@ static enum err read_number(struct scanner *x, int below, const char *what, int 
     return ERR_OK;
 }
 
+/* Where the capital letters and underscores from here on end. */
+static int64_t end_of_name(const struct scanner *x)
+{
+    int64_t at = x->at;
+    while (at < x->n && ((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
+        at++;
+    return at;
+}
+
 /* The longest name of capital letters and underscores must be one of an instruction. */
 static enum err read_op(struct scanner *x, uint16_t *op)
 {
     int64_t start = x->at;
-    while ((peek(x) >= 'A' && peek(x) <= 'Z') || peek(x) == '_')
-        x->at++;
+    x->at = end_of_name(x);
     for (int i = 0; i < SCHED_OP_COUNT; i++) {
         const char *name = sched_op_name((enum sched_op)i);
         if ((int64_t)strlen(name) == x->at - start &&
@@ -103,7 +113,8 @@ static enum err read_op(struct scanner *x, uint16_t *op)
     return refuse(x, start,
                   "this is no instruction; use F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, "
                   "REDUCE, TIED, MERGE, NORM, NORM_SEND, NORM_RECV, PV_CHECK, PV_SEND, PV_RECV or "
-                  "STEP, or a pair as in (0F1;1B0)OV");
+                  "STEP, or a pair as in (0F1;1B0)OVERLAP_F_B; UNSHARD, RESHARD, REDUCE_GRAD and "
+                  "WAIT_REDUCE_GRAD with their stage are passed over");
 }
 
 static enum err read_instr(struct scanner *x, struct sched_instr *in)
@@ -119,7 +130,7 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
                       numbered ? "this names no stage; leave the number out, as in STEP"
                                : "a stage must come first, as in 2F0");
     if (in->op == SCHED_OV)
-        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OV");
+        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
     if (in->op < SCHED_REDUCE)
         TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
     in->stage = (uint16_t)stage;
@@ -137,7 +148,7 @@ static bool take(struct scanner *x, const char *word)
     return true;
 }
 
-/* "(F;B)OV" as three instructions. */
+/* "(F;B)OVERLAP_F_B" as three instructions. */
 static enum err read_pair(struct scanner *x, struct sched_instr in[3])
 {
     int64_t start = x->at++;
@@ -147,8 +158,49 @@ static enum err read_pair(struct scanner *x, struct sched_instr in[3])
         TRY(read_instr(x, &in[2]));
     if (!whole || !(take(x, ")OVERLAP_F_B") || take(x, ")OV")) || in[1].op != SCHED_F ||
         in[2].op != SCHED_B)
-        return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OV");
+        return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OVERLAP_F_B");
     in[0] = (struct sched_instr){SCHED_OV, in[1].stage, in[1].mb, 0};
+    return ERR_OK;
+}
+
+/* Behind the stage stands the name of an action that is passed over: which, or SCHED_PASSED_OPS. */
+static enum sched_passed find_passed(const struct scanner *x)
+{
+    struct scanner y = *x;
+    while (is_digit(peek(&y)))
+        y.at++;
+    int64_t from = y.at, to = end_of_name(&y);
+    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
+        const char *name = sched_passed_name((enum sched_passed)i);
+        if ((int64_t)strlen(name) == to - from && from > x->at &&
+            memcmp(name, x->text + from, strlen(name)) == 0)
+            return (enum sched_passed)i;
+    }
+    return SCHED_PASSED_OPS;
+}
+
+/* "1UNSHARD"; a microbatch may follow, and says nothing. */
+static enum err read_passed(struct scanner *x, enum sched_passed op, struct found *f,
+                            struct sched_build *b)
+{
+    int stage = 0, mb = 0;
+    TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
+    x->at += (int64_t)strlen(sched_passed_name(op));
+    if (is_digit(peek(x)))
+        TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
+    f->passed = (int)num_max(f->passed, stage);
+    if (b)
+        b->s.passed[op]++;
+    return ERR_OK;
+}
+
+/* A cell ends at a comma or with its line. */
+static enum err end_cell(struct scanner *x)
+{
+    int64_t end = x->at;
+    skip_blanks(x);
+    if (peek(x) != ',' && !line_ends(x))
+        return refuse(x, end, "this follows a whole cell; use a comma between cells");
     return ERR_OK;
 }
 
@@ -157,11 +209,7 @@ static enum err read_cell(struct scanner *x, struct sched_instr in[3], int *n)
 {
     *n = peek(x) == '(' ? 3 : 1;
     TRY(*n == 3 ? read_pair(x, in) : read_instr(x, in));
-    int64_t end = x->at;
-    skip_blanks(x);
-    if (peek(x) != ',' && !line_ends(x))
-        return refuse(x, end, "this follows a whole cell; use a comma between cells");
-    return ERR_OK;
+    return end_cell(x);
 }
 
 /* Room for the microbatch, which may be far beyond the last one. */
@@ -203,8 +251,13 @@ static enum err read_line(struct scanner *x, struct found *f, struct sched_build
         struct sched_instr in[3] = {{0}};
         int n = 0;
         skip_blanks(x);
-        if (peek(x) != ',' && !line_ends(x))
+        enum sched_passed op = find_passed(x);
+        if (op != SCHED_PASSED_OPS) {
+            TRY(read_passed(x, op, f, b));
+            TRY(end_cell(x));
+        } else if (peek(x) != ',' && !line_ends(x)) {
             TRY(read_cell(x, in, &n));
+        }
         for (int i = 0; i < n; i++) {
             TRY(learn(x, f, in[i]));
             if (b)
@@ -245,6 +298,11 @@ static enum err check_found(const struct scanner *x, const struct found *f)
                  x->name, stage, f->stages - 1);
     if (f->stages == 0)
         FAIL(ERR_CONFIG, "schedule %s: no line names a stage; name every stage from 0", x->name);
+    if (f->passed >= f->stages)
+        FAIL(ERR_CONFIG,
+             "schedule %s: stage %d is sharded or reduced and computes on no line; the stages that "
+             "compute are 0 to %d",
+             x->name, f->passed, f->stages - 1);
     if (f->stages % x->line != 0)
         FAIL(ERR_CONFIG,
              "schedule %s: %d stage%s cannot be spread over %d lines, one a rank; use a "
@@ -320,8 +378,9 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out)
 {
-    struct scanner x = {.name = name, .text = text, .n = n};
-    struct found f = {0};
+    int64_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of the encoding */
+    struct scanner x = {.name = name, .text = text + mark, .n = n - mark};
+    struct found f = {.passed = -1};
     enum err err = parse(&x, &f, out);
     mem_free(f.named);
     mem_free(f.home);

@@ -55,12 +55,23 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
 
+/* A bubble is told in two ways. `share`: idle time of all ranks as a share of the step's, 0 to 1
+ * (bubble_fraction, bubble_rate). Over ideal: the same idle time over the time of work, which is
+ * what a step would take if no rank stood still: share / (1 - share); for 1f1b with equal costs
+ * (p - 1) / m. A share of 1 (no work beside the idle time) has none: INFINITY. */
+double sim_over_ideal(double share);
+/* "27.3 % of the step (37.5 % over ideal time)", with so many decimals, into buf, which is
+ * returned. */
+enum { SIM_BUBBLE_MAX = 96 };
+const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX]);
+
 /* Gantt chart of a result with events, see draw_gantt; other pictures are in sim_picture.h. */
 void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
                struct text *out);
-/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate; by rank busy,
- * waiting, message, sending, peak_activations, peak_full; actions (how many); with events also
- * timeline, the actions with rank, start and end. */
+/* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate, both also over
+ * ideal time (bubble_over_ideal, rate_over_ideal; null where there is none); by rank busy, waiting,
+ * message, sending, peak_activations, peak_full; actions (how many); passed_over, the actions of a
+ * file that were, where any was; with events also timeline, the actions with rank, start, end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out);

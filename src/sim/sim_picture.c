@@ -292,10 +292,17 @@ static void add_words(struct maker *k)
         snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d", s->name, again, s->p,
                  s->m / s->slices);
     double most = k->activation * most_of(k->again ? k->r->full_peak : k->r->peak, s->p);
+    char bubble[SIM_BUBBLE_MAX];
+    struct text passed = {0};
+    if (sched_passed_any(s)) {
+        text_add(&passed, "; passed over: ");
+        sched_passed_add(s, &passed);
+    }
     snprintf(p->facts, sizeof p->facts,
-             "makespan %.6g, bubble %.2f %%, at most %.4g activation%s on a rank%s",
-             k->r->makespan, 100 * k->r->bubble_fraction, most, most == 1 ? "" : "s",
-             k->again ? " in full" : "");
+             "makespan %.6g, bubble %s, at most %.4g activation%s on a rank%s%s", k->r->makespan,
+             sim_bubble_words(k->r->bubble_fraction, 2, bubble), most, most == 1 ? "" : "s",
+             k->again ? " in full" : "", passed.s ? passed.s : "");
+    text_free(&passed);
     p->chart.title = p->title;
     p->chart.facts = p->facts;
 }

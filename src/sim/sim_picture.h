@@ -23,7 +23,7 @@ struct sim_picture {
     struct draw_message *message;
     struct draw_curve *memory;
     struct draw_point *point;
-    char title[96], facts[160];
+    char title[96], facts[384];
 };
 
 /* The result must have events. bytes NULL: memory in activations of a (stage, microbatch). Errors:

@@ -5,10 +5,24 @@
  */
 #include "sim/sim.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static const char op_letter[] = {'F', 'B', 'I', 'W', 'R'};
+
+double sim_over_ideal(double share)
+{
+    return share < 1 ? share / (1 - share) : INFINITY;
+}
+
+const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX])
+{
+    share = fmax(share, 0); /* rounding may leave less */
+    snprintf(buf, SIM_BUBBLE_MAX, "%.*f %% of the step (%.*f %% over ideal time)", decimals,
+             100 * share, decimals, 100 * sim_over_ideal(share));
+    return buf;
+}
 
 static bool is_pair(const struct sched *s, int64_t i)
 {
@@ -32,6 +46,10 @@ static int64_t behind_box(const struct sched *s, int64_t i)
 static void add_number(struct text *out, double x)
 {
     char s[40];
+    if (!isfinite(x)) {
+        text_add(out, "null");
+        return;
+    }
     for (int digits = 6; digits <= 17; digits++) {
         snprintf(s, sizeof s, "%.*g", digits, x);
         if (strtod(s, NULL) == x)
@@ -45,7 +63,7 @@ static void add_action(const struct sched *s, int64_t i, struct text *out)
 {
     const struct sched_instr *in = &s->instr[i];
     if (is_pair(s, i))
-        text_add(out, "(%dF%d;%dB%d)OV", in[1].stage, in[1].mb, in[2].stage, in[2].mb);
+        text_add(out, "(%dF%d;%dB%d)OVERLAP_F_B", in[1].stage, in[1].mb, in[2].stage, in[2].mb);
     else
         text_add(out, "%d%c%d", in->stage, op_letter[in->op], in->mb);
 }
@@ -70,6 +88,22 @@ static void json_timeline(const struct sched *s, const struct sim_result *r, str
     text_add(out, "\n  ]");
 }
 
+static void json_passed(const struct sched *s, struct text *out)
+{
+    bool first = true;
+    if (!sched_passed_any(s))
+        return;
+    text_add(out, ",\n  \"passed_over\": {");
+    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
+        if (s->passed[i] == 0)
+            continue;
+        text_add(out, "%s\"%s\": %lld", first ? "" : ", ", sched_passed_name((enum sched_passed)i),
+                 (long long)s->passed[i]);
+        first = false;
+    }
+    text_add(out, "}");
+}
+
 static void json_counts(const char *key, const int *value, int n, struct text *out)
 {
     text_add(out, ",\n  \"%s\": [", key);
@@ -88,6 +122,8 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         {"cost", r->cost},
         {"bubble_fraction", r->bubble_fraction},
         {"bubble_rate", r->bubble_rate},
+        {"bubble_over_ideal", sim_over_ideal(r->bubble_fraction)},
+        {"rate_over_ideal", sim_over_ideal(r->bubble_rate)},
     };
     const struct {
         const char *key;
@@ -103,7 +139,7 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m / s->slices, s->v);
     if (s->slices > 1)
         text_add(out, ",\n  \"slices\": %d", s->slices);
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
         text_add(out, ",\n  \"%s\": ", number[i].key);
         add_number(out, number[i].value);
     }
@@ -118,6 +154,7 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     json_counts("peak_activations", r->peak, s->p, out);
     json_counts("peak_full", r->full_peak, s->p, out);
     text_add(out, ",\n  \"actions\": %lld", (long long)r->actions);
+    json_passed(s, out);
     if (r->event)
         json_timeline(s, r, out);
     text_add(out, "\n}\n");
@@ -125,7 +162,7 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    char slices[32] = "";
+    char slices[32] = "", words[SIM_BUBBLE_MAX];
     int m = s->m / s->slices;
     if (s->slices > 1)
         snprintf(slices, sizeof slices, " of %d slices", s->slices);
@@ -138,9 +175,16 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
              r->cost);
-    text_add(out, "bubble    %.2f %% of all ranks' time; rate %.2f %% (of the cost)\n",
-             100 * r->bubble_fraction, 100 * r->bubble_rate);
-    text_add(out, "actions   %lld\n\n", (long long)r->actions);
+    text_add(out, "bubble    %s\n", sim_bubble_words(r->bubble_fraction, 2, words));
+    text_add(out, "rate      %.2f %% of the cost (%.2f %% over ideal time)\n", 100 * r->bubble_rate,
+             100 * sim_over_ideal(r->bubble_rate));
+    text_add(out, "actions   %lld\n", (long long)r->actions);
+    if (sched_passed_any(s)) {
+        text_add(out, "passed over ");
+        sched_passed_add(s, out);
+        text_add(out, "\n");
+    }
+    text_add(out, "\n");
     text_add(out, "%5s %10s %10s %10s %10s %10s %10s %10s %8s %12s%s\n", "rank", "busy", "waiting",
              "message", "sending", "first", "last", "idle", "idle %", "activations",
              again ? "    in full" : "");

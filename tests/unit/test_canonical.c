@@ -43,7 +43,7 @@ static void texts(void)
     becomes("0F0,0F1,0I0,0I1,0W1,0F2,0W0,0I2,0W2\n",
             "0F0,0F1,0I0,0I1,0F2,0W0,0W1,0I2,0W2\n");
     /* a pair stays one while its backward has its turn, and is written apart where not */
-    becomes("0F0,0F1,(0F2;0B0)OV,0B1,0B2\n", "0F0,0F1,(0F2;0B0)OV,0B1,0B2\n");
+    becomes("0F0,0F1,(0F2;0B0)OV,0B1,0B2\n", "0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2\n");
     becomes("0F0,0F1,(0F2;0B1)OV,0B0,0B2\n", "0F0,0F1,0F2,0I1,0B0,0W1,0B2\n");
     /* stages have orders of their own */
     becomes("0F0,1F0,0F1,1F1,1B1,1B0,0B0,0B1\n", "0F0,1F0,0F1,1F1,1I1,1B0,1W1,0B0,0B1\n");

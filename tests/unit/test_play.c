@@ -389,7 +389,8 @@ static void made_for_a_file_of_costs(void)
 static void compares_side_by_side(void)
 {
     struct plait_sim a = {.compare = "gpipe,1f1b,naive", .p = 4, .m = 8};
-    check_answer(a, PLAIT_OK, "\n1f1b       1         33         33     27.27   27.27");
+    check_answer(a, PLAIT_OK,
+                 "\n1f1b       1         33         33     27.27        37.50   27.27");
     a.format = "gantt";
     a.width = 80;
     check_answer(a, PLAIT_OK, "\nnaive, p 4, m 8: makespan 96");
@@ -448,7 +449,7 @@ static void chunks_share_the_work(void)
 {
     struct plait_sim a = {.p = 4, .m = 8};
     a.compare = "1f1b,file:" PLAIT_SOURCE_DIR "/tests/golden/sched/interleaved-p4-m8-v2.csv";
-    check_answer(a, PLAIT_OK, "2       28.5       28.5     15.79   15.79");
+    check_answer(a, PLAIT_OK, "2       28.5       28.5     15.79        18.75   15.79");
     check_answer(a, PLAIT_OK, " 5.5 "); /* 11 activations of half a stage */
 }
 
@@ -456,16 +457,21 @@ static void tables_of_bubbles(void)
 {
     struct plait_sim a = {.table = "1f1b,naive", .p = 8, .m = 6};
     check_answer(a, PLAIT_OK,
-                 "bubble of 1f1b, % of all ranks' time\n"
-                 " p \\ m      1      2      4      6\n"
-                 "     2  50.00  33.33  20.00  14.29\n"
-                 "     4  75.00  60.00  42.86  33.33\n"
-                 "     8  87.50  77.78  63.64  53.85\n\n"
-                 "bubble of naive, % of all ranks' time\n"
-                 " p \\ m      1      2      4      6\n"
-                 "     2  50.00  50.00  50.00  50.00\n"
-                 "     4  75.00  75.00  75.00  75.00\n"
-                 "     8  87.50  87.50  87.50  87.50\n");
+                 "bubble of 1f1b, % of the step\n"
+                 " p \\ m       1       2       4       6\n"
+                 "     2   50.00   33.33   20.00   14.29\n"
+                 "     4   75.00   60.00   42.86   33.33\n"
+                 "     8   87.50   77.78   63.64   53.85\n\n"
+                 "bubble of 1f1b, % over ideal time\n"
+                 " p \\ m       1       2       4       6\n"
+                 "     2  100.00   50.00   25.00   16.67\n"
+                 "     4  300.00  150.00   75.00   50.00\n"
+                 "     8  700.00  350.00  175.00  116.67\n\n"
+                 "bubble of naive, % of the step\n"
+                 " p \\ m       1       2       4       6\n"
+                 "     2   50.00   50.00   50.00   50.00\n"
+                 "     4   75.00   75.00   75.00   75.00\n"
+                 "     8   87.50   87.50   87.50   87.50\n\n");
     a.table = "1f1b@2";
     check_answer(a, PLAIT_CONFIG, "use -v 1");
     a.table = "file:x.csv";

@@ -61,11 +61,12 @@ static void texts(void)
     becomes("0F0,1F0,1B0,0B0\n", "0F0,1F0,1B0,0R0,0B0\n", "0F0,1F0,1B0,0R0,0B0\n");
     /* before a pair, whose receives both come before the R */
     becomes("0F0,0F1,(0F2;0B0)OV,0B1,0B2\n1F0,1F1,1B0,(1F2;1B1)OV,1B2\n",
-            "0F0,0F1,0R0,(0F2;0B0)OV,0R1,0B1,0R2,0B2\n1F0,1F1,1R0,1B0,1R1,(1F2;1B1)OV,1R2,1B2\n",
-            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0R0,(0F2;0B0)OV,0SEND_F2,0RECV_B1,0R1,0B1,"
+            "0F0,0F1,0R0,(0F2;0B0)OVERLAP_F_B,0R1,0B1,0R2,0B2\n"
+            "1F0,1F1,1R0,1B0,1R1,(1F2;1B1)OVERLAP_F_B,1R2,1B2\n",
+            "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0R0,(0F2;0B0)OVERLAP_F_B,0SEND_F2,0RECV_B1,0R1,0B1,"
             "0RECV_B2,0R2,0B2\n"
-            "1RECV_F0,1F0,1RECV_F1,1F1,1R0,1B0,1SEND_B0,1RECV_F2,1R1,(1F2;1B1)OV,1SEND_B1,1R2,1B2,"
-            "1SEND_B2\n");
+            "1RECV_F0,1F0,1RECV_F1,1F1,1R0,1B0,1SEND_B0,1RECV_F2,1R1,(1F2;1B1)OVERLAP_F_B,1SEND_B1,"
+            "1R2,1B2,1SEND_B2\n");
     /* what a list has already stays as it is */
     becomes("0F0,0F1,0F2,0R1,0R0,0B0,0B1,0B2\n1F0,1F1,1F2,1R0,1B0,1R1,1R2,1B1,1B2\n",
             "0F0,0F1,0F2,0R1,0R0,0B0,0B1,0R2,0B2\n1F0,1F1,1F2,1R0,1B0,1R1,1R2,1B1,1B2\n",

@@ -24,11 +24,12 @@ static const struct {
 } broken[] = {
     /* pairs */
     {SCHED_RULE_ORDER, "0F0,(0F1;0B1)OV,0B0\n",
-     "rank 0, place 1, (0F1;0B1)OV: the backward needs the forward of its own pair"},
+     "rank 0, place 1, (0F1;0B1)OVERLAP_F_B: the backward needs the forward of its own pair"},
     {SCHED_RULE_ORDER, "0F0,(0F1;0B2)OV,0B0,0F2,0B1\n", "0F2 comes later"},
     {SCHED_RULE_COVERAGE, "0F0,(0F1;0B0)OV,0B0,0B1\n", "0B0: it comes a second time"},
     {SCHED_RULE_CYCLE, /* each pair waits for the other's backward or forward */
-     "0F0,(0F1;0B0)OV,0B1\n1F0,(1F1;1B0)OV,1B1\n", "(0F1;0B0)OV of rank 0 (place 1) waits for 1B0"},
+     "0F0,(0F1;0B0)OV,0B1\n1F0,(1F1;1B0)OV,1B1\n",
+     "(0F1;0B0)OVERLAP_F_B of rank 0 (place 1) waits for 1B0"},
     {SCHED_RULE_DEADLOCK,
      "0F0,0SEND_F0,0RECV_B0,(0F1;0B0)OV,0SEND_F1,0RECV_B1,0B1\n"
      "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n",
@@ -176,8 +177,9 @@ static void lowered_text(void)
                   "2F2,2B2\n",
                   &no_ends,
                   "0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0RECV_B0,0B0,0RECV_B1,0B1,0RECV_B2,0B2"
-                  "\n1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_F2,1RECV_B0,(1F2;1B0)OV,"
-                  "1SEND_F2,1SEND_B0,1RECV_B1,1B1,1SEND_B1,1RECV_B2,1B2,1SEND_B2\n"
+                  "\n1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1,1RECV_F2,1RECV_B0,"
+                  "(1F2;1B0)OVERLAP_F_B,1SEND_F2,1SEND_B0,1RECV_B1,1B1,1SEND_B1,1RECV_B2,1B2,"
+                  "1SEND_B2\n"
                   "2RECV_F0,2F0,2B0,2SEND_B0,2RECV_F1,2F1,2B1,2SEND_B1,2RECV_F2,2F2,2B2,2SEND_B2"
                   "\n");
     struct sched s, low;

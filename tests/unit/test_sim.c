@@ -37,6 +37,7 @@ static void check_closed_form(const char *name, int p, int m)
     if (play(name, p, m, &unit, &x)) {
         CHECK(x.r.makespan == 3.0 * (m + p - 1));
         CHECK_NEAR(x.r.bubble_fraction, (p - 1) / (double)(m + p - 1), 1e-15);
+        CHECK_NEAR(sim_over_ideal(x.r.bubble_fraction), (p - 1) / (double)m, 1e-12 * p);
         CHECK_INT(x.r.actions, 2 * p * m);
         for (int rank = 0; rank < p; rank++) {
             CHECK(x.r.busy[rank] == 3.0 * m);
@@ -252,6 +253,8 @@ static void json(void)
                        "  \"cost\": 0.30000000000000004,\n"
                        "  \"bubble_fraction\": 0,\n"
                        "  \"bubble_rate\": 0,\n"
+                       "  \"bubble_over_ideal\": 0,\n"
+                       "  \"rate_over_ideal\": 0,\n"
                        "  \"busy\": [0.30000000000000004],\n"
                        "  \"waiting\": [0],\n"
                        "  \"message\": [0],\n"
