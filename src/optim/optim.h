@@ -23,9 +23,10 @@ struct lr {
     int64_t warmup, steps; /* steps of linear warm-up; steps of the whole run */
     int64_t decay;         /* wsd: steps of the final linear decay */
 };
-/* Learning rate of step 1, 2, ...: linear warm-up to the peak over `warmup` steps, then the curve
- * down towards `least`, which the step after the last would have (wsd: constant, then linear over
- * the last `decay` steps). step is at most `steps`. */
+/* Learning rate of step 1, 2, ... `steps`. Step s of a warm-up of w has peak s / w; behind it the
+ * curve goes down from the peak, which step w + 1 has, towards `least`, which the step after the
+ * last would have (wsd: constant, then linear over the last `decay` steps). A warm-up that is
+ * longer than the run takes the whole run, a decay longer than what is left all that is left. */
 double lr_at(const struct lr *l, int64_t step);
 
 struct optim {

@@ -62,33 +62,20 @@ static enum err check_rate(const struct options *o)
     if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
         FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min "
                          "0, or schedule linear, cosine or wsd", o->optim.lr_min);
-    if (o->optim.warmup > o->train.steps)
-        FAIL(ERR_CONFIG, "optim.warmup %lld is longer than train.steps %lld; use warmup from 0 to "
-                         "%lld", (long long)o->optim.warmup, (long long)o->train.steps,
-             (long long)o->train.steps);
     return ERR_OK;
 }
 
 static enum err check_final_decay(const struct options *o)
 {
-    int64_t left = o->train.steps - o->optim.warmup;
     char word[32];
-    if (o->optim.schedule != OPTIONS_WSD) {
-        if (o->optim.decay_steps > 0)
-            FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
-                             "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
-                 row_word("optim.schedule", o->optim.schedule, word));
-        return ERR_OK;
-    }
-    if (left < 1)
-        FAIL(ERR_CONFIG, "optim.schedule wsd needs a final decay, and optim.warmup %lld leaves "
-                         "none of train.steps %lld for it; use warmup %lld or less",
-             (long long)o->optim.warmup, (long long)o->train.steps, (long long)o->train.steps - 1);
-    if (o->optim.decay_steps < 1 || o->optim.decay_steps > left)
-        FAIL(ERR_CONFIG, "optim.decay_steps %lld does not fit optim.schedule wsd: train.steps %lld "
-                         "less optim.warmup %lld leave 1 to %lld for the final decay; use one of "
-                         "these", (long long)o->optim.decay_steps, (long long)o->train.steps,
-             (long long)o->optim.warmup, (long long)left);
+    if (o->optim.schedule != OPTIONS_WSD && o->optim.decay_steps > 0)
+        FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
+                         "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
+             row_word("optim.schedule", o->optim.schedule, word));
+    if (o->optim.schedule == OPTIONS_WSD && o->optim.decay_steps == 0)
+        FAIL(ERR_CONFIG, "optim.decay_steps 0 with optim.schedule wsd: it ends in a decay; use "
+                         "decay_steps from 1 to train.steps %lld, or schedule constant",
+             (long long)o->train.steps);
     return ERR_OK;
 }
 

@@ -2,8 +2,9 @@
  *
  * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
  * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
- * ranks, a schedule of several chunks with one, more threads than cores, data that is not named
- * yet, keys that have no effect here. Labels take eight columns, as the planner's.
+ * ranks, a schedule of several chunks with one, a course of the learning rate that is cut short,
+ * more threads than cores, data that is not named yet, keys that have no effect here. Labels take
+ * eight columns, as the planner's.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -121,6 +122,25 @@ static void warn_chunks(const struct options *o, const struct check_facts *f, st
         text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
 }
 
+/* A course of the learning rate that the run is too short for. */
+static void warn_rates(const struct options *o, struct text *out)
+{
+    int64_t warmup = num_min(o->optim.warmup, o->train.steps), left = o->train.steps - warmup;
+    if (o->optim.warmup > warmup)
+        text_add(out, "warning optim.warmup %lld is longer than train.steps %lld: the learning "
+                      "rate rises over %lld step%s\n", (long long)o->optim.warmup,
+                 (long long)o->train.steps, (long long)warmup, text_plural(warmup, "s"));
+    if (o->optim.schedule != OPTIONS_WSD || o->optim.decay_steps <= left)
+        return;
+    text_add(out, "warning optim.decay_steps %lld is more than optim.warmup %lld leaves of "
+                  "train.steps %lld: ", (long long)o->optim.decay_steps,
+             (long long)o->optim.warmup, (long long)o->train.steps);
+    if (left > 0)
+        text_add(out, "the learning rate decays over the last %lld\n", (long long)left);
+    else
+        text_add(out, "the learning rate does not decay\n");
+}
+
 /* The planner's part, when the schedule is small enough to be played within an answer. */
 static enum err add_plan(const struct options *o, const struct check_facts *f, double *bubble,
                          struct text *out)
@@ -156,6 +176,7 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         add_files(o, f, &t);
         warn_pipeline(o, f, bubble, &t);
         warn_chunks(o, f, &t);
+        warn_rates(o, &t);
         err = warn_idle(o, &t);
     }
     if (err != ERR_OK) {

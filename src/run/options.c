@@ -142,12 +142,14 @@ static const struct conf_row rows[] = {
     {"optim.clip", CONF_REAL, AT(optim.clip), 0, "1", 0, 1e9, NULL,
      "largest norm of the whole gradient; 0: no clipping"},
     {"optim.warmup", CONF_INT, AT(optim.warmup), 0, "0", 0, 4294967295.0, NULL,
-     "linear rise to lr at the start [steps]"},
+     "linear rise to lr at the start [steps]; docs/learning-rate.md has the formula. Longer than "
+     "train.steps: the rise takes the whole run, and the table at the start says so"},
     {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0,
      "constant|linear|cosine|wsd",
      "course of the learning rate after the warm-up; wsd: constant, then a final decay"},
     {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
-     "length of the final decay of wsd [steps]"},
+     "length of the final decay of wsd [steps]; more than the warm-up leaves: as many as that, and "
+     "the table at the start says so"},
 
     {"optim.post_validation", CONF_BOOL, AT(optim.post_validation), 0, "false", 0, 0, NULL,
      "pipeline ranks step without waiting for the norm of the whole gradient; a step that should "

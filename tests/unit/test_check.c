@@ -72,8 +72,8 @@ static void proposed_values_are_legal(void)
         {"parallel.dp=16", "train.batch=16", NULL},
         {"parallel.microbatch=3", "train.batch=131071", NULL},
         {"model.seq=126", "parallel.tp=2", "parallel.sp=true", NULL},
-        {"optim.schedule=wsd", "optim.warmup=99", "optim.decay_steps=1", NULL},
-        {"optim.warmup=100", "train.steps=100", NULL},
+        {"optim.schedule=wsd", "optim.decay_steps=1", NULL},
+        {"optim.schedule=wsd", "optim.decay_steps=100", NULL},
     };
     for (size_t i = 0; i < sizeof repaired / sizeof *repaired; i++) {
         struct options o = with(repaired[i]);
@@ -118,6 +118,35 @@ static void unusual_layouts_are_legal(void)
         struct options o = with(legal[i]);
         CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
         CHECK_OK(run_check(&o, (int)options_ranks(&o), CHECK_PLAN, NULL));
+    }
+}
+
+/* A course of the learning rate that does not fit the run is shortened and said, and one that fits
+ * is not spoken of. */
+static void courses_are_shortened_and_said(void)
+{
+    static const char *const rises[] = {"constant", "linear", "cosine", "wsd"};
+    for (int i = 0; i < 4 * 5 * 4; i++) {
+        int64_t steps = 10, warmup = 8 + i / 4 % 5, decay = i % 4; /* 8 to 12, 0 to 3 */
+        bool wsd = i / 20 == 3;
+        char course[48], rise[48], fall[48], said[128];
+        if (wsd && decay == 0)
+            continue;
+        snprintf(course, sizeof course, "optim.schedule=%s", rises[i / 20]);
+        snprintf(rise, sizeof rise, "optim.warmup=%d", (int)warmup);
+        snprintf(fall, sizeof fall, "optim.decay_steps=%d", wsd ? (int)decay : 0);
+        struct options o = WITH("train.steps=10", course, rise, fall, "data.train=");
+        char *s = report_of(&o, CHECK_PLAN);
+        snprintf(said, sizeof said, "warning optim.warmup %d is longer than train.steps 10: the "
+                                    "learning rate rises over 10 steps\n", (int)warmup);
+        CHECK_INT(strstr(s, said) != NULL, warmup > steps);
+        CHECK_INT(strstr(s, "optim.warmup") != NULL,
+                  warmup > steps || (wsd && decay > steps - warmup));
+        int64_t left = warmup < steps ? steps - warmup : 0;
+        snprintf(said, sizeof said, "over the last %d\n", (int)left);
+        CHECK_INT(strstr(s, said) != NULL, wsd && left > 0 && decay > left);
+        CHECK_INT(strstr(s, "does not decay") != NULL, wsd && left == 0);
+        mem_free(s);
     }
 }
 
@@ -495,6 +524,7 @@ static const struct test_case cases[] = {
     {"illegal_configurations_are_refused", illegal_configurations_are_refused},
     {"proposed_values_are_legal", proposed_values_are_legal},
     {"unusual_layouts_are_legal", unusual_layouts_are_legal},
+    {"courses of the learning rate are shortened and said", courses_are_shortened_and_said},
     {"report_says_what_will_run", report_says_what_will_run},
     {"recompute_is_reported", recompute_is_reported},
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},

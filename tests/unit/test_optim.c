@@ -10,53 +10,84 @@
 
 #include <string.h>
 
-static void curves(void)
+/* By hand: peak 8, least 4. A decay over four steps goes 8, 7, 6, 5 and would reach 4 behind them;
+ * cos of 0, 45, 90 and 135 degrees is 1, sqrt(1/2), 0, -sqrt(1/2). */
+static void by_hand(void)
 {
-    struct lr l = {.peak = 3, .least = 1, .warmup = 4, .steps = 23, .decay = 7};
-    for (int kind = LR_CONSTANT; kind <= LR_WSD; kind++) {
-        l.kind = (enum lr_kind)kind;
-        CHECK_NEAR(lr_at(&l, 1), 0.75, 1e-15);
-        CHECK_NEAR(lr_at(&l, 4), 3, 1e-15);
-    }
-    l.kind = LR_CONSTANT;
-    CHECK_NEAR(lr_at(&l, 14), 3, 1e-15);
-    l.kind = LR_LINEAR;
-    CHECK_NEAR(lr_at(&l, 9), 2.5, 1e-15);
-    CHECK_NEAR(lr_at(&l, 14), 2, 1e-15);
-    l.kind = LR_COSINE;
-    CHECK_NEAR(lr_at(&l, 9), 2 + sqrt(0.5), 1e-15);
-    CHECK_NEAR(lr_at(&l, 14), 2, 1e-15);
-    l.kind = LR_WSD;
-    CHECK_NEAR(lr_at(&l, 16), 3, 1e-15);
-    CHECK_NEAR(lr_at(&l, 20), 2, 1e-15);
-    CHECK_NEAR(lr_at(&l, 17), 2.75, 1e-15);
-    CHECK_NEAR(lr_at(&l, 23), 1.25, 1e-15);
-}
-
-/* With the defaults, a least of 0 and no warm-up: every step moves, none at the peak of the one
- * before, and the steps go down evenly around the middle. */
-static void no_step_is_wasted(void)
-{
-    for (int kind = LR_LINEAR; kind <= LR_WSD; kind++)
-        for (int64_t n = 1; n <= 20; n++) {
-            struct lr l = {.kind = (enum lr_kind)kind, .peak = 2, .steps = n, .decay = n};
-            for (int64_t step = 1; step <= n; step++) {
-                double lr = lr_at(&l, step), before = step > 1 ? lr_at(&l, step - 1) : l.peak;
-                CHECK(lr > 0 && lr < before);
-                CHECK_NEAR(lr + lr_at(&l, n + 1 - step), l.peak, 1e-14);
-            }
+    const double h = sqrt(0.5);
+    const struct {
+        struct lr l;
+        double rate[6];
+    } row[] = {
+        {{LR_CONSTANT, 8, 0, 0, 3, 0}, {8, 8, 8}},
+        {{LR_CONSTANT, 8, 0, 2, 3, 0}, {4, 8, 8}},
+        {{LR_LINEAR, 8, 4, 0, 4, 0}, {8, 7, 6, 5}},
+        {{LR_LINEAR, 8, 4, 2, 6, 0}, {4, 8, 8, 7, 6, 5}},
+        {{LR_COSINE, 8, 4, 0, 4, 0}, {8, 6 + 2 * h, 6, 6 - 2 * h}},
+        {{LR_COSINE, 8, 4, 1, 5, 0}, {8, 8, 6 + 2 * h, 6, 6 - 2 * h}},
+        {{LR_WSD, 8, 4, 1, 6, 4}, {8, 8, 8, 7, 6, 5}},
+        {{LR_WSD, 8, 4, 1, 6, 2}, {8, 8, 8, 8, 8, 6}},
+        {{LR_WSD, 8, 4, 2, 6, 9}, {4, 8, 8, 7, 6, 5}}, /* the decay is longer than what is left */
+        {{LR_WSD, 8, 4, 0, 2, 0}, {8, 8}},
+        {{LR_COSINE, 8, 4, 0, 1, 0}, {8}},
+        {{LR_LINEAR, 8, 4, 4, 4, 0}, {2, 4, 6, 8}}, /* the warm-up is the run */
+        {{LR_COSINE, 8, 4, 9, 4, 0}, {2, 4, 6, 8}}, /* and longer than it */
+        {{LR_WSD, 8, 4, 9, 2, 5}, {4, 8}},
+    };
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        for (int64_t step = 1; step <= row[i].l.steps; step++) {
+            double lr = lr_at(&row[i].l, step);
+            test_check(fabs(lr - row[i].rate[step - 1]) < 1e-14, __FILE__, __LINE__,
+                       "row %d, step %d: %.17g for %.17g", (int)i, (int)step, lr,
+                       row[i].rate[step - 1]);
         }
 }
 
-/* No warm-up, and a warm-up that is the whole run. */
-static void ends(void)
+/* The rates of a run, one from the one before: rise by peak / warm-up, fall by an equal share of
+ * the way, or turn by an equal angle. */
+static void course(const struct lr *l, double *rate)
 {
-    struct lr l = {.kind = LR_COSINE, .peak = 2, .steps = 1};
-    CHECK_NEAR(lr_at(&l, 1), 1, 1e-15);
-    l.kind = LR_CONSTANT;
-    CHECK_NEAR(lr_at(&l, 1), 2, 1e-15);
-    l = (struct lr){.kind = LR_LINEAR, .peak = 2, .warmup = 5, .steps = 5};
-    CHECK_NEAR(lr_at(&l, 5), 2, 1e-15);
+    int64_t rise = l->warmup < l->steps ? l->warmup : l->steps, fall = l->steps - rise;
+    if (l->kind == LR_CONSTANT)
+        fall = 0;
+    if (l->kind == LR_WSD && l->decay < fall)
+        fall = l->decay;
+    double turn = fall ? acos(-1.0) / (double)fall : 0, x = 1, y = 0, now = 0;
+    for (int64_t s = 0; s < l->steps; s++) {
+        int64_t into = s - (l->steps - fall); /* steps of the fall that lie behind */
+        if (s < rise)
+            now += l->peak / (double)rise;
+        else if (into <= 0)
+            now = l->peak;
+        else
+            now -= (l->peak - l->least) / (double)fall;
+        if (into > 0) {
+            double next = x * cos(turn) - y * sin(turn);
+            y = x * sin(turn) + y * cos(turn);
+            x = next;
+        }
+        rate[s] = l->kind == LR_COSINE && into > 0
+                      ? (l->peak + l->least + (l->peak - l->least) * x) / 2 : now;
+    }
+}
+
+static void every_course(void)
+{
+    enum { MOST = 40 };
+    double rate[MOST];
+    for (int64_t steps = 1; steps <= MOST; steps += steps < 6 ? 1 : 17) {
+        const int64_t length[] = {0, 1, 2, steps / 2, steps - 1, steps, steps + 1, 3 * steps};
+        for (int i = 0; i < 4 * 8 * 8; i++) {
+            struct lr l = {.kind = (enum lr_kind)(i / 64), .peak = 3e-3, .least = 2e-4,
+                           .warmup = length[i / 8 % 8], .steps = steps, .decay = length[i % 8]};
+            course(&l, rate);
+            for (int64_t step = 1; step <= steps; step++)
+                test_check(fabs(lr_at(&l, step) - rate[step - 1]) < 1e-15, __FILE__, __LINE__,
+                           "kind %d steps %d warmup %d decay %d, step %d: %.17g for %.17g",
+                           (int)l.kind, (int)steps, (int)l.warmup, (int)l.decay, (int)step,
+                           lr_at(&l, step), rate[step - 1]);
+        }
+    }
 }
 
 /* ---- calls ---- */
@@ -177,7 +208,7 @@ static void few_calls(void)
     calls_of(130, DEV_CPU, DT_BF16);
 }
 
-static const struct test_case cases[] = {{"curves", curves}, {"ends", ends},
-                                         {"no_step_is_wasted", no_step_is_wasted},
+static const struct test_case cases[] = {{"learning rates by hand", by_hand},
+                                         {"learning rates of every course", every_course},
                                          {"few calls, the bits of one a parameter", few_calls}};
 TEST_MAIN(cases)
