@@ -7,12 +7,8 @@
  */
 #include "cmd.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { WORD_MAX = 64 };
@@ -29,11 +25,14 @@ int cmd_fail(int code)
 int cmd_usage(const char *fmt, ...)
 {
     va_list ap;
-    fputs("plait: ", stderr);
+    char said[1024], *shown;
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(said, sizeof said, fmt, ap);
     va_end(ap);
-    fputc('\n', stderr);
+    if (plait_word_shown(said, &shown) != PLAIT_OK)
+        return cmd_fail(PLAIT_MEMORY);
+    fprintf(stderr, "plait: %s\n", shown);
+    plait_free(shown);
     return PLAIT_CONFIG;
 }
 
@@ -94,19 +93,16 @@ static void print_page(const struct cmd_page *page)
 
 static int set_number(const struct cmd_option *o, const char *value)
 {
-    char *end;
-    bool plain = *value && !isspace((unsigned char)*value);
-    errno = 0;
+    double v;
     if (o->type == CMD_INT) {
-        long long v = strtoll(value, &end, 10);
-        if (!plain || *end || errno || (double)v < o->min || (double)v > o->max)
-            return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %.0f to %.0f",
-                             o->name, value, o->min, o->max);
-        *(int64_t *)o->out = v;
+        int64_t n, min = (int64_t)o->min, max = (int64_t)o->max;
+        if (plait_word_int(value, &n) != PLAIT_OK || n < min || n > max)
+            return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %lld to %lld",
+                             o->name, value, (long long)min, (long long)max);
+        *(int64_t *)o->out = n;
         return PLAIT_OK;
     }
-    double v = strtod(value, &end);
-    if (!plain || *end || !isfinite(v) || v < o->min || v > o->max)
+    if (plait_word_real(value, &v) != PLAIT_OK || v < o->min || v > o->max)
         return cmd_usage("--%s is \"%.40s\"; wanted is a number from %g to %g", o->name, value,
                          o->min, o->max);
     *(double *)o->out = v;
@@ -136,6 +132,10 @@ static int unknown_option(const struct cmd_page *page, const char *word, size_t 
     }
     if (near)
         return cmd_usage("there is no option --%s; the nearest is --%s", name, near->name);
+    const char *key = plait_config_nearest(name);
+    if (key && strchr(key, '.'))
+        return cmd_usage("there is no option --%s; keys have no dashes, did you mean %s=VALUE",
+                         name, key);
     return cmd_usage("there is no option --%s; usage: %s", name, page->usage);
 }
 

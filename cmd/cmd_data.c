@@ -48,6 +48,17 @@ static struct cmd_option output_option(const char **out)
                                "the token file to write"};
 }
 
+/* The end of a line that names the file. */
+static int print_path(const char *path)
+{
+    char *shown;
+    if (plait_word_shown(path, &shown) != PLAIT_OK)
+        return cmd_fail(PLAIT_MEMORY);
+    puts(shown);
+    plait_free(shown);
+    return PLAIT_OK;
+}
+
 static int data_prepare(int argc, char **argv)
 {
     const char *out = NULL, *tokenizer = "bytes";
@@ -87,9 +98,8 @@ static int data_prepare(int argc, char **argv)
         fputs("\r\033[K", stderr);
     if (code != PLAIT_OK)
         return cmd_fail(code);
-    printf("%lld tokens of %d %s in %s\n", (long long)tokens, words, words == 1 ? "text" : "texts",
-           out);
-    return PLAIT_OK;
+    printf("%lld tokens of %d %s in ", (long long)tokens, words, words == 1 ? "text" : "texts");
+    return print_path(out);
 }
 
 static int data_info(int argc, char **argv)
@@ -141,8 +151,8 @@ static int data_random(int argc, char **argv)
     code = plait_data_random(out, vocab, tokens, (uint64_t)seed);
     if (code != PLAIT_OK)
         return cmd_fail(code);
-    printf("%lld random tokens of %lld ids in %s\n", (long long)tokens, (long long)vocab, out);
-    return PLAIT_OK;
+    printf("%lld random tokens of %lld ids in ", (long long)tokens, (long long)vocab);
+    return print_path(out);
 }
 
 static const struct cmd_verb parts[] = {

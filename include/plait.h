@@ -2,8 +2,8 @@
  *
  * plait: train language models that do not fit one device, and know beforehand what it costs.
  *
- * This is the whole public interface; the command-line program uses nothing else. Seven chapters:
- * configuration, data, simulation, training, truth, measurement, generation.
+ * This is the whole public interface; the command-line program uses nothing else. Chapters:
+ * configuration, data, simulation, training, truth, measurement, generation, words.
  *
  * Conventions. Every function that can fail returns a code of enum plait_code, which is also the
  * program's exit code; plait_error() then gives one sentence: what was asked, what stands against
@@ -206,6 +206,15 @@ struct plait_generate {
     void *arg;
 };
 int plait_generate(const struct plait_generate *a);
+
+/* ---- Words ------------------------------------------------------------------------------------
+ * What a command line needs beside the above, as the configuration has it. */
+/* A number, read as it is or not at all (PLAIT_CONFIG): decimal, the whole word, 1e3 is whole. */
+int plait_word_int(const char *word, int64_t *out);
+int plait_word_real(const char *word, double *out);
+/* Text from outside (a path, a word) as a terminal may have it: bytes that steer it, and those that
+ * are no UTF-8, are \xNN. */
+int plait_word_shown(const char *word, char **out);
 
 /* ---- Information --------------------------------------------------------------------------- */
 /* Version, what was built in, processor, MPI, devices: readable lines. */

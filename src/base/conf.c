@@ -5,17 +5,18 @@
  * brought it. A source is applied to a copy of the struct and copied back when all of it is good:
  * a refused file leaves the configuration as it was.
  *
- * Strings are UTF-8 without control characters and without the separators that YAML takes for line
- * ends: what passes here can be printed as YAML and read back byte for byte.
+ * Strings are UTF-8 of printable points, so without control characters and the separators that YAML
+ * takes for line ends: what passes here can be shown, printed as YAML and read back byte for byte.
  */
 #include "base/conf_local.h"
 
 #include "base/mem.h"
+#include "base/printable.h"
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 const struct conf_row *conf_find(const struct conf_table *t, const char *key)
 {
@@ -29,6 +30,34 @@ int conf_group(const char *key)
 {
     const char *dot = strchr(key, '.');
     return dot ? (int)(dot - key) : 0;
+}
+
+/* Is value one of "on|1|y", in any case, - as good as _? */
+static bool is_one_of(const char *words, const char *value)
+{
+    size_t n = strlen(value);
+    for (; words; words = strchr(words, '|')) {
+        words += *words == '|';
+        if (strcspn(words, "|") != n)
+            continue;
+        size_t i = 0;
+        while (i < n && (tolower((unsigned char)words[i]) == tolower((unsigned char)value[i]) ||
+                         (strchr("-_", words[i]) && strchr("-_", value[i]))))
+            i++;
+        if (i == n)
+            return true;
+    }
+    return false;
+}
+
+const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *key)
+{
+    const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
+    for (int whole = 1; whole >= 0; whole--) /* "bf16.enabled" before "enabled" */
+        for (const struct conf_alias *a = t->alias; a && a->names; a++)
+            if (is_one_of(a->names, whole ? key : last))
+                return a;
+    return NULL;
 }
 
 static const char *row_key(const void *arg, int i)
@@ -45,12 +74,20 @@ const char *conf_nearest(const struct conf_table *t, const char *word)
     for (int i = 0; i < t->n; i++)
         if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
             return t->row[i].key;
+    const struct conf_alias *alias = conf_alias_of(t, word);
+    if (alias)
+        return alias->means;
     return text_nearest(word, t->n, row_key, t);
 }
 
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
 {
     const char *near = conf_nearest(t, key);
+    const struct conf_alias *alias = conf_alias_of(t, key);
+    if (alias && (!near || near == alias->means))
+        FAIL(ERR_CONFIG, "%s: there is no key %.100s; %s%s%s%s", place, key,
+             near ? "did you mean " : "", near ? near : "", near && alias->how ? ": " : "",
+             alias->how ? alias->how : "");
     if (near)
         FAIL(ERR_CONFIG, "%s: there is no key %.100s; the nearest is %s", place, key, near);
     FAIL(ERR_CONFIG, "%s: there is no key %.100s; `plait help config` lists them", place, key);
@@ -58,33 +95,12 @@ enum err conf_unknown(const struct conf_table *t, const char *place, const char 
 
 /* ---- strings ---- */
 
-/* Length of the well-formed UTF-8 sequence at s and its code point; 0 when it is not one. */
-static int utf8(const unsigned char *s, uint32_t *point)
+static bool clean_string(const char *s)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n == 0 || s[0] >= 0xf8)
-        return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3fu);
-    }
-    if (n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)))
-        return 0;
-    *point = c;
-    return n;
-}
-
-static bool clean_string(const char *value)
-{
-    const unsigned char *s = (const unsigned char *)value;
     uint32_t c;
     for (int n; *s; s += n) {
-        n = utf8(s, &c);
-        if (n == 0 || c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
-            c == 0xfeff || c == 0xfffe || c == 0xffff)
+        n = printable_utf8(s, &c);
+        if (n == 0 || !printable_point(c))
             return false;
     }
     return true;
@@ -95,14 +111,15 @@ static bool clean_string(const char *value)
 static enum err assign_int(const struct conf_row *row, char *field, const char *place,
                            const char *value)
 {
-    int64_t v;
-    if (!text_to_int(value, &v))
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is a whole number from %.0f to %.0f", place,
-             row->key, value, row->min, row->max);
-    if ((double)v < row->min || (double)v > row->max)
-        FAIL(ERR_CONFIG, "%s: %s %lld is outside %.0f to %.0f; the nearest legal value is %.0f",
-             place, row->key, (long long)v, row->min, row->max,
-             (double)v < row->min ? row->min : row->max);
+    int64_t v, min = (int64_t)row->min, max = (int64_t)row->max; /* (double)v may be rounded */
+    enum text_number n = text_read_int(value, &v);
+    if (n != TEXT_NUMBER)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a whole number from %lld to %lld", place,
+             row->key, value, text_number_fault(n), (long long)min, (long long)max);
+    if (v < min || v > max)
+        FAIL(ERR_CONFIG, "%s: %s %lld is outside %lld to %lld; the nearest legal value is %lld",
+             place, row->key, (long long)v, (long long)min, (long long)max,
+             (long long)(v < min ? min : max));
     memcpy(field, &v, sizeof v);
     return ERR_OK;
 }
@@ -111,26 +128,15 @@ static enum err assign_real(const struct conf_row *row, char *field, const char 
                             const char *value)
 {
     double v;
-    if (!text_to_double(value, &v))
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is a number from %g to %g", place, row->key,
-             value, row->min, row->max);
+    enum text_number n = text_read_real(value, &v);
+    if (n != TEXT_NUMBER)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %g to %g", place, row->key,
+             value, text_number_fault(n), row->min, row->max);
     if (v < row->min || v > row->max)
         FAIL(ERR_CONFIG, "%s: %s %.40s is outside %g to %g; the nearest legal value is %g", place,
              row->key, value, row->min, row->max, v < row->min ? row->min : row->max);
     memcpy(field, &v, sizeof v);
     return ERR_OK;
-}
-
-/* Is value one of "on|1|y", in any case? */
-static bool is_one_of(const char *words, const char *value)
-{
-    size_t n = strlen(value);
-    for (; words; words = strchr(words, '|')) {
-        words += *words == '|';
-        if (strcspn(words, "|") == n && strncasecmp(words, value, n) == 0)
-            return true;
-    }
-    return false;
 }
 
 static const char *bool_word(const void *arg, int i)

@@ -39,12 +39,20 @@ struct conf_hint {
     const char *why;   /* then a clause about it; NULL otherwise */
 };
 
+/* Keys of other programs. Any group may stand before a name, and - is as good as _. */
+struct conf_alias {
+    const char *names; /* "learning_rate|max_lr"; none is the name of a row without its group */
+    const char *means; /* the row's key, or the group for a group's name; NULL: no key does that */
+    const char *how;   /* a clause: how its value differs, or what to do instead; NULL: none */
+};
+
 struct conf_table {
     const struct conf_row *row;
     int n;
     size_t struct_size;
     const struct conf_hint *hint; /* NULL: none */
     int hints;
+    const struct conf_alias *alias; /* names NULL ends it; NULL: none */
 };
 
 /* All rows to their defaults. Local. */
@@ -68,7 +76,8 @@ void conf_markdown(const struct conf_table *t, struct text *out);
  * the key, the keys of that name in any group, or a group's. Errors: ERR_CONFIG when it means
  * none, with the nearest key. */
 enum err conf_explain(const struct conf_table *t, const char *word, struct text *out);
-/* The key that a word most likely meant, or NULL. */
+/* The key that a word most likely meant, or NULL: the name in another group, another program's name
+ * for it, or the nearest by its letters. */
 const char *conf_nearest(const struct conf_table *t, const char *word);
 /* Row by key or NULL. */
 const struct conf_row *conf_find(const struct conf_table *t, const char *key);

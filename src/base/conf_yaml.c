@@ -18,6 +18,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include <stdio.h>
 #include <string.h>
 #include <yaml.h>
@@ -185,6 +186,12 @@ static enum err unknown_group(struct reader *r, const char *group)
     for (int i = 0; i < r->t->n; i++) /* "layers: 2" at the top */
         if (strcmp(r->t->row[i].key + conf_group(r->t->row[i].key) + 1, group) == 0)
             return conf_unknown(r->t, here(r), group);
+    const struct conf_alias *alias = conf_alias_of(r->t, group);
+    if (alias && (!alias->means || group_row(r->t, alias->means) < 0))
+        return conf_unknown(r->t, here(r), group);
+    if (alias)
+        FAIL(ERR_CONFIG, "%s: there is no group %.100s; did you mean %s", here(r), group,
+             alias->means);
     const char *near = nearest_group(r->t, group, &list);
     if (near)
         FAIL(ERR_CONFIG, "%s: there is no group %.100s; the nearest is %s", here(r), group, near);
@@ -248,18 +255,23 @@ enum err conf_read_text(const struct conf_table *t, void *conf, const char *name
 {
     struct reader r = {.t = t, .name = name, .text = text, .n = n};
     enum err err = ERR_OK;
+    bool wide = n >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+    if (wide)
+        FAIL(ERR_CONFIG, "%s: the file is UTF-16; save it as UTF-8", name);
     if (n > YAML_MAX_BYTES)
         FAIL(ERR_CONFIG, "%s: %lld bytes are too many for a configuration; at most %d are read",
              name, (long long)n, YAML_MAX_BYTES);
     TRY_OR(out_memory, mem_new((int64_t)t->struct_size, 1, "a configuration", &r.conf));
     TRY_OR(out_memory, mem_new(2 * (int64_t)t->n, sizeof *r.seen, "the keys of a file", &r.seen));
     memcpy(r.conf, conf, t->struct_size);
+    r.text += printable_mark(text, n); /* editors put one there, and libyaml is told the encoding */
+    r.n -= r.text - text;
     if (!yaml_parser_initialize(&r.parser)) {
         err = err_set(ERR_MEMORY, __FILE__, __LINE__, "memory: none left to read %s", name);
         goto out_memory;
     }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, (size_t)n);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)r.text, (size_t)r.n);
     TRY_OR(out_parser, read_stream(&r));
     memcpy(conf, r.conf, t->struct_size);
 out_parser:

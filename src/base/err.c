@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One message and one trail per thread. The message is formatted where the error is first known
- * and is never reformatted on its way up, so that it is said once and in one voice.
+ * and is never reformatted on its way up, so that it is said once and in one voice. Whatever text
+ * from outside it quotes is made printable here, once for all messages.
  */
 #include "base/err.h"
 
+#include "base/printable.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +24,7 @@ enum err err_set(enum err code, const char *file, int line, const char *fmt, ...
     va_start(ap, fmt);
     vsnprintf(made, sizeof made, fmt, ap);
     va_end(ap);
-    memcpy(text, made, sizeof text);
+    printable(made, text, sizeof text);
     trail[0] = '\0';
     err_trail(file, line);
     return code;
@@ -55,7 +57,9 @@ const char *err_trace(void)
 
 enum err err_adopt(enum err code, const char *from)
 {
-    snprintf(text, sizeof text, "%s", from);
+    char kept[TEXT_MAX];
+    snprintf(kept, sizeof kept, "%s", from); /* `from` may be `text` */
+    printable(kept, text, sizeof text);
     trail[0] = '\0';
     return code;
 }

@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 
+#include "base/printable.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ void log_set_rank(int rank)
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
-    char line[LINE_MAX_BYTES];
+    char line[LINE_MAX_BYTES], said[LINE_MAX_BYTES];
     int kept = errno; /* logging changes no caller's errno */
     if (level > wanted())
         return;
@@ -45,13 +46,12 @@ void log_line(enum log_level level, const char *fmt, ...)
         at += snprintf(line + at, sizeof line - (size_t)at, "rank %d: ", shown_rank - 1);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(line + at, sizeof line - (size_t)at - 1, fmt, ap);
+    int n = vsnprintf(said, sizeof said, fmt, ap);
     va_end(ap);
     if (n < 0)
         return;
-    at += n;
-    if (at > LINE_MAX_BYTES - 2)
-        at = LINE_MAX_BYTES - 2;
+    printable(said, line + at, sizeof line - (size_t)at - 1);
+    at += (int)strlen(line + at);
     line[at++] = '\n';
     ssize_t done;
     do

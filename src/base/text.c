@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include <errno.h>
+#include "base/printable.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -66,6 +66,18 @@ void text_add_char(struct text *t, char c, int64_t times)
     memset(t->s + t->len, c, (size_t)times);
     t->len += times;
     t->s[t->len] = '\0';
+}
+
+void text_add_printable(struct text *t, const char *s)
+{
+    uint32_t c;
+    while (*s) {
+        int n = printable_utf8(s, &c), bytes = n > 0 ? n : 1;
+        bool shown = n > 0 && printable_point(c);
+        for (int i = 0; i < bytes; i++)
+            text_add(t, shown ? "%c" : "\\x%02x", (unsigned char)s[i]);
+        s += bytes;
+    }
 }
 
 void text_add_json(struct text *t, const char *s)
@@ -217,54 +229,4 @@ const char *text_seconds(double s, char buf[32])
                      (long long)(whole / 60 % 60));
     }
     return buf;
-}
-
-bool text_to_int(const char *s, int64_t *out)
-{
-    const char *p = s + (*s == '-' || *s == '+');
-    if (*p < '0' || *p > '9') /* strtoll would skip spaces */
-        return false;
-    char *end;
-    errno = 0;
-    long long v = strtoll(s, &end, 10);
-    if (*end != '\0' || errno == ERANGE)
-        return false;
-    *out = v;
-    return true;
-}
-
-/* Decimal digits, at most one point, an optional exponent: what strtod takes beyond that (spaces,
- * hexadecimal, "inf", "nan") is not a number in a configuration. */
-static bool decimal(const char *s)
-{
-    int digits = 0;
-    s += *s == '-' || *s == '+';
-    for (; *s >= '0' && *s <= '9'; s++)
-        digits++;
-    if (*s == '.')
-        s++;
-    for (; *s >= '0' && *s <= '9'; s++)
-        digits++;
-    if (digits == 0)
-        return false;
-    if (*s == 'e' || *s == 'E') {
-        s++;
-        s += *s == '-' || *s == '+';
-        if (*s < '0' || *s > '9')
-            return false;
-        while (*s >= '0' && *s <= '9')
-            s++;
-    }
-    return *s == '\0';
-}
-
-bool text_to_double(const char *s, double *out)
-{
-    if (!decimal(s))
-        return false;
-    double v = strtod(s, NULL); /* the program never leaves the "C" locale */
-    if (!isfinite(v))
-        return false;
-    *out = v;
-    return true;
 }

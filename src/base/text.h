@@ -18,6 +18,8 @@ struct text {
 };
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_char(struct text *t, char c, int64_t times);
+/* Append text from outside as a terminal may have it (printable.h). */
+void text_add_printable(struct text *t, const char *s);
 /* Append `s` as a JSON string with its quotes, control characters escaped. */
 void text_add_json(struct text *t, const char *s);
 /* Give the string to the caller (mem_free), leave `t` empty. Errors: ERR_MEMORY. */
@@ -40,8 +42,15 @@ const char *text_seconds(double s, char buf[32]);
 /* The ending of a word for n of its things: "" for one, else `ending` ("s", "es"). */
 const char *text_plural(int64_t n, const char *ending);
 
-/* Strict numbers: the whole string must be one. Underscores and suffixes are refused. */
+/* Strict numbers (text_number.c): the whole string must be one, and the number is read as it is or
+ * not at all. A whole number may have a point and an exponent (1e3); a real is finite, and is 0
+ * only where 0 is written. */
+enum text_number { TEXT_NUMBER, TEXT_NO_NUMBER, TEXT_NOT_WHOLE, TEXT_TOO_LARGE, TEXT_TOO_SMALL };
+enum text_number text_read_int(const char *s, int64_t *out);
+enum text_number text_read_real(const char *s, double *out);
+/* A clause for a message that quotes the number, ", which is not whole"; "" when it is none. */
+const char *text_number_fault(enum text_number n);
 bool text_to_int(const char *s, int64_t *out);
-bool text_to_double(const char *s, double *out); /* finite only */
+bool text_to_double(const char *s, double *out);
 
 #endif

@@ -63,7 +63,9 @@ static enum err count_texts(const struct data_set *d, int64_t *texts)
 static void describe(const struct data_set *d, int64_t texts, struct text *out)
 {
     char size[32], count[32];
-    text_add(out, "file        %s\n", d->path);
+    text_add(out, "file        ");
+    text_add_printable(out, d->path);
+    text_add_char(out, '\n', 1);
     text_add(out, "size        %s (%lld bytes)\n", text_bytes(d->file.size, size),
              (long long)d->file.size);
     text_add(out, "tokenizer   %s, vocabulary %lld\n", d->tokenizer, (long long)d->vocab);

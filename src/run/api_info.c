@@ -55,6 +55,31 @@ static void add_transports(struct text *out)
                  text_plural(launched, "es"));
 }
 
+static int word_number(const char *word, enum text_number n)
+{
+    if (n != TEXT_NUMBER)
+        FAIL(ERR_CONFIG, "\"%.40s\"%s is not a number that can be kept", word,
+             text_number_fault(n));
+    return PLAIT_OK;
+}
+
+int plait_word_int(const char *word, int64_t *out)
+{
+    return word_number(word, text_read_int(word, out));
+}
+
+int plait_word_real(const char *word, double *out)
+{
+    return word_number(word, text_read_real(word, out));
+}
+
+int plait_word_shown(const char *word, char **out)
+{
+    struct text t = {0};
+    text_add_printable(&t, word);
+    return (int)text_done(&t, out);
+}
+
 int plait_info(char **out)
 {
     struct text t = {0};

@@ -16,6 +16,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include <stdio.h>
 #include <string.h>
@@ -171,6 +172,7 @@ enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_O
         err = mem_new(stages, sizeof *r.time, "costs of stages", &r.time);
     r.at = (const char *)map.data;
     r.stop = r.at + map.size;
+    r.at += printable_mark(r.at, map.size);
     if (err == ERR_OK)
         err = read_lines(&r);
     mem_free(r.seen);

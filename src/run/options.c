@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "run/options_alias.h"
 #include "sched/sched.h"
 
 #define AT(field) offsetof(struct options, field)
@@ -201,7 +202,7 @@ static const struct conf_hint hints[] = {
 };
 
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
-                                         hints, sizeof hints / sizeof *hints};
+                                         hints, sizeof hints / sizeof *hints, options_alias};
 
 void options_arch(const struct options *o, struct arch *out)
 {

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/printable.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -378,8 +379,10 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out)
 {
-    int64_t mark = n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* of the encoding */
-    struct scanner x = {.name = name, .text = text + mark, .n = n - mark};
+    char shown[sizeof out->name]; /* in charts and tables, too */
+    int mark = printable_mark(text, n);
+    printable(name, shown, sizeof shown);
+    struct scanner x = {.name = shown, .text = text + mark, .n = n - mark};
     struct found f = {.passed = -1};
     enum err err = parse(&x, &f, out);
     mem_free(f.named);

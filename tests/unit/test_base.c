@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/printable.h"
 #include "base/text.h"
 #include "test.h"
 
@@ -117,7 +118,7 @@ static void numbers_as_people_read_them(void)
 
 static void strict_numbers(void)
 {
-    static const char *const bad_int[] = {"", " 1", "1 ", "+", "-", "1.0", "0x1", "1_0", "1k",
+    static const char *const bad_int[] = {"", " 1", "1 ", "+", "-", "1.5", "0x1", "1_0", "1k",
                                           "9223372036854775808", "--1", "\t1"};
     static const char *const bad_real[] = {"", " 1", "1 ", ".", "e5", "1e", "1e+", "inf", "nan",
                                            "0x1", "1e999", "1..2", "-"};
@@ -133,7 +134,96 @@ static void strict_numbers(void)
     CHECK(text_to_double("-1.5e-3", &d) && d == -1.5e-3);
     CHECK(text_to_double(".5", &d) && d == 0.5);
     CHECK(text_to_double("5.", &d) && d == 5);
-    CHECK(text_to_double("1e-400", &d) && d == 0);
+    CHECK(text_read_real("1e-400", &d) == TEXT_TOO_SMALL);
+    CHECK(text_read_real("-0.000e99", &d) == TEXT_NUMBER && d == 0);
+    CHECK(text_read_real("1e400", &d) == TEXT_TOO_LARGE);
+}
+
+/* Written with a point and an exponent, wherever the point stands, a whole number is read to its
+ * last digit; a tenth of it is not whole unless it ends in 0. */
+static void whole_numbers_are_whole(void)
+{
+    static const struct { const char *s; enum text_number n; int64_t v; } c[] = {
+        {"1e3", TEXT_NUMBER, 1000}, {"1.0e3", TEXT_NUMBER, 1000}, {"5E+5", TEXT_NUMBER, 500000},
+        {"2.50e2", TEXT_NUMBER, 250}, {"100e-2", TEXT_NUMBER, 1}, {"0e-5", TEXT_NUMBER, 0},
+        {".5e1", TEXT_NUMBER, 5}, {"4.", TEXT_NUMBER, 4}, {"-0", TEXT_NUMBER, 0},
+        {"0e999999999999999999999", TEXT_NUMBER, 0}, {"1.5", TEXT_NOT_WHOLE, 0},
+        {"1e-1", TEXT_NOT_WHOLE, 0}, {"1e-99999999999999999999", TEXT_NOT_WHOLE, 0},
+        {"1e19", TEXT_TOO_LARGE, 0}, {"9223372036854775808", TEXT_TOO_LARGE, 0},
+        {"1e99999999999999999999", TEXT_TOO_LARGE, 0}, {"1e", TEXT_NO_NUMBER, 0},
+        {"e3", TEXT_NO_NUMBER, 0}, {".", TEXT_NO_NUMBER, 0}, {"1.2.3", TEXT_NO_NUMBER, 0},
+        {"9007199254740993", TEXT_NUMBER, 9007199254740993},
+        {"9.007199254740993e15", TEXT_NUMBER, 9007199254740993},
+    };
+    int64_t v;
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        v = 0;
+        enum text_number n = text_read_int(c[i].s, &v);
+        test_check(n == c[i].n && v == c[i].v, __FILE__, __LINE__, "%s: %d, %lld", c[i].s, (int)n,
+                   (long long)v);
+    }
+    for (int i = 0; i < 2000; i++) {
+        char digits[32], word[64];
+        int64_t want = (int64_t)(test_random() >> test_range(1, 62)) * (test_range(0, 1) ? 1 : -1);
+        snprintf(digits, sizeof digits, "%lld", (long long)(want < 0 ? -want : want));
+        int len = (int)strlen(digits), at = (int)test_range(0, len);
+        snprintf(word, sizeof word, "%s%.*s.%se%d", want < 0 ? "-" : "", at, digits, digits + at,
+                 len - at);
+        test_check(text_to_int(word, &v) && v == want, __FILE__, __LINE__, "%s is %lld, read %lld",
+                   word, (long long)want, (long long)v);
+        snprintf(word, sizeof word, "%s%.*s.%se%d", want < 0 ? "-" : "", at, digits, digits + at,
+                 len - at - 1);
+        test_check(text_to_int(word, &v) == (want % 10 == 0) && (want % 10 || v == want / 10),
+                   __FILE__, __LINE__, "%s", word);
+    }
+}
+
+/* ---- text from outside ---- */
+
+/* Is s of printable points alone? */
+static bool is_shown(const char *s)
+{
+    uint32_t c;
+    for (int n; *s; s += n) {
+        n = printable_utf8(s, &c);
+        if (n == 0 || !printable_point(c))
+            return false;
+    }
+    return true;
+}
+
+static void outside_text_is_made_printable(void)
+{
+    static const struct { const char *raw, *shown; } c[] = {
+        {"plain \xc3\xa9 \xf0\x9f\xa7\xb6", "plain \xc3\xa9 \xf0\x9f\xa7\xb6"},
+        {"a\x1b[2Jb\r\n", "a\\x1b[2Jb\\x0d\\x0a"},
+        {"\xc2\x9b" "31m", "\\xc2\\x9b31m"},
+        {"\xe2\x80\xaeright", "\\xe2\\x80\\xaeright"},
+        {"\xff\xc3", "\\xff\\xc3"},
+        {"\x7f\xef\xbb\xbf", "\\x7f\\xef\\xbb\\xbf"},
+    };
+    char buf[4096];
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        struct text t = {0};
+        printable(c[i].raw, buf, sizeof buf);
+        CHECK_STR(buf, c[i].shown);
+        text_add_printable(&t, c[i].raw);
+        CHECK_STR(t.s, c[i].shown);
+        text_free(&t);
+    }
+    for (int i = 0; i < 2000; i++) {
+        char raw[64];
+        int n = (int)test_range(0, 63);
+        for (int k = 0; k < n; k++)
+            raw[k] = (char)test_range(1, 255);
+        raw[n] = '\0';
+        printable(raw, buf, (size_t)test_range(1, 80));
+        CHECK(is_shown(buf));
+        (void)err_set(ERR_CONFIG, __FILE__, __LINE__, "%s is said", raw);
+        CHECK(is_shown(err_text()));
+        (void)err_adopt(ERR_CONFIG, raw);
+        CHECK(is_shown(err_text()));
+    }
 }
 
 /* ---- numbers and memory ---- */
@@ -312,6 +402,8 @@ static const struct test_case cases[] = {
     {"nearest_words", nearest_words},
     {"numbers_as_people_read_them", numbers_as_people_read_them},
     {"strict_numbers", strict_numbers},
+    {"whole_numbers_are_whole", whole_numbers_are_whole},
+    {"outside_text_is_made_printable", outside_text_is_made_printable},
     {"sizes_are_checked", sizes_are_checked},
     {"arenas_hand_out_what_was_planned", arenas_hand_out_what_was_planned},
     {"philox_known_answers", philox_known_answers},

@@ -33,7 +33,15 @@ static const struct conf_hint hints[] = {
     {"model.kind", "l|meta", "llama", NULL},
     {"model.kind", "bert", NULL, "encoders are not served"},
 };
-static const struct conf_table table = {rows, 6, sizeof(struct sample), hints, 2};
+static const struct conf_alias aliases[] = {
+    {"n_layer|num-layers", "model.layers", NULL},
+    {"warmth", "train.rate", "a rate, not degrees"},
+    {"bf16.enabled", "model.kind", "gpt is enough"},
+    {"bias", NULL, "there are none"},
+    {"training", "train", NULL},
+    {NULL, NULL, NULL},
+};
+static const struct conf_table table = {rows, 6, sizeof(struct sample), hints, 2, aliases};
 
 static struct sample fresh(void)
 {
@@ -100,7 +108,10 @@ static void values_are_checked(void)
         {"model:\n  layers: 99999999999999999999\n", "wanted is a whole number from 1 to 1000"},
         {"model:\n  layers: -9223372036854775809\n", "wanted is a whole number"},
         {"model:\n  layers: 9223372036854775807\n", "is outside 1 to 1000"},
-        {"model:\n  layers: 4.0\n", "\"4.0\", wanted is a whole number"},
+        {"model:\n  layers: 4.5\n", "\"4.5\", which is not whole, wanted is a whole number"},
+        {"model:\n  layers: 1e-1\n", "\"1e-1\", which is not whole, wanted is a whole number"},
+        {"model:\n  layers: 1e400\n", "\"1e400\", which is larger than any number kept here, wan"},
+        {"model:\n  layers: 1e4\n", "layers 10000 is outside 1 to 1000"},
         {"model:\n  layers: 0x10\n", "wanted is a whole number"},
         {"model:\n  layers: 1_0\n", "wanted is a whole number"},
         {"model:\n  layers: 1k\n", "wanted is a whole number"},
@@ -112,10 +123,18 @@ static void values_are_checked(void)
         {"model:\n  tied: maybe\n", "model.tied is \"maybe\", wanted is true or false"},
         {"train:\n  rate: .inf\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: nan\n", "wanted is a number from 0 to 1"},
-        {"train:\n  rate: 1e400\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: 1e400\n", "which is larger than any number kept here, wanted is a number "
+                                    "from 0 to 1"},
         {"train:\n  rate: 0x1p-2\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: 1.5\n", "train.rate 1.5 is outside 0 to 1; the nearest legal value is 1"},
+        {"train:\n  rate: 1e-400\n", "\"1e-400\", which is not 0 and too small to be kept"},
+        {"train:\n  rate: 0,5\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: \" 0.5\"\n", "wanted is a number from 0 to 1"},
+        {"train:\n  rate: 1e\n", "wanted is a number from 0 to 1"},
         {"train:\n  seed: -1\n", "is outside 0 to 9007199254740992"},
+        {"train:\n  seed: 9007199254740993\n", "seed 9007199254740993 is outside 0 to "
+                                               "9007199254740992"},
+        {"data:\n  train: \"a\\u202eb\"\n", "data.train holds control characters"},
         {"data:\n  train: \"a\\x01b\"\n", "data.train holds control characters"},
         {"data:\n  train: \"a\\0b\"\n", "holds a NUL"},
         {"data:\n  train: |\n    two\n    lines\n", "data.train holds control characters"},
@@ -177,10 +196,31 @@ static void keys_are_checked(void)
         {"model:\n  layers:\n    deep: 2\n", "files have two levels"},
         {"model:\n  ? {a: b}\n  : 2\n", "a key of model is not plain text"},
         {"? {a: b}\n: 2\n", "a group's name is not plain text"},
+        {"n_layer: 2\n", "run.yaml:1: there is no key n_layer; did you mean model.layers"},
+        {"bias: false\n", "there is no key bias; there are none"},
+        {"training:\n  rate: 1\n", "there is no group training; did you mean train"},
+        {"model:\n  Num_Layers: 2\n", "no key model.Num_Layers; did you mean model.layers"},
+        {"train:\n  warmth: 2\n", "did you mean train.rate: a rate, not degrees"},
+        {"train:\n  enabled: 2\n", "there is no key train.enabled; `plait help config`"},
+        {"model:\n  \"a\\e[2J\": 2\n", "there is no key model.a\\x1b[2J; `plait"},
+        {"\"\\u202e\": 2\n", "there is no group \\xe2\\x80\\xae; `plait"},
         {"just words\n", "the file is not made of groups of keys"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         refused(bad[i].text, (int64_t)strlen(bad[i].text), bad[i].part);
+}
+
+/* What a mark of the byte order stands before reads as without it. */
+static void byte_order_marks(void)
+{
+    static const char text[] = "\xef\xbb\xbfmodel:\n  layers: 7\n";
+    struct sample s = fresh();
+    CHECK_OK(read_into(&s, text));
+    CHECK_INT(s.layers, 7);
+    CHECK_OK(read_into(&s, "\xef\xbb\xbf"));
+    refused("\xef\xbb\xbfmodel:\n\tlayers: 7\n", 21, "run.yaml:2: not YAML");
+    refused("\xff\xfem\0o\0", 6, "the file is UTF-16; save it as UTF-8");
+    refused("\xfe\xff\0m", 4, "the file is UTF-16; save it as UTF-8");
 }
 
 static void hostile_yaml_is_refused(void)
@@ -334,6 +374,7 @@ static const struct test_case cases[] = {
     {"values_are_checked", values_are_checked},
     {"other_words_are_understood", other_words_are_understood},
     {"keys_are_checked", keys_are_checked},
+    {"byte_order_marks", byte_order_marks},
     {"hostile_yaml_is_refused", hostile_yaml_is_refused},
     {"deep_nesting_is_cheap", deep_nesting_is_cheap},
     {"command_line_words", command_line_words},

@@ -4,6 +4,7 @@
  * example files, and what is derived from options.
  */
 #include "run/options.h"
+#include "run/options_alias.h"
 
 #include "base/cores.h"
 #include "base/fs.h"
@@ -432,7 +433,143 @@ static void idle_keys_wait_for_others(void)
     }
 }
 
+/* ---- names of other programs ---- */
+
+static bool is_group(const char *word)
+{
+    size_t n = strlen(word);
+    for (int i = 0; i < options_table.n; i++)
+        if (strncmp(options_table.row[i].key, word, n) == 0 && options_table.row[i].key[n] == '.')
+            return true;
+    return false;
+}
+
+/* Each alias stands for what there is, says something, and is reached: bare, behind a group, in
+ * capitals and with dashes. */
+static void aliases_lead_to_keys(void)
+{
+    int names = 0;
+    for (const struct conf_alias *a = options_alias; a->names; a++) {
+        bool key = a->means && conf_find(&options_table, a->means);
+        test_check(a->means ? key || (is_group(a->means) && !a->how) : a->how != NULL, __FILE__,
+                   __LINE__, "%.40s means %s", a->names, a->means ? a->means : "nothing");
+        for (const char *s = a->names; s; s = strchr(s, '|')) {
+            char name[64], word[128];
+            s += *s == '|';
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(s, "|"), s);
+            names++;
+            for (int form = 0; form < 3; form++) {
+                snprintf(word, sizeof word, "%s%s=1", form == 1 ? "train." : "", name);
+                for (char *c = word; form == 2 && *c; c++)
+                    *c = *c == '_' ? '-' : *c >= 'a' && *c <= 'z' ? (char)(*c - 32) : *c;
+                struct options o;
+                CHECK_OK(conf_defaults(&options_table, &o));
+                enum err err = conf_set(&options_table, &o, word);
+                char end[512];
+                snprintf(end, sizeof end, "%s%s", a->means ? "; did you mean " : "; ",
+                         a->means ? a->means : a->how);
+                if (form == 1 && strchr(name, '.'))
+                    continue;
+                test_check(err == ERR_CONFIG && strstr(err_text(), end), __FILE__, __LINE__,
+                           "%s: %s", word, err_text());
+            }
+        }
+    }
+    CHECK(names > 200);
+}
+
+/* Keys of real configurations, as their programs write them, and what the answer has to name. */
+static const char *const elsewhere[][2] = {
+    /* nanoGPT */
+    {"n_layer", "model.layers"}, {"n_head", "model.heads"}, {"n_embd", "model.hidden"},
+    {"block_size", "model.seq"}, {"bias", "model.kind"}, {"learning_rate", "optim.lr"},
+    {"max_iters", "train.steps"}, {"weight_decay", "optim.decay"}, {"beta1", "optim.beta1"},
+    {"grad_clip", "optim.clip"}, {"warmup_iters", "optim.warmup"}, {"min_lr", "optim.lr_min"},
+    {"lr_decay_iters", "train.steps"}, {"batch_size", "train.batch"},
+    {"gradient_accumulation_steps", "parallel.microbatch"}, {"device", "train.device"},
+    {"eval_interval", "train.valid_every"}, {"eval_iters", "train.valid_batches"},
+    {"out_dir", "run.dir"}, {"dataset", "data.train"}, {"dtype", "train.dtype"},
+    {"backend", "train.transport"}, {"wandb_log", "metrics.jsonl"}, {"compile", "train.dtype"},
+    {"dropout", "model.dropout"}, {"decay_lr", "optim.schedule"},
+    /* llm.c */
+    {"input_bin", "data.train"}, {"input_val_bin", "data.valid"}, {"output_dir", "run.dir"},
+    {"sequence_length", "model.seq"}, {"total_batch_size", "train.batch"},
+    {"num_iterations", "train.steps"}, {"learning_rate_decay_frac", "optim.lr_min"},
+    {"val_loss_every", "train.valid_every"}, {"val_max_steps", "train.valid_batches"},
+    {"zero_stage", "parallel.zero"}, {"flash", "train.dtype"},
+    /* Megatron-LM */
+    {"num-layers", "model.layers"}, {"hidden-size", "model.hidden"},
+    {"ffn-hidden-size", "model.ffn"}, {"num-attention-heads", "model.heads"},
+    {"num-query-groups", "model.kv_heads"}, {"kv-channels", "model.head_dim"},
+    {"max-position-embeddings", "model.seq"}, {"seq-length", "model.seq"},
+    {"tensor-model-parallel-size", "parallel.tp"}, {"sequence-parallel", "parallel.sp"},
+    {"pipeline-model-parallel-size", "parallel.pp"},
+    {"num-layers-per-virtual-pipeline-stage", "parallel.chunks"},
+    {"micro-batch-size", "parallel.microbatch"}, {"global-batch-size", "train.batch"},
+    {"train-iters", "train.steps"}, {"lr-decay-style", "optim.schedule"},
+    {"lr-warmup-iters", "optim.warmup"}, {"lr-warmup-fraction", "optim.warmup"},
+    {"adam-beta2", "optim.beta2"}, {"adam-eps", "optim.eps"}, {"clip-grad", "optim.clip"},
+    {"init-method-std", "model.init_std"}, {"hidden-dropout", "model.dropout"},
+    {"untie-embeddings-and-output-weights", "model.tied"}, {"rotary-base", "model.rope_theta"},
+    {"norm-epsilon", "model.norm_eps"}, {"recompute-granularity", "train.recompute"},
+    {"use-distributed-optimizer", "parallel.zero"}, {"data-path", "data.train"},
+    {"distributed-backend", "train.transport"}, {"tp-comm-overlap", "parallel.tp_overlap"},
+    {"microbatch-group-size-per-virtual-pipeline-stage", "parallel.group"},
+    {"lr-wsd-decay-iters", "optim.decay_steps"}, {"context-parallel-size", "parallel.tp"},
+    {"bf16", "train.dtype"},
+    /* torchtitan */
+    {"training.local_batch_size", "parallel.microbatch"}, {"training.seq_len", "model.seq"},
+    {"training.max_norm", "optim.clip"}, {"optimizer.lr", "optim.lr"},
+    {"lr_scheduler.warmup_steps", "optim.warmup"}, {"lr_scheduler.decay_ratio",
+                                                    "optim.decay_steps"},
+    {"lr_scheduler.min_lr_factor", "optim.lr_min"},
+    {"parallelism.tensor_parallel_degree", "parallel.tp"},
+    {"parallelism.pipeline_parallel_degree", "parallel.pp"},
+    {"parallelism.pipeline_parallel_schedule", "parallel.schedule"},
+    {"parallelism.data_parallel_shard_degree", "parallel.zero"},
+    {"parallelism.data_parallel_replicate_degree", "parallel.dp"},
+    {"job.dump_folder", "run.dir"}, {"profiling.enable_profiling", "train.profile"},
+    {"activation_checkpoint.mode", "train.recompute"}, {"model.flavor", "model.kind"},
+    {"validation.freq", "train.valid_every"}, {"comm.train_timeout_seconds",
+                                               "train.hang_timeout"},
+    /* DeepSpeed */
+    {"train_batch_size", "train.batch"}, {"train_micro_batch_size_per_gpu",
+                                          "parallel.microbatch"},
+    {"gradient_clipping", "optim.clip"}, {"zero_optimization.stage", "parallel.zero"},
+    {"bf16.enabled", "train.dtype"}, {"scheduler.params.warmup_num_steps", "optim.warmup"},
+    {"optimizer.params.betas", "optim.beta1"}, {"wall_clock_breakdown", "train.profile"},
+    /* Hugging Face */
+    {"hidden_size", "model.hidden"}, {"num_hidden_layers", "model.layers"},
+    {"intermediate_size", "model.ffn"}, {"num_key_value_heads", "model.kv_heads"},
+    {"tie_word_embeddings", "model.tied"}, {"rms_norm_eps", "model.norm_eps"},
+    {"initializer_range", "model.init_std"}, {"n_positions", "model.seq"},
+    {"resid_pdrop", "model.dropout"}, {"model_type", "model.kind"}, {"vocab_size",
+                                                                    "model.vocab"},
+    {"torch_dtype", "train.dtype"}, {"rope_scaling", "model.rope_theta"},
+    {"per_device_train_batch_size", "parallel.microbatch"}, {"max_steps", "train.steps"},
+    {"num_train_epochs", "train.steps"}, {"lr_scheduler_type", "optim.schedule"},
+    {"warmup_ratio", "optim.warmup"}, {"max_grad_norm", "optim.clip"},
+    {"gradient_checkpointing", "train.recompute"}, {"eval_steps", "train.valid_every"},
+    {"report_to", "metrics.jsonl"}, {"adam_epsilon", "optim.eps"}, {"grad_accum",
+                                                                   "parallel.microbatch"},
+};
+
+static void other_programs_keys_are_known(void)
+{
+    for (size_t i = 0; i < sizeof elsewhere / sizeof *elsewhere; i++) {
+        char word[128];
+        struct options o;
+        CHECK_OK(conf_defaults(&options_table, &o));
+        snprintf(word, sizeof word, "%s=1", elsewhere[i][0]);
+        enum err err = conf_set(&options_table, &o, word);
+        test_check(err == ERR_CONFIG && strstr(err_text(), elsewhere[i][1]), __FILE__,
+                   __LINE__, "%s: %s", word, err_text());
+    }
+}
+
 static const struct test_case cases[] = {
+    {"aliases_lead_to_keys", aliases_lead_to_keys},
+    {"other_programs_keys_are_known", other_programs_keys_are_known},
     {"hints_are_right", hints_are_right},
     {"capitals_and_flags_are_understood", capitals_and_flags_are_understood},
     {"idle_keys_wait_for_others", idle_keys_wait_for_others},

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Points that steer are refused by a table of ranges: C0 and C1 controls, the separators that end a
+ * line, the marks that turn the direction of writing (Boucher and Anderson, "Trojan Source", 2021),
+ * annotations, tags, and what Unicode says is no character.
+ */
+#include "base/printable.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int printable_utf8(const char *text, uint32_t *point)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const unsigned char *s = (const unsigned char *)text;
+    int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    if (n == 0 || s[0] >= 0xf8)
+        return 0;
+    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3fu);
+    }
+    if (n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)))
+        return 0;
+    *point = c;
+    return n;
+}
+
+bool printable_point(uint32_t c)
+{
+    static const uint32_t steering[][2] = {
+        {0, 0x1f}, {0x7f, 0x9f}, {0x61c, 0x61c}, {0x200e, 0x200f}, {0x2028, 0x202e},
+        {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+    };
+    if ((c & 0xfffe) == 0xfffe) /* no character, in each plane */
+        return false;
+    for (size_t i = 0; i < sizeof steering / sizeof *steering; i++)
+        if (c >= steering[i][0] && c <= steering[i][1])
+            return false;
+    return true;
+}
+
+void printable(const char *s, char *buf, size_t n)
+{
+    size_t used = 0;
+    uint32_t c;
+    while (*s) {
+        int len = printable_utf8(s, &c);
+        bool shown = len > 0 && printable_point(c);
+        int bytes = len > 0 ? len : 1;
+        if (used + (size_t)(shown ? bytes : 4 * bytes) >= n)
+            break;
+        for (int i = 0; i < bytes; i++)
+            used += (size_t)snprintf(buf + used, n - used, shown ? "%c" : "\\x%02x",
+                                     (unsigned char)s[i]);
+        s += bytes;
+    }
+    buf[used] = '\0';
+}
+
+int printable_mark(const char *text, int64_t n)
+{
+    return n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}

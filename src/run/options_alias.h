@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys by their names elsewhere, for options_table.
+ */
+#ifndef PLAIT_RUN_OPTIONS_ALIAS_H
+#define PLAIT_RUN_OPTIONS_ALIAS_H
+
+#include "base/conf.h"
+
+extern const struct conf_alias options_alias[]; /* names NULL ends it */
+
+#endif
