@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TEXT_MAX = 4096, TRAIL_MAX = 1024 };
 
@@ -68,4 +69,9 @@ void err_bug(const char *file, int line, const char *what)
 {
     fprintf(stderr, "plait: bug at %s:%d: %s does not hold\n", file, line, what);
     abort();
+}
+
+void err_leave(enum err code)
+{
+    _exit((int)code);
 }

@@ -62,6 +62,9 @@ enum err err_adopt(enum err code, const char *text);
 
 /* Stop the process with a message: an invariant of plait itself is broken. Never returns. */
 void err_bug(const char *file, int line, const char *what) __attribute__((noreturn));
+/* End the process at once, where a call of the system that nobody can interrupt does not return.
+ * The message has been said. Never returns. */
+void err_leave(enum err code) __attribute__((noreturn));
 
 /* The code is returned as written, so that compilers see that it is not ERR_OK. */
 #define FAIL(code, ...)                                                                            \

@@ -14,8 +14,10 @@
  * with it. Buffers stay untouched between start and finish.
  *
  * When a rank has failed, every waiting call of its peers ends with ERR_PEER within a second or
- * two, and so it does when a rank has ended that must still take part; when a peer does not answer
- * within the world's timeout, with ERR_HANG, naming the operation and the ranks that have not come.
+ * two, and so it does when a rank has ended that must still take part. When a call has waited for
+ * the world's timeout and a rank gave no sign of life for as long, be it one that the call waits
+ * for or one that those wait for, it ends with ERR_HANG: the message names that rank first, and
+ * where it is, then who waits for whom. Ranks that all wait for each other are named as a deadlock.
  * Members that state different operations or counts get ERR_MISMATCH, naming both: always checked,
  * for members meet anyway. After any of these the world has failed and every further call ends
  * with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
@@ -68,6 +70,10 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
                       void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
+/* say(text), once among the processes of a launch on this machine that have the same to say within
+ * a second, which the one that says it waits for the others: for words before the world is there.
+ */
+void comm_say(const char *text, void (*say)(const char *text));
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
@@ -78,6 +84,10 @@ enum comm_kind comm_kind(const struct comm_world *w);
 /* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
  * copying and adding, which cannot be told apart where a peer copies for both. Local. */
 double comm_spent(const struct comm_world *w);
+/* What this rank is about from here on, for messages of peers that wait for it ("2F5 of step 7", at
+ * most 47 bytes); also a sign of life, which a rank gives in every call of this folder, too.
+ * Local. */
+void comm_place(struct comm_world *w, const char *text);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);

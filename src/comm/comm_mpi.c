@@ -7,7 +7,8 @@
  * cores.
  *
  * The control channel carries two words: `ended` (the body has returned ERR_OK) and `failed`. Each
- * rank has one receive posted there. A rank ends its run only when all others have ended.
+ * rank has one receive posted there. A rank ends its run only when all others have ended. What
+ * needs no answer stands in memory that the ranks of a machine share (comm_mpi_life.c).
  *
  * Failing. An MPI job cannot be unwound from one side: MPI_Finalize waits for everybody, and the
  * exit code of mpirun is that of whichever process happens to end first. So the rank that fails
@@ -28,12 +29,14 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "comm/comm_launch.h"
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     LOOKS = 2000,       /* with sched_yield between, before naps */
@@ -88,8 +91,8 @@ static void abort_rank(struct comm_world *w, enum err code)
 enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what)
 {
     if (s->failed)
-        FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", s->failed - 1,
-             s->world.rank, what);
+        FAIL(ERR_PEER, "comm: rank %d has %s; rank %d gives up %s", s->failed - 1,
+             s->failed == atomic_load(&s->life.died) ? "died" : "failed", s->world.rank, what);
     return ERR_OK;
 }
 
@@ -113,6 +116,9 @@ static void heard_failure(struct comm_mpi_seat *s, int rank, enum err code)
  * one no receive stays posted. */
 static enum err listen(struct comm_mpi_seat *s)
 {
+    int died = atomic_load(&s->life.died);
+    if (died && !s->failed)
+        heard_failure(s, died - 1, ERR_PEER);
     while (s->in != MPI_REQUEST_NULL) {
         MPI_Status status;
         int come;
@@ -180,7 +186,7 @@ static enum err wait_loop(struct comm_mpi_seat *s, const struct comm_want *x,
                           enum err (*step)(const struct comm_want *x, bool *done))
 {
     char buf[COMM_WANT_TEXT];
-    double begin = 0;
+    struct comm_long l = {0};
     for (int64_t looks = 0;; looks++) {
         bool done = false;
         if (s->failed)
@@ -197,9 +203,8 @@ static enum err wait_loop(struct comm_mpi_seat *s, const struct comm_want *x,
             continue;
         TRY(check_gone(s, x));
         if (looks == 0)
-            begin = log_now();
-        else if (s->world.timeout_s > 0 && log_now() - begin > s->world.timeout_s)
-            return comm_want_hang(x, &s->world);
+            comm_long_begin(&s->world, &l);
+        TRY(comm_long_look(&s->world, x, &l));
     }
 }
 
@@ -207,6 +212,7 @@ enum err comm_mpi_wait(struct comm_mpi_seat *s, const struct comm_want *x,
                        enum err (*step)(const struct comm_want *x, bool *done))
 {
     enum err err = wait_loop(s, x, step);
+    comm_long_end(&s->world);
     return err == ERR_OK ? ERR_OK : comm_mpi_give_up(s, err);
 }
 
@@ -367,12 +373,17 @@ static const struct comm_ops mpi_ops = {
     .check = check_rank,
 };
 
+static double limit_s; /* of starting and ending MPI; 0: none */
+
 static void finalize(void)
 {
     int done = 0;
     MPI_Finalized(&done);
-    if (!done)
-        MPI_Finalize();
+    if (done)
+        return;
+    comm_launch_limit(limit_s, "the end of MPI (the work is done)");
+    MPI_Finalize();
+    comm_launch_done();
 }
 
 /* MPI can be started once in a process and not again after its end, so it ends with the process.
@@ -383,7 +394,10 @@ static enum err initialise(void)
     TRY_MPI(MPI_Initialized(&there));
     if (there)
         return ERR_OK;
+    int come = comm_launch_come();
     TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
+    if (come >= 0)
+        close(come);
     if (level < MPI_THREAD_FUNNELED)
         FAIL(ERR_CONFIG, "comm: this MPI serves level %d of threads, %d is needed; use another "
                          "build of MPI", level, MPI_THREAD_FUNNELED);
@@ -422,12 +436,13 @@ static enum err seat_open(struct comm_mpi_seat *s, double timeout_s)
     TRY_MPI(MPI_Type_commit(&s->block));
     if (s->world.size > 1)
         TRY_MPI(MPI_Irecv(s->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, s->ctl, &s->in));
-    return ERR_OK;
+    return comm_mpi_life_open(&s->life, &s->world);
 }
 
 /* After a run without failure. */
 static void seat_close(struct comm_mpi_seat *s)
 {
+    comm_mpi_life_close(&s->life);
     MPI_Type_free(&s->block);
     MPI_Comm_free(&s->ctl);
     MPI_Comm_free(&s->coll);
@@ -436,23 +451,48 @@ static void seat_close(struct comm_mpi_seat *s)
     mem_free(s->out);
 }
 
-/* Say that this rank has ended, and wait until all have; there is no limit, for the others may
- * have long work to do. */
+static bool end_missing(const struct comm_want *x, int i)
+{
+    const struct comm_mpi_seat *s = x->a;
+    return i != s->world.rank && s->ended[i] == 0;
+}
+
+static const char *end_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+{
+    (void)x;
+    snprintf(buf, COMM_WANT_TEXT, "the end of the run");
+    return buf;
+}
+
+static enum err end_step(const struct comm_want *x, bool *done)
+{
+    struct comm_mpi_seat *s = x->a;
+    int told;
+    TRY_MPI(MPI_Testall(s->world.size, s->out, &told, MPI_STATUSES_IGNORE));
+    *done = told && s->ends == s->world.size - 1;
+    return ERR_OK;
+}
+
+/* Say that this rank has ended, and wait until all have. */
 static enum err end_together(struct comm_mpi_seat *s)
 {
+    struct comm_want x = {.missing = end_missing, .text = end_text, .n = s->world.size, .a = s};
+    int *ranks;
     if (s->world.unfinished != 0)
         FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
              (long long)s->world.unfinished, text_plural(s->world.unfinished, "s"));
     TRY(listen(s));
     TRY(comm_mpi_check(s, "ending"));
-    TRY(tell(s, WORD_ENDED, ERR_OK));
-    for (int told = 0; !told || s->ends < s->world.size - 1;) {
-        TRY_MPI(MPI_Testall(s->world.size, s->out, &told, MPI_STATUSES_IGNORE));
-        TRY(listen(s));
-        TRY(comm_mpi_check(s, "ending"));
-        nap(10 * NAP_NS);
-    }
-    return ERR_OK;
+    TRY(mem_new(s->world.size, sizeof *ranks, "the ranks of a world", &ranks));
+    for (int i = 0; i < s->world.size; i++)
+        ranks[i] = i;
+    x.ranks = ranks;
+    enum err err = tell(s, WORD_ENDED, ERR_OK);
+    if (err == ERR_OK)
+        err = comm_mpi_wait(s, &x, end_step);
+    comm_board_ended(&s->world);
+    mem_free(ranks);
+    return err;
 }
 
 /* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as
@@ -468,9 +508,12 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
     if (s->failed == 1 + s->world.rank) {
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
-        log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, err_text(), text));
+        if (comm_mpi_life_speaks(&s->life))
+            log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, err_text(), text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
+    if (atomic_load(&s->life.told))
+        MPI_Abort(MPI_COMM_WORLD, (int)s->failed_code);
     for (int i = 0; i < HEARD_S * 10; i++)
         nap(100000000);
     MPI_Abort(MPI_COMM_WORLD, (int)s->failed_code);
@@ -480,9 +523,16 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
 enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
                       void *arg)
 {
-    struct comm_mpi_seat s = {0};
-    TRY(initialise());
-    enum err err = seat_open(&s, timeout_s);
+    struct comm_mpi_seat s = {.life = {.stop = -1}};
+    limit_s = timeout_s;
+    comm_launch_limit(limit_s, "the start of MPI");
+    enum err err = initialise();
+    if (err != ERR_OK) {
+        comm_launch_done();
+        return err;
+    }
+    err = seat_open(&s, timeout_s);
+    comm_launch_done();
     if (err == ERR_OK)
         err = body(arg, &s.world);
     if (err == ERR_OK)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The MPI transport's own objects; the only header that includes mpi.h. comm_mpi.c has the world,
- * waiting, failing and messages, comm_mpi_coll.c the groups.
+ * The MPI transport's own objects. comm_mpi.c has the world, waiting, failing and messages,
+ * comm_mpi_coll.c the groups, comm_mpi_life.c what processes of a machine share.
  */
 #ifndef PLAIT_COMM_MPI_H
 #define PLAIT_COMM_MPI_H
 
+#include "comm/comm_mpi_life.h"
 #include "comm/comm_ops.h"
 #include <mpi.h>
 #include <stdatomic.h>
@@ -25,6 +26,7 @@ struct comm_mpi_seat {
     int ends;                    /* of these, `ended` */
     atomic_int failed;           /* 1 + the rank whose failure counts, maybe this one; 0: none */
     enum err failed_code;
+    struct comm_mpi_life life;
     struct comm_mpi_group *active; /* groups with operations under way */
 };
 
@@ -47,7 +49,8 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line);
 /* Look once: for a peer's word, and at all groups' operations. */
 enum err comm_mpi_progress(struct comm_mpi_seat *s);
 
-/* Look until `step` says done. Errors: as comm_thread_wait; then the world has failed. */
+/* Look until `step` says done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;
+ * then the world has failed. */
 enum err comm_mpi_wait(struct comm_mpi_seat *s, const struct comm_want *x,
                        enum err (*step)(const struct comm_want *x, bool *done));
 

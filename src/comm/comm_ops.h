@@ -100,9 +100,12 @@ struct comm_queue {
     struct comm_world *world; /* borrowed */
 };
 
+struct comm_board; /* comm_board.h */
+
 struct comm_world {
     const struct comm_ops *ops;
     int rank, size;
+    struct comm_board *board; /* the transport's, borrowed: what peers read of each other */
     double timeout_s;    /* of one wait; 0: none */
     int64_t unfinished;  /* requests started and not finished */
     double spent;        /* seconds in calls that start or finish one */
@@ -172,8 +175,8 @@ struct comm_want {
     void *a;          /* the operation, borrowed for the wait */
     int64_t seq;
 };
-/* FAIL with ERR_HANG: `w`'s rank has waited for its timeout; names the missing. */
-enum err comm_want_hang(const struct comm_want *x, const struct comm_world *w);
+/* This rank has given a sign of life. (comm_board.c) */
+void comm_alive(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */
 enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */

@@ -21,7 +21,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "comm/comm_thread.h"
-#include <errno.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -130,44 +129,60 @@ static struct timespec deadline_of(double seconds)
     return t;
 }
 
-/* Sleep until the bell; false when the deadline has passed. */
-static bool sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
-                          const struct comm_want *x, const struct timespec *deadline)
+/* Sleep until the bell, for so many seconds at most; negative: without end. */
+static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
+                          const struct comm_want *x, double seconds)
 {
-    int rc = 0;
+    struct timespec deadline = deadline_of(fmax(0, seconds));
     pthread_mutex_lock(&s->lock);
     /* One look under the lock: whoever rings stores first. */
     bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;
-    if (!woken && deadline)
-        rc = pthread_cond_timedwait(&s->bell, &s->lock, deadline);
+    if (!woken && seconds >= 0)
+        pthread_cond_timedwait(&s->bell, &s->lock, &deadline);
     else if (!woken)
-        rc = pthread_cond_wait(&s->bell, &s->lock);
+        pthread_cond_wait(&s->bell, &s->lock);
     pthread_mutex_unlock(&s->lock);
-    return rc != ETIMEDOUT;
+}
+
+/* A hang is told by the rank that finds it first; for the others that one has failed. */
+static enum err hang(struct comm_thread_seat *s, const struct comm_want *x, enum err err)
+{
+    int none = 0;
+    char buf[COMM_WANT_TEXT];
+    if (!atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
+        TRY(comm_thread_check(s, x->text(x, buf)));
+    ring_all(s->hub);
+    drain(s->hub);
+    return err;
+}
+
+static enum err wait_loop(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x), struct comm_long *l)
+{
+    char buf[COMM_WANT_TEXT];
+    while (!ready(x)) {
+        if (atomic_load(&s->hub->failed) != 0)
+            TRY(comm_thread_check(s, x->text(x, buf)));
+        TRY(check_gone(s, x));
+        enum err err = comm_long_look(&s->world, x, l);
+        if (err != ERR_OK)
+            return hang(s, x, err);
+        sleep_on_bell(s, ready, x, comm_long_nap(&s->world, l));
+    }
+    return ERR_OK;
 }
 
 enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x))
 {
-    char buf[COMM_WANT_TEXT];
+    struct comm_long l;
     for (int i = 0; i < s->hub->spins; i++)
         if (ready(x))
             return ERR_OK;
-    bool timed = s->hub->timeout_s > 0, in_time = true;
-    struct timespec deadline = deadline_of(timed ? s->hub->timeout_s : 0);
-    for (;;) {
-        if (ready(x))
-            return ERR_OK;
-        if (atomic_load(&s->hub->failed) != 0)
-            TRY(comm_thread_check(s, x->text(x, buf)));
-        TRY(check_gone(s, x));
-        if (!in_time) {
-            enum err err = comm_want_hang(x, &s->world);
-            comm_thread_fail(s);
-            return err;
-        }
-        in_time = sleep_on_bell(s, ready, x, timed ? &deadline : NULL);
-    }
+    comm_long_begin(&s->world, &l);
+    enum err err = wait_loop(s, x, ready, &l);
+    comm_long_end(&s->world);
+    return err;
 }
 
 /* ---- the life of a rank ---- */
@@ -205,6 +220,7 @@ static void *rank_main(void *arg)
         snprintf(s->text, sizeof s->text, "%s", err_text());
         comm_thread_fail(s);
     } else {
+        comm_board_ended(&s->world);
         atomic_store(&s->gone, true);
         atomic_fetch_add(&h->gone, 1);
         ring_all(h);
@@ -218,7 +234,9 @@ static enum err seat_init(struct comm_thread_hub *h, int rank)
     pthread_condattr_t attr;
     s->hub = h;
     s->world = (struct comm_world){.ops = &comm_thread_ops, .rank = rank, .size = h->size,
-                                   .timeout_s = h->timeout_s, .impl = s};
+                                   .timeout_s = h->timeout_s, .board = &h->board, .impl = s};
+    h->board.of[rank] = &s->entry;
+    comm_alive(&s->world);
     s->box.sends.last = &s->box.sends.first;
     s->box.recvs.last = &s->box.recvs.first;
     bool ok = pthread_condattr_init(&attr) == 0;
@@ -291,7 +309,9 @@ enum err comm_thread_run(int size, double timeout_s,
                                 .body = body, .arg = arg};
     int made = 0;
     enum err err;
+    h.board.n = size;
     TRY(mem_new(size, sizeof *h.seat, "the ranks of a world", &h.seat));
+    TRY_OR(out_seats, mem_new(size, sizeof *h.board.of, "the ranks of a world", &h.board.of));
     if (pthread_mutex_init(&h.lock, NULL) != 0) {
         err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for a world of %d ranks",
                       size);
@@ -307,6 +327,7 @@ out_locks:
     comm_thread_meet_release(&h);
     pthread_mutex_destroy(&h.lock);
 out_seats:
+    mem_free(h.board.of);
     mem_free(h.seat);
     return err;
 }

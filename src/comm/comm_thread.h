@@ -7,7 +7,7 @@
 #ifndef PLAIT_COMM_THREAD_H
 #define PLAIT_COMM_THREAD_H
 
-#include "comm/comm_ops.h"
+#include "comm/comm_board.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -36,6 +36,7 @@ struct comm_thread_slab; /* a block of message records */
 struct comm_thread_seat {
     struct comm_world world; /* what the rank's body holds; world.impl points back here */
     struct comm_thread_hub *hub;
+    struct comm_entry entry;
     pthread_t thread;
     pthread_mutex_t lock; /* of the bell */
     pthread_cond_t bell;  /* rung when something this rank may wait for has changed */
@@ -59,6 +60,7 @@ struct comm_thread_hub {
     pthread_mutex_t lock;
     struct comm_thread_meet *meets; /* of all groups; guarded by lock */
     struct comm_thread_seat *seat;  /* (size) owned */
+    struct comm_board board;        /* of the seats' entries */
 };
 
 static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world *w)
@@ -67,7 +69,8 @@ static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world 
 }
 
 /* Wait until ready. Errors: ERR_PEER when a rank has failed or one that is missing has ended,
- * ERR_HANG after the timeout; then the world has failed and no peer is amid this rank's buffers. */
+ * ERR_HANG as comm_long_look says; then the world has failed and no peer is amid this rank's
+ * buffers. */
 enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x));
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words for messages about operations: what differs, who is missing, who is gone. Both transports
- * say the same.
+ * Words for messages about operations: what differs, who is gone. Both transports say the same.
  */
 #include "comm/comm_ops.h"
 
@@ -9,8 +8,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-enum { NAMES_MAX = 8 }; /* missing ranks that a message names */
 
 const char *comm_coll_name(enum comm_coll_kind k)
 {
@@ -66,39 +63,6 @@ const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
     return buf;
 }
 
-/* "1, 4, 5 and 3 more" */
-static const char *missing_text(const struct comm_want *x, char *buf, size_t size)
-{
-    int named = 0, more = 0;
-    size_t used = 0;
-    buf[0] = '\0';
-    for (int i = 0; i < x->n; i++) {
-        if (!x->missing(x, i))
-            continue;
-        if (named == NAMES_MAX) {
-            more++;
-            continue;
-        }
-        int k = snprintf(buf + used, size - used, "%s%d", named++ ? ", " : "", x->ranks[i]);
-        used += k > 0 ? (size_t)k : 0;
-    }
-    if (more)
-        snprintf(buf + used, size - used, " and %d more", more);
-    return buf;
-}
-
-enum err comm_want_hang(const struct comm_want *x, const struct comm_world *w)
-{
-    char what[COMM_WANT_TEXT], who[COMM_WANT_TEXT];
-    x->text(x, what);
-    missing_text(x, who, sizeof who);
-    if (!who[0])
-        FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s, to which all ranks have come; a rank "
-                       "is stuck amid copying", w->rank, w->timeout_s, what);
-    FAIL(ERR_HANG, "comm: rank %d has waited %g s in %s; still missing: rank %s; look where they "
-                   "are, or raise the hang timeout", w->rank, w->timeout_s, what, who);
-}
-
 enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i)
 {
     char what[COMM_WANT_TEXT];
@@ -111,7 +75,7 @@ const char *comm_rank_says(const struct comm_world *w, const char *text, char bu
     const char *said = err_bare(text);
     if (w->size == 1)
         snprintf(buf, COMM_RANK_TEXT, "%s", text);
-    else if (strncmp(said, "rank ", 5) == 0)
+    else if (strncmp(said, "rank ", 5) == 0 || strncmp(said, "ranks ", 6) == 0)
         snprintf(buf, COMM_RANK_TEXT, "%s", said);
     else
         snprintf(buf, COMM_RANK_TEXT, "rank %d: %s", w->rank, said);

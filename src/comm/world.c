@@ -11,11 +11,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "comm/comm_ops.h"
 #include "device/device.h"
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 
 bool comm_built(enum comm_kind k)
@@ -49,33 +47,6 @@ bool comm_gpus_reach(const int *gpu, int n)
     return true;
 }
 #endif
-
-/* ---- the launcher ---- */
-
-int comm_mpi_launched_size(void)
-{
-    /* Open MPI's mpirun, other process managers, and srun when it speaks PMIx to its tasks. */
-    const char *size = getenv("OMPI_COMM_WORLD_SIZE");
-    int64_t n;
-    if (!size)
-        size = getenv("PMI_SIZE");
-    if (!size && getenv("PMIX_RANK"))
-        size = getenv("SLURM_NTASKS");
-    return size && text_to_int(size, &n) && n >= 1 && n <= INT_MAX ? (int)n : 0;
-}
-
-int comm_local_rank(const struct comm_world *w)
-{
-    /* Threads are all of one machine; Open MPI's mpirun and srun tell their processes. */
-    static const char *const name[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"};
-    for (size_t i = 0; w->ops->kind == COMM_MPI && i < sizeof name / sizeof *name; i++) {
-        const char *local = getenv(name[i]);
-        int64_t n;
-        if (local && text_to_int(local, &n) && n >= 0 && n <= INT_MAX)
-            return (int)n;
-    }
-    return w->rank;
-}
 
 #ifndef PLAIT_HAVE_MPI
 enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
@@ -187,6 +158,13 @@ double comm_spent(const struct comm_world *w)
 
 enum { HOST_LANE = -1 }; /* goes by the transport */
 
+/* A call that began then is over. */
+static void spend(struct comm_world *w, double begin)
+{
+    w->spent += log_now() - begin;
+    comm_alive(w);
+}
+
 static enum err msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                           struct comm_req *r)
 {
@@ -204,7 +182,7 @@ static enum err msg_start(struct comm_world *w, const struct comm_msg *m, int la
     *r = (struct comm_req){.word = {lane == HOST_LANE ? COMM_REQ_MSG : COMM_REQ_DEVICE}};
     double begin = log_now();
     TRY(lane == HOST_LANE ? w->ops->msg_start(w, m, r) : w->queue->ops->msg_start(w, m, lane, r));
-    w->spent += log_now() - begin;
+    spend(w, begin);
     r->world = w;
     w->unfinished++;
     return ERR_OK;
@@ -300,7 +278,7 @@ enum err comm_finish(struct comm_req *r)
     enum err err = r->word[0] == COMM_REQ_MSG      ? w->ops->msg_finish(w, r)
                    : r->word[0] == COMM_REQ_DEVICE ? w->queue->ops->msg_finish(w, r)
                                                    : coll_finish(r->op, r->word[1]);
-    w->spent += log_now() - begin;
+    spend(w, begin);
     *r = (struct comm_req){0};
     w->unfinished--;
     return err;
@@ -486,7 +464,7 @@ enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
     TRY(g->lane ? g->world->queue->ops->coll_start(g, c) : g->world->ops->coll_start(g, c));
-    g->world->spent += log_now() - begin;
+    spend(g->world, begin);
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
     g->started++;
     g->world->unfinished++;

@@ -410,13 +410,25 @@ enum err exec_drain(struct exec *x)
     return ERR_OK;
 }
 
-/* The error once more, with the instruction of the schedule at which this rank stands. */
+/* The error once more, with the instruction of the schedule at which this rank stands; of a hang
+ * that is said already. */
 static enum err say_where(const struct exec *x, enum err err)
 {
     char where[32];
+    if (err == ERR_HANG)
+        return err;
     exec_where(x, where);
     return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where,
                    x->batch->step);
+}
+
+/* Peers that wait for this rank can read where it is. */
+static void be_at(const struct exec *x)
+{
+    char where[32], text[64];
+    exec_where(x, where);
+    snprintf(text, sizeof text, "%s of step %u", where, x->batch->step);
+    comm_place(x->a.world, text);
 }
 
 /* The instruction at x->at. */
@@ -424,6 +436,7 @@ static enum err run_instr(struct exec *x)
 {
     struct sched_instr in = x->sched->instr[x->at];
     int64_t outer;
+    be_at(x);
     TRY(exec_trace_begin(x, &outer));
     TRY(exec_table[in.op](x, in));
     return exec_trace_end(x, outer);

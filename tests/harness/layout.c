@@ -491,7 +491,8 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
     enum err err = make_sched(l, &job);
     if (err == ERR_OK) {
         pthread_mutex_init(&job.lock, NULL);
-        err = comm_thread_run(job.mesh.world, 60, rank_body, &job);
+        double timeout_s = l->timeout_s > 0 ? l->timeout_s : 60;
+        err = comm_thread_run(job.mesh.world, timeout_s, rank_body, &job);
         pthread_mutex_destroy(&job.lock);
     }
     sched_free(&job.sched);

@@ -31,6 +31,7 @@ struct layout {
     enum dtype ct;
     bool deterministic;       /* dev_args.deterministic */
     int threads;
+    double timeout_s;         /* of a hang; 0: a minute */
     int steps;                /* optimizer steps; gradients are those of the last */
     double clip, eps;         /* eps of Adam; 0: 1e-8. A large one keeps weights from showing the
                                  rounding of gradients that are zero */

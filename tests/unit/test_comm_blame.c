@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who is blamed for a hang: the rank at the end of the chain, whoever waits for whom in front of
+ * it; all of them where the chain is a circle; and nobody who gives signs of life.
+ */
+#include "comm/comm.h"
+
+#include "test.h"
+#include <time.h>
+
+static const double timeout_s = 0.3;
+
+static void nap(double s)
+{
+    nanosleep(&(struct timespec){(time_t)s, (long)((s - floor(s)) * 1e9)}, NULL);
+}
+
+static enum err receive(struct comm_world *w, int from)
+{
+    char x;
+    struct comm_req r = {0};
+    TRY(comm_recv_start(w, from, 1, &x, 1, &r));
+    return comm_finish(&r);
+}
+
+static enum err sum(struct comm_world *w, const int *ranks, int n)
+{
+    struct comm_group_args a = {.id = ranks[0], .ranks = ranks, .n = n};
+    struct comm_group *g;
+    double x = 1;
+    TRY(comm_group_open(w, &a, &g));
+    enum err err = comm_all_reduce(g, &x, 1, DT_F64, COMM_SUM);
+    comm_group_close(g);
+    return err;
+}
+
+/* Each waits for the next one, and the last for the first or for nobody: it is elsewhere. */
+static enum err row(void *arg, struct comm_world *w)
+{
+    const bool *circle = arg;
+    int me = comm_rank(w), next = (me + 1) % comm_size(w);
+    if (next == 0 && !*circle) {
+        comm_place(w, "a long way off");
+        nap(4 * timeout_s);
+    }
+    return receive(w, next);
+}
+
+static void the_end_of_a_row(void)
+{
+    bool circle = false;
+    for (int n = 2; n <= 9; n += 7) {
+        char want[80];
+        CHECK_ERR(comm_thread_run(n, timeout_s, row, &circle), ERR_HANG, ", at a long way off; ");
+        snprintf(want, sizeof want, "rank %d does not answer: ", n - 1);
+        CHECK(strncmp(err_text(), want, strlen(want)) == 0);
+        snprintf(want, sizeof want, "; rank %d waits for rank %d, for ", n - 2, n - 1);
+        CHECK(strstr(err_text(), want));
+    }
+}
+
+static void a_circle(void)
+{
+    bool circle = true;
+    CHECK_ERR(comm_thread_run(3, timeout_s, row, &circle), ERR_HANG,
+              " wait for each other, a deadlock; rank ");
+    for (int r = 0; r < 3; r++) {
+        char want[80];
+        snprintf(want, sizeof want, "; rank %d waits for rank %d, for ", r, (r + 1) % 3);
+        CHECK(strstr(err_text(), want));
+    }
+}
+
+/* Sums over {0, 1, 2} and over {2, 3, 4}; rank 2 comes to the second first, where rank 4 is not. */
+static enum err two_groups(void *arg, struct comm_world *w)
+{
+    int me = comm_rank(w);
+    (void)arg;
+    if (me == 4)
+        nap(4 * timeout_s);
+    if (me >= 2)
+        TRY(sum(w, (int[]){2, 3, 4}, 3));
+    return me <= 2 ? sum(w, (int[]){0, 1, 2}, 3) : ERR_OK;
+}
+
+static void through_groups(void)
+{
+    CHECK_ERR(comm_thread_run(5, timeout_s, two_groups, NULL), ERR_HANG,
+              "rank 4 does not answer: ");
+}
+
+/* A rank that is long about something but tells so; the other one has to wait. */
+static enum err busy(void *arg, struct comm_world *w)
+{
+    struct comm_req r = {0};
+    (void)arg;
+    if (comm_rank(w) == 0)
+        return receive(w, 1);
+    for (int i = 0; i < 10; i++) {
+        comm_place(w, "one thing after another");
+        nap(0.3 * timeout_s);
+    }
+    TRY(comm_send_start(w, 0, 1, "x", 1, &r));
+    return comm_finish(&r);
+}
+
+static void signs_of_life(void)
+{
+    CHECK_OK(comm_thread_run(2, timeout_s, busy, NULL));
+}
+
+static const struct test_case cases[] = {
+    {"the_end_of_a_row", the_end_of_a_row},
+    {"a_circle", a_circle},
+    {"through_groups", through_groups},
+    {"signs_of_life", signs_of_life},
+};
+TEST_MAIN(cases)
