@@ -38,7 +38,7 @@ struct dev_row {
 static const struct dev_row rows[] = {
     [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL, NULL, NULL},
     [DEV_NULL] = {"null", null_open, null_describe_kind, NULL, NULL, NULL},
-    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, NULL, NULL, NULL},
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, cpu_own_bytes, NULL, NULL},
     [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes,
                   cuda_describe_all, cuda_environment},
 };
@@ -88,9 +88,9 @@ enum err dev_open(const struct dev_args *a, struct dev **out)
         FAIL(ERR_CONFIG, "device: there is no device kind %d; use %s", (int)a->kind, names);
     if (!row->open)
         FAIL(ERR_CONFIG, "device: %s is not built into this program; use %s", row->name, names);
-    if (a->threads < 1)
-        FAIL(ERR_CONFIG, "device: %s was asked to work with %d threads; use 1 or more", row->name,
-             a->threads);
+    if (a->threads < 1 || a->threads > DEV_MAX_THREADS)
+        FAIL(ERR_CONFIG, "device: %s was asked to work with %d threads; use 1 to %d", row->name,
+             a->threads, DEV_MAX_THREADS);
     TRY(row->open(a, out));
     return ERR_OK;
 }

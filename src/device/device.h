@@ -295,10 +295,12 @@ struct dev {
     void *impl; /* owned by the device */
 };
 
+enum { DEV_MAX_THREADS = 1024 }; /* of a rank */
+
 struct dev_args {
     enum dev_kind kind;
     enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
-    int threads;   /* of this rank; at least 1 */
+    int threads;   /* of this rank; 1 to DEV_MAX_THREADS */
     int index;     /* cuda: which GPU of this machine, from 0 */
     bool records;  /* cuda: a step will be recorded, which takes memory: dev_own_bytes */
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
@@ -314,7 +316,7 @@ struct dtypes dev_types(enum dev_kind k, enum dtype ct);
 enum err dev_environment(enum dev_kind k);
 
 /* Bytes of its memory that a device opened like that takes for itself, as workspace of its
- * kernels. 0 where it has none of its own. Pure. */
+ * kernels; cpu: of each of its threads. Pure. */
 int64_t dev_own_bytes(const struct dev_args *a);
 
 /* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */

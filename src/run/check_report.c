@@ -43,6 +43,16 @@ static void add_file(const char *label, const char *path, const struct check_dat
              text_plural(d->samples, "s"));
 }
 
+/* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
+static void warn_vocab(const struct check_facts *f, struct text *out)
+{
+    int64_t has = f->train.vocab, model = f->arch.vocab;
+    if (model > has + has / 4 + 128)
+        text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
+                      "others are never trained, and cost memory and time; model.vocab %lld or 0 "
+                      "takes the file's\n", (long long)model, (long long)has, (long long)has);
+}
+
 static void add_files(const struct options *o, const struct check_facts *f, struct text *out)
 {
     if (f->train.count > 0) {
@@ -50,6 +60,7 @@ static void add_files(const struct options *o, const struct check_facts *f, stru
         text_add(out, "; %lld step%s, epochs %.3g\n", (long long)o->train.steps,
                  text_plural(o->train.steps, "s"),
                  (double)o->train.steps * (double)o->train.batch / (double)f->train.samples);
+        warn_vocab(f, out);
     } else {
         text_add(out, "warning data.train is empty: this can be planned, not trained\n");
     }

@@ -101,8 +101,8 @@ static const struct conf_row rows[] = {
      "GPU for each rank"},
     {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
      "how ranks talk: threads of one process, or processes under mpirun or srun"},
-    {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, 4096, NULL,
-     "compute threads of a rank; 0: cores / ranks"},
+    {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
+     "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
      "validate after every so many [steps]; 0: at the end only"},
     {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
@@ -349,7 +349,8 @@ int options_threads(const struct options *o, int ranks)
 {
     if (o->train.threads > 0)
         return (int)o->train.threads;
-    return (int)num_max(1, cores_usable() / num_max(1, ranks));
+    int64_t each = cores_usable() / num_max(1, ranks);
+    return (int)num_min(DEV_MAX_THREADS, num_max(1, each));
 }
 
 enum err options_read_run(const char *run, struct options *o)

@@ -128,6 +128,7 @@ static void plan_memory(const struct setup *s, int pp, struct apart far, struct 
     struct dev_args dev;
     struct exec_args x;
     setup_dev_args(s, options_device(s->o), &dev);
+    dev.threads = options_threads(s->o, s->mesh.world);
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
                                 .share = s->share, .types = s->types,

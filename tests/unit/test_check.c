@@ -292,6 +292,27 @@ static void gpus_are_counted(void)
     }
 }
 
+/* A vocabulary much larger than the file's 257 is told before a run, one that is rounded up not. */
+static void large_vocabularies_are_warned_of(void)
+{
+    static const struct { const char *set; bool warned; } c[] = {
+        {"model.vocab=0", false}, {"model.vocab=257", false}, {"model.vocab=320", false},
+        {"model.vocab=384", false}, {"model.vocab=512", true}, {"model.vocab=50257", true},
+    };
+    struct illegal_place at;
+    illegal_enter(&at);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        for (int purpose = 0; purpose < 2; purpose++) {
+            struct options o = WITH("data.train=bytes.tok", c[i].set);
+            char *s = report_of(&o, purpose ? CHECK_TRAIN : CHECK_PLAN);
+            const char *said = strstr(s, "data.train was made with 257 ids: the others are never");
+            test_check((said != NULL) == c[i].warned, __FILE__, __LINE__, "%s: %s", c[i].set, s);
+            mem_free(s);
+        }
+    }
+    illegal_leave(&at);
+}
+
 /* Each key that was set and waits for another is said once, with its value; defaults are not. */
 static void idle_keys_are_warned_of(void)
 {
@@ -531,6 +552,7 @@ static const struct test_case cases[] = {
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
     {"one_chunk_of_several_is_warned_of", one_chunk_of_several_is_warned_of},
     {"gpus_are_counted", gpus_are_counted},
+    {"large_vocabularies_are_warned_of", large_vocabularies_are_warned_of},
     {"idle_keys_are_warned_of", idle_keys_are_warned_of},
     {"slips_of_the_environment_are_refused", slips_of_the_environment_are_refused},
     {"launchers_are_told_apart", launchers_are_told_apart},

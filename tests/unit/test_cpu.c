@@ -221,7 +221,7 @@ static void refusals(void)
     struct dev_args args = {.kind = DEV_CPU, .ct = DT_F64, .threads = 1};
     CHECK_ERR(cpu_open(&args, &d), ERR_CONFIG, "f32 and bf16");
     args = (struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 4000};
-    CHECK_ERR(cpu_open(&args, &d), ERR_CONFIG, "4000 threads");
+    CHECK_ERR(dev_open(&args, &d), ERR_CONFIG, "4000 threads; use 1 to 1024");
     CHECK_ERR(cpu_open_with(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1},
                             CPU_TILES, &d),
               ERR_CONFIG, "f32 products on amx tiles");

@@ -49,7 +49,7 @@ static void wrong_requests_are_refused(void)
     CHECK_ERR(dev_open(&kind, &d), ERR_CONFIG, "no device kind 99; use ref, null");
     CHECK_ERR(dev_open(&type, &d), ERR_CONFIG, "asked for bf16; use f64");
     CHECK_ERR(dev_open(&integer, &d), ERR_CONFIG, "asked to compute in i32; use f64, f32 or bf16");
-    CHECK_ERR(dev_open(&threads, &d), ERR_CONFIG, "0 threads; use 1 or more");
+    CHECK_ERR(dev_open(&threads, &d), ERR_CONFIG, "0 threads; use 1 to 1024");
     if (!dev_built(DEV_CUDA)) {
         struct dev_args cuda = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1};
         CHECK_ERR(dev_open(&cuda, &d), ERR_CONFIG, "cuda is not built into this program; use ref");

@@ -40,6 +40,31 @@ static void device_as_configured(void)
     setup_free(&s);
 }
 
+/* Compute threads of a rank are planned for, as many as the device opens with. */
+static void threads_are_planned(void)
+{
+    struct options o;
+    struct setup s;
+    struct dev *d;
+    make(&o, &s);
+    setup_free(&s);
+    o.parallel.dp = 2;
+    for (int threads = 0; threads <= 3; threads++) {
+        o.train.threads = threads;
+        CHECK_OK(setup_make(&o, 257, true, &s));
+        struct dev_args a = {.kind = DEV_CPU, .ct = DT_F32, .threads = options_threads(&o, 4)};
+        CHECK_OK(dev_open(&a, &d));
+        CHECK_INT(s.memory[1].bytes[MEMORY_LIBRARY], d->own);
+        CHECK_INT(d->own, (int64_t)a.threads << 22);
+        dev_close(d);
+        setup_free(&s);
+    }
+    o.train.device = OPTIONS_REF;
+    CHECK_OK(setup_make(&o, 257, true, &s));
+    CHECK_INT(s.memory[0].bytes[MEMORY_LIBRARY], 0);
+    setup_free(&s);
+}
+
 /* The library's bytes are gone when the device is open; all others must be left. */
 static void to_the_byte(void)
 {
@@ -248,7 +273,8 @@ static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_
                                          {"stages_are_planned_apart", stages_are_planned_apart},
                                          {"talk_follows_the_gpus", talk_follows_the_gpus},
                                          {"device_as_configured", device_as_configured},
-                                         {"to_the_byte", to_the_byte},
+                                         {"threads_are_planned", threads_are_planned},
+    {"to_the_byte", to_the_byte},
                                          {"what_needs_what", what_needs_what},
                                          {"on_one_host", on_one_host},
                                          {"planned_beside_used", planned_beside_used}};

@@ -13,8 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { THREADS_MAX = 1024 };
-
 static const struct cpu_simd *best_simd(void)
 {
 #if defined(__x86_64__)
@@ -182,9 +180,7 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
     if (a->ct != DT_F32 && !half)
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
-    if (a->threads < 1 || a->threads > THREADS_MAX)
-        FAIL(ERR_CONFIG, "cpu: %d threads a rank are asked for; use 1 to %d", a->threads,
-             THREADS_MAX);
+    ENSURE(a->threads >= 1 && a->threads <= DEV_MAX_THREADS);
     if (products == CPU_ONEDNN && half && !dnnl_bf16())
         FAIL(ERR_CONFIG, "cpu: bf16 products by oneDNN are asked for and this processor has none; "
                          "use f32, or own products");
@@ -193,11 +189,10 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
                          "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
-                          .threads = a->threads, .impl = p};
+                          .own = cpu_own_bytes(a), .threads = a->threads, .impl = p};
     p->half = half;
     p->simd = best_simd();
-    TRY_OR(out_close,
-           cpu_pool_open(a->threads, CPU_SCRATCH_FLOATS * (int64_t)sizeof(float), &p->pool));
+    TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.own / a->threads, &p->pool));
     p->tiles = half && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
     if (products == CPU_ONEDNN)
         TRY_OR(out_close, open_dnnl(p));
@@ -208,8 +203,12 @@ out_close:
     return err;
 }
 
+int64_t cpu_own_bytes(const struct dev_args *a)
+{
+    return a->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float);
+}
+
 int64_t cpu_scratch_bytes(const struct dev *d)
 {
-    return d->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float) +
-           dnnl_bytes((const struct cpu *)d);
+    return d->own + dnnl_bytes((const struct cpu *)d);
 }

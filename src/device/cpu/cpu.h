@@ -13,8 +13,7 @@
 #include "device/device.h"
 
 /* Open with `threads` workers (the calling thread is one of them). All scratch is taken here; no
- * kernel allocates. Errors: ERR_CONFIG for a type other than f32 and bf16 or threads out of
- * 1..1024, ERR_MEMORY. Local. */
+ * kernel allocates. Errors: ERR_CONFIG for a type other than f32 and bf16, ERR_MEMORY. Local. */
 enum err cpu_open(const struct dev_args *a, struct dev **out);
 
 /* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
@@ -28,6 +27,9 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
 void cpu_describe_kind(char *buf, size_t n);
+
+/* Bytes of scratch that cpu_open takes for its threads, as dev_own_bytes. Pure. */
+int64_t cpu_own_bytes(const struct dev_args *a);
 
 /* Bytes of scratch an open device holds beside what was asked for by alloc. Local. */
 int64_t cpu_scratch_bytes(const struct dev *d);
