@@ -7,65 +7,46 @@
  *     rank 1 |..F0F1F2F3......B0  B1  B2  B3  ..|
  *
  * Every box covers the columns between its rounded start and end, so boxes that meet in time meet
- * in the picture. What does not fit in a box is left out from the left: with one column a forward
- * is the last digit of its microbatch and a backward its letter; below one column for the shortest
- * action every column is the letter of what runs there, or a dot. Two actions that overlap are one
- * box, F3&B5; stages that do not fit in it are left out first, then its right end, and its letter
- * is &.
+ * in the picture. All names of a chart have one form (draw_name.c), the fullest that has room:
+ * 0F12; F12; F12 with forwards as numbers alone; else letters alone, and the line below says how
+ * wide the terminal must be for numbers. So no name is ever cut. Two actions that overlap are one
+ * box, F3&B5, its letter &. Below one column for the shortest action every column is the letter of
+ * what runs there, or a dot.
  */
 #include "draw/draw_layout.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { GANTT_MIN_COLUMNS = 10, GANTT_MAX_COLUMNS = 1 << 16 };
+enum {
+    GANTT_MIN_COLUMNS = 10,
+    GANTT_MAX_COLUMNS = 100000,
+    GANTT_BESIDE = 8, /* columns beside the chart and the rank's digits */
+};
 
 struct gantt {
-    const struct draw_layout *l; /* borrowed; the chart being drawn */
-    double scale;                /* columns a time unit */
-    int columns;                 /* of the chart, without the ranks' names */
-    bool letters;                /* the shortest action is below one column */
+    struct draw_layout *l; /* owned; [charts] */
+    enum draw_form *form;  /* owned; [charts] how their boxes are named */
+    double shortest, end;  /* of all charts: the shortest action, and time */
+    double scale;          /* columns a time unit */
+    int columns;           /* of the chart, without the ranks' names */
+    int wanted;            /* columns that numbers need; 0: no number of them does */
+    int digits;            /* of the highest rank */
+    bool letters;          /* the shortest action is below one column */
+    bool unnamed, bare;    /* some chart has no names, or numbers alone */
     bool color;
     int64_t *owner; /* owned; [columns] span shown there, -1: idle */
 };
 
-/* Longest name of a box, pairs aside. */
-static int longest_label(const struct draw_layout *l)
+/* Columns a time unit: `each` for the shortest action. */
+static void set_scale(struct gantt *g, double each)
 {
-    char text[DRAW_LABEL_MAX];
-    int64_t most = 0;
-    for (int64_t i = 0; i < l->c->spans; i++)
-        if (l->c->span[i].kind < DRAW_MESSAGE && l->lane[i] == DRAW_WHOLE)
-            most = num_max(most, (int64_t)strlen(draw_label(l->c, &l->c->span[i], text)));
-    return (int)most;
-}
-
-/* Columns a time unit, the same for all charts: as wide as labels need, at most the width; where a
- * box has a column at all, a whole number of columns for the shortest action, so that equal times
- * look equal. */
-static void choose_scale(struct gantt *g, const struct draw_layout *l, int charts, int room)
-{
-    double shortest = 0, end = 0, most;
-    int label = 0;
-    for (int i = 0; i < charts; i++) {
-        if (l[i].shortest > 0 && (shortest == 0 || l[i].shortest < shortest))
-            shortest = l[i].shortest;
-        end = fmax(end, l[i].c->end);
-        label = (int)num_max(label, longest_label(&l[i]));
-    }
-    double units = shortest > 0 ? end / shortest : 0;
-    if (room == 0)
-        most = fmin(1, GANTT_MAX_COLUMNS / fmax(units, 1));
-    else
-        most = fmin(label + 1, room / fmax(units, 1));
-    g->letters = most < 1;
-    if (most >= 1)
-        most = floor(most);
-    g->scale = shortest > 0 ? most / shortest : 0;
-    g->columns = (int)ceil(units * most - 1e-6);
+    g->scale = g->shortest > 0 ? each / g->shortest : 0;
+    g->columns = g->shortest > 0 ? (int)ceil(g->end / g->shortest * each - 1e-6) : 0;
 }
 
 static bool is_pair(const struct draw_layout *l, int64_t i)
@@ -73,57 +54,145 @@ static bool is_pair(const struct draw_layout *l, int64_t i)
     return i + 1 < l->c->spans && l->lane[i] == DRAW_UPPER && l->lane[i + 1] == DRAW_LOWER;
 }
 
+static int column_of(const struct gantt *g, double time)
+{
+    return (int)floor(time * g->scale + 0.5 - 1e-9);
+}
+
+static int width_of(const struct gantt *g, const struct draw_span *s)
+{
+    return column_of(g, s->end) - column_of(g, s->start);
+}
+
+/* A forward may be a number alone; whatever else was one could be taken for another action. */
+static enum draw_form form_of(enum draw_form form, int kind)
+{
+    return form == DRAW_NUMBER && kind != DRAW_F ? DRAW_SHORT : form;
+}
+
+/* Columns that the longest name of a box's kind takes; of a pair, the first of its two is asked. */
+static int need(const struct draw_layout *l, int64_t i, enum draw_form form)
+{
+    enum draw_form pair = form == DRAW_NUMBER ? DRAW_SHORT : form;
+    const struct draw_span *s = &l->c->span[i];
+    if (is_pair(l, i))
+        return draw_name_length(l, s[0].kind, pair) + 1 + draw_name_length(l, s[1].kind, pair);
+    return draw_name_length(l, s->kind, form_of(form, s->kind));
+}
+
+/* Does every box, slivers aside, have room for its name in this form, at the scale there is? */
+static bool fits(const struct gantt *g, const struct draw_layout *l, enum draw_form form)
+{
+    for (int64_t i = 0; i < l->c->spans; i++) {
+        const struct draw_span *s = &l->c->span[i];
+        double time = s->end - s->start;
+        if (s->kind >= DRAW_MESSAGE || time <= 0 || time < l->names.least[s->kind] ||
+            l->lane[i] == DRAW_LOWER)
+            continue;
+        if (width_of(g, s) < need(l, i, form))
+            return false;
+    }
+    return true;
+}
+
+static enum draw_form choose_form(const struct gantt *g, const struct draw_layout *l)
+{
+    int form = g->letters ? DRAW_NO_NAMES : DRAW_FULL;
+    while (form < DRAW_NO_NAMES && !fits(g, l, (enum draw_form)form))
+        form++;
+    return (enum draw_form)form;
+}
+
+/* Longest name of a chart, pairs aside. */
+static int longest_name(const struct draw_layout *l)
+{
+    int most = 0;
+    for (int k = 0; k < DRAW_MESSAGE; k++)
+        if (l->names.least[k] > 0)
+            most = (int)num_max(most, draw_name_length(l, k, DRAW_FULL));
+    return most;
+}
+
+/* Columns of the chart at which numbers have room in every chart; 0: at none. */
+static int columns_for_numbers(struct gantt g, int charts, int label)
+{
+    for (int each = 1; each <= 2 * label + 2; each++) {
+        bool all = true;
+        set_scale(&g, each);
+        for (int i = 0; i < charts && all; i++)
+            all = fits(&g, &g.l[i], DRAW_NUMBER);
+        if (all)
+            return g.columns;
+    }
+    return 0;
+}
+
+/* Columns a time unit, the same for all charts: as wide as names need, at most the width; where a
+ * box has a column at all, a whole number of columns for the shortest action, so that equal times
+ * look equal. */
+static void choose_scale(struct gantt *g, int charts, int room)
+{
+    int label = 0;
+    for (int i = 0; i < charts; i++) {
+        const struct draw_layout *l = &g->l[i];
+        if (l->shortest > 0 && (g->shortest == 0 || l->shortest < g->shortest))
+            g->shortest = l->shortest;
+        g->end = fmax(g->end, l->c->end);
+        label = (int)num_max(label, longest_name(l));
+    }
+    double units = g->shortest > 0 ? g->end / g->shortest : 0, most;
+    if (room == 0)
+        most = fmin(1, GANTT_MAX_COLUMNS / fmax(units, 1));
+    else
+        most = fmin(label + 1, room / fmax(units, 1) * (1 + 1e-6)); /* rounded as columns are */
+    g->letters = most < 1;
+    set_scale(g, most < 1 ? most : floor(most));
+    if (room > 0)
+        g->columns = (int)num_min(g->columns, room);
+    for (int i = 0; i < charts; i++) {
+        g->form[i] = choose_form(g, &g->l[i]);
+        g->unnamed |= g->form[i] == DRAW_NO_NAMES && longest_name(&g->l[i]) > 0;
+        g->bare |= g->form[i] == DRAW_NUMBER;
+    }
+    if (g->unnamed && units * (2 * label + 2) <= INT_MAX / 2)
+        g->wanted = columns_for_numbers(*g, charts, label);
+}
+
 /* Which box each column of a rank shows: the one that runs at the column's middle. A pair is known
  * by the first of its two. */
-static void fill_row(struct gantt *g, int rank)
+static void fill_row(struct gantt *g, const struct draw_layout *l, int rank)
 {
     for (int c = 0; c < g->columns; c++)
         g->owner[c] = -1;
-    for (int64_t i = g->l->begin[rank]; i < g->l->begin[rank + 1]; i++) {
-        const struct draw_span *s = &g->l->c->span[i];
-        int from = (int)floor(s->start * g->scale + 0.5 - 1e-9);
-        int to = (int)floor(s->end * g->scale + 0.5 - 1e-9);
+    for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++) {
+        const struct draw_span *s = &l->c->span[i];
+        int from = column_of(g, s->start), to = column_of(g, s->end);
         for (int c = from; c < to && c < g->columns; c++)
-            g->owner[c] = g->l->lane[i] == DRAW_LOWER ? i - 1 : i;
+            g->owner[c] = l->lane[i] == DRAW_LOWER ? i - 1 : i;
     }
 }
 
-/* Stages that do not fit are left out first, then the right end. */
-static void draw_pair(const struct gantt *g, const struct draw_span *s, int w, struct text *out)
+/* The name of a box, or of the pair that begins with it, in w columns; its letter alone where names
+ * have no room. */
+static void draw_box(const struct gantt *g, const struct draw_layout *l, int64_t i, int w,
+                     struct text *out)
 {
-    char first[DRAW_LABEL_MAX], second[DRAW_LABEL_MAX], both[2 * DRAW_LABEL_MAX];
-    int n = snprintf(both, sizeof both, "%s&%s", draw_label(g->l->c, s, first),
-                     draw_label(g->l->c, s + 1, second));
-    if (n > w && !s[0].label && !s[1].label)
-        snprintf(both, sizeof both, "%c%d&%c%d", draw_letter(s[0].kind), s[0].mb,
-                 draw_letter(s[1].kind), s[1].mb);
-    if (g->letters)
-        text_add_char(out, '&', w);
-    else
-        text_add(out, "%-*.*s", w, w, both);
-}
-
-/* The end of the label that fits, but not a number without its letter where that could be taken for
- * another action: only forwards may be bare numbers. */
-static void draw_box(const struct gantt *g, const struct draw_span *s, int w, struct text *out)
-{
-    char label[DRAW_LABEL_MAX];
-    int n = (int)strlen(draw_label(g->l->c, s, label));
-    char letter = draw_letter(s->kind);
-    const char *number = s->label ? label : strchr(label, letter);
+    char first[DRAW_LABEL_MAX], second[DRAW_LABEL_MAX], name[2 * DRAW_LABEL_MAX];
+    const struct draw_span *s = &l->c->span[i];
+    enum draw_form form = g->form[l - g->l], pair = form == DRAW_NUMBER ? DRAW_SHORT : form;
+    bool both = is_pair(l, i);
+    char letter = both ? '&' : draw_letter(s->kind);
+    const char *own = draw_name(l->c, s, both ? pair : form_of(form, s->kind), first);
     if (g->letters || s->kind == DRAW_MESSAGE) {
         text_add_char(out, letter, w);
-    } else if (n <= w) {
-        text_add(out, "%s", label);
-        text_add_char(out, ' ', w - n);
-    } else if (number && (int)strlen(number) <= w) {
-        text_add(out, "%s", number);
-        text_add_char(out, ' ', w - (int)strlen(number));
-    } else if (s->kind == DRAW_F) {
-        text_add(out, "%s", label + n - w);
-    } else {
-        text_add(out, "%c%s", letter, label + n - (w - 1));
+        return;
     }
+    if (both && own)
+        snprintf(name, sizeof name, "%s&%s", own, draw_name(l->c, s + 1, pair, second));
+    else
+        snprintf(name, sizeof name, "%s", own ? own : "");
+    bool whole = own && (int)strlen(name) <= w && need(l, i, form) <= w;
+    text_add(out, "%-*.*s", w, w, whole ? name : (char[]){letter, '\0'});
 }
 
 /* Blue forward, green backward, cyan and yellow halves, magenta pairs, white the rest; odd chunks
@@ -135,9 +204,9 @@ static void color_on(const struct draw_span *s, bool pair, struct text *out)
     text_add(out, "\x1b[30;%dm", (pair ? 45 : ground[s->kind]) + (bright ? 60 : 0));
 }
 
-static void draw_row(struct gantt *g, int rank, struct text *out)
+static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, struct text *out)
 {
-    fill_row(g, rank);
+    fill_row(g, l, rank);
     for (int c = 0, next; c < g->columns; c = next) {
         for (next = c + 1; next < g->columns && g->owner[next] == g->owner[c];)
             next++;
@@ -145,33 +214,40 @@ static void draw_row(struct gantt *g, int rank, struct text *out)
             text_add_char(out, '.', next - c);
             continue;
         }
-        const struct draw_span *s = &g->l->c->span[g->owner[c]];
+        const struct draw_span *s = &l->c->span[g->owner[c]];
         bool color = g->color && s->kind != DRAW_MESSAGE;
-        bool pair = is_pair(g->l, g->owner[c]);
         if (color)
-            color_on(s, pair, out);
-        if (pair)
-            draw_pair(g, s, next - c, out);
-        else
-            draw_box(g, s, next - c, out);
+            color_on(s, is_pair(l, g->owner[c]), out);
+        draw_box(g, l, g->owner[c], next - c, out);
         if (color)
             text_add(out, "\x1b[0m");
     }
 }
 
-static void draw_legend(const struct gantt *g, const struct draw_page *p,
-                        const struct draw_layout *l, struct text *out)
+/* Names that have no room: how wide a terminal gives them some. */
+static void draw_advice(const struct gantt *g, struct text *out)
+{
+    if (!g->unnamed)
+        return;
+    int width = g->wanted + g->digits + GANTT_BESIDE;
+    if (g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
+        text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
+                 width, width);
+    else
+        text_add(out, "too narrow for numbers, which no terminal has room for: use --html\n");
+}
+
+static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
 {
     bool has[DRAW_KINDS] = {0}, pairs = false;
-    double end = 0;
     for (int i = 0; i < p->charts; i++) {
-        end = fmax(end, p->chart[i].end);
-        pairs |= l[i].pairs;
+        pairs |= g->l[i].pairs;
         for (int k = 0; k < DRAW_KINDS; k++)
-            has[k] |= l[i].has[k];
+            has[k] |= g->l[i].has[k];
     }
-    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F forward", end, *p->time_unit ? " " : "",
-             p->time_unit, g->scale > 0 ? 1 / g->scale : 0);
+    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F%s forward", g->end,
+             *p->time_unit ? " " : "", p->time_unit, g->scale > 0 ? 1 / g->scale : 0,
+             g->bare ? " (or a number alone)" : "");
     if (has[DRAW_B] || has[DRAW_I])
         text_add(out, ", B backward");
     if (has[DRAW_I])
@@ -180,48 +256,48 @@ static void draw_legend(const struct gantt *g, const struct draw_page *p,
         text_add(out, ", R recompute");
     if (pairs)
         text_add(out, ", F&B both at once");
-    text_add(out, ", . idle%s%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "",
-             g->letters ? "; too many for numbers" : "");
+    text_add(out, ", . idle%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "");
+    draw_advice(g, out);
 }
 
-static void draw_charts(struct gantt *g, const struct draw_page *p, const struct draw_layout *l,
-                        int digits, struct text *out)
+static void draw_charts(struct gantt *g, const struct draw_page *p, struct text *out)
 {
     for (int i = 0; i < p->charts; i++) {
-        g->l = &l[i];
+        const char *facts = p->chart[i].facts;
         if (p->charts > 1)
-            text_add(out, "%s%s%s\n", p->chart[i].title, p->chart[i].facts ? ": " : "",
-                     p->chart[i].facts ? p->chart[i].facts : "");
+            text_add(out, "%s%s%s\n", p->chart[i].title, facts ? ": " : "", facts ? facts : "");
         for (int rank = 0; rank < p->chart[i].ranks; rank++) {
-            text_add(out, "rank %*d |", digits, rank);
-            draw_row(g, rank, out);
+            text_add(out, "rank %*d |", g->digits, rank);
+            draw_row(g, &g->l[i], rank, out);
             text_add(out, "|\n");
         }
         if (p->charts > 1)
             text_add(out, "\n");
     }
-    draw_legend(g, p, l, out);
+    draw_legend(g, p, out);
+    if (p->charts == 1 && p->chart[0].facts)
+        text_add(out, "%s\n", p->chart[0].facts);
 }
 
 enum err draw_gantt(const struct draw_page *p, int width, bool color, struct text *out)
 {
-    struct gantt g = {.color = color};
-    struct draw_layout *l = NULL;
-    int digits = 1;
+    struct gantt g = {.color = color, .digits = 1};
     enum err err = ERR_OK;
-    TRY(mem_new(p->charts, sizeof *l, "gantt charts", &l));
+    TRY(mem_new(p->charts, sizeof *g.l, "gantt charts", &g.l));
+    TRY_OR(out_free, mem_new(p->charts, sizeof *g.form, "gantt charts", &g.form));
     for (int i = 0; i < p->charts; i++) {
-        digits = (int)num_max(digits, snprintf(NULL, 0, "%d", p->chart[i].ranks - 1));
-        TRY_OR(out_free, draw_layout_open(&l[i], &p->chart[i]));
+        g.digits = (int)num_max(g.digits, snprintf(NULL, 0, "%d", p->chart[i].ranks - 1));
+        TRY_OR(out_free, draw_layout_open(&g.l[i], &p->chart[i]));
     }
-    int room = width ? (int)num_max(width - digits - 8, GANTT_MIN_COLUMNS) : 0;
-    choose_scale(&g, l, p->charts, room);
+    int least = GANTT_MIN_COLUMNS, beside = g.digits + GANTT_BESIDE;
+    choose_scale(&g, p->charts, width ? (int)num_max(width - beside, least) : 0);
     TRY_OR(out_free, mem_new(g.columns, sizeof *g.owner, "gantt row", &g.owner));
-    draw_charts(&g, p, l, digits, out);
+    draw_charts(&g, p, out);
 out_free:
     for (int i = 0; i < p->charts; i++)
-        draw_layout_close(&l[i]);
-    mem_free(l);
+        draw_layout_close(&g.l[i]);
+    mem_free(g.l);
+    mem_free(g.form);
     mem_free(g.owner);
     return err;
 }

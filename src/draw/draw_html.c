@@ -5,7 +5,7 @@
  * colours that the SVG has; page.js draws those in the window of time that the reader looks at, and
  * so carries no knowledge of schedules. Hundreds of thousands of boxes are drawn at once, which is
  * why they go to a canvas and not into the document; what a canvas does not tell, the tables and
- * the line of status do.
+ * the line of status above each chart do.
  *
  * Data are columns of numbers in a JSON element. JSON strings there escape "<", so that no name can
  * end the element.
@@ -108,8 +108,12 @@ static void add_chart_data(struct html *h, const struct draw_layout *l)
     const struct draw_chart *c = l->c;
     text_add(h->out, "{\"title\":");
     draw_add_json(h->out, c->title);
-    text_add(h->out, ",\"ranks\":%d,\"stages\":%s,\"begin\":[", c->ranks,
-             c->stages ? "true" : "false");
+    text_add(h->out, ",\"ranks\":%d,\"stages\":%s,\"pairs\":%s,\"names\":[", c->ranks,
+             c->stages ? "true" : "false", l->pairs ? "true" : "false");
+    for (int k = 0; k < DRAW_KINDS; k++)
+        text_add(h->out, "%s[%.10g,%d,%d]", k ? "," : "", l->names.least[k],
+                 l->names.stage_digits[k], l->names.mb_digits[k]);
+    text_add(h->out, "],\"begin\":[");
     for (int rank = 0; rank <= c->ranks; rank++)
         text_add(h->out, "%s%lld", rank ? "," : "", (long long)l->begin[rank]);
     text_add(h->out, "]");
@@ -211,13 +215,14 @@ static void add_charts(struct html *h)
         text_add(h->out, "</h2>\n<p class=\"facts\">");
         draw_add_xml(h->out, c->facts ? c->facts : "");
         text_add(h->out,
-                 "</p>\n<canvas id=\"chart%d\" tabindex=\"0\" role=\"application\" "
-                 "aria-describedby=\"status\" aria-label=\"Chart of %d rank%s over time: ",
-                 i, c->ranks, text_plural(c->ranks, "s"));
+                 "</p>\n<p class=\"status\" id=\"status%d\" role=\"status\"></p>\n"
+                 "<canvas id=\"chart%d\" tabindex=\"0\" role=\"application\" "
+                 "aria-describedby=\"status%d\" aria-label=\"Chart of %d rank%s over time: ",
+                 i, i, i, c->ranks, text_plural(c->ranks, "s"));
         draw_add_xml(h->out, c->title);
-        text_add(h->out, "\"></canvas></section>\n");
+        text_add(h->out, "\"></canvas>\n<p class=\"note\" id=\"note%d\"></p></section>\n", i);
     }
-    text_add(h->out, "<p id=\"status\" role=\"status\"></p>\n<div id=\"tip\" hidden></div>\n");
+    text_add(h->out, "<div id=\"tip\" hidden></div>\n");
 }
 
 static void add_table(struct html *h, const struct draw_table *t)

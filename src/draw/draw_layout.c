@@ -131,6 +131,7 @@ enum err draw_layout_open(struct draw_layout *l, const struct draw_chart *c)
     TRY(mem_new(c->spans, 1, "a picture's lanes", &l->lane));
     find_lanes(l);
     find_rows(l);
+    draw_names_find(l);
     return ERR_OK;
 }
 
@@ -167,21 +168,6 @@ const char *draw_label(const struct draw_chart *c, const struct draw_span *s,
     else
         snprintf(buf, DRAW_LABEL_MAX, "%c%d", draw_letter(s->kind), s->mb);
     return buf;
-}
-
-const char *draw_label_short(const struct draw_chart *c, const struct draw_span *s, int room,
-                             char buf[DRAW_LABEL_MAX])
-{
-    if (s->kind == DRAW_MESSAGE)
-        return NULL;
-    if ((int)strlen(draw_label(c, s, buf)) <= room)
-        return buf;
-    if (s->label)
-        return NULL;
-    int n = snprintf(buf, DRAW_LABEL_MAX, "%c%d", draw_letter(s->kind), s->mb);
-    if (n <= room)
-        return buf;
-    return n - 1 <= room ? memmove(buf, buf + 1, (size_t)n) : NULL;
 }
 
 double draw_tick(double span, int most)

@@ -13,8 +13,24 @@ enum { DRAW_LABEL_MAX = 64, DRAW_LEVELS = 6 };
 /* A span takes its row's whole height, or half of it beside one that overlaps it. */
 enum draw_lane { DRAW_WHOLE, DRAW_UPPER, DRAW_LOWER };
 
+/* How boxes of a chart are named, one form for all (draw_name.c). */
+enum draw_form {
+    DRAW_FULL,    /* 3F12; with one stage a rank F12 */
+    DRAW_SHORT,   /* F12 */
+    DRAW_NUMBER,  /* 12: the colour says what it is */
+    DRAW_NO_NAMES
+};
+
+/* By kind: time of the shortest box that a name is asked of (0: there is none), and how many digits
+ * its stage and its microbatch have at most. */
+struct draw_names {
+    double least[DRAW_KINDS];
+    int stage_digits[DRAW_KINDS], mb_digits[DRAW_KINDS];
+};
+
 struct draw_layout {
     const struct draw_chart *c; /* borrowed */
+    struct draw_names names;
     int64_t *begin; /* owned; [ranks + 1] spans of a rank */
     uint8_t *lane;  /* owned; [spans] enum draw_lane */
     double shortest; /* of the compute spans that take time; 0: none does */
@@ -32,10 +48,14 @@ const char *draw_kind_name(int kind);
 /* Full name of a box: "3F12", with one stage a rank "F12"; or its own label. */
 const char *draw_label(const struct draw_chart *c, const struct draw_span *s,
                        char buf[DRAW_LABEL_MAX]);
-/* The part of the name that fits `room` characters: all, or without the stage, or the number alone
- * (the colour says what it is); NULL: nothing does. */
-const char *draw_label_short(const struct draw_chart *c, const struct draw_span *s, int room,
-                             char buf[DRAW_LABEL_MAX]);
+/* Fills l->names; part of draw_layout_open. */
+void draw_names_find(struct draw_layout *l);
+/* Of the longest name of a kind in this form: characters, and width in ems of any usual font. */
+int draw_name_length(const struct draw_layout *l, int kind, enum draw_form form);
+double draw_name_width(const struct draw_layout *l, int kind, enum draw_form form);
+/* The box's name in this form; NULL: none. Its own label, where it has one, has no forms. */
+const char *draw_name(const struct draw_chart *c, const struct draw_span *s, enum draw_form form,
+                      char buf[DRAW_LABEL_MAX]);
 
 /* Shade of a box: 0..3 for the chunks of the first replica, 4 and 5 for the second's. */
 int draw_level(const struct draw_chart *c, const struct draw_span *s);

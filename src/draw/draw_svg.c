@@ -12,8 +12,9 @@
  *             0    10    20
  *     legend
  *
- * A box is named as fully as its width allows. Plain SVG 1.1 with one style sheet: readers that
- * know no media queries show the light colours. Boxes that take no time are left out.
+ * The boxes of a chart are named in one form, as fully as the narrowest allows (draw_name.c), and
+ * the picture is made wider for numbers' sake up to a limit. Plain SVG 1.1 with one style sheet:
+ * readers that know no media queries show the light colours. Boxes that take no time are left out.
  */
 #include "draw/draw_layout.h"
 
@@ -33,12 +34,26 @@ enum {
     BOX_WANTED = 30,
     WIDTH_LEAST = 640,
     WIDTH_MOST = 1560,   /* pixels of time */
+    WIDTH_NAMED = 4000,  /* the same, where fewer have no room for numbers */
+    NAME_LARGE = 10,     /* pixels of a font's em */
+    NAME_SMALL = 8,
+    NAME_PAD = 2,        /* pixels beside a name */
+    HEIGHT_LEAST = 10,   /* of a box with a name */
     TOOLTIP_MAX = 20000, /* spans beyond which boxes have no tooltips, for the file's size */
+};
+
+/* How the boxes of a chart are named. */
+struct naming {
+    enum draw_form form;
+    int size;          /* of the font */
+    int64_t unnamed;   /* boxes that are narrower than the longest name of their kind */
+    const char *why;   /* no names; NULL: there are some */
 };
 
 struct svg {
     const struct draw_page *p; /* borrowed */
     struct draw_layout *l;     /* owned; [charts] */
+    struct naming *naming;     /* owned; [charts] */
     double end, scale;         /* of all charts; pixels a time unit */
     double peak;               /* of all memory */
     double left, width;        /* where time begins; how wide it is */
@@ -57,10 +72,68 @@ static double max_ranks(const struct draw_page *p)
     return most;
 }
 
+/* Pixels that a box of this kind must have to be named. */
+static double need(const struct draw_layout *l, int kind, enum draw_form form, int size)
+{
+    return draw_name_width(l, kind, form) * size + NAME_PAD;
+}
+
+/* Pixels a time unit at which every name of this form has room in its box. */
+static double scale_for(const struct draw_layout *l, enum draw_form form, int size)
+{
+    double scale = 0;
+    for (int k = 0; k < DRAW_MESSAGE; k++)
+        if (l->names.least[k] > 0)
+            scale = fmax(scale, need(l, k, form, size) / l->names.least[k]);
+    return scale * (1 + 1e-9);
+}
+
+/* Of the boxes with names: two that overlap share a row. */
+static double name_height(const struct svg *v, int i)
+{
+    return v->l[i].pairs ? v->row / 2 : v->row;
+}
+
+/* Where no form has room, the picture is made wider, for all charts. */
+static void make_room(struct svg *v)
+{
+    for (int i = 0; i < v->p->charts; i++) {
+        double least = scale_for(&v->l[i], DRAW_NUMBER, NAME_SMALL);
+        if (name_height(v, i) >= HEIGHT_LEAST && least * v->end <= WIDTH_NAMED)
+            v->scale = fmax(v->scale, least);
+    }
+}
+
+/* The fullest form, in large letters if there is one for them. */
+static void choose_naming(struct svg *v, int i)
+{
+    const struct draw_layout *l = &v->l[i];
+    double height = name_height(v, i);
+    struct naming *n = &v->naming[i];
+    *n = (struct naming){.form = DRAW_NO_NAMES, .size = NAME_SMALL};
+    if (height < HEIGHT_LEAST) {
+        n->why = "no names: the rows are too low for them";
+        return;
+    }
+    for (int size = height < 14 ? NAME_SMALL : NAME_LARGE; size >= NAME_SMALL;
+         size -= NAME_LARGE - NAME_SMALL)
+        for (int form = DRAW_FULL; form < DRAW_NO_NAMES && n->form == DRAW_NO_NAMES; form++)
+            if (scale_for(l, (enum draw_form)form, size) <= v->scale)
+                *n = (struct naming){.form = (enum draw_form)form, .size = size};
+    if (n->form == DRAW_NO_NAMES)
+        n->why = "no names: the boxes are too narrow for their numbers; a page (--html) zooms";
+    for (int64_t s = 0; s < l->c->spans; s++) {
+        const struct draw_span *x = &l->c->span[s];
+        n->unnamed += x->kind < DRAW_MESSAGE && x->end > x->start &&
+                      (x->end - x->start) * v->scale < need(l, x->kind, n->form, n->size);
+    }
+}
+
 /* Sizes that depend on how much there is to show. */
 static void choose_sizes(struct svg *v)
 {
     double shortest = 0, ranks = max_ranks(v->p);
+    bool pairs = false;
     int64_t spans = 0;
     for (int i = 0; i < v->p->charts; i++) {
         const struct draw_layout *l = &v->l[i];
@@ -69,6 +142,7 @@ static void choose_sizes(struct svg *v)
         v->end = fmax(v->end, l->c->end);
         v->peak = fmax(v->peak, l->peak);
         v->memory |= l->c->memory != NULL;
+        pairs |= l->pairs;
         spans += l->c->spans;
         for (int64_t s = 0; s < l->c->spans; s++)
             v->used[l->c->span[s].kind][draw_level(l->c, &l->c->span[s])] = true;
@@ -76,9 +150,12 @@ static void choose_sizes(struct svg *v)
     double end = v->end > 0 ? v->end : 1;
     double wanted = shortest > 0 ? BOX_WANTED / shortest : 0;
     v->scale = fmax(fmin(wanted, WIDTH_MOST / end), WIDTH_LEAST / end);
-    v->width = v->scale * end;
     v->tooltips = spans <= TOOLTIP_MAX;
-    v->row = ranks <= 32 ? 22 : ranks <= 128 ? 12 : 6;
+    v->row = ranks <= 32 || (pairs && ranks <= 128) ? 22 : ranks <= 128 ? 12 : 6;
+    make_room(v);
+    for (int i = 0; i < v->p->charts; i++)
+        choose_naming(v, i);
+    v->width = v->scale * end;
     v->spark = v->memory ? floor(v->row * 0.75) : 0;
     v->left = PAD + 6.5 * (5 + snprintf(NULL, 0, "%.0f", ranks - 1)) + 6;
 }
@@ -107,26 +184,27 @@ static void add_style(const struct svg *v, struct text *out)
              draw_ink(4), draw_ink(0), draw_ink(0), draw_ink(4));
 }
 
-static void add_name(struct svg *v, const struct draw_chart *c, const struct draw_span *s, double x,
-                     double y)
+static void add_name(struct svg *v, int chart, const struct draw_span *s, double x, double y)
 {
+    const struct draw_layout *l = &v->l[chart];
+    const struct naming *n = &v->naming[chart];
     char label[DRAW_LABEL_MAX];
-    double w = (s->end - s->start) * v->scale, middle = x + w / 2;
-    bool high = y > 0;
-    const char *name = high ? draw_label_short(c, s, (int)((w - 2) / 6.4), label) : NULL;
-    bool small = name == NULL;
-    if (!name)
-        name = draw_label_short(c, s, (int)((w - 1) / 5.2), label);
-    if (!name)
+    double w = (s->end - s->start) * v->scale;
+    const char *name = draw_name(l->c, s, n->form, label);
+    double wanted = s->label ? (double)strlen(s->label) * n->size
+                             : need(l, s->kind, n->form, n->size);
+    bool small = n->size == NAME_SMALL;
+    if (!name || w < wanted)
         return;
     text_add(v->out, "<text class=\"b%s%s\" x=\"%.6g\" y=\"%.6g\">", small ? " s" : "",
-             s->replica ? " d" : "", middle, fabs(y) + (small ? 3 : 3.6));
+             s->replica ? " d" : "", x + w / 2, y + (small ? 3 : 3.6));
     draw_add_xml(v->out, name);
     text_add(v->out, "</text>");
 }
 
-static void add_box(struct svg *v, const struct draw_layout *l, int64_t i, double y)
+static void add_box(struct svg *v, int chart, int64_t i, double y)
 {
+    const struct draw_layout *l = &v->l[chart];
     const struct draw_span *s = &l->c->span[i];
     char label[DRAW_LABEL_MAX];
     double x = v->left + s->start * v->scale, w = (s->end - s->start) * v->scale, h = v->row;
@@ -148,8 +226,7 @@ static void add_box(struct svg *v, const struct draw_layout *l, int64_t i, doubl
     } else {
         text_add(v->out, "/>");
     }
-    if (h >= 10) /* a negative height asks for small letters */
-        add_name(v, l->c, s, x, half || h < 14 ? -(y + h / 2) : y + h / 2);
+    add_name(v, chart, s, x, y + h / 2);
     text_add(v->out, "\n");
 }
 
@@ -173,8 +250,9 @@ static void add_memory(struct svg *v, const struct draw_curve *m, double y)
                  draw_number(most, strcmp(v->p->memory_unit, "bytes") ? "" : "bytes", peak));
 }
 
-static void add_row(struct svg *v, const struct draw_layout *l, int rank)
+static void add_row(struct svg *v, int chart, int rank)
 {
+    const struct draw_layout *l = &v->l[chart];
     text_add(v->out, "<g class=\"row\" data-rank=\"%d\">", rank);
     if (v->row >= 12 || rank % 8 == 0)
         text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>", v->left - 6,
@@ -184,7 +262,7 @@ static void add_row(struct svg *v, const struct draw_layout *l, int rank)
              v->left, v->y, v->width, v->row);
     for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++)
         if (l->c->span[i].end > l->c->span[i].start)
-            add_box(v, l, i, v->y);
+            add_box(v, chart, i, v->y);
     if (l->c->memory)
         add_memory(v, &l->c->memory[rank], v->y + v->row);
     text_add(v->out, "</g>\n");
@@ -207,6 +285,25 @@ static void add_axis(struct svg *v, double height)
     text_add(v->out, "</g>\n");
 }
 
+/* A line that says how boxes are named, where that is not in full. */
+static void add_note(struct svg *v, int i)
+{
+    const struct naming *n = &v->naming[i];
+    bool cut = n->form == DRAW_SHORT ? v->p->chart[i].stages : n->form != DRAW_FULL;
+    if (!cut && n->unnamed == 0)
+        return;
+    text_add(v->out, "<text class=\"f note\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 10);
+    if (n->why)
+        text_add(v->out, "%s", n->why);
+    else if (cut)
+        text_add(v->out, "in the boxes: %smicrobatch", n->form == DRAW_SHORT ? "action and " : "");
+    if (!n->why && n->unnamed > 0)
+        text_add(v->out, "%s%lld box%s too narrow for a name", cut ? "; " : "",
+                 (long long)n->unnamed, n->unnamed == 1 ? " is" : "es are");
+    text_add(v->out, "</text>\n");
+    v->y += FACTS;
+}
+
 static void add_chart(struct svg *v, int i)
 {
     const struct draw_chart *c = &v->p->chart[i];
@@ -220,9 +317,10 @@ static void add_chart(struct svg *v, int i)
         text_add(v->out, "</text>\n");
         v->y += FACTS;
     }
+    add_note(v, i);
     add_axis(v, c->ranks * (v->row + v->spark + 3));
     for (int rank = 0; rank < c->ranks; rank++)
-        add_row(v, &v->l[i], rank);
+        add_row(v, i, rank);
     v->y += AXIS;
     text_add(v->out, "</g>\n");
     v->y += GAP;
@@ -310,6 +408,7 @@ enum err draw_svg(const struct draw_page *p, struct text *out)
              "microbatches, or a page (--html)",
              (long long)spans, DRAW_SVG_MAX);
     TRY(mem_new(p->charts, sizeof *v.l, "a picture's charts", &v.l));
+    TRY_OR(out_free, mem_new(p->charts, sizeof *v.naming, "a picture's charts", &v.naming));
     for (int i = 0; i < p->charts; i++)
         TRY_OR(out_free, draw_layout_open(&v.l[i], &p->chart[i]));
     choose_sizes(&v);
@@ -320,5 +419,6 @@ out_free:
     for (int i = 0; i < p->charts; i++)
         draw_layout_close(&v.l[i]);
     mem_free(v.l);
+    mem_free(v.naming);
     return err;
 }

@@ -9,10 +9,12 @@
     const data = JSON.parse(document.getElementById("data").textContent);
     const $ = id => document.getElementById(id);
     const view = { from: 0, to: data.end || 1 };
-    const charts = data.charts.map((chart, i) => ({ ...chart, canvas: $("chart" + i) }));
+    const charts = data.charts.map((chart, i) =>
+        ({ ...chart, canvas: $("chart" + i), status: $("status" + i), note: $("note" + i) }));
     const AXIS = 28, HALF = 1, LOWER = 2, RIGHT = 8;
-    let picked = null;   /* {chart, span} under the pointer or reached by key */
-    let pointer = null;  /* {chart, time} of the crosshair */
+    const FONT = "px system-ui, 'DejaVu Sans', sans-serif", LARGE = 11, SMALL = 8.5;
+    let picked = null;   /* {chart, span}: under the mouse, tapped, or reached by key */
+    let mouse = null;    /* {chart, x, y}: where it stands, in the chart's pixels */
     let memory = true, colors = {}, frame = 0;
 
     const number = x => String(+x.toPrecision(6));
@@ -30,6 +32,7 @@
     function measure(c) {
         const n = c.ranks;
         c.row = n <= 8 ? 30 : n <= 16 ? 24 : n <= 32 ? 19 : n <= 64 ? 14 : Math.max(2, Math.floor(1200 / n));
+        if (c.pairs && n <= 64) c.row = Math.max(c.row, 20); /* two names above one another */
         c.spark = memory && c.memory && c.row >= 8 ? Math.round(c.row * 0.7) : 0;
         c.gap = c.row >= 8 ? 4 : 0;
         c.left = c.row >= 10 ? 14 + 7 * ("rank " + (n - 1)).length : 8;
@@ -80,25 +83,62 @@
         return (c.stages ? c.stage[i] : "") + kind.letter + c.mb[i];
     }
 
-    /* As full a name as fits, in small letters rather than none; null: nothing does. */
-    function fit(c, i, w, h) {
-        const kind = data.kinds[c.kind[i]], names = [label(c, i)];
-        if (!c.labels[i]) names.push(kind.letter + c.mb[i], String(c.mb[i]));
-        for (const size of h < 13 ? [9] : [11, 8.5])
-            for (const name of names)
-                if (name.length * size * 0.64 <= w - (size > 9 ? 3 : 1)) return { name, size };
-        return null;
+    /* How the boxes of a chart are named: all in one form, so that what is missing never depends on
+     * a number's digits. A form is taken when the longest name of each kind fits in its shortest
+     * box. `names` are by kind: that box's time (0: there is none), digits of stage and microbatch. */
+    const FORMS = [
+        { letter: true, stage: true, words: "action, microbatch" },
+        { letter: true, words: "action and microbatch" },
+        { words: "microbatch" },
+    ];
+    /* Widest digit and letters of a font, in pixels. */
+    const widths = {};
+    function widthsOf(g, size) {
+        if (widths[size]) return widths[size];
+        g.font = size + FONT;
+        const of = { digit: Math.max(...[..."0123456789"].map(d => g.measureText(d).width)) };
+        for (const kind of data.kinds)
+            if (kind.letter) of[kind.letter] = g.measureText(kind.letter).width;
+        return widths[size] = of;
+    }
+    function needed(c, g, form, size) {
+        const w = widthsOf(g, size);
+        return data.kinds.map((kind, k) => {
+            const [time, stage, mb] = c.names[k];
+            if (!time) return 0;
+            return (mb + (form.stage && c.stages ? stage : 0)) * w.digit +
+                (form.letter ? w[kind.letter] : 0) + (size === LARGE ? 3 : 2);
+        });
+    }
+    function chooseNames(c, g) {
+        const scale = c.inner / (view.to - view.from), height = c.pairs ? c.row / 2 : c.row;
+        c.form = null;
+        for (const size of height < 9 ? [] : height < 13 ? [SMALL] : [LARGE, SMALL])
+            for (const form of FORMS) {
+                const need = needed(c, g, form, size);
+                if (c.form || need.some((w, k) => w > c.names[k][0] * scale)) continue;
+                c.form = { ...form, size, need };
+            }
+        const said = !c.start.length ? "" : height < 9 ? "No names: the rows are too low for them." :
+            !c.form ? "No names: the boxes are too narrow for their numbers; zoom in." :
+            "In the boxes: " + (c.form.stage && c.stages ? "stage, " : "") + c.form.words + ".";
+        if (c.note.textContent !== said) c.note.textContent = said;
+    }
+    function nameOf(c, i) {
+        if (c.labels[i]) return c.labels[i];
+        return (c.form.stage && c.stages ? c.stage[i] : "") +
+            (c.form.letter ? data.kinds[c.kind[i]].letter : "") + c.mb[i];
     }
 
-    function drawLabel(c, g, i, b) {
-        if (!data.kinds[c.kind[i]].letter || b.h < 9) return;
+    function drawName(c, g, i, b) {
+        if (!c.form || !data.kinds[c.kind[i]].letter) return;
         /* A box cut by the window's edge has its name in the part that is seen. */
         const from = Math.max(b.x, c.left), to = Math.min(b.x + b.w, c.left + c.inner);
-        const text = to - from > 6 && fit(c, i, to - from, b.h);
-        if (!text) return;
-        g.font = text.size + "px system-ui, 'DejaVu Sans', sans-serif";
+        g.font = c.form.size + FONT;
+        const name = nameOf(c, i);
+        if (to - from < (c.labels[i] ? g.measureText(name).width + 3 : c.form.need[c.kind[i]])) return;
         g.fillStyle = c.level[i] < 4 ? "#10161d" : "#ffffff";
-        g.fillText(text.name, (from + to) / 2, b.y + b.h / 2 + 0.5);
+        g.fillText(name, (from + to) / 2, b.y + b.h / 2 + 0.5);
     }
 
     function drawRow(c, g, rank) {
@@ -115,7 +155,7 @@
             g.globalAlpha = !picked || same ? 1 : 0.45;
             const edge = b.w > 3 ? 0.7 : 0;
             g.fillRect(b.x, b.y, Math.max(b.w - edge, 0.5), b.h - (b.h > 6 ? 0.7 : 0));
-            drawLabel(c, g, i, b);
+            drawName(c, g, i, b);
         }
         g.globalAlpha = 1;
     }
@@ -182,8 +222,8 @@
             g.lineWidth = 2;
             g.strokeRect(b.x, b.y + 1, Math.max(b.w - 1, 2), b.h - 2);
         }
-        if (pointer) {
-            const x = toX(c, pointer.time);
+        if (mouse) {
+            const x = toX(c, toTime(charts[mouse.chart], mouse.x));
             g.fillStyle = colors.accent;
             if (x >= c.left && x <= c.left + c.inner) g.fillRect(x, 0, 1, c.ranks * c.pitch);
         }
@@ -203,12 +243,14 @@
             g.rect(c.left, 0, c.inner, c.height);
             g.clip();
             g.textAlign = "center";
+            chooseNames(c, g);
             for (let rank = 0; rank < c.ranks; rank++) drawRow(c, g, rank);
             g.restore();
             for (let rank = 0; c.spark && rank < c.ranks; rank++) drawMemory(c, g, rank);
             drawNames(c, g);
             drawMarks(c, g, index);
         });
+        placeTip();
     }
     const redraw = () => { if (!frame) frame = requestAnimationFrame(draw); };
 
@@ -221,7 +263,7 @@
         view.to = from + span;
         $("pan").disabled = all - span <= 1e-9 * all;
         $("pan").value = $("pan").disabled ? 0 : 1000 * from / (all - span);
-        redraw();
+        look();
     }
     function zoom(factor, around) {
         const at = around === undefined ? (view.from + view.to) / 2 : around;
@@ -279,20 +321,46 @@
                 best = i;
         return best;
     }
+    /* What is picked is said beside its chart, where it was asked for: by a key or a tap, not by
+     * each move of the mouse. */
     function pick(index, span, say) {
-        picked = span < 0 ? null : { chart: index, span };
-        if (picked && say) $("status").textContent =
-            (charts.length > 1 ? charts[index].title + ": " : "") + describe(index, span).join("; ");
+        picked = span < 0 ? null : { chart: index, span, by: say ? "key" : "mouse" };
+        charts.forEach((c, i) => {
+            const said = picked && say && i === index ?
+                (charts.length > 1 ? c.title + ": " : "") + describe(index, span).join("; ") : "";
+            if ((say || !picked) && c.status.textContent !== said) c.status.textContent = said;
+        });
+        placeTip();
         redraw();
     }
-    function tip(index, span, e) {
+    /* The mouse picks what is under it, also when the chart moves under the mouse. What was picked
+     * by a key or a tap stays picked. */
+    function look() {
+        if (mouse && !(picked && picked.by === "key"))
+            pick(mouse.chart, hit(charts[mouse.chart], mouse.x, mouse.y), false);
+        redraw();
+    }
+    /* The tip stands beside the mouse, or beside the box that was picked otherwise; where that box is
+     * out of the window of time or of the reader's sight, there is none. */
+    function placeTip() {
         const box = $("tip");
-        box.hidden = span < 0;
-        if (span < 0) return;
-        box.textContent = describe(index, span).join("\n");
+        let at = null;
+        if (picked) {
+            const c = charts[picked.chart], r = c.canvas.getBoundingClientRect();
+            const b = boxOf(c, picked.span, c.rank(picked.span));
+            const from = Math.max(b.x, c.left), to = Math.min(b.x + b.w, c.left + c.inner);
+            if (picked.by === "mouse" && mouse)
+                at = { x: r.left + mouse.x + 14, high: r.top + mouse.y - 12, low: r.top + mouse.y + 18 };
+            else if (from <= to && r.top + b.y + b.h >= 0 && r.top + b.y <= innerHeight)
+                at = { x: r.left + (from + to) / 2, high: r.top + b.y - 6, low: r.top + b.y + b.h + 6 };
+        }
+        box.hidden = !at;
+        if (!at) return;
+        const text = describe(picked.chart, picked.span).join("\n");
+        if (box.textContent !== text) box.textContent = text;
         const w = box.offsetWidth, h = box.offsetHeight;
-        box.style.left = Math.max(4, Math.min(e.clientX + 14, innerWidth - w - 4)) + "px";
-        box.style.top = (e.clientY + 18 + h > innerHeight ? e.clientY - h - 12 : e.clientY + 18) + "px";
+        box.style.left = Math.max(4, Math.min(at.x, innerWidth - w - 4)) + "px";
+        box.style.top = Math.max(4, at.low + h > innerHeight ? at.high - h : at.low) + "px";
     }
     /* The visible neighbour: left and right within a rank, up and down at the same time. */
     function step(index, dx, dy) {
@@ -313,16 +381,20 @@
     function go(index, i) {
         const c = charts[index];
         if (i < 0) return;
+        pick(index, i, true);
         if (c.start[i] < view.from) move(c.start[i] - view.from);
         if (c.stop[i] > view.to) move(c.stop[i] - view.to);
-        pick(index, i, true);
+        const b = boxOf(c, i, c.rank(i)), top = c.canvas.getBoundingClientRect().top + b.y;
+        const bar = document.querySelector(".bar").getBoundingClientRect().bottom;
+        if (top < bar) scrollBy(0, top - bar - 8);
+        else if (top + c.pitch > innerHeight) scrollBy(0, top + c.pitch + 8 - innerHeight);
     }
 
     const keys = {
         "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), "0": () => show(0, data.end),
         w: () => zoom(1.5), s: () => zoom(1 / 1.5), a: () => pan(-0.25), d: () => pan(0.25),
         Home: () => move(-data.end), End: () => move(data.end),
-        Escape: () => { pick(0, -1); $("status").textContent = ""; $("tip").hidden = true; },
+        Escape: () => pick(0, -1, true),
         ArrowLeft: i => step(i, -1, 0), ArrowRight: i => step(i, 1, 0),
         ArrowUp: i => step(i, 0, -1), ArrowDown: i => step(i, 0, 1),
     };
@@ -355,29 +427,22 @@
                 spread = wide;
                 moved = true;
             }
-            pointer = { time: toTime(c, p.x) };
-            if (e.pointerType === "mouse") {
-                const span = moved && before ? -1 : hit(c, p.x, p.y);
-                tip(index, span, e);
-                pick(index, span, false);
-            }
-            redraw();
+            if (e.pointerType !== "mouse") return;
+            mouse = { chart: index, x: p.x, y: p.y };
+            pick(index, moved && before ? -1 : hit(c, p.x, p.y), false);
         });
         const up = e => {
             const p = at(e);
             if (down.delete(e.pointerId) && !moved && e.type === "pointerup") {
-                const span = hit(c, p.x, p.y);
-                pick(index, span, true);
-                tip(index, span, e);
+                pick(index, hit(c, p.x, p.y), true);
             }
         };
         c.canvas.addEventListener("pointerup", up);
         c.canvas.addEventListener("pointercancel", up);
         c.canvas.addEventListener("pointerleave", e => {
             if (e.pointerType !== "mouse") return;
-            pointer = null;
-            $("tip").hidden = true;
-            if (document.activeElement !== c.canvas) picked = null;
+            mouse = null;
+            if (picked && picked.by === "mouse") pick(index, -1, false);
             redraw();
         });
         c.canvas.addEventListener("dblclick", e => zoom(2, toTime(c, at(e).x)));
@@ -413,6 +478,7 @@
     if ($("memory")) $("memory").onchange = e => { memory = e.target.checked; resize(); };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", resize);
     addEventListener("resize", resize);
+    addEventListener("scroll", placeTip, { passive: true });
     resize();
     document.documentElement.dataset.drawn = charts.reduce((n, c) => n + c.start.length, 0);
 })();

@@ -29,7 +29,7 @@ trap 'rm -rf "$dir"' EXIT
 
 cat > "$dir/act.html" <<'END'
 <script>
-const chart = document.getElementById("chart0"), said = document.getElementById("status");
+const chart = document.getElementById("chart0"), said = document.getElementById("status0");
 const result = {};
 const key = k => chart.dispatchEvent(new KeyboardEvent("keydown", {key: k, bubbles: true}));
 const point = (type, x, y) => chart.dispatchEvent(new PointerEvent(type,

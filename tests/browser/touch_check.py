@@ -6,89 +6,14 @@
 
 page_check.sh makes events of its own, which pass by what a browser does between a screen and a
 page: it captures pointers, keeps small moves to itself, and cancels. Here headless Chromium is told
-of touches over its debugging pipe (DevTools protocol, Input.dispatchTouchEvent; messages are JSON
-ended by NUL, the browser reads them from descriptor 3 and answers on 4). Without a window it does
-not scroll by touch: that the page leaves up and down to it is in page_check.sh.
+of touches (browser.py, Input.dispatchTouchEvent). Without a window it does not scroll by touch:
+that the page leaves up and down to it is in page_check.sh.
 
 Exit status 77 (skipped) where there is no Chromium.
 """
-import json
-import os
-import pathlib
-import select
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 
-LIMIT = 60  # seconds for all of it
-
-
-class Browser:
-    """Chromium without a window, and one page in it."""
-
-    def __init__(self, program, folder):
-        self.ends = time.monotonic() + LIMIT
-        ours_in, theirs_out = os.pipe()
-        theirs_in, ours_out = os.pipe()
-        self.ours_in, self.ours_out, self.got, self.last = ours_in, ours_out, b"", 0
-        # The shell puts the pipes where the browser looks for them.
-        words = ["sh", "-c", 'exec "$@" 3<&%d 4>&%d' % (theirs_in, theirs_out), "sh", program,
-                 "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
-                 "--user-data-dir=%s/profile" % folder, "about:blank"]
-        self.process = subprocess.Popen(words, pass_fds=(theirs_in, theirs_out),
-                                        env={**os.environ, "HOME": folder},
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self.session = None
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        self.session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-
-    def message(self):
-        while b"\0" not in self.got:
-            ready, _, _ = select.select([self.ours_in], [], [], self.ends - time.monotonic())
-            more = os.read(self.ours_in, 1 << 16) if ready else b""
-            if not more:
-                raise RuntimeError("the browser has ended" if ready else "the browser is silent")
-            self.got += more
-        whole, self.got = self.got.split(b"\0", 1)
-        return json.loads(whole)
-
-    def ask(self, method, **params):
-        self.last += 1
-        call = {"id": self.last, "method": method, "params": params}
-        if self.session:
-            call["sessionId"] = self.session
-        os.write(self.ours_out, json.dumps(call).encode() + b"\0")
-        while True:
-            answer = self.message()
-            if answer.get("id") == self.last:
-                if "error" in answer:
-                    raise RuntimeError("%s: %s" % (method, answer["error"]["message"]))
-                return answer["result"]
-
-    def value(self, expression):
-        answer = self.ask("Runtime.evaluate", expression=expression, returnByValue=True,
-                          awaitPromise=True)
-        if "exceptionDetails" in answer:
-            raise RuntimeError("%s: %s" % (expression, answer["exceptionDetails"]["text"]))
-        return answer["result"].get("value")
-
-    def open(self, path, width, height):
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height,
-                 deviceScaleFactor=1, mobile=True)
-        self.ask("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
-        self.ask("Page.navigate", url="file://%s" % path)
-        while not self.value("document.documentElement?.dataset.drawn || ''"):
-            if time.monotonic() > self.ends:
-                raise RuntimeError("the page is not drawn")
-            time.sleep(0.05)
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
+from browser import Counts, started, write_page
 
 
 class Chart:
@@ -123,7 +48,7 @@ class Chart:
         self.browser.value("chart0.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
 
     def said(self):
-        return self.browser.value("document.getElementById('status').textContent")
+        return self.browser.value("document.getElementById('status0').textContent")
 
     def place(self):
         """Where the window of time stands, of 1000; None: it shows everything."""
@@ -181,30 +106,12 @@ def check(chart, is_so):
 
 
 def main():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    program = next(filter(None, map(shutil.which, names)), None)
-    if not program:
-        print("skip touch_check: there is no chromium")
-        return 77
-    counts = {True: 0, False: 0}
-
-    def is_so(name, whether, seen):
-        counts[bool(whether)] += 1
-        if not whether:
-            print("touch_check: not so: %s; seen: %s" % (name, seen))
-
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        page = pathlib.Path(folder) / "step.html"
-        subprocess.run([sys.argv[1], "sim", "1f1b", "-p", "4", "-m", "8", "--html", page],
-                       stdout=subprocess.DEVNULL, check=True)
-        browser = Browser(program, folder)
-        try:
-            browser.open(page, 1200, 300)
-            check(Chart(browser), is_so)
-        finally:
-            browser.close()
-    print("%d passed, %d failed, 0 skipped" % (counts[True], counts[False]))
-    return 1 if counts[False] else 0
+    is_so = Counts("touch_check")
+    with started("touch_check") as (folder, browser):
+        page = write_page(sys.argv[1], folder / "step.html", "1f1b", "-p", 4, "-m", 8)
+        browser.open(page, 1200, 300, touch=True)
+        check(Chart(browser), is_so)
+    return is_so.end()
 
 
 if __name__ == "__main__":

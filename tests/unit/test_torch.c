@@ -266,6 +266,8 @@ static void files_are_played(void)
         ask((struct plait_sim){.schedule = name[i]}, "passed over 2 UNSHARD, 2 RESHARD\n");
         ask((struct plait_sim){.schedule = name[i], .format = "json"},
             "\"passed_over\": {\"UNSHARD\": 2, \"RESHARD\": 2}");
+        ask((struct plait_sim){.schedule = name[i], .format = "gantt", .width = 80},
+            "passed over: 2 UNSHARD, 2 RESHARD");
         ask((struct plait_sim){.schedule = name[i], .format = "text"}, "0F0,0F1,0B0,0B1\n1F0");
         ask((struct plait_sim){.compare = name[i]}, "passed over 2 UNSHARD, 2 RESHARD\n");
         ask((struct plait_sim){.table = name[i]}, "a file of one shape");
