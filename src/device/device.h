@@ -7,8 +7,9 @@
  * All matrices are row-major. "ct" and "at" in a shape comment say the type of an operand. Pointers
  * are device memory (on ref and cpu: host memory). Operands do not overlap unless said so. Row
  * counts may be 0. Kernels are deterministic: the same operands give the same bits, for a given
- * device and number of threads; splitting rows into two calls gives the same rows (row-wise
- * kernels and gemm need not be bitwise equal across different m).
+ * device and number of threads; splitting rows into two calls gives the same rows (row-wise kernels
+ * and gemm need not be bitwise equal across different m). An element of an operand that is not
+ * finite leaves some of the result that is not (tests/parity/test_nonfinite.c, with exceptions).
  *
  * Work is queued in order and complete for the host after sync(), or after reach() of a mark that
  * was set behind it; cpu and ref work at once. On a device that queues (dev.queues) the host runs
@@ -71,7 +72,8 @@ struct residual {
     struct drop drop;
 };
 
-/* y = norm(x) * w [+ b]; rms: x * rstd, no mean, no b. mean may be NULL with rms. */
+/* y = norm(x) * w [+ b]; rms: x * rstd, no mean, no b. mean may be NULL with rms. Where a row's sum
+ * of squares is not finite, rstd and the row are NaN. */
 struct norm {
     void *y;            /* (n, c) ct */
     void *mean, *rstd;  /* (n) at */

@@ -196,6 +196,27 @@ static void clip_and_eps_bound_a_step(void)
     CHECK(far[0] > 0 && far[0] <= 1.001e-6);
 }
 
+/* Weights that decay by a factor of -9999 a step are beyond any square within a few; a norm that
+ * made zeros of such rows would go on with a loss of ln V and a gradient of 0. */
+static void an_overflow_ends_the_run(void)
+{
+    static const char *const kind[] = {"model.kind=gpt", "model.kind=llama"};
+    static const char *const type[] = {"train.dtype=f32", "train.dtype=bf16"};
+    for (int i = 0; i < 4; i++) {
+        struct folder_seen seen;
+        char run[32];
+        snprintf(run, sizeof run, "overflow_run_%d", i);
+        folder_tokens("abc", "abc", 100);
+        struct plait_config *c = folder_config(run, "abc");
+        folder_set(c, WORDS("model.layers=2", "model.hidden=32", "model.heads=2", "model.seq=16",
+                            "train.batch=4", "train.steps=20", "optim.schedule=constant",
+                            "optim.lr=100", "optim.decay=100", kind[i % 2], type[i / 2]), INT_MAX);
+        CHECK_INT(folder_train(c, &seen), PLAIT_NONFINITE);
+        for (int s = 1; s < seen.losses; s++)
+            CHECK(seen.loss[s] > 100);
+    }
+}
+
 /* Without a first moment the second step is at most sqrt(1.9) lr when beta2 is 0.9: the two
  * averages are not exchanged. */
 static void betas_have_their_places(void)
@@ -293,6 +314,7 @@ static const struct test_case cases[] = {
     {"a_loss_is_a_mean_over_tokens", a_loss_is_a_mean_over_tokens},
     {"masks_move_with_the_step", masks_move_with_the_step},
     {"the_rate_decays_weights", the_rate_decays_weights},
+    {"an_overflow_ends_the_run", an_overflow_ends_the_run},
     {"clip_and_eps_bound_a_step", clip_and_eps_bound_a_step},
     {"betas_have_their_places", betas_have_their_places},
     {"recompute_changes_no_number", recompute_changes_no_number},

@@ -6,7 +6,8 @@
  * `half`, so that each kernel is written once for both types.
  *
  * exp is 2^n (1 + r + r^2 q(r)) with |r| <= ln 2 / 2 and q of degree 4, fitted for relative error:
- * 3e-9 of the polynomial, below 2e-7 with rounding. NaN goes through; below -87.3 the result is 0.
+ * 3e-9 of the polynomial, below 2e-7 with rounding. NaN goes through, whatever its bits; below
+ * -87.3 the result is 0, above 88.7 infinity.
  */
 #ifndef PLAIT_DEVICE_CPU_SIMD_MATH_H
 #define PLAIT_DEVICE_CPU_SIMD_MATH_H
@@ -266,7 +267,11 @@ SIMD_INLINE vf vf_exp(vf x)
     vi under = (vi)(x < -87.33f);
     /* 1.5 * 2^23: added, the sum's low bits are the nearest integer of x / ln 2. */
     vf magic = vf_set(12582912.0f);
+#if VL == 16
+    vf c = vf_min(vf_set(89.0f), x);
+#else
     vf c = vf_min(vf_set(88.72f), vf_max(vf_set(-87.33f), x));
+#endif
     vf t = vf_fma(c, vf_set(1.44269504f), magic);
     vf n = t - magic;
     vf r = vf_fma(n, vf_set(-0.693359375f), c); /* ln 2 in two parts */
@@ -276,8 +281,14 @@ SIMD_INLINE vf vf_exp(vf x)
     q = vf_fma(q, r, vf_set(0.16666515f));
     q = vf_fma(q, r, vf_set(0.49999994f));
     vf y = vf_fma(q, r * r, r) + 1.0f;
-    /* Times 2^n, by adding n to the exponent; within the clamp it neither over- nor underflows. */
-    y = (vf)((vu)y + ((vu)t << 23));
+#if VL == 16
+    y = (vf)_mm512_scalef_ps((__m512)y, (__m512)n);
+#else
+    /* Times 2^n, by adding n to the exponent; within the clamp it neither over- nor underflows. NaN
+     * has no exponent to add to. */
+    y = (vf)((vu)y + (((vu)t << 23) & (vu)(x == x)));
+    y += (vf)((vu)(x > 88.72f) & (vu)vf_set(INFINITY));
+#endif
     return vf_select(under, vf_set(0.0f), y);
 }
 

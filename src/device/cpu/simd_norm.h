@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layer norm and RMS norm. Rows are independent. The variance is taken around the mean in a second
- * pass over the row, which the cache still holds. The gradients of w and b are sums over rows: a
- * second task takes groups of columns and walks all rows, in blocks of 128 rows whose sums are then
- * added, so that the order is the same for any number of threads.
+ * pass over the row, which the cache still holds; where it overflows, rstd is NaN and so is the
+ * row, for 1 / sqrt of infinity would make a healthy row of zeros. The gradients of w and b are
+ * sums over rows: a second task takes groups of columns and walks all rows, in blocks of 128 rows
+ * whose sums are then added, so that the order is the same for any number of threads.
  */
 #ifndef PLAIT_DEVICE_CPU_SIMD_NORM_H
 #define PLAIT_DEVICE_CPU_SIMD_NORM_H
@@ -42,7 +43,7 @@ SIMD_INLINE void norm_row(const struct norm *a, int64_t r, bool half)
     void *y = ct_to(a->y, r * c, half);
     float mean = a->rms ? 0.0f : norm_moment(x, c, 0.0f, false, half) / (float)c;
     float var = norm_moment(x, c, mean, true, half) / (float)c;
-    float rstd = 1.0f / sqrtf(var + (float)a->eps);
+    float rstd = isfinite(var) ? 1.0f / sqrtf(var + (float)a->eps) : NAN;
     for (int64_t i = 0; i < c; i += VL) {
         vf v = (ct_load(x, i, c, half) - mean) * rstd * ct_load(a->w, i, c, half);
         if (a->b)

@@ -169,6 +169,13 @@ template <int WARPS, typename S> static __device__ __forceinline__ S cuda_block_
     return sum;
 }
 
+/* 1 / deviation of c values around their mean, of which `square` is the sum of squares: NaN where
+ * that is not finite, for 1 / sqrt of infinity would make a healthy row of zeros. */
+static __device__ __forceinline__ float cuda_rstd(float square, float c, float eps)
+{
+    return isfinite(square) ? 1.0f / sqrtf(square / c + eps) : __int_as_float(0x7fc00000);
+}
+
 /* Dropout of one site, ready for a kernel. `first`: the global index of local element 0. */
 struct cuda_drop {
     uint64_t seed;

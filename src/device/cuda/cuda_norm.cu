@@ -159,7 +159,7 @@ template <typename T, int G, int K, int FROM> static __global__ void __launch_bo
         mean = group_sum<G>(row_moment<T, G, K, false>(raw, 0.0f, chunks, lane), part[0]) /
                (float)a.c;
     float square = group_sum<G>(row_moment<T, G, K, true>(raw, mean, chunks, lane), part[1]);
-    float rstd = 1.0f / sqrtf(square / (float)a.c + (float)a.eps);
+    float rstd = cuda_rstd(square, (float)a.c, (float)a.eps);
     row_result<T, G, K>(a, first, chunks, make_float2(mean, rstd), raw);
     if (lane == 0) {
         static_cast<float *>(a.rstd)[row] = rstd;
@@ -188,7 +188,7 @@ template <typename T> static __global__ void __launch_bounds__(PLAIN_THREADS)
             square = __fmaf_rn(far, far, square);
         }
         square = cuda_block_sum<PLAIN_THREADS / 32>(square, part[1]);
-        float rstd = 1.0f / sqrtf(square / (float)a.c + (float)a.eps);
+        float rstd = cuda_rstd(square, (float)a.c, (float)a.eps);
         for (int64_t i = threadIdx.x; i < a.c; i += PLAIN_THREADS) {
             float shift = b ? to_f32(b[i]) : 0.0f;
             from_f32(y + i, __fmaf_rn((to_f32(x[i]) - mean) * rstd, to_f32(w[i]), shift));

@@ -28,7 +28,7 @@ enum err ref_norm(struct dev *d, const struct norm *a)
         }
         for (int64_t i = 0; i < a->c; i++)
             var += square(x[i] - mean);
-        double rstd = 1.0 / sqrt(var / (double)a->c + a->eps);
+        double rstd = isfinite(var) ? 1.0 / sqrt(var / (double)a->c + a->eps) : NAN;
         for (int64_t i = 0; i < a->c; i++)
             y[i] = (x[i] - mean) * rstd * w[i] + (b ? b[i] : 0.0);
         if (means)
