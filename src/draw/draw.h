@@ -70,6 +70,11 @@ struct draw_page {
     int charts;
     const struct draw_table *table; /* borrowed; [tables] */
     int tables;
+    /* What a comparison comes to: lines, and the first tables, which stand above the charts. The
+     * SVG has them, too, and with such lines the title. */
+    const char *const *summary; /* borrowed; [summaries] */
+    int summaries, above;
+    bool pictured; /* the SVG also has the tables that stand below the charts */
 };
 
 /* A row a rank, time from left to right, idle time as dots. width: columns of the terminal, the

@@ -243,12 +243,28 @@ static void add_table(struct html *h, const struct draw_table *t)
     text_add(h->out, "</table></div></section>\n");
 }
 
+static void add_summary(struct html *h)
+{
+    if (h->p->summaries == 0)
+        return;
+    text_add(h->out, "<ul class=\"summary\">\n");
+    for (int i = 0; i < h->p->summaries; i++) {
+        text_add(h->out, "<li>");
+        draw_add_xml(h->out, h->p->summary[i]);
+        text_add(h->out, "</li>\n");
+    }
+    text_add(h->out, "</ul>\n");
+}
+
 static void add_page(struct html *h)
 {
     add_head(h);
+    add_summary(h);
+    for (int i = 0; i < h->p->above; i++)
+        add_table(h, &h->p->table[i]);
     add_bar(h);
     add_charts(h);
-    for (int i = 0; i < h->p->tables; i++)
+    for (int i = h->p->above; i < h->p->tables; i++)
         add_table(h, &h->p->table[i]);
     text_add(h->out,
              "<p class=\"keys\">Mouse: drag moves, <kbd>Ctrl</kbd> and wheel zooms, a double click "

@@ -57,6 +57,7 @@ struct svg {
     double end, scale;         /* of all charts; pixels a time unit */
     double peak;               /* of all memory */
     double left, width;        /* where time begins; how wide it is */
+    double right;              /* of all that is drawn */
     double row, spark;         /* height of a rank's boxes and of its memory */
     bool memory, tooltips;
     bool used[DRAW_KINDS][DRAW_LEVELS];
@@ -285,6 +286,16 @@ static void add_axis(struct svg *v, double height)
     text_add(v->out, "</g>\n");
 }
 
+/* A line of text across the picture, `high` with what lies below it. */
+static void add_line(struct svg *v, const char *style, const char *words, int high)
+{
+    text_add(v->out, "<text class=\"%s\" x=\"%d\" y=\"%.6g\">", style, PAD, v->y + high - 8);
+    draw_add_xml(v->out, words);
+    text_add(v->out, "</text>\n");
+    v->right = fmax(v->right, PAD + (high == TITLE ? 9.5 : 6.8) * (double)strlen(words));
+    v->y += high;
+}
+
 /* A line that says how boxes are named, where that is not in full. */
 static void add_note(struct svg *v, int i)
 {
@@ -307,16 +318,10 @@ static void add_note(struct svg *v, int i)
 static void add_chart(struct svg *v, int i)
 {
     const struct draw_chart *c = &v->p->chart[i];
-    text_add(v->out, "<g class=\"chart\"><text class=\"t\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 14);
-    draw_add_xml(v->out, c->title);
-    text_add(v->out, "</text>\n");
-    v->y += TITLE;
-    if (c->facts) {
-        text_add(v->out, "<text class=\"f\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 10);
-        draw_add_xml(v->out, c->facts);
-        text_add(v->out, "</text>\n");
-        v->y += FACTS;
-    }
+    text_add(v->out, "<g class=\"chart\">");
+    add_line(v, "t", c->title, TITLE);
+    if (c->facts)
+        add_line(v, "f", c->facts, FACTS);
     add_note(v, i);
     add_axis(v, c->ranks * (v->row + v->spark + 3));
     for (int rank = 0; rank < c->ranks; rank++)
@@ -373,16 +378,66 @@ static void add_legend(struct svg *v)
         add_key(v, &x, "mem", name);
 }
 
+/* What a comparison comes to, above its charts. */
+static void add_summary(struct svg *v)
+{
+    if (v->p->summaries == 0)
+        return;
+    add_line(v, "t", v->p->title, TITLE);
+    for (int i = 0; i < v->p->summaries; i++)
+        add_line(v, "f", v->p->summary[i], FACTS);
+    v->y += GAP / 2;
+}
+
+static double cell_width(const char *cell)
+{
+    return 6.8 * (double)strlen(cell);
+}
+
+/* Rows of text, numbers at the right of their columns. */
+static void add_table(struct svg *v, const struct draw_table *t)
+{
+    double x = PAD;
+    v->y += GAP;
+    add_line(v, "t", t->title, TITLE);
+    for (int col = 0; col < t->columns; col++) {
+        double wide = 0;
+        for (int row = 0; row < t->rows; row++)
+            wide = fmax(wide, cell_width(t->cell[row * t->columns + col]));
+        for (int row = 0; row < t->rows; row++) {
+            text_add(v->out, "<text class=\"l%s\" x=\"%.6g\" y=\"%.6g\">", col ? " e" : "",
+                     col ? x + wide : x, v->y + 10 + row * FACTS);
+            draw_add_xml(v->out, t->cell[row * t->columns + col]);
+            text_add(v->out, "</text>\n");
+        }
+        x += wide + PAD;
+    }
+    v->right = fmax(v->right, x);
+    v->y += t->rows * FACTS;
+}
+
+static void add_tables(struct svg *v, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        add_table(v, &v->p->table[i]);
+}
+
 /* The body comes first: how high it becomes is known when the legend is laid out. */
 static void add_picture(struct svg *v, struct text *out)
 {
-    double width = v->left + v->width + PAD + (v->memory ? 56 : 0);
+    v->right = v->left + v->width + PAD + (v->memory ? 56 : 0);
     v->y = PAD;
+    add_summary(v);
+    add_tables(v, 0, v->p->above);
+    v->y += v->p->summaries > 0 && v->p->above > 0 ? GAP : 0;
     for (int i = 0; i < v->p->charts; i++)
         add_chart(v, i);
     v->y -= GAP / 2;
     add_legend(v);
-    double height = v->y + LEGEND + PAD;
+    v->y += LEGEND;
+    if (v->p->pictured)
+        add_tables(v, v->p->above, v->p->tables);
+    double width = v->right, height = v->y + PAD;
     text_add(out,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" "
              "width=\"%.6g\" height=\"%.6g\" role=\"img\">\n<title>",

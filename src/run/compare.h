@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A traced run beside the simulator: the schedule that ran is played again with the costs that
- * were measured. Three parts: reading and counting (compare.c), saying (compare_report.c), pictures
- * and files (compare_files.c).
+ * were measured. Four parts: reading and counting (compare.c), what that comes to in a summary and
+ * tables (compare_tables.c), saying it (compare_report.c), pictures and files (compare_files.c).
  */
 #ifndef PLAIT_RUN_COMPARE_H
 #define PLAIT_RUN_COMPARE_H
 
+#include "draw/draw.h"
 #include "plait.h"
 #include "run/setup.h"
 #include "run/trace.h"
@@ -47,9 +48,26 @@ static inline double compare_bubble(const struct compare *c)
     return c->s->report.ahead ? c->sim.bubble_rate : c->sim.bubble_fraction;
 }
 
-/* A page of tables, whose measured rows are means and whose step is medians; one JSON object; the
- * costs as a file for `plait sim --costs`, in milliseconds. */
-void compare_text(const struct compare *c, struct text *out);
+/* What is said of a comparison: lines of summary, and two tables of words, the step (medians) and
+ * the actions of ranks (means). Made for text and pages alike. */
+enum { COMPARE_LINES = 6, COMPARE_CELL = 32 };
+enum { COMPARE_STEP, COMPARE_ACTIONS, COMPARE_TABLES };
+struct compare_words {
+    char *title;               /* owned; of a page: the run and its schedule */
+    char *line[COMPARE_LINES]; /* owned */
+    int lines;
+    char (*cell)[COMPARE_CELL]; /* owned; of both tables */
+    const char **at;            /* owned; into cell */
+    int64_t cells;
+    struct draw_table table[COMPARE_TABLES];
+};
+/* run: as it was named. Errors: ERR_MEMORY. Released by compare_words_free, after an error too. */
+enum err compare_words_make(const struct compare *c, const char *run, struct compare_words *out);
+void compare_words_free(struct compare_words *w);
+
+/* A page of these; one JSON object; the costs as a file for `plait sim --costs`, in
+ * milliseconds. */
+void compare_text(const struct compare *c, const struct compare_words *w, struct text *out);
 void compare_json(const struct compare *c, struct text *out);
 void compare_costs(const struct compare *c, struct text *out);
 

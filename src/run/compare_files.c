@@ -18,6 +18,25 @@ struct both {
     char facts[CHARTS][160];
 };
 
+/* Seconds become the milliseconds of titles and tables. */
+static void use_milliseconds(struct sim_picture *p)
+{
+    struct draw_chart *c = &p->chart;
+    c->end *= 1e3;
+    for (int64_t i = 0; i < c->spans; i++) {
+        p->span[i].start *= 1e3;
+        p->span[i].end *= 1e3;
+    }
+    for (int64_t i = 0; i < c->messages; i++) {
+        p->message[i].start *= 1e3;
+        p->message[i].end *= 1e3;
+    }
+    struct draw_point *point = p->point; /* of all ranks, one after the other */
+    for (int rank = 0; rank < c->ranks; rank++)
+        for (int64_t i = 0; i < p->memory[rank].n; i++)
+            (point++)->time *= 1e3;
+}
+
 static enum err make_pictures(const struct compare *c, struct both *p)
 {
     static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
@@ -25,9 +44,9 @@ static enum err make_pictures(const struct compare *c, struct both *p)
     char bubble[SIM_BUBBLE_MAX];
     for (int i = 0; i < CHARTS; i++) {
         TRY(sim_picture_make(&c->s->sched, r[i], &c->used, NULL, &p->made[i]));
+        use_milliseconds(&p->made[i]);
         p->chart[i] = p->made[i].chart;
         p->chart[i].title = title[i];
-        p->chart[i].end = r[i]->makespan;
         snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
                  1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
                  sim_bubble_words(i == MEASURED ? c->bubble : compare_bubble(c), 1, bubble));
@@ -36,15 +55,16 @@ static enum err make_pictures(const struct compare *c, struct both *p)
     return ERR_OK;
 }
 
-static enum err write_files(const struct compare *c, const struct plait_compare *a,
-                            const char *const path[PICTURES_FILES])
+static enum err write_files(const struct compare *c, const struct compare_words *w,
+                            const struct plait_compare *a, const char *const path[PICTURES_FILES])
 {
     struct both both = {0};
     struct text costs = {0};
-    char name[96];
-    snprintf(name, sizeof name, "%s, measured and simulated", c->s->sched.name);
-    struct draw_page page = {.title = name, .time_unit = "s", .memory_unit = "activations",
-                             .seconds = 1, .chart = both.chart, .charts = CHARTS};
+    struct draw_page page = {.title = w->title, .time_unit = "ms", .memory_unit = "activations",
+                             .seconds = 1e-3, .chart = both.chart, .charts = CHARTS,
+                             .table = w->table, .tables = COMPARE_TABLES, .above = 1,
+                             .pictured = true, .summary = (const char *const *)w->line,
+                             .summaries = w->lines};
     enum err err = make_pictures(c, &both);
     if (err == ERR_OK && a->costs)
         compare_costs(c, &costs);
@@ -81,6 +101,7 @@ enum err run_compare(const struct plait_compare *a, struct text *out)
     struct options o;
     struct setup s = {0};
     struct compare c = {0};
+    struct compare_words w = {0};
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto, a->costs};
     TRY(check_asked(a, path));
     TRY(read_config(a->run, &o));
@@ -88,11 +109,14 @@ enum err run_compare(const struct plait_compare *a, struct text *out)
     if (err == ERR_OK)
         err = compare_open(&s, a->run, a->skip, &c);
     if (err == ERR_OK)
-        err = write_files(&c, a, path);
+        err = compare_words_make(&c, a->run, &w);
+    if (err == ERR_OK)
+        err = write_files(&c, &w, a, path);
     if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
         compare_json(&c, out);
     else if (err == ERR_OK)
-        compare_text(&c, out);
+        compare_text(&c, &w, out);
+    compare_words_free(&w);
     compare_close(&c);
     setup_free(&s);
     return err == ERR_OK ? out->err : err;

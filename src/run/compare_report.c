@@ -1,63 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a comparison says: a row a rank and kind of action, what was measured beside what the
- * simulator has, then the step as a whole. The rows are means over steps, which add up; the whole
- * is medians, since one disturbed step may be many times as long as the others.
+ * A comparison as text, as JSON, and as a file of costs. Text has the words of compare_tables.c.
  */
 #include "run/compare.h"
 
+#include "base/num.h"
 #include <math.h>
 #include <string.h>
 
 static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W", "R"};
 
-static void add_kinds(const struct compare *c, int r, struct text *out)
+/* Columns as wide as their widest cell, names at the left and numbers at the right. */
+static void add_table(const struct draw_table *t, struct text *out)
 {
-    const struct compare_rank *m = &c->measured[r], *s = &c->simulated[r];
-    for (int k = 0; k < COMPARE_KINDS; k++) {
-        if (m->count[k] == 0)
-            continue;
-        double each = m->busy[k] / (double)m->count[k];
-        text_add(out, "%4d  %-10s %7lld %12.3f %12.2f %12.2f %8.1f %%\n", r, kind_name[k],
-                 (long long)m->count[k], 1e3 * each, 1e3 * m->busy[k], 1e3 * s->busy[k],
-                 s->busy[k] > 0 ? 100 * (m->busy[k] / s->busy[k] - 1) : 0);
+    for (int row = 0; row < t->rows; row++) {
+        for (int col = 0; col < t->columns; col++) {
+            int wide = 0;
+            for (int i = 0; i < t->rows; i++)
+                wide = (int)num_max(wide, (int64_t)strlen(t->cell[i * t->columns + col]));
+            const char *cell = t->cell[row * t->columns + col];
+            text_add(out, col == 0 ? "%s%-*s" : "%s%*s", col ? "  " : "", wide, cell);
+        }
+        text_add(out, "\n");
     }
-    text_add(out, "%4d  %-10s %7s %12s %12.2f %12.2f\n", r, "waiting", "", "", 1e3 * m->waiting,
-             1e3 * s->waiting);
-    text_add(out, "%4d  %-10s %7s %12s %12.2f\n", r, "sending", "", "", 1e3 * m->sending);
-    text_add(out, "%4d  %-10s %7s %12s %12.2f\n", r, "sums, step", "", "", 1e3 * m->ending);
 }
 
-void compare_text(const struct compare *c, struct text *out)
+void compare_text(const struct compare *c, const struct compare_words *w, struct text *out)
 {
-    const struct sched *s = &c->s->sched;
-    text_add(out, "%s on %d pipeline rank%s, %d microbatch%s; %lld of %lld step%s, the first "
-                  "%lld left out\n",
-             s->name, s->p, text_plural(s->p, "s"), s->m,
-             text_plural(s->m, "es"), (long long)(c->steps - c->first),
-             (long long)c->steps, text_plural(c->steps, "s"), (long long)c->first);
-    if (c->cut > 0)
-        text_add(out, "the run ended amid a step: %lld byte%s of its records %s left out\n",
-                 (long long)c->cut, text_plural(c->cut, "s"), c->cut == 1 ? "is" : "are");
-    text_add(out, "\nrank  action     actions  ms an action  measured ms  simulated ms   apart\n");
-    for (int r = 0; r < s->p; r++)
-        add_kinds(c, r, out);
-    text_add(out, "\nMeasured: above the mean of a step; below each figure's median over steps, "
-                  "which a\ndisturbed step does not move, and which therefore does not follow "
-                  "from the means.\nSimulated: the same list on a clock, each action at its "
+    for (int i = 0; i < w->lines; i++)
+        text_add(out, "%s\n", w->line[i]);
+    text_add(out, "\n");
+    add_table(&w->table[COMPARE_STEP], out);
+    text_add(out, "\n");
+    add_table(&w->table[COMPARE_ACTIONS], out);
+    text_add(out, "\nMeasured: of the step each figure's median over steps, which a disturbed step "
+                  "does not\nmove; of ranks and actions the mean of a step, from which the medians "
+                  "do not follow.\nSimulated: the same list on a clock, each action at its "
                   "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
-                  "ms.\n\n", 1e3 * c->latency, 1e3 * c->fetch);
-    text_add(out, "                    measured    simulated    predicted before the run\n");
-    text_add(out, "bubble            %8.2f %%   %8.2f %%   %8.2f %% of the step\n", 100 * c->bubble,
-             100 * compare_bubble(c), 100 * c->s->bubble);
-    text_add(out, "over ideal time   %8.2f %%   %8.2f %%   %8.2f %%\n",
-             100 * sim_over_ideal(c->bubble), 100 * sim_over_ideal(compare_bubble(c)),
-             100 * sim_over_ideal(c->s->bubble));
-    text_add(out, "first to last    %8.2f ms  %8.2f ms\n", 1e3 * c->makespan,
-             1e3 * c->sim.makespan);
+                  "ms.\n", 1e3 * c->latency, 1e3 * c->fetch);
     if (c->s->report.ahead)
-        text_add(out, "longest rank     %8.2f ms  %8.2f ms   (steps post-validated: the bubble is "
-                      "of this)\n", 1e3 * c->longest, 1e3 * c->sim.cost);
+        text_add(out, "Steps are post-validated: the bubble is of the longest rank.\n");
 }
 
 /* "name": {"F": ..., ...} of one rank. */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SUMMARY = 3 };
+
 /* A page and what it points to. */
 struct picture {
     const struct played *x; /* borrowed; [n] */
@@ -21,6 +23,8 @@ struct picture {
     char title[112];
     int64_t cells;
     int tables;
+    char summary[SUMMARY][256]; /* of several */
+    const char *line[SUMMARY];  /* borrowed; the same */
 };
 
 enum { RANK_COLUMNS = 9, ALL_COLUMNS = 9 };
@@ -80,6 +84,20 @@ static void add_rank_table(struct picture *p, int i)
     }
 }
 
+static int peak_of(const struct played *x)
+{
+    int peak = 0;
+    for (int rank = 0; rank < x->result.p; rank++)
+        peak = (int)num_max(peak, play_peaks(x)[rank]);
+    return peak;
+}
+
+/* Activations of a rank's share that a rank keeps at most. */
+static double kept_of(const struct played *x)
+{
+    return (double)peak_of(x) / (x->s->v * x->s->slices);
+}
+
 /* All schedules, a line each. */
 static void add_table(struct picture *p)
 {
@@ -94,9 +112,6 @@ static void add_table(struct picture *p)
         const struct sched *s = p->x[i].s;
         const struct sim_result *r = &p->x[i].result;
         const char *own = s->name;
-        int peak = 0;
-        for (int rank = 0; rank < r->p; rank++)
-            peak = (int)num_max(peak, play_peaks(&p->x[i])[rank]);
         add_names(p, &own, 1);
         add_cell(p, "%.0f", s->v);
         add_cell(p, "%.0f", s->replicas);
@@ -105,8 +120,32 @@ static void add_table(struct picture *p)
         add_cell(p, "%.2f", 100 * r->bubble_fraction);
         add_cell(p, "%.2f", 100 * sim_over_ideal(r->bubble_fraction));
         add_cell(p, "%.2f", 100 * r->bubble_rate);
-        add_cell(p, "%.4g", (double)peak / s->v);
+        add_cell(p, "%.4g", kept_of(&p->x[i]));
     }
+}
+
+/* What is compared, the shortest step, the least memory. */
+static void add_summary(struct picture *p)
+{
+    const struct played *x = p->x;
+    int quick = 0, small = 0, m = x[0].s->m / x[0].s->slices;
+    char bubble[SIM_BUBBLE_MAX];
+    for (int i = 1; i < p->n; i++) {
+        quick = x[i].result.makespan < x[quick].result.makespan ? i : quick;
+        small = kept_of(&x[i]) < kept_of(&x[small]) ? i : small;
+    }
+    snprintf(p->summary[0], sizeof p->summary[0],
+             "%d schedules on %d rank%s with %d microbatch%s; times and activations of a rank's "
+             "share of the model", p->n, x[0].s->p, text_plural(x[0].s->p, "s"), m,
+             text_plural(m, "es"));
+    snprintf(p->summary[1], sizeof p->summary[1], "shortest step: %s, makespan %.6g, bubble %s",
+             p->made[quick].title, x[quick].result.makespan,
+             sim_bubble_words(x[quick].result.bubble_fraction, 2, bubble));
+    snprintf(p->summary[2], sizeof p->summary[2],
+             "fewest activations: %s, at most %.4g on a rank", p->made[small].title,
+             kept_of(&x[small]));
+    for (int i = 0; i < SUMMARY; i++)
+        p->line[i] = p->summary[i];
 }
 
 static enum err make_picture(struct picture *p)
@@ -131,6 +170,8 @@ static enum err make_picture(struct picture *p)
         snprintf(p->title, sizeof p->title, "plait: %s", p->made[0].title);
     else
         snprintf(p->title, sizeof p->title, "plait: %d schedules compared", p->n);
+    if (p->n > 1)
+        add_summary(p);
     return ERR_OK;
 }
 
@@ -157,7 +198,10 @@ enum err play_files(const struct plait_sim *a, const struct played *x, int n)
                              .chart = p.chart,
                              .charts = n,
                              .table = p.table,
-                             .tables = p.tables};
+                             .tables = p.tables,
+                             .above = n > 1 ? 1 : 0,
+                             .summary = p.line,
+                             .summaries = n > 1 ? SUMMARY : 0};
     if (err == ERR_OK)
         err = pictures_put(&page, path, NULL);
     free_picture(&p);

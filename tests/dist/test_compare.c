@@ -156,6 +156,76 @@ static void steps_ahead(void)
     ahead = false;
 }
 
+/* The comparison as text. */
+static void say(const struct compare *c, const char *run, struct text *out)
+{
+    struct compare_words w;
+    CHECK_OK(compare_words_make(c, run, &w));
+    compare_text(c, &w, out);
+    compare_words_free(&w);
+}
+
+/* A written file, which ends as a string; mem_free. */
+static char *read_whole(const char *path)
+{
+    struct fs_map m;
+    char *copy = NULL;
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    CHECK_OK(mem_new(m.size + 1, 1, "a page", &copy));
+    memcpy(copy, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    return copy;
+}
+
+static int count_of(const char *text, const char *word)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* Page and picture have the run's name, the lines of the text and every cell of its tables; the
+ * summary and the step stand above the charts; all times are milliseconds, those of the axis,
+ * too. */
+static void check_page(const char *run, const char *html, const char *svg)
+{
+    struct options o;
+    struct setup s = {0};
+    struct compare c;
+    struct compare_words w;
+    char *page[] = {read_whole(html), read_whole(svg)}, title[600], cell[64];
+    setup_of("page", &o, &s);
+    CHECK_OK(compare_open(&s, run, -1, &c));
+    CHECK_OK(compare_words_make(&c, run, &w));
+    snprintf(title, sizeof title, "%s: zb-h1, measured and simulated", run);
+    CHECK(w.lines == 4 && strstr(w.line[1], "step: measured ") && strstr(w.line[2], "over ideal") &&
+          strstr(w.line[3], "largest differences: "));
+    for (int i = 0; i < 2; i++) {
+        const char *first = strstr(page[i], i == 0 ? "<canvas" : "<g class=\"chart\"");
+        CHECK(first && strstr(page[i], title));
+        for (int k = 0; k < w.lines; k++)
+            CHECK(strstr(page[i], w.line[k]) && strstr(page[i], w.line[k]) < first);
+        CHECK(strstr(page[i], ">bubble, % over ideal time<") < first);
+        CHECK(strstr(page[i], ">sums, step<") > first);
+        for (int64_t k = 0; k < w.cells; k++) {
+            snprintf(cell, sizeof cell, ">%s<", w.at[k]);
+            test_check(strstr(page[i], cell) != NULL, __FILE__, __LINE__, "no cell %s", w.at[k]);
+        }
+    }
+    CHECK_INT(count_of(page[0], "<tr>"), w.table[0].rows + w.table[1].rows);
+    const char *end = strstr(page[0], "\"end\":");
+    CHECK(strstr(page[0], "{\"time\":\"ms\"") && end);
+    CHECK_NEAR(strtod(end + 6, NULL), 1e3 * fmax(c.seen.makespan, c.sim.makespan), 1e-6);
+    int ticks = count_of(page[1], "<text class=\"a\"");
+    CHECK(ticks > 4 && count_of(page[1], " ms</text>") >= ticks);
+    compare_words_free(&w);
+    compare_close(&c);
+    setup_free(&s);
+    mem_free(page[0]);
+    mem_free(page[1]);
+}
+
 static void pages_and_pictures(void)
 {
     char run[FOLDER_PATH], svg[FOLDER_PATH], html[FOLDER_PATH], perfetto[FOLDER_PATH];
@@ -172,9 +242,13 @@ static void pages_and_pictures(void)
     cJSON *page = cJSON_Parse(text);
     CHECK(page && cJSON_GetArraySize(cJSON_GetObjectItem(page, "ranks")) == 2 &&
           cJSON_GetObjectItem(page, "bubble_measured")->valuedouble > 0);
+    double share = cJSON_GetObjectItem(page, "bubble_measured")->valuedouble;
+    CHECK_NEAR(cJSON_GetObjectItem(page, "over_ideal_measured")->valuedouble, share / (1 - share),
+               1e-6);
     cJSON_Delete(page);
     plait_free(text);
     CHECK(fs_exists(svg) && fs_exists(html) && fs_exists(perfetto));
+    check_page(run, html, svg);
     struct plait_sim sim = {.size = sizeof sim, .schedule = "1f1b", .p = 2, .m = 5, .costs = costs};
     CHECK_INT(plait_simulate(&sim, &text), 0); /* the file is one that sim reads */
     plait_free(text);
@@ -234,12 +308,12 @@ static void recomputes(void)
     CHECK_OK(compare_open(&s, path, -1, &c));
     CHECK(c.measured[0].count[SCHED_R] == 4 && c.measured[1].count[SCHED_R] == 4);
     compare_costs(&c, &out);
-    compare_text(&c, &out);
+    say(&c, path, &out);
     compare_json(&c, &out);
     CHECK(out.err == ERR_OK && strstr(out.s, "stage,F,B,I,W,R\n0,10.000000,24.000000,12.000000,"
                                              "12.000000,12.000000\n"));
-    CHECK(strstr(out.s, "above the mean of a step; below each figure's median over steps"));
-    CHECK(strstr(out.s, "   1  R                4        6.000") != NULL);
+    CHECK(strstr(out.s, "of the step each figure's median over steps"));
+    CHECK(strstr(out.s, "1              R        4         6.000") != NULL);
     CHECK(strstr(out.s, "\"stage\": 1, \"F\": 0.013, \"B\": 0.021") != NULL);
     text_free(&out);
     compare_close(&c);
@@ -273,7 +347,7 @@ static void one_is_no_plural(void)
     cut_trace(0, 1);
     cut_trace(1, 0);
     CHECK_OK(compare_open(&s, path, -1, &c));
-    compare_text(&c, &out);
+    say(&c, path, &out);
     CHECK(out.err == ERR_OK && strstr(out.s, "; 1 of 1 step, the first 0 left out\n") &&
           strstr(out.s, "1 byte of its records is left out\n"));
     text_free(&out);
