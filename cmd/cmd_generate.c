@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait generate: text from the weights of a run, written as it comes.
+ * plait generate: text, or ids, from the weights of a folder, written as they come.
  */
 #include "cmd.h"
 
@@ -13,60 +13,125 @@ struct writing {
     bool plain; /* control bytes as they are */
 };
 
-/* A young model of bytes writes anything; a terminal is spared control bytes, a file is not. */
+/* A young model of bytes writes anything; a terminal is spared control characters, a file is not.
+ * Bytes come in whole characters: those of two bytes from U+0080 to U+009F are control, too. */
 static void write_text(void *arg, const char *bytes, int n)
 {
     struct writing *w = arg;
+    const unsigned char *c = (const unsigned char *)bytes;
+    bool control = n == 1 ? (*c < ' ' && *c != '\n' && *c != '\t') || *c == 127
+                          : n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
     w->wrote = true;
-    for (int i = 0; i < n; i++) {
-        unsigned char c = (unsigned char)bytes[i];
-        bool control = (c < ' ' && c != '\n' && c != '\t') || c == 127;
-        putchar(control && !w->plain ? '?' : c);
-    }
+    if (control && !w->plain)
+        putchar('?');
+    else
+        fwrite(bytes, 1, (size_t)n, stdout);
     fflush(stdout);
 }
+
+static void write_id(void *arg, int32_t id)
+{
+    struct writing *w = arg;
+    printf("%s%d", w->wrote ? "," : "", id);
+    w->wrote = true;
+    fflush(stdout);
+}
+
+static void write_note(void *arg, const char *note)
+{
+    (void)arg;
+    fprintf(stderr, "plait: note: %s\n", note);
+}
+
+enum { IDS_MAX = 1 << 16 }; /* more do not fit one word of a command line */
+
+/* "1,2,3", also with spaces. False: some word is no id, or there are too many, which was said. */
+static bool read_ids(const char *list, int32_t *ids, int64_t *count)
+{
+    for (const char *p = list + strspn(list, ", "); *p; p += strspn(p, ", ")) {
+        size_t n = strcspn(p, ", ");
+        int64_t id = 0;
+        if (*count == IDS_MAX) {
+            (void)cmd_usage("--ids has more than %d ids; give the last of them", IDS_MAX);
+            return false;
+        }
+        for (size_t i = 0; i < n && id <= INT32_MAX; i++)
+            id = p[i] >= '0' && p[i] <= '9' ? id * 10 + (p[i] - '0') : (int64_t)INT32_MAX + 1;
+        if (id > INT32_MAX) {
+            (void)cmd_usage("--ids wants whole numbers from 0 to %d with commas between them, and "
+                            "has \"%.*s\"", INT32_MAX, (int)(n < 40 ? n : 40), p);
+            return false;
+        }
+        ids[(*count)++] = (int32_t)id;
+        p += n;
+    }
+    return true;
+}
+
+static const char usage[] =
+    "plait generate FOLDER [--prompt TEXT | --ids N,N,...] [KEY=VALUE ...] [-n RANKS]\n"
+    "               [--tokens N] [--temperature X] [--top-k K] [--seed N]\n"
+    "               [--ignore-eot] [--raw] [--logits FILE]";
+static const char about[] =
+    "Write text with the weights of a run, on the run's tensor and pipeline ranks or\n"
+    "others. The text depends on the weights and the seed; another layout changes no\n"
+    "more than the rounding of its number type. It ends where the model ends it. With\n"
+    "ids, FOLDER may also be one that transformers saved (gpt2 or llama).";
+static const char more[] =
+    "example: plait generate runs/demo --prompt \"In the beginning\" --top-k 40\n"
+    "         plait generate runs/demo parallel.tp=1 parallel.pp=1 --temperature 0\n"
+    "         plait generate gpt2 --ids 464,2068 --tokens 20 --temperature 0\n"
+    "docs/generation.md has the rest.";
 
 int cmd_generate(int argc, char **argv)
 {
     int64_t ranks = 0, tokens = 200, top_k = 0, seed = 1;
     double temperature = 0.8;
-    bool raw = false;
-    const char *prompt = "";
+    bool raw = false, ignore_eot = false;
+    const char *prompt = "", *list = NULL, *logits = NULL;
     const struct cmd_option option[] = {
         {"prompt", 0, CMD_TEXT, &prompt, 0, 0, "TEXT", "what the text begins with"},
-        {"tokens", 0, CMD_INT, &tokens, 1, 1 << 24, "N", "tokens to write (200)"},
+        {"ids", 0, CMD_TEXT, &list, 0, 0, "N,N,...",
+         "a prompt of token ids; what is written is one line of ids, those of the prompt first"},
+        {"tokens", 0, CMD_INT, &tokens, 1, 1 << 24, "N", "tokens to write at most (200)"},
         {"temperature", 0, CMD_REAL, &temperature, 0, 100, "X",
          "below 1 safer, above 1 wilder; 0: always the likeliest (0.8)"},
         {"top-k", 0, CMD_INT, &top_k, 0, 1 << 24, "K",
          "draw from the K likeliest; 0: from all (0)"},
         {"seed", 0, CMD_INT, &seed, 0, 9e15, "N", "of the draws (1)"},
+        {"ignore-eot", 0, CMD_FLAG, &ignore_eot, 0, 0, NULL,
+         "go on behind an end of text, shown as <|endoftext|>"},
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
          "ranks to run on; 0 (default): as many as tp x pp of the run's layout"},
         {"raw", 0, CMD_FLAG, &raw, 0, 0, NULL,
-         "control bytes as they are, also where mpirun lends a terminal"},
+         "bytes as they are: control bytes on a terminal, bytes that are no UTF-8"},
+        {"logits", 0, CMD_TEXT, &logits, 0, 0, "FILE",
+         "write the logits of all ids to FILE, a line for each token that is drawn"},
     };
     const struct cmd_page page = {
-        .usage = "plait generate RUN [--prompt TEXT] [KEY=VALUE ...] [-n RANKS] [--tokens N]\n"
-                 "               [--temperature X] [--top-k K] [--seed N] [--raw]",
-        .about = "Write text with the weights of a run, on the run's tensor and pipeline ranks or\n"
-                 "others. The text depends on the weights and the seed; another layout changes no\n"
-                 "more than the rounding of its number type.",
+        .usage = usage,
+        .about = about,
         .option = option,
-        .options = 7,
-        .more = "example: plait generate runs/demo --prompt \"In the beginning\" --top-k 40\n"
-                "         plait generate runs/demo parallel.tp=1 parallel.pp=1 --temperature 0",
+        .options = sizeof option / sizeof *option,
+        .more = more,
     };
+    static int32_t ids[IDS_MAX];
     struct writing writing = {0};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     if (words < 1 || strchr(argv[1], '='))
         return cmd_usage("generate needs the folder of a run; see plait generate --help");
-    const struct plait_generate g = {
+    if (list && prompt[0])
+        return cmd_usage("--prompt and --ids are both a prompt; give one");
+    struct plait_generate g = {
         .size = sizeof g, .run = argv[1], .prompt = prompt, .ranks = (int)ranks, .tokens = tokens,
         .temperature = temperature, .top_k = (int)top_k, .seed = (uint64_t)seed,
         .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
-        .arg = &writing};
+        .arg = &writing, .raw = raw, .ignore_eot = ignore_eot, .ids = list ? ids : NULL,
+        .on_id = write_id, .logits = logits, .on_note = write_note};
+    if (list && !read_ids(list, ids, &g.id_count))
+        return PLAIT_CONFIG;
     writing.plain = raw || !isatty(STDOUT_FILENO);
     code = plait_generate(&g);
     if (code != PLAIT_OK)

@@ -193,8 +193,8 @@ int plait_bench(const struct plait_config *c, const struct plait_bench *a);
 /* ---- Generation --------------------------------------------------------------------------- */
 struct plait_generate {
     size_t size;
-    const char *run;    /* a run directory: config.yaml and model.safetensors */
-    const char *prompt;
+    const char *run;    /* a run's folder, or one that transformers saved (gpt2, llama) */
+    const char *prompt; /* text; NULL or "": the text begins as behind the end of another */
     int ranks;          /* 0: the product of the layout in the run's configuration */
     int64_t tokens;     /* to write; 0: 200 */
     double temperature; /* 0: greedy */
@@ -202,8 +202,20 @@ struct plait_generate {
     uint64_t seed;
     const char *const *set; /* key=value words over the run's configuration */
     int sets;
-    void (*on_text)(void *arg, const char *bytes, int n); /* as it is written */
+    /* The prompt and what is written behind it: whole UTF-8 characters, U+FFFD where there is
+     * none. It ends early where the model ends the text. */
+    void (*on_text)(void *arg, const char *bytes, int n);
     void *arg;
+    int raw;            /* not 0: bytes as they are, a token's at once */
+    int ignore_eot;     /* not 0: go on behind an end of text, which is shown as <|endoftext|> */
+    /* Ids in place of text; no tokenizer is needed. NULL: text. on_id has those of the prompt, then
+     * each that is drawn, an end of text among them. */
+    const int32_t *ids;
+    int64_t id_count;
+    void (*on_id)(void *arg, int32_t id);
+    const char *logits; /* file to write, whole or not at all: a line for each token that is drawn,
+                           the logits of all ids; NULL: none */
+    void (*on_note)(void *arg, const char *note); /* what a person should know; once a job */
 };
 int plait_generate(const struct plait_generate *a);
 

@@ -358,11 +358,14 @@ static const char *reader(enum err code)
 }
 
 /* Opens a regular file of *size bytes. */
-static enum err open_regular(const char *path, enum err code, int *fd, int64_t *size)
+static enum err open_regular(const char *path, int flags, enum err code, int *fd, int64_t *size)
 {
     char why[160];
     struct stat st;
-    int opened = open_again(path, O_RDONLY | O_NONBLOCK);
+    int opened = open_again(path, O_RDONLY | O_NONBLOCK | flags);
+    if (opened < 0 && errno == ELOOP && flags)
+        FAIL(code, "%s: cannot read %s: it is a symbolic link, which a name out of a file may not "
+                   "be; put the file itself there", reader(code), path);
     if (opened < 0)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(errno, why));
     bool known = fstat(opened, &st) == 0;
@@ -379,13 +382,13 @@ static enum err open_regular(const char *path, enum err code, int *fd, int64_t *
          S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
 }
 
-enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
+static enum err map_open(struct fs_map *m, const char *path, int flags, enum err code)
 {
     char why[160];
     void *p = NULL;
     int fd;
     int64_t size;
-    TRY(open_regular(path, code, &fd, &size));
+    TRY(open_regular(path, flags, code, &fd, &size));
     if (size > 0)
         p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     int failed = errno;
@@ -394,6 +397,25 @@ enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
     *m = (struct fs_map){.data = p, .size = size};
     return ERR_OK;
+}
+
+enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
+{
+    return map_open(m, path, 0, code);
+}
+
+enum err fs_map_open_in(struct fs_map *m, const char *dir, const char *name, enum err code)
+{
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    char *path;
+    size_t n = strspn(name, legal);
+    if (n == 0 || name[n] || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        FAIL(code, "%s: a file named in %s has a name that is empty, . or .., or not of a-z A-Z "
+                   "0-9 . _ - alone; only files of the folder itself are read", reader(code), dir);
+    TRY(fs_join(dir, name, &path));
+    enum err err = map_open(m, path, O_NOFOLLOW, code);
+    mem_free(path);
+    return err;
 }
 
 void fs_map_close(struct fs_map *m)
@@ -407,7 +429,7 @@ enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code)
 {
     struct fs_reader made = {.open = true, .code = code};
     TRY(mem_string(path, &made.path));
-    enum err err = open_regular(path, code, &made.fd, &made.size);
+    enum err err = open_regular(path, 0, code, &made.fd, &made.size);
     if (err == ERR_OK)
         *r = made;
     else

@@ -54,6 +54,9 @@ struct fs_map {
     int64_t size;
 };
 enum err fs_map_open(struct fs_map *m, const char *path, enum err code);
+/* The same of a file whose name comes from another file: one part of a path, of a-z A-Z 0-9 . _ -
+ * and not . or .., that is no symbolic link. */
+enum err fs_map_open_in(struct fs_map *m, const char *dir, const char *name, enum err code);
 void fs_map_close(struct fs_map *m);
 
 /* A file read in pieces. Who reads for as long as a run takes reads so: another program may cut the

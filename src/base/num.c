@@ -44,6 +44,19 @@ bool num_round_up(int64_t a, int64_t to, int64_t *out)
     return true;
 }
 
+float f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023u, u;
+    float f;
+    if (exponent == 0) { /* zero and subnormals: fraction * 2^-24, which f32 holds exactly */
+        f = (float)fraction * 0x1p-24f;
+        return sign ? -f : f;
+    }
+    u = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
 struct philox philox4x32(const uint32_t counter[4], const uint32_t key[2])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];

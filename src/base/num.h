@@ -54,6 +54,9 @@ static inline uint16_t bf16_from_f32(float f)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+/* IEEE half precision: every value is one of f32's, infinities and NaN too. */
+float f16_to_f32(uint16_t h);
+
 struct philox { uint32_t v[4]; };
 
 /* Ten rounds of Philox4x32 of the 128-bit counter under the 64-bit key. */

@@ -230,3 +230,20 @@ const char *text_seconds(double s, char buf[32])
     }
     return buf;
 }
+
+int text_utf8(const uint8_t *s, int64_t n)
+{
+    uint8_t c = s[0];
+    int length = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (length == 1)
+        return 1;
+    if (c < 0xc2 || c > 0xf4)
+        return 0;
+    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
+    uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
+    uint8_t high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    for (int i = 1; i < length && i < n; i++, low = 0x80, high = 0xbf)
+        if (s[i] < low || s[i] > high)
+            return 0;
+    return n < length ? -1 : length;
+}

@@ -42,6 +42,11 @@ const char *text_seconds(double s, char buf[32]);
 /* The ending of a word for n of its things: "" for one, else `ending` ("s", "es"). */
 const char *text_plural(int64_t n, const char *ending);
 
+/* Bytes of the UTF-8 character at s, of which n > 0 bytes are there, as RFC 3629 has it (nothing
+ * overlong, no surrogates, nothing above U+10FFFF): 1 to 4; 0 when they begin none; -1 when they
+ * are the beginning of one that needs more. */
+int text_utf8(const uint8_t *s, int64_t n);
+
 /* Strict numbers (text_number.c): the whole string must be one, and the number is read as it is or
  * not at all. A whole number may have a point and an exponent (1e3); a real is finite, and is 0
  * only where 0 is written. */

@@ -12,10 +12,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Element types of the format. Tensors of all of them may stand in a file; values of the first
+ * four can be read as numbers. */
+enum safet_type {
+    SAFET_F64, SAFET_F32, SAFET_F16, SAFET_BF16,
+    SAFET_I64, SAFET_U64, SAFET_I32, SAFET_U32, SAFET_I16, SAFET_U16, SAFET_I8, SAFET_U8,
+    SAFET_BOOL, SAFET_F8_E4M3, SAFET_F8_E5M2,
+    SAFET_TYPES
+};
+int64_t safet_type_size(enum safet_type type); /* bytes */
+const char *safet_type_name(enum safet_type type); /* as the header has it: "BF16" */
+
 /* A tensor of a safetensors file. */
 struct safet_entry {
     char name[128];
-    enum dtype dt; /* F64, F32, BF16, I32 are served; others are refused by name */
+    enum safet_type type;
     int nd;        /* 0..4; 0 is one number */
     int64_t shape[4];
     int64_t begin, end; /* bytes relative to the data */
@@ -34,11 +45,12 @@ struct safet_writer {
 };
 /* Starts the file and writes its header; fills begin/end of the entries (tightly, in order). Names
  * have to differ; wider types have to come first, or sizes such that every tensor begins at a
- * multiple of its element (readers map files and want that). {"__metadata__":{"format":"pt"}} is
- * added, which transformers asks for. Nothing is to be released when it fails. The file is seen
- * under its name from safet_commit on.
+ * multiple of its element (readers map files and want that). notes: key, value, key, value, ...,
+ * NULL, which become __metadata__ behind "format": "pt", which transformers asks for; NULL: none.
+ * Nothing is to be released when it fails. The file is seen under its name from safet_commit on.
  * Errors: ERR_INTERNAL entries that break a rule; ERR_MEMORY; ERR_STORAGE. Local. */
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n);
+enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                      const char *const *notes);
 /* The next bytes of the data, in pieces of any size. Errors: ERR_INTERNAL when there are more than
  * the entries take; ERR_STORAGE, after which only safet_abandon may follow. */
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes);
@@ -52,21 +64,53 @@ struct safet_file {
     struct fs_map map;         /* owned; empty after safet_open_bytes */
     struct safet_entry *entry; /* owned; sorted by name */
     int n;
+    const char *header;  /* borrowed from map */
+    int64_t header_bytes;
     const uint8_t *data; /* borrowed from map; a tensor of a foreign file may stand unaligned */
     int64_t bytes;       /* of the data */
     char path[1024];
 };
-/* All rules of the format hold when it returns ERR_OK: every entry has a served type and at most 4
+/* All rules of the format hold when it returns ERR_OK: every entry has a known type and at most 4
  * extents, its bytes are its shape's, and the tensors cover the data without overlap or hole.
  * Memory is that of the entries, time is linear. Tensors are not read.
  * Errors: ERR_CHECKPOINT naming file, what was expected and what was found; ERR_MEMORY. Local. */
 enum err safet_open(struct safet_file *f, const char *path);
+/* The same of a file that another names (fs_map_open_in). */
+enum err safet_open_in(struct safet_file *f, const char *dir, const char *name);
 /* The same for a file that lies in memory and stays there until safet_close; `name` stands in
  * messages. */
 enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size);
 void safet_close(struct safet_file *f);
 /* By name, or NULL. */
 const struct safet_entry *safet_find(const struct safet_file *f, const char *name);
+/* Element i of a tensor of one of the four types that are read. */
+double safet_element(const struct safet_file *f, const struct safet_entry *e, int64_t i);
+/* What __metadata__ says under `key` into out; "" where it says nothing. Errors: ERR_CHECKPOINT
+ * when that is longer than SAFET_NOTE - 1 bytes, has a control character or is no JSON. */
+enum { SAFET_NOTE = 128 };
+enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_NOTE]);
+
+/* ---- the weights of a folder ---- */
+
+/* model.safetensors, or the shards that model.safetensors.index.json names. */
+struct hf_weights {
+    struct safet_file *file; /* owned; [files] */
+    int files;
+};
+/* Both forms in one folder are refused, and so is whatever the index and the shards do not agree
+ * in: a tensor that is named twice, missing, in another shard or in none, a name of a shard that
+ * fs_map_open_in refuses, a sum of bytes that is not total_size. The index is walked once.
+ * Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
+enum err hf_weights_open(struct hf_weights *w, const char *dir);
+void hf_weights_close(struct hf_weights *w); /* idempotent */
+/* What the weights say of themselves (safet_note); shards have to say the same. */
+enum err hf_weights_note(const struct hf_weights *w, const char *key, char out[SAFET_NOTE]);
+/* Of all headers and of 64 places of each tensor: whoever reads another copy finds another. */
+uint64_t hf_weights_digest(const struct hf_weights *w);
+
+/* A tensor of them; entry NULL: none. */
+struct hf_tensor { const struct safet_file *file; const struct safet_entry *entry; };
+struct hf_tensor hf_weights_find(const struct hf_weights *w, const char *name);
 
 /* ---- names: plait's parameters <-> Hugging Face's tensors ---- */
 
@@ -84,24 +128,34 @@ struct hf_place {
 /* gpt: the names that GPT2LMHeadModel saves, "transformer.h.0.ln_1.weight"; llama: those of
  * LlamaForCausalLM. A tied copy of the embedding has the embedding's place. */
 void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place *out);
-/* The entry of a place, its shape checked. Files of the bare GPT2Model have the names without
- * "transformer."; both are found. Errors: ERR_CHECKPOINT: no such tensor, or of another shape, or
- * of integers. */
-enum err hf_find(const struct safet_file *f, const struct hf_place *place,
-                 const struct safet_entry **out);
+/* The tensor of a place, its shape checked. Files of the bare GPT2Model and LlamaModel have the
+ * names without "transformer." and "model."; both are found. Errors: ERR_CHECKPOINT: no such
+ * tensor, or of another shape, or of a type whose values are not read. */
+enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struct hf_tensor *out);
 
-/* Would the model leave weights of the file unread: a layer after its last, or, when it is tied, an
- * output matrix that is not the embedding? Errors: ERR_CHECKPOINT. Local. */
-enum err hf_check_rest(const struct safet_file *f, const struct arch *a);
+/* Is every tensor one of the model's? Passed over are what the model would make itself (masks of
+ * GPT-2's attention, rotary frequencies) and a tied output matrix that is the embedding. Errors:
+ * ERR_CHECKPOINT naming one that is none of these; ERR_MEMORY. Local. */
+enum err hf_check_rest(const struct hf_weights *w, const struct arch *a);
 
-/* config.json as Hugging Face writes it for gpt2 and llama. dtype: "bfloat16" or "float32".
+/* config.json as Hugging Face writes it for gpt2 and llama. dtype: "bfloat16" or "float32". end:
+ * the id that ends a text, -1: not known.
  * Rotary positions are written in both forms: rope_theta with rope_scaling, and rope_parameters
  * (transformers 5). llama knows dropout of attention only: attention_dropout holds arch's.
  * Errors: ERR_STORAGE, ERR_MEMORY. Local. */
-enum err hf_config_write(const struct arch *a, const char *dtype, const char *path);
-/* Reads model_type gpt2 or llama into arch; what plait does not compute (scaled rotary positions,
- * biases in llama, other activations) is refused by key. Keys left out have transformers' default.
- * Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
-enum err hf_config_read(const char *path, struct arch *out);
+enum err hf_config_write(const struct arch *a, const char *dtype, int32_t end, const char *path);
+/* Reads a config.json of model_type gpt2 or llama. What plait does not compute (scaled rotary
+ * positions, biases in llama, other activations) is refused by key, keys left out have
+ * transformers' default. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
+enum { HF_ENDS = 8 };
+struct hf_config {
+    struct arch arch;
+    int32_t end[HF_ENDS]; /* ids that end a text (eos_token_id) */
+    int ends;
+    char unknown[256];    /* keys that are passed over and not known to be harmless: "a, b"; "" */
+};
+enum err hf_config_read(const char *path, struct hf_config *out);
+/* The tokenizer_class that a tokenizer_config.json names; false: none, or it cannot be read. */
+bool hf_tokenizer_class(const char *path, char out[SAFET_NOTE]);
 
 #endif

@@ -7,6 +7,8 @@
  */
 #include "ckpt/ckpt_json.h"
 
+#include "base/text.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -146,32 +148,12 @@ enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *k
     return CKPT_JSON_MEMBER;
 }
 
-/* Bytes of the character at s, of which `left` > 0 are there; 0 when it is none. */
-static int utf8_length(const uint8_t *s, int64_t left)
-{
-    uint8_t c = s[0];
-    int n = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (n == 1)
-        return 1;
-    if (c < 0xc2 || c > 0xf4 || left < n)
-        return 0;
-    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
-    uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-    uint8_t high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    if (s[1] < low || s[1] > high)
-        return 0;
-    for (int i = 2; i < n; i++)
-        if (s[i] < 0x80 || s[i] > 0xbf)
-            return 0;
-    return n;
-}
-
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
 {
     int64_t at = 0;
     while (at < n) {
-        int length = utf8_length(s + at, n - at);
-        if (length == 0)
+        int length = text_utf8(s + at, n - at);
+        if (length < 1)
             return at;
         at += length;
     }

@@ -33,8 +33,8 @@ enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
                                    struct ckpt_json_text *value);
 
-/* How many of the n bytes are UTF-8 as RFC 3629 has it (no overlong forms, no surrogates, nothing
- * above U+10FFFF): n when all are, else where the first bad character begins. */
+/* How many of the n bytes are UTF-8 (text_utf8): n when all are, else where the first bad character
+ * begins. */
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n);
 
 /* Tree of one value that ckpt_json_next gave; NULL when it is not JSON or there is no memory.

@@ -3,8 +3,8 @@
  * config.json: what transformers needs to build the model before it loads the weights.
  *
  * Every key that changes a number is written, also where plait has no choice (activation, biases,
- * attention scale), so that another default of a later transformers cannot change the model. Token
- * ids of begin and end are null: weights do not know their tokenizer.
+ * attention scale), so that another default of a later transformers cannot change the model. The
+ * token that ends a text stands before one, too, so it is that of begin and end.
  */
 #include "ckpt/ckpt.h"
 
@@ -94,7 +94,17 @@ static void add_llama(struct text *t, const struct arch *a)
     add_word(t, "pretraining_tp", "1");
 }
 
-enum err hf_config_write(const struct arch *a, const char *dtype, const char *path)
+/* Of begin and end; null where the tokenizer is not known. */
+static void add_ends(struct text *t, int32_t end)
+{
+    char id[16] = "null";
+    if (end >= 0)
+        snprintf(id, sizeof id, "%d", end);
+    add_word(t, "bos_token_id", id);
+    add_word(t, "eos_token_id", id);
+}
+
+enum err hf_config_write(const struct arch *a, const char *dtype, int32_t end, const char *path)
 {
     struct text t = {0};
     struct fs_file f;
@@ -108,8 +118,7 @@ enum err hf_config_write(const struct arch *a, const char *dtype, const char *pa
         add_llama(&t, a);
     add_real(&t, "initializer_range", a->init_std);
     add_word(&t, "tie_word_embeddings", a->tied ? "true" : "false");
-    add_word(&t, "bos_token_id", "null");
-    add_word(&t, "eos_token_id", "null");
+    add_ends(&t, end);
     add_word(&t, "use_cache", "true");
     text_add(&t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
     int64_t n = t.len;

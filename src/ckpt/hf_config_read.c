@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * config.json into arch. The rule: a key that changes what the model computes is either understood
- * or refused; keys that do not (use_cache, task lists) are passed over. Keys left out have the
- * default that transformers gives them, since files are written with that in mind.
+ * or refused; keys that do not (use_cache, task lists) are passed over (hf_config_keys.c), and keys
+ * of which neither is known are told. Keys left out have the default that transformers gives them,
+ * since files are written with that in mind.
  *
  * The file is small; it is bounded, its nesting is bounded, and cJSON may then have it whole. A key
  * that stands twice is refused: readers differ in which one counts.
@@ -11,6 +12,7 @@
 
 #include "base/mem.h"
 #include "ckpt/ckpt_json.h"
+#include "ckpt/hf_config_keys.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,14 +93,6 @@ static bool get_bool(struct config *c, const char *key, bool preset)
     return x ? cJSON_IsTrue(x) : preset;
 }
 
-/* A switch that plait has in one position only. */
-static void need_bool(struct config *c, const char *key, bool need)
-{
-    if (get_bool(c, key, need) != need)
-        refuse(c, "says %s %s, plait computes models with %s only", key, need ? "false" : "true",
-               need ? "true" : "false");
-}
-
 /* A word out of "a|b", the first when missing. */
 static void need_word(struct config *c, const cJSON *object, const char *key, const char *legal)
 {
@@ -116,6 +110,15 @@ static void need_word(struct config *c, const cJSON *object, const char *key, co
     refuse(c, "says %s %.64s, plait computes %s only", key, s, legal);
 }
 
+/* The name that a key of gpt2 has elsewhere, which transformers takes for it: the same value. */
+static void check_alias(struct config *c, const char *alias, const char *key, int64_t value)
+{
+    int64_t other = get_int(c, alias, value);
+    if (other != value)
+        refuse(c, "has %s %lld and %s %lld, which are one to transformers; keep the right one", key,
+               (long long)value, alias, (long long)other);
+}
+
 static void read_gpt(struct config *c, struct arch *a)
 {
     a->kind = ARCH_GPT;
@@ -128,21 +131,34 @@ static void read_gpt(struct config *c, struct arch *a)
     a->norm_eps = get_real(c, "layer_norm_epsilon", 1e-5);
     a->tied = get_bool(c, "tie_word_embeddings", true);
     a->rope_theta = 10000.0; /* not used by gpt */
-    need_word(c, c->root, "activation_function", "gelu_new|gelu_pytorch_tanh");
-    need_bool(c, "scale_attn_weights", true);
-    need_bool(c, "scale_attn_by_inverse_layer_idx", false);
-    need_bool(c, "add_cross_attention", false);
+    check_alias(c, "hidden_size", "n_embd", a->hidden);
+    check_alias(c, "max_position_embeddings", "n_positions", a->seq);
+    check_alias(c, "num_attention_heads", "n_head", a->heads);
+    check_alias(c, "num_hidden_layers", "n_layer", a->layers);
     if (c->err == ERR_OK && a->hidden % a->heads != 0)
         refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
                (long long)a->heads);
     a->head_dim = c->err == ERR_OK ? a->hidden / a->heads : 0;
+    /* Of three rates plait has one; they do not touch what a trained model computes. */
     a->dropout = get_real(c, "resid_pdrop", 0.1);
-    double embed = get_real(c, "embd_pdrop", 0.1), attn = get_real(c, "attn_pdrop", 0.1);
-    if (embed != a->dropout || attn != a->dropout)
-        refuse(c,
-               "has resid_pdrop %g, embd_pdrop %g, attn_pdrop %g, plait has one dropout "
-               "for all; make them equal",
-               a->dropout, embed, attn);
+}
+
+/* Angles that are not scaled: no other member than these says anything. */
+static void check_rope(struct config *c, const char *name, const cJSON *object)
+{
+    const cJSON *x;
+    need_word(c, object, "rope_type", "default");
+    need_word(c, object, "type", "default");
+    if (object && real_in(c, object, "partial_rotary_factor", 1.0) != 1.0)
+        refuse(c, "has a partial_rotary_factor other than 1, plait turns all of a head");
+    cJSON_ArrayForEach(x, object)
+    {
+        if (strcmp(x->string, "rope_type") != 0 && strcmp(x->string, "type") != 0 &&
+            strcmp(x->string, "rope_theta") != 0 &&
+            strcmp(x->string, "partial_rotary_factor") != 0 && !cJSON_IsNull(x))
+            refuse(c, "has %.64s in %s, plait computes rotary positions that are not scaled only",
+                   x->string, name);
+    }
 }
 
 /* Rotary positions, in the old form, the new one, or both when they agree. */
@@ -152,20 +168,27 @@ static void read_rope(struct config *c, struct arch *a)
     double theta = get_real(c, "rope_theta", 0.0), newer = 0.0;
     if ((old && !cJSON_IsObject(old)) || (now && !cJSON_IsObject(now)))
         refuse(c, "has a rope_scaling or rope_parameters that is no object");
-    if (old) {
-        need_word(c, old, "rope_type", "default");
-        need_word(c, old, "type", "default");
-    }
-    if (now) {
-        need_word(c, now, "rope_type", "default");
-        newer = real_in(c, now, "rope_theta", 0.0);
-        if (real_in(c, now, "partial_rotary_factor", 1.0) != 1.0)
-            refuse(c, "has a partial_rotary_factor other than 1, plait turns all of a head");
-    }
+    check_rope(c, "rope_scaling", old);
+    check_rope(c, "rope_parameters", now);
+    newer = real_in(c, now, "rope_theta", 0.0);
+    if (old && !now)
+        newer = real_in(c, old, "rope_theta", 0.0);
     if (theta > 0.0 && newer > 0.0 && theta != newer)
         refuse(c, "has rope_theta %g and, in rope_parameters, %g; keep the right one", theta,
                newer);
     a->rope_theta = newer > 0.0 ? newer : theta > 0.0 ? theta : 10000.0;
+}
+
+/* Every layer looks at all tokens before it. */
+static void read_layer_types(struct config *c)
+{
+    const cJSON *types = get(c, c->root, "layer_types"), *x;
+    cJSON_ArrayForEach(x, types)
+    {
+        if (!cJSON_IsString(x) || strcmp(x->valuestring, "full_attention") != 0)
+            refuse(c, "says layer_types %.64s, plait computes full_attention only",
+                   cJSON_IsString(x) ? x->valuestring : "that are no text");
+    }
 }
 
 static void read_llama(struct config *c, struct arch *a)
@@ -181,10 +204,8 @@ static void read_llama(struct config *c, struct arch *a)
     a->norm_eps = get_real(c, "rms_norm_eps", 1e-6);
     a->tied = get_bool(c, "tie_word_embeddings", false);
     a->dropout = get_real(c, "attention_dropout", 0.0);
-    need_word(c, c->root, "hidden_act", "silu");
-    need_bool(c, "attention_bias", false);
-    need_bool(c, "mlp_bias", false);
     read_rope(c, a);
+    read_layer_types(c);
     if (c->err != ERR_OK)
         return;
     if (!get(c, c->root, "head_dim") && a->hidden % a->heads != 0)
@@ -196,23 +217,73 @@ static void read_llama(struct config *c, struct arch *a)
         a->head_dim = get_int(c, "head_dim", num_max(a->hidden / a->heads, 1));
 }
 
-static enum err read_root(struct config *c, struct arch *out)
+/* One id, a list of them, or none. */
+static void read_ends(struct config *c, struct hf_config *out)
 {
-    struct arch a = {0};
+    const cJSON *end = get(c, c->root, "eos_token_id");
+    const cJSON *x = cJSON_IsArray(end) ? end->child : end;
+    for (; x; x = cJSON_IsArray(end) ? x->next : NULL) {
+        int64_t id;
+        if (!ckpt_json_int(x, &id) || id > INT32_MAX || out->ends == HF_ENDS) {
+            refuse(c, "has an eos_token_id that is neither an id nor a list of at most %d",
+                   HF_ENDS);
+            return;
+        }
+        out->end[out->ends++] = (int32_t)id;
+    }
+}
+
+/* Keys with another value than plait computes; then those that nobody knows. */
+static void check_keys(struct config *c, enum arch_kind kind, struct hf_config *out)
+{
+    const cJSON *x;
+    size_t used = 0;
+    int more = 0;
+    cJSON_ArrayForEach(x, c->root)
+    {
+        const char *legal = hf_key_legal(kind, x);
+        char *value = legal ? cJSON_PrintUnformatted(x) : NULL;
+        if (legal)
+            refuse(c, "says %s %.64s, plait computes %s only", x->string, value ? value : "?",
+                   strcmp(legal, "null") == 0 ? "models without it" : legal);
+        cJSON_free(value);
+        if (hf_key_known(kind, x->string) || cJSON_IsNull(x))
+            continue;
+        if (used + strlen(x->string) + 32 < sizeof out->unknown)
+            used += (size_t)snprintf(out->unknown + used, sizeof out->unknown - used, "%s%s",
+                                     used ? ", " : "", x->string);
+        else
+            more++;
+    }
+    if (more)
+        snprintf(out->unknown + used, sizeof out->unknown - used, "%s%d more", used ? ", " : "",
+                 more);
+    for (char *p = out->unknown; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
+static enum err read_root(struct config *c, struct hf_config *out)
+{
+    struct hf_config made = {0};
+    struct arch *a = &made.arch;
     const cJSON *type = get(c, c->root, "model_type");
     const char *name = type && cJSON_IsString(type) ? type->valuestring : "";
     if (strcmp(name, "gpt2") == 0)
-        read_gpt(c, &a);
+        read_gpt(c, a);
     else if (strcmp(name, "llama") == 0)
-        read_llama(c, &a);
+        read_llama(c, a);
     else
         refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama", name);
-    a.init_std = get_real(c, "initializer_range", 0.02);
+    a->init_std = get_real(c, "initializer_range", 0.02);
+    read_ends(c, &made);
+    if (c->err == ERR_OK)
+        check_keys(c, a->kind, &made);
     TRY(c->err);
-    if (arch_check(&a) != ERR_OK)
+    if (arch_check(a) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", c->path,
              err_text());
-    *out = a;
+    *out = made;
     return ERR_OK;
 }
 
@@ -236,7 +307,8 @@ static enum err check_text(const char *path, const struct fs_map *m)
     return ERR_OK;
 }
 
-enum err hf_config_read(const char *path, struct arch *out)
+/* The tree of a file (cJSON_Delete). */
+static enum err read_tree(const char *path, cJSON **out)
 {
     struct fs_map m;
     char *copy;
@@ -245,14 +317,38 @@ enum err hf_config_read(const char *path, struct arch *out)
     TRY_OR(out_map, check_text(path, &m));
     TRY_OR(out_map, mem_new(m.size + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
     memcpy(copy, m.data, (size_t)m.size);
-    cJSON *root = cJSON_Parse(copy);
-    struct config c = {.path = path, .root = root};
-    if (!root)
-        refuse(&c, "is no JSON");
-    err = root ? read_root(&c, out) : c.err;
-    cJSON_Delete(root);
+    *out = cJSON_Parse(copy);
     mem_free(copy);
+    if (!*out)
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s is no JSON", path);
 out_map:
     fs_map_close(&m);
     return err;
+}
+
+enum err hf_config_read(const char *path, struct hf_config *out)
+{
+    cJSON *root;
+    TRY(read_tree(path, &root));
+    struct config c = {.path = path, .root = root};
+    enum err err = read_root(&c, out);
+    cJSON_Delete(root);
+    return err;
+}
+
+bool hf_tokenizer_class(const char *path, char out[SAFET_NOTE])
+{
+    cJSON *root;
+    if (!fs_exists(path) || read_tree(path, &root) != ERR_OK)
+        return false;
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "tokenizer_class");
+    const char *s = cJSON_IsString(x) ? x->valuestring : "";
+    size_t n = strlen(s);
+    bool plain = n > 0 && n < SAFET_NOTE;
+    for (size_t i = 0; plain && i < n; i++)
+        plain = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
+    if (plain)
+        memcpy(out, s, n + 1);
+    cJSON_Delete(root);
+    return plain;
 }

@@ -17,6 +17,7 @@
  */
 #include "ckpt/ckpt.h"
 
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -135,58 +136,123 @@ static const char *shape_text(int nd, const int64_t *shape, char buf[96])
     return buf;
 }
 
-/* By either name; NULL: none. */
-static const struct safet_entry *lookup(const struct safet_file *f, const struct hf_place *place)
+/* By either name. */
+static struct hf_tensor lookup(const struct hf_weights *w, const struct hf_place *place)
 {
-    static const char prefix[] = "transformer.";
-    const struct safet_entry *e = safet_find(f, place->tensor);
-    if (!e && strncmp(place->tensor, prefix, sizeof prefix - 1) == 0)
-        e = safet_find(f, place->tensor + sizeof prefix - 1);
-    return e;
+    struct hf_tensor t = hf_weights_find(w, place->tensor);
+    const char *dot = strchr(place->tensor, '.');
+    size_t n = dot ? (size_t)(dot + 1 - place->tensor) : 0;
+    bool prefix = (n == 12 && memcmp(place->tensor, "transformer.", n) == 0) ||
+                  (n == 6 && memcmp(place->tensor, "model.", n) == 0);
+    return t.entry || !prefix ? t : hf_weights_find(w, place->tensor + n);
 }
 
-static const struct safet_entry *lookup_role(const struct safet_file *f, const struct arch *a,
-                                             const struct arch_param *p)
+static struct hf_tensor lookup_role(const struct hf_weights *w, const struct arch *a,
+                                    const struct arch_param *p)
 {
     struct hf_place at;
     hf_place(a, p, &at);
-    return lookup(f, &at);
+    return lookup(w, &at);
 }
 
-enum err hf_check_rest(const struct safet_file *f, const struct arch *a)
+static bool ends_with(const char *s, const char *end)
 {
-    const struct safet_entry *next = lookup_role(
-        f, a, &(struct arch_param){.part = PART_ATTN, .role = ROLE_NORM_W, .block = a->layers});
-    const struct safet_entry *head = lookup_role(
-        f, a, &(struct arch_param){.part = PART_HEAD, .role = ROLE_HEAD_W, .block = -1});
-    const struct safet_entry *tokens = lookup_role(
-        f, a, &(struct arch_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
-    if (next)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s has %s, a layer after the last of model.layers %lld; use weights of this "
-             "model, or set model.layers to that of the weights",
-             f->path, next->name, (long long)a->layers);
-    if (!a->tied || !head || !tokens)
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* What a model of this kind makes itself and some versions of transformers saved. */
+static bool is_made(const struct arch *a, const char *name)
+{
+    if (a->kind == ARCH_GPT)
+        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+    return ends_with(name, ".rotary_emb.inv_freq");
+}
+
+/* A tied model's output matrix has to be its embedding. */
+static enum err check_tied(const struct hf_weights *w, const struct arch *a,
+                           struct hf_tensor head)
+{
+    struct hf_tensor tokens = lookup_role(
+        w, a, &(struct arch_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
+    if (!tokens.entry)
         return ERR_OK;
-    int64_t bytes = tokens->end - tokens->begin;
-    bool same = head->dt == tokens->dt && head->end - head->begin == bytes;
-    if (!same || memcmp(f->data + head->begin, f->data + tokens->begin, (size_t)bytes) != 0)
+    int64_t bytes = tokens.entry->end - tokens.entry->begin;
+    bool same = head.entry->type == tokens.entry->type &&
+                head.entry->end - head.entry->begin == bytes;
+    if (!same || memcmp(head.file->data + head.entry->begin,
+                        tokens.file->data + tokens.entry->begin, (size_t)bytes) != 0)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s of %s is not the embedding, which model.tied true would use in its place; "
-             "set model.tied=false", head->name, f->path);
+             "set model.tied=false", head.entry->name, head.file->path);
     return ERR_OK;
 }
 
-enum err hf_find(const struct safet_file *f, const struct hf_place *place,
-                 const struct safet_entry **out)
+/* Marks the tensors that the model reads: used[i][j] for entry j of file i. */
+static enum err mark_used(const struct hf_weights *w, const struct arch *a, bool *const *used)
 {
-    const struct safet_entry *e = lookup(f, place);
+    struct arch_param *param;
+    int n;
+    TRY(arch_model_params(a, &param, &n));
+    for (int i = 0; i < n; i++) {
+        struct hf_tensor t = lookup_role(w, a, &param[i]);
+        if (t.entry)
+            used[t.file - w->file][t.entry - t.file->entry] = true;
+    }
+    mem_free(param);
+    return ERR_OK;
+}
+
+static enum err check_unused(const struct hf_weights *w, const struct arch *a, bool *const *used)
+{
+    TRY(mark_used(w, a, used));
+    for (int i = 0; i < w->files; i++)
+        for (int j = 0; j < w->file[i].n; j++) {
+            struct hf_tensor t = {&w->file[i], &w->file[i].entry[j]};
+            if (used[i][j] || is_made(a, t.entry->name))
+                continue;
+            if (a->tied && strcmp(t.entry->name, "lm_head.weight") == 0)
+                TRY(check_tied(w, a, t));
+            else
+                FAIL(ERR_CHECKPOINT,
+                     "ckpt: %s has tensor %s, which the model of model.layers %lld would not read; "
+                     "use weights of this model, or set model.* to those of the weights",
+                     t.file->path, t.entry->name, (long long)a->layers);
+        }
+    return ERR_OK;
+}
+
+enum err hf_check_rest(const struct hf_weights *w, const struct arch *a)
+{
+    bool **used, *all;
+    int64_t n = 0, at = 0;
+    for (int i = 0; i < w->files; i++)
+        n += w->file[i].n;
+    TRY(mem_new(n, sizeof *all, "the tensors that are read", &all));
+    enum err err = mem_new(w->files, sizeof *used, "the tensors that are read", &used);
+    if (err == ERR_OK) {
+        for (int i = 0; i < w->files; at += w->file[i++].n)
+            used[i] = all + at;
+        err = check_unused(w, a, used);
+        mem_free(used);
+    }
+    mem_free(all);
+    return err;
+}
+
+enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struct hf_tensor *out)
+{
+    struct hf_tensor t = lookup(w, place);
+    const struct safet_entry *e = t.entry;
     char want[96], found[96];
+    int n = 0;
+    for (int i = 0; i < w->files; i++)
+        n += w->file[i].n;
     if (!e)
         FAIL(ERR_CHECKPOINT,
              "ckpt: %s has no tensor %s among its %d; use weights of this "
              "model, or set model.* to those of the weights",
-             f->path, place->tensor, f->n);
+             w->file[0].path, place->tensor, n);
     bool same = e->nd == place->nd;
     for (int i = 0; i < place->nd && same; i++)
         same = e->shape[i] == place->shape[i];
@@ -194,11 +260,12 @@ enum err hf_find(const struct safet_file *f, const struct hf_place *place,
         FAIL(ERR_CHECKPOINT,
              "ckpt: tensor %s of %s has shape %s, the model has %s; use weights of "
              "this model, or set model.* to those of the weights",
-             e->name, f->path, shape_text(e->nd, e->shape, found),
+             e->name, t.file->path, shape_text(e->nd, e->shape, found),
              shape_text(place->nd, place->shape, want));
-    if (e->dt == DT_I32)
-        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s holds integers; weights are F64, F32 or BF16",
-             e->name, f->path);
-    *out = e;
+    if (e->type > SAFET_BF16)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: tensor %s of %s is of dtype %s; weights are F64, F32, F16 or BF16", e->name,
+             t.file->path, safet_type_name(e->type));
+    *out = t;
     return ERR_OK;
 }

@@ -22,8 +22,24 @@
 
 enum { LENGTH_BYTES = 8, ENTRY_DEPTH = 2 };
 
-/* Types of the format that plait serves, in the order of enum dtype. */
-static const char *const served[DT_COUNT] = {"F64", "F32", "BF16", "I32"};
+static const struct { const char *name; int64_t bytes; } types[SAFET_TYPES] = {
+    [SAFET_F64] = {"F64", 8},         [SAFET_F32] = {"F32", 4},   [SAFET_F16] = {"F16", 2},
+    [SAFET_BF16] = {"BF16", 2},       [SAFET_I64] = {"I64", 8},   [SAFET_U64] = {"U64", 8},
+    [SAFET_I32] = {"I32", 4},         [SAFET_U32] = {"U32", 4},   [SAFET_I16] = {"I16", 2},
+    [SAFET_U16] = {"U16", 2},         [SAFET_I8] = {"I8", 1},     [SAFET_U8] = {"U8", 1},
+    [SAFET_BOOL] = {"BOOL", 1},       [SAFET_F8_E4M3] = {"F8_E4M3", 1},
+    [SAFET_F8_E5M2] = {"F8_E5M2", 1},
+};
+
+int64_t safet_type_size(enum safet_type type)
+{
+    return types[type].bytes;
+}
+
+const char *safet_type_name(enum safet_type type)
+{
+    return types[type].name;
+}
 
 /* One message form for all that is wrong with a header. */
 static enum err bad_header(const struct safet_file *f, int64_t at, const char *why)
@@ -67,14 +83,14 @@ static enum err read_type(const struct safet_file *f, const cJSON *v, struct saf
 {
     if (!cJSON_IsString(v))
         return bad_entry(f, e, "its dtype is no string");
-    for (int i = 0; i < DT_COUNT; i++)
-        if (strcmp(v->valuestring, served[i]) == 0) {
-            e->dt = (enum dtype)i;
+    for (int i = 0; i < SAFET_TYPES; i++)
+        if (strcmp(v->valuestring, types[i].name) == 0) {
+            e->type = (enum safet_type)i;
             return ERR_OK;
         }
     FAIL(ERR_CHECKPOINT,
-         "ckpt: tensor %s of %s has dtype %.16s, which plait does not read; "
-         "convert it to F64, F32, BF16 or I32",
+         "ckpt: tensor %s of %s has dtype %.16s, which plait does not know; "
+         "convert it to F32, F16 or BF16",
          e->name, f->path, v->valuestring);
 }
 
@@ -105,7 +121,7 @@ static enum err read_offsets(const struct safet_file *f, const cJSON *v, struct 
 /* Do shape, type and offsets agree with each other and with the file? */
 static enum err check_extent(const struct safet_file *f, const struct safet_entry *e)
 {
-    int64_t bytes = dtype_size(e->dt);
+    int64_t bytes = safet_type_size(e->type);
     bool fits = true;
     for (int i = 0; i < e->nd && fits; i++)
         fits = num_mul(bytes, e->shape[i], &bytes);
@@ -209,6 +225,41 @@ static bool is_metadata(struct ckpt_json_text key)
     return key.n == (int64_t)sizeof name - 1 && memcmp(key.s, name, sizeof name - 1) == 0;
 }
 
+/* The string at `text` into out. */
+static enum err read_note(const struct safet_file *f, const char *key, struct ckpt_json_text text,
+                          char out[SAFET_NOTE])
+{
+    cJSON *v = text.n < 8 * SAFET_NOTE ? ckpt_json_parse(text) : NULL;
+    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
+    size_t n = s ? strlen(s) : SAFET_NOTE;
+    bool clean = n < SAFET_NOTE;
+    for (size_t i = 0; clean && i < n; i++)
+        clean = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
+    if (clean)
+        memcpy(out, s, n + 1);
+    cJSON_Delete(v);
+    if (!clean)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: __metadata__ of %s has a %s that is longer than %d bytes or no plain text; "
+             "the file is damaged or not plait's", f->path, key, SAFET_NOTE - 1);
+    return ERR_OK;
+}
+
+enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_NOTE])
+{
+    struct ckpt_json w = {.s = f->header, .n = f->header_bytes, .depth_max = ENTRY_DEPTH}, m = {0};
+    struct ckpt_json_text name, value;
+    size_t length = strlen(key);
+    out[0] = '\0';
+    while (ckpt_json_next(&w, &name, &value) == CKPT_JSON_MEMBER && !m.s)
+        if (is_metadata(name))
+            m = (struct ckpt_json){.s = value.s, .n = value.n, .depth_max = 1};
+    while (m.s && ckpt_json_next(&m, &name, &value) == CKPT_JSON_MEMBER)
+        if (name.n == (int64_t)length + 2 && memcmp(name.s + 1, key, length) == 0)
+            return read_note(f, key, value, out);
+    return ERR_OK;
+}
+
 /* One walk over the header. entry NULL: only count the tensors into *n. */
 static enum err walk(const struct safet_file *f, struct ckpt_json_text header,
                      struct safet_entry *entry, int *n)
@@ -310,6 +361,8 @@ static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size,
     int64_t good = ckpt_json_utf8((const uint8_t *)out->s, out->n);
     if (good < out->n)
         return bad_header(f, LENGTH_BYTES + good, "no UTF-8");
+    f->header = out->s;
+    f->header_bytes = out->n;
     f->data = p + LENGTH_BYTES + n;
     f->bytes = size - LENGTH_BYTES - (int64_t)n;
     return ERR_OK;
@@ -350,18 +403,36 @@ out_file:
     return err;
 }
 
+/* *made has its map. */
+static enum err open_map(struct safet_file *made, struct safet_file *out)
+{
+    enum err err;
+    TRY_OR(out_file, read_file(made, made->map.data, made->map.size));
+    *out = *made;
+    return ERR_OK;
+out_file:
+    safet_close(made);
+    return err;
+}
+
 enum err safet_open(struct safet_file *f, const char *path)
 {
     struct safet_file made = {0};
-    enum err err;
     TRY(set_path(&made, path));
     TRY(fs_map_open(&made.map, path, ERR_CHECKPOINT));
-    TRY_OR(out_file, read_file(&made, made.map.data, made.map.size));
-    *f = made;
-    return ERR_OK;
-out_file:
-    safet_close(&made);
-    return err;
+    return open_map(&made, f);
+}
+
+enum err safet_open_in(struct safet_file *f, const char *dir, const char *name)
+{
+    struct safet_file made = {0};
+    char *path;
+    TRY(fs_join(dir, name, &path));
+    enum err err = set_path(&made, path);
+    mem_free(path);
+    TRY(err);
+    TRY(fs_map_open_in(&made.map, dir, name, ERR_CHECKPOINT));
+    return open_map(&made, f);
 }
 
 void safet_close(struct safet_file *f)
@@ -384,4 +455,20 @@ const struct safet_entry *safet_find(const struct safet_file *f, const char *nam
             low = mid + 1;
     }
     return NULL;
+}
+
+double safet_element(const struct safet_file *f, const struct safet_entry *e, int64_t i)
+{
+    const uint8_t *at = f->data + e->begin + i * safet_type_size(e->type);
+    uint16_t half;
+    float single;
+    double wide;
+    switch (e->type) {
+    case SAFET_F64: memcpy(&wide, at, sizeof wide); return wide;
+    case SAFET_F32: memcpy(&single, at, sizeof single); return (double)single;
+    case SAFET_F16: memcpy(&half, at, sizeof half); return (double)f16_to_f32(half);
+    case SAFET_BF16: memcpy(&half, at, sizeof half); return (double)bf16_to_f32(half);
+    default: ENSURE(!"a type that is read");
+    }
+    return 0;
 }

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const written[DT_COUNT] = {"F64", "F32", "BF16", "I32"};
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -55,7 +53,7 @@ static enum err place(struct safet_entry *e, int n, int64_t *total)
 {
     int64_t at = 0;
     for (int i = 0; i < n; i++) {
-        int64_t bytes = dtype_size(e[i].dt);
+        int64_t bytes = safet_type_size(e[i].type);
         bool fits = e[i].nd >= 0 && e[i].nd <= 4;
         if (at % bytes != 0)
             FAIL(ERR_INTERNAL,
@@ -77,14 +75,22 @@ static enum err place(struct safet_entry *e, int n, int64_t *total)
 }
 
 /* The JSON, filled up so that 8 bytes of length and it are a multiple of 8. */
-static enum err make_header(const struct safet_entry *e, int n, char **out, int64_t *bytes)
+static enum err make_header(const struct safet_entry *e, int n, const char *const *notes,
+                            char **out, int64_t *bytes)
 {
     struct text t = {0};
-    text_add(&t, "{\"__metadata__\":{\"format\":\"pt\"}");
+    text_add(&t, "{\"__metadata__\":{\"format\":\"pt\"");
+    for (; notes && *notes; notes += 2) {
+        text_add(&t, ",");
+        text_add_json(&t, notes[0]);
+        text_add(&t, ":");
+        text_add_json(&t, notes[1]);
+    }
+    text_add(&t, "}");
     for (int i = 0; i < n; i++) {
         text_add(&t, ",");
         text_add_json(&t, e[i].name);
-        text_add(&t, ":{\"dtype\":\"%s\",\"shape\":[", written[e[i].dt]);
+        text_add(&t, ":{\"dtype\":\"%s\",\"shape\":[", safet_type_name(e[i].type));
         for (int d = 0; d < e[i].nd; d++)
             text_add(&t, "%s%lld", d ? "," : "", (long long)e[i].shape[d]);
         text_add(&t, "],\"data_offsets\":[%lld,%lld]}", (long long)e[i].begin, (long long)e[i].end);
@@ -95,7 +101,8 @@ static enum err make_header(const struct safet_entry *e, int n, char **out, int6
     return text_done(&t, out);
 }
 
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n)
+enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                      const char *const *notes)
 {
     struct safet_writer made = {0};
     int64_t bytes = 0;
@@ -108,7 +115,7 @@ enum err safet_create(struct safet_writer *w, const char *path, struct safet_ent
              SAFET_TENSORS_MAX);
     TRY(check_names(e, n));
     TRY(place(e, n, &made.total));
-    TRY(make_header(e, n, &header, &bytes));
+    TRY(make_header(e, n, notes, &header, &bytes));
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
     if (bytes > SAFET_HEADER_MAX) {

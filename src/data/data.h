@@ -93,6 +93,8 @@ enum err data_random(const struct data_random *a);
 enum err tokenizer_check(const char *name, int64_t vocab);
 int64_t tokenizer_vocab(const char *name); /* 0 when it is not known */
 int32_t tokenizer_end(const char *name);   /* id that ends a document; -1 when it is not known */
+/* Two tokenizers with one hash give the same bytes for each id; 0 when it is not known. */
+uint64_t tokenizer_hash(const char *name);
 /* *out: *count ids (mem_free). Errors: ERR_TOKEN unknown name, ERR_MEMORY. */
 enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t **out,
                           int64_t *count);

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include <string.h>
+#include <xxhash.h>
 
 enum { BYTES_END = 256 };
 
@@ -51,6 +52,21 @@ int32_t tokenizer_end(const char *name)
 {
     const struct tokenizer *t = find(name);
     return t ? t->end : -1;
+}
+
+/* Over length and bytes of each id, then the id that ends a text. */
+uint64_t tokenizer_hash(const char *name)
+{
+    const struct tokenizer *t = find(name);
+    uint64_t sum = 0;
+    if (!t)
+        return 0;
+    for (int32_t id = 0; id < t->vocab; id++) {
+        char piece[65] = {0};
+        piece[0] = (char)tokenizer_decode(name, id, piece + 1);
+        sum = XXH3_64bits_withSeed(piece, sizeof piece, sum);
+    }
+    return XXH3_64bits_withSeed(&t->end, sizeof t->end, sum);
 }
 
 enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t **out,

@@ -36,22 +36,22 @@ int plait_compare(const struct plait_compare *a, char **out)
     return (int)err;
 }
 
-/* The run's own configuration, the caller's words over it, one data rank. */
-static enum err read_run(const struct plait_generate *a, struct options *o)
+/* What the folder says, the caller's words over it, one data rank. */
+static enum err open_folder(const struct plait_generate *a, struct model_folder *f)
 {
-    TRY(options_read_run(a->run, o));
+    TRY(model_folder_open(f, a->run));
     for (int i = 0; i < a->sets; i++)
-        TRY(conf_set(&options_table, o, a->set[i]));
-    o->parallel.dp = 1; /* copies of the model write the same text */
+        TRY(conf_set(&options_table, &f->options, a->set[i]));
+    f->options.parallel.dp = 1; /* copies of the model write the same text */
     return ERR_OK;
 }
 
 int plait_generate(const struct plait_generate *a)
 {
     struct plait_generate mine;
-    struct options o;
+    struct model_folder f;
     enum err err = api_take("plait_generate", a, &mine, sizeof mine);
     if (err == ERR_OK)
-        err = read_run(&mine, &o);
-    return (int)(err == ERR_OK ? run_generate(&o, &mine) : err);
+        err = open_folder(&mine, &f);
+    return (int)(err == ERR_OK ? run_generate(&f, &mine) : err);
 }

@@ -408,6 +408,11 @@ static enum err check_files(const struct options *o, struct check_facts *f)
     if (train[0] && valid[0] && strcmp(train, valid) != 0)
         FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
                         "both texts with one tokenizer", valid, train);
+    const char *made = train[0] ? train : valid;
+    if (o->data.tokenizer[0] && made[0] && strcmp(o->data.tokenizer, made) != 0)
+        FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
+                        "text with that tokenizer, or leave data.tokenizer empty",
+             o->data.tokenizer, train[0] ? "data.train" : "data.valid", made);
     return ERR_OK;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text from trained weights, on the tensor and pipeline ranks of any layout. Every token runs the
- * forward-only list over the whole text so far (at most model.seq tokens): no key-value cache yet,
- * so a token costs a forward of its context. The draw depends on (seed, number of the token) and on
- * the logits alone: every tensor rank of the last stage gathers them and draws the same token, and
- * the first of them tells the world.
+ * Text from trained weights, or ids, on the tensor and pipeline ranks of any layout. Every token
+ * runs the forward-only list over the whole text so far (at most model.seq tokens): no key-value
+ * cache yet, so a token costs a forward of its context. The draw depends on (seed, number of the
+ * token) and on the logits alone: every tensor rank of the last stage gathers them and draws the
+ * same token, and the first of them tells the world.
  */
 #include "run/generate.h"
 
@@ -12,15 +12,20 @@
 #include "run/handshake.h"
 #include "run/train.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 
 struct generate_job {
     const struct setup *setup;
     const struct plait_generate *call;
-    const char *tokenizer;
-    const int32_t *prompt; /* (prompts) */
-    int64_t prompts, length; /* tokens of the prompt; of the finished text */
-    int threads;
+    const struct model_folder *folder;
+    const struct hf_weights *weights;
+    const char *tokenizer;  /* NULL: ids in, ids out */
+    struct generate_how how;
+    const int32_t *prompt;  /* (prompts) */
+    int64_t prompts, shown; /* tokens of the prompt; the first of them that is shown */
+    int64_t length;         /* of the finished text */
+    int32_t end[HF_ENDS];   /* ids that end it */
+    int ends, threads;
 };
 
 struct generate_rank {
@@ -36,49 +41,83 @@ struct generate_rank {
     void *logits;     /* device; owned; (tp, V/tp) in the accumulation type */
     double *values;   /* owned; (tp * V/tp) on the host */
     void *raw;        /* owned; the same as they come from the device */
-    bool head;
+    bool head, tells; /* has logits; is the teller */
+    struct generate_text out;
+    struct fs_file file; /* call->logits, on the teller */
 };
 
-/* ---- drawing ---- */
+/* ---- what is told ---- */
 
-struct candidate { double logit; int32_t id; };
-
-/* Descending logits; equal ones by id, so that the order is one. */
-static int by_logit(const void *a, const void *b)
+static void note(const struct generate_rank *r, const char *text)
 {
-    const struct candidate *x = a, *y = b;
-    if (x->logit != y->logit)
-        return x->logit < y->logit ? 1 : -1;
-    return x->id < y->id ? -1 : x->id > y->id;
+    if (r->tells && r->job->call->on_note)
+        r->job->call->on_note(r->job->call->arg, text);
 }
 
-/* Token from candidates in order: softmax at the temperature over the first k, cut at a uniform. */
-static int32_t draw(const struct candidate *c, int64_t k, double temperature, double u)
+static void tell(struct generate_rank *r, int32_t id)
 {
-    double sum = 0, run = 0;
-    for (int64_t i = 0; i < k; i++)
-        sum += exp((c[i].logit - c[0].logit) / temperature);
-    for (int64_t i = 0; i < k; i++) {
-        run += exp((c[i].logit - c[0].logit) / temperature);
-        if (run >= u * sum)
-            return c[i].id;
-    }
-    return c[k - 1].id;
+    const struct plait_generate *call = r->job->call;
+    char bytes[64];
+    if (!r->tells)
+        return;
+    if (!r->job->tokenizer && call->on_id)
+        call->on_id(call->arg, id);
+    if (!r->job->tokenizer || !call->on_text)
+        return;
+    if (id == r->job->end[0])
+        generate_text_add(&r->out, "<|endoftext|>", 13);
+    else
+        generate_text_add(&r->out, bytes, tokenizer_decode(r->job->tokenizer, id, bytes));
 }
 
-enum err generate_pick(const double *logits, int64_t vocab, const struct plait_generate *how,
-                       int64_t number, int32_t *token)
+static void note_unknown(const struct generate_rank *r)
 {
-    struct candidate *c;
-    int64_t k = how->top_k > 0 ? num_min(how->top_k, vocab) : vocab;
-    TRY(mem_new(vocab, sizeof *c, "candidates", &c));
-    for (int64_t i = 0; i < vocab; i++)
-        c[i] = (struct candidate){logits[i], (int32_t)i};
-    qsort(c, (size_t)vocab, sizeof *c, by_logit);
-    double u = num_uniform(how->seed, num_hash("generate"), number);
-    *token = how->temperature > 0 ? draw(c, k, how->temperature, u) : c[0].id;
-    mem_free(c);
-    return ERR_OK;
+    char text[320];
+    snprintf(text, sizeof text, "config.json has keys that plait does not know and passes over: %s",
+             r->job->folder->unknown);
+    if (r->job->folder->unknown[0])
+        note(r, text);
+}
+
+/* The prompt, and what of it the model cannot see. */
+static void tell_prompt(struct generate_rank *r)
+{
+    const struct generate_job *job = r->job;
+    int64_t unseen = job->prompts - r->s->arch.seq;
+    char text[160];
+    snprintf(text, sizeof text,
+             "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
+             (long long)job->prompts, (long long)r->s->arch.seq, (long long)unseen,
+             unseen == 1 ? "is" : "are");
+    if (unseen > 0)
+        note(r, text);
+    for (int64_t i = job->shown; i < job->prompts; i++)
+        tell(r, job->prompt[i]);
+}
+
+static void tell_end(struct generate_rank *r)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
+             r->out.n, r->out.n == 1 ? " is" : "s are");
+    if (r->out.n > 0)
+        note(r, text);
+}
+
+static enum err write_logits(struct generate_rank *r)
+{
+    struct text line = {0};
+    if (!r->file.path)
+        return ERR_OK;
+    for (int64_t i = 0; i < r->s->arch.vocab; i++)
+        text_add(&line, "%s%.*g", i ? " " : "", r->dev->at == DT_F64 ? 17 : 9, r->values[i]);
+    text_add(&line, "\n");
+    enum err err = line.err;
+    if (err == ERR_OK)
+        err = fs_write(&r->file, line.s, line.len);
+    text_free(&line);
+    return err;
 }
 
 /* ---- one token ---- */
@@ -121,36 +160,46 @@ static enum err next_token(struct generate_rank *r, int64_t have)
     int32_t token = 0;
     TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
-        TRY(generate_pick(r->values, r->s->arch.vocab, r->job->call, have, &token));
+        TRY(generate_pick(r->values, r->s->arch.vocab, &r->job->how, have, &token));
+    TRY(write_logits(r));
     if (exec_world_group(r->x))
         TRY(comm_broadcast(exec_world_group(r->x), r->teller, &token, (int64_t)sizeof token));
     r->text[have] = token;
     return ERR_OK;
 }
 
-static void tell(struct generate_rank *r, int64_t i)
+static bool is_end(const struct generate_job *job, int32_t id)
 {
-    char bytes[64];
-    int n = tokenizer_decode(r->job->tokenizer, r->text[i], bytes);
-    if (comm_rank(r->world) == r->teller && r->job->call->on_text && n > 0)
-        r->job->call->on_text(r->job->call->arg, bytes, n);
+    for (int i = 0; i < job->ends; i++)
+        if (job->end[i] == id)
+            return true;
+    return false;
 }
 
 /* ---- one rank ---- */
 
-static enum err open_rank(struct generate_rank *r)
+/* Prompt and options, as far as they change what is written. */
+static uint64_t prompt_digest(const struct generate_job *job)
+{
+    const struct plait_generate *call = job->call;
+    struct text t = {0};
+    text_add(&t, "%lld %.17g %lld %llu %d %d %d %s", (long long)job->length, job->how.temperature,
+             (long long)job->how.top_k, (unsigned long long)job->how.seed, call->ignore_eot != 0,
+             call->raw != 0, call->logits != NULL,
+             job->tokenizer ? job->tokenizer : "ids");
+    for (int64_t i = 0; i < job->prompts; i++)
+        text_add(&t, " %d", job->prompt[i]);
+    uint64_t sum = t.err == ERR_OK ? num_hash(t.s) : 0;
+    text_free(&t);
+    return sum;
+}
+
+static enum err open_device(struct generate_rank *r)
 {
     const struct setup *s = r->s;
-    int last = s->sched.place[s->sched.stages - 1], teller[AXIS_COUNT] = {0};
     struct dev_args dev;
     struct exec_args a;
-    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
-    teller[AXIS_PP] = last;
-    r->teller = mesh_rank(&s->mesh, teller);
-    r->head = r->coord[AXIS_PP] == last;
-    enum dev_kind kind = s->o->train.device == OPTIONS_NULL ? DEV_CPU : options_device(s->o);
-    TRY(handshake(s, (uint64_t[]){0, 0}, r->world));
-    setup_dev_args(s, kind, &dev);
+    setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = r->job->threads;
     dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
@@ -159,7 +208,24 @@ static enum err open_rank(struct generate_rank *r)
     a.world = r->world;
     TRY(comm_attach(r->world, r->dev));
     TRY(exec_open(&a, &r->x));
-    TRY(load_weights(s, r->x, r->job->call->run));
+    return load_weights(s, r->x, r->job->weights);
+}
+
+static enum err open_rank(struct generate_rank *r)
+{
+    const struct setup *s = r->s;
+    int last = s->sched.place[s->sched.stages - 1], teller[AXIS_COUNT] = {0};
+    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
+    teller[AXIS_PP] = last;
+    r->teller = mesh_rank(&s->mesh, teller);
+    r->head = r->coord[AXIS_PP] == last;
+    r->tells = comm_rank(r->world) == r->teller;
+    TRY(handshake(s, &(struct handshake){.prompt = prompt_digest(r->job),
+                                         .weights = hf_weights_digest(r->job->weights)},
+                  r->world));
+    TRY(open_device(r));
+    if (r->tells && r->job->call->logits)
+        TRY(fs_create(&r->file, r->job->call->logits));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
     TRY(mem_new(s->arch.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
     memcpy(r->text, r->job->prompt, (size_t)r->job->prompts * sizeof *r->text);
@@ -171,20 +237,28 @@ static enum err open_rank(struct generate_rank *r)
 
 static enum err run_rank(struct generate_rank *r)
 {
+    const struct generate_job *job = r->job;
     TRY(open_rank(r));
-    for (int64_t i = 0; i < r->job->prompts; i++)
-        tell(r, i);
-    for (int64_t have = r->job->prompts; have < r->job->length; have++) {
+    note_unknown(r);
+    tell_prompt(r);
+    for (int64_t have = job->prompts; have < job->length; have++) {
         TRY(next_token(r, have));
-        tell(r, have);
+        bool stop = is_end(job, r->text[have]) && !job->call->ignore_eot;
+        if (!stop || !job->tokenizer)
+            tell(r, r->text[have]);
+        if (stop)
+            break;
     }
-    return ERR_OK;
+    tell_end(r);
+    return r->file.path ? fs_commit(&r->file) : ERR_OK;
 }
 
 static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct generate_job *job = arg;
-    struct generate_rank r = {.job = job, .s = job->setup, .world = world};
+    struct generate_rank r = {.job = job, .s = job->setup, .world = world,
+                              .out = {.give = job->call->on_text, .arg = job->call->arg,
+                                      .raw = job->call->raw != 0}};
     enum err err = run_rank(&r);
     if (err != ERR_OK)
         comm_abort(world, err); /* peers may still read what is freed below */
@@ -195,6 +269,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
     if (err == ERR_OK)
         err = last;
     dev_close(r.dev);
+    if (r.file.path)
+        fs_abandon(&r.file);
     mem_free(r.text);
     mem_free(r.window);
     mem_free(r.values);
@@ -228,32 +304,125 @@ static enum err check_weights(const struct options *o, const char *run)
     return ERR_OK;
 }
 
-enum err run_generate(const struct options *o, const struct plait_generate *call)
+static enum err check_call(const struct options *o, const struct plait_generate *c)
 {
-    struct setup s;
-    struct generate_job job = {.setup = &s, .call = call, .tokenizer = "bytes"};
+    if (c->tokens < 0 || c->top_k < 0 || !(c->temperature >= 0 && isfinite(c->temperature)))
+        FAIL(ERR_CONFIG, "generate: tokens %lld, top_k %d and temperature %g: each has to be a "
+                         "number from 0 on", (long long)c->tokens, c->top_k, c->temperature);
+    if (c->ids && c->prompt && c->prompt[0])
+        FAIL(ERR_CONFIG, "generate: a prompt is given as text and as ids; give one");
+    if (c->ids && c->id_count < 1)
+        FAIL(ERR_CONFIG, "generate: ids are asked for and none is given to begin with; give one or "
+                         "more");
+    if (o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
+                         "train.device=cpu");
+    return check_weights(o, c->run);
+}
+
+/* Ids as they are. */
+static enum err take_ids(struct generate_job *job, int64_t vocab, int32_t **prompt)
+{
+    const struct plait_generate *c = job->call;
+    for (int64_t i = 0; i < c->id_count; i++)
+        if (c->ids[i] < 0 || c->ids[i] >= vocab)
+            FAIL(ERR_TOKEN, "generate: id %lld of the prompt is %d, the model has ids 0 to %lld",
+                 (long long)i + 1, c->ids[i], (long long)vocab - 1);
+    TRY(mem_new(c->id_count, sizeof **prompt, "the prompt", prompt));
+    memcpy(*prompt, c->ids, (size_t)c->id_count * sizeof **prompt);
+    job->prompts = c->id_count;
+    return ERR_OK;
+}
+
+/* Text; where there is none the model begins as behind the end of another text. */
+static enum err take_text(struct generate_job *job, int32_t **prompt)
+{
+    const char *text = job->call->prompt ? job->call->prompt : "";
+    TRY(tokenizer_encode(job->tokenizer, text, (int64_t)strlen(text), prompt, &job->prompts));
+    if (job->prompts > 0)
+        return ERR_OK;
+    mem_free(*prompt);
+    TRY(mem_new(1, sizeof **prompt, "the prompt", prompt));
+    (*prompt)[0] = job->end[0];
+    job->prompts = job->shown = 1;
+    return ERR_OK;
+}
+
+/* Ids that are some text, or end one. */
+static enum err make_legal(struct generate_job *job, int64_t vocab, bool **legal)
+{
+    char bytes[64];
+    TRY(mem_new(vocab, sizeof **legal, "the ids that are text", legal));
+    for (int64_t i = 0; i < vocab; i++)
+        (*legal)[i] = i == job->end[0] || tokenizer_decode(job->tokenizer, (int32_t)i, bytes) > 0;
+    job->how.legal = *legal;
+    return ERR_OK;
+}
+
+/* What the weights are of, and with it what is read and written: text or ids. */
+static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int32_t **prompt,
+                            bool **legal)
+{
+    const struct model_folder *folder = job->folder;
+    int64_t vocab = job->setup->arch.vocab;
+    enum err err = model_folder_tokenizer(folder, job->weights, name);
+    if (job->call->ids && (err == ERR_OK || err == ERR_TOKEN)) {
+        bool known = err == ERR_OK; /* else its end is not known, and config.json's may be */
+        job->ends = known ? 1 : folder->ends;
+        memcpy(job->end, folder->end, sizeof job->end);
+        if (known)
+            job->end[0] = tokenizer_end(name);
+        return take_ids(job, vocab, prompt);
+    }
+    TRY(err);
+    TRY(tokenizer_check(name, vocab));
+    job->tokenizer = name;
+    job->end[0] = tokenizer_end(name);
+    job->ends = 1;
+    TRY(make_legal(job, vocab, legal));
+    return take_text(job, prompt);
+}
+
+static enum err run_ranks(struct generate_job *job)
+{
+    const struct options *o = &job->folder->options;
+    char name[SAFET_NOTE];
     int32_t *prompt = NULL;
-    const char *text = call->prompt && call->prompt[0] ? call->prompt : "\n";
+    bool *legal = NULL;
+    TRY(hf_check_rest(job->weights, &job->setup->arch));
+    enum err err = take_prompt(job, name, &prompt, &legal);
+    job->prompt = prompt;
+    job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
+    job->threads = options_threads(o, job->setup->mesh.world);
+    comm_environment();
+    if (err == ERR_OK && o->train.transport == COMM_MPI)
+        err = comm_mpi_run(o->train.hang_timeout, rank_body, job);
+    else if (err == ERR_OK)
+        err = comm_thread_run(job->setup->mesh.world, o->train.hang_timeout, rank_body, job);
+    mem_free(prompt);
+    mem_free(legal);
+    return err;
+}
+
+enum err run_generate(const struct model_folder *folder, const struct plait_generate *call)
+{
+    const struct options *o = &folder->options;
+    struct setup s;
+    struct hf_weights w = {0};
+    struct generate_job job = {.setup = &s, .call = call, .folder = folder, .weights = &w,
+                               .how = {call->temperature, call->top_k, call->seed, NULL}};
     int ranks = call->ranks;
-    TRY(check_weights(o, call->run));
-    enum err err = setup_make(o, tokenizer_vocab(job.tokenizer), false, &s);
-    if (err == ERR_OK)
-        err = tokenizer_check(job.tokenizer, s.arch.vocab);
+    TRY(check_call(o, call));
+    enum err err = setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s);
     if (err == ERR_OK)
         err = check_launch(o, &ranks);
     if (err == ERR_OK)
         err = check_ranks(&s, ranks);
     if (err == ERR_OK)
-        err = tokenizer_encode(job.tokenizer, text, (int64_t)strlen(text), &prompt, &job.prompts);
-    job.prompt = prompt;
-    job.length = job.prompts + (call->tokens > 0 ? call->tokens : 200);
-    job.threads = options_threads(o, s.mesh.world);
-    comm_environment();
-    if (err == ERR_OK && o->train.transport == COMM_MPI)
-        err = comm_mpi_run(o->train.hang_timeout, rank_body, &job);
-    else if (err == ERR_OK)
-        err = comm_thread_run(s.mesh.world, o->train.hang_timeout, rank_body, &job);
-    mem_free(prompt);
+        err = hf_weights_open(&w, call->run);
+    if (err == ERR_OK)
+        err = run_ranks(&job);
+    hf_weights_close(&w);
     setup_free(&s);
     return err;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One all-gather of six 64-bit digests a rank. Paths are left out of the configuration's digest: a
- * file may have another name on another host, its content may not differ.
+ * One all-gather of eight 64-bit digests a rank. Paths are left out of the configuration's digest:
+ * a file may have another name on another host, its content may not differ.
  */
 #include "run/handshake.h"
 
@@ -9,10 +9,11 @@
 
 #include <stdio.h>
 
-enum { DIGESTS = 6, GREETING = 32767 /* a group id above those of layouts */ };
+enum { DIGESTS = 8, GREETING = 32767 /* a group id above those of layouts */ };
 
 static const char *const digest_name[DIGESTS] = {
-    "version of plait", "configuration", "parallel.costs", "schedule", "data.train", "data.valid"};
+    "version of plait", "configuration", "parallel.costs", "schedule", "data.train", "data.valid",
+    "the prompt or an option", "the weights"};
 
 static enum err config_digest(const struct options *o, uint64_t *out)
 {
@@ -83,9 +84,10 @@ static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_
     return err;
 }
 
-enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_world *world)
+enum err handshake(const struct setup *s, const struct handshake *read, struct comm_world *world)
 {
-    uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, 0, s->report.hash, data[0], data[1]};
+    uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, 0, s->report.hash,
+                              read->train, read->valid, read->prompt, read->weights};
     uint64_t *all;
     if (comm_size(world) == 1)
         return ERR_OK;

@@ -10,9 +10,12 @@
 #include "comm/comm.h"
 #include "run/setup.h"
 
-/* data: hashes of the training and validation files, 0 where there is none. Comes before any other
- * group is opened, for these have the layout's shape already. Errors: ERR_MISMATCH naming what
- * differs and on which ranks, on every rank. Collective over the world. */
-enum err handshake(const struct setup *s, const uint64_t data[2], struct comm_world *world);
+/* Hashes of what the ranks read, 0 where there is none: token files; the prompt with the options of
+ * generation; weights. */
+struct handshake { uint64_t train, valid, prompt, weights; };
+
+/* Comes before any other group is opened, for these have the layout's shape already. Errors:
+ * ERR_MISMATCH naming what differs and on which ranks, on every rank. Collective over the world. */
+enum err handshake(const struct setup *s, const struct handshake *read, struct comm_world *world);
 
 #endif

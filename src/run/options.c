@@ -163,6 +163,9 @@ static const struct conf_row rows[] = {
      "token file to train on, made by `plait data prepare`"},
     {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
      "token file to validate on; empty: no validation"},
+    {"data.tokenizer", CONF_STRING, AT(data.tokenizer), ROOM(data.tokenizer), "", 0, 0, NULL,
+     "tokenizer whose ids the token files hold; another one's are refused; empty: whatever "
+     "data.train says, which is kept with the weights"},
 
     {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
      "folder for configuration, metrics and weights"},

@@ -73,6 +73,7 @@ struct options {
     } optim;
     struct {
         char train[OPTIONS_PATH_MAX], valid[OPTIONS_PATH_MAX];
+        char tokenizer[32];  /* of the token files; "": what data.train says */
     } data;
     struct {
         char dir[OPTIONS_PATH_MAX];

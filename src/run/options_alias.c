@@ -153,8 +153,9 @@ const struct conf_alias options_alias[] = {
      "a token file made by `plait data prepare`"},
     {"valid_data|val_data|valid_data_path|val_data_path|validation_file|val_file|input_val_bin|"
      "val_bin|eval_dataset|val_path", "data.valid", "a token file made by `plait data prepare`"},
-    {"tokenizer|tokenizer_name|tokenizer_path|tokenizer_type|tokenizer_model|vocab_file|"
-     "merges_file", NULL, "tokens are made beforehand, by `plait data prepare`"},
+    {"tokenizer_name|tokenizer_type", "data.tokenizer", "the name that the token file has"},
+    {"tokenizer_path|tokenizer_model|vocab_file|merges_file", NULL,
+     "tokens are made beforehand, by `plait data prepare`"},
     {"dataloader_num_workers|num_workers|shuffle|split|streaming", NULL,
      "leave it out: samples are read from the token file in an order drawn from train.seed"},
     {"out_dir|output_dir|dump_folder|save_dir|checkpoint_dir|ckpt_dir|log_dir|logdir|run_name|"

@@ -7,7 +7,9 @@
  */
 #include "run/train.h"
 
-#include "ckpt/ckpt.h"
+#include "run/model_folder.h"
+
+#include <stdio.h>
 
 enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
        TILE = 32 };        /* rows and columns of a box that are placed at once */
@@ -37,7 +39,8 @@ static enum err list_params(struct saver *v)
         if (last && strcmp(last->name, at.tensor) == 0)
             continue;
         struct safet_entry *e = &v->entry[v->entries++];
-        *e = (struct safet_entry){.dt = DT_F32, .nd = at.nd, .shape = {at.shape[0], at.shape[1]}};
+        *e = (struct safet_entry){.type = SAFET_F32, .nd = at.nd,
+                                  .shape = {at.shape[0], at.shape[1]}};
         memcpy(e->name, at.tensor, sizeof at.tensor);
     }
     return ERR_OK;
@@ -151,12 +154,23 @@ static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *n
     return err;
 }
 
+/* What the weights say of themselves: whose ids they know. */
+static enum err create_file(struct saver *v, const char *path)
+{
+    const char *name = v->s->tokenizer;
+    char hash[32];
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokenizer_hash(name));
+    const char *notes[] = {MODEL_FOLDER_TOKENIZER, name,
+                           tokenizer_hash(name) ? MODEL_FOLDER_HASH : NULL, hash, NULL};
+    return safet_create(&v->file, path, v->entry, v->entries, notes);
+}
+
 static enum err write_all(struct saver *v, const char *path)
 {
     int next = 0;
     bool writes = comm_rank(v->world) == v->writer;
     if (writes)
-        TRY(safet_create(&v->file, path, v->entry, v->entries));
+        TRY(create_file(v, path));
     for (int i = 0; i < v->entries; i++)
         TRY(move_tensor(v, &v->entry[i], &next));
     return writes ? safet_commit(&v->file) : ERR_OK;
@@ -170,6 +184,7 @@ enum err save_config(const struct setup *s)
     char *path = NULL, *json = NULL;
     enum err err;
     o.model.vocab = s->arch.vocab;
+    snprintf(o.data.tokenizer, sizeof o.data.tokenizer, "%s", s->tokenizer);
     conf_print(&options_table, &o, &yaml);
     err = yaml.err;
     if (err == ERR_OK)
@@ -184,7 +199,7 @@ enum err save_config(const struct setup *s)
     if (err == ERR_OK)
         err = fs_join(s->o->run.dir, "config.json", &json);
     if (err == ERR_OK)
-        err = hf_config_write(&s->arch, "float32", json);
+        err = hf_config_write(&s->arch, "float32", tokenizer_end(s->tokenizer), json);
     text_free(&yaml);
     mem_free(path);
     mem_free(json);

@@ -13,6 +13,7 @@
 
 struct setup {
     const struct options *o; /* borrowed */
+    const char *tokenizer;   /* borrowed: of the data, once that is open; NULL before */
     struct arch arch;
     struct arch_split split;
     struct mesh mesh;

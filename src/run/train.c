@@ -225,7 +225,8 @@ static enum err open_rank(struct train_rank *r)
     r->losses = sched_held(&s->sched, s->sched.stages - 1, r->coord[AXIS_PP]) >= 0 &&
                 r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
-    TRY(handshake(s, (uint64_t[]){r->job->train.hash, r->job->valid.hash}, r->world));
+    TRY(handshake(s, &(struct handshake){.train = r->job->train.hash, .valid = r->job->valid.hash},
+                  r->world));
     double opened = log_now();
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = r->job->threads;
@@ -404,6 +405,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     comm_environment();
     TRY(setup_ask_gpus(s, comm_gpus_reach));
     TRY(open_data(job));
+    s->tokenizer = job->train.tokenizer;
     TRY(fs_make_dirs(o->run.dir));
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);

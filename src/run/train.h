@@ -5,6 +5,7 @@
 #ifndef PLAIT_RUN_TRAIN_H
 #define PLAIT_RUN_TRAIN_H
 
+#include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "optim/optim.h"
 #include "plait.h"
@@ -85,7 +86,8 @@ enum err save_config(const struct setup *s);
  * over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
                       const char *dir);
-/* Read this rank's boxes from run.dir's model.safetensors. Local. (load.c) */
-enum err load_weights(const struct setup *s, struct exec *x, const char *dir);
+/* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
+ * (load.c) */
+enum err load_weights(const struct setup *s, struct exec *x, const struct hf_weights *w);
 
 #endif

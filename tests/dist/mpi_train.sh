@@ -111,6 +111,28 @@ mpi 1 train $common $measured $seven train.transport=mpi run.dir="$dir/bad" : -n
 [ $? -eq 11 ] && grep -q 'parallel.costs differs between rank 0 and rank 1' "$dir/log"
 verdict "ranks with other costs are refused" $? "$dir/log"
 
+# Ranks that are asked for different texts, or have other weights.
+ask="parallel.pp=2 parallel.chunks=1 parallel.schedule=1f1b train.transport=mpi"
+cp -r "$dir/mpi" "$dir/copy"
+head -c -4 "$dir/mpi/model.safetensors" >"$dir/copy/model.safetensors"
+printf '\1\2\3\4' >>"$dir/copy/model.safetensors"
+other_rank() { # NAME FOLDER WORDS...
+    what=$1
+    from=$2
+    shift 2
+    # shellcheck disable=SC2086
+    mpi 1 generate "$dir/mpi" $ask --prompt ab --tokens 5 : -n 1 "$plait" generate "$from" $ask \
+        --prompt ab --tokens 5 "$@" >"$dir/log" 2>&1
+    [ $? -eq 11 ] && grep -q "$what differs between rank 0 and rank 1" "$dir/log"
+    verdict "$what: ranks that differ are refused ($*)" $? "$dir/log"
+}
+for words in "--prompt ac" "--prompt abc" "--tokens 6" "--temperature 0.7" "--top-k 3" "--seed 2" \
+    --ignore-eot; do
+    # shellcheck disable=SC2086
+    other_rank "the prompt or an option" "$dir/mpi" $words
+done
+other_rank "the weights" "$dir/copy"
+
 same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
 same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.layers=4
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4

@@ -96,7 +96,7 @@ static void generate(const char *run, double temperature, int tokens, struct wri
         CHECK_INT(plait_generate(&(struct plait_generate){
             .size = sizeof(struct plait_generate), .run = path, .prompt = "ab", .tokens = tokens,
             .temperature = temperature, .set = layout[i], .sets = 2, .on_text = on_text,
-            .arg = &w[i]}), 0);
+            .arg = &w[i], .raw = 1, .ignore_eot = 1}), 0);
     CHECK_INT(w[0].n, w[1].n);
     CHECK(memcmp(w[0].text, w[1].text, sizeof w[0].text) == 0);
     *out = w[0];

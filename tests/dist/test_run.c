@@ -192,7 +192,7 @@ static void text(void)
 }
 
 /* The weights of a run once more, as elements of another type. */
-static void rewrite(const char *run, enum dtype dt)
+static void rewrite(const char *run, enum safet_type type)
 {
     struct safet_file f;
     struct safet_writer w = {0};
@@ -200,29 +200,29 @@ static void rewrite(const char *run, enum dtype dt)
     uint8_t *p;
     folder_path_in(run, "model.safetensors", path);
     CHECK_OK(safet_open(&f, path));
-    int64_t unit = dtype_size(dt);
+    int64_t unit = safet_type_size(type);
     struct safet_entry *e;
     CHECK_OK(mem_new(f.n, sizeof *e, "entries", &e));
     memcpy(e, f.entry, (size_t)f.n * sizeof *e);
     for (int i = 0; i < f.n; i++)
-        e[i].dt = dt;
-    CHECK_OK(safet_create(&w, path, e, f.n));
+        e[i].type = type;
+    CHECK_OK(safet_create(&w, path, e, f.n, NULL));
     for (int i = 0; i < f.n; i++) {
         const struct safet_entry *from = &f.entry[i];
-        int64_t n = (from->end - from->begin) / dtype_size(from->dt);
+        int64_t n = (from->end - from->begin) / safet_type_size(from->type);
         CHECK_OK(mem_new(n, (size_t)unit, "a tensor", &p));
         for (int64_t j = 0; j < n; j++) {
             float x;
             uint16_t h;
             const uint8_t *at = f.data + from->begin;
-            memcpy(&x, at + (from->dt == DT_F32 ? 4 * j : 0), 4);
-            memcpy(&h, at + (from->dt == DT_BF16 ? 2 * j : 0), 2);
-            if (from->dt == DT_BF16)
+            memcpy(&x, at + (from->type == SAFET_F32 ? 4 * j : 0), 4);
+            memcpy(&h, at + (from->type == SAFET_BF16 ? 2 * j : 0), 2);
+            if (from->type == SAFET_BF16)
                 x = bf16_to_f32(h);
             h = bf16_from_f32(x);
             double d = (double)x;
-            memcpy(p + unit * j, dt == DT_F64 ? (void *)&d : dt == DT_F32 ? (void *)&x : (void *)&h,
-                   (size_t)unit);
+            const void *from_wide = type == SAFET_F64 ? (void *)&d : (void *)&x;
+            memcpy(p + unit * j, type == SAFET_BF16 ? (void *)&h : from_wide, (size_t)unit);
         }
         CHECK_OK(safet_write(&w, p, n * unit));
         mem_free(p);
@@ -281,12 +281,12 @@ static void types(void)
     static const char *const steep[] = {"model.init_std=0.5", "model.kind=gpt", "model.kv_heads=0",
                                         "model.ffn=0"};
     CHECK_INT(train("types", steep, 4, &seen), 0);
-    rewrite("types", DT_BF16);
+    rewrite("types", SAFET_BF16);
     CHECK_INT(generate("types", NULL, 0, &bf16), 0);
-    rewrite("types", DT_F32);
+    rewrite("types", SAFET_F32);
     CHECK_INT(generate("types", NULL, 0, &wide), 0);
     CHECK_STR(wide.text, bf16.text);
-    rewrite("types", DT_F64);
+    rewrite("types", SAFET_F64);
     CHECK_INT(generate("types", NULL, 0, &wide), 0);
     CHECK_STR(wide.text, bf16.text);
 }

@@ -115,7 +115,7 @@ static enum err greet(void *arg, struct comm_world *w)
     int me = comm_rank(w);
     enum err err = setup_make(&d->o[me], 257, true, &s);
     if (err == ERR_OK)
-        err = handshake(&s, (uint64_t[]){d->data[me], 0}, w);
+        err = handshake(&s, &(struct handshake){.train = d->data[me]}, w);
     setup_free(&s);
     return err;
 }

@@ -18,9 +18,10 @@
 
 #define DIR_NAME PLAIT_BINARY_DIR "/tests/ckpt"
 
-static struct safet_entry entry(const char *name, enum dtype dt, int nd, int64_t a, int64_t b)
+static struct safet_entry entry(const char *name, enum safet_type type, int nd, int64_t a,
+                                int64_t b)
 {
-    struct safet_entry e = {.dt = dt, .nd = nd, .shape = {a, b}};
+    struct safet_entry e = {.type = type, .nd = nd, .shape = {a, b}};
     snprintf(e.name, sizeof e.name, "%s", name);
     return e;
 }
@@ -57,13 +58,13 @@ static void test_write_bytes(void)
         "\"b\\\"\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[24,30]},"
         "\"c\":{\"dtype\":\"BF16\",\"shape\":[1],\"data_offsets\":[30,32]},"
         "\"s\":{\"dtype\":\"BF16\",\"shape\":[],\"data_offsets\":[32,34]}}";
-    struct safet_entry e[] = {entry("a", DT_F32, 2, 2, 3), entry("b\"", DT_BF16, 1, 3, 0),
-                              entry("c", DT_BF16, 1, 1, 0), entry("s", DT_BF16, 0, 0, 0)};
+    struct safet_entry e[] = {entry("a", SAFET_F32, 2, 2, 3), entry("b\"", SAFET_BF16, 1, 3, 0),
+                              entry("c", SAFET_BF16, 1, 1, 0), entry("s", SAFET_BF16, 0, 0, 0)};
     struct safet_writer w;
     struct fs_map m;
     const char *path = DIR_NAME "/bytes.safetensors";
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    CHECK_OK(safet_create(&w, path, e, 4));
+    CHECK_OK(safet_create(&w, path, e, 4, NULL));
     for (uint8_t i = 0; i < 34; i++)
         CHECK_OK(safet_write(&w, &i, 1));
     CHECK_OK(safet_commit(&w));
@@ -97,14 +98,14 @@ static void test_read_reference(void)
     CHECK_INT(f.bytes, 30);
     CHECK(f.data == p + 152);
     const struct safet_entry *a = safet_find(&f, "a"), *b = safet_find(&f, "b");
-    CHECK(a && a->dt == DT_F32 && a->nd == 2 && a->shape[0] == 2 && a->shape[1] == 3);
-    CHECK(b && b->dt == DT_BF16 && b->nd == 1 && b->begin == 24 && b->end == 30);
+    CHECK(a && a->type == SAFET_F32 && a->nd == 2 && a->shape[0] == 2 && a->shape[1] == 3);
+    CHECK(b && b->type == SAFET_BF16 && b->nd == 1 && b->begin == 24 && b->end == 30);
     CHECK(!safet_find(&f, "c") && !safet_find(&f, "") && !safet_find(&f, "__metadata__"));
     safet_close(&f);
     safet_close(&f); /* idempotent */
-    struct safet_entry e[] = {entry("a", DT_F32, 2, 2, 3), entry("b", DT_BF16, 1, 3, 0)};
+    struct safet_entry e[] = {entry("a", SAFET_F32, 2, 2, 3), entry("b", SAFET_BF16, 1, 3, 0)};
     struct safet_writer w;
-    CHECK_OK(safet_create(&w, DIR_NAME "/reference.safetensors", e, 2));
+    CHECK_OK(safet_create(&w, DIR_NAME "/reference.safetensors", e, 2, NULL));
     CHECK_OK(safet_write(&w, p + 152, 30));
     CHECK_OK(safet_commit(&w));
     CHECK_OK(safet_open(&f, DIR_NAME "/reference.safetensors"));
@@ -127,12 +128,12 @@ static void test_round_trip(void)
             char name[32];
             snprintf(name, sizeof name, "t.%d.\xc3\xa9", (i * 7 + 3) % 41);
             e[i] = entry(name,
-                         i < n / 2       ? DT_F64
-                         : i < n * 3 / 4 ? DT_I32
-                                         : DT_BF16,
+                         i < n / 2       ? SAFET_F64
+                         : i < n * 3 / 4 ? SAFET_I32
+                                         : SAFET_BF16,
                          (int)test_range(0, 2), test_range(0, 9), test_range(0, 9));
         }
-        CHECK_OK(safet_create(&w, path, e, n));
+        CHECK_OK(safet_create(&w, path, e, n, NULL));
         CHECK_OK(mem_new(w.total + 1, 1, "test data", &data));
         for (int64_t i = 0; i < w.total; i++)
             data[i] = (uint8_t)test_random();
@@ -146,7 +147,7 @@ static void test_round_trip(void)
         CHECK(f.bytes == w.total && memcmp(f.data, data, (size_t)w.total) == 0);
         for (int i = 0; i < n; i++) {
             const struct safet_entry *got = safet_find(&f, e[i].name);
-            CHECK(got && got->dt == e[i].dt && got->nd == e[i].nd && got->begin == e[i].begin &&
+            CHECK(got && got->type == e[i].type && got->nd == e[i].nd && got->begin == e[i].begin &&
                   got->end == e[i].end);
         }
         safet_close(&f);
@@ -237,7 +238,8 @@ static const struct broken {
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,[[4]]]}}", 4, "too deep"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]],\"data_offsets\":[0,4]}}", 4, "behind"},
     {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1},\"data_offsets\":[0,4]]}", 4, "no JSON"},
-    {"{" T("a", "F16", "[2]", "[0,4]") "}", 4, "dtype F16, which plait does not read"},
+    {"{" T("a", "F16", "[2]", "[0,3]") "}", 3, "its shape and dtype take 4"},
+    {"{" T("a", "F4_E2M1", "[2]", "[0,1]") "}", 1, "dtype F4_E2M1, which plait does not know"},
     {"{" T("a", "F4", "[8]", "[0,4]") "}", 4, "dtype F4,"},
     {"{" T("a", "f32", "[1]", "[0,4]") "}", 4, "dtype f32,"},
     {"{\"a\":{\"dtype\":32,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "no string"},
@@ -441,7 +443,7 @@ static void test_no_files(void)
 static void test_writer_rules(void)
 {
     const char *path = DIR_NAME "/rules.safetensors";
-    struct safet_entry e[2] = {entry("a", DT_F32, 1, 2, 0), entry("a", DT_F32, 1, 2, 0)};
+    struct safet_entry e[2] = {entry("a", SAFET_F32, 1, 2, 0), entry("a", SAFET_F32, 1, 2, 0)};
     struct safet_writer w = {0};
     char byte[16] = {0};
     CHECK_OK(fs_make_dirs(DIR_NAME));
@@ -449,29 +451,29 @@ static void test_writer_rules(void)
     safet_abandon(&w); /* never made: descriptor 0 stays as it is */
     CHECK_INT(fcntl(0, F_GETFD), flags);
     unlink(path);
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "two tensors are named a");
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "two tensors are named a");
     safet_abandon(&w);
     e[1].name[0] = '\0';
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "no legal name");
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
     snprintf(e[1].name, sizeof e[1].name, "\xff");
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "no legal name");
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
     memset(e[1].name, 'x', sizeof e[1].name);
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "no legal name");
-    e[0] = entry("a", DT_BF16, 1, 1, 0);
-    e[1] = entry("b", DT_F32, 1, 1, 0);
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "write wider types first");
-    e[1] = entry("b", DT_BF16, 2, (int64_t)1 << 40, (int64_t)1 << 40);
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "beyond 2^53");
-    e[1] = entry("b", DT_BF16, 1, -1, 0);
-    CHECK_ERR(safet_create(&w, path, e, 2), ERR_INTERNAL, "not legal");
-    e[1] = entry("b", DT_BF16, 1, 3, 0);
-    CHECK_OK(safet_create(&w, path, e, 2));
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
+    e[0] = entry("a", SAFET_BF16, 1, 1, 0);
+    e[1] = entry("b", SAFET_F32, 1, 1, 0);
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "write wider types first");
+    e[1] = entry("b", SAFET_BF16, 2, (int64_t)1 << 40, (int64_t)1 << 40);
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "beyond 2^53");
+    e[1] = entry("b", SAFET_BF16, 1, -1, 0);
+    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "not legal");
+    e[1] = entry("b", SAFET_BF16, 1, 3, 0);
+    CHECK_OK(safet_create(&w, path, e, 2, NULL));
     CHECK_OK(safet_write(&w, byte, 7));
     CHECK_ERR(safet_write(&w, byte, 2), ERR_INTERNAL, "7 bytes of tensors are written and 2 more");
     CHECK_ERR(safet_commit(&w), ERR_INTERNAL, "the entries take 8");
     safet_abandon(&w);
     CHECK(!fs_exists(path));
-    CHECK_OK(safet_create(&w, path, e, 2));
+    CHECK_OK(safet_create(&w, path, e, 2, NULL));
     safet_abandon(&w);
     safet_abandon(&w);
     CHECK(!fs_exists(path));
@@ -509,11 +511,11 @@ static int bad_rename(const char *from, const char *to)
 static enum err write_all(const char *path)
 {
     static uint8_t data[5 << 20];
-    struct safet_entry e[2] = {entry("a", DT_F32, 2, 1 << 10, 1 << 10),
-                               entry("b", DT_BF16, 1, 1 << 19, 0)};
+    struct safet_entry e[2] = {entry("a", SAFET_F32, 2, 1 << 10, 1 << 10),
+                               entry("b", SAFET_BF16, 1, 1 << 19, 0)};
     struct safet_writer w;
     enum err err;
-    TRY(safet_create(&w, path, e, 2));
+    TRY(safet_create(&w, path, e, 2, NULL));
     for (int64_t at = 0; at < w.total; at += 1 << 18)
         TRY_OR(out_file, safet_write(&w, data + at, 1 << 18));
     TRY_OR(out_file, safet_commit(&w));

@@ -204,30 +204,28 @@ static void test_find(void)
         "\"model.norm.weight\":{\"dtype\":\"I32\",\"shape\":[8],\"data_offsets\":[16960,16992]}}";
     uint8_t *p;
     struct safet_file f;
-    const struct safet_entry *e;
+    struct hf_tensor e;
     int64_t n = (int64_t)sizeof header - 1;
     CHECK_OK(mem_new(8 + n + 16992, 1, "a test file", &p));
     p[0] = (uint8_t)n;
     p[1] = (uint8_t)(n >> 8);
     memcpy(p + 8, header, (size_t)n);
     CHECK_OK(safet_open_bytes(&f, "test", p, 8 + n + 16992));
+    struct hf_weights w = {&f, 1};
     struct hf_place h = {.tensor = "transformer.wte.weight", .nd = 2, .shape = {257, 8}};
-    CHECK_OK(hf_find(&f, &h, &e)); /* a file of the bare model has no prefix */
-    CHECK_STR(e->name, "wte.weight");
+    CHECK_OK(hf_find(&w, &h, &e)); /* a file of the bare model has no prefix */
+    CHECK_STR(e.entry->name, "wte.weight");
     h = (struct hf_place){.tensor = "transformer.wpe.weight", .nd = 2, .shape = {16, 8}};
-    CHECK_OK(hf_find(&f, &h, &e));
-    CHECK_STR(e->name, "transformer.wpe.weight");
+    CHECK_OK(hf_find(&w, &h, &e));
+    CHECK_STR(e.entry->name, "transformer.wpe.weight");
     h.shape[0] = 17;
-    CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "has shape (16, 8), the model has (17, 8)");
+    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "has shape (16, 8), the model has (17, 8)");
     h = (struct hf_place){.tensor = "lm_head.weight", .nd = 2, .shape = {257, 8}};
-    CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "(8, 257), the model has (257, 8)");
+    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "(8, 257), the model has (257, 8)");
     h = (struct hf_place){.tensor = "model.norm.weight", .nd = 1, .shape = {8, 1}};
-    CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "holds integers");
+    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "is of dtype I32");
     h.tensor[0] = 'x';
-    CHECK_ERR(hf_find(&f, &h, &e), ERR_CHECKPOINT, "no tensor xodel.norm.weight among its 4");
-    CHECK_OK(hf_check_rest(&f, &gpt)); /* an output matrix, but it is the embedding */
-    p[8 + n + 9000] = 1;
-    CHECK_ERR(hf_check_rest(&f, &gpt), ERR_CHECKPOINT, "lm_head.weight of test is not");
+    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "no tensor xodel.norm.weight among its 4");
     safet_close(&f);
     mem_free(p);
 }
@@ -258,7 +256,9 @@ static void test_config_round_trip(void)
     const char *path = DIR_NAME "/config.json";
     CHECK_OK(fs_make_dirs(DIR_NAME));
     for (int round = 0; round < 24; round++) {
-        struct arch a = round % 2 ? gpt : llama, b;
+        struct arch a = round % 2 ? gpt : llama;
+        struct hf_config c;
+        int32_t end = round % 4 ? (int32_t)test_range(0, INT32_MAX) : -1;
         a.layers = test_range(1, 200);
         a.kv_heads = test_range(1, 16);
         a.heads = a.kind == ARCH_GPT ? a.kv_heads : a.kv_heads * test_range(1, 8);
@@ -272,13 +272,16 @@ static void test_config_round_trip(void)
         a.norm_eps = test_real(1e-9, 1e-3);
         a.rope_theta = test_real(100.0, 1e7);
         a.init_std = test_real(0.001, 0.1);
-        CHECK_OK(hf_config_write(&a, round % 3 ? "float32" : "bfloat16", path));
-        CHECK_OK(hf_config_read(path, &b));
-        check_same(&a, &b);
+        CHECK_OK(hf_config_write(&a, round % 3 ? "float32" : "bfloat16", end, path));
+        CHECK_OK(hf_config_read(path, &c));
+        check_same(&a, &c.arch);
+        CHECK_STR(c.unknown, "");
+        CHECK_INT(c.ends, end >= 0);
+        CHECK(end < 0 || c.end[0] == end);
     }
 }
 
-static enum err read_text(const char *text, struct arch *out)
+static enum err read_config(const char *text, struct hf_config *out)
 {
     static const char path[] = DIR_NAME "/text.json";
     const size_t n = strlen(text);
@@ -289,6 +292,16 @@ static enum err read_text(const char *text, struct arch *out)
     if (fd >= 0)
         close(fd);
     return hf_config_read(path, out);
+}
+
+static enum err read_text(const char *text, struct arch *out)
+{
+    struct hf_config c;
+    enum err err = read_config(text, &c);
+    *out = (struct arch){.layers = -7}; /* written on success only */
+    if (err == ERR_OK)
+        *out = c.arch;
+    return err;
 }
 
 /* The keys of published files; what they leave out has transformers' default. */
@@ -387,11 +400,12 @@ static void test_config_refusals(void)
         {"{\"model_type\":\"llama\"}", "no key vocab_size"},
         {LLAMA, "has no comma"},
         {LLAMA ",\"hidden_size\":8}", "hidden_size twice"},
-        {LLAMA ",\"hidden_act\":\"gelu\"}", "hidden_act gelu, plait computes silu only"},
-        {LLAMA ",\"hidden_act\":1}", "hidden_act something"},
+        {LLAMA ",\"hidden_act\":\"gelu\"}",
+         "hidden_act \"gelu\", plait computes \"silu\"|\"swish\" only"},
+        {LLAMA ",\"hidden_act\":1}", "hidden_act 1,"},
         {LLAMA ",\"attention_bias\":true}", "attention_bias true"},
         {LLAMA ",\"mlp_bias\":true}", "mlp_bias true"},
-        {LLAMA ",\"mlp_bias\":0}", "neither true nor false"},
+        {LLAMA ",\"mlp_bias\":0}", "mlp_bias 0, plait computes false only"},
         {LLAMA ",\"head_dim\":3}", "rotary positions"},
         {LLAMA ",\"head_dim\":0}", "head_dim"},
         {LLAMA ",\"num_key_value_heads\":3}", "does not divide"},
@@ -407,11 +421,10 @@ static void test_config_refusals(void)
         {LLAMA ",\"initializer_range\":1e400}", "initializer_range"},
         {LLAMA ",\"x\":nonsense}", "no JSON"},
         {LLAMA ",\"x\":\"\xff\"}", "no UTF-8"},
-        {GPT ",\"activation_function\":\"relu\"}", "activation_function relu"},
+        {GPT ",\"activation_function\":\"relu\"}", "activation_function \"relu\""},
         {GPT ",\"scale_attn_weights\":false}", "scale_attn_weights false"},
         {GPT ",\"scale_attn_by_inverse_layer_idx\":true}", "by_inverse_layer_idx true"},
         {GPT ",\"add_cross_attention\":true}", "add_cross_attention true"},
-        {GPT ",\"attn_pdrop\":0.2}", "one dropout"},
         {GPT ",\"n_head\":2}", "n_head twice"},
         {"{\"model_type\":\"gpt2\",\"n_embd\":9,\"n_layer\":1,\"n_head\":2,\"n_positions\":4,"
          "\"vocab_size\":9}",
@@ -420,15 +433,100 @@ static void test_config_refusals(void)
          "\"vocab_size\":9}",
          "n_head"},
     };
-    struct arch a = {.layers = -7};
+    struct arch a;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_ERR(read_text(bad[i].text, &a), ERR_CHECKPOINT, bad[i].say);
-    CHECK_INT(a.layers, -7); /* written on success only */
+    CHECK_INT(a.layers, -7);
     CHECK_OK(read_text(LLAMA ",\"head_dim\":null,\"num_key_value_heads\":null}", &a));
     CHECK_INT(a.kv_heads, 2);
     CHECK_INT(a.head_dim, 4);
     CHECK_OK(read_text(GPT ",\"n_inner\":null}", &a));
     CHECK_INT(a.ffn, 32);
+}
+
+static const struct key { const char *key, *good, *bad; } both[] = {
+    {"add_cross_attention", "false", "true"},
+    {"is_encoder_decoder", "false", "true"},
+    {"pruned_heads", "{}", "{\"0\":[1]}"},
+    {"auto_map", "null", "{\"AutoModel\":\"x.Y\"}"},
+    {"quantization_config", "null", "{\"bits\":4}"},
+    {"sliding_window", "null", "128"},
+    {"use_sliding_window", "false", "true"},
+    {"final_logit_softcapping", "null", "30.0"},
+    {"attn_logit_softcapping", "null", "50.0"},
+    {"logits_scaling", "1.0", "8"},
+    {"logit_scale", "1", "0.0625"},
+    {"embedding_multiplier", "1.0", "12"},
+    {"residual_multiplier", "1", "0.22"},
+    {"attention_multiplier", "null", "0.015"},
+    {"qk_norm", "false", "true"},
+    {"clip_qkv", "null", "8"},
+    {"num_local_experts", "0", "8"},
+}, of_llama[] = {
+    {"hidden_act", "\"silu\"", "\"gelu\""},
+    {"hidden_act", "\"swish\"", "\"relu\""},
+    {"attention_bias", "false", "true"},
+    {"mlp_bias", "false", "true"},
+    {"partial_rotary_factor", "1.0", "0.5"},
+    {"rope_scaling", "{\"rope_type\":\"default\"}", "{\"factor\":4.0}"},
+    {"rope_parameters", "{\"rope_theta\":10000.0}", "{\"factor\":4.0}"},
+    {"layer_types", "[\"full_attention\"]", "[\"sliding_attention\"]"},
+    {"no_rope_layers", "[]", "[1,0]"},
+}, of_gpt[] = {
+    {"activation_function", "\"gelu_new\"", "\"gelu\""},
+    {"activation_function", "\"gelu_pytorch_tanh\"", "\"relu\""},
+    {"scale_attn_weights", "true", "false"},
+    {"scale_attn_by_inverse_layer_idx", "false", "true"},
+    {"reorder_and_upcast_attn", "false", "true"},
+    {"hidden_size", "8", "16"},
+    {"num_attention_heads", "2", "4"},
+    {"num_hidden_layers", "1", "2"},
+    {"max_position_embeddings", "4", "8"},
+};
+
+/* Every key that would change the numbers: null and plait's value pass, others are refused. */
+static void test_config_keys(void)
+{
+    static const char *const base[] = {LLAMA, GPT};
+    struct hf_config c;
+    char text[512];
+    for (int kind = 0; kind < 2; kind++) {
+        const struct key *own = kind ? of_gpt : of_llama;
+        int owns = kind ? sizeof of_gpt / sizeof *own : sizeof of_llama / sizeof *own;
+        for (int i = 0; i < owns + (int)(sizeof both / sizeof *both); i++) {
+            const struct key *k = i < owns ? &own[i] : &both[i - owns];
+            for (int good = 0; good < 2; good++) {
+                snprintf(text, sizeof text, "%s,\"%s\":%s}", base[kind], k->key,
+                         good ? k->good : "null");
+                CHECK_OK(read_config(text, &c));
+                CHECK_STR(c.unknown, "");
+            }
+            snprintf(text, sizeof text, "%s,\"%s\":%s}", base[kind], k->key, k->bad);
+            CHECK_ERR(read_config(text, &c), ERR_CHECKPOINT, k->key);
+        }
+    }
+}
+
+/* Harmless keys pass, unknown ones are told; ends of text are one id or several. */
+static void test_config_passed_over(void)
+{
+    static const char *const base[] = {LLAMA, GPT};
+    struct hf_config c;
+    char text[512];
+    for (int kind = 0; kind < 2; kind++) {
+        snprintf(text, sizeof text,
+                 "%s,\"use_cache\":false,\"_name_or_path\":\"x\",\"top_k\":50,\"my_key\":1,"
+                 "\"other\\n\":[],\"third\":null}", base[kind]);
+        CHECK_OK(read_config(text, &c));
+        CHECK_STR(c.unknown, "my_key, other?");
+        snprintf(text, sizeof text, "%s,\"eos_token_id\":[3,5]}", base[kind]);
+        CHECK_OK(read_config(text, &c));
+        CHECK(c.ends == 2 && c.end[0] == 3 && c.end[1] == 5);
+        snprintf(text, sizeof text, "%s,\"eos_token_id\":[3,[5]]}", base[kind]);
+        CHECK_ERR(read_config(text, &c), ERR_CHECKPOINT, "eos_token_id");
+        snprintf(text, sizeof text, "%s,\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}", base[kind]);
+        CHECK_ERR(read_config(text, &c), ERR_CHECKPOINT, "at most 8");
+    }
 }
 
 /* Cut at every byte, nested deep, and mutated at random. */
@@ -478,6 +576,8 @@ static const struct test_case cases[] = {
     {"published configs", test_config_published},
     {"rotary positions in both forms", test_config_rope},
     {"config refusals", test_config_refusals},
+    {"keys that change numbers", test_config_keys},
+    {"keys that are passed over", test_config_passed_over},
     {"hostile configs", test_config_hostile},
 };
 TEST_MAIN(cases)

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of a folder, in one file or in several.
+ *
+ * The index of several is {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}}. It
+ * comes from outside and names files to open, so a name is one part of a path and no link, the
+ * index is walked member by member in memory of its own size, and what it says of a tensor is held
+ * against the shards in both directions: each tensor of the index lies where it says, once, and a
+ * shard has no other. Then a shard of another model, or of another save, does not go unseen.
+ */
+#include "ckpt/ckpt.h"
+
+#include "base/mem.h"
+#include "ckpt/ckpt_json.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { INDEX_MAX = 1 << 28, INDEX_DEPTH = 8, SHARDS_MAX = 10000, NAME_MAX_BYTES = 128 };
+static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
+
+/* One member of weight_map. */
+struct claim { char tensor[NAME_MAX_BYTES], shard[NAME_MAX_BYTES]; };
+
+/* The index while it is read. */
+struct index {
+    const char *path, *dir; /* borrowed */
+    struct claim *claim;    /* owned; [n], by shard and tensor when read */
+    int n;
+    int64_t total; /* -1: it does not say */
+};
+
+static enum err bad(const struct index *x, const char *why)
+{
+    FAIL(ERR_CHECKPOINT, "ckpt: %s %s; it is damaged or no index of weights, copy it again",
+         x->path, why);
+}
+
+/* ---- the index ---- */
+
+/* A JSON string without control characters into out. */
+static bool take(struct ckpt_json_text t, char out[NAME_MAX_BYTES])
+{
+    cJSON *v = t.n < 8 * NAME_MAX_BYTES ? ckpt_json_parse(t) : NULL;
+    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
+    size_t n = s ? strlen(s) : 0;
+    bool fits = n > 0 && n < NAME_MAX_BYTES;
+    for (size_t i = 0; fits && i < n; i++)
+        fits = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
+    if (fits)
+        memcpy(out, s, n + 1);
+    cJSON_Delete(v);
+    return fits;
+}
+
+/* claim NULL: only count into *n. */
+static enum err read_map(const struct index *x, struct ckpt_json_text map, struct claim *claim,
+                         int *n)
+{
+    struct ckpt_json w = {.s = map.s, .n = map.n, .depth_max = 1};
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    int count = 0;
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        if (count == SAFET_TENSORS_MAX)
+            return bad(x, "has a weight_map of more tensors than a file can hold");
+        if (claim && !take(key, claim[count].tensor))
+            return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
+        if (claim && !take(value, claim[count].shard))
+            return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
+        count++;
+    }
+    if (step == CKPT_JSON_BAD)
+        return bad(x, "has a weight_map that is no object of names");
+    *n = count;
+    return ERR_OK;
+}
+
+static enum err read_metadata(struct index *x, struct ckpt_json_text value)
+{
+    enum { TREE_MAX = 1 << 16 };
+    cJSON *v = value.n < TREE_MAX ? ckpt_json_parse(value) : NULL;
+    const cJSON *total = cJSON_GetObjectItemCaseSensitive(v, "total_size");
+    bool good = v && cJSON_IsObject(v) && (!total || ckpt_json_int(total, &x->total));
+    cJSON_Delete(v);
+    return good ? ERR_OK : bad(x, "has a metadata whose total_size is no count of bytes");
+}
+
+static bool is_key(struct ckpt_json_text t, const char *name)
+{
+    return t.n == (int64_t)strlen(name) + 2 && memcmp(t.s + 1, name, strlen(name)) == 0;
+}
+
+static enum err read_index(struct index *x, const struct fs_map *m)
+{
+    struct ckpt_json w = {.s = (const char *)m->data, .n = m->size, .depth_max = INDEX_DEPTH};
+    struct ckpt_json_text key, value, map = {0};
+    enum ckpt_json_step step;
+    int metadata = 0;
+    if (m->size > INDEX_MAX)
+        return bad(x, "has more than 256 MiB");
+    if (ckpt_json_utf8(m->data, m->size) < m->size)
+        return bad(x, "is no UTF-8");
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        if (is_key(key, "weight_map") && map.s)
+            return bad(x, "has weight_map twice");
+        if (is_key(key, "weight_map"))
+            map = value;
+        else if (is_key(key, "metadata") && metadata++)
+            return bad(x, "has metadata twice");
+        else if (is_key(key, "metadata"))
+            TRY(read_metadata(x, value));
+    }
+    if (step == CKPT_JSON_BAD || !map.s)
+        return bad(x, step == CKPT_JSON_BAD ? w.why : "has no weight_map");
+    TRY(read_map(x, map, NULL, &x->n));
+    TRY(mem_new(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
+    return read_map(x, map, x->claim, &x->n);
+}
+
+static int by_tensor(const void *a, const void *b)
+{
+    return strcmp(((const struct claim *)a)->tensor, ((const struct claim *)b)->tensor);
+}
+
+static int by_shard(const void *a, const void *b)
+{
+    int order = strcmp(((const struct claim *)a)->shard, ((const struct claim *)b)->shard);
+    return order ? order : by_tensor(a, b);
+}
+
+/* Each tensor once; then by shard. */
+static enum err sort_claims(const struct index *x)
+{
+    if (x->n == 0)
+        return bad(x, "names no tensor");
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_tensor);
+    for (int i = 1; i < x->n; i++)
+        if (by_tensor(&x->claim[i - 1], &x->claim[i]) == 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s names tensor %s twice, in %s and %s; keep one", x->path,
+                 x->claim[i].tensor, x->claim[i - 1].shard, x->claim[i].shard);
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_shard);
+    return ERR_OK;
+}
+
+/* ---- the shards ---- */
+
+/* The tensors of a shard, which are sorted by name as its n claims are. */
+static enum err check_shard(const struct index *x, const struct safet_file *f,
+                            const struct claim *claim, int n)
+{
+    for (int i = 0, j = 0; i < n || j < f->n;) {
+        int order = i == n ? 1 : j == f->n ? -1 : strcmp(claim[i].tensor, f->entry[j].name);
+        if (order < 0)
+            FAIL(ERR_CHECKPOINT,
+                 "ckpt: tensor %s is missing in %s, where %s has it; the shards are not of one "
+                 "save, copy them again", claim[i].tensor, f->path, x->path);
+        if (order > 0)
+            FAIL(ERR_CHECKPOINT,
+                 "ckpt: %s has tensor %s, which %s has elsewhere or not at all; the shards are not "
+                 "of one save, copy them again", f->path, f->entry[j].name, x->path);
+        i++;
+        j++;
+    }
+    return ERR_OK;
+}
+
+static enum err open_shards(struct hf_weights *w, const struct index *x)
+{
+    int64_t total = 0;
+    int shards = 1;
+    for (int i = 1; i < x->n; i++)
+        shards += strcmp(x->claim[i - 1].shard, x->claim[i].shard) != 0;
+    if (shards > SHARDS_MAX)
+        return bad(x, "names more than 10000 files");
+    TRY(mem_new(shards, sizeof *w->file, "the shards of the weights", &w->file));
+    for (int i = 0, next; i < x->n; i = next) {
+        for (next = i + 1; next < x->n && strcmp(x->claim[i].shard, x->claim[next].shard) == 0;)
+            next++;
+        struct safet_file *f = &w->file[w->files];
+        TRY(safet_open_in(f, x->dir, x->claim[i].shard));
+        w->files++;
+        TRY(check_shard(x, f, &x->claim[i], next - i));
+        total += f->bytes;
+    }
+    if (x->total >= 0 && x->total != total)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s says total_size %lld, its %d files hold %lld bytes of tensors; the shards "
+             "are not of one save, copy them again", x->path, (long long)x->total, w->files,
+             (long long)total);
+    return ERR_OK;
+}
+
+static enum err open_index(struct hf_weights *w, const char *dir, const char *path)
+{
+    struct index x = {.path = path, .dir = dir, .total = -1};
+    struct fs_map m;
+    enum err err;
+    TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
+    TRY_OR(out_map, read_index(&x, &m));
+    TRY_OR(out_map, sort_claims(&x));
+    TRY_OR(out_map, open_shards(w, &x));
+out_map:
+    mem_free(x.claim);
+    fs_map_close(&m);
+    return err;
+}
+
+/* ---- the folder ---- */
+
+static enum err open_single(struct hf_weights *w, const char *path)
+{
+    TRY(mem_new(1, sizeof *w->file, "the weights", &w->file));
+    TRY(safet_open(w->file, path));
+    w->files = 1;
+    return ERR_OK;
+}
+
+enum err hf_weights_open(struct hf_weights *w, const char *dir)
+{
+    struct hf_weights made = {0};
+    char *one = NULL, *many = NULL;
+    enum err err = fs_join(dir, single, &one);
+    if (err == ERR_OK)
+        err = fs_join(dir, index_name, &many);
+    if (err == ERR_OK && fs_exists(one) && fs_exists(many))
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                      "ckpt: %s has both %s and %s; keep those that belong to the model", dir,
+                      single, index_name);
+    else if (err == ERR_OK)
+        err = fs_exists(many) ? open_index(&made, dir, many) : open_single(&made, one);
+    mem_free(one);
+    mem_free(many);
+    if (err != ERR_OK)
+        hf_weights_close(&made);
+    *w = made;
+    return err;
+}
+
+void hf_weights_close(struct hf_weights *w)
+{
+    for (int i = 0; i < w->files; i++)
+        safet_close(&w->file[i]);
+    mem_free(w->file);
+    *w = (struct hf_weights){0};
+}
+
+struct hf_tensor hf_weights_find(const struct hf_weights *w, const char *name)
+{
+    struct hf_tensor t = {0};
+    for (int i = 0; i < w->files && !t.entry; i++)
+        t = (struct hf_tensor){&w->file[i], safet_find(&w->file[i], name)};
+    return t;
+}
+
+enum err hf_weights_note(const struct hf_weights *w, const char *key, char out[SAFET_NOTE])
+{
+    char other[SAFET_NOTE];
+    TRY(safet_note(&w->file[0], key, out));
+    for (int i = 1; i < w->files; i++) {
+        TRY(safet_note(&w->file[i], key, other));
+        if (strcmp(out, other) != 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s says %s \"%s\" and %s \"%s\"; the shards are not of one "
+                                 "save, copy them again", w->file[0].path, key, out,
+                 w->file[i].path, other);
+    }
+    return ERR_OK;
+}
+
+uint64_t hf_weights_digest(const struct hf_weights *w)
+{
+    enum { PLACES = 64, WIDTH = 8 };
+    uint64_t sum = 0;
+    for (int i = 0; i < w->files; i++) {
+        const struct safet_file *f = &w->file[i];
+        sum = XXH3_64bits_withSeed(f->header, (size_t)f->header_bytes, sum);
+        for (int j = 0; j < f->n; j++) {
+            int64_t bytes = f->entry[j].end - f->entry[j].begin;
+            int64_t step = num_max(bytes / PLACES, WIDTH);
+            for (int64_t at = 0; at < bytes; at += step)
+                sum = XXH3_64bits_withSeed(f->data + f->entry[j].begin + at,
+                                           (size_t)num_min(WIDTH, bytes - at), sum);
+        }
+    }
+    return sum;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folder to options. The model of a config.json goes through key=value words, so that it has the
+ * ranges of the keys, and a message names the key.
+ *
+ * A tokenizer is known by its name and the hash of what its ids stand for. It is never assumed:
+ * ids of one tokenizer are noise to another.
+ */
+#include "run/model_folder.h"
+
+#include "base/mem.h"
+#include "data/data.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- two descriptions of one model ---- */
+
+/* A field of struct arch, its key here and those of transformers. */
+#define FIELD(name) offsetof(struct arch, name)
+static const struct field {
+    const char *key, *gpt, *llama; /* NULL: not of this kind */
+    size_t at;
+    enum { WHOLE, REAL, SWITCH } type;
+} fields[] = {
+    {"layers", "n_layer", "num_hidden_layers", FIELD(layers), WHOLE},
+    {"hidden", "n_embd", "hidden_size", FIELD(hidden), WHOLE},
+    {"heads", "n_head", "num_attention_heads", FIELD(heads), WHOLE},
+    {"kv_heads", NULL, "num_key_value_heads", FIELD(kv_heads), WHOLE},
+    {"head_dim", NULL, "head_dim", FIELD(head_dim), WHOLE},
+    {"ffn", "n_inner", "intermediate_size", FIELD(ffn), WHOLE},
+    {"vocab", "vocab_size", "vocab_size", FIELD(vocab), WHOLE},
+    {"seq", "n_positions", "max_position_embeddings", FIELD(seq), WHOLE},
+    {"tied", "tie_word_embeddings", "tie_word_embeddings", FIELD(tied), SWITCH},
+    {"dropout", "resid_pdrop", "attention_dropout", FIELD(dropout), REAL},
+    {"norm_eps", "layer_norm_epsilon", "rms_norm_eps", FIELD(norm_eps), REAL},
+    {"rope_theta", NULL, "rope_theta", FIELD(rope_theta), REAL},
+    {"init_std", "initializer_range", "initializer_range", FIELD(init_std), REAL},
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
+static const char *const kind_name[] = {[ARCH_GPT] = "gpt", [ARCH_LLAMA] = "llama"};
+static const char *const type_name[] = {[ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama"};
+
+/* The field's value as a word of a configuration. */
+static const char *value_of(const struct field *f, const struct arch *a, char buf[40])
+{
+    const char *at = (const char *)a + f->at;
+    int64_t whole;
+    double real;
+    bool on;
+    switch (f->type) {
+    case WHOLE:
+        memcpy(&whole, at, sizeof whole);
+        snprintf(buf, 40, "%" PRId64, whole);
+        break;
+    case REAL:
+        memcpy(&real, at, sizeof real);
+        for (int digits = 1; digits <= 17; digits++) {
+            snprintf(buf, 40, "%.*g", digits, real);
+            if (strtod(buf, NULL) == real)
+                break;
+        }
+        break;
+    case SWITCH:
+        memcpy(&on, at, sizeof on);
+        snprintf(buf, 40, "%s", on ? "true" : "false");
+        break;
+    }
+    return buf;
+}
+
+static enum err check_same(const char *dir, const struct options *o, const struct arch *json)
+{
+    struct arch yaml;
+    char ours[40], theirs[40];
+    options_arch(o, &yaml);
+    if (yaml.kind != json->kind)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
+                             "%s; keep the one that the weights are of", dir, kind_name[yaml.kind],
+             type_name[json->kind]);
+    for (int i = 0; i < FIELDS; i++) {
+        const char *key = json->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama;
+        if (!key || (fields[i].at == FIELD(vocab) && yaml.vocab == 0) ||
+            strcmp(value_of(&fields[i], &yaml, ours), value_of(&fields[i], json, theirs)) == 0)
+            continue;
+        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.%s %s and config.json %s %s; keep "
+                             "what the weights were trained with", dir, fields[i].key, ours, key,
+             theirs);
+    }
+    return ERR_OK;
+}
+
+/* ---- the folder ---- */
+
+static enum err set_word(struct options *o, const char *path, const char *key, const char *value)
+{
+    char word[80];
+    snprintf(word, sizeof word, "model.%s=%s", key, value);
+    if (conf_set(&options_table, o, word) != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", path,
+             err_text());
+    return ERR_OK;
+}
+
+static enum err set_model(struct options *o, const char *path, const struct arch *a)
+{
+    char value[40];
+    TRY(set_word(o, path, "kind", kind_name[a->kind]));
+    for (int i = 0; i < FIELDS; i++)
+        if (a->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama)
+            TRY(set_word(o, path, fields[i].key, value_of(&fields[i], a, value)));
+    return ERR_OK;
+}
+
+static enum err read_json(struct model_folder *f, const char *path)
+{
+    struct hf_config c;
+    TRY(hf_config_read(path, &c));
+    if (!f->foreign)
+        return check_same(f->dir, &f->options, &c.arch);
+    memcpy(f->end, c.end, sizeof f->end);
+    f->ends = c.ends;
+    memcpy(f->unknown, c.unknown, sizeof f->unknown);
+    c.arch.dropout = 0; /* it may be anything there, and nothing is trained */
+    return set_model(&f->options, path, &c.arch);
+}
+
+enum err model_folder_open(struct model_folder *f, const char *dir)
+{
+    struct model_folder made = {.dir = dir};
+    char *yaml, *json = NULL;
+    TRY(fs_join(dir, "config.yaml", &yaml));
+    enum err err = fs_join(dir, "config.json", &json);
+    if (err == ERR_OK && !fs_exists(yaml) && !fs_exists(json))
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "generate: %s has neither config.yaml, as a run has, nor config.json, as "
+                      "transformers saves; name the folder of a run or a model", dir);
+    if (err == ERR_OK) {
+        bool known = fs_exists(json);
+        made.foreign = known && !fs_exists(yaml);
+        err = made.foreign ? conf_defaults(&options_table, &made.options)
+                           : options_read_run(dir, &made.options);
+        if (err == ERR_OK && known)
+            err = read_json(&made, json);
+    }
+    mem_free(yaml);
+    mem_free(json);
+    *f = made;
+    return err;
+}
+
+/* ---- its tokenizer ---- */
+
+/* "tokenizer_class" of tokenizer_config.json as far as it is a plain word; false: none. */
+static bool find_class(const char *dir, char out[SAFET_NOTE])
+{
+    char *path;
+    bool found = false;
+    if (fs_join(dir, "tokenizer_config.json", &path) == ERR_OK) {
+        found = hf_tokenizer_class(path, out);
+        mem_free(path);
+    }
+    return found;
+}
+
+static bool holds(const char *dir, const char *name)
+{
+    char *path;
+    if (fs_join(dir, name, &path) != ERR_OK)
+        return false;
+    bool there = fs_exists(path);
+    mem_free(path);
+    return there;
+}
+
+static enum err refuse_foreign(const struct model_folder *f)
+{
+    char name[SAFET_NOTE];
+    if (find_class(f->dir, name))
+        FAIL(ERR_TOKEN, "generate: %s has the tokenizer %s, which plait does not know; give ids "
+                        "with --ids and get ids", f->dir, name);
+    FAIL(ERR_TOKEN, "generate: %s has %s; give ids with --ids and get ids", f->dir,
+         holds(f->dir, "tokenizer.json")
+             ? "the tokenizer of tokenizer.json, which plait does not read yet"
+             : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
+}
+
+static enum err check_hash(const struct hf_weights *w, const char *name)
+{
+    char said[SAFET_NOTE], ours[32];
+    TRY(hf_weights_note(w, MODEL_FOLDER_HASH, said));
+    snprintf(ours, sizeof ours, "%016" PRIx64, tokenizer_hash(name));
+    if (said[0] && strcmp(said, ours) != 0)
+        FAIL(ERR_TOKEN, "generate: the weights are of a tokenizer %s with hash %s, plait's %s has "
+                        "%s; give ids with --ids and get ids", name, said, name, ours);
+    return ERR_OK;
+}
+
+enum err model_folder_tokenizer(const struct model_folder *f, const struct hf_weights *w,
+                                char out[SAFET_NOTE])
+{
+    char said[SAFET_NOTE];
+    TRY(hf_weights_note(w, MODEL_FOLDER_TOKENIZER, said));
+    const char *set = f->options.data.tokenizer, *name = said[0] ? said : set;
+    if (said[0] && set[0] && strcmp(said, set) != 0)
+        FAIL(ERR_TOKEN, "generate: the weights are of tokenizer %s, and data.tokenizer is %s; give "
+                        "the weights' own", said, set);
+    if (!name[0] && f->foreign)
+        return refuse_foreign(f);
+    if (!name[0])
+        FAIL(ERR_TOKEN, "generate: neither the weights nor config.yaml of %s say whose ids they "
+                        "know; give data.tokenizer=bytes if the run was on bytes, or ids with "
+                        "--ids", f->dir);
+    if (tokenizer_vocab(name) == 0)
+        FAIL(ERR_TOKEN, "generate: the run in %s is on the ids of tokenizer %s, which plait does "
+                        "not know (it knows bytes); give ids with --ids and get ids", f->dir, name);
+    TRY(check_hash(w, name));
+    memcpy(out, name, strlen(name) + 1);
+    return ERR_OK;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A folder that holds a model: a run of plait (config.yaml, weights, config.json), or what
+ * transformers saved (config.json, weights).
+ */
+#ifndef PLAIT_RUN_MODEL_FOLDER_H
+#define PLAIT_RUN_MODEL_FOLDER_H
+
+#include "ckpt/ckpt.h"
+#include "run/options.h"
+
+/* Keys of __metadata__ of the weights: the tokenizer's name, and where plait knows the tokenizer
+ * its hash (tokenizer_hash, 16 hexadecimal digits). */
+#define MODEL_FOLDER_TOKENIZER "plait.tokenizer"
+#define MODEL_FOLDER_HASH "plait.tokenizer_hash"
+
+struct model_folder {
+    const char *dir;       /* borrowed */
+    struct options options;
+    bool foreign;          /* config.json alone */
+    int32_t end[HF_ENDS];  /* ids that end a text, of a foreign one */
+    int ends;
+    char unknown[256];     /* keys of config.json that say something nobody knows; "" */
+};
+
+/* What the folder says, defaults elsewhere. Where config.yaml and config.json both stand they have
+ * to agree on the model. Errors: ERR_CONFIG without either, or for config.yaml; ERR_CHECKPOINT for
+ * config.json, or naming a key that they disagree on, with both values. Local. */
+enum err model_folder_open(struct model_folder *f, const char *dir);
+
+/* The tokenizer of its ids, from the weights and data.tokenizer, and whether plait's own of that
+ * name is the one. Errors: ERR_TOKEN: none is named, two are, it is unknown, or has another hash;
+ * ERR_CHECKPOINT. Local. */
+enum err model_folder_tokenizer(const struct model_folder *f, const struct hf_weights *w,
+                                char out[SAFET_NOTE]);
+
+#endif
