@@ -80,6 +80,23 @@ static int need(const struct draw_layout *l, int64_t i, enum draw_form form)
     return draw_name_length(l, s->kind, form_of(form, s->kind));
 }
 
+/* Would the number of box i run into that of the next one, as in 3F1 and 4B0, "3F14B0"? Numbers of
+ * one digit, a column each, cannot be misread. */
+static bool runs_on(const struct gantt *g, const struct draw_layout *l, int64_t i,
+                    enum draw_form form)
+{
+    char name[DRAW_LABEL_MAX];
+    const struct draw_span *s = &l->c->span[i], *next = s + 1;
+    if (i + 1 >= l->c->spans || next->rank != s->rank || is_pair(l, i))
+        return false;
+    bool number = form == DRAW_NUMBER && l->names.mb_digits[DRAW_F] > 1 && next->kind == DRAW_F &&
+                  !is_pair(l, i + 1);
+    if (!number && !(form == DRAW_FULL && l->c->stages))
+        return false;
+    return column_of(g, s->end) == column_of(g, next->start) &&
+           (int)strlen(draw_name(l->c, s, form_of(form, s->kind), name)) >= width_of(g, s);
+}
+
 /* Does every box, slivers aside, have room for its name in this form, at the scale there is? */
 static bool fits(const struct gantt *g, const struct draw_layout *l, enum draw_form form)
 {
@@ -89,7 +106,7 @@ static bool fits(const struct gantt *g, const struct draw_layout *l, enum draw_f
         if (s->kind >= DRAW_MESSAGE || time <= 0 || time < l->names.least[s->kind] ||
             l->lane[i] == DRAW_LOWER)
             continue;
-        if (width_of(g, s) < need(l, i, form))
+        if (width_of(g, s) < need(l, i, form) || runs_on(g, l, i, form))
             return false;
     }
     return true;
@@ -116,11 +133,12 @@ static int longest_name(const struct draw_layout *l)
 /* Columns of the chart at which numbers have room in every chart; 0: at none. */
 static int columns_for_numbers(struct gantt g, int charts, int label)
 {
+    g.letters = false;
     for (int each = 1; each <= 2 * label + 2; each++) {
         bool all = true;
         set_scale(&g, each);
         for (int i = 0; i < charts && all; i++)
-            all = fits(&g, &g.l[i], DRAW_NUMBER);
+            all = choose_form(&g, &g.l[i]) != DRAW_NO_NAMES;
         if (all)
             return g.columns;
     }

@@ -303,16 +303,17 @@ static void add_note(struct svg *v, int i)
     bool cut = n->form == DRAW_SHORT ? v->p->chart[i].stages : n->form != DRAW_FULL;
     if (!cut && n->unnamed == 0)
         return;
-    text_add(v->out, "<text class=\"f note\" x=\"%d\" y=\"%.6g\">", PAD, v->y + 10);
+    char words[128];
+    int at = 0;
     if (n->why)
-        text_add(v->out, "%s", n->why);
+        at = snprintf(words, sizeof words, "%s", n->why);
     else if (cut)
-        text_add(v->out, "in the boxes: %smicrobatch", n->form == DRAW_SHORT ? "action and " : "");
+        at = snprintf(words, sizeof words, "in the boxes: %smicrobatch",
+                      n->form == DRAW_SHORT ? "action and " : "");
     if (!n->why && n->unnamed > 0)
-        text_add(v->out, "%s%lld box%s too narrow for a name", cut ? "; " : "",
-                 (long long)n->unnamed, n->unnamed == 1 ? " is" : "es are");
-    text_add(v->out, "</text>\n");
-    v->y += FACTS;
+        snprintf(words + at, sizeof words - (size_t)at, "%s%lld box%s too narrow for a name",
+                 cut ? "; " : "", (long long)n->unnamed, n->unnamed == 1 ? " is" : "es are");
+    add_line(v, "f", words, FACTS);
 }
 
 static void add_chart(struct svg *v, int i)

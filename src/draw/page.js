@@ -202,7 +202,8 @@
             g.fillStyle = colors.line;
             g.fillRect(x, 0, 1, bottom + 4);
             g.fillStyle = colors.soft;
-            g.fillText(time(k * step), Math.max(x, 14), bottom + 16);
+            const half = g.measureText(time(k * step)).width / 2 + 1; /* whole at both edges */
+            g.fillText(time(k * step), Math.min(Math.max(x, half), c.width - half), bottom + 16);
         }
     }
 
@@ -328,7 +329,7 @@
         charts.forEach((c, i) => {
             const said = picked && say && i === index ?
                 (charts.length > 1 ? c.title + ": " : "") + describe(index, span).join("; ") : "";
-            if ((say || !picked) && c.status.textContent !== said) c.status.textContent = said;
+            if (c.status.textContent !== said) c.status.textContent = said;
         });
         placeTip();
         redraw();
@@ -428,7 +429,10 @@
                 moved = true;
             }
             if (e.pointerType !== "mouse") return;
-            mouse = { chart: index, x: p.x, y: p.y };
+            /* A page that scrolls below a mouse that lies still is no move of the mouse. */
+            const still = mouse && mouse.clientX === e.clientX && mouse.clientY === e.clientY;
+            mouse = { chart: index, x: p.x, y: p.y, clientX: e.clientX, clientY: e.clientY };
+            if (still && picked && picked.by === "key") return;
             pick(index, moved && before ? -1 : hit(c, p.x, p.y), false);
         });
         const up = e => {

@@ -46,13 +46,16 @@ NAMES = """
     const fills = new Map();
     data.kinds.forEach(k => { if (k.letter) k.fill.forEach(f => fills.set(f, k.letter)); });
     const boxes = all.rects.filter(r => fills.has(r.fill));
+    const left = t => t.align === "center" ? t.x - t.w / 2 : t.align === "right" ? t.x - t.w : t.x;
+    const cut = all.texts.filter(t => left(t) < 0 || left(t) + t.w > canvas.clientWidth);
     const found = all.texts.filter(t => t.align === "center" && /[0-9]$/.test(t.s)).map(t => {
         const box = boxes.find(b => t.x >= b.x && t.x <= b.x + b.w &&
                                     t.y >= b.y && t.y <= b.y + b.h);
         return box && {s: t.s, kind: fills.get(box.fill), w: t.w, high: t.high, box,
                        out: Math.max(box.x - (t.x - t.w / 2), t.x + t.w / 2 - box.x - box.w)};
     }).filter(Boolean);
-    return {boxes: boxes.length, names: found, stages: data.charts[i].stages,
+    return {cut: cut.map(t => t.s), boxes: boxes.length, names: found,
+            stages: data.charts[i].stages,
             spans: data.charts[i].kind.filter(k => data.kinds[k].letter).length,
             note: document.getElementById("note" + i).textContent};
 })
@@ -154,9 +157,12 @@ def check_keys(page, is_so):
     page.mouse(0, 700, 10)
     under = page.tip()
     is_so("the mouse has its tip", under and "rank 0" in under, under)
+    is_so("and no text of a key", not any(page.said()), page.said())
     page.press("ArrowRight")
     beside(page, 0, page.said()[0].split(": ", 1)[1].split(";")[0], is_so, "a key under the mouse")
     is_so("the tip has moved on", page.tip() != under, page.tip())
+    page.press(*["ArrowLeft"] * 6)  # far from the mouse
+    beside(page, 0, page.said()[0].split(": ", 1)[1].split(";")[0], is_so, "keys from the mouse")
 
     # The other chart, which is further down: its own status, in sight.
     page.press("Escape")
@@ -183,6 +189,7 @@ def form_of(name):
 
 
 def check_names(chart, what, is_so):
+    is_so("%s: no text is cut by the chart's edge" % what, not chart["cut"], chart["cut"])
     forms = {re.sub("[FBIWR]", "A", form_of(n["s"])) for n in chart["names"]}
     is_so("%s: one form of names" % what, len(forms) <= 1, sorted(forms))
     wide = [n for n in chart["names"] if n["out"] > 0.25 or n["high"] > n["box"]["h"]]
@@ -218,6 +225,10 @@ def check_shapes(browser, folder, plait, is_so):
             browser.open(path, width, 900)
             page.frame()
             check_names(browser.value(NAMES)[0], "%s at %d" % (what, width), is_so)
+            browser.value("document.getElementById('memory').click()")
+            page.frame()
+            check_names(browser.value(NAMES)[0], "%s at %d, no memory" % (what, width), is_so)
+            browser.value("document.getElementById('memory').click()")
         # Zoomed in until there are names: boxes that the window's edge cuts need not have one.
         page.focus(0)
         for _ in range(20):

@@ -216,6 +216,28 @@ static void recompute_of_a_file_is_reported(void)
     illegal_leave(&at);
 }
 
+/* What a list of PyTorch says of sharded weights, and both bubbles: of the step, which with equal
+ * stages would be (p - 1) / (m + p - 1), and over ideal time, share / (1 - share). */
+static void file_of_another_system_is_reported(void)
+{
+    static const char list[] = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\r\n"
+                               "1UNSHARD,1F0,1B0,1F1,1B1,1REDUCE_GRAD,1RESHARD\r\n";
+    struct illegal_place at;
+    illegal_enter(&at);
+    CHECK_OK(fs_put("torch.csv", list, (int64_t)strlen(list)));
+    struct options o = WITH("parallel.schedule=file:torch.csv", "parallel.pp=2",
+                            "parallel.microbatch=4");
+    char *s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "\nfile    passed over: 2 UNSHARD, 2 RESHARD, 2 REDUCE_GRAD\n") != NULL);
+    const char *over = strstr(s, " % of the step (");
+    double share = bubble_of(s) / 100, ideal = over ? strtod(over + 16, NULL) / 100 : 0;
+    CHECK(share > 0.2 && over && strstr(over, " % over ideal time), stages weighed by FLOPs"));
+    CHECK_NEAR(ideal, share / (1 - share), 0.003);
+    mem_free(s);
+    unlink("torch.csv");
+    illegal_leave(&at);
+}
+
 static void few_microbatches_are_warned_of(void)
 {
     /* 1f1b, p 4, m 2, F 1 and B 2: the bubble is (p - 1) / (m + p - 1) = 60 % when stages cost the
@@ -549,6 +571,7 @@ static const struct test_case cases[] = {
     {"report_says_what_will_run", report_says_what_will_run},
     {"recompute_is_reported", recompute_is_reported},
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
+    {"file_of_another_system_is_reported", file_of_another_system_is_reported},
     {"few_microbatches_are_warned_of", few_microbatches_are_warned_of},
     {"one_chunk_of_several_is_warned_of", one_chunk_of_several_is_warned_of},
     {"gpus_are_counted", gpus_are_counted},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Names in the boxes of every schedule's chart and picture, from two ranks to sixteen and two
- * microbatches to 128. Terminal: a row, read back, is the rank's list, every number whole; where
- * names have no room there is no digit in it, and the width that is then told is the least that
- * does. SVG: in one chart all names have one form, each within its box by a table of widths of its
- * own, and where there are none a word says why.
+ * microbatches to 128. Terminal: a row, read back, is the rank's list, every number whole and none
+ * running into the next; where names have no room there is no digit in it, and the width that is
+ * then told is the least that does. SVG: in one chart all names have one form, each within its box
+ * by a table of widths of its own, and where there are none a word says why.
  */
 #include "base/mem.h"
 #include "plait.h"
@@ -105,6 +105,8 @@ static bool row_is(const struct sched *s, int rank, enum form form, const char *
         if (strncmp(row, name, strlen(name)) != 0)
             return false;
         row += strlen(name);
+        if (isdigit((unsigned char)*row) && (form == FULL || s->m > 10))
+            return false; /* of which of the two is this digit? */
     }
     return row[strspn(row, " .~")] == '|';
 }
