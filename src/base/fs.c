@@ -25,6 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
@@ -106,8 +107,18 @@ static int64_t system_pread(int fd, void *p, int64_t n, int64_t at)
     return must_fail() ? -1 : pread(fd, p, (size_t)n, (off_t)at);
 }
 
+/* What the folder's file system gives to everybody; of some it is not known. */
+static int64_t system_space(const char *dir)
+{
+    struct statvfs s;
+    if (statvfs(dir, &s) != 0 || s.f_blocks == 0)
+        return -1;
+    return num_min((int64_t)s.f_bavail, INT64_MAX / (int64_t)s.f_frsize) * (int64_t)s.f_frsize;
+}
+
 static const struct fs_ops system_ops = {system_open,   system_write,  system_fsync, system_close,
-                                         system_rename, system_unlink, system_mkdir, system_pread};
+                                         system_rename, system_unlink, system_mkdir, system_pread,
+                                         system_space};
 const struct fs_ops *fs_ops = &system_ops;
 
 static int open_again(const char *path, int flags)
@@ -155,17 +166,18 @@ static int write_all(int fd, const char *p, int64_t n)
 }
 
 /* The system's sentence for an errno, in lower case, with the way out for the commonest. */
-static const char *reason(int code, char buf[160])
+const char *fs_reason(int code, char buf[FS_REASON])
 {
     char made[96];
-    const char *s = strerror_r(code, made, sizeof made), *way = "";
+    const char *s = code == 0 ? "the system gives no reason" : strerror_r(code, made, sizeof made);
+    const char *way = "";
     if (code == ENOSPC || code == EDQUOT)
         way = "; free some space or use another folder";
     else if (code == EACCES || code == EPERM || code == EROFS)
         way = "; check the permissions";
     else if (code == ENOENT)
         way = "; check the path";
-    snprintf(buf, 160, "%s%s", s, way);
+    snprintf(buf, FS_REASON, "%s%s", s, way);
     if (buf[0] >= 'A' && buf[0] <= 'Z')
         buf[0] = (char)(buf[0] - 'A' + 'a');
     return buf;
@@ -188,8 +200,8 @@ void fs_abandon(struct fs_file *f)
 /* Gives the file up and says why; errno holds the reason. */
 static enum err lost(struct fs_file *f, const char *what)
 {
-    char why[160];
-    reason(errno, why);
+    char why[FS_REASON];
+    fs_reason(errno, why);
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot %s %s after %lld "
                            "bytes: %s", what, f->path, (long long)f->total, why);
     fs_abandon(f);
@@ -200,7 +212,7 @@ static enum err lost(struct fs_file *f, const char *what)
 static enum err open_temp(struct fs_file *f)
 {
     size_t room = strlen(f->path) + 48;
-    char why[160];
+    char why[FS_REASON];
     TRY(mem_new((int64_t)room, 1, "a file name", &f->temp));
     for (int i = 0; i < TEMP_TRIES; i++) {
         snprintf(f->temp, room, "%s.tmp.%ld.%d", f->path, (long)getpid(), i);
@@ -210,7 +222,7 @@ static enum err open_temp(struct fs_file *f)
         if (errno != EEXIST)
             break;
     }
-    reason(errno, why);
+    fs_reason(errno, why);
     mem_free(f->temp); /* not ours: it must not be unlinked */
     f->temp = NULL;
     FAIL(ERR_STORAGE, "storage: cannot create a file beside %s: %s", f->path, why);
@@ -318,14 +330,15 @@ enum err fs_put(const char *path, const void *p, int64_t n)
 
 /* ---- log files ---- */
 
-enum err fs_log_open(const char *path, int *fd)
+static enum err open_log(const char *path, int more, int *fd)
 {
-    char why[160];
+    char why[FS_REASON];
     struct stat st;
     /* O_NONBLOCK: a FIFO without a reader fails instead of waiting; files do not care. */
-    int opened = open_again(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK);
+    int opened = open_again(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | more);
     if (opened < 0)
-        FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, reason(errno, why));
+        FAIL(ERR_STORAGE, "storage: cannot %s %s: %s", more ? "create" : "append to", path,
+             fs_reason(errno, why));
     if (fstat(opened, &st) != 0 || !S_ISREG(st.st_mode)) {
         (void)fs_ops->close(opened);
         FAIL(ERR_STORAGE, "storage: cannot append to %s: it is not a regular file", path);
@@ -334,13 +347,30 @@ enum err fs_log_open(const char *path, int *fd)
     return ERR_OK;
 }
 
+enum err fs_log_open(const char *path, int *fd)
+{
+    return open_log(path, 0, fd);
+}
+
+enum err fs_log_make(const char *path, int *fd)
+{
+    return open_log(path, O_EXCL, fd);
+}
+
 enum err fs_append(int fd, const char *path, const char *p, int64_t n)
 {
-    char why[160];
+    char why[FS_REASON];
     ENSURE(n > 0);
-    if (write_all(fd, p, n) != 0)
-        FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, reason(errno, why));
-    return ERR_OK;
+    off_t begin = lseek(fd, 0, SEEK_END);
+    if (write_all(fd, p, n) == 0)
+        return ERR_OK;
+    int code = errno;
+    off_t end = lseek(fd, 0, SEEK_END);
+    bool cut = begin >= 0 && end > begin && end - begin < n; /* more is of another writer */
+    if (cut && ftruncate(fd, begin) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot append to %s, and what it took from byte %lld on stays "
+                          "there: %s", path, (long long)begin, fs_reason(code, why));
+    FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, fs_reason(code, why));
 }
 
 void fs_log_close(int fd)
@@ -360,14 +390,14 @@ static const char *reader(enum err code)
 /* Opens a regular file of *size bytes. */
 static enum err open_regular(const char *path, int flags, enum err code, int *fd, int64_t *size)
 {
-    char why[160];
+    char why[FS_REASON];
     struct stat st;
     int opened = open_again(path, O_RDONLY | O_NONBLOCK | flags);
     if (opened < 0 && errno == ELOOP && flags)
         FAIL(code, "%s: cannot read %s: it is a symbolic link, which a name out of a file may not "
                    "be; put the file itself there", reader(code), path);
     if (opened < 0)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(errno, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(errno, why));
     bool known = fstat(opened, &st) == 0;
     int failed = errno;
     if (known && S_ISREG(st.st_mode)) {
@@ -377,14 +407,14 @@ static enum err open_regular(const char *path, int flags, enum err code, int *fd
     }
     (void)fs_ops->close(opened);
     if (!known)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
          S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
 }
 
 static enum err map_open(struct fs_map *m, const char *path, int flags, enum err code)
 {
-    char why[160];
+    char why[FS_REASON];
     void *p = NULL;
     int fd;
     int64_t size;
@@ -394,7 +424,7 @@ static enum err map_open(struct fs_map *m, const char *path, int flags, enum err
     int failed = errno;
     (void)fs_ops->close(fd);
     if (p == MAP_FAILED)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, reason(failed, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     *m = (struct fs_map){.data = p, .size = size};
     return ERR_OK;
 }
@@ -439,14 +469,15 @@ enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code)
 
 enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p)
 {
-    char why[160], *to = p;
+    char why[FS_REASON], *to = p;
     ENSURE(r->open && at >= 0 && n >= 0);
     while (n > 0) {
         int64_t got = fs_ops->pread(r->fd, to, num_min(n, CALL_MAX), at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            FAIL(r->code, "%s: cannot read %s: %s", reader(r->code), r->path, reason(errno, why));
+            FAIL(r->code, "%s: cannot read %s: %s", reader(r->code), r->path,
+                 fs_reason(errno, why));
         if (got == 0)
             FAIL(r->code,
                  "%s: cannot read byte %lld of %s: it had %lld byte%s when it was opened and ends "
@@ -471,7 +502,7 @@ void fs_reader_close(struct fs_reader *r)
 
 static enum err make_dir(const char *path)
 {
-    char why[160];
+    char why[FS_REASON];
     struct stat st;
     int done;
     do
@@ -480,10 +511,13 @@ static enum err make_dir(const char *path)
     int code = done == 0 ? 0 : errno;
     if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
+    if (code == EEXIST && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: it is a link that leads nowhere; "
+                          "remove it, or make what it names", path);
     if (code == EEXIST)
         FAIL(ERR_STORAGE, "storage: cannot make the folder %s: a file has that name; use another",
              path);
-    FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, reason(code, why));
+    FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, fs_reason(code, why));
 }
 
 enum err fs_make_dirs(const char *path)
@@ -506,31 +540,23 @@ out_string:
     return err;
 }
 
-enum err fs_probe_writable(const char *dir)
-{
-    struct fs_file f;
-    char *name;
-    TRY(fs_make_dirs(dir));
-    TRY(fs_join(dir, ".probe", &name));
-    enum err err = fs_create(&f, name);
-    mem_free(name);
-    if (err != ERR_OK) {
-        err_trail(__FILE__, __LINE__);
-        return err;
-    }
-    fs_abandon(&f);
-    return ERR_OK;
-}
-
 bool fs_exists(const char *path)
 {
     return access(path, F_OK) == 0;
 }
 
+bool fs_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 enum err fs_join(const char *dir, const char *name, char **out)
 {
     struct text t = {0};
-    size_t n = strlen(dir);
-    text_add(&t, "%s%s%s", dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
+    int n = (int)strlen(dir);
+    while (n > 1 && dir[n - 1] == '/' && dir[n - 2] == '/')
+        n--;
+    text_add(&t, "%.*s%s%s", n, dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
     return text_done(&t, out);
 }

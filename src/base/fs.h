@@ -23,8 +23,13 @@ struct fs_ops {
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, unsigned mode);
     int64_t (*pread)(int fd, void *p, int64_t n, int64_t at);
+    int64_t (*space)(const char *dir); /* bytes that are free there (statvfs); -1: not known */
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
+
+/* The system's sentence for an errno, in lower case, with the way out for the commonest. */
+enum { FS_REASON = 160 };
+const char *fs_reason(int code, char buf[FS_REASON]);
 
 struct fs_file {
     char *path, *temp; /* owned */
@@ -41,8 +46,10 @@ void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 enum err fs_put(const char *path, const void *p, int64_t n);
 
 /* Append-only log file (metrics, traces): every fs_append is one write(2), of whole lines or of a
- * whole record. Errors: ERR_STORAGE. */
+ * whole record, and of one that does not fit nothing stays. fs_log_make is for a name that nothing
+ * may have yet. Errors: ERR_STORAGE. */
 enum err fs_log_open(const char *path, int *fd);
+enum err fs_log_make(const char *path, int *fd);
 enum err fs_append(int fd, const char *path, const char *p, int64_t n);
 void fs_log_close(int fd);
 
@@ -76,10 +83,37 @@ void fs_reader_close(struct fs_reader *r); /* idempotent, also of one that is al
 
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
-/* Can files be made in this folder (made if missing)? Errors: ERR_STORAGE. */
-enum err fs_probe_writable(const char *dir);
 bool fs_exists(const char *path);
+/* Is it one file, under whatever names? Both must be there. */
+bool fs_same(const char *a, const char *b);
 /* dir + "/" + name into a new string (mem_free). */
 enum err fs_join(const char *dir, const char *name, char **out);
+
+/* A file that says who holds a folder, and is held by the kernel's lock for as long as its owner
+ * lives. (fs_lock.c) */
+enum { FS_LOCK_WORDS = 512 };
+enum fs_lock_state {
+    FS_LOCK_NONE,  /* nothing has the name */
+    FS_LOCK_TAKEN, /* by this call */
+    FS_LOCK_HELD,  /* by an open file of a process that lives */
+    FS_LOCK_LEFT,  /* by nobody that can be seen; or it is no regular file, and has no words */
+};
+struct fs_lock_found {
+    enum fs_lock_state state;
+    bool blind; /* LEFT, and the file system has no locks: it may be held */
+    char words[FS_LOCK_WORDS]; /* of the file that was there */
+};
+struct fs_lock {
+    int fd;
+    char *path, *temp; /* owned; temp while it is being taken */
+};
+/* Take the name with these words in it, or say what has it. over: what nobody holds is replaced.
+ * Errors: ERR_STORAGE. The lock is released
+ * by fs_lock_leave, which removes the file; also when it was not taken. */
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
+                      struct fs_lock_found *found);
+void fs_lock_leave(struct fs_lock *l);
+/* The same without taking it or touching anything. */
+void fs_lock_look(const char *path, struct fs_lock_found *found);
 
 #endif

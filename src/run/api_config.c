@@ -71,7 +71,11 @@ void plait_config_free(struct plait_config *c)
 
 int plait_config_read(struct plait_config *c, const char *path)
 {
-    return (int)conf_read_file(&options_table, &c->options, path);
+    char *source = c->options.source;
+    enum err err = conf_read_file(&options_table, &c->options, path);
+    if (err == ERR_OK && strlen(path) < sizeof c->options.source)
+        memcpy(source, path, strlen(path) + 1);
+    return (int)err;
 }
 
 int plait_config_set(struct plait_config *c, const char *key_equals_value)

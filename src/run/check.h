@@ -10,16 +10,17 @@
 #include "run/options.h"
 
 enum check_for {
-    CHECK_PLAN,  /* can this layout exist, and run.dir take it? Data may still be unnamed, nothing
-                    is written */
-    CHECK_TRAIN, /* and can it start here and now: data named, folder writable, launcher fits */
+    CHECK_PLAN,  /* can this layout exist? Data may still be unnamed; what stands in run.dir is
+                    reported and no error */
+    CHECK_TRAIN, /* and can it start here and now: data and folder named, launcher fits. What stands
+                    in run.dir is looked at when it is taken (folder.h) */
 };
 
 /* ranks: how many were or will be started; 0: as many as the layout needs. `report` (NULL: none)
  * receives readable lines: for CHECK_PLAN the start-up table (setup.h), which training prints
  * itself once memory is allocated; then machine, data, and warnings about what is legal but hardly
- * meant. Nothing is appended on failure.
- * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files; ERR_STORAGE for run.dir. Local. */
+ * meant. Nothing is appended on failure, and nothing is written.
+ * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files. Local. */
 enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report);
 
 /* Does the way the program was started fit the transport, for the layout's tp x pp x dp ranks?
@@ -29,10 +30,6 @@ enum err check_launch(const struct options *o, int *ranks);
 /* Bytes are counted exactly, in 64 bits; this bounds them from above, so that the exact counts that
  * follow cannot overflow. setup_make begins with it. Errors: ERR_CONFIG. Local. */
 enum err check_bytes(const struct options *o, const struct arch *a);
-
-/* A run's folder holds one run: what an earlier one left is never mixed with or written over.
- * Errors: ERR_CONFIG when there is one in run.dir. Local. */
-enum err check_unused(const struct options *o);
 
 /* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
  * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */

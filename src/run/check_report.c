@@ -14,6 +14,7 @@
 #include "base/cores.h"
 #include "base/mem.h"
 #include "comm/comm.h"
+#include "run/folder.h"
 #include "run/setup.h"
 #include "sim/sim.h"
 
@@ -176,6 +177,17 @@ static enum err add_plan(const struct options *o, const struct check_facts *f, d
     return err;
 }
 
+/* What training there would say. */
+static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    struct text note = {0};
+    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->arch, &note) : ERR_OK;
+    if (err == ERR_OK && note.len > 0)
+        text_add(out, "note    %s: training refuses it\n", note.s);
+    text_free(&note);
+    return err;
+}
+
 enum err check_report(const struct options *o, const struct check_facts *f, struct text *out)
 {
     struct text t = {0};
@@ -190,6 +202,8 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         warn_rates(o, &t);
         err = warn_idle(o, &t);
     }
+    if (err == ERR_OK)
+        err = add_folder(o, f, &t);
     if (err != ERR_OK) {
         text_free(&t);
         err_trail(__FILE__, __LINE__);

@@ -168,9 +168,13 @@ static const struct conf_row rows[] = {
      "data.train says, which is kept with the weights"},
 
     {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
-     "folder for configuration, metrics and weights"},
+     "folder for configuration, metrics and weights; what stands there is not written over "
+     "(docs/run-folder.md)"},
     {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
      "write the weights at the end; false: a run for its speed or its losses leaves none"},
+    {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
+     "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
+     "only when that is known to be dead (docs/run-folder.md)"},
 };
 
 /* What other programs call these values. */

@@ -78,7 +78,10 @@ struct options {
     struct {
         char dir[OPTIONS_PATH_MAX];
         bool save; /* weights at the end */
+        bool takeover; /* of a folder that another host's run took */
     } run;
+    char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
+                                      does not write over */
 };
 
 extern const struct conf_table options_table;

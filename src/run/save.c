@@ -176,36 +176,6 @@ static enum err write_all(struct saver *v, const char *path)
     return writes ? safet_commit(&v->file) : ERR_OK;
 }
 
-enum err save_config(const struct setup *s)
-{
-    struct options o = *s->o;
-    struct text yaml = {0};
-    struct fs_file f = {.fd = -1};
-    char *path = NULL, *json = NULL;
-    enum err err;
-    o.model.vocab = s->arch.vocab;
-    snprintf(o.data.tokenizer, sizeof o.data.tokenizer, "%s", s->tokenizer);
-    conf_print(&options_table, &o, &yaml);
-    err = yaml.err;
-    if (err == ERR_OK)
-        err = fs_join(s->o->run.dir, "config.yaml", &path);
-    if (err == ERR_OK)
-        err = fs_create(&f, path);
-    if (err == ERR_OK)
-        err = fs_write(&f, yaml.s, yaml.len);
-    if (err == ERR_OK)
-        err = fs_commit(&f);
-    fs_abandon(&f);
-    if (err == ERR_OK)
-        err = fs_join(s->o->run.dir, "config.json", &json);
-    if (err == ERR_OK)
-        err = hf_config_write(&s->arch, "float32", tokenizer_end(s->tokenizer), json);
-    text_free(&yaml);
-    mem_free(path);
-    mem_free(json);
-    return err;
-}
-
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
                       const char *dir)
 {

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { VERSION = 1, ASKED = 8, TAG = 0 };
 static const char magic[8] = {'p', 'l', 'a', 'i', 't', 't', 'r', 'c'};
@@ -96,7 +97,7 @@ static enum err begin_file(const char *dir, const struct trace_head *head, struc
     mem_free(folder);
     TRY(err);
     TRY(path_of(dir, (int)head->rank, &t->path));
-    TRY(fs_log_open(t->path, &t->fd));
+    TRY(fs_log_make(t->path, &t->fd));
     return fs_append(t->fd, t->path, (const char *)head, (int64_t)sizeof *head);
 }
 
@@ -126,13 +127,28 @@ enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago)
         *to++ = e[i].end + t->clock;
         *to++ = e[i].waited;
     }
-    return fs_append(t->fd, t->path, (const char *)t->record,
-                     (int64_t)sizeof *to * (to - t->record));
+    TRY(fs_append(t->fd, t->path, (const char *)t->record,
+                  (int64_t)sizeof *to * (to - t->record)));
+    t->steps++;
+    return ERR_OK;
+}
+
+/* A head without a step is of a run that did not start. */
+static void remove_start(const struct trace_log *t)
+{
+    char *slash = strrchr(t->path, '/');
+    (void)fs_ops->unlink(t->path);
+    if (!slash)
+        return;
+    *slash = '\0';
+    (void)rmdir(t->path); /* the last one's */
 }
 
 void trace_close(struct trace_log *t)
 {
     fs_log_close(t->fd);
+    if (t->fd >= 0 && t->steps == 0)
+        remove_start(t);
     mem_free(t->record);
     mem_free(t->path);
     *t = (struct trace_log){.fd = -1};

@@ -30,13 +30,15 @@ struct trace_head {
 /* ---- while training: a file of this rank ---- */
 struct trace_log {
     int fd;
+    int64_t steps; /* written */
     double clock;
     double *record; /* owned; [1 + 3 * instrs] */
     char *path;     /* owned */
 };
 
-/* Collective over the world: clocks are compared. Makes dir/trace and the file in it. The log may
- * be closed after an error too. Errors: ERR_STORAGE; of the transport. */
+/* Collective over the world: clocks are compared. Makes dir/trace and the file in it, which must
+ * not be there. The log may be closed after an error too; closed before its first step, the file is
+ * removed. Errors: ERR_STORAGE; of the transport. */
 enum err trace_open(struct comm_world *world, const struct exec *x, const struct trace_head *head,
                     const char *dir, struct trace_log *out);
 /* A step, `ago` runs before the last one (exec_events). Local. Errors: ERR_STORAGE; of the

@@ -186,17 +186,6 @@ static enum err open_optimizer(struct train_rank *r)
                                    "results of steps", (void **)&r->landed);
 }
 
-static enum err open_files(struct train_rank *r)
-{
-    char *path;
-    TRY(check_unused(r->s->o)); /* another may have begun since the checks */
-    TRY(save_config(r->s));
-    TRY(fs_join(r->s->o->run.dir, "metrics.jsonl", &path));
-    enum err err = fs_log_open(path, &r->metrics);
-    mem_free(path);
-    return err;
-}
-
 static enum err open_trace(struct train_rank *r)
 {
     const struct trace_head head = {
@@ -215,6 +204,13 @@ static enum err rehearse(struct train_rank *r)
     return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
 }
 
+/* The folder of a job of processes, taken by the one that reports; others wait in the handshake. */
+static enum err take_folder(const struct train_rank *r)
+{
+    bool own = comm_kind(r->world) == COMM_MPI && r->reports;
+    return own ? folder_take(r->job->folder, r->s->o, &r->s->arch) : ERR_OK;
+}
+
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
@@ -225,6 +221,7 @@ static enum err open_rank(struct train_rank *r)
     r->losses = sched_held(&s->sched, s->sched.stages - 1, r->coord[AXIS_PP]) >= 0 &&
                 r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
+    TRY(take_folder(r));
     TRY(handshake(s, &(struct handshake){.train = r->job->train.hash, .valid = r->job->valid.hash},
                   r->world));
     double opened = log_now();
@@ -251,9 +248,15 @@ static enum err open_rank(struct train_rank *r)
     TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
     TRY(rehearse(r));
     TRY(train_valid_open(r));
+    return ERR_OK;
+}
+
+/* Once every rank is ready to run. */
+static enum err open_files(struct train_rank *r)
+{
     if (r->reports)
-        TRY(open_files(r));
-    return s->o->train.trace ? open_trace(r) : ERR_OK;
+        TRY(folder_begin(r->job->folder, r->s, &r->metrics));
+    return r->s->o->train.trace ? open_trace(r) : ERR_OK;
 }
 
 /* The host queues a step before it knows the result of the last one, unless what it then does needs
@@ -339,6 +342,7 @@ static enum err run_rank(struct train_rank *r)
 {
     TRY(open_rank(r));
     TRY(train_report_start(r));
+    TRY(open_files(r));
     TRY(run_steps(r));
     if (r->s->o->run.save)
         TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
@@ -363,6 +367,8 @@ static enum err rank_body(void *arg, struct comm_world *world)
     dev_close(r.dev);
     fs_log_close(r.metrics);
     trace_close(&r.trace);
+    if (err != ERR_OK && comm_kind(world) == COMM_MPI)
+        folder_leave(job->folder); /* the process may end with the job */
     mem_free(r.store);
     mem_free(r.sample);
     mem_free(r.tokens);
@@ -404,9 +410,10 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     TRY(setup_make(o, vocab, true, s));
     comm_environment();
     TRY(setup_ask_gpus(s, comm_gpus_reach));
+    if (o->train.transport != COMM_MPI)
+        TRY(folder_take(job->folder, o, &s->arch));
     TRY(open_data(job));
     s->tokenizer = job->train.tokenizer;
-    TRY(fs_make_dirs(o->run.dir));
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);
     if (o->train.transport == COMM_MPI)
@@ -417,7 +424,8 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
 enum err run_train(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
-    struct train_job job = {.setup = &s, .call = call};
+    struct folder folder = {.lock = {.fd = -1}};
+    struct train_job job = {.setup = &s, .call = call, .folder = &folder};
     struct text notes = {0};
     char *page = NULL;
     enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);
@@ -426,6 +434,7 @@ enum err run_train(const struct options *o, const struct plait_train *call)
     job.notes = page;
     if (err == ERR_OK)
         err = run_job(o, &job, &s);
+    folder_leave(&folder);
     data_close(&job.train);
     data_close(&job.valid);
     setup_free(&s);

@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "optim/optim.h"
 #include "plait.h"
+#include "run/folder.h"
 #include "run/setup.h"
 #include "run/trace.h"
 
@@ -19,6 +20,7 @@ struct train_job {
     struct data_set train, valid; /* valid.samples 0: none */
     const char *notes;            /* warnings of the checks, shown behind the start-up table */
     int threads;                  /* of one rank */
+    struct folder *folder;        /* borrowed; the reporting rank's */
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
@@ -80,8 +82,6 @@ enum err train_report_end(struct train_rank *r);
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);
 
-/* config.yaml, the vocabulary filled in, and Hugging Face's config.json to run.dir. (save.c) */
-enum err save_config(const struct setup *s);
 /* Weights in the names of Hugging Face into dir/model.safetensors, whole or not at all. Collective
  * over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,

@@ -17,9 +17,10 @@
 /* Tokens to train on, and the folder of runs emptied. */
 static void prepare_run(void)
 {
-    static const char *const file[] = {"run/metrics.jsonl", "run/model.safetensors"};
+    static const char *const file[] = {"run/metrics.jsonl", "run/model.safetensors",
+                                       "run/config.yaml", "run/config.json"};
     folder_tokens("tokens.bin", "a braid of many strands\n", 80);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         char path[FOLDER_PATH];
         folder_path(file[i], path);
         unlink(path);

@@ -4,8 +4,8 @@
  * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
  * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; with
- * one.csv, the defaults' step on one rank as a list, and mini.csv, one microbatch of it; with
- * two.csv, the costs of two stages; and with the folder of a run, used.
+ * one.csv, the defaults' step on one rank as a list, and mini.csv, one microbatch of it; and with
+ * two.csv, the costs of two stages.
  */
 #ifndef PLAIT_TEST_ILLEGAL_H
 #define PLAIT_TEST_ILLEGAL_H
@@ -211,13 +211,8 @@ static const struct illegal illegal[] = {
      "data.valid", "set both to 0"},
     {"data.train=bytes.tok run.dir=", 0, CHECK_TRAIN, ERR_CONFIG, "run.dir", "empty",
      "needs a folder"},
-    {"data.train=bytes.tok run.dir=text.txt/run", 0, CHECK_TRAIN, ERR_STORAGE, "run.dir",
-     "text.txt", "a file has that name"},
     {"data.train=bytes.tok data.valid=other.tok", 0, 0, ERR_TOKEN, "data.valid", "data.train",
      "one tokenizer"},
-    {"run.dir=used", 0, 0, ERR_CONFIG, "run.dir", "used", "name another folder"},
-    {"data.train=bytes.tok run.dir=used", 0, CHECK_TRAIN, ERR_CONFIG, "run.dir", "used",
-     "name another folder"},
     {"parallel.pp=8 model.layers=4 parallel.chunks=8", 0, 0, ERR_CONFIG, "parallel.chunks 8",
      "model.layers 4", "use pp 4 or less with chunks 1"},
 };
@@ -263,8 +258,6 @@ static inline void illegal_enter(struct illegal_place *at)
     illegal_write("two.csv", costs, sizeof costs - 1);
     illegal_write("one.csv", list, sizeof list - 1);
     illegal_write("mini.csv", list, 8);
-    CHECK_OK(fs_make_dirs("used"));
-    illegal_write("used/metrics.jsonl", "", 0);
     fs_map_close(&m);
 }
 
@@ -277,8 +270,6 @@ static inline void illegal_leave(const struct illegal_place *at)
     remove("one.csv");
     remove("mini.csv");
     remove("run");
-    remove("used/metrics.jsonl");
-    remove("used");
     CHECK(chdir(at->back) == 0 && rmdir(at->folder) == 0);
 }
 

@@ -157,8 +157,12 @@ static int64_t try_pread(int fd, void *p, int64_t n, int64_t at)
         return -1;
     return under->pread(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n, at);
 }
-static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close,
-                                     try_rename, try_unlink, try_mkdir, try_pread};
+static int64_t try_space(const char *dir)
+{
+    return fails() ? -1 : under->space(dir);
+}
+static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close, try_rename,
+                                     try_unlink, try_mkdir,  try_pread, try_space};
 
 static enum err save_failing(int64_t at, int code, bool onwards)
 {
@@ -193,6 +197,38 @@ static void every_failing_call_leaves_old_or_new(void)
             CHECK(err == ERR_OK || strstr(err_text(), inside("x")) != NULL);
         }
     CHECK_ERR(save_failing(2, ENOSPC, true), ERR_STORAGE, "no space left on device; free some");
+    leave();
+}
+
+/* A log whose disk is full after some bytes ends with whole lines. */
+static void what_does_not_fit_is_cut_off(void)
+{
+    char name[256];
+    struct fs_map m;
+    int fd = -1;
+    enter();
+    for (int64_t part = 0; part < 8; part++) {
+        CHECK_OK(fs_log_make(inside("log"), &fd));
+        CHECK_OK(fs_append(fd, inside("log"), "a line\n", 7));
+        under = fs_ops;
+        fs_ops = &trying;
+        made_calls = 0;
+        fail_at = 1 + part; /* each write before takes a byte */
+        short_by = 1;
+        fail_code = ENOSPC;
+        fail_onwards = true;
+        CHECK_ERR(fs_append(fd, inside("log"), "an other line\n", 14), ERR_STORAGE,
+                  "no space left on device");
+        fs_ops = under;
+        short_by = 0;
+        CHECK_OK(fs_append(fd, inside("log"), "third\n", 6));
+        fs_log_close(fd);
+        CHECK_OK(fs_map_open(&m, inside("log"), ERR_DATA));
+        CHECK(m.size == 13 && memcmp(m.data, "a line\nthird\n", 13) == 0);
+        fs_map_close(&m);
+        CHECK_ERR(fs_log_make(inside("log"), &fd), ERR_STORAGE, "file exists");
+        CHECK(remove(inside("log")) == 0 && entries(name) == 0);
+    }
     leave();
 }
 
@@ -315,18 +351,21 @@ static void log_files_append(void)
     leave();
 }
 
-static void folders_are_made_and_probed(void)
+static void folders_are_made(void)
 {
     char name[256], *joined;
     enter();
-    CHECK_OK(fs_probe_writable(inside("a/b//c/")));
+    CHECK_OK(fs_make_dirs(inside("a/b//c/")));
     CHECK(fs_exists(inside("a/b/c")));
     CHECK_OK(fs_make_dirs(inside("a/b")));
     CHECK_OK(save(inside("file"), 'a', 1));
     CHECK_ERR(fs_make_dirs(inside("file/d")), ERR_STORAGE, "cannot make the folder");
-    CHECK_ERR(fs_probe_writable("/proc/plait"), ERR_STORAGE, "cannot make the folder /proc/plait");
+    CHECK_ERR(fs_make_dirs("/proc/plait"), ERR_STORAGE, "cannot make the folder /proc/plait");
+    CHECK(symlink("nowhere", inside("link")) == 0);
+    CHECK_ERR(fs_make_dirs(inside("link")), ERR_STORAGE, "it is a link that leads nowhere");
+    CHECK(unlink(inside("link")) == 0);
     CHECK_ERR(fs_make_dirs(""), ERR_STORAGE, "without a name");
-    CHECK(rmdir(inside("a/b/c")) == 0); /* so the probe left nothing in it */
+    CHECK(rmdir(inside("a/b/c")) == 0);
     CHECK(rmdir(inside("a/b")) == 0);
     CHECK_INT(entries(name), 2);
     CHECK_OK(fs_join("a", "b", &joined));
@@ -334,6 +373,12 @@ static void folders_are_made_and_probed(void)
     mem_free(joined);
     CHECK_OK(fs_join("a/", "b", &joined));
     CHECK_STR(joined, "a/b");
+    mem_free(joined);
+    CHECK_OK(fs_join("a///", "b", &joined));
+    CHECK_STR(joined, "a/b");
+    mem_free(joined);
+    CHECK_OK(fs_join("//", "b", &joined));
+    CHECK_STR(joined, "/b");
     mem_free(joined);
     CHECK_OK(fs_join("", "b", &joined));
     CHECK_STR(joined, "b");
@@ -344,12 +389,13 @@ static void folders_are_made_and_probed(void)
 static const struct test_case cases[] = {
     {"files_become_visible_whole", files_become_visible_whole},
     {"every_failing_call_leaves_old_or_new", every_failing_call_leaves_old_or_new},
+    {"what_does_not_fit_is_cut_off", what_does_not_fit_is_cut_off},
     {"interrupted_calls_are_repeated", interrupted_calls_are_repeated},
     {"short_writes_are_continued", short_writes_are_continued},
     {"readers_read_in_pieces", readers_read_in_pieces},
     {"environment_makes_calls_fail", environment_makes_calls_fail},
     {"strange_targets_are_refused", strange_targets_are_refused},
     {"log_files_append", log_files_append},
-    {"folders_are_made_and_probed", folders_are_made_and_probed},
+    {"folders_are_made", folders_are_made},
 };
 TEST_MAIN(cases)

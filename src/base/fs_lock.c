@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A file that one process holds. The kernel's lock belongs to the open file (OFD), so that two runs
+ * of one process exclude each other too, and ends with the process, however that dies. The file
+ * appears with its words in it and locked, by link(2) from a temporary name; one that a dead owner
+ * left is replaced by rename(2) while its own lock is held. So whoever reads it reads whole words,
+ * and a name that was removed and made again lets nobody else in: a lock counts only while its
+ * file still has the name.
+ */
+#include "base/fs.h"
+
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { TRIES = 100 };
+
+static enum err fail(const char *what, const char *path)
+{
+    char why[FS_REASON];
+    FAIL(ERR_STORAGE, "storage: cannot %s %s: %s", what, path, fs_reason(errno, why));
+}
+
+/* Takes the kernel's lock: true, or errno. */
+static bool hold(int fd)
+{
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    int done;
+    do
+        done = fcntl(fd, F_OFD_SETLK, &l);
+    while (done < 0 && errno == EINTR);
+    return done == 0;
+}
+
+/* Of another process; systems without locks say other things. */
+static bool held_elsewhere(int code)
+{
+    return code == EAGAIN || code == EACCES;
+}
+
+/* Is the open file still the one of that name? */
+static bool still_named(int fd, const char *path)
+{
+    struct stat open_one, named;
+    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+static void read_words(int fd, char words[FS_LOCK_WORDS])
+{
+    int64_t n;
+    do
+        n = fs_ops->pread(fd, words, FS_LOCK_WORDS - 1, 0);
+    while (n < 0 && errno == EINTR);
+    words[n > 0 ? n : 0] = '\0';
+}
+
+/* A locked file of another name with the words in it. */
+static enum err make_own(struct fs_lock *l, const char *words)
+{
+    static atomic_int number;
+    size_t room = strlen(l->path) + 48;
+    TRY(mem_new((int64_t)room, 1, "a file name", &l->temp));
+    do {
+        snprintf(l->temp, room, "%s.tmp.%ld.%d", l->path, (long)getpid(),
+                 atomic_fetch_add(&number, 1));
+        l->fd = fs_ops->open(l->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    } while (l->fd < 0 && (errno == EEXIST || errno == EINTR));
+    if (l->fd < 0) {
+        enum err err = fail("create a file beside", l->path);
+        mem_free(l->temp);
+        l->temp = NULL;
+        return err;
+    }
+    TRY(fs_append(l->fd, l->temp, words, (int64_t)strlen(words)));
+    (void)hold(l->fd); /* where there are no locks, the file alone says who is there */
+    return ERR_OK;
+}
+
+/* The own file, and its name while it has none but the first. */
+static void drop_own(struct fs_lock *l)
+{
+    if (l->fd >= 0)
+        (void)fs_ops->close(l->fd);
+    if (l->temp)
+        (void)fs_ops->unlink(l->temp);
+    mem_free(l->temp);
+    l->temp = NULL;
+    l->fd = -1;
+}
+
+/* The name for the own file, where nothing has it. File systems without links have a moment in
+ * which two may believe so. */
+static bool put_in_place(const struct fs_lock *l)
+{
+    struct stat st;
+    if (link(l->temp, l->path) == 0)
+        return true;
+    if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP && errno != EMLINK)
+        return false;
+    if (lstat(l->path, &st) == 0) {
+        errno = EEXIST;
+        return false;
+    }
+    return fs_ops->rename(l->temp, l->path) == 0 && still_named(l->fd, l->path);
+}
+
+/* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
+ * takes its place. */
+static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *found, bool *gone)
+{
+    *found = (struct fs_lock_found){.state = FS_LOCK_LEFT};
+    int fd = fs_ops->open(l->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    struct stat st;
+    *gone = fd < 0 && errno == ENOENT;
+    if (fd < 0 && (*gone || errno == ELOOP || errno == EISDIR || errno == ENXIO))
+        return ERR_OK; /* a link, folder or pipe: left by somebody else */
+    if (fd < 0)
+        return fail("open", l->path);
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        (void)fs_ops->close(fd);
+        return ERR_OK;
+    }
+    bool mine = hold(fd);
+    int code = errno;
+    read_words(fd, found->words);
+    *gone = !still_named(fd, l->path);
+    found->blind = !mine && !held_elsewhere(code);
+    if (!mine && held_elsewhere(code))
+        found->state = FS_LOCK_HELD;
+    else if (!*gone && over && l->temp && fs_ops->rename(l->temp, l->path) == 0)
+        found->state = FS_LOCK_TAKEN;
+    (void)fs_ops->close(fd);
+    return ERR_OK;
+}
+
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
+                      struct fs_lock_found *found)
+{
+    bool gone = true;
+    *l = (struct fs_lock){.fd = -1};
+    *found = (struct fs_lock_found){.state = FS_LOCK_NONE};
+    enum err err = mem_string(path, &l->path);
+    for (int i = 0; i < TRIES && err == ERR_OK && gone; i++) {
+        if (!l->temp)
+            err = make_own(l, words);
+        if (err != ERR_OK)
+            break;
+        if (put_in_place(l)) {
+            found->state = FS_LOCK_TAKEN;
+            gone = false;
+        } else if (errno == EEXIST) {
+            err = look_at(l, over, found, &gone);
+        } else if (errno == ENOENT) { /* a run swept the folder meanwhile */
+            drop_own(l);
+        } else {
+            err = fail("make", path);
+        }
+    }
+    if (err == ERR_OK && gone)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: %s comes and goes; try again",
+                      path);
+    if (found->state != FS_LOCK_TAKEN || err != ERR_OK)
+        drop_own(l);
+    else if (l->temp)
+        (void)fs_ops->unlink(l->temp); /* of two names one is left */
+    mem_free(l->temp);
+    l->temp = NULL;
+    return err;
+}
+
+void fs_lock_leave(struct fs_lock *l)
+{
+    if (l->fd >= 0 && still_named(l->fd, l->path))
+        (void)fs_ops->unlink(l->path); /* held until it is gone */
+    if (l->fd >= 0)
+        (void)fs_ops->close(l->fd);
+    mem_free(l->path);
+    *l = (struct fs_lock){.fd = -1};
+}
+
+void fs_lock_look(const char *path, struct fs_lock_found *found)
+{
+    struct stat st;
+    struct flock ask = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    *found = (struct fs_lock_found){.state = FS_LOCK_NONE};
+    if (lstat(path, &st) != 0)
+        return;
+    found->state = FS_LOCK_LEFT;
+    int fd = S_ISREG(st.st_mode)
+                 ? fs_ops->open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0) : -1;
+    if (fd < 0)
+        return; /* whoever wants to take it is told why not */
+    if (fcntl(fd, F_OFD_GETLK, &ask) == 0 && ask.l_type != F_UNLCK)
+        found->state = FS_LOCK_HELD;
+    read_words(fd, found->words);
+    if (!still_named(fd, path))
+        found->state = FS_LOCK_NONE;
+    (void)fs_ops->close(fd);
+}

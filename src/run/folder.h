@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The folder of a run, run.dir: what a run writes there, by one table; whether something stands
+ * there that it would write over; and who holds it. A run takes its folder before it writes
+ * anything else, holds it for its life, and leaves nothing but the lock's absence behind when it
+ * did not come to its first step. docs/run-folder.md is the user's page.
+ *
+ * On GPUs and hosts: the reporting rank's process takes the folder for all ranks, who wait for it
+ * in the handshake.
+ */
+#ifndef PLAIT_RUN_FOLDER_H
+#define PLAIT_RUN_FOLDER_H
+
+#include "base/fs.h"
+#include "run/setup.h"
+
+/* The names that runs write, and when. Beside them stand, while a file is being written, temporary
+ * ones: NAME.tmp.PID.NUMBER. */
+enum folder_when { FOLDER_ALWAYS, FOLDER_SAVE, FOLDER_TRACE }; /* with run.save, train.trace */
+struct folder_name { const char *name; enum folder_when when; };
+int folder_names(void);
+const struct folder_name *folder_name_at(int i);
+
+/* What stands against a run in this folder, as a sentence for a report; nothing is appended when
+ * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
+enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
+
+struct folder {
+    const struct options *o; /* borrowed */
+    struct fs_lock lock;
+    bool taken, begun;
+    bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
+};
+/* Make the folder and take it: remove temporary files that a dead run left, look at every name that
+ * this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the owner;
+ * ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
+enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
+/* config.yaml, the vocabulary filled in, Hugging Face's config.json, and an empty metrics.jsonl,
+ * open. Errors: ERR_STORAGE. Local. */
+enum err folder_begin(struct folder *f, const struct setup *s, int *metrics);
+/* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
+ * all zero. */
+void folder_leave(struct folder *f);
+
+#endif
