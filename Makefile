@@ -10,7 +10,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz check lint asan tsan
-.PHONY: test-cuda bench format golden hdr-check clean golden-sched
+.PHONY: judges test-cuda bench format golden hdr-check clean golden-sched
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -73,6 +73,9 @@ grid: build ## gradients over every shape of the schedules (make test takes a pa
 fuzz: deps ## a million damaged schedules under AddressSanitizer (INPUTS=N: so many)
 	$(call compile,asan,build-asan)
 	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_sched
+
+judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 GB of pip)
+	@tests/oracle/judges.sh build/plait
 
 test-cuda: build ## the tests that need a GPU, on a machine that has one
 	@BUILD=build tools/gpu.sh test
