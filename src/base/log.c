@@ -60,9 +60,19 @@ void log_line(enum log_level level, const char *fmt, ...)
     errno = kept;
 }
 
-double log_now(void)
+static double read_clock(clockid_t which)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(which, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double log_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double log_date(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }

@@ -12,5 +12,7 @@ void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(
 void log_set_rank(int rank);
 /* Monotonic seconds, for durations and timeouts. */
 double log_now(void);
+/* Seconds since 1970 (UTC), for what people compare with other records. */
+double log_date(void);
 
 #endif

@@ -247,3 +247,14 @@ int text_utf8(const uint8_t *s, int64_t n)
             return 0;
     return n < length ? -1 : length;
 }
+
+const char *text_json_real(double v, char buf[32])
+{
+    snprintf(buf, 32, "null");
+    for (int digits = 15; isfinite(v) && digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    return buf;
+}

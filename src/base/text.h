@@ -39,6 +39,10 @@ const char *text_count(int64_t n, char buf[32]);
 /* "2 m 05 s", "3.2 s", "1 h 12 m": seconds. */
 const char *text_seconds(double s, char buf[32]);
 
+/* A real as JSON has it, with all its digits (15 to 17 significant ones, as many as read back as
+ * the same number); null where it is not finite. */
+const char *text_json_real(double v, char buf[32]);
+
 /* The ending of a word for n of its things: "" for one, else `ending` ("s", "es"). */
 const char *text_plural(int64_t n, const char *ending);
 

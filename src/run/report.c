@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a run says of itself: the table before the first step, a line of metrics.jsonl and a call
- * for each step, the summary behind the last. The reporting rank alone writes and calls back.
+ * for each step and validation, the summary behind the last. The reporting rank alone writes and
+ * calls back.
  */
 #include "run/train.h"
 
@@ -50,18 +51,22 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
-    struct text line = {0};
-    text_add(&line, "{\"step\": %lld, \"loss\": %.9g, \"grad_norm\": %.9g, \"lr\": %.9g, "
-                    "\"tokens\": %lld, \"tokens_per_s\": %.6g, \"seconds\": %.6g}\n",
-             (long long)p.step, p.loss, p.grad_norm, p.lr, (long long)p.tokens, p.tokens_per_s,
-             p.seconds);
-    enum err err = line.err;
-    if (err == ERR_OK)
-        err = fs_append(r->metrics, "metrics.jsonl", line.s, line.len);
-    text_free(&line);
-    if (err == ERR_OK && r->job->call->on_step)
+    TRY(metrics_step(r, &p));
+    if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
-    return err;
+    return ERR_OK;
+}
+
+enum err train_report_valid(struct train_rank *r)
+{
+    bool bytes = strcmp(r->job->valid.tokenizer, "bytes") == 0; /* a token is a byte */
+    double bits = bytes ? r->valid_loss / log(2.0) : NAN;
+    if (!r->reports)
+        return ERR_OK;
+    TRY(metrics_valid(r, bytes ? &bits : NULL));
+    if (r->job->call->on_valid)
+        r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
+    return ERR_OK;
 }
 
 /* How many steps did not wait for the norm; where none did, what they wait for. */

@@ -155,11 +155,8 @@ static enum err validate(struct train_rank *r)
 {
     if (!is_validated(r))
         return ERR_OK;
-    TRY(train_validate(r, &r->valid_loss));
-    double bits = strcmp(r->job->valid.tokenizer, "bytes") == 0 ? r->valid_loss / log(2.0) : NAN;
-    if (r->reports && r->job->call->on_valid)
-        r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
-    return ERR_OK;
+    TRY(train_validate(r));
+    return train_report_valid(r);
 }
 
 /* ---- one rank ---- */
@@ -425,7 +422,7 @@ enum err run_train(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
     struct folder folder = {.lock = {.fd = -1}};
-    struct train_job job = {.setup = &s, .call = call, .folder = &folder};
+    struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now()};
     struct text notes = {0};
     char *page = NULL;
     enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);

@@ -21,6 +21,7 @@ struct train_job {
     const char *notes;            /* warnings of the checks, shown behind the start-up table */
     int threads;                  /* of one rank */
     struct folder *folder;        /* borrowed; the reporting rank's */
+    double began;                 /* log_now at the run's start */
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
@@ -60,14 +61,16 @@ struct train_rank {
     double slowest;             /* step so far */
     int64_t left, all;          /* bytes of the device that were free at its opening, and has */
     double valid_loss;          /* of the last validation; NaN before */
+    int64_t valid_tokens;       /* that it is the mean over */
 };
 
 /* Make the lists of validation, when there is a file for it. Errors: ERR_MEMORY. Local; released by
  * train_valid_close. (valid.c) */
 enum err train_valid_open(struct train_rank *r);
 void train_valid_close(struct train_rank *r);
-/* Mean loss a token over the validation file into *loss. Collective over the world. (valid.c) */
-enum err train_validate(struct train_rank *r, double *loss);
+/* Mean loss a token over the validation file, and of how many, into r->valid_loss and valid_tokens.
+ * Collective over the world. (valid.c) */
+enum err train_validate(struct train_rank *r);
 
 /* The run's learning rates. (report.c) */
 struct lr train_lr(const struct options *o);
@@ -76,8 +79,15 @@ struct lr train_lr(const struct options *o);
 enum err train_report_start(struct train_rank *r);
 /* The step that r->result is of; r->took is how long it took. Local. (report.c) */
 enum err train_report_step(struct train_rank *r, int64_t step);
+/* The validation behind the step under way. Local. (report.c) */
+enum err train_report_valid(struct train_rank *r);
 /* The summary behind the last step. Collective over the world. (report.c) */
 enum err train_report_end(struct train_rank *r);
+
+/* A line of metrics.jsonl; bits_per_byte NULL: the tokenizer does not know bytes. On the reporting
+ * rank. Errors: ERR_STORAGE. Local. (metrics.c) */
+enum err metrics_step(const struct train_rank *r, const struct plait_step *p);
+enum err metrics_valid(const struct train_rank *r, const double *bits_per_byte);
 
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);

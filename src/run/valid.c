@@ -80,7 +80,7 @@ static enum err run_round(struct train_rank *r, int64_t n, double sums[2])
     return ERR_OK;
 }
 
-enum err train_validate(struct train_rank *r, double *loss)
+enum err train_validate(struct train_rank *r)
 {
     double sums[2] = {0, 0};
     for (int64_t i = 0; i < rounds_of(r); i++) {
@@ -92,6 +92,7 @@ enum err train_validate(struct train_rank *r, double *loss)
     }
     if (exec_world_group(r->x))
         TRY(comm_all_reduce(exec_world_group(r->x), sums, 2, DT_F64, COMM_SUM));
-    *loss = sums[0] / sums[1];
+    r->valid_loss = sums[0] / sums[1];
+    r->valid_tokens = (int64_t)sums[1];
     return ERR_OK;
 }

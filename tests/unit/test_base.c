@@ -395,10 +395,30 @@ static void errors_belong_to_threads(void)
     CHECK(strstr(err_trace(), "test_base.c:") != NULL && strstr(err_trace(), " < ") != NULL);
 }
 
+static void reals_have_all_their_digits(void)
+{
+    static const struct { double v; const char *s; } row[] = {
+        {0.1, "0.1"}, {3, "3"}, {-0.0, "-0"}, {1e300, "1e+300"}, {1 / 3., "0.3333333333333333"},
+        {5e-324, "4.94065645841247e-324"}, {INFINITY, "null"}, {-INFINITY, "null"},
+        {NAN, "null"}, {-NAN, "null"}};
+    char s[32];
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++)
+        CHECK_STR(text_json_real(row[i].v, s), row[i].s);
+    for (int i = 0; i < 20000; i++) {
+        double v;
+        uint64_t bits = test_random();
+        memcpy(&v, &bits, sizeof v);
+        text_json_real(v, s);
+        if (isfinite(v))
+            CHECK(strtod(s, NULL) == v && strlen(s) < 25);
+    }
+}
+
 static const struct test_case cases[] = {
     {"text_keeps_its_error", text_keeps_its_error}, /* first: it counts allocations */
     {"texts_grow", texts_grow},
     {"json_strings_are_escaped", json_strings_are_escaped},
+    {"reals_have_all_their_digits", reals_have_all_their_digits},
     {"nearest_words", nearest_words},
     {"numbers_as_people_read_them", numbers_as_people_read_them},
     {"strict_numbers", strict_numbers},
