@@ -9,7 +9,7 @@
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps demo test test-mpi grid fuzz check lint asan tsan
+.PHONY: help build deps demo test test-mpi grid fuzz fuzz-config check lint asan tsan
 .PHONY: judges test-cuda bench format golden hdr-check clean golden-sched
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -65,7 +65,7 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
-	    tools/run-tests build-tsan -R '$(or $(T),comm|dist)'
+	    tools/run-tests build-tsan -R '$(or $(T),comm|dist|fuzz_config)'
 
 grid: build ## gradients over every shape of the schedules (make test takes a part)
 	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_(loops|recompute))'
@@ -76,6 +76,9 @@ fuzz: deps ## a million damaged schedules under AddressSanitizer (INPUTS=N: so m
 
 judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 GB of pip)
 	@tests/oracle/judges.sh build/plait
+
+fuzz-config: build ## 300 random configurations against one rank (N=1000: so many)
+	@PLAIT_FUZZ_CONFIG=$(or $(N),300) build/tests/test_fuzz_config
 
 test-cuda: build ## the tests that need a GPU, on a machine that has one
 	@BUILD=build tools/gpu.sh test

@@ -28,8 +28,8 @@ int cmd_compare(int argc, char **argv)
                  "the same schedule played by the simulator with the measured times.",
         .option = option,
         .options = 6,
-        .more = "plait train configs/demo.yaml data.train=a.tok run.dir=runs/a --trace\n"
-                "plait compare runs/a --html step.html",
+        .more = "plait train configs/demo.yaml data.train=a.tok data.valid=b.tok --trace\n"
+                "plait compare run --html step.html",
     };
     char *text;
     int words, code;

@@ -416,18 +416,28 @@ static enum err check_files(const struct options *o, struct check_facts *f)
     return ERR_OK;
 }
 
-/* What only a run needs. */
-static enum err check_start(const struct options *o)
+/* What every run needs, once its data are named: without, it is a plan of something to come. */
+static enum err check_named(const struct options *o)
 {
     if (!o->data.train[0])
-        FAIL(ERR_CONFIG, "data.train is empty, and training needs a token file; make one with "
-                         "`plait data prepare TEXT -o FILE` and give data.train=FILE");
+        return ERR_OK;
     if (!o->data.valid[0] && (o->train.valid_every > 0 || o->train.valid_batches > 0))
         FAIL(ERR_CONFIG, "train.valid_every %lld and train.valid_batches %lld ask for validation, "
                          "and data.valid is empty; name a token file, or set both to 0",
              (long long)o->train.valid_every, (long long)o->train.valid_batches);
     if (!o->run.dir[0])
         FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
+    return ERR_OK;
+}
+
+/* What only a start needs: all else has been looked at, so that check and train refuse alike. */
+static enum err check_start(const struct options *o, int ranks)
+{
+    TRY(check_launch(o, &ranks));
+    TRY(check_ranks(o, ranks));
+    if (!o->data.train[0])
+        FAIL(ERR_CONFIG, "data.train is empty, and training needs a token file; make one with "
+                         "`plait data prepare TEXT -o FILE` and give data.train=FILE");
     return ERR_OK;
 }
 
@@ -438,16 +448,15 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     TRY(check_final_decay(o));
     TRY(check_machine(o));
     TRY(check_model(o, &f.arch));
-    if (purpose == CHECK_TRAIN)
-        TRY(check_launch(o, &ranks));
     TRY(check_ranks(o, ranks));
     TRY(check_stages(o, &f.arch));
     TRY(check_step(o));
     TRY(check_bytes(o, &f.arch));
     TRY(check_costs(o, &f.arch, &f.made));
     TRY(check_files(o, &f));
+    TRY(check_named(o));
     if (purpose == CHECK_TRAIN)
-        TRY(check_start(o));
+        TRY(check_start(o, ranks));
     f.ranks = (int)options_ranks(o);
     f.microbatches = options_microbatches(o);
     return report ? check_report(o, &f, report) : ERR_OK;
