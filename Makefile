@@ -6,15 +6,17 @@
 #     make test T=sched     only test programs whose name contains "sched"
 #     make demo TEXT=FILE   train on your own text
 #     make fuzz INPUTS=N    N damaged inputs instead of a million
+#     make stops STOPS=N    N stopped ranks of each kind instead of 100
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps demo test test-mpi grid fuzz fuzz-config check lint asan tsan
+.PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops check lint asan tsan
 .PHONY: judges test-cuda bench format golden hdr-check clean golden-sched
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
 INPUTS ?= 1000000
+STOPS ?= 100
 export JOBS
 
 only = $(if $(T),-R '$(T)')
@@ -79,6 +81,11 @@ judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 
 
 fuzz-config: build ## 300 random configurations against one rank (N=1000: so many)
 	@PLAIT_FUZZ_CONFIG=$(or $(N),300) build/tests/test_fuzz_config
+
+stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
+	@PLAIT_STOPS=$(STOPS) build/tests/test_stops
+	@tests/fault/stops.sh build/plait $(STOPS)
+	@tests/fault/slow_disk.sh build/plait build/tests/slow_disk.so mpi all
 
 test-cuda: build ## the tests that need a GPU, on a machine that has one
 	@BUILD=build tools/gpu.sh test

@@ -124,32 +124,53 @@ const struct fs_ops *fs_ops = &system_ops;
 static int open_again(const char *path, int flags)
 {
     int fd;
+    fs_call_begin(path);
     do
         fd = fs_ops->open(path, flags | O_CLOEXEC, 0666);
     while (fd < 0 && errno == EINTR);
+    fs_call_end();
     return fd;
 }
 
-static int fsync_again(int fd)
+static int fsync_again(int fd, const char *path)
 {
     int done;
+    fs_call_begin(path);
     do
         done = fs_ops->fsync(fd);
     while (done < 0 && errno == EINTR);
+    fs_call_end();
     return done;
+}
+
+static int close_file(int fd, const char *path)
+{
+    fs_call_begin(path);
+    int done = fs_ops->close(fd);
+    fs_call_end();
+    return done;
+}
+
+static void unlink_file(const char *path)
+{
+    fs_call_begin(path);
+    (void)fs_ops->unlink(path);
+    fs_call_end();
 }
 
 static int rename_again(const char *from, const char *to)
 {
     int done;
+    fs_call_begin(to);
     do
         done = fs_ops->rename(from, to);
     while (done < 0 && errno == EINTR);
+    fs_call_end();
     return done;
 }
 
 /* All n bytes or -1. A write that takes nothing and says nothing counts as a full disk. */
-static int write_all(int fd, const char *p, int64_t n)
+static int write_bytes(int fd, const char *p, int64_t n)
 {
     while (n > 0) {
         int64_t done = fs_ops->write(fd, p, num_min(n, CALL_MAX));
@@ -163,6 +184,14 @@ static int write_all(int fd, const char *p, int64_t n)
         n -= done;
     }
     return 0;
+}
+
+static int write_all(int fd, const char *path, const char *p, int64_t n)
+{
+    fs_call_begin(path);
+    int done = write_bytes(fd, p, n);
+    fs_call_end();
+    return done;
 }
 
 /* The system's sentence for an errno, in lower case, with the way out for the commonest. */
@@ -188,9 +217,9 @@ const char *fs_reason(int code, char buf[FS_REASON])
 void fs_abandon(struct fs_file *f)
 {
     if (f->fd >= 0)
-        (void)fs_ops->close(f->fd);
+        (void)close_file(f->fd, f->path);
     if (f->temp)
-        (void)fs_ops->unlink(f->temp);
+        unlink_file(f->temp);
     mem_free(f->path);
     mem_free(f->temp);
     mem_free(f->buffer);
@@ -253,7 +282,7 @@ out_file:
 
 static enum err flush(struct fs_file *f)
 {
-    if (write_all(f->fd, f->buffer, f->used) != 0)
+    if (write_all(f->fd, f->path, f->buffer, f->used) != 0)
         return lost(f, "write");
     f->used = 0;
     return ERR_OK;
@@ -265,7 +294,7 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n)
     if (n > BUFFER_BYTES - f->used)
         TRY(flush(f));
     if (n >= BUFFER_BYTES) { /* large pieces need no copy */
-        if (write_all(f->fd, p, n) != 0)
+        if (write_all(f->fd, f->path, p, n) != 0)
             return lost(f, "write");
     } else if (n > 0) {
         memcpy(f->buffer + f->used, p, (size_t)n);
@@ -291,8 +320,8 @@ static int flush_folder(const char *path)
     int fd = open_again(!slash ? "." : n == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         return -1;
-    int done = fsync_again(fd), code = errno;
-    (void)fs_ops->close(fd);
+    int done = fsync_again(fd, path), code = errno;
+    (void)close_file(fd, path);
     errno = code;
     return done != 0 && code != EINVAL ? -1 : 0;
 }
@@ -301,11 +330,11 @@ enum err fs_commit(struct fs_file *f)
 {
     ENSURE(f->fd >= 0);
     TRY(flush(f));
-    if (fsync_again(f->fd) != 0)
+    if (fsync_again(f->fd, f->path) != 0)
         return lost(f, "flush");
     int fd = f->fd;
     f->fd = -1;
-    if (fs_ops->close(fd) != 0 && errno != EINTR)
+    if (close_file(fd, f->path) != 0 && errno != EINTR)
         return lost(f, "close");
     if (rename_again(f->temp, f->path) != 0)
         return lost(f, "put in place");
@@ -340,7 +369,7 @@ static enum err open_log(const char *path, int more, int *fd)
         FAIL(ERR_STORAGE, "storage: cannot %s %s: %s", more ? "create" : "append to", path,
              fs_reason(errno, why));
     if (fstat(opened, &st) != 0 || !S_ISREG(st.st_mode)) {
-        (void)fs_ops->close(opened);
+        (void)close_file(opened, path);
         FAIL(ERR_STORAGE, "storage: cannot append to %s: it is not a regular file", path);
     }
     *fd = opened;
@@ -362,7 +391,7 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
     char why[FS_REASON];
     ENSURE(n > 0);
     off_t begin = lseek(fd, 0, SEEK_END);
-    if (write_all(fd, p, n) == 0)
+    if (write_all(fd, path, p, n) == 0)
         return ERR_OK;
     int code = errno;
     off_t end = lseek(fd, 0, SEEK_END);
@@ -376,7 +405,7 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
 void fs_log_close(int fd)
 {
     if (fd >= 0)
-        (void)fs_ops->close(fd);
+        (void)close_file(fd, "a log that is closed");
 }
 
 /* ---- reading ---- */
@@ -405,7 +434,7 @@ static enum err open_regular(const char *path, int flags, enum err code, int *fd
         *size = (int64_t)st.st_size;
         return ERR_OK;
     }
-    (void)fs_ops->close(opened);
+    (void)close_file(opened, path);
     if (!known)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
@@ -422,7 +451,7 @@ static enum err map_open(struct fs_map *m, const char *path, int flags, enum err
     if (size > 0)
         p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
     int failed = errno;
-    (void)fs_ops->close(fd);
+    (void)close_file(fd, path);
     if (p == MAP_FAILED)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     *m = (struct fs_map){.data = p, .size = size};
@@ -472,7 +501,9 @@ enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p
     char why[FS_REASON], *to = p;
     ENSURE(r->open && at >= 0 && n >= 0);
     while (n > 0) {
+        fs_call_begin(r->path);
         int64_t got = fs_ops->pread(r->fd, to, num_min(n, CALL_MAX), at);
+        fs_call_end();
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -493,7 +524,7 @@ enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p
 void fs_reader_close(struct fs_reader *r)
 {
     if (r->open)
-        (void)fs_ops->close(r->fd);
+        (void)close_file(r->fd, r->path);
     mem_free(r->path);
     *r = (struct fs_reader){0};
 }
@@ -505,9 +536,11 @@ static enum err make_dir(const char *path)
     char why[FS_REASON];
     struct stat st;
     int done;
+    fs_call_begin(path);
     do
         done = fs_ops->mkdir(path, 0777);
     while (done < 0 && errno == EINTR);
+    fs_call_end();
     int code = done == 0 ? 0 : errno;
     if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */

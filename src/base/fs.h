@@ -81,6 +81,19 @@ enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code);
 enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p);
 void fs_reader_close(struct fs_reader *r); /* idempotent, also of one that is all zero */
 
+/* Told of this thread's file calls, each before it begins and when it has ended; the path is good
+ * until then. NULL: nobody. */
+struct fs_watch {
+    void (*begin)(void *arg, const char *path);
+    void (*end)(void *arg);
+    void *arg;
+};
+void fs_watch_set(const struct fs_watch *w);
+/* Around what may wait for a disk without a call of this header, as reading from a map does. They
+ * nest; errno stays. */
+void fs_call_begin(const char *path);
+void fs_call_end(void);
+
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
 bool fs_exists(const char *path);

@@ -88,6 +88,11 @@ double comm_spent(const struct comm_world *w);
  * most 47 bytes); also a sign of life, which a rank gives in every call of this folder, too.
  * Local. */
 void comm_place(struct comm_world *w, const char *text);
+/* From here to comm_files_close peers know of this thread's file calls (fs_watch_set): a rank in
+ * one is not silent. A call that has not returned after limit_s (0: none) ends the process with
+ * ERR_STORAGE and the file's name. Both local. Errors: ERR_MEMORY. */
+enum err comm_files_open(struct comm_world *w, double limit_s);
+void comm_files_close(struct comm_world *w);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);

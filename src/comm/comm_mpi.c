@@ -142,6 +142,11 @@ static enum err check_rank(struct comm_world *w, const char *what)
     return comm_mpi_check(comm_mpi_seat(w), what);
 }
 
+static bool last_word(struct comm_world *w)
+{
+    return comm_mpi_life_speaks(&comm_mpi_seat(w)->life);
+}
+
 enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
 {
     if (s->failed)
@@ -371,6 +376,7 @@ static const struct comm_ops mpi_ops = {
     .abort = abort_rank,
     .failed = has_failed,
     .check = check_rank,
+    .last_word = last_word,
 };
 
 static double limit_s; /* of starting and ending MPI; 0: none */

@@ -73,6 +73,8 @@ struct comm_ops {
     bool (*failed)(struct comm_world *w);
     /* FAIL with ERR_PEER when one has, naming what this rank was about. */
     enum err (*check)(struct comm_world *w, const char *what);
+    /* May this rank say why it ends the job? Once in a machine's ranks; from any thread. */
+    bool (*last_word)(struct comm_world *w);
 };
 
 /* Device memory of a device that queues: what is started is put in order with its queue, and
@@ -101,11 +103,13 @@ struct comm_queue {
 };
 
 struct comm_board; /* comm_board.h */
+struct comm_files; /* comm_files.c */
 
 struct comm_world {
     const struct comm_ops *ops;
     int rank, size;
     struct comm_board *board; /* the transport's, borrowed: what peers read of each other */
+    struct comm_files *files; /* owned; NULL: its file calls have no watch (comm_files.c) */
     double timeout_s;    /* of one wait; 0: none */
     int64_t unfinished;  /* requests started and not finished */
     double spent;        /* seconds in calls that start or finish one */

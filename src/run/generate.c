@@ -11,6 +11,7 @@
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/train.h"
+#include "run/world.h"
 
 #include <stdio.h>
 
@@ -395,10 +396,8 @@ static enum err run_ranks(struct generate_job *job)
     job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
     job->threads = options_threads(o, job->setup->mesh.world);
     comm_environment();
-    if (err == ERR_OK && o->train.transport == COMM_MPI)
-        err = comm_mpi_run(o->train.hang_timeout, rank_body, job);
-    else if (err == ERR_OK)
-        err = comm_thread_run(job->setup->mesh.world, o->train.hang_timeout, rank_body, job);
+    if (err == ERR_OK)
+        err = world_run(o, job->setup->mesh.world, rank_body, job);
     mem_free(prompt);
     mem_free(legal);
     return err;

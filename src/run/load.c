@@ -24,6 +24,7 @@ static enum err load_param(const struct setup *s, const struct hf_weights *w, co
     hf_place(&s->arch, &p->spec, &at);
     TRY(hf_find(w, &at, &t));
     TRY(mem_new(p->count, sizeof *values, p->spec.name, &values));
+    fs_call_begin(t.file->path);
     int64_t cols = at.nd == 2 ? at.shape[1] : 1;
     for (int64_t i = 0; i < p->box.real[0] && err == ERR_OK; i++)
         for (int64_t j = 0; j < p->box.real[1] && err == ERR_OK; j++) {
@@ -38,6 +39,7 @@ static enum err load_param(const struct setup *s, const struct hf_weights *w, co
                               (long long)k, t.entry->name, t.file->path, isnan(v) ? NAN : v,
                               dtype_name(p->store->dev->ct));
         }
+    fs_call_end();
     if (err == ERR_OK)
         err = param_write(p, values);
     mem_free(values);

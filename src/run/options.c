@@ -175,6 +175,9 @@ static const struct conf_row rows[] = {
     {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
      "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
      "only when that is known to be dead (docs/run-folder.md)"},
+    {"run.io_timeout", CONF_REAL, AT(run.io_timeout), 0, "1800", 0, 604800, NULL,
+     "a file call that does not return for so long ends the run with code 17 [seconds]; 0: never. "
+     "Until then its rank does not count as hung"},
 };
 
 /* What other programs call these values. */

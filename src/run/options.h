@@ -79,6 +79,7 @@ struct options {
         char dir[OPTIONS_PATH_MAX];
         bool save; /* weights at the end */
         bool takeover; /* of a folder that another host's run took */
+        double io_timeout;
     } run;
     char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
                                       does not write over */

@@ -13,6 +13,7 @@
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/room.h"
+#include "run/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -413,9 +414,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     s->tokenizer = job->train.tokenizer;
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);
-    if (o->train.transport == COMM_MPI)
-        return comm_mpi_run(o->train.hang_timeout, rank_body, job);
-    return comm_thread_run(s->mesh.world, o->train.hang_timeout, rank_body, job);
+    return world_run(o, s->mesh.world, rank_body, job);
 }
 
 enum err run_train(const struct options *o, const struct plait_train *call)

@@ -5,10 +5,13 @@
  */
 #include "comm/comm.h"
 
+#include "base/fs.h"
 #include "test.h"
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
-static const double timeout_s = 0.3;
+static const double timeout_s = 0.25;
 
 static void nap(double s)
 {
@@ -109,7 +112,64 @@ static void signs_of_life(void)
     CHECK_OK(comm_thread_run(2, timeout_s, busy, NULL));
 }
 
+/* ---- file calls ---- */
+
+/* Rank 1 is in a file call for long, the others wait for it; with `other` rank 2 is silent. */
+struct disk { double limit_s, slow_s; bool other; };
+
+static enum err slow_disk(void *arg, struct comm_world *w)
+{
+    const struct disk *d = arg;
+    int ranks[] = {0, 1, 2};
+    TRY(comm_files_open(w, d->limit_s));
+    if (comm_rank(w) == 1) {
+        fs_call_begin("run/metrics.jsonl");
+        fs_call_begin("nested");
+        nap(d->slow_s);
+        fs_call_end();
+        fs_call_end();
+    }
+    if (comm_rank(w) == 2 && d->other)
+        nap(4 * timeout_s);
+    enum err err = sum(w, ranks, 3);
+    comm_files_close(w);
+    return err;
+}
+
+static void a_slow_disk_is_no_hang(void)
+{
+    struct disk d = {.limit_s = 60, .slow_s = 3 * timeout_s};
+    CHECK_OK(comm_thread_run(3, timeout_s, slow_disk, &d));
+    d.limit_s = 0;
+    CHECK_OK(comm_thread_run(3, timeout_s, slow_disk, &d));
+    d.other = true;
+    CHECK_ERR(comm_thread_run(3, timeout_s, slow_disk, &d), ERR_HANG, "rank 2 does not answer: ");
+}
+
+/* The process ends, so it is another one; what it says comes by a pipe. */
+static void a_stuck_disk_ends_the_process(void)
+{
+    struct disk d = {.limit_s = timeout_s, .slow_s = 20};
+    char said[1024] = "";
+    int out[2], status = 0;
+    CHECK(pipe(out) == 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(out[1], STDERR_FILENO);
+        _exit((int)comm_thread_run(3, timeout_s, slow_disk, &d));
+    }
+    close(out[1]);
+    CHECK(read(out[0], said, sizeof said - 1) > 0);
+    close(out[0]);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == ERR_STORAGE);
+    CHECK(strstr(said, "rank 1: run/metrics.jsonl: a call of the file system has not returned"));
+}
+
 static const struct test_case cases[] = {
+    {"a_slow_disk_is_no_hang", a_slow_disk_is_no_hang},
+    {"a_stuck_disk_ends_the_process", a_stuck_disk_ends_the_process},
     {"the_end_of_a_row", the_end_of_a_row},
     {"a_circle", a_circle},
     {"through_groups", through_groups},

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank in a call of the file system is not silent: its entry says so (comm_board.h), and whoever
+ * waits for it waits on. That has a limit of its own, kept by a thread of the process, for a call
+ * that waits for a disk cannot be interrupted and its thread can do nothing about it: the limit
+ * ends the process, with the file's name.
+ *
+ * The ranks of a process stand in one list, and one thread watches over all of them.
+ */
+#include "comm/comm.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "comm/comm_board.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* A rank of this process whose file calls have a watch; owned by its world. */
+struct comm_files {
+    struct comm_files *next;
+    struct comm_world *world; /* borrowed */
+    double limit_s;           /* 0: none */
+    pthread_mutex_t lock;     /* of those below */
+    const char *path;         /* of the call under way, borrowed from it; NULL: there is none */
+    double since;
+};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct comm_files *first; /* guarded by lock */
+    bool runs;                /* guarded by lock; the thread ends with the last rank */
+} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static int64_t ns_of(double s)
+{
+    return (int64_t)(s * 1e9);
+}
+
+static void on_begin(void *arg, const char *path)
+{
+    struct comm_files *f = arg;
+    struct comm_entry *e = f->world->board->of[f->world->rank];
+    double now = log_now();
+    atomic_store(&e->file, ns_of(now));
+    pthread_mutex_lock(&f->lock);
+    f->path = path;
+    f->since = now;
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void on_end(void *arg)
+{
+    struct comm_files *f = arg;
+    struct comm_entry *e = f->world->board->of[f->world->rank];
+    pthread_mutex_lock(&f->lock);
+    f->path = NULL;
+    pthread_mutex_unlock(&f->lock);
+    comm_alive(f->world); /* first: never neither in a call nor lately alive */
+    atomic_store(&e->filed, ns_of(log_now()));
+    atomic_store(&e->file, 0);
+}
+
+/* ---- the limit ---- */
+
+/* The lock stays taken: the path must stay good, and the process ends. */
+static void leave(const struct comm_files *f)
+{
+    char text[1024], said[COMM_RANK_TEXT], took[32];
+    snprintf(text, sizeof text, "storage: %s: a call of the file system has not returned for %s; "
+             "look at the disk, or raise run.io_timeout (%g s; 0: wait for ever)", f->path,
+             text_seconds(log_now() - f->since, took), f->limit_s);
+    if (f->world->ops->last_word(f->world)) {
+        log_set_rank(-1); /* the message names it */
+        log_line(LOG_ERROR, "%s", comm_rank_says(f->world, text, said));
+    }
+    err_leave(ERR_STORAGE);
+}
+
+static void *watch(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&keeper.lock);
+    while (keeper.first) {
+        double period = 1;
+        for (struct comm_files *f = keeper.first; f; f = f->next) {
+            pthread_mutex_lock(&f->lock);
+            if (f->path && f->limit_s > 0 && log_now() - f->since > f->limit_s)
+                leave(f);
+            pthread_mutex_unlock(&f->lock);
+            period = f->limit_s > 0 ? fmin(period, f->limit_s / 8) : period;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        int64_t ns = until.tv_nsec + ns_of(period);
+        until.tv_sec += (time_t)(ns / 1000000000);
+        until.tv_nsec = (long)(ns % 1000000000);
+        (void)pthread_cond_timedwait(&keeper.wake, &keeper.lock, &until);
+    }
+    keeper.runs = false;
+    pthread_mutex_unlock(&keeper.lock);
+    return NULL;
+}
+
+/* Under keeper.lock, with the list filled. */
+static enum err start_watch(void)
+{
+    sigset_t all, before;
+    pthread_t thread;
+    if (keeper.runs)
+        return ERR_OK;
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&thread, NULL, watch, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "comm: no thread to watch over file calls: %s", strerror(rc));
+    pthread_detach(thread);
+    keeper.runs = true;
+    return ERR_OK;
+}
+
+enum err comm_files_open(struct comm_world *w, double limit_s)
+{
+    struct comm_files *f;
+    TRY(mem_new(1, sizeof *f, "a rank's file calls", &f));
+    f->world = w;
+    f->limit_s = limit_s;
+    if (pthread_mutex_init(&f->lock, NULL) != 0) {
+        mem_free(f);
+        FAIL(ERR_MEMORY, "comm: no lock for the file calls of rank %d", w->rank);
+    }
+    pthread_mutex_lock(&keeper.lock);
+    f->next = keeper.first;
+    keeper.first = f;
+    enum err err = start_watch();
+    if (err != ERR_OK)
+        keeper.first = f->next;
+    pthread_mutex_unlock(&keeper.lock);
+    if (err != ERR_OK) {
+        pthread_mutex_destroy(&f->lock);
+        mem_free(f);
+        return err;
+    }
+    w->files = f;
+    fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
+    return ERR_OK;
+}
+
+void comm_files_close(struct comm_world *w)
+{
+    struct comm_files *f = w->files;
+    if (!f)
+        return;
+    fs_watch_set(NULL);
+    pthread_mutex_lock(&keeper.lock);
+    struct comm_files **at = &keeper.first;
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+    pthread_cond_signal(&keeper.wake);
+    pthread_mutex_unlock(&keeper.lock);
+    pthread_mutex_destroy(&f->lock);
+    mem_free(f);
+    w->files = NULL;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The ranks of a run: threads of this process or processes under a launcher, as train.transport
+ * says, with the limits of the configuration.
+ */
+#ifndef PLAIT_RUN_WORLD_H
+#define PLAIT_RUN_WORLD_H
+
+#include "comm/comm.h"
+#include "run/options.h"
+
+/* body(arg, world) on each of `size` ranks, whose file calls are watched (run.io_timeout). Errors:
+ * as comm_thread_run and comm_mpi_run. */
+enum err world_run(const struct options *o, int size,
+                   enum err (*body)(void *arg, struct comm_world *world), void *arg);
+
+#endif

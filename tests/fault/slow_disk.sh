@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# A disk that is slow in one call: longer than train.hang_timeout, which is no hang, so the run
+# ends well and leaves its weights; longer than run.io_timeout, which ends it with 17 and the
+# file's name.
+# Ranks as threads and, with mpi, as processes under mpirun.
+#
+#     tests/fault/slow_disk.sh PROGRAM WRAPPER [mpi] [all]
+#     PROGRAM: build/plait; WRAPPER: the library made of slow_disk.c; all: every call, not a few
+set -u
+
+plait=$1
+wrapper=$2
+shift 2
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
+"$plait" data prepare "$dir/text" -o "$dir/corpus" >/dev/null 2>&1 || exit 1
+words="model.kind=llama model.layers=2 model.hidden=32 model.heads=4 model.seq=16 train.steps=3
+train.batch=4 parallel.microbatch=1 parallel.pp=2 parallel.tp=2 data.train=$dir/corpus
+train.hang_timeout=1"
+
+# NAME TRANSPORT CODE TEXT SECONDS CALL FILE [N]: in the background, the verdict into a file. The
+# wrapper's words go to the ranks alone.
+one() {
+    name=$1 transport=$2 code=$3 text=$4
+    slow="LD_PRELOAD=$wrapper SLOW_S=$5 SLOW_CALL=$6 SLOW_FILE=$7 SLOW_N=${8:-}"
+    [ -n "${8:-}" ] || slow="LD_PRELOAD=$wrapper SLOW_S=$5 SLOW_CALL=$6 SLOW_FILE=$7"
+    launch=
+    [ "$transport" = thread ] || launch="mpirun -n 4 --oversubscribe"
+    limit=60
+    [ "$code" = 0 ] || limit=1
+    runs=$((runs + 1))
+    run="$dir/run$runs.$code.$transport"
+    # shellcheck disable=SC2086
+    timeout 100 $launch env $slow "$plait" train $words train.transport="$transport" \
+        run.io_timeout=$limit run.dir="$run" >"$dir/$name.out" 2>"$dir/$name.err"
+    got=$?
+    said=$(grep -c '^plait: error: ' "$dir/$name.err")
+    if [ "$got" -ne "$code" ]; then
+        why="code $got, wanted $code"
+    elif [ "$code" -eq 0 ] && [ ! -s "$run/model.safetensors" ]; then
+        why="no weights"
+    elif [ "$code" -ne 0 ] && ! grep -q "$text.*has not returned" "$dir/$name.err"; then
+        why="$text is not named"
+    elif [ "$code" -ne 0 ] && [ "$said" -ne 1 ]; then
+        why="said $said times"
+    else
+        echo "ok   $name" >"$dir/$name.verdict"
+        return
+    fi
+    { echo "FAIL $name: $why"; sed 's/^/    /' "$dir/$name.err" | head -20; } >"$dir/$name.verdict"
+}
+
+kinds=thread
+few="fsync:model.safetensors write:metrics.jsonl:2 pread:corpus:9"
+many="write:model.safetensors rename:model.safetensors open:model.safetensors write:config.yaml
+open:metrics.jsonl"
+for word; do
+    [ "$word" = mpi ] && kinds="thread mpi"
+    [ "$word" = all ] && few="$few $many"
+done
+runs=0
+for transport in $kinds; do
+    for place in $few; do
+        call=${place%%:*} rest=${place#*:}
+        file=${rest%%:*} n=
+        [ "$rest" = "$file" ] || n=${rest#*:}
+        runs=$((runs + 1))
+        one "$transport.$call.$file.slow" "$transport" 0 "$file" 3 "$call" "$file" "$n" &
+        one "$transport.$call.$file.stuck" "$transport" 17 "$file" 30 "$call" "$file" "$n" &
+    done
+    wait
+done
+cat "$dir"/*.verdict
+failed=$(cat "$dir"/*.verdict | grep -c '^FAIL')
+passed=$(cat "$dir"/*.verdict | grep -c '^ok')
+echo "$passed passed, $failed failed, 0 skipped"
+[ "$failed" -eq 0 ]

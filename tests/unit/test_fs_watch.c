@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whoever watches a thread's file calls is told of each: every call of the table underneath is made
+ * between a begin and an end, with the name of a file, whatever was asked for; and errno behind an
+ * end is the call's.
+ */
+#include "base/fs.h"
+#include "base/mem.h"
+#include "test.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const struct fs_ops *real;
+static int depth, begun, outside, calls;
+static char last[300];
+
+static void on_begin(void *arg, const char *path)
+{
+    CHECK(arg == &depth && path && path[0]);
+    snprintf(last, sizeof last, "%s", path);
+    depth++;
+    begun++;
+}
+
+static void on_end(void *arg)
+{
+    CHECK(arg == &depth);
+    depth--;
+    errno = EXDEV; /* nobody may see it */
+}
+
+static void look(void)
+{
+    calls++;
+    outside += depth != 1;
+}
+
+static int watched_open(const char *path, int flags, unsigned mode)
+{
+    look();
+    return real->open(path, flags, mode);
+}
+
+static int64_t watched_write(int fd, const void *p, int64_t n)
+{
+    look();
+    return real->write(fd, p, n);
+}
+
+static int watched_fsync(int fd)
+{
+    look();
+    return real->fsync(fd);
+}
+
+static int watched_close(int fd)
+{
+    look();
+    return real->close(fd);
+}
+
+static int watched_rename(const char *from, const char *to)
+{
+    look();
+    return real->rename(from, to);
+}
+
+static int watched_unlink(const char *path)
+{
+    look();
+    return real->unlink(path);
+}
+
+static int watched_mkdir(const char *path, unsigned mode)
+{
+    look();
+    return real->mkdir(path, mode);
+}
+
+static int64_t watched_pread(int fd, void *p, int64_t n, int64_t at)
+{
+    look();
+    return real->pread(fd, p, n, at);
+}
+
+/* All that this folder does with files, in `dir`. */
+static void use(const char *dir)
+{
+    char path[200], big[1 << 10] = "x";
+    struct fs_file f;
+    struct fs_map m;
+    struct fs_reader r;
+    int fd;
+    snprintf(path, sizeof path, "%s/a/b", dir);
+    CHECK_OK(fs_probe_writable(path));
+    snprintf(path, sizeof path, "%s/a/b/file", dir);
+    CHECK_OK(fs_create(&f, path));
+    for (int i = 0; i < 3000; i++) /* more than the buffer */
+        CHECK_OK(fs_write(&f, big, sizeof big));
+    CHECK_OK(fs_commit(&f));
+    CHECK_OK(fs_put(path, "more", 4));
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    fs_map_close(&m);
+    CHECK_OK(fs_reader_open(&r, path, ERR_DATA));
+    CHECK_OK(fs_reader_get(&r, 1, 3, big));
+    CHECK(strcmp(last, path) == 0);
+    fs_reader_close(&r);
+    CHECK_OK(fs_log_open(path, &fd));
+    CHECK_OK(fs_append(fd, path, "line\n", 5));
+    fs_log_close(fd);
+    CHECK_OK(fs_create(&f, path));
+    fs_abandon(&f);
+    CHECK(unlink(path) == 0);
+    CHECK_ERR(fs_map_open(&m, path, ERR_DATA), ERR_DATA, "no such file");
+}
+
+static void every_call_is_told(void)
+{
+    char dir[] = "/tmp/plait-test-XXXXXX", path[200];
+    struct fs_watch w = {on_begin, on_end, &depth};
+    real = fs_ops;
+    struct fs_ops ops = {watched_open,   watched_write,  watched_fsync, watched_close,
+                         watched_rename, watched_unlink, watched_mkdir, watched_pread};
+    CHECK(mkdtemp(dir) != NULL);
+    fs_ops = &ops;
+    fs_watch_set(&w);
+    use(dir);
+    int told = begun;
+    fs_watch_set(NULL);
+    use(dir);
+    fs_ops = real;
+    CHECK(calls > 60 && told > 20);
+    CHECK_INT(begun, told);
+    CHECK_INT(outside, calls / 2); /* the second time nobody watches */
+    CHECK_INT(depth, 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", dir, i == 0 ? "/a/b" : i == 1 ? "/a" : "");
+        CHECK(rmdir(path) == 0);
+    }
+}
+
+static const struct test_case cases[] = {{"every_call_is_told", every_call_is_told}};
+TEST_MAIN(cases)
