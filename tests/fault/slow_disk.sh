@@ -36,13 +36,17 @@ one() {
     [ "$code" = 0 ] || limit=1
     runs=$((runs + 1))
     run="$dir/run$runs.$code.$transport"
+    begin=$(date +%s)
     # shellcheck disable=SC2086
     timeout 100 $launch env $slow "$plait" train $words train.transport="$transport" \
         run.io_timeout=$limit run.dir="$run" >"$dir/$name.out" 2>"$dir/$name.err"
     got=$?
+    took=$(($(date +%s) - begin))
     said=$(grep -c '^plait: error: ' "$dir/$name.err")
     if [ "$got" -ne "$code" ]; then
         why="code $got, wanted $code"
+    elif [ "$code" -eq 0 ] && [ "$took" -lt 2 ]; then
+        why="not slow: $took s"
     elif [ "$code" -eq 0 ] && [ ! -s "$run/model.safetensors" ]; then
         why="no weights"
     elif [ "$code" -ne 0 ] && ! grep -q "$text.*has not returned" "$dir/$name.err"; then
