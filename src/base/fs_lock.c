@@ -139,8 +139,8 @@ static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *foun
     return ERR_OK;
 }
 
-enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
-                      struct fs_lock_found *found)
+static enum err take(struct fs_lock *l, const char *path, const char *words, bool over,
+                     struct fs_lock_found *found)
 {
     bool gone = true;
     *l = (struct fs_lock){.fd = -1};
@@ -174,17 +174,28 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bo
     return err;
 }
 
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
+                      struct fs_lock_found *found)
+{
+    fs_call_begin(path);
+    enum err err = take(l, path, words, over, found);
+    fs_call_end();
+    return err;
+}
+
 void fs_lock_leave(struct fs_lock *l)
 {
+    fs_call_begin(l->path ? l->path : "a lock");
     if (l->fd >= 0 && still_named(l->fd, l->path))
         (void)fs_ops->unlink(l->path); /* held until it is gone */
     if (l->fd >= 0)
         (void)fs_ops->close(l->fd);
+    fs_call_end();
     mem_free(l->path);
     *l = (struct fs_lock){.fd = -1};
 }
 
-void fs_lock_look(const char *path, struct fs_lock_found *found)
+static void look(const char *path, struct fs_lock_found *found)
 {
     struct stat st;
     struct flock ask = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -202,4 +213,11 @@ void fs_lock_look(const char *path, struct fs_lock_found *found)
     if (!still_named(fd, path))
         found->state = FS_LOCK_NONE;
     (void)fs_ops->close(fd);
+}
+
+void fs_lock_look(const char *path, struct fs_lock_found *found)
+{
+    fs_call_begin(path);
+    look(path, found);
+    fs_call_end();
 }

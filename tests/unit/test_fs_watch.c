@@ -92,9 +92,11 @@ static void use(const char *dir)
     struct fs_file f;
     struct fs_map m;
     struct fs_reader r;
+    struct fs_lock lock;
+    struct fs_lock_found found;
     int fd;
     snprintf(path, sizeof path, "%s/a/b", dir);
-    CHECK_OK(fs_probe_writable(path));
+    CHECK_OK(fs_make_dirs(path));
     snprintf(path, sizeof path, "%s/a/b/file", dir);
     CHECK_OK(fs_create(&f, path));
     for (int i = 0; i < 3000; i++) /* more than the buffer */
@@ -113,6 +115,10 @@ static void use(const char *dir)
     CHECK_OK(fs_create(&f, path));
     fs_abandon(&f);
     CHECK(unlink(path) == 0);
+    CHECK_OK(fs_lock_take(&lock, path, "words", false, &found));
+    CHECK(found.state == FS_LOCK_TAKEN);
+    fs_lock_look(path, &found);
+    fs_lock_leave(&lock);
     CHECK_ERR(fs_map_open(&m, path, ERR_DATA), ERR_DATA, "no such file");
 }
 
@@ -122,7 +128,8 @@ static void every_call_is_told(void)
     struct fs_watch w = {on_begin, on_end, &depth};
     real = fs_ops;
     struct fs_ops ops = {watched_open,   watched_write,  watched_fsync, watched_close,
-                         watched_rename, watched_unlink, watched_mkdir, watched_pread};
+                         watched_rename, watched_unlink, watched_mkdir, watched_pread,
+                         fs_ops->space};
     CHECK(mkdtemp(dir) != NULL);
     fs_ops = &ops;
     fs_watch_set(&w);
