@@ -75,6 +75,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"data.tokenizer", "|random", "bytes|gpt2"},
     {"run.dir", "", ""},
     {"run.save", "false|true", "2"},
+    {"run.io_timeout", "1800|0|0.5", "604801|-1"},
     {"run.takeover", "false|true", "2"},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
