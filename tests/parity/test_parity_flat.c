@@ -50,7 +50,8 @@ static struct dev_parts parts_within(const struct dev_parts *p, int64_t begin, i
 static struct adamw adamw_of(int i, int64_t n, double now[NOW_COUNT])
 {
     double t = (double)test_range(1, 1000);
-    struct adamw a = {.n = n, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = i % 3 ? 0.1 : 0};
+    struct adamw a = {.n = n, .beta1 = test_real(0, 0.99), .beta2 = test_real(0.5, 0.999),
+                      .eps = i % 2 ? 1e-8 : test_real(0.01, 1), .decay = i % 3 ? 0.1 : 0};
     now[NOW_TOKENS] = 0;
     now[NOW_LR] = test_real(1e-4, 1e-1);
     now[NOW_BIAS1] = 1 - pow(a.beta1, t);

@@ -12,7 +12,7 @@ enum { SHAPES = 24, WIDE = 5 };
 /* Rows of problem i: none, one, or some; and how many of them side 2 takes first. */
 static int64_t rows_of(int i)
 {
-    return i < 2 ? i : test_range(2, 60);
+    return i < 2 ? i : i == 2 ? test_range(130, 400) : test_range(2, 60);
 }
 
 /* Columns of problem i: a few; behind the SHAPES problems, as many as models have. Such rows are
@@ -286,12 +286,16 @@ static void dropout(struct parity *p)
     }
 }
 
-/* The mask is a definition, not an approximation: zero exactly where num_drop_kept says so. */
+/* The mask is a definition, not an approximation: zero exactly where num_drop_kept says so. Philox
+ * counts groups of four elements in two words; half of the problems lie where the first one turns
+ * over. */
 static void dropout_mask(struct parity *p)
 {
     for (int i = 1; i < SHAPES; i++) {
         int64_t n = test_range(1, 40), c = test_range(1, 70);
         struct drop drop = drop_of(1);
+        if (i % 2)
+            drop.row0 = ((int64_t)4 << 32) / c - test_range(0, n - 1);
         parity_problem(p, "dropout mask n %d c %d p %g", (int)n, (int)c, drop.p);
         struct parity_buf *dy = parity_fill(p, PARITY_CT, n * c, 1, 2);
         struct parity_buf *dx = parity_zero(p, PARITY_CT, n * c);

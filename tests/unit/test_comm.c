@@ -80,10 +80,16 @@ static enum err special_body(void *arg, struct comm_world *w)
     TRY(comm_all_reduce(g, &b, 1, DT_BF16, COMM_SUM));
     CHECK_NEAR((double)bf16_to_f32(b), 260.0, 0);
     double d[4] = {0, 1, 2, 3};
+    float s[4] = {0, 1, 2, 3};
+    uint16_t h[4] = {0};
     d[me] = (double)NAN;
+    s[me] = NAN;
+    h[me] = bf16_from_f32(NAN);
     TRY(comm_all_reduce(g, d, 4, DT_F64, COMM_MAX));
+    TRY(comm_all_reduce(g, s, 4, DT_F32, COMM_MAX));
+    TRY(comm_all_reduce(g, h, 4, DT_BF16, COMM_MAX));
     for (int i = 0; i < 4; i++)
-        CHECK(isnan(d[i]));
+        CHECK(isnan(d[i]) && isnan(s[i]) && isnan(bf16_to_f32(h[i])));
     float f = me == 2 ? (float)INFINITY : -1.0f;
     TRY(comm_all_reduce(g, &f, 1, DT_F32, COMM_MAX));
     CHECK(isinf(f) && f > 0);
@@ -439,8 +445,15 @@ static enum err mismatch_body(void *arg, struct comm_world *w)
         err = comm_all_reduce(g, x[me], 32, odd ? DT_BF16 : DT_F32, COMM_SUM);
     else if (s->how == 2)
         err = odd ? comm_barrier(g) : comm_broadcast(g, 1, x[me], 4);
-    else if (s->how == 3 && me < 2) {
-        err = me == 0 ? comm_send_start(w, 1, 8, x[0], 12, &r)
+    else if (s->how == 5)
+        err = comm_all_reduce(g, x[me], 32, DT_F32, odd ? COMM_MAX : COMM_SUM);
+    else if (s->how == 6)
+        err = comm_broadcast(g, odd ? 1 : 0, x[me], 4);
+    else if (s->how == 7) /* of as many elements of one type as the others state */
+        err = odd ? comm_all_gather(g, x[me], x[me] + 48, 16, DT_F32)
+                  : comm_all_reduce(g, x[me], 16, DT_F32, COMM_SUM);
+    else if ((s->how == 3 || s->how == 8) && me < 2) {
+        err = me == 0 ? comm_send_start(w, 1, 8, x[0], s->how == 3 ? 12 : 20, &r)
                       : comm_recv_start(w, 0, 8, x[1], 16, &r);
         if (err == ERR_OK)
             err = comm_finish(&r);
@@ -466,6 +479,16 @@ static void mismatches_name_both(void)
               "rank 0 sends 12 bytes with tag 8, but rank 1 receives 16");
     s.how = 4;
     CHECK_ERR(comm_thread_run(3, 20, mismatch_body, &s), ERR_MISMATCH, "opens group 5");
+    s.how = 5;
+    CHECK_ERR(comm_thread_run(3, 20, mismatch_body, &s), ERR_MISMATCH, "all_reduce (max) of 32");
+    s.how = 6;
+    CHECK_ERR(comm_thread_run(3, 20, mismatch_body, &s), ERR_MISMATCH, "from member 1 on rank 2");
+    s.how = 7;
+    CHECK_ERR(comm_thread_run(3, 20, mismatch_body, &s), ERR_MISMATCH,
+              "all_gather of 16 f32 elements on rank 2");
+    s.how = 8;
+    CHECK_ERR(comm_thread_run(3, 20, mismatch_body, &s), ERR_MISMATCH,
+              "rank 0 sends 20 bytes with tag 8, but rank 1 receives 16");
 }
 
 /* A failing rank gives its buffers back at once; peers that are amid them must have left. Found

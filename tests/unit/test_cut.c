@@ -2,7 +2,7 @@
  *
  * The cut of layers into stages, against all cuts: the costliest stage is as cheap as can be, or
  * with ranks the costliest rank. The finer one, between attn and mlp, is a cut and no worse, and
- * near the best of its kind.
+ * near the best of its kind. Parameters and FLOPs, by which it is made, against figures by hand.
  */
 #include "arch/arch.h"
 #include "base/num.h"
@@ -182,11 +182,32 @@ static void refused(void)
     CHECK(strstr(err_text(), "1 stages") == NULL);
 }
 
+/* Parameters as published (GPT-2's own count, Llama 2's), FLOPs multiplied out by hand: a query
+ * sees half of the keys on average in a part's count, all of them in that of PaLM (Chowdhery and
+ * others, 2022, appendix B), which utilisation is told by. */
+static void figures_by_hand(void)
+{
+    const struct arch gpt2 = {.kind = ARCH_GPT, .layers = 12, .hidden = 768, .heads = 12,
+                              .kv_heads = 12, .head_dim = 64, .ffn = 3072, .vocab = 50257,
+                              .seq = 1024, .tied = true};
+    const struct arch llama = {.kind = ARCH_LLAMA, .layers = 32, .hidden = 4096, .heads = 32,
+                               .kv_heads = 32, .head_dim = 128, .ffn = 11008, .vocab = 32000,
+                               .seq = 4096};
+    CHECK_INT(arch_params(&gpt2), 124439808);
+    CHECK_INT(arch_params(&llama), 6738415616);
+    CHECK_NEAR(arch_part_flops(&gpt2, PART_ATTN, 1024, 1024), 6442450944.0, 0);
+    CHECK_NEAR(arch_part_flops(&gpt2, PART_MLP, 1024, 1024), 9663676416.0, 0);
+    CHECK_NEAR(arch_part_flops(&llama, PART_MLP, 10, 10), 2.0 * 10 * 3 * 4096 * 11008, 0);
+    CHECK_NEAR(arch_part_flops(&gpt2, PART_HEAD, 3, 1024), 2.0 * 3 * 768 * 50257, 0);
+    CHECK_NEAR(arch_train_flops_per_token(&gpt2), 854438400.0, 0);
+}
+
 static const struct test_case cases[] = {
     {"the costliest stage", stages},
     {"the costliest rank", ranks},
     {"within a rank", within_a_rank},
     {"finer than layers", finer},
     {"refused", refused},
+    {"figures by hand", figures_by_hand},
 };
 TEST_MAIN(cases)

@@ -268,6 +268,12 @@ static void test_wide_ids(void)
     CHECK_OK(data_sample_plain(&d, 0, x));
     CHECK_INT(x[1], 65535);
     data_close(&d);
+    put_tokens(DIR "/wide.tok", 65537, 3, wide); /* one id more than two bytes hold */
+    CHECK_OK(data_open(DIR "/wide.tok", 2, 65537, true, &d));
+    CHECK_INT(d.token_bytes, 4);
+    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_INT(x[2], 65536);
+    data_close(&d);
 }
 
 /* Every id of the vocabulary comes, none beyond it, about equally often; a seed fixes the file. */

@@ -208,7 +208,33 @@ static void few_calls(void)
     calls_of(130, DEV_CPU, DT_BF16);
 }
 
+/* However many replicas share the squares, together they square each counted element once. */
+static void replicas_square_all(void)
+{
+    struct store_rig r;
+    struct param_store *store = &r.store;
+    double scalars[SUMS_COUNT + NOW_COUNT] = {0}, all = 0;
+    open_store(&r, 2, DEV_REF, DT_F64);
+    for (int i = 0; i < r.store.n; i++)
+        for (int64_t j = 0; r.store.param[i].counted && j < r.store.param[i].count; j++)
+            all += pow(((double *)param_grad(&r.store.param[i]))[j], 2);
+    for (int n = 1; n <= 5; n++) {
+        double sum = 0;
+        for (int k = 0; k < n; k++) {
+            double sums[SUMS_COUNT];
+            struct optim o = optim_of(&r, &store, scalars);
+            o.replica = k;
+            o.replicas = n;
+            CHECK_OK(optim_sums(&o, &(struct optim_step){.step = 1, .tokens = 1}, sums));
+            sum += sums[SUMS_SQUARES];
+        }
+        CHECK_NEAR(sum, all, 1e-10 * all);
+    }
+    store_rig_close(&r);
+}
+
 static const struct test_case cases[] = {{"learning rates by hand", by_hand},
                                          {"learning rates of every course", every_course},
-                                         {"few calls, the bits of one a parameter", few_calls}};
+                                         {"few calls, the bits of one a parameter", few_calls},
+                                         {"replicas square all", replicas_square_all}};
 TEST_MAIN(cases)
