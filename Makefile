@@ -7,11 +7,12 @@
 #     make demo TEXT=FILE   train on your own text
 #     make fuzz INPUTS=N    N damaged inputs instead of a million
 #     make stops STOPS=N    N stopped ranks of each kind instead of 100
+#     make mutants K=WORD   only faults whose name or file has the word
 #     JOBS=N                at most N compilers or test programs at once
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops check lint asan tsan
-.PHONY: judges test-cuda bench format golden hdr-check clean golden-sched
+.PHONY: judges test-cuda bench format golden hdr-check clean golden-sched mutants
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -58,6 +59,7 @@ lint: build ## the layer law, names, banned calls, budgets
 	@tools/deps.sh lint
 	@tools/lint --self-test
 	@tools/lint --build build
+	@tools/mutants --check
 
 asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call compile,asan,build-asan)
@@ -86,6 +88,10 @@ stops: build ## ranks that stop or die at random moments, as threads and process
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops
 	@tests/fault/stops.sh build/plait $(STOPS)
 	@tests/fault/slow_disk.sh build/plait build/tests/slow_disk.so mpi all
+
+mutants: deps ## plant faults one at a time: a test must find each (K=WORD: some)
+	@tools/deps.sh lint
+	@tools/mutants $(if $(K),-k '$(K)')
 
 test-cuda: build ## the tests that need a GPU, on a machine that has one
 	@BUILD=build tools/gpu.sh test
