@@ -125,43 +125,112 @@ static void samples_of_training(int32_t *tokens, int32_t *targets)
     }
 }
 
-static void held(const char *run, enum arch_kind kind, double dropout)
+/* Each step of the run with these words is that of the layout. Returns the last one's loss. */
+static double held(const char *run, const char *const *words, const struct layout *like)
 {
     static int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
-    char drop[32];
-    snprintf(drop, sizeof drop, "model.dropout=%g", dropout);
-    const char *const words[] = {kind == ARCH_GPT ? "model.kind=gpt" : "model.kind=llama", drop,
-                                 "model.init_std=0.05", "model.rope_theta=500"};
+    const char *word[16] = {like->arch.kind == ARCH_GPT ? "model.kind=gpt" : "model.kind=llama",
+                            "model.init_std=0.05", "model.rope_theta=500"};
     struct seen seen;
+    double last = NAN;
+    int n = 3;
+    for (; *words; words++)
+        word[n++] = *words;
     samples_of_training(tokens, targets);
-    if (train(run, words, 4, &seen) != PLAIT_OK)
-        return;
+    if (train(run, word, n, &seen) != PLAIT_OK)
+        return last;
     CHECK_INT(seen.steps, STEPS);
     for (int step = 1; step <= STEPS; step++) {
-        struct layout l = layout_of(kind, dropout);
+        struct layout l = *like;
         struct layout_result r;
         const struct plait_step *got = &seen.step[step - 1];
         l.tokens = tokens;
         l.targets = targets;
         l.steps = step;
         CHECK_OK(layout_run(&l, &r));
-        CHECK_NEAR(got->loss, r.loss, 1e-12);
-        CHECK_NEAR(got->grad_norm, r.norm, 1e-12);
+        test_check(fabs(got->loss - r.loss) < 1e-12 && fabs(got->grad_norm - r.norm) < 1e-12,
+                   __FILE__, __LINE__, "%s: step %d has loss %.15g and norm %.15g, by hand %.15g "
+                   "and %.15g", run, step, got->loss, got->grad_norm, r.loss, r.norm);
         CHECK_INT(got->step, step);
         CHECK_INT(got->steps, STEPS);
         CHECK_INT(got->tokens, step * BATCH * SEQ);
-        CHECK_NEAR(got->lr, 1e-3, 0);
+        CHECK_NEAR(got->lr, l.rate ? l.rate(step) : 1e-3, 1e-18);
         CHECK_NEAR(got->tokens_per_s * got->seconds, BATCH * SEQ, 1e-6);
+        last = r.loss;
         layout_result_free(&r);
     }
+    return last;
 }
 
 static void steps_are_of_the_samples(void)
 {
-    held("gpt", ARCH_GPT, 0);
-    held("gpt-dropout", ARCH_GPT, 0.2);
-    held("llama", ARCH_LLAMA, 0);
-    held("llama-dropout", ARCH_LLAMA, 0.2);
+    for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
+        for (int drops = 0; drops < 2; drops++) {
+            struct layout l = layout_of((enum arch_kind)kind, drops ? 0.2 : 0);
+            char run[32];
+            snprintf(run, sizeof run, "samples-%d-%d", kind, drops);
+            held(run, (const char *[]){drops ? "model.dropout=0.2" : "model.dropout=0", NULL}, &l);
+        }
+}
+
+/* ---- keys ---- */
+
+static double falling(int64_t step)
+{
+    return 1e-3 + (1e-4 - 1e-3) * (double)(step - 1) / STEPS;
+}
+
+static double cosine(int64_t step)
+{
+    return 1e-4 + 0.5 * (1e-3 - 1e-4) * (1 + cos(acos(-1.0) * (double)(step - 1) / STEPS));
+}
+
+static double warmed(int64_t step)
+{
+    return 1e-3 * (double)num_min(step, 3) / 3;
+}
+
+static double stable(int64_t step)
+{
+    return step == 1 ? 1e-3 : 1e-3 * (1 - (double)(step - 2) / 3);
+}
+
+static double larger(int64_t step)
+{
+    (void)step;
+    return 0.02;
+}
+
+/* A key of a run reaches the optimizer or the model: the steps are those of the executor that was
+ * handed the value, and they are not those without it. */
+static void keys_are_handed_down(void)
+{
+    const struct layout gpt = layout_of(ARCH_GPT, 0);
+    struct { const char *words[3]; struct layout l; } key[] = {
+        {{"optim.beta1=0.5"}, gpt},           {{"optim.beta2=0.5"}, gpt},
+        {{"optim.decay=5"}, gpt},             {{"optim.eps=0.1"}, gpt},
+        {{"optim.clip=0.3"}, gpt},            {{"optim.lr=0.02"}, gpt},
+        {{"optim.schedule=linear", "optim.lr_min=1e-4"}, gpt},
+        {{"optim.schedule=cosine", "optim.lr_min=1e-4"}, gpt},
+        {{"optim.warmup=3"}, gpt},            {{"optim.schedule=wsd", "optim.decay_steps=3"}, gpt},
+        {{"model.norm_eps=0.3"}, gpt},        {{"model.tied=false"}, gpt},
+    };
+    enum { KEYS = sizeof key / sizeof *key };
+    key[0].l.beta1 = key[1].l.beta2 = 0.5;
+    key[2].l.decay = 5;
+    key[3].l.eps = 0.1;
+    key[4].l.clip = 0.3;
+    key[5].l.rate = larger;
+    key[6].l.rate = falling;
+    key[7].l.rate = cosine;
+    key[8].l.rate = warmed;
+    key[9].l.rate = stable;
+    key[10].l.arch.norm_eps = 0.3;
+    key[11].l.arch.tied = false;
+    double plain = held("keys-plain", (const char *[]){NULL}, &gpt);
+    for (int i = 0; i < KEYS; i++)
+        test_check(fabs(held(key[i].words[0], key[i].words, &key[i].l) - plain) > 1e-9, __FILE__,
+                   __LINE__, "%s: the loss does not show it", key[i].words[0]);
 }
 
 /* ---- validation ---- */
@@ -231,6 +300,7 @@ static void validation_is_of_all_samples(void)
 
 static const struct test_case cases[] = {
     {"steps are of the samples", steps_are_of_the_samples},
+    {"keys are handed down", keys_are_handed_down},
     {"validation is of all samples", validation_is_of_all_samples},
 };
 FOLDER_MAIN(cases)

@@ -161,9 +161,15 @@ struct rank {
     int dp_rank;
 };
 
+static double or(double x, double otherwise)
+{
+    return x > 0 ? x : otherwise;
+}
+
 static struct optim_step read_step(const struct rank *k)
 {
-    return (struct optim_step){.step = k->step, .lr = 1e-3,
+    return (struct optim_step){.step = k->step,
+                               .lr = k->job->l->rate ? k->job->l->rate(k->step) : 1e-3,
                                .loss = k->losses ? exec_loss_at(k->x) : NULL,
                                .tokens = k->speaks ? k->count : 0};
 }
@@ -308,8 +314,9 @@ static enum err train(struct rank *k, struct dev *dev)
     TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         store[i] = &exec_stage_at(k->x, i)->params;
-    k->optim = (struct optim){.beta1 = 0.9, .beta2 = 0.95, .eps = l->eps > 0 ? l->eps : 1e-8,
-                              .decay = 0.1, .clip = l->clip, .dev = dev,
+    k->optim = (struct optim){.beta1 = or(l->beta1, 0.9), .beta2 = or(l->beta2, 0.95),
+                              .eps = or(l->eps, 1e-8), .decay = or(l->decay, 0.1),
+                              .clip = l->clip, .dev = dev,
                               .world = exec_sums_group(k->x),
                               .data = exec_share_group(k->x), .store = store,
                               .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
