@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run reads and reports, from its token file on, held against the executor that is handed the
- * same samples by hand (layout.h): the losses, norms, tokens and rates of each step, over the end of
- * an epoch; the loss of a validation over all samples of its file, whatever the batches; and what
+ * What a run reads and reports, from its token file on, held against the executor that is handed
+ * the same samples by hand (layout.h): the losses, norms, tokens and rates of each step, over the
+ * end of an epoch; the loss of a validation over all samples of its file, whatever the batches; and what
  * each key that a run hands down changes.
  */
 #include "folder.h"
@@ -74,7 +74,8 @@ static int train(const char *run, const char *const *words, int n, struct seen *
         "train.seed=77", "train.device=ref", "optim.lr=1e-3", "optim.schedule=constant",
         "optim.eps=1e-3", "optim.clip=0", "run.save=false", "train.steps=4"};
     struct plait_config *c = folder_config(run, token_file("train.tok", 1, TRAIN_SAMPLES));
-    struct plait_train a = {.size = sizeof a, .on_step = on_step, .on_valid = on_valid, .arg = seen};
+    struct plait_train a = {.size = sizeof a, .on_step = on_step, .on_valid = on_valid,
+                            .arg = seen};
     memset(seen, 0, sizeof *seen);
     folder_set(c, base, sizeof base / sizeof *base);
     folder_set(c, words, n);
@@ -90,8 +91,8 @@ static bool ends(const char *name, const char *with)
     return n >= m && strcmp(name + n - m, with) == 0;
 }
 
-/* What a run of seed 77 draws: scales are ones, shifts zeros, matrices normal, and those that add to
- * the residual stream narrower by the root of the number of their additions. */
+/* What a run of seed 77 draws: scales are ones, shifts zeros, matrices normal, and those that add
+ * to the residual stream narrower by the root of the number of their additions. */
 static void drawn(const struct arch_param *p, double *values)
 {
     bool matrix = p->shape[1] > 1, out = ends(p->name, ".o.weight") || ends(p->name, "down.weight");
