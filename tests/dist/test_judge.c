@@ -2,8 +2,8 @@
  *
  * What a run reads and reports, from its token file on, held against the executor that is handed
  * the same samples by hand (layout.h): the losses, norms, tokens and rates of each step, over the
- * end of an epoch; the loss of a validation over all samples of its file, whatever the batches; and what
- * each key that a run hands down changes.
+ * end of an epoch; the loss of a validation over all samples of its file, whatever the batches; and
+ * what each key that a run hands down changes.
  */
 #include "folder.h"
 #include "layout.h"
