@@ -83,7 +83,7 @@ static int data_prepare(int argc, char **argv)
         return cmd_usage("data prepare needs a text file; usage: %s", page.usage);
     if (!out)
         return cmd_usage("data prepare needs -o FILE, the token file to write");
-    cmd_progress_open(&progress);
+    cmd_progress_open(&progress, 0);
     struct bar bar = {.terminal = progress.terminal, .start = now()};
     struct plait_prepare call = {.size = sizeof call,
                                  .text = (const char *const *)argv + 1,

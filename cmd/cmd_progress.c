@@ -4,6 +4,10 @@
  * neither flickers nor wraps. The terminal's width is asked at each drawing: windows change. Colour
  * is one accent on the filled part of the bar, left out when NO_COLOR is set to anything
  * (no-color.org) or TERM is "dumb", which also turns the bar off.
+ *
+ * Rate and time left are of one mean: over the last CMD_PACES steps or, where steps are shorter
+ * than half a second, over as many as make ten seconds. The first step, in which all is opened and
+ * chosen, counts until there is another.
  */
 #include "cmd_progress.h"
 
@@ -18,7 +22,10 @@
 
 enum { LINE = 512, BAR_MAX = 40, BAR_MIN = 8 };
 
-static const double bar_pause = 0.1, line_pause = 2.0; /* seconds between drawings */
+/* Seconds: between drawings; between lines within a step; of a step before microbatches are shown;
+ * of the steps that make one pace. */
+static const double bar_pause = 0.1, line_pause = 2.0, within_pause = 10.0, long_step = 3.0;
+static const double pace_seconds = 0.5;
 
 struct line { char s[LINE]; int n; };
 
@@ -40,14 +47,48 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void cmd_progress_open(struct cmd_progress *p)
+void cmd_progress_open(struct cmd_progress *p, int64_t log_every)
 {
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
     bool able = term && *term && strcmp(term, "dumb") != 0;
     bool terminal = isatty(STDERR_FILENO) && able;
-    *p = (struct cmd_progress){.terminal = terminal,
-                           .color = terminal && !(no_color && *no_color)};
+    *p = (struct cmd_progress){.fd = STDERR_FILENO, .clock = now, .log_every = log_every,
+                               .terminal = terminal, .color = terminal && !(no_color && *no_color)};
 }
+
+/* A lost drawing is not worth an error. */
+static void put(const struct cmd_progress *p, const struct line *l)
+{
+    (void)!write(p->fd, l->s, (size_t)l->n);
+}
+
+/* ---- the pace ---- */
+
+static void pace_add(struct cmd_progress *p, double seconds)
+{
+    if (p->last.step <= 2)
+        p->paces = 0; /* the first step tells until there is another */
+    bool joins = p->paces > 0 && p->pace[p->paces - 1].seconds < pace_seconds;
+    if (!joins && p->paces == CMD_PACES)
+        memmove(p->pace, p->pace + 1, (size_t)--p->paces * sizeof *p->pace);
+    if (!joins)
+        p->pace[p->paces++] = (struct cmd_pace){0, 0};
+    p->pace[p->paces - 1].steps++;
+    p->pace[p->paces - 1].seconds += seconds;
+}
+
+/* Mean seconds of a step. */
+static double pace_of(const struct cmd_progress *p)
+{
+    struct cmd_pace all = {0, 0};
+    for (int i = 0; i < p->paces; i++) {
+        all.steps += p->pace[i].steps;
+        all.seconds += p->pace[i].seconds;
+    }
+    return all.seconds / (double)all.steps;
+}
+
+/* ---- the text ---- */
 
 /* "12.3k", "1.23M": three digits. */
 static void add_rate(struct line *l, double v)
@@ -76,26 +117,42 @@ static void add_left(struct line *l, double s)
         add(l, "  %lld s left", (long long)n);
 }
 
-static int terminal_width(void)
+/* "12.3k tok/s  5 s left" of the last step. */
+static void add_pace(const struct cmd_progress *p, struct line *l)
+{
+    const struct plait_step *s = &p->last;
+    double each = pace_of(p);
+    add_rate(l, (double)s->tokens / (double)s->step / each);
+    add_left(l, each * (double)(s->steps - s->step));
+}
+
+static int terminal_width(const struct cmd_progress *p)
 {
     struct winsize w;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
+    if (ioctl(p->fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
         return w.ws_col;
     return 80;
 }
 
-static void draw_bar(struct cmd_progress *p, const struct plait_step *s)
+/* m NULL: between steps. */
+static void draw_bar(struct cmd_progress *p, const struct plait_microbatch *m)
 {
+    const struct plait_step *s = &p->last;
     struct line left = {.n = 0}, right = {.n = 0}, all = {.n = 0};
-    add(&left, "step %lld/%lld ", (long long)s->step, (long long)s->steps);
-    add(&right, " loss %.4f  ", s->loss);
-    add_rate(&right, s->tokens_per_s);
-    add_left(&right, s->seconds_left);
-    int width = terminal_width(), room = width - 1 - left.n - right.n - 2;
+    int64_t steps = m ? m->steps : s->steps;
+    add(&left, "step %lld/%lld ", (long long)(m ? m->step : s->step), (long long)steps);
+    if (m)
+        add(&left, "microbatch %lld of %lld%s ", (long long)m->microbatch,
+            (long long)m->microbatches, m->backward ? " backward" : "");
+    if (s->step > 0) {
+        add(&right, " loss %.4f  ", s->loss);
+        add_pace(p, &right);
+    }
+    int width = terminal_width(p), room = width - 1 - left.n - right.n - 2;
     int bar = room > BAR_MAX ? BAR_MAX : room;
     add(&all, "\r%.*s", width - 1, left.s);
     if (bar >= BAR_MIN) {
-        int full = s->steps > 0 ? (int)((double)bar * (double)s->step / (double)s->steps) : 0;
+        int full = steps > 0 ? (int)((double)bar * (double)s->step / (double)steps) : 0;
         char cells[BAR_MAX + 1];
         memset(cells, '#', BAR_MAX);
         add(&all, "[%s%.*s%s", p->color ? "\033[36m" : "", full, cells, p->color ? "\033[0m" : "");
@@ -106,47 +163,77 @@ static void draw_bar(struct cmd_progress *p, const struct plait_step *s)
     }
     int rest = width - 1 - left.n - bar - 2;
     add(&all, "%.*s\033[K", rest > 0 ? rest : 0, right.s);
-    p->drawn = s->step < s->steps;
+    p->drawn = m || s->step < s->steps;
     if (!p->drawn)
         add(&all, "\n"); /* the last one stays */
-    (void)!write(STDERR_FILENO, all.s, (size_t)all.n); /* a lost drawing is not worth an error */
+    put(p, &all);
 }
 
-static void print_step(const struct plait_step *s)
+static void print_step(struct cmd_progress *p)
 {
+    const struct plait_step *s = &p->last;
     struct line l = {.n = 0};
+    cmd_progress_clear(p);
     add(&l, "step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  ", (long long)s->step,
         (long long)s->steps, s->loss, s->grad_norm, s->lr);
-    add_rate(&l, s->tokens_per_s);
-    add_left(&l, s->seconds_left);
-    fprintf(stderr, "%s\n", l.s);
+    add_pace(p, &l);
+    add(&l, "\n");
+    put(p, &l);
 }
 
 void cmd_progress_step(struct cmd_progress *p, const struct plait_step *s)
 {
-    double t = now();
-    bool edge = p->shown == 0 || s->step >= s->steps;
-    if (!edge && t - p->shown < (p->terminal ? bar_pause : line_pause))
+    double t = p->clock();
+    bool edge = p->last.step == 0 || s->step >= s->steps;
+    bool due = p->log_every > 0 && s->step % p->log_every == 0;
+    p->last = *s;
+    pace_add(p, s->seconds);
+    if (due || (!p->terminal && (edge || (p->log_every == 0 && t - p->shown >= line_pause)))) {
+        print_step(p);
+        p->shown = t;
+    }
+    if (p->terminal && (edge || due || t - p->shown >= bar_pause)) {
+        draw_bar(p, NULL);
+        p->shown = t;
+    }
+}
+
+void cmd_progress_microbatch(struct cmd_progress *p, const struct plait_microbatch *m)
+{
+    double t = p->clock();
+    struct line l = {.n = 0};
+    if (p->under_way != m->step) {
+        p->under_way = m->step;
+        p->began = t;
+    }
+    if (t - p->began < long_step || (!p->terminal && p->log_every > 0) ||
+        t - p->shown < (p->terminal ? bar_pause : within_pause))
         return;
     p->shown = t;
-    if (p->terminal)
-        draw_bar(p, s);
-    else
-        print_step(s);
+    if (p->terminal) {
+        draw_bar(p, m);
+        return;
+    }
+    add(&l, "step %lld/%lld  microbatch %lld of %lld%s\n", (long long)m->step,
+        (long long)m->steps, (long long)m->microbatch, (long long)m->microbatches,
+        m->backward ? " backward" : "");
+    put(p, &l);
 }
 
 void cmd_progress_valid(struct cmd_progress *p, int64_t step, double loss, double bits_per_byte)
 {
+    struct line l = {.n = 0};
     cmd_progress_clear(p);
-    fprintf(stderr, "valid at step %lld: loss %.4f", (long long)step, loss);
+    add(&l, "valid at step %lld: loss %.4f", (long long)step, loss);
     if (bits_per_byte > 0 && isfinite(bits_per_byte))
-        fprintf(stderr, ", %.4f bits a byte", bits_per_byte);
-    fputc('\n', stderr);
+        add(&l, ", %.4f bits a byte", bits_per_byte);
+    add(&l, "\n");
+    put(p, &l);
 }
 
 void cmd_progress_clear(struct cmd_progress *p)
 {
     if (p->drawn)
-        (void)!write(STDERR_FILENO, "\r\033[K", 4);
+        (void)!write(p->fd, "\r\033[K", 4);
     p->drawn = false;
 }

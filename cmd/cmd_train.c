@@ -7,6 +7,7 @@
 #include "cmd_progress.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static void on_start(void *arg, const char *table)
 {
@@ -18,6 +19,11 @@ static void on_start(void *arg, const char *table)
 static void on_step(void *arg, const struct plait_step *s)
 {
     cmd_progress_step(arg, s);
+}
+
+static void on_microbatch(void *arg, const struct plait_microbatch *m)
+{
+    cmd_progress_microbatch(arg, m);
 }
 
 static void on_valid(void *arg, int64_t step, double loss, double bits_per_byte)
@@ -32,9 +38,21 @@ static void on_done(void *arg, const char *summary)
     fflush(stdout);
 }
 
+/* How often lines stay. */
+static int log_every(const struct plait_config *c, int64_t *every)
+{
+    char *value;
+    int code = plait_config_get(c, "train.log_every", &value);
+    if (code != PLAIT_OK)
+        return code;
+    *every = strtoll(value, NULL, 10);
+    plait_free(value);
+    return PLAIT_OK;
+}
+
 int cmd_train(int argc, char **argv)
 {
-    int64_t ranks = 0;
+    int64_t ranks = 0, every = 0;
     struct cmd_keys keys = {false, false};
     struct cmd_option option[1 + CMD_KEYS] = {
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
@@ -59,16 +77,19 @@ int cmd_train(int argc, char **argv)
     if (code != PLAIT_OK)
         return code;
     code = cmd_keys_set(&keys, config);
+    if (code == PLAIT_OK)
+        code = log_every(config, &every);
     if (code != PLAIT_OK) {
         plait_config_free(config);
         return code;
     }
-    cmd_progress_open(&progress);
+    cmd_progress_open(&progress, every);
     code = plait_train(config, &(struct plait_train){.size = sizeof(struct plait_train),
                                                      .ranks = (int)ranks,
                                                      .on_start = on_start, .on_step = on_step,
                                                      .on_valid = on_valid, .on_done = on_done,
-                                                     .arg = &progress});
+                                                     .arg = &progress,
+                                                     .on_microbatch = on_microbatch});
     plait_config_free(config);
     cmd_progress_clear(&progress);
     return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);

@@ -147,7 +147,14 @@ struct plait_step {
     double grad_norm, lr;
     int64_t tokens;      /* trained so far */
     double tokens_per_s, seconds; /* of this step, by the device's clock */
-    double seconds_left;          /* of the run */
+    double seconds_left;          /* of the run, by the mean of its steps so far */
+};
+/* Where a step is: the forward, or backward, of a microbatch begins on the reporting rank's last
+ * stage, the microbatch-th of `microbatches` there. */
+struct plait_microbatch {
+    int64_t step, steps;
+    int64_t microbatch, microbatches; /* 1-based */
+    int backward;
 };
 struct plait_train {
     size_t size;
@@ -157,6 +164,9 @@ struct plait_train {
     void (*on_valid)(void *arg, int64_t step, double loss, double bits_per_byte);
     void (*on_done)(void *arg, const char *summary);
     void *arg;
+    /* Twice a microbatch, within a step. A device that queues (cuda) is behind it, and replays of a
+     * recorded step do not call it. */
+    void (*on_microbatch)(void *arg, const struct plait_microbatch *m);
 };
 int plait_train(const struct plait_config *c, const struct plait_train *a);
 

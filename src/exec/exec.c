@@ -437,6 +437,8 @@ static enum err run_instr(struct exec *x)
     struct sched_instr in = x->sched->instr[x->at];
     int64_t outer;
     be_at(x);
+    if (x->hooks && x->hooks->begins)
+        x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
     TRY(exec_table[in.op](x, in));
     return exec_trace_end(x, outer);

@@ -98,6 +98,7 @@ struct exec_hooks {
     enum err (*check)(void *arg, const double *sums, bool *again);
     enum err (*logits)(void *arg, const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot); /* after the head's forward; NULL: none */
+    void (*begins)(void *arg, struct sched_instr in); /* before each instruction; NULL: none */
     void *arg;
 };
 

@@ -107,6 +107,9 @@ static const struct conf_row rows[] = {
      "validate after every so many [steps]; 0: at the end only"},
     {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
      "batches of one validation; 0: the whole file"},
+    {"train.log_every", CONF_INT, AT(train.log_every), 0, "0", 0, 4294967295.0, NULL,
+     "a line of progress that stays after every so many [steps], on a terminal above the bar; 0: "
+     "on a terminal the bar alone, else a line every two seconds"},
     {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
      "a peer silent for so long is reported as hung [seconds]; 0: never"},
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,

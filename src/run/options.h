@@ -56,6 +56,7 @@ struct options {
         int transport;        /* enum comm_kind */
         int64_t threads;      /* a rank; 0: cores / ranks, at least 1 */
         int64_t valid_every, valid_batches;
+        int64_t log_every;    /* steps between lines of progress that stay; 0: as time passes */
         double hang_timeout;  /* seconds */
         bool profile;         /* print where the time went */
         bool trace;           /* record what ran when */

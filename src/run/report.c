@@ -57,6 +57,24 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     return ERR_OK;
 }
 
+/* Schedules take microbatches in any order, so those that have begun are counted. Of a step that is
+ * done again there are no more than that. */
+void train_report_within(void *arg, struct sched_instr in)
+{
+    struct train_rank *r = arg;
+    bool backward = in.op == SCHED_B || in.op == SCHED_I;
+    if (in.stage != r->s->sched.stages - 1 || (in.op != SCHED_F && !backward))
+        return;
+    if (r->within != r->step)
+        r->begun[0] = r->begun[1] = 0;
+    r->within = r->step;
+    struct plait_microbatch m = {.step = r->step, .steps = r->s->o->train.steps,
+                                 .microbatches = sched_microbatches(&r->s->sched, 0),
+                                 .backward = backward};
+    m.microbatch = num_min(++r->begun[backward], m.microbatches);
+    r->job->call->on_microbatch(r->job->call->arg, &m);
+}
+
 enum err train_report_valid(struct train_rank *r)
 {
     bool bytes = strcmp(r->job->valid.tokenizer, "bytes") == 0; /* a token is a byte */

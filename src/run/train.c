@@ -309,8 +309,10 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
 
 static enum err run_steps(struct train_rank *r)
 {
+    bool told = r->reports && r->job->call->on_microbatch;
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
-                               .step_ahead = on_step_ahead, .check = on_check, .arg = r};
+                               .step_ahead = on_step_ahead, .check = on_check,
+                               .begins = told ? train_report_within : NULL, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
         if (r->taken + 1 == r->step)

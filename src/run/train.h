@@ -57,6 +57,8 @@ struct train_rank {
     int32_t *sample, *tokens, *targets; /* owned; host */
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
                                              of this rank is whole, or ragged */
+    int64_t within, begun[2];   /* of the step whose number this is, forwards and backwards of the
+                                   last stage that have begun; the reporting rank's */
     double took, seconds;       /* the last step; since the first step began */
     double slowest;             /* step so far */
     int64_t left, all;          /* bytes of the device that were free at its opening, and has */
@@ -79,6 +81,8 @@ struct lr train_lr(const struct options *o);
 enum err train_report_start(struct train_rank *r);
 /* The step that r->result is of; r->took is how long it took. Local. (report.c) */
 enum err train_report_step(struct train_rank *r, int64_t step);
+/* Tells where a step is: exec_hooks.begins of the reporting rank, arg a train_rank. (report.c) */
+void train_report_within(void *arg, struct sched_instr in);
 /* The validation behind the step under way. Local. (report.c) */
 enum err train_report_valid(struct train_rank *r);
 /* The summary behind the last step. Collective over the world. (report.c) */

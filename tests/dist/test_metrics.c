@@ -185,7 +185,60 @@ static void what_is_not_finite_is_json(void)
     fs_map_close(&m);
 }
 
+/* ---- within a step ---- */
+
+struct within { int64_t step, begun[2], microbatches; };
+
+static void on_microbatch(void *arg, const struct plait_microbatch *m)
+{
+    struct within *w = arg;
+    CHECK(m->step == w->step + 1 && m->steps == 2 && m->microbatches == w->microbatches);
+    CHECK_INT(m->microbatch, ++w->begun[m->backward != 0]);
+}
+
+static void on_its_end(void *arg, const struct plait_step *s)
+{
+    struct within *w = arg;
+    CHECK_INT(w->begun[0], w->microbatches);
+    CHECK_INT(w->begun[1], w->microbatches);
+    *w = (struct within){.step = s->step, .microbatches = w->microbatches};
+}
+
+/* Each microbatch of the reporting rank's last stage once forward and once backward; where two
+ * replicas share them, half of them. */
+static void every_microbatch_is_told(void)
+{
+    static const char *const layout[][3] = {
+        {"parallel.pp=1"}, {"parallel.pp=2", "parallel.schedule=gpipe"}, {"parallel.pp=3"},
+        {"parallel.pp=2", "parallel.schedule=zb-h2"}, {"parallel.pp=2", "parallel.dp=2"},
+        {"parallel.pp=2", "parallel.schedule=zb-v", "train.recompute=full"},
+        {"parallel.pp=2", "parallel.schedule=dualpipev"},
+        {"parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2"},
+        {"parallel.pp=2", "parallel.schedule=chimera"}};
+    static const char *const base[] = {
+        "model.layers=4", "model.hidden=16", "model.heads=2", "model.ffn=32", "model.seq=8",
+        "train.batch=12", "train.steps=2", "parallel.microbatch=1", "train.valid_every=1",
+        "train.valid_batches=1", "run.save=false"};
+    folder_tokens("abc", "abcde", 20);
+    for (int i = 0; i < 9; i++) {
+        char run[16];
+        snprintf(run, sizeof run, "within%d", i);
+        struct within w = {.microbatches = i == 4 || i == 8 ? 6 : 12};
+        struct plait_config *c = folder_config(run, "abc");
+        folder_set_file(c, "data.valid", "abc");
+        folder_set(c, base, sizeof base / sizeof *base);
+        folder_set(c, layout[i], layout[i][1] ? layout[i][2] ? 3 : 2 : 1);
+        int code = plait_train(c, &(struct plait_train){
+            .size = sizeof(struct plait_train), .on_step = on_its_end, .arg = &w,
+            .on_microbatch = on_microbatch});
+        test_check(code == 0, __FILE__, __LINE__, "%s: %s", run, plait_error());
+        CHECK_INT(w.step, 2);
+        plait_config_free(c);
+    }
+}
+
 static const struct test_case cases[] = {
+    {"every microbatch is told", every_microbatch_is_told},
     {"what is not finite is JSON", what_is_not_finite_is_json},
     {"lines say what the callbacks were told", lines_say_what_was_said},
 };
