@@ -33,16 +33,36 @@ struct arena {
     int64_t size, used, peak; /* bytes */
     const char *name;
     bool owned;
+    struct arena_guards *guards; /* owned; NULL: none */
 };
-enum { ARENA_ALIGN = 64 };
+enum { ARENA_ALIGN = 64, ARENA_GUARD = 64 };
 
 /* Bytes that a piece of `bytes` takes in an arena (rounded up to ARENA_ALIGN). */
 int64_t arena_round(int64_t bytes);
 enum err arena_open(struct arena *a, int64_t bytes, const char *name);
 /* An arena over memory somebody else owns (a device's, say). */
 void arena_over(struct arena *a, void *base, int64_t bytes, const char *name);
-/* Errors: ERR_INTERNAL when the piece does not fit: the memory plan is wrong. */
-enum err arena_take(struct arena *a, int64_t bytes, void *out);
+/* name: of the piece, for messages; it outlives the arena. Errors: ERR_INTERNAL when the piece does
+ * not fit: the memory plan is wrong. */
+enum err arena_take(struct arena *a, int64_t bytes, const char *name, void *out);
+/* Back to where `used` was `mark`: the same bytes are handed out again. */
+void arena_rewind(struct arena *a, int64_t mark);
 void arena_close(struct arena *a);
+
+/* ---- guards: what is written behind a piece is found (arena_guard.c) ----
+ * Bytes of a block with room for `bytes` of pieces and a guard behind each. */
+int64_t arena_guarded_bytes(int64_t bytes);
+/* Guards behind all pieces of an arena over such a block, which the host can write; `size` stays
+ * that of the plan. Before the first piece. Errors: ERR_MEMORY. Local. */
+enum err arena_guard(struct arena *a);
+void arena_unguard(struct arena *a); /* idempotent; the pieces stay */
+/* For arena_take alone. */
+enum err arena_guard_piece(struct arena *a, int64_t bytes, const char *name, void **out);
+/* Was anything written behind a piece? Without guards nothing is looked at. Errors: ERR_INTERNAL
+ * with arena, piece and how many bytes. Local. */
+enum err arena_check(const struct arena *a);
+/* Fill a piece, which begins there, with 0xff: NaN to who reads what is none of his. Of an arena
+ * without guards, and of what is no piece, nothing is touched. */
+void arena_poison(const struct arena *a, const void *piece);
 
 #endif

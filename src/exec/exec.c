@@ -112,14 +112,16 @@ static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
         e->slot[i].used = true;
         e->slot_of[mb] = i;
         e->slot_next = i + 1;
-        return exec_await(x, &e->slot[i].sent);
+        TRY(exec_await(x, &e->slot[i].sent));
+        exec_poison_slot(x, e, &e->slot[i]);
+        return ERR_OK;
     }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
          e->slots, mb);
 }
 
 /* Lends the slot of a microbatch a save set. */
-static enum err take_saves(struct exec_stage *e, int mb)
+static enum err take_saves(const struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_slot *slot = slot_of(e, mb);
     ENSURE(slot->set == EXEC_NO_SLOT);
@@ -128,6 +130,7 @@ static enum err take_saves(struct exec_stage *e, int mb)
             continue;
         e->saves[i].used = true;
         slot->set = i;
+        exec_poison_saves(x, e, &e->saves[i].saves);
         stage_lend(&e->stage, &slot->slot, &e->saves[i].saves);
         return ERR_OK;
     }
@@ -185,7 +188,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = slot_of(e, in.mb);
     TRY(exec_await(x, &slot->recv_f));
-    TRY(take_saves(e, in.mb));
+    TRY(take_saves(x, e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
@@ -223,7 +226,7 @@ static enum err run_r(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
-    TRY(take_saves(e, in.mb));
+    TRY(take_saves(x, e, in.mb));
     return stage_recompute(&e->stage, &mb, &slot_of(e, in.mb)->slot);
 }
 
@@ -244,7 +247,9 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     }
     x->ring_next = (x->ring_next + 1) % x->rings;
     *out = x->ring[x->ring_next];
-    return exec_await(x, &x->ring_sent[x->ring_next]);
+    TRY(exec_await(x, &x->ring_sent[x->ring_next]));
+    arena_poison(&x->comm, *out);
+    return ERR_OK;
 }
 
 /* Whether this call completes the weight gradients of the step: then reductions may start. With two
@@ -256,11 +261,13 @@ static struct stage_hook last_hook(const struct exec *x, struct exec_stage *e)
     return (struct stage_hook){last && x->sched->replicas == 1 ? part_done : NULL, e};
 }
 
-static enum err free_keep(const struct exec_stage *e, int *k)
+static enum err free_keep(const struct exec *x, const struct exec_stage *e, int *k)
 {
     for (*k = 0; *k < e->keeps; (*k)++)
-        if (!e->keep[*k].used)
+        if (!e->keep[*k].used) {
+            exec_poison_keep(x, e, &e->keep[*k].keep);
             return ERR_OK;
+        }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d keep sets and needs one more", e->id, e->keeps);
 }
 
@@ -272,7 +279,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
     int k;
     if (x->splits) { /* a list with I and W: a free set serves while this runs */
-        TRY(free_keep(e, &k));
+        TRY(free_keep(x, e, &k));
         b.keep = &e->keep[k].keep;
     }
     TRY(exec_await(x, &slot->recv_b));
@@ -290,7 +297,7 @@ static enum err run_i(struct exec *x, struct sched_instr in)
     struct exec_slot *slot = slot_of(e, in.mb);
     struct stage_mb mb = mb_of(x, in.mb);
     int k;
-    TRY(free_keep(e, &k));
+    TRY(free_keep(x, e, &k));
     e->keep[k].used = true;
     e->keep_of[in.mb] = k;
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
@@ -441,6 +448,7 @@ static enum err run_instr(struct exec *x)
         x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
     TRY(exec_table[in.op](x, in));
+    exec_poison_scratch(x);
     return exec_trace_end(x, outer);
 }
 
@@ -482,7 +490,8 @@ enum err exec_perform(struct exec *x)
         if (err != ERR_OK)
             return say_where(x, err);
     }
-    return exec_drain(x);
+    TRY(exec_drain(x));
+    return exec_guard_check(x);
 }
 
 enum err exec_loss(struct exec *x, double *sum)
@@ -509,14 +518,14 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool 
     struct stage_mb s = mb_of(x, mb);
     int k;
     TRY(take_slot(x, e, mb));
-    TRY(take_saves(e, mb));
+    TRY(take_saves(x, e, mb));
     struct stage_slot *slot = &slot_of(e, mb)->slot;
     struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared};
     TRY(stage_forward(&e->stage, &s, slot));
     TRY(stage_recompute(&e->stage, &s, slot));
     b.d_out = e->id > 0 ? any_out(x, e) : NULL;
     if (x->splits) {
-        TRY(free_keep(e, &k));
+        TRY(free_keep(x, e, &k));
         b.keep = &e->keep[k].keep;
     }
     if (whole) {
@@ -545,7 +554,7 @@ static enum err rehearse_forward(struct exec *x, struct exec_stage *e, int mb)
     struct stage_mb s = mb_of(x, mb);
     s.training = false;
     TRY(take_slot(x, e, mb));
-    TRY(take_saves(e, mb));
+    TRY(take_saves(x, e, mb));
     TRY(stage_forward(&e->stage, &s, &slot_of(e, mb)->slot));
     give_saves(e, mb);
     give_slot(e, mb);

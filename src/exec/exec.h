@@ -40,6 +40,8 @@ struct exec_args {
     uint64_t seed;
     bool training;
     bool trace;                        /* keep exec_events */
+    bool guards;                       /* in memory of the host, as debug builds always: guards
+                                          behind each buffer, NaN in those that are not in use */
     int64_t tp_rows;                   /* struct tp's rows */
     bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
     int zero;                          /* ZeRO's stage: 0, or 1: data ranks share the updates */

@@ -74,6 +74,7 @@ struct exec {
     void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
                                  the device's own */
     int64_t stream_bytes;
+    bool guards;              /* arenas have them, and what is not in use is NaN */
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */
@@ -150,6 +151,19 @@ enum err exec_trace_waited(struct exec *x);
 
 /* exec_record.c: the recording, if there is one, and what the world knows of it. */
 void exec_forget(struct exec *x);
+
+/* exec_guard.c: are there to be guards? What was written behind a buffer: ERR_INTERNAL. The rest do
+ * nothing without guards: a slot, a save set, a keep set before they are used; scratch between
+ * instructions. */
+bool exec_guarded(const struct exec_args *a);
+enum err exec_guard_check(const struct exec *x);
+void exec_poison_slot(const struct exec *x, const struct exec_stage *e,
+                      const struct exec_slot *slot);
+void exec_poison_saves(const struct exec *x, const struct exec_stage *e,
+                       const struct stage_saves *set);
+void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
+                      const struct stage_keep *keep);
+void exec_poison_scratch(const struct exec *x);
 
 /* exec_groups.c */
 enum err exec_groups_open(struct exec *x);

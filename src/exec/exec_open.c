@@ -8,10 +8,11 @@
 static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes, const char *name)
 {
     void *p = NULL;
+    int64_t block = x->guards ? arena_guarded_bytes(bytes) : bytes;
     if (bytes > 0)
-        TRY(x->a.dev->ops->alloc(x->a.dev, bytes, name, &p));
+        TRY(x->a.dev->ops->alloc(x->a.dev, block, name, &p));
     arena_over(a, p, bytes, name);
-    return ERR_OK;
+    return x->guards && p ? arena_guard(a) : ERR_OK;
 }
 
 /* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place; and
@@ -97,14 +98,16 @@ static enum err open_tables(struct exec *x)
 {
     const struct exec_args *a = &x->a;
     int64_t ids = a->share * a->arch->seq * (int64_t)sizeof(int32_t);
-    TRY(arena_take(&x->data, ids, &x->tokens));
-    TRY(arena_take(&x->data, ids, &x->targets));
-    TRY(arena_take(&x->data, 2 * (int64_t)sizeof(double), &x->loss));
+    TRY(arena_take(&x->data, ids, "tokens", &x->tokens));
+    TRY(arena_take(&x->data, ids, "targets", &x->targets));
+    TRY(arena_take(&x->data, 2 * (int64_t)sizeof(double), "loss and step", &x->loss));
     x->step = (uint32_t *)(x->loss + 1);
-    TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), &x->scalars));
+    TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), "sums and rates",
+                   &x->scalars));
     if (a->arch->kind != ARCH_LLAMA)
         return ERR_OK;
-    TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at), &x->rope));
+    TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at),
+                   "rotary table", &x->rope));
     return fill_rope(x);
 }
 
@@ -204,7 +207,7 @@ static enum err open_shared(struct exec *x)
     TRY(mem_new(x->a.report->ring, sizeof *x->ring, "the ring of gradients", &x->ring));
     TRY(mem_new(x->a.report->ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
     for (; x->rings < x->a.report->ring; x->rings++)
-        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, &x->ring[x->rings]));
+        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, "gradient on its way", &x->ring[x->rings]));
     return ERR_OK;
 }
 
@@ -216,7 +219,7 @@ static enum err open_keep(struct exec *x)
     if (!x->a.training || x->splits)
         return ERR_OK;
     for (int i = 0; i < x->stages_here; i++) {
-        x->work.used = mark;
+        arena_rewind(&x->work, mark);
         TRY(stage_keep_open(&x->stage[i].stage, false, &x->work, &x->stage[i].shared));
     }
     return ERR_OK;
@@ -253,6 +256,7 @@ static enum err open_all(struct exec *x)
     mark_again(x);
     TRY(open_shared(x));
     TRY(open_keep(x));
+    exec_poison_scratch(x);
     TRY(exec_trace_open(x));
     TRY(open_post(x));
     return check_full(x);
@@ -268,6 +272,7 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     TRY(mem_new(1, sizeof *x, "the executor", &x));
     x->a = *a;
     x->mesh = *a->mesh;
+    x->guards = exec_guarded(a);
     x->splits = false;
     for (int64_t i = 0; i < a->sched->begin[a->sched->p]; i++)
         x->splits = x->splits || a->sched->instr[i].op == SCHED_I;
@@ -310,6 +315,8 @@ void exec_close(struct exec *x)
     struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow, &x->data,
                            &x->activations, &x->work, &x->comm};
     int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
+    for (int i = 0; i < n; i++)
+        arena_unguard(own[i]);
     for (int i = 0; i < n; i++)
         if (own[i]->base && !(own[i] == &x->grads && x->grads_lent) &&
             !(own[i] == &x->weights && x->weights_lent))

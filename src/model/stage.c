@@ -57,10 +57,28 @@ void stage_close(struct stage *s)
 
 /* ---- buffers ---- */
 
-static enum err take(struct arena *from, int64_t bytes, void **out)
+/* What they are called in messages. */
+static const char *const save_name[SAVE_COUNT] = {
+    [SAVE_X] = "saved input", [SAVE_MEAN] = "saved mean", [SAVE_RSTD] = "saved rstd",
+    [SAVE_H] = "saved norm", [SAVE_QKV] = "saved q k v", [SAVE_O] = "saved attention",
+    [SAVE_LSE] = "saved log-sum-exp", [SAVE_PRE] = "saved pre-activation",
+    [SAVE_ACT] = "saved activation", [SAVE_DH] = "saved gradient of the head's norm",
+};
+static const char *const keep_name[KEEP_COUNT] = {
+    [KEEP_DF] = "kept gradient of an output", [KEEP_DMID] = "kept gradient inside a sublayer",
+    [KEEP_DNORM] = "kept gradient of a norm",
+};
+static const char *const work_name[WORK_COUNT] = {
+    [WORK_FULL] = "gathered rows", [WORK_PARTIAL] = "partial sums", [WORK_D] = "gradient stream",
+    [WORK_DH] = "gradient of a norm's output", [WORK_DMID] = "gradient inside a sublayer",
+    [WORK_DELTA] = "row sums of attention", [WORK_LOGITS] = "logits",
+    [WORK_DLOGITS] = "gradient of logits", [WORK_ROW] = "rows of cross entropy",
+};
+
+static enum err take(struct arena *from, int64_t bytes, const char *name, void **out)
 {
     *out = NULL;
-    return bytes ? arena_take(from, bytes, out) : ERR_OK;
+    return bytes ? arena_take(from, bytes, name, out) : ERR_OK;
 }
 
 /* The saves of a stage that stay in a slot, or the others. */
@@ -71,7 +89,7 @@ static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
         for (int id = 0; id < SAVE_COUNT; id++)
             if (arch_save_stays(&s->span, i, (enum arch_save)id) == stay)
                 TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
-                         &out[i][id]));
+                         save_name[id], &out[i][id]));
     return ERR_OK;
 }
 
@@ -82,7 +100,7 @@ enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage
     TRY(take_saves(s, true, from, out->save));
     if (s->span.head)
         return ERR_OK;
-    return take(from, s->dims.nl * s->dims.c * s->dims.ct, &out->out);
+    return take(from, s->dims.nl * s->dims.c * s->dims.ct, "output of a stage", &out->out);
 }
 
 void stage_slot_close(struct stage_slot *slot)
@@ -121,13 +139,13 @@ enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *fro
     for (int id = 0; id < KEEP_COUNT && !per_slot; id++)
         TRY(take(from, num_max(arch_keep_bytes(&s->dims, PART_ATTN, (enum arch_keep)id),
                                arch_keep_bytes(&s->dims, PART_MLP, (enum arch_keep)id)),
-                 &shared[id]));
+                 keep_name[id], &shared[id]));
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < KEEP_COUNT; id++) {
             out->keep[i][id] = s->part[i].part == PART_EMBED ? NULL : shared[id];
             if (per_slot)
                 TRY(take(from, arch_keep_bytes(&s->dims, s->part[i].part, (enum arch_keep)id),
-                         &out->keep[i][id]));
+                         keep_name[id], &out->keep[i][id]));
         }
     return ERR_OK;
 }
@@ -142,7 +160,8 @@ enum err stage_work_open(const struct arch_dims *d, const struct arch_split *spl
                          struct arena *from, struct stage_work *out)
 {
     for (int id = 0; id < WORK_COUNT; id++)
-        TRY(take(from, arch_work_bytes(d, split, head, (enum arch_work)id), &out->at[id]));
+        TRY(take(from, arch_work_bytes(d, split, head, (enum arch_work)id), work_name[id],
+                 &out->at[id]));
     return ERR_OK;
 }
 

@@ -54,17 +54,17 @@ static void lay_out(struct param_store *s, const struct param_place *at)
 static enum err take_stores(struct param_store *s, const struct param_arenas *from, bool training)
 {
     int64_t ct = s->elements * s->ct, at = s->elements * s->at, own = at / s->shares;
-    TRY(arena_take(from->weights, ct, &s->w));
+    TRY(arena_take(from->weights, ct, "weights", &s->w));
     s->master = s->whole = s->w;
     if (!training)
         return ERR_OK;
     if (s->dev->ct != s->dev->at)
-        TRY(arena_take(from->master, own, &s->master));
-    TRY(arena_take(from->grads, at, &s->grad));
-    TRY(arena_take(from->optim, own, &s->m));
-    TRY(arena_take(from->optim, own, &s->v));
+        TRY(arena_take(from->master, own, "master weights", &s->master));
+    TRY(arena_take(from->grads, at, "gradients", &s->grad));
+    TRY(arena_take(from->optim, own, "first moments", &s->m));
+    TRY(arena_take(from->optim, own, "second moments", &s->v));
     s->whole = param_share_apart(s) ? s->grad : s->master;
-    return from->shadow ? arena_take(from->shadow, 3 * at, &s->shadow) : ERR_OK;
+    return from->shadow ? arena_take(from->shadow, 3 * at, "shadow", &s->shadow) : ERR_OK;
 }
 
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,

@@ -399,7 +399,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     struct exec_args a = {.arch = &l->arch, .split = {l->tp, l->sp}, .mesh = &job->mesh,
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
-                          .seed = 77, .training = true, .trace = l->trace,
+                          .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .zero = l->zero};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,

@@ -252,11 +252,11 @@ static void arenas_hand_out_what_was_planned(void)
     struct arena a;
     char *x, *y, *z;
     CHECK_OK(arena_open(&a, 192, "a test"));
-    CHECK_OK(arena_take(&a, 1, &x));
-    CHECK_OK(arena_take(&a, 65, &y));
+    CHECK_OK(arena_take(&a, 1, "x", &x));
+    CHECK_OK(arena_take(&a, 65, "y", &y));
     CHECK_INT(y - x, 64);
     CHECK_INT((uintptr_t)x % ARENA_ALIGN, 0);
-    CHECK_ERR(arena_take(&a, 1, &z), ERR_INTERNAL, "the plan gives a test 192 bytes");
+    CHECK_ERR(arena_take(&a, 1, "z", &z), ERR_INTERNAL, "the plan gives a test 192 bytes");
     CHECK_INT(a.peak, 192);
     arena_close(&a);
 }

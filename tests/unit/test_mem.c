@@ -137,13 +137,14 @@ static void arenas_over_borrowed_memory(void)
     CHECK_INT(arena_round(1), 64);
     CHECK_INT(arena_round(64), 64);
     arena_over(&a, block, sizeof block, "a block");
-    CHECK_OK(arena_take(&a, 64, &x));
-    CHECK_OK(arena_take(&a, 0, &y));
+    CHECK_OK(arena_take(&a, 64, "x", &x));
+    CHECK_OK(arena_take(&a, 0, "y", &y));
     CHECK(x == block && y == block + 64);
-    CHECK_OK(arena_take(&a, 192, &y));
+    CHECK_OK(arena_take(&a, 192, "y", &y));
     CHECK(a.used == 256 && a.peak == 256);
     char *kept = y;
-    CHECK_ERR(arena_take(&a, 1, &y), ERR_INTERNAL, "256 are used and 1 more are asked for");
+    CHECK_ERR(arena_take(&a, 1, "y", &y), ERR_INTERNAL,
+              "256 are used and 1 more are asked for (y)");
     CHECK(y == kept && a.used == 256);
     arena_close(&a); /* borrowed: not given back */
     block[0] = 1;
@@ -161,7 +162,79 @@ static void arenas_fail_to_open_by_name(void)
     CHECK_INT(a.size, -1);
 }
 
+#if defined(__clang__) || __GNUC__ >= 8
+#define UNSEEN __attribute__((no_sanitize("address"))) /* or the sanitizer would stop it at once */
+#else
+#define UNSEEN
+#endif
+
+/* n bytes behind a piece, in no call that a sanitizer knows. */
+static UNSEEN void overrun(volatile char *end, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        end[i] = 0x55;
+}
+
+/* Of three pieces of drawn lengths one is overrun by a drawn number of bytes: it is named, with the
+ * number, and when nothing is overrun nothing is said. */
+static void guards_name_what_was_overrun(void)
+{
+    static const char *const name[] = {"first", "second", "third"};
+    for (int round = 0; round < 200; round++) {
+        struct arena a;
+        char *block, *piece[3], said[200];
+        int64_t bytes[3], all = 0;
+        for (int i = 0; i < 3; i++) {
+            bytes[i] = test_range(1, 200);
+            all += arena_round(bytes[i]);
+        }
+        CHECK_OK(mem_new(arena_guarded_bytes(all), 1, "a block", &block));
+        arena_over(&a, block, all, "buffers");
+        CHECK_OK(arena_guard(&a));
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(arena_take(&a, bytes[i], name[i], &piece[i]));
+            memset(piece[i], 1, (size_t)bytes[i]);
+        }
+        CHECK(a.used == all && piece[2] + bytes[2] <= block + arena_guarded_bytes(all));
+        CHECK_OK(arena_check(&a));
+        int which = (int)test_range(0, 2);
+        int64_t over = test_range(1, ARENA_GUARD - 1);
+        overrun(piece[which] + bytes[which], over);
+        snprintf(said, sizeof said, "buffers: %lld bytes were written behind the %lld of \"%s\" "
+                 "(piece %d of 3)", (long long)over, (long long)bytes[which], name[which],
+                 which + 1);
+        CHECK_ERR(arena_check(&a), ERR_INTERNAL, said);
+        arena_close(&a);
+        mem_free(block);
+    }
+}
+
+/* The same pieces again behind a mark; and poison fills a piece and nothing else. */
+static void guards_stand_after_a_rewind(void)
+{
+    _Alignas(64) static char block[1024];
+    struct arena a;
+    char *x, *y, *z;
+    arena_over(&a, block, 256, "a block");
+    CHECK_OK(arena_guard(&a));
+    CHECK_OK(arena_take(&a, 64, "x", &x));
+    CHECK_OK(arena_take(&a, 10, "y", &y));
+    arena_rewind(&a, 64);
+    CHECK_OK(arena_take(&a, 20, "z", &z));
+    CHECK(z == y && a.used == 128);
+    memset(x, 1, 64);
+    memset(z, 1, 20);
+    CHECK_OK(arena_check(&a));
+    arena_poison(&a, z + 1); /* no piece begins here */
+    CHECK(z[0] == 1 && z[1] == 1);
+    arena_poison(&a, z);
+    CHECK((unsigned char)z[0] == 0xff && (unsigned char)z[19] == 0xff && x[63] == 1);
+    arena_close(&a);
+}
+
 static const struct test_case cases[] = {
+    {"guards name what was overrun", guards_name_what_was_overrun},
+    {"guards stand after a rewind", guards_stand_after_a_rewind},
     {"memory is zero and aligned", memory_is_zero_and_aligned},
     {"growing keeps and zeroes", growing_keeps_and_zeroes},
     {"a failed growth changes nothing", a_failed_growth_changes_nothing},

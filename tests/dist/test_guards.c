@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A buffer that plan and executor make too small alike: a kernel writes behind it. Kernels are made
+ * to write some bytes more here, which is the same to a buffer, and the run has to name it and say
+ * by how much. And buffers that are not in use hold NaN.
+ */
+#include "layout.h"
+#include "test.h"
+
+#include <stdatomic.h>
+
+#if defined(__clang__) || __GNUC__ >= 8
+#define UNSEEN __attribute__((no_sanitize("address"))) /* or the sanitizer would stop it at once */
+#else
+#define UNSEEN
+#endif
+
+enum plant { NONE, MEAN, RSTD, NORMED, LSE, ATTENTION, MOMENT };
+
+static const struct dev_ops *real;
+static struct dev_ops ops;
+static enum plant planted;
+static int64_t over; /* bytes */
+static atomic_int calls, clean; /* of the norm; of these, whose output was not NaN */
+
+/* Behind n doubles at p, if this is what is planted. */
+static UNSEEN void write_more(enum plant what, void *p, int64_t n)
+{
+    volatile char *end = (char *)p + 8 * n;
+    for (int64_t i = 0; planted == what && i < over; i++)
+        end[i] = 0x55;
+}
+
+static enum err norm(struct dev *d, const struct norm *a)
+{
+    atomic_fetch_add(&calls, 1);
+    if (!isnan(((const double *)a->y)[0]))
+        atomic_fetch_add(&clean, 1);
+    TRY(real->norm(d, a));
+    if (a->mean)
+        write_more(MEAN, a->mean, a->n);
+    write_more(RSTD, a->rstd, a->n);
+    write_more(NORMED, a->y, a->n * a->c);
+    return ERR_OK;
+}
+
+static enum err attn(struct dev *d, const struct attn *a)
+{
+    TRY(real->attn(d, a));
+    write_more(LSE, a->lse, a->b * a->tq * a->heads);
+    write_more(ATTENTION, a->o, a->b * a->tq * a->ldo);
+    return ERR_OK;
+}
+
+static enum err adamw(struct dev *d, const struct adamw *a)
+{
+    TRY(real->adamw(d, a));
+    write_more(MOMENT, a->v, a->n);
+    return ERR_OK;
+}
+
+static void opened(struct dev *dev, int rank)
+{
+    (void)rank;
+    dev->ops = &ops;
+}
+
+static enum err run(enum plant what, int64_t bytes)
+{
+    struct layout l = {.arch = {.kind = ARCH_GPT, .layers = 2, .hidden = 12, .heads = 3,
+                                .kv_heads = 3, .head_dim = 4, .ffn = 20, .vocab = 19, .seq = 5,
+                                .tied = true, .dropout = 0.1, .norm_eps = 1e-5, .init_std = 0.1},
+                       .tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b", .batch = 4, .microbatch = 2,
+                       .dev = DEV_REF, .ct = DT_F64, .steps = 2, .opened = opened};
+    struct layout_result r;
+    struct dev *dev;
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &dev));
+    real = dev->ops;
+    ops = *real;
+    dev_close(dev);
+    ops.norm = norm;
+    ops.attn = attn;
+    ops.adamw = adamw;
+    planted = what;
+    over = bytes;
+    enum err err = layout_run(&l, &r);
+    layout_result_free(&r);
+    return err;
+}
+
+static void too_small_is_named(void)
+{
+    static const struct { enum plant what; const char *says; } of[] = {
+        {MEAN, "activations: %lld bytes were written behind the 80 of \"saved mean\""},
+        {RSTD, "activations: %lld bytes were written behind the 80 of \"saved rstd\""},
+        {NORMED, "activations: %lld bytes were written behind the 960 of \"saved norm\""},
+        {LSE, "activations: %lld bytes were written behind the 240 of \"saved log-sum-exp\""},
+        {ATTENTION, "activations: %lld bytes were written behind the 960 of \"saved attention\""},
+        {MOMENT, "optimizer state: %lld bytes were written behind the"},
+    };
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int64_t bytes = 1; bytes <= 33; bytes += 16) {
+            char says[128];
+            snprintf(says, sizeof says, of[i].says, (long long)bytes);
+            CHECK_ERR(run(of[i].what, bytes), ERR_INTERNAL, says);
+        }
+    CHECK_OK(run(NONE, 0));
+}
+
+/* Before its norm is made, a buffer of it is NaN, in each microbatch of each step. */
+static void what_is_not_used_is_nan(void)
+{
+    atomic_store(&calls, 0);
+    atomic_store(&clean, 0);
+    CHECK_OK(run(NONE, 0));
+    CHECK(atomic_load(&calls) >= 8);
+    CHECK_INT(atomic_load(&clean), 0);
+}
+
+static const struct test_case cases[] = {{"too_small_is_named", too_small_is_named},
+                                         {"what_is_not_used_is_nan", what_is_not_used_is_nan}};
+TEST_MAIN(cases)
