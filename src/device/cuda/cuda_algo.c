@@ -117,7 +117,8 @@ static bool split(char *line, char *word[WORDS])
 
 static bool number(const char *s, int64_t lo, int64_t hi, int64_t *out)
 {
-    return text_to_int(s, out) && *out >= lo && *out <= hi;
+    bool plain = s[strspn(s, "-0123456789")] == '\0'; /* as it is written here */
+    return plain && text_to_int(s, out) && *out >= lo && *out <= hi;
 }
 
 static bool numbers_of(char *word[WORDS], struct row *r)
