@@ -172,6 +172,10 @@ enum err draw_trace(const struct draw_page *p, struct text *out)
     TRY(draw_page_fits(p, DRAW_TRACE_MAX, "a trace holds"));
     text_add(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":");
     draw_add_json(out, p->title);
+    for (int i = 0; i < p->charts; i++) {
+        text_add(out, ",\"facts %d\":", i);
+        draw_add_json(out, p->chart[i].facts ? p->chart[i].facts : "");
+    }
     text_add(out, "},\"traceEvents\":[");
     TRY(add_events(&t, &l));
     text_add(out, "\n]}\n");

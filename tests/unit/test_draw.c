@@ -304,6 +304,7 @@ static void trace_keeps_the_formats_rules(void)
     CHECK_OK(draw_trace(&p, &t));
     cJSON *json = cJSON_Parse(t.s), *e;
     CHECK_STR(words(json, "displayTimeUnit"), "ms");
+    CHECK_STR(words(cJSON_GetObjectItem(json, "otherData"), "facts 1"), "so & so");
     cJSON_ArrayForEach(e, cJSON_GetObjectItem(json, "traceEvents"))
     {
         if (!CHECK(n < EVENTS_MAX))
