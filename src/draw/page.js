@@ -266,8 +266,14 @@
         $("pan").value = $("pan").disabled ? 0 : 1000 * from / (all - span);
         look();
     }
+    /* The middle of what is picked, if it is in the window, or of the window. */
+    function middle() {
+        const c = picked && charts[picked.chart];
+        const at = c ? (c.start[picked.span] + c.stop[picked.span]) / 2 : -1;
+        return at >= view.from && at <= view.to ? at : (view.from + view.to) / 2;
+    }
     function zoom(factor, around) {
-        const at = around === undefined ? (view.from + view.to) / 2 : around;
+        const at = around === undefined ? middle() : around;
         let span = (view.to - view.from) / factor;
         const least = Math.min(data.end || 1, (data.shortest || data.end || 1) / 2);
         span = Math.max(span, least);

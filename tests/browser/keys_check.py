@@ -147,9 +147,12 @@ def check_keys(page, is_so):
     page.press("ArrowUp", "ArrowLeft")
     beside(page, 0, page.said()[0].split(": ", 1)[1].split(";")[0], is_so, "up and left")
     before = page.said()[0]
-    page.press("+", "d")
-    is_so("zooming keeps what is picked", page.said()[0] == before or page.tip() is None,
-          page.said())
+    for keys in ("+++", "-", "+++", "--"):
+        page.press(*keys)
+        beside(page, 0, before.split(": ", 1)[1].split(";")[0], is_so, "zoomed by %s" % keys)
+    page.press("d", "d", "d", "d", "d")
+    is_so("moved out of sight it has no tip", page.tip() is None, page.tip())
+    is_so("and is still told", page.said()[0] == before, page.said())
     page.press("0")
     beside(page, 0, before.split(": ", 1)[1].split(";")[0], is_so, "the whole step again")
 
