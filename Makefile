@@ -83,6 +83,7 @@ judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 
 
 fuzz-config: build ## 300 random configurations against one rank (N=1000: so many)
 	@PLAIT_FUZZ_CONFIG=$(or $(N),300) build/tests/test_fuzz_config
+	@PLAIT_FUZZ_CONFIG=$(or $(N),3000) build/tests/test_advice
 
 stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops

@@ -108,6 +108,20 @@ static bool clean_string(const char *s)
 
 /* ---- text to value ---- */
 
+enum { REAL_TEXT = 40 };
+
+/* The fewest digits that read back to v. */
+static void shortest(double v, char buf[REAL_TEXT])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, REAL_TEXT, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    if (strchr(buf, 'e') && fabs(v) < 1e6 && v == floor(v))
+        snprintf(buf, REAL_TEXT, "%.0f", v); /* 100, not 1e+02 */
+}
+
 static enum err assign_int(const struct conf_row *row, char *field, const char *place,
                            const char *value)
 {
@@ -128,13 +142,16 @@ static enum err assign_real(const struct conf_row *row, char *field, const char 
                             const char *value)
 {
     double v;
+    char min[REAL_TEXT], max[REAL_TEXT];
     enum text_number n = text_read_real(value, &v);
+    shortest(row->min, min);
+    shortest(row->max, max);
     if (n != TEXT_NUMBER)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %g to %g", place, row->key,
-             value, text_number_fault(n), row->min, row->max);
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %s to %s", place, row->key,
+             value, text_number_fault(n), min, max);
     if (v < row->min || v > row->max)
-        FAIL(ERR_CONFIG, "%s: %s %.40s is outside %g to %g; the nearest legal value is %g", place,
-             row->key, value, row->min, row->max, v < row->min ? row->min : row->max);
+        FAIL(ERR_CONFIG, "%s: %s %.40s is outside %s to %s; the nearest legal value is %s", place,
+             row->key, value, min, max, v < row->min ? min : max);
     memcpy(field, &v, sizeof v);
     return ERR_OK;
 }
@@ -282,14 +299,8 @@ enum err conf_set(const struct conf_table *t, void *conf, const char *word)
 
 void conf_real(double v, struct text *out)
 {
-    char buf[40];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, v);
-        if (strtod(buf, NULL) == v)
-            break;
-    }
-    if (strchr(buf, 'e') && fabs(v) < 1e6 && v == floor(v))
-        snprintf(buf, sizeof buf, "%.0f", v); /* 100, not 1e+02 */
+    char buf[REAL_TEXT];
+    shortest(v, buf);
     text_add(out, "%s", buf);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conditions between keys. The order is the order in which a user can act on them: first what
- * one group says by itself (optimizer, machine), then the model, the layout, the step, the
- * schedule, and last what needs the disk. The first that fails ends the check with one message.
+ * The conditions between keys, in the order in which a user can act on them; the first that fails
+ * ends the check. A rule says what stands against what, with the keys by their whole names; what
+ * would do instead is found by trying (advice.c), and takes the place of what follows "; use".
  *
  * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
  * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
@@ -17,21 +17,11 @@
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
+#include "run/advice.h"
 #include "run/schedule.h"
 #include "sched/sched.h"
 #include <stdio.h>
 #include <string.h>
-
-/* "512 or 520": the multiples of `of` on both sides of n that are at least `of`. */
-static const char *multiples(int64_t n, int64_t of, char buf[64])
-{
-    int64_t below = n / of * of;
-    if (below > 0)
-        snprintf(buf, 64, "%lld or %lld", (long long)below, (long long)(below + of));
-    else
-        snprintf(buf, 64, "%lld", (long long)of);
-    return buf;
-}
 
 /* The message of a lower layer, with the key that brought it there in place of the layer's name.
  * What is not the user's to mend in that key passes unchanged. */
@@ -93,8 +83,8 @@ static enum err check_machine(const struct options *o)
 {
     char word[32];
     if (!dev_built(options_device(o)))
-        FAIL(ERR_CONFIG, "train.device %s is not built into this program; `plait info` lists what "
-                         "is, ref is always there",
+        FAIL(ERR_CONFIG, "train.device %s is not built into this program, as `plait info` says; "
+                         "use cpu or ref",
              row_word("train.device", o->train.device, word));
     if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
         FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
@@ -140,29 +130,32 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
     return ERR_OK;
 }
 
-static enum err check_model(const struct options *o, struct arch *arch)
+/* What 0 stands for has the range of the row, too. */
+static enum err check_derived(const struct options *o, const struct arch *a)
 {
-    char near[64];
-    if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
-        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
-                         "model.head_dim 0 (hidden / heads) needs; use hidden %s, or set head_dim",
-             (long long)o->model.hidden, (long long)o->model.heads,
-             multiples(o->model.hidden, o->model.heads, near));
-    options_arch(o, arch);
-    TRY(check_vocab(o, &arch->vocab));
-    return arch_check(arch);
+    int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
+    int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
+    if (a->head_dim < 1 || a->head_dim > head)
+        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
+                         "and they have 1 to %lld; use others", (long long)a->hidden,
+             (long long)a->heads, (long long)a->head_dim, (long long)head);
+    if (a->ffn > ffn)
+        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
+                         "are kept; use fewer", (long long)o->model.hidden, (long long)a->ffn,
+             (long long)ffn);
+    return ERR_OK;
 }
 
-/* " or 8 with parallel.dp 2": other counts for this tp and pp, nearest to what was started. */
-static void other_ranks(int64_t ranks, int64_t replica, int64_t need, char *buf, size_t size)
+static enum err check_model(const struct options *o, struct arch *arch)
 {
-    int64_t below = ranks / replica;
-    size_t used = 0;
-    buf[0] = '\0';
-    for (int64_t dp = num_max(1, below); dp <= below + (ranks % replica != 0); dp++)
-        if (dp * replica != need && used < size)
-            used += (size_t)snprintf(buf + used, size - used, " or %lld with parallel.dp %lld",
-                                     (long long)(dp * replica), (long long)dp);
+    if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
+        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
+                         "model.head_dim 0 (hidden / heads) needs; use a multiple",
+             (long long)o->model.hidden, (long long)o->model.heads);
+    options_arch(o, arch);
+    TRY(check_derived(o, arch));
+    TRY(check_vocab(o, &arch->vocab));
+    return arch_check(arch);
 }
 
 static enum err check_ranks(const struct options *o, int ranks)
@@ -170,7 +163,6 @@ static enum err check_ranks(const struct options *o, int ranks)
     int64_t need = options_ranks(o);
     int size[AXIS_COUNT];
     struct mesh mesh;
-    char way[160];
     options_axes(o, size);
     enum err err = mesh_make(size, &mesh);
     if (err != ERR_OK)
@@ -179,11 +171,9 @@ static enum err check_ranks(const struct options *o, int ranks)
                        (long long)o->parallel.dp, err_bare(err_text()));
     if (ranks == 0 || ranks == need)
         return ERR_OK;
-    other_ranks(ranks, o->parallel.tp * o->parallel.pp, need, way, sizeof way);
     FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
-                     "%lld needs %lld; start %lld%s", ranks, (long long)o->parallel.tp,
-         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need,
-         way);
+                     "%lld needs %lld; start %lld", ranks, (long long)o->parallel.tp,
+         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need);
 }
 
 enum err check_launch(const struct options *o, int *ranks)
@@ -212,21 +202,14 @@ static enum err check_stages(const struct options *o, const struct arch *arch)
     struct arch_stage *cut;
     options_split(o, &split);
     TRY(arch_check_split(arch, &split));
-    if (stages > arch->layers) {
-        int64_t pp = arch->layers / options_chunks(o), chunks = arch->layers / o->parallel.pp;
-        const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
-        char other[96] = "";
-        if (pp >= 1 && chunks >= 1 && !(kind && kind->chunks > 0)) /* it needs that many */
-            snprintf(other, sizeof other, ", or chunks %lld or less with this pp",
-                     (long long)chunks);
-        if (pp < 1 && chunks < 1)
-            snprintf(other, sizeof other, " with chunks 1");
-        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld makes %lld stages, and each "
-                         "needs one of model.layers %lld; use %s %lld or less%s",
-             (long long)o->parallel.pp, (long long)options_chunks(o), (long long)stages,
-             (long long)arch->layers, pp >= 1 || chunks < 1 ? "pp" : "chunks",
-             (long long)(pp >= 1 ? pp : chunks >= 1 ? chunks : arch->layers), other);
-    }
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    bool needs = kind && kind->chunks > 0;
+    if (stages > arch->layers)
+        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
+                         "each needs one of model.layers %lld; use fewer stages",
+             (long long)o->parallel.pp, (long long)options_chunks(o),
+             needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
+             (long long)stages, (long long)arch->layers);
     TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
     enum err err = arch_cut(arch, (int)stages, NULL, cut);
     mem_free(cut);
@@ -238,11 +221,9 @@ static enum err check_stages(const struct options *o, const struct arch *arch)
 static enum err check_step(const struct options *o)
 {
     int64_t samples, tokens;
-    char near[64];
     if (o->train.batch % o->parallel.dp != 0)
-        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use batch %s",
-             (long long)o->train.batch, (long long)o->parallel.dp,
-             multiples(o->train.batch, o->parallel.dp, near));
+        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use a multiple",
+             (long long)o->train.batch, (long long)o->parallel.dp);
     samples = options_samples(o);
     if (o->parallel.microbatch > samples)
         FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld sample%s that train.batch "
@@ -277,9 +258,9 @@ enum err check_bytes(const struct options *o, const struct arch *a)
                   4 * v + 8 * c;
     double bytes = 48 * weights + 8 * rows * live * (double)options_microbatches(o);
     if (bytes > 0x1p60)
-        FAIL(ERR_CONFIG, "model.layers %lld, hidden %lld, ffn %lld, vocab %lld, seq %lld and "
-                         "parallel.microbatch %lld may take %.2g bytes, and bytes are counted up "
-                         "to %.2g; use smaller ones",
+        FAIL(ERR_CONFIG, "model.layers %lld, model.hidden %lld, model.ffn %lld, model.vocab %lld, "
+                         "model.seq %lld and parallel.microbatch %lld may take %.2g bytes, and "
+                         "bytes are counted up to %.2g; use smaller ones",
              (long long)a->layers, (long long)a->hidden, (long long)a->ffn, (long long)a->vocab,
              (long long)a->seq, (long long)o->parallel.microbatch, bytes, 0x1p60);
     return ERR_OK;
@@ -430,33 +411,53 @@ static enum err check_named(const struct options *o)
     return ERR_OK;
 }
 
-/* What only a start needs: all else has been looked at, so that check and train refuse alike. */
-static enum err check_start(const struct options *o, int ranks)
+/* What only a start needs: all else has been looked at, so that check and train refuse alike.
+ * *ranks becomes what a launcher started. */
+static enum err check_start(const struct options *o, int *ranks)
 {
-    TRY(check_launch(o, &ranks));
-    TRY(check_ranks(o, ranks));
+    TRY(check_launch(o, ranks));
     if (!o->data.train[0])
         FAIL(ERR_CONFIG, "data.train is empty, and training needs a token file; make one with "
                          "`plait data prepare TEXT -o FILE` and give data.train=FILE");
     return ERR_OK;
 }
 
+#define RULE(call)                                                                                 \
+    do {                                                                                           \
+        f->rule++;                                                                                 \
+        TRY(call);                                                                                 \
+    } while (0)
+
+enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
+{
+    f->rule = 0;
+    RULE(check_rate(o));
+    RULE(check_final_decay(o));
+    RULE(check_machine(o));
+    RULE(check_model(o, &f->arch));
+    RULE(check_ranks(o, ranks));
+    RULE(check_stages(o, &f->arch));
+    RULE(check_step(o));
+    RULE(check_bytes(o, &f->arch));
+    RULE(check_costs(o, &f->arch, &f->made));
+    RULE(check_files(o, f));
+    RULE(check_named(o));
+    return ERR_OK;
+}
+
 enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report)
 {
     struct check_facts f = {.purpose = purpose};
-    TRY(check_rate(o));
-    TRY(check_final_decay(o));
-    TRY(check_machine(o));
-    TRY(check_model(o, &f.arch));
-    TRY(check_ranks(o, ranks));
-    TRY(check_stages(o, &f.arch));
-    TRY(check_step(o));
-    TRY(check_bytes(o, &f.arch));
-    TRY(check_costs(o, &f.arch, &f.made));
-    TRY(check_files(o, &f));
-    TRY(check_named(o));
+    int launched = ranks;
+    enum err err = check_rules(o, ranks, &f);
+    if (err != ERR_OK)
+        return advice_give(o, ranks, &f, err);
     if (purpose == CHECK_TRAIN)
-        TRY(check_start(o, ranks));
+        TRY(check_start(o, &launched));
+    if (launched != ranks)
+        err = check_rules(o, launched, &f);
+    if (err != ERR_OK)
+        return advice_give(o, launched, &f, err);
     f.ranks = (int)options_ranks(o);
     f.microbatches = options_microbatches(o);
     return report ? check_report(o, &f, report) : ERR_OK;

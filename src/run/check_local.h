@@ -24,7 +24,12 @@ struct check_facts {
     struct check_data train, valid;
     enum check_for purpose;
     bool made; /* the schedule was generated, so its shape is known to be legal */
+    int rule;  /* number of the rule that was looked at last */
 };
+
+/* All rules of a plan, in their order, up to the first that refuses. f->purpose is set before.
+ * Errors: as run_check. */
+enum err check_rules(const struct options *o, int ranks, struct check_facts *f);
 
 /* Append the readable lines. Errors: ERR_MEMORY; ERR_CONFIG from the schedule. */
 enum err check_report(const struct options *o, const struct check_facts *f, struct text *out);

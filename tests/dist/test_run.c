@@ -391,10 +391,10 @@ static void schedule_from_file(void)
     CHECK(named.valid == filed.valid);
     compare_weights("by_name", "by_file", 0);
     const struct { const char *set[2]; const char *says; } bad[] = {
-        {{"train.batch=6", "parallel.pp=2"}, "use train.batch 8"},
+        {{"train.batch=6", "parallel.pp=2"}, "use train.batch 7"},
         {{"train.batch=8", "parallel.pp=1"}, "use parallel.pp 2"},
         {{"parallel.chunks=2", "parallel.pp=2"}, "use parallel.chunks 1"},
-        {{"parallel.group=3", "parallel.pp=2"}, "use group 0"},
+        {{"parallel.group=3", "parallel.pp=2"}, "use parallel.group 0"},
     };
     for (int i = 0; i < 4; i++) {
         const char *set[] = {"model.layers=4", "train.batch=8", bad[i].set[0], bad[i].set[1], word};

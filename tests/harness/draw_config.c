@@ -43,6 +43,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"parallel.memory_limit", "0|1|2|3.5|6", "0.5|1e6|-1"},
     {"parallel.microbatch", "1|2|3|4", "5|9|1048576|0"},
     {"train.steps", "1|2|3|3.0", "4294967295|0|1.5"},
+    {"train.log_every", "0|1|2", "4294967296"},
     {"train.batch", "4|6|8|8|12", "1|5|7|16777216|131071"},
     {"train.seed", "1|7|9007199254740992", "9007199254740993|-1"},
     {"train.dtype", "f32|f32|bf16", "f64"},

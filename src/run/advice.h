@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What to do about a refused configuration: values that were tried, not guessed. A rule knows its
+ * own condition; whether what satisfies it is refused by the next rule, only all rules know.
+ */
+#ifndef PLAIT_RUN_ADVICE_H
+#define PLAIT_RUN_ADVICE_H
+
+#include "run/check_local.h"
+
+/* The thread's error is that of check_rules(o, ranks, f), with code err. Its message gets, in place
+ * of what the rule itself proposes, values of the keys that it names with which all rules pass, or
+ * this key is refused no more; when one key alone is not enough, two. Returns err. Local. */
+enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err);
+
+#endif
