@@ -224,7 +224,7 @@ void cmd_progress_valid(struct cmd_progress *p, int64_t step, double loss, doubl
 {
     struct line l = {.n = 0};
     cmd_progress_clear(p);
-    add(&l, "valid at step %lld: loss %.4f", (long long)step, loss);
+    add(&l, "valid at step %lld: loss %.4f", (long long)step, isnan(loss) ? (double)NAN : loss);
     if (bits_per_byte > 0 && isfinite(bits_per_byte))
         add(&l, ", %.4f bits a byte", bits_per_byte);
     add(&l, "\n");

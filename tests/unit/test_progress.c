@@ -197,6 +197,20 @@ static void a_short_step_does_not(void)
     }
 }
 
+/* A line of its own, whatever the loss; NaN has no sign. */
+static void validations(void)
+{
+    struct cmd_progress p = open_at(true, 0);
+    step(&p, 1, 9, 1);
+    written(&p);
+    cmd_progress_valid(&p, 1, 2.25, 3.5);
+    CHECK_STR(written(&p), "\r\033[Kvalid at step 1: loss 2.2500, 3.5000 bits a byte\n");
+    cmd_progress_valid(&p, 1, 2.25, NAN);
+    CHECK_STR(written(&p), "valid at step 1: loss 2.2500\n");
+    cmd_progress_valid(&p, 1, -(double)NAN, -(double)NAN);
+    CHECK_STR(written(&p), "valid at step 1: loss nan\n");
+}
+
 /* The first step has no rate yet. */
 static void the_first_step(void)
 {
@@ -216,5 +230,6 @@ static const struct test_case cases[] = {
     {"a long step says where it is", a_long_step_says_where_it_is},
     {"a short step does not", a_short_step_does_not},
     {"the first step", the_first_step},
+    {"validations", validations},
 };
 TEST_MAIN(cases)
