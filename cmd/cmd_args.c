@@ -13,9 +13,14 @@
 
 enum { WORD_MAX = 64 };
 
+static void say(const char *text)
+{
+    fprintf(stderr, "plait: %s\n", text);
+}
+
 int cmd_fail(int code)
 {
-    fprintf(stderr, "plait: %s\n", plait_error());
+    plait_say(plait_error(), say);
     if (code == PLAIT_INTERNAL)
         fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n",
                 plait_error_trail());
@@ -31,7 +36,7 @@ int cmd_usage(const char *fmt, ...)
     va_end(ap);
     if (plait_word_shown(said, &shown) != PLAIT_OK)
         return cmd_fail(PLAIT_MEMORY);
-    fprintf(stderr, "plait: %s\n", shown);
+    plait_say(shown, say);
     plait_free(shown);
     return PLAIT_CONFIG;
 }

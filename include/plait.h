@@ -46,6 +46,10 @@ enum plait_code {
 const char *plait_error(void);
 /* Where it came from: file and line of each level, for bug reports. */
 const char *plait_error_trail(void);
+/* say(text), but of the processes that a launcher started on one machine only in the first that has
+ * these words to say, which then waits for the others, two seconds at most. For messages of a
+ * process that is about to end. */
+void plait_say(const char *text, void (*say)(const char *text));
 void plait_free(void *p);
 
 /* ---- Configuration ---------------------------------------------------------------------------

@@ -71,8 +71,8 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
 /* say(text), once among the processes of a launch on this machine that have the same to say within
- * a second, which the one that says it waits for the others: for words before the world is there.
- */
+ * two seconds, which the one that says it waits for the others: for words before the world is
+ * there. */
 void comm_say(const char *text, void (*say)(const char *text));
 
 int comm_rank(const struct comm_world *w);

@@ -4,7 +4,7 @@
  *
  * A process that refuses its configuration knows nothing of its peers, who may say the same. Each
  * asks for the name of what it has to say; whoever gets it speaks, and stays until as many others
- * as the launcher started here have asked, a second at most, for its end would free the name.
+ * as the launcher started here have asked, two seconds at most, for its end would free the name.
  *
  * MPI_Init waits for every process that was launched, also for one that will never call it, and
  * MPI_Finalize for one that is stopped. So a thread keeps the time.
@@ -29,7 +29,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SPEAKER_S = 1, NAMES_MAX = 8 };
+enum { SPEAKER_S = 2, NAMES_MAX = 8 };
 
 /* ---- the environment ---- */
 
@@ -69,11 +69,11 @@ static bool rank_of(int *out)
            number_of("PMI_RANK", 0, out) || number_of("SLURM_PROCID", 0, out);
 }
 
-/* Processes of the launch on this machine; 0: not told. */
+/* Processes of the launch on this machine; where that is not told, all of them. */
 static int local_size(void)
 {
     int n;
-    return number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1, &n) ? n : 0;
+    return number_of("OMPI_COMM_WORLD_LOCAL_SIZE", 1, &n) ? n : comm_mpi_launched_size();
 }
 
 /* ---- names ---- */
@@ -143,10 +143,10 @@ int comm_launch_come(void)
 
 const char *comm_launch_absent(char *buf, size_t size)
 {
-    int n = comm_mpi_launched_size(), named = 0, more = 0;
+    int n = comm_mpi_launched_size(), named = 0, more = 0, local;
     size_t used = 0;
     buf[0] = '\0';
-    for (int r = 0; r < n && n == local_size(); r++) {
+    for (int r = 0; r < n && number_of("OMPI_COMM_WORLD_LOCAL_SIZE", n, &local); r++) {
         char name[32];
         rank_name(r, name);
         if (is_taken(name))

@@ -6,10 +6,10 @@
  * call of the driver behind it, so nothing on the rank's own thread can be relied upon.
  * A watcher, a thread for each rank, looks every few milliseconds whether the world has failed,
  * whether NCCL reports an error, and whether a lane has stood still for longer than the world's
- * timeout. If so it aborts all communicators: their kernels end, the host wakes, and finds the
- * reason at its next look. They are aborted as one group, for giving one back waits for the device,
- * which another may hold. A failing rank gives its peers time to do the same before it frees what
- * they write to.
+ * timeout, with no rank in a file call meanwhile. If so it aborts all communicators: their kernels
+ * end, the host wakes, and finds the reason at its next look. They are aborted as one group, for
+ * giving one back waits for the device, which another may hold. A failing rank gives its peers time
+ * to do the same before it frees what they write to.
  *
  * Recorded operations have no events of their own. A replay is one operation of a lane without a
  * communicator, with an event behind it, so that one that hangs is found and named by its step.
@@ -19,6 +19,7 @@
  */
 #include "comm/comm_nccl.h"
 
+#include "comm/comm_board.h"
 #include "comm/comm_nccl_copies.h"
 #include "comm/comm_nccl_post.h"
 
@@ -168,7 +169,8 @@ static bool all_well(struct comm_nccl *q)
             snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
                      l->seen < l->started ? comm_nccl_op_text(l, l->seen, what) : "no operation",
                      ncclGetErrorString(e));
-        } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes) {
+        } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes &&
+                   !comm_board_files(w)) {
             q->fault = ERR_HANG;
             snprintf(q->text, sizeof q->text,
                      "comm: rank %d has waited %g s in %s on its GPU; a member has not come, or "
@@ -192,7 +194,7 @@ static bool look(struct comm_nccl *q, double *looked)
         *looked = log_now();
         return well;
     }
-    if (w->timeout_s <= 0 || log_now() - *looked < w->timeout_s + LOCK_S)
+    if (w->timeout_s <= 0 || log_now() - *looked < w->timeout_s + LOCK_S || comm_board_files(w))
         return true;
     q->fault = ERR_HANG;
     snprintf(q->text, sizeof q->text, "comm: rank %d has waited %g s for its GPU to take one "

@@ -7,6 +7,7 @@
 #include "run/api.h"
 
 #include "base/mem.h"
+#include "comm/comm.h"
 #include "run/check.h"
 #include <string.h>
 
@@ -25,6 +26,11 @@ _Static_assert((int)PLAIT_STORAGE == (int)ERR_STORAGE &&
 const char *plait_error(void)
 {
     return err_text();
+}
+
+void plait_say(const char *text, void (*say)(const char *text))
+{
+    comm_say(text, say);
 }
 
 const char *plait_error_trail(void)
