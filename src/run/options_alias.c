@@ -101,6 +101,12 @@ const struct conf_alias options_alias[] = {
     {"eval_interval|eval_steps|val_loss_every|val_interval|eval_every|validation.freq|"
      "eval_freq|val_check_interval", "train.valid_every", NULL},
     {"eval_iters|val_max_steps|eval_batches|limit_val_batches", "train.valid_batches", NULL},
+    {"log_interval|logging_steps|log_freq|log_steps|steps_per_print|log_every_n_steps|print_freq",
+     "train.log_every", NULL},
+    {"save_interval|save_steps|save_every|save_strategy|checkpoint_interval|ckpt_interval|"
+     "save_total_limit|keep_latest_k", "run.save", "weights are written at the end of a run"},
+    {"init_from|resume|resume_from_checkpoint|load|load_checkpoint|finetune|initial_load_path",
+     NULL, "a run begins with weights drawn from train.seed"},
     {"evaluation_strategy|eval_strategy|do_eval|eval_only", "train.valid_every",
      "0 validates data.valid at the end only"},
     {"train_timeout_seconds|init_timeout_seconds|distributed_timeout_minutes|ddp_timeout|"

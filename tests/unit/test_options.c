@@ -491,6 +491,8 @@ static const char *const elsewhere[][2] = {
     {"out_dir", "run.dir"}, {"dataset", "data.train"}, {"dtype", "train.dtype"},
     {"backend", "train.transport"}, {"wandb_log", "metrics.jsonl"}, {"compile", "train.dtype"},
     {"dropout", "model.dropout"}, {"decay_lr", "optim.schedule"},
+    {"log_interval", "train.log_every"}, {"always_save_checkpoint", "run.save"},
+    {"init_from", "train.seed"}, {"logging_steps", "train.log_every"},
     /* llm.c */
     {"input_bin", "data.train"}, {"input_val_bin", "data.valid"}, {"output_dir", "run.dir"},
     {"sequence_length", "model.seq"}, {"total_batch_size", "train.batch"},
