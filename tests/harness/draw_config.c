@@ -207,6 +207,12 @@ static void tame(struct drawn *d)
         for (int k = 0; k < KEYS && test_range(0, 1); k++)
             if (strcmp(keys[k].key, layout[i]) == 0)
                 draw_key(k, false, d);
+    if (test_range(0, 14) == 0)
+        drawn_set(d, "train.transport", "mpi");
+    if (test_range(0, 2) == 0) {
+        drawn_set(d, "train.device", "cpu");
+        draw_of(d, "train.threads", "1|2|3|0");
+    }
     for (int i = 0; i < d->words; i++)
         if (strstr(d->word[i], "decay_steps=") && !strstr(d->word[i], "=0"))
             drawn_set(d, "optim.schedule", "wsd");
