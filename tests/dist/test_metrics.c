@@ -147,7 +147,7 @@ static void lines_say_what_was_said(void)
         {"parallel.tp=2", "parallel.dp=2", "train.device=ref", NULL},
         {"parallel.pp=2", "parallel.schedule=zb-h2", "optim.post_validation=true",
          "optim.trust_after=1", NULL}};
-    char path[FOLDER_PATH], run[16];
+    char path[FOLDER_PATH], run[32];
     folder_tokens("abc", "abcde", 20);
     folder_path("drawn", path);
     CHECK_INT(plait_data_random(path, 257, 101, 3), 0);
@@ -221,7 +221,7 @@ static void every_microbatch_is_told(void)
         "train.valid_batches=1", "run.save=false"};
     folder_tokens("abc", "abcde", 20);
     for (int i = 0; i < 9; i++) {
-        char run[16];
+        char run[32];
         snprintf(run, sizeof run, "within%d", i);
         struct within w = {.microbatches = i == 4 || i == 8 ? 6 : 12};
         struct plait_config *c = folder_config(run, "abc");
