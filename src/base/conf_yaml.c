@@ -255,12 +255,12 @@ enum err conf_read_text(const struct conf_table *t, void *conf, const char *name
 {
     struct reader r = {.t = t, .name = name, .text = text, .n = n};
     enum err err = ERR_OK;
-    bool wide = n >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
-    if (wide)
-        FAIL(ERR_CONFIG, "%s: the file is UTF-16; save it as UTF-8", name);
     if (n > YAML_MAX_BYTES)
         FAIL(ERR_CONFIG, "%s: %lld bytes are too many for a configuration; at most %d are read",
              name, (long long)n, YAML_MAX_BYTES);
+    bool wide = n >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
+    if (wide)
+        FAIL(ERR_CONFIG, "%s: the file is UTF-16; save it as UTF-8", name);
     TRY_OR(out_memory, mem_new((int64_t)t->struct_size, 1, "a configuration", &r.conf));
     TRY_OR(out_memory, mem_new(2 * (int64_t)t->n, sizeof *r.seen, "the keys of a file", &r.seen));
     memcpy(r.conf, conf, t->struct_size);
