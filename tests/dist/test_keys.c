@@ -6,8 +6,10 @@
  */
 #include "folder.h"
 
+#include "base/fs.h"
 #include "run/setup.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const base[] = {
@@ -234,7 +236,55 @@ static void silence_is_measured(void)
     CHECK_INT(sleepy("never", "train.hang_timeout=0"), 0);
 }
 
+/* A write of the weights takes a second. */
+static const struct fs_ops *system_ops;
+
+static int64_t slow_write(int fd, const void *p, int64_t n)
+{
+    if (n > 4000)
+        usleep(1000000);
+    return system_ops->write(fd, p, n);
+}
+
+static int slow_disk(const char *dir, const char *timeout)
+{
+    const char *words[] = {"model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8",
+                           "train.batch=2", "train.steps=1", "train.device=ref", "parallel.pp=2",
+                           timeout};
+    folder_tokens("text.bin", "threads of a braid, over and under; ", 4);
+    struct plait_config *c = folder_config(dir, "text.bin");
+    folder_set(c, words, sizeof words / sizeof *words);
+    struct fs_ops ops = *fs_ops;
+    system_ops = fs_ops;
+    ops.write = slow_write;
+    fs_ops = &ops;
+    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train)});
+    fs_ops = system_ops;
+    plait_config_free(c);
+    return code;
+}
+
+/* In a process of its own, which a call that does not return ends. */
+static int code_of_slow_disk(const char *dir, const char *timeout)
+{
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(slow_disk(dir, timeout));
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void a_slow_disk_is_measured(void)
+{
+    CHECK_INT(code_of_slow_disk("slow", "run.io_timeout=0.3"), PLAIT_STORAGE);
+    CHECK_INT(code_of_slow_disk("waits", "run.io_timeout=60"), 0);
+    CHECK_INT(code_of_slow_disk("forever", "run.io_timeout=0"), 0);
+}
+
 static const struct test_case cases[] = {
+    {"a_slow_disk_is_measured", a_slow_disk_is_measured},
     {"silence_is_measured", silence_is_measured},
     {"a_key_changes_what_the_engine_is_given", a_key_changes_what_the_engine_is_given},
     {"a_profile_names_operations", a_profile_names_operations}};

@@ -71,6 +71,7 @@ struct seen {
     const struct want *want;
     double bound; /* relative */
     int steps, valids;
+    double seconds; /* of the steps until now */
 };
 
 static void near(const struct seen *s, const char *what, int64_t step, double got, double want)
@@ -92,6 +93,9 @@ static void on_step(void *arg, const struct plait_step *p)
                "%s, step %lld: lr is %.17g, wanted %.17g", w->name, (long long)p->step, p->lr,
                w->lr[p->step]);
     CHECK_INT(p->tokens, w->tokens[p->step]);
+    s->seconds += p->seconds;
+    CHECK_NEAR(p->seconds_left, s->seconds / (double)p->step * (double)(w->steps - p->step),
+               1e-9 * s->seconds * (double)w->steps);
     CHECK_NEAR(p->tokens_per_s * p->seconds, (double)w->tokens[1], 1e-6 * (double)w->tokens[1]);
 }
 
