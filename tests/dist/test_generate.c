@@ -422,6 +422,21 @@ static void edit_json(const char *run, const char *from, const char *to)
     put_in(run, "config.json", text);
 }
 
+/* The head of the run's weights with every piece replaced by another of its length. */
+static void edit_header(const char *run, const char *from, const char *to)
+{
+    char path[FOLDER_PATH], text[8192];
+    int found = 0;
+    folder_path_in(run, "model.safetensors", path);
+    FILE *f = fopen(path, "r+b");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = '\0';
+    for (char *at = text + 8; n > 8 && (at = strstr(at, from)) != NULL; at += strlen(to), found++)
+        memcpy(at, to, strlen(to));
+    CHECK(found > 0 && strlen(from) == strlen(to));
+    CHECK(f && fseek(f, 0, SEEK_SET) == 0 && fwrite(text, 1, n, f) == n && fclose(f) == 0);
+}
+
 /* config.yaml and config.json that say two things of the model: the key, with both values. */
 static void descriptions_agree(void)
 {
@@ -476,14 +491,7 @@ static void a_folder_of_transformers(void)
     }
     /* The weights say bytes, so there is text; others do not, and then the tokenizer is named. */
     CHECK_INT(generate("gpt_alone", (struct plait_generate){.prompt = "a", .tokens = 1}, &run), 0);
-    char path[FOLDER_PATH], copy[8192];
-    folder_path_in("gpt_alone", "model.safetensors", path);
-    FILE *f = fopen(path, "r+b");
-    size_t n = f ? fread(copy, 1, sizeof copy - 1, f) : 0;
-    copy[n] = '\0';
-    for (char *at = copy + 8; n > 8 && (at = strstr(at, "plait.tok")) != NULL; at++)
-        memcpy(at, "other.key", 9);
-    CHECK(f && fseek(f, 0, SEEK_SET) == 0 && fwrite(copy, 1, n, f) == n && fclose(f) == 0);
+    edit_header("gpt_alone", "plait.tok", "other.key");
     refused("gpt_alone", (struct plait_generate){.prompt = "a"}, PLAIT_TOKEN, "none found in");
     put_in("gpt_alone", "tokenizer.json", "{}");
     refused("gpt_alone", (struct plait_generate){.prompt = "a"}, PLAIT_TOKEN,
@@ -494,6 +502,23 @@ static void a_folder_of_transformers(void)
     remove_in("gpt_alone", "config.json");
     refused("gpt_alone", (struct plait_generate){.prompt = "a"}, PLAIT_CONFIG,
             "has neither config.yaml");
+}
+
+/* The name is plait's, the table behind it another. */
+static void the_hash_is_compared(void)
+{
+    char hash[32], other[32];
+    make_run("hashed", 257, (const char *const[]){"model.tied=true", NULL});
+    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokenizer_hash("bytes"));
+    snprintf(other, sizeof other, "%016llx", (unsigned long long)tokenizer_hash("bytes") ^ 1);
+    edit_header("hashed", hash, other);
+    refused("hashed", (struct plait_generate){.prompt = "a"}, PLAIT_TOKEN, other);
+    edit_header("hashed", "\"bytes\"", "\"Bytes\"");
+    refused("hashed", (struct plait_generate){.prompt = "a"}, PLAIT_TOKEN,
+            "of tokenizer Bytes, and data.tokenizer is bytes");
+    edit_header("hashed", "\"Bytes\"", "\"by\\ns\"");
+    refused("hashed", (struct plait_generate){.prompt = "a"}, PLAIT_CHECKPOINT,
+            "has a plait.tokenizer that is");
 }
 
 /* A line of logits for each token, the largest at the id that is drawn. */
@@ -560,6 +585,7 @@ static const struct test_case cases[] = {
     {"the tokenizer stays", the_tokenizer_stays},
     {"descriptions agree", descriptions_agree},
     {"a folder of transformers", a_folder_of_transformers},
+    {"the hash is compared", the_hash_is_compared},
     {"logits are written", logits_are_written},
     {"what cannot be asked", what_cannot_be_asked},
 };

@@ -459,6 +459,8 @@ static void test_tokenizer(void)
     CHECK_INT(tokenizer_end("bytes"), 256);
     CHECK_INT(tokenizer_vocab("bits"), 0);
     CHECK_INT(tokenizer_end("bits"), -1);
+    CHECK(tokenizer_hash("bits") == 0);
+    CHECK(tokenizer_hash("bytes") == 0xb6fe83eecbf9b5b0u); /* stands in the weights of runs */
     CHECK_OK(tokenizer_check("bytes", 257));
     CHECK_ERR(tokenizer_check("bytes", 256), ERR_TOKEN, "set model.vocab to 257 or more");
     CHECK_ERR(tokenizer_check("bits", 257), ERR_TOKEN, "use bytes");
