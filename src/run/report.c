@@ -8,6 +8,10 @@
 
 #include "run/room.h"
 
+/* The file that callers write reports to, as far as is known here: a terminal that stands still is
+ * no hang. */
+#define OUTPUT "the output of the run (a report)"
+
 struct lr train_lr(const struct options *o)
 {
     return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min,
@@ -31,8 +35,10 @@ enum err train_report_start(struct train_rank *r)
         setup_table(r->s, all, &table);
         text_add(&table, "%s", r->job->notes);
         err = table.err;
+        fs_call_begin(OUTPUT);
         if (err == ERR_OK)
             r->job->call->on_start(r->job->call->arg, table.s);
+        fs_call_end();
     }
     text_free(&table);
     mem_free(all);
@@ -52,8 +58,10 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     if (!r->reports)
         return ERR_OK;
     TRY(metrics_step(r, &p));
+    fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
+    fs_call_end();
     return ERR_OK;
 }
 
@@ -72,7 +80,9 @@ void train_report_within(void *arg, struct sched_instr in)
                                  .microbatches = sched_microbatches(&r->s->sched, 0),
                                  .backward = backward};
     m.microbatch = num_min(++r->begun[backward], m.microbatches);
+    fs_call_begin(OUTPUT);
     r->job->call->on_microbatch(r->job->call->arg, &m);
+    fs_call_end();
 }
 
 enum err train_report_valid(struct train_rank *r)
@@ -82,8 +92,10 @@ enum err train_report_valid(struct train_rank *r)
     if (!r->reports)
         return ERR_OK;
     TRY(metrics_valid(r, bytes ? &bits : NULL));
+    fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
+    fs_call_end();
     return ERR_OK;
 }
 
@@ -144,8 +156,10 @@ enum err train_report_end(struct train_rank *r)
     if (err == ERR_OK && r->reports && r->job->call->on_done) {
         summarize(r, &page);
         err = page.err;
+        fs_call_begin(OUTPUT);
         if (err == ERR_OK)
             r->job->call->on_done(r->job->call->arg, page.s);
+        fs_call_end();
     }
     text_free(&page);
     return err;

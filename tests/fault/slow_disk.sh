@@ -36,20 +36,21 @@ one() {
     [ "$code" = 0 ] || limit=1
     runs=$((runs + 1))
     run="$dir/run$runs.$code.$transport"
+    log="$dir/$runs.$code.$transport" # a name without the file's
     begin=$(date +%s)
     # shellcheck disable=SC2086
     timeout 100 $launch env $slow "$plait" train $words train.transport="$transport" \
-        run.io_timeout=$limit run.dir="$run" >"$dir/$name.out" 2>"$dir/$name.err"
+        run.io_timeout=$limit run.dir="$run" >"$log.out" 2>"$log.err"
     got=$?
     took=$(($(date +%s) - begin))
-    said=$(grep -c '^plait: error: ' "$dir/$name.err")
+    said=$(grep -c '^plait: error: ' "$log.err")
     if [ "$got" -ne "$code" ]; then
         why="code $got, wanted $code"
     elif [ "$code" -eq 0 ] && [ "$took" -lt 2 ]; then
         why="not slow: $took s"
     elif [ "$code" -eq 0 ] && [ ! -s "$run/model.safetensors" ]; then
         why="no weights"
-    elif [ "$code" -ne 0 ] && ! grep -q "$text.*has not returned" "$dir/$name.err"; then
+    elif [ "$code" -ne 0 ] && ! grep -q "$text.*has not returned" "$log.err"; then
         why="$text is not named"
     elif [ "$code" -ne 0 ] && [ "$said" -ne 1 ]; then
         why="said $said times"
@@ -57,7 +58,7 @@ one() {
         echo "ok   $name" >"$dir/$name.verdict"
         return
     fi
-    { echo "FAIL $name: $why"; sed 's/^/    /' "$dir/$name.err" | head -20; } >"$dir/$name.verdict"
+    { echo "FAIL $name: $why"; sed 's/^/    /' "$log.err" | head -20; } >"$dir/$name.verdict"
 }
 
 kinds=thread
