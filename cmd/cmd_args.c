@@ -20,7 +20,8 @@ static void say(const char *text)
 
 int cmd_fail(int code)
 {
-    plait_say(plait_error(), say);
+    if (*plait_error()) /* under MPI another process may have said it */
+        plait_say(plait_error(), say);
     if (code == PLAIT_INTERNAL)
         fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n",
                 plait_error_trail());

@@ -5,6 +5,7 @@
  */
 #include "cmd.h"
 #include "cmd_progress.h"
+#include "cmd_signals.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,7 @@ int cmd_train(int argc, char **argv)
         return code;
     }
     cmd_progress_open(&progress, every);
+    cmd_signals_finish();
     code = plait_train(config, &(struct plait_train){.size = sizeof(struct plait_train),
                                                      .ranks = (int)ranks,
                                                      .on_start = on_start, .on_step = on_step,

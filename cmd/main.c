@@ -4,6 +4,7 @@
  * there, so a full disk behind a redirection is an error and not an empty file and exit code 0.
  */
 #include "cmd.h"
+#include "cmd_signals.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -83,6 +84,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    cmd_signals_open();
     int code = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == PLAIT_OK) {

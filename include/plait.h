@@ -39,7 +39,8 @@ enum plait_code {
     PLAIT_HANG = 20,       /* a peer did not answer in time */
     PLAIT_PEER = 21,       /* a peer is lost or has failed */
     PLAIT_MEMORY = 22,     /* host or device memory */
-    PLAIT_INTERNAL = 70    /* a mistake of plait itself */
+    PLAIT_INTERNAL = 70,   /* a mistake of plait itself */
+    PLAIT_STOPPED = 75     /* asked to stop, and did: work is left */
 };
 
 /* Sentence about the last error of this thread; "" when there was none. */
@@ -172,7 +173,19 @@ struct plait_train {
      * recorded step do not call it. */
     void (*on_microbatch)(void *arg, const struct plait_microbatch *m);
 };
+/* When it was asked to stop (plait_stop) it ends with PLAIT_STOPPED, the weights of the last step
+ * saved as at the end; with PLAIT_OK when all work was done. Under MPI the reporting rank's process
+ * alone has the sentence, the others have "". */
 int plait_train(const struct plait_config *c, const struct plait_train *a);
+/* Asks the runs of this process to stop: each finishes the step under way on all its ranks, also
+ * when one process of a job was asked alone, saves its weights and ends. A run that has made no
+ * step ends without; a validation is cut short. why: a signal's number, which messages name, or any
+ * other number above 0. It holds for runs to come, too, until it is withdrawn by 0. Safe in a
+ * signal handler and from any thread. */
+void plait_stop(int why);
+/* Removes the temporary files that this process is writing. Safe in a signal handler; the process
+ * must end behind it, by _exit. */
+void plait_abandon(void);
 
 /* ---- Truth -------------------------------------------------------------------------------- *
  * A run that was trained with train.trace, beside the simulator: the schedule that ran, played with

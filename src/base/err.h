@@ -38,6 +38,7 @@ enum ERR_MUST_USE err {
     ERR_PEER = 21,       /* a peer is lost or has failed */
     ERR_MEMORY = 22,     /* host or device memory */
     ERR_INTERNAL = 70,   /* plait's own mistake */
+    ERR_STOPPED = 75,    /* asked to stop, and did; work is left */
 };
 
 /* Record the message of a new error in this thread and return `code`. Local. */

@@ -220,6 +220,7 @@ void fs_abandon(struct fs_file *f)
         (void)close_file(f->fd, f->path);
     if (f->temp)
         unlink_file(f->temp);
+    fs_temp_drop(f->noted - 1);
     mem_free(f->path);
     mem_free(f->temp);
     mem_free(f->buffer);
@@ -245,9 +246,12 @@ static enum err open_temp(struct fs_file *f)
     TRY(mem_new((int64_t)room, 1, "a file name", &f->temp));
     for (int i = 0; i < TEMP_TRIES; i++) {
         snprintf(f->temp, room, "%s.tmp.%ld.%d", f->path, (long)getpid(), i);
+        f->noted = 1 + fs_temp_note(f->temp); /* one of that name would be a dead process's */
         f->fd = open_again(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
         if (f->fd >= 0)
             return ERR_OK;
+        fs_temp_drop(f->noted - 1);
+        f->noted = 0;
         if (errno != EEXIST)
             break;
     }

@@ -34,6 +34,7 @@ const char *fs_reason(int code, char buf[FS_REASON]);
 struct fs_file {
     char *path, *temp; /* owned */
     int fd;
+    int noted;    /* 1 + its place among the process's temporaries; 0: none */
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, total;
 };
@@ -42,6 +43,11 @@ enum err fs_create(struct fs_file *f, const char *path);
 enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
+/* Removes all temporaries of the process, which must end then. Safe in a signal handler. */
+void fs_abandon_all(void);
+/* For fs.c: note a temporary's name for that, and forget it; -1: there was no place. (fs_temp.c) */
+int fs_temp_note(const char *name);
+void fs_temp_drop(int i);
 /* A whole file of n bytes at once. Errors: ERR_STORAGE. */
 enum err fs_put(const char *path, const void *p, int64_t n);
 

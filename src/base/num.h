@@ -37,6 +37,9 @@ static inline int64_t num_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t num_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* For numbers that are printed: a NaN prints as "nan", whatever its sign bit. */
+static inline double num_unsigned_nan(double x) { return isnan(x) ? (double)NAN : x; }
+
 /* bf16 is the upper half of f32, rounded to nearest even; NaN stays NaN. */
 static inline float bf16_to_f32(uint16_t b)
 {

@@ -88,6 +88,8 @@ double dev_plain_factor(const double *sums, double clip)
 enum err dev_plain_scale(struct dev *d, double *now, const double *sums, double clip)
 {
     (void)d;
-    now[NOW_SCALE] = dev_plain_factor(sums, clip);
+    now[NOW_SCALE] = now[NOW_LOST] != 0 ? NAN : dev_plain_factor(sums, clip);
+    if (isnan(now[NOW_SCALE]))
+        now[NOW_LOST] = 1;
     return ERR_OK;
 }

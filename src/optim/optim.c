@@ -68,6 +68,9 @@ static enum err square(const struct optim *o, const struct param_store *s)
     return square_parts(o, s, &counted);
 }
 
+_Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)NOW_STOP == NOW_TOKENS + 1,
+               "tokens and the request to stop are one copy");
+
 /* This rank's sums into o->sums. */
 static enum err add_up(const struct optim *o, const double *loss)
 {
@@ -76,7 +79,7 @@ static enum err add_up(const struct optim *o, const double *loss)
     if (loss)
         TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
     TRY(dev->ops->copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS],
-                       (int64_t)sizeof *o->sums));
+                       2 * (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++)
         TRY(square(o, o->store[i]));
     return ERR_OK;
@@ -134,11 +137,11 @@ static enum err update(const struct optim *o)
     return optim_gather_finish(&gather);
 }
 
-/* Rates, tokens and factor of the step into o->now. */
+/* What the host knows of the step into o->now, all but what is the device's own. */
 static enum err write_now(const struct optim *o, const struct optim_step *s, double factor)
 {
-    double now[NOW_COUNT] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
-                             [NOW_TOKENS] = (double)s->tokens};
+    double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
+                            [NOW_TOKENS] = (double)s->tokens, [NOW_STOP] = s->stop};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
     return o->dev->ops->copy_in(o->dev, o->now, now, (int64_t)sizeof now);
@@ -163,11 +166,10 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
 {
     double tokens = sums[SUMS_TOKENS] > 0 ? sums[SUMS_TOKENS] : 1.0;
     *out = (struct optim_result){sums[SUMS_LOSS] / tokens, sqrt(sums[SUMS_SQUARES]) / tokens,
-                                 (int64_t)sums[SUMS_TOKENS]};
+                                 (int64_t)sums[SUMS_TOKENS], (int)sums[SUMS_STOP]};
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))
-        FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g; use a smaller optim.lr, a "
-                            "longer optim.warmup or optim.clip, or look at the data",
-             (long long)s->step, out->loss, out->grad_norm);
+        FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g", (long long)s->step,
+             num_unsigned_nan(out->loss), num_unsigned_nan(out->grad_norm));
     return ERR_OK;
 }
 

@@ -20,7 +20,8 @@ _Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CON
 _Static_assert((int)PLAIT_STORAGE == (int)ERR_STORAGE &&
                    (int)PLAIT_NONFINITE == (int)ERR_NONFINITE && (int)PLAIT_HANG == (int)ERR_HANG &&
                    (int)PLAIT_PEER == (int)ERR_PEER && (int)PLAIT_MEMORY == (int)ERR_MEMORY &&
-                   (int)PLAIT_INTERNAL == (int)ERR_INTERNAL,
+                   (int)PLAIT_INTERNAL == (int)ERR_INTERNAL &&
+                   (int)PLAIT_STOPPED == (int)ERR_STOPPED,
                "codes differ");
 
 const char *plait_error(void)

@@ -25,12 +25,15 @@ enum err train_report_start(struct train_rank *r)
     double *all;
     enum err err = ERR_OK;
     exec_bytes(r->x, &b);
-    TRY(mem_new(r->s->mesh.world, sizeof *all, "the memory of all ranks", &all));
+    int n = r->s->mesh.world;
+    TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
+    all[n] = train_asks(r);
     all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
                                         b.activations + b.work + b.comm + b.data +
                                         r->dev->own + comm_device_taken(r->world));
     if (exec_world_group(r->x))
-        err = comm_all_reduce(exec_world_group(r->x), all, r->s->mesh.world, DT_F64, COMM_SUM);
+        err = comm_all_reduce(exec_world_group(r->x), all, n + 1, DT_F64, COMM_SUM);
+    r->stop = all[n] > 0;
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
         setup_table(r->s, all, &table);
         text_add(&table, "%s", r->job->notes);
@@ -57,7 +60,8 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
-    TRY(metrics_step(r, &p));
+    if (r->lost == ERR_OK)
+        TRY(train_put_off(r, metrics_step(r, &p)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
@@ -91,7 +95,8 @@ enum err train_report_valid(struct train_rank *r)
     double bits = bytes ? r->valid_loss / log(2.0) : NAN;
     if (!r->reports)
         return ERR_OK;
-    TRY(metrics_valid(r, bytes ? &bits : NULL));
+    if (r->lost == ERR_OK)
+        TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);
@@ -130,6 +135,16 @@ static enum err report_room(struct train_rank *r, struct text *page)
     return err;
 }
 
+void train_say_weights(const struct train_rank *r, struct text *page)
+{
+    if (r->taken == 0)
+        text_add(page, "there are no weights, since no step has ended");
+    else if (r->s->o->run.save)
+        text_add(page, "weights in %s/model.safetensors", r->s->o->run.dir);
+    else
+        text_add(page, "no weights kept (run.save false)");
+}
+
 static void summarize(const struct train_rank *r, struct text *page)
 {
     const struct options *o = r->s->o;
@@ -140,13 +155,10 @@ static void summarize(const struct train_rank *r, struct text *page)
         report_ahead(r, page);
     if (!options_unrecorded(o))
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
-                 (long long)r->replayed, (long long)o->train.steps);
-    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)o->train.steps,
-             text_plural(o->train.steps, "s"), text_seconds(r->seconds, t), r->result.loss);
-    if (o->run.save)
-        text_add(page, "weights in %s/model.safetensors", o->run.dir);
-    else
-        text_add(page, "no weights kept (run.save false)");
+                 (long long)r->replayed, (long long)r->taken);
+    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)r->taken,
+             text_plural(r->taken, "s"), text_seconds(r->seconds, t), r->result.loss);
+    train_say_weights(r, page);
 }
 
 enum err train_report_end(struct train_rank *r)

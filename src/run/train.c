@@ -39,7 +39,8 @@ static struct optim_step this_step(const struct train_rank *r)
     struct lr lr = train_lr(r->s->o);
     return (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
-                               .tokens = r->speaks ? r->count : 0};
+                               .tokens = r->speaks ? r->count : 0,
+                               .stop = train_asks(r)};
 }
 
 static double *landing(const struct train_rank *r, int64_t step)
@@ -91,17 +92,25 @@ static enum err time_step(struct train_rank *r, int64_t step)
     return ERR_OK;
 }
 
+/* A step's result stands in r->result. */
+static enum err take_result(struct train_rank *r, int64_t step)
+{
+    r->taken = step;
+    r->stop = r->stop || r->result.stop > 0;
+    optim_ahead_note(&r->ahead, &r->result);
+    TRY(time_step(r, step));
+    r->slowest = fmax(r->slowest, r->took);
+    return train_report_step(r, step);
+}
+
 /* Waits for the steps up to `last` that were queued and not reported, and reports them. */
 static enum err take_results(struct train_rank *r, int64_t last)
 {
     while (r->taken < num_min(last, r->queued)) {
-        struct optim_step step = {.step = ++r->taken};
+        struct optim_step step = {.step = r->taken + 1};
         TRY(reach(r, step.step));
         TRY(optim_judge(&step, landing(r, step.step), &r->result));
-        optim_ahead_note(&r->ahead, &r->result);
-        TRY(time_step(r, step.step));
-        r->slowest = fmax(r->slowest, r->took);
-        TRY(train_report_step(r, step.step));
+        TRY(take_result(r, step.step));
     }
     return ERR_OK;
 }
@@ -134,12 +143,10 @@ static enum err on_check(void *arg, const double *sums, bool *again)
 {
     struct train_rank *r = arg;
     TRY(optim_prove(&r->ahead, sums, &r->result, again));
-    optim_ahead_note(&r->ahead, &r->result);
     exec_zero_grads(r->x);
-    r->taken = r->queued = r->ahead.step.step;
-    TRY(reach(r, r->taken));
-    TRY(time_step(r, r->taken));
-    return train_report_step(r, r->taken);
+    r->queued = r->ahead.step.step;
+    TRY(reach(r, r->queued));
+    return take_result(r, r->queued);
 }
 
 /* ---- validation ---- */
@@ -157,6 +164,9 @@ static enum err validate(struct train_rank *r)
     if (!is_validated(r))
         return ERR_OK;
     TRY(train_validate(r));
+    if (r->stop)
+        return ERR_OK;
+    r->validated = r->step;
     return train_report_valid(r);
 }
 
@@ -307,6 +317,29 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
     return exec_run(r->x, &r->s->sched, b, hooks);
 }
 
+/* One more step; r->stop: it is the last. Behind a step that others do not follow at once, all that
+ * is on its way is waited for. */
+static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
+{
+    TRY(read_samples(r));
+    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
+                           .t = r->s->arch.seq, .step = (uint32_t)r->step,
+                           .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
+    TRY(run_step(r, &b, hooks));
+    if (r->step == WARM_STEPS)
+        comm_warm(r->world);
+    TRY(land(r));
+    TRY(stamp_end(r, r->step));
+    TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
+    bool still = r->step == r->s->o->train.steps || is_validated(r);
+    TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
+    still = still || r->stop;
+    TRY(take_results(r, still ? r->step : 0));
+    if (still)
+        TRY(exec_settle(r->x, hooks));
+    return trace_steps(r, still || !r->dev->queues ? r->step : r->step - 1);
+}
+
 static enum err run_steps(struct train_rank *r)
 {
     bool told = r->reports && r->job->call->on_microbatch;
@@ -314,25 +347,12 @@ static enum err run_steps(struct train_rank *r)
                                .step_ahead = on_step_ahead, .check = on_check,
                                .begins = told ? train_report_within : NULL, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
-    for (r->step = 1; r->step <= r->s->o->train.steps; r->step++) {
+    for (r->step = 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
             TRY(stamp_end(r, r->taken));
-        TRY(read_samples(r));
-        struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
-                               .t = r->s->arch.seq, .step = (uint32_t)r->step,
-                               .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
-        TRY(run_step(r, &b, &hooks));
-        if (r->step == WARM_STEPS)
-            comm_warm(r->world);
-        TRY(land(r));
-        TRY(stamp_end(r, r->step));
-        TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
-        bool stop = r->step == r->s->o->train.steps || is_validated(r);
-        TRY(take_results(r, stop || !runs_ahead(r) ? r->step : r->step - 1));
-        if (stop)
-            TRY(exec_settle(r->x, &hooks));
-        TRY(trace_steps(r, stop || !r->dev->queues ? r->step : r->step - 1));
-        TRY(validate(r));
+        TRY(take_step(r, &hooks));
+        if (!r->stop)
+            TRY(validate(r));
     }
     dev_profile_end(r->dev, comm_spent(r->world));
     return ERR_OK;
@@ -342,11 +362,9 @@ static enum err run_rank(struct train_rank *r)
 {
     TRY(open_rank(r));
     TRY(train_report_start(r));
-    TRY(open_files(r));
-    TRY(run_steps(r));
-    if (r->s->o->run.save)
-        TRY(save_weights(r->s, r->x, r->world, r->s->o->run.dir));
-    return train_report_end(r);
+    if (!r->stop)
+        TRY(open_files(r));
+    return train_end(r, run_steps(r));
 }
 
 static enum err rank_body(void *arg, struct comm_world *world)
@@ -406,6 +424,8 @@ static void warn_of_host(const struct setup *s)
 static enum err run_job(const struct options *o, struct train_job *job, struct setup *s)
 {
     int64_t vocab;
+    struct train_outcome outcome = {.stopped = false};
+    job->outcome = &outcome;
     TRY(check_vocab(o, &vocab));
     TRY(setup_make(o, vocab, true, s));
     comm_environment();
@@ -416,7 +436,8 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     s->tokenizer = job->train.tokenizer;
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);
-    return world_run(o, s->mesh.world, rank_body, job);
+    TRY(world_run(o, s->mesh.world, rank_body, job));
+    return train_outcome_of(&outcome);
 }
 
 enum err run_train(const struct options *o, const struct plait_train *call)

@@ -13,7 +13,16 @@
 #include "run/setup.h"
 #include "run/trace.h"
 
-/* What all ranks of a process share, read only while they run. */
+#include <stdatomic.h>
+
+/* What a run that was stopped came to: the first set by every rank of the process, the words by the
+ * reporting one. */
+struct train_outcome {
+    atomic_bool stopped; /* work is left */
+    char text[1024];
+};
+
+/* What all ranks of a process share, read only while they run but for the outcome. */
 struct train_job {
     const struct setup *setup;
     const struct plait_train *call;
@@ -22,6 +31,7 @@ struct train_job {
     int threads;                  /* of one rank */
     struct folder *folder;        /* borrowed; the reporting rank's */
     double began;                 /* log_now at the run's start */
+    struct train_outcome *outcome; /* borrowed */
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
@@ -64,6 +74,10 @@ struct train_rank {
     int64_t left, all;          /* bytes of the device that were free at its opening, and has */
     double valid_loss;          /* of the last validation; NaN before */
     int64_t valid_tokens;       /* that it is the mean over */
+    int64_t validated;          /* the last step behind which one was made */
+    bool stop;                  /* all ranks know that no step follows: one was asked to stop */
+    enum err lost;              /* put off (train_put_off), with its message */
+    char lost_text[1024];
 };
 
 /* Make the lists of validation, when there is a file for it. Errors: ERR_MEMORY. Local; released by
@@ -71,12 +85,13 @@ struct train_rank {
 enum err train_valid_open(struct train_rank *r);
 void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file, and of how many, into r->valid_loss and valid_tokens.
- * Collective over the world. (valid.c) */
+ * r->stop: it was cut short, and there is none. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r);
 
 /* The run's learning rates. (report.c) */
 struct lr train_lr(const struct options *o);
-/* The table before the first step, and what the ranks' memory is. Collective over the world.
+/* The table before the first step, and what the ranks' memory is; r->stop: a rank was asked to stop
+ * until now. Collective over the world.
  * (report.c) */
 enum err train_report_start(struct train_rank *r);
 /* The step that r->result is of; r->took is how long it took. Local. (report.c) */
@@ -87,6 +102,20 @@ void train_report_within(void *arg, struct sched_instr in);
 enum err train_report_valid(struct train_rank *r);
 /* The summary behind the last step. Collective over the world. (report.c) */
 enum err train_report_end(struct train_rank *r);
+/* "weights in runs/a/model.safetensors", or why there are none. Local. (report.c) */
+void train_say_weights(const struct train_rank *r, struct text *page);
+/* Does this rank ask all to stop behind the step under way: was the process told to, or has this
+ * rank an error that it has put off? Local. (train_end.c) */
+bool train_asks(const struct train_rank *r);
+/* An error of a file that the weights can do without waits until they are saved: keeps it and says
+ * ERR_OK. Other errors are passed on. Local. (train_end.c) */
+enum err train_put_off(struct train_rank *r, enum err err);
+/* Behind the steps, which ended with `err`: saves the weights, also those of before a step that is
+ * not finite, and reports. Returns what the run comes to on this rank; a run that was stopped says
+ * so in the outcome. Collective over the world. (train_end.c) */
+enum err train_end(struct train_rank *r, enum err err);
+/* ERR_STOPPED where work is left. (train_end.c) */
+enum err train_outcome_of(struct train_outcome *o);
 
 /* A line of metrics.jsonl; bits_per_byte NULL: the tokenizer does not know bytes. On the reporting
  * rank. Errors: ERR_STORAGE. Local. (metrics.c) */

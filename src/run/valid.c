@@ -80,16 +80,33 @@ static enum err run_round(struct train_rank *r, int64_t n, double sums[2])
     return ERR_OK;
 }
 
+/* Behind round `i`: how many ranks were asked to stop before the round ahead of it ended. Ranks do
+ * not wait for those that are one round behind. */
+static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *asks, double *n)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    TRY(comm_finish(asks));
+    r->stop = *n > 0;
+    *n = train_asks(r);
+    if (!world || r->stop || i + 1 == rounds_of(r))
+        return ERR_OK;
+    return comm_all_reduce_start(world, n, 1, DT_F64, COMM_SUM, asks);
+}
+
 enum err train_validate(struct train_rank *r)
 {
-    double sums[2] = {0, 0};
-    for (int64_t i = 0; i < rounds_of(r); i++) {
+    double sums[2] = {0, 0}, stops = 0;
+    struct comm_req asks = {0};
+    for (int64_t i = 0; i < rounds_of(r) && !r->stop; i++) {
         int64_t first, n = samples_of(r, i, &first);
-        if (n == 0)
-            continue;
-        TRY(read_plain(r, first, n));
-        TRY(run_round(r, n, sums));
+        if (n > 0) {
+            TRY(read_plain(r, first, n));
+            TRY(run_round(r, n, sums));
+        }
+        TRY(agree_to_stop(r, i, &asks, &stops));
     }
+    if (r->stop)
+        return ERR_OK;
     if (exec_world_group(r->x))
         TRY(comm_all_reduce(exec_world_group(r->x), sums, 2, DT_F64, COMM_SUM));
     r->valid_loss = sums[0] / sums[1];

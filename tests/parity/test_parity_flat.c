@@ -215,22 +215,29 @@ static void check_factor(struct parity *p, const struct parity_buf *now, int sid
                    got[i], want[i]);
 }
 
-/* Clipped and not; no tokens; loss or squares that are not finite. */
+/* Clipped and not; no tokens; loss or squares that are not finite; behind such a step. */
 static void scale(struct parity *p)
 {
     for (int i = 0; i < 4 * SHAPES; i++) {
-        double in[SUMS_COUNT] = {test_real(0, 100), (double)test_range(0, 3), test_real(0, 9)};
+        double in[SUMS_COUNT] = {[SUMS_LOSS] = test_real(0, 100), [SUMS_SQUARES] = test_real(0, 9),
+                                 [SUMS_TOKENS] = (double)test_range(0, 3)};
+        double kept[NOW_COUNT] = {1.5, 0.5, 0.25, 2, 3, 1, i % 8 == 5}; /* lost before, or not */
         double clip = i % 3 ? test_real(0.1, 2) : 0;
         if (i % 8 == 3)
             in[i & 16 ? SUMS_LOSS : SUMS_SQUARES] = i & 32 ? NAN : INFINITY;
-        parity_problem(p, "scale loss %g tokens %g squares %g clip %g", in[0], in[1], in[2], clip);
+        parity_problem(p, "scale loss %g tokens %g squares %g clip %g, lost %g", in[SUMS_LOSS],
+                       in[SUMS_TOKENS], in[SUMS_SQUARES], clip, kept[NOW_LOST]);
         struct parity_buf *sums = parity_zero(p, PARITY_DOUBLE, SUMS_COUNT);
-        struct parity_buf *now = parity_fill(p, PARITY_DOUBLE, NOW_COUNT, 1, 2);
+        struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
         parity_set(p, sums, in);
+        parity_set(p, now, kept);
         for (int s = 0; s < PARITY_SIDES; s++)
             CHECK_OK(p->dev[s]->ops->scale(p->dev[s], now->on[s], sums->on[s], clip));
         for (int s = 1; s < PARITY_SIDES; s++)
             check_factor(p, now, s);
+        parity_get(p, now, 0, kept);
+        CHECK((kept[NOW_LOST] != 0) == (i % 8 == 3 || i % 8 == 5) &&
+              (kept[NOW_LOST] != 0) == isnan(kept[NOW_SCALE]));
         parity_check_same(p, sums);
     }
 }

@@ -174,8 +174,9 @@ static __global__ void scale_kernel(double *now, const double *sums, double clip
     double norm = sqrt(sums[SUMS_SQUARES]) / tokens, scale = 1.0 / tokens;
     if (clip > 0 && norm > clip)
         scale *= clip / norm;
-    bool sound = isfinite(sums[SUMS_LOSS]) && isfinite(norm);
-    now[NOW_SCALE] = sound ? scale : __longlong_as_double(0x7ff8000000000000LL);
+    if (!isfinite(sums[SUMS_LOSS]) || !isfinite(norm))
+        now[NOW_LOST] = 1;
+    now[NOW_SCALE] = now[NOW_LOST] == 0 ? scale : __longlong_as_double(0x7ff8000000000000LL);
 }
 
 extern "C" enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip)

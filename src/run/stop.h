@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The request to stop (plait_stop): who asked, and what messages call it.
+ */
+#ifndef PLAIT_RUN_STOP_H
+#define PLAIT_RUN_STOP_H
+
+/* What plait_stop was told last; 0: nothing. */
+int stop_asked(void);
+/* "SIGTERM" of a signal's number; "a request" of any other. */
+const char *stop_name(int why);
+
+#endif
