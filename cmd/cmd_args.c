@@ -42,6 +42,12 @@ int cmd_usage(const char *fmt, ...)
     return PLAIT_CONFIG;
 }
 
+/* A message is one line, and some verbs are used in several ways. */
+static int first_line(const char *s)
+{
+    return (int)strcspn(s, "\n");
+}
+
 /* Insertions, deletions and replacements between two short words. The library has its own measure
  * behind its messages; the program has no way to it but plait.h, which is no place for spelling. */
 static int distance(const char *a, const char *b)
@@ -142,7 +148,8 @@ static int unknown_option(const struct cmd_page *page, const char *word, size_t 
     if (key && strchr(key, '.'))
         return cmd_usage("there is no option --%s; keys have no dashes, did you mean %s=VALUE",
                          name, key);
-    return cmd_usage("there is no option --%s; usage: %s", name, page->usage);
+    return cmd_usage("there is no option --%s; usage: %.*s", name, first_line(page->usage),
+                     page->usage);
 }
 
 /* The option that argv[*at] names; *value is what stands behind it in the same word, or NULL. */
@@ -177,7 +184,8 @@ static int read_option(const struct cmd_page *page, int argc, char **argv, int *
     if (!o && word[1] == '-')
         return unknown_option(page, word + 2, strcspn(word + 2, "="));
     if (!o)
-        return cmd_usage("there is no option -%c; usage: %s", word[1], page->usage);
+        return cmd_usage("there is no option -%c; usage: %.*s", word[1], first_line(page->usage),
+                         page->usage);
     if (o->type == CMD_FLAG) {
         if (value)
             return cmd_usage("--%s takes no value, and \"%.40s\" was given", o->name, value);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program: a table of verbs. What a verb prints to standard output counts only when it arrived
- * there, so a full disk behind a redirection is an error and not an empty file and exit code 0.
+ * The program: a table of verbs.
  */
 #include "cmd.h"
 #include "cmd_signals.h"
+#include "cmd_streams.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,12 +83,7 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+    cmd_streams_open();
     cmd_signals_open();
-    int code = run(argc, argv);
-    errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == PLAIT_OK) {
-        fprintf(stderr, "plait: standard output cannot be written: %s\n", strerror(errno));
-        code = PLAIT_STORAGE;
-    }
-    return code;
+    return cmd_streams_end(run(argc, argv));
 }

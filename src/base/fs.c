@@ -582,12 +582,6 @@ bool fs_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
-bool fs_same(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
 enum err fs_join(const char *dir, const char *name, char **out)
 {
     struct text t = {0};

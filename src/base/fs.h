@@ -105,6 +105,8 @@ enum err fs_make_dirs(const char *path);
 bool fs_exists(const char *path);
 /* Is it one file, under whatever names? Both must be there. */
 bool fs_same(const char *a, const char *b);
+/* Would files of these names be one? Of what is not there yet folder and last name are compared. */
+bool fs_same_place(const char *a, const char *b);
 /* dir + "/" + name into a new string (mem_free). */
 enum err fs_join(const char *dir, const char *name, char **out);
 

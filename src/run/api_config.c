@@ -78,16 +78,18 @@ void plait_config_free(struct plait_config *c)
 
 int plait_config_read(struct plait_config *c, const char *path)
 {
-    char *source = c->options.source;
     enum err err = conf_read_file(&options_table, &c->options, path);
+    options_tidy(&c->options);
     if (err == ERR_OK && strlen(path) < sizeof c->options.source)
-        memcpy(source, path, strlen(path) + 1);
+        memcpy(c->options.source, path, strlen(path) + 1);
     return (int)err;
 }
 
 int plait_config_set(struct plait_config *c, const char *key_equals_value)
 {
-    return (int)conf_set(&options_table, &c->options, key_equals_value);
+    enum err err = conf_set(&options_table, &c->options, key_equals_value);
+    options_tidy(&c->options);
+    return (int)err;
 }
 
 int plait_config_get(const struct plait_config *c, const char *key, char **out)

@@ -5,6 +5,7 @@
  */
 #include "run/api.h"
 
+#include "run/files.h"
 #include "run/pictures.h"
 #include "run/play.h"
 #include <string.h>
@@ -43,6 +44,24 @@ static enum err find_format(const char *name, int *out)
          near ? ", the nearest is " : "", near ? near : "");
 }
 
+/* None of the files is one that is read. What a model's configuration names is known later
+ * (play_model.c). */
+static enum err check_read(const struct plait_sim *a, const char *const path[PICTURES_FILES])
+{
+    struct play_list list = {0};
+    enum err err = a->compare ? play_list_make("compare", a->compare, &list) : ERR_OK;
+    const char *schedule = a->schedule ? play_path(a->schedule) : NULL;
+    const struct file_use in[] = {{"schedule", schedule}, {"costs", a->costs}, {"model", a->model}};
+    for (int i = 0; i < PICTURES_FILES && err == ERR_OK; i++) {
+        err = files_apart("simulation", path[i], in, 3);
+        for (int k = 0; k < list.n && err == ERR_OK; k++)
+            err = files_apart("simulation", path[i],
+                              &(struct file_use){"schedule", play_path(list.name[k])}, 1);
+    }
+    play_list_free(&list);
+    return err;
+}
+
 /* The picture files must be three, and the work one. */
 static enum err check_together(const struct plait_sim *a)
 {
@@ -53,6 +72,7 @@ static enum err check_together(const struct plait_sim *a)
         FAIL(ERR_CONFIG, "simulation: key=value words change a model's configuration, and there is "
                          "no model; give one (--model FILE), or leave them out");
     TRY(pictures_check("simulation: two pictures", path));
+    TRY(check_read(a, path));
     if (a->width < 0)
         FAIL(ERR_CONFIG, "simulation: width %d is not a number of columns; use 0 or more",
              a->width);

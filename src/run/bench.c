@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "comm/comm.h"
 #include "run/check.h"
+#include "run/files.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -66,6 +67,8 @@ static enum err check(struct bench *b)
     if (a->product > 0 && a->out)
         FAIL(ERR_CONFIG, "bench: with given ceilings nothing is measured that could go into %s; "
                          "leave the ceilings out, or the file", a->out);
+    struct file_use in[FILES_OPTIONS];
+    TRY(files_apart("bench", a->out, in, files_of_options(b->o, in)));
     TRY(run_check(b->o, 0, CHECK_PLAN, NULL));
     if (a->product == 0 && b->o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing that could be measured; use another "

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
-#include "run/schedule.h"
+#include "run/files.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -56,26 +56,13 @@ static bool is_there(const char *path, struct stat *st)
 
 /* ---- what a run reads ---- */
 
-enum { INPUTS = 5 };
-struct input { const char *what, *path; };
-
-static void list_inputs(const struct options *o, struct input in[INPUTS])
-{
-    const char *schedule = schedule_path(o->parallel.schedule);
-    in[0] = (struct input){"its configuration", o->source};
-    in[1] = (struct input){"its data.train", o->data.train};
-    in[2] = (struct input){"its data.valid", o->data.valid};
-    in[3] = (struct input){"its parallel.schedule", schedule ? schedule : ""};
-    in[4] = (struct input){"its parallel.costs", o->parallel.costs};
-}
-
 /* What a run reads there, or NULL. */
 static const char *read_as(const struct options *o, const char *path)
 {
-    struct input in[INPUTS];
-    list_inputs(o, in);
-    for (int i = 0; i < INPUTS; i++)
-        if (in[i].path[0] && fs_same(in[i].path, path))
+    struct file_use in[FILES_OPTIONS];
+    int n = files_of_options(o, in);
+    for (int i = 0; i < n; i++)
+        if (fs_same(in[i].path, path))
             return in[i].what;
     return NULL;
 }
@@ -133,7 +120,7 @@ static enum err list_taken(const struct options *o, const struct arch *a, struct
             const char *as = read_as(o, path);
             text_add(out, "%s%s", out->len ? ", " : "", names[i].name);
             if (as)
-                text_add(out, " (%s)", as);
+                text_add(out, " (its %s)", as);
             *run = *run || names[i].name == metrics_name;
         }
         mem_free(path);

@@ -366,12 +366,19 @@ int options_threads(const struct options *o, int ranks)
     return (int)num_min(DEV_MAX_THREADS, num_max(1, each));
 }
 
+void options_tidy(struct options *o)
+{
+    for (size_t n = strlen(o->run.dir); n > 1 && o->run.dir[n - 1] == '/'; n--)
+        o->run.dir[n - 1] = '\0';
+}
+
 enum err options_read_run(const char *run, struct options *o)
 {
     char *path;
     TRY(conf_defaults(&options_table, o));
     TRY(fs_join(run, "config.yaml", &path));
     enum err err = conf_read_file(&options_table, o, path);
+    options_tidy(o);
     mem_free(path);
     return err;
 }

@@ -124,6 +124,8 @@ struct dtypes options_types(const struct options *o);
 /* Compute threads of one rank of `ranks` that share this machine. Local. */
 int options_threads(const struct options *o, int ranks);
 
+/* Behind each change by a user: the folder's name without slashes at its end. Local. */
+void options_tidy(struct options *o);
 /* The configuration of a run: run/config.yaml over the defaults. Errors: ERR_CONFIG. Local. */
 enum err options_read_run(const char *run, struct options *o);
 

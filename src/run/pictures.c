@@ -6,13 +6,12 @@
 #include "run/pictures.h"
 
 #include "base/fs.h"
-#include <string.h>
 
 enum err pictures_check(const char *what, const char *const path[PICTURES_FILES])
 {
     for (int i = 0; i < PICTURES_FILES; i++)
         for (int j = 0; j < i; j++)
-            if (path[i] && path[j] && strcmp(path[i], path[j]) == 0)
+            if (path[i] && path[j] && fs_same_place(path[i], path[j]))
                 FAIL(ERR_CONFIG, "%s would be the one file %.200s; name each", what, path[i]);
     return ERR_OK;
 }

@@ -12,7 +12,7 @@
 /* Places in an array of paths, NULL where no such file is asked for. */
 enum { PICTURES_SVG, PICTURES_HTML, PICTURES_TRACE, PICTURES_TEXT, PICTURES_FILES };
 
-/* No two of the paths are one file. what: who asks, and for what, in the message, as in
+/* No two of the paths are one file, under whatever names. what: who asks, and for what, as in
  * "simulation: two pictures". Errors: ERR_CONFIG. */
 enum err pictures_check(const char *what, const char *const path[PICTURES_FILES]);
 

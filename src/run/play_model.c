@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "run/check.h"
+#include "run/files.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -145,10 +146,21 @@ static enum err check_size(const struct options *o)
     return play_fits(&a, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0);
 }
 
+/* None of the files that will be written is one that the configuration names. */
+static enum err check_outputs(const struct plait_sim *a, const struct options *o)
+{
+    struct file_use in[FILES_OPTIONS];
+    int n = files_of_options(o, in);
+    TRY(files_apart("simulation", a->svg, in, n));
+    TRY(files_apart("simulation", a->html, in, n));
+    return files_apart("simulation", a->perfetto, in, n);
+}
+
 enum err play_model(const struct play_args *a, struct played *x)
 {
     int64_t vocab;
     TRY(read_options(a, &x->options));
+    TRY(check_outputs(a->sim, &x->options));
     TRY(run_check(&x->options, 0, CHECK_PLAN, NULL));
     TRY(check_size(&x->options));
     TRY(check_vocab(&x->options, &vocab));

@@ -78,7 +78,7 @@ static enum err compare_clocks(struct comm_world *world, double *clock)
 
 /* ---- writing ---- */
 
-static enum err path_of(const char *dir, int rank, char **out)
+enum err trace_path(const char *dir, int rank, char **out)
 {
     char name[32];
     char *folder;
@@ -96,7 +96,7 @@ static enum err begin_file(const char *dir, const struct trace_head *head, struc
     enum err err = fs_make_dirs(folder);
     mem_free(folder);
     TRY(err);
-    TRY(path_of(dir, (int)head->rank, &t->path));
+    TRY(trace_path(dir, (int)head->rank, &t->path));
     TRY(fs_log_make(t->path, &t->fd));
     return fs_append(t->fd, t->path, (const char *)head, (int64_t)sizeof *head);
 }
@@ -208,7 +208,7 @@ enum err trace_read(const char *dir, int rank, struct trace *out)
 {
     char *path;
     *out = (struct trace){.steps = 0};
-    TRY(path_of(dir, rank, &path));
+    TRY(trace_path(dir, rank, &path));
     enum err err = read_file(path, rank, out);
     mem_free(path);
     return err;

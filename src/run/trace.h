@@ -46,6 +46,9 @@ enum err trace_open(struct comm_world *world, const struct exec *x, const struct
 enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago);
 void trace_close(struct trace_log *t);
 
+/* The file of a rank, dir/trace/RANK.trace (mem_free). */
+enum err trace_path(const char *dir, int rank, char **out);
+
 /* ---- afterwards ---- */
 struct trace {
     struct trace_head head;

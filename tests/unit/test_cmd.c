@@ -135,6 +135,10 @@ static void help_explains_every_verb(void)
         test_check(page.code == PLAIT_OK && begins(page.out, want), __FILE__, __LINE__,
                    "help %s: %d %s", verb, page.code, page.out);
         CHECK_STR(same.out, page.out);
+        RUN(&same, verb, "--xyzzyx");
+        test_check(same.code == PLAIT_CONFIG && !strstr(same.err, "\\x") &&
+                       strchr(same.err, '\n') == strrchr(same.err, '\n'), __FILE__, __LINE__,
+                   "%s --xyzzyx: %d %s", verb, same.code, same.err);
         verbs++;
     }
     CHECK(verbs >= 4);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One file under several names: links, other spellings of a path. The kernel's numbers of a file
+ * say so, and of one that is not there yet those of its folder.
+ */
+#include "base/fs.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+bool fs_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* The folder of a path as the kernel knows it, and the name behind its last slash; NULL: there is
+ * no such folder. */
+static const char *place(const char *path, struct stat *folder)
+{
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof dir)
+        return NULL;
+    memcpy(dir, path, n);
+    dir[n] = '\0';
+    return stat(slash ? dir : ".", folder) == 0 ? path + n : NULL;
+}
+
+bool fs_same_place(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (strcmp(a, b) == 0 || fs_same(a, b))
+        return true;
+    const char *m = place(a, &x), *n = place(b, &y);
+    return m && n && strcmp(m, n) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files that a command reads, by what it calls them, so that it writes over none of them.
+ */
+#ifndef PLAIT_RUN_FILES_H
+#define PLAIT_RUN_FILES_H
+
+#include "run/options.h"
+
+struct file_use { const char *what, *path; }; /* borrowed */
+
+/* What a configuration names: its own file, tokens, schedule, costs; how many. Local. */
+enum { FILES_OPTIONS = 5 };
+int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS]);
+
+/* The output, if one is asked for, is none of these files, under whatever name. who: stands in
+ * front of the message. Errors: ERR_CONFIG. Local. */
+enum err files_apart(const char *who, const char *out, const struct file_use *in, int n);
+
+#endif
