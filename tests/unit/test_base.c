@@ -74,6 +74,7 @@ static void nearest_words(void)
     static const struct { const char *word, *want; } c[] = {
         {"layer", "layers"},   {"lyaers", "layers"}, {"head", "heads"}, {"kvheads", "kv_heads"},
         {"hiden", "hidden"},   {"1fb1", "1f1b"},     {"tq", "tp"},      {"pp", "pp"},
+        {"qp", "tp"}, /* of equals the first */
         {"interleave", "interleaved"}, {"intrelaevde", "interleaved"},
         {"1F1B", "1f1b"},      {"LAYERS", "layers"}, {"KVHeads", "kv_heads"}, {"INTERLEAVE",
          "interleaved"},
