@@ -6,6 +6,7 @@
  */
 #include "tensor/param.h"
 #include "store.h"
+#include "tensor/param_local.h"
 #include "test.h"
 
 #include <string.h>
@@ -119,7 +120,25 @@ static void read_as_zero(void)
     store_rig_close(&r);
 }
 
-static const struct test_case cases[] = {{"the first of a step writes", first_writes},
+/* Weights that are written as bf16 are the nearest ones, of two as near the even one. */
+static void written_as_the_nearest(void)
+{
+    static const struct { double value; float held; } c[] = {
+        {1, 1}, {1 + 0x1p-9, 1}, {1 + 0x1p-8, 1}, {1 + 0x1.1p-8, 1 + 0x1p-7f},
+        {1 + 0x1.8p-7, 1 + 0x1p-6f}, {-3.001, -3}, {-3.0101, -3.015625f}, {0x1.fep8, 0x1.fep8f},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        uint16_t h;
+        float f;
+        param_from_double(&h, &c[i].value, DT_BF16, 1);
+        param_from_double(&f, &c[i].value, DT_F32, 1);
+        CHECK_NEAR(bf16_to_f32(h), c[i].held, 0);
+        CHECK_NEAR(f, (float)c[i].value, 0);
+    }
+}
+
+static const struct test_case cases[] = {{"written as the nearest", written_as_the_nearest},
+                                         {"the first of a step writes", first_writes},
                                          {"joined parameters are one", joined_are_one},
                                          {"two of one call", two_of_a_call},
                                          {"a fresh gradient reads as zero", read_as_zero}};

@@ -415,7 +415,56 @@ static void simulate_file(void)
     check_simulate(a, PLAIT_CONFIG, "index.csv, line 1, column 1");
 }
 
+/* Two ranks by hand. A message of 3 units on the wire, and half a unit behind that: rank 1 waits a
+ * unit for work, then for the message; the second message follows the first on the link. */
+static void idle_and_links_by_hand(void)
+{
+    struct sim_cost cost = unit;
+    struct timed x;
+    cost.bytes = 6;
+    cost.bandwidth = 2;
+    cost.latency = 0.5;
+    if (play_text("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", &cost, &x)) {
+        CHECK_NEAR(x.r.waiting[1], 1, 1e-15);
+        CHECK_NEAR(x.r.first[1], 4.5, 1e-15);
+        CHECK_NEAR(x.r.message[1], 3.5 + 2, 1e-15); /* until 4.5, and from 5.5 until 7.5 */
+        CHECK_NEAR(x.r.busy[1], 6, 1e-15);
+        CHECK_NEAR(x.r.last[1], 12.5, 1e-15);
+        CHECK_NEAR(x.r.makespan, 19, 1e-15); /* gradients leave at 10.5 and, behind that, 13.5 */
+        CHECK_NEAR(x.r.bubble_fraction, 1 - 12.0 / (2 * 19), 1e-15);
+    }
+    timed_free(&x);
+}
+
+/* A step that ends later than the longest rank is long: shares of the one and of the other. */
+static void shares_of_step_and_cost(void)
+{
+    struct timed x;
+    if (play_text("0F0,0I0,0W0\n1F0,1I0,1W0\n2F0,2I0,2W0\n", &unit, &x)) {
+        double busy = 0, longest = 0, end = 0;
+        for (int rank = 0; rank < 3; rank++) {
+            busy += x.r.busy[rank];
+            longest = fmax(longest, x.r.last[rank] - x.r.first[rank]);
+            end = fmax(end, x.r.last[rank]);
+        }
+        CHECK_NEAR(x.r.makespan, 7, 1e-15);
+        CHECK_NEAR(end, 7, 1e-15);
+        CHECK_NEAR(busy, 9, 1e-15);
+        CHECK_NEAR(x.r.bubble_fraction, 1 - 9.0 / (3 * 7), 1e-15);
+        CHECK_NEAR(x.r.bubble_rate, 1 - 9 / (3 * longest), 1e-15);
+    }
+    timed_free(&x);
+    if (play("zb-h2", 4, 8, &unit, &x)) {
+        CHECK(x.r.makespan > x.r.cost);
+        CHECK_NEAR(x.r.bubble_fraction, 1 - 4 * 24 / (4 * x.r.makespan), 1e-15);
+        CHECK_NEAR(x.r.bubble_rate, 1 - 4 * 24 / (4 * x.r.cost), 1e-15);
+    }
+    timed_free(&x);
+}
+
 static const struct test_case cases[] = {
+    {"idle_and_links_by_hand", idle_and_links_by_hand},
+    {"shares_of_step_and_cost", shares_of_step_and_cost},
     {"closed_forms", closed_forms},
     {"naive_is_serial", naive_is_serial},
     {"latency", latency},
