@@ -218,6 +218,8 @@ static const struct arch llama = {.kind = ARCH_LLAMA, .layers = 1, .hidden = 2, 
                                   .tied = true, .norm_eps = 1e-5, .rope_theta = 1e4,
                                   .init_std = 0.02};
 
+static float more_begins = 5; /* the first element of that one; 5: as the embedding's */
+
 /* A file of a model's tensors, of 2 elements each, without prefix, and one more. */
 static enum err check_with(const struct arch *a, const char *more, bool prefix)
 {
@@ -246,7 +248,7 @@ static enum err check_with(const struct arch *a, const char *more, bool prefix)
     CHECK_OK(fs_make_dirs(DIR_NAME));
     CHECK_OK(safet_create(&out, DIR_NAME "/model.safetensors", e, count, NULL));
     for (int i = 0; i < count; i++)
-        CHECK_OK(safet_write(&out, (float[]){i == 0 || i == count - 1 ? 5 : 6, 7}, 8));
+        CHECK_OK(safet_write(&out, (float[]){i == 0 ? 5 : i == count - 1 ? more_begins : 6, 7}, 8));
     CHECK_OK(safet_commit(&out));
     CHECK_OK(hf_weights_open(&w, DIR_NAME));
     enum err err = hf_check_rest(&w, a);
@@ -280,6 +282,10 @@ static void test_rest(void)
         }
     /* One tensor under both names: the second is read by nobody. */
     CHECK_ERR(check_with(&gpt, "wte.weight", true), ERR_CHECKPOINT, "has tensor wte.weight");
+    more_begins = 8;
+    CHECK_ERR(check_with(&gpt, "lm_head.weight", true), ERR_CHECKPOINT, "is not the embedding");
+    CHECK_ERR(check_with(&llama, "lm_head.weight", false), ERR_CHECKPOINT, "is not the embedding");
+    more_begins = 5;
     struct arch untied = gpt;
     untied.tied = false;
     CHECK_OK(check_with(&untied, "h.0.attn.bias", true));

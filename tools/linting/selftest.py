@@ -50,7 +50,7 @@ TEXTS = [
     ("vendor", "src/exec/a.c", "#include <nccl.h>\n", None),
     ("vendor", "src/data/a.c", "#include <yaml.h>\n", "#include <xxhash.h>\n"),
     ("vendor", "src/data/a.c", "#include <cjson/cJSON.h>\n", "#include <pcre2.h>\n"),
-    ("vendor", "src/comm/a.c", "#include <xxhash.h>\n", None),
+    ("vendor", "src/mesh/a.c", "#include <xxhash.h>\n", None),
     ("vendor", "src/base/a.c", "#include <pcre2.h>\n", "#include <yaml.h>\n"),
     ("bound", "src/sched/a.c", "double sched_t(void)\n{\n    return clock_gettime(1, 0);\n}\n",
      "double sched_t(void)\n{\n    return sched_clock();\n}\n"),
