@@ -468,7 +468,7 @@ double safet_element(const struct safet_file *f, const struct safet_entry *e, in
     case SAFET_F32: memcpy(&single, at, sizeof single); return (double)single;
     case SAFET_F16: memcpy(&half, at, sizeof half); return (double)f16_to_f32(half);
     case SAFET_BF16: memcpy(&half, at, sizeof half); return (double)bf16_to_f32(half);
-    default: ENSURE(!"a type that is read");
+    default: err_bug(__FILE__, __LINE__, "a type that is not read");
     }
     return 0;
 }
