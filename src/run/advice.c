@@ -7,7 +7,7 @@
  * value is offered with which the first refusal is another one that does not name this key, so that
  * who follows each advice gets ahead.
  *
- * Trying is bounded by the work of the schedules that it makes.
+ * Trying is bounded by the work of the cuts and schedules that it makes.
  */
 #include "run/advice.h"
 
@@ -21,7 +21,8 @@
 #include <string.h>
 
 enum { KEYS = 6, NUMBERS = 24, VALUES = 700, NEAR = 8, SMALL = 64, OFFERS = 3, SAID = 4096,
-       PAIR = 24 };
+       PAIR = 24, TRY_UNITS = 64, /* of work that any try takes, in units of a schedule's */
+       CUT_SHARE = 32 }; /* of layers x stages that take as long as one of these */
 
 struct value { char text[40]; double far; };
 
@@ -246,9 +247,11 @@ static enum verdict judge(struct inquiry *q, const struct options *o, const stru
     bool costly = o->parallel.costs[0] || o->parallel.memory_limit != 0;
     int64_t stages = o->parallel.pp * options_chunks(o);
     int64_t units = stages * num_ceil_div(options_samples(o), o->parallel.microbatch);
+    int64_t cut = stages <= o->model.layers ? stages * o->model.layers / CUT_SHARE : 0;
     if (q->work < 0)
         return REFUSED;
     enum err err = check_rules(o, q->ranks, &f);
+    q->work -= cut + TRY_UNITS;
     if (f.made)
         q->work -= num_min(units, CHECK_MAKE_UNITS) * (costly ? 16 : 1) + 1;
     if (err == ERR_OK)
