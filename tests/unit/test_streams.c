@@ -116,7 +116,7 @@ static void closed_streams_spoil_no_file(void)
     static const char *const same[] = {"a.tok", "r.tok", "s.svg", "s.html", "s.json",
                                        "run/config.yaml", "run/config.json",
                                        "run/model.safetensors"};
-    char run[FOLDER_PATH], folder[16];
+    char run[FOLDER_PATH], folder[32];
     for (int closed = 0; closed < 8; closed++) {
         snprintf(folder, sizeof folder, "closed%d", closed);
         enter(folder);
