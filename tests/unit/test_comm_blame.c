@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double timeout_s = 0.25;
+static const double timeout_s = 0.25, patient_s = 1; /* the longer one where none may run out */
 
 static void nap(double s)
 {
@@ -101,7 +101,7 @@ static enum err busy(void *arg, struct comm_world *w)
         return receive(w, 1);
     for (int i = 0; i < 10; i++) {
         comm_place(w, "one thing after another");
-        nap(0.3 * timeout_s);
+        nap(0.2 * patient_s);
     }
     TRY(comm_send_start(w, 0, 1, "x", 1, &r));
     return comm_finish(&r);
@@ -109,7 +109,7 @@ static enum err busy(void *arg, struct comm_world *w)
 
 static void signs_of_life(void)
 {
-    CHECK_OK(comm_thread_run(2, timeout_s, busy, NULL));
+    CHECK_OK(comm_thread_run(2, patient_s, busy, NULL));
 }
 
 /* ---- file calls ---- */
