@@ -43,13 +43,16 @@ static void compare(const char *name, const char *want)
     mem_free(path);
 }
 
-/* The message without what only a program with CUDA proposes. */
+/* The message without what only a program with CUDA proposes, alone or behind other devices. */
 static const char *of_any_build(const char *message, char buf[2048])
 {
-    static const char cuda[] = ", or train.device cuda";
-    const char *at = strstr(message, cuda);
-    snprintf(buf, 2048, "%.*s%s", at ? (int)(at - message) : (int)strlen(message), message,
-             at ? at + sizeof cuda - 1 : "");
+    static const char *const cuda[] = {", or train.device cuda", " or cuda"};
+    snprintf(buf, 2048, "%s", message);
+    for (size_t i = 0; i < sizeof cuda / sizeof *cuda; i++) {
+        char *at = strstr(buf, cuda[i]);
+        if (at)
+            memmove(at, at + strlen(cuda[i]), strlen(at + strlen(cuda[i])) + 1);
+    }
     return buf;
 }
 
