@@ -8,6 +8,7 @@
 #ifndef PLAIT_CMD_H
 #define PLAIT_CMD_H
 
+#include "cmd_names.h"
 #include "plait.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,6 +33,8 @@ int cmd_verb_count(void);
 const struct cmd_verb *cmd_verb_at(int i);
 /* The verb of this name, or NULL. */
 const struct cmd_verb *cmd_verb_find(const char *name);
+/* The name of the verb that a word may have meant, misspelled or in other programs; or NULL. */
+const char *cmd_verb_meant(const char *word);
 
 /* The list of verbs. */
 void cmd_help_page(FILE *to);
@@ -62,6 +65,8 @@ struct cmd_page {
     const struct cmd_option *option;
     int options;
     const char *more; /* closing paragraph (examples), or NULL */
+    const struct cmd_name *names; /* what other programs call the options, or NULL */
+    bool keys;                    /* takes KEY=VALUE words */
 };
 
 /* Read argv[1..]: options may stand anywhere, `--` ends them, a lone `-` is a word. The other words

@@ -129,25 +129,99 @@ static int set_value(const struct cmd_option *o, const char *value)
     return PLAIT_OK;
 }
 
-static int unknown_option(const struct cmd_page *page, const char *word, size_t length)
+static bool has_option(const struct cmd_page *page, const char *name, size_t length)
 {
-    char name[WORD_MAX + 1];
-    snprintf(name, sizeof name, "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), word);
-    const struct cmd_option *near = NULL;
-    int best = 3;
+    for (int i = 0; i < page->options; i++)
+        if (strlen(page->option[i].name) == length &&
+            strncmp(page->option[i].name, name, length) == 0)
+            return true;
+    return false;
+}
+
+/* Is what a row proposes one of this page's? Verbs share tables. */
+static bool is_here(const struct cmd_page *page, const char *means)
+{
+    if (strncmp(means, "--", 2) == 0)
+        return has_option(page, means + 2, strcspn(means + 2, " "));
+    for (int i = 0; means[0] == '-' && i < page->options; i++)
+        if (page->option[i].letter == means[1])
+            return true;
+    return means[0] != '-' && page->keys;
+}
+
+/* The name of an option in another program. False: it is none that is known. */
+static bool is_foreign(const struct cmd_page *page, const char *word, const char *name)
+{
+    const struct cmd_name *other = cmd_name_find(page->names, name);
+    if (!other || (other->means && !is_here(page, other->means)))
+        return false;
+    (void)cmd_usage("there is no option %s; %s%s%s%s", word, other->means ? "did you mean " : "",
+                    other->means ? other->means : "", other->means && other->how ? ": " : "",
+                    other->how ? other->how : "");
+    return true;
+}
+
+/* By its letters; of a beginning that only one option has, that one; or NULL. */
+static const char *nearest_option(const struct cmd_page *page, const char *name)
+{
+    const char *near = NULL, *longer = NULL;
+    size_t length = strlen(name);
+    int best = length <= 4 ? 2 : 3, begin = 0;
     for (int i = 0; i < page->options; i++) {
-        int d = distance(name, page->option[i].name);
+        const char *option = page->option[i].name;
+        int d = distance(name, option);
         if (d < best) {
             best = d;
-            near = &page->option[i];
+            near = option;
+        }
+        if (strncmp(option, name, length) == 0) {
+            longer = option;
+            begin++;
         }
     }
+    return !near && begin == 1 ? longer : near;
+}
+
+/* A key written as an option. False: it is none. */
+static bool is_key(const char *name)
+{
+    const char *key = plait_config_nearest(name), *dot = key ? strchr(key, '.') : NULL;
+    if (!dot || (strcmp(key, name) != 0 && strcmp(dot + 1, name) != 0))
+        return false;
+    (void)cmd_usage("there is no option --%s; keys have no dashes, did you mean %s=VALUE", name,
+                    key);
+    return true;
+}
+
+/* What another program calls a key, or a key misspelled, as an option. False: it is none. */
+static bool is_foreign_key(const char *name)
+{
+    struct plait_config *c;
+    char word[WORD_MAX + 2];
+    if (plait_config_new(&c) != PLAIT_OK)
+        return false;
+    snprintf(word, sizeof word, "%s=", name);
+    (void)plait_config_set(c, word);
+    plait_config_free(c);
+    const char *said = strstr(plait_error(), "there is no key");
+    bool known = said && !strstr(said, "`plait help config`");
+    if (known)
+        (void)cmd_usage("there is no option --%s; keys have no dashes, and %s", name, said);
+    return known;
+}
+
+static int unknown_option(const struct cmd_page *page, const char *word, size_t length)
+{
+    char name[WORD_MAX + 1], whole[WORD_MAX + 3];
+    snprintf(name, sizeof name, "%.*s", (int)(length < WORD_MAX ? length : WORD_MAX), word);
+    snprintf(whole, sizeof whole, "--%s", name);
+    if (is_foreign(page, whole, name) || (page->keys && is_key(name)))
+        return PLAIT_CONFIG;
+    const char *near = nearest_option(page, name);
     if (near)
-        return cmd_usage("there is no option --%s; the nearest is --%s", name, near->name);
-    const char *key = plait_config_nearest(name);
-    if (key && strchr(key, '.'))
-        return cmd_usage("there is no option --%s; keys have no dashes, did you mean %s=VALUE",
-                         name, key);
+        return cmd_usage("there is no option --%s; the nearest is --%s", name, near);
+    if (page->keys && is_foreign_key(name))
+        return PLAIT_CONFIG;
     return cmd_usage("there is no option --%s; usage: %.*s", name, first_line(page->usage),
                      page->usage);
 }
@@ -181,7 +255,12 @@ static int read_option(const struct cmd_page *page, int argc, char **argv, int *
 {
     const char *word = argv[*at], *value;
     const struct cmd_option *o = find_option(page, word, &value);
-    if (!o && word[1] == '-')
+    bool letter = word[1] != '-';
+    char name[WORD_MAX + 1];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1, "="), word + 1);
+    if (letter && (!o || value) && is_foreign(page, word, name)) /* -ngl, which is no -n gl */
+        return PLAIT_CONFIG;
+    if (!o && !letter)
         return unknown_option(page, word + 2, strcspn(word + 2, "="));
     if (!o)
         return cmd_usage("there is no option -%c; usage: %.*s", word[1], first_line(page->usage),

@@ -40,6 +40,8 @@ int cmd_bench(int argc, char **argv)
                 "          plait bench configs/demo.yaml parallel.tp=1 -n 2 --out machine.json\n"
                 "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"
                 "              --product 790 --copy 4300",
+        .names = cmd_names_run,
+        .keys = true,
     };
     struct plait_config *config;
     int words, code;

@@ -39,6 +39,8 @@ int cmd_check(int argc, char **argv)
         .options = 2 + CMD_KEYS,
         .more = "example: plait check configs/demo.yaml parallel.pp=3\n"
                 "`plait help config` lists the keys.",
+        .names = cmd_names_run,
+        .keys = true,
     };
     struct plait_config *config;
     char *text = NULL;

@@ -30,6 +30,7 @@ int cmd_compare(int argc, char **argv)
         .options = 6,
         .more = "plait train configs/demo.yaml data.train=a.tok data.valid=b.tok --trace\n"
                 "plait compare run --html step.html",
+        .names = cmd_names_compare,
     };
     char *text;
     int words, code;

@@ -74,6 +74,7 @@ static int data_prepare(int argc, char **argv)
         .option = option,
         .options = 2,
         .more = "example: plait data prepare book.txt -o book.tok",
+        .names = cmd_names_prepare,
     };
     struct cmd_progress progress;
     int words, code;
@@ -140,6 +141,7 @@ static int data_random(int argc, char **argv)
         .option = option,
         .options = 4,
         .more = "example: plait data random --vocab 50257 --tokens 1000000 -o random.tok",
+        .names = cmd_names_random,
     };
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))

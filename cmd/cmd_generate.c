@@ -68,6 +68,24 @@ static bool read_ids(const char *list, int32_t *ids, int64_t *count)
     return true;
 }
 
+/* The folder, then words that set keys. One that sets none is the beginning of a text, as some
+ * programs take it. */
+static int look_at_words(int words, char **argv)
+{
+    if (words < 1 || strchr(argv[1], '='))
+        return cmd_usage("generate needs the folder of a run as its first word, as in "
+                         "`plait generate run --prompt TEXT`");
+    for (int i = 2; i <= words; i++) {
+        const char *word = argv[i];
+        size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz_0123456789.");
+        if (n == 0 || word[n] != '=')
+            return cmd_usage("\"%.40s\" is no KEY=VALUE; a prompt stands behind --prompt, in "
+                             "quotes, as in `plait generate %.200s --prompt \"%.40s\"`", word,
+                             argv[1], word);
+    }
+    return PLAIT_OK;
+}
+
 static const char usage[] =
     "plait generate FOLDER [--prompt TEXT | --ids N,N,...] [KEY=VALUE ...] [-n RANKS]\n"
     "               [--tokens N] [--temperature X] [--top-k K] [--seed N]\n"
@@ -108,20 +126,17 @@ int cmd_generate(int argc, char **argv)
         {"logits", 0, CMD_TEXT, &logits, 0, 0, "FILE",
          "write the logits of all ids to FILE, a line for each token that is drawn"},
     };
-    const struct cmd_page page = {
-        .usage = usage,
-        .about = about,
-        .option = option,
-        .options = sizeof option / sizeof *option,
-        .more = more,
-    };
+    const struct cmd_page page = {.usage = usage, .about = about, .option = option,
+                                  .options = sizeof option / sizeof *option, .more = more,
+                                  .names = cmd_names_generate, .keys = true};
     static int32_t ids[IDS_MAX];
     struct writing writing = {0};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
-    if (words < 1 || strchr(argv[1], '='))
-        return cmd_usage("generate needs the folder of a run; see plait generate --help");
+    code = look_at_words(words, argv);
+    if (code != PLAIT_OK)
+        return code;
     if (list && prompt[0])
         return cmd_usage("--prompt and --ids are both a prompt; give one");
     struct plait_generate g = {

@@ -42,9 +42,6 @@ static int help_schedules(void)
 
 static const char *topic(int i)
 {
-    int verbs = cmd_verb_count();
-    if (i >= verbs + 2)
-        return plait_schedule_name(i - verbs - 2);
     return i == 0 ? "config" : i == 1 ? "schedules" : cmd_verb_at(i - 2)->name;
 }
 
@@ -64,11 +61,12 @@ static int help_key(const char *word)
         if (is_schedule(word))
             return cmd_usage("%s is a schedule; `plait help schedules` has them all, a line each",
                              word);
-        const char *near =
-            cmd_nearest(word, cmd_verb_count() + 2 + plait_schedule_count(), topic);
-        if (near && is_schedule(near))
+        const char *near = cmd_nearest(word, cmd_verb_count() + 2, topic);
+        const char *schedule = near ? NULL : plait_schedule_nearest(word);
+        if (schedule)
             return cmd_usage("there is no help on \"%.40s\"; the nearest is the schedule %s of "
-                             "`plait help schedules`", word, near);
+                             "`plait help schedules`", word, schedule);
+        near = near ? near : cmd_verb_meant(word);
         near = near ? near : plait_config_nearest(word);
         return cmd_usage("there is no help on \"%.40s\"%s%s; `plait help` lists what there is",
                          word, near ? "; the nearest is " : "", near ? near : "");
@@ -89,7 +87,7 @@ int cmd_help(int argc, char **argv)
     const struct cmd_page page = {
         .usage = "plait help [VERB | KEY | config | schedules] [--markdown]",
         .about = "Explain a verb, the configuration keys, one of them (with or without its\n"
-                 "group), or the schedules.",
+                 "group, here or in another program), or the schedules.",
         .option = option,
         .options = 1,
     };

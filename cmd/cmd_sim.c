@@ -230,7 +230,8 @@ int cmd_sim(int argc, char **argv)
         {"list", 0, CMD_FLAG, &w.list, 0, 0, NULL, "name the schedules"},
     };
     const struct cmd_page page = {.usage = usage, .about = about, .option = option,
-                                  .options = sizeof option / sizeof *option, .more = examples};
+                                  .options = sizeof option / sizeof *option, .more = examples,
+                                  .names = cmd_names_sim, .keys = true};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;

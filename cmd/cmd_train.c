@@ -68,6 +68,8 @@ int cmd_train(int argc, char **argv)
         .options = 1 + CMD_KEYS,
         .more = "example: plait train configs/demo.yaml data.train=a.tok data.valid=b.tok\n"
                 "`plait help config` lists the keys; `plait check` takes the same words.",
+        .names = cmd_names_run,
+        .keys = true,
     };
     struct plait_config *config;
     struct cmd_progress progress;

@@ -24,8 +24,13 @@ static const struct cmd_verb verbs[] = {
 /* What other programs call a verb. */
 static const struct { const char *said, *meant; } names[] = {
     {"plan", "check"}, {"validate", "check"}, {"verify", "check"}, {"estimate", "check"},
-    {"simulate", "sim"}, {"run", "train"}, {"fit", "train"}, {"sample", "generate"},
-    {"tokenize", "data"}, {"prepare", "data"}, {"profile", "bench"}, {"devices", "info"},
+    {"simulate", "sim"}, {"simulator", "sim"}, {"run", "train"}, {"fit", "train"},
+    {"pretrain", "train"}, {"finetune", "train"}, {"sample", "generate"}, {"chat", "generate"},
+    {"complete", "generate"}, {"inference", "generate"}, {"infer", "generate"},
+    {"serve", "generate"},
+    {"tokenize", "data"}, {"prepare", "data"}, {"preprocess", "data"}, {"dataset", "data"},
+    {"profile", "bench"}, {"benchmark", "bench"}, {"devices", "info"}, {"version", "info"},
+    {"env", "info"}, {"trace", "compare"}, {"diff", "compare"},
 };
 
 int cmd_verb_count(void)
@@ -51,8 +56,7 @@ static const char *verb_name(int i)
     return verbs[i].name;
 }
 
-/* The verb that a word may have meant, or NULL. */
-static const char *meant(const char *word)
+const char *cmd_verb_meant(const char *word)
 {
     for (int i = 0; i < (int)(sizeof names / sizeof *names); i++)
         if (strcmp(names[i].said, word) == 0)
@@ -76,7 +80,7 @@ static int run(int argc, char **argv)
     const struct cmd_verb *verb = cmd_verb_find(word);
     if (verb)
         return verb->run(argc - 1, argv + 1);
-    const char *near = meant(word);
+    const char *near = cmd_verb_meant(word);
     return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", word,
                      near ? "; the nearest is " : "", near ? near : "");
 }

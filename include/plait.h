@@ -68,7 +68,8 @@ int plait_config_get(const struct plait_config *c, const char *key, char **out);
 int plait_config_print(const struct plait_config *c, char **out);
 /* format "text" or "markdown": every key with type, default, range and meaning. */
 int plait_config_help(const char *format, char **out);
-/* The lines of that page for one word: a key, the keys of that name in any group, or a group. */
+/* The lines of that page for one word: a key, the keys of that name in any group, a group, or what
+ * other programs call these. */
 int plait_config_explain(const char *word, char **out);
 /* The key that a word most likely meant, or NULL when none is near. */
 const char *plait_config_nearest(const char *word);
@@ -141,6 +142,8 @@ int plait_simulate(const struct plait_sim *a, char **out);
 int plait_schedule_count(void);
 const char *plait_schedule_name(int i);
 const char *plait_schedule_doc(int i);
+/* The schedule that a word most likely meant, misspelled or by another program's name; or NULL. */
+const char *plait_schedule_nearest(const char *word);
 
 /* ---- Training -----------------------------------------------------------------------------
  * Runs the configuration on its transport: with "thread" this call starts all ranks as threads;

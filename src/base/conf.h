@@ -73,8 +73,9 @@ void conf_help(const struct conf_table *t, struct text *out);
 /* The same as a Markdown table (docs/configuration.md is made by it). */
 void conf_markdown(const struct conf_table *t, struct text *out);
 /* The rows that a word means, with a heading, as conf_help shows them but under their whole keys:
- * the key, the keys of that name in any group, or a group's. Errors: ERR_CONFIG when it means
- * none, with the nearest key. */
+ * the key, the keys of that name in any group, or a group's. Another program's name for them is
+ * answered with the rows of the one here, or with what to do instead. Errors: ERR_CONFIG when it
+ * means none, with the nearest key. */
 enum err conf_explain(const struct conf_table *t, const char *word, struct text *out);
 /* The key that a word most likely meant, or NULL: the name in another group, another program's name
  * for it, or the nearest by its letters. */

@@ -130,7 +130,8 @@ static bool means(const char *word, const struct conf_row *row)
            (strlen(word) == group && strncmp(word, row->key, group) == 0);
 }
 
-enum err conf_explain(const struct conf_table *t, const char *word, struct text *out)
+/* The rows that a word means. Returns how many. */
+static int add_rows(const struct conf_table *t, const char *word, struct text *out)
 {
     int found = 0;
     for (int i = 0; i < t->n; i++) {
@@ -140,7 +141,24 @@ enum err conf_explain(const struct conf_table *t, const char *word, struct text 
             text_add(out, "  %-21s%-7s%-8s%-20s%s\n", "key", "type", "default", "legal", "meaning");
         add_row(&t->row[i], t->row[i].key, 6, out);
     }
-    return found > 0 ? ERR_OK : conf_unknown(t, "config", word);
+    return found;
+}
+
+enum err conf_explain(const struct conf_table *t, const char *word, struct text *out)
+{
+    if (add_rows(t, word, out) > 0)
+        return ERR_OK;
+    const struct conf_alias *alias = conf_alias_of(t, word);
+    if (!alias)
+        return conf_unknown(t, "config", word);
+    if (alias->means)
+        text_add(out, "%s is %s here", word, alias->means);
+    else
+        text_add(out, "there is no key %s", word);
+    text_add(out, "%s%s\n", alias->how ? ": " : "", alias->how ? alias->how : "");
+    if (alias->means)
+        add_rows(t, alias->means, out);
+    return ERR_OK;
 }
 
 void conf_help(const struct conf_table *t, struct text *out)

@@ -120,6 +120,8 @@ void text_free(struct text *t)
     *t = (struct text){0};
 }
 
+#define ALNUM "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 static char small(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
@@ -149,6 +151,44 @@ static int distance(const char *a, int n, const char *b, int m)
     return row[n % 3][m];
 }
 
+/* How many letters and digits of `part` there are, if they stand within those of `word` in one
+ * piece, in any case; else 0. Signs between are passed over, as in Schedule_ZBV of zb-v. */
+static int within(const char *word, const char *part)
+{
+    for (; *word; word++) {
+        const char *a = word, *b = part;
+        int same = 0;
+        for (;;) {
+            a += strcspn(a, ALNUM);
+            b += strcspn(b, ALNUM);
+            if (!*b)
+                return same;
+            if (small(*a) != small(*b))
+                break;
+            same++;
+            a++;
+            b++;
+        }
+    }
+    return 0;
+}
+
+/* The longest candidate that the word contains, of three letters or more; or NULL. */
+static const char *contained(const char *word, int n, const char *(*get)(const void *arg, int i),
+                             const void *arg)
+{
+    const char *found = NULL;
+    int most = 2;
+    for (int i = 0; i < n; i++) {
+        int letters = within(word, get(arg, i));
+        if (letters > most) {
+            most = letters;
+            found = get(arg, i);
+        }
+    }
+    return found;
+}
+
 const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
                          const void *arg)
 {
@@ -171,7 +211,7 @@ const char *text_nearest(const char *word, int n, const char *(*get)(const void 
         if (d == 0)
             break;
     }
-    return found;
+    return found ? found : contained(word, n, get, arg);
 }
 
 const char *text_plural(int64_t n, const char *ending)

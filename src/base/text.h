@@ -27,8 +27,9 @@ enum err text_done(struct text *t, char **out);
 void text_free(struct text *t);
 
 /* The candidate nearest to `word` by edit distance (insert, delete, replace, swap of neighbours; A
- * is a), or NULL when none is within max(2, length / 3) or shares a letter with it. `get(i)` gives
- * candidate i of n; of equally near ones the first is taken. */
+ * is a) within max(2, length / 3) that shares a letter with it; else the longest that it contains
+ * (three letters or digits and more, signs passed over: Schedule1F1B has 1f1b in it); or NULL.
+ * `get(i)` gives candidate i of n; of equally near ones the first is taken. */
 const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
                          const void *arg);
 

@@ -106,7 +106,7 @@ static void find_numbers(struct inquiry *q)
 static size_t find_head(const char *said)
 {
     static const char *const opening[] = {"; use ", "; legal ", "; start ", "; set ",
-                                          "; the nearest is "};
+                                          "; the nearest is ", "; did you mean "};
     size_t head = 0;
     for (size_t i = 0; i < sizeof opening / sizeof *opening; i++) {
         const char *at = strstr(said, opening[i]);
@@ -169,17 +169,10 @@ static void add_ints(struct inquiry *q, const struct conf_row *row)
     }
 }
 
-static const char *schedule_name(const void *arg, int i)
-{
-    (void)arg;
-    return sched_kind_at(i)->name;
-}
-
 /* The one whose name is nearest, then the plain one, then the others as they are listed. */
 static void add_schedules(struct inquiry *q)
 {
-    const char *near = text_nearest(q->o->parallel.schedule, sched_kind_count(), schedule_name,
-                                    NULL);
+    const char *near = sched_kind_meant(q->o->parallel.schedule);
     if (near)
         add_text(q, near, 0);
     add_text(q, "1f1b", 1);
@@ -347,10 +340,9 @@ static void offer(struct inquiry *q, struct text *out)
 static bool is_nearest_good(struct inquiry *q)
 {
     const struct conf_row *row = conf_find(&options_table, "parallel.schedule");
-    const char *near = text_nearest(q->o->parallel.schedule, sched_kind_count(), schedule_name,
-                                    NULL);
+    const char *near = sched_kind_meant(q->o->parallel.schedule);
     struct options o = *q->o;
-    return strncmp(q->said + q->head, "; the nearest", 13) == 0 && near &&
+    return strncmp(q->said, "parallel.schedule is \"", 22) == 0 && near &&
            set(&o, row, near) == ERR_OK && judge(q, &o, row, NULL) > REFUSED;
 }
 

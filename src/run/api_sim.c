@@ -22,6 +22,11 @@ const char *plait_schedule_name(int i)
     return i >= 0 && i < sched_kind_count() ? sched_kind_at(i)->name : NULL;
 }
 
+const char *plait_schedule_nearest(const char *word)
+{
+    return sched_kind_meant(word);
+}
+
 const char *plait_schedule_doc(int i)
 {
     return i >= 0 && i < sched_kind_count() ? sched_kind_at(i)->doc : NULL;

@@ -266,12 +266,6 @@ enum err check_bytes(const struct options *o, const struct arch *a)
     return ERR_OK;
 }
 
-static const char *schedule_name(const void *arg, int i)
-{
-    (void)arg;
-    return sched_kind_at(i)->name;
-}
-
 /* Units of a schedule that is generated here. */
 static int64_t units_made(const struct options *o)
 {
@@ -342,10 +336,16 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
         return check_made(o, arch, &s);
     }
     if (!sched_kind_find(name)) {
-        const char *near = text_nearest(name, sched_kind_count(), schedule_name, NULL);
-        FAIL(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule%s%s; "
-                         "`plait help schedules` lists them, file:PATH reads one",
-             name, near ? "; the nearest is " : "", near ? near : "");
+        struct text meant = {0};
+        sched_kind_meant_add(name, &meant);
+        enum err err = meant.err;
+        if (err == ERR_OK)
+            err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                          "parallel.schedule is \"%.64s\", which is not the name of a schedule%s; "
+                          "`plait help schedules` lists them, file:PATH reads one",
+                          name, meant.s ? meant.s : "");
+        text_free(&meant);
+        return err;
     }
     *made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
     if (!*made)

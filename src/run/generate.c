@@ -285,8 +285,9 @@ static enum err check_ranks(const struct setup *s, int ranks)
 {
     if (ranks && ranks != s->mesh.world)
         FAIL(ERR_CONFIG, "ranks started: %d, but the layout has parallel.tp %d x parallel.pp %d = "
-                         "%d; change them with parallel.tp=... parallel.pp=...",
-             ranks, s->split.tp, s->sched.p, s->mesh.world);
+                         "%d; start %d, or change the layout with parallel.tp=... parallel.pp=...; "
+                         "-n is the number of ranks: for tokens to write, did you mean --tokens %d",
+             ranks, s->split.tp, s->sched.p, s->mesh.world, s->mesh.world, ranks);
     return ERR_OK;
 }
 

@@ -185,11 +185,13 @@ static const struct conf_row rows[] = {
 
 /* What other programs call these values. */
 static const struct conf_hint hints[] = {
-    {"train.dtype", "float32|fp32|float|single", "f32", NULL},
-    {"train.dtype", "bfloat16|bfloat|float16|fp16|f16|half|mixed|amp", "bf16", NULL},
-    {"train.dtype", "float64|fp64|f64|double", NULL,
+    {"train.dtype", "float32|fp32|float|single|torch.float32|tf32|32|32-true", "f32", NULL},
+    {"train.dtype", "bfloat16|bfloat|float16|fp16|f16|half|mixed|amp|torch.bfloat16|torch.float16|"
+     "16|16-mixed|16-true|auto", "bf16", NULL},
+    {"train.dtype", "float64|fp64|f64|double|torch.float64|64|64-true", NULL,
      "train.device ref computes in f64, with dtype f32"},
-    {"train.dtype", "float8|fp8|f8|int8", NULL, "there is none of 8 bits"},
+    {"train.dtype", "float8|fp8|f8|int8|int4|8|4|mxfp8|nvfp4|fp4", NULL,
+     "there is none of 8 bits or fewer"},
     {"train.device", "gpu|gpus|nvidia", "cuda", NULL},
     {"train.device", "host|x86", "cpu", NULL},
     {"train.device", "amd|hip|rocm|mps|metal|npu|tpu|xpu", NULL,
@@ -197,21 +199,29 @@ static const struct conf_hint hints[] = {
     {"train.transport", "nccl", NULL,
      "between GPUs (train.device cuda) messages and sums go by NCCL, or by copies, with either"},
     {"train.transport", "gloo|ompi|openmpi|mpich|process|processes|slurm|srun|mpirun", "mpi", NULL},
-    {"train.recompute", "true|yes|on|1|all|always", "full", NULL},
+    {"train.recompute", "true|yes|on|1|all|always|selective|uniform|block|op", "full", NULL},
     {"train.recompute", "false|no|off|0|never", "none", NULL},
     {"train.graph", "true|yes|1|always", "on", NULL},
     {"train.graph", "false|no|0|none|never", "off", NULL},
-    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1", "1", NULL},
+    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1|stage1|os|optimizer", "1", NULL},
     {"parallel.zero", "false|no|off|none|never", "0", NULL},
-    {"parallel.zero", "2|3|zero2|zero3|fsdp", NULL,
+    {"parallel.zero", "2|3|zero2|zero3|zero-2|zero-3|stage2|stage3|fsdp|fsdp2|full", NULL,
      "gradients and weights are not shared yet (stages 2 and 3)"},
     {"parallel.tp_overlap", "true|yes|1|always", "on", NULL},
     {"parallel.tp_overlap", "false|no|0|none|never", "off", NULL},
     {"optim.schedule", "const|none|fixed", "constant", NULL},
     {"optim.schedule", "lin|linear_decay", "linear", NULL},
-    {"optim.schedule", "cos|cosine_decay|cosine_annealing", "cosine", NULL},
+    {"optim.schedule", "cos|cosine_decay|cosine_annealing|linear_warmup_cosine|"
+     "linear_warmup_cosine_decay|linear_warmup_cosine_annealing", "cosine", NULL},
     {"optim.schedule", "warmup-stable-decay|warmup_stable_decay|trapezoid|trapezoidal", "wsd",
      NULL},
+    {"optim.schedule", "inverse_sqrt|rsqrt|polynomial|exponential|step|multistep|onecycle|"
+     "onecyclelr|cyclic|lambdalr|reduce_lr_on_plateau|reducelronplateau|exponentiallr|"
+     "steplr|noam", NULL,
+     "linear and cosine fall to optim.lr_min over the run, wsd at its end alone"},
+    {"model.kind", "bert|t5|roberta|mamba|rwkv|mixtral|deepseek|moe|bloom|opt|neox|gpt_neox", NULL,
+     "gpt has the layers of GPT-2, llama those of Llama"},
+    {"model.kind", "mistral|gemma|phi|phi3|decoder|transformer|olmo|yi", "llama", NULL},
 };
 
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),

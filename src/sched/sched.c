@@ -74,24 +74,18 @@ void sched_passed_add(const struct sched *s, struct text *out)
     }
 }
 
-static const char *kind_name(const void *arg, int i)
-{
-    (void)arg;
-    return kinds[i]->name;
-}
-
 static enum err unknown(const char *name)
 {
-    struct text list = {0};
-    char *names;
+    struct text t = {0};
+    sched_kind_meant_add(name, &t);
+    text_add(&t, "; use one of ");
     for (int i = 0; i < KIND_COUNT; i++)
-        text_add(&list, "%s%s", i ? ", " : "", kinds[i]->name);
-    TRY(text_done(&list, &names));
-    const char *near = text_nearest(name, KIND_COUNT, kind_name, NULL);
-    enum err err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                           "schedule \"%.64s\" is not known%s%s; use one of %s", name,
-                           near ? ", the nearest is " : "", near ? near : "", names);
-    mem_free(names);
+        text_add(&t, "%s%s", i ? ", " : "", kinds[i]->name);
+    enum err err = t.err;
+    if (err == ERR_OK)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "schedule \"%.64s\" is not known%s", name,
+                      t.s);
+    text_free(&t);
     return err;
 }
 

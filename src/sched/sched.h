@@ -148,6 +148,10 @@ int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
 /* The kind of this name, or NULL. */
 const struct sched_kind *sched_kind_find(const char *name);
+/* The kind that a name which is none of them means, by its letters or in another program; NULL. */
+const char *sched_kind_meant(const char *name);
+/* "; did you mean zb-v", with how it differs, or what to do instead; nothing when none is near. */
+void sched_kind_meant_add(const char *name, struct text *out);
 
 /* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
  * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program from outside: exit codes, what goes to which stream, what usage errors say. It is
- * started as a shell would start it, without a shell.
+ * The program from outside: exit codes, what goes to which stream, what usage errors say.
  */
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "plait.h"
+#include "program.h"
 #include "test.h"
 
 #include <fcntl.h>
@@ -15,56 +15,6 @@
 #include <unistd.h>
 
 #define DEMO PLAIT_SOURCE_DIR "/configs/demo.yaml"
-
-enum { CAPTURE = 1 << 16 };
-
-struct outcome {
-    int code; /* exit code, or 128 + signal */
-    char out[CAPTURE], err[CAPTURE];
-};
-
-/* A stream of the child goes to an unlinked file, so that no pipe can fill up. */
-static int capture_file(void)
-{
-    char name[] = "/tmp/plait-test-XXXXXX";
-    int fd = mkstemp(name);
-    CHECK(fd >= 0 && unlink(name) == 0);
-    return fd;
-}
-
-static void read_back(int fd, char buf[CAPTURE])
-{
-    ssize_t n = pread(fd, buf, CAPTURE - 1, 0);
-    buf[n > 0 ? n : 0] = '\0';
-    close(fd);
-}
-
-/* Run the program with these words (NULL at the end); `out` NULL: capture standard output, else the
- * path that it goes to. */
-static void start(struct outcome *o, const char *out, const char *const *words)
-{
-    char *argv[24] = {0}, program[] = PLAIT_BINARY_DIR "/plait";
-    int fd_out = out ? open(out, O_WRONLY) : capture_file(), fd_err = capture_file(), status = 0;
-    argv[0] = program;
-    for (int i = 0; words[i] && i < 22; i++)
-        argv[i + 1] = (char *)(uintptr_t)words[i];
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(fd_out, STDOUT_FILENO);
-        dup2(fd_err, STDERR_FILENO);
-        execv(program, argv);
-        _exit(127);
-    }
-    CHECK(child > 0 && waitpid(child, &status, 0) == child);
-    o->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    o->out[0] = '\0';
-    if (out)
-        close(fd_out);
-    else
-        read_back(fd_out, o->out);
-    read_back(fd_err, o->err);
-}
-#define RUN(o, ...) start((o), NULL, (const char *const[]){__VA_ARGS__, NULL})
 
 static bool begins(const char *s, const char *with)
 {
@@ -109,7 +59,7 @@ static void usage_errors_end_with_10(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct outcome o;
-        start(&o, NULL, bad[i].word);
+        program_run(&o, NULL, bad[i].word);
         test_check(o.code == PLAIT_CONFIG && begins(o.err, "plait: ") &&
                        strstr(o.err, bad[i].says) && o.out[0] == '\0',
                    __FILE__, __LINE__, "%s %s: %d, out \"%s\", err \"%s\"", bad[i].word[0],
@@ -166,7 +116,7 @@ static void no_words_are_wrong_usage(void)
 {
     struct outcome o;
     const char *none[] = {NULL};
-    start(&o, NULL, none);
+    program_run(&o, NULL, none);
     CHECK_INT(o.code, PLAIT_CONFIG);
     CHECK_STR(o.out, "");
     CHECK(strstr(o.err, "plait check") != NULL);
@@ -360,7 +310,7 @@ static void lost_output_is_an_error(void)
         test_skip("there is no /dev/full");
         return;
     }
-    start(&o, "/dev/full", words);
+    program_run(&o, "/dev/full", words);
     CHECK_INT(o.code, PLAIT_STORAGE);
     CHECK(strstr(o.err, "standard output cannot be written") != NULL);
 }
@@ -403,7 +353,7 @@ static void wrong_words_of_sim(void)
         {{"sim", "file:/nonexistent"}, "plait: simulation: cannot read /nonexistent: no such file"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        start(&o, NULL, bad[i].word);
+        program_run(&o, NULL, bad[i].word);
         CHECK_INT(o.code, PLAIT_CONFIG);
         CHECK_STR(o.out, "");
         test_check(begins(o.err, "plait: ") && strstr(o.err, bad[i].says), __FILE__, __LINE__,
@@ -444,7 +394,7 @@ static void sim_sets_keys(void)
         {{"sim", "--model", DEMO, "--compare", "1f1b,gpipe", "parallel.pp=3"}, "3 ranks, "},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        start(&o, NULL, c[i].word);
+        program_run(&o, NULL, c[i].word);
         test_check(o.code == 0 && strstr(o.out, c[i].says), __FILE__, __LINE__,
                    "row %d, wanted \"%s\": %s%s", (int)i, c[i].says, o.out, o.err);
     }
