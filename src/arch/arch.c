@@ -25,8 +25,8 @@ static enum err check_range(const char *key, int64_t value, int64_t max)
 static enum err check_gpt(const struct arch *a)
 {
     if (a->kv_heads != a->heads)
-        FAIL(ERR_CONFIG, "model.kv_heads is %lld, but gpt has one key head for each of its %lld "
-                         "query heads; use %lld, or model.kind llama",
+        FAIL(ERR_CONFIG, "model.kv_heads is %lld, but gpt has one key head for each of "
+                         "model.heads %lld; use %lld, or model.kind llama",
              (long long)a->kv_heads, (long long)a->heads, (long long)a->heads);
     if (a->heads * a->head_dim != a->hidden)
         FAIL(ERR_CONFIG, "model.heads %lld times model.head_dim %lld is %lld, but gpt needs "

@@ -3,9 +3,10 @@
  * A message names the keys that stand against each other ("model.hidden 130 is not a multiple of
  * model.heads 4"). For each of them, values are tried through all rules: near its own, near the
  * numbers in the message, their multiples and divisors, and all words of a row of words. What
- * passes is offered, nearest first. When several things are wrong at once nothing passes; then a
- * value is offered with which the first refusal is another one that does not name this key, so that
- * who follows each advice gets ahead.
+ * passes is offered, nearest first (0 last, where it stands for what follows from other keys). When
+ * nothing passes, a value is offered with which the first refusal is another one that does not name
+ * this key; then two keys at once; then the defaults of all keys that message after message names,
+ * moved back as near to the own values as the others allow. So every refusal has a way out.
  *
  * Trying is bounded by the work of the cuts and schedules that it makes.
  */
@@ -20,8 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEYS = 6, NUMBERS = 24, VALUES = 700, NEAR = 8, SMALL = 64, OFFERS = 3, SAID = 4096,
-       PAIR = 24, TRY_UNITS = 64, /* of work that any try takes, in units of a schedule's */
+enum { KEYS = 10, NUMBERS = 24, VALUES = 700, NEAR = 8, SMALL = 64, OFFERS = 3, SAID = 4096,
+       BRIEF = 2, PAIR = 64, MOST = 8, /* keys that are changed together */
+       TRY_UNITS = 64, /* of work that any try takes, in units of a schedule's */
        CUT_SHARE = 32 }; /* of layers x stages that take as long as one of these */
 
 struct value { char text[40]; double far; };
@@ -37,6 +39,7 @@ struct inquiry {
     int numbers;
     struct value *value;     /* owned; [VALUES] of the key at hand */
     int values;
+    bool brief;              /* of values without a reason in the message, those next to the own */
     int64_t work;            /* units of schedules that may still be made */
 };
 
@@ -129,22 +132,30 @@ static void add_text(struct inquiry *q, const char *text, double far)
     snprintf(q->value[q->values++].text, sizeof q->value->text, "%s", text);
 }
 
+/* Is 0 no number of this row, but a word for what follows from others? */
+static bool is_derived(const struct conf_row *row)
+{
+    return row->type == CONF_INT && row->min == 0 && strstr(row->help, "; 0: ") != NULL;
+}
+
 static void add_int(struct inquiry *q, const struct conf_row *row, int64_t own, int64_t v)
 {
     char text[32];
     if (v < (int64_t)row->min || v > (int64_t)row->max || v == own)
         return;
     snprintf(text, sizeof text, "%lld", (long long)v);
-    add_text(q, text, (double)(v > own ? v - own : own - v));
+    add_text(q, text, v == 0 && is_derived(row) ? HUGE_VAL : (double)(v > own ? v - own : own - v));
 }
 
 static void add_ints(struct inquiry *q, const struct conf_row *row)
 {
     int64_t own;
     memcpy(&own, (const char *)q->o + row->offset, sizeof own);
+    int small = q->brief ? BRIEF : SMALL, near = q->brief ? BRIEF : NEAR;
     for (int64_t d = 0; d <= SMALL; d++) {
-        add_int(q, row, own, d);
-        if (d <= NEAR)
+        if (d <= small)
+            add_int(q, row, own, d);
+        if (d <= near)
             for (int sign = -1; sign <= 1; sign += 2)
                 add_int(q, row, own, own + sign * d);
         if (d < 63)
@@ -154,10 +165,10 @@ static void add_ints(struct inquiry *q, const struct conf_row *row)
         int64_t w = q->number[i];
         for (int64_t d = -1; d <= 1; d++)
             add_int(q, row, own, w + d);
-        for (int64_t d = 1; d <= SMALL && w > 0; d++) {
+        for (int64_t d = 1; d <= small * 4 && d <= SMALL && w > 0; d++) {
             if (w % d == 0)
                 add_int(q, row, own, w / d);
-            if (d <= NEAR && w <= (int64_t)row->max)
+            if (d <= near && w <= (int64_t)row->max)
                 add_int(q, row, own, w * d);
         }
         if (w > 0)
@@ -232,24 +243,25 @@ static bool is_set_to(const struct options *o, const struct conf_row *row, const
     return same;
 }
 
-/* What all rules say of o, in which `row` (and `with`, or NULL) was changed. */
-static enum verdict judge(struct inquiry *q, const struct options *o, const struct conf_row *row,
-                          const struct conf_row *with)
+/* What all rules say of o, in which n rows were changed. */
+static enum verdict judge(struct inquiry *q, const struct options *o,
+                          const struct conf_row *const *row, int n)
 {
     struct check_facts f = {.purpose = CHECK_PLAN};
-    bool costly = o->parallel.costs[0] || o->parallel.memory_limit != 0;
+    bool costly = o->parallel.costs[0] || o->parallel.memory_limit != 0, again;
     int64_t stages = o->parallel.pp * options_chunks(o);
     int64_t units = stages * num_ceil_div(options_samples(o), o->parallel.microbatch);
-    int64_t cut = stages <= o->model.layers ? stages * o->model.layers / CUT_SHARE : 0;
     if (q->work < 0)
         return REFUSED;
     enum err err = check_rules(o, q->ranks, &f);
-    q->work -= cut + TRY_UNITS;
+    q->work -= TRY_UNITS + (f.cut ? stages * o->model.layers / CUT_SHARE : 0);
     if (f.made)
         q->work -= num_min(units, CHECK_MAKE_UNITS) * (costly ? 16 : 1) + 1;
     if (err == ERR_OK)
         return PASSES;
-    bool again = names(err_text(), row->key) || (with && names(err_text(), with->key));
+    again = strncmp(err_text(), q->said, q->head) == 0;
+    for (int i = 0; i < n; i++)
+        again = again || names(err_text(), row[i]->key);
     return !again && f.rule >= q->rule ? AHEAD : REFUSED;
 }
 
@@ -258,7 +270,7 @@ static int offer_one(struct inquiry *q, const struct conf_row *row, enum verdict
                      struct text *out)
 {
     bool whole = row->type == CONF_INT;
-    int found[2] = {0, 0}; /* above, or of words; below */
+    int found[3] = {0, 0, 0}; /* above, or of words; below; the word 0 */
     int64_t own = 0;
     if (whole)
         memcpy(&own, (const char *)q->o + row->offset, sizeof own);
@@ -267,17 +279,18 @@ static int offer_one(struct inquiry *q, const struct conf_row *row, enum verdict
         struct options o = *q->o;
         const char *v = q->value[i].text;
         int64_t n;
-        bool below = whole && text_to_int(v, &n) && n < own;
-        if (found[below] > (whole ? 0 : 1) || is_set_to(&o, row, v) || set(&o, row, v) != ERR_OK ||
-            judge(q, &o, row, NULL) < wanted)
+        int side = q->value[i].far == HUGE_VAL ? 2 : whole && text_to_int(v, &n) && n < own;
+        bool enough = found[side] > (whole ? 0 : 1) || (side == 2 && found[0] + found[1] > 1);
+        if (enough || is_set_to(&o, row, v) || set(&o, row, v) != ERR_OK ||
+            judge(q, &o, &row, 1) < wanted)
             continue;
-        if (found[0] + found[1] > 0)
+        if (found[0] + found[1] + found[2] > 0)
             text_add(out, " or %s", v);
         else
             text_add(out, "%s%s %s", out->len ? ", or " : "", row->key, v);
-        found[below]++;
+        found[side]++;
     }
-    return found[0] + found[1];
+    return found[0] + found[1] + found[2];
 }
 
 /* Two keys at once, the nearest of each. */
@@ -285,20 +298,112 @@ static bool offer_two(struct inquiry *q, const struct conf_row *a, const struct 
                       struct text *out)
 {
     struct value first[PAIR];
+    const struct conf_row *const both[] = {a, b};
+    q->brief = true;
     list_values(q, a);
     int n = (int)num_min(q->values, PAIR);
     memcpy(first, q->value, (size_t)n * sizeof *first);
     list_values(q, b);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < q->values && k < PAIR; k++) {
+    q->brief = false;
+    int most = (int)num_min(q->values, PAIR);
+    for (int s = 0; s < n + most - 1; s++) /* places from the nearest, of both together */
+        for (int i = (int)num_max(0, s - most + 1); i < n && i <= s; i++) {
             struct options o = *q->o;
-            if (set(&o, a, first[i].text) != ERR_OK || set(&o, b, q->value[k].text) != ERR_OK ||
-                judge(q, &o, a, b) < PASSES)
+            const char *value = q->value[s - i].text;
+            if (is_set_to(&o, a, first[i].text) || is_set_to(&o, b, value) ||
+                set(&o, a, first[i].text) != ERR_OK || set(&o, b, value) != ERR_OK ||
+                judge(q, &o, both, 2) < PASSES)
                 continue;
-            text_add(out, "%s %s with %s %s", a->key, first[i].text, b->key, q->value[k].text);
+            text_add(out, "%s %s with %s %s", a->key, first[i].text, b->key, value);
             return true;
         }
     return false;
+}
+
+/* ---- several keys ---- */
+
+struct changes {
+    struct options o; /* with them */
+    const struct conf_row *row[MOST];
+    int n;
+};
+
+static bool is_changed(const struct changes *c, const struct conf_row *row)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->row[i] == row)
+            return true;
+    return false;
+}
+
+/* The keys that the thread's error names to their defaults. False: they are that, or too many. */
+static bool reset_named(const struct inquiry *q, struct changes *c)
+{
+    struct inquiry now = {.o = &c->o};
+    int before = c->n;
+    snprintf(now.said, sizeof now.said, "%s", before ? err_text() : q->said);
+    find_keys(&now);
+    for (int i = 0; i < now.keys && c->n < MOST; i++) {
+        const struct conf_row *row = now.key[i];
+        bool none = row->offset == offsetof(struct options, model.vocab) && !c->o.data.train[0];
+        if (none || is_changed(c, row) || is_set_to(&c->o, row, row->preset) ||
+            set(&c->o, row, row->preset) != ERR_OK)
+            continue; /* vocab 0 is that of a file */
+        c->row[c->n++] = row;
+    }
+    return c->n > before;
+}
+
+/* Changes that are not needed go; the others as near to the own value as the rest allows. */
+static void come_nearer(struct inquiry *q, struct changes *c, enum verdict reached)
+{
+    for (int i = c->n - 1; i >= 0; i--) {
+        const struct conf_row *row = c->row[i];
+        struct text own = {0};
+        struct changes without = *c;
+        without.row[i] = without.row[--without.n];
+        if (conf_get(&options_table, q->o, row->key, &own) == ERR_OK && own.s && c->n > 1 &&
+            set(&without.o, row, own.s) == ERR_OK &&
+            judge(q, &without.o, without.row, without.n) >= reached)
+            *c = without;
+        text_free(&own);
+    }
+    for (int i = 0; i < c->n; i++) {
+        list_values(q, c->row[i]);
+        for (int k = 0; k < q->values; k++) {
+            struct options o = c->o;
+            if (is_set_to(q->o, c->row[i], q->value[k].text) ||
+                set(&o, c->row[i], q->value[k].text) != ERR_OK ||
+                judge(q, &o, c->row, c->n) < reached)
+                continue;
+            c->o = o;
+            break;
+        }
+    }
+}
+
+/* Message after message the keys that it names become what they are by default, which is legal. */
+static bool offer_many(struct inquiry *q, struct text *out)
+{
+    struct changes *c;
+    enum verdict reached = REFUSED;
+    enum err err = mem_new(1, sizeof *c, "changes to try", &c);
+    if (err != ERR_OK) {
+        out->err = err;
+        return false;
+    }
+    c->o = *q->o;
+    q->work = CHECK_MAKE_UNITS;
+    while (reached == REFUSED && reset_named(q, c))
+        reached = judge(q, &c->o, c->row, c->n);
+    if (reached != REFUSED)
+        come_nearer(q, c, reached);
+    for (int i = 0; i < c->n && reached != REFUSED; i++) {
+        text_add(out, "%s%s ", i == 0 ? "" : i == 1 ? " with " : " and ", c->row[i]->key);
+        out->err = out->err ? out->err : conf_get(&options_table, &c->o, c->row[i]->key, out);
+    }
+    mem_free(c);
+    return reached != REFUSED;
 }
 
 /* How many ranks to start, when that is what does not fit. */
@@ -326,6 +431,8 @@ static void offer(struct inquiry *q, struct text *out)
     for (int i = 0; i < q->keys && offers == 0; i++)
         for (int k = i + 1; k < q->keys && offers == 0; k++)
             offers += offer_two(q, q->key[i], q->key[k], &use);
+    if (offers == 0)
+        offers += offer_many(q, &use);
     if (offers > 0)
         text_add(out, "%s%s", start ? ", or use " : "; use ", use.s ? use.s : "");
     else if (!start && q->keys > 0)
@@ -343,7 +450,7 @@ static bool is_nearest_good(struct inquiry *q)
     const char *near = sched_kind_meant(q->o->parallel.schedule);
     struct options o = *q->o;
     return strncmp(q->said, "parallel.schedule is \"", 22) == 0 && near &&
-           set(&o, row, near) == ERR_OK && judge(q, &o, row, NULL) > REFUSED;
+           set(&o, row, near) == ERR_OK && judge(q, &o, &row, 1) > REFUSED;
 }
 
 enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err)

@@ -195,7 +195,7 @@ enum err check_launch(const struct options *o, int *ranks)
     return ERR_OK;
 }
 
-static enum err check_stages(const struct options *o, const struct arch *arch)
+static enum err check_stages(const struct options *o, const struct arch *arch, bool *was_cut)
 {
     int64_t stages = o->parallel.pp * options_chunks(o);
     struct arch_split split;
@@ -211,6 +211,7 @@ static enum err check_stages(const struct options *o, const struct arch *arch)
              needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
              (long long)stages, (long long)arch->layers);
     TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
+    *was_cut = true;
     enum err err = arch_cut(arch, (int)stages, NULL, cut);
     mem_free(cut);
     return err;
@@ -233,9 +234,11 @@ static enum err check_step(const struct options *o)
              (long long)o->parallel.dp, (long long)samples);
     if (options_microbatches(o) > SCHED_MAX_MB)
         FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "
-                         "microbatches, and at most %d are scheduled; use microbatch %lld or more",
+                         "microbatches (train.batch %lld over parallel.dp %lld), and at most %d "
+                         "are scheduled; use microbatch %lld or more",
              (long long)o->parallel.microbatch, (long long)samples,
-             (long long)options_microbatches(o), SCHED_MAX_MB,
+             (long long)options_microbatches(o), (long long)o->train.batch,
+             (long long)o->parallel.dp, SCHED_MAX_MB,
              (long long)num_ceil_div(samples, SCHED_MAX_MB));
     if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
         !num_mul(tokens, o->model.seq, &tokens))
@@ -258,10 +261,12 @@ enum err check_bytes(const struct options *o, const struct arch *a)
                   4 * v + 8 * c;
     double bytes = 48 * weights + 8 * rows * live * (double)options_microbatches(o);
     if (bytes > 0x1p60)
-        FAIL(ERR_CONFIG, "model.layers %lld, model.hidden %lld, model.ffn %lld, model.vocab %lld, "
-                         "model.seq %lld and parallel.microbatch %lld may take %.2g bytes, and "
-                         "bytes are counted up to %.2g; use smaller ones",
-             (long long)a->layers, (long long)a->hidden, (long long)a->ffn, (long long)a->vocab,
+        FAIL(ERR_CONFIG, "model.layers %lld, model.hidden %lld, model.heads %lld, model.head_dim "
+                         "%lld, model.ffn %lld, model.vocab %lld, model.seq %lld and "
+                         "parallel.microbatch %lld may take %.2g bytes, and bytes are counted up "
+                         "to %.2g; use smaller ones",
+             (long long)a->layers, (long long)a->hidden, (long long)a->heads,
+             (long long)a->head_dim, (long long)a->ffn, (long long)a->vocab,
              (long long)a->seq, (long long)o->parallel.microbatch, bytes, 0x1p60);
     return ERR_OK;
 }
@@ -341,9 +346,9 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
         enum err err = meant.err;
         if (err == ERR_OK)
             err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                          "parallel.schedule is \"%.64s\", which is not the name of a schedule%s; "
-                          "`plait help schedules` lists them, file:PATH reads one",
-                          name, meant.s ? meant.s : "");
+                          "parallel.schedule is \"%.64s\", which is not the name of a schedule "
+                          "(`plait help schedules` lists them, file:PATH reads one)%s",
+                          name, meant.s ? meant.s : "; use one of them");
         text_free(&meant);
         return err;
     }
@@ -436,7 +441,7 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_machine(o));
     RULE(check_model(o, &f->arch));
     RULE(check_ranks(o, ranks));
-    RULE(check_stages(o, &f->arch));
+    RULE(check_stages(o, &f->arch, &f->cut));
     RULE(check_step(o));
     RULE(check_bytes(o, &f->arch));
     RULE(check_costs(o, &f->arch, &f->made));

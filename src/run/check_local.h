@@ -23,6 +23,7 @@ struct check_facts {
     int64_t microbatches;
     struct check_data train, valid;
     enum check_for purpose;
+    bool cut;  /* the layers were cut into stages */
     bool made; /* the schedule was generated, so its shape is known to be legal */
     int rule;  /* number of the rule that was looked at last */
 };

@@ -81,8 +81,9 @@ static const struct rename *renamed(const char *at, const struct rename *of)
 
 const char *schedule_say(const char *said, enum schedule_words words, char buf[SCHEDULE_SAID])
 {
-    static const struct rename name[][5] = {
+    static const struct rename name[][6] = {
         {{"v", "parallel.chunks"}, {"p", "parallel.pp"}, {"group", "parallel.group"},
+         {"m", "microbatches (train.batch / parallel.microbatch)"},
          {"limit", "parallel.memory_limit"}, {0}},
         {{"v", "-v"}, {"p", "-p"}, {"m", "-m"}, {"limit", "--limit"}, {0}},
     };
