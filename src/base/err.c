@@ -13,14 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_MAX = 4096, TRAIL_MAX = 1024 };
-
-static _Thread_local char text[TEXT_MAX];
-static _Thread_local char trail[TRAIL_MAX];
+static _Thread_local char text[ERR_TEXT];
+static _Thread_local char trail[ERR_TRAIL];
 
 enum err err_set(enum err code, const char *file, int line, const char *fmt, ...)
 {
-    char made[TEXT_MAX]; /* the arguments may point into `text` */
+    char made[ERR_TEXT]; /* the arguments may point into `text` */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(made, sizeof made, fmt, ap);
@@ -36,8 +34,8 @@ void err_trail(const char *file, int line)
     size_t used = strlen(trail);
     const char *base = strrchr(file, '/');
     base = base ? base + 1 : file;
-    if (used + strlen(base) + 16 < TRAIL_MAX)
-        snprintf(trail + used, TRAIL_MAX - used, "%s%s:%d", used ? " < " : "", base, line);
+    if (used + strlen(base) + 16 < ERR_TRAIL)
+        snprintf(trail + used, ERR_TRAIL - used, "%s%s:%d", used ? " < " : "", base, line);
 }
 
 const char *err_text(void)
@@ -58,11 +56,25 @@ const char *err_trace(void)
 
 enum err err_adopt(enum err code, const char *from)
 {
-    char kept[TEXT_MAX];
+    char kept[ERR_TEXT];
     snprintf(kept, sizeof kept, "%s", from); /* `from` may be `text` */
     printable(kept, text, sizeof text);
     trail[0] = '\0';
     return code;
+}
+
+void err_keep(struct err_kept *k, enum err code)
+{
+    k->code = code;
+    memcpy(k->text, text, sizeof text);
+    memcpy(k->trail, trail, sizeof trail);
+}
+
+enum err err_again(const struct err_kept *k)
+{
+    memcpy(text, k->text, sizeof text);
+    memcpy(trail, k->trail, sizeof trail);
+    return k->code;
 }
 
 void err_bug(const char *file, int line, const char *what)

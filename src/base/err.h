@@ -61,6 +61,14 @@ const char *err_trace(void);
 /* Copy an error from another thread (a rank) into this one; returns `code`. Local. */
 enum err err_adopt(enum err code, const char *text);
 
+/* An error put aside while what follows from it is done (weights are saved, files closed), which
+ * may fail too. err_again: it is this thread's once more, trail and all; returns its code. ERR_OK
+ * is kept as well. Local. */
+enum { ERR_TEXT = 4096, ERR_TRAIL = 1024 };
+struct err_kept { enum err code; char text[ERR_TEXT], trail[ERR_TRAIL]; };
+void err_keep(struct err_kept *k, enum err code);
+enum err err_again(const struct err_kept *k);
+
 /* Stop the process with a message: an invariant of plait itself is broken. Never returns. */
 void err_bug(const char *file, int line, const char *what) __attribute__((noreturn));
 /* End the process at once, where a call of the system that nobody can interrupt does not return.

@@ -19,107 +19,16 @@
 #include "base/text.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
 
-/* ---- the calls underneath ---- */
-
-static atomic_long calls;
-
-/* Does a fault test want this call to fail? Then errno is set. A word that cannot be read fails
- * every call with EINVAL, so that a test with a slip in it does not pass by accident. */
-static bool must_fail(void)
-{
-    static const struct { const char *name; int code; } known[] = {
-        {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},   {"EINTR", EINTR},
-        {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE},
-    };
-    const char *wish = getenv("PLAIT_FAIL_FS");
-    if (!wish)
-        return false;
-    long here = atomic_fetch_add(&calls, 1) + 1;
-    char *end;
-    long n = strtol(wish, &end, 10);
-    bool onwards = *end == '+';
-    end += onwards;
-    errno = EINVAL;
-    if (n < 1 || *end != ':')
-        return true;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(end + 1, known[i].name) == 0) {
-            errno = known[i].code;
-            return here == n || (onwards && here > n);
-        }
-    return true;
-}
-
-static int system_open(const char *path, int flags, unsigned mode)
-{
-    return must_fail() ? -1 : open(path, flags, (mode_t)mode);
-}
-
-static int64_t system_write(int fd, const void *p, int64_t n)
-{
-    return must_fail() ? -1 : write(fd, p, (size_t)n);
-}
-
-static int system_fsync(int fd)
-{
-    return must_fail() ? -1 : fsync(fd);
-}
-
-/* A failing close still closes, as the system's does. */
-static int system_close(int fd)
-{
-    bool fail = must_fail();
-    int code = errno, done = close(fd);
-    if (!fail)
-        return done;
-    errno = code;
-    return -1;
-}
-
-static int system_rename(const char *from, const char *to)
-{
-    return must_fail() ? -1 : rename(from, to);
-}
-
-static int system_unlink(const char *path)
-{
-    return must_fail() ? -1 : unlink(path);
-}
-
-static int system_mkdir(const char *path, unsigned mode)
-{
-    return must_fail() ? -1 : mkdir(path, (mode_t)mode);
-}
-
-static int64_t system_pread(int fd, void *p, int64_t n, int64_t at)
-{
-    return must_fail() ? -1 : pread(fd, p, (size_t)n, (off_t)at);
-}
-
-/* What the folder's file system gives to everybody; of some it is not known. */
-static int64_t system_space(const char *dir)
-{
-    struct statvfs s;
-    if (statvfs(dir, &s) != 0 || s.f_blocks == 0)
-        return -1;
-    return num_min((int64_t)s.f_bavail, INT64_MAX / (int64_t)s.f_frsize) * (int64_t)s.f_frsize;
-}
-
-static const struct fs_ops system_ops = {system_open,   system_write,  system_fsync, system_close,
-                                         system_rename, system_unlink, system_mkdir, system_pread,
-                                         system_space};
-const struct fs_ops *fs_ops = &system_ops;
+/* ---- calls ---- */
 
 static int open_again(const char *path, int flags)
 {
@@ -156,6 +65,18 @@ static void unlink_file(const char *path)
     fs_call_begin(path);
     (void)fs_ops->unlink(path);
     fs_call_end();
+}
+
+/* EOPNOTSUPP where the file system knows no such thing. */
+static int keep_again(int fd, const char *path, int64_t n)
+{
+    int done;
+    fs_call_begin(path);
+    do
+        done = fs_ops->keep(fd, n);
+    while (done < 0 && errno == EINTR);
+    fs_call_end();
+    return done;
 }
 
 static int rename_again(const char *from, const char *to)
@@ -284,6 +205,30 @@ out_file:
     return err;
 }
 
+enum err fs_keep_room(struct fs_file *f, int64_t n)
+{
+    char why[FS_REASON], room[32];
+    ENSURE(n > 0 && f->fd >= 0);
+    if (keep_again(f->fd, f->path, n) == 0) {
+        f->kept = n;
+        return ERR_OK;
+    }
+    if (errno == EOPNOTSUPP || errno == ENOSYS)
+        return ERR_OK;
+    fs_reason(errno, why);
+    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot keep the %s that %s "
+                           "takes: %s", text_bytes(n, room), f->path, why);
+    fs_abandon(f);
+    return err;
+}
+
+bool fs_is_there(const struct fs_file *f)
+{
+    struct stat own, named;
+    return f->temp && fstat(f->fd, &own) == 0 && lstat(f->temp, &named) == 0 &&
+           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+}
+
 static enum err flush(struct fs_file *f)
 {
     if (write_all(f->fd, f->path, f->buffer, f->used) != 0)
@@ -332,7 +277,7 @@ static int flush_folder(const char *path)
 
 enum err fs_commit(struct fs_file *f)
 {
-    ENSURE(f->fd >= 0);
+    ENSURE(f->fd >= 0 && f->kept <= f->total);
     TRY(flush(f));
     if (fsync_again(f->fd, f->path) != 0)
         return lost(f, "flush");
@@ -406,10 +351,13 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
     FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, fs_reason(code, why));
 }
 
-void fs_log_close(int fd)
+enum err fs_log_close(int fd, const char *path)
 {
-    if (fd >= 0)
-        (void)close_file(fd, "a log that is closed");
+    char why[FS_REASON];
+    if (fd >= 0 && close_file(fd, path) != 0 && errno != EINTR)
+        FAIL(ERR_STORAGE, "storage: cannot close %s, and its last lines may be missing: %s", path,
+             fs_reason(errno, why));
+    return ERR_OK;
 }
 
 /* ---- reading ---- */

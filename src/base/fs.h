@@ -3,8 +3,7 @@
  * All file I/O of the program. Files become visible whole or not at all: fs_create writes to a
  * temporary name beside the target, fs_commit does fsync, rename, fsync of the folder; fs_abandon
  * (or a failed write) removes the temporary. One table of system calls stands underneath, so that
- * tests can make the n-th call of the process fail (PLAIT_FAIL_FS=n:ENOSPC; n+:ENOSPC fails that
- * one and all later ones).
+ * tests can make calls fail (PLAIT_FAIL_FS, fs_ops.c).
  */
 #ifndef PLAIT_BASE_FS_H
 #define PLAIT_BASE_FS_H
@@ -24,6 +23,7 @@ struct fs_ops {
     int (*mkdir)(const char *path, unsigned mode);
     int64_t (*pread)(int fd, void *p, int64_t n, int64_t at);
     int64_t (*space)(const char *dir); /* bytes that are free there (statvfs); -1: not known */
+    int (*keep)(int fd, int64_t n);    /* blocks for the first n bytes (fallocate) */
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
@@ -37,10 +37,17 @@ struct fs_file {
     int noted;    /* 1 + its place among the process's temporaries; 0: none */
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, total;
+    int64_t kept; /* bytes that there is room for in any case */
 };
 /* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */
 enum err fs_create(struct fs_file *f, const char *path);
+/* The disk keeps room for the n bytes that the file will have at least, whoever fills it meanwhile.
+ * Where the file system cannot, nothing is done. Errors: ERR_STORAGE: there is not that much, or a
+ * quota or a limit on files is below it; the file is then given up. */
+enum err fs_keep_room(struct fs_file *f, int64_t n);
 enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
+/* Is what was written still there under its temporary name? Somebody may have removed it. */
+bool fs_is_there(const struct fs_file *f);
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 /* Removes all temporaries of the process, which must end then. Safe in a signal handler. */
@@ -57,7 +64,8 @@ enum err fs_put(const char *path, const void *p, int64_t n);
 enum err fs_log_open(const char *path, int *fd);
 enum err fs_log_make(const char *path, int *fd);
 enum err fs_append(int fd, const char *path, const char *p, int64_t n);
-void fs_log_close(int fd);
+/* Network disks may tell here that what was appended has no room. fd -1: nothing to do. */
+enum err fs_log_close(int fd, const char *path);
 
 /* Read-only map of a whole file. Directories, FIFOs and devices are refused. `code` is the error
  * that a missing or unreadable file gives, by what it is read for: ERR_CONFIG, ERR_DATA,

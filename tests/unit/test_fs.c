@@ -65,6 +65,7 @@ static enum err save(const char *path, char c, int64_t n)
     char piece[4099];
     memset(piece, c, sizeof piece);
     TRY(fs_create(&f, path));
+    TRY(fs_keep_room(&f, n));
     for (int64_t at = 0; at < n; at += (int64_t)sizeof piece)
         TRY(fs_write(&f, piece, num_min((int64_t)sizeof piece, n - at)));
     return fs_commit(&f);
@@ -161,8 +162,12 @@ static int64_t try_space(const char *dir)
 {
     return fails() ? -1 : under->space(dir);
 }
+static int try_keep(int fd, int64_t n)
+{
+    return fails() ? -1 : under->keep(fd, n);
+}
 static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close, try_rename,
-                                     try_unlink, try_mkdir,  try_pread, try_space};
+                                     try_unlink, try_mkdir,  try_pread, try_space, try_keep};
 
 static enum err save_failing(int64_t at, int code, bool onwards)
 {
@@ -222,7 +227,7 @@ static void what_does_not_fit_is_cut_off(void)
         fs_ops = under;
         short_by = 0;
         CHECK_OK(fs_append(fd, inside("log"), "third\n", 6));
-        fs_log_close(fd);
+        CHECK_OK(fs_log_close(fd, inside("log")));
         CHECK_OK(fs_map_open(&m, inside("log"), ERR_DATA));
         CHECK(m.size == 13 && memcmp(m.data, "a line\nthird\n", 13) == 0);
         fs_map_close(&m);
@@ -310,6 +315,62 @@ static void environment_makes_calls_fail(void)
     leave();
 }
 
+/* Calls of one kind on files of one name. */
+static void environment_names_calls(void)
+{
+    struct fs_map m;
+    int fd;
+    enter();
+    CHECK_OK(fs_log_make(inside("log"), &fd));
+    setenv("PLAIT_FAIL_FS", "write@/log:2:EFBIG", 1);
+    CHECK_OK(fs_put(inside("other"), "x", 1));
+    CHECK_OK(fs_append(fd, inside("log"), "first\n", 6));
+    CHECK_ERR(fs_append(fd, inside("log"), "second\n", 7), ERR_STORAGE, "file too large");
+    CHECK_OK(fs_append(fd, inside("log"), "third\n", 6));
+    setenv("PLAIT_FAIL_FS", "half@/log:4:ENOSPC", 1); /* three calls have been */
+    CHECK_ERR(fs_append(fd, inside("log"), "half\n", 5), ERR_STORAGE, "no space left");
+    CHECK_ERR(fs_append(fd, inside("log"), "more\n", 5), ERR_STORAGE, "no space left");
+    CHECK_OK(fs_map_open(&m, inside("log"), ERR_DATA));
+    CHECK(m.size == 12 && memcmp(m.data, "first\nthird\n", 12) == 0);
+    fs_map_close(&m);
+    setenv("PLAIT_FAIL_FS", "close@/log:1+:EDQUOT", 1);
+    CHECK_ERR(fs_log_close(fd, inside("log")), ERR_STORAGE, "its last lines may be missing");
+    setenv("PLAIT_FAIL_FS", "write@log", 1);
+    CHECK_ERR(fs_put(inside("other"), "x", 1), ERR_STORAGE, "invalid argument");
+    unsetenv("PLAIT_FAIL_FS");
+    leave();
+}
+
+/* What a file has room for is its own: no byte of it can be refused later, none is left behind. */
+static void room_is_kept(void)
+{
+    struct fs_file f;
+    struct stat st;
+    char page[4096] = "", name[256];
+    enter();
+    CHECK_OK(fs_create(&f, inside("x")));
+    CHECK_OK(fs_write(&f, page, 100));
+    CHECK_OK(fs_keep_room(&f, 1000000));
+    if (f.kept == 0) {
+        fs_abandon(&f);
+        test_skip("/tmp keeps no room");
+        leave();
+        return;
+    }
+    CHECK(stat(f.temp, &st) == 0 && st.st_blocks * 512 >= 1000000 && fs_is_there(&f));
+    for (int64_t n = 100; n < 1000000; n += 4050)
+        CHECK_OK(fs_write(&f, page, num_min(4050, 1000000 - n)));
+    CHECK_OK(fs_commit(&f));
+    CHECK(stat(inside("x"), &st) == 0 && st.st_size == 1000000);
+    CHECK_OK(fs_create(&f, inside("y")));
+    CHECK_ERR(fs_keep_room(&f, INT64_C(1) << 60), ERR_STORAGE, "cannot keep the 1.0 EiB that ");
+    CHECK_INT(entries(name), 1);
+    CHECK_OK(fs_create(&f, inside("y")));
+    CHECK(unlink(f.temp) == 0 && !fs_is_there(&f));
+    fs_abandon(&f);
+    leave();
+}
+
 static void strange_targets_are_refused(void)
 {
     struct fs_file f;
@@ -343,7 +404,7 @@ static void log_files_append(void)
     for (int i = 0; i < 2; i++) {
         CHECK_OK(fs_log_open(inside("log"), &fd));
         CHECK_OK(fs_append(fd, inside("log"), "line\n", 5));
-        fs_log_close(fd);
+        CHECK_OK(fs_log_close(fd, inside("log")));
     }
     CHECK_OK(fs_map_open(&m, inside("log"), ERR_DATA));
     CHECK(m.size == 10 && memcmp(m.data, "line\nline\n", 10) == 0);
@@ -393,7 +454,9 @@ static const struct test_case cases[] = {
     {"interrupted_calls_are_repeated", interrupted_calls_are_repeated},
     {"short_writes_are_continued", short_writes_are_continued},
     {"readers_read_in_pieces", readers_read_in_pieces},
+    {"environment_names_calls", environment_names_calls}, /* before others have been counted */
     {"environment_makes_calls_fail", environment_makes_calls_fail},
+    {"room_is_kept", room_is_kept},
     {"strange_targets_are_refused", strange_targets_are_refused},
     {"log_files_append", log_files_append},
     {"folders_are_made", folders_are_made},

@@ -85,6 +85,12 @@ static int64_t watched_pread(int fd, void *p, int64_t n, int64_t at)
     return real->pread(fd, p, n, at);
 }
 
+static int watched_keep(int fd, int64_t n)
+{
+    look();
+    return real->keep(fd, n);
+}
+
 /* All that this folder does with files, in `dir`. */
 static void use(const char *dir)
 {
@@ -99,6 +105,7 @@ static void use(const char *dir)
     CHECK_OK(fs_make_dirs(path));
     snprintf(path, sizeof path, "%s/a/b/file", dir);
     CHECK_OK(fs_create(&f, path));
+    CHECK_OK(fs_keep_room(&f, 3000 * (int64_t)sizeof big));
     for (int i = 0; i < 3000; i++) /* more than the buffer */
         CHECK_OK(fs_write(&f, big, sizeof big));
     CHECK_OK(fs_commit(&f));
@@ -111,7 +118,7 @@ static void use(const char *dir)
     fs_reader_close(&r);
     CHECK_OK(fs_log_open(path, &fd));
     CHECK_OK(fs_append(fd, path, "line\n", 5));
-    fs_log_close(fd);
+    CHECK_OK(fs_log_close(fd, path));
     CHECK_OK(fs_create(&f, path));
     fs_abandon(&f);
     CHECK(unlink(path) == 0);
@@ -129,7 +136,7 @@ static void every_call_is_told(void)
     real = fs_ops;
     struct fs_ops ops = {watched_open,   watched_write,  watched_fsync, watched_close,
                          watched_rename, watched_unlink, watched_mkdir, watched_pread,
-                         fs_ops->space};
+                         fs_ops->space,  watched_keep};
     CHECK(mkdtemp(dir) != NULL);
     fs_ops = &ops;
     fs_watch_set(&w);

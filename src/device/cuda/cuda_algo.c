@@ -212,9 +212,10 @@ static enum err append(struct cuda_algos *a, const struct row *r)
     line_of(r, line);
     int n = snprintf(out, sizeof out, "\n%s\n", line);
     TRY(fs_log_open(a->path, &fd));
-    enum err err = fs_append(fd, a->path, out, n);
-    fs_log_close(fd);
-    return err;
+    struct err_kept first;
+    err_keep(&first, fs_append(fd, a->path, out, n));
+    enum err last = fs_log_close(fd, a->path);
+    return first.code == ERR_OK ? last : err_again(&first);
 }
 
 /* The file is of no use from here on: said once, and choices are for this run. */

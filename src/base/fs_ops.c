@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The system's calls on files, and those that a test wants to fail: PLAIT_FAIL_FS, read at each
+ * call, so that it works in whatever process a test starts.
+ *
+ *     N:ERRNO              the N-th call of the process; N+: that one and all later ones
+ *     CALL@PART:N:ERRNO    the N-th CALL (open, write, ...) on a file whose path has PART in it
+ *     half@PART:N:ERRNO    the N-th write there takes half of its bytes, all later ones fail: a
+ *                          disk that is full
+ */
+#include "base/fs.h"
+
+#include "base/num.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+struct wish {
+    const char *call, *part; /* n bytes each; call_n 0: every call */
+    int call_n, part_n;
+    long n;
+    bool onwards;
+    int code;
+};
+
+static int code_of(const char *name)
+{
+    static const struct { const char *name; int code; } known[] = {
+        {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},       {"EINTR", EINTR},
+        {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EFBIG", EFBIG},
+        {"EOPNOTSUPP", EOPNOTSUPP},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(name, known[i].name) == 0)
+            return known[i].code;
+    return 0;
+}
+
+static bool read_wish(const char *word, struct wish *w)
+{
+    const char *at = strchr(word, '@'), *colon = at ? strchr(at, ':') : NULL;
+    char *end;
+    *w = (struct wish){.call = word};
+    if (at && !colon)
+        return false;
+    if (at) {
+        w->call_n = (int)(at - word);
+        w->part = at + 1;
+        w->part_n = (int)(colon - w->part);
+        word = colon + 1;
+    }
+    w->n = strtol(word, &end, 10);
+    w->onwards = *end == '+';
+    end += w->onwards;
+    w->code = *end == ':' ? code_of(end + 1) : 0;
+    return w->n >= 1 && w->code != 0;
+}
+
+static bool is_call(const struct wish *w, const char *call)
+{
+    return w->call_n == (int)strlen(call) && strncmp(w->call, call, (size_t)w->call_n) == 0;
+}
+
+/* The path of a descriptor, or "". */
+static void path_of(int fd, char path[PATH_BYTES])
+{
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(name, path, PATH_BYTES - 1);
+    path[n > 0 ? n : 0] = '\0';
+}
+
+static bool is_meant(const struct wish *w, const char *call, const char *path, int fd)
+{
+    char open_path[PATH_BYTES];
+    if (w->call_n == 0)
+        return true;
+    if (!is_call(w, call) && !(is_call(w, "half") && strcmp(call, "write") == 0))
+        return false;
+    if (!path)
+        path_of(fd, open_path);
+    return memmem(path ? path : open_path, strlen(path ? path : open_path), w->part,
+                  (size_t)w->part_n) != NULL;
+}
+
+/* Does a test want this call to fail? Then errno is set. A word that cannot be read fails every
+ * call with EINVAL, so that a test with a slip in it does not pass by accident. *half: it is to
+ * take half of what it is given; NULL: it cannot. */
+static bool must_fail(const char *call, const char *path, int fd, bool *half)
+{
+    static atomic_long calls;
+    const char *word = getenv("PLAIT_FAIL_FS");
+    struct wish w;
+    if (!word)
+        return false;
+    if (!read_wish(word, &w)) {
+        errno = EINVAL;
+        return true;
+    }
+    if (!is_meant(&w, call, path, fd))
+        return false;
+    long here = atomic_fetch_add(&calls, 1) + 1;
+    bool halves = is_call(&w, "half");
+    if (halves && half)
+        *half = here == w.n;
+    errno = w.code;
+    return (here == w.n && !halves) || (here > w.n && (w.onwards || halves));
+}
+
+static int system_open(const char *path, int flags, unsigned mode)
+{
+    return must_fail("open", path, -1, NULL) ? -1 : open(path, flags, (mode_t)mode);
+}
+
+static int64_t system_write(int fd, const void *p, int64_t n)
+{
+    bool half = false;
+    if (must_fail("write", NULL, fd, &half))
+        return -1;
+    return write(fd, p, (size_t)(half && n > 1 ? n / 2 : n));
+}
+
+static int system_fsync(int fd)
+{
+    return must_fail("fsync", NULL, fd, NULL) ? -1 : fsync(fd);
+}
+
+/* A failing close still closes, as the system's does. */
+static int system_close(int fd)
+{
+    bool fail = must_fail("close", NULL, fd, NULL);
+    int code = errno, done = close(fd);
+    if (!fail)
+        return done;
+    errno = code;
+    return -1;
+}
+
+static int system_rename(const char *from, const char *to)
+{
+    return must_fail("rename", to, -1, NULL) ? -1 : rename(from, to);
+}
+
+static int system_unlink(const char *path)
+{
+    return must_fail("unlink", path, -1, NULL) ? -1 : unlink(path);
+}
+
+static int system_mkdir(const char *path, unsigned mode)
+{
+    return must_fail("mkdir", path, -1, NULL) ? -1 : mkdir(path, (mode_t)mode);
+}
+
+static int64_t system_pread(int fd, void *p, int64_t n, int64_t at)
+{
+    return must_fail("pread", NULL, fd, NULL) ? -1 : pread(fd, p, (size_t)n, (off_t)at);
+}
+
+/* What the folder's file system gives to everybody; of some it is not known. */
+static int64_t system_space(const char *dir)
+{
+    struct statvfs s;
+    if (statvfs(dir, &s) != 0 || s.f_blocks == 0)
+        return -1;
+    return num_min((int64_t)s.f_bavail, INT64_MAX / (int64_t)s.f_frsize) * (int64_t)s.f_frsize;
+}
+
+/* Not posix_fallocate, which writes into every block where the file system cannot. */
+static int system_keep(int fd, int64_t n)
+{
+    return must_fail("keep", NULL, fd, NULL) ? -1 : fallocate(fd, 0, 0, (off_t)n);
+}
+
+static const struct fs_ops system_ops = {
+    system_open,  system_write, system_fsync, system_close, system_rename, system_unlink,
+    system_mkdir, system_pread, system_space, system_keep};
+const struct fs_ops *fs_ops = &system_ops;
