@@ -51,6 +51,9 @@ struct safet_writer {
  * Errors: ERR_INTERNAL entries that break a rule; ERR_MEMORY; ERR_STORAGE. Local. */
 enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
                       const char *const *notes);
+/* The disk keeps room for all of the file (fs_keep_room). Errors: ERR_STORAGE, after which only
+ * safet_abandon may follow. */
+enum err safet_keep_room(struct safet_writer *w);
 /* The next bytes of the data, in pieces of any size. Errors: ERR_INTERNAL when there are more than
  * the entries take; ERR_STORAGE, after which only safet_abandon may follow. */
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes);

@@ -138,6 +138,11 @@ out_header:
     return err;
 }
 
+enum err safet_keep_room(struct safet_writer *w)
+{
+    return fs_keep_room(&w->file, w->file.total + w->total - w->written);
+}
+
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)
 {
     if (bytes < 0 || bytes > w->total - w->written)

@@ -149,18 +149,20 @@ static bool last_word(struct comm_world *w)
 
 enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
 {
+    struct err_kept first; /* MPI may fail again */
     if (s->failed)
         return err;
+    err_keep(&first, err);
     abort_rank(&s->world, err);
     for (int i = 0; i < AGREE_NAPS; i++) {
         nap(10 * NAP_NS);
         if (listen(s) != ERR_OK)
-            return err;
+            return err_again(&first);
     }
     if (s->failed == 1 + s->world.rank)
-        return err;
+        return err_again(&first);
     TRY(comm_mpi_check(s, "what it cannot do either"));
-    return err;
+    return err_again(&first);
 }
 
 /* ---- waiting ---- */
@@ -508,6 +510,8 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
 {
     if (s->world.size == 1)
         return err; /* nobody waits: an error like any other */
+    struct err_kept first; /* MPI may fail again */
+    err_keep(&first, err);
     abort_rank(&s->world, err);
     for (int i = 0; i < AGREE_NAPS && listen(s) == ERR_OK; i++)
         nap(10 * NAP_NS);
@@ -515,7 +519,7 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
         if (comm_mpi_life_speaks(&s->life))
-            log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, err_text(), text));
+            log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, first.text, text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
     if (atomic_load(&s->life.told))

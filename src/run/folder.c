@@ -372,11 +372,14 @@ static void remove_start(const struct folder *f)
 
 void folder_leave(struct folder *f)
 {
+    struct err_kept first;
+    err_keep(&first, ERR_OK);
     if (f->taken && f->begun)
         remove_start(f);
     if (f->o)
         fs_lock_leave(&f->lock);
     *f = (struct folder){.lock = {.fd = -1}};
+    (void)!err_again(&first);
 }
 
 /* ---- before a run ---- */

@@ -3,7 +3,11 @@
  * Final weights as one safetensors file in global shapes. All ranks walk the same list of tensors;
  * owners send their boxes, the writer (the first copy of the head: the reporting rank) puts each
  * tensor together and writes it, so that no rank ever holds the model. The file appears whole or
- * not at all; a failed write ends the run on all ranks.
+ * not at all. A writer whose disk fails still takes what is sent to it, so that all ranks come to
+ * the end and know of it.
+ *
+ * The file is begun before the first step, with room on the disk for all of it: whatever fills the
+ * disk while the run goes on (its own metrics and traces, too), the weights find theirs.
  */
 #include "run/train.h"
 
@@ -24,7 +28,8 @@ struct saver {
     int params;
     struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
     int entries;
-    struct safet_writer file;
+    struct safet_writer *file;  /* borrowed; the writer's */
+    struct err_kept *unsaved;   /* borrowed; why the writer's file is not there */
 };
 
 static enum err list_params(struct saver *v)
@@ -148,52 +153,95 @@ static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *n
         for (int t = 0; t < v->s->split.tp && err == ERR_OK; t++)
             err = move_box(v, &v->param[*next], t, tensor);
     }
-    if (err == ERR_OK && writes)
-        err = safet_write(&v->file, tensor, n * 4);
+    if (err == ERR_OK && writes && v->unsaved->code == ERR_OK)
+        err_keep(v->unsaved, safet_write(v->file, tensor, n * 4));
     mem_free(tensor);
     return err;
 }
 
 /* What the weights say of themselves: whose ids they know. */
-static enum err create_file(struct saver *v, const char *path)
+static enum err create_file(struct saver *v)
 {
     const char *name = v->s->tokenizer;
-    char hash[32];
+    char hash[32], *path;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokenizer_hash(name));
     const char *notes[] = {MODEL_FOLDER_TOKENIZER, name,
                            tokenizer_hash(name) ? MODEL_FOLDER_HASH : NULL, hash, NULL};
-    return safet_create(&v->file, path, v->entry, v->entries, notes);
+    TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
+    enum err err = safet_create(v->file, path, v->entry, v->entries, notes);
+    mem_free(path);
+    return err == ERR_OK ? safet_keep_room(v->file) : err;
 }
 
-static enum err write_all(struct saver *v, const char *path)
+static void free_lists(struct saver *v)
+{
+    mem_free(v->param);
+    mem_free(v->entry);
+}
+
+enum err save_begin(const struct setup *s, struct safet_writer *file)
+{
+    struct saver v = {.s = s, .file = file};
+    enum err err = list_params(&v);
+    if (err == ERR_OK)
+        err = create_file(&v);
+    free_lists(&v);
+    return err;
+}
+
+/* The file that was begun; where somebody has removed it, another. */
+static enum err find_file(struct saver *v)
+{
+    if (fs_is_there(&v->file->file))
+        return ERR_OK;
+    safet_abandon(v->file);
+    return create_file(v);
+}
+
+/* All ranks learn how it went with the writer's file. */
+static enum err tell_all(struct saver *v)
+{
+    int me = comm_rank(v->world), n = comm_size(v->world);
+    for (int i = 0; i < n; i++) {
+        struct comm_req req = {0};
+        if (i == v->writer || (me != v->writer && me != i))
+            continue;
+        if (me == v->writer)
+            TRY(comm_send_start(v->world, i, SAVE_TAG, v->unsaved, (int64_t)sizeof *v->unsaved,
+                                &req));
+        else
+            TRY(comm_recv_start(v->world, v->writer, SAVE_TAG, v->unsaved,
+                                (int64_t)sizeof *v->unsaved, &req));
+        TRY(comm_finish(&req));
+    }
+    return ERR_OK;
+}
+
+static enum err write_all(struct saver *v)
 {
     int next = 0;
     bool writes = comm_rank(v->world) == v->writer;
     if (writes)
-        TRY(create_file(v, path));
+        err_keep(v->unsaved, find_file(v));
     for (int i = 0; i < v->entries; i++)
         TRY(move_tensor(v, &v->entry[i], &next));
-    return writes ? safet_commit(&v->file) : ERR_OK;
+    if (writes && v->unsaved->code == ERR_OK)
+        err_keep(v->unsaved, safet_commit(v->file));
+    return tell_all(v);
 }
 
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const char *dir)
+                      struct safet_writer *file, struct err_kept *unsaved)
 {
     int coord[AXIS_COUNT] = {0};
-    struct saver v = {.s = s, .x = x, .world = world};
-    char *path = NULL;
+    struct saver v = {.s = s, .x = x, .world = world, .file = file, .unsaved = unsaved};
+    unsaved->code = ERR_OK;
     TRY(exec_weights_gather(x));
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
     v.writer = mesh_rank(&s->mesh, coord);
-    enum err err = fs_join(dir, "model.safetensors", &path);
+    enum err err = list_params(&v);
     if (err == ERR_OK)
-        err = list_params(&v);
-    if (err == ERR_OK)
-        err = write_all(&v, path);
-    if (comm_rank(world) == v.writer)
-        safet_abandon(&v.file);
-    mem_free(path);
-    mem_free(v.param);
-    mem_free(v.entry);
+        err = write_all(&v);
+    free_lists(&v);
     return err;
 }

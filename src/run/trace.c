@@ -144,14 +144,15 @@ static void remove_start(const struct trace_log *t)
     (void)rmdir(t->path); /* the last one's */
 }
 
-void trace_close(struct trace_log *t)
+enum err trace_close(struct trace_log *t)
 {
-    fs_log_close(t->fd);
+    enum err err = fs_log_close(t->fd, t->path);
     if (t->fd >= 0 && t->steps == 0)
         remove_start(t);
     mem_free(t->record);
     mem_free(t->path);
     *t = (struct trace_log){.fd = -1};
+    return err;
 }
 
 /* ---- reading ---- */

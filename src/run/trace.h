@@ -44,7 +44,8 @@ enum err trace_open(struct comm_world *world, const struct exec *x, const struct
 /* A step, `ago` runs before the last one (exec_events). Local. Errors: ERR_STORAGE; of the
  * device. */
 enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago);
-void trace_close(struct trace_log *t);
+/* Errors: ERR_STORAGE (fs_log_close); it is closed then, too. */
+enum err trace_close(struct trace_log *t);
 
 /* The file of a rank, dir/trace/RANK.trace (mem_free). */
 enum err trace_path(const char *dir, int rank, char **out);

@@ -19,17 +19,35 @@
 #include <stdlib.h>
 #include <sys/sysinfo.h>
 
-/* Samples of this rank for the step under way into tokens and targets. */
-static enum err read_samples(struct train_rank *r)
+int64_t train_place(const struct train_rank *r, int64_t step)
 {
-    int64_t t = r->s->arch.seq, share = r->s->share;
-    int64_t first = (r->step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
+    return step % TRAIN_READ * r->s->share * r->s->arch.seq;
+}
+
+/* Samples of this rank for a step into tokens and targets. */
+static enum err read_samples(struct train_rank *r, int64_t step)
+{
+    int64_t t = r->s->arch.seq, share = r->s->share, at = train_place(r, step);
+    int64_t first = (step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
     for (int64_t i = 0; i < share; i++) {
         TRY(data_sample(&r->job->train, (uint64_t)r->s->o->train.seed, first + i, r->sample));
-        memcpy(r->tokens + i * t, r->sample, (size_t)t * sizeof *r->tokens);
-        memcpy(r->targets + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
+        memcpy(r->tokens + at + i * t, r->sample, (size_t)t * sizeof *r->tokens);
+        memcpy(r->targets + at + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
     }
-    r->count = share * t;
+    r->read = step;
+    return ERR_OK;
+}
+
+/* For the step under way and those behind it. A file that fails ends the run behind steps whose
+ * samples are there; before the first there is nothing to keep. */
+static enum err read_ahead(struct train_rank *r)
+{
+    int64_t last = num_min(r->step + TRAIN_AHEAD, r->s->o->train.steps);
+    if (r->read == 0)
+        TRY(read_samples(r, 1));
+    while (r->read < last && r->lost.code == ERR_OK)
+        TRY(train_put_off(r, read_samples(r, r->read + 1)));
+    ENSURE(r->read >= r->step);
     return ERR_OK;
 }
 
@@ -39,7 +57,7 @@ static struct optim_step this_step(const struct train_rank *r)
     struct lr lr = train_lr(r->s->o);
     return (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
-                               .tokens = r->speaks ? r->count : 0,
+                               .tokens = r->speaks ? r->s->share * r->s->arch.seq : 0,
                                .stop = train_asks(r)};
 }
 
@@ -252,8 +270,9 @@ static enum err open_rank(struct train_rank *r)
     TRY(open_optimizer(r));
     TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
-    TRY(mem_new(s->share * s->arch.seq, sizeof *r->tokens, "the step's tokens", &r->tokens));
-    TRY(mem_new(s->share * s->arch.seq, sizeof *r->targets, "the step's targets", &r->targets));
+    int64_t read = TRAIN_READ * s->share * s->arch.seq;
+    TRY(mem_new(read, sizeof *r->tokens, "the steps' tokens", &r->tokens));
+    TRY(mem_new(read, sizeof *r->targets, "the steps' targets", &r->targets));
     TRY(rehearse(r));
     TRY(train_valid_open(r));
     return ERR_OK;
@@ -264,6 +283,8 @@ static enum err open_files(struct train_rank *r)
 {
     if (r->reports)
         TRY(folder_begin(r->job->folder, r->s, &r->metrics));
+    if (r->reports && r->s->o->run.save)
+        TRY(save_begin(r->s, &r->weights));
     return r->s->o->train.trace ? open_trace(r) : ERR_OK;
 }
 
@@ -277,10 +298,12 @@ static bool runs_ahead(const struct train_rank *r)
 /* Writes the events of steps up to `last`. */
 static enum err trace_steps(struct train_rank *r, int64_t last)
 {
-    while (r->s->o->train.trace && r->traced < last) {
+    while (r->s->o->train.trace && !r->trace_broken && r->traced < last) {
         r->traced++;
         TRY(reach(r, r->traced));
-        TRY(trace_step(&r->trace, r->x, r->traced, (int)(r->step - r->traced)));
+        enum err err = trace_step(&r->trace, r->x, r->traced, (int)(r->step - r->traced));
+        r->trace_broken = err == ERR_STORAGE;
+        TRY(train_put_off(r, err));
     }
     return ERR_OK;
 }
@@ -321,9 +344,10 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
  * is on its way is waited for. */
 static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
 {
-    TRY(read_samples(r));
-    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
-                           .t = r->s->arch.seq, .step = (uint32_t)r->step,
+    TRY(read_ahead(r));
+    int64_t at = train_place(r, r->step);
+    struct exec_batch b = {.tokens = r->tokens + at, .targets = r->targets + at,
+                           .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)r->step,
                            .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
     TRY(run_step(r, &b, hooks));
     if (r->step == WARM_STEPS)
@@ -372,26 +396,28 @@ static enum err rank_body(void *arg, struct comm_world *world)
     const struct train_job *job = arg;
     struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
                            .trace = {.fd = -1}, .valid_loss = NAN};
-    enum err err = run_rank(&r);
-    if (err != ERR_OK)
-        comm_abort(world, err); /* peers may still read what is freed below */
+    struct err_kept end; /* what follows may fail for the same reason, or another */
+    err_keep(&end, run_rank(&r));
+    if (end.code != ERR_OK)
+        comm_abort(world, end.code); /* peers may still read what is freed below */
     train_valid_close(&r);
     exec_close(r.x);
     if (r.landed)
         r.dev->ops->host_free(r.dev, r.landed);
     enum err last = comm_detach(world);
-    if (err == ERR_OK)
-        err = last;
+    if (end.code == ERR_OK)
+        err_keep(&end, last);
     dev_close(r.dev);
-    fs_log_close(r.metrics);
-    trace_close(&r.trace);
-    if (err != ERR_OK && comm_kind(world) == COMM_MPI)
-        folder_leave(job->folder); /* the process may end with the job */
+    last = train_close_files(&r);
+    if (end.code == ERR_OK)
+        err_keep(&end, last);
+    if (comm_kind(world) == COMM_MPI)
+        folder_leave(job->folder); /* the process may end with the job, by a rank that fails */
     mem_free(r.store);
     mem_free(r.sample);
     mem_free(r.tokens);
     mem_free(r.targets);
-    return err;
+    return err_again(&end);
 }
 
 /* ---- the run ---- */

@@ -35,6 +35,9 @@ struct train_job {
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
+/* Samples are read ahead by as many steps as may follow the one in which a rank asks to stop, so
+ * that a file that fails takes no step that has begun. */
+enum { TRAIN_READ = TRAIN_AHEAD + 1 };
 enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_warm) */
 _Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
 enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
@@ -51,6 +54,8 @@ struct train_rank {
     bool reports; /* calls back and writes files: speaks, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
     struct trace_log trace; /* fd -1: no trace */
+    bool metrics_broken, trace_broken; /* written no further, whole up to there */
+    struct safet_writer weights; /* on the reporting rank, begun before the first step */
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
     struct optim_ahead ahead;
@@ -63,8 +68,9 @@ struct train_rank {
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
     int64_t stamp;              /* the first of TRAIN_STAMPS, in turn: where a step ends */
     int64_t traced;             /* the last step whose events are written */
-    int64_t count;              /* targets that count in this rank's share */
-    int32_t *sample, *tokens, *targets; /* owned; host */
+    int32_t *sample;            /* owned; host */
+    int32_t *tokens, *targets;  /* owned; host; TRAIN_READ times a step's share, in turn */
+    int64_t read;               /* the last step whose samples are there */
     struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
                                              of this rank is whole, or ragged */
     int64_t within, begun[2];   /* of the step whose number this is, forwards and backwards of the
@@ -76,16 +82,19 @@ struct train_rank {
     int64_t valid_tokens;       /* that it is the mean over */
     int64_t validated;          /* the last step behind which one was made */
     bool stop;                  /* all ranks know that no step follows: one was asked to stop */
-    enum err lost;              /* put off (train_put_off), with its message */
-    char lost_text[1024];
+    struct err_kept lost;       /* the first error that was put off (train_put_off) */
 };
+
+/* Where the tokens of a step begin among r->tokens, and its targets. Local. (train.c) */
+int64_t train_place(const struct train_rank *r, int64_t step);
 
 /* Make the lists of validation, when there is a file for it. Errors: ERR_MEMORY. Local; released by
  * train_valid_close. (valid.c) */
 enum err train_valid_open(struct train_rank *r);
 void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file, and of how many, into r->valid_loss and valid_tokens.
- * r->stop: it was cut short, and there is none. Collective over the world. (valid.c) */
+ * r->stop: it was cut short, by a request to stop or a file that could not be read, and there is
+ * none. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r);
 
 /* The run's learning rates. (report.c) */
@@ -107,13 +116,19 @@ void train_say_weights(const struct train_rank *r, struct text *page);
 /* Does this rank ask all to stop behind the step under way: was the process told to, or has this
  * rank an error that it has put off? Local. (train_end.c) */
 bool train_asks(const struct train_rank *r);
-/* An error of a file that the weights can do without waits until they are saved: keeps it and says
- * ERR_OK. Other errors are passed on. Local. (train_end.c) */
+/* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without waits until they are
+ * saved: keeps it, if it is the first, and says ERR_OK. Other errors are passed on. Local.
+ * (train_end.c) */
 enum err train_put_off(struct train_rank *r, enum err err);
 /* Behind the steps, which ended with `err`: saves the weights, also those of before a step that is
- * not finite, and reports. Returns what the run comes to on this rank; a run that was stopped says
- * so in the outcome. Collective over the world. (train_end.c) */
+ * not finite, closes metrics and trace, and reports. Returns what the run comes to on this rank: of
+ * an error that one rank has put off that rank says it, with what became of the weights, and the
+ * others say ERR_OK. A run that was stopped says so in the outcome. Collective over the world.
+ * (train_end.c) */
 enum err train_end(struct train_rank *r, enum err err);
+/* Closes metrics and trace, and gives up weights that are not saved. Idempotent. Errors:
+ * ERR_STORAGE. Local. (train_end.c) */
+enum err train_close_files(struct train_rank *r);
 /* ERR_STOPPED where work is left. (train_end.c) */
 enum err train_outcome_of(struct train_outcome *o);
 
@@ -125,10 +140,14 @@ enum err metrics_valid(const struct train_rank *r, const double *bits_per_byte);
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);
 
-/* Weights in the names of Hugging Face into dir/model.safetensors, whole or not at all. Collective
- * over the world. (save.c) */
+/* The file of the weights before the first step, on the reporting rank: the disk keeps room for all
+ * of it. Given up by safet_abandon. Errors: ERR_STORAGE, ERR_MEMORY. Local. (save.c) */
+enum err save_begin(const struct setup *s, struct safet_writer *file);
+/* Weights in the names of Hugging Face into that file (the reporting rank's; others have an empty
+ * one), which then has its name, run.dir/model.safetensors. *unsaved: the error of the file, on
+ * all ranks; other errors are returned. Collective over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const char *dir);
+                      struct safet_writer *file, struct err_kept *unsaved);
 /* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
  * (load.c) */
 enum err load_weights(const struct setup *s, struct exec *x, const struct hf_weights *w);

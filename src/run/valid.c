@@ -8,14 +8,15 @@
  */
 #include "run/train.h"
 
-/* Samples first .. first + n - 1 into the rank's host arrays. */
+/* Samples first .. first + n - 1 into the rank's host arrays, at the place of the step that is
+ * done. */
 static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
 {
-    int64_t t = r->s->arch.seq;
+    int64_t t = r->s->arch.seq, at = train_place(r, r->step);
     for (int64_t i = 0; i < n; i++) {
         TRY(data_sample_plain(&r->job->valid, first + i, r->sample));
-        memcpy(r->tokens + i * t, r->sample, (size_t)t * sizeof *r->tokens);
-        memcpy(r->targets + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
+        memcpy(r->tokens + at + i * t, r->sample, (size_t)t * sizeof *r->tokens);
+        memcpy(r->targets + at + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
     }
     return ERR_OK;
 }
@@ -37,7 +38,8 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
 /* n samples of what lies in the host's arrays. */
 static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 {
-    return (struct exec_batch){.tokens = r->tokens, .targets = r->targets, .samples = n,
+    int64_t at = train_place(r, r->step);
+    return (struct exec_batch){.tokens = r->tokens + at, .targets = r->targets + at, .samples = n,
                                .t = r->s->arch.seq};
 }
 
@@ -67,7 +69,7 @@ void train_valid_close(struct train_rank *r)
 }
 
 /* Losses and tokens of n samples of this rank, added to sums. */
-static enum err run_round(struct train_rank *r, int64_t n, double sums[2])
+static enum err run_round(struct train_rank *r, int64_t n, double sums[3])
 {
     double loss;
     struct exec_batch b = batch_of(r, n);
@@ -95,20 +97,24 @@ static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *
 
 enum err train_validate(struct train_rank *r)
 {
-    double sums[2] = {0, 0}, stops = 0;
+    double sums[3] = {0, 0, 0}, stops = 0;
     struct comm_req asks = {0};
     for (int64_t i = 0; i < rounds_of(r) && !r->stop; i++) {
         int64_t first, n = samples_of(r, i, &first);
         if (n > 0) {
-            TRY(read_plain(r, first, n));
+            TRY(train_put_off(r, read_plain(r, first, n))); /* peers wait for the round */
             TRY(run_round(r, n, sums));
         }
         TRY(agree_to_stop(r, i, &asks, &stops));
     }
     if (r->stop)
         return ERR_OK;
+    sums[2] = r->lost.code != ERR_OK;
     if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), sums, 2, DT_F64, COMM_SUM));
+        TRY(comm_all_reduce(exec_world_group(r->x), sums, 3, DT_F64, COMM_SUM));
+    r->stop = sums[2] > 0;
+    if (r->stop)
+        return ERR_OK;
     r->valid_loss = sums[0] / sums[1];
     r->valid_tokens = (int64_t)sums[1];
     return ERR_OK;

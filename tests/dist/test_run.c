@@ -442,8 +442,8 @@ static void check_lines(const char *run)
     fs_map_close(&m);
 }
 
-/* A token file that is cut under a run is one error on every layout: no signal, no weights, nothing
- * half-written. */
+/* A token file that is cut under a run is one error on every layout: no signal, nothing half
+ * written, and weights. */
 static void data_cut_under_a_run(void)
 {
     static const char *const layout[][2] = {
@@ -461,11 +461,11 @@ static void data_cut_under_a_run(void)
         struct plait_config *c = config_of(run, set, 3);
         struct plait_train call = {sizeof call, .on_step = on_step_cut, .arg = copy};
         CHECK_INT(plait_train(c, &call), PLAIT_DATA);
-        test_check(strstr(plait_error(), "copy.bin: it had ") != NULL, __FILE__, __LINE__, "%s",
-                   plait_error());
+        const char *s = strstr(plait_error(), "copy.bin: it had ");
+        test_check(s && strstr(s, "; the weights of "), __FILE__, __LINE__, "%s", plait_error());
         plait_config_free(c);
         check_lines(run);
-        CHECK_INT(files_in(run), 3); /* config.yaml, config.json, metrics.jsonl */
+        CHECK_INT(files_in(run), 4); /* config.yaml, config.json, metrics.jsonl, the weights */
     }
 }
 

@@ -382,8 +382,7 @@ static void second_signals(void)
         pid_t pid = start(words);
         while (!handles(pid) && waitpid(pid, NULL, WNOHANG) == 0)
             pause_ms(1);
-        for (int k = 0; k < 60000 && (saving ? files_with("run", "safetensors") == 0
-                                             : steps_in("run") < 1); k++)
+        for (int k = 0; k < 60000 && steps_in("run") < 1; k++)
             pause_ms(1);
         kill(pid, SIGTERM);
         kill(pid, saving ? 0 : number);

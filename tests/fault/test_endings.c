@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files that fail under a run, whichever it is and whichever call: behind the first step the
+ * weights of the step that is named are kept, bit by bit those of a run of so many steps; the first
+ * error is said, with its code, and one that comes of it behind it; metrics and traces end with
+ * whole lines and records; no temporary file and no lock stays. As threads and, in part, under
+ * mpirun.
+ */
+#include "folder.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "run/trace.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STEPS = 5, RANKS = 2, SAID = 1024, COMMAND = 8192 };
+
+static const char base[] =
+    "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 train.batch=4 train.threads=1 "
+    "parallel.pp=2 optim.schedule=constant optim.warmup=0 train.dtype=f32 train.hang_timeout=60 "
+    "train.valid_every=2";
+
+static void tokens(void)
+{
+    folder_tokens("corpus", "a strand over a strand under another strand; ", 100);
+    folder_tokens("check", "a braid of many strands\n", 20);
+}
+
+/* ---- running the program ---- */
+
+/* What a shell command ends with, 1000 + the signal's number when by one; the last words on
+ * standard error. */
+static int shell(const char *command, char said[SAID])
+{
+    char log[FOLDER_PATH], all[COMMAND + FOLDER_PATH + 64];
+    folder_path("log", log);
+    snprintf(all, sizeof all, "{ %s; } >/dev/null 2>'%s'", command, log);
+    int status = system(all);
+    FILE *f = fopen(log, "r");
+    if (f && fseek(f, 1 - SAID, SEEK_END) != 0)
+        rewind(f);
+    size_t n = f ? fread(said, 1, SAID - 1, f) : 0;
+    said[n] = '\0';
+    if (f)
+        fclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* fault: a word of PLAIT_FAIL_FS, or "". */
+static int train(const char *run, const char *launcher, const char *fault, const char *words,
+                 char said[SAID])
+{
+    char command[COMMAND], dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
+    tokens();
+    folder_path(run, dir);
+    folder_path("corpus", corpus);
+    folder_path("check", check);
+    snprintf(command, sizeof command,
+             "rm -rf '%s'; PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
+             "'%s/plait' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
+             dir, fault, fault, launcher, PLAIT_BINARY_DIR, dir, corpus, check, base, words);
+    return shell(command, said);
+}
+
+/* ---- what a run left ---- */
+
+static bool has(const char *run, const char *file)
+{
+    char path[FOLDER_PATH];
+    folder_path_in(run, file, path);
+    return fs_exists(path);
+}
+
+static int files_with(const char *run, const char *part)
+{
+    char path[FOLDER_PATH];
+    int n = 0;
+    folder_path(run, path);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += strstr(e->d_name, part) != NULL;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Steps in metrics.jsonl, which are 1, 2, ...; -1: a line is not whole. */
+static int steps_in(const char *run)
+{
+    char path[FOLDER_PATH], line[1024];
+    int steps = 0, step;
+    folder_path_in(run, "metrics.jsonl", path);
+    FILE *f = fopen(path, "r");
+    while (f && steps >= 0 && fgets(line, sizeof line, f)) {
+        bool whole = line[0] == '{' && strstr(line, "}\n");
+        if (whole && strstr(line, "\"grad_norm\""))
+            whole = sscanf(line, "{\"step\": %d,", &step) == 1 && step == ++steps;
+        steps = whole ? steps : -1;
+    }
+    if (f)
+        fclose(f);
+    return steps;
+}
+
+/* Traces end with a whole record. */
+static void check_traces(const char *run, const char *what)
+{
+    char dir[FOLDER_PATH], path[FOLDER_PATH + 32];
+    folder_path(run, dir);
+    for (int i = 0; i < RANKS; i++) {
+        struct trace t;
+        snprintf(path, sizeof path, "%s/trace/%d.trace", dir, i);
+        if (!fs_exists(path))
+            continue;
+        test_check(trace_read(dir, i, &t) == ERR_OK && t.cut == 0, __FILE__, __LINE__,
+                   "%s: trace %d: %lld bytes of half a record", what, i, (long long)t.cut);
+        trace_unread(&t);
+    }
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    struct fs_map m, n;
+    if (fs_map_open(&m, a, ERR_DATA) != ERR_OK)
+        return false;
+    bool same = fs_map_open(&n, b, ERR_DATA) == ERR_OK;
+    if (same) {
+        same = m.size > 0 && m.size == n.size && memcmp(m.data, n.data, (size_t)m.size) == 0;
+        fs_map_close(&n);
+    }
+    fs_map_close(&m);
+    return same;
+}
+
+/* Weights of that step, as an undisturbed run of so many has them. */
+static void check_weights(const char *run, int step, const char *what)
+{
+    char whole[32], words[64], said[SAID], mine[FOLDER_PATH], theirs[FOLDER_PATH];
+    snprintf(whole, sizeof whole, "whole%d", step);
+    snprintf(words, sizeof words, "train.steps=%d", step);
+    if (!has(whole, "model.safetensors"))
+        CHECK_INT(train(whole, "", "", words, said), 0);
+    folder_path_in(run, "model.safetensors", mine);
+    folder_path_in(whole, "model.safetensors", theirs);
+    test_check(same_file(mine, theirs), __FILE__, __LINE__, "%s: weights are not those of step %d",
+               what, step);
+}
+
+/* Everything that must be true behind a run of the file `file` failing. */
+static void check_end(const char *run, const char *what, const char *file, int code,
+                      const char *said)
+{
+    static const char named[] = "the weights of step ";
+    const char *at = strstr(said, named);
+    int step = 0, steps = steps_in(run), input = strstr("corpus check", file) != NULL;
+    bool weights = strcmp(file, "model.safetensors") == 0;
+    test_check(code == (input ? PLAIT_DATA : PLAIT_STORAGE), __FILE__, __LINE__, "%s: code %d: %s",
+               what, code, said);
+    test_check(strstr(said, "plait: ") && strstr(said, file), __FILE__, __LINE__, "%s: %s",
+               what, said);
+    CHECK(steps >= 0);
+    check_traces(run, what);
+    test_check(files_with(run, ".tmp.") == 0 && !has(run, "plait.lock"), __FILE__, __LINE__,
+               "%s: what was half done stays", what);
+    if (at)
+        (void)sscanf(at + sizeof named - 1, "%d", &step);
+    bool kept = !weights && (at || steps > 0);
+    test_check(has(run, "model.safetensors") == kept || (weights && steps == STEPS), __FILE__,
+               __LINE__, "%s: %d steps, weights %d: %s", what, steps,
+               has(run, "model.safetensors"), said);
+    if (!kept)
+        return;
+    test_check(step >= steps, __FILE__, __LINE__, "%s: %d steps: %s", what, steps, said);
+    check_weights(run, step, what);
+}
+
+/* ---- every file, every call ---- */
+
+static void fail_one(const char *file, const char *call, const char *code)
+{
+    int got = -1;
+    for (int n = 1; n < 2000 && got != 0; n += n < 4 ? 1 : n) {
+        char fault[128], what[160], said[SAID], words[64];
+        snprintf(fault, sizeof fault, "%s@%s:%d:%s", call, file, n, code);
+        snprintf(what, sizeof what, "PLAIT_FAIL_FS=%s", fault);
+        snprintf(words, sizeof words, "train.steps=%d train.trace=true", STEPS);
+        got = train("run", "", fault, words, said);
+        if (got != 0)
+            check_end("run", what, file, got, said);
+    }
+    test_check(got == 0, __FILE__, __LINE__, "%s@%s: always %d", call, file, got);
+}
+
+/* Names, and what is done with them. */
+static void every_file_every_call(void)
+{
+    static const struct { const char *file, *calls; } files[] = {
+        {"metrics.jsonl", "open write half close"},
+        {"0.trace", "open write half close"},
+        {"1.trace", "open write half close"},
+        {"config.yaml", "open write fsync close rename"},
+        {"config.json", "write half fsync rename"},
+        {"model.safetensors", "open keep write half fsync close rename"},
+        {"corpus", "pread"},
+        {"check", "pread"},
+    };
+    static const char *const codes[] = {"ENOSPC", "EFBIG", "EIO", "EDQUOT"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char calls[64], *save = NULL;
+        snprintf(calls, sizeof calls, "%s", files[i].calls);
+        for (char *c = strtok_r(calls, " ", &save); c; c = strtok_r(NULL, " ", &save))
+            fail_one(files[i].file, c, codes[test_range(0, 3)]);
+    }
+}
+
+/* ---- one error behind another ---- */
+
+/* All that was begun in vain is gone, and what is there is whole. */
+static void check_rest(const char *run, const char *what)
+{
+    CHECK(steps_in(run) >= 0);
+    check_traces(run, what);
+    test_check(!has(run, "model.safetensors") && files_with(run, ".tmp.") == 0 &&
+                   !has(run, "plait.lock"), __FILE__, __LINE__, "%s: weights, or half of them",
+               what);
+}
+
+/* From one write on nothing can be written, the weights neither. */
+static void a_disk_that_is_full_for_all(void)
+{
+    int both = 0, code = -1;
+    for (int n = 1; n < 100 && code != 0; n++) {
+        char fault[64], said[SAID];
+        snprintf(fault, sizeof fault, "write@/run/:%d+:ENOSPC", n);
+        code = train("run", "", fault, "train.steps=5 train.trace=true", said);
+        if (code == 0)
+            break;
+        const char *second = strstr(said, "; and the weights of step ");
+        test_check(code == PLAIT_STORAGE && strstr(said, "no space left"), __FILE__, __LINE__,
+                   "%s: code %d: %s", fault, code, said);
+        const char *end = second ? second : said;
+        char first[SAID];
+        snprintf(first, sizeof first, "%.*s", (int)(end - said), said);
+        test_check(!second || ((strstr(first, "metrics.jsonl") || strstr(first, ".trace")) &&
+                               strstr(second, "model.safetensors")), __FILE__, __LINE__, "%s: %s",
+                   fault, said);
+        test_check(second || steps_in("run") == 0 || steps_in("run") == 5, __FILE__, __LINE__,
+                   "%s: %s", fault, said);
+        check_rest("run", fault);
+        both += second != NULL;
+    }
+    CHECK(code == 0 && both > 5);
+}
+
+static void not_finite_and_not_saved(void)
+{
+    char said[SAID];
+    static const char words[] = "optim.lr=100 optim.clip=0 train.steps=50";
+    static const char *const calls[] = {"write", "fsync", "close", "rename"};
+    for (int i = 0; i < 4; i++) {
+        char fault[64];
+        snprintf(fault, sizeof fault, "%s@model.safetensors:1:EIO", calls[i]);
+        int code = train("run", "", fault, words, said);
+        const char *first = strstr(said, " has loss ");
+        const char *second = strstr(said, "could not be saved");
+        test_check(code == PLAIT_NONFINITE && first && second && first < second &&
+                       strstr(second, "input/output error"), __FILE__, __LINE__, "%s: code %d: %s",
+                   fault, code, said);
+        check_rest("run", fault);
+    }
+    int code = train("run", "", "half@metrics.jsonl:1:EIO", words, said); /* both at once */
+    const char *first = strstr(said, "metrics.jsonl"), *second = strstr(said, "; then step ");
+    test_check(code == PLAIT_STORAGE && first && second && first < second &&
+                   strstr(second, "; the weights of step 1 are in "), __FILE__, __LINE__,
+               "code %d: %s", code, said);
+}
+
+static void on_step_stop(void *arg, const struct plait_step *s)
+{
+    (void)arg;
+    if (s->step == 2)
+        plait_stop(SIGTERM);
+}
+
+static void stopped_and_not_saved(void)
+{
+    static const char *const set[] = {"model.layers=2", "model.hidden=16", "model.heads=2",
+                                      "model.seq=16", "train.batch=4", "parallel.pp=2",
+                                      "train.steps=100", "train.threads=1"};
+    struct plait_train call = {.size = sizeof call, .on_step = on_step_stop};
+    tokens();
+    struct plait_config *c = folder_config("stopped", "corpus");
+    folder_set(c, set, sizeof set / sizeof *set);
+    setenv("PLAIT_FAIL_FS", "fsync@model.safetensors:1+:EIO", 1);
+    int code = plait_train(c, &call);
+    unsetenv("PLAIT_FAIL_FS");
+    plait_stop(0);
+    plait_config_free(c);
+    const char *first = strstr(plait_error(), "stopped by SIGTERM behind step 3 of 100; ");
+    test_check(code == PLAIT_STORAGE && first && strstr(first, "model.safetensors"), __FILE__,
+               __LINE__, "code %d: %s", code, plait_error());
+    check_rest("stopped", "stopped");
+}
+
+/* ---- real limits ---- */
+
+/* Of 60 KiB: the weights fit, traces and metrics do not. */
+static void files_that_may_not_grow(void)
+{
+    char said[SAID];
+    static const char traced[] = "train.valid_every=0 train.steps=1000 train.trace=true";
+    int code = train("run", "ulimit -f 120;", "", traced, said);
+    test_check(strstr(said, "file too large") != NULL, __FILE__, __LINE__, "%s", said);
+    check_end("run", "ulimit", ".trace", code, said);
+    code = train("run", "ulimit -f 120;", "", "train.valid_every=0 train.steps=1000", said);
+    check_end("run", "ulimit", "metrics.jsonl", code, said);
+    code = train("run", "ulimit -f 40;", "", "train.valid_every=0 train.steps=1000", said);
+    test_check(code == PLAIT_STORAGE && strstr(said, "cannot keep the ") &&
+                   strstr(said, "model.safetensors takes: file too large"), __FILE__, __LINE__,
+               "code %d: %s", code, said);
+    CHECK_INT(files_with("run", "m"), 0);
+}
+
+/* A file system of 256 KiB of its own, which metrics and traces fill. */
+static void a_small_disk(void)
+{
+    char small[FOLDER_PATH], copied[FOLDER_PATH], own[4 * FOLDER_PATH], said[SAID];
+    folder_path("small", small);
+    folder_path("copied", copied);
+    CHECK(mkdir(small, 0777) == 0 && mkdir(copied, 0777) == 0);
+    snprintf(own, sizeof own,
+             "unshare -m sh -c 'mount -t tmpfs -o size=256k plait-test \"%s\" || exit 77; \"$@\"; "
+             "code=$?; cp -r \"%s\"/. \"%s\"; exit $code' sh", small, small, copied);
+    char probe[4 * FOLDER_PATH + 8];
+    snprintf(probe, sizeof probe, "%s true", own);
+    if (shell(probe, said) != 0) {
+        test_skip("no file system can be mounted here");
+        return;
+    }
+    for (int traced = 0; traced < 2; traced++) {
+        char words[80];
+        snprintf(words, sizeof words, "train.valid_every=0 train.steps=3000 train.trace=%s",
+                 traced ? "true" : "false");
+        int code = train("small/run", own, "", words, said);
+        test_check(strstr(said, "no space left on device") != NULL, __FILE__, __LINE__, "%s", said);
+        check_end("copied/run", "a small disk", strstr(said, ".trace") ? ".trace" : "metrics.jsonl",
+                  code, said);
+        CHECK(steps_in("copied/run") > 20);
+    }
+}
+
+/* ---- as processes ---- */
+
+static void under_mpirun(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    test_skip("MPI under a sanitizer");
+    return;
+#endif
+    static const struct { const char *file, *fault; } runs[] = {
+        {"metrics.jsonl", "half@metrics.jsonl:2:ENOSPC"},
+        {"metrics.jsonl", "half@metrics.jsonl:5:EFBIG"},
+        {"0.trace", "half@0.trace:3:ENOSPC"},
+        {"check", "pread@check:9:EIO"},
+        {"model.safetensors", "fsync@model.safetensors:1:EIO"},
+    };
+    if (!comm_built(COMM_MPI) || system("mpirun --version >/dev/null 2>&1") != 0) {
+        test_skip("no mpirun");
+        return;
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char said[SAID], words[64];
+        snprintf(words, sizeof words, "train.steps=%d train.trace=true train.transport=mpi", STEPS);
+        int code = train("run", "mpirun -n 2 --oversubscribe", runs[i].fault, words, said);
+        check_end("run", runs[i].fault, runs[i].file, code, said);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"every file, every call", every_file_every_call},
+    {"a disk that is full for all", a_disk_that_is_full_for_all},
+    {"not finite and not saved", not_finite_and_not_saved},
+    {"stopped and not saved", stopped_and_not_saved},
+    {"files that may not grow", files_that_may_not_grow},
+    {"a small disk", a_small_disk},
+    {"under mpirun", under_mpirun},
+};
+FOLDER_MAIN(cases)
