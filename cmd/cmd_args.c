@@ -42,6 +42,16 @@ int cmd_usage(const char *fmt, ...)
     return PLAIT_CONFIG;
 }
 
+void cmd_wrote(const char *path, const char *what)
+{
+    char *shown;
+    if (!path || plait_word_shown(path, &shown) != PLAIT_OK)
+        return;
+    fflush(stdout); /* the answer stands above */
+    fprintf(stderr, "plait: wrote %s, %s\n", shown, what);
+    plait_free(shown);
+}
+
 /* A message is one line, and some verbs are used in several ways. */
 static int first_line(const char *s)
 {

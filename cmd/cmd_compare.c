@@ -47,5 +47,9 @@ int cmd_compare(int argc, char **argv)
         return cmd_fail(code);
     fputs(text, stdout);
     plait_free(text);
+    cmd_wrote(how.svg, "a picture");
+    cmd_wrote(how.html, "a page to explore in a browser");
+    cmd_wrote(how.perfetto, "trace events, for ui.perfetto.dev or chrome://tracing");
+    cmd_wrote(how.costs, "times of each stage, for plait sim --costs and parallel.costs");
     return PLAIT_OK;
 }

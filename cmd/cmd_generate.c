@@ -151,7 +151,9 @@ int cmd_generate(int argc, char **argv)
     code = plait_generate(&g);
     if (code != PLAIT_OK)
         return cmd_fail(code);
-    if (writing.wrote)
+    if (writing.wrote) {
         putchar('\n');
+        cmd_wrote(logits, "the logits of each token that was drawn");
+    }
     return PLAIT_OK;
 }

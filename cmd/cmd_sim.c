@@ -123,6 +123,9 @@ static int simulate(const struct sim_words *w, const char *schedule)
         return cmd_fail(code);
     fputs(page, stdout);
     plait_free(page);
+    cmd_wrote(w->svg, "a picture");
+    cmd_wrote(w->html, "a page to explore in a browser");
+    cmd_wrote(w->perfetto, "trace events, for ui.perfetto.dev or chrome://tracing");
     return PLAIT_OK;
 }
 

@@ -38,17 +38,39 @@ struct found {
     int homes;      /* mbs or more */
 };
 
+enum { QUOTED = 25 };
+
+/* What stands from `at` to the end of its cell, as a terminal may have it. */
+static void quote(const struct scanner *x, int64_t at, char out[QUOTED])
+{
+    int len = 0;
+    while (at + len < x->n && len < QUOTED - 1 && x->text[at + len] != ',' &&
+           x->text[at + len] != '\n') {
+        char c = x->text[at + len];
+        out[len++] = c >= ' ' && c <= '~' ? c : '?';
+    }
+    out[len] = '\0';
+}
+
+/* `at` is where it is wrong: within a cell, or at one. */
 static enum err refuse(const struct scanner *x, int64_t at, const char *why)
 {
-    char cell[25];
-    int len = 0;
-    while (at + len < x->n && len < 24 && x->text[at + len] != ',' && x->text[at + len] != '\n') {
-        char c = x->text[at + len];
-        cell[len++] = c >= ' ' && c <= '~' ? c : '?';
-    }
-    cell[len] = '\0';
-    FAIL(ERR_CONFIG, "schedule %s, line %d, column %lld, \"%s\": %s", x->name, x->line + 1,
-         (long long)(at - x->line_start + 1), cell, why);
+    char cell[QUOTED], wrong[QUOTED], place[64] = "";
+    int64_t start = x->line_start;
+    int number = 1;
+    for (int64_t i = start; i < at; i++)
+        if (x->text[i] == ',') {
+            number++;
+            start = i + 1;
+        }
+    while (start < at && (x->text[start] == ' ' || x->text[start] == '\t'))
+        start++;
+    quote(x, start, cell);
+    quote(x, at, wrong);
+    if (at > x->line_start || cell[0])
+        snprintf(place, sizeof place, " (rank %d), cell %d, \"%s\"", x->line, number, cell);
+    FAIL(ERR_CONFIG, "schedule %s, line %d%s, column %lld, \"%s\": %s", x->name, x->line + 1, place,
+         (long long)(at - x->line_start + 1), wrong, why);
 }
 
 static char peek(const struct scanner *x)
@@ -98,6 +120,23 @@ static int64_t end_of_name(const struct scanner *x)
     return at;
 }
 
+/* Why what begins here is no instruction, and which there are. */
+static const char *not_read(const struct scanner *x, int64_t at)
+{
+    char c = at < x->n ? x->text[at] : ' ';
+    if (c == '"' || c == '\'')
+        return "cells have no quotes; write 0F0,0B0";
+    bool small = c >= 'a' && c <= 'z';
+    if (small && x->line == 0 && at == x->line_start)
+        return "the first line is rank 0's, and none has names of columns; a cell is as 0F1";
+    if (small)
+        return "instructions are in capital letters, as in 0F1";
+    return "this is no instruction; a cell is a stage, one of F (forward), B (backward), I and W "
+           "(its halves for the input and the weights) or R (recompute), and a microbatch, as in "
+           "0F1; a pair as in (0F1;1B0)OVERLAP_F_B; or empty. docs/simulator.md has the rest "
+           "(SEND_F, RECV_F, UNSHARD, STEP, ...)";
+}
+
 /* The longest name of capital letters and underscores must be one of an instruction. */
 static enum err read_op(struct scanner *x, uint16_t *op)
 {
@@ -111,11 +150,7 @@ static enum err read_op(struct scanner *x, uint16_t *op)
             return ERR_OK;
         }
     }
-    return refuse(x, start,
-                  "this is no instruction; use F, B, I, W, R, SEND_F, RECV_F, SEND_B, RECV_B, "
-                  "REDUCE, TIED, MERGE, NORM, NORM_SEND, NORM_RECV, PV_CHECK, PV_SEND, PV_RECV or "
-                  "STEP, or a pair as in (0F1;1B0)OVERLAP_F_B; UNSHARD, RESHARD, REDUCE_GRAD and "
-                  "WAIT_REDUCE_GRAD with their stage are passed over");
+    return refuse(x, start, not_read(x, start));
 }
 
 static enum err read_instr(struct scanner *x, struct sched_instr *in)

@@ -67,7 +67,7 @@ static void lists_read(void)
 static void lists_refused(void)
 {
     static const struct { const char *text, *part; } bad[] = {
-        {"UNSHARD,0F0,0B0\n", "with their stage are passed over"},
+        {"UNSHARD,0F0,0B0\n", "this is no instruction; a cell is a stage, one of F"},
         {"0F0,0UNSHARDED,0B0\n", "this is no instruction"},
         {"0F0,0UNSHARD x,0B0\n", "this follows a whole cell"},
         {"0F0,0RESHARD0x,0B0\n", "this follows a whole cell"},
@@ -76,9 +76,9 @@ static void lists_refused(void)
         {"0F0,0RESHARD65535,0B0\n", "the microbatch is not a number"},
         {"0F0,4UNSHARD,0B0\n", "stage 4 is sharded or reduced and computes on no line"},
         {"0F0,(0UNSHARD;0B0)OVERLAP_F_B\n", "this is no instruction"},
-        {"0F0,0B0\n1UNSHARD,1RESHARD\n", "line 2, column 1"},
-        {"0unshard,0F0,0B0\n", "UNSHARD, RESHARD, REDUCE_GRAD and WAIT_REDUCE_GRAD"},
-        {"rank,seq,action,start,end\n", "this is no instruction"},
+        {"0F0,0B0\n1UNSHARD,1RESHARD\n", "line 2 (rank 1), cell 1"},
+        {"0unshard,0F0,0B0\n", "instructions are in capital letters"},
+        {"rank,seq,action,start,end\n", "none has names of columns"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sched s;
