@@ -32,16 +32,6 @@ struct fixture {
 
 static struct fixture fixture; /* what weights() of the run under way reads; set before it starts */
 
-static uint32_t mix(int64_t k, int64_t i)
-{
-    uint32_t x = (uint32_t)((uint64_t)i + 1 + 0x9E3779B9u * (uint64_t)(k + 1));
-    x ^= x >> 16;
-    x *= 0x85EBCA6Bu;
-    x ^= x >> 13;
-    x *= 0xC2B2AE35u;
-    return x ^ (x >> 16);
-}
-
 static const struct want *find(const char *name)
 {
     for (int i = 0; i < fixture.params; i++)
@@ -56,7 +46,7 @@ static void weights(const struct arch_param *p, double *values)
     if (!test_check(w != NULL, __FILE__, __LINE__, "no fixture for %s", p->name))
         return;
     for (int64_t i = 0; i < p->shape[0] * p->shape[1]; i++)
-        values[i] = w->center + w->scale * ((double)mix(w->k, i) / 2147483648.0 - 1.0);
+        values[i] = w->center + w->scale * ((double)test_mix(w->k, i) / 2147483648.0 - 1.0);
 }
 
 /* ---- reading ---- */
@@ -157,9 +147,9 @@ static void run(const char *name, const struct split *s)
     if (!read_fixture(name))
         return;
     for (int64_t row = 0; row < fixture.batch * fixture.arch.seq; row++) {
-        tokens[row] = (int32_t)(mix(TOKENS_K, row) % (uint32_t)fixture.arch.vocab);
-        targets[row] = row % 7 == 3 ? -1
-                                    : (int32_t)(mix(TARGETS_K, row) % (uint32_t)fixture.arch.vocab);
+        tokens[row] = (int32_t)(test_mix(TOKENS_K, row) % (uint32_t)fixture.arch.vocab);
+        int32_t next = (int32_t)(test_mix(TARGETS_K, row) % (uint32_t)fixture.arch.vocab);
+        targets[row] = row % 7 == 3 ? -1 : next;
     }
     struct layout l = {.arch = fixture.arch, .tp = s->tp, .pp = s->pp, .dp = s->dp, .sp = s->sp,
                        .schedule = "1f1b", .batch = fixture.batch, .microbatch = 1, .dev = s->dev,

@@ -217,21 +217,11 @@ static void run(const struct want *w, const struct split *split, const char *nam
         check_weights(&s, name);
 }
 
-static uint32_t mix(int64_t k, int64_t i)
-{
-    uint32_t x = (uint32_t)((uint64_t)i + 1 + 0x9E3779B9u * (uint64_t)(k + 1));
-    x ^= x >> 16;
-    x *= 0x85EBCA6Bu;
-    x ^= x >> 13;
-    x *= 0xC2B2AE35u;
-    return x ^ (x >> 16);
-}
-
 static void make_tokens(const char *name, int k, int bytes)
 {
     char text[256];
     for (int i = 0; i < bytes; i++)
-        text[i] = (char)(32 + mix(k, i) % 95);
+        text[i] = (char)(32 + test_mix(k, i) % 95);
     text[bytes] = '\0';
     folder_tokens(name, text, 1);
 }

@@ -55,6 +55,16 @@ double test_real(double lo, double hi)
     return lo + (hi - lo) * ((double)(test_random() >> 11) * 0x1.0p-53);
 }
 
+uint32_t test_mix(int64_t k, int64_t i)
+{
+    uint32_t x = (uint32_t)((uint64_t)i + 1 + 0x9E3779B9u * (uint64_t)(k + 1));
+    x ^= x >> 16;
+    x *= 0x85EBCA6Bu;
+    x ^= x >> 13;
+    x *= 0xC2B2AE35u;
+    return x ^ (x >> 16);
+}
+
 /* ---- choosing cases ---- */
 
 enum { NAME_MAX_LEN = 80 };

@@ -31,6 +31,8 @@ int test_main(int argc, char **argv, const struct test_case *cases, int n);
 uint64_t test_random(void);
 int64_t test_range(int64_t lo, int64_t hi); /* both included */
 double test_real(double lo, double hi);
+/* Number i of list k: what the scripts of tests/oracle make weights and tokens of (mix there). */
+uint32_t test_mix(int64_t k, int64_t i);
 
 #define CHECK(cond) test_check((cond), __FILE__, __LINE__, "%s", #cond)
 #define CHECK_OK(call)                                                                             \
