@@ -412,7 +412,7 @@ static void simulate_file(void)
     a = (struct plait_sim){.schedule = "file:/nonexistent/x.csv"};
     check_simulate(a, PLAIT_CONFIG, "/nonexistent/x.csv");
     a = (struct plait_sim){.schedule = "file:" PLAIT_SOURCE_DIR "/tests/golden/sched/index.csv"};
-    check_simulate(a, PLAIT_CONFIG, "index.csv, line 1, column 1");
+    check_simulate(a, PLAIT_CONFIG, "index.csv, line 1 (rank 0), cell 1, \"file\"");
 }
 
 /* Two ranks by hand. A message of 3 units on the wire, and half a unit behind that: rank 1 waits a
