@@ -100,6 +100,8 @@ struct hf_weights {
     struct safet_file *file; /* owned; [files] */
     int files;
 };
+/* Is either form there? */
+bool hf_weights_exist(const char *dir);
 /* Both forms in one folder are refused, and so is whatever the index and the shards do not agree
  * in: a tensor that is named twice, missing, in another shard or in none, a name of a shard that
  * fs_map_open_in refuses, a sum of bytes that is not total_size. The index is walked once.

@@ -217,6 +217,19 @@ static enum err open_single(struct hf_weights *w, const char *path)
     return ERR_OK;
 }
 
+bool hf_weights_exist(const char *dir)
+{
+    bool there = false;
+    for (int i = 0; i < 2 && !there; i++) {
+        char *path;
+        if (fs_join(dir, i ? index_name : single, &path) != ERR_OK)
+            return true; /* whoever opens them is told */
+        there = fs_exists(path);
+        mem_free(path);
+    }
+    return there;
+}
+
 enum err hf_weights_open(struct hf_weights *w, const char *dir)
 {
     struct hf_weights made = {0};

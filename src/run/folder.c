@@ -131,9 +131,7 @@ static enum err list_taken(const struct options *o, const struct arch *a, struct
 
 /* ---- who holds it ---- */
 
-struct owner { char host[65], since[32]; long pid; };
-
-static bool read_owner(const char *words, struct owner *w)
+bool folder_read_owner(const char *words, struct folder_owner *w)
 {
     return sscanf(words, "plait run\nhost %64s\npid %ld\nsince %31s", w->host, &w->pid, w->since) ==
            3;
@@ -160,8 +158,8 @@ static void write_owner(char words[FS_LOCK_WORDS])
 
 static enum err in_use(const char *dir, const char *words)
 {
-    struct owner w;
-    if (!read_owner(words, &w))
+    struct folder_owner w;
+    if (!folder_read_owner(words, &w))
         FAIL(ERR_LOCKED, "run.dir %s is in use by another run (%s); name another folder, or wait "
                          "for its end", dir, lock_name);
     FAIL(ERR_LOCKED, "run.dir %s is in use by the run of pid %ld on host %s, since %s; name "
@@ -171,10 +169,10 @@ static enum err in_use(const char *dir, const char *words)
 /* A lock that nobody is seen to hold: may it be taken over? */
 static enum err check_left(const struct options *o, const struct fs_lock_found *found)
 {
-    struct owner w;
+    struct folder_owner w;
     char host[65];
     this_host(host);
-    if (!read_owner(found->words, &w))
+    if (!folder_read_owner(found->words, &w))
         FAIL(ERR_CONFIG, "run.dir %s has %s already, which no run made; name another folder, or "
                          "move it away", o->run.dir, lock_name);
     if ((found->blind || strcmp(w.host, host) != 0) && !o->run.takeover)
@@ -389,7 +387,7 @@ enum err folder_note(const struct options *o, const struct arch *a, struct text 
     struct text taken = {0};
     struct fs_lock_found found;
     struct stat st;
-    struct owner w;
+    struct folder_owner w;
     bool kept, run;
     char *path;
     if (!o->run.dir[0] || (!is_there(o->run.dir, &st) && errno != ENOTDIR))
@@ -402,10 +400,10 @@ enum err folder_note(const struct options *o, const struct arch *a, struct text 
     fs_lock_look(path, &found);
     mem_free(path);
     enum err err = list_taken(o, a, &taken, &kept, &run);
-    if (found.state == FS_LOCK_HELD && read_owner(found.words, &w))
+    if (found.state == FS_LOCK_HELD && folder_read_owner(found.words, &w))
         text_add(out, "run.dir %s is in use by the run of pid %ld on host %s, since %s", o->run.dir,
                  w.pid, w.host, w.since);
-    else if (found.state == FS_LOCK_LEFT && !read_owner(found.words, &w))
+    else if (found.state == FS_LOCK_LEFT && !folder_read_owner(found.words, &w))
         text_add(out, "run.dir %s has %s already, which no run made", o->run.dir, lock_name);
     else if (taken.len > 0)
         text_add(out, run ? "run.dir %s holds a run already (%s)"

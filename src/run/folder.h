@@ -21,6 +21,10 @@ struct folder_name { const char *name; enum folder_when when; };
 int folder_names(void);
 const struct folder_name *folder_name_at(int i);
 
+/* Who a lock says has the folder. false: these are no words of a run's. */
+struct folder_owner { char host[65], since[32]; long pid; };
+bool folder_read_owner(const char *words, struct folder_owner *out);
+
 /* What stands against a run in this folder, as a sentence for a report; nothing is appended when
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
 enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
@@ -41,5 +45,10 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);
+
+/* Why a run's folder has no weights, as far as can be seen there: its run is under way, has died,
+ * or ended at some step without saving them. o: of its config.yaml. Returns ERR_CHECKPOINT, or
+ * ERR_MEMORY. Local. (folder_unsaved.c) */
+enum err folder_unsaved(const char *dir, const struct options *o);
 
 #endif

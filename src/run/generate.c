@@ -418,6 +418,8 @@ enum err run_generate(const struct model_folder *folder, const struct plait_gene
         err = check_launch(o, &ranks);
     if (err == ERR_OK)
         err = check_ranks(&s, ranks);
+    if (err == ERR_OK && !folder->foreign && !hf_weights_exist(call->run))
+        err = folder_unsaved(call->run, o);
     if (err == ERR_OK)
         err = hf_weights_open(&w, call->run);
     if (err == ERR_OK)

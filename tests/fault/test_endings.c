@@ -356,6 +356,54 @@ static void a_small_disk(void)
     }
 }
 
+/* ---- asked for weights that are not there ---- */
+
+static void generate(const char *run, const char *why)
+{
+    char command[COMMAND], dir[FOLDER_PATH], said[SAID];
+    folder_path(run, dir);
+    snprintf(command, sizeof command, "'%s/plait' generate '%s' --prompt a", PLAIT_BINARY_DIR, dir);
+    int code = shell(command, said);
+    test_check(code == PLAIT_CHECKPOINT && strstr(said, "/run has no weights: ") &&
+                   strstr(said, why), __FILE__, __LINE__, "wanted %s: code %d: %s", why, code,
+               said);
+}
+
+static void generate_says_why_there_are_none(void)
+{
+    char said[SAID];
+    CHECK_INT(train("run", "", "fsync@model.safetensors:1:EIO", "train.steps=3", said),
+              PLAIT_STORAGE);
+    generate("run", "its run did all 3 steps; saving failed, or");
+    CHECK_INT(train("run", "", "write@/run/:6+:ENOSPC", "train.steps=9", said), PLAIT_STORAGE);
+    test_check(strstr(said, "could not be saved") && steps_in("run") > 0, __FILE__, __LINE__, "%s",
+               said);
+    char why[80];
+    snprintf(why, sizeof why, "its run ended behind step %d of 9 and saved none", steps_in("run"));
+    generate("run", why);
+    char path[FOLDER_PATH];
+    folder_path_in("run", "metrics.jsonl", path);
+    CHECK(unlink(path) == 0);
+    generate("run", "no metrics.jsonl of a run either");
+}
+
+/* A launcher that has the run killed once it has metrics, and asked for its weights before. */
+static void of_a_run_that_lives_and_one_that_died(void)
+{
+    char dir[FOLDER_PATH], killer[4 * FOLDER_PATH], said[SAID];
+    folder_path("run", dir);
+    snprintf(killer, sizeof killer,
+             "sh -c '\"$@\" 2>/dev/null & p=$!; i=0; while ! [ -s \"%s/metrics.jsonl\" ] && "
+             "[ $i -lt 3000 ]; do sleep 0.01; i=$((i + 1)); done; \"%s/plait\" generate \"%s\" "
+             "--prompt a; kill -9 $p; wait $p' sh", dir, PLAIT_BINARY_DIR, dir);
+    (void)train("run", killer, "", "train.steps=1000000", said);
+    const char *owner = strstr(said, "/run has no weights: the run of pid ");
+    test_check(owner && strstr(owner, " is under way there, behind step ") &&
+                   strstr(owner, " of 1000000, and saves them at its end"), __FILE__, __LINE__,
+               "%s", said);
+    generate("run", " died behind step ");
+}
+
 /* ---- as processes ---- */
 
 static void under_mpirun(void)
@@ -394,6 +442,8 @@ static const struct test_case cases[] = {
     {"stopped and not saved", stopped_and_not_saved},
     {"files that may not grow", files_that_may_not_grow},
     {"a small disk", a_small_disk},
+    {"generate says why there are none", generate_says_why_there_are_none},
+    {"of a run that lives and one that died", of_a_run_that_lives_and_one_that_died},
     {"under mpirun", under_mpirun},
 };
 FOLDER_MAIN(cases)

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Why there are no weights: a run leaves no word of how it ended but these, the lock while it lives
+ * or when it died, and the lines of metrics.jsonl, which say how far it came.
+ */
+#include "run/folder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The last step that a whole line of metrics is of; 0: none; -1: there is no file. */
+static int64_t last_step(const char *path)
+{
+    static const char head[] = "{\"step\": ";
+    enum { N = sizeof head - 1 };
+    struct fs_map m;
+    int64_t step = 0;
+    if (fs_map_open(&m, path, ERR_CHECKPOINT) != ERR_OK)
+        return -1;
+    const char *at = (const char *)m.data, *end = at + m.size, *next;
+    for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1)
+        if (next - at > N && memcmp(at, head, N) == 0)
+            step = strtoll(at + N, NULL, 10); /* ends with the line, at last */
+    fs_map_close(&m);
+    return step;
+}
+
+static void say_owner(const struct fs_lock_found *found, struct text *out)
+{
+    struct folder_owner w;
+    if (folder_read_owner(found->words, &w))
+        text_add(out, "the run of pid %ld on host %s, since %s, ", w.pid, w.host, w.since);
+    else
+        text_add(out, "its run ");
+}
+
+static void say_why(const struct options *o, const struct fs_lock_found *found, int64_t step,
+                    struct text *out)
+{
+    char done[80] = "before the end of its first step";
+    if (step > 0)
+        snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
+                 (long long)o->train.steps);
+    if (found->state == FS_LOCK_HELD) {
+        say_owner(found, out);
+        text_add(out, "is under way there, %s, and saves them at its end", done);
+    } else if (found->state == FS_LOCK_LEFT) {
+        say_owner(found, out);
+        text_add(out, "died %s; use another run", done);
+    } else if (step < 0) {
+        text_add(out, "and no metrics.jsonl of a run either; name the folder that the run wrote");
+    } else if (step < o->train.steps) {
+        text_add(out, "its run ended %s and saved none: an error or a second signal ended it; use "
+                      "another run", done);
+    } else {
+        text_add(out, "its run did all %lld steps; saving failed, or they have been moved away; "
+                      "use another run", (long long)step);
+    }
+}
+
+enum err folder_unsaved(const char *dir, const struct options *o)
+{
+    struct text why = {0};
+    struct fs_lock_found found;
+    char *lock = NULL, *metrics = NULL;
+    enum err err = fs_join(dir, "plait.lock", &lock);
+    if (err == ERR_OK)
+        err = fs_join(dir, "metrics.jsonl", &metrics);
+    if (err == ERR_OK) {
+        fs_lock_look(lock, &found);
+        say_why(o, &found, last_step(metrics), &why);
+        err = why.err;
+    }
+    if (err == ERR_OK)
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s has no weights: %s", dir,
+                      why.s);
+    mem_free(lock);
+    mem_free(metrics);
+    text_free(&why);
+    return err;
+}
