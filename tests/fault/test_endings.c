@@ -192,6 +192,7 @@ static void fail_one(const char *file, const char *call, const char *code)
         snprintf(what, sizeof what, "PLAIT_FAIL_FS=%s", fault);
         snprintf(words, sizeof words, "train.steps=%d train.trace=true", STEPS);
         got = train("run", "", fault, words, said);
+        test_check(got != 0 || n > 1, __FILE__, __LINE__, "%s: code 0", what);
         if (got != 0)
             check_end("run", what, file, got, said);
     }
