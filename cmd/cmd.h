@@ -74,9 +74,11 @@ struct cmd_page {
  * and printed, or the usage is wrong and was said so). */
 bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, int *code);
 
-/* Say `plait: <plait_error()>` and return code. */
+/* From here on errors are those of a process that would run ranks: under MPI said once. */
+void cmd_runs_ranks(void);
+/* Say `plait: <plait_error()>` and return code; of processes that run ranks, the job's. */
 int cmd_fail(int code);
-/* Say `plait: <message>` and return PLAIT_CONFIG. */
+/* Say `plait: <message>` and return PLAIT_CONFIG, or as cmd_fail. */
 int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* Say `plait: wrote <path>, <what>`, on standard error, for the answer may be read by a program.

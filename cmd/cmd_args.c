@@ -18,14 +18,31 @@ static void say(const char *text)
     fprintf(stderr, "plait: %s\n", text);
 }
 
+static bool runs_ranks;
+
+void cmd_runs_ranks(void)
+{
+    runs_ranks = true;
+}
+
+/* Verbs that run no ranks do their work in each process of a launcher, and say their errors so. */
+static int say_error(int code, const char *text)
+{
+    if (runs_ranks)
+        return plait_say(code, text, say);
+    say(text);
+    return code;
+}
+
 int cmd_fail(int code)
 {
+    int job = code;
     if (*plait_error()) /* under MPI another process may have said it */
-        plait_say(plait_error(), say);
+        job = say_error(code, plait_error());
     if (code == PLAIT_INTERNAL)
         fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n",
                 plait_error_trail());
-    return code;
+    return job;
 }
 
 int cmd_usage(const char *fmt, ...)
@@ -37,9 +54,9 @@ int cmd_usage(const char *fmt, ...)
     va_end(ap);
     if (plait_word_shown(said, &shown) != PLAIT_OK)
         return cmd_fail(PLAIT_MEMORY);
-    plait_say(shown, say);
+    int code = say_error(PLAIT_CONFIG, shown);
     plait_free(shown);
-    return PLAIT_CONFIG;
+    return code;
 }
 
 void cmd_wrote(const char *path, const char *what)

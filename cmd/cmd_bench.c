@@ -48,6 +48,7 @@ int cmd_bench(int argc, char **argv)
     };
     struct plait_config *config;
     int words, code;
+    cmd_runs_ranks();
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = cmd_config(words, argv, &config);

@@ -45,27 +45,23 @@ static void write_note(void *arg, const char *note)
 
 enum { IDS_MAX = 1 << 16 }; /* more do not fit one word of a command line */
 
-/* "1,2,3", also with spaces. False: some word is no id, or there are too many, which was said. */
-static bool read_ids(const char *list, int32_t *ids, int64_t *count)
+/* "1,2,3", also with spaces. Returns a code: some word is no id, or there are too many. */
+static int read_ids(const char *list, int32_t *ids, int64_t *count)
 {
     for (const char *p = list + strspn(list, ", "); *p; p += strspn(p, ", ")) {
         size_t n = strcspn(p, ", ");
         int64_t id = 0;
-        if (*count == IDS_MAX) {
-            (void)cmd_usage("--ids has more than %d ids; give the last of them", IDS_MAX);
-            return false;
-        }
+        if (*count == IDS_MAX)
+            return cmd_usage("--ids has more than %d ids; give the last of them", IDS_MAX);
         for (size_t i = 0; i < n && id <= INT32_MAX; i++)
             id = p[i] >= '0' && p[i] <= '9' ? id * 10 + (p[i] - '0') : (int64_t)INT32_MAX + 1;
-        if (id > INT32_MAX) {
-            (void)cmd_usage("--ids wants whole numbers from 0 to %d with commas between them, and "
-                            "has \"%.*s\"", INT32_MAX, (int)(n < 40 ? n : 40), p);
-            return false;
-        }
+        if (id > INT32_MAX)
+            return cmd_usage("--ids wants whole numbers from 0 to %d with commas between them, and "
+                             "has \"%.*s\"", INT32_MAX, (int)(n < 40 ? n : 40), p);
         ids[(*count)++] = (int32_t)id;
         p += n;
     }
-    return true;
+    return PLAIT_OK;
 }
 
 /* The folder, then words that set keys. One that sets none is the beginning of a text, as some
@@ -132,6 +128,7 @@ int cmd_generate(int argc, char **argv)
     static int32_t ids[IDS_MAX];
     struct writing writing = {0};
     int words, code;
+    cmd_runs_ranks();
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = look_at_words(words, argv);
@@ -145,8 +142,9 @@ int cmd_generate(int argc, char **argv)
         .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
         .arg = &writing, .raw = raw, .ignore_eot = ignore_eot, .ids = list ? ids : NULL,
         .on_id = write_id, .logits = logits, .on_note = write_note};
-    if (list && !read_ids(list, ids, &g.id_count))
-        return PLAIT_CONFIG;
+    code = list ? read_ids(list, ids, &g.id_count) : PLAIT_OK;
+    if (code != PLAIT_OK)
+        return code;
     writing.plain = raw || !isatty(STDOUT_FILENO);
     code = plait_generate(&g);
     if (code != PLAIT_OK)

@@ -81,6 +81,7 @@ static int run(int argc, char **argv)
     if (verb)
         return verb->run(argc - 1, argv + 1);
     const char *near = cmd_verb_meant(word);
+    cmd_runs_ranks(); /* the verb that was meant may */
     return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", word,
                      near ? "; the nearest is " : "", near ? near : "");
 }

@@ -70,10 +70,11 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
                       void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
-/* say(text), once among the processes of a launch on this machine that have the same to say within
- * two seconds, which the one that says it waits for the others: for words before the world is
- * there. */
-void comm_say(const char *text, void (*say)(const char *text));
+/* For the error of a process that would run ranks, and is about to end: say(text), once in a launch
+ * of MPI, by the lowest rank that has it. Before a world is there, processes hear of each other's
+ * errors by starting MPI; where it has run they have, and text is said at once. Returns the code to
+ * end with, the same on every process. */
+enum err comm_say(enum err code, const char *text, void (*say)(const char *text));
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);

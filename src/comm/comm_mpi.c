@@ -29,7 +29,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "comm/comm_launch.h"
+#include "comm/comm_mpi_start.h"
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ static enum err tell(struct comm_mpi_seat *s, enum word word, enum err code)
 {
     s->word_out[0] = (int)word;
     s->word_out[1] = (int)code;
-    for (int i = 0; i < s->world.size; i++)
+    for (int i = 0; i < s->world.size && s->ctl != MPI_COMM_NULL; i++)
         if (i != s->world.rank)
             TRY_MPI(MPI_Isend(s->word_out, 2, MPI_INT, i, 0, s->ctl, &s->out[i]));
     return ERR_OK;
@@ -381,39 +381,6 @@ static const struct comm_ops mpi_ops = {
     .last_word = last_word,
 };
 
-static double limit_s; /* of starting and ending MPI; 0: none */
-
-static void finalize(void)
-{
-    int done = 0;
-    MPI_Finalized(&done);
-    if (done)
-        return;
-    comm_launch_limit(limit_s, "the end of MPI (the work is done)");
-    MPI_Finalize();
-    comm_launch_done();
-}
-
-/* MPI can be started once in a process and not again after its end, so it ends with the process.
- * A program that has started MPI itself also ends it itself. */
-static enum err initialise(void)
-{
-    int there = 0, level = MPI_THREAD_SINGLE;
-    TRY_MPI(MPI_Initialized(&there));
-    if (there)
-        return ERR_OK;
-    int come = comm_launch_come();
-    TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
-    if (come >= 0)
-        close(come);
-    if (level < MPI_THREAD_FUNNELED)
-        FAIL(ERR_CONFIG, "comm: this MPI serves level %d of threads, %d is needed; use another "
-                         "build of MPI", level, MPI_THREAD_FUNNELED);
-    if (atexit(finalize) != 0)
-        FAIL(ERR_MEMORY, "comm: no place for MPI's end at the process's end");
-    return ERR_OK;
-}
-
 static enum err open_channel(MPI_Comm *out)
 {
     TRY_MPI(MPI_Comm_dup(MPI_COMM_WORLD, out));
@@ -515,11 +482,10 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
     abort_rank(&s->world, err);
     for (int i = 0; i < AGREE_NAPS && listen(s) == ERR_OK; i++)
         nap(10 * NAP_NS);
-    if (s->failed == 1 + s->world.rank) {
+    if (s->failed == 1 + s->world.rank && comm_mpi_life_speaks(&s->life)) {
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
-        if (comm_mpi_life_speaks(&s->life))
-            log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, first.text, text));
+        log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, first.text, text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
     if (atomic_load(&s->life.told))
@@ -533,16 +499,14 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
 enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
                       void *arg)
 {
-    struct comm_mpi_seat s = {.life = {.stop = -1}};
-    limit_s = timeout_s;
-    comm_launch_limit(limit_s, "the start of MPI");
-    enum err err = initialise();
+    struct comm_mpi_seat s = {.life = {.stop = -1}, .ctl = MPI_COMM_NULL};
+    enum err err = comm_mpi_start(timeout_s);
     if (err != ERR_OK) {
-        comm_launch_done();
+        comm_mpi_limit_end();
         return err;
     }
     err = seat_open(&s, timeout_s);
-    comm_launch_done();
+    comm_mpi_limit_end();
     if (err == ERR_OK)
         err = body(arg, &s.world);
     if (err == ERR_OK)

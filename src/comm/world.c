@@ -58,6 +58,12 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
     FAIL(ERR_CONFIG, "comm: transport mpi is not built in; build where Open MPI is found, or use "
                      "thread");
 }
+
+enum err comm_say(enum err code, const char *text, void (*say)(const char *text))
+{
+    say(text);
+    return code;
+}
 #endif
 
 int comm_rank(const struct comm_world *w)

@@ -29,9 +29,9 @@ const char *plait_error(void)
     return err_text();
 }
 
-void plait_say(const char *text, void (*say)(const char *text))
+int plait_say(int code, const char *text, void (*say)(const char *text))
 {
-    comm_say(text, say);
+    return (int)comm_say((enum err)code, text, say);
 }
 
 const char *plait_error_trail(void)

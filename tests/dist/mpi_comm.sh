@@ -5,34 +5,17 @@
 # and every way of failing: the job ends soon, with the failing rank's code, its message said once.
 #
 #     tests/dist/mpi_comm.sh PROGRAM          PROGRAM: build/tests/mpi_comm
-#
-# The environment below is what a container without privileges needs: running as root, more ranks
-# than cores, no attaching to other processes' memory.
 set -u
 
 program=$1
-passed=0
-failed=0
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
-err=$(mktemp)
-trap 'rm -f "$err"' EXIT
+# shellcheck source=tests/harness/jobs.sh
+. "$(dirname "$0")/../harness/jobs.sh"
+err="$dir/err"
 
 job() { # RANKS ARGUMENTS...
     ranks=$1
     shift
-    timeout 60 mpirun -n "$ranks" --oversubscribe "$program" "$@"
-}
-
-verdict() { # NAME 0|1 [WHY]
-    if [ "$2" -eq 0 ]; then
-        passed=$((passed + 1))
-        echo "ok   $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $1: $3"
-        sed 's/^/    /' "$err" | head -20
-    fi
+    launch 60 -n "$ranks" "$program" "$@"
 }
 
 law() { # RANKS SEED
@@ -40,7 +23,7 @@ law() { # RANKS SEED
     got=$(job "$1" law "$2" 300 2>"$err")
     code=$?
     [ "$code" -eq 0 ] && [ -n "$want" ] && [ "$got" = "$want" ]
-    verdict "law_of_$1_seed_$2" $? "code $code, mpi '$got', threads '$want'"
+    verdict "law_of_$1_seed_$2" $? "code $code, mpi '$got', threads '$want'" "$err"
 }
 
 # A job of 3 ranks that must end within 8 s, and what starting and ending one takes on this machine
@@ -53,7 +36,7 @@ fails() { # HOW CODE TEXT
     said=$(grep -c '^plait: error: ' "$err")
     [ "$code" -eq "$2" ] && [ "$took" -le $((8 + start)) ] && [ "$said" -eq 1 ] &&
         grep -q "$3" "$err"
-    verdict "fail_$1" $? "code $code (wanted $2), $took s, said $said times (wanted: $3)"
+    verdict "fail_$1" $? "code $code (wanted $2), $took s, said $said times (wanted: $3)" "$err"
 }
 
 for ranks in 2 4 8; do
@@ -64,7 +47,7 @@ begin=$(date +%s)
 job 3 wide 20 2>"$err"
 code=$?
 start=$(($(date +%s) - begin))
-verdict wide_of_3 $code "code $code"
+verdict wide_of_3 $code "code $code" "$err"
 fails data 12 'error: rank 1: shard 7 is short'
 fails busy 12 'error: rank 1: shard 7 is short'
 fails abort 17 'error: rank 1: no room'
@@ -78,5 +61,4 @@ fails long 11 'rank 1 sends more bytes with tag 4, but rank 0 receives 8'
 fails short 11 'rank 1 sends 1 byte with tag 4, but rank 0 receives 64'
 fails left 70 '1 unfinished operation'
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+verdicts

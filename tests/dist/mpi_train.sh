@@ -9,28 +9,13 @@
 set -u
 
 plait=$1
-passed=0
-failed=0
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-
-verdict() { # NAME 0|1 [FILE]
-    if [ "$2" -eq 0 ]; then
-        passed=$((passed + 1))
-        echo "ok   $1"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $1"
-        [ -z "${3:-}" ] || sed 's/^/    /' "$3" | tail -20
-    fi
-}
+# shellcheck source=tests/harness/jobs.sh
+. "$(dirname "$0")/../harness/jobs.sh"
 
 mpi() { # RANKS ARGUMENTS...
     ranks=$1
     shift
-    timeout 120 mpirun -n "$ranks" --oversubscribe "$plait" "$@"
+    launch 120 -n "$ranks" "$plait" "$@"
 }
 
 # A run's numbers: all of metrics.jsonl but the times, to nine decimals. Digits behind those are of
@@ -60,7 +45,7 @@ same_bits() { # RANKS WORDS...
         numbers "$dir/threads" >"$dir/a" && numbers "$dir/mpi" >"$dir/b" && [ -s "$dir/a" ] &&
         cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1 &&
         cmp "$dir/threads/model.safetensors" "$dir/mpi/model.safetensors" >>"$dir/log" 2>&1
-    verdict "$name" $? "$dir/log"
+    verdict "$name" $? "" "$dir/log"
 }
 
 # The run that mpi made last writes the same text on its layout and, as threads, on another.
@@ -72,12 +57,10 @@ same_text() { # RANKS WORDS...
     "$plait" generate "$dir/mpi" "$@" $text train.transport=thread >"$dir/a" 2>"$dir/log" &&
         mpi "$ranks" generate "$dir/mpi" train.transport=mpi $text >"$dir/b" 2>>"$dir/log" &&
         [ -s "$dir/a" ] && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1
-    verdict "the same text on $ranks ranks" $? "$dir/log"
+    verdict "the same text on $ranks ranks" $? "" "$dir/log"
 }
 
-seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
-"$plait" data prepare "$dir/text" -o "$dir/tokens" >"$dir/log" 2>&1
-verdict "a token file" $? "$dir/log"
+corpus "$plait"
 
 same_bits 2 parallel.tp=2 train.dtype=bf16
 same_bits 2 parallel.pp=2 train.device=ref
@@ -111,7 +94,7 @@ mpi 1 train $common $measured $seven train.transport=mpi run.dir="$dir/bad" : -n
     $common $measured $seven train.transport=mpi run.dir="$dir/bad" \
     parallel.costs="$dir/other.csv" >"$dir/log" 2>&1
 [ $? -eq 11 ] && grep -q 'parallel.costs differs between rank 0 and rank 1' "$dir/log"
-verdict "ranks with other costs are refused" $? "$dir/log"
+verdict "ranks with other costs are refused" $? "" "$dir/log"
 
 # Ranks that are asked for different texts, or have other weights.
 ask="parallel.pp=2 parallel.chunks=1 parallel.schedule=1f1b train.transport=mpi"
@@ -126,7 +109,7 @@ other_rank() { # NAME FOLDER WORDS...
     mpi 1 generate "$dir/mpi" $ask --prompt ab --tokens 5 : -n 1 "$plait" generate "$from" $ask \
         --prompt ab --tokens 5 "$@" >"$dir/log" 2>&1
     [ $? -eq 11 ] && grep -q "$what differs between rank 0 and rank 1" "$dir/log"
-    verdict "$what: ranks that differ are refused ($*)" $? "$dir/log"
+    verdict "$what: ranks that differ are refused ($*)" $? "" "$dir/log"
 }
 for words in "--prompt ac" "--prompt abc" "--tokens 6" "--temperature 0.7" "--top-k 3" "--seed 2" \
     --ignore-eot; do
@@ -147,7 +130,7 @@ same_bits 4 parallel.pp=4 parallel.schedule=zb-h2 parallel.microbatch=1 model.la
 same_bits 4 parallel.tp=2 parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-v model.tied=false \
     model.layers=4 optim.clip=1.8
 grep -q 'went ahead of the norm' "$dir/log"
-verdict "steps went ahead" $? "$dir/log"
+verdict "steps went ahead" $? "" "$dir/log"
 on_mpi=
 
 # Tensor ranks that talk beside their products there, and take turns here; kv heads held twice.
@@ -185,12 +168,11 @@ mpi 2 train $common parallel.pp=2 train.transport=mpi run.dir="$dir/bad" model.k
 rc=$?
 rm -rf "$dir/bad"
 [ $rc -eq 0 ]
-verdict "numbers that overflow end the job" $? "$dir/log"
+verdict "numbers that overflow end the job" $? "" "$dir/log"
 
 # shellcheck disable=SC2086
 mpi 2 train $common parallel.pp=3 train.transport=mpi run.dir="$dir/bad" >"$dir/log" 2>&1
 [ $? -eq 10 ] && grep -q 'parallel.pp 3' "$dir/log"
-verdict "a wrong number of ranks is refused" $? "$dir/log"
+verdict "a wrong number of ranks is refused" $? "" "$dir/log"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+verdicts

@@ -13,37 +13,34 @@ set -u
 plait=$1
 wrapper=$2
 shift 2
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+# shellcheck source=tests/harness/jobs.sh
+. "$(dirname "$0")/../harness/jobs.sh"
 
-seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
-"$plait" data prepare "$dir/text" -o "$dir/corpus" >/dev/null 2>&1 || exit 1
+corpus "$plait"
 words="model.kind=llama model.layers=2 model.hidden=32 model.heads=4 model.seq=16 train.steps=3
-train.batch=4 parallel.microbatch=1 parallel.pp=2 parallel.tp=2 data.train=$dir/corpus
+train.batch=4 parallel.microbatch=1 parallel.pp=2 parallel.tp=2 data.train=$dir/tokens
 train.hang_timeout=1"
 
-# NAME TRANSPORT CODE TEXT SECONDS CALL FILE [N]: in the background, the verdict into a file. The
-# wrapper's words go to the ranks alone.
+# NAME TRANSPORT CODE TEXT SECONDS CALL FILE [N]. The wrapper's words go to the ranks alone.
 one() {
     name=$1 transport=$2 code=$3 text=$4
     slow="LD_PRELOAD=$wrapper SLOW_S=$5 SLOW_CALL=$6 SLOW_FILE=$7 SLOW_N=${8:-}"
     [ -n "${8:-}" ] || slow="LD_PRELOAD=$wrapper SLOW_S=$5 SLOW_CALL=$6 SLOW_FILE=$7"
-    launch=
-    [ "$transport" = thread ] || launch="mpirun -n 4 --oversubscribe"
     limit=60
     [ "$code" = 0 ] || limit=1
     runs=$((runs + 1))
     run="$dir/run$runs.$code.$transport"
     log="$dir/$runs.$code.$transport" # a name without the file's
     begin=$(date +%s)
+    start="launch 100 -n 4"
+    [ "$transport" = mpi ] || start="timeout 100"
     # shellcheck disable=SC2086
-    timeout 100 $launch env $slow "$plait" train $words train.transport="$transport" \
-        run.io_timeout=$limit run.dir="$run" >"$log.out" 2>"$log.err"
+    $start env $slow "$plait" train $words train.transport="$transport" run.io_timeout=$limit \
+        run.dir="$run" >"$log.out" 2>"$log.err"
     got=$?
     took=$(($(date +%s) - begin))
     said=$(grep -c '^plait: error: ' "$log.err")
+    why=
     if [ "$got" -ne "$code" ]; then
         why="code $got, wanted $code"
     elif [ "$code" -eq 0 ] && [ "$took" -lt 2 ]; then
@@ -54,15 +51,13 @@ one() {
         why="$text is not named"
     elif [ "$code" -ne 0 ] && [ "$said" -ne 1 ]; then
         why="said $said times"
-    else
-        echo "ok   $name" >"$dir/$name.verdict"
-        return
     fi
-    { echo "FAIL $name: $why"; sed 's/^/    /' "$log.err" | head -20; } >"$dir/$name.verdict"
+    [ -z "$why" ]
+    verdict "$name" $? "$why" "$log.err"
 }
 
 kinds=thread
-few="fsync:model.safetensors write:metrics.jsonl:2 pread:corpus:9"
+few="fsync:model.safetensors write:metrics.jsonl:2 pread:tokens:9"
 many="write:model.safetensors rename:model.safetensors open:model.safetensors write:config.yaml
 open:metrics.jsonl"
 for word; do
@@ -81,8 +76,4 @@ for transport in $kinds; do
     done
     wait
 done
-cat "$dir"/*.verdict
-failed=$(cat "$dir"/*.verdict | grep -c '^FAIL')
-passed=$(cat "$dir"/*.verdict | grep -c '^ok')
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+verdicts

@@ -12,13 +12,10 @@ set -u
 plait=$1
 stops=${2:-4}
 seed=${3:-1}
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_hwloc_base_binding_policy=none
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+# shellcheck source=tests/harness/jobs.sh
+. "$(dirname "$0")/../harness/jobs.sh"
 
-seq 1 800 | sed 's/.*/strand & over strand &&/' >"$dir/text"
-"$plait" data prepare "$dir/text" -o "$dir/tokens" >/dev/null 2>&1 || exit 1
+corpus "$plait"
 common="model.kind=llama model.layers=4 model.hidden=32 model.heads=4 model.ffn=64 model.seq=16
 train.steps=1000000 train.batch=16 parallel.microbatch=1 data.train=$dir/tokens
 data.valid=$dir/tokens train.valid_every=40 train.valid_batches=1 train.hang_timeout=1.5
@@ -57,8 +54,8 @@ named=0 wrong=0 codes=0
 while read -r rank signal delay ranks words; do
     rm -rf "$dir/run"
     # shellcheck disable=SC2086
-    timeout 120 mpirun -n "$ranks" --oversubscribe "$plait" train $common $words \
-        run.dir="$dir/run" >"$dir/out" 2>"$dir/err" </dev/null &
+    launch 120 -n "$ranks" "$plait" train $common $words run.dir="$dir/run" >"$dir/out" \
+        2>"$dir/err" &
     job=$!
     tries=0
     while [ ! -s "$dir/run/metrics.jsonl" ] && [ "$tries" -lt 600 ] && kill -0 "$job"; do
@@ -66,7 +63,7 @@ while read -r rank signal delay ranks words; do
         tries=$((tries + 1))
     done
     sleep "$(printf '%d.%02d' $((delay / 100)) $((delay % 100)))"
-    launcher=$(pgrep -P "$job" | head -n 1)
+    launcher=$(pgrep -P "$(pgrep -P "$job" timeout)" mpirun)
     process=$(process_of "$launcher" "$rank")
     kill -"$signal" "$process"
     wait "$job"
@@ -87,9 +84,6 @@ while read -r rank signal delay ranks words; do
 done <"$dir/draws"
 
 echo "$stops stops: $named named right, $wrong not; $codes other codes"
-if [ "$((wrong * 20))" -le "$stops" ] && [ "$codes" -eq 0 ] && [ "$((named + wrong))" -gt 0 ]; then
-    echo "1 passed, 0 failed, 0 skipped"
-else
-    echo "0 passed, 1 failed, 0 skipped"
-    exit 1
-fi
+[ "$((wrong * 20))" -le "$stops" ] && [ "$codes" -eq 0 ] && [ "$((named + wrong))" -gt 0 ]
+verdict "stopped and killed ranks are named" $?
+verdicts

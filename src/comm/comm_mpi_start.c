@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * MPI starts once in a process and ends with it. The first thing that is said there is whether a
+ * process has an error already: one that refuses its configuration or its files knows nothing of
+ * its peers, who may say the same, so it starts MPI, too, and all hear all errors. Of those with
+ * the same words the lowest rank speaks. Nobody ends before: MPI_Finalize waits for all, and the
+ * exit code is the same on each, that of the lowest rank with an error.
+ */
+#include "comm/comm_mpi_start.h"
+
+#include "base/mem.h"
+#include "comm/comm_launch.h"
+#include "comm/comm_mpi.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* What a process brings to the start. */
+struct verdict { uint64_t code, words; };
+
+static struct {
+    double limit_s; /* of starting and ending; 0: none */
+    bool agreed;    /* all have said whether they have an error */
+    enum err code;  /* agreed: that of the job */
+    int rank;       /* code: the lowest rank that has it */
+} start;
+
+static void finalize(void)
+{
+    int done = 0;
+    MPI_Finalized(&done);
+    if (done)
+        return;
+    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){.what = "the end of MPI (all is done)"});
+    int come = comm_mpi_come();
+    MPI_Finalize();
+    if (come >= 0)
+        close(come);
+    comm_mpi_limit_end();
+}
+
+/* A program that has started MPI itself also ends it itself, and agrees on nothing here. */
+static enum err initialise(void)
+{
+    int there = 0, level = MPI_THREAD_SINGLE;
+    TRY_MPI(MPI_Initialized(&there));
+    if (there) {
+        start.agreed = true;
+        return ERR_OK;
+    }
+    int come = comm_mpi_come();
+    TRY_MPI(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level));
+    if (come >= 0)
+        close(come);
+    if (level < MPI_THREAD_FUNNELED)
+        FAIL(ERR_CONFIG, "comm: this MPI serves level %d of threads, %d is needed; use another "
+                         "build of MPI", level, MPI_THREAD_FUNNELED);
+    if (atexit(finalize) != 0)
+        FAIL(ERR_MEMORY, "comm: no place for MPI's end at the process's end");
+    return ERR_OK;
+}
+
+/* ---- whether all can start ---- */
+
+struct agreement {
+    int rank, size;
+    int same;  /* processes with this one's error */
+    int first; /* the lowest of these */
+};
+
+/* Collective over the launch. */
+static enum err agree(enum err code, const char *text, struct agreement *a)
+{
+    struct verdict mine = {(uint64_t)code, code ? XXH3_64bits(text, strlen(text)) : 0}, *all;
+    TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &a->rank));
+    TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &a->size));
+    TRY(mem_new(a->size, sizeof *all, "the errors of a launch", &all));
+    int rc = MPI_Allgather(&mine, 2, MPI_UINT64_T, all, 2, MPI_UINT64_T, MPI_COMM_WORLD);
+    a->first = a->size;
+    a->same = 0;
+    for (int i = a->size - 1; i >= 0 && rc == MPI_SUCCESS; i--) {
+        if (all[i].code != 0) {
+            start.code = (enum err)all[i].code;
+            start.rank = i;
+        }
+        if (all[i].code == mine.code && all[i].words == mine.words) {
+            a->first = i;
+            a->same++;
+        }
+    }
+    start.agreed = true;
+    mem_free(all);
+    TRY_MPI(rc);
+    return ERR_OK;
+}
+
+enum err comm_mpi_start(double limit_s)
+{
+    struct agreement a;
+    start.limit_s = limit_s;
+    comm_mpi_limit(limit_s, &(struct comm_mpi_late){.what = "the start of MPI"});
+    TRY(initialise());
+    if (!start.agreed)
+        TRY(agree(ERR_OK, "", &a));
+    if (start.code != ERR_OK)
+        FAIL(start.code, "comm: rank %d cannot start", start.rank);
+    return ERR_OK;
+}
+
+/* The words of this process and no other with its rank. */
+static void say_own(const struct agreement *a, const char *text, void (*say)(const char *text))
+{
+    struct comm_world w = {.rank = a->rank, .size = a->size};
+    char buf[COMM_RANK_TEXT];
+    say(a->same == a->size ? text : comm_rank_says(&w, text, buf));
+}
+
+enum err comm_say(enum err code, const char *text, void (*say)(const char *text))
+{
+    struct agreement a;
+    int there = 0;
+    if (start.agreed && start.code != ERR_OK)
+        return start.code; /* it has been said */
+    MPI_Initialized(&there);
+    if (there || comm_mpi_launched_size() < 2) {
+        say(text);
+        return code;
+    }
+    start.limit_s = COMM_MPI_START_S;
+    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){.text = text, .say = say, .code = code});
+    enum err err = initialise();
+    if (err == ERR_OK)
+        err = agree(code, text, &a);
+    comm_mpi_limit_end();
+    if (err != ERR_OK)
+        say(text);
+    else if (a.first == a.rank)
+        say_own(&a, text, say);
+    return err == ERR_OK ? start.code : code;
+}

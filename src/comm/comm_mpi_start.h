@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The start and the end of MPI in a process, what processes agree on at its start, and the limit of
+ * both.
+ */
+#ifndef PLAIT_COMM_MPI_START_H
+#define PLAIT_COMM_MPI_START_H
+
+#include "base/err.h"
+
+/* Start MPI, if nobody has, and hear whether each process of the launch could. Within limit_s
+ * (comm_mpi_limit), until comm_mpi_limit_end. Collective over the launch, in which processes that
+ * have an error take part by comm_say. Errors: the code of a process that has one. */
+enum err comm_mpi_start(double limit_s);
+
+/* Run while this process is in a call of MPI that waits for all others and knows no limit: when
+ * comm_mpi_limit_end is not called within `limit_s` (at least COMM_MPI_START_S; 0: none), the
+ * process says `text` and ends with `code`. text NULL: that `what` does not end and which ranks
+ * have not come, and ERR_HANG. Words are borrowed. */
+enum { COMM_MPI_START_S = 15 };
+struct comm_mpi_late {
+    const char *what, *text;
+    void (*say)(const char *text);
+    enum err code;
+};
+void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late);
+void comm_mpi_limit_end(void);
+
+/* This process has come to the start of MPI; the descriptor is held until it has started, and is -1
+ * where there is no launcher. */
+int comm_mpi_come(void);
+
+#endif

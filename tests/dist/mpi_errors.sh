@@ -1,0 +1,95 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every kind of failing job under mpirun, at its start, while it runs and at its end, on several
+# numbers of ranks: one message, said once, and its code is the job's (128 and the signal of a
+# process that is killed, as mpirun has it). As many jobs as one has ranks share
+# the cores, and ranks from the third on come late and outlive the end of the first ones.
+#
+#     tests/dist/mpi_errors.sh PROGRAM [ROUNDS]     PROGRAM: build/plait
+set -u
+
+plait=$1
+rounds=${2:-1}
+# shellcheck source=tests/harness/jobs.sh
+. "$(dirname "$0")/../harness/jobs.sh"
+
+corpus "$plait"
+cat >"$dir/c.yaml" <<END
+model: {kind: gpt, layers: 8, hidden: 32, heads: 4, seq: 16}
+train: {steps: 3, batch: 8, transport: mpi, hang_timeout: 20}
+parallel: {microbatch: 1}
+data: {train: $dir/tokens}
+END
+head -c 5000 "$dir/tokens" >"$dir/cut"
+"$plait" train "$dir/c.yaml" train.transport=thread run.dir="$dir/whole" >"$dir/log" 2>&1 ||
+    verdict "a run" 1 "does not end well" "$dir/log"
+
+# KIND, CODE, a word of the message, what a shell does in each process. c: the configuration; t: to
+# train it on n ranks, in a folder of its own; d: the folder of all jobs; last: the last rank is it;
+# await: until there is a step.
+cat >"$dir/kinds" <<'END'
+key 10 model.layer $t model.layer=2
+option 10 sped $t --sped
+config 10 none.yaml $plait train $d/none.yaml
+words 10 key=value $plait train $c oops
+verb 10 trian $plait trian $c
+layout 10 parallel.pp $t parallel.tp=2
+transport 10 launcher $t train.transport=thread
+file 12 none.tok $t data.train=$d/none.tok
+cut 12 cut $t data.train=$d/cut
+vocab 13 vocab $t model.vocab=10
+tokenizer 13 gpt2 $t data.tokenizer=gpt2
+below 17 folder $t run.dir=$c/below
+foreign 10 config.json $t run.dir=$d/foreign
+taken 16 takeover $t run.dir=$d/taken
+folder 10 config.yaml $plait generate $d/none
+weights 14 safetensors $plait generate $d/weights train.transport=mpi parallel.pp=$n
+ids 10 ids $plait generate $d/whole --ids 1,x
+other 11 configuration $t optim.lr=0.00$((1 + OMPI_COMM_WORLD_RANK))
+nonfinite 18 norm $t optim.lr=100 optim.lr_min=0 optim.warmup=0 train.steps=500
+full 17 space PLAIT_FAIL_FS=34+:ENOSPC $t
+takeover 0 died $t run.takeover=true
+stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
+kill 137 died $last && await && kill -9 $$ & exec $t train.steps=1000000
+hang 20 answer $last && await && kill -STOP $$ & exec $t train.steps=1000000 train.hang_timeout=2
+END
+mkdir "$dir/foreign" "$dir/taken" "$dir/weights"
+echo mine >"$dir/foreign/config.json"
+printf 'plait run\nhost elsewhere\npid 5\nsince 2026-01-01T00:00:00Z\n' >"$dir/lock"
+cp "$dir/lock" "$dir/taken/plait.lock"
+cp "$dir/whole/config.yaml" "$dir/whole/config.json" "$dir/weights"
+head -c 100 "$dir/whole/model.safetensors" >"$dir/weights/model.safetensors"
+
+one() { # NAME CODE TEXT RANKS COMMAND
+    name=$1 code=$2 text=$3
+    run="$dir/run.$name"
+    mkdir "$run"
+    [ "${name%%.*}" != takeover ] || cp "$dir/lock" "$run/plait.lock"
+    cat >"$dir/$name.sh" <<END
+plait="$plait" c="$dir/c.yaml" d="$dir" n=$4
+t="$plait train $dir/c.yaml parallel.pp=$4 run.dir=$run"
+last="[ \$OMPI_COMM_WORLD_RANK = $(($4 - 1)) ]"
+await() { while [ ! -s "$run/metrics.jsonl" ]; do sleep 0.1; done; }
+[ \$OMPI_COMM_WORLD_RANK -lt 2 ] || { trap "" TERM; sleep 0.\$OMPI_COMM_WORLD_RANK; trap - TERM; }
+$5
+END
+    launch 100 -n "$4" sh "$dir/$name.sh" >"$dir/$name.out" 2>"$dir/$name.err"
+    got=$?
+    said=$(grep -c '^plait: ' "$dir/$name.err")
+    [ "$got" -eq "$code" ] && [ "$said" -eq 1 ] && grep -q "^plait: .*$text" "$dir/$name.err"
+    verdict "$name" $? "code $got, wanted $code; said $said times ($text)" "$dir/$name.err"
+}
+
+for round in $(seq "$rounds"); do
+    for ranks in 2 5; do
+        under_way=0
+        while read -r kind code text command; do
+            one "$kind.$ranks.$round" "$code" "$text" "$ranks" "$command" &
+            under_way=$((under_way + 1))
+            [ $((under_way % ranks)) -ne 0 ] || wait
+        done <"$dir/kinds"
+        wait
+    done
+done
+verdicts
