@@ -9,6 +9,8 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "run/options.h"
+#include <ftw.h>
+#include <unistd.h>
 
 enum { LINES_MAX = 200 };
 
@@ -85,6 +87,65 @@ static void every_line_has_a_case(void)
     }
 }
 
+/* Does the text have the key as a whole word? */
+static bool has_key(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *at = text; (at = strstr(at, key)) != NULL; at++)
+        if (!strchr("abcdefghijklmnopqrstuvwxyz_", at[n] ? at[n] : ' '))
+            return true;
+    return false;
+}
+
+static const char *recipe; /* of the walk */
+static int complete;       /* files that have every key */
+
+/* A file that has every key needs each new one; so docs/add-a-key.md speaks of it. */
+static int look_at(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    const char *name = path + sizeof PLAIT_SOURCE_DIR; /* and its slash */
+    char *text;
+    struct fs_map m;
+    bool all = true;
+    (void)ftw;
+    if (type != FTW_F || st->st_size == 0 || fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+        return 0;
+    CHECK_OK(mem_new(m.size + 1, 1, "a file", &text));
+    memcpy(text, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    for (int i = 0; i < options_table.n && all; i++)
+        all = has_key(text, options_table.row[i].key);
+    mem_free(text);
+    complete += all;
+    test_check(!all || strstr(recipe, name), __FILE__, __LINE__, "%s has every key, and "
+               "docs/add-a-key.md does not name it", name);
+    return 0;
+}
+
+static void recipe_names_every_place(void)
+{
+    static const char *const folder[] = {"src", "cmd", "tests", "docs", "tools", "include"};
+    struct fs_map m;
+    char *text, path[512];
+    CHECK_OK(fs_map_open(&m, PLAIT_SOURCE_DIR "/docs/add-a-key.md", ERR_DATA));
+    CHECK_OK(mem_new(m.size + 1, 1, "a page", &text));
+    memcpy(text, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    recipe = text;
+    complete = 0;
+    for (size_t i = 0; i < sizeof folder / sizeof *folder; i++) {
+        snprintf(path, sizeof path, "%s/%s", PLAIT_SOURCE_DIR, folder[i]);
+        CHECK_INT(nftw(path, look_at, 16, FTW_PHYS), 0);
+    }
+    CHECK(complete >= 4); /* options.c, configuration.md, keys.txt, draw_config.c */
+    for (const char *at = text; (at = strstr(at, "`src/run/")) != NULL; at++) {
+        snprintf(path, sizeof path, "%s/%.*s", PLAIT_SOURCE_DIR, (int)strcspn(at + 1, "`"), at + 1);
+        test_check(access(path, R_OK) == 0, __FILE__, __LINE__, "%s is not there", path);
+    }
+    mem_free(text);
+}
+
 static const struct test_case cases[] = {{"every_key_has_a_line", every_key_has_a_line},
-                                         {"every_line_has_a_case", every_line_has_a_case}};
+                                         {"every_line_has_a_case", every_line_has_a_case},
+                                         {"recipe_names_every_place", recipe_names_every_place}};
 TEST_MAIN(cases)
