@@ -188,8 +188,9 @@ int plait_train(const struct plait_config *c, const struct plait_train *a);
  * other number above 0. It holds for runs to come, too, until it is withdrawn by 0. Safe in a
  * signal handler and from any thread. */
 void plait_stop(int why);
-/* Removes the temporary files that this process is writing. Safe in a signal handler; the process
- * must end behind it, by _exit. */
+/* Removes the temporary files that this process is writing, and says on standard error what a run
+ * there is dealing with, if that is an error. Safe in a signal handler; the process must end behind
+ * it, by _exit. */
 void plait_abandon(void);
 
 /* ---- Truth -------------------------------------------------------------------------------- *

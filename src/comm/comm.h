@@ -94,6 +94,9 @@ void comm_place(struct comm_world *w, const char *text);
  * ERR_STORAGE and the file's name. Both local. Errors: ERR_MEMORY. */
 enum err comm_files_open(struct comm_world *w, double limit_s);
 void comm_files_close(struct comm_world *w);
+/* This rank deals with an error: a call that has not returned is said behind it, and its code
+ * counts. *first is copied. Local. */
+void comm_files_behind(struct comm_world *w, const struct err_kept *first);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
 void comm_abort(struct comm_world *w, enum err code);

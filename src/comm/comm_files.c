@@ -28,6 +28,7 @@ struct comm_files {
     pthread_mutex_t lock;     /* of those below */
     const char *path;         /* of the call under way, borrowed from it; NULL: there is none */
     double since;
+    struct err_kept first;    /* code 0: none; what the rank deals with */
 };
 
 static struct {
@@ -71,15 +72,17 @@ static void on_end(void *arg)
 /* The lock stays taken: the path must stay good, and the process ends. */
 static void leave(const struct comm_files *f)
 {
-    char text[1024], said[COMM_RANK_TEXT], took[32];
-    snprintf(text, sizeof text, "storage: %s: a call of the file system has not returned for %s; "
-             "look at the disk, or raise run.io_timeout (%g s; 0: wait for ever)", f->path,
+    char text[COMM_RANK_TEXT], said[COMM_RANK_TEXT], took[32];
+    bool behind = f->first.code != ERR_OK;
+    snprintf(text, sizeof text, "%.1400s%s%.300s: a call of the file system has not returned for "
+             "%s; look at the disk, or raise run.io_timeout (%g s; 0: wait for ever)",
+             f->first.text, behind ? "; then " : "storage: ", f->path,
              text_seconds(log_now() - f->since, took), f->limit_s);
     if (f->world->ops->last_word(f->world)) {
         log_set_rank(-1); /* the message names it */
         log_line(LOG_ERROR, "%s", comm_rank_says(f->world, text, said));
     }
-    err_leave(ERR_STORAGE);
+    err_leave(behind ? f->first.code : ERR_STORAGE);
 }
 
 static void *watch(void *arg)
@@ -150,6 +153,16 @@ enum err comm_files_open(struct comm_world *w, double limit_s)
     w->files = f;
     fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
     return ERR_OK;
+}
+
+void comm_files_behind(struct comm_world *w, const struct err_kept *first)
+{
+    struct comm_files *f = w->files;
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->first = *first;
+    pthread_mutex_unlock(&f->lock);
 }
 
 void comm_files_close(struct comm_world *w)

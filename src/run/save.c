@@ -198,20 +198,18 @@ static enum err find_file(struct saver *v)
     return create_file(v);
 }
 
-/* All ranks learn how it went with the writer's file. */
-static enum err tell_all(struct saver *v)
+enum err save_tell(struct comm_world *world, int from, struct err_kept *what)
 {
-    int me = comm_rank(v->world), n = comm_size(v->world);
+    int me = comm_rank(world), n = comm_size(world);
+    int64_t bytes = (int64_t)sizeof *what;
     for (int i = 0; i < n; i++) {
         struct comm_req req = {0};
-        if (i == v->writer || (me != v->writer && me != i))
+        if (i == from || (me != from && me != i))
             continue;
-        if (me == v->writer)
-            TRY(comm_send_start(v->world, i, SAVE_TAG, v->unsaved, (int64_t)sizeof *v->unsaved,
-                                &req));
+        if (me == from)
+            TRY(comm_send_start(world, i, SAVE_TAG, what, bytes, &req));
         else
-            TRY(comm_recv_start(v->world, v->writer, SAVE_TAG, v->unsaved,
-                                (int64_t)sizeof *v->unsaved, &req));
+            TRY(comm_recv_start(world, from, SAVE_TAG, what, bytes, &req));
         TRY(comm_finish(&req));
     }
     return ERR_OK;
@@ -227,7 +225,7 @@ static enum err write_all(struct saver *v)
         TRY(move_tensor(v, &v->entry[i], &next));
     if (writes && v->unsaved->code == ERR_OK)
         err_keep(v->unsaved, safet_commit(v->file));
-    return tell_all(v);
+    return save_tell(v->world, v->writer, v->unsaved);
 }
 
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,

@@ -7,10 +7,13 @@
 #include "run/stop.h"
 
 #include "base/fs.h"
+#include "base/num.h"
 #include "plait.h"
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
 
 static atomic_int asked;
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler may set it");
@@ -20,9 +23,28 @@ void plait_stop(int why)
     atomic_store(&asked, why > 0 ? why : 0);
 }
 
+/* A line that a handler may write. */
+static struct { atomic_int state; int n; char line[2048]; } pending;
+enum { NONE, TAKEN, THERE };
+
+void stop_pending(const char *error)
+{
+    int was = NONE;
+    if (!error) {
+        atomic_store(&pending.state, NONE);
+    } else if (atomic_compare_exchange_strong(&pending.state, &was, TAKEN)) {
+        pending.n = snprintf(pending.line, sizeof pending.line - 1, "\nplait: %s", error);
+        pending.n = (int)num_min(pending.n, (int64_t)sizeof pending.line - 2);
+        pending.line[pending.n++] = '\n';
+        atomic_store(&pending.state, THERE);
+    }
+}
+
 void plait_abandon(void)
 {
     fs_abandon_all();
+    if (atomic_load(&pending.state) == THERE)
+        (void)!write(STDERR_FILENO, pending.line, (size_t)pending.n);
 }
 
 int stop_asked(void)

@@ -9,5 +9,7 @@
 int stop_asked(void);
 /* "SIGTERM" of a signal's number; "a request" of any other. */
 const char *stop_name(int why);
+/* The error that the run deals with, which plait_abandon says; the first one counts. NULL: none. */
+void stop_pending(const char *error);
 
 #endif

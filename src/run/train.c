@@ -13,6 +13,7 @@
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/room.h"
+#include "run/stop.h"
 #include "run/world.h"
 
 #include <stdio.h>
@@ -480,6 +481,7 @@ enum err run_train(const struct options *o, const struct plait_train *call)
     if (err == ERR_OK)
         err = run_job(o, &job, &s);
     folder_leave(&folder);
+    stop_pending(NULL);
     data_close(&job.train);
     data_close(&job.valid);
     setup_free(&s);

@@ -148,6 +148,8 @@ enum err save_begin(const struct setup *s, struct safet_writer *file);
  * all ranks; other errors are returned. Collective over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
                       struct safet_writer *file, struct err_kept *unsaved);
+/* An error of the rank `from` into *what of all. Collective over the world. (save.c) */
+enum err save_tell(struct comm_world *world, int from, struct err_kept *what);
 /* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
  * (load.c) */
 enum err load_weights(const struct setup *s, struct exec *x, const struct hf_weights *w);

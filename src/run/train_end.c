@@ -18,12 +18,23 @@ bool train_asks(const struct train_rank *r)
     return stop_asked() != 0 || r->lost.code != ERR_OK;
 }
 
+/* From here on this rank deals with an error: should the process end before that is done, it is
+ * said. `says`: also by a signal's end, once in the job. */
+static void deal_with(struct train_rank *r, const struct err_kept *first, bool says)
+{
+    if (says)
+        stop_pending(first->text);
+    comm_files_behind(r->world, first);
+}
+
 enum err train_put_off(struct train_rank *r, enum err err)
 {
     if (err != ERR_STORAGE && err != ERR_DATA)
         return err;
-    if (r->lost.code == ERR_OK)
+    if (r->lost.code == ERR_OK) {
         err_keep(&r->lost, err);
+        deal_with(r, &r->lost, true);
+    }
     return ERR_OK;
 }
 
@@ -87,6 +98,7 @@ enum err train_outcome_of(struct train_outcome *o)
 /* What the ranks know of the end. */
 struct end {
     int speaker;             /* the first rank that has put an error off; -1: none has */
+    struct err_kept first;   /* that one; else the step that is not finite, on all ranks */
     struct err_kept unsaved; /* why the weights could not be saved */
 };
 
@@ -95,23 +107,28 @@ static bool saves(const struct train_rank *r)
     return r->taken > 0 && r->s->o->run.save;
 }
 
-/* The error once more, with what became of the weights. */
-static enum err with_weights(const struct train_rank *r, const struct err_kept *first,
-                             const struct end *e)
+/* The first error, and one that came while it was dealt with. Who only heard that a peer has failed
+ * leaves the word to that one, which knows the first as well: `shared`. */
+static enum err both(const struct err_kept *first, enum err second, const char *between,
+                     bool shared)
+{
+    struct err_kept then;
+    err_keep(&then, second);
+    return err_set(shared && second == ERR_PEER ? ERR_PEER : first->code, __FILE__, __LINE__,
+                   "%s; %s: %s", first->text, between, err_bare(then.text));
+}
+
+/* The first error, with what became of the weights. */
+static enum err with_weights(const struct train_rank *r, const struct end *e)
 {
     struct text page = {0};
-    text_add(&page, "%s; ", first->text);
-    if (e->unsaved.code != ERR_OK)
-        text_add(&page, "and the weights of step %lld could not be saved: %s", (long long)r->taken,
-                 err_bare(e->unsaved.text));
-    else if (saves(r))
+    if (saves(r))
         text_add(&page, "the weights of step %lld are in %s/model.safetensors",
                  (long long)r->taken, r->s->o->run.dir);
     else
         train_say_weights(r, &page);
-    enum err said = page.err;
-    if (said == ERR_OK)
-        said = err_set(first->code, __FILE__, __LINE__, "%s", page.s);
+    enum err said = page.err == ERR_OK ? err_set(e->first.code, __FILE__, __LINE__, "%s; %s",
+                                                 e->first.text, page.s) : err_again(&e->first);
     text_free(&page);
     return said;
 }
@@ -122,76 +139,99 @@ static enum err without_weights(const struct train_rank *r, const struct end *e)
     struct text page = {0};
     if (r->stop && work_left(r))
         say_stop(r, &page);
-    text_add(&page, "%s", e->unsaved.text);
-    enum err said = page.err;
-    if (said == ERR_OK)
-        said = err_set(e->unsaved.code, __FILE__, __LINE__, "%s", page.s);
+    enum err said = err_set(e->unsaved.code, __FILE__, __LINE__, "%s%s",
+                            page.err == ERR_OK && page.s ? page.s : "", e->unsaved.text);
     text_free(&page);
     return said;
 }
 
-/* Who has an error that it has put off? Collective over the world. */
-static enum err find_speaker(const struct train_rank *r, int *speaker)
+/* Who has an error that it has put off, and which? Collective over the world. */
+static enum err find_first(struct train_rank *r, struct end *e)
 {
-    int n = r->s->mesh.world;
-    double place = r->lost.code != ERR_OK ? n - comm_rank(r->world) : 0;
+    int n = r->s->mesh.world, me = comm_rank(r->world);
+    double place = r->lost.code != ERR_OK ? n - me : 0;
     if (exec_world_group(r->x))
         TRY(comm_all_reduce(exec_world_group(r->x), &place, 1, DT_F64, COMM_MAX));
-    *speaker = place > 0 ? n - (int)place : -1;
+    e->speaker = place > 0 ? n - (int)place : -1;
+    if (e->speaker < 0)
+        return ERR_OK;
+    struct err_kept told = r->lost;
+    TRY(save_tell(r->world, e->speaker, &told));
+    const char *then = e->first.code != ERR_OK ? "; then " : "";
+    enum err err = me == e->speaker
+                       ? err_set(told.code, __FILE__, __LINE__, "%s%s%s", told.text, then,
+                                 e->first.text)
+                       : err_set(told.code, __FILE__, __LINE__, "rank %d: %s%s%s", e->speaker,
+                                 err_bare(told.text), then, e->first.text);
+    err_keep(&e->first, err);
     return ERR_OK;
+}
+
+/* A step's loss or norm is not finite, as all ranks know: with what to do. */
+static enum err keep_lost(struct train_rank *r, struct end *e)
+{
+    const struct options *o = r->s->o;
+    const char *way = o->optim.clip > 0 ? "lengthen optim.warmup" : "set optim.clip 1";
+    struct err_kept said;
+    err_keep(&said, ERR_NONFINITE);
+    enum err err = err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; lower optim.lr or %s, or look "
+                           "at the data of that step", said.text, way);
+    err_keep(&e->first, err);
+    err = r->dev->ops->sync(r->dev); /* a step that was queued behind it changes nothing */
+    return err == ERR_OK ? err : both(&e->first, err, "then", true);
+}
+
+/* One rank says how the run ends; the others end well. */
+static bool speaks(const struct train_rank *r, const struct end *e)
+{
+    return e->speaker < 0 ? r->reports : e->speaker == comm_rank(r->world);
 }
 
 static enum err keep_weights(struct train_rank *r, struct end *e)
 {
+    TRY(find_first(r, e));
+    if (e->first.code != ERR_OK)
+        deal_with(r, &e->first, speaks(r, e));
     if (saves(r))
         TRY(save_weights(r->s, r->x, r->world, &r->weights, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
-    return find_speaker(r, &e->speaker);
+    return e->speaker < 0 ? find_first(r, e) : ERR_OK;
 }
 
-/* A step's loss or norm is not finite, as all ranks know: with what to do. */
-static enum err keep_lost(struct train_rank *r, struct err_kept *out)
+/* Behind a saving that failed with `err`, of the file or of anything else. */
+static enum err say_unsaved(const struct train_rank *r, const struct end *e, enum err err)
 {
-    const struct options *o = r->s->o;
-    struct err_kept said;
-    err_keep(&said, ERR_NONFINITE);
-    TRY(r->dev->ops->sync(r->dev)); /* a step that was queued behind it changes nothing */
-    const char *way = o->optim.clip > 0 ? "lengthen optim.warmup" : "set optim.clip 1";
-    err_keep(out, err_set(ERR_NONFINITE, __FILE__, __LINE__,
-                          "%s; lower optim.lr or %s, or look at the data of that step", said.text,
-                          way));
-    return ERR_OK;
-}
-
-/* The step that is not finite comes behind an error that was put off. */
-static enum err end_put_off(struct train_rank *r, const struct err_kept *lost, const struct end *e)
-{
-    if (r->lost.code == ERR_OK || comm_rank(r->world) != e->speaker)
-        return ERR_OK;
-    if (lost->code != ERR_OK) {
-        enum err err = err_set(r->lost.code, __FILE__, __LINE__, "%s; then %s", r->lost.text,
-                               lost->text);
-        err_keep(&r->lost, err);
-    }
-    return with_weights(r, &r->lost, e);
+    const struct err_kept *first = e->first.code != ERR_OK ? &e->first : &r->lost;
+    char between[96];
+    snprintf(between, sizeof between, "and the weights of step %lld could not be saved",
+             (long long)r->taken);
+    if (first->code != ERR_OK)
+        return both(first, err, between, true);
+    return err == e->unsaved.code ? without_weights(r, e) : err;
 }
 
 enum err train_end(struct train_rank *r, enum err err)
 {
     struct end e = {.speaker = -1};
-    struct err_kept lost = {.code = ERR_OK};
-    if (err == ERR_NONFINITE)
-        TRY(keep_lost(r, &lost));
+    bool finite = err != ERR_NONFINITE;
+    if (!finite)
+        TRY(keep_lost(r, &e));
+    else if (err != ERR_OK && r->lost.code != ERR_OK)
+        return both(&r->lost, err, "then, before weights were saved", false);
     else
         TRY(err);
-    TRY(keep_weights(r, &e));
-    if (e.speaker < 0 && lost.code != ERR_OK)
-        return with_weights(r, &lost, &e);
-    if (e.speaker < 0 && e.unsaved.code != ERR_OK)
-        return r->reports ? without_weights(r, &e) : ERR_OK;
-    if (e.speaker < 0)
+    err = keep_weights(r, &e);
+    if (err != ERR_OK)
+        return say_unsaved(r, &e, err);
+    if (e.unsaved.code != ERR_OK)
+        return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved)) : ERR_OK;
+    if (e.first.code == ERR_OK)
         TRY(note_stop(r));
-    if (r->taken > 0 && lost.code == ERR_OK && e.unsaved.code == ERR_OK)
-        TRY(train_report_end(r));
-    return end_put_off(r, &lost, &e);
+    if (r->taken > 0 && finite)
+        err = train_report_end(r);
+    if (e.first.code == ERR_OK)
+        return err;
+    if (err != ERR_OK)
+        return both(&e.first, err, "then", true);
+    return speaks(r, &e) ? with_weights(r, &e) : ERR_OK;
 }

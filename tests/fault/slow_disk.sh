@@ -3,7 +3,8 @@
 #
 # A disk that is slow in one call: longer than train.hang_timeout, which is no hang, so the run
 # ends well and leaves its weights; longer than run.io_timeout, which ends it with 17 and the
-# file's name.
+# file's name; one that is in the way of weights behind another error ends with that one's code, and
+# both are said.
 # Ranks as threads and, with mpi, as processes under mpirun.
 #
 #     tests/fault/slow_disk.sh PROGRAM WRAPPER [mpi] [all]
@@ -21,7 +22,9 @@ words="model.kind=llama model.layers=2 model.hidden=32 model.heads=4 model.seq=1
 train.batch=4 parallel.microbatch=1 parallel.pp=2 parallel.tp=2 data.train=$dir/tokens
 train.hang_timeout=1"
 
-# NAME TRANSPORT CODE TEXT SECONDS CALL FILE [N]. The wrapper's words go to the ranks alone.
+# NAME TRANSPORT CODE TEXT SECONDS CALL FILE [N]. The wrapper's words go to the ranks alone, those
+# in $more are the run's.
+more=
 one() {
     name=$1 transport=$2 code=$3 text=$4
     slow="LD_PRELOAD=$wrapper SLOW_S=$5 SLOW_CALL=$6 SLOW_FILE=$7 SLOW_N=${8:-}"
@@ -36,7 +39,7 @@ one() {
     [ "$transport" = mpi ] || start="timeout 100"
     # shellcheck disable=SC2086
     $start env $slow "$plait" train $words train.transport="$transport" run.io_timeout=$limit \
-        run.dir="$run" >"$log.out" 2>"$log.err"
+        run.dir="$run" $more >"$log.out" 2>"$log.err"
     got=$?
     took=$(($(date +%s) - begin))
     said=$(grep -c '^plait: error: ' "$log.err")
@@ -74,6 +77,10 @@ for transport in $kinds; do
         one "$transport.$call.$file.slow" "$transport" 0 "$file" 3 "$call" "$file" "$n" &
         one "$transport.$call.$file.stuck" "$transport" 17 "$file" 30 "$call" "$file" "$n" &
     done
+    more="optim.lr=100 optim.clip=0 optim.warmup=0 optim.schedule=constant"
+    one "$transport.behind_a_loss" "$transport" 18 "has loss .*; then .*model.safetensors" 30 \
+        fsync model.safetensors &
+    more=
     wait
 done
 verdicts

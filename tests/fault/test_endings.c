@@ -119,8 +119,9 @@ static void check_traces(const char *run, const char *what)
         snprintf(path, sizeof path, "%s/trace/%d.trace", dir, i);
         if (!fs_exists(path))
             continue;
-        test_check(trace_read(dir, i, &t) == ERR_OK && t.cut == 0, __FILE__, __LINE__,
-                   "%s: trace %d: %lld bytes of half a record", what, i, (long long)t.cut);
+        bool read = trace_read(dir, i, &t) == ERR_OK;
+        test_check(read && t.cut == 0, __FILE__, __LINE__, "%s: trace %d: %s, %lld bytes too many",
+                   what, i, read ? "read" : err_text(), (long long)t.cut);
         trace_unread(&t);
     }
 }
@@ -310,6 +311,74 @@ static void stopped_and_not_saved(void)
     check_rest("stopped", "stopped");
 }
 
+/* A run whose second line of metrics fails, and its K-th allocation. */
+static int without_memory(int k, char said[SAID])
+{
+    char launcher[64];
+    snprintf(launcher, sizeof launcher, "PLAIT_FAIL_ALLOC=%d", k);
+    return train("run", launcher, "write@metrics.jsonl:2+:ENOSPC", "train.steps=5 train.trace=true",
+                 said);
+}
+
+/* Every allocation behind that one in turn. */
+static void a_full_disk_and_no_memory(void)
+{
+    char said[SAID];
+    int before = 1, behind = 4096, kept = 0, lost = 0;
+    while (behind - before > 1) { /* the first allocation that the run comes to with a line */
+        int k = (before + behind) / 2;
+        (void)without_memory(k, said);
+        *(steps_in("run") > 0 ? &behind : &before) = k;
+    }
+    for (int k = behind; k < behind + 400 && kept < 3; k += 1 + (k - behind) / 8) {
+        int code = without_memory(k, said);
+        const char *first = strstr(said, "cannot append to metrics.jsonl: no space left");
+        const char *second = strstr(said, " are not to be had");
+        test_check(code == PLAIT_STORAGE && first && (!second || first < second), __FILE__,
+                   __LINE__, "allocation %d: code %d: %s", k, code, said);
+        bool there = has("run", "model.safetensors");
+        test_check(there || second, __FILE__, __LINE__, "allocation %d: %s", k, said);
+        CHECK(steps_in("run") > 0 && files_with("run", ".tmp.") == 0 && !has("run", "plait.lock"));
+        kept += there;
+        lost += !there;
+    }
+    CHECK(kept > 0 && lost > 0);
+}
+
+/* From one call on nothing works any more, closing and removing neither. */
+static void no_call_works_any_more(void)
+{
+    int code = -1;
+    for (int n = 1; n < 3000 && code != 0; n += (int)test_range(1, n < 100 ? 8 : 60)) {
+        char fault[64], said[SAID];
+        snprintf(fault, sizeof fault, "%d+:EIO", n);
+        code = train("run", "", fault, "train.steps=5 train.trace=true", said);
+        bool known = code == PLAIT_STORAGE || code == PLAIT_DATA || code == PLAIT_CONFIG;
+        test_check(code == 0 || (known && strstr(said, "input/output error")), __FILE__, __LINE__,
+                   "%s: code %d: %s", fault, code, said);
+        CHECK(steps_in("run") >= 0);
+    }
+    CHECK_INT(code, 0);
+}
+
+/* Of two signals the second ends the run at once, with the error that it was dealing with. */
+static void a_second_signal_says_the_first_error(void)
+{
+    char dir[FOLDER_PATH], twice[2 * FOLDER_PATH], log[FOLDER_PATH], said[SAID];
+    folder_path("run", dir);
+    folder_path("log", log);
+    snprintf(twice, sizeof twice,
+             "sh -c '\"$@\" & p=$!; i=0; until grep -q \"step 1/5  loss\" \"%s\" || "
+             "[ $i -ge 3000 ]; do sleep 0.01; i=$((i + 1)); done; kill -TERM $p; kill -INT $p; "
+             "wait $p' sh", log);
+    int code = train("run", twice, "write@metrics.jsonl:1:ENOSPC",
+                     "train.steps=5 model.hidden=256 model.layers=4 model.seq=128 train.batch=16 "
+                     "parallel.microbatch=4", said);
+    test_check((code == 128 + SIGINT || code == 128 + SIGTERM) &&
+                   strstr(said, "cannot append to metrics.jsonl: no space left") &&
+                   files_with("run", ".tmp.") == 0, __FILE__, __LINE__, "code %d: %s", code, said);
+}
+
 /* ---- real limits ---- */
 
 /* Of 60 KiB: the weights fit, traces and metrics do not. */
@@ -441,6 +510,9 @@ static const struct test_case cases[] = {
     {"a disk that is full for all", a_disk_that_is_full_for_all},
     {"not finite and not saved", not_finite_and_not_saved},
     {"stopped and not saved", stopped_and_not_saved},
+    {"a full disk and no memory", a_full_disk_and_no_memory},
+    {"no call works any more", no_call_works_any_more},
+    {"a second signal says the first error", a_second_signal_says_the_first_error},
     {"files that may not grow", files_that_may_not_grow},
     {"a small disk", a_small_disk},
     {"generate says why there are none", generate_says_why_there_are_none},
