@@ -90,27 +90,28 @@ static int rename_again(const char *from, const char *to)
     return done;
 }
 
-/* All n bytes or -1. A write that takes nothing and says nothing counts as a full disk. */
-static int write_bytes(int fd, const char *p, int64_t n)
+/* The bytes that were taken: n, or fewer and errno. A write that takes nothing and says nothing
+ * counts as a full disk. */
+static int64_t write_bytes(int fd, const char *p, int64_t n)
 {
-    while (n > 0) {
-        int64_t done = fs_ops->write(fd, p, num_min(n, CALL_MAX));
+    int64_t sum = 0;
+    while (sum < n) {
+        int64_t done = fs_ops->write(fd, p + sum, num_min(n - sum, CALL_MAX));
         if (done < 0 && errno == EINTR)
             continue;
         if (done == 0)
             errno = ENOSPC;
         if (done <= 0)
-            return -1;
-        p += done;
-        n -= done;
+            break;
+        sum += done;
     }
-    return 0;
+    return sum;
 }
 
-static int write_all(int fd, const char *path, const char *p, int64_t n)
+static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
 {
     fs_call_begin(path);
-    int done = write_bytes(fd, p, n);
+    int64_t done = write_bytes(fd, p, n);
     fs_call_end();
     return done;
 }
@@ -154,7 +155,8 @@ static enum err lost(struct fs_file *f, const char *what)
     char why[FS_REASON];
     fs_reason(errno, why);
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot %s %s after %lld "
-                           "bytes: %s", what, f->path, (long long)f->total, why);
+                           "byte%s: %s", what, f->path, (long long)f->written,
+                           text_plural(f->written, "s"), why);
     fs_abandon(f);
     return err;
 }
@@ -229,10 +231,16 @@ bool fs_is_there(const struct fs_file *f)
            own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
+static enum err put_bytes(struct fs_file *f, const char *p, int64_t n)
+{
+    int64_t done = write_all(f->fd, f->path, p, n);
+    f->written += done;
+    return done < n ? lost(f, "write") : ERR_OK;
+}
+
 static enum err flush(struct fs_file *f)
 {
-    if (write_all(f->fd, f->path, f->buffer, f->used) != 0)
-        return lost(f, "write");
+    TRY(put_bytes(f, f->buffer, f->used));
     f->used = 0;
     return ERR_OK;
 }
@@ -242,14 +250,11 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n)
     ENSURE(n >= 0 && f->fd >= 0);
     if (n > BUFFER_BYTES - f->used)
         TRY(flush(f));
-    if (n >= BUFFER_BYTES) { /* large pieces need no copy */
-        if (write_all(f->fd, f->path, p, n) != 0)
-            return lost(f, "write");
-    } else if (n > 0) {
+    if (n >= BUFFER_BYTES) /* large pieces need no copy */
+        return put_bytes(f, p, n);
+    if (n > 0)
         memcpy(f->buffer + f->used, p, (size_t)n);
-        f->used += n;
-    }
-    f->total += n;
+    f->used += n;
     return ERR_OK;
 }
 
@@ -277,7 +282,7 @@ static int flush_folder(const char *path)
 
 enum err fs_commit(struct fs_file *f)
 {
-    ENSURE(f->fd >= 0 && f->kept <= f->total);
+    ENSURE(f->fd >= 0 && f->kept <= f->written + f->used);
     TRY(flush(f));
     if (fsync_again(f->fd, f->path) != 0)
         return lost(f, "flush");
@@ -340,7 +345,7 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
     char why[FS_REASON];
     ENSURE(n > 0);
     off_t begin = lseek(fd, 0, SEEK_END);
-    if (write_all(fd, path, p, n) == 0)
+    if (write_all(fd, path, p, n) == n)
         return ERR_OK;
     int code = errno;
     off_t end = lseek(fd, 0, SEEK_END);

@@ -36,7 +36,7 @@ struct fs_file {
     int fd;
     int noted;    /* 1 + its place among the process's temporaries; 0: none */
     char *buffer; /* owned; 1 MiB of pending bytes */
-    int64_t used, total;
+    int64_t used, written; /* bytes pending; that the system has taken */
     int64_t kept; /* bytes that there is room for in any case */
 };
 /* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */

@@ -7,6 +7,7 @@
  */
 #include "ckpt/ckpt_json.h"
 
+#include "base/printable.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -158,6 +159,20 @@ int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
         at += length;
     }
     return n;
+}
+
+enum err ckpt_json_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out)
+{
+    const char *s = (const char *)m->data;
+    if (m->size >= 2 && (memcmp(s, "\xff\xfe", 2) == 0 || memcmp(s, "\xfe\xff", 2) == 0))
+        FAIL(ERR_CHECKPOINT, "ckpt: %s is UTF-16; save it as UTF-8", path);
+    int64_t good = ckpt_json_utf8(m->data, m->size);
+    if (good < m->size)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has no UTF-8 at byte %lld; it is damaged, copy it again",
+             path, (long long)good);
+    int mark = printable_mark(s, m->size);
+    *out = (struct ckpt_json_text){mark ? s + mark : s, m->size - mark};
+    return ERR_OK;
 }
 
 cJSON *ckpt_json_parse(struct ckpt_json_text t)

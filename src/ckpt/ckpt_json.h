@@ -7,6 +7,8 @@
 #ifndef PLAIT_CKPT_CKPT_JSON_H
 #define PLAIT_CKPT_CKPT_JSON_H
 
+#include "base/fs.h"
+
 #include <cjson/cJSON.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,6 +38,10 @@ enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *k
 /* How many of the n bytes are UTF-8 (text_utf8): n when all are, else where the first bad character
  * begins. */
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n);
+
+/* The text of a file, behind the mark of a byte order if it has one. Errors: ERR_CHECKPOINT for
+ * what is no UTF-8. */
+enum err ckpt_json_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out);
 
 /* Tree of one value that ckpt_json_next gave; NULL when it is not JSON or there is no memory.
  * Released by cJSON_Delete. */

@@ -288,22 +288,20 @@ static enum err read_root(struct config *c, struct hf_config *out)
 }
 
 /* Well-formed as far as the walk sees, so that cJSON's recursion is bounded. */
-static enum err check_text(const char *path, const struct fs_map *m)
+static enum err check_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out)
 {
-    struct ckpt_json w = {.s = (const char *)m->data, .n = m->size, .depth_max = CONFIG_DEPTH};
     struct ckpt_json_text key, value;
     enum ckpt_json_step step;
     if (m->size > CONFIG_MAX)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld bytes, a config.json has at most %d", path,
              (long long)m->size, CONFIG_MAX);
-    int64_t good = ckpt_json_utf8(m->data, m->size);
-    if (good < m->size)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has no UTF-8 at byte %lld", path, (long long)good);
+    TRY(ckpt_json_text(path, m, out));
+    struct ckpt_json w = {.s = out->s, .n = out->n, .depth_max = CONFIG_DEPTH};
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER)
         ;
     if (step == CKPT_JSON_BAD)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is no config.json", path, w.why,
-             (long long)w.at);
+             (long long)(m->size - w.n + w.at));
     return ERR_OK;
 }
 
@@ -311,12 +309,13 @@ static enum err check_text(const char *path, const struct fs_map *m)
 static enum err read_tree(const char *path, cJSON **out)
 {
     struct fs_map m;
+    struct ckpt_json_text text;
     char *copy;
     enum err err;
     TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
-    TRY_OR(out_map, check_text(path, &m));
-    TRY_OR(out_map, mem_new(m.size + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
-    memcpy(copy, m.data, (size_t)m.size);
+    TRY_OR(out_map, check_text(path, &m, &text));
+    TRY_OR(out_map, mem_new(text.n + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
+    memcpy(copy, text.s, (size_t)text.n);
     *out = cJSON_Parse(copy);
     mem_free(copy);
     if (!*out)

@@ -94,14 +94,13 @@ static bool is_key(struct ckpt_json_text t, const char *name)
 
 static enum err read_index(struct index *x, const struct fs_map *m)
 {
-    struct ckpt_json w = {.s = (const char *)m->data, .n = m->size, .depth_max = INDEX_DEPTH};
-    struct ckpt_json_text key, value, map = {0};
+    struct ckpt_json_text all, key, value, map = {0};
     enum ckpt_json_step step;
     int metadata = 0;
     if (m->size > INDEX_MAX)
         return bad(x, "has more than 256 MiB");
-    if (ckpt_json_utf8(m->data, m->size) < m->size)
-        return bad(x, "is no UTF-8");
+    TRY(ckpt_json_text(x->path, m, &all));
+    struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = INDEX_DEPTH};
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
         if (is_key(key, "weight_map") && map.s)
             return bad(x, "has weight_map twice");
@@ -112,8 +111,11 @@ static enum err read_index(struct index *x, const struct fs_map *m)
         else if (is_key(key, "metadata"))
             TRY(read_metadata(x, value));
     }
-    if (step == CKPT_JSON_BAD || !map.s)
-        return bad(x, step == CKPT_JSON_BAD ? w.why : "has no weight_map");
+    if (step == CKPT_JSON_BAD)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is damaged or no index of weights, "
+                             "copy it again", x->path, w.why, (long long)(m->size - w.n + w.at));
+    if (!map.s)
+        return bad(x, "has no weight_map");
     TRY(read_map(x, map, NULL, &x->n));
     TRY(mem_new(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
     return read_map(x, map, x->claim, &x->n);

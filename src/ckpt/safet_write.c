@@ -140,7 +140,7 @@ out_header:
 
 enum err safet_keep_room(struct safet_writer *w)
 {
-    return fs_keep_room(&w->file, w->file.total + w->total - w->written);
+    return fs_keep_room(&w->file, w->file.written + w->file.used + w->total - w->written);
 }
 
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)

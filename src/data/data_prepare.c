@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "data/data_file.h"
 #include <string.h>
-#include <sys/stat.h>
 #define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
 #include <xxhash.h>
 
@@ -94,19 +93,6 @@ static enum err pass_all(struct job *j, struct pass *p)
     return ERR_OK;
 }
 
-/* Is the output one of the texts, under whatever name? */
-static enum err check_output(const struct data_prepare *a)
-{
-    struct stat out, in;
-    if (stat(a->out, &out) != 0)
-        return ERR_OK; /* not there yet; fs_create says when it cannot be made */
-    for (int i = 0; i < a->texts; i++)
-        if (stat(a->text[i], &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-            FAIL(ERR_CONFIG, "data: output %s is the same file as text %s; name another output",
-                 a->out, a->text[i]);
-    return ERR_OK;
-}
-
 /* Sizes of the texts; count of tokens and the file's size are known to fit 64 bits. */
 static enum err measure(struct job *j)
 {
@@ -159,7 +145,10 @@ enum err data_prepare(const struct data_prepare *a, int64_t *tokens)
     j.h.token_bytes = data_token_bytes(j.h.vocab);
     ENSURE(j.h.token_bytes == 2); /* "bytes" is the only tokenizer */
     memcpy(j.h.tokenizer, a->tokenizer, strlen(a->tokenizer));
-    TRY(check_output(a));
+    for (int i = 0; i < a->texts; i++)
+        if (fs_same(a->out, a->text[i]))
+            FAIL(ERR_CONFIG, "data: output %s is the same file as text %s; name another output",
+                 a->out, a->text[i]);
     TRY(mem_new(a->texts, sizeof *j.size, "the sizes of the texts", &j.size));
     TRY_OR(out_size, measure(&j));
     TRY_OR(out_size, fs_create(&j.file, a->out));

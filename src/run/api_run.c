@@ -6,6 +6,7 @@
 
 #include "run/bench.h"
 #include "run/compare.h"
+#include "run/files.h"
 #include "run/generate.h"
 #include "run/train.h"
 
@@ -40,6 +41,7 @@ int plait_compare(const struct plait_compare *a, char **out)
 static enum err open_folder(const struct plait_generate *a, struct model_folder *f)
 {
     TRY(model_folder_open(f, a->run));
+    TRY(files_apart_folder("generate", a->logits, a->run, &f->options));
     for (int i = 0; i < a->sets; i++)
         TRY(conf_set(&options_table, &f->options, a->set[i]));
     f->options.parallel.dp = 1; /* copies of the model write the same text */

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "run/files.h"
-#include "run/folder.h"
 #include "run/pictures.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>
@@ -99,26 +98,6 @@ static enum err read_config(const char *run, struct options *o)
     return ERR_OK;
 }
 
-/* None of what will be written is of the run, nor a file that its configuration names. */
-static enum err check_outputs(const char *run, const struct options *o, const char *out)
-{
-    struct file_use in[FILES_OPTIONS];
-    enum err err = files_apart("compare", out, in, files_of_options(o, in));
-    for (int i = 0; out && i < folder_names() && err == ERR_OK; i++) {
-        char *path;
-        TRY(fs_join(run, folder_name_at(i)->name, &path));
-        err = files_apart("compare", out, &(struct file_use){"run's file", path}, 1);
-        mem_free(path);
-    }
-    for (int64_t r = 0; out && r < options_ranks(o) && err == ERR_OK; r++) {
-        char *path;
-        TRY(trace_path(run, (int)r, &path));
-        err = files_apart("compare", out, &(struct file_use){"trace", path}, 1);
-        mem_free(path);
-    }
-    return err;
-}
-
 enum err run_compare(const struct plait_compare *a, struct text *out)
 {
     struct options o;
@@ -129,7 +108,7 @@ enum err run_compare(const struct plait_compare *a, struct text *out)
     TRY(check_asked(a, path));
     TRY(read_config(a->run, &o));
     for (int i = 0; i < PICTURES_FILES; i++)
-        TRY(check_outputs(a->run, &o, path[i]));
+        TRY(files_apart_folder("compare", path[i], a->run, &o));
     enum err err = setup_make(&o, o.model.vocab, true, &s);
     if (err == ERR_OK)
         err = compare_open(&s, a->run, a->skip, &c);

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A file is the same under another path, a link or a hard link; the kernel's numbers say so
- * (fs_same).
+ * (fs_same), and of a name that nothing has yet those of its folder: a file that appeared there
+ * would be read as the input from then on.
  */
 #include "run/files.h"
 
 #include "base/fs.h"
+#include "run/folder.h"
 #include "run/schedule.h"
+
+#include <dirent.h>
 
 int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS])
 {
@@ -26,8 +30,56 @@ int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS]
 enum err files_apart(const char *who, const char *out, const struct file_use *in, int n)
 {
     for (int i = 0; out && i < n; i++)
-        if (in[i].path && fs_same(out, in[i].path))
+        if (in[i].path && fs_same_place(out, in[i].path))
             FAIL(ERR_CONFIG, "%s: the output %s is the same file as its %s %s; name another output",
                  who, out, in[i].what, in[i].path);
     return ERR_OK;
+}
+
+/* Whatever file has that ending in a folder, which may not be there. */
+static enum err apart_below(const char *who, const char *out, const char *dir, const char *ending)
+{
+    enum err err = ERR_OK;
+    size_t n = strlen(ending);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && err == ERR_OK && (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        char *path;
+        if (length < n || strcmp(e->d_name + length - n, ending) != 0)
+            continue;
+        err = fs_join(dir, e->d_name, &path);
+        if (err == ERR_OK)
+            err = files_apart(who, out, &(struct file_use){"input", path}, 1);
+        mem_free(path);
+    }
+    if (d)
+        closedir(d);
+    return err;
+}
+
+enum err files_apart_folder(const char *who, const char *out, const char *dir,
+                            const struct options *o)
+{
+    static const char *const saved[] = {
+        "model.safetensors.index.json", "generation_config.json", "tokenizer.json",
+        "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json",
+        "vocab.json", "merges.txt"};
+    enum { SAVED = sizeof saved / sizeof *saved };
+    struct file_use in[FILES_OPTIONS];
+    char *trace;
+    if (!out)
+        return ERR_OK;
+    TRY(files_apart(who, out, in, files_of_options(o, in)));
+    for (int i = 0; i < folder_names() + SAVED; i++) {
+        char *path;
+        TRY(fs_join(dir, i < SAVED ? saved[i] : folder_name_at(i - SAVED)->name, &path));
+        enum err err = files_apart(who, out, &(struct file_use){"input", path}, 1);
+        mem_free(path);
+        TRY(err);
+    }
+    TRY(apart_below(who, out, dir, ".safetensors"));
+    TRY(fs_join(dir, "trace", &trace));
+    enum err err = apart_below(who, out, trace, ".trace");
+    mem_free(trace);
+    return err;
 }

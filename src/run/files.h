@@ -16,5 +16,9 @@ int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS]
 /* The output, if one is asked for, is none of these files, under whatever name. who: stands in
  * front of the message. Errors: ERR_CONFIG. Local. */
 enum err files_apart(const char *who, const char *out, const struct file_use *in, int n);
+/* The same of a run's or a model's folder: what a run writes and transformers saves there, shards
+ * and traces that are there, and the files of its options. Errors: ERR_CONFIG. Local. */
+enum err files_apart_folder(const char *who, const char *out, const char *dir,
+                            const struct options *o);
 
 #endif

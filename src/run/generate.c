@@ -301,7 +301,7 @@ static enum err check_weights(const struct options *o, const char *run)
     bool there = fs_exists(path);
     mem_free(path);
     if (!there)
-        FAIL(ERR_CONFIG, "run.save is false in %s/config.yaml, so the run left no weights to "
+        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights to "
                          "generate from; train again with run.save true", run);
     return ERR_OK;
 }

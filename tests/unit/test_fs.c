@@ -299,6 +299,50 @@ static void readers_read_in_pieces(void)
     leave();
 }
 
+static int64_t filled, fills_at;
+
+/* A disk that has room for fills_at bytes. */
+static int64_t filling_write(int fd, const void *p, int64_t n)
+{
+    int64_t fits = n < fills_at - filled ? n : fills_at - filled;
+    if (fits == 0)
+        errno = ENOSPC;
+    int64_t done = fits ? under->write(fd, p, fits) : -1;
+    filled += done > 0 ? done : 0;
+    return done;
+}
+
+/* A failed write says how many bytes the disk has, not how many were given to a buffer: of every
+ * length about the buffer's, cut at every kind of place. */
+static void bytes_written_are_counted(void)
+{
+    static const int64_t piece[] = {10, 1000000, 1 << 20, 3000000}, cut[] = {1, 700, 1048577};
+    static char data[3000000];
+    char want[64];
+    enter();
+    under = fs_ops;
+    for (size_t i = 0; i < sizeof piece / sizeof *piece; i++)
+        for (size_t j = 0; j < sizeof cut / sizeof *cut; j++) {
+            struct fs_file f;
+            enum err err = ERR_OK;
+            CHECK_OK(fs_create(&f, inside("x")));
+            struct fs_ops filling = *under;
+            filling.write = filling_write;
+            fs_ops = &filling;
+            filled = 0;
+            fills_at = cut[j];
+            for (int64_t n = 0; err == ERR_OK && n < 4000000; n += piece[i])
+                err = fs_write(&f, data, piece[i]);
+            if (err == ERR_OK)
+                err = fs_commit(&f);
+            fs_ops = under;
+            snprintf(want, sizeof want, "/x after %lld byte%s: no space", (long long)cut[j],
+                     cut[j] == 1 ? "" : "s");
+            CHECK_ERR(err, ERR_STORAGE, want);
+        }
+    leave();
+}
+
 static void environment_makes_calls_fail(void)
 {
     struct fs_file f;
@@ -455,6 +499,7 @@ static const struct test_case cases[] = {
     {"short_writes_are_continued", short_writes_are_continued},
     {"readers_read_in_pieces", readers_read_in_pieces},
     {"environment_names_calls", environment_names_calls}, /* before others have been counted */
+    {"bytes_written_are_counted", bytes_written_are_counted},
     {"environment_makes_calls_fail", environment_makes_calls_fail},
     {"room_is_kept", room_is_kept},
     {"strange_targets_are_refused", strange_targets_are_refused},

@@ -530,6 +530,17 @@ static void test_config_passed_over(void)
 }
 
 /* Cut at every byte, nested deep, and mutated at random. */
+/* Editors put a mark of the byte order in front. */
+static void test_config_marks(void)
+{
+    struct hf_config plain, marked;
+    CHECK_OK(read_config(LLAMA "}", &plain));
+    CHECK_OK(read_config("\xef\xbb\xbf" LLAMA "}", &marked));
+    check_same(&plain.arch, &marked.arch);
+    CHECK_ERR(read_config("\xff\xfe" LLAMA "}", &marked), ERR_CHECKPOINT, "is UTF-16; save it as");
+    CHECK_ERR(read_config("\xef\xbb\xbf[]", &marked), ERR_CHECKPOINT, "no object at byte 3; it is");
+}
+
 static void test_config_hostile(void)
 {
     static const char good[] = LLAMA ",\"rope_parameters\":{\"rope_theta\":7},\"x\":[[1,{}]]}";
@@ -578,6 +589,7 @@ static const struct test_case cases[] = {
     {"config refusals", test_config_refusals},
     {"keys that change numbers", test_config_keys},
     {"keys that are passed over", test_config_passed_over},
+    {"byte order marks", test_config_marks},
     {"hostile configs", test_config_hostile},
 };
 TEST_MAIN(cases)

@@ -142,6 +142,28 @@ static void test_lies(void)
 }
 
 /* An index cut anywhere, damaged, of many tensors, nested deep: an error or a set that fits. */
+/* A mark of the byte order is passed over, and every refusal is a sentence. */
+static void test_marks(void)
+{
+    static const struct { const char *text, *say; } bad[] = {
+        {"\xef\xbb\xbf[]", "index.json has no object at byte 3; it is"},
+        {"[]", "index.json has no object at byte 0; it is"},
+        {"{\"a\\q\":1}", "index.json has an unknown escape in a string at byte 4; it is"},
+        {"{\"a\":1 \"b\":2}", "index.json has no comma between two members at byte 7; it is"},
+        {"{", "index.json has no key where one is expected at byte 1; it is"},
+        {"\xff\xfe{", "index.json is UTF-16; save it as UTF-8"},
+        {"\xfe\xff{", "index.json is UTF-16; save it as UTF-8"},
+        {"{\"\xff\"", "index.json has no UTF-8 at byte 2; it is"},
+    };
+    struct hf_weights w;
+    put_shards();
+    CHECK_OK(open_index("\xef\xbb\xbf" MAP(GOOD), &w));
+    CHECK_INT(w.files, 2);
+    hf_weights_close(&w);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK_ERR(open_index(bad[i].text, &w), ERR_CHECKPOINT, bad[i].say);
+}
+
 static void test_damage(void)
 {
     static const char good[] = MAP(GOOD);
@@ -292,6 +314,7 @@ static void test_rest(void)
 }
 
 static const struct test_case cases[] = {
+    {"marks", test_marks},
     {"shards", test_shards},
     {"an index that lies", test_lies},
     {"a damaged index", test_damage},
