@@ -43,6 +43,7 @@ tokenizer 13 gpt2 $t data.tokenizer=gpt2
 below 17 folder $t run.dir=$c/below
 foreign 10 config.json $t run.dir=$d/foreign
 taken 16 takeover $t run.dir=$d/taken
+held 16 use.by.the.run $t run.dir=$d/held
 folder 10 config.yaml $plait generate $d/none
 weights 14 safetensors $plait generate $d/weights train.transport=mpi parallel.pp=$n
 ids 10 ids $plait generate $d/whole --ids 1,x
@@ -54,6 +55,17 @@ stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
 kill 137 died $last && await && kill -9 $$ & exec $t train.steps=1000000
 hang 20 answer $last && await && kill -STOP $$ & exec $t train.steps=1000000 train.hang_timeout=2
 END
+# A run that lives and holds its folder, and takes no time.
+"$plait" train "$dir/c.yaml" train.transport=thread run.dir="$dir/held" train.steps=1000000 \
+    >"$dir/log" 2>&1 &
+holder=$!
+trap 'kill -KILL "$holder"; rm -rf "$dir"' EXIT
+tries=0
+while [ ! -s "$dir/held/metrics.jsonl" ] && [ "$tries" -lt 300 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+kill -STOP "$holder"
 mkdir "$dir/foreign" "$dir/taken" "$dir/weights"
 echo mine >"$dir/foreign/config.json"
 printf 'plait run\nhost elsewhere\npid 5\nsince 2026-01-01T00:00:00Z\n' >"$dir/lock"
@@ -83,13 +95,16 @@ END
 
 for round in $(seq "$rounds"); do
     for ranks in 2 5; do
-        under_way=0
+        under_way=0 jobs=
         while read -r kind code text command; do
             one "$kind.$ranks.$round" "$code" "$text" "$ranks" "$command" &
             under_way=$((under_way + 1))
-            [ $((under_way % ranks)) -ne 0 ] || wait
+            jobs="$jobs $!"
+            # shellcheck disable=SC2086
+            [ $((under_way % ranks)) -ne 0 ] || wait $jobs
         done <"$dir/kinds"
-        wait
+        # shellcheck disable=SC2086
+        wait $jobs
     done
 done
 verdicts
