@@ -13,9 +13,13 @@
 
 enum { WORD_MAX = 64 };
 
+static const char *trail; /* of a mistake of plait, or NULL */
+
 static void say(const char *text)
 {
     fprintf(stderr, "plait: %s\n", text);
+    if (trail)
+        fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n", trail);
 }
 
 static bool runs_ranks;
@@ -36,13 +40,9 @@ static int say_error(int code, const char *text)
 
 int cmd_fail(int code)
 {
-    int job = code;
-    if (*plait_error()) /* under MPI another process may have said it */
-        job = say_error(code, plait_error());
-    if (code == PLAIT_INTERNAL)
-        fprintf(stderr, "plait: this is a mistake of plait; please report it with: %s\n",
-                plait_error_trail());
-    return job;
+    trail = code == PLAIT_INTERNAL ? plait_error_trail() : NULL;
+    /* Under MPI another process may have said it. */
+    return *plait_error() ? say_error(code, plait_error()) : code;
 }
 
 int cmd_usage(const char *fmt, ...)

@@ -117,17 +117,19 @@ static void say_own(const struct agreement *a, const char *text, void (*say)(con
     say(a->same == a->size ? text : comm_rank_says(&w, text, buf));
 }
 
-enum err comm_say(enum err code, const char *text, void (*say)(const char *text))
+enum err comm_say(enum err code, const char *given, void (*say)(const char *text))
 {
     struct agreement a;
+    char text[ERR_TEXT]; /* MPI may fail, too, and `given` be the last error's */
     int there = 0;
     if (start.agreed && start.code != ERR_OK)
         return start.code; /* it has been said */
     MPI_Initialized(&there);
     if (there || comm_mpi_launched_size() < 2) {
-        say(text);
+        say(given);
         return code;
     }
+    snprintf(text, sizeof text, "%s", given);
     start.limit_s = COMM_MPI_START_S;
     comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){.text = text, .say = say, .code = code});
     enum err err = initialise();
