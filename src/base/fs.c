@@ -161,6 +161,19 @@ static enum err lost(struct fs_file *f, const char *what)
     return err;
 }
 
+/* As lost, of a whole file that cannot have its name. */
+static enum err left(struct fs_file *f)
+{
+    char why[FS_REASON];
+    fs_reason(errno, why);
+    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot put %s in place: %s; "
+                           "it is whole in %s, move it from there", f->path, why, f->temp);
+    mem_free(f->temp);
+    f->temp = NULL;
+    fs_abandon(f);
+    return err;
+}
+
 /* The first free temporary name beside the target; a crashed process may have left some. */
 static enum err open_temp(struct fs_file *f)
 {
@@ -291,7 +304,7 @@ enum err fs_commit(struct fs_file *f)
     if (close_file(fd, f->path) != 0 && errno != EINTR)
         return lost(f, "close");
     if (rename_again(f->temp, f->path) != 0)
-        return lost(f, "put in place");
+        return f->dear ? left(f) : lost(f, "put in place");
     mem_free(f->temp);
     f->temp = NULL;
     if (flush_folder(f->path) != 0)

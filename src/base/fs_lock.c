@@ -9,6 +9,7 @@
  */
 #include "base/fs.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -186,8 +187,11 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bo
 void fs_lock_leave(struct fs_lock *l)
 {
     fs_call_begin(l->path ? l->path : "a lock");
-    if (l->fd >= 0 && still_named(l->fd, l->path))
-        (void)fs_ops->unlink(l->path); /* held until it is gone */
+    if (l->fd >= 0 && still_named(l->fd, l->path) && fs_ops->unlink(l->path) != 0) {
+        char why[FS_REASON];
+        log_line(LOG_WARN, "%s cannot be removed, so the next run there will take this one for "
+                           "dead: %s", l->path, fs_reason(errno, why));
+    } /* held until it is gone */
     if (l->fd >= 0)
         (void)fs_ops->close(l->fd);
     fs_call_end();

@@ -170,7 +170,9 @@ static enum err create_file(struct saver *v)
     TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
     enum err err = safet_create(v->file, path, v->entry, v->entries, notes);
     mem_free(path);
-    return err == ERR_OK ? safet_keep_room(v->file) : err;
+    TRY(err);
+    v->file->file.dear = true;
+    return safet_keep_room(v->file);
 }
 
 static void free_lists(struct saver *v)

@@ -141,17 +141,30 @@ static bool same_file(const char *a, const char *b)
 }
 
 /* Weights of that step, as an undisturbed run of so many has them. */
-static void check_weights(const char *run, int step, const char *what)
+static void check_weights(const char *path, int step, const char *what)
 {
-    char whole[32], words[64], said[SAID], mine[FOLDER_PATH], theirs[FOLDER_PATH];
+    char whole[32], words[64], said[SAID], theirs[FOLDER_PATH];
     snprintf(whole, sizeof whole, "whole%d", step);
     snprintf(words, sizeof words, "train.steps=%d", step);
     if (!has(whole, "model.safetensors"))
         CHECK_INT(train(whole, "", "", words, said), 0);
-    folder_path_in(run, "model.safetensors", mine);
     folder_path_in(whole, "model.safetensors", theirs);
-    test_check(same_file(mine, theirs), __FILE__, __LINE__, "%s: weights are not those of step %d",
+    test_check(same_file(path, theirs), __FILE__, __LINE__, "%s: weights are not those of step %d",
                what, step);
+}
+
+/* Weights that could not have their name lie under another, all of them. */
+static void check_moved(const char *said, const char *what)
+{
+    char path[FOLDER_PATH] = "";
+    const char *at = strstr(said, "it is whole in ");
+    bool named = at && sscanf(at, "it is whole in %511[^,], move it", path) == 1;
+    bool asked = strstr(what, "rename@model.safetensors") != NULL;
+    test_check(named == asked, __FILE__, __LINE__, "%s: %s", what, said);
+    if (!named)
+        return;
+    check_weights(path, STEPS, what);
+    CHECK(unlink(path) == 0);
 }
 
 /* Everything that must be true behind a run of the file `file` failing. */
@@ -168,6 +181,7 @@ static void check_end(const char *run, const char *what, const char *file, int c
                what, said);
     CHECK(steps >= 0);
     check_traces(run, what);
+    check_moved(said, what);
     test_check(files_with(run, ".tmp.") == 0 && !has(run, "plait.lock"), __FILE__, __LINE__,
                "%s: what was half done stays", what);
     if (at)
@@ -179,7 +193,9 @@ static void check_end(const char *run, const char *what, const char *file, int c
     if (!kept)
         return;
     test_check(step >= steps, __FILE__, __LINE__, "%s: %d steps: %s", what, steps, said);
-    check_weights(run, step, what);
+    char path[FOLDER_PATH];
+    folder_path_in(run, "model.safetensors", path);
+    check_weights(path, step, what);
 }
 
 /* ---- every file, every call ---- */
@@ -224,12 +240,13 @@ static void every_file_every_call(void)
 
 /* ---- one error behind another ---- */
 
-/* All that was begun in vain is gone, and what is there is whole. */
-static void check_rest(const char *run, const char *what)
+/* All that was begun in vain is gone, and what is there is whole; weights that cannot have their
+ * name stay. */
+static void check_rest(const char *run, const char *what, bool whole)
 {
     CHECK(steps_in(run) >= 0);
     check_traces(run, what);
-    test_check(!has(run, "model.safetensors") && files_with(run, ".tmp.") == 0 &&
+    test_check(!has(run, "model.safetensors") && files_with(run, ".tmp.") == whole &&
                    !has(run, "plait.lock"), __FILE__, __LINE__, "%s: weights, or half of them",
                what);
 }
@@ -255,7 +272,7 @@ static void a_disk_that_is_full_for_all(void)
                    fault, said);
         test_check(second || steps_in("run") == 0 || steps_in("run") == 5, __FILE__, __LINE__,
                    "%s: %s", fault, said);
-        check_rest("run", fault);
+        check_rest("run", fault, false);
         both += second != NULL;
     }
     CHECK(code == 0 && both > 5);
@@ -275,7 +292,7 @@ static void not_finite_and_not_saved(void)
         test_check(code == PLAIT_NONFINITE && first && second && first < second &&
                        strstr(second, "input/output error"), __FILE__, __LINE__, "%s: code %d: %s",
                    fault, code, said);
-        check_rest("run", fault);
+        check_rest("run", fault, i == 3);
     }
     int code = train("run", "", "half@metrics.jsonl:1:EIO", words, said); /* both at once */
     const char *first = strstr(said, "metrics.jsonl"), *second = strstr(said, "; then step ");
@@ -308,7 +325,7 @@ static void stopped_and_not_saved(void)
     const char *first = strstr(plait_error(), "stopped by SIGTERM behind step 3 of 100; ");
     test_check(code == PLAIT_STORAGE && first && strstr(first, "model.safetensors"), __FILE__,
                __LINE__, "code %d: %s", code, plait_error());
-    check_rest("stopped", "stopped");
+    check_rest("stopped", "stopped", false);
 }
 
 /* A run whose second line of metrics fails, and its K-th allocation. */
@@ -359,6 +376,15 @@ static void no_call_works_any_more(void)
         CHECK(steps_in("run") >= 0);
     }
     CHECK_INT(code, 0);
+}
+
+/* A lock that stays is no error of the run, and is said. */
+static void a_lock_that_stays(void)
+{
+    char said[SAID];
+    int code = train("run", "", "unlink@plait.lock:1+:EIO", "train.steps=3", said);
+    test_check(code == 0 && strstr(said, "plait.lock cannot be removed, so the next run there ") &&
+                   has("run", "model.safetensors"), __FILE__, __LINE__, "code %d: %s", code, said);
 }
 
 /* Of two signals the second ends the run at once, with the error that it was dealing with. */
@@ -512,6 +538,7 @@ static const struct test_case cases[] = {
     {"stopped and not saved", stopped_and_not_saved},
     {"a full disk and no memory", a_full_disk_and_no_memory},
     {"no call works any more", no_call_works_any_more},
+    {"a lock that stays", a_lock_that_stays},
     {"a second signal says the first error", a_second_signal_says_the_first_error},
     {"files that may not grow", files_that_may_not_grow},
     {"a small disk", a_small_disk},
