@@ -64,7 +64,6 @@ void cmd_wrote(const char *path, const char *what)
     char *shown;
     if (!path || plait_word_shown(path, &shown) != PLAIT_OK)
         return;
-    fflush(stdout); /* the answer stands above */
     fprintf(stderr, "plait: wrote %s, %s\n", shown, what);
     plait_free(shown);
 }

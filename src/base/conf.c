@@ -127,6 +127,11 @@ static enum err assign_int(const struct conf_row *row, char *field, const char *
 {
     int64_t v, min = (int64_t)row->min, max = (int64_t)row->max; /* (double)v may be rounded */
     enum text_number n = text_read_int(value, &v);
+    if (n == TEXT_TOO_LARGE)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a whole number from %lld to %lld; "
+                         "the nearest legal value is %lld", place, row->key, value,
+             text_number_fault(n), (long long)min, (long long)max,
+             (long long)(value[0] == '-' ? min : max));
     if (n != TEXT_NUMBER)
         FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a whole number from %lld to %lld", place,
              row->key, value, text_number_fault(n), (long long)min, (long long)max);
@@ -146,6 +151,11 @@ static enum err assign_real(const struct conf_row *row, char *field, const char 
     enum text_number n = text_read_real(value, &v);
     shortest(row->min, min);
     shortest(row->max, max);
+    if (n == TEXT_TOO_LARGE || n == TEXT_TOO_SMALL)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %s to %s; the "
+                         "nearest legal value is %s", place, row->key, value,
+             text_number_fault(n), min, max,
+             n == TEXT_TOO_LARGE && value[0] != '-' ? max : min);
     if (n != TEXT_NUMBER)
         FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %s to %s", place, row->key,
              value, text_number_fault(n), min, max);

@@ -105,8 +105,8 @@ static void values_are_checked(void)
                                   "legal value is 1"},
         {"model:\n\n  layers: 1001\n", "run.yaml:3: model.layers 1001 is outside 1 to 1000; the "
                                        "nearest legal value is 1000"},
-        {"model:\n  layers: 99999999999999999999\n", "wanted is a whole number from 1 to 1000"},
-        {"model:\n  layers: -9223372036854775809\n", "wanted is a whole number"},
+        {"model:\n  layers: 99999999999999999999\n", "1 to 1000; the nearest legal value is 1000"},
+        {"model:\n  layers: -9223372036854775809\n", "1000; the nearest legal value is 1"},
         {"model:\n  layers: 9223372036854775807\n", "is outside 1 to 1000"},
         {"model:\n  layers: 4.5\n", "\"4.5\", which is not whole, wanted is a whole number"},
         {"model:\n  layers: 1e-1\n", "\"1e-1\", which is not whole, wanted is a whole number"},
@@ -124,10 +124,11 @@ static void values_are_checked(void)
         {"train:\n  rate: .inf\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: nan\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: 1e400\n", "which is larger than any number kept here, wanted is a number "
-                                    "from 0 to 1"},
+                                    "from 0 to 1; the nearest legal value is 1"},
         {"train:\n  rate: 0x1p-2\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: 1.5\n", "train.rate 1.5 is outside 0 to 1; the nearest legal value is 1"},
-        {"train:\n  rate: 1e-400\n", "\"1e-400\", which is not 0 and too small to be kept"},
+        {"train:\n  rate: 1e-400\n", "too small to be kept, wanted is a number from 0 to 1; the "
+                                     "nearest legal value is 0"},
         {"train:\n  rate: 0,5\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: \" 0.5\"\n", "wanted is a number from 0 to 1"},
         {"train:\n  rate: 1e\n", "wanted is a number from 0 to 1"},
