@@ -191,7 +191,7 @@ static enum err visit_messages(struct pass *p, void *arg)
     for (int64_t i = 0; i < n && err == ERR_OK; i++) {
         double lay = m[i].from - m[i].sent; /* NAN: there was no such message */
         if (k->kind == LATENCY && lay <= 0 && m[i].waited > WAITED)
-            err = add(&k->all, LATENCY, m[i].waited + lay);
+            err = add(&k->all, LATENCY, fmax(0, m[i].waited + lay)); /* of clocks that differ */
         else if (k->kind == FETCH && lay > 0 && lay >= k->latency)
             err = add(&k->all, FETCH, fmax(0, m[i].waited));
     }

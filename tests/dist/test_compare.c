@@ -16,6 +16,7 @@ enum { STEPS = 6 };
 
 static bool ahead; /* runs are post-validated */
 static bool again; /* with recomputes */
+static double slow[STEPS] = {7, 7, 1, 1, 1, 1}; /* times of forged steps, of those given */
 static double fetch; /* seconds that a message takes that has come before */
 
 static void train(const char *name, const char *schedule, bool trace)
@@ -55,8 +56,8 @@ static struct exec_event traced(const struct setup *s, const struct sim_result *
     return (struct exec_event){clock, e.end, e.start - clock};
 }
 
-/* Replaces the trace of a rank by STEPS records: the first two slow, then those of `r`, the odd
- * ones a second late. */
+/* Replaces the trace of a rank by STEPS records: those of `r`, slow, and the odd ones a second
+ * late. */
 static void forge(const char *run, const struct setup *s, const struct sim_result *r, int rank)
 {
     char path[FOLDER_PATH], name[64];
@@ -69,12 +70,12 @@ static void forge(const char *run, const struct setup *s, const struct sim_resul
     f = fopen(path, "wb");
     CHECK(f && fwrite(&head, sizeof head, 1, f) == 1);
     for (int step = 0; step < STEPS; step++) {
-        double number = step + 1, clock = 0, slow = step < 2 ? 7 : 1, late = 100 * step + step % 2;
+        double number = step + 1, clock = 0, by = slow[step], late = 100 * step + step % 2;
         CHECK(fwrite(&number, 8, 1, f) == 1);
         for (int64_t i = list->begin[rank]; i < list->begin[rank + 1]; i++) {
             struct exec_event e = traced(s, r, i, clock);
             clock = e.end;
-            e = (struct exec_event){slow * e.start + late, slow * e.end + late, slow * e.waited};
+            e = (struct exec_event){by * e.start + late, by * e.end + late, by * e.waited};
             CHECK(fwrite(&e, sizeof e, 1, f) == 1);
         }
     }
@@ -136,6 +137,35 @@ static void costs_come_back(void)
     costs_of("1f1b");
     costs_of("gpipe");
     costs_of("zb-h1");
+}
+
+/* Of an even number of steps the median is between two; of ranks stands the mean of a step. */
+static void medians_and_means(void)
+{
+    static const double time[2][COMPARE_KINDS] = {{0.010, 0.024}, {0.013, 0.021}};
+    char path[FOLDER_PATH];
+    struct options o;
+    struct setup s = {0};
+    struct sim_result r;
+    struct compare c;
+    train("even", "1f1b", true);
+    setup_of("even", &o, &s);
+    folder_path("even", path);
+    CHECK_OK(sim_run(&s.sched, &s.report, &(struct sim_cost){.stage_time = time}, true, &r));
+    memcpy(slow, (double[STEPS]){7, 7, 1, 2, 4, 9}, sizeof slow);
+    for (int rank = 0; rank < 2; rank++)
+        forge("even", &s, &r, rank);
+    CHECK_OK(compare_open(&s, path, 2, &c));
+    CHECK_NEAR(c.cost[0][SCHED_F], 3 * 0.010, 1e-9); /* between 2 and 4 */
+    CHECK_NEAR(c.makespan, 3 * r.makespan, 1e-9);
+    for (int rank = 0; rank < 2; rank++) { /* (1 + 2 + 4 + 9) / 4 */
+        CHECK_NEAR(c.measured[rank].busy[SCHED_B], 4 * 5 * time[rank][SCHED_B], 1e-9);
+        CHECK_NEAR(c.measured[rank].waiting, 4 * (r.waiting[rank] + r.message[rank]), 1e-9);
+    }
+    compare_close(&c);
+    sim_result_free(&r);
+    setup_free(&s);
+    memcpy(slow, (double[STEPS]){7, 7, 1, 1, 1, 1}, sizeof slow);
 }
 
 /* Messages that lie ready for long and are then fetched: that they lay is no latency. */
@@ -216,6 +246,8 @@ static void check_page(const char *run, const char *html, const char *svg)
     CHECK_INT(count_of(page[0], "<tr>"), w.table[0].rows + w.table[1].rows);
     const char *end = strstr(page[0], "\"end\":");
     CHECK(strstr(page[0], "{\"time\":\"ms\"") && end);
+    snprintf(cell, sizeof cell, "%.2f ms, bubble", 1e3 * c.makespan);
+    CHECK(strstr(page[0], cell) && strstr(page[1], cell));
     CHECK_NEAR(strtod(end + 6, NULL), 1e3 * fmax(c.seen.makespan, c.sim.makespan), 1e-6);
     int ticks = count_of(page[1], "<text class=\"a\"");
     CHECK(ticks > 4 && count_of(page[1], " ms</text>") >= ticks);
@@ -365,7 +397,8 @@ static void one_is_no_plural(void)
 }
 
 static const struct test_case cases[] = {
-    {"costs come back", costs_come_back}, {"messages fetched late", fetched_late},
+    {"costs come back", costs_come_back}, {"medians and means", medians_and_means},
+    {"messages fetched late", fetched_late},
     {"recomputes", recomputes},
     {"steps ahead", steps_ahead},
     {"pages and pictures", pages_and_pictures},
