@@ -43,16 +43,29 @@ static void memory_by_hand(void)
     static const char *const words[] = {
         "model.layers=2", "model.hidden=64", "model.heads=2", "model.vocab=320", "model.seq=16",
         "train.batch=1", "train.device=cpu", "train.threads=1"};
-    char *report = report_of(words, sizeof words / sizeof *words);
+    enum { WORDS = sizeof words / sizeof *words };
+    char *report = report_of(words, WORDS);
     const int64_t params = 121600, library = 4 << 20;
     int64_t all = params * 16 + 140160 + 91008 + 320 + library;
-    char total[32];
+    char total[64];
     snprintf(total, sizeof total, " %lld B ", (long long)all);
     says(report, "121.6K parameters, 2 layers");
     says(report, total);
     says(report, "weights 475.0 KiB, gradients 475.0 KiB, optimizer 950.0 KiB, activations 136.9 "
                  "KiB, scratch 88.9 KiB, data and tables 320 B, library 4.0 MiB)");
     plait_free(report);
+    struct folder_seen seen; /* and a run takes as much */
+    struct plait_config *c = folder_config("takes", "text.bin");
+    folder_set(c, words, WORDS);
+    folder_set(c, (const char *[]){"train.steps=1"}, 1);
+    CHECK_INT(folder_train(c, &seen), 0);
+    snprintf(total, sizeof total, " %lld B %11lld B ", (long long)all, (long long)all);
+    says(seen.table, total);
+    char path[FOLDER_PATH], text[4096] = "";
+    folder_path_in("takes", "config.json", path); /* weights are written in f32 */
+    FILE *f = fopen(path, "r");
+    CHECK(f && fread(text, 1, sizeof text - 1, f) > 0 && fclose(f) == 0);
+    says(text, "\"dtype\": \"float32\"");
 }
 
 /* 1f1b on four ranks whose stages cost the same: (p - 1) / (m + p - 1) of the step, (p - 1) / m

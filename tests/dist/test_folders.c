@@ -69,6 +69,11 @@ static void on_id(void *arg, int32_t id)
         g->id[g->n++] = id;
 }
 
+static void on_count(void *arg, int32_t id)
+{
+    *(int *)arg += id >= 0;
+}
+
 static void on_note(void *arg, const char *note)
 {
     struct got *g = arg;
@@ -128,6 +133,66 @@ static void numbers_are_those_of_transformers(void)
     for (int i = 0; i < FOLDERS; i++)
         for (size_t k = 0; k < sizeof layouts / sizeof *layouts; k++)
             compare(folders[i], layouts[k], k < 3 ? 2e-6 : 2e-5);
+}
+
+/* The first row of logits behind these ids, in all their digits; how many ids were written. */
+static int logits_behind(const char *folder, const char *const *set, const int32_t *ids, int n,
+                         char row[WIDE * 32])
+{
+    char path[FOLDER_PATH], logits[FOLDER_PATH];
+    struct got got = {.n = 0};
+    snprintf(path, sizeof path, ORACLE "%s", folder);
+    folder_path("row", logits);
+    struct plait_generate a = {
+        .size = sizeof a, .run = path, .set = set, .sets = 1, .ids = ids, .id_count = n,
+        .tokens = 1, .ignore_eot = 1, .on_id = on_id, .arg = &got, .logits = logits};
+    CHECK_INT(plait_generate(&a), 0);
+    FILE *f = fopen(logits, "r");
+    CHECK(f && fgets(row, WIDE * 32, f) && fclose(f) == 0);
+    return got.n;
+}
+
+/* Most digits of a number in a line. */
+static int digits_of(const char *row)
+{
+    int most = 0, n = 0;
+    for (; *row; row++) {
+        n = *row == ' ' ? 0 : n + (*row >= '0' && *row <= '9');
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* What is longer than a model sees begins with the last it sees: the whole of that. */
+static void the_window_is_the_last_of_the_text(void)
+{
+    enum { SEQ = 20, MORE = 5 };
+    static char row[3][WIDE * 32];
+    const char *ref = "train.device=ref", *cpu = "train.device=cpu";
+    int32_t ids[SEQ + MORE];
+    for (int i = 0; i < SEQ + MORE; i++)
+        ids[i] = (i * i + 5 * i) % 60;
+    for (int i = 0; i < FOLDERS; i++) {
+        CHECK_INT(logits_behind(folders[i], &ref, ids, SEQ + MORE, row[0]), SEQ + MORE + 1);
+        logits_behind(folders[i], &ref, ids + MORE, SEQ, row[1]);
+        logits_behind(folders[i], &ref, ids + MORE + 1, SEQ - 1, row[2]);
+        CHECK(strcmp(row[0], row[1]) == 0);
+        CHECK(strcmp(row[0], row[2]) != 0);
+        test_check(digits_of(row[0]) >= 17, __FILE__, __LINE__, "%s: %.60s", folders[i], row[0]);
+    }
+    logits_behind(folders[0], &cpu, ids, SEQ, row[0]);
+    CHECK(digits_of(row[0]) >= 9 && digits_of(row[0]) < 15); /* zeros in front count */
+}
+
+/* 200 tokens where no number is asked for. */
+static void two_hundred_by_itself(void)
+{
+    int all = 0;
+    struct plait_generate a = {
+        .size = sizeof a, .run = ORACLE "gpt-tied-f32", .ids = (int32_t[]){1, 2}, .id_count = 2,
+        .ignore_eot = 1, .on_id = on_count, .arg = &all};
+    CHECK_INT(plait_generate(&a), 0);
+    CHECK_INT(all, 202);
 }
 
 /* ---- damage ---- */
@@ -203,6 +268,8 @@ static void shards_are_held_against_the_index(void)
 
 static const struct test_case cases[] = {
     {"numbers are those of transformers", numbers_are_those_of_transformers},
+    {"the window is the last of the text", the_window_is_the_last_of_the_text},
+    {"two hundred by itself", two_hundred_by_itself},
     {"shards are held against the index", shards_are_held_against_the_index},
 };
 FOLDER_MAIN(cases)

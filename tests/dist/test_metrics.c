@@ -7,6 +7,7 @@
 
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/text.h"
 #include <stdlib.h>
 
 enum { STEPS = 5, BATCH = 4, SEQ = 8, LINES = 32 };
@@ -16,6 +17,7 @@ struct said {
     struct plait_step step[LINES];
     struct { int64_t step; double loss, bits; } valid[LINES];
     int steps, valids;
+    char summary[4096];
 };
 
 static void on_step(void *arg, const struct plait_step *s)
@@ -33,6 +35,28 @@ static void on_valid(void *arg, int64_t step, double loss, double bits)
     said->valid[said->valids].step = step;
     said->valid[said->valids].loss = loss;
     said->valid[said->valids++].bits = bits;
+}
+
+static void on_done(void *arg, const char *summary)
+{
+    struct said *said = arg;
+    snprintf(said->summary, sizeof said->summary, "%s", summary);
+}
+
+/* What is left takes as long as the mean of the steps until now; the summary has their sum, and the
+ * last one's loss. */
+static void check_sums(const char *run, const struct said *said)
+{
+    double all = 0;
+    char t[32], want[96];
+    for (int i = 0; i < said->steps; i++) {
+        all += said->step[i].seconds;
+        CHECK_NEAR(said->step[i].seconds_left, all / (i + 1) * (STEPS - 1 - i), 1e-9 * all);
+    }
+    snprintf(want, sizeof want, "%d steps in %s, loss %.4f; ", STEPS, text_seconds(all, t),
+             said->step[STEPS - 1].loss);
+    test_check(strstr(said->summary, want) != NULL, __FILE__, __LINE__, "%s: no \"%s\" in: %s", run,
+               want, said->summary);
 }
 
 /* The next field of a line, which must have this name, as a number; the line goes on behind it. */
@@ -132,12 +156,13 @@ static void run_layout(const char *run, const char *const *words, const char *ba
     struct times t = {.date = {log_date()}, .began = log_now()};
     int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
                                                     .on_step = on_step, .on_valid = on_valid,
-                                                    .arg = &said});
+                                                    .on_done = on_done, .arg = &said});
     t.date[1] = log_date();
     test_check(code == 0, __FILE__, __LINE__, "%s: %s", run, plait_error());
     plait_config_free(c);
     CHECK_INT(said.valids, 3); /* behind 2, 4, and the last */
     check_file(run, &said, tokens, &t);
+    check_sums(run, &said);
 }
 
 static void lines_say_what_was_said(void)

@@ -85,6 +85,7 @@ static void causes_come_first(void)
 {
     char path[FOLDER_PATH];
     struct trace t[2];
+    double waited = 0;
     train("gpipe", (const char *[]){"parallel.pp=2", "parallel.schedule=gpipe",
                                     "train.trace=true", NULL});
     folder_path("gpipe", path);
@@ -96,7 +97,10 @@ static void causes_come_first(void)
         const struct exec_event *b = trace_events(&t[1], i, &step);
         for (int mb = 0; mb < 8; mb++)
             CHECK(b[2 * mb + 1].end >= a[2 * mb + 1].start);
+        for (int mb = 0; mb < 8; mb++)
+            waited += b[2 * mb + 1].waited;
     }
+    CHECK(waited > 0); /* rank 1 begins with a wait */
     trace_unread(&t[0]);
     trace_unread(&t[1]);
 }

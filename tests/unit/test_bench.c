@@ -145,6 +145,10 @@ static void counts_against_given_ceilings(void)
     CHECK_OK(run_bench(&o, &a));
     CHECK(strstr(page.s, "\nparallel.pp 3 is passed over: this rank has all 3 layers\n") != NULL);
     text_free(&page);
+    o = options_of("model.vocab=257 parallel.dp=2 train.batch=6"); /* 3 samples of 16 on each */
+    CHECK_OK(run_bench(&o, &a));
+    CHECK(strstr(page.s, "\nstep of 48 tokens on one rank; ceilings 1.00 TFLOP/s") != NULL);
+    text_free(&page);
     a.out = "/nonexistent/a";
     CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
     a.copy = 0;

@@ -413,7 +413,44 @@ static void sim_compares_and_draws(void)
     CHECK(strstr(o.err, "/nonexistent/a.svg") != NULL);
 }
 
+/* Words of a verb reach the library: another seed, other tokens, and the same those of its call. */
+static void options_are_handed_on(void)
+{
+    static struct outcome o;
+    char mine[] = PLAIT_BINARY_DIR "/cmd-mine.tok", its[] = PLAIT_BINARY_DIR "/cmd-its.tok";
+    struct fs_map a, b;
+    for (int seed = 1; seed <= 2; seed++) {
+        RUN(&o, "data", "random", "--vocab", "300", "--tokens", "500", "--seed",
+            seed == 1 ? "1" : "2", "-o", mine);
+        CHECK_INT(o.code, 0);
+        CHECK_INT(plait_data_random(its, 300, 500, (uint64_t)seed), 0);
+        CHECK_OK(fs_map_open(&a, mine, ERR_DATA));
+        CHECK_OK(fs_map_open(&b, its, ERR_DATA));
+        CHECK(a.size == b.size && memcmp(a.data, b.data, (size_t)a.size) == 0);
+        fs_map_close(&a);
+        fs_map_close(&b);
+    }
+    unlink(mine);
+    unlink(its);
+#define MODEL PLAIT_SOURCE_DIR "/tests/oracle/folders/gpt-tied-f32"
+#define DRAW(...) RUN(&o, "generate", MODEL, "--ids", "1,2,3", "--tokens", "12", __VA_ARGS__)
+    static char greedy[PROGRAM_CAPTURE], drawn[PROGRAM_CAPTURE];
+    DRAW("--temperature", "0");
+    CHECK_INT(o.code, 0);
+    snprintf(greedy, sizeof greedy, "%s", o.out);
+    DRAW("--temperature", "50", "--top-k", "1");
+    CHECK_STR(o.out, greedy);
+    DRAW("--temperature", "50", "--seed", "3");
+    snprintf(drawn, sizeof drawn, "%s", o.out);
+    CHECK(strcmp(drawn, greedy) != 0);
+    DRAW("--temperature", "50", "--seed", "4");
+    CHECK(strcmp(o.out, drawn) != 0);
+#undef DRAW
+#undef MODEL
+}
+
 static const struct test_case cases[] = {
+    {"options are handed on", options_are_handed_on},
     {"usage_errors_end_with_10", usage_errors_end_with_10},
     {"wrong_words_of_sim", wrong_words_of_sim},
     {"sim_plays_schedules", sim_plays_schedules},

@@ -430,6 +430,10 @@ static void test_permutation_golden(void)
     for (int64_t i = 0; i < 1000; i++)
         same += data_permute(42, 0, 1000, i) == data_permute(43, 0, 1000, i);
     CHECK(same < 12);
+    same = 0;
+    for (int64_t i = 0; i < 1000; i++)
+        same += data_permute(42, 5, 1000, i) == data_permute(42, ((int64_t)1 << 32) + 5, 1000, i);
+    CHECK(same < 12);
 }
 
 /* ---- tokenizers ---- */

@@ -100,6 +100,30 @@ static void units_are_inside_the_interval(void)
     CHECK(num_uniform(3, 4, 1) != num_uniform(((uint64_t)1 << 32) + 3, 4, 1));
 }
 
+static void f16_has_infinities(void)
+{
+    CHECK(f16_to_f32(0x7c00) == INFINITY && f16_to_f32(0xfc00) == -INFINITY);
+    CHECK(isnan(f16_to_f32(0x7c01)) && isnan(f16_to_f32(0xfe00)));
+    CHECK(f16_to_f32(0x7bff) == 65504 && f16_to_f32(0xc500) == -5 && f16_to_f32(1) == 0x1p-24f);
+}
+
+/* Known answers of Philox 4x32-10 (Random123): the first word of counter and key of zeros is
+ * 6627e8d5, of ones 408f276d; a uniform number is in the middle of its word's interval. Normals of a
+ * run are those drawn one by one, whatever bits seed, stream and index have. */
+static void draws_are_philoxs(void)
+{
+    double run[5];
+    CHECK_NEAR(num_uniform(0, 0, 0), (0x6627e8d5 + 0.5) / 4294967296.0, 0);
+    CHECK_NEAR(num_uniform(UINT64_MAX, UINT64_MAX, -1), (0x408f276d + 0.5) / 4294967296.0, 0);
+    for (int64_t i = 0; i < 64; i++) {
+        uint64_t seed = test_random(), stream = test_random();
+        int64_t first = test_range(0, i % 2 ? 1000 : INT64_MAX / 2);
+        num_normals(seed, stream, first, 5, run);
+        for (int k = 0; k < 5; k++)
+            CHECK_NEAR(run[k], num_normal(seed, stream, first + k), 0);
+    }
+}
+
 /* Published vectors of FNV-1a with 64 bits. */
 static void hashes_are_fnv(void)
 {
@@ -150,6 +174,8 @@ static const struct test_case cases[] = {
     {"bf16 is the nearest value", bf16_is_the_nearest_value},
     {"bf16 keeps what is not a number", bf16_keeps_what_is_not_a_number},
     {"units are inside the interval", units_are_inside_the_interval},
+    {"f16 has infinities", f16_has_infinities},
+    {"draws are Philox's", draws_are_philoxs},
     {"hashes are FNV-1a", hashes_are_fnv},
     {"the mask is its definition", the_mask_is_its_definition},
     {"the mask drops its share", the_mask_drops_its_share},

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Figures of `plait bench` by hand: what calls of known lengths make of a step, what a link
+ * carries, and the ceilings of a device whose calls take a time that is given.
+ */
+#include "run/bench.h"
+#include "test.h"
+
+#include <unistd.h>
+
+static void keep_line(void *arg, const char *line)
+{
+    text_add(arg, "%s\n", line);
+}
+
+static void says(const struct text *page, const char *part)
+{
+    test_check(page->s && strstr(page->s, part), __FILE__, __LINE__, "no \"%s\" in: %s", part,
+               page->s ? page->s : "nothing");
+}
+
+/* At 1 TFLOP/s and 1 GB/s a product of 4 GFLOP and 2 MB has a floor of 4 ms, and one of 1 MFLOP and
+ * 5 MB one of 5 ms: three and two of them have 12 and 10, and take 24 and 25. */
+static void a_step_by_hand(void)
+{
+    struct text page = {0};
+    struct options o;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    struct plait_bench a = {.on_line = keep_line, .arg = &page};
+    struct bench_call call[] = {
+        {{.class = CLASS_PRODUCT, .count = 3, .flops = 4e9, .bytes = 2e6}, 0.008},
+        {{.class = CLASS_OPTIM, .count = 2, .flops = 1e6, .bytes = 5e6}, 0.0125}};
+    struct bench b = {.o = &o, .a = &a, .product = 1e12, .copy = 1e9, .call = call, .calls = 2,
+                      .tokens = 1000};
+    char line[2][128];
+    CHECK_NEAR(bench_floor(&b, &call[0].call), 4e-3, 1e-15);
+    CHECK_NEAR(bench_floor(&b, &call[1].call), 5e-3, 1e-15);
+    bench_report_classes(&b);
+    snprintf(line[0], sizeof line[0], "%-20s        0.012        0.006      12.00      24.00   "
+             "49.0 %%     50.0 %%\n", calls_class_name(CLASS_PRODUCT));
+    snprintf(line[1], sizeof line[1], "%-20s        0.000        0.010      10.00      25.00   "
+             "51.0 %%     40.0 %%\n", calls_class_name(CLASS_OPTIM));
+    says(&page, line[0]);
+    says(&page, line[1]);
+    says(&page, "all                         0.012        0.016      22.00      49.00  100.0 %     "
+                "44.9 %\n");
+    says(&page, "step of 1000 tokens on one rank; ceilings 1.00 TFLOP/s, 1.0 GB/s\n");
+    says(&page, "floor 45455 tokens/s\n");
+    says(&page, "calls one behind the other 20408 tokens/s\n");
+    text_free(&page);
+}
+
+/* Each of four ranks must send three quarters of a buffer that is gathered or scattered, and both
+ * to sum it. */
+static void links_by_hand(void)
+{
+    struct bench b = {.ranks = 4};
+    const struct bench_point p = {8000, 2};
+    CHECK_NEAR(bench_bus(&b, LINK_ALL_REDUCE, &p), 6000, 1e-9);
+    CHECK_NEAR(bench_bus(&b, LINK_ALL_GATHER, &p), 3000, 1e-9);
+    CHECK_NEAR(bench_bus(&b, LINK_REDUCE_SCATTER, &p), 3000, 1e-9);
+    CHECK_NEAR(bench_bus(&b, LINK_SEND, &p), 4000, 1e-9);
+}
+
+enum { MS = 30 }; /* that a call takes */
+
+static enum err slow_gemm(struct dev *d, const struct gemm *g)
+{
+    (void)d;
+    (void)g;
+    usleep(MS * 1000);
+    return ERR_OK;
+}
+
+static enum err slow_copy(struct dev *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    (void)to;
+    (void)from;
+    (void)bytes;
+    usleep(MS * 1000);
+    return ERR_OK;
+}
+
+/* A product of n cubed is 2 n^3 FLOPs, a copy reads and writes. A sleep is never shorter than was
+ * asked for; one that is nearly twice as long as that is tried again. */
+static void ceilings_by_hand(void)
+{
+    struct dev *d;
+    struct plait_bench a = {.seconds = 1e-3};
+    const double s = MS * 1e-3, product = 2.0 * 512 * 512 * 512 / s;
+    const double copy = 2.0 * CALLS_FLAT_MAX / s;
+    struct bench b = {.product = 0};
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1}, &d));
+    const struct dev_ops *real = d->ops;
+    struct dev_ops slow = *real;
+    slow.gemm = slow_gemm;
+    slow.copy = slow_copy;
+    d->ops = &slow;
+    for (int i = 0; i < 5 && !(b.product > 0.6 * product && b.copy > 0.6 * copy); i++) {
+        b = (struct bench){.a = &a};
+        CHECK_OK(bench_ceilings(&b, d));
+    }
+    d->ops = real;
+    dev_close(d);
+    CHECK_INT(b.product_side, 512);
+    CHECK(b.product > 0.6 * product && b.product <= product);
+    CHECK(b.copy > 0.6 * copy && b.copy <= copy);
+}
+
+static const struct test_case cases[] = {{"a_step_by_hand", a_step_by_hand},
+                                         {"links_by_hand", links_by_hand},
+                                         {"ceilings_by_hand", ceilings_by_hand}};
+TEST_MAIN(cases)
