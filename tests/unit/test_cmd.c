@@ -434,7 +434,7 @@ static void options_are_handed_on(void)
     unlink(its);
 #define MODEL PLAIT_SOURCE_DIR "/tests/oracle/folders/gpt-tied-f32"
 #define DRAW(...) RUN(&o, "generate", MODEL, "--ids", "1,2,3", "--tokens", "12", __VA_ARGS__)
-    static char greedy[PROGRAM_CAPTURE], drawn[PROGRAM_CAPTURE];
+    static char greedy[sizeof o.out], drawn[sizeof o.out];
     DRAW("--temperature", "0");
     CHECK_INT(o.code, 0);
     snprintf(greedy, sizeof greedy, "%s", o.out);

@@ -108,8 +108,8 @@ static void f16_has_infinities(void)
 }
 
 /* Known answers of Philox 4x32-10 (Random123): the first word of counter and key of zeros is
- * 6627e8d5, of ones 408f276d; a uniform number is in the middle of its word's interval. Normals of a
- * run are those drawn one by one, whatever bits seed, stream and index have. */
+ * 6627e8d5, of ones 408f276d; a uniform number is in the middle of its word's interval. Normals of
+ * a run are those drawn one by one, whatever bits seed, stream and index have. */
 static void draws_are_philoxs(void)
 {
     double run[5];
