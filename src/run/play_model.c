@@ -68,12 +68,23 @@ static enum err set_file_shape(const struct play_args *a, struct options *o)
     return set_microbatches(m, o);
 }
 
+/* None of the files that will be written is one that the configuration names. */
+static enum err check_outputs(const struct plait_sim *a, const struct options *o)
+{
+    struct file_use in[FILES_OPTIONS];
+    int n = files_of_options(o, in);
+    TRY(files_apart("simulation", a->svg, in, n));
+    TRY(files_apart("simulation", a->html, in, n));
+    return files_apart("simulation", a->perfetto, in, n);
+}
+
 static enum err read_options(const struct play_args *a, struct options *o)
 {
     TRY(conf_defaults(&options_table, o));
     TRY(conf_read_file(&options_table, o, a->sim->model));
     for (int i = 0; i < a->sim->sets; i++)
         TRY(conf_set(&options_table, o, a->sim->set[i]));
+    TRY(check_outputs(a->sim, o)); /* before a schedule of the call takes the place of its own */
     if (a->sim->keep != 0)
         FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
                          "out, or --model");
@@ -146,21 +157,10 @@ static enum err check_size(const struct options *o)
     return play_fits(&a, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0);
 }
 
-/* None of the files that will be written is one that the configuration names. */
-static enum err check_outputs(const struct plait_sim *a, const struct options *o)
-{
-    struct file_use in[FILES_OPTIONS];
-    int n = files_of_options(o, in);
-    TRY(files_apart("simulation", a->svg, in, n));
-    TRY(files_apart("simulation", a->html, in, n));
-    return files_apart("simulation", a->perfetto, in, n);
-}
-
 enum err play_model(const struct play_args *a, struct played *x)
 {
     int64_t vocab;
     TRY(read_options(a, &x->options));
-    TRY(check_outputs(a->sim, &x->options));
     TRY(run_check(&x->options, 0, CHECK_PLAN, NULL));
     TRY(check_size(&x->options));
     TRY(check_vocab(&x->options, &vocab));

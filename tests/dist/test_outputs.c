@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * No command writes over what it reads: every output of every one is held against every input, by
- * the same path, another spelling of it, a link and a hard link. It is refused with code 10, and
- * the input keeps its bytes. Names that a model's folder does not have yet are its own, too.
+ * the same path, another spelling of it, a link to it or to its folder, and a hard link. It is
+ * refused with code 10, and the input keeps its bytes. Names that a model's folder does not have
+ * yet are its own, too.
  */
 #include "folder.h"
 
@@ -12,8 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum spelling { PLAIN, DOTS, SOFT, HARD, SPELLINGS };
-static const char *const spelling_name[SPELLINGS] = {"itself", "./", "a link", "a hard link"};
+enum spelling { PLAIN, DOTS, SOFT, HARD, FOLDER, SPELLINGS };
+static const char *const spelling_name[SPELLINGS] = {"itself", "./", "a link", "a hard link",
+                                                     "a link to its folder"};
 
 /* The k-th output of a command, `out`; false: it has fewer. */
 typedef bool command(int k, const char *out, int *code);
@@ -60,6 +62,17 @@ static bool sim_compare(int k, const char *out, int *code)
 static bool sim_model(int k, const char *out, int *code)
 {
     return simulate(&(struct plait_sim){.model = config}, k, out, code);
+}
+
+/* What the model's configuration names is its own, too, where the call has another in its place. */
+static bool sim_models(int k, const char *out, int *code)
+{
+    return simulate(&(struct plait_sim){.model = config, .compare = "1f1b,gpipe"}, k, out, code);
+}
+
+static bool sim_other(int k, const char *out, int *code)
+{
+    return simulate(&(struct plait_sim){.model = config, .schedule = "gpipe"}, k, out, code);
 }
 
 static bool compare(int k, const char *out, int *code)
@@ -113,6 +126,8 @@ static const struct row {
     {"sim of files", sim_files, {order, costs}, NULL},
     {"sim --compare", sim_compare, {order}, NULL},
     {"sim --model", sim_model, {config, tokens, order, costs}, NULL},
+    {"sim --model --compare", sim_models, {config, tokens, order, costs}, NULL},
+    {"sim gpipe --model", sim_other, {config, tokens, order, costs}, NULL},
     {"bench", bench, {config, tokens, order, costs}, NULL},
     {"compare", compare,
      {"config.yaml", "config.json", "metrics.jsonl", "model.safetensors", "trace/0.trace",
@@ -173,11 +188,18 @@ static void make_inputs(void)
 static void spell(enum spelling how, const char *path, char out[FOLDER_PATH])
 {
     const char *slash = strrchr(path, '/');
+    char link_name[FOLDER_PATH], dir[FOLDER_PATH];
     switch (how) {
     case PLAIN: snprintf(out, FOLDER_PATH, "%s", path); break;
     case DOTS: snprintf(out, FOLDER_PATH, "%.*s/./%s", (int)(slash - path), path, slash + 1); break;
     case SOFT: folder_path("soft", out); CHECK(symlink(path, out) == 0); break;
     case HARD: folder_path("hard", out); CHECK(link(path, out) == 0); break;
+    case FOLDER:
+        folder_path("there", link_name);
+        snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
+        CHECK(symlink(dir, link_name) == 0);
+        snprintf(out, FOLDER_PATH, "%.400s/%s", link_name, slash + 1);
+        break;
     case SPELLINGS: break;
     }
 }
@@ -207,7 +229,9 @@ static void refuse(const struct row *row, int k, const char *path, enum spelling
                spelling_name[how], code, code ? plait_error() : "");
     test_check(lstat(out, &after) == 0 && before.st_ino == after.st_ino && bytes_of(path) == was,
                __FILE__, __LINE__, "%s, output %d: %s is changed", row->name, k, path);
-    if (how == SOFT || how == HARD)
+    if (how == FOLDER)
+        folder_path("there", out);
+    if (how == SOFT || how == HARD || how == FOLDER)
         CHECK(unlink(out) == 0);
 }
 
