@@ -293,6 +293,16 @@ static int flush_folder(const char *path)
     return done != 0 && code != EINVAL ? -1 : 0;
 }
 
+/* Does anything have that name, a link that leads nowhere too? */
+static bool has_name(const char *path)
+{
+    struct stat st;
+    bool there = lstat(path, &st) == 0;
+    if (there)
+        errno = EEXIST;
+    return there;
+}
+
 enum err fs_commit(struct fs_file *f)
 {
     ENSURE(f->fd >= 0 && f->kept <= f->written + f->used);
@@ -303,6 +313,8 @@ enum err fs_commit(struct fs_file *f)
     f->fd = -1;
     if (close_file(fd, f->path) != 0 && errno != EINTR)
         return lost(f, "close");
+    if (f->dear && has_name(f->path))
+        return left(f);
     if (rename_again(f->temp, f->path) != 0)
         return f->dear ? left(f) : lost(f, "put in place");
     mem_free(f->temp);

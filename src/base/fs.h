@@ -38,7 +38,8 @@ struct fs_file {
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, written; /* bytes pending; that the system has taken */
     int64_t kept; /* bytes that there is room for in any case */
-    bool dear;    /* set by the caller: whole, but not to be put in place, it stays where it is */
+    bool dear;    /* set by the caller: it replaces nothing; whole, but not to be put in place, it
+                     stays where it is */
 };
 /* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */
 enum err fs_create(struct fs_file *f, const char *path);
