@@ -191,12 +191,13 @@ enum err save_begin(const struct setup *s, struct safet_writer *file)
     return err;
 }
 
-/* The file that was begun; where somebody has removed it, another. */
+/* The file that was begun; where somebody has removed it, or its folder, another. */
 static enum err find_file(struct saver *v)
 {
     if (fs_is_there(&v->file->file))
         return ERR_OK;
     safet_abandon(v->file);
+    TRY(fs_make_dirs(v->s->o->run.dir));
     return create_file(v);
 }
 

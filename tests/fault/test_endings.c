@@ -405,6 +405,43 @@ static void a_second_signal_says_the_first_error(void)
                    files_with("run", ".tmp.") == 0, __FILE__, __LINE__, "code %d: %s", code, said);
 }
 
+static void on_step_move(void *arg, const struct plait_step *s)
+{
+    char from[FOLDER_PATH], to[FOLDER_PATH];
+    if (s->step != 2)
+        return;
+    folder_path("moved", from);
+    folder_path("away", to);
+    if (arg)
+        folder_path_in("moved", arg, from);
+    CHECK(arg ? remove(from) == 0 : rename(from, to) == 0);
+}
+
+/* The room of the weights is removed under the run; its folder is moved away. */
+static void what_was_begun_is_gone(void)
+{
+    static const char *const set[] = {"model.layers=2", "model.hidden=16", "model.heads=2",
+                                      "model.seq=16", "train.batch=4", "train.steps=4",
+                                      "train.threads=1"};
+    char name[64];
+    snprintf(name, sizeof name, "model.safetensors.tmp.%ld.0", (long)getpid());
+    tokens();
+    for (int whole = 0; whole < 2; whole++) {
+        struct plait_train call = {.size = sizeof call, .on_step = on_step_move,
+                                   .arg = whole ? NULL : name};
+        struct plait_config *c = folder_config("moved", "corpus");
+        folder_set(c, set, sizeof set / sizeof *set);
+        int code = plait_train(c, &call);
+        plait_config_free(c);
+        test_check(code == 0 && has("moved", "model.safetensors"), __FILE__, __LINE__,
+                   "code %d: %s", code, plait_error());
+        char path[FOLDER_PATH], command[FOLDER_PATH + 16];
+        folder_path("moved", path);
+        snprintf(command, sizeof command, "rm -rf '%s'", path);
+        CHECK_INT(system(command), 0);
+    }
+}
+
 /* ---- real limits ---- */
 
 /* Of 60 KiB: the weights fit, traces and metrics do not. */
@@ -538,6 +575,7 @@ static const struct test_case cases[] = {
     {"stopped and not saved", stopped_and_not_saved},
     {"a full disk and no memory", a_full_disk_and_no_memory},
     {"no call works any more", no_call_works_any_more},
+    {"what was begun is gone", what_was_begun_is_gone},
     {"a lock that stays", a_lock_that_stays},
     {"a second signal says the first error", a_second_signal_says_the_first_error},
     {"files that may not grow", files_that_may_not_grow},
