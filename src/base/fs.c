@@ -398,6 +398,13 @@ static const char *reader(enum err code)
     return code == ERR_CONFIG ? "config" : code == ERR_CHECKPOINT ? "ckpt" : "data";
 }
 
+/* A link, and what it names is not there. */
+static bool leads_nowhere(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0;
+}
+
 /* Opens a regular file of *size bytes. */
 static enum err open_regular(const char *path, int flags, enum err code, int *fd, int64_t *size)
 {
@@ -407,8 +414,12 @@ static enum err open_regular(const char *path, int flags, enum err code, int *fd
     if (opened < 0 && errno == ELOOP && flags)
         FAIL(code, "%s: cannot read %s: it is a symbolic link, which a name out of a file may not "
                    "be; put the file itself there", reader(code), path);
+    int missing = errno;
+    if (opened < 0 && leads_nowhere(path))
+        FAIL(code, "%s: cannot read %s: it is a link that leads nowhere; remove it, or make what "
+                   "it names", reader(code), path);
     if (opened < 0)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(errno, why));
+        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(missing, why));
     bool known = fstat(opened, &st) == 0;
     int failed = errno;
     if (known && S_ISREG(st.st_mode)) {
@@ -526,7 +537,7 @@ static enum err make_dir(const char *path)
     int code = done == 0 ? 0 : errno;
     if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
-    if (code == EEXIST && lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0)
+    if (code == EEXIST && leads_nowhere(path))
         FAIL(ERR_STORAGE, "storage: cannot make the folder %s: it is a link that leads nowhere; "
                           "remove it, or make what it names", path);
     if (code == EEXIST)

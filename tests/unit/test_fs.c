@@ -468,6 +468,8 @@ static void folders_are_made(void)
     CHECK_ERR(fs_make_dirs("/proc/plait"), ERR_STORAGE, "cannot make the folder /proc/plait");
     CHECK(symlink("nowhere", inside("link")) == 0);
     CHECK_ERR(fs_make_dirs(inside("link")), ERR_STORAGE, "it is a link that leads nowhere");
+    struct fs_map m;
+    CHECK_ERR(fs_map_open(&m, inside("link"), ERR_DATA), ERR_DATA, "a link that leads nowhere");
     CHECK(unlink(inside("link")) == 0);
     CHECK_ERR(fs_make_dirs(""), ERR_STORAGE, "without a name");
     CHECK(rmdir(inside("a/b/c")) == 0);
