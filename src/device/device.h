@@ -31,6 +31,7 @@
 
 struct dev;
 struct dev_recording;
+struct probe;
 
 /* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
  * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, *step, index, threshold).
@@ -295,6 +296,8 @@ struct dev {
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
     void *watch_arg;   /* borrowed */
     int threads;
+    int part;          /* of a stage, that is at work: for messages */
+    struct probe *probe; /* borrowed; looks at each call (probe.h); NULL: none does */
     double *stamp;     /* owned; [stamps] where work is done at once, else NULL */
     int64_t stamps;
     void *impl; /* owned by the device */

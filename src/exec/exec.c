@@ -418,11 +418,11 @@ enum err exec_drain(struct exec *x)
 }
 
 /* The error once more, with the instruction of the schedule at which this rank stands; of a hang
- * that is said already. */
+ * that is said already, and a step that is found not finite lies behind. */
 static enum err say_where(const struct exec *x, enum err err)
 {
     char where[32];
-    if (err == ERR_HANG)
+    if (err == ERR_HANG || err == ERR_NONFINITE)
         return err;
     exec_where(x, where);
     return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where,
@@ -485,8 +485,8 @@ enum err exec_perform(struct exec *x)
     int pp = x->coord[AXIS_PP];
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         enum err err = run_instr(x);
-        if (err == ERR_OK && x->post.again)
-            err = exec_rewind(x);
+        if (x->post.again && (err == ERR_OK || err == ERR_NONFINITE))
+            TRY(exec_rewind(x));
         if (err != ERR_OK)
             return say_where(x, err);
     }

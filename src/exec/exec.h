@@ -113,7 +113,8 @@ enum err exec_rehearse(struct exec *x, const struct exec_batch *b);
 enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b);
 
 /* Run a list: the training schedule, or a forward-only one with the same placement (of two replicas
- * the first alone will do). Collective over the world. */
+ * the first alone will do). After ERR_NONFINITE of hooks->check, which all ranks have, another may
+ * run. Collective over the world. */
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks);
 /* Record the training list for batches of these extents: its calls are noted by the device and not

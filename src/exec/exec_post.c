@@ -125,14 +125,18 @@ enum err exec_settle(struct exec *x, const struct exec_hooks *hooks)
     int pp = x->coord[AXIS_PP];
     x->sched = s;
     x->hooks = hooks;
-    for (x->at = s->begin[pp]; x->post.pending; x->at++) {
+    enum err err = ERR_OK;
+    for (x->at = s->begin[pp]; err == ERR_OK && x->post.pending; x->at++) {
         uint16_t op = s->instr[x->at].op;
         if (op >= SCHED_PV_RECV && op <= SCHED_PV_CHECK)
-            TRY(run[op](x, s->instr[x->at]));
+            err = run[op](x, s->instr[x->at]);
     }
+    if (err != ERR_OK && err != ERR_NONFINITE)
+        return err;
     x->post.again = false; /* nothing was computed since */
     TRY(exec_await(x, &x->post.went));
-    return exec_await(x, &x->post.tells);
+    TRY(exec_await(x, &x->post.tells));
+    return err;
 }
 
 /* ---- beginning anew ---- */
@@ -178,6 +182,8 @@ enum err exec_rewind(struct exec *x)
         if (from != x->coord[AXIS_PP])
             TRY(take_strays(x, from));
     TRY(exec_drain(x)); /* the receivers take theirs at their check */
+    TRY(exec_await(x, &x->post.went));
+    TRY(exec_await(x, &x->post.tells));
     for (int i = 0; i < x->stages_here; i++)
         exec_drop(&x->stage[i], x->a.sched->m);
     x->at = x->sched->begin[x->coord[AXIS_PP]] - 1;

@@ -205,6 +205,7 @@ static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
             next.normed = fused;
         }
         c.next = fused ? &next : NULL;
+        s->dev->part = i;
         TRY(c.p->kind->forward(&c));
     }
     return ERR_OK;
@@ -240,8 +241,10 @@ static void *gradient_at(const struct stage *s, const struct stage_back *b, int 
     return b->keep->keep[part][KEEP_DF];
 }
 
+/* The backward of a part, from here on. */
 static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
 {
+    s->dev->part = part;
     struct stage_call c = stage_call_of(s, b->mb, part);
     c.save = b->slot->save[part];
     c.keep = b->keep->keep[part];

@@ -38,6 +38,18 @@ static enum err copy_stores(const struct optim *o, bool back)
     return ERR_OK;
 }
 
+/* As before the step: weights are their masters, rounded. */
+static enum err take_back(const struct optim *o)
+{
+    TRY(copy_stores(o, true));
+    for (int i = 0; i < o->stores; i++) {
+        const struct param_store *s = o->store[i];
+        if (s->master != s->w)
+            TRY(o->dev->ops->cast(o->dev, s->w, s->master, s->elements));
+    }
+    return ERR_OK;
+}
+
 enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, double tokens,
                         const double sums[SUMS_COUNT])
 {
@@ -63,7 +75,7 @@ enum err optim_prove(struct optim_ahead *a, const double sums[SUMS_COUNT],
     enum err err = optim_judge(&a->step, sums, &r);
     *again = err != ERR_OK || optim_clips(a->o, r.grad_norm);
     if (*again && a->stepped)
-        TRY(copy_stores(a->o, true));
+        TRY(take_back(a->o));
     TRY(err);
     if (*again) {
         a->undone++;

@@ -25,8 +25,7 @@ int64_t train_place(const struct train_rank *r, int64_t step)
     return step % TRAIN_READ * r->s->share * r->s->arch.seq;
 }
 
-/* Samples of this rank for a step into tokens and targets. */
-static enum err read_samples(struct train_rank *r, int64_t step)
+enum err train_read(struct train_rank *r, int64_t step)
 {
     int64_t t = r->s->arch.seq, share = r->s->share, at = train_place(r, step);
     int64_t first = (step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
@@ -45,11 +44,19 @@ static enum err read_ahead(struct train_rank *r)
 {
     int64_t last = num_min(r->step + TRAIN_AHEAD, r->s->o->train.steps);
     if (r->read == 0)
-        TRY(read_samples(r, 1));
+        TRY(train_read(r, 1));
     while (r->read < last && r->lost.code == ERR_OK)
-        TRY(train_put_off(r, read_samples(r, r->read + 1)));
+        TRY(train_put_off(r, train_read(r, r->read + 1)));
     ENSURE(r->read >= r->step);
     return ERR_OK;
+}
+
+void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
+{
+    int64_t at = train_place(r, step);
+    *b = (struct exec_batch){.tokens = r->tokens + at, .targets = r->targets + at,
+                             .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)step,
+                             .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
 }
 
 /* What this rank brings to the step under way. */
@@ -345,11 +352,9 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
  * is on its way is waited for. */
 static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
 {
+    struct exec_batch b;
     TRY(read_ahead(r));
-    int64_t at = train_place(r, r->step);
-    struct exec_batch b = {.tokens = r->tokens + at, .targets = r->targets + at,
-                           .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)r->step,
-                           .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
+    train_batch(r, r->step, &b);
     TRY(run_step(r, &b, hooks));
     if (r->step == WARM_STEPS)
         comm_warm(r->world);
@@ -396,7 +401,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct train_job *job = arg;
     struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
-                           .trace = {.fd = -1}, .valid_loss = NAN};
+                           .trace = {.fd = -1}, .valid_loss = NAN, .bad_round = -1};
     struct err_kept end; /* what follows may fail for the same reason, or another */
     err_keep(&end, run_rank(&r));
     if (end.code != ERR_OK)

@@ -81,6 +81,7 @@ struct train_rank {
     double valid_loss;          /* of the last validation; NaN before */
     int64_t valid_tokens;       /* that it is the mean over */
     int64_t validated;          /* the last step behind which one was made */
+    int64_t bad_round;          /* of a validation that is not finite, from 0; -1: none is */
     bool stop;                  /* all ranks know that no step follows: one was asked to stop */
     struct err_kept lost;       /* the first error that was put off (train_put_off) */
 };
@@ -94,8 +95,30 @@ enum err train_valid_open(struct train_rank *r);
 void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file, and of how many, into r->valid_loss and valid_tokens.
  * r->stop: it was cut short, by a request to stop or a file that could not be read, and there is
- * none. Collective over the world. (valid.c) */
+ * none. Errors: ERR_NONFINITE, on all ranks. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r);
+
+/* Round i once more, its loss into *loss on the rank that speaks. Collective over the world; a rank
+ * that has no sample of it does nothing. (valid.c) */
+enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                           double *loss);
+int64_t train_valid_rounds(const struct train_rank *r);
+
+/* Samples of this rank for a step, into tokens and targets; and the batch that they are. Local.
+ * (train.c) */
+enum err train_read(struct train_rank *r, int64_t step);
+void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b);
+
+/* The step behind the last good one, or the validation's r->bad_round, is not finite: where the
+ * first such number comes from, as a half sentence. Gradients are undefined afterwards. Collective
+ * over the world. (nonfinite.c) */
+enum err train_locate(struct train_rank *r, struct text *out);
+/* Are all weights finite? If not, "NAME is not finite: inf on rank ...". Collective over the world.
+ * (nonfinite.c) */
+enum err train_weights_finite(const struct train_rank *r, bool *finite, struct text *out);
+/* ERR_NONFINITE for r->valid_loss: r->bad_round is the first `round` of any rank whose loss was not
+ * finite (-1: this one has none). Collective over the world. (nonfinite.c) */
+enum err train_valid_lost(struct train_rank *r, int64_t round);
 
 /* The run's learning rates. (report.c) */
 struct lr train_lr(const struct options *o);

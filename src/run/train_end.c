@@ -2,7 +2,8 @@
  *
  * How a run ends on one rank: all steps done, stopped, a loss or norm that is not finite, a file
  * that fails. Whatever it is, the weights of the last good step are saved first. Of a step that is
- * not finite no rank updates anything (optim.h), so these are the ones in memory.
+ * not finite no rank updates anything (optim.h), so these are the ones in memory, and it can be run
+ * again to say where it became so (nonfinite.c).
  *
  * What fails while an error is dealt with is said behind it: the first error comes first and gives
  * the code.
@@ -167,15 +168,17 @@ static enum err find_first(struct train_rank *r, struct end *e)
     return ERR_OK;
 }
 
-/* A step's loss or norm is not finite, as all ranks know: with what to do. */
+/* A step's loss or norm, or a validation's loss, is not finite, as all ranks know: with what to
+ * do. */
 static enum err keep_lost(struct train_rank *r, struct end *e)
 {
     const struct options *o = r->s->o;
     const char *way = o->optim.clip > 0 ? "lengthen optim.warmup" : "set optim.clip 1";
     struct err_kept said;
     err_keep(&said, ERR_NONFINITE);
-    enum err err = err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; lower optim.lr or %s, or look "
-                           "at the data of that step", said.text, way);
+    enum err err = err_set(ERR_NONFINITE, __FILE__, __LINE__,
+                           "%s; lower optim.lr or %s, or look at the data of that %s", said.text,
+                           way, r->bad_round < 0 ? "step" : "batch");
     err_keep(&e->first, err);
     err = r->dev->ops->sync(r->dev); /* a step that was queued behind it changes nothing */
     return err == ERR_OK ? err : both(&e->first, err, "then", true);
@@ -210,6 +213,36 @@ static enum err say_unsaved(const struct train_rank *r, const struct end *e, enu
     return err == e->unsaved.code ? without_weights(r, e) : err;
 }
 
+/* The first error, with where the first number that is not finite comes from. A search that fails
+ * leaves it as it is, with a word why. */
+static void say_where(struct train_rank *r, struct err_kept *first)
+{
+    struct text where = {0};
+    enum err err = train_locate(r, &where);
+    if (err == ERR_OK && exec_world_group(r->x))
+        err = comm_barrier(exec_world_group(r->x)); /* a rank that ends ends what its peers do */
+    if (err == ERR_OK)
+        err = err_set(first->code, __FILE__, __LINE__, "%s; %s", first->text, where.s);
+    else
+        err = both(first, err, "where it comes from cannot be said", false);
+    err_keep(first, err);
+    text_free(&where);
+}
+
+/* The last update has no step behind it that would show what it left. */
+static enum err look_at_weights(const struct train_rank *r, struct err_kept *first)
+{
+    struct text words = {0};
+    bool finite = true;
+    enum err err = r->taken > 0 ? train_weights_finite(r, &finite, &words) : ERR_OK;
+    if (!finite)
+        err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__,
+                                "step %lld left weights that are not finite: %s; lower optim.lr",
+                                (long long)r->taken, words.s));
+    text_free(&words);
+    return err;
+}
+
 enum err train_end(struct train_rank *r, enum err err)
 {
     struct end e = {.speaker = -1};
@@ -225,6 +258,10 @@ enum err train_end(struct train_rank *r, enum err err)
         return say_unsaved(r, &e, err);
     if (e.unsaved.code != ERR_OK)
         return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved)) : ERR_OK;
+    if (!finite)
+        say_where(r, &e.first);
+    else if (e.first.code == ERR_OK)
+        TRY(look_at_weights(r, &e.first));
     if (e.first.code == ERR_OK)
         TRY(note_stop(r));
     if (r->taken > 0 && finite)

@@ -21,7 +21,7 @@ static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
     return ERR_OK;
 }
 
-static int64_t rounds_of(const struct train_rank *r)
+int64_t train_valid_rounds(const struct train_rank *r)
 {
     int64_t rounds = num_ceil_div(r->job->valid.samples, r->s->o->train.batch);
     int64_t asked = r->s->o->train.valid_batches;
@@ -58,7 +58,7 @@ enum err train_valid_open(struct train_rank *r)
         return ERR_OK;
     if (samples_of(r, 0, &first) == share)
         TRY(open_round(r, share, &r->whole_round));
-    int64_t rest = samples_of(r, rounds_of(r) - 1, &first);
+    int64_t rest = samples_of(r, train_valid_rounds(r) - 1, &first);
     return rest > 0 && rest < share ? open_round(r, rest, &r->last_round) : ERR_OK;
 }
 
@@ -68,18 +68,26 @@ void train_valid_close(struct train_rank *r)
     sched_free(&r->last_round);
 }
 
-/* Losses and tokens of n samples of this rank, added to sums. */
-static enum err run_round(struct train_rank *r, int64_t n, double sums[3])
+/* Round i on this rank: how many samples it has, and where it speaks for them their loss. */
+static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                          int64_t *n, double *loss)
 {
-    double loss;
-    struct exec_batch b = batch_of(r, n);
-    TRY(exec_run(r->x, n == r->s->share ? &r->whole_round : &r->last_round, &b, NULL));
-    if (!r->speaks)
+    int64_t first;
+    *n = samples_of(r, i, &first);
+    *loss = 0;
+    if (*n == 0)
         return ERR_OK;
-    TRY(exec_loss(r->x, &loss));
-    sums[0] += loss;
-    sums[1] += (double)(n * r->s->arch.seq);
-    return ERR_OK;
+    struct exec_batch b = batch_of(r, *n);
+    TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
+    TRY(exec_run(r->x, *n == r->s->share ? &r->whole_round : &r->last_round, &b, hooks));
+    return r->speaks ? exec_loss(r->x, loss) : ERR_OK;
+}
+
+enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                           double *loss)
+{
+    int64_t n;
+    return run_round(r, i, hooks, &n, loss);
 }
 
 /* Behind round `i`: how many ranks were asked to stop before the round ahead of it ended. Ranks do
@@ -90,21 +98,22 @@ static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *
     TRY(comm_finish(asks));
     r->stop = *n > 0;
     *n = train_asks(r);
-    if (!world || r->stop || i + 1 == rounds_of(r))
+    if (!world || r->stop || i + 1 == train_valid_rounds(r))
         return ERR_OK;
     return comm_all_reduce_start(world, n, 1, DT_F64, COMM_SUM, asks);
 }
 
 enum err train_validate(struct train_rank *r)
 {
-    double sums[3] = {0, 0, 0}, stops = 0;
+    double sums[3] = {0, 0, 0}, stops = 0, loss;
     struct comm_req asks = {0};
-    for (int64_t i = 0; i < rounds_of(r) && !r->stop; i++) {
-        int64_t first, n = samples_of(r, i, &first);
-        if (n > 0) {
-            TRY(train_put_off(r, read_plain(r, first, n))); /* peers wait for the round */
-            TRY(run_round(r, n, sums));
-        }
+    int64_t n, bad = -1;
+    for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
+        TRY(run_round(r, i, NULL, &n, &loss));
+        sums[0] += loss;
+        sums[1] += r->speaks ? (double)(n * r->s->arch.seq) : 0;
+        if (bad < 0 && !isfinite(loss))
+            bad = i;
         TRY(agree_to_stop(r, i, &asks, &stops));
     }
     if (r->stop)
@@ -117,5 +126,5 @@ enum err train_validate(struct train_rank *r)
         return ERR_OK;
     r->valid_loss = sums[0] / sums[1];
     r->valid_tokens = (int64_t)sums[1];
-    return ERR_OK;
+    return isfinite(r->valid_loss) ? ERR_OK : train_valid_lost(r, bad);
 }

@@ -163,6 +163,8 @@ same_text 4 parallel.tp=1 parallel.pp=1
 mpi 2 train $common parallel.pp=2 train.transport=mpi run.dir="$dir/bad" model.kind=gpt \
     model.kv_heads=4 model.layers=8 optim.lr=100 optim.lr_min=0 train.steps=500 >"$dir/log" 2>&1
 [ $? -eq 18 ] && [ "$(grep -c 'gradient norm' "$dir/log")" -eq 1 ] &&
+    grep -Eq 'not finite is on rank [01] .* microbatch [0-9]+, stage [01], layer [0-7], [a-z]+: ' \
+        "$dir/log" &&
     grep -q "the weights of step $(grep -c grad_norm "$dir/bad/metrics.jsonl") are" "$dir/log" &&
     [ -s "$dir/bad/model.safetensors" ]
 rc=$?
