@@ -12,7 +12,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops signals check lint asan tsan
-.PHONY: judges test-cuda bench format golden hdr-check clean golden-sched mutants
+.PHONY: pairs judges test-cuda bench format golden hdr-check clean golden-sched mutants
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -87,6 +87,9 @@ fuzz-config: build ## 300 random configurations against one rank (N=1000: so man
 
 signals: build ## runs that are told to stop at drawn moments, as threads and processes
 	@PLAIT_SIGNALS=100 build/tests/test_signals
+
+pairs: build ## two runs in one folder at once, as threads and processes (N=18: so many of each)
+	@tests/fault/pairs.sh build/plait $(or $(N),18)
 
 stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops

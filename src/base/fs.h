@@ -144,7 +144,9 @@ struct fs_lock {
 enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
                       struct fs_lock_found *found);
 void fs_lock_leave(struct fs_lock *l);
-/* The same without taking it or touching anything. */
+/* Released, but the name stays, with these words and held by nobody. */
+void fs_lock_leave_words(struct fs_lock *l, const char *words);
+/* As fs_lock_take, without taking it or touching anything. */
 void fs_lock_look(const char *path, struct fs_lock_found *found);
 
 #endif

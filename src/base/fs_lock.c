@@ -199,6 +199,20 @@ void fs_lock_leave(struct fs_lock *l)
     *l = (struct fs_lock){.fd = -1};
 }
 
+void fs_lock_leave_words(struct fs_lock *l, const char *words)
+{
+    struct fs_lock other = {.fd = -1, .path = l->path};
+    fs_call_begin(l->path ? l->path : "a lock");
+    if (l->fd >= 0 && still_named(l->fd, l->path) && make_own(&other, words) == ERR_OK &&
+        fs_ops->rename(other.temp, l->path) == 0) {
+        mem_free(other.temp);
+        other.temp = NULL;
+    }
+    drop_own(&other);
+    fs_call_end();
+    fs_lock_leave(l); /* another file has the name by now */
+}
+
 static void look(const char *path, struct fs_lock_found *found)
 {
     struct stat st;

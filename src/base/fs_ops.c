@@ -5,6 +5,7 @@
  *
  *     N:ERRNO              the N-th call of the process; N+: that one and all later ones
  *     CALL@PART:N:ERRNO    the N-th CALL (open, write, ...) on a file whose path has PART in it
+ *     N:KILL               the process dies there, as by kill -9
  *     half@PART:N:ERRNO    the N-th write there takes half of its bytes, all later ones fail: a
  *                          disk that is full
  */
@@ -13,6 +14,7 @@
 #include "base/num.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +23,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, KILL = -1 };
 
 struct wish {
     const char *call, *part; /* n bytes each; call_n 0: every call */
@@ -36,7 +38,7 @@ static int code_of(const char *name)
     static const struct { const char *name; int code; } known[] = {
         {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},       {"EINTR", EINTR},
         {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EFBIG", EFBIG},
-        {"EOPNOTSUPP", EOPNOTSUPP},
+        {"EOPNOTSUPP", EOPNOTSUPP}, {"KILL", KILL},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].name) == 0)
@@ -111,6 +113,8 @@ static bool must_fail(const char *call, const char *path, int fd, bool *half)
     bool halves = is_call(&w, "half");
     if (halves && half)
         *half = here == w.n;
+    if (w.code == KILL && here == w.n)
+        (void)raise(SIGKILL);
     errno = w.code;
     return (here == w.n && !halves) || (here > w.n && (w.onwards || halves));
 }

@@ -9,6 +9,7 @@
 #include "arch/arch.h"
 #include "base/err.h"
 #include "base/fs.h"
+#include "base/text.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -147,8 +148,8 @@ enum err hf_check_rest(const struct hf_weights *w, const struct arch *a);
  * the id that ends a text, -1: not known.
  * Rotary positions are written in both forms: rope_theta with rope_scaling, and rope_parameters
  * (transformers 5). llama knows dropout of attention only: attention_dropout holds arch's.
- * Errors: ERR_STORAGE, ERR_MEMORY. Local. */
-enum err hf_config_write(const struct arch *a, const char *dtype, int32_t end, const char *path);
+ * Errors: ERR_MEMORY. Local. */
+enum err hf_config_text(const struct arch *a, const char *dtype, int32_t end, struct text *out);
 /* Reads a config.json of model_type gpt2 or llama. What plait does not compute (scaled rotary
  * positions, biases in llama, other activations) is refused by key, keys left out have
  * transformers' default. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */

@@ -8,8 +8,6 @@
  */
 #include "ckpt/ckpt.h"
 
-#include "base/mem.h"
-#include "base/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,31 +102,18 @@ static void add_ends(struct text *t, int32_t end)
     add_word(t, "eos_token_id", id);
 }
 
-enum err hf_config_write(const struct arch *a, const char *dtype, int32_t end, const char *path)
+enum err hf_config_text(const struct arch *a, const char *dtype, int32_t end, struct text *t)
 {
-    struct text t = {0};
-    struct fs_file f;
-    char *s;
-    enum err err;
     ENSURE(strcmp(dtype, "bfloat16") == 0 || strcmp(dtype, "float32") == 0);
-    text_add(&t, "{\n");
+    text_add(t, "{\n");
     if (a->kind == ARCH_GPT)
-        add_gpt(&t, a);
+        add_gpt(t, a);
     else
-        add_llama(&t, a);
-    add_real(&t, "initializer_range", a->init_std);
-    add_word(&t, "tie_word_embeddings", a->tied ? "true" : "false");
-    add_ends(&t, end);
-    add_word(&t, "use_cache", "true");
-    text_add(&t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
-    int64_t n = t.len;
-    TRY(text_done(&t, &s));
-    TRY_OR(out_text, fs_create(&f, path));
-    TRY_OR(out_file, fs_write(&f, s, n));
-    TRY_OR(out_file, fs_commit(&f));
-out_file:
-    fs_abandon(&f);
-out_text:
-    mem_free(s);
-    return err;
+        add_llama(t, a);
+    add_real(t, "initializer_range", a->init_std);
+    add_word(t, "tie_word_embeddings", a->tied ? "true" : "false");
+    add_ends(t, end);
+    add_word(t, "use_cache", "true");
+    text_add(t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
+    return t->err;
 }

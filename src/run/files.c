@@ -27,6 +27,16 @@ int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS]
     return n;
 }
 
+const char *files_read_as(const struct options *o, const char *path)
+{
+    struct file_use in[FILES_OPTIONS];
+    int n = files_of_options(o, in);
+    for (int i = 0; i < n; i++)
+        if (fs_same(in[i].path, path))
+            return in[i].what;
+    return NULL;
+}
+
 enum err files_apart(const char *who, const char *out, const struct file_use *in, int n)
 {
     for (int i = 0; out && i < n; i++)

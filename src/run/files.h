@@ -13,6 +13,9 @@ struct file_use { const char *what, *path; }; /* borrowed */
 enum { FILES_OPTIONS = 5 };
 int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS]);
 
+/* What it reads at that path, or NULL. */
+const char *files_read_as(const struct options *o, const char *path);
+
 /* The output, if one is asked for, is none of these files, under whatever name. who: stands in
  * front of the message. Errors: ERR_CONFIG. Local. */
 enum err files_apart(const char *who, const char *out, const struct file_use *in, int n);

@@ -12,13 +12,10 @@
 #include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "run/files.h"
+#include "run/folder_dead.h"
 
-#include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,19 +51,6 @@ static bool is_there(const char *path, struct stat *st)
     return lstat(path, st) == 0;
 }
 
-/* ---- what a run reads ---- */
-
-/* What a run reads there, or NULL. */
-static const char *read_as(const struct options *o, const char *path)
-{
-    struct file_use in[FILES_OPTIONS];
-    int n = files_of_options(o, in);
-    for (int i = 0; i < n; i++)
-        if (fs_same(in[i].path, path))
-            return in[i].what;
-    return NULL;
-}
-
 /* ---- the look ---- */
 
 static enum err config_text(const struct options *o, int64_t vocab, const char *tokenizer,
@@ -99,12 +83,19 @@ static enum err is_kept(const struct options *o, const struct arch *a, const cha
     return err;
 }
 
-/* "config.yaml (its configuration), metrics.jsonl" to out; *run: it has metrics of a run. */
-static enum err list_taken(const struct options *o, const struct arch *a, struct text *out,
-                           bool *kept, bool *run)
+struct taken {
+    struct text list; /* "config.yaml (its configuration), metrics.jsonl" */
+    bool kept;        /* config.yaml is this run's own and stays */
+    bool run;         /* there are metrics of a run */
+};
+
+/* dead: words of the lock of a run that died there, "": of none. What it left that the next start
+ * removes is no conflict. */
+static enum err list_taken(const struct options *o, const struct arch *a, const char *dead,
+                           struct taken *t)
 {
     struct stat st;
-    *kept = *run = false;
+    *t = (struct taken){.kept = false};
     for (int i = 0; i < NAMES; i++) {
         char *path;
         if (names[i].name == lock_name || !writes(o, &names[i]))
@@ -113,20 +104,21 @@ static enum err list_taken(const struct options *o, const struct arch *a, struct
         enum err err = ERR_OK;
         bool there = is_there(path, &st), spared = false;
         if (there && names[i].name == config_name) {
-            err = is_kept(o, a, path, kept);
-            spared = *kept;
+            err = is_kept(o, a, path, &t->kept);
+            spared = t->kept;
         }
+        spared = spared || (there && folder_dead_name(o, dead, names[i].name));
         if (err == ERR_OK && there && !spared) {
-            const char *as = read_as(o, path);
-            text_add(out, "%s%s", out->len ? ", " : "", names[i].name);
+            const char *as = files_read_as(o, path);
+            text_add(&t->list, "%s%s", t->list.len ? ", " : "", names[i].name);
             if (as)
-                text_add(out, " (its %s)", as);
-            *run = *run || names[i].name == metrics_name;
+                text_add(&t->list, " (its %s)", as);
+            t->run = t->run || names[i].name == metrics_name;
         }
         mem_free(path);
         TRY(err);
     }
-    return out->err;
+    return t->list.err;
 }
 
 /* ---- who holds it ---- */
@@ -142,6 +134,13 @@ static void this_host(char host[65])
     if (gethostname(host, 64) != 0 || !host[0])
         snprintf(host, 65, "unknown");
     host[64] = '\0';
+}
+
+bool folder_is_here(const struct folder_owner *w)
+{
+    char host[65];
+    this_host(host);
+    return strcmp(w->host, host) == 0;
 }
 
 static void write_owner(char words[FS_LOCK_WORDS])
@@ -175,7 +174,7 @@ static enum err check_left(const struct options *o, const struct fs_lock_found *
     if (!folder_read_owner(found->words, &w))
         FAIL(ERR_CONFIG, "run.dir %s has %s already, which no run made; name another folder, or "
                          "move it away", o->run.dir, lock_name);
-    if ((found->blind || strcmp(w.host, host) != 0) && !o->run.takeover)
+    if ((found->blind || !folder_is_here(&w)) && !o->run.takeover)
         FAIL(ERR_LOCKED, "run.dir %s was taken by the run of pid %ld on host %s, since %s, and "
                          "from host %s it cannot be seen whether that lives; if it does not, take "
                          "the folder over with run.takeover=true", o->run.dir, w.pid, w.host,
@@ -199,60 +198,8 @@ static enum err take_lock(struct folder *f, const char *path)
     if (found.state != FS_LOCK_TAKEN)
         return in_use(f->o->run.dir, found.words);
     f->taken = true;
+    memcpy(f->dead, found.words, sizeof f->dead);
     return ERR_OK;
-}
-
-/* ---- what a dead run left ---- */
-
-/* The pid of a temporary file of one of the names, or 0. */
-static long temporary_of(const char *entry, const char **name)
-{
-    for (int i = 0; i < NAMES; i++) {
-        size_t n = strlen(names[i].name);
-        char *end;
-        if (strncmp(entry, names[i].name, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0 ||
-            !isdigit((unsigned char)entry[n + 5]))
-            continue;
-        long pid = strtol(entry + n + 5, &end, 10);
-        if (*end != '.' || !isdigit((unsigned char)end[1]))
-            continue;
-        *name = names[i].name;
-        for (end++; isdigit((unsigned char)*end); end++)
-            continue;
-        return *end ? 0 : pid;
-    }
-    return 0;
-}
-
-static enum err sweep_one(const struct folder *f, const char *entry)
-{
-    struct stat st;
-    char *path;
-    const char *name;
-    long pid = temporary_of(entry, &name);
-    if (pid <= 0 || (name == lock_name && kill((pid_t)pid, 0) == 0)) /* of one that will be told */
-        return ERR_OK;
-    TRY(fs_join(f->o->run.dir, entry, &path));
-    bool left = is_there(path, &st) && S_ISREG(st.st_mode) && !read_as(f->o, path);
-    if (left && fs_ops->unlink(path) == 0)
-        log_line(LOG_WARN, "run.dir %s: removed %s, which a run that died left half written",
-                 f->o->run.dir, entry);
-    mem_free(path);
-    return ERR_OK;
-}
-
-static enum err sweep(const struct folder *f)
-{
-    char why[FS_REASON];
-    enum err err = ERR_OK;
-    DIR *d = opendir(f->o->run.dir);
-    if (!d)
-        FAIL(ERR_STORAGE, "storage: cannot read the folder %s: %s", f->o->run.dir,
-             fs_reason(errno, why));
-    for (struct dirent *e; err == ERR_OK && (e = readdir(d));)
-        err = sweep_one(f, e->d_name);
-    closedir(d);
-    return err;
 }
 
 /* ---- taking and leaving ---- */
@@ -273,17 +220,17 @@ static enum err check_room(const struct options *o, const struct arch *a)
 
 static enum err check_names(struct folder *f, const struct arch *a)
 {
-    struct text taken = {0};
-    bool run;
-    enum err err = list_taken(f->o, a, &taken, &f->kept, &run);
+    struct taken t;
+    enum err err = list_taken(f->o, a, f->dead, &t);
     const char *dir = f->o->run.dir;
-    if (err == ERR_OK && taken.len > 0 && run)
+    f->kept = t.kept;
+    if (err == ERR_OK && t.list.len > 0 && t.run)
         err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.dir %s holds a run already (%s); name "
-                      "another folder, or remove that one", dir, taken.s);
-    else if (err == ERR_OK && taken.len > 0)
+                      "another folder, or remove that one", dir, t.list.s);
+    else if (err == ERR_OK && t.list.len > 0)
         err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.dir %s has %s already, which a run "
-                      "would write over; name another folder, or move that away", dir, taken.s);
-    text_free(&taken);
+                      "would write over; name another folder, or move that away", dir, t.list.s);
+    text_free(&t.list);
     return err;
 }
 
@@ -291,12 +238,13 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
 {
     char *path;
     *f = (struct folder){.o = o, .lock = {.fd = -1}};
+    TRY(folder_check_dir(o->run.dir));
     TRY(fs_make_dirs(o->run.dir));
     TRY(fs_join(o->run.dir, lock_name, &path));
     enum err err = take_lock(f, path);
     mem_free(path);
     if (err == ERR_OK)
-        err = sweep(f);
+        err = folder_dead_sweep(o, f->dead);
     if (err == ERR_OK)
         err = check_names(f, a);
     if (err == ERR_OK)
@@ -308,31 +256,34 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     return err;
 }
 
-static enum err put_config(const struct folder *f, const struct setup *s)
+/* The two descriptions, which the lock knows before they are there. */
+static enum err put_configs(struct folder *f, const struct text *yaml, const struct text *json)
 {
-    struct text words = {0};
-    char *path = NULL;
-    if (f->kept)
-        return ERR_OK;
-    enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &words);
-    if (err == ERR_OK)
-        err = fs_join(f->o->run.dir, config_name, &path);
-    if (err == ERR_OK)
-        err = fs_put(path, words.s, words.len);
-    mem_free(path);
-    text_free(&words);
-    return err;
+    char *path;
+    TRY(folder_dead_record(&f->lock, f->kept ? NULL : yaml, json));
+    for (int i = f->kept; i < 2; i++) {
+        const struct text *t = i == 0 ? yaml : json;
+        TRY(fs_join(f->o->run.dir, i == 0 ? config_name : "config.json", &path));
+        enum err err = fs_put(path, t->s, t->len);
+        mem_free(path);
+        TRY(err);
+    }
+    return ERR_OK;
 }
 
 enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
 {
+    struct text yaml = {0}, json = {0};
     char *path;
     ENSURE(f->taken);
     f->begun = true;
-    TRY(put_config(f, s));
-    TRY(fs_join(f->o->run.dir, "config.json", &path));
-    enum err err = hf_config_write(&s->arch, "float32", tokenizer_end(s->tokenizer), path);
-    mem_free(path);
+    enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &yaml);
+    if (err == ERR_OK)
+        err = hf_config_text(&s->arch, "float32", tokenizer_end(s->tokenizer), &json);
+    if (err == ERR_OK)
+        err = put_configs(f, &yaml, &json);
+    text_free(&yaml);
+    text_free(&json);
     TRY(err);
     TRY(fs_join(f->o->run.dir, metrics_name, &path));
     err = fs_log_make(path, metrics);
@@ -374,7 +325,9 @@ void folder_leave(struct folder *f)
     err_keep(&first, ERR_OK);
     if (f->taken && f->begun)
         remove_start(f);
-    if (f->o)
+    if (f->taken && !f->begun && f->dead[0]) /* it was looked at, and is as dead as before */
+        fs_lock_leave_words(&f->lock, f->dead);
+    else if (f->o)
         fs_lock_leave(&f->lock);
     *f = (struct folder){.lock = {.fd = -1}};
     (void)!err_again(&first);
@@ -382,33 +335,46 @@ void folder_leave(struct folder *f)
 
 /* ---- before a run ---- */
 
+static void note_taken(const struct options *o, const struct fs_lock_found *found,
+                       const struct taken *t, struct text *out)
+{
+    struct folder_owner w = {.pid = 0};
+    bool known = folder_read_owner(found->words, &w);
+    const char *dir = o->run.dir;
+    if (found->state == FS_LOCK_HELD && known)
+        text_add(out, "run.dir %s is in use by the run of pid %ld on host %s, since %s", dir,
+                 w.pid, w.host, w.since);
+    else if (found->state == FS_LOCK_LEFT && !known)
+        text_add(out, "run.dir %s has %s already, which no run made", dir, lock_name);
+    else if (found->state == FS_LOCK_LEFT && (found->blind || !folder_is_here(&w)))
+        text_add(out, "run.dir %s was taken by the run of pid %ld on host %s, since %s, of which "
+                      "it cannot be seen here whether it lives (run.takeover)", dir, w.pid, w.host,
+                 w.since);
+    else if (t->list.len > 0)
+        text_add(out, t->run ? "run.dir %s holds a run already (%s)"
+                             : "run.dir %s has %s already, which a run would write over",
+                 dir, t->list.s);
+    if (found->state == FS_LOCK_LEFT && known && folder_is_here(&w) && t->list.len > 0)
+        text_add(out, "; the run of pid %ld, since %s, died there", w.pid, w.since);
+}
+
 enum err folder_note(const struct options *o, const struct arch *a, struct text *out)
 {
-    struct text taken = {0};
     struct fs_lock_found found;
-    struct stat st;
-    struct folder_owner w;
-    bool kept, run;
+    struct taken t;
     char *path;
-    if (!o->run.dir[0] || (!is_there(o->run.dir, &st) && errno != ENOTDIR))
+    if (!o->run.dir[0])
         return ERR_OK;
-    if (stat(o->run.dir, &st) != 0 || !S_ISDIR(st.st_mode)) {
-        text_add(out, "run.dir %s is no folder", o->run.dir);
+    if (folder_check_dir(o->run.dir) == ERR_STORAGE) {
+        text_add(out, "%s", err_text());
         return out->err;
     }
     TRY(fs_join(o->run.dir, lock_name, &path));
     fs_lock_look(path, &found);
     mem_free(path);
-    enum err err = list_taken(o, a, &taken, &kept, &run);
-    if (found.state == FS_LOCK_HELD && folder_read_owner(found.words, &w))
-        text_add(out, "run.dir %s is in use by the run of pid %ld on host %s, since %s", o->run.dir,
-                 w.pid, w.host, w.since);
-    else if (found.state == FS_LOCK_LEFT && !folder_read_owner(found.words, &w))
-        text_add(out, "run.dir %s has %s already, which no run made", o->run.dir, lock_name);
-    else if (taken.len > 0)
-        text_add(out, run ? "run.dir %s holds a run already (%s)"
-                          : "run.dir %s has %s already, which a run would write over",
-                 o->run.dir, taken.s);
-    text_free(&taken);
+    enum err err = list_taken(o, a, found.state == FS_LOCK_LEFT ? found.words : "", &t);
+    if (err == ERR_OK)
+        note_taken(o, &found, &t, out);
+    text_free(&t.list);
     return err == ERR_OK ? out->err : err;
 }

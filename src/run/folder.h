@@ -24,6 +24,11 @@ const struct folder_name *folder_name_at(int i);
 /* Who a lock says has the folder. false: these are no words of a run's. */
 struct folder_owner { char host[65], since[32]; long pid; };
 bool folder_read_owner(const char *words, struct folder_owner *out);
+bool folder_is_here(const struct folder_owner *w); /* on this host */
+
+/* Could a run make the folder, or write there? Errors: ERR_STORAGE. Local; touches nothing.
+ * (folder_dir.c) */
+enum err folder_check_dir(const char *dir);
 
 /* What stands against a run in this folder, as a sentence for a report; nothing is appended when
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
@@ -33,11 +38,12 @@ struct folder {
     const struct options *o; /* borrowed */
     struct fs_lock lock;
     bool taken, begun;
+    char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
     bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
 };
-/* Make the folder and take it: remove temporary files that a dead run left, look at every name that
- * this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the owner;
- * ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
+/* Make the folder and take it: remove what a dead run left half written, or without a step; look at
+ * every name that this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the
+ * owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
 /* config.yaml, the vocabulary filled in, Hugging Face's config.json, and an empty metrics.jsonl,
  * open. Errors: ERR_STORAGE. Local. */

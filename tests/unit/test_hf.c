@@ -272,7 +272,10 @@ static void test_config_round_trip(void)
         a.norm_eps = test_real(1e-9, 1e-3);
         a.rope_theta = test_real(100.0, 1e7);
         a.init_std = test_real(0.001, 0.1);
-        CHECK_OK(hf_config_write(&a, round % 3 ? "float32" : "bfloat16", end, path));
+        struct text t = {0};
+        CHECK_OK(hf_config_text(&a, round % 3 ? "float32" : "bfloat16", end, &t));
+        CHECK_OK(fs_put(path, t.s, t.len));
+        text_free(&t);
         CHECK_OK(hf_config_read(path, &c));
         check_same(&a, &c.arch);
         CHECK_STR(c.unknown, "");

@@ -58,7 +58,10 @@ static void written(const struct arch *a, const char *dtype, int32_t end, const 
 {
     char path[512], got[4096] = "";
     snprintf(path, sizeof path, "%s/written-%d.json", PLAIT_BINARY_DIR, (int)getpid());
-    CHECK_OK(hf_config_write(a, dtype, end, path));
+    struct text t = {0};
+    CHECK_OK(hf_config_text(a, dtype, end, &t));
+    CHECK_OK(fs_put(path, t.s, t.len));
+    text_free(&t);
     FILE *f = fopen(path, "r");
     CHECK(f && fread(got, 1, sizeof got - 1, f) > 0 && fclose(f) == 0);
     unlink(path);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run that died left in its folder, by the words of the lock that it left ("": no run died).
+ */
+#ifndef PLAIT_RUN_FOLDER_DEAD_H
+#define PLAIT_RUN_FOLDER_DEAD_H
+
+#include "run/folder.h"
+
+/* Into a lock that is held, before the files are made: what a start is going to write. yaml NULL:
+ * config.yaml stays as it is. Errors: ERR_STORAGE. */
+enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
+                            const struct text *json);
+/* Did the dead run make no step, and is all that it left as its start made it? Local. */
+bool folder_dead_start(const struct options *o, const char *words);
+/* Is that so, and is this name of a run's part of it? Local. */
+bool folder_dead_name(const struct options *o, const char *words, const char *name);
+/* Remove half-written files of the dead run, and what it left if it made no step, saying so; those
+ * that look so and are of no dead run are named and stay. Errors: ERR_STORAGE. Local. */
+enum err folder_dead_sweep(const struct options *o, const char *words);
+
+#endif
