@@ -4,7 +4,7 @@
  * count: config.yaml that is this run's own configuration file and holds what would be written
  * there; it stays as it is. The look is made while the folder is held, so what is found was there
  * before, and what is not found is this run's from then on: so it may be removed when the start
- * fails.
+ * fails. Opening devices takes its time, so the look is made again before the first name.
  */
 #include "run/folder.h"
 
@@ -90,15 +90,16 @@ struct taken {
 };
 
 /* dead: words of the lock of a run that died there, "": of none. What it left that the next start
- * removes is no conflict. */
+ * removes is no conflict. begins: traces are none either, other ranks may have begun theirs. */
 static enum err list_taken(const struct options *o, const struct arch *a, const char *dead,
-                           struct taken *t)
+                           bool begins, struct taken *t)
 {
     struct stat st;
     *t = (struct taken){.kept = false};
     for (int i = 0; i < NAMES; i++) {
         char *path;
-        if (names[i].name == lock_name || !writes(o, &names[i]))
+        if (names[i].name == lock_name || !writes(o, &names[i]) ||
+            (begins && names[i].when == FOLDER_TRACE))
             continue;
         TRY(fs_join(o->run.dir, names[i].name, &path));
         enum err err = ERR_OK;
@@ -218,10 +219,10 @@ static enum err check_room(const struct options *o, const struct arch *a)
     return ERR_OK;
 }
 
-static enum err check_names(struct folder *f, const struct arch *a)
+static enum err check_names(struct folder *f, const struct arch *a, bool begins)
 {
     struct taken t;
-    enum err err = list_taken(f->o, a, f->dead, &t);
+    enum err err = list_taken(f->o, a, f->dead, begins, &t);
     const char *dir = f->o->run.dir;
     f->kept = t.kept;
     if (err == ERR_OK && t.list.len > 0 && t.run)
@@ -246,7 +247,7 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     if (err == ERR_OK)
         err = folder_dead_sweep(o, f->dead);
     if (err == ERR_OK)
-        err = check_names(f, a);
+        err = check_names(f, a, false);
     if (err == ERR_OK)
         err = check_room(o, a);
     if (err != ERR_OK) {
@@ -276,6 +277,7 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
     struct text yaml = {0}, json = {0};
     char *path;
     ENSURE(f->taken);
+    TRY(check_names(f, &s->arch, true)); /* opening devices takes its time */
     f->begun = true;
     enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &yaml);
     if (err == ERR_OK)
@@ -372,7 +374,7 @@ enum err folder_note(const struct options *o, const struct arch *a, struct text 
     TRY(fs_join(o->run.dir, lock_name, &path));
     fs_lock_look(path, &found);
     mem_free(path);
-    enum err err = list_taken(o, a, found.state == FS_LOCK_LEFT ? found.words : "", &t);
+    enum err err = list_taken(o, a, found.state == FS_LOCK_LEFT ? found.words : "", false, &t);
     if (err == ERR_OK)
         note_taken(o, &found, &t, out);
     text_free(&t.list);

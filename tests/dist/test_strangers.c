@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What somebody puts under the name of the weights while a run is under way stays as it is,
- * whatever it is; the weights stay too, whole, under the name that the run says.
+ * What somebody puts under one of a run's names while it starts or is under way stays as it is,
+ * whatever it is: a start ends there and takes nothing of it away, and weights stay too, whole,
+ * under the name that the run says.
  */
 #include "folder.h"
 
@@ -54,27 +55,38 @@ static void check_weights(const char *what)
     safet_close(&f);
 }
 
-static void run_under(enum thing what)
+static struct plait_config *config(const char *run)
 {
     static const char *const words[] = {
         "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8", "train.steps=2",
         "train.batch=2", "train.threads=1", "parallel.pp=2"};
-    struct there t = {.what = what};
-    struct stat after;
-    char run[32];
-    snprintf(run, sizeof run, "run%d", (int)what);
-    folder_path_in(run, "model.safetensors", t.path);
     folder_tokens("tokens", "a braid of many strands\n", 80);
     struct plait_config *c = folder_config(run, "tokens");
     folder_set(c, words, sizeof words / sizeof *words);
+    return c;
+}
+
+static void check_same(const struct there *t)
+{
+    struct stat now;
+    test_check(lstat(t->path, &now) == 0 && now.st_ino == t->st.st_ino &&
+                   now.st_mode == t->st.st_mode && now.st_size == t->st.st_size,
+               __FILE__, __LINE__, "%s is %s: changed", t->path, thing_name[t->what]);
+}
+
+static void run_under(enum thing what)
+{
+    struct there t = {.what = what};
+    char run[32];
+    snprintf(run, sizeof run, "run%d", (int)what);
+    folder_path_in(run, "model.safetensors", t.path);
+    struct plait_config *c = config(run);
     int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
                                                     .on_step = on_step, .arg = &t});
     test_check(code == PLAIT_STORAGE && strstr(plait_error(), "file exists"), __FILE__, __LINE__,
                "%s: %d, %s", thing_name[what], code, plait_error());
     check_weights(thing_name[what]);
-    test_check(lstat(t.path, &after) == 0 && after.st_ino == t.st.st_ino &&
-                   after.st_mode == t.st.st_mode && after.st_size == t.st.st_size,
-               __FILE__, __LINE__, "%s: changed", thing_name[what]);
+    check_same(&t);
     plait_config_free(c);
 }
 
@@ -84,7 +96,53 @@ static void what_comes_meanwhile_stays(void)
         run_under((enum thing)t);
 }
 
+/* ---- while it starts ---- */
+
+static struct there coming;
+static const struct fs_ops *under;
+
+/* Asked once by a start, behind its look at the names. */
+static int64_t space_and_more(const char *dir)
+{
+    put(coming.what, coming.path);
+    CHECK(lstat(coming.path, &coming.st) == 0);
+    return under->space(dir);
+}
+
+static void start_under(const char *name, enum thing what)
+{
+    struct fs_ops ops = *fs_ops;
+    struct folder_seen seen;
+    char run[32], dir[FOLDER_PATH];
+    static int runs;
+    snprintf(run, sizeof run, "start%d", runs++);
+    coming.what = what;
+    folder_path_in(run, name, coming.path);
+    struct plait_config *c = config(run);
+    under = fs_ops;
+    ops.space = space_and_more;
+    fs_ops = &ops;
+    int code = folder_train(c, &seen);
+    fs_ops = under;
+    test_check(code == PLAIT_CONFIG && strstr(plait_error(), name), __FILE__, __LINE__,
+               "%s is %s: %d, %s", name, thing_name[what], code, plait_error());
+    check_same(&coming);
+    CHECK(unlink(coming.path) == 0 || rmdir(coming.path) == 0);
+    folder_path(run, dir);
+    test_check(rmdir(dir) == 0, __FILE__, __LINE__, "%s is %s: the start left something", name,
+               thing_name[what]);
+}
+
+static void what_comes_in_a_start_stays(void)
+{
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t < THINGS; t++)
+            start_under(names[i], (enum thing)t);
+}
+
 static const struct test_case cases[] = {
+    {"what_comes_in_a_start_stays", what_comes_in_a_start_stays},
     {"what_comes_meanwhile_stays", what_comes_meanwhile_stays},
 };
 FOLDER_MAIN(cases)
