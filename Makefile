@@ -88,8 +88,8 @@ fuzz-config: build ## 300 random configurations against one rank (N=1000: so man
 signals: build ## runs that are told to stop at drawn moments, as threads and processes
 	@PLAIT_SIGNALS=100 build/tests/test_signals
 
-pairs: build ## two runs in one folder at once, as threads and processes (N=18: so many of each)
-	@tests/fault/pairs.sh build/plait $(or $(N),18)
+pairs: build ## two runs in one folder at once, as threads and processes (N=18: of each; SEED=N)
+	@tests/fault/pairs.sh build/plait $(or $(N),18) $(SEED)
 
 stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops

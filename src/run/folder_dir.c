@@ -53,7 +53,7 @@ static enum err check_part(const char *dir, const char *part, const struct stat 
 enum err folder_check_dir(const char *dir)
 {
     enum err err;
-    struct stat st;
+    struct stat st = {.st_mode = 0}; /* of a part of which it cannot be said */
     char *part;
     TRY(mem_string(dir, &part));
     while (lstat(part, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {

@@ -239,13 +239,15 @@ static void both_refuse(const char *run, const char *part)
 
 static void folders_that_are_none(void)
 {
-    char path[FOLDER_PATH], word[FOLDER_PATH + 16];
+    char path[FOLDER_PATH], word[FOLDER_PATH + 16], name[300] = "";
     const char *const set[] = {word, NULL};
     folder_path("file", path);
     put(path, "");
     CHECK_INT(train("file", NULL), PLAIT_STORAGE);
     folder_path("astray", path);
     CHECK(symlink("nowhere", path) == 0);
+    folder_path("circle", path);
+    CHECK(symlink("circle", path) == 0);
     make_dir("unwritable", path);
     CHECK(chmod(path, 0555) == 0);
     both_refuse("file", "a file has that name");
@@ -254,6 +256,9 @@ static void folders_that_are_none(void)
     both_refuse("astray", "leads nowhere");
     both_refuse("astray/run", "leads nowhere");
     both_refuse("astray/a/run", "leads nowhere");
+    both_refuse("circle", "leads nowhere");
+    both_refuse("circle/a/run", "too many levels");
+    both_refuse(memset(name, 'n', sizeof name - 1), "name too long");
     both_refuse("/proc/x", "read-only");
     both_refuse("/proc/a/b", "read-only");
     both_refuse("/sys/x", "read-only");

@@ -3,41 +3,57 @@
 #
 # Two runs in one folder, started at one moment: as threads, and as processes under mpirun. Of each
 # pair exactly one ends with 0, the other with 16 (or with 10, where it came after the first one's
-# end), and the folder holds one whole run: each step once, the weights, no half-written file.
+# end), and the folder holds the winner's run and nothing else: the two differ in
+# train.seed, so its losses and weights are those of the winner's seed alone.
 #
-#     tests/fault/pairs.sh PROGRAM [PAIRS]          PROGRAM: build/plait; 18 pairs of each kind
+#     tests/fault/pairs.sh PROGRAM [PAIRS] [SEED]   PROGRAM: build/plait; 18 pairs of each kind
 set -u
 
 plait=$1
 pairs=${2:-18}
+seed=${3:-$(date +%s)}
 # shellcheck source=tests/harness/jobs.sh
 . "$(dirname "$0")/../harness/jobs.sh"
 
 corpus "$plait"
 steps=600
 words="model.layers=2 model.hidden=16 model.heads=2 model.seq=16 train.steps=$steps train.batch=4
-train.threads=1 parallel.pp=2 data.train=$dir/tokens"
+train.threads=1 train.trace=true parallel.pp=2 data.train=$dir/tokens"
 
-start() { # KIND FOLDER LOG
+seed_of() { # SIDE: a or b
+    if [ "$1" = a ]; then echo "$seed"; else echo $((seed + 1)); fi
+}
+
+start() { # KIND FOLDER SIDE LOG
     if [ "$1" = mpi ]; then # shellcheck disable=SC2086
-        launch 120 -np 2 "$plait" train $words train.transport=mpi run.dir="$2" >"$3" 2>&1
+        launch 120 -np 2 "$plait" train $words train.transport=mpi train.seed="$(seed_of "$3")" \
+            run.dir="$2" >"$4" 2>&1
     else # shellcheck disable=SC2086
-        timeout 120 "$plait" train $words run.dir="$2" >"$3" 2>&1
+        timeout 120 "$plait" train $words train.seed="$(seed_of "$3")" run.dir="$2" >"$4" 2>&1
     fi
 }
 
-whole() { # FOLDER
-    [ "$(find "$1" -mindepth 1 | wc -l)" -eq 4 ] && [ -s "$1/model.safetensors" ] &&
-        [ -s "$1/config.yaml" ] && [ -s "$1/config.json" ] &&
-        awk -v n="$steps" '!/^[{]"step": .*[}]$/ { exit 1 }
-            /"loss"/ { if ($2 + 0 != ++at) exit 1 } END { exit at != n }' "$1/metrics.jsonl"
+losses() { # FOLDER: a line a step
+    sed -n 's/^\({"step": .*, "loss": [^,]*\), .*}$/\1/p' "$1/metrics.jsonl"
+}
+
+whole() { # FOLDER SIDE
+    losses "$1" >"$dir/losses"
+    losses "$dir/alone-$2" >"$dir/losses-alone"
+    [ "$(wc -l <"$1/metrics.jsonl")" -eq "$steps" ] && [ -s "$dir/losses" ] &&
+        cmp -s "$dir/losses" "$dir/losses-alone" &&
+        cmp -s "$1/model.safetensors" "$dir/alone-$2/model.safetensors" &&
+        cmp -s "$1/config.json" "$dir/alone-$2/config.json" &&
+        grep -qx "  seed: $(seed_of "$2")" "$1/config.yaml" &&
+        "$plait" compare "$1" >"$dir/log" 2>&1 &&
+        [ "$(find "$1" -mindepth 1 | wc -l)" -eq 7 ]
 }
 
 pair() { # KIND NUMBER
     run=$dir/$1-$2
-    start "$1" "$run" "$run.a" &
+    start "$1" "$run" a "$run.a" &
     a=$!
-    start "$1" "$run" "$run.b"
+    start "$1" "$run" b "$run.b"
     second=$?
     wait "$a"
     first=$?
@@ -49,9 +65,18 @@ pair() { # KIND NUMBER
         return
         ;;
     esac
-    if whole "$run"; then verdict "$1 $2" 0; else verdict "$1 $2" 1 "files are not whole"; fi
+    winner=a
+    [ "$first" -eq 0 ] || winner=b
+    if whole "$run" "$winner"; then
+        verdict "$1 $2" 0
+    else
+        verdict "$1 $2" 1 "the files are not those of $winner, whole" "$dir/log"
+    fi
 }
 
+for side in a b; do
+    start threads "$dir/alone-$side" "$side" "$dir/log" || cat "$dir/log"
+done
 for kind in threads mpi; do
     if [ "$kind" = mpi ] && ! command -v mpirun >"$dir/log"; then
         echo "skip mpi: there is no mpirun"
@@ -62,6 +87,7 @@ for kind in threads mpi; do
         i=$((i + 1))
         pair "$kind" "$i"
     done
-    echo "$kind: $pairs pairs, of $locked one refused with 16, of $late one came later (10)"
+    echo "$kind: $pairs pairs of train.seed $seed and $((seed + 1))"
+    echo "$kind: of $locked one refused with 16, of $late one came later (10)"
 done
 verdicts
