@@ -78,6 +78,8 @@ bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, i
 void cmd_runs_ranks(void);
 /* Say `plait: <plait_error()>` and return code; of processes that run ranks, the job's. */
 int cmd_fail(int code);
+/* The end of a verb that went well: PLAIT_OK, or of processes that run ranks the job's code. */
+int cmd_fine(void);
 /* Say `plait: <message>` and return PLAIT_CONFIG, or as cmd_fail. */
 int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -45,6 +45,11 @@ int cmd_fail(int code)
     return *plait_error() ? say_error(code, plait_error()) : code;
 }
 
+int cmd_fine(void)
+{
+    return say_error(PLAIT_OK, "");
+}
+
 int cmd_usage(const char *fmt, ...)
 {
     va_list ap;

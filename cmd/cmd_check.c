@@ -45,6 +45,7 @@ int cmd_check(int argc, char **argv)
     struct plait_config *config;
     char *text = NULL;
     int words, code;
+    cmd_runs_ranks(); /* not here, but the same words are said once */
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = cmd_config(words, argv, &config);
@@ -58,5 +59,5 @@ int cmd_check(int argc, char **argv)
         return code;
     fputs(text, stdout);
     plait_free(text);
-    return PLAIT_OK;
+    return cmd_fine();
 }

@@ -48,10 +48,11 @@ const char *plait_error(void);
 /* Where it came from: file and line of each level, for bug reports. */
 const char *plait_error_trail(void);
 /* For the error `code` of a process that would run ranks and is about to end: say(text), but of the
- * processes of a launch of MPI only in the lowest rank with the same words. As long as MPI has not
- * run, this starts it and waits for all of them, each of which must come here, or to plait_train or
- * another call that runs ranks, within 15 s; then text is said by whoever waits. Returns the code
- * to end with: that of the lowest rank with an error, on all. */
+ * processes of a launch of MPI only in the lowest rank with the same words. PLAIT_OK: it has none,
+ * says nothing and hears of the others'. As long as MPI has not run, this starts it and waits for
+ * all of them, each of which must come here, or to plait_train or another call that runs ranks,
+ * within 15 s; then text is said by whoever waits. Returns the code to end with: that of the lowest
+ * rank with an error, on all. */
 int plait_say(int code, const char *text, void (*say)(const char *text));
 void plait_free(void *p);
 

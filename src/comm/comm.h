@@ -71,9 +71,9 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
 /* For the error of a process that would run ranks, and is about to end: say(text), once in a launch
- * of MPI, by the lowest rank that has it. Before a world is there, processes hear of each other's
- * errors by starting MPI; where it has run they have, and text is said at once. Returns the code to
- * end with, the same on every process. */
+ * of MPI, by the lowest rank that has it. code ERR_OK: it has none, and only hears of the others'.
+ * Before a world is there, processes hear of each other's errors by starting MPI; where it has run
+ * they have, and text is said at once. Returns the code to end with, the same on every process. */
 enum err comm_say(enum err code, const char *text, void (*say)(const char *text));
 
 int comm_rank(const struct comm_world *w);

@@ -126,19 +126,21 @@ enum err comm_say(enum err code, const char *given, void (*say)(const char *text
         return start.code; /* it has been said */
     MPI_Initialized(&there);
     if (there || comm_mpi_launched_size() < 2) {
-        say(given);
+        if (code != ERR_OK)
+            say(given);
         return code;
     }
     snprintf(text, sizeof text, "%s", given);
     start.limit_s = COMM_MPI_START_S;
-    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){.text = text, .say = say, .code = code});
+    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){
+        .what = "the end", .text = code ? text : NULL, .say = say, .code = code});
     enum err err = initialise();
     if (err == ERR_OK)
         err = agree(code, text, &a);
     comm_mpi_limit_end();
-    if (err != ERR_OK)
+    if (err != ERR_OK && code != ERR_OK)
         say(text);
-    else if (a.first == a.rank)
+    else if (err == ERR_OK && code != ERR_OK && a.first == a.rank)
         say_own(&a, text, say);
     return err == ERR_OK ? start.code : code;
 }

@@ -61,7 +61,8 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
 
 enum err comm_say(enum err code, const char *text, void (*say)(const char *text))
 {
-    say(text);
+    if (code != ERR_OK)
+        say(text);
     return code;
 }
 #endif
