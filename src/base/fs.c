@@ -162,10 +162,8 @@ static enum err lost(struct fs_file *f, const char *what)
 }
 
 /* As lost, of a whole file that cannot have its name. */
-static enum err left(struct fs_file *f)
+static enum err left(struct fs_file *f, const char *why)
 {
-    char why[FS_REASON];
-    fs_reason(errno, why);
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot put %s in place: %s; "
                            "it is whole in %s, move it from there", f->path, why, f->temp);
     mem_free(f->temp);
@@ -303,7 +301,8 @@ static bool has_name(const char *path)
     return there;
 }
 
-enum err fs_commit(struct fs_file *f)
+/* All of it on the disk, under its temporary name. */
+static enum err finish(struct fs_file *f)
 {
     ENSURE(f->fd >= 0 && f->kept <= f->written + f->used);
     TRY(flush(f));
@@ -313,10 +312,23 @@ enum err fs_commit(struct fs_file *f)
     f->fd = -1;
     if (close_file(fd, f->path) != 0 && errno != EINTR)
         return lost(f, "close");
+    return ERR_OK;
+}
+
+enum err fs_leave(struct fs_file *f, const char *why)
+{
+    TRY(finish(f));
+    return left(f, why);
+}
+
+enum err fs_commit(struct fs_file *f)
+{
+    char why[FS_REASON];
+    TRY(finish(f));
     if (f->dear && has_name(f->path))
-        return left(f);
+        return left(f, fs_reason(errno, why));
     if (rename_again(f->temp, f->path) != 0)
-        return f->dear ? left(f) : lost(f, "put in place");
+        return f->dear ? left(f, fs_reason(errno, why)) : lost(f, "put in place");
     mem_free(f->temp);
     f->temp = NULL;
     if (flush_folder(f->path) != 0)

@@ -48,6 +48,9 @@ enum err fs_create(struct fs_file *f, const char *path);
  * quota or a limit on files is below it; the file is then given up. */
 enum err fs_keep_room(struct fs_file *f, int64_t n);
 enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
+/* Whole on the disk, but without its name, which is not this file's to take: `why`, in the message.
+ * Returns ERR_STORAGE; the file is given up, and stays under its temporary name. */
+enum err fs_leave(struct fs_file *f, const char *why);
 /* Is what was written still there under its temporary name? Somebody may have removed it. */
 bool fs_is_there(const struct fs_file *f);
 enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
@@ -144,6 +147,8 @@ struct fs_lock {
 enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
                       struct fs_lock_found *found);
 void fs_lock_leave(struct fs_lock *l);
+/* Has the lock its name still? Its folder may have been moved away. */
+bool fs_lock_stands(const struct fs_lock *l);
 /* Released, but the name stays, with these words and held by nobody. */
 void fs_lock_leave_words(struct fs_lock *l, const char *words);
 /* As fs_lock_take, without taking it or touching anything. */

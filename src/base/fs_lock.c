@@ -199,6 +199,11 @@ void fs_lock_leave(struct fs_lock *l)
     *l = (struct fs_lock){.fd = -1};
 }
 
+bool fs_lock_stands(const struct fs_lock *l)
+{
+    return l->fd >= 0 && still_named(l->fd, l->path);
+}
+
 void fs_lock_leave_words(struct fs_lock *l, const char *words)
 {
     struct fs_lock other = {.fd = -1, .path = l->path};

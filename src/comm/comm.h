@@ -89,6 +89,9 @@ double comm_spent(const struct comm_world *w);
  * most 47 bytes); also a sign of life, which a rank gives in every call of this folder, too.
  * Local. */
 void comm_place(struct comm_world *w, const char *text);
+/* This rank is slow for a reason: for as long as the hang timeout nobody's wait for its GPU is
+ * taken for a hang, as with file calls. Local. */
+void comm_slow(struct comm_world *w);
 /* From here to comm_files_close peers know of this thread's file calls (fs_watch_set): a rank in
  * one is not silent. A call that has not returned after limit_s (0: none) ends the process with
  * ERR_STORAGE and the file's name. Both local. Errors: ERR_MEMORY. */

@@ -300,6 +300,8 @@ static bool is_empty(const struct folder *f, char *path[NAMES])
         struct stat st;
         if (names[i].name == lock_name || !writes(f->o, &names[i]) || !is_there(path[i], &st))
             continue;
+        if (names[i].when == FOLDER_TRACE && folder_dead_heads(path[i]))
+            continue; /* of processes that have not gone yet */
         if (names[i].when != FOLDER_ALWAYS || (names[i].name == metrics_name && st.st_size > 0))
             return false;
     }
@@ -325,7 +327,7 @@ void folder_leave(struct folder *f)
 {
     struct err_kept first;
     err_keep(&first, ERR_OK);
-    if (f->taken && f->begun)
+    if (f->taken && f->begun && fs_lock_stands(&f->lock)) /* else the folder was moved away */
         remove_start(f);
     if (f->taken && !f->begun && f->dead[0]) /* it was looked at, and is as dead as before */
         fs_lock_leave_words(&f->lock, f->dead);

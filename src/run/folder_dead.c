@@ -77,28 +77,34 @@ static bool is_empty(const char *path)
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-/* N.trace of one step at most: ranks that do not report may have written that of the first. */
-static bool is_start(const char *path, const char *name)
+/* N.trace of `most` steps, 0 or 1: ranks that do not report may have written that of the first. One
+ * that goes meanwhile counts as well. */
+static bool is_start(const char *path, const char *name, int most)
 {
     struct trace_head head = {.instrs = 0};
     struct stat st;
     struct fs_map m;
     size_t digits = strspn(name, "0123456789");
-    if (digits == 0 || strcmp(name + digits, ".trace") != 0 || lstat(path, &st) != 0 ||
-        !S_ISREG(st.st_mode) || fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+    if (digits == 0 || strcmp(name + digits, ".trace") != 0)
         return false;
+    if (lstat(path, &st) != 0)
+        return errno == ENOENT;
+    if (!S_ISREG(st.st_mode))
+        return false;
+    if (fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+        return lstat(path, &st) != 0 && errno == ENOENT;
     bool whole = m.size >= (int64_t)sizeof head;
     if (whole)
         memcpy(&head, m.data, sizeof head);
     int64_t record = (1 + 3 * num_min(head.instrs, INT32_MAX)) * (int64_t)sizeof(double);
     bool start = m.size == 0 || (whole && memcmp(head.magic, "plaittrc", 8) == 0 &&
-                                 m.size - (int64_t)sizeof head <= record);
+                                 m.size - (int64_t)sizeof head <= most * record);
     fs_map_close(&m);
     return start;
 }
 
 /* Has the folder such traces and nothing else? drop: remove them and it. */
-static bool only_starts(const char *dir, bool drop)
+static bool only_starts(const char *dir, int most, bool drop)
 {
     struct stat st;
     bool all = lstat(dir, &st) == 0 && S_ISDIR(st.st_mode);
@@ -110,7 +116,7 @@ static bool only_starts(const char *dir, bool drop)
         all = fs_join(dir, e->d_name, &path) == ERR_OK;
         if (!all)
             break;
-        all = is_start(path, e->d_name);
+        all = is_start(path, e->d_name, most);
         if (all && drop)
             (void)fs_ops->unlink(path);
         mem_free(path);
@@ -122,6 +128,12 @@ static bool only_starts(const char *dir, bool drop)
     return d && all;
 }
 
+bool folder_dead_heads(const char *dir)
+{
+    struct stat st;
+    return only_starts(dir, 0, false) || (lstat(dir, &st) != 0 && errno == ENOENT);
+}
+
 static bool is_left(const char *name, const char *path, const struct record *r)
 {
     if (strcmp(name, "config.yaml") == 0)
@@ -130,7 +142,7 @@ static bool is_left(const char *name, const char *path, const struct record *r)
         return r->made && has_hash(path, r->json);
     if (strcmp(name, "metrics.jsonl") == 0)
         return r->made && is_empty(path);
-    return strcmp(name, "trace") == 0 && only_starts(path, false);
+    return strcmp(name, "trace") == 0 && only_starts(path, 1, false);
 }
 
 /* Each of its names is gone, or as its start left it. */
@@ -176,7 +188,7 @@ static enum err drop_start(const struct options *o, const char *words)
         if (!names[i])
             continue;
         TRY(fs_join(o->run.dir, folder_name_at(i)->name, &path));
-        if (fs_ops->unlink(path) == 0 || only_starts(path, true))
+        if (fs_ops->unlink(path) == 0 || only_starts(path, 1, true))
             text_add(&gone, "%s%s", gone.len ? ", " : "", folder_name_at(i)->name);
         mem_free(path);
     }

@@ -122,6 +122,7 @@ struct search {
 static void on_begins(void *arg, struct sched_instr in)
 {
     struct search *s = arg;
+    comm_slow(s->r->world); /* its peers' GPUs may have found and be far ahead */
     if (s->probe.found)
         return;
     s->in = in;
@@ -294,7 +295,10 @@ enum err train_locate(struct train_rank *r, struct text *out)
     if (err != ERR_OK || !finite)
         return err;
     TRY(probe_on(r->dev, &s.probe));
-    err = run_again(&s);
+    if (exec_world_group(r->x)) /* taking host memory waits for the GPU, which may wait for peers */
+        err = comm_barrier(exec_world_group(r->x));
+    if (err == ERR_OK)
+        err = run_again(&s);
     if (err == ERR_OK)
         err = r->dev->ops->sync(r->dev);
     probe_off(r->dev, &s.probe);

@@ -29,6 +29,8 @@ struct saver {
     struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
     int entries;
     struct safet_writer *file;  /* borrowed; the writer's */
+    const struct fs_lock *lock; /* borrowed; the writer's, of run.dir */
+    bool strange;               /* run.dir is another run's by now */
     struct err_kept *unsaved;   /* borrowed; why the writer's file is not there */
 };
 
@@ -191,6 +193,19 @@ enum err save_begin(const struct setup *s, struct safet_writer *file)
     return err;
 }
 
+/* A run has begun there since, in a folder of that name. */
+static enum err look_for_strangers(struct saver *v)
+{
+    static const char *const name[] = {"plait.lock", "config.yaml"};
+    for (int i = 0; i < 2 && !fs_lock_stands(v->lock); i++) {
+        char *path;
+        TRY(fs_join(v->s->o->run.dir, name[i], &path));
+        v->strange = v->strange || fs_exists(path);
+        mem_free(path);
+    }
+    return ERR_OK;
+}
+
 /* The file that was begun; where somebody has removed it, or its folder, another. */
 static enum err find_file(struct saver *v)
 {
@@ -198,7 +213,16 @@ static enum err find_file(struct saver *v)
         return ERR_OK;
     safet_abandon(v->file);
     TRY(fs_make_dirs(v->s->o->run.dir));
+    TRY(look_for_strangers(v));
     return create_file(v);
+}
+
+/* The weights are not to be taken for another run's. */
+static enum err name_file(struct saver *v)
+{
+    return v->strange ? fs_leave(&v->file->file, "run.dir was moved away, and what has its name "
+                                                 "now is of another run")
+                      : safet_commit(v->file);
 }
 
 enum err save_tell(struct comm_world *world, int from, struct err_kept *what)
@@ -227,15 +251,16 @@ static enum err write_all(struct saver *v)
     for (int i = 0; i < v->entries; i++)
         TRY(move_tensor(v, &v->entry[i], &next));
     if (writes && v->unsaved->code == ERR_OK)
-        err_keep(v->unsaved, safet_commit(v->file));
+        err_keep(v->unsaved, name_file(v));
     return save_tell(v->world, v->writer, v->unsaved);
 }
 
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      struct safet_writer *file, struct err_kept *unsaved)
+                      const struct save_place *at, struct err_kept *unsaved)
 {
     int coord[AXIS_COUNT] = {0};
-    struct saver v = {.s = s, .x = x, .world = world, .file = file, .unsaved = unsaved};
+    struct saver v = {.s = s, .x = x, .world = world, .file = at->file,
+                      .lock = at->lock, .unsaved = unsaved};
     unsaved->code = ERR_OK;
     TRY(exec_weights_gather(x));
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];

@@ -166,11 +166,16 @@ enum err run_train(const struct options *o, const struct plait_train *call);
 /* The file of the weights before the first step, on the reporting rank: the disk keeps room for all
  * of it. Given up by safet_abandon. Errors: ERR_STORAGE, ERR_MEMORY. Local. (save.c) */
 enum err save_begin(const struct setup *s, struct safet_writer *file);
-/* Weights in the names of Hugging Face into that file (the reporting rank's; others have an empty
- * one), which then has its name, run.dir/model.safetensors. *unsaved: the error of the file, on
+/* Both borrowed, and the reporting rank's; others have an empty file. */
+struct save_place {
+    struct safet_writer *file;
+    const struct fs_lock *lock; /* of run.dir */
+};
+/* Weights in the names of Hugging Face into that file, which then has its name,
+ * run.dir/model.safetensors, if run.dir is still this run's. *unsaved: the error of the file, on
  * all ranks; other errors are returned. Collective over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      struct safet_writer *file, struct err_kept *unsaved);
+                      const struct save_place *at, struct err_kept *unsaved);
 /* An error of the rank `from` into *what of all. Collective over the world. (save.c) */
 enum err save_tell(struct comm_world *world, int from, struct err_kept *what);
 /* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.

@@ -146,8 +146,9 @@ static enum err without_weights(const struct train_rank *r, const struct end *e)
     return said;
 }
 
-/* Who has an error that it has put off, and which? Collective over the world. */
-static enum err find_first(struct train_rank *r, struct end *e)
+/* Who has an error that it has put off, and which? late: it came behind e->first, if there is one.
+ * Collective over the world. */
+static enum err find_first(struct train_rank *r, struct end *e, bool late)
 {
     int n = r->s->mesh.world, me = comm_rank(r->world);
     double place = r->lost.code != ERR_OK ? n - me : 0;
@@ -158,13 +159,14 @@ static enum err find_first(struct train_rank *r, struct end *e)
         return ERR_OK;
     struct err_kept told = r->lost;
     TRY(save_tell(r->world, e->speaker, &told));
-    const char *then = e->first.code != ERR_OK ? "; then " : "";
-    enum err err = me == e->speaker
-                       ? err_set(told.code, __FILE__, __LINE__, "%s%s%s", told.text, then,
-                                 e->first.text)
-                       : err_set(told.code, __FILE__, __LINE__, "rank %d: %s%s%s", e->speaker,
-                                 err_bare(told.text), then, e->first.text);
-    err_keep(&e->first, err);
+    if (me != e->speaker)
+        err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->speaker,
+                                err_bare(told.text)));
+    const struct err_kept *one = late ? &e->first : &told, *then = late ? &told : &e->first;
+    if (e->first.code != ERR_OK)
+        err_keep(&told, err_set(one->code, __FILE__, __LINE__, "%s; then %s", one->text,
+                                late ? err_bare(then->text) : then->text));
+    e->first = told;
     return ERR_OK;
 }
 
@@ -192,13 +194,14 @@ static bool speaks(const struct train_rank *r, const struct end *e)
 
 static enum err keep_weights(struct train_rank *r, struct end *e)
 {
-    TRY(find_first(r, e));
+    TRY(find_first(r, e, false));
     if (e->first.code != ERR_OK)
         deal_with(r, &e->first, speaks(r, e));
     if (saves(r))
-        TRY(save_weights(r->s, r->x, r->world, &r->weights, &e->unsaved));
+        TRY(save_weights(r->s, r->x, r->world,
+                         &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
-    return e->speaker < 0 ? find_first(r, e) : ERR_OK;
+    return e->speaker < 0 ? find_first(r, e, true) : ERR_OK;
 }
 
 /* Behind a saving that failed with `err`, of the file or of anything else. */
@@ -214,19 +217,22 @@ static enum err say_unsaved(const struct train_rank *r, const struct end *e, enu
 }
 
 /* The first error, with where the first number that is not finite comes from. A search that fails
- * leaves it as it is, with a word why. */
-static void say_where(struct train_rank *r, struct err_kept *first)
+ * leaves it as it is, with a word why, on the rank that knows; false: then this rank has failed
+ * amid what others wait for, and must say so. */
+static bool say_where(struct train_rank *r, struct err_kept *first)
 {
     struct text where = {0};
     enum err err = train_locate(r, &where);
     if (err == ERR_OK && exec_world_group(r->x))
         err = comm_barrier(exec_world_group(r->x)); /* a rank that ends ends what its peers do */
-    if (err == ERR_OK)
+    bool done = err == ERR_OK;
+    if (done)
         err = err_set(first->code, __FILE__, __LINE__, "%s; %s", first->text, where.s);
     else
-        err = both(first, err, "where it comes from cannot be said", false);
+        err = both(first, err, "where it comes from cannot be said", true);
     err_keep(first, err);
     text_free(&where);
+    return done;
 }
 
 /* The last update has no step behind it that would show what it left. */
@@ -246,7 +252,7 @@ static enum err look_at_weights(const struct train_rank *r, struct err_kept *fir
 enum err train_end(struct train_rank *r, enum err err)
 {
     struct end e = {.speaker = -1};
-    bool finite = err != ERR_NONFINITE;
+    bool finite = err != ERR_NONFINITE, done = true;
     if (!finite)
         TRY(keep_lost(r, &e));
     else if (err != ERR_OK && r->lost.code != ERR_OK)
@@ -259,7 +265,7 @@ enum err train_end(struct train_rank *r, enum err err)
     if (e.unsaved.code != ERR_OK)
         return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved)) : ERR_OK;
     if (!finite)
-        say_where(r, &e.first);
+        done = say_where(r, &e.first);
     else if (e.first.code == ERR_OK)
         TRY(look_at_weights(r, &e.first));
     if (e.first.code == ERR_OK)
@@ -270,5 +276,5 @@ enum err train_end(struct train_rank *r, enum err err)
         return err;
     if (err != ERR_OK)
         return both(&e.first, err, "then", true);
-    return speaks(r, &e) ? with_weights(r, &e) : ERR_OK;
+    return speaks(r, &e) || !done ? with_weights(r, &e) : ERR_OK;
 }

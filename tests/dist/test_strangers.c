@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "ckpt/ckpt.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -96,6 +97,43 @@ static void what_comes_meanwhile_stays(void)
         run_under((enum thing)t);
 }
 
+/* ---- another run in a folder of that name ---- */
+
+static void on_step_another(void *arg, const struct plait_step *s)
+{
+    char run[FOLDER_PATH], away[FOLDER_PATH], path[FOLDER_PATH];
+    if (s->step != 1)
+        return;
+    folder_path("here", run);
+    folder_path("away", away);
+    folder_path_in("here", arg, path);
+    CHECK(rename(run, away) == 0 && mkdir(run, 0777) == 0);
+    CHECK_OK(fs_put(path, "another run's\n", 14));
+}
+
+static void weights_are_put_in_no_other_run(void)
+{
+    static const char *const theirs[] = {"config.yaml", "plait.lock"};
+    for (int i = 0; i < 2; i++) {
+        char path[FOLDER_PATH], name[16], command[2 * FOLDER_PATH];
+        snprintf(name, sizeof name, "%s", theirs[i]);
+        struct plait_config *c = config("here");
+        int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                        .on_step = on_step_another, .arg = name});
+        test_check(code == PLAIT_STORAGE && strstr(plait_error(), "is of another run"), __FILE__,
+                   __LINE__, "%s: %d, %s", name, code, plait_error());
+        check_weights(name);
+        folder_path_in("here", "model.safetensors", path);
+        CHECK(!fs_exists(path));
+        folder_path_in("here", name, path);
+        CHECK(fs_exists(path));
+        plait_config_free(c);
+        folder_path("here", path);
+        snprintf(command, sizeof command, "cd '%s' && rm -rf ../here ../away", path);
+        CHECK_INT(system(command), 0);
+    }
+}
+
 /* ---- while it starts ---- */
 
 static struct there coming;
@@ -144,5 +182,6 @@ static void what_comes_in_a_start_stays(void)
 static const struct test_case cases[] = {
     {"what_comes_in_a_start_stays", what_comes_in_a_start_stays},
     {"what_comes_meanwhile_stays", what_comes_meanwhile_stays},
+    {"weights_are_put_in_no_other_run", weights_are_put_in_no_other_run},
 };
 FOLDER_MAIN(cases)

@@ -6,90 +6,17 @@
  * whole lines and records; no temporary file and no lock stays. As threads and, in part, under
  * mpirun.
  */
-#include "folder.h"
+#include "endings.h"
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "comm/comm.h"
 #include "run/trace.h"
 
-#include <dirent.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 5, RANKS = 2, SAID = 1024, COMMAND = 8192 };
-
-static const char base[] =
-    "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 train.batch=4 train.threads=1 "
-    "parallel.pp=2 optim.schedule=constant optim.warmup=0 train.dtype=f32 train.hang_timeout=60 "
-    "train.valid_every=2";
-
-static void tokens(void)
-{
-    folder_tokens("corpus", "a strand over a strand under another strand; ", 100);
-    folder_tokens("check", "a braid of many strands\n", 20);
-}
-
-/* ---- running the program ---- */
-
-/* What a shell command ends with, 1000 + the signal's number when by one; the last words on
- * standard error. */
-static int shell(const char *command, char said[SAID])
-{
-    char log[FOLDER_PATH], all[COMMAND + FOLDER_PATH + 64];
-    folder_path("log", log);
-    snprintf(all, sizeof all, "{ %s; } >/dev/null 2>'%s'", command, log);
-    int status = system(all);
-    FILE *f = fopen(log, "r");
-    if (f && fseek(f, 1 - SAID, SEEK_END) != 0)
-        rewind(f);
-    size_t n = f ? fread(said, 1, SAID - 1, f) : 0;
-    said[n] = '\0';
-    if (f)
-        fclose(f);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-/* fault: a word of PLAIT_FAIL_FS, or "". */
-static int train(const char *run, const char *launcher, const char *fault, const char *words,
-                 char said[SAID])
-{
-    char command[COMMAND], dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
-    tokens();
-    folder_path(run, dir);
-    folder_path("corpus", corpus);
-    folder_path("check", check);
-    snprintf(command, sizeof command,
-             "rm -rf '%s'; PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
-             "'%s/plait' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
-             dir, fault, fault, launcher, PLAIT_BINARY_DIR, dir, corpus, check, base, words);
-    return shell(command, said);
-}
+enum { STEPS = 5 };
 
 /* ---- what a run left ---- */
-
-static bool has(const char *run, const char *file)
-{
-    char path[FOLDER_PATH];
-    folder_path_in(run, file, path);
-    return fs_exists(path);
-}
-
-static int files_with(const char *run, const char *part)
-{
-    char path[FOLDER_PATH];
-    int n = 0;
-    folder_path(run, path);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
-        n += strstr(e->d_name, part) != NULL;
-    if (d)
-        closedir(d);
-    return n;
-}
 
 /* Steps in metrics.jsonl, which are 1, 2, ...; -1: a line is not whole. */
 static int steps_in(const char *run)
@@ -541,10 +468,6 @@ static void of_a_run_that_lives_and_one_that_died(void)
 
 static void under_mpirun(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("MPI under a sanitizer");
-    return;
-#endif
     static const struct { const char *file, *fault; } runs[] = {
         {"metrics.jsonl", "half@metrics.jsonl:2:ENOSPC"},
         {"metrics.jsonl", "half@metrics.jsonl:5:EFBIG"},
@@ -552,14 +475,8 @@ static void under_mpirun(void)
         {"check", "pread@check:9:EIO"},
         {"model.safetensors", "fsync@model.safetensors:1:EIO"},
     };
-    if (!comm_built(COMM_MPI) || system("mpirun --version >/dev/null 2>&1") != 0) {
-        test_skip("no mpirun");
+    if (!has_mpirun())
         return;
-    }
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char said[SAID], words[64];
         snprintf(words, sizeof words, "train.steps=%d train.trace=true train.transport=mpi", STEPS);
