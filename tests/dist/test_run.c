@@ -46,11 +46,11 @@ static struct plait_config *config_of(const char *run, const char *const *set, i
         "model.kind=llama", "model.layers=3", "model.hidden=32", "model.heads=4",
         "model.kv_heads=2", "model.ffn=64", "model.seq=16", "model.dropout=0.1", "train.steps=4",
         "train.batch=6", "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01",
-        "optim.lr_min=0.001", "optim.warmup=1", "train.dtype=f32", "train.device=ref",
-        "train.hang_timeout=60"};
+        "optim.lr_min=0.001", "optim.warmup=1", "train.dtype=f32", "train.device=ref"};
     (void)token_file();
+    folder_tokens("valid.bin", "a braid of many strands, and one of a few strands\n", 49);
     struct plait_config *c = folder_config(run, "tokens.bin");
-    folder_set_file(c, "data.valid", "tokens.bin");
+    folder_set_file(c, "data.valid", "valid.bin");
     folder_set(c, base, sizeof base / sizeof *base);
     folder_set(c, set, sets);
     return c;
