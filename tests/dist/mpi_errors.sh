@@ -27,7 +27,8 @@ head -c 5000 "$dir/tokens" >"$dir/cut"
 
 # KIND, CODE, a word of the message, what a shell does in each process. c: the configuration; t: to
 # train it on n ranks, in a folder of its own; d: the folder of all jobs; last: the last rank is it;
-# await: until there is a step.
+# await: until there is a step; halt: stopped, and once more, for one that was stopped amid a file
+# call is a slow disk to its peers.
 cat >"$dir/kinds" <<'END'
 key 10 model.layer $t model.layer=2
 option 10 sped $t --sped
@@ -55,7 +56,7 @@ full 17 space PLAIT_FAIL_FS=34+:ENOSPC $t
 takeover 0 died $t run.takeover=true
 stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
 kill 137 died $last && await && kill -9 $$ & exec $t train.steps=1000000
-hang 20 answer $last && await && kill -STOP $$ & exec $t train.steps=1000000 train.hang_timeout=2
+hang 20 answer $last && await && halt & exec $t train.steps=1000000 train.hang_timeout=2
 END
 # A run that lives and holds its folder, and takes no time.
 "$plait" train "$dir/c.yaml" train.transport=thread run.dir="$dir/held" train.steps=1000000 \
@@ -85,6 +86,7 @@ plait="$plait" c="$dir/c.yaml" d="$dir" n=$4
 t="$plait train $dir/c.yaml parallel.pp=$4 run.dir=$run"
 last="[ \$OMPI_COMM_WORLD_RANK = $(($4 - 1)) ]"
 await() { while [ ! -s "$run/metrics.jsonl" ]; do sleep 0.1; done; }
+halt() { while kill -STOP \$\$; do sleep 9; kill -CONT \$\$; done; }
 [ \$OMPI_COMM_WORLD_RANK -lt 2 ] || { trap "" TERM; sleep 0.\$OMPI_COMM_WORLD_RANK; trap - TERM; }
 $5
 END
