@@ -52,7 +52,7 @@ checks 12 none.tok $last && c="$c data.train=$d/none.tok"; $plait check $c paral
 ids 10 ids $plait generate $d/whole --ids 1,x
 other 11 configuration $t optim.lr=0.00$((1 + OMPI_COMM_WORLD_RANK))
 nonfinite 18 norm $t optim.lr=100 optim.lr_min=0 optim.warmup=0 train.steps=500
-full 17 space PLAIT_FAIL_FS=34+:ENOSPC $t
+full 17 space PLAIT_FAIL_FS=write@metrics.jsonl:2+:ENOSPC $t
 takeover 0 died $t run.takeover=true
 stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
 kill 137 died $last && await && kill -9 $$ & exec $t train.steps=1000000
