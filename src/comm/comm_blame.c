@@ -21,7 +21,6 @@
 
 enum {
     LINKS_MAX = 6, /* of a chain in words */
-    NAMES_MAX = 8, /* ranks in a list */
 };
 
 /* The search: ranks in the order of being found, and from whom. */
@@ -129,24 +128,30 @@ static const char *rank_text(const struct comm_seen *s, int rank, char buf[128])
     return buf;
 }
 
-/* The ranks that it waits for: "1", "1, 4 and 3 more" */
-static void waits_text(const struct comm_seen *s, int size, char *buf, size_t room)
+void comm_names_add(struct comm_names *n, int rank)
 {
-    int named = 0, more = 0;
-    size_t used = 0;
-    buf[0] = '\0';
-    for (int k = 0; k < size; k++) {
-        if (!waits_for(s, k))
-            continue;
-        if (named == NAMES_MAX) {
-            more++;
-            continue;
-        }
-        int n = snprintf(buf + used, room - used, "%s%d", named++ ? ", " : "", k);
-        used += n > 0 ? (size_t)n : 0;
+    if (n->named == COMM_NAMES) {
+        n->more++;
+        return;
     }
-    if (more)
-        snprintf(buf + used, room - used, " and %d more", more);
+    int k = snprintf(n->text + n->used, sizeof n->text - n->used, "%s%d", n->named++ ? ", " : "",
+                     rank);
+    n->used += k > 0 ? (size_t)k : 0;
+}
+
+void comm_names_end(struct comm_names *n)
+{
+    if (n->more)
+        snprintf(n->text + n->used, sizeof n->text - n->used, " and %d more", n->more);
+}
+
+/* The ranks that it waits for. */
+static void waits_text(const struct comm_seen *s, int size, struct comm_names *n)
+{
+    for (int k = 0; k < size; k++)
+        if (waits_for(s, k))
+            comm_names_add(n, k);
+    comm_names_end(n);
 }
 
 /* "; rank 1 waits for it, for 60 s: the receive of ..., at 1F2 of step 7": rank `rank` for `next`
@@ -154,11 +159,12 @@ static void waits_text(const struct comm_seen *s, int size, char *buf, size_t ro
 static void link_text(const struct comm_world *w, int rank, int next, struct text *t)
 {
     struct comm_seen s;
-    char place[COMM_PLACE_TEXT + 8], who[128];
+    struct comm_names who = {.text = ""};
+    char place[COMM_PLACE_TEXT + 8];
     comm_board_read(w->board->of[rank], &s);
-    waits_text(&s, w->size, who, sizeof who);
+    waits_text(&s, w->size, &who);
     text_add(t, "; rank %d waits for rank %s, for %.3g s, in %s%s", rank,
-             s.doing == COMM_WAITS && waits_for(&s, next) ? who : "", s.waited, s.want,
+             s.doing == COMM_WAITS && waits_for(&s, next) ? who.text : "", s.waited, s.want,
              place_text(&s, place));
 }
 

@@ -51,6 +51,12 @@ struct comm_seen {
 };
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
 
+/* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. (comm_blame.c) */
+enum { COMM_NAMES = 8 };
+struct comm_names { char text[128]; size_t used; int named, more; };
+void comm_names_add(struct comm_names *n, int rank);
+void comm_names_end(struct comm_names *n);
+
 /* A wait as it gets long. Zeroed by comm_long_begin, which also gives a sign of life. */
 struct comm_long {
     double begin; /* of the wait; later by what the rank itself stood still */

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "comm/comm_board.h"
 #include "comm/comm_launch.h"
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +27,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SPEAKER_S = 2, NAMES_MAX = 8 };
+enum { SPEAKER_S = 2 };
 
 /* ---- names ---- */
 
@@ -92,30 +93,19 @@ int comm_mpi_come(void)
     return take_name(name, &taken);
 }
 
-/* The ranks that have not come: "1", "1, 2 and 5 more"; "" when all have, or when the launcher does
- * not put all of its processes on this machine. */
-static const char *absent(char *buf, size_t size)
+/* The ranks that have not come; none when all have, or when the launcher does not put all of its
+ * processes on this machine. */
+static void absent(struct comm_names *n)
 {
     struct comm_launch l;
-    int named = 0, more = 0;
-    size_t used = 0;
     comm_launch_read(&l);
-    buf[0] = '\0';
     for (int r = 0; r < l.size && l.local_size == l.size; r++) {
         char name[32];
         rank_name(r, name);
-        if (is_taken(name))
-            continue;
-        if (named == NAMES_MAX) {
-            more++;
-            continue;
-        }
-        int k = snprintf(buf + used, size - used, "%s%d", named++ ? ", " : "", r);
-        used += k > 0 ? (size_t)k : 0;
+        if (!is_taken(name))
+            comm_names_add(n, r);
     }
-    if (more)
-        snprintf(buf + used, size - used, " and %d more", more);
-    return buf;
+    comm_names_end(n);
 }
 
 /* Until `others` have asked for the name that fd holds, or the time is over. */
@@ -172,16 +162,17 @@ static void say_late(const char *text)
 static void too_late(void)
 {
     const struct comm_mpi_late *l = &keeper.late;
-    char away[128], text[512];
+    struct comm_names away = {.text = ""};
+    char text[512];
     if (l->text) {
         say_once(l->text, l->say);
         err_leave(l->code);
     }
-    absent(away, sizeof away);
+    absent(&away);
     snprintf(text, sizeof text, "comm: %s has waited %g s for the launcher's other processes%s%s; "
              "each of them must be plait, with train.transport mpi, and run; look at it, or raise "
              "train.hang_timeout", l->what, keeper.limit_s,
-             away[0] ? ", of which these have not come: rank " : "", away);
+             away.named ? ", of which these have not come: rank " : "", away.text);
     say_once(text, say_late);
     err_leave(ERR_HANG);
 }

@@ -60,27 +60,6 @@ static void file_of(const char *run, const char *file, char **bytes, int64_t *n)
     fs_map_close(&m);
 }
 
-static bool has(const char *run, const char *file)
-{
-    char path[FOLDER_PATH];
-    folder_path_in(run, file, path);
-    return fs_exists(path);
-}
-
-/* Files of the folder whose name has `part`. */
-static int files_with(const char *run, const char *part)
-{
-    char path[FOLDER_PATH];
-    int n = 0;
-    folder_path(run, path);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
-        n += strstr(e->d_name, part) != NULL;
-    if (d)
-        closedir(d);
-    return n;
-}
-
 /* Whole lines of metrics.jsonl with a loss, of steps 1, 2, ...; -1: they are not that. */
 static int64_t steps_in(const char *run)
 {
@@ -133,11 +112,11 @@ static void check_stopped(const char *run, const char *const *set, const char *s
     if (!test_check(none || (at && sscanf(at, "behind step %lld", &step) == 1), __FILE__, __LINE__,
                     "%s says %s", run, said))
         return;
-    test_check(none ? !has(run, "metrics.jsonl") : steps_in(run) == step, __FILE__, __LINE__,
+    test_check(none ? !folder_has(run, "metrics.jsonl") : steps_in(run) == step, __FILE__, __LINE__,
                "%s: %lld lines, stopped behind %lld",
                run, (long long)steps_in(run), step);
-    CHECK_INT(files_with(run, ".tmp."), 0);
-    CHECK(has(run, "model.safetensors") == !none);
+    CHECK_INT(folder_count(run, ".tmp."), 0);
+    CHECK(folder_has(run, "model.safetensors") == !none);
     if (none)
         return;
     forget("whole");
@@ -219,17 +198,17 @@ static void at_the_edges(void)
     CHECK_INT(train("run", none, 10), PLAIT_STOPPED);
     CHECK_STR(plait_error(), "stopped by SIGHUP before the first step; there are no weights, since "
                              "no step has ended");
-    CHECK_INT(files_with("run", "metrics") + files_with("run", "model"), 0);
+    CHECK_INT(folder_count("run", "metrics") + folder_count("run", "model"), 0);
     forget("run");
     stop_at = 3;
     CHECK_INT(train("run", unsaved, 10), PLAIT_STOPPED);
     CHECK_STR(plait_error(), "stopped by SIGTERM behind step 4 of 10; no weights kept (run.save "
                              "false)");
-    CHECK(!has("run", "model.safetensors"));
+    CHECK(!folder_has("run", "model.safetensors"));
     forget("run");
     stop_at = 3;
     CHECK_INT(train("run", none, 4), 0); /* the step under way is the last */
-    CHECK(has("run", "model.safetensors") && steps_in("run") == 4);
+    CHECK(folder_has("run", "model.safetensors") && steps_in("run") == 4);
     forget("run");
     stop_at = 10; /* all steps are done */
     CHECK_INT(train("run", none, 4), 0);
@@ -254,7 +233,7 @@ static void in_a_validation(void)
         test_check(code == PLAIT_STOPPED && valids == 0 && strstr(said, "behind step 2 of"),
                    __FILE__, __LINE__, "%d: code %d, %d validations: %s", i, code, valids, said);
         CHECK_INT(steps_in("run"), 2);
-        CHECK(has("run", "model.safetensors"));
+        CHECK(folder_has("run", "model.safetensors"));
     }
 }
 
@@ -390,7 +369,8 @@ static void second_signals(void)
         said_in_log(said);
         test_check(code == (saving ? 0 : 128 + number) || (!saving && code == 128 + SIGTERM),
                    __FILE__, __LINE__, "signal %d: code %d: %s", number, code, said);
-        CHECK(has("run", "model.safetensors") == saving && files_with("run", ".tmp.") == 0);
+        CHECK(folder_has("run", "model.safetensors") == saving &&
+              folder_count("run", ".tmp.") == 0);
         CHECK(steps_in("run") >= 1);
     }
 }
@@ -412,12 +392,12 @@ static void other_verbs(void)
     for (int i = 0; i < wanted(4); i++) {
         int number = numbers[i % 5];
         pid_t pid = start(command);
-        for (int k = 0; k < 20000 && files_with("made", ".tmp.") == 0; k++)
+        for (int k = 0; k < 20000 && folder_count("made", ".tmp.") == 0; k++)
             pause_ms(0.2);
         kill(pid, number);
         int code = ended(pid);
         test_check(code == 128 + number, __FILE__, __LINE__, "signal %d: code %d", number, code);
-        CHECK_INT(files_with("made", "tokens"), 0);
+        CHECK_INT(folder_count("made", "tokens"), 0);
     }
 }
 
@@ -431,31 +411,21 @@ static void neither_limit_nor_reader(void)
     snprintf(words, sizeof words, "ulimit -f 8; exec %s", command); /* of 512 or 1024 bytes */
     CHECK_INT(ended(start(words)), PLAIT_STORAGE);
     said_in_log(said);
-    CHECK(strstr(said, "model.safetensors") && files_with("run", "safetensors") == 0);
+    CHECK(strstr(said, "model.safetensors") && folder_count("run", "safetensors") == 0);
     forget("run");
     snprintf(words, sizeof words, "{ %s; echo $? >&2; } | true", command);
     CHECK_INT(ended(start(words)), 0);
     said_in_log(said);
-    CHECK(strstr(said, "17") && steps_in("run") == 40 && has("run", "model.safetensors"));
+    CHECK(strstr(said, "17") && steps_in("run") == 40 && folder_has("run", "model.safetensors"));
 }
 
 /* Any rank of a job. */
 static void signals_to_processes(void)
 {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("MPI under a sanitizer");
-    return;
-#endif
     static const char *const set[WORDS] = {"parallel.pp=2", "train.transport=mpi"};
     static const char *const threads[WORDS] = {"parallel.pp=2"};
-    if (!comm_built(COMM_MPI) || system("mpirun --version >/dev/null 2>&1") != 0) {
-        test_skip("no mpirun");
+    if (!folder_mpirun())
         return;
-    }
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
     setenv("OMPI_MCA_odls_base_sigkill_timeout", "4", 1); /* the grace, which it waits out */
     for (int i = 0; i < wanted(2); i++) {
         char command[4096], words[5200], pids[FOLDER_PATH], said[1024];

@@ -8,10 +8,6 @@
 
 #include "folder.h"
 
-#include "base/fs.h"
-#include "comm/comm.h"
-
-#include <dirent.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 
@@ -62,45 +58,6 @@ static inline int train(const char *run, const char *launcher, const char *fault
              "'%s/plait' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
              dir, fault, fault, launcher, PLAIT_BINARY_DIR, dir, corpus, check, base, words);
     return shell(command, said);
-}
-
-static inline bool has(const char *run, const char *file)
-{
-    char path[FOLDER_PATH];
-    folder_path_in(run, file, path);
-    return fs_exists(path);
-}
-
-static inline int files_with(const char *run, const char *part)
-{
-    char path[FOLDER_PATH];
-    int n = 0;
-    folder_path(run, path);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d));)
-        n += strstr(e->d_name, part) != NULL;
-    if (d)
-        closedir(d);
-    return n;
-}
-
-/* False: there is none, and the case is skipped. */
-static inline bool has_mpirun(void)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    test_skip("MPI under a sanitizer");
-    return false;
-#else
-    if (!comm_built(COMM_MPI) || system("mpirun --version >/dev/null 2>&1") != 0) {
-        test_skip("no mpirun");
-        return false;
-    }
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
-    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
-    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
-    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
-    return true;
-#endif
 }
 
 #endif

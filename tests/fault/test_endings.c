@@ -73,7 +73,7 @@ static void check_weights(const char *path, int step, const char *what)
     char whole[32], words[64], said[SAID], theirs[FOLDER_PATH];
     snprintf(whole, sizeof whole, "whole%d", step);
     snprintf(words, sizeof words, "train.steps=%d", step);
-    if (!has(whole, "model.safetensors"))
+    if (!folder_has(whole, "model.safetensors"))
         CHECK_INT(train(whole, "", "", words, said), 0);
     folder_path_in(whole, "model.safetensors", theirs);
     test_check(same_file(path, theirs), __FILE__, __LINE__, "%s: weights are not those of step %d",
@@ -109,14 +109,14 @@ static void check_end(const char *run, const char *what, const char *file, int c
     CHECK(steps >= 0);
     check_traces(run, what);
     check_moved(said, what);
-    test_check(files_with(run, ".tmp.") == 0 && !has(run, "plait.lock"), __FILE__, __LINE__,
-               "%s: what was half done stays", what);
+    test_check(folder_count(run, ".tmp.") == 0 && !folder_has(run, "plait.lock"), __FILE__,
+               __LINE__, "%s: what was half done stays", what);
     if (at)
         (void)sscanf(at + sizeof named - 1, "%d", &step);
     bool kept = !weights && (at || steps > 0);
-    test_check(has(run, "model.safetensors") == kept || (weights && steps == STEPS), __FILE__,
-               __LINE__, "%s: %d steps, weights %d: %s", what, steps,
-               has(run, "model.safetensors"), said);
+    test_check(folder_has(run, "model.safetensors") == kept || (weights && steps == STEPS),
+               __FILE__, __LINE__, "%s: %d steps, weights %d: %s", what, steps,
+               folder_has(run, "model.safetensors"), said);
     if (!kept)
         return;
     test_check(step >= steps, __FILE__, __LINE__, "%s: %d steps: %s", what, steps, said);
@@ -173,9 +173,9 @@ static void check_rest(const char *run, const char *what, bool whole)
 {
     CHECK(steps_in(run) >= 0);
     check_traces(run, what);
-    test_check(!has(run, "model.safetensors") && files_with(run, ".tmp.") == whole &&
-                   !has(run, "plait.lock"), __FILE__, __LINE__, "%s: weights, or half of them",
-               what);
+    test_check(!folder_has(run, "model.safetensors") && folder_count(run, ".tmp.") == whole &&
+                   !folder_has(run, "plait.lock"), __FILE__, __LINE__,
+               "%s: weights, or half of them", what);
 }
 
 /* From one write on nothing can be written, the weights neither. */
@@ -280,9 +280,10 @@ static void a_full_disk_and_no_memory(void)
         const char *second = strstr(said, " are not to be had");
         test_check(code == PLAIT_STORAGE && first && (!second || first < second), __FILE__,
                    __LINE__, "allocation %d: code %d: %s", k, code, said);
-        bool there = has("run", "model.safetensors");
+        bool there = folder_has("run", "model.safetensors");
         test_check(there || second, __FILE__, __LINE__, "allocation %d: %s", k, said);
-        CHECK(steps_in("run") > 0 && files_with("run", ".tmp.") == 0 && !has("run", "plait.lock"));
+        CHECK(steps_in("run") > 0 && folder_count("run", ".tmp.") == 0 &&
+              !folder_has("run", "plait.lock"));
         kept += there;
         lost += !there;
     }
@@ -311,7 +312,8 @@ static void a_lock_that_stays(void)
     char said[SAID];
     int code = train("run", "", "unlink@plait.lock:1+:EIO", "train.steps=3", said);
     test_check(code == 0 && strstr(said, "plait.lock cannot be removed, so the next run there ") &&
-                   has("run", "model.safetensors"), __FILE__, __LINE__, "code %d: %s", code, said);
+                   folder_has("run", "model.safetensors"), __FILE__, __LINE__, "code %d: %s", code,
+               said);
 }
 
 /* Of two signals the second ends the run at once, with the error that it was dealing with. */
@@ -329,7 +331,8 @@ static void a_second_signal_says_the_first_error(void)
                      "parallel.microbatch=4", said);
     test_check((code == 128 + SIGINT || code == 128 + SIGTERM) &&
                    strstr(said, "cannot append to metrics.jsonl: no space left") &&
-                   files_with("run", ".tmp.") == 0, __FILE__, __LINE__, "code %d: %s", code, said);
+                   folder_count("run", ".tmp.") == 0, __FILE__, __LINE__, "code %d: %s", code,
+               said);
 }
 
 static void on_step_move(void *arg, const struct plait_step *s)
@@ -360,7 +363,7 @@ static void what_was_begun_is_gone(void)
         folder_set(c, set, sizeof set / sizeof *set);
         int code = plait_train(c, &call);
         plait_config_free(c);
-        test_check(code == 0 && has("moved", "model.safetensors"), __FILE__, __LINE__,
+        test_check(code == 0 && folder_has("moved", "model.safetensors"), __FILE__, __LINE__,
                    "code %d: %s", code, plait_error());
         char path[FOLDER_PATH], command[FOLDER_PATH + 16];
         folder_path("moved", path);
@@ -385,7 +388,7 @@ static void files_that_may_not_grow(void)
     test_check(code == PLAIT_STORAGE && strstr(said, "cannot keep the ") &&
                    strstr(said, "model.safetensors takes: file too large"), __FILE__, __LINE__,
                "code %d: %s", code, said);
-    CHECK_INT(files_with("run", "m"), 0);
+    CHECK_INT(folder_count("run", "m"), 0);
 }
 
 /* A file system of 256 KiB of its own, which metrics and traces fill. */
@@ -475,7 +478,7 @@ static void under_mpirun(void)
         {"check", "pread@check:9:EIO"},
         {"model.safetensors", "fsync@model.safetensors:1:EIO"},
     };
-    if (!has_mpirun())
+    if (!folder_mpirun())
         return;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         char said[SAID], words[64];

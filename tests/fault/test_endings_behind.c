@@ -60,13 +60,13 @@ static void of_processes(void)
     static const char first[] = "mpirun -n 2 --oversubscribe sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] "
                                 "|| unset PLAIT_FAIL_FS; \"$@\"' sh";
     char said[SAID];
-    if (!has_mpirun())
+    if (!folder_mpirun())
         return;
     for (int i = 0; i < 2; i++) {
         int code = train("run", "mpirun -n 2 --oversubscribe", "keep@model.safetensors:1:ENOSPC",
                          "train.trace=true train.transport=mpi", said);
-        test_check(code == PLAIT_STORAGE && files_with("run", "") <= 2, __FILE__, __LINE__,
-                   "code %d, %d names: %s", code, files_with("run", ""), said);
+        test_check(code == PLAIT_STORAGE && folder_count("run", "") <= 2, __FILE__, __LINE__,
+                   "code %d, %d names: %s", code, folder_count("run", ""), said);
     }
     last_reads(first, 64, 2);
 }

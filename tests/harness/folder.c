@@ -5,6 +5,8 @@
 #include "folder.h"
 
 #include "base/fs.h"
+#include "comm/comm.h"
+#include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -32,6 +34,44 @@ void folder_path(const char *name, char out[FOLDER_PATH])
 void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH])
 {
     snprintf(out, FOLDER_PATH, "%s/%s/%s", folder, run, name);
+}
+
+bool folder_has(const char *run, const char *file)
+{
+    char path[FOLDER_PATH];
+    folder_path_in(run, file, path);
+    return fs_exists(path);
+}
+
+int folder_count(const char *run, const char *part)
+{
+    char path[FOLDER_PATH];
+    int n = 0;
+    folder_path(run, path);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += strstr(e->d_name, part) != NULL;
+    if (d)
+        closedir(d);
+    return n;
+}
+
+bool folder_mpirun(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    test_skip("MPI under a sanitizer");
+    return false;
+#else
+    if (!comm_built(COMM_MPI) || system("mpirun --version >/dev/null 2>&1") != 0) {
+        test_skip("no mpirun");
+        return false;
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    return true;
+#endif
 }
 
 /* ---- token files ---- */

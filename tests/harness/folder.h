@@ -25,6 +25,12 @@ int folder_main(const char *parent, int argc, char **argv, const struct folder_c
 void folder_path(const char *name, char out[FOLDER_PATH]);
 void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH]);
 
+/* Is that file of a run there? Names in a run's folder that have `part`. */
+bool folder_has(const char *run, const char *file);
+int folder_count(const char *run, const char *part);
+/* Is there mpirun, for processes on one machine, as root, too? Else the case is skipped. */
+bool folder_mpirun(void);
+
 /* Token file `name` by bytes, unless it is there: of the text at `path`; of a text written `times`
  * over. */
 void folder_prepare(const char *path, const char *name);

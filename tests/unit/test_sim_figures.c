@@ -150,7 +150,7 @@ static void a_model(void)
     play_free(&eight);
 }
 
-/* A chunk has half of a rank's share, and keeps half of its activation. */
+/* A chunk has half of a rank's parameters, and keeps half of its activation. */
 static void a_chunk(void)
 {
     struct plait_sim sim = {.tf = 1};
