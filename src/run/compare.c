@@ -375,7 +375,8 @@ static enum err check_trace(const struct compare *c, int rank)
     mesh_coord(&s->mesh, rank, coord);
     int64_t instrs = s->sched.begin[coord[AXIS_PP] + 1] - s->sched.begin[coord[AXIS_PP]];
     if (h->hash == s->report.hash && h->world == (uint32_t)s->mesh.world && h->instrs == instrs &&
-        h->pp == (uint32_t)coord[AXIS_PP])
+        h->pp == (uint32_t)coord[AXIS_PP] && h->tp == (uint32_t)coord[AXIS_TP] &&
+        h->dp == (uint32_t)coord[AXIS_DP])
         return ERR_OK;
     FAIL(ERR_DATA, "trace: that of rank %d is not of the schedule that config.yaml gives (%s, %d "
                    "rank%s, %d microbatch%s); trace the run again with this plait", rank,

@@ -51,7 +51,7 @@ struct play {
     double wire;                 /* time that a message occupies a link */
     double *clock;               /* owned; [p] when the rank is free */
     struct input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
-    double *signal[2];           /* owned; [p] when the norm, the proof is there; < 0: not known */
+    double *proof;               /* owned; [p] when it is there; < 0: not known */
     int *first_link;             /* owned; [p] links of a rank, a list; -1: none */
     struct link *link;           /* owned */
     int64_t links, link_cap;
@@ -158,27 +158,26 @@ static void send(struct play *k, int rank, int64_t i)
         k->r->event[i] = (struct sim_event){now, end};
 }
 
-/* The norm's sums and the proof of the step before: messages of a few bytes. A rank asks for them
- * and goes on; what needs them waits. False: it is not known yet, and the rank to wait for is in
- * *rank. */
+/* What a step that is post-validated adds. The norm's sums go down behind the last action of each
+ * rank, where nothing waits for them. The proof of the step before is a message of a few bytes that
+ * comes up from the last rank: a rank that checks waits for it, unless it has not begun. False: it
+ * is not known yet, and the rank to wait for is in *rank. */
 static bool post(struct play *k, struct sched_instr in, int *rank)
 {
-    int kind = in.op >= SCHED_PV_RECV, own = *rank;
-    bool sends = in.op == SCHED_NORM_SEND || in.op == SCHED_PV_SEND;
-    bool uses = in.op == SCHED_NORM ? own > 0 : in.op != SCHED_NORM_SEND && own < k->s->p - 1;
-    if (in.op == SCHED_NORM_RECV || in.op == SCHED_PV_RECV || !(uses || sends))
+    int own = *rank;
+    if (in.op != SCHED_PV_SEND && in.op != SCHED_PV_CHECK)
         return true;
-    if (uses && k->signal[kind][own] < 0) {
-        *rank = kind ? own + 1 : own - 1;
+    double there = own < k->s->p - 1 ? k->proof[own] : 0;
+    if (there < 0) {
+        *rank = own + 1;
         return false;
     }
-    double there = uses ? k->signal[kind][own] : 0, now = k->clock[own];
-    if (kind && there > now && k->r->first[own] >= 0) {
-        k->r->message[own] += there - now;
+    if (there > k->clock[own] && k->r->first[own] >= 0) {
+        k->r->message[own] += there - k->clock[own];
         k->clock[own] = there;
     }
-    if (sends)
-        k->signal[kind][in.peer] = (there > now ? there : now) + k->cost->latency;
+    if (in.op == SCHED_PV_SEND)
+        k->proof[in.peer] = (there > k->clock[own] ? there : k->clock[own]) + k->cost->latency;
     return true;
 }
 
@@ -352,8 +351,8 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
     const struct sched *s = k->s;
     struct sim_result *r = k->r;
     int64_t units = (int64_t)s->stages * s->m;
-    double **by_rank[] = {&r->busy,    &r->first,   &r->last, &r->waiting,
-                          &r->message, &r->sending, &k->clock};
+    double **by_rank[] = {&r->busy,    &r->first,   &r->last,  &r->waiting,
+                          &r->message, &r->sending, &k->clock, &k->proof};
     r->p = s->p;
     for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
         TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
@@ -366,10 +365,8 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
         for (int64_t i = 0; i < units; i++)
             k->ready[kind][i].there = -1;
     }
-    for (int kind = 0; kind < 2; kind++)
-        TRY(mem_new(s->p, sizeof *k->signal[kind], "simulation", &k->signal[kind]));
     for (int rank = 0; rank < s->p; rank++) {
-        k->signal[0][rank] = k->signal[1][rank] = -1;
+        k->proof[rank] = -1;
         r->first[rank] = -1;
         r->peak[rank] = report->peak[rank];
         r->full_peak[rank] = report->full_peak[rank];
@@ -429,8 +426,7 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
     mem_free(k.first_link);
     mem_free(k.link);
     mem_free(k.clock);
-    mem_free(k.signal[0]);
-    mem_free(k.signal[1]);
+    mem_free(k.proof);
     mem_free(k.ready[0]);
     mem_free(k.ready[1]);
     if (err == ERR_OK)

@@ -68,6 +68,34 @@ static void memory_by_hand(void)
     says(text, "\"dtype\": \"float32\"");
 }
 
+/* The same model on two stages: the first has the embedding, layer 0 and the attention of layer 1,
+ * 21504 + 16768 + 33216 + 16768 = 88256; the last the other mlp, its norm and a copy of the token
+ * matrix, 33216 + 128 + 320 64 = 53824.
+ *
+ * Cut in two by tp, matrices and what is added to their cut outputs are halved; norms, positions
+ * and biases of whole outputs are not. Embedding 320 32 + 1024 = 11264; attention 2 64 + 4 64 32 +
+ * 64 and the biases of q, k and v, 96, which take 128: 8512; mlp 2 64 + 2 128 64 + 128 + 64 =
+ * 16704. First 11264 + 8512 + 16704 + 8512 = 44992, last 16704 + 128 + 160 64 = 27072. */
+static void parameters_of_stages_by_hand(void)
+{
+    const char *words[] = {
+        "model.layers=2", "model.hidden=64", "model.heads=2", "model.vocab=320", "model.seq=16",
+        "train.batch=2", "train.device=cpu", "train.threads=1", "parallel.pp=2", "parallel.tp=1"};
+    enum { WORDS = sizeof words / sizeof *words };
+    static const char *const want[2][2] = {
+        {"layer 0, attention of layer 1, embedding, 88.3K parameters a rank\n",
+         "mlp of layer 1, head, 53.8K parameters a rank\n"},
+        {"layer 0, attention of layer 1, embedding, 45.0K parameters a rank\n",
+         "mlp of layer 1, head, 27.1K parameters a rank\n"}};
+    for (int tp = 1; tp <= 2; tp++) {
+        words[WORDS - 1] = tp == 1 ? "parallel.tp=1" : "parallel.tp=2";
+        char *report = report_of(words, WORDS);
+        says(report, want[tp - 1][0]);
+        says(report, want[tp - 1][1]);
+        plait_free(report);
+    }
+}
+
 /* 1f1b on four ranks whose stages cost the same: (p - 1) / (m + p - 1) of the step, (p - 1) / m
  * over ideal time. */
 static void bubble_by_hand(void)
@@ -107,5 +135,7 @@ static void data_by_hand(void)
 
 static const struct test_case cases[] = {{"data_by_hand", data_by_hand},
                                          {"memory_by_hand", memory_by_hand},
+                                         {"parameters_of_stages_by_hand",
+                                          parameters_of_stages_by_hand},
                                          {"bubble_by_hand", bubble_by_hand}};
 FOLDER_MAIN(cases)

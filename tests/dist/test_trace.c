@@ -79,6 +79,49 @@ static void every_instruction(void)
                                      "train.batch=16", "train.trace=true", NULL});
 }
 
+static int compares(const char *run)
+{
+    char *out = NULL;
+    int code = plait_compare(&(struct plait_compare){.size = sizeof(struct plait_compare),
+                                                     .run = run, .skip = -1}, &out);
+    plait_free(out);
+    return code;
+}
+
+/* Heads have the rank's coordinates, tp the fastest, then dp, then pp; and compare refuses one that
+ * says another. */
+static void heads(void)
+{
+    static const uint32_t want[8][3] = {{0, 0, 0}, {0, 1, 0}, {0, 0, 1}, {0, 1, 1},
+                                        {1, 0, 0}, {1, 1, 0}, {1, 0, 1}, {1, 1, 1}};
+    char run[FOLDER_PATH], path[FOLDER_PATH];
+    train("heads", (const char *[]){"parallel.pp=2", "parallel.tp=2", "parallel.dp=2",
+                                    "train.batch=16", "train.trace=true", NULL});
+    folder_path("heads", run);
+    for (int rank = 0; rank < 8; rank++) {
+        struct trace t;
+        CHECK_OK(trace_read(run, rank, &t));
+        const struct trace_head *h = &t.head;
+        test_check(h->rank == (uint32_t)rank && h->world == 8 && h->pp == want[rank][0] &&
+                       h->tp == want[rank][1] && h->dp == want[rank][2],
+                   __FILE__, __LINE__, "rank %d: rank %u of %u, pp %u, tp %u, dp %u", rank,
+                   h->rank, h->world, h->pp, h->tp, h->dp);
+        trace_unread(&t);
+    }
+    CHECK_INT(compares(run), 0);
+    folder_path_in("heads", "trace/5.trace", path);
+    for (long at = 20; at < 32; at += 4) { /* of pp, tp and dp */
+        FILE *f = fopen(path, "r+b");
+        int was = -1;
+        CHECK(f && fseek(f, at, SEEK_SET) == 0 && (was = fgetc(f)) >= 0 &&
+              fseek(f, at, SEEK_SET) == 0 && fputc(1 - was, f) >= 0 && fflush(f) == 0);
+        CHECK_INT(compares(run), ERR_DATA);
+        CHECK(strstr(plait_error(), "that of rank 5 is not of the schedule") != NULL);
+        CHECK(f && fseek(f, at, SEEK_SET) == 0 && fputc(was, f) >= 0 && fclose(f) == 0);
+    }
+    CHECK_INT(compares(run), 0);
+}
+
 /* gpipe on two ranks: instruction 2 i of rank 0 is F i and the next its send; rank 1 cannot end the
  * wait for it before that. */
 static void causes_come_first(void)
@@ -257,6 +300,7 @@ static void fuzz(void)
 
 static const struct test_case cases[] = {
     {"every instruction of every step", every_instruction},
+    {"heads", heads},
     {"causes come first", causes_come_first},
     {"seconds of steps", seconds},
     {"no trace unless asked for", none_unless_asked},

@@ -4,6 +4,7 @@
  * carries, and the ceilings of a device whose calls take a time that is given.
  */
 #include "run/bench.h"
+#include "program.h"
 #include "test.h"
 
 #include <unistd.h>
@@ -82,12 +83,37 @@ static enum err slow_copy(struct dev *d, void *to, const void *from, int64_t byt
     return ERR_OK;
 }
 
+/* Of a call of 3 GFLOP and 0.6 GB, at 1 TFLOP/s and 100 GB/s: its bytes take 6 ms, and its FLOPs
+ * half of that. */
+static void check_call(struct dev *d, const struct plait_bench *a)
+{
+    struct bench_call call = {.call = {.op = CALL_GEMM, .count = 3, .flops = 3e9, .bytes = 6e8,
+                                       .size = {512, 512, 512, 512, 512, 512, CALL_TRANS_B}}};
+    struct bench b = {.a = a, .product = 1e12, .copy = 1e11, .call = &call, .calls = 1};
+    struct text *page = a->arg;
+    double us, tflops, gbytes, ceiling;
+    long long times;
+    CHECK_OK(bench_kernels(&b, d));
+    says(page, " times         us   TFLOP/s      GB/s  ceiling\n");
+    const char *row = strchr(page->s + 1, '\n');
+    if (CHECK(row && strlen(row) > 66 && sscanf(row + 66, "%lld %lf %lf %lf %lf", &times, &us,
+                                                &tflops, &gbytes, &ceiling) == 5)) {
+        CHECK_INT(times, 3);
+        CHECK_NEAR(us, 1e6 * call.seconds, 0.06);
+        CHECK_NEAR(tflops, 3e-3 / call.seconds, 0.006);
+        CHECK_NEAR(gbytes, 0.6 / call.seconds, 0.06);
+        CHECK_NEAR(ceiling, 100 * 6e-3 / call.seconds, 0.06);
+    }
+}
+
 /* A product of n cubed is 2 n^3 FLOPs, a copy reads and writes. A sleep is never shorter than was
  * asked for; one that is nearly twice as long as that is tried again. */
 static void ceilings_by_hand(void)
 {
     struct dev *d;
-    struct plait_bench a = {.seconds = 1e-3};
+    struct text page = {0};
+    char line[2][96];
+    struct plait_bench a = {.seconds = 1e-3, .on_line = keep_line, .arg = &page};
     const double s = MS * 1e-3, product = 2.0 * 512 * 512 * 512 / s;
     const double copy = 2.0 * CALLS_FLAT_MAX / s;
     struct bench b = {.product = 0};
@@ -101,14 +127,38 @@ static void ceilings_by_hand(void)
         b = (struct bench){.a = &a};
         CHECK_OK(bench_ceilings(&b, d));
     }
-    d->ops = real;
-    dev_close(d);
     CHECK_INT(b.product_side, 512);
     CHECK(b.product > 0.6 * product && b.product <= product);
     CHECK(b.copy > 0.6 * copy && b.copy <= copy);
+    snprintf(line[0], sizeof line[0], "\nproducts  %.2f TFLOP/s, 512 cubed, ", b.product * 1e-12);
+    snprintf(line[1], sizeof line[1], "\ncopy      %.1f GB/s, read and written, ", b.copy * 1e-9);
+    says(&page, line[0]);
+    says(&page, line[1]);
+    text_free(&page);
+    slow.copy = real->copy; /* what fills operands takes its own time */
+    check_call(d, &a);
+    text_free(&page);
+    d->ops = real;
+    dev_close(d);
 }
 
-static const struct test_case cases[] = {{"a_step_by_hand", a_step_by_hand},
+/* Ceilings are given in TFLOP/s and GB/s, and each moves the floor. */
+static void units_of_given_ceilings(void)
+{
+    static const struct { const char *product, *copy, *says; } of[] = {
+        {"790", "4300", "; ceilings 790.00 TFLOP/s, 4300.0 GB/s\n"},
+        {"0.25", "12.5", "; ceilings 0.25 TFLOP/s, 12.5 GB/s\n"}};
+    static struct outcome r;
+    for (int i = 0; i < 2; i++) {
+        RUN(&r, "bench", "model.vocab=300", "model.layers=1", "model.hidden=8", "model.heads=2",
+            "model.seq=16", "--product", of[i].product, "--copy", of[i].copy);
+        test_check(r.code == 0 && strstr(r.out, of[i].says), __FILE__, __LINE__,
+                   "code %d, no \"%s\" in: %s%s", r.code, of[i].says, r.out, r.err);
+    }
+}
+
+static const struct test_case cases[] = {{"units_of_given_ceilings", units_of_given_ceilings},
+                                         {"a_step_by_hand", a_step_by_hand},
                                          {"links_by_hand", links_by_hand},
                                          {"ceilings_by_hand", ceilings_by_hand}};
 TEST_MAIN(cases)

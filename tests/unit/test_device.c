@@ -323,6 +323,59 @@ static void a_profile_adds_up(void)
     dev_close(d);
 }
 
+enum { NAP_MS = 60 };
+
+static enum err slow_gemm(struct dev *d, const struct gemm *g)
+{
+    (void)d;
+    (void)g;
+    nanosleep(&(const struct timespec){0, NAP_MS * 1000000}, NULL);
+    return ERR_OK;
+}
+
+/* A product of 2048 cubed in f32 is 17.18 GFLOP on three matrices of 16.8 MB, whatever the device
+ * takes for it. The table has three decimals of seconds and one of rates and shares. */
+static void a_profile_by_hand(void)
+{
+    struct dev *real, *d;
+    struct text t = {0};
+    double s, share, gflops, gbytes, span, all, comm;
+    long long calls;
+    const struct gemm g = {.m = 2048, .n = 2048, .k = 2048, .lda = 2048, .ldb = 2048, .ldc = 2048,
+                           .trans_b = true};
+    const double flop = 17.179869184, byte = 0.050331648; /* in 1e9 */
+    CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1}, &real));
+    struct dev_ops slow = *real->ops;
+    const struct dev_ops *ops = real->ops;
+    slow.gemm = slow_gemm;
+    real->ops = &slow;
+    CHECK_OK(dev_profile_open(real, log_now(), &d));
+    dev_profile_begin(d, 0);
+    CHECK_OK(d->ops->gemm(d, &g));
+    nanosleep(&(const struct timespec){0, NAP_MS * 1000000}, NULL);
+    dev_profile_end(d, 0.03);
+    dev_profile_table(d, &t);
+    const char *row = strstr(t.s, "\nproduct, forward "), *part = strstr(t.s, "\ncommunication");
+    const char *last = strstr(t.s, "\nsteps and validation ");
+    CHECK(strstr(t.s, " calls    GFLOP/s      GB/s\n") != NULL);
+    if (CHECK(row && last && part) &&
+        CHECK(sscanf(row + 27, "%lf %lf %% %lld %lf %lf", &s, &share, &calls, &gflops,
+                     &gbytes) == 5) &&
+        CHECK(sscanf(last + 27, "%lf %lf", &span, &all) == 2) &&
+        CHECK(sscanf(part + 27, "%*f %lf", &comm) == 1)) {
+        CHECK_INT(calls, 1);
+        CHECK(s >= NAP_MS * 1e-3 && span >= 2 * NAP_MS * 1e-3);
+        CHECK_NEAR(gflops * s, flop, 0.06 * s + 0.0006 * gflops);
+        CHECK_NEAR(gbytes * s, byte, 0.06 * s + 0.0006 * gbytes);
+        CHECK_NEAR(share * span, 100 * s, 0.06 * span + 0.0006 * (100 + share));
+        CHECK_NEAR(comm * span, 100 * 0.03, 0.06 * span + 0.0006 * comm);
+        CHECK_NEAR(all, 100, 0);
+    }
+    text_free(&t);
+    real->ops = ops;
+    dev_close(d);
+}
+
 static void failed_allocations_come_back(void)
 {
     struct dev *d = NULL;
@@ -345,6 +398,7 @@ static const struct test_case cases[] = {
     {"null counts products", null_counts_products},
     {"null counts bytes", null_counts_bytes},
     {"a profile adds up", a_profile_adds_up},
+    {"a profile by hand", a_profile_by_hand},
     {"failed allocations come back", failed_allocations_come_back},
 };
 TEST_MAIN(cases)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lists whose steps are post-validated: where norm and proof stand, that every schedule with one
- * replica gets a proved list, what rule V13 refuses, and that a step later begins as much later as
- * the longest rank takes: what the stagger of zero-bubble schedules is for.
+ * replica gets a proved list, what rule V13 refuses, what the proof takes on the clock, and that a
+ * step later begins as much later as the longest rank takes: what the stagger of zero-bubble
+ * schedules is for.
  */
 #include "sched/sched.h"
 #include "sim/sim.h"
@@ -181,6 +182,35 @@ static void refusals(void)
     sched_free(&lowered);
 }
 
+/* A message takes 5, F and I and W 1. The last rank sends the proof at 0. Rank 0 has done three F
+ * at 3, and waits for the proof and then for the gradient of its first I.
+ *
+ * Two ranks: the proof is there at 5. The gradient is made at 8, behind F0 6-7 and I0 7-8 of rank
+ * 1, and there at 13: 2 for the proof, 3 of waiting, 5 for the message.
+ * Three ranks: rank 1 has the proof at 5 and sends it on behind its three F, at 9, so that it is
+ * there at 14. The gradient is made at 20 (F0 6-7 and 12-13, I0 13-14 and 19-20), comes at 25. */
+static void the_proof_by_hand(void)
+{
+    static const struct { double proof, made, message, end; } want[] = {{5, 8, 5, 19},
+                                                                        {14, 20, 5, 31}};
+    static const struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .latency = 5};
+    for (int i = 0; i < 2; i++) {
+        struct sched s;
+        struct sched_report r;
+        struct sim_result x;
+        if (!CHECK(make("zb-h2", (struct sched_shape){2 + i, 3, 1, 0}, &s)))
+            return;
+        CHECK_OK(sched_check(&s, &r));
+        CHECK_OK(sim_run(&s, &r, &cost, false, &x));
+        CHECK_NEAR(x.message[0], want[i].proof - 3 + want[i].message, 1e-12);
+        CHECK_NEAR(x.waiting[0], want[i].made - want[i].proof, 1e-12);
+        CHECK_NEAR(x.makespan, want[i].end, 1e-12);
+        sim_result_free(&x);
+        sched_report_free(&r);
+        sched_free(&s);
+    }
+}
+
 /* ---- several steps in a row ---- */
 
 /* The computing of `steps` steps, one behind the other on every rank: what is left when no rank
@@ -241,6 +271,7 @@ static void steps_in_a_row(void)
 
 static const struct test_case cases[] = {
     {"where_they_stand", where_they_stand}, {"every_schedule", every_schedule}, {"v13", v13},
-    {"refusals", refusals}, {"steps_in_a_row", steps_in_a_row},
+    {"refusals", refusals}, {"the_proof_by_hand", the_proof_by_hand},
+    {"steps_in_a_row", steps_in_a_row},
 };
 TEST_MAIN(cases)
