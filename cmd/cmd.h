@@ -28,6 +28,7 @@ int cmd_help(int argc, char **argv);
 struct cmd_verb {
     const char *name, *about; /* about: one line for `plait help` */
     int (*run)(int argc, char **argv);
+    bool ranks; /* every process of a launch of MPI takes part; else the first alone has the verb */
 };
 int cmd_verb_count(void);
 const struct cmd_verb *cmd_verb_at(int i);

@@ -29,7 +29,7 @@ void cmd_runs_ranks(void)
     runs_ranks = true;
 }
 
-/* Verbs that run no ranks do their work in each process of a launcher, and say their errors so. */
+/* Of verbs that run no ranks one process of a launch has the work, and the errors. */
 static int say_error(int code, const char *text)
 {
     if (runs_ranks)
@@ -322,7 +322,8 @@ bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, i
             continue;
         }
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            print_page(page);
+            if (plait_is_first())
+                print_page(page);
             *code = PLAIT_OK;
             return false;
         }

@@ -48,7 +48,6 @@ int cmd_bench(int argc, char **argv)
     };
     struct plait_config *config;
     int words, code;
-    cmd_runs_ranks();
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = cmd_config(words, argv, &config);
@@ -62,5 +61,5 @@ int cmd_bench(int argc, char **argv)
     plait_config_free(config);
     if (code == PLAIT_OK && said)
         cmd_wrote(a.out, "what was measured");
-    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
+    return code == PLAIT_OK ? cmd_fine() : cmd_fail(code);
 }

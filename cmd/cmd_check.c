@@ -45,7 +45,6 @@ int cmd_check(int argc, char **argv)
     struct plait_config *config;
     char *text = NULL;
     int words, code;
-    cmd_runs_ranks(); /* not here, but the same words are said once */
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = cmd_config(words, argv, &config);
@@ -57,7 +56,9 @@ int cmd_check(int argc, char **argv)
     plait_config_free(config);
     if (code != PLAIT_OK)
         return code;
-    fputs(text, stdout);
+    code = cmd_fine(); /* of all: files may differ from machine to machine */
+    if (code == PLAIT_OK && plait_is_first())
+        fputs(text, stdout);
     plait_free(text);
-    return cmd_fine();
+    return code;
 }

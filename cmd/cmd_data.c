@@ -158,9 +158,9 @@ static int data_random(int argc, char **argv)
 }
 
 static const struct cmd_verb parts[] = {
-    {"prepare", "turn text files into a token file", data_prepare},
-    {"random", "write a token file of random ids, to measure speed with", data_random},
-    {"info", "say what a token file holds, and check it", data_info},
+    {"prepare", "turn text files into a token file", data_prepare, false},
+    {"random", "write a token file of random ids, to measure speed with", data_random, false},
+    {"info", "say what a token file holds, and check it", data_info, false},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 

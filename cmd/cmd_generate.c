@@ -128,7 +128,6 @@ int cmd_generate(int argc, char **argv)
     static int32_t ids[IDS_MAX];
     struct writing writing = {0};
     int words, code;
-    cmd_runs_ranks();
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = look_at_words(words, argv);

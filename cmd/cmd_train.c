@@ -74,7 +74,6 @@ int cmd_train(int argc, char **argv)
     struct plait_config *config;
     struct cmd_progress progress;
     int words, code;
-    cmd_runs_ranks();
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = cmd_config(words, argv, &config);

@@ -10,15 +10,16 @@
 #include <string.h>
 
 static const struct cmd_verb verbs[] = {
-    {"train", "train a model", cmd_train},
-    {"check", "say what a configuration will do, or why it cannot run", cmd_check},
-    {"data", "turn text into token files, and check them", cmd_data},
-    {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim},
-    {"compare", "show what a traced run took, beside what the simulator says", cmd_compare},
-    {"bench", "measure the device, the calls of a step, the links between ranks", cmd_bench},
-    {"generate", "write text with the weights of a run", cmd_generate},
-    {"info", "show version, processor, devices and transports", cmd_info},
-    {"help", "explain a verb, the configuration keys or the schedules", cmd_help},
+    {"train", "train a model", cmd_train, true},
+    {"check", "say what a configuration will do, or why it cannot run", cmd_check, true},
+    {"data", "turn text into token files, and check them", cmd_data, false},
+    {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim,
+     false},
+    {"compare", "show what a traced run took, beside what the simulator says", cmd_compare, false},
+    {"bench", "measure the device, the calls of a step, the links between ranks", cmd_bench, true},
+    {"generate", "write text with the weights of a run", cmd_generate, true},
+    {"info", "show version, processor, devices and transports", cmd_info, false},
+    {"help", "explain a verb, the configuration keys or the schedules", cmd_help, false},
 };
 
 /* What other programs call a verb. */
@@ -64,25 +65,45 @@ const char *cmd_verb_meant(const char *word)
     return cmd_nearest(word, cmd_verb_count(), verb_name);
 }
 
+static int no_verb(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    cmd_help_page(stderr);
+    return PLAIT_CONFIG;
+}
+
+static int version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("plait %s\n", PLAIT_VERSION);
+    return PLAIT_OK;
+}
+
+/* NULL: nothing has that name. */
+static const struct cmd_verb *asked_for(int argc, char **argv)
+{
+    static const struct cmd_verb none = {.run = no_verb}, number = {.run = version};
+    if (argc < 2)
+        return &none;
+    if (strcmp(argv[1], "--version") == 0)
+        return &number;
+    bool help = strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0;
+    return cmd_verb_find(help ? "help" : argv[1]);
+}
+
 static int run(int argc, char **argv)
 {
-    if (argc < 2) {
-        cmd_help_page(stderr);
-        return PLAIT_CONFIG;
-    }
-    const char *word = argv[1];
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)
-        word = "help";
-    if (strcmp(word, "--version") == 0) {
-        printf("plait %s\n", PLAIT_VERSION);
+    const struct cmd_verb *verb = asked_for(argc, argv);
+    if (verb && !verb->ranks && !plait_is_first())
         return PLAIT_OK;
-    }
-    const struct cmd_verb *verb = cmd_verb_find(word);
+    if (!verb || verb->ranks) /* one that is misspelled may be, too */
+        cmd_runs_ranks();
     if (verb)
         return verb->run(argc - 1, argv + 1);
-    const char *near = cmd_verb_meant(word);
-    cmd_runs_ranks(); /* the verb that was meant may */
-    return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", word,
+    const char *near = cmd_verb_meant(argv[1]);
+    return cmd_usage("there is no verb \"%.40s\"%s%s; `plait help` lists them", argv[1],
                      near ? "; the nearest is " : "", near ? near : "");
 }
 

@@ -54,6 +54,9 @@ const char *plait_error_trail(void);
  * within 15 s; then text is said by whoever waits. Returns the code to end with: that of the lowest
  * rank with an error, on all. */
 int plait_say(int code, const char *text, void (*say)(const char *text));
+/* Not 0: this process does what a launch of MPI does once and without ranks, as printing a page: it
+ * is rank 0, or nobody launched it. From the launcher's variables; MPI is not started. */
+int plait_is_first(void);
 void plait_free(void *p);
 
 /* ---- Configuration ---------------------------------------------------------------------------

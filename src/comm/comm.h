@@ -70,6 +70,9 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
                       void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
+/* Does this process do what the processes of a launch do alike and once: is it rank 0, or is there
+ * no launcher? From the environment; one that does not know its rank does it. */
+bool comm_launch_first(void);
 /* For the error of a process that would run ranks, and is about to end: say(text), once in a launch
  * of MPI, by the lowest rank that has it. code ERR_OK: it has none, and only hears of the others'.
  * Before a world is there, processes hear of each other's errors by starting MPI; where it has run

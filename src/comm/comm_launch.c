@@ -52,6 +52,13 @@ int comm_mpi_launched_size(void)
     return l.size;
 }
 
+bool comm_launch_first(void)
+{
+    struct comm_launch l;
+    comm_launch_read(&l);
+    return l.size < 2 || l.rank <= 0;
+}
+
 int comm_local_rank(const struct comm_world *w)
 {
     struct comm_launch l;

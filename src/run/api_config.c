@@ -34,6 +34,11 @@ int plait_say(int code, const char *text, void (*say)(const char *text))
     return (int)comm_say((enum err)code, text, say);
 }
 
+int plait_is_first(void)
+{
+    return comm_launch_first();
+}
+
 const char *plait_error_trail(void)
 {
     return err_trace();

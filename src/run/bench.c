@@ -73,7 +73,7 @@ static enum err check(struct bench *b)
     if (a->product == 0 && b->o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing that could be measured; use another "
                          "device, or give the ceilings");
-    if (b->o->train.transport == COMM_MPI)
+    if (a->product == 0)
         TRY(check_launch(b->o, &ranks));
     b->ranks = ranks;
     return make_shape(b);
@@ -140,6 +140,8 @@ static enum err run(struct bench *b)
     TRY(check(b));
     b->types = options_types(b->o);
     comm_environment();
+    if (b->a->product > 0 && !comm_launch_first())
+        return ERR_OK; /* counting takes one process */
     if (b->o->train.transport == COMM_MPI && b->a->product == 0)
         return comm_mpi_run(0, process_body, b);
     TRY(run_alone(b));

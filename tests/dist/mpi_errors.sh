@@ -4,7 +4,8 @@
 # Every kind of failing job under mpirun, at its start, while it runs and at its end, on several
 # numbers of ranks: one message, said once, and its code is the job's (128 and the signal of a
 # process that is killed, as mpirun has it). As many jobs as one has ranks share
-# the cores, and ranks from the third on come late and outlive the end of the first ones.
+# the cores, and ranks from the third on come late and outlive the end of the first ones. And what
+# verbs print without ranks: of a job as of one process, to the byte.
 #
 #     tests/dist/mpi_errors.sh PROGRAM [ROUNDS]     PROGRAM: build/plait
 set -u
@@ -47,6 +48,22 @@ taken 16 takeover $t run.dir=$d/taken
 held 16 use.by.the.run $t run.dir=$d/held
 folder 10 config.yaml $plait generate $d/none
 weights 14 safetensors $plait generate $d/weights train.transport=mpi parallel.pp=$n
+sim 10 1f1b $plait sim 1f1 -p 2 -m 4
+simfile 10 none.csv $plait sim $d/none.csv
+simout 17 out.svg $plait sim 1f1b -p 2 -m 4 --svg $d/none/out.svg
+part 10 prepare $plait data prepar
+text 12 none.txt $plait data prepare $d/none.txt -o $d/none.tok
+output 10 same.file $plait data prepare $d/text -o $d/text
+random 10 vocab $plait data random --tokens 9
+info 12 cut $plait data info $d/cut
+about 10 words $plait info oops
+compare 10 config.yaml $plait compare $d/none
+untraced 10 trace $plait compare $d/whole
+bench 10 model.layer $plait bench $c model.layer=2
+benches 10 launcher $plait bench $c train.transport=thread
+counts 10 ceiling $plait bench $c --product 1
+help 10 lists $plait help nix
+helps 10 one.thing $plait help sim data
 check 10 model.layer $plait check $c model.layer=2
 checks 12 none.tok $last && c="$c data.train=$d/none.tok"; $plait check $c parallel.pp=$n
 ids 10 ids $plait generate $d/whole --ids 1,x
@@ -111,4 +128,51 @@ for round in $(seq "$rounds"); do
         wait $jobs
     done
 done
+
+# What verbs print when all is well, their pages, and the list of verbs. Whatever each process of a
+# job says goes to the job's output. A line of info names the launcher; a bench that measures has no
+# two answers alike. mpirun gives processes a terminal, and cat is none.
+"$plait" train "$dir/c.yaml" train.transport=thread run.dir="$dir/traced" --trace >"$dir/log" 2>&1
+{
+    cat <<END
+info
+--version
+sim --list
+sim 1f1b -p 2 -m 4 --gantt --svg $dir/same.svg
+data info $dir/tokens
+data prepare $dir/text -o $dir/same.tok
+data random --vocab 9 --tokens 99 -o $dir/random.tok
+compare $dir/traced
+bench $dir/c.yaml --product 1 --copy 1
+check $dir/c.yaml
+help model.layers
+
+END
+    "$plait" help | sed -n 's/^  plait \([a-z]*\) .*/\1 --help/p'
+} >"$dir/words"
+cat >"$dir/say.sh" <<END
+$plait "\$@" 2>&1 | cat
+END
+
+same() { # NUMBER WORDS
+    # shellcheck disable=SC2086
+    sh "$dir/say.sh" $2 >"$dir/alone.$1"
+    # shellcheck disable=SC2086
+    launch 100 -n 3 sh "$dir/say.sh" $2 2>"$dir/err.$1" | grep -v '^launcher ' >"$dir/job.$1"
+    cmp -s "$dir/alone.$1" "$dir/job.$1" && grep -q . "$dir/job.$1"
+    verdict "plait $2" $? "of a job is not as of one process" "$dir/job.$1"
+}
+
+number=0 jobs=
+while read -r words; do
+    number=$((number + 1))
+    same "$number" "$words" &
+    jobs="$jobs $!"
+    # shellcheck disable=SC2086
+    [ $((number % 3)) -ne 0 ] || wait $jobs
+done <"$dir/words"
+# shellcheck disable=SC2086
+wait $jobs
+[ "$number" -ge 21 ]
+verdict "pages" $? "$number were asked for"
 verdicts
