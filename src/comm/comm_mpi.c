@@ -18,8 +18,9 @@
  * fault at once (a hang, a mismatch); they hear each other before their calls return, and one of
  * them reports.
  *
- * From the moment a rank knows of a failure it makes no further call that could move data: buffers
- * are given back while unwinding, with requests on them that nobody will finish.
+ * From the moment a rank knows of another's failure, or its own has been agreed on, it makes no
+ * further call that could move data, and each call that looks for a message may move all of them:
+ * buffers are given back while unwinding, with requests on them that nobody will finish.
  *
  * Messages travel straight between the callers' buffers; beyond an int's bytes as a count of
  * 1 MiB blocks and a rest.
@@ -77,17 +78,6 @@ static enum err tell(struct comm_mpi_seat *s, enum word word, enum err code)
     return ERR_OK;
 }
 
-static void abort_rank(struct comm_world *w, enum err code)
-{
-    struct comm_mpi_seat *s = comm_mpi_seat(w);
-    if (s->failed)
-        return;
-    s->failed = 1 + w->rank;
-    s->failed_code = code;
-    if (tell(s, WORD_FAILED, code) != ERR_OK)
-        log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
-}
-
 enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what)
 {
     if (s->failed)
@@ -114,11 +104,8 @@ static void heard_failure(struct comm_mpi_seat *s, int rank, enum err code)
 
 /* Take in what has come on the control channel. Each rank says one word at most; after the last
  * one no receive stays posted. */
-static enum err listen(struct comm_mpi_seat *s)
+static enum err hear(struct comm_mpi_seat *s)
 {
-    int died = atomic_load(&s->life.died);
-    if (died && !s->failed)
-        heard_failure(s, died - 1, ERR_PEER);
     while (s->in != MPI_REQUEST_NULL) {
         MPI_Status status;
         int come;
@@ -136,6 +123,43 @@ static enum err listen(struct comm_mpi_seat *s)
     return ERR_OK;
 }
 
+/* Hear, unless a failure is known: whatever looks for one message moves all of them. */
+static enum err listen(struct comm_mpi_seat *s)
+{
+    int died = atomic_load(&s->life.died);
+    if (died && !s->failed)
+        heard_failure(s, died - 1, ERR_PEER);
+    return s->failed ? ERR_OK : hear(s);
+}
+
+/* This rank fails first, as far as it knows: say so. */
+static void say_failed(struct comm_mpi_seat *s, enum err code)
+{
+    s->failed = 1 + s->world.rank;
+    s->failed_code = code;
+    if (tell(s, WORD_FAILED, code) != ERR_OK)
+        log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
+}
+
+/* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
+static void agree(struct comm_mpi_seat *s)
+{
+    for (int i = 0; i < AGREE_NAPS && hear(s) == ERR_OK; i++)
+        nap(10 * NAP_NS);
+}
+
+static void abort_rank(struct comm_world *w, enum err code)
+{
+    struct comm_mpi_seat *s = comm_mpi_seat(w);
+    struct err_kept first; /* MPI may fail, too */
+    if (s->failed)
+        return;
+    err_keep(&first, code);
+    say_failed(s, code);
+    agree(s);
+    (void)err_again(&first);
+}
+
 static enum err check_rank(struct comm_world *w, const char *what)
 {
     TRY(listen(comm_mpi_seat(w)));
@@ -149,20 +173,12 @@ static bool last_word(struct comm_world *w)
 
 enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
 {
-    struct err_kept first; /* MPI may fail again */
     if (s->failed)
         return err;
-    err_keep(&first, err);
     abort_rank(&s->world, err);
-    for (int i = 0; i < AGREE_NAPS; i++) {
-        nap(10 * NAP_NS);
-        if (listen(s) != ERR_OK)
-            return err_again(&first);
-    }
-    if (s->failed == 1 + s->world.rank)
-        return err_again(&first);
-    TRY(comm_mpi_check(s, "what it cannot do either"));
-    return err_again(&first);
+    if (s->failed != 1 + s->world.rank)
+        TRY(comm_mpi_check(s, "what it cannot do either"));
+    return err;
 }
 
 /* ---- waiting ---- */
@@ -479,9 +495,11 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
         return err; /* nobody waits: an error like any other */
     struct err_kept first; /* MPI may fail again */
     err_keep(&first, err);
-    abort_rank(&s->world, err);
-    for (int i = 0; i < AGREE_NAPS && listen(s) == ERR_OK; i++)
-        nap(10 * NAP_NS);
+    if (!s->failed) {
+        say_failed(s, err);
+        if (s->world.unfinished == 0)
+            agree(s);
+    }
     if (s->failed == 1 + s->world.rank && comm_mpi_life_speaks(&s->life)) {
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
