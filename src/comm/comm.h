@@ -97,7 +97,8 @@ void comm_place(struct comm_world *w, const char *text);
 void comm_slow(struct comm_world *w);
 /* From here to comm_files_close peers know of this thread's file calls (fs_watch_set): a rank in
  * one is not silent. A call that has not returned after limit_s (0: none) ends the process with
- * ERR_STORAGE and the file's name. Both local. Errors: ERR_MEMORY. */
+ * ERR_STORAGE and the file's name; where it does not, peers find the rank silent a hang timeout
+ * later. Both local. Errors: ERR_MEMORY. */
 enum err comm_files_open(struct comm_world *w, double limit_s);
 void comm_files_close(struct comm_world *w);
 /* This rank deals with an error: a call that has not returned is said behind it, and its code

@@ -75,9 +75,9 @@ void comm_board_ended(struct comm_world *w)
 
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out)
 {
-    int64_t now = now_ns(), file = atomic_load(&e->file);
+    int64_t now = now_ns();
     out->doing = (enum comm_doing)atomic_load(&e->doing);
-    out->in_file = file != 0;
+    out->in_file = atomic_load(&e->file) > now;
     out->pid = atomic_load(&e->pid);
     out->quiet = fmax(0, 1e-9 * (double)(now - atomic_load(&e->moved)));
     out->waited = 1e-9 * (double)(now - atomic_load(&e->since));
@@ -92,7 +92,7 @@ bool comm_board_files(const struct comm_world *w)
     int64_t now = now_ns();
     for (int i = 0; i < w->board->n; i++) {
         const struct comm_entry *e = w->board->of[i];
-        if (e && (atomic_load(&e->file) != 0 ||
+        if (e && (atomic_load(&e->file) > now ||
                   1e-9 * (double)(now - atomic_load(&e->filed)) < w->timeout_s))
             return true;
     }

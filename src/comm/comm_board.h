@@ -27,7 +27,7 @@ struct comm_entry {
     atomic_int doing; /* enum comm_doing */
     atomic_int_fast64_t moved; /* the last sign of life */
     atomic_int_fast64_t since; /* COMM_WAITS: when the wait began */
-    atomic_int_fast64_t file;  /* when the file call under way began; 0: there is none */
+    atomic_int_fast64_t file;  /* until when the file call under way excuses; 0: there is none */
     atomic_int_fast64_t filed; /* when the last one ended */
     atomic_uint_fast64_t place[COMM_PLACE_WORDS];
     atomic_uint_fast64_t want[COMM_WANT_WORDS];   /* COMM_WAITS: for what */

@@ -3,7 +3,8 @@
  * A rank in a call of the file system is not silent: its entry says so (comm_board.h), and whoever
  * waits for it waits on. That has a limit of its own, kept by a thread of the process, for a call
  * that waits for a disk cannot be interrupted and its thread can do nothing about it: the limit
- * ends the process, with the file's name.
+ * ends the process, with the file's name. A process that does not even do that is stopped, and
+ * silent to its peers from then on.
  *
  * The ranks of a process stand in one list, and one thread watches over all of them.
  */
@@ -48,7 +49,8 @@ static void on_begin(void *arg, const char *path)
     struct comm_files *f = arg;
     struct comm_entry *e = f->world->board->of[f->world->rank];
     double now = log_now();
-    atomic_store(&e->file, ns_of(now));
+    atomic_store(&e->file, f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s)
+                                          : INT64_MAX);
     pthread_mutex_lock(&f->lock);
     f->path = path;
     f->since = now;

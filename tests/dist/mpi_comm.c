@@ -11,8 +11,11 @@
  */
 #include "comm_law.h"
 
+#include "base/fs.h"
 #include "base/text.h"
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static void nap(double s)
 {
@@ -111,6 +114,37 @@ static enum err message(struct comm_world *w, int64_t send_bytes, int64_t recv_b
     return ERR_OK;
 }
 
+enum { FLIGHT = 600, FLIGHT_BYTES = 2048 }; /* messages that MPI sends at once */
+
+/* Rank 1 hears that rank 0 has failed while messages from rank 2 are on their way, which its buffer
+ * does not outlive. */
+static enum err gone(struct comm_world *w, struct comm_group *g)
+{
+    static struct comm_req r[FLIGHT];
+    static char x[FLIGHT_BYTES];
+    char *into = mmap(NULL, FLIGHT * FLIGHT_BYTES, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (into == MAP_FAILED)
+        FAIL(ERR_MEMORY, "no memory to receive to");
+    if (comm_rank(w) == 0) {
+        nap(0.7);
+        comm_abort(w, ERR_DATA);
+        nap(2);
+        FAIL(ERR_DATA, "data: shard 7 is short");
+    }
+    if (comm_rank(w) == 2)
+        nap(0.3); /* until all receives stand */
+    for (int i = 0; i < FLIGHT && comm_rank(w) == 2; i++)
+        TRY(comm_send_start(w, 1, 3, x, sizeof x, &r[i]));
+    for (int i = 0; i < FLIGHT && comm_rank(w) == 1; i++)
+        TRY(comm_recv_start(w, 2, 3, into + i * FLIGHT_BYTES, FLIGHT_BYTES, &r[i]));
+    if (comm_rank(w) == 1)
+        nap(1);
+    enum err err = comm_barrier(g);
+    munmap(into, FLIGHT * FLIGHT_BYTES);
+    return err;
+}
+
 /* What rank 1 does while the others sum; the names are the script's. */
 static enum err misbehave(struct comm_world *w, struct comm_group *g, const char *how)
 {
@@ -127,6 +161,11 @@ static enum err misbehave(struct comm_world *w, struct comm_group *g, const char
     }
     if (strcmp(how, "hang") == 0)
         nap(60);
+    if (strcmp(how, "stopped") == 0) {
+        TRY(comm_files_open(w, 1));
+        fs_call_begin("run/metrics.jsonl");
+        raise(SIGSTOP);
+    }
     if (strcmp(how, "count") == 0)
         return comm_all_reduce(g, x, 99, DT_F32, COMM_SUM);
     if (strcmp(how, "kind") == 0)
@@ -146,6 +185,8 @@ static enum err fail_body(void *arg, struct comm_world *w)
     static float x[100];
     struct comm_group *g;
     TRY(open_all(w, 400, &g));
+    if (strcmp(how, "gone") == 0)
+        return gone(w, g);
     if (strcmp(how, "long") == 0)
         return message(w, 64, 8);
     if (strcmp(how, "short") == 0)

@@ -27,9 +27,8 @@ head -c 5000 "$dir/tokens" >"$dir/cut"
     verdict "a run" 1 "does not end well" "$dir/log"
 
 # KIND, CODE, a word of the message, what a shell does in each process. c: the configuration; t: to
-# train it on n ranks, in a folder of its own; d: the folder of all jobs; last: the last rank is it;
-# await: until there is a step; halt: stopped, and once more, for one that was stopped amid a file
-# call is a slow disk to its peers.
+# train it on n ranks, in a folder of its own; short: limits; d: the folder of all jobs; last: the
+# last rank is it; await: until there is a step.
 cat >"$dir/kinds" <<'END'
 key 10 model.layer $t model.layer=2
 option 10 sped $t --sped
@@ -69,11 +68,11 @@ checks 12 none.tok $last && c="$c data.train=$d/none.tok"; $plait check $c paral
 ids 10 ids $plait generate $d/whole --ids 1,x
 other 11 configuration $t optim.lr=0.00$((1 + OMPI_COMM_WORLD_RANK))
 nonfinite 18 norm $t optim.lr=100 optim.lr_min=0 optim.warmup=0 train.steps=500
-full 17 space PLAIT_FAIL_FS=write@metrics.jsonl:2+:ENOSPC $t
+full 17 space PLAIT_FAIL_FS=34+:ENOSPC $t
 takeover 0 died $t run.takeover=true
 stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
 kill 137 died $last && await && kill -9 $$ & exec $t train.steps=1000000
-hang 20 answer $last && await && halt & exec $t train.steps=1000000 train.hang_timeout=2
+hang 20 answer $last && await && kill -STOP $$ & exec $t train.steps=1000000 $short
 END
 # A run that lives and holds its folder, and takes no time.
 "$plait" train "$dir/c.yaml" train.transport=thread run.dir="$dir/held" train.steps=1000000 \
@@ -101,9 +100,9 @@ one() { # NAME CODE TEXT RANKS COMMAND
     cat >"$dir/$name.sh" <<END
 plait="$plait" c="$dir/c.yaml" d="$dir" n=$4
 t="$plait train $dir/c.yaml parallel.pp=$4 run.dir=$run"
+short="train.hang_timeout=2 run.io_timeout=10"
 last="[ \$OMPI_COMM_WORLD_RANK = $(($4 - 1)) ]"
 await() { while [ ! -s "$run/metrics.jsonl" ]; do sleep 0.1; done; }
-halt() { while kill -STOP \$\$; do sleep 9; kill -CONT \$\$; done; }
 [ \$OMPI_COMM_WORLD_RANK -lt 2 ] || { trap "" TERM; sleep 0.\$OMPI_COMM_WORLD_RANK; trap - TERM; }
 $5
 END
