@@ -324,4 +324,4 @@ static const struct test_case cases[] = {
     {"tracing costs nothing", tracing_costs_nothing},
     {"bubbles, measured and simulated", bubbles},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -405,4 +405,4 @@ static const struct test_case cases[] = {
     {"refused", refused},
     {"one is no plural", one_is_no_plural},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

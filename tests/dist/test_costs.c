@@ -173,4 +173,4 @@ static const struct test_case cases[] = {
     {"bubble_of_steps_ahead", bubble_of_steps_ahead},
     {"measured_then_trained", measured_then_trained},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -48,4 +48,4 @@ static void on_the_cpu(void)
 }
 
 static const struct test_case cases[] = {{"on_the_cpu", on_the_cpu}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -138,4 +138,4 @@ static const struct test_case cases[] = {{"data_by_hand", data_by_hand},
                                          {"parameters_of_stages_by_hand",
                                           parameters_of_stages_by_hand},
                                          {"bubble_by_hand", bubble_by_hand}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -279,7 +279,7 @@ static void folders_that_are_none(void)
  * PLAIT_FAIL_FS, or NULL. */
 static pid_t start(const char *run, const char *const *set, const char *fail)
 {
-    char program[] = PLAIT_BINARY_DIR "/plait", verb[] = "train", word[32][FOLDER_PATH + 64];
+    char program[] = PLAIT_PROGRAM, verb[] = "train", word[32][FOLDER_PATH + 64];
     char *argv[36] = {program, verb}, path[FOLDER_PATH];
     int n = 0;
     folder_tokens("tokens.bin", "a braid of many strands\n", 80);
@@ -597,4 +597,4 @@ static const struct test_case cases[] = {
     {"a_failed_start_leaves_nothing", a_failed_start_leaves_nothing},
     {"room_for_the_weights_is_asked", room_for_the_weights_is_asked},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -272,4 +272,4 @@ static const struct test_case cases[] = {
     {"two hundred by itself", two_hundred_by_itself},
     {"shards are held against the index", shards_are_held_against_the_index},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

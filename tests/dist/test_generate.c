@@ -589,4 +589,4 @@ static const struct test_case cases[] = {
     {"logits are written", logits_are_written},
     {"what cannot be asked", what_cannot_be_asked},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

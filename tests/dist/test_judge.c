@@ -304,4 +304,4 @@ static const struct test_case cases[] = {
     {"keys are handed down", keys_are_handed_down},
     {"validation is of all samples", validation_is_of_all_samples},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

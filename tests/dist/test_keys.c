@@ -330,4 +330,4 @@ static const struct test_case cases[] = {
     {"silence_is_measured", silence_is_measured},
     {"a_key_changes_what_the_engine_is_given", a_key_changes_what_the_engine_is_given},
     {"a_profile_names_operations", a_profile_names_operations}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -267,4 +267,4 @@ static const struct test_case cases[] = {
     {"what is not finite is JSON", what_is_not_finite_is_json},
     {"lines say what the callbacks were told", lines_say_what_was_said},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

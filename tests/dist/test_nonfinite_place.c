@@ -308,4 +308,4 @@ static const struct test_case cases[] = {
     {"weights", weights},
     {"places", places}, {"every rank", every_rank}, {"not again", not_again},
     {"validation", validation}, {"taken back", taken_back}, {"overflow", overflow}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -282,4 +282,4 @@ static void cpu_f32(void)
 
 static const struct test_case cases[] = {
     {"ref_alone", ref_alone}, {"ref_split", ref_split}, {"cpu_f32", cpu_f32}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

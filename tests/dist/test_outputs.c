@@ -286,4 +286,4 @@ static const struct test_case cases[] = {
     {"names_of_a_model_are_kept_free", names_of_a_model_are_kept_free},
     {"other_outputs_are_written", other_outputs_are_written},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -319,4 +319,4 @@ static const struct test_case cases[] = {
     {"betas_have_their_places", betas_have_their_places},
     {"recompute_changes_no_number", recompute_changes_no_number},
     {"weights_are_those_drawn", weights_are_those_drawn}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

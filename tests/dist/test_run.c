@@ -597,4 +597,4 @@ static const struct test_case cases[] = {
     {"text_refused", text_refused}, {"refusals", refusals},
     {"schedule_from_file", schedule_from_file}, {"data_cut_under_a_run", data_cut_under_a_run},
     {"disk_full", disk_full}, {"ahead_in_the_summary", ahead_in_the_summary}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -311,8 +311,8 @@ static void command_of(const char *run, const char *const *set, int64_t steps, c
     folder_tokens("tokens", "a strand over a strand under another strand; ", 400);
     folder_path(run, dir);
     folder_path("tokens", tokens);
-    int n = snprintf(out, 4096, "'%s/plait' train run.dir='%s' data.train='%s' train.steps=%lld",
-                     PLAIT_BINARY_DIR, dir, tokens, (long long)steps);
+    int n = snprintf(out, 4096, "'%s' train run.dir='%s' data.train='%s' train.steps=%lld",
+                     PLAIT_PROGRAM, dir, tokens, (long long)steps);
     for (int i = 0; i < BASE; i++)
         n += snprintf(out + n, (size_t)(4096 - n), " %s", base[i]);
     for (int i = 0; i < WORDS && set[i]; i++)
@@ -387,8 +387,8 @@ static void other_verbs(void)
     for (int i = 0; f && i < 1000000; i++)
         fputs("a strand over a strand under another strand; \n", f);
     CHECK(f && fclose(f) == 0);
-    snprintf(command, sizeof command, "exec '%s/plait' data prepare '%s' -o '%s/tokens'",
-             PLAIT_BINARY_DIR, text, out);
+    snprintf(command, sizeof command, "exec '%s' data prepare '%s' -o '%s/tokens'",
+             PLAIT_PROGRAM, text, out);
     for (int i = 0; i < wanted(4); i++) {
         int number = numbers[i % 5];
         pid_t pid = start(command);
@@ -473,4 +473,4 @@ static const struct test_case cases[] = {
     {"neither a limit nor a reader", neither_limit_nor_reader},
     {"signals to processes", signals_to_processes},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

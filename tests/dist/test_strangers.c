@@ -184,4 +184,4 @@ static const struct test_case cases[] = {
     {"what_comes_meanwhile_stays", what_comes_meanwhile_stays},
     {"weights_are_put_in_no_other_run", weights_are_put_in_no_other_run},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

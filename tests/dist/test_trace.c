@@ -307,4 +307,4 @@ static const struct test_case cases[] = {
     {"damaged files are refused", damage},
     {"any bytes", fuzz},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -55,8 +55,8 @@ static inline int train(const char *run, const char *launcher, const char *fault
     folder_path("check", check);
     snprintf(command, sizeof command,
              "rm -rf '%s'; PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
-             "'%s/plait' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
-             dir, fault, fault, launcher, PLAIT_BINARY_DIR, dir, corpus, check, base, words);
+             "'%s' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
+             dir, fault, fault, launcher, PLAIT_PROGRAM, dir, corpus, check, base, words);
     return shell(command, said);
 }
 

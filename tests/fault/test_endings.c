@@ -425,7 +425,7 @@ static void generate(const char *run, const char *why)
 {
     char command[COMMAND], dir[FOLDER_PATH], said[SAID];
     folder_path(run, dir);
-    snprintf(command, sizeof command, "'%s/plait' generate '%s' --prompt a", PLAIT_BINARY_DIR, dir);
+    snprintf(command, sizeof command, "'%s' generate '%s' --prompt a", PLAIT_PROGRAM, dir);
     int code = shell(command, said);
     test_check(code == PLAIT_CHECKPOINT && strstr(said, "/run has no weights: ") &&
                    strstr(said, why), __FILE__, __LINE__, "wanted %s: code %d: %s", why, code,
@@ -457,8 +457,8 @@ static void of_a_run_that_lives_and_one_that_died(void)
     folder_path("run", dir);
     snprintf(killer, sizeof killer,
              "sh -c '\"$@\" 2>/dev/null & p=$!; i=0; while ! [ -s \"%s/metrics.jsonl\" ] && "
-             "[ $i -lt 3000 ]; do sleep 0.01; i=$((i + 1)); done; \"%s/plait\" generate \"%s\" "
-             "--prompt a; kill -9 $p; wait $p' sh", dir, PLAIT_BINARY_DIR, dir);
+             "[ $i -lt 3000 ]; do sleep 0.01; i=$((i + 1)); done; \"%s\" generate \"%s\" "
+             "--prompt a; kill -9 $p; wait $p' sh", dir, PLAIT_PROGRAM, dir);
     (void)train("run", killer, "", "train.steps=1000000", said);
     const char *owner = strstr(said, "/run has no weights: the run of pid ");
     test_check(owner && strstr(owner, " is under way there, behind step ") &&
@@ -504,4 +504,4 @@ static const struct test_case cases[] = {
     {"of a run that lives and one that died", of_a_run_that_lives_and_one_that_died},
     {"under mpirun", under_mpirun},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

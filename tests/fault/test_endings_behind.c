@@ -76,4 +76,4 @@ static const struct test_case cases[] = {
     {"behind a step that is not finite", behind_a_step_that_is_not_finite},
     {"of processes", of_processes},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

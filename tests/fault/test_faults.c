@@ -153,4 +153,4 @@ static void ranks_differ(void)
 static const struct test_case cases[] = {{"allocations", allocations},
                                          {"not_finite", not_finite},
                                          {"ranks_differ", ranks_differ}};
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

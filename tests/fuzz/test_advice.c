@@ -298,4 +298,4 @@ static const struct test_case cases[] = {
     {"every_refusal_has_a_way_out", every_refusal_has_a_way_out},
     {"proposals_are_legal", proposals_are_legal},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -90,9 +90,9 @@ static int launch(const struct drawn *d, int ranks, struct seen *s)
     *s = (struct seen){.steps = 0};
     text_add(&t, "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
                  "OMPI_MCA_btl_vader_single_copy_mechanism=none "
-                 "OMPI_MCA_hwloc_base_binding_policy=none "
-                 "timeout 120 mpirun -n %d --oversubscribe %s/plait train", ranks,
-             PLAIT_BINARY_DIR);
+                 "OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_orte_tmpdir_base='%s' "
+                 "timeout 120 mpirun -n %d --oversubscribe %s train", test_folder(), ranks,
+             PLAIT_PROGRAM);
     drawn_print(d, &t);
     text_add(&t, " >/dev/null 2>&1");
     int code = system(t.s);
@@ -276,4 +276,4 @@ static const struct test_case cases[] = {
     {"every_key_is_drawn", drawn_knows_every_key},
     {"refused_alike_or_trained", refused_alike_or_trained},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "plait.h"
+#include <stdlib.h>
 
 static bool update(void)
 {
@@ -58,10 +59,9 @@ static const char *of_any_build(const char *message, char buf[2048])
 
 static void messages_of_illegal_configurations(void)
 {
-    struct illegal_place at;
     struct text t = {0};
     char *all, message[2048];
-    illegal_enter(&at);
+    illegal_files();
     for (int i = 0; i < ILLEGAL_COUNT; i++) {
         enum err err = illegal_run(&illegal[i]);
         text_add(&t, "%s%s", illegal[i].set,
@@ -74,7 +74,6 @@ static void messages_of_illegal_configurations(void)
     CHECK_OK(text_done(&t, &all));
     compare("tests/golden/errors.txt", all);
     mem_free(all);
-    illegal_leave(&at);
 }
 
 static void configuration_page_is_current(void)

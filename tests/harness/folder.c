@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One folder a process, so its name is kept here and not handed about.
+ * Names are absolute: of a folder's files runs are told that stand elsewhere.
  */
 #include "folder.h"
 
@@ -10,30 +10,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static char folder[FOLDER_PATH / 2];
-
-int folder_main(const char *parent, int argc, char **argv, const struct folder_cases *cases)
-{
-    char command[FOLDER_PATH];
-    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
-    int n = snprintf(folder, sizeof folder, "%s/%s.XXXXXX", parent, name);
-    if (n >= (int)sizeof folder || !mkdtemp(folder)) {
-        fprintf(stderr, "%s: no folder can be made in %s\n", name, parent);
-        return 1;
-    }
-    int code = test_main(argc, argv, cases->of, cases->n);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command) == 0 ? code : 1;
-}
-
 void folder_path(const char *name, char out[FOLDER_PATH])
 {
-    snprintf(out, FOLDER_PATH, "%s/%s", folder, name);
+    snprintf(out, FOLDER_PATH, "%s/%s", test_folder(), name);
 }
 
 void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH])
 {
-    snprintf(out, FOLDER_PATH, "%s/%s/%s", folder, run, name);
+    snprintf(out, FOLDER_PATH, "%s/%s/%s", test_folder(), run, name);
 }
 
 bool folder_has(const char *run, const char *file)
@@ -70,6 +54,8 @@ bool folder_mpirun(void)
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    /* mpirun's own folder is one for all of a user and goes with the first that ends. */
+    setenv("OMPI_MCA_orte_tmpdir_base", test_folder(), 1);
     return true;
 #endif
 }

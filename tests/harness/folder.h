@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A folder for the files of a test program, in the build folder, gone when the program ends; and
- * what runs in it have in common: token files, configurations with paths, what a run reported.
+ * Files in the folder of a test program (test_folder), and what runs in it have in common: token
+ * files, configurations with paths, what a run reported.
  */
 #ifndef PLAIT_TEST_FOLDER_H
 #define PLAIT_TEST_FOLDER_H
@@ -10,16 +10,6 @@
 #include "test.h"
 
 enum { FOLDER_PATH = 512, FOLDER_LOSSES = 256 };
-
-/* main of a program whose cases have a folder. */
-#define FOLDER_MAIN(cases)                                                                         \
-    int main(int argc, char **argv)                                                                \
-    {                                                                                              \
-        return folder_main(PLAIT_BINARY_DIR, argc, argv,                                           \
-                           &(struct folder_cases){(cases), sizeof(cases) / sizeof *(cases)});      \
-    }
-struct folder_cases { const struct test_case *of; int n; };
-int folder_main(const char *parent, int argc, char **argv, const struct folder_cases *cases);
 
 /* A file of the folder; and one below it, as in a run's. */
 void folder_path(const char *name, char out[FOLDER_PATH]);

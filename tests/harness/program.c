@@ -14,7 +14,7 @@
 /* A stream of the child goes to an unlinked file, so that no pipe can fill up. */
 static int capture_file(void)
 {
-    char name[] = "/tmp/plait-test-XXXXXX";
+    char name[] = "stream.XXXXXX";
     int fd = mkstemp(name);
     CHECK(fd >= 0 && unlink(name) == 0);
     return fd;
@@ -29,7 +29,7 @@ static void read_back(int fd, char buf[PROGRAM_CAPTURE])
 
 void program_run(struct outcome *o, const char *out, const char *const *words)
 {
-    char *argv[24] = {0}, program[] = PLAIT_BINARY_DIR "/plait";
+    char *argv[24] = {0}, program[] = PLAIT_PROGRAM;
     int fd_out = out ? open(out, O_WRONLY) : capture_file(), fd_err = capture_file(), status = 0;
     argv[0] = program;
     for (int i = 0; words[i] && i < 22; i++)

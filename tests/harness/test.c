@@ -11,10 +11,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static atomic_int failed_checks;
 static char skipped[256];
 static uint64_t seed, state;
+static char folder[256];
 
 bool test_check(bool ok, const char *file, int line, const char *fmt, ...)
 {
@@ -118,6 +120,30 @@ static bool wanted(const char *name, int argc, char **argv)
     return false;
 }
 
+/* ---- the program's folder ---- */
+
+const char *test_folder(void)
+{
+    return folder;
+}
+
+static bool enter(const char *program)
+{
+    const char *slash = strrchr(program, '/'), *name = slash ? slash + 1 : program;
+    int n = snprintf(folder, sizeof folder, "%s/%s.XXXXXX", PLAIT_BINARY_DIR, name);
+    if (n < (int)sizeof folder && mkdtemp(folder) && chdir(folder) == 0)
+        return true;
+    fprintf(stderr, "%s: no folder can be made in %s\n", name, PLAIT_BINARY_DIR);
+    return false;
+}
+
+static bool leave(void)
+{
+    char command[sizeof folder + 16];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) == 0;
+}
+
 int test_main(int argc, char **argv, const struct test_case *cases, int n)
 {
     const char *given = getenv("PLAIT_TEST_SEED");
@@ -131,6 +157,8 @@ int test_main(int argc, char **argv, const struct test_case *cases, int n)
     for (int i = 1; i < argc; i++)
         if (!known(argv[0], argv[i], cases, n))
             return TEST_NO_CASE;
+    if (!enter(argv[0]))
+        return 1;
     for (int i = 0; i < n; i++) {
         if (!wanted(cases[i].name, argc, argv))
             continue;
@@ -157,5 +185,5 @@ int test_main(int argc, char **argv, const struct test_case *cases, int n)
         fflush(stdout);
     }
     printf("%d passed, %d failed, %d skipped\n", passed, failed, skips);
-    return failed ? 1 : 0;
+    return leave() && failed == 0 ? 0 : 1;
 }

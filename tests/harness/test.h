@@ -4,6 +4,9 @@
  * ("N passed, N failed, N skipped"). Each tests/<set>/test_*.c becomes one program with main by
  * TEST_MAIN. Arguments: words, of which a case's name must contain one to be run; --list. A word
  * that no name contains is an error, exit code TEST_NO_CASE, before anything runs.
+ *
+ * A program's cases run in a folder of its own, test_folder(), so that it may run several times at
+ * once: relative names are files there, and all go when it ends.
  */
 #ifndef PLAIT_TEST_H
 #define PLAIT_TEST_H
@@ -25,6 +28,8 @@ bool test_check(bool ok, const char *file, int line, const char *fmt, ...)
 void test_skip(const char *why);
 enum { TEST_NO_CASE = 2 }; /* exit code; 1: a case failed */
 int test_main(int argc, char **argv, const struct test_case *cases, int n);
+/* In the build folder; an absolute name. */
+const char *test_folder(void);
 
 /* Seeded random numbers for random problems; the seed is printed when a case fails
  * (PLAIT_TEST_SEED sets it). */

@@ -16,9 +16,7 @@
 #include "run/check.h"
 #include "test.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct illegal {
     const char *set; /* key=value words, separated by spaces */
@@ -242,18 +240,8 @@ static const struct illegal illegal[] = {
 };
 enum { ILLEGAL_COUNT = sizeof illegal / sizeof *illegal };
 
-/* Where the files are made; `back` is the folder that the case came from. */
-struct illegal_place { char folder[64], back[4096]; };
-
-static inline void illegal_write(const char *path, const void *p, int64_t n)
-{
-    struct fs_file f;
-    CHECK_OK(fs_create(&f, path));
-    CHECK_OK(fs_write(&f, p, n));
-    CHECK_OK(fs_commit(&f));
-}
-
-static inline void illegal_enter(struct illegal_place *at)
+/* Writes the files that the words name. */
+static inline void illegal_files(void)
 {
     static const char line[] = "a line here\n";
     static const char costs[] = "stage,F,B,I,W\n0,1,2,1,1\n1,1,2,1,1\n";
@@ -265,12 +253,9 @@ static inline void illegal_enter(struct illegal_place *at)
     int64_t tokens;
     struct fs_map m;
     struct data_header h;
-    CHECK(getcwd(at->back, sizeof at->back) != NULL);
-    snprintf(at->folder, sizeof at->folder, "/tmp/plait-test-XXXXXX");
-    CHECK(mkdtemp(at->folder) != NULL && chdir(at->folder) == 0);
     for (int i = 0; i < 100; i++)
         memcpy(body + 12 * i, line, 12);
-    illegal_write("text.txt", body, sizeof body);
+    CHECK_OK(fs_put("text.txt", body, sizeof body));
     CHECK_OK(data_prepare(&make, &tokens));
     CHECK_OK(fs_map_open(&m, "bytes.tok", ERR_DATA));
     CHECK_OK(data_header_get("bytes.tok", m.data, m.size, &h));
@@ -278,23 +263,11 @@ static inline void illegal_enter(struct illegal_place *at)
     memcpy(file, m.data, (size_t)m.size);
     snprintf(h.tokenizer, sizeof h.tokenizer, "other");
     data_header_put(&h, file);
-    illegal_write("other.tok", file, m.size);
-    illegal_write("two.csv", costs, sizeof costs - 1);
-    illegal_write("one.csv", list, sizeof list - 1);
-    illegal_write("mini.csv", list, 8);
+    CHECK_OK(fs_put("other.tok", file, m.size));
+    CHECK_OK(fs_put("two.csv", costs, sizeof costs - 1));
+    CHECK_OK(fs_put("one.csv", list, sizeof list - 1));
+    CHECK_OK(fs_put("mini.csv", list, 8));
     fs_map_close(&m);
-}
-
-static inline void illegal_leave(const struct illegal_place *at)
-{
-    remove("text.txt");
-    remove("bytes.tok");
-    remove("other.tok");
-    remove("two.csv");
-    remove("one.csv");
-    remove("mini.csv");
-    remove("run");
-    CHECK(chdir(at->back) == 0 && rmdir(at->folder) == 0);
 }
 
 /* Apply the words to the defaults and check. */

@@ -107,7 +107,7 @@ static void keep_line(void *arg, const char *line)
 
 static void measures_and_writes_a_profile(void)
 {
-    const char *path = PLAIT_BINARY_DIR "/tests/profile.json";
+    const char *path = "profile.json";
     struct text page = {0};
     struct options o = options_of("model.kind=llama model.vocab=257 train.threads=1");
     struct plait_bench a = {.size = sizeof a, .ranks = 2, .seconds = 1e-4, .largest = 4096,

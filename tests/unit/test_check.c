@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "plait.h"
+#include <stdlib.h>
 #include <time.h>
 
 static struct options with(const char *const *words)
@@ -41,8 +42,7 @@ static bool says_a_number_twice(const char *text)
 
 static void illegal_configurations_are_refused(void)
 {
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     for (int i = 0; i < ILLEGAL_COUNT; i++) {
         const struct illegal *c = &illegal[i];
         enum err err = illegal_run(c);
@@ -60,7 +60,6 @@ static void illegal_configurations_are_refused(void)
         test_check(err == ERR_OK || (strcmp(text, "") != 0 && text[strlen(text) - 1] != '.'),
                    __FILE__, __LINE__, "form: %s", text);
     }
-    illegal_leave(&at);
 }
 
 /* Each word in the messages that proposes a value must propose one that passes. */
@@ -152,8 +151,7 @@ static void courses_are_shortened_and_said(void)
 
 static void report_says_what_will_run(void)
 {
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     struct options o = WITH("parallel.pp=2", "parallel.microbatch=3", "data.train=bytes.tok",
                             "data.valid=bytes.tok", "model.seq=16");
     char *s = report_of(&o, CHECK_PLAN);
@@ -165,7 +163,6 @@ static void report_says_what_will_run(void)
     CHECK(strstr(s, "valid   bytes.tok") != NULL);
     CHECK(strstr(s, "warning") == NULL);
     mem_free(s);
-    illegal_leave(&at);
 }
 
 /* Bytes of pp 0 in the table. */
@@ -201,8 +198,7 @@ static void recompute_is_reported(void)
 static void recompute_of_a_file_is_reported(void)
 {
     static const char list[] = "0F0,0F1,0R0,0B0,0B1\n";
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     CHECK_OK(fs_put("redo.csv", list, (int64_t)strlen(list)));
     struct options o = WITH("parallel.schedule=file:redo.csv", "parallel.microbatch=4");
     char *s = report_of(&o, CHECK_PLAN);
@@ -212,8 +208,6 @@ static void recompute_of_a_file_is_reported(void)
     s = report_of(&o, CHECK_PLAN);
     CHECK(strstr(s, "schedule redo.csv, recompute full") != NULL);
     mem_free(s);
-    unlink("redo.csv");
-    illegal_leave(&at);
 }
 
 /* What a list of PyTorch says of sharded weights, and both bubbles: of the step, which with equal
@@ -222,8 +216,7 @@ static void file_of_another_system_is_reported(void)
 {
     static const char list[] = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\r\n"
                                "1UNSHARD,1F0,1B0,1F1,1B1,1REDUCE_GRAD,1RESHARD\r\n";
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     CHECK_OK(fs_put("torch.csv", list, (int64_t)strlen(list)));
     struct options o = WITH("parallel.schedule=file:torch.csv", "parallel.pp=2",
                             "parallel.microbatch=4");
@@ -234,8 +227,6 @@ static void file_of_another_system_is_reported(void)
     CHECK(share > 0.2 && over && strstr(over, " % over ideal time), stages weighed by FLOPs"));
     CHECK_NEAR(ideal, share / (1 - share), 0.003);
     mem_free(s);
-    unlink("torch.csv");
-    illegal_leave(&at);
 }
 
 static void few_microbatches_are_warned_of(void)
@@ -272,8 +263,7 @@ static void one_chunk_of_several_is_warned_of(void)
         {{"parallel.schedule=1f1b"}, NULL},
         {{"parallel.schedule=zb-v"}, NULL},
     };
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         for (int purpose = 0; purpose < 2; purpose++) {
             struct options o = WITH("data.train=bytes.tok", "parallel.pp=2");
@@ -286,7 +276,6 @@ static void one_chunk_of_several_is_warned_of(void)
             mem_free(s);
         }
     }
-    illegal_leave(&at);
 }
 
 /* A rank on a GPU has one for itself, and threads have them on one machine. */
@@ -321,8 +310,7 @@ static void large_vocabularies_are_warned_of(void)
         {"model.vocab=0", false}, {"model.vocab=257", false}, {"model.vocab=320", false},
         {"model.vocab=384", false}, {"model.vocab=512", true}, {"model.vocab=50257", true},
     };
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         for (int purpose = 0; purpose < 2; purpose++) {
             struct options o = WITH("data.train=bytes.tok", c[i].set);
@@ -332,7 +320,6 @@ static void large_vocabularies_are_warned_of(void)
             mem_free(s);
         }
     }
-    illegal_leave(&at);
 }
 
 /* Each key that was set and waits for another is said once, with its value; defaults are not. */
@@ -346,8 +333,7 @@ static void idle_keys_are_warned_of(void)
         {"optim.trust_after=3", "warning optim.trust_after 3 has no effect: optim.post_valid"},
         {"model.rope_theta=5e5", "warning model.rope_theta 500000 has no effect: model.kind gpt"},
     };
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         struct options o = WITH("data.train=bytes.tok", c[i][0]);
         for (int purpose = 0; purpose < 2; purpose++) {
@@ -363,7 +349,6 @@ static void idle_keys_are_warned_of(void)
     char *s = report_of(&o, CHECK_PLAN);
     CHECK(strstr(s, "no effect") == NULL);
     mem_free(s);
-    illegal_leave(&at);
 }
 
 /* What a plan of GPUs or their opening reads of the environment is held against its words before
@@ -381,12 +366,11 @@ static void slips_of_the_environment_are_refused(void)
         {"PLAIT_ATTN_GRAD", "own", {"train.device=cuda"}, NULL},
         {"PLAIT_ATTN_GRAD", "foo", {"parallel.dp=2"}, NULL},
     };
-    struct illegal_place at;
     if (!dev_built(DEV_CUDA) || !comm_nccl_built()) {
         test_skip("this program has no CUDA or no NCCL");
         return;
     }
-    illegal_enter(&at);
+    illegal_files();
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         for (int purpose = 0; purpose < 2; purpose++) {
             struct options o = WITH("data.train=bytes.tok");
@@ -401,13 +385,11 @@ static void slips_of_the_environment_are_refused(void)
                        err == ERR_OK ? "" : err_text());
         }
     }
-    illegal_leave(&at);
 }
 
 static void launchers_are_told_apart(void)
 {
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     struct options o = WITH("data.train=bytes.tok");
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
     CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL), ERR_CONFIG,
@@ -422,7 +404,6 @@ static void launchers_are_told_apart(void)
     if (!comm_built(COMM_MPI)) {
         CHECK_ERR(run_check(&o, 0, CHECK_PLAN, NULL), ERR_CONFIG,
                   "train.transport mpi is not built into this program");
-        illegal_leave(&at);
         return;
     }
     CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL), ERR_CONFIG, "start with mpirun -n 2");
@@ -431,26 +412,22 @@ static void launchers_are_told_apart(void)
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
     unsetenv("OMPI_COMM_WORLD_SIZE");
-    illegal_leave(&at);
 }
 
 static void checking_writes_nothing(void)
 {
-    struct illegal_place at;
-    illegal_enter(&at);
+    illegal_files();
     struct options o = WITH("data.train=bytes.tok");
     CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL));
     CHECK(!fs_exists("run"));
     CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL));
     CHECK(!fs_exists("run"));
-    illegal_leave(&at);
 }
 
 static void vocabulary_of_the_file(void)
 {
-    struct illegal_place at;
     int64_t vocab = 0;
-    illegal_enter(&at);
+    illegal_files();
     struct options o = WITH("model.vocab=0", "data.train=bytes.tok");
     CHECK_OK(check_vocab(&o, &vocab));
     CHECK_INT(vocab, 257);
@@ -458,7 +435,6 @@ static void vocabulary_of_the_file(void)
     o.model.vocab = 300;
     CHECK_OK(check_vocab(&o, &vocab));
     CHECK_INT(vocab, 300);
-    illegal_leave(&at);
 }
 
 /* Seconds of processor time, which other programs on the machine do not lengthen. */

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIR_NAME PLAIT_BINARY_DIR "/tests/ckpt"
+#define DIR_NAME "ckpt"
 
 static struct safet_entry entry(const char *name, enum safet_type type, int nd, int64_t a,
                                 int64_t b)

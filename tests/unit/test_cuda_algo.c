@@ -18,13 +18,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char folder[64], path[128];
+static const char folder[] = "choices";
+static char path[128];
 
 static void enter(void)
 {
     setenv("PLAIT_LOG", "error", 0); /* broken lines are what these cases are about */
-    snprintf(folder, sizeof folder, "/tmp/plait-test-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
+    CHECK(mkdir(folder, 0777) == 0);
     snprintf(path, sizeof path, "%s/gemm-A_GPU-7.txt", folder);
 }
 

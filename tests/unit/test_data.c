@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIR PLAIT_BINARY_DIR "/tests/data"
+#define DIR "data"
 
 static void put_file(const char *path, const void *p, size_t n)
 {

@@ -18,7 +18,7 @@ static void nothing(void)
 static int run(const char *words, char said[SAID])
 {
     char command[512];
-    snprintf(command, sizeof command, "'%s/tests/test_harness' %s 2>&1", PLAIT_BINARY_DIR, words);
+    snprintf(command, sizeof command, "'%s' %s 2>&1", TEST_PROGRAM, words);
     FILE *f = popen(command, "r");
     said[0] = '\0';
     if (!test_check(f != NULL, __FILE__, __LINE__, "%s cannot be started", command))

@@ -12,7 +12,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#define DIR_NAME PLAIT_BINARY_DIR "/tests/hf"
+#define DIR_NAME "hf"
 
 static const struct arch gpt = {.kind = ARCH_GPT,
                                 .layers = 2,

@@ -7,16 +7,13 @@
 #include "test.h"
 
 #include "base/fs.h"
-#include <unistd.h>
 
 static struct hf_config read_text(const char *json)
 {
-    char path[512];
+    static const char path[] = "read.json";
     struct hf_config c = {0};
-    snprintf(path, sizeof path, "%s/presets-%d.json", PLAIT_BINARY_DIR, (int)getpid());
     CHECK_OK(fs_put(path, json, (int64_t)strlen(json)));
     CHECK_OK(hf_config_read(path, &c));
-    unlink(path);
     return c;
 }
 
@@ -56,15 +53,14 @@ static void llama(void)
 /* The whole text that is written of a model. */
 static void written(const struct arch *a, const char *dtype, int32_t end, const char *want)
 {
-    char path[512], got[4096] = "";
-    snprintf(path, sizeof path, "%s/written-%d.json", PLAIT_BINARY_DIR, (int)getpid());
+    static const char path[] = "written.json";
+    char got[4096] = "";
     struct text t = {0};
     CHECK_OK(hf_config_text(a, dtype, end, &t));
     CHECK_OK(fs_put(path, t.s, t.len));
     text_free(&t);
     FILE *f = fopen(path, "r");
     CHECK(f && fread(got, 1, sizeof got - 1, f) > 0 && fclose(f) == 0);
-    unlink(path);
     CHECK_STR(got, want);
 }
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIR_NAME PLAIT_BINARY_DIR "/tests/hf_weights"
+#define DIR_NAME "hf_weights"
 static const char index_path[] = DIR_NAME "/model.safetensors.index.json";
 
 static void put(const char *name, const char *text)

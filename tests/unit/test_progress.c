@@ -19,7 +19,7 @@ static double clock_here(void)
 
 static struct cmd_progress open_at(bool terminal, int64_t log_every)
 {
-    char name[] = "/tmp/plait_progress.XXXXXX";
+    char name[] = "progress.XXXXXX";
     now = 1000;
     struct cmd_progress p = {.fd = mkstemp(name), .clock = clock_here, .terminal = terminal,
                              .log_every = log_every};

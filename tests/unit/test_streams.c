@@ -19,7 +19,7 @@
  * folder's file "streams", or standard output to `out`. */
 static int run(const char *folder, int closed, const char *out, const char *const *words)
 {
-    char *argv[32] = {0}, program[] = PLAIT_BINARY_DIR "/plait", path[FOLDER_PATH];
+    char *argv[32] = {0}, program[] = PLAIT_PROGRAM, path[FOLDER_PATH];
     int status = 0;
     argv[0] = program;
     for (int i = 0; words[i] && i < 30; i++)
@@ -240,4 +240,4 @@ static const struct test_case cases[] = {
     {"lost_output_has_a_reason", lost_output_has_a_reason},
     {"no_output_is_an_input", no_output_is_an_input},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

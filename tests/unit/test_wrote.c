@@ -67,4 +67,4 @@ static void what_is_written_is_said(void)
 static const struct test_case cases[] = {
     {"what_is_written_is_said", what_is_written_is_said},
 };
-FOLDER_MAIN(cases)
+TEST_MAIN(cases)

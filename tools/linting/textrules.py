@@ -4,6 +4,7 @@ RULES lists them, and selftest.py has a case for each."""
 import re
 
 from .law import Finding, folder_of, inside
+from .source import blank
 
 FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING, COLUMNS = 60, 600, 5, 4, 100
 # Words that must not stay behind; joined here so that this file does not hold them.
@@ -123,6 +124,18 @@ def form(source, law):
                           "%s: the brace of a function stands in column 0" % function.name)
 
 
+def test_files(source, law):
+    """What a test writes lies in a folder of its process: it may run several times at once."""
+    if not source.name.startswith("tests/"):
+        return
+    text = blank(source.text, keep_strings=True) if source.is_c else source.text
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.search(r"(/var)?/tmp/|/dev/shm/", line)
+        if match:
+            yield Finding("test file", source.name, number, "%s; a test's files lie in its folder, "
+                          "test_folder() or mktemp -d" % match.group(0))
+
+
 def budgets(source, law):
     if not source.is_c:
         return
@@ -151,7 +164,7 @@ def budgets(source, law):
 
 
 RULES = (spdx, leftovers, layout, comments, includes, own_face_first, vendors, banned_calls, form,
-         budgets)
+         test_files, budgets)
 
 
 def learn_slots(source, law):
