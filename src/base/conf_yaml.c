@@ -18,7 +18,6 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/printable.h"
 #include <stdio.h>
 #include <string.h>
 #include <yaml.h>
@@ -258,14 +257,10 @@ enum err conf_read_text(const struct conf_table *t, void *conf, const char *name
     if (n > YAML_MAX_BYTES)
         FAIL(ERR_CONFIG, "%s: %lld bytes are too many for a configuration; at most %d are read",
              name, (long long)n, YAML_MAX_BYTES);
-    bool wide = n >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0);
-    if (wide)
-        FAIL(ERR_CONFIG, "%s: the file is UTF-16; save it as UTF-8", name);
+    TRY(text_begin(name, ERR_CONFIG, &r.text, &r.n)); /* libyaml is told the encoding */
     TRY_OR(out_memory, mem_new((int64_t)t->struct_size, 1, "a configuration", &r.conf));
     TRY_OR(out_memory, mem_new(2 * (int64_t)t->n, sizeof *r.seen, "the keys of a file", &r.seen));
     memcpy(r.conf, conf, t->struct_size);
-    r.text += printable_mark(text, n); /* editors put one there, and libyaml is told the encoding */
-    r.n -= r.text - text;
     if (!yaml_parser_initialize(&r.parser)) {
         err = err_set(ERR_MEMORY, __FILE__, __LINE__, "memory: none left to read %s", name);
         goto out_memory;

@@ -59,8 +59,3 @@ void printable(const char *s, char *buf, size_t n)
     }
     buf[used] = '\0';
 }
-
-int printable_mark(const char *text, int64_t n)
-{
-    return n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
-}

@@ -22,7 +22,4 @@ bool printable_point(uint32_t c);
 /* s into buf of n bytes (at least 1), cut where it is full. */
 void printable(const char *s, char *buf, size_t n);
 
-/* Bytes of a UTF-8 byte order mark that a text of n bytes begins with: 3 or 0. */
-int printable_mark(const char *text, int64_t n);
-
 #endif

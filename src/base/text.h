@@ -52,6 +52,10 @@ const char *text_plural(int64_t n, const char *ending);
  * are the beginning of one that needs more. */
 int text_utf8(const uint8_t *s, int64_t n);
 
+/* Passes over the byte order mark of a text in UTF-8, which editors put there. `name` is in the
+ * message. Errors: `code`, where the mark is one of UTF-16 or UTF-32. (text_mark.c) */
+enum err text_begin(const char *name, enum err code, const char **text, int64_t *n);
+
 /* Strict numbers (text_number.c): the whole string must be one, and the number is read as it is or
  * not at all. A whole number may have a point and an exponent (1e3); a real is finite, and is 0
  * only where 0 is written. */

@@ -7,7 +7,6 @@
  */
 #include "ckpt/ckpt_json.h"
 
-#include "base/printable.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -164,14 +163,13 @@ int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
 enum err ckpt_json_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out)
 {
     const char *s = (const char *)m->data;
-    if (m->size >= 2 && (memcmp(s, "\xff\xfe", 2) == 0 || memcmp(s, "\xfe\xff", 2) == 0))
-        FAIL(ERR_CHECKPOINT, "ckpt: %s is UTF-16; save it as UTF-8", path);
+    int64_t n = m->size;
+    TRY(text_begin(path, ERR_CHECKPOINT, &s, &n));
     int64_t good = ckpt_json_utf8(m->data, m->size);
     if (good < m->size)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has no UTF-8 at byte %lld; it is damaged, copy it again",
              path, (long long)good);
-    int mark = printable_mark(s, m->size);
-    *out = (struct ckpt_json_text){mark ? s + mark : s, m->size - mark};
+    *out = (struct ckpt_json_text){s, n};
     return ERR_OK;
 }
 

@@ -6,7 +6,7 @@
  * holds the count and the hash of what follows. So the texts are read twice: the first pass makes
  * count and hash, the second writes. The second also makes both again and compares, so a text that
  * changed between the passes cannot leave a file whose hash is wrong. Texts are read by block, so
- * memory does not grow with them.
+ * memory does not grow with them. A byte order mark is no part of a text.
  *
  * Everything that can be refused by looking is refused before the first pass: missing, empty or
  * unreadable texts, an output that is one of them (under any name), a folder that cannot be
@@ -46,11 +46,27 @@ static enum err put(struct pass *p, const uint8_t *tokens, int64_t n)
     return p->file ? fs_write(p->file, tokens, 2 * n) : ERR_OK;
 }
 
+/* Where the text begins, behind its mark. */
+static enum err begin_of(const struct fs_reader *text, const char *name, int64_t *at)
+{
+    uint8_t bytes[4];
+    const char *s = (const char *)bytes;
+    int64_t n = num_min((int64_t)sizeof bytes, text->size);
+    TRY(fs_reader_get(text, 0, n, bytes));
+    TRY(text_begin(name, ERR_DATA, &s, &n));
+    *at = s - (const char *)bytes;
+    return ERR_OK;
+}
+
 /* One text and the end of its document. */
-static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader *text)
+static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader *text,
+                          const char *name)
 {
     uint8_t bytes[BLOCK], tokens[2 * BLOCK];
-    for (int64_t at = 0; at < text->size;) {
+    int64_t at;
+    TRY(begin_of(text, name, &at));
+    j->done += at;
+    while (at < text->size) {
         int64_t part = num_min(BLOCK, text->size - at);
         TRY(fs_reader_get(text, at, part, bytes));
         for (int64_t i = 0; i < part; i++) {
@@ -86,7 +102,7 @@ static enum err pass_all(struct job *j, struct pass *p)
                  j->a->text[i], (long long)j->size[i], text_plural(j->size[i], "s"),
                  (long long)now);
         }
-        err = pass_text(j, p, &text);
+        err = pass_text(j, p, &text, j->a->text[i]);
         fs_reader_close(&text);
         TRY(err);
     }
@@ -99,11 +115,15 @@ static enum err measure(struct job *j)
     int64_t sum = 0, tokens, bytes;
     for (int i = 0; i < j->a->texts; i++) {
         struct fs_reader text;
+        int64_t begin;
         TRY(fs_reader_open(&text, j->a->text[i], ERR_DATA));
         j->size[i] = text.size;
+        enum err err = begin_of(&text, j->a->text[i], &begin);
         fs_reader_close(&text);
-        if (j->size[i] == 0)
-            FAIL(ERR_DATA, "data: text %s is empty (0 bytes); leave it out", j->a->text[i]);
+        TRY(err);
+        if (j->size[i] == begin)
+            FAIL(ERR_DATA, "data: text %s is empty (%lld bytes); leave it out", j->a->text[i],
+                 (long long)begin);
         /* A token a byte, one more a text; both passes together read twice the sum. */
         if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &tokens) ||
             !data_file_bytes(tokens, j->h.token_bytes, &bytes))

@@ -16,7 +16,6 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "base/printable.h"
 #include "base/text.h"
 #include <stdio.h>
 #include <string.h>
@@ -170,9 +169,12 @@ enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_O
     enum err err = mem_new(stages, sizeof *r.seen, "costs of stages", &r.seen);
     if (err == ERR_OK)
         err = mem_new(stages, sizeof *r.time, "costs of stages", &r.time);
-    r.at = (const char *)map.data;
-    r.stop = r.at + map.size;
-    r.at += printable_mark(r.at, map.size);
+    const char *text = (const char *)map.data;
+    int64_t n = map.size;
+    if (err == ERR_OK)
+        err = text_begin(path, ERR_CONFIG, &text, &n);
+    r.at = text;
+    r.stop = text + n;
     if (err == ERR_OK)
         err = read_lines(&r);
     mem_free(r.seen);

@@ -415,9 +415,9 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out)
 {
     char shown[sizeof out->name]; /* in charts and tables, too */
-    int mark = printable_mark(text, n);
     printable(name, shown, sizeof shown);
-    struct scanner x = {.name = shown, .text = text + mark, .n = n - mark};
+    TRY(text_begin(shown, ERR_CONFIG, &text, &n));
+    struct scanner x = {.name = shown, .text = text, .n = n};
     struct found f = {.passed = -1};
     enum err err = parse(&x, &f, out);
     mem_free(f.named);

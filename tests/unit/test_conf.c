@@ -220,8 +220,8 @@ static void byte_order_marks(void)
     CHECK_INT(s.layers, 7);
     CHECK_OK(read_into(&s, "\xef\xbb\xbf"));
     refused("\xef\xbb\xbfmodel:\n\tlayers: 7\n", 21, "run.yaml:2: not YAML");
-    refused("\xff\xfem\0o\0", 6, "the file is UTF-16; save it as UTF-8");
-    refused("\xfe\xff\0m", 4, "the file is UTF-16; save it as UTF-8");
+    refused("\xff\xfem\0o\0", 6, "begins with the byte order mark of UTF-16; save it as UTF-8");
+    refused("\xfe\xff\0m", 4, "begins with the byte order mark of UTF-16; save it as UTF-8");
 }
 
 static void hostile_yaml_is_refused(void)

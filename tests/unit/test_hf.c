@@ -540,7 +540,8 @@ static void test_config_marks(void)
     CHECK_OK(read_config(LLAMA "}", &plain));
     CHECK_OK(read_config("\xef\xbb\xbf" LLAMA "}", &marked));
     check_same(&plain.arch, &marked.arch);
-    CHECK_ERR(read_config("\xff\xfe" LLAMA "}", &marked), ERR_CHECKPOINT, "is UTF-16; save it as");
+    CHECK_ERR(read_config("\xff\xfe" LLAMA "}", &marked), ERR_CHECKPOINT,
+              "mark of UTF-16; save it as");
     CHECK_ERR(read_config("\xef\xbb\xbf[]", &marked), ERR_CHECKPOINT, "no object at byte 3; it is");
 }
 

@@ -151,8 +151,8 @@ static void test_marks(void)
         {"{\"a\\q\":1}", "index.json has an unknown escape in a string at byte 4; it is"},
         {"{\"a\":1 \"b\":2}", "index.json has no comma between two members at byte 7; it is"},
         {"{", "index.json has no key where one is expected at byte 1; it is"},
-        {"\xff\xfe{", "index.json is UTF-16; save it as UTF-8"},
-        {"\xfe\xff{", "index.json is UTF-16; save it as UTF-8"},
+        {"\xff\xfe{", "index.json begins with the byte order mark of UTF-16; save it as UTF-8"},
+        {"\xfe\xff{", "index.json begins with the byte order mark of UTF-16; save it as UTF-8"},
         {"{\"\xff\"", "index.json has no UTF-8 at byte 2; it is"},
     };
     struct hf_weights w;
