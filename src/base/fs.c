@@ -79,17 +79,6 @@ static int keep_again(int fd, const char *path, int64_t n)
     return done;
 }
 
-static int rename_again(const char *from, const char *to)
-{
-    int done;
-    fs_call_begin(to);
-    do
-        done = fs_ops->rename(from, to);
-    while (done < 0 && errno == EINTR);
-    fs_call_end();
-    return done;
-}
-
 /* The bytes that were taken: n, or fewer and errno. A write that takes nothing and says nothing
  * counts as a full disk. */
 static int64_t write_bytes(int fd, const char *p, int64_t n)
@@ -146,7 +135,7 @@ void fs_abandon(struct fs_file *f)
     mem_free(f->path);
     mem_free(f->temp);
     mem_free(f->buffer);
-    *f = (struct fs_file){.fd = -1};
+    *f = (struct fs_file){.fd = -1, .placed = f->placed};
 }
 
 /* Gives the file up and says why; errno holds the reason. */
@@ -291,16 +280,6 @@ static int flush_folder(const char *path)
     return done != 0 && code != EINVAL ? -1 : 0;
 }
 
-/* Does anything have that name, a link that leads nowhere too? */
-static bool has_name(const char *path)
-{
-    struct stat st;
-    bool there = lstat(path, &st) == 0;
-    if (there)
-        errno = EEXIST;
-    return there;
-}
-
 /* All of it on the disk, under its temporary name. */
 static enum err finish(struct fs_file *f)
 {
@@ -325,16 +304,18 @@ enum err fs_commit(struct fs_file *f)
 {
     char why[FS_REASON];
     TRY(finish(f));
-    if (f->dear && has_name(f->path))
-        return left(f, fs_reason(errno, why));
-    if (rename_again(f->temp, f->path) != 0)
+    if (fs_place(f->temp, f->path, f->fresh) != 0)
         return f->dear ? left(f, fs_reason(errno, why)) : lost(f, "put in place");
+    f->placed = true;
     mem_free(f->temp);
     f->temp = NULL;
+    enum err err = ERR_OK;
     if (flush_folder(f->path) != 0)
-        return lost(f, "flush the folder of");
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: %s is whole and in place, but its "
+                      "folder cannot be flushed, so a power cut may still lose it: %s", f->path,
+                      fs_reason(errno, why));
     fs_abandon(f);
-    return ERR_OK;
+    return err;
 }
 
 enum err fs_put(const char *path, const void *p, int64_t n)

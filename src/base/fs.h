@@ -19,6 +19,8 @@ struct fs_ops {
     int (*fsync)(int fd);
     int (*close)(int fd);
     int (*rename)(const char *from, const char *to);
+    int (*rename_new)(const char *from, const char *to); /* EEXIST where anything has that name */
+    int (*link)(const char *from, const char *to);
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, unsigned mode);
     int64_t (*pread)(int fd, void *p, int64_t n, int64_t at);
@@ -38,8 +40,10 @@ struct fs_file {
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, written; /* bytes pending; that the system has taken */
     int64_t kept; /* bytes that there is room for in any case */
-    bool dear;    /* set by the caller: it replaces nothing; whole, but not to be put in place, it
-                     stays where it is */
+    bool fresh;   /* set by the caller: it replaces nothing, whatever comes there meanwhile */
+    bool dear;    /* set by the caller: whole, but not to be put in place, it stays where it is */
+    bool placed;  /* it has its name, also where that may not survive a power cut; stays when the
+                     file is given up */
 };
 /* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */
 enum err fs_create(struct fs_file *f, const char *path);
@@ -53,10 +57,13 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_S
 enum err fs_leave(struct fs_file *f, const char *why);
 /* Is what was written still there under its temporary name? Somebody may have removed it. */
 bool fs_is_there(const struct fs_file *f);
-enum err fs_commit(struct fs_file *f);                          /* Errors: ERR_STORAGE */
+/* Errors: ERR_STORAGE; the file may have its name all the same (f->placed). */
+enum err fs_commit(struct fs_file *f);
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 /* Removes all temporaries of the process, which must end then. Safe in a signal handler. */
 void fs_abandon_all(void);
+/* For fs.c: give a file its name; fresh: nothing is replaced, EEXIST. -1 and errno. (fs_place.c) */
+int fs_place(const char *temp, const char *path, bool fresh);
 /* For fs.c: note a temporary's name for that, and forget it; -1: there was no place. (fs_temp.c) */
 int fs_temp_note(const char *name);
 void fs_temp_drop(int i);

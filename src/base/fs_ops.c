@@ -38,7 +38,8 @@ static int code_of(const char *name)
     static const struct { const char *name; int code; } known[] = {
         {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},       {"EINTR", EINTR},
         {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EFBIG", EFBIG},
-        {"EOPNOTSUPP", EOPNOTSUPP}, {"KILL", KILL},
+        {"EOPNOTSUPP", EOPNOTSUPP}, {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
+        {"KILL", KILL},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].name) == 0)
@@ -153,6 +154,17 @@ static int system_rename(const char *from, const char *to)
     return must_fail("rename", to, -1, NULL) ? -1 : rename(from, to);
 }
 
+static int system_rename_new(const char *from, const char *to)
+{
+    return must_fail("rename", to, -1, NULL)
+               ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+}
+
+static int system_link(const char *from, const char *to)
+{
+    return must_fail("link", to, -1, NULL) ? -1 : link(from, to);
+}
+
 static int system_unlink(const char *path)
 {
     return must_fail("unlink", path, -1, NULL) ? -1 : unlink(path);
@@ -184,6 +196,6 @@ static int system_keep(int fd, int64_t n)
 }
 
 static const struct fs_ops system_ops = {
-    system_open,  system_write, system_fsync, system_close, system_rename, system_unlink,
-    system_mkdir, system_pread, system_space, system_keep};
+    system_open, system_write, system_fsync, system_close, system_rename, system_rename_new,
+    system_link, system_unlink, system_mkdir, system_pread, system_space, system_keep};
 const struct fs_ops *fs_ops = &system_ops;

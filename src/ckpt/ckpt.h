@@ -58,7 +58,8 @@ enum err safet_keep_room(struct safet_writer *w);
 /* The next bytes of the data, in pieces of any size. Errors: ERR_INTERNAL when there are more than
  * the entries take; ERR_STORAGE, after which only safet_abandon may follow. */
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes);
-/* Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. The file is then not there. */
+/* Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. The file is then not there, unless
+ * file.placed says so. */
 enum err safet_commit(struct safet_writer *w);
 /* Idempotent; also of a writer that is all zero, or that safet_create failed to make. */
 void safet_abandon(struct safet_writer *w);

@@ -2,9 +2,9 @@
  *
  * A name counts as taken when anything has it, a link that leads nowhere too. One thing does not
  * count: config.yaml that is this run's own configuration file and holds what would be written
- * there; it stays as it is. The look is made while the folder is held, so what is found was there
- * before, and what is not found is this run's from then on: so it may be removed when the start
- * fails. Opening devices takes its time, so the look is made again before the first name.
+ * there; it stays as it is. Opening devices takes its time, so the look is made again before the
+ * first name; what comes behind that look is not replaced either (fs_file.fresh). When the start
+ * fails, what it has made is removed, and nothing else.
  */
 #include "run/folder.h"
 
@@ -21,10 +21,11 @@
 #include <unistd.h>
 
 static const char lock_name[] = "plait.lock", config_name[] = "config.yaml",
-                  metrics_name[] = "metrics.jsonl";
+                  json_name[] = "config.json", metrics_name[] = "metrics.jsonl";
+static const char *const made_name[FOLDER_MADE] = {config_name, json_name, metrics_name};
 
 static const struct folder_name names[] = {
-    {lock_name, FOLDER_ALWAYS},     {config_name, FOLDER_ALWAYS}, {"config.json", FOLDER_ALWAYS},
+    {lock_name, FOLDER_ALWAYS},     {config_name, FOLDER_ALWAYS}, {json_name, FOLDER_ALWAYS},
     {metrics_name, FOLDER_ALWAYS},  {"trace", FOLDER_TRACE},
     {"model.safetensors", FOLDER_SAVE},
 };
@@ -257,15 +258,32 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     return err;
 }
 
-/* The two descriptions, which the lock knows before they are there. */
-static enum err put_configs(struct folder *f, const struct text *yaml, const struct text *json)
+static enum err put(struct folder *f, enum folder_made name, const char *path,
+                    const struct text *t)
 {
-    char *path;
+    struct fs_file file;
+    TRY(fs_create(&file, path));
+    file.fresh = true;
+    enum err err = fs_write(&file, t->s, t->len);
+    if (err == ERR_OK)
+        err = fs_commit(&file);
+    fs_abandon(&file);
+    f->made[name] = file.placed;
+    return err;
+}
+
+/* The two descriptions, which the lock knows before they are there, and the metrics. */
+static enum err make_files(struct folder *f, const struct text *yaml, const struct text *json,
+                           int *metrics)
+{
     TRY(folder_dead_record(&f->lock, f->kept ? NULL : yaml, json));
-    for (int i = f->kept; i < 2; i++) {
-        const struct text *t = i == 0 ? yaml : json;
-        TRY(fs_join(f->o->run.dir, i == 0 ? config_name : "config.json", &path));
-        enum err err = fs_put(path, t->s, t->len);
+    for (int i = f->kept; i < FOLDER_MADE; i++) {
+        char *path;
+        TRY(fs_join(f->o->run.dir, made_name[i], &path));
+        enum err err = i == FOLDER_METRICS ? fs_log_make(path, metrics)
+                                           : put(f, i, path, i == FOLDER_YAML ? yaml : json);
+        if (i == FOLDER_METRICS)
+            f->made[i] = err == ERR_OK;
         mem_free(path);
         TRY(err);
     }
@@ -275,7 +293,6 @@ static enum err put_configs(struct folder *f, const struct text *yaml, const str
 enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
 {
     struct text yaml = {0}, json = {0};
-    char *path;
     ENSURE(f->taken);
     TRY(check_names(f, &s->arch, true)); /* opening devices takes its time */
     f->begun = true;
@@ -283,13 +300,9 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
     if (err == ERR_OK)
         err = hf_config_text(&s->arch, "float32", tokenizer_end(s->tokenizer), &json);
     if (err == ERR_OK)
-        err = put_configs(f, &yaml, &json);
+        err = make_files(f, &yaml, &json, metrics);
     text_free(&yaml);
     text_free(&json);
-    TRY(err);
-    TRY(fs_join(f->o->run.dir, metrics_name, &path));
-    err = fs_log_make(path, metrics);
-    mem_free(path);
     return err;
 }
 
@@ -300,9 +313,10 @@ static bool is_empty(const struct folder *f, char *path[NAMES])
         struct stat st;
         if (names[i].name == lock_name || !writes(f->o, &names[i]) || !is_there(path[i], &st))
             continue;
-        if (names[i].when == FOLDER_TRACE && folder_dead_heads(path[i]))
-            continue; /* of processes that have not gone yet */
-        if (names[i].when != FOLDER_ALWAYS || (names[i].name == metrics_name && st.st_size > 0))
+        if (names[i].when == FOLDER_TRACE && !folder_dead_traced(path[i]))
+            continue;
+        if (names[i].when != FOLDER_ALWAYS ||
+            (names[i].name == metrics_name && f->made[FOLDER_METRICS] && st.st_size > 0))
             return false;
     }
     return true;
@@ -314,10 +328,10 @@ static void remove_start(const struct folder *f)
     bool known = true;
     for (int i = 0; i < NAMES; i++)
         known = known && fs_join(f->o->run.dir, names[i].name, &path[i]) == ERR_OK;
-    if (known && is_empty(f, path))
-        for (int i = 0; i < NAMES; i++)
-            if (names[i].when == FOLDER_ALWAYS && names[i].name != lock_name &&
-                !(f->kept && names[i].name == config_name))
+    bool empty = known && is_empty(f, path);
+    for (int i = 0; empty && i < NAMES; i++)
+        for (int k = 0; k < FOLDER_MADE; k++)
+            if (f->made[k] && names[i].name == made_name[k])
                 (void)fs_ops->unlink(path[i]);
     for (int i = 0; i < NAMES; i++)
         mem_free(path[i]);

@@ -34,12 +34,16 @@ enum err folder_check_dir(const char *dir);
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
 enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
 
+/* What a start makes, in its order. */
+enum folder_made { FOLDER_YAML, FOLDER_JSON, FOLDER_METRICS, FOLDER_MADE };
+
 struct folder {
     const struct options *o; /* borrowed */
     struct fs_lock lock;
     bool taken, begun;
     char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
     bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
+    bool made[FOLDER_MADE]; /* by this run, which may take it away again */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
  * every name that this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the

@@ -77,9 +77,9 @@ static bool is_empty(const char *path)
     return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
-/* N.trace of `most` steps, 0 or 1: ranks that do not report may have written that of the first. One
- * that goes meanwhile counts as well. */
-static bool is_start(const char *path, const char *name, int most)
+/* N.trace of a step at most: ranks that do not report may have written the first. One that goes
+ * meanwhile counts as well. */
+static bool is_start(const char *path, const char *name)
 {
     struct trace_head head = {.instrs = 0};
     struct stat st;
@@ -98,13 +98,13 @@ static bool is_start(const char *path, const char *name, int most)
         memcpy(&head, m.data, sizeof head);
     int64_t record = (1 + 3 * num_min(head.instrs, INT32_MAX)) * (int64_t)sizeof(double);
     bool start = m.size == 0 || (whole && memcmp(head.magic, "plaittrc", 8) == 0 &&
-                                 m.size - (int64_t)sizeof head <= most * record);
+                                 m.size - (int64_t)sizeof head <= record);
     fs_map_close(&m);
     return start;
 }
 
 /* Has the folder such traces and nothing else? drop: remove them and it. */
-static bool only_starts(const char *dir, int most, bool drop)
+static bool only_starts(const char *dir, bool drop)
 {
     struct stat st;
     bool all = lstat(dir, &st) == 0 && S_ISDIR(st.st_mode);
@@ -116,7 +116,7 @@ static bool only_starts(const char *dir, int most, bool drop)
         all = fs_join(dir, e->d_name, &path) == ERR_OK;
         if (!all)
             break;
-        all = is_start(path, e->d_name, most);
+        all = is_start(path, e->d_name);
         if (all && drop)
             (void)fs_ops->unlink(path);
         mem_free(path);
@@ -128,10 +128,33 @@ static bool only_starts(const char *dir, int most, bool drop)
     return d && all;
 }
 
-bool folder_dead_heads(const char *dir)
+static bool has_step(const char *path)
 {
+    struct trace_head head = {.instrs = 0};
     struct stat st;
-    return only_starts(dir, 0, false) || (lstat(dir, &st) != 0 && errno == ENOENT);
+    struct fs_map m;
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= (off_t)sizeof head ||
+        fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+        return false;
+    bool trace = m.size > (int64_t)sizeof head && memcmp(m.data, "plaittrc", 8) == 0;
+    fs_map_close(&m);
+    return trace;
+}
+
+bool folder_dead_traced(const char *dir)
+{
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && !found && (e = readdir(d));) {
+        char *path;
+        if (fs_join(dir, e->d_name, &path) != ERR_OK)
+            break;
+        found = has_step(path);
+        mem_free(path);
+    }
+    if (d)
+        closedir(d);
+    return found;
 }
 
 static bool is_left(const char *name, const char *path, const struct record *r)
@@ -142,7 +165,7 @@ static bool is_left(const char *name, const char *path, const struct record *r)
         return r->made && has_hash(path, r->json);
     if (strcmp(name, "metrics.jsonl") == 0)
         return r->made && is_empty(path);
-    return strcmp(name, "trace") == 0 && only_starts(path, 1, false);
+    return strcmp(name, "trace") == 0 && only_starts(path, false);
 }
 
 /* Each of its names is gone, or as its start left it. */
@@ -188,7 +211,7 @@ static enum err drop_start(const struct options *o, const char *words)
         if (!names[i])
             continue;
         TRY(fs_join(o->run.dir, folder_name_at(i)->name, &path));
-        if (fs_ops->unlink(path) == 0 || only_starts(path, 1, true))
+        if (fs_ops->unlink(path) == 0 || only_starts(path, true))
             text_add(&gone, "%s%s", gone.len ? ", " : "", folder_name_at(i)->name);
         mem_free(path);
     }

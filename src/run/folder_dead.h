@@ -15,8 +15,8 @@ enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
 bool folder_dead_start(const struct options *o, const char *words);
 /* Is that so, and is this name of a run's part of it? Local. */
 bool folder_dead_name(const struct options *o, const char *words, const char *name);
-/* Are there no traces, or none but heads, which their ranks remove? Local. */
-bool folder_dead_heads(const char *dir);
+/* Has a trace there a step? Heads alone are removed by their ranks. Local. */
+bool folder_dead_traced(const char *dir);
 /* Remove half-written files of the dead run, and what it left if it made no step, saying so; those
  * that look so and are of no dead run are named and stay. Errors: ERR_STORAGE. Local. */
 enum err folder_dead_sweep(const struct options *o, const char *words);

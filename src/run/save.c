@@ -31,7 +31,7 @@ struct saver {
     struct safet_writer *file;  /* borrowed; the writer's */
     const struct fs_lock *lock; /* borrowed; the writer's, of run.dir */
     bool strange;               /* run.dir is another run's by now */
-    struct err_kept *unsaved;   /* borrowed; why the writer's file is not there */
+    struct save_lost *unsaved;  /* borrowed */
 };
 
 static enum err list_params(struct saver *v)
@@ -155,8 +155,8 @@ static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *n
         for (int t = 0; t < v->s->split.tp && err == ERR_OK; t++)
             err = move_box(v, &v->param[*next], t, tensor);
     }
-    if (err == ERR_OK && writes && v->unsaved->code == ERR_OK)
-        err_keep(v->unsaved, safet_write(v->file, tensor, n * 4));
+    if (err == ERR_OK && writes && v->unsaved->why.code == ERR_OK)
+        err_keep(&v->unsaved->why, safet_write(v->file, tensor, n * 4));
     mem_free(tensor);
     return err;
 }
@@ -173,7 +173,7 @@ static enum err create_file(struct saver *v)
     enum err err = safet_create(v->file, path, v->entry, v->entries, notes);
     mem_free(path);
     TRY(err);
-    v->file->file.dear = true;
+    v->file->file.fresh = v->file->file.dear = true;
     return safet_keep_room(v->file);
 }
 
@@ -225,10 +225,9 @@ static enum err name_file(struct saver *v)
                       : safet_commit(v->file);
 }
 
-enum err save_tell(struct comm_world *world, int from, struct err_kept *what)
+enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes)
 {
     int me = comm_rank(world), n = comm_size(world);
-    int64_t bytes = (int64_t)sizeof *what;
     for (int i = 0; i < n; i++) {
         struct comm_req req = {0};
         if (i == from || (me != from && me != i))
@@ -247,21 +246,22 @@ static enum err write_all(struct saver *v)
     int next = 0;
     bool writes = comm_rank(v->world) == v->writer;
     if (writes)
-        err_keep(v->unsaved, find_file(v));
+        err_keep(&v->unsaved->why, find_file(v));
     for (int i = 0; i < v->entries; i++)
         TRY(move_tensor(v, &v->entry[i], &next));
-    if (writes && v->unsaved->code == ERR_OK)
-        err_keep(v->unsaved, name_file(v));
-    return save_tell(v->world, v->writer, v->unsaved);
+    if (writes && v->unsaved->why.code == ERR_OK)
+        err_keep(&v->unsaved->why, name_file(v));
+    v->unsaved->placed = writes && v->file->file.placed;
+    return save_tell(v->world, v->writer, v->unsaved, (int64_t)sizeof *v->unsaved);
 }
 
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const struct save_place *at, struct err_kept *unsaved)
+                      const struct save_place *at, struct save_lost *unsaved)
 {
     int coord[AXIS_COUNT] = {0};
     struct saver v = {.s = s, .x = x, .world = world, .file = at->file,
                       .lock = at->lock, .unsaved = unsaved};
-    unsaved->code = ERR_OK;
+    unsaved->why.code = ERR_OK;
     TRY(exec_weights_gather(x));
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
     v.writer = mesh_rank(&s->mesh, coord);

@@ -171,13 +171,17 @@ struct save_place {
     struct safet_writer *file;
     const struct fs_lock *lock; /* of run.dir */
 };
+struct save_lost {
+    struct err_kept why; /* the error of the file */
+    bool placed;         /* it has its name all the same, but a power cut may lose it */
+};
 /* Weights in the names of Hugging Face into that file, which then has its name,
- * run.dir/model.safetensors, if run.dir is still this run's. *unsaved: the error of the file, on
- * all ranks; other errors are returned. Collective over the world. (save.c) */
+ * run.dir/model.safetensors, if run.dir is still this run's. *unsaved: on all ranks; other errors
+ * are returned. Collective over the world. (save.c) */
 enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const struct save_place *at, struct err_kept *unsaved);
-/* An error of the rank `from` into *what of all. Collective over the world. (save.c) */
-enum err save_tell(struct comm_world *world, int from, struct err_kept *what);
+                      const struct save_place *at, struct save_lost *unsaved);
+/* What the rank `from` has, into *what of all. Collective over the world. (save.c) */
+enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes);
 /* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
  * (load.c) */
 enum err load_weights(const struct setup *s, struct exec *x, const struct hf_weights *w);

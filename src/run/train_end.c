@@ -100,7 +100,7 @@ enum err train_outcome_of(struct train_outcome *o)
 struct end {
     int speaker;             /* the first rank that has put an error off; -1: none has */
     struct err_kept first;   /* that one; else the step that is not finite, on all ranks */
-    struct err_kept unsaved; /* why the weights could not be saved */
+    struct save_lost unsaved; /* why the weights could not be saved */
 };
 
 static bool saves(const struct train_rank *r)
@@ -140,8 +140,8 @@ static enum err without_weights(const struct train_rank *r, const struct end *e)
     struct text page = {0};
     if (r->stop && work_left(r))
         say_stop(r, &page);
-    enum err said = err_set(e->unsaved.code, __FILE__, __LINE__, "%s%s",
-                            page.err == ERR_OK && page.s ? page.s : "", e->unsaved.text);
+    enum err said = err_set(e->unsaved.why.code, __FILE__, __LINE__, "%s%s",
+                            page.err == ERR_OK && page.s ? page.s : "", e->unsaved.why.text);
     text_free(&page);
     return said;
 }
@@ -158,7 +158,7 @@ static enum err find_first(struct train_rank *r, struct end *e, bool late)
     if (e->speaker < 0)
         return ERR_OK;
     struct err_kept told = r->lost;
-    TRY(save_tell(r->world, e->speaker, &told));
+    TRY(save_tell(r->world, e->speaker, &told, (int64_t)sizeof told));
     if (me != e->speaker)
         err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->speaker,
                                 err_bare(told.text)));
@@ -209,11 +209,12 @@ static enum err say_unsaved(const struct train_rank *r, const struct end *e, enu
 {
     const struct err_kept *first = e->first.code != ERR_OK ? &e->first : &r->lost;
     char between[96];
-    snprintf(between, sizeof between, "and the weights of step %lld could not be saved",
+    snprintf(between, sizeof between, e->unsaved.placed ? "and of the weights of step %lld"
+                                      : "and the weights of step %lld could not be saved",
              (long long)r->taken);
     if (first->code != ERR_OK)
         return both(first, err, between, true);
-    return err == e->unsaved.code ? without_weights(r, e) : err;
+    return err == e->unsaved.why.code ? without_weights(r, e) : err;
 }
 
 /* The first error, with where the first number that is not finite comes from. A search that fails
@@ -262,8 +263,8 @@ enum err train_end(struct train_rank *r, enum err err)
     err = keep_weights(r, &e);
     if (err != ERR_OK)
         return say_unsaved(r, &e, err);
-    if (e.unsaved.code != ERR_OK)
-        return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved)) : ERR_OK;
+    if (e.unsaved.why.code != ERR_OK)
+        return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved.why)) : ERR_OK;
     if (!finite)
         done = say_where(r, &e.first);
     else if (e.first.code == ERR_OK)

@@ -512,7 +512,7 @@ static void disk_full(void)
     ops.open = full_open;
     ops.write = full_write;
     ops.fsync = full_fsync;
-    ops.rename = full_rename;
+    ops.rename = ops.rename_new = full_rename;
     (void)token_file(); /* before calls are counted */
     fs_ops = &ops;
     for (fail_at = 1; code != 0 && fail_at < 200; fail_at++) {

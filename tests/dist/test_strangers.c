@@ -9,6 +9,8 @@
 #include "base/fs.h"
 #include "ckpt/ckpt.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -179,7 +181,170 @@ static void what_comes_in_a_start_stays(void)
             start_under(names[i], (enum thing)t);
 }
 
+/* ---- between the last look and the name ---- */
+
+enum way { RENAMES, LINKS, LOOKS, WAYS }; /* what the file system knows */
+static const char *const way_name[WAYS] = {"renames", "links", "looks"};
+static enum way way;
+static bool came;
+
+static void come(const char *path)
+{
+    if (came || strcmp(path, coming.path) != 0)
+        return;
+    came = true;
+    put(coming.what, coming.path);
+    CHECK(lstat(coming.path, &coming.st) == 0);
+}
+
+static int open_late(const char *path, int flags, unsigned mode)
+{
+    if (flags & O_EXCL)
+        come(path);
+    return under->open(path, flags, mode);
+}
+
+static int rename_late(const char *from, const char *to)
+{
+    come(to);
+    errno = coming.what % 2 ? EINVAL : ENOSYS;
+    return way == RENAMES ? under->rename_new(from, to) : -1;
+}
+
+static int link_late(const char *from, const char *to)
+{
+    errno = coming.what % 2 ? EPERM : EOPNOTSUPP;
+    return way == LINKS ? under->link(from, to) : -1;
+}
+
+/* what THINGS: nothing comes. */
+static int train_late(const char *run, const char *name, enum thing what)
+{
+    struct fs_ops ops = *fs_ops;
+    struct folder_seen seen;
+    folder_path_in(run, name, coming.path);
+    coming.what = what;
+    came = what == THINGS;
+    struct plait_config *c = config(run);
+    CHECK_INT(plait_config_set(c, "train.trace=true"), PLAIT_OK);
+    under = fs_ops;
+    ops.open = open_late;
+    ops.rename_new = rename_late;
+    ops.link = link_late;
+    fs_ops = &ops;
+    int code = folder_train(c, &seen);
+    fs_ops = under;
+    return code;
+}
+
+static void come_late(const char *name, enum thing what)
+{
+    char run[64], dir[FOLDER_PATH], said[FOLDER_PATH];
+    bool weights = strcmp(name, "model.safetensors") == 0;
+    snprintf(run, sizeof run, "%s-%s-%d", way_name[way], strncmp(name, "tr", 2) ? name : "trace",
+             (int)what);
+    int code = train_late(run, name, what);
+    snprintf(said, sizeof said, "%s is %s, %s", name, thing_name[what], way_name[way]);
+    test_check(code == PLAIT_STORAGE && strstr(plait_error(), name) &&
+                   strstr(plait_error(), "file exists"), __FILE__, __LINE__, "%s: %d, %s", said,
+               code, plait_error());
+    check_same(&coming);
+    if (weights) {
+        check_weights(said);
+        return;
+    }
+    CHECK(unlink(coming.path) == 0 || rmdir(coming.path) == 0);
+    folder_path_in(run, "trace", dir);
+    (void)rmdir(dir);
+    folder_path(run, dir);
+    test_check(rmdir(dir) == 0, __FILE__, __LINE__, "%s: the start left something", said);
+}
+
+static void what_comes_in_the_last_moment_stays(void)
+{
+    static const char *const names[] = {"config.yaml", "config.json", "model.safetensors",
+                                        "metrics.jsonl", "trace/0.trace", "trace/1.trace"};
+    for (way = RENAMES; way < WAYS; way++)
+        for (int i = 0; i < (way == RENAMES ? 6 : 3); i++)
+            for (int t = 0; t < THINGS; t++)
+                come_late(names[i], (enum thing)t);
+}
+
+/* Where there is no such rename, and no link either, runs are whole. */
+static void file_systems_that_know_less(void)
+{
+    for (way = RENAMES; way < WAYS; way++) {
+        char run[32];
+        snprintf(run, sizeof run, "less%d", (int)way);
+        int code = train_late(run, "", THINGS);
+        test_check(code == 0 && folder_has(run, "model.safetensors") &&
+                       folder_has(run, "config.yaml") && folder_count(run, ".tmp.") == 0, __FILE__,
+                   __LINE__, "%s: %d, %s", way_name[way], code, plait_error());
+    }
+}
+
+/* ---- a folder that cannot be flushed ---- */
+
+static int flushes, flush_fails;
+
+static int fsync_of_folder(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0 || !S_ISDIR(st.st_mode) || ++flushes != flush_fails)
+        return under->fsync(fd);
+    errno = EIO;
+    return -1;
+}
+
+static int train_unflushed(const char *run, int fails, const char *const *words)
+{
+    struct fs_ops ops = *fs_ops;
+    struct folder_seen seen;
+    struct plait_config *c = config(run);
+    folder_set(c, words, 3);
+    flushes = 0;
+    flush_fails = fails;
+    under = fs_ops;
+    ops.fsync = fsync_of_folder;
+    fs_ops = &ops;
+    int code = folder_train(c, &seen);
+    fs_ops = under;
+    return code;
+}
+
+/* The weights are there, and who reads the message knows that they may not last; the two
+ * descriptions of a start go with it. */
+static void a_folder_that_cannot_be_flushed(void)
+{
+    static const char *const well[3] = {NULL};
+    static const char *const ill[3] = {"optim.lr=100", "optim.clip=0", "train.steps=50"};
+    char path[FOLDER_PATH], dir[FOLDER_PATH];
+    for (int n = 1; n <= 3; n++) {
+        char run[32];
+        snprintf(run, sizeof run, "unflushed%d", n);
+        int code = train_unflushed(run, n, well);
+        test_check(code == PLAIT_STORAGE && strstr(plait_error(), "is whole and in place, but its "
+                   "folder cannot be flushed, so a power cut may still lose it: input/output"),
+                   __FILE__, __LINE__, "flush %d: %d, %s", n, code, plait_error());
+        folder_path(run, dir);
+        folder_path_in(run, "model.safetensors", path);
+        test_check(n == 3 ? strstr(plait_error(), path) != NULL : rmdir(dir) == 0, __FILE__,
+                   __LINE__, "flush %d: %s", n, plait_error());
+        struct safet_file f = {0};
+        test_check(n < 3 || safet_open(&f, path) == ERR_OK, __FILE__, __LINE__, "flush %d", n);
+        safet_close(&f);
+        CHECK(n < 3 || folder_count(run, ".tmp.") == 0);
+    }
+    int code = train_unflushed("lost", 3, ill);
+    test_check(code == PLAIT_NONFINITE && strstr(plait_error(), "; and of the weights of step ") &&
+                   strstr(plait_error(), "model.safetensors is whole and in place"), __FILE__,
+               __LINE__, "%d, %s", code, plait_error());
+}
+
 static const struct test_case cases[] = {
+    {"what_comes_in_the_last_moment_stays", what_comes_in_the_last_moment_stays},
+    {"file_systems_that_know_less", file_systems_that_know_less},
+    {"a_folder_that_cannot_be_flushed", a_folder_that_cannot_be_flushed},
     {"what_comes_in_a_start_stays", what_comes_in_a_start_stays},
     {"what_comes_meanwhile_stays", what_comes_meanwhile_stays},
     {"weights_are_put_in_no_other_run", weights_are_put_in_no_other_run},

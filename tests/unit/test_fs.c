@@ -143,6 +143,14 @@ static int try_rename(const char *from, const char *to)
 {
     return fails() ? -1 : under->rename(from, to);
 }
+static int try_rename_new(const char *from, const char *to)
+{
+    return fails() ? -1 : under->rename_new(from, to);
+}
+static int try_link(const char *from, const char *to)
+{
+    return fails() ? -1 : under->link(from, to);
+}
 static int try_unlink(const char *path)
 {
     return fails() ? -1 : under->unlink(path);
@@ -165,8 +173,9 @@ static int try_keep(int fd, int64_t n)
 {
     return fails() ? -1 : under->keep(fd, n);
 }
-static const struct fs_ops trying = {try_open,   try_write,  try_fsync, try_close, try_rename,
-                                     try_unlink, try_mkdir,  try_pread, try_space, try_keep};
+static const struct fs_ops trying = {
+    try_open, try_write,  try_fsync, try_close, try_rename, try_rename_new,
+    try_link, try_unlink, try_mkdir, try_pread, try_space,  try_keep};
 
 static enum err save_failing(int64_t at, int code, bool onwards)
 {

@@ -67,6 +67,21 @@ static int watched_rename(const char *from, const char *to)
     return real->rename(from, to);
 }
 
+static int no_rename_new(const char *from, const char *to)
+{
+    look();
+    (void)from;
+    (void)to;
+    errno = EINVAL;
+    return -1;
+}
+
+static int watched_link(const char *from, const char *to)
+{
+    look();
+    return real->link(from, to);
+}
+
 static int watched_unlink(const char *path)
 {
     look();
@@ -122,6 +137,10 @@ static void use(const char *dir)
     CHECK_OK(fs_create(&f, path));
     fs_abandon(&f);
     CHECK(unlink(path) == 0);
+    CHECK_OK(fs_create(&f, path));
+    f.fresh = true;
+    CHECK_OK(fs_commit(&f));
+    CHECK(f.placed && unlink(path) == 0);
     CHECK_OK(fs_lock_take(&lock, path, "words", false, &found));
     CHECK(found.state == FS_LOCK_TAKEN);
     fs_lock_look(path, &found);
@@ -136,7 +155,8 @@ static void every_call_is_told(void)
     struct fs_watch w = {on_begin, on_end, &depth};
     real = fs_ops;
     struct fs_ops ops = {watched_open,   watched_write,  watched_fsync, watched_close,
-                         watched_rename, watched_unlink, watched_mkdir, watched_pread,
+                         watched_rename, no_rename_new,  watched_link,
+                         watched_unlink, watched_mkdir,  watched_pread,
                          fs_ops->space,  watched_keep};
     CHECK(mkdir(dir, 0777) == 0);
     fs_ops = &ops;

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a whole file gets its name. What may replace nothing gets it by the kernel's own rename that
+ * refuses a name that is taken, so there is no moment in which somebody's file could come between a
+ * look and the rename. File systems without that (NFS, 9p) have link(2), which refuses it too.
+ * Where there are no links either (FAT, some of FUSE) a look stands before the rename, and what
+ * comes between the two is replaced: nothing there could do better.
+ */
+#include "base/fs.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+static int again(int (*call)(const char *from, const char *to), const char *from, const char *to)
+{
+    int done;
+    do
+        done = call(from, to);
+    while (done < 0 && errno == EINTR);
+    return done;
+}
+
+static bool has_name(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}
+
+/* Two names of one file? No link is followed. */
+static bool is_linked(const char *a, const char *b)
+{
+    struct stat one, two;
+    return lstat(a, &one) == 0 && lstat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+static int look_and_rename(const char *temp, const char *path)
+{
+    if (!has_name(path))
+        return again(fs_ops->rename, temp, path);
+    errno = EEXIST;
+    return -1;
+}
+
+/* The answer to a link may be lost on its way, and the repeated call find its own work (NFS). */
+static int link_and_unlink(const char *temp, const char *path)
+{
+    int done = again(fs_ops->link, temp, path), code = done == 0 ? 0 : errno;
+    if (code == EPERM || code == ENOSYS || code == EOPNOTSUPP || code == EMLINK)
+        return look_and_rename(temp, path);
+    if (code != 0 && !(code == EEXIST && is_linked(temp, path))) {
+        errno = code;
+        return -1;
+    }
+    (void)fs_ops->unlink(temp);
+    return 0;
+}
+
+static int place_fresh(const char *temp, const char *path)
+{
+    int done = again(fs_ops->rename_new, temp, path);
+    bool known = done == 0 || (errno != EINVAL && errno != ENOSYS);
+    return known ? done : link_and_unlink(temp, path);
+}
+
+int fs_place(const char *temp, const char *path, bool fresh)
+{
+    fs_call_begin(path);
+    int done = fresh ? place_fresh(temp, path) : again(fs_ops->rename, temp, path);
+    fs_call_end();
+    return done;
+}
