@@ -22,10 +22,20 @@ static atomic_bool finishes; /* the verb ends well by itself when it is asked to
 static atomic_int asked;
 static atomic_bool seen;     /* somebody reads standard error */
 
+static atomic_bool searches; /* all is saved, and it looks for what is not finite */
+
+static void say(const char *words, size_t n)
+{
+    if (atomic_load(&seen))
+        (void)!write(STDERR_FILENO, words, n);
+}
+
 static void on_signal(int n)
 {
-    static const char words[] =
+    static const char stops[] =
         "\nplait: stops behind this step and saves the weights; a second signal ends it at once\n";
+    static const char ends_search[] =
+        "\nplait: ends the search; a second signal ends the process at once\n";
     int kept = errno;
     bool first = atomic_fetch_add(&asked, 1) == 0;
     if (!atomic_load(&finishes) || !(first || n == SIGXCPU)) {
@@ -33,8 +43,10 @@ static void on_signal(int n)
         _exit(128 + n);
     }
     plait_stop(n);
-    if (first && atomic_load(&seen))
-        (void)!write(STDERR_FILENO, words, sizeof words - 1);
+    if (first && atomic_load(&searches))
+        say(ends_search, sizeof ends_search - 1);
+    else if (first)
+        say(stops, sizeof stops - 1);
     errno = kept;
 }
 
@@ -52,6 +64,11 @@ void cmd_signals_open(void)
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         handle(ends[i], on_signal);
     handle(SIGXFSZ, SIG_IGN);
+}
+
+void cmd_signals_search(void)
+{
+    atomic_store(&searches, true);
 }
 
 void cmd_signals_finish(void)

@@ -12,5 +12,7 @@ void cmd_signals_open(void);
 /* From here on the first of them is a request to plait_train, and so are all SIGXCPU; and a reader
  * of the output that goes away ends nothing. */
 void cmd_signals_finish(void);
+/* From here on nothing is left to save, and the first of them ends a search. */
+void cmd_signals_search(void);
 
 #endif

@@ -32,6 +32,13 @@ static void on_valid(void *arg, int64_t step, double loss, double bits_per_byte)
     cmd_progress_valid(arg, step, loss, bits_per_byte);
 }
 
+static void on_search(void *arg, const char *what)
+{
+    cmd_progress_clear(arg);
+    fprintf(stderr, "%s; a signal ends the search\n", what);
+    cmd_signals_search();
+}
+
 static void on_done(void *arg, const char *summary)
 {
     cmd_progress_clear(arg);
@@ -93,7 +100,8 @@ int cmd_train(int argc, char **argv)
                                                      .on_start = on_start, .on_step = on_step,
                                                      .on_valid = on_valid, .on_done = on_done,
                                                      .arg = &progress,
-                                                     .on_microbatch = on_microbatch});
+                                                     .on_microbatch = on_microbatch,
+                                                     .on_search = on_search});
     plait_config_free(config);
     cmd_progress_clear(&progress);
     return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);

@@ -181,6 +181,9 @@ struct plait_train {
     /* Twice a microbatch, within a step. A device that queues (cuda) is behind it, and replays of a
      * recorded step do not call it. */
     void (*on_microbatch)(void *arg, const struct plait_microbatch *m);
+    /* A step or validation was not finite, and the search for where begins, as `what` says. It
+     * takes as long as two steps and more; plait_stop ends it. */
+    void (*on_search)(void *arg, const char *what);
 };
 /* When it was asked to stop (plait_stop) it ends with PLAIT_STOPPED, the weights of the last step
  * saved as at the end; with PLAIT_OK when all work was done. Under MPI the reporting rank's process
@@ -188,7 +191,8 @@ struct plait_train {
 int plait_train(const struct plait_config *c, const struct plait_train *a);
 /* Asks the runs of this process to stop: each finishes the step under way on all its ranks, also
  * when one process of a job was asked alone, saves its weights and ends. A run that has made no
- * step ends without; a validation is cut short. why: a signal's number, which messages name, or any
+ * step ends without; a validation is cut short, and so is a search for what is not finite, which
+ * ends with PLAIT_NONFINITE all the same. why: a signal's number, which messages name, or any
  * other number above 0. It holds for runs to come, too, until it is withdrawn by 0. Safe in a
  * signal handler and from any thread. */
 void plait_stop(int why);

@@ -136,6 +136,8 @@ static enum err before(struct dev *d, const struct call *c)
     struct probe_element e;
     bool finite;
     ENSURE(c->n <= PROBE_OPERANDS);
+    if (d->probe->goes_on)
+        TRY(d->probe->goes_on());
     d->probe->calls++;
     if (d->probe->found)
         return ERR_OK;

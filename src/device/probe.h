@@ -28,6 +28,8 @@ struct probe {
     struct dev_ops ops;          /* the device's while the probe is on */
     const struct dev_ops *inner; /* borrowed: its own */
     void *host;                  /* owned: what is looked at, of a device with memory of its own */
+    enum err (*goes_on)(void);   /* set behind probe_on: asked before each operation, which fails
+                                    with its error; NULL: nobody is asked */
     int64_t calls;               /* of this kind until now; the caller may begin again at 0 */
     bool found;
     /* Of the call that was found: */

@@ -8,10 +8,14 @@
  * before recompute before backward before weight gradients, then along the pipeline as the pass
  * goes, then by the number of the call, which tensor ranks share. What comes first in this order
  * cannot follow from any other of the finds.
+ *
+ * A request to stop ends the search at the next operation of whoever sees it, as an error: all
+ * that is to be kept is saved by then.
  */
 #include "run/train.h"
 
 #include "device/probe.h"
+#include "run/stop.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -278,11 +282,38 @@ static enum err tell(const struct search *s, struct text *out)
     return err;
 }
 
+static enum err goes_on(void)
+{
+    int why = stop_asked();
+    if (why)
+        FAIL(ERR_STOPPED, "the search was ended by %s", stop_name(why));
+    return ERR_OK;
+}
+
+/* It takes as long as a step or two, and no progress is seen meanwhile. */
+static void say_search(const struct train_rank *r)
+{
+    const struct plait_train *call = r->job->call;
+    char words[128];
+    if (!r->reports || !call->on_search)
+        return;
+    if (r->bad_round < 0)
+        snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",
+                 (long long)r->taken + 1);
+    else
+        snprintf(words, sizeof words, "the validation behind step %lld is not finite: its batch "
+                 "%lld is run once more to find where", (long long)r->step,
+                 (long long)r->bad_round + 1);
+    call->on_search(call->arg, words);
+}
+
 enum err train_locate(struct train_rank *r, struct text *out)
 {
     struct search s = {.r = r, .in = {.op = SCHED_STEP}};
     bool finite;
     struct text weights = {0};
+    say_search(r);
+    TRY(goes_on());
     enum err err = train_weights_finite(r, &finite, &weights);
     if (err == ERR_OK && !finite) {
         if (r->taken > 0)
@@ -295,6 +326,7 @@ enum err train_locate(struct train_rank *r, struct text *out)
     if (err != ERR_OK || !finite)
         return err;
     TRY(probe_on(r->dev, &s.probe));
+    s.probe.goes_on = goes_on;
     if (exec_world_group(r->x)) /* taking host memory waits for the GPU, which may wait for peers */
         err = comm_barrier(exec_world_group(r->x));
     if (err == ERR_OK)

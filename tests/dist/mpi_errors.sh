@@ -28,7 +28,7 @@ head -c 5000 "$dir/tokens" >"$dir/cut"
 
 # KIND, CODE, a word of the message, what a shell does in each process. c: the configuration; t: to
 # train it on n ranks, in a folder of its own; short: limits; d: the folder of all jobs; last: the
-# last rank is it; await: until there is a step.
+# last rank is it; await: until there is a step; searched: or a search for what is not finite.
 cat >"$dir/kinds" <<'END'
 key 10 model.layer $t model.layer=2
 option 10 sped $t --sped
@@ -68,6 +68,7 @@ checks 12 none.tok $last && c="$c data.train=$d/none.tok"; $plait check $c paral
 ids 10 ids $plait generate $d/whole --ids 1,x
 other 11 configuration $t optim.lr=0.00$((1 + OMPI_COMM_WORLD_RANK))
 nonfinite 18 norm $t optim.lr=100 optim.lr_min=0 optim.warmup=0 train.steps=500
+search 18 ended.by.SIGTERM $last && searched && kill $$ & exec $t $ill $wide
 full 17 space PLAIT_FAIL_FS=34+:ENOSPC $t
 takeover 0 died $t run.takeover=true
 stop 75 stopped $last && await && kill $$ & exec $t train.steps=1000000
@@ -102,6 +103,8 @@ plait="$plait" c="$dir/c.yaml" d="$dir" n=$4
 t="$plait train $dir/c.yaml parallel.pp=$4 run.dir=$run"
 short="train.hang_timeout=2 run.io_timeout=10"
 last="[ \$OMPI_COMM_WORLD_RANK = $(($4 - 1)) ]"
+ill="optim.lr=100 optim.clip=0 train.steps=50" wide="model.hidden=256 model.seq=64 train.batch=60"
+searched() { until grep -q once.more "$dir/$name.err" || ! kill -0 \$\$; do sleep 0.05; done; }
 await() { while [ ! -s "$run/metrics.jsonl" ]; do sleep 0.1; done; }
 [ \$OMPI_COMM_WORLD_RANK -lt 2 ] || { trap "" TERM; sleep 0.\$OMPI_COMM_WORLD_RANK; trap - TERM; }
 $5
