@@ -3,8 +3,8 @@
  * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
  * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
  * ranks, a schedule of several chunks with one, a course of the learning rate that is cut short,
- * more threads than cores, data that is not named yet, keys that have no effect here. Labels take
- * eight columns, as the planner's.
+ * more threads than cores, data that is not named yet, keys that have no effect here; and notes of
+ * periods that are longer than the run. Labels take eight columns, as the planner's.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -153,6 +153,29 @@ static void warn_rates(const struct options *o, struct text *out)
         text_add(out, "the learning rate does not decay\n");
 }
 
+/* Keys that count steps, or batches, beyond what there is: what truly happens. */
+static void note_periods(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    long long steps = (long long)o->train.steps, valid = (long long)o->train.valid_every;
+    long long lines = (long long)o->train.log_every, trust = (long long)o->optim.trust_after;
+    int64_t batches = num_ceil_div(f->valid.samples, o->train.batch);
+    const char *s = text_plural(steps, "s");
+    if (valid > steps && f->valid.count > 0)
+        text_add(out, "note    train.valid_every %lld is beyond the run's %lld step%s: the only "
+                      "validation is at the end\n", valid, steps, s);
+    if (o->train.valid_batches > batches && f->valid.count > 0)
+        text_add(out, "note    train.valid_batches %lld is beyond the %lld batch%s of data.valid: "
+                      "a validation takes the whole file\n", (long long)o->train.valid_batches,
+                 (long long)batches, text_plural(batches, "es"));
+    if (lines > steps)
+        text_add(out, "note    train.log_every %lld is beyond the run's %lld step%s: the only "
+                      "lines of progress are of the first and the last step (on a terminal "
+                      "the bar alone)\n", lines, steps, s);
+    if (o->optim.post_validation && trust >= steps)
+        text_add(out, "note    optim.trust_after %lld leaves none of the run's %lld step%s to go "
+                      "ahead of the norm\n", trust, steps, s);
+}
+
 /* The planner's part, when the schedule is small enough to be played within an answer. */
 static enum err add_plan(const struct options *o, const struct check_facts *f, double *bubble,
                          struct text *out)
@@ -200,6 +223,7 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         warn_pipeline(o, f, bubble, &t);
         warn_chunks(o, f, &t);
         warn_rates(o, &t);
+        note_periods(o, f, &t);
         err = warn_idle(o, &t);
     }
     if (err == ERR_OK)

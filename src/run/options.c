@@ -104,7 +104,8 @@ static const struct conf_row rows[] = {
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
      "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
-     "validate after every so many [steps]; 0: at the end only"},
+     "validate after every so many [steps], and at the end; 0 or more than train.steps: at the "
+     "end only"},
     {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
      "batches of one validation; 0: the whole file"},
     {"train.log_every", CONF_INT, AT(train.log_every), 0, "0", 0, 4294967295.0, NULL,
