@@ -259,9 +259,9 @@ static void folders_that_are_none(void)
     both_refuse("circle", "leads nowhere");
     both_refuse("circle/a/run", "too many levels");
     both_refuse(memset(name, 'n', sizeof name - 1), "name too long");
-    both_refuse("/proc/x", "read-only");
-    both_refuse("/proc/a/b", "read-only");
-    both_refuse("/sys/x", "read-only");
+    both_refuse("/proc/x", "of the kernel (proc)");
+    both_refuse("/proc/a/b", "of the kernel (proc)");
+    both_refuse("/sys/x", "of the kernel (sysfs)");
     both_refuse("/dev/null/x", "a file has that name");
     if (geteuid() != 0) {
         both_refuse("unwritable", "permission denied");
