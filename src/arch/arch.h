@@ -147,7 +147,7 @@ double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int
 double arch_train_flops_per_token(const struct arch *a);
 
 /* Doubles that the optimizer has in device memory: a step's sums, rates, factor and tokens. */
-enum { ARCH_STEP_DOUBLES = 11 };
+enum { ARCH_STEP_DOUBLES = 13 };
 
 /* ---- Bytes ------------------------------------------------------------------------------- */
 

@@ -131,13 +131,15 @@ struct rope {
 
 /* What changes from step to step, in device memory, so that a step that was recorded once can be
  * run again: learning rate, 1 - beta1^t, 1 - beta2^t, what gradients are multiplied by, the tokens
- * that this rank speaks for, whether it asks to stop. The last is the device's own: not 0 once a
- * loss or norm was not finite; no step behind that one updates anything either, for the host may
- * have queued it already. */
-enum dev_now { NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_TOKENS, NOW_STOP, NOW_LOST, NOW_COUNT };
-/* What a step adds up over all ranks: losses, their tokens, requests to stop, squares of
- * gradients. */
-enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_STOP, SUMS_SQUARES, SUMS_COUNT };
+ * that this rank speaks for, whether it asks to stop, whether its part of a checkpoint is written.
+ * The last is the device's own: not 0 once a loss or norm was not finite; no step behind that one
+ * updates anything either, for the host may have queued it already. */
+enum dev_now {
+    NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_TOKENS, NOW_STOP, NOW_SAVED, NOW_LOST, NOW_COUNT
+};
+/* What a step adds up over all ranks: losses, their tokens, requests to stop, parts of a checkpoint
+ * that are written, squares of gradients. */
+enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_STOP, SUMS_SAVED, SUMS_SQUARES, SUMS_COUNT };
 
 /* Parts of a flat vector, so that one call does for many parameters: elements edge[0] ..
  * edge[1] - 1, edge[2] .. edge[3] - 1, and so on. Edges never fall; parts may touch and be empty.

@@ -86,7 +86,7 @@ struct exec_batch {
     uint32_t step;
 };
 
-enum { EXEC_SUMS = 4 };
+enum { EXEC_SUMS = 5 };
 
 struct exec_hooks {
     enum err (*step)(void *arg);                /* at STEP: the optimizer */

@@ -68,8 +68,9 @@ static enum err square(const struct optim *o, const struct param_store *s)
     return square_parts(o, s, &counted);
 }
 
-_Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)NOW_STOP == NOW_TOKENS + 1,
-               "tokens and the request to stop are one copy");
+_Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)NOW_STOP == NOW_TOKENS + 1 &&
+                   (int)SUMS_SAVED == SUMS_TOKENS + 2 && (int)NOW_SAVED == NOW_TOKENS + 2,
+               "tokens and what a rank says are one copy");
 
 /* This rank's sums into o->sums. */
 static enum err add_up(const struct optim *o, const double *loss)
@@ -79,7 +80,7 @@ static enum err add_up(const struct optim *o, const double *loss)
     if (loss)
         TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
     TRY(dev->ops->copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS],
-                       2 * (int64_t)sizeof *o->sums));
+                       3 * (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++)
         TRY(square(o, o->store[i]));
     return ERR_OK;
@@ -141,7 +142,8 @@ static enum err update(const struct optim *o)
 static enum err write_now(const struct optim *o, const struct optim_step *s, double factor)
 {
     double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
-                            [NOW_TOKENS] = (double)s->tokens, [NOW_STOP] = s->stop};
+                            [NOW_TOKENS] = (double)s->tokens, [NOW_STOP] = s->stop,
+                            [NOW_SAVED] = s->saved};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
     return o->dev->ops->copy_in(o->dev, o->now, now, (int64_t)sizeof now);
@@ -166,7 +168,8 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
 {
     double tokens = sums[SUMS_TOKENS] > 0 ? sums[SUMS_TOKENS] : 1.0;
     *out = (struct optim_result){sums[SUMS_LOSS] / tokens, sqrt(sums[SUMS_SQUARES]) / tokens,
-                                 (int64_t)sums[SUMS_TOKENS], (int)sums[SUMS_STOP]};
+                                 (int64_t)sums[SUMS_TOKENS], (int)sums[SUMS_STOP],
+                                 (int)sums[SUMS_SAVED]};
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))
         FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g", (long long)s->step,
              num_unsigned_nan(out->loss), num_unsigned_nan(out->grad_norm));

@@ -145,7 +145,28 @@ static void no_number(void)
     layout_result_free(&r);
 }
 
+/* How many ranks ask to stop, and how many have written their part of a checkpoint, is known to all
+ * of them with each step's result, however it was taken. */
+static void what_ranks_say(void)
+{
+    for (int way = 0; way < 6; way++) {
+        struct layout l = layout_of("zb-h2", 1);
+        struct layout_result r = {0};
+        l.pp = way < 3 ? 2 : 1;
+        l.tp = l.dp = 2;
+        l.ahead = way % 3 == 1;
+        l.zero = way % 3 == 2;
+        l.batch = 6;
+        l.stop = (unsigned[]){0, 2, 5}[way % 3];
+        l.saved = (unsigned[]){0xf, 0xb, 0}[(way + way / 3) % 3];
+        CHECK_OK(layout_run(&l, &r));
+        test_check(r.misheard == 0, __FILE__, __LINE__, "way %d: %d misheard", way, r.misheard);
+        layout_result_free(&r);
+    }
+}
+
 static const struct test_case cases[] = {
+    {"what_ranks_say", what_ranks_say},
     {"every_schedule", every_schedule},
     {"beside_other_ranks", beside_other_ranks},
     {"other_devices", other_devices},

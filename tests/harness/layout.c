@@ -168,7 +168,10 @@ static double or(double x, double otherwise)
 
 static struct optim_step read_step(const struct rank *k)
 {
+    unsigned rank = (unsigned)comm_rank(k->world);
     return (struct optim_step){.step = k->step,
+                               .stop = k->job->l->stop >> rank & 1,
+                               .saved = k->job->l->saved >> rank & 1,
                                .lr = k->job->l->rate ? k->job->l->rate(k->step) : 1e-3,
                                .loss = k->losses ? exec_loss_at(k->x) : NULL,
                                .tokens = k->speaks ? k->count : 0};
@@ -183,6 +186,21 @@ static enum err on_step(void *arg)
     return optim_start(&k->optim, s.loss);
 }
 
+/* The result of a step, on each rank. */
+static void note(struct rank *k)
+{
+    const struct layout *l = k->job->l;
+    int said[2] = {0, 0};
+    for (int i = 0; i < comm_size(k->world); i++) {
+        said[0] += l->stop >> i & 1;
+        said[1] += l->saved >> i & 1;
+    }
+    pthread_mutex_lock(&k->job->lock);
+    k->job->r->misheard += k->result.stop != said[0] || k->result.saved != said[1];
+    pthread_mutex_unlock(&k->job->lock);
+    optim_ahead_note(&k->ahead, &k->result);
+}
+
 /* Behind a step whose optimizer ran with it. */
 static enum err judge(struct rank *k)
 {
@@ -193,7 +211,7 @@ static enum err judge(struct rank *k)
     TRY(optim_land(&k->optim, landed));
     TRY(k->optim.dev->ops->sync(k->optim.dev));
     TRY(optim_judge(&s, landed, &k->result));
-    optim_ahead_note(&k->ahead, &k->result);
+    note(k);
     return ERR_OK;
 }
 
@@ -221,7 +239,7 @@ static enum err on_check(void *arg, const double *sums, bool *again)
 {
     struct rank *k = arg;
     TRY(optim_prove(&k->ahead, sums, &k->result, again));
-    optim_ahead_note(&k->ahead, &k->result);
+    note(k);
     if (k->ahead.step.step < k->job->l->steps)
         exec_zero_grads(k->x);
     return ERR_OK;

@@ -47,6 +47,7 @@ struct layout {
     void (*stepping)(struct dev *dev, int rank, int64_t step); /* before each step; NULL: none */
     int recorded;             /* this step is recorded, where the device can; it and those behind it
                                  are replays. 0: none */
+    unsigned stop, saved;     /* optim_step's, bits of the world's ranks, in every step */
     const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
 };
 
@@ -63,6 +64,7 @@ struct layout_result {
     int params;
     int replicas_differ;    /* replicated parameters whose copies are not the same bits */
     int64_t planned, taken; /* bytes of all ranks */
+    int misheard;           /* ranks and steps that did not learn how many say stop and saved */
     int64_t replayed;       /* steps that were replays, on the first rank */
     int64_t went, undone;   /* steps ahead of the norm; of these done again */
 };

@@ -221,7 +221,7 @@ static void scale(struct parity *p)
     for (int i = 0; i < 4 * SHAPES; i++) {
         double in[SUMS_COUNT] = {[SUMS_LOSS] = test_real(0, 100), [SUMS_SQUARES] = test_real(0, 9),
                                  [SUMS_TOKENS] = (double)test_range(0, 3)};
-        double kept[NOW_COUNT] = {1.5, 0.5, 0.25, 2, 3, 1, i % 8 == 5}; /* lost before, or not */
+        double kept[NOW_COUNT] = {1.5, 0.5, 0.25, 2, 3, 1, 1, i % 8 == 5}; /* lost before, or not */
         double clip = i % 3 ? test_real(0.1, 2) : 0;
         if (i % 8 == 3)
             in[i & 16 ? SUMS_LOSS : SUMS_SQUARES] = i & 32 ? NAN : INFINITY;
