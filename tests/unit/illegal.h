@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Configurations that have to be refused, with what their messages must name. Read by test_check.c,
- * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages.
+ * which asserts code and words, and by tests/golden/test_errors.c, which holds the whole messages;
+ * test_check_report.c takes the files.
  * Each begins from the defaults, model.vocab=257 and train.device=ref, in a folder with text.txt
  * and two token files made of it: bytes.tok, and other.tok, which names another tokenizer; with
  * one.csv, the defaults' step on one rank as a list, and mini.csv, one microbatch of it; and with
@@ -11,6 +12,7 @@
 #define PLAIT_TEST_ILLEGAL_H
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "data/data.h"
 #include "data/data_file.h"
 #include "run/check.h"
@@ -286,6 +288,29 @@ static inline enum err illegal_run(const struct illegal *c)
         TRY(conf_set(&options_table, &o, w));
     }
     return run_check(&o, c->ranks, c->purpose, NULL);
+}
+
+/* The defaults of this file with words over them, the last NULL. */
+static inline struct options with(const char *const *words)
+{
+    struct options o;
+    CHECK_OK(conf_defaults(&options_table, &o));
+    CHECK_OK(conf_set(&options_table, &o, "model.vocab=257"));
+    CHECK_OK(conf_set(&options_table, &o, "train.device=ref"));
+    for (; *words; words++)
+        CHECK_OK(conf_set(&options_table, &o, *words));
+    return o;
+}
+#define WITH(...) with((const char *const[]){__VA_ARGS__, NULL})
+
+/* What check says of legal options; mem_free. */
+static inline char *report_of(const struct options *o, enum check_for purpose)
+{
+    struct text t = {0};
+    char *s = NULL;
+    CHECK_OK(run_check(o, 0, purpose, &t));
+    CHECK_OK(text_done(&t, &s));
+    return s ? s : (char *)"";
 }
 
 #endif

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The option table of the engine: rows that are well made, values that survive print and read, the
- * example files, and what is derived from options.
+ * example files, keys that wait for others, names of other programs. What is derived from options:
+ * test_options_derived.c.
  */
 #include "run/options.h"
 #include "run/options_alias.h"
 
-#include "base/cores.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "plait.h"
-#include "run/machine.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -243,166 +242,6 @@ static void example_files_are_legal(void)
     CHECK_INT(files, 5);
 }
 
-static void zeros_are_derived(void)
-{
-    struct options o = fresh();
-    struct arch a;
-    options_arch(&o, &a);
-    CHECK_INT(a.kv_heads, 4);
-    CHECK_INT(a.head_dim, 32);
-    CHECK_INT(a.ffn, 512);
-    CHECK_OK(conf_set(&options_table, &o, "model.kind=llama"));
-    CHECK_OK(conf_set(&options_table, &o, "model.hidden=4096"));
-    options_arch(&o, &a);
-    CHECK_INT(a.ffn, 10944); /* 8/3 x 4096 = 10922.7, up to a multiple of 32 */
-    CHECK_OK(conf_set(&options_table, &o, "model.hidden=96"));
-    options_arch(&o, &a);
-    CHECK_INT(a.ffn, 256); /* 8/3 x 96 is whole and a multiple already */
-    CHECK_OK(conf_set(&options_table, &o, "model.ffn=100"));
-    CHECK_OK(conf_set(&options_table, &o, "model.kv_heads=2"));
-    CHECK_OK(conf_set(&options_table, &o, "model.head_dim=8"));
-    options_arch(&o, &a);
-    CHECK_INT(a.ffn, 100);
-    CHECK_INT(a.kv_heads, 2);
-    CHECK_INT(a.head_dim, 8);
-}
-
-/* By itself talk is beside products where GPUs copy, and only there; a word overrules that. Nobody
- * talks with tp 1. */
-static void overlap_follows_the_copies(void)
-{
-    static const struct { const char *set[3], *copies; bool apart; int64_t rows; } c[] = {
-        {{"parallel.tp=2"}, NULL, false, 0},
-        {{"parallel.tp=2", "train.device=ref"}, NULL, false, 0},
-        {{"train.device=cuda"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, NULL, false, 64},
-        {{"train.device=cuda", "parallel.tp=8"}, "on", false, 64},
-        {{"train.device=cuda", "parallel.tp=16"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, "off", false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, NULL, true, 0},
-        {{"train.device=cuda", "parallel.tp=2", "train.transport=mpi"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2", "parallel.tp_overlap=off"}, NULL, false, 0},
-        {{"parallel.tp=2", "parallel.tp_overlap=on"}, NULL, false, 64},
-        {{"train.device=cuda", "parallel.tp=16", "parallel.tp_overlap=on"}, "off", true, 64},
-        {{"train.device=cuda", "parallel.tp_overlap=on"}, NULL, false, 0},
-    };
-    struct options o = fresh();
-    CHECK_INT(o.parallel.tp_overlap, OPTIONS_TP_AUTO);
-    CHECK_INT(o.parallel.tp_rows, 2048);
-    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        o = fresh();
-        o.parallel.tp_rows = 64;
-        for (int k = 0; k < 3 && c[i].set[k]; k++)
-            CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
-        if (c[i].copies)
-            setenv("PLAIT_COPIES", c[i].copies, 1);
-        int64_t rows = options_tp_rows(&o, c[i].apart);
-        unsetenv("PLAIT_COPIES");
-        test_check(rows == c[i].rows, __FILE__, __LINE__, "row %d: %lld", (int)i, (long long)rows);
-    }
-}
-
-/* tp_rows waits for talk beside products: the reason names who keeps it away. */
-static void rows_wait_for_overlap(void)
-{
-    struct options o = fresh();
-    const char *key = "parallel.tp_rows";
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp=2"));
-    CHECK(strstr(options_idle(&o, key), "parallel.tp_overlap auto is on only where") != NULL);
-    CHECK_OK(conf_set(&options_table, &o, "train.device=cuda"));
-    CHECK(!options_idle(&o, key));
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp_overlap=off"));
-    CHECK(strstr(options_idle(&o, key), "parallel.tp_overlap is off") != NULL);
-}
-
-static void microbatches_cover_the_batch(void)
-{
-    struct options o = fresh();
-    for (int i = 0; i < 200; i++) {
-        o.parallel.dp = test_range(1, 8);
-        o.train.batch = o.parallel.dp * test_range(1, 40);
-        o.parallel.microbatch = test_range(1, options_samples(&o));
-        int64_t sum = 0, m = options_microbatches(&o);
-        for (int64_t mb = 0; mb < m; mb++) {
-            int64_t n = options_microbatch_samples(&o, mb);
-            CHECK(n >= 1 && n <= o.parallel.microbatch);
-            CHECK(mb == m - 1 || n == o.parallel.microbatch);
-            sum += n;
-        }
-        CHECK_INT(sum * o.parallel.dp, o.train.batch);
-    }
-}
-
-static void types_and_threads_follow(void)
-{
-    struct options o = fresh();
-    CHECK_INT(options_types(&o).ct, DT_F32);
-    CHECK_INT(options_types(&o).at, DT_F32);
-    o.train.dtype = OPTIONS_BF16;
-    CHECK_INT(options_types(&o).ct, DT_BF16);
-    CHECK_INT(options_types(&o).at, DT_F32);
-    o.train.device = OPTIONS_REF;
-    CHECK_INT(options_types(&o).ct, DT_F64);
-    CHECK_INT(options_types(&o).at, DT_F64);
-    CHECK_INT(options_threads(&o, 1), cores_usable());
-    CHECK_INT(options_threads(&o, 100000), 1);
-    o.train.threads = 3;
-    CHECK_INT(options_threads(&o, 100000), 3);
-    o.parallel.tp = 2;
-    o.parallel.pp = 3;
-    o.parallel.dp = 5;
-    int size[AXIS_COUNT];
-    options_axes(&o, size);
-    CHECK(size[AXIS_TP] == 2 && size[AXIS_PP] == 3 && size[AXIS_DP] == 5);
-    CHECK(size[AXIS_CP] == 1 && size[AXIS_EP] == 1);
-    CHECK_INT(options_ranks(&o), 30);
-}
-
-static void machine_answers(void)
-{
-    struct text t = {0};
-    char *s;
-    machine_processor(&t);
-    text_add(&t, "; ");
-    machine_features(&t);
-    CHECK_OK(text_done(&t, &s));
-    CHECK(strlen(s) > 8);
-    mem_free(s);
-}
-
-/* Each key that keeps a step from being recorded is named as the reason. */
-static void reasons_not_to_record(void)
-{
-    static const char *const keys[][2] = {
-        {"train.graph=off", "train.graph is off"}, {"train.device=cpu", "only train.device cuda"},
-        {"optim.post_validation=true", "optim.post_validation"},
-        {"train.trace=true", "train.trace"}, {"train.profile=true", "train.profile"},
-        {"train.steps=2", "train.steps"},
-    };
-    struct options o;
-    CHECK_OK(conf_defaults(&options_table, &o));
-    CHECK_OK(conf_set(&options_table, &o, "train.device=cuda"));
-    CHECK(!options_unrecorded(&o));
-    CHECK_OK(conf_set(&options_table, &o, "parallel.dp=2"));
-    CHECK(!options_unrecorded(&o));
-    CHECK_OK(conf_set(&options_table, &o, "parallel.pp=2"));
-    CHECK_OK(conf_set(&options_table, &o, "train.transport=mpi"));
-    CHECK(!options_unrecorded(&o));
-    CHECK_OK(conf_set(&options_table, &o, "parallel.tp=2"));
-    CHECK(strstr(options_unrecorded(&o), "tensor ranks") != NULL);
-    CHECK_OK(conf_set(&options_table, &o, "parallel.pp=3"));
-    CHECK(strstr(options_unrecorded(&o), "more than two pipeline ranks") != NULL);
-    CHECK_OK(conf_set(&options_table, &o, "train.graph=on"));
-    CHECK(!options_unrecorded(&o));
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        struct options other = o;
-        CHECK_OK(conf_set(&options_table, &other, keys[i][0]));
-        const char *why = options_unrecorded(&other);
-        test_check(why && strstr(why, keys[i][1]), __FILE__, __LINE__, "%s: %s", keys[i][0],
-                   why ? why : "recorded");
-    }
-}
-
 /* Keys that wait for others: idle with the defaults, at work with these words. No other key is. */
 static void idle_keys_wait_for_others(void)
 {
@@ -575,16 +414,9 @@ static const struct test_case cases[] = {
     {"hints_are_right", hints_are_right},
     {"capitals_and_flags_are_understood", capitals_and_flags_are_understood},
     {"idle_keys_wait_for_others", idle_keys_wait_for_others},
-    {"reasons_not_to_record", reasons_not_to_record},
     {"rows_are_well_made", rows_are_well_made},
     {"words_match_enums", words_match_enums},
     {"printed_reads_back_equal", printed_reads_back_equal},
     {"example_files_are_legal", example_files_are_legal},
-    {"zeros_are_derived", zeros_are_derived},
-    {"overlap_follows_the_copies", overlap_follows_the_copies},
-    {"rows_wait_for_overlap", rows_wait_for_overlap},
-    {"microbatches_cover_the_batch", microbatches_cover_the_batch},
-    {"types_and_threads_follow", types_and_threads_follow},
-    {"machine_answers", machine_answers},
 };
 TEST_MAIN(cases)
