@@ -87,6 +87,8 @@ int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Say `plait: wrote <path>, <what>`, on standard error, for the answer may be read by a program.
  * path NULL: nothing was asked for. */
 void cmd_wrote(const char *path, const char *what);
+/* Say `plait: note: <note>` there: an on_note of plait.h. */
+void cmd_note(void *arg, const char *note);
 
 /* Defaults, then the file argv[1] (none when that is a key=value word already), then the other
  * words up to argv[words] as key=value. On success *out is released by plait_config_free. Returns a

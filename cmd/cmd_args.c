@@ -73,6 +73,12 @@ void cmd_wrote(const char *path, const char *what)
     plait_free(shown);
 }
 
+void cmd_note(void *arg, const char *note)
+{
+    (void)arg;
+    fprintf(stderr, "plait: note: %s\n", note);
+}
+
 /* A message is one line, and some verbs are used in several ways. */
 static int first_line(const char *s)
 {

@@ -8,7 +8,7 @@
 
 int cmd_compare(int argc, char **argv)
 {
-    struct plait_compare how = {.size = sizeof how, .format = "text"};
+    struct plait_compare how = {.size = sizeof how, .format = "text", .on_note = cmd_note};
     int64_t skip = -1;
     bool json = false;
     const struct cmd_option option[] = {

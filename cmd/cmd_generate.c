@@ -37,12 +37,6 @@ static void write_id(void *arg, int32_t id)
     fflush(stdout);
 }
 
-static void write_note(void *arg, const char *note)
-{
-    (void)arg;
-    fprintf(stderr, "plait: note: %s\n", note);
-}
-
 enum { IDS_MAX = 1 << 16 }; /* more do not fit one word of a command line */
 
 /* "1,2,3", also with spaces. Returns a code: some word is no id, or there are too many. */
@@ -140,7 +134,7 @@ int cmd_generate(int argc, char **argv)
         .temperature = temperature, .top_k = (int)top_k, .seed = (uint64_t)seed,
         .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
         .arg = &writing, .raw = raw, .ignore_eot = ignore_eot, .ids = list ? ids : NULL,
-        .on_id = write_id, .logits = logits, .on_note = write_note};
+        .on_id = write_id, .logits = logits, .on_note = cmd_note};
     code = list ? read_ids(list, ids, &g.id_count) : PLAIT_OK;
     if (code != PLAIT_OK)
         return code;

@@ -212,6 +212,8 @@ struct plait_compare {
     /* Files to write, whole or not at all; NULL: none. costs: measured times of each stage in
      * milliseconds, in the form of plait_sim.costs. */
     const char *svg, *html, *perfetto, *costs;
+    void (*on_note)(void *arg, const char *note); /* what of costs was not measured */
+    void *arg;
 };
 int plait_compare(const struct plait_compare *a, char **out);
 

@@ -16,6 +16,7 @@
 #include "run/compare.h"
 
 #include "base/mem.h"
+#include "run/schedule.h"
 #include <stdlib.h>
 
 enum { WARM_UP = 2 };
@@ -378,10 +379,13 @@ static enum err check_trace(const struct compare *c, int rank)
         h->pp == (uint32_t)coord[AXIS_PP] && h->tp == (uint32_t)coord[AXIS_TP] &&
         h->dp == (uint32_t)coord[AXIS_DP])
         return ERR_OK;
+    const char *file = schedule_path(s->o->parallel.schedule);
+    file = !file && s->time ? s->o->parallel.costs : file;
     FAIL(ERR_DATA, "trace: that of rank %d is not of the schedule that config.yaml gives (%s, %d "
-                   "rank%s, %d microbatch%s); trace the run again with this plait", rank,
+                   "rank%s, %d microbatch%s)%s%.200s%s trace the run again with this plait", rank,
          s->sched.name, s->mesh.world, text_plural(s->mesh.world, "s"), s->sched.m,
-         text_plural(s->sched.m, "es"));
+         text_plural(s->sched.m, "es"), file ? " with " : "", file ? file : "",
+         file ? " as it is now: bring the file back as it was then, or" : ";");
 }
 
 static enum err read_all(struct compare *c, const char *dir)

@@ -70,6 +70,8 @@ void compare_words_free(struct compare_words *w);
 void compare_text(const struct compare *c, const struct compare_words *w, struct text *out);
 void compare_json(const struct compare *c, struct text *out);
 void compare_costs(const struct compare *c, struct text *out);
+/* Which of the costs were not measured, and how they are taken; nothing when all were. */
+void compare_costs_note(const struct compare *c, struct text *out);
 
 /* The chapter "truth" of plait.h. */
 enum err run_compare(const struct plait_compare *a, struct text *out);

@@ -5,9 +5,11 @@
  */
 #include "run/compare.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "run/files.h"
 #include "run/pictures.h"
+#include "run/schedule.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>
 #include <string.h>
@@ -98,6 +100,45 @@ static enum err read_config(const char *run, struct options *o)
     return ERR_OK;
 }
 
+/* The list is made of these files again, as they are now: what does not fit the run is theirs. */
+static enum err made_of(const struct options *o, enum err err)
+{
+    struct file_use in[] = {{"parallel.schedule", schedule_path(o->parallel.schedule)},
+                            {"parallel.costs", o->parallel.costs[0] ? o->parallel.costs : NULL}};
+    for (int i = 0; i < 2 && err == ERR_CONFIG; i++)
+        if (in[i].path && !fs_exists(in[i].path))
+            return err_set(err, __FILE__, __LINE__, "compare: the run's schedule is made again, "
+                           "and %s file %.200s is gone%s; bring it back as it was, or trace the "
+                           "run again", in[i].what, in[i].path, in[i].path[0] == '/' ? "" :
+                           " (its path counts from the folder in which plait is started)");
+    if (err != ERR_CONFIG || (!in[0].path && !in[1].path))
+        return err;
+    const char *path = in[0].path ? in[0].path : in[1].path, *said = err_text();
+    return err_set(err, __FILE__, __LINE__, "compare: the run's schedule is made again, and %.200s "
+                   "has changed since: %.*s; bring it back as it was, or trace the run again", path,
+                   (int)strcspn(said, ";"), said);
+}
+
+static enum err remake(const struct options *o, struct setup *s)
+{
+    enum err err = setup_make(o, o->model.vocab, true, s);
+    return err == ERR_OK ? err : made_of(o, err);
+}
+
+/* What of the costs was not measured. */
+static enum err say_note(const struct compare *c, const struct plait_compare *a)
+{
+    struct text note = {0};
+    if (!a->costs || !a->on_note)
+        return ERR_OK;
+    compare_costs_note(c, &note);
+    if (note.err == ERR_OK && note.len > 0)
+        a->on_note(a->arg, note.s);
+    enum err err = note.err;
+    text_free(&note);
+    return err;
+}
+
 enum err run_compare(const struct plait_compare *a, struct text *out)
 {
     struct options o;
@@ -109,13 +150,15 @@ enum err run_compare(const struct plait_compare *a, struct text *out)
     TRY(read_config(a->run, &o));
     for (int i = 0; i < PICTURES_FILES; i++)
         TRY(files_apart_folder("compare", path[i], a->run, &o));
-    enum err err = setup_make(&o, o.model.vocab, true, &s);
+    enum err err = remake(&o, &s);
     if (err == ERR_OK)
         err = compare_open(&s, a->run, a->skip, &c);
     if (err == ERR_OK)
         err = compare_words_make(&c, a->run, &w);
     if (err == ERR_OK)
         err = write_files(&c, &w, a, path);
+    if (err == ERR_OK)
+        err = say_note(&c, a);
     if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
         compare_json(&c, out);
     else if (err == ERR_OK)

@@ -102,6 +102,39 @@ void compare_json(const struct compare *c, struct text *out)
     text_add(out, "]}\n");
 }
 
+static bool lacks_halves(const double t[COMPARE_KINDS])
+{
+    return t[SCHED_I] + t[SCHED_W] <= 0;
+}
+
+static void add_assumed(int stages, int of, const char *what, struct text *out)
+{
+    if (stages == 0)
+        return;
+    text_add(out, "%s%s", out->len ? "; " : "", what);
+    if (stages < of)
+        text_add(out, " (%d of %d stages)", stages, of);
+}
+
+void compare_costs_note(const struct compare *c, struct text *out)
+{
+    const struct sched *s = &c->s->sched;
+    bool again = sched_has(s, SCHED_R);
+    int halves = 0, wholes = 0, forwards = 0;
+    for (int i = 0; i < s->stages; i++) {
+        halves += lacks_halves(c->cost[i]);
+        wholes += c->cost[i][SCHED_B] <= 0;
+        forwards += again && c->cost[i][SCHED_R] <= 0;
+    }
+    add_assumed(halves, s->stages, "I and W are taken as half of B each, for the schedule runs B "
+                                   "whole", out);
+    if (halves > 0 && s->v <= 2)
+        text_add(out, "; trace %s to measure them", s->v == 1 ? "zb-h1" : "zb-v");
+    add_assumed(wholes, s->stages, "B is taken as I and W together, for the schedule runs them "
+                                   "apart", out);
+    add_assumed(forwards, s->stages, "R is taken as F, for none ran", out);
+}
+
 /* Halves that were not measured are taken as half of the whole, a whole as both halves, and a
  * recompute as a forward. Where nothing is recomputed there is no column of it. */
 void compare_costs(const struct compare *c, struct text *out)
@@ -111,7 +144,7 @@ void compare_costs(const struct compare *c, struct text *out)
     for (int i = 0; i < c->s->sched.stages; i++) {
         const double *t = c->cost[i];
         double input = t[SCHED_I], weight = t[SCHED_W], whole = t[SCHED_B];
-        if (input + weight <= 0)
+        if (lacks_halves(t))
             input = weight = whole / 2;
         if (whole <= 0)
             whole = input + weight;
