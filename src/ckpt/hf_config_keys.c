@@ -3,11 +3,14 @@
  * The keys that transformers writes for gpt2 and llama, in versions 2 to 5, and those by which
  * relatives of these models differ from them. A relative's configuration may carry model_type llama
  * and code of its own, so what such a key would change is refused here, although transformers'
- * own llama would pass it over.
+ * own llama would pass it over. No table has all relatives: a key that none of the tables has is
+ * judged by the stems in its name, and where one tells of the model, only a value that switches it
+ * off is passed.
  */
 #include "ckpt/hf_config_keys.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { GPT = 1 << ARCH_GPT, LLAMA = 1 << ARCH_LLAMA, BOTH = GPT | LLAMA };
@@ -17,7 +20,7 @@ static const char *const read_keys[] = {
     [ARCH_GPT] = " model_type vocab_size n_positions n_embd n_layer n_head n_inner "
                  "layer_norm_epsilon tie_word_embeddings resid_pdrop embd_pdrop attn_pdrop "
                  "initializer_range eos_token_id hidden_size max_position_embeddings "
-                 "num_attention_heads num_hidden_layers ",
+                 "num_attention_heads num_hidden_layers layer_types ",
     [ARCH_LLAMA] = " model_type vocab_size max_position_embeddings hidden_size intermediate_size "
                    "num_hidden_layers num_attention_heads num_key_value_heads head_dim "
                    "rms_norm_eps tie_word_embeddings attention_dropout initializer_range "
@@ -27,59 +30,72 @@ static const char *const read_keys[] = {
 /* Legal only with these values, in JSON, | between; "null": with none. */
 static const struct { int kinds; const char *key, *legal; } neutral[] = {
     {GPT, "activation_function", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
+    {GPT, "rotary_pct", "0"},
+    {GPT, "partial_rotary_factor", "0"},
     {GPT, "scale_attn_weights", "true"},
     {GPT, "scale_attn_by_inverse_layer_idx", "false"},
     {GPT, "reorder_and_upcast_attn", "false"},
     {GPT, "position_embedding_type", "\"absolute\""},
     {GPT, "bias", "true"},
+    {GPT, "use_bias", "true"},
+    {GPT, "qkv_bias", "true"},
+    {GPT, "attention_bias", "true"},
+    {GPT, "attention_out_bias", "true"},
+    {GPT, "mlp_bias", "true"},
+    {GPT, "norm_bias", "true"},
+    {GPT, "layer_norm_bias", "true"},
+    {GPT, "norm_type", "\"layernorm\"|\"layer_norm\""},
+    {GPT, "hidden_act", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
+    {GPT, "hidden_activation", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
     {LLAMA, "hidden_act", "\"silu\"|\"swish\""},
+    {LLAMA, "hidden_activation", "\"silu\"|\"swish\""},
+    {LLAMA, "activation_function", "\"silu\"|\"swish\""},
+    {LLAMA, "norm_type", "\"rmsnorm\"|\"rms_norm\""},
+    {LLAMA, "no_bias", "true"},
+    {LLAMA, "use_rms_norm", "true"},
+    {LLAMA, "use_glu", "true"},
+    {LLAMA, "gated_mlp", "true"},
+    {LLAMA, "use_gated_mlp", "true"},
+    {LLAMA, "use_rope", "true"},
+    {LLAMA, "use_rotary_embedding", "true"},
+    {LLAMA, "rope_pct", "1"},
     {LLAMA, "attention_bias", "false"},
     {LLAMA, "mlp_bias", "false"},
-    {LLAMA, "bias", "false"},
-    {LLAMA, "use_bias", "false"},
-    {LLAMA, "qkv_bias", "false"},
-    {LLAMA, "attention_out_bias", "false"},
     {LLAMA, "partial_rotary_factor", "1"},
     {LLAMA, "rotary_pct", "1"},
-    {LLAMA, "rope_interleave", "false"},
-    {LLAMA, "rope_interleaved", "false"},
-    {LLAMA, "no_rope_layers", "[]"},
-    {LLAMA, "no_rope_layer_interval", "0"},
     {LLAMA, "position_embedding_type", "\"rope\""},
-    {BOTH, "add_cross_attention", "false"},
+    {BOTH, "is_causal", "true"},
+    {BOTH, "causal", "true"},
+    {BOTH, "pre_norm", "true"},
+    {BOTH, "do_layer_norm_before", "true"},
+    {BOTH, "normalize_before", "true"},
+    {BOTH, "use_final_norm", "true"},
+    {BOTH, "elementwise_affine", "true"},
+    {BOTH, "norm_elementwise_affine", "true"},
+    {BOTH, "layer_norm_elementwise_affine", "true"},
     {BOTH, "is_encoder_decoder", "false"},
     {BOTH, "tie_encoder_decoder", "false"},
-    {BOTH, "cross_attention_hidden_size", "null"},
-    {BOTH, "pruned_heads", "{}"},
     {BOTH, "auto_map", "null"},
-    {BOTH, "quantization_config", "null"},
-    {BOTH, "compression_config", "null"},
-    {BOTH, "sliding_window", "null"},
-    {BOTH, "use_sliding_window", "false"},
-    {BOTH, "attention_chunk_size", "null"},
-    {BOTH, "clip_qkv", "null"},
-    {BOTH, "qk_norm", "false"},
-    {BOTH, "use_qk_norm", "false"},
-    {BOTH, "qk_layernorm", "false"},
-    {BOTH, "attn_output_gate", "false"},
-    {BOTH, "final_logit_softcapping", "null"},
-    {BOTH, "attn_logit_softcapping", "null"},
-    {BOTH, "logit_softcap", "null"},
-    {BOTH, "query_pre_attn_scalar", "null"},
-    {BOTH, "attention_multiplier", "null"},
-    {BOTH, "embedding_multiplier", "1"},
-    {BOTH, "residual_multiplier", "1"},
-    {BOTH, "logits_scaling", "1"},
-    {BOTH, "logit_scale", "1"},
-    {BOTH, "scale_embedding", "false"},
-    {BOTH, "use_alibi", "false"},
-    {BOTH, "alibi", "false"},
-    {BOTH, "use_parallel_residual", "false"},
-    {BOTH, "parallel_attn", "false"},
-    {BOTH, "num_experts", "0"},
-    {BOTH, "num_local_experts", "0"},
-    {BOTH, "n_routed_experts", "0"},
 };
+
+/* What tells of the model's numbers in the name of a key, beyond the tables. */
+static const char stems[] =
+    "_eps _gate act_fn activation adapter alibi altup attention attn bias bidirection block_type "
+    "causal chunk clamp clip compress conv1d conv_ cross_layer delta emb epsilon expert factor ffn "
+    "gate_ gated gating gelu glu hash_ hc_ head_dim hidden_act hyper interleav kv latent laurel "
+    "layer_type linear logit loop lora low_rank mamba mask mixer mixture mlp moe multiplier mup_ "
+    "ngram nope norm parallel pct per_layer pos_ position prefix_lm prun qk quant query recurr "
+    "relative relu resid rope rotary route rwkv scale scaling share sharing shift silu sink "
+    "skip_connection skip_layer sliding softcap soft_cap softmax spars ssm stride swa swish theta "
+    "tie_ tied top_k topk type_vocab window xpos zero_center";
+static const char bounds[] = "cap chunk clamp clip _eps epsilon query softmax theta window";
+static const char factors[] = "factor multiplier pct scale scaling";
+/* And what tells that it does not: how a model is trained, laid out or run. */
+static const char harmless_stems[] =
+    "drop loss _token_id tokenizer implementation flash sdpa fused cache dtype jitter checkpoint "
+    "classifier summary grad optim learning_rate warmup init_std _plan tensor_parallel "
+    "sequence_parallel model_parallel context_parallel pipeline_parallel data_parallel "
+    "expert_parallel";
 
 /* Names, sizes and types; how the model is trained, run, or asked for text. */
 static const char harmless[] =
@@ -94,7 +110,10 @@ static const char harmless[] =
     "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens attn_implementation "
     "gradient_checkpointing pretraining_tp n_ctx summary_type summary_use_proj summary_activation "
     "summary_proj_to_labels summary_first_dropout max_window_layers max_sequence_length "
-    "model_max_length unk_token_id unsloth_version unsloth_fixed name_or_path ";
+    "model_max_length unk_token_id unsloth_version unsloth_fixed name_or_path output_past "
+    "use_return_dict output_router_logits num_logits_to_keep n_positions max_seq_len "
+    "max_position max_seq_length seq_length attention_softmax_in_fp32 residual_in_fp32 "
+    "scale_attention_softmax_in_fp32 transformers.js_config ";
 
 static bool in_list(const char *list, const char *key)
 {
@@ -120,19 +139,57 @@ static bool is_one_of(const cJSON *value, const char *legal)
     return false;
 }
 
-const char *hf_key_legal(enum arch_kind kind, const cJSON *member)
+/* One of the words of the list lies in the key. */
+static bool has_word(const char *key, const char *list)
 {
-    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
-        if ((neutral[i].kinds & 1 << kind) && strcmp(neutral[i].key, member->string) == 0)
-            return cJSON_IsNull(member) || is_one_of(member, neutral[i].legal) ? NULL
-                                                                               : neutral[i].legal;
-    return NULL;
+    char word[32];
+    for (const char *p = list; sscanf(p, " %31s", word) == 1; p = strstr(p, word) + strlen(word))
+        if (strstr(key, word))
+            return true;
+    return false;
 }
 
-bool hf_key_known(enum arch_kind kind, const char *key)
+/* Does a name that no table has tell of what a model computes? */
+static bool tells(const char *key)
 {
-    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++)
-        if ((neutral[i].kinds & 1 << kind) && strcmp(neutral[i].key, key) == 0)
-            return true;
-    return key[0] == '_' || in_list(harmless, key) || in_list(read_keys[kind], key);
+    return has_word(key, stems) && !has_word(key, harmless_stems) &&
+           strncmp(key, "init", 4) != 0;
+}
+
+/* The number with which a key of such a name switches nothing on: 1 of a factor, 0 of a count, none
+ * of a bound or of what stands for the scale of attention (1 there is another than 1/sqrt(d)). */
+static bool is_off_number(const char *key, double x)
+{
+    if (has_word(key, bounds))
+        return false;
+    if (has_word(key, factors))
+        return x == 1.0 && !has_word(key, "attn attention");
+    return x == 0.0;
+}
+
+static bool is_off(const cJSON *member)
+{
+    if (cJSON_IsNumber(member))
+        return is_off_number(member->string, member->valuedouble);
+    if (cJSON_IsString(member))
+        return member->valuestring[0] == '\0' || strcmp(member->valuestring, "none") == 0;
+    return cJSON_IsNull(member) || cJSON_IsFalse(member) ||
+           ((cJSON_IsArray(member) || cJSON_IsObject(member)) && !member->child);
+}
+
+enum hf_key hf_key_judge(enum arch_kind kind, const cJSON *member, const char **legal)
+{
+    *legal = NULL;
+    for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {
+        if (!(neutral[i].kinds & 1 << kind) || strcmp(neutral[i].key, member->string) != 0)
+            continue;
+        *legal = neutral[i].legal;
+        return cJSON_IsNull(member) || is_one_of(member, *legal) ? HF_KEY_PASS : HF_KEY_REFUSE;
+    }
+    if (member->string[0] == '_' || in_list(harmless, member->string) ||
+        in_list(read_keys[kind], member->string) || cJSON_IsNull(member))
+        return HF_KEY_PASS;
+    if (!tells(member->string))
+        return HF_KEY_UNKNOWN;
+    return is_off(member) ? HF_KEY_PASS : HF_KEY_REFUSE;
 }

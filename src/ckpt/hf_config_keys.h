@@ -9,10 +9,14 @@
 #include "arch/arch.h"
 #include <cjson/cJSON.h>
 
-/* The values with which the model computes what plait computes ("false", "null|1"), when this
- * member has another; NULL: it may stand. null always may. */
-const char *hf_key_legal(enum arch_kind kind, const cJSON *member);
-/* Is the key read, judged by hf_key_legal, or without effect on the model's numbers? */
-bool hf_key_known(enum arch_kind kind, const char *key);
+enum hf_key {
+    HF_KEY_PASS,    /* read elsewhere, without effect on the numbers, or with plait's value */
+    HF_KEY_REFUSE,  /* changes what the model computes */
+    HF_KEY_UNKNOWN, /* nothing is known of it */
+};
+
+/* *legal: the values with which the model computes what plait computes ("false", "null|1"), NULL
+ * where the key is judged by its name alone. null always passes. */
+enum hf_key hf_key_judge(enum arch_kind kind, const cJSON *member, const char **legal);
 
 #endif

@@ -205,7 +205,6 @@ static void read_llama(struct config *c, struct arch *a)
     a->tied = get_bool(c, "tie_word_embeddings", false);
     a->dropout = get_real(c, "attention_dropout", 0.0);
     read_rope(c, a);
-    read_layer_types(c);
     if (c->err != ERR_OK)
         return;
     if (!get(c, c->root, "head_dim") && a->hidden % a->heads != 0)
@@ -233,6 +232,19 @@ static void read_ends(struct config *c, struct hf_config *out)
     }
 }
 
+static void refuse_key(struct config *c, const cJSON *member, const char *legal)
+{
+    char *value = cJSON_PrintUnformatted(member);
+    if (legal)
+        refuse(c, "says %.64s %.64s, plait computes %s only", member->string, value ? value : "?",
+               strcmp(legal, "null") == 0 ? "models without it" : legal);
+    else
+        refuse(c, "says %.64s %.64s, a key by whose name it changes what the model computes, and "
+                  "that plait does not have; where the model was made without it, take it out",
+               member->string, value ? value : "?");
+    cJSON_free(value);
+}
+
 /* Keys with another value than plait computes; then those that nobody knows. */
 static void check_keys(struct config *c, enum arch_kind kind, struct hf_config *out)
 {
@@ -241,13 +253,11 @@ static void check_keys(struct config *c, enum arch_kind kind, struct hf_config *
     int more = 0;
     cJSON_ArrayForEach(x, c->root)
     {
-        const char *legal = hf_key_legal(kind, x);
-        char *value = legal ? cJSON_PrintUnformatted(x) : NULL;
-        if (legal)
-            refuse(c, "says %s %.64s, plait computes %s only", x->string, value ? value : "?",
-                   strcmp(legal, "null") == 0 ? "models without it" : legal);
-        cJSON_free(value);
-        if (hf_key_known(kind, x->string) || cJSON_IsNull(x))
+        const char *legal;
+        enum hf_key what = hf_key_judge(kind, x, &legal);
+        if (what == HF_KEY_REFUSE)
+            refuse_key(c, x, legal);
+        if (what != HF_KEY_UNKNOWN)
             continue;
         if (used + strlen(x->string) + 32 < sizeof out->unknown)
             used += (size_t)snprintf(out->unknown + used, sizeof out->unknown - used, "%s%s",
@@ -276,6 +286,7 @@ static enum err read_root(struct config *c, struct hf_config *out)
     else
         refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama", name);
     a->init_std = get_real(c, "initializer_range", 0.02);
+    read_layer_types(c);
     read_ends(c, &made);
     if (c->err == ERR_OK)
         check_keys(c, a->kind, &made);
