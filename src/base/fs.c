@@ -564,6 +564,15 @@ bool fs_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+bool fs_named(const char *path)
+{
+    struct stat st;
+    fs_call_begin(path);
+    int done = lstat(path, &st);
+    fs_call_end();
+    return done == 0;
+}
+
 enum err fs_join(const char *dir, const char *name, char **out)
 {
     struct text t = {0};

@@ -123,6 +123,8 @@ void fs_call_end(void);
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
 bool fs_exists(const char *path);
+/* Has anything that name, be it a link that leads nowhere? */
+bool fs_named(const char *path);
 /* Is it one file, under whatever names? Both must be there. */
 bool fs_same(const char *a, const char *b);
 /* Would files of these names be one? Of what is not there yet folder and last name are compared. */

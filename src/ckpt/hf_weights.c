@@ -226,7 +226,7 @@ bool hf_weights_exist(const char *dir)
         char *path;
         if (fs_join(dir, i ? index_name : single, &path) != ERR_OK)
             return true; /* whoever opens them is told */
-        there = fs_exists(path);
+        there = fs_named(path);
         mem_free(path);
     }
     return there;
@@ -239,12 +239,12 @@ enum err hf_weights_open(struct hf_weights *w, const char *dir)
     enum err err = fs_join(dir, single, &one);
     if (err == ERR_OK)
         err = fs_join(dir, index_name, &many);
-    if (err == ERR_OK && fs_exists(one) && fs_exists(many))
+    if (err == ERR_OK && fs_named(one) && fs_named(many))
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
                       "ckpt: %s has both %s and %s; keep those that belong to the model", dir,
                       single, index_name);
     else if (err == ERR_OK)
-        err = fs_exists(many) ? open_index(&made, dir, many) : open_single(&made, one);
+        err = fs_named(many) ? open_index(&made, dir, many) : open_single(&made, one);
     mem_free(one);
     mem_free(many);
     if (err != ERR_OK)

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "run/files.h"
+#include "run/folder.h"
 #include "run/pictures.h"
 #include "run/schedule.h"
 #include "sim/sim_picture.h"
@@ -82,8 +83,6 @@ static enum err write_files(const struct compare *c, const struct compare_words 
 
 static enum err check_asked(const struct plait_compare *a, const char *const path[PICTURES_FILES])
 {
-    if (!a->run || !a->run[0])
-        FAIL(ERR_CONFIG, "compare: no run is named; give the folder of a run that was traced");
     if (a->skip < -1)
         FAIL(ERR_CONFIG, "compare: skip %lld is not a number of steps; use 0 or more",
              (long long)a->skip);
@@ -94,6 +93,7 @@ static enum err check_asked(const struct plait_compare *a, const char *const pat
 
 static enum err read_config(const char *run, struct options *o)
 {
+    TRY(folder_find("compare", run, false));
     TRY(options_read_run(run, o));
     if (!o->train.trace)
         FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with --trace", run);

@@ -56,9 +56,16 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics);
  * all zero. */
 void folder_leave(struct folder *f);
 
-/* Why a run's folder has no weights, as far as can be seen there: its run is under way, has died,
- * or ended at some step without saving them. o: of its config.yaml. Returns ERR_CHECKPOINT, or
- * ERR_MEMORY. Local. (folder_unsaved.c) */
-enum err folder_unsaved(const char *dir, const struct options *o);
+/* The folder can be read as a run's, which has a config.yaml; models: or as a model's, which has a
+ * config.json. who: stands in front of the message. Errors: ERR_CONFIG, with what is there instead
+ * and what may be meant; where a run has begun and made no config.yaml, as folder_lacks, ERR_DATA
+ * or with models ERR_CHECKPOINT. Local; touches nothing. (folder_find.c) */
+enum err folder_find(const char *who, const char *dir, bool models);
+
+/* Why a run's folder has none of `what`, as far as can be seen there: its run is under way, has
+ * died, or ended at some step without saving them. o: of its config.yaml; NULL: it has none.
+ * Returns `code`, or ERR_MEMORY. Local. (folder_lacks.c) */
+enum err folder_lacks(enum err code, const char *who, const char *what, const char *dir,
+                      const struct options *o);
 
 #endif

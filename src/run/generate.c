@@ -291,23 +291,23 @@ static enum err check_ranks(const struct setup *s, int ranks)
     return ERR_OK;
 }
 
-/* A run that was told to keep no weights, and has none. */
-static enum err check_weights(const struct options *o, const char *run)
+/* Are there any? Told before anything is made of the rest. */
+static enum err check_weights(const struct model_folder *folder)
 {
-    char *path;
-    if (o->run.save)
+    const struct options *o = &folder->options;
+    if (hf_weights_exist(folder->dir))
         return ERR_OK;
-    TRY(fs_join(run, "model.safetensors", &path));
-    bool there = fs_exists(path);
-    mem_free(path);
-    if (!there)
+    if (folder->foreign)
+        return model_folder_lacks(folder->dir);
+    if (!o->run.save)
         FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights to "
-                         "generate from; train again with run.save true", run);
-    return ERR_OK;
+                         "generate from; train again with run.save true", folder->dir);
+    return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", folder->dir, o);
 }
 
-static enum err check_call(const struct options *o, const struct plait_generate *c)
+static enum err check_call(const struct model_folder *folder, const struct plait_generate *c)
 {
+    const struct options *o = &folder->options;
     if (c->tokens < 0 || c->top_k < 0 || !(c->temperature >= 0 && isfinite(c->temperature)))
         FAIL(ERR_CONFIG, "generate: tokens %lld, top_k %d and temperature %g: each has to be a "
                          "number from 0 on", (long long)c->tokens, c->top_k, c->temperature);
@@ -319,7 +319,7 @@ static enum err check_call(const struct options *o, const struct plait_generate 
     if (o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
                          "train.device=cpu");
-    return check_weights(o, c->run);
+    return check_weights(folder);
 }
 
 /* Ids as they are. */
@@ -412,14 +412,12 @@ enum err run_generate(const struct model_folder *folder, const struct plait_gene
     struct generate_job job = {.setup = &s, .call = call, .folder = folder, .weights = &w,
                                .how = {call->temperature, call->top_k, call->seed, NULL}};
     int ranks = call->ranks;
-    TRY(check_call(o, call));
+    TRY(check_call(folder, call));
     enum err err = setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s);
     if (err == ERR_OK)
         err = check_launch(o, &ranks);
     if (err == ERR_OK)
         err = check_ranks(&s, ranks);
-    if (err == ERR_OK && !folder->foreign && !hf_weights_exist(call->run))
-        err = folder_unsaved(call->run, o);
     if (err == ERR_OK)
         err = hf_weights_open(&w, call->run);
     if (err == ERR_OK)

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "data/data.h"
+#include "run/folder.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,15 +130,12 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
 {
     struct model_folder made = {.dir = dir};
     char *yaml, *json = NULL;
+    TRY(folder_find("generate", dir, true));
     TRY(fs_join(dir, "config.yaml", &yaml));
     enum err err = fs_join(dir, "config.json", &json);
-    if (err == ERR_OK && !fs_exists(yaml) && !fs_exists(json))
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                      "generate: %s has neither config.yaml, as a run has, nor config.json, as "
-                      "transformers saves; name the folder of a run or a model", dir);
     if (err == ERR_OK) {
-        bool known = fs_exists(json);
-        made.foreign = known && !fs_exists(yaml);
+        bool known = fs_named(json);
+        made.foreign = known && !fs_named(yaml);
         err = made.foreign ? conf_defaults(&options_table, &made.options)
                            : options_read_run(dir, &made.options);
         if (err == ERR_OK && known)

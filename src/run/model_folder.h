@@ -28,6 +28,10 @@ struct model_folder {
  * config.json, or naming a key that they disagree on, with both values. Local. */
 enum err model_folder_open(struct model_folder *f, const char *dir);
 
+/* Why there are no weights in a model's folder: what it has in their place. Returns
+ * ERR_CHECKPOINT. Local. (model_folder_lacks.c) */
+enum err model_folder_lacks(const char *dir);
+
 /* The tokenizer of its ids, from the weights and data.tokenizer, and whether plait's own of that
  * name is the one. Errors: ERR_TOKEN: none is named, two are, it is unknown, or has another hash;
  * ERR_CHECKPOINT. Local. */

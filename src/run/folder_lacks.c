@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Why there are no weights: a run leaves no word of how it ended but these, the lock while it lives
- * or when it died, and the lines of metrics.jsonl, which say how far it came.
+ * Why something that a run leaves is missing: a run leaves no word of how it ended but the lock,
+ * while it lives or when it died, and the lines of metrics.jsonl, which say how far it came.
  */
 #include "run/folder.h"
 
@@ -38,18 +38,21 @@ static void say_why(const struct options *o, const struct fs_lock_found *found, 
                     struct text *out)
 {
     char done[80] = "before the end of its first step";
-    if (step > 0)
+    if (step > 0 && o)
         snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
                  (long long)o->train.steps);
+    else if (step > 0)
+        snprintf(done, sizeof done, "behind step %lld", (long long)step);
     if (found->state == FS_LOCK_HELD) {
         say_owner(found, out);
-        text_add(out, "is under way there, %s, and saves them at its end", done);
+        text_add(out, "is under way there, %s%s", done,
+                 o ? ", and saves them at its end" : "; wait for its end");
     } else if (found->state == FS_LOCK_LEFT) {
         say_owner(found, out);
         text_add(out, "died %s; use another run", done);
     } else if (step < 0) {
         text_add(out, "and no metrics.jsonl of a run either; name the folder that the run wrote");
-    } else if (step < o->train.steps) {
+    } else if (!o || step < o->train.steps) {
         text_add(out, "its run ended %s and saved none: an error or a second signal ended it; use "
                       "another run", done);
     } else {
@@ -58,7 +61,8 @@ static void say_why(const struct options *o, const struct fs_lock_found *found, 
     }
 }
 
-enum err folder_unsaved(const char *dir, const struct options *o)
+enum err folder_lacks(enum err code, const char *who, const char *what, const char *dir,
+                      const struct options *o)
 {
     struct text why = {0};
     struct fs_lock_found found;
@@ -72,8 +76,7 @@ enum err folder_unsaved(const char *dir, const struct options *o)
         err = why.err;
     }
     if (err == ERR_OK)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s has no weights: %s", dir,
-                      why.s);
+        err = err_set(code, __FILE__, __LINE__, "%s: %s has no %s: %s", who, dir, what, why.s);
     mem_free(lock);
     mem_free(metrics);
     text_free(&why);
