@@ -9,85 +9,31 @@
  * it leaves the new one. The folder is flushed because the rename is an entry of the folder
  * (Pillai et al., "All file systems are not created equal", OSDI 2014).
  *
- * Interrupted calls are repeated and short writes continued, except close: on Linux the descriptor
- * is gone even when close is interrupted.
+ * Short writes are continued; interrupted calls are repeated underneath (fs_sys.h).
  */
-#include "base/fs.h"
+#include "base/fs_sys.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/text.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
 
 /* ---- calls ---- */
 
-static int open_again(const char *path, int flags)
-{
-    int fd;
-    fs_call_begin(path);
-    do
-        fd = fs_ops->open(path, flags | O_CLOEXEC, 0666);
-    while (fd < 0 && errno == EINTR);
-    fs_call_end();
-    return fd;
-}
-
-static int fsync_again(int fd, const char *path)
-{
-    int done;
-    fs_call_begin(path);
-    do
-        done = fs_ops->fsync(fd);
-    while (done < 0 && errno == EINTR);
-    fs_call_end();
-    return done;
-}
-
-static int close_file(int fd, const char *path)
-{
-    fs_call_begin(path);
-    int done = fs_ops->close(fd);
-    fs_call_end();
-    return done;
-}
-
-static void unlink_file(const char *path)
-{
-    fs_call_begin(path);
-    (void)fs_ops->unlink(path);
-    fs_call_end();
-}
-
-/* EOPNOTSUPP where the file system knows no such thing. */
-static int keep_again(int fd, const char *path, int64_t n)
-{
-    int done;
-    fs_call_begin(path);
-    do
-        done = fs_ops->keep(fd, n);
-    while (done < 0 && errno == EINTR);
-    fs_call_end();
-    return done;
-}
-
 /* The bytes that were taken: n, or fewer and errno. A write that takes nothing and says nothing
  * counts as a full disk. */
-static int64_t write_bytes(int fd, const char *p, int64_t n)
+static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
 {
     int64_t sum = 0;
     while (sum < n) {
-        int64_t done = fs_ops->write(fd, p + sum, num_min(n - sum, CALL_MAX));
-        if (done < 0 && errno == EINTR)
-            continue;
+        int64_t done = fs_sys_write(fd, path, p + sum, num_min(n - sum, CALL_MAX));
         if (done == 0)
             errno = ENOSPC;
         if (done <= 0)
@@ -95,14 +41,6 @@ static int64_t write_bytes(int fd, const char *p, int64_t n)
         sum += done;
     }
     return sum;
-}
-
-static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
-{
-    fs_call_begin(path);
-    int64_t done = write_bytes(fd, p, n);
-    fs_call_end();
-    return done;
 }
 
 /* The system's sentence for an errno, in lower case, with the way out for the commonest. */
@@ -128,9 +66,9 @@ const char *fs_reason(int code, char buf[FS_REASON])
 void fs_abandon(struct fs_file *f)
 {
     if (f->fd >= 0)
-        (void)close_file(f->fd, f->path);
+        (void)fs_sys_close(f->fd, f->path);
     if (f->temp)
-        unlink_file(f->temp);
+        (void)fs_sys_unlink(f->temp);
     fs_temp_drop(f->noted - 1);
     mem_free(f->path);
     mem_free(f->temp);
@@ -170,7 +108,7 @@ static enum err open_temp(struct fs_file *f)
     for (int i = 0; i < TEMP_TRIES; i++) {
         snprintf(f->temp, room, "%s.tmp.%ld.%d", f->path, (long)getpid(), i);
         f->noted = 1 + fs_temp_note(f->temp); /* one of that name would be a dead process's */
-        f->fd = open_again(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+        f->fd = fs_sys_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
         if (f->fd >= 0)
             return ERR_OK;
         fs_temp_drop(f->noted - 1);
@@ -189,7 +127,7 @@ enum err fs_create(struct fs_file *f, const char *path)
     struct stat st;
     enum err err;
     *f = (struct fs_file){.fd = -1};
-    bool there = stat(path, &st) == 0;
+    bool there = fs_sys_stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
              path);
@@ -211,7 +149,7 @@ enum err fs_keep_room(struct fs_file *f, int64_t n)
 {
     char why[FS_REASON], room[32];
     ENSURE(n > 0 && f->fd >= 0);
-    if (keep_again(f->fd, f->path, n) == 0) {
+    if (fs_sys_keep(f->fd, f->path, n) == 0) {
         f->kept = n;
         return ERR_OK;
     }
@@ -227,8 +165,9 @@ enum err fs_keep_room(struct fs_file *f, int64_t n)
 bool fs_is_there(const struct fs_file *f)
 {
     struct stat own, named;
-    return f->temp && fstat(f->fd, &own) == 0 && lstat(f->temp, &named) == 0 &&
-           own.st_dev == named.st_dev && own.st_ino == named.st_ino;
+    return f->temp && fs_sys_fstat(f->fd, f->temp, &own) == 0 &&
+           fs_sys_lstat(f->temp, &named) == 0 && own.st_dev == named.st_dev &&
+           own.st_ino == named.st_ino;
 }
 
 static enum err put_bytes(struct fs_file *f, const char *p, int64_t n)
@@ -271,11 +210,11 @@ static int flush_folder(const char *path)
     }
     memcpy(folder, path, n);
     folder[n] = '\0';
-    int fd = open_again(!slash ? "." : n == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY);
+    int fd = fs_sys_open(!slash ? "." : n == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
         return -1;
-    int done = fsync_again(fd, path), code = errno;
-    (void)close_file(fd, path);
+    int done = fs_sys_fsync(fd, path), code = errno;
+    (void)fs_sys_close(fd, path);
     errno = code;
     return done != 0 && code != EINVAL ? -1 : 0;
 }
@@ -285,11 +224,11 @@ static enum err finish(struct fs_file *f)
 {
     ENSURE(f->fd >= 0 && f->kept <= f->written + f->used);
     TRY(flush(f));
-    if (fsync_again(f->fd, f->path) != 0)
+    if (fs_sys_fsync(f->fd, f->path) != 0)
         return lost(f, "flush");
     int fd = f->fd;
     f->fd = -1;
-    if (close_file(fd, f->path) != 0 && errno != EINTR)
+    if (fs_sys_close(fd, f->path) != 0 && errno != EINTR)
         return lost(f, "close");
     return ERR_OK;
 }
@@ -336,12 +275,12 @@ static enum err open_log(const char *path, int more, int *fd)
     char why[FS_REASON];
     struct stat st;
     /* O_NONBLOCK: a FIFO without a reader fails instead of waiting; files do not care. */
-    int opened = open_again(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | more);
+    int opened = fs_sys_open(path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | more);
     if (opened < 0)
         FAIL(ERR_STORAGE, "storage: cannot %s %s: %s", more ? "create" : "append to", path,
              fs_reason(errno, why));
-    if (fstat(opened, &st) != 0 || !S_ISREG(st.st_mode)) {
-        (void)close_file(opened, path);
+    if (fs_sys_fstat(opened, path, &st) != 0 || !S_ISREG(st.st_mode)) {
+        (void)fs_sys_close(opened, path);
         FAIL(ERR_STORAGE, "storage: cannot append to %s: it is not a regular file", path);
     }
     *fd = opened;
@@ -362,13 +301,13 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
 {
     char why[FS_REASON];
     ENSURE(n > 0);
-    off_t begin = lseek(fd, 0, SEEK_END);
+    int64_t begin = fs_sys_end(fd, path);
     if (write_all(fd, path, p, n) == n)
         return ERR_OK;
     int code = errno;
-    off_t end = lseek(fd, 0, SEEK_END);
+    int64_t end = fs_sys_end(fd, path);
     bool cut = begin >= 0 && end > begin && end - begin < n; /* more is of another writer */
-    if (cut && ftruncate(fd, begin) != 0)
+    if (cut && fs_sys_cut(fd, path, begin) != 0)
         FAIL(ERR_STORAGE, "storage: cannot append to %s, and what it took from byte %lld on stays "
                           "there: %s", path, (long long)begin, fs_reason(code, why));
     FAIL(ERR_STORAGE, "storage: cannot append to %s: %s", path, fs_reason(code, why));
@@ -377,7 +316,7 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
 enum err fs_log_close(int fd, const char *path)
 {
     char why[FS_REASON];
-    if (fd >= 0 && close_file(fd, path) != 0 && errno != EINTR)
+    if (fd >= 0 && fs_sys_close(fd, path) != 0 && errno != EINTR)
         FAIL(ERR_STORAGE, "storage: cannot close %s, and its last lines may be missing: %s", path,
              fs_reason(errno, why));
     return ERR_OK;
@@ -395,7 +334,7 @@ static const char *reader(enum err code)
 static bool leads_nowhere(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && stat(path, &st) != 0;
+    return fs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && fs_sys_stat(path, &st) != 0;
 }
 
 /* Opens a regular file of *size bytes. */
@@ -403,7 +342,7 @@ static enum err open_regular(const char *path, int flags, enum err code, int *fd
 {
     char why[FS_REASON];
     struct stat st;
-    int opened = open_again(path, O_RDONLY | O_NONBLOCK | flags);
+    int opened = fs_sys_open(path, O_RDONLY | O_NONBLOCK | flags);
     if (opened < 0 && errno == ELOOP && flags)
         FAIL(code, "%s: cannot read %s: it is a symbolic link, which a name out of a file may not "
                    "be; put the file itself there", reader(code), path);
@@ -413,14 +352,14 @@ static enum err open_regular(const char *path, int flags, enum err code, int *fd
                    "it names", reader(code), path);
     if (opened < 0)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(missing, why));
-    bool known = fstat(opened, &st) == 0;
+    bool known = fs_sys_fstat(opened, path, &st) == 0;
     int failed = errno;
     if (known && S_ISREG(st.st_mode)) {
         *fd = opened;
         *size = (int64_t)st.st_size;
         return ERR_OK;
     }
-    (void)close_file(opened, path);
+    (void)fs_sys_close(opened, path);
     if (!known)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
@@ -435,9 +374,9 @@ static enum err map_open(struct fs_map *m, const char *path, int flags, enum err
     int64_t size;
     TRY(open_regular(path, flags, code, &fd, &size));
     if (size > 0)
-        p = mmap(NULL, (size_t)size, PROT_READ, MAP_PRIVATE, fd, 0);
+        p = fs_sys_map(fd, path, size);
     int failed = errno;
-    (void)close_file(fd, path);
+    (void)fs_sys_close(fd, path);
     if (p == MAP_FAILED)
         FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
     *m = (struct fs_map){.data = p, .size = size};
@@ -487,11 +426,7 @@ enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p
     char why[FS_REASON], *to = p;
     ENSURE(r->open && at >= 0 && n >= 0);
     while (n > 0) {
-        fs_call_begin(r->path);
-        int64_t got = fs_ops->pread(r->fd, to, num_min(n, CALL_MAX), at);
-        fs_call_end();
-        if (got < 0 && errno == EINTR)
-            continue;
+        int64_t got = fs_sys_pread(r->fd, r->path, to, num_min(n, CALL_MAX), at);
         if (got < 0)
             FAIL(r->code, "%s: cannot read %s: %s", reader(r->code), r->path,
                  fs_reason(errno, why));
@@ -510,7 +445,7 @@ enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p
 void fs_reader_close(struct fs_reader *r)
 {
     if (r->open)
-        (void)close_file(r->fd, r->path);
+        (void)fs_sys_close(r->fd, r->path);
     mem_free(r->path);
     *r = (struct fs_reader){0};
 }
@@ -521,14 +456,8 @@ static enum err make_dir(const char *path)
 {
     char why[FS_REASON];
     struct stat st;
-    int done;
-    fs_call_begin(path);
-    do
-        done = fs_ops->mkdir(path, 0777);
-    while (done < 0 && errno == EINTR);
-    fs_call_end();
-    int code = done == 0 ? 0 : errno;
-    if (code == 0 || (stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+    int code = fs_sys_mkdir(path) == 0 ? 0 : errno;
+    if (code == 0 || (fs_sys_stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
         return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
     if (code == EEXIST && leads_nowhere(path))
         FAIL(ERR_STORAGE, "storage: cannot make the folder %s: it is a link that leads nowhere; "
@@ -561,16 +490,13 @@ out_string:
 
 bool fs_exists(const char *path)
 {
-    return access(path, F_OK) == 0;
+    return fs_sys_access(path, F_OK) == 0;
 }
 
 bool fs_named(const char *path)
 {
     struct stat st;
-    fs_call_begin(path);
-    int done = lstat(path, &st);
-    fs_call_end();
-    return done == 0;
+    return fs_sys_lstat(path, &st) == 0;
 }
 
 enum err fs_join(const char *dir, const char *name, char **out)

@@ -114,8 +114,8 @@ struct fs_watch {
     void (*end)(void *arg);
     void *arg;
 };
-void fs_watch_set(const struct fs_watch *w);
-/* Around what may wait for a disk without a call of this header, as reading from a map does. They
+struct fs_watch fs_watch_set(const struct fs_watch *w); /* returns the one before */
+/* Around what may wait for a disk without a call of fs_sys.h, as reading from a map does. They
  * nest; errno stays. */
 void fs_call_begin(const char *path);
 void fs_call_end(void);

@@ -7,16 +7,14 @@
  * and a name that was removed and made again lets nobody else in: a lock counts only while its
  * file still has the name.
  */
-#include "base/fs.h"
+#include "base/fs_sys.h"
 
 #include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { TRIES = 100 };
@@ -28,14 +26,10 @@ static enum err fail(const char *what, const char *path)
 }
 
 /* Takes the kernel's lock: true, or errno. */
-static bool hold(int fd)
+static bool hold(int fd, const char *path)
 {
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int done;
-    do
-        done = fcntl(fd, F_OFD_SETLK, &l);
-    while (done < 0 && errno == EINTR);
-    return done == 0;
+    return fs_sys_lock(fd, path, F_OFD_SETLK, &l) == 0;
 }
 
 /* Of another process; systems without locks say other things. */
@@ -48,16 +42,13 @@ static bool held_elsewhere(int code)
 static bool still_named(int fd, const char *path)
 {
     struct stat open_one, named;
-    return fstat(fd, &open_one) == 0 && lstat(path, &named) == 0 &&
+    return fs_sys_fstat(fd, path, &open_one) == 0 && fs_sys_lstat(path, &named) == 0 &&
            open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
 }
 
-static void read_words(int fd, char words[FS_LOCK_WORDS])
+static void read_words(int fd, const char *path, char words[FS_LOCK_WORDS])
 {
-    int64_t n;
-    do
-        n = fs_ops->pread(fd, words, FS_LOCK_WORDS - 1, 0);
-    while (n < 0 && errno == EINTR);
+    int64_t n = fs_sys_pread(fd, path, words, FS_LOCK_WORDS - 1, 0);
     words[n > 0 ? n : 0] = '\0';
 }
 
@@ -70,8 +61,8 @@ static enum err make_own(struct fs_lock *l, const char *words)
     do {
         snprintf(l->temp, room, "%s.tmp.%ld.%d", l->path, (long)getpid(),
                  atomic_fetch_add(&number, 1));
-        l->fd = fs_ops->open(l->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    } while (l->fd < 0 && (errno == EEXIST || errno == EINTR));
+        l->fd = fs_sys_open(l->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+    } while (l->fd < 0 && errno == EEXIST);
     if (l->fd < 0) {
         enum err err = fail("create a file beside", l->path);
         mem_free(l->temp);
@@ -79,7 +70,7 @@ static enum err make_own(struct fs_lock *l, const char *words)
         return err;
     }
     TRY(fs_append(l->fd, l->temp, words, (int64_t)strlen(words)));
-    (void)hold(l->fd); /* where there are no locks, the file alone says who is there */
+    (void)hold(l->fd, l->temp); /* where there are no locks, the file alone says who is there */
     return ERR_OK;
 }
 
@@ -87,9 +78,9 @@ static enum err make_own(struct fs_lock *l, const char *words)
 static void drop_own(struct fs_lock *l)
 {
     if (l->fd >= 0)
-        (void)fs_ops->close(l->fd);
+        (void)fs_sys_close(l->fd, l->path);
     if (l->temp)
-        (void)fs_ops->unlink(l->temp);
+        (void)fs_sys_unlink(l->temp);
     mem_free(l->temp);
     l->temp = NULL;
     l->fd = -1;
@@ -100,15 +91,15 @@ static void drop_own(struct fs_lock *l)
 static bool put_in_place(const struct fs_lock *l)
 {
     struct stat st;
-    if (link(l->temp, l->path) == 0)
+    if (fs_sys_link(l->temp, l->path) == 0)
         return true;
     if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP && errno != EMLINK)
         return false;
-    if (lstat(l->path, &st) == 0) {
+    if (fs_sys_lstat(l->path, &st) == 0) {
         errno = EEXIST;
         return false;
     }
-    return fs_ops->rename(l->temp, l->path) == 0 && still_named(l->fd, l->path);
+    return fs_sys_rename(l->temp, l->path) == 0 && still_named(l->fd, l->path);
 }
 
 /* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
@@ -116,32 +107,32 @@ static bool put_in_place(const struct fs_lock *l)
 static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *found, bool *gone)
 {
     *found = (struct fs_lock_found){.state = FS_LOCK_LEFT};
-    int fd = fs_ops->open(l->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+    int fd = fs_sys_open(l->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
     *gone = fd < 0 && errno == ENOENT;
     if (fd < 0 && (*gone || errno == ELOOP || errno == EISDIR || errno == ENXIO))
         return ERR_OK; /* a link, folder or pipe: left by somebody else */
     if (fd < 0)
         return fail("open", l->path);
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        (void)fs_ops->close(fd);
+    if (fs_sys_fstat(fd, l->path, &st) != 0 || !S_ISREG(st.st_mode)) {
+        (void)fs_sys_close(fd, l->path);
         return ERR_OK;
     }
-    bool mine = hold(fd);
+    bool mine = hold(fd, l->path);
     int code = errno;
-    read_words(fd, found->words);
+    read_words(fd, l->path, found->words);
     *gone = !still_named(fd, l->path);
     found->blind = !mine && !held_elsewhere(code);
     if (!mine && held_elsewhere(code))
         found->state = FS_LOCK_HELD;
-    else if (!*gone && over && l->temp && fs_ops->rename(l->temp, l->path) == 0)
+    else if (!*gone && over && l->temp && fs_sys_rename(l->temp, l->path) == 0)
         found->state = FS_LOCK_TAKEN;
-    (void)fs_ops->close(fd);
+    (void)fs_sys_close(fd, l->path);
     return ERR_OK;
 }
 
-static enum err take(struct fs_lock *l, const char *path, const char *words, bool over,
-                     struct fs_lock_found *found)
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
+                      struct fs_lock_found *found)
 {
     bool gone = true;
     *l = (struct fs_lock){.fd = -1};
@@ -169,32 +160,21 @@ static enum err take(struct fs_lock *l, const char *path, const char *words, boo
     if (found->state != FS_LOCK_TAKEN || err != ERR_OK)
         drop_own(l);
     else if (l->temp)
-        (void)fs_ops->unlink(l->temp); /* of two names one is left */
+        (void)fs_sys_unlink(l->temp); /* of two names one is left */
     mem_free(l->temp);
     l->temp = NULL;
     return err;
 }
 
-enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
-                      struct fs_lock_found *found)
-{
-    fs_call_begin(path);
-    enum err err = take(l, path, words, over, found);
-    fs_call_end();
-    return err;
-}
-
 void fs_lock_leave(struct fs_lock *l)
 {
-    fs_call_begin(l->path ? l->path : "a lock");
-    if (l->fd >= 0 && still_named(l->fd, l->path) && fs_ops->unlink(l->path) != 0) {
+    if (l->fd >= 0 && still_named(l->fd, l->path) && fs_sys_unlink(l->path) != 0) {
         char why[FS_REASON];
         log_line(LOG_WARN, "%s cannot be removed, so the next run there will take this one for "
                            "dead: %s", l->path, fs_reason(errno, why));
     } /* held until it is gone */
     if (l->fd >= 0)
-        (void)fs_ops->close(l->fd);
-    fs_call_end();
+        (void)fs_sys_close(l->fd, l->path);
     mem_free(l->path);
     *l = (struct fs_lock){.fd = -1};
 }
@@ -207,40 +187,30 @@ bool fs_lock_stands(const struct fs_lock *l)
 void fs_lock_leave_words(struct fs_lock *l, const char *words)
 {
     struct fs_lock other = {.fd = -1, .path = l->path};
-    fs_call_begin(l->path ? l->path : "a lock");
     if (l->fd >= 0 && still_named(l->fd, l->path) && make_own(&other, words) == ERR_OK &&
-        fs_ops->rename(other.temp, l->path) == 0) {
+        fs_sys_rename(other.temp, l->path) == 0) {
         mem_free(other.temp);
         other.temp = NULL;
     }
     drop_own(&other);
-    fs_call_end();
     fs_lock_leave(l); /* another file has the name by now */
-}
-
-static void look(const char *path, struct fs_lock_found *found)
-{
-    struct stat st;
-    struct flock ask = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    *found = (struct fs_lock_found){.state = FS_LOCK_NONE};
-    if (lstat(path, &st) != 0)
-        return;
-    found->state = FS_LOCK_LEFT;
-    int fd = S_ISREG(st.st_mode)
-                 ? fs_ops->open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0) : -1;
-    if (fd < 0)
-        return; /* whoever wants to take it is told why not */
-    if (fcntl(fd, F_OFD_GETLK, &ask) == 0 && ask.l_type != F_UNLCK)
-        found->state = FS_LOCK_HELD;
-    read_words(fd, found->words);
-    if (!still_named(fd, path))
-        found->state = FS_LOCK_NONE;
-    (void)fs_ops->close(fd);
 }
 
 void fs_lock_look(const char *path, struct fs_lock_found *found)
 {
-    fs_call_begin(path);
-    look(path, found);
-    fs_call_end();
+    struct stat st;
+    struct flock ask = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    *found = (struct fs_lock_found){.state = FS_LOCK_NONE};
+    if (fs_sys_lstat(path, &st) != 0)
+        return;
+    found->state = FS_LOCK_LEFT;
+    int fd = S_ISREG(st.st_mode) ? fs_sys_open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK) : -1;
+    if (fd < 0)
+        return; /* whoever wants to take it is told why not */
+    if (fs_sys_lock(fd, path, F_OFD_GETLK, &ask) == 0 && ask.l_type != F_UNLCK)
+        found->state = FS_LOCK_HELD;
+    read_words(fd, path, found->words);
+    if (!still_named(fd, path))
+        found->state = FS_LOCK_NONE;
+    (void)fs_sys_close(fd, path);
 }

@@ -6,38 +6,28 @@
  * Where there are no links either (FAT, some of FUSE) a look stands before the rename, and what
  * comes between the two is replaced: nothing there could do better.
  */
-#include "base/fs.h"
+#include "base/fs_sys.h"
 
 #include <errno.h>
-#include <sys/stat.h>
-
-static int again(int (*call)(const char *from, const char *to), const char *from, const char *to)
-{
-    int done;
-    do
-        done = call(from, to);
-    while (done < 0 && errno == EINTR);
-    return done;
-}
 
 static bool has_name(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0;
+    return fs_sys_lstat(path, &st) == 0;
 }
 
 /* Two names of one file? No link is followed. */
 static bool is_linked(const char *a, const char *b)
 {
     struct stat one, two;
-    return lstat(a, &one) == 0 && lstat(b, &two) == 0 && one.st_dev == two.st_dev &&
+    return fs_sys_lstat(a, &one) == 0 && fs_sys_lstat(b, &two) == 0 && one.st_dev == two.st_dev &&
            one.st_ino == two.st_ino;
 }
 
 static int look_and_rename(const char *temp, const char *path)
 {
     if (!has_name(path))
-        return again(fs_ops->rename, temp, path);
+        return fs_sys_rename(temp, path);
     errno = EEXIST;
     return -1;
 }
@@ -45,28 +35,25 @@ static int look_and_rename(const char *temp, const char *path)
 /* The answer to a link may be lost on its way, and the repeated call find its own work (NFS). */
 static int link_and_unlink(const char *temp, const char *path)
 {
-    int done = again(fs_ops->link, temp, path), code = done == 0 ? 0 : errno;
+    int done = fs_sys_link(temp, path), code = done == 0 ? 0 : errno;
     if (code == EPERM || code == ENOSYS || code == EOPNOTSUPP || code == EMLINK)
         return look_and_rename(temp, path);
     if (code != 0 && !(code == EEXIST && is_linked(temp, path))) {
         errno = code;
         return -1;
     }
-    (void)fs_ops->unlink(temp);
+    (void)fs_sys_unlink(temp);
     return 0;
 }
 
 static int place_fresh(const char *temp, const char *path)
 {
-    int done = again(fs_ops->rename_new, temp, path);
+    int done = fs_sys_rename_new(temp, path);
     bool known = done == 0 || (errno != EINVAL && errno != ENOSYS);
     return known ? done : link_and_unlink(temp, path);
 }
 
 int fs_place(const char *temp, const char *path, bool fresh)
 {
-    fs_call_begin(path);
-    int done = fresh ? place_fresh(temp, path) : again(fs_ops->rename, temp, path);
-    fs_call_end();
-    return done;
+    return fresh ? place_fresh(temp, path) : fs_sys_rename(temp, path);
 }

@@ -3,15 +3,15 @@
  * One file under several names: links, other spellings of a path. The kernel's numbers of a file
  * say so, and of one that is not there yet those of its folder.
  */
-#include "base/fs.h"
+#include "base/fs_sys.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 bool fs_same(const char *a, const char *b)
 {
     struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return fs_sys_stat(a, &x) == 0 && fs_sys_stat(b, &y) == 0 &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 /* The folder of a path as the kernel knows it, and the name behind its last slash; NULL: there is
@@ -25,7 +25,7 @@ static const char *place(const char *path, struct stat *folder)
         return NULL;
     memcpy(dir, path, n);
     dir[n] = '\0';
-    return stat(slash ? dir : ".", folder) == 0 ? path + n : NULL;
+    return fs_sys_stat(slash ? dir : ".", folder) == 0 ? path + n : NULL;
 }
 
 bool fs_same_place(const char *a, const char *b)

@@ -12,9 +12,11 @@
 static _Thread_local struct fs_watch watch; /* all zero: nobody asked */
 static _Thread_local int depth;
 
-void fs_watch_set(const struct fs_watch *w)
+struct fs_watch fs_watch_set(const struct fs_watch *w)
 {
+    struct fs_watch before = watch;
     watch = w ? *w : (struct fs_watch){0};
+    return before;
 }
 
 void fs_call_begin(const char *path)

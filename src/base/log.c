@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 
+#include "base/fs.h"
 #include "base/printable.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -54,9 +55,11 @@ void log_line(enum log_level level, const char *fmt, ...)
     at += (int)strlen(line + at);
     line[at++] = '\n';
     ssize_t done;
+    fs_call_begin("standard error");
     do
         done = write(STDERR_FILENO, line, (size_t)at);
     while (done < 0 && errno == EINTR);
+    fs_call_end();
     errno = kept;
 }
 

@@ -100,6 +100,9 @@ void comm_slow(struct comm_world *w);
  * ERR_STORAGE and the file's name; where it does not, peers find the rank silent a hang timeout
  * later. Both local. Errors: ERR_MEMORY. */
 enum err comm_files_open(struct comm_world *w, double limit_s);
+/* The limit for this thread's file calls while it is no rank: in body(arg), except where a rank's
+ * own watch stands. Returns body's code. Errors: ERR_MEMORY. */
+enum err comm_files_alone(double limit_s, enum err (*body)(void *arg), void *arg);
 void comm_files_close(struct comm_world *w);
 /* This rank deals with an error: a call that has not returned is said behind it, and its code
  * counts. *first is copied. Local. */

@@ -21,10 +21,11 @@
 #include <string.h>
 #include <time.h>
 
-/* A rank of this process whose file calls have a watch; owned by its world. */
+/* A thread of this process whose file calls have a watch; a rank's is owned by its world. */
 struct comm_files {
     struct comm_files *next;
-    struct comm_world *world; /* borrowed */
+    struct comm_world *world; /* borrowed; NULL: it is no rank, and nobody waits for it */
+    struct fs_watch before;   /* the thread's, which counts again behind this one */
     double limit_s;           /* 0: none */
     pthread_mutex_t lock;     /* of those below */
     const char *path;         /* of the call under way, borrowed from it; NULL: there is none */
@@ -47,10 +48,12 @@ static int64_t ns_of(double s)
 static void on_begin(void *arg, const char *path)
 {
     struct comm_files *f = arg;
-    struct comm_entry *e = f->world->board->of[f->world->rank];
     double now = log_now();
-    atomic_store(&e->file, f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s)
-                                          : INT64_MAX);
+    if (f->world) {
+        struct comm_entry *e = f->world->board->of[f->world->rank];
+        atomic_store(&e->file, f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s)
+                                              : INT64_MAX);
+    }
     pthread_mutex_lock(&f->lock);
     f->path = path;
     f->since = now;
@@ -60,10 +63,12 @@ static void on_begin(void *arg, const char *path)
 static void on_end(void *arg)
 {
     struct comm_files *f = arg;
-    struct comm_entry *e = f->world->board->of[f->world->rank];
     pthread_mutex_lock(&f->lock);
     f->path = NULL;
     pthread_mutex_unlock(&f->lock);
+    if (!f->world)
+        return;
+    struct comm_entry *e = f->world->board->of[f->world->rank];
     comm_alive(f->world); /* first: never neither in a call nor lately alive */
     atomic_store(&e->filed, ns_of(log_now()));
     atomic_store(&e->file, 0);
@@ -80,7 +85,9 @@ static void leave(const struct comm_files *f)
              "%s; look at the disk, or raise run.io_timeout (%g s; 0: wait for ever)",
              f->first.text, behind ? "; then " : "storage: ", f->path,
              text_seconds(log_now() - f->since, took), f->limit_s);
-    if (f->world->ops->last_word(f->world)) {
+    if (!f->world) {
+        log_line(LOG_ERROR, "%s", text);
+    } else if (f->world->ops->last_word(f->world)) {
         log_set_rank(-1); /* the message names it */
         log_line(LOG_ERROR, "%s", comm_rank_says(f->world, text, said));
     }
@@ -130,16 +137,11 @@ static enum err start_watch(void)
     return ERR_OK;
 }
 
-enum err comm_files_open(struct comm_world *w, double limit_s)
+/* Puts *f, zero but for world and limit, into the list. */
+static enum err begin(struct comm_files *f)
 {
-    struct comm_files *f;
-    TRY(mem_new(1, sizeof *f, "a rank's file calls", &f));
-    f->world = w;
-    f->limit_s = limit_s;
-    if (pthread_mutex_init(&f->lock, NULL) != 0) {
-        mem_free(f);
-        FAIL(ERR_MEMORY, "comm: no lock for the file calls of rank %d", w->rank);
-    }
+    if (pthread_mutex_init(&f->lock, NULL) != 0)
+        FAIL(ERR_MEMORY, "comm: no lock for the file calls of a thread");
     pthread_mutex_lock(&keeper.lock);
     f->next = keeper.first;
     keeper.first = f;
@@ -147,14 +149,47 @@ enum err comm_files_open(struct comm_world *w, double limit_s)
     if (err != ERR_OK)
         keeper.first = f->next;
     pthread_mutex_unlock(&keeper.lock);
-    if (err != ERR_OK) {
+    if (err == ERR_OK)
+        f->before = fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
+    else
         pthread_mutex_destroy(&f->lock);
+    return err;
+}
+
+static void end(struct comm_files *f)
+{
+    (void)fs_watch_set(&f->before);
+    pthread_mutex_lock(&keeper.lock);
+    struct comm_files **at = &keeper.first;
+    while (*at != f)
+        at = &(*at)->next;
+    *at = f->next;
+    pthread_cond_signal(&keeper.wake);
+    pthread_mutex_unlock(&keeper.lock);
+    pthread_mutex_destroy(&f->lock);
+}
+
+enum err comm_files_alone(double limit_s, enum err (*body)(void *arg), void *arg)
+{
+    struct comm_files f = {.limit_s = limit_s};
+    TRY(begin(&f));
+    enum err err = body(arg);
+    end(&f);
+    return err;
+}
+
+enum err comm_files_open(struct comm_world *w, double limit_s)
+{
+    struct comm_files *f;
+    TRY(mem_new(1, sizeof *f, "a rank's file calls", &f));
+    f->world = w;
+    f->limit_s = limit_s;
+    enum err err = begin(f);
+    if (err == ERR_OK)
+        w->files = f;
+    else
         mem_free(f);
-        return err;
-    }
-    w->files = f;
-    fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
-    return ERR_OK;
+    return err;
 }
 
 void comm_files_behind(struct comm_world *w, const struct err_kept *first)
@@ -169,18 +204,8 @@ void comm_files_behind(struct comm_world *w, const struct err_kept *first)
 
 void comm_files_close(struct comm_world *w)
 {
-    struct comm_files *f = w->files;
-    if (!f)
-        return;
-    fs_watch_set(NULL);
-    pthread_mutex_lock(&keeper.lock);
-    struct comm_files **at = &keeper.first;
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-    pthread_cond_signal(&keeper.wake);
-    pthread_mutex_unlock(&keeper.lock);
-    pthread_mutex_destroy(&f->lock);
-    mem_free(f);
+    if (w->files)
+        end(w->files);
+    mem_free(w->files);
     w->files = NULL;
 }

@@ -14,6 +14,7 @@
  */
 #include "comm/comm_mpi.h"
 
+#include "base/fs_sys.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -21,7 +22,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -129,7 +129,7 @@ static enum err own_number(const struct comm_mpi_life *l, int *out)
 {
     struct stat st = {0};
     uint64_t mine, first;
-    bool known = stat("/proc/self/ns/pid", &st) == 0;
+    bool known = fs_sys_stat("/proc/self/ns/pid", &st) == 0;
     first = mine = known ? (uint64_t)st.st_ino : 0;
     TRY_MPI(MPI_Bcast(&first, 1, MPI_UINT64_T, 0, l->host));
     *out = known && first == mine ? (int)getpid() : 0;

@@ -9,12 +9,24 @@
 #include "run/files.h"
 #include "run/generate.h"
 #include "run/train.h"
+#include "run/world.h"
+
+struct train_call {
+    const struct options *o;
+    struct plait_train call;
+};
+
+static enum err train(void *arg)
+{
+    const struct train_call *t = arg;
+    return run_train(t->o, &t->call);
+}
 
 int plait_train(const struct plait_config *c, const struct plait_train *a)
 {
-    struct plait_train mine;
-    enum err err = api_take("plait_train", a, &mine, sizeof mine);
-    return (int)(err == ERR_OK ? run_train(&c->options, &mine) : err);
+    struct train_call t = {.o = &c->options};
+    enum err err = api_take("plait_train", a, &t.call, sizeof t.call);
+    return (int)(err == ERR_OK ? world_alone(&c->options, train, &t) : err);
 }
 
 int plait_bench(const struct plait_config *c, const struct plait_bench *a)
@@ -48,12 +60,22 @@ static enum err open_folder(const struct plait_generate *a, struct model_folder 
     return ERR_OK;
 }
 
+struct generate_call {
+    struct model_folder folder;
+    struct plait_generate call;
+};
+
+static enum err generate(void *arg)
+{
+    const struct generate_call *g = arg;
+    return run_generate(&g->folder, &g->call);
+}
+
 int plait_generate(const struct plait_generate *a)
 {
-    struct plait_generate mine;
-    struct model_folder f;
-    enum err err = api_take("plait_generate", a, &mine, sizeof mine);
+    struct generate_call g;
+    enum err err = api_take("plait_generate", a, &g.call, sizeof g.call);
     if (err == ERR_OK)
-        err = open_folder(&mine, &f);
-    return (int)(err == ERR_OK ? run_generate(&f, &mine) : err);
+        err = open_folder(&g.call, &g.folder);
+    return (int)(err == ERR_OK ? world_alone(&g.folder.options, generate, &g) : err);
 }

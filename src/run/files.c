@@ -6,11 +6,9 @@
  */
 #include "run/files.h"
 
-#include "base/fs.h"
+#include "base/fs_sys.h"
 #include "run/folder.h"
 #include "run/schedule.h"
-
-#include <dirent.h>
 
 int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS])
 {
@@ -51,19 +49,19 @@ static enum err apart_below(const char *who, const char *out, const char *dir, c
 {
     enum err err = ERR_OK;
     size_t n = strlen(ending);
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && err == ERR_OK && (e = readdir(d));) {
-        size_t length = strlen(e->d_name);
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
+        size_t length = strlen(name);
         char *path;
-        if (length < n || strcmp(e->d_name + length - n, ending) != 0)
+        if (length < n || strcmp(name + length - n, ending) != 0)
             continue;
-        err = fs_join(dir, e->d_name, &path);
+        err = fs_join(dir, name, &path);
         if (err == ERR_OK)
             err = files_apart(who, out, &(struct file_use){"input", path}, 1);
         mem_free(path);
     }
-    if (d)
-        closedir(d);
+    fs_folder_close(&d);
     return err;
 }
 

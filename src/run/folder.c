@@ -8,6 +8,7 @@
  */
 #include "run/folder.h"
 
+#include "base/fs_sys.h"
 #include "base/log.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
@@ -16,7 +17,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ static bool writes(const struct options *o, const struct folder_name *n)
 
 static bool is_there(const char *path, struct stat *st)
 {
-    return lstat(path, st) == 0;
+    return fs_sys_lstat(path, st) == 0;
 }
 
 /* ---- the look ---- */
@@ -210,7 +210,7 @@ static enum err take_lock(struct folder *f, const char *path)
 static enum err check_room(const struct options *o, const struct arch *a)
 {
     char need[32], have[32];
-    int64_t bytes = 4 * arch_params(a), left = o->run.save ? fs_ops->space(o->run.dir) : -1;
+    int64_t bytes = 4 * arch_params(a), left = o->run.save ? fs_sys_space(o->run.dir) : -1;
     if (left < 0)
         return ERR_OK;
     if (bytes > left)
@@ -332,7 +332,7 @@ static void remove_start(const struct folder *f)
     for (int i = 0; empty && i < NAMES; i++)
         for (int k = 0; k < FOLDER_MADE; k++)
             if (f->made[k] && names[i].name == made_name[k])
-                (void)fs_ops->unlink(path[i]);
+                (void)fs_sys_unlink(path[i]);
     for (int i = 0; i < NAMES; i++)
         mem_free(path[i]);
 }

@@ -10,17 +10,16 @@
  */
 #include "run/folder_dead.h"
 
+#include "base/fs_sys.h"
 #include "base/log.h"
 #include "run/files.h"
 #include "run/trace.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -63,7 +62,7 @@ static bool has_hash(const char *path, uint64_t hash)
 {
     struct fs_map m;
     struct stat st;
-    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > CONFIG_MAX ||
+    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > CONFIG_MAX ||
         fs_map_open(&m, path, ERR_CONFIG) != ERR_OK)
         return false;
     bool same = hash_of((const char *)m.data, m.size) == hash;
@@ -74,7 +73,7 @@ static bool has_hash(const char *path, uint64_t hash)
 static bool is_empty(const char *path)
 {
     struct stat st;
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+    return fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
 }
 
 /* N.trace of a step at most: ranks that do not report may have written the first. One that goes
@@ -87,12 +86,12 @@ static bool is_start(const char *path, const char *name)
     size_t digits = strspn(name, "0123456789");
     if (digits == 0 || strcmp(name + digits, ".trace") != 0)
         return false;
-    if (lstat(path, &st) != 0)
+    if (fs_sys_lstat(path, &st) != 0)
         return errno == ENOENT;
     if (!S_ISREG(st.st_mode))
         return false;
     if (fs_map_open(&m, path, ERR_DATA) != ERR_OK)
-        return lstat(path, &st) != 0 && errno == ENOENT;
+        return fs_sys_lstat(path, &st) != 0 && errno == ENOENT;
     bool whole = m.size >= (int64_t)sizeof head;
     if (whole)
         memcpy(&head, m.data, sizeof head);
@@ -107,25 +106,22 @@ static bool is_start(const char *path, const char *name)
 static bool only_starts(const char *dir, bool drop)
 {
     struct stat st;
-    bool all = lstat(dir, &st) == 0 && S_ISDIR(st.st_mode);
-    DIR *d = all ? opendir(dir) : NULL;
-    for (struct dirent *e; d && all && (e = readdir(d));) {
+    struct fs_folder d = {.open = NULL};
+    bool all = fs_sys_lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && fs_folder_open(&d, dir);
+    for (const char *name; all && (name = fs_folder_next(&d));) {
         char *path;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        all = fs_join(dir, e->d_name, &path) == ERR_OK;
+        all = fs_join(dir, name, &path) == ERR_OK;
         if (!all)
             break;
-        all = is_start(path, e->d_name);
+        all = is_start(path, name);
         if (all && drop)
-            (void)fs_ops->unlink(path);
+            (void)fs_sys_unlink(path);
         mem_free(path);
     }
-    if (d)
-        closedir(d);
-    if (d && all && drop)
-        (void)rmdir(dir);
-    return d && all;
+    fs_folder_close(&d);
+    if (all && drop)
+        (void)fs_sys_rmdir(dir);
+    return all;
 }
 
 static bool has_step(const char *path)
@@ -133,7 +129,7 @@ static bool has_step(const char *path)
     struct trace_head head = {.instrs = 0};
     struct stat st;
     struct fs_map m;
-    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= (off_t)sizeof head ||
+    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size <= (off_t)sizeof head ||
         fs_map_open(&m, path, ERR_DATA) != ERR_OK)
         return false;
     bool trace = m.size > (int64_t)sizeof head && memcmp(m.data, "plaittrc", 8) == 0;
@@ -144,16 +140,16 @@ static bool has_step(const char *path)
 bool folder_dead_traced(const char *dir)
 {
     bool found = false;
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && !found && (e = readdir(d));) {
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; !found && (name = fs_folder_next(&d));) {
         char *path;
-        if (fs_join(dir, e->d_name, &path) != ERR_OK)
+        if (fs_join(dir, name, &path) != ERR_OK)
             break;
         found = has_step(path);
         mem_free(path);
     }
-    if (d)
-        closedir(d);
+    fs_folder_close(&d);
     return found;
 }
 
@@ -181,7 +177,7 @@ bool folder_dead_start(const struct options *o, const char *words)
             continue;
         if (fs_join(o->run.dir, name, &path) != ERR_OK)
             return false;
-        bool there = lstat(path, &st) == 0;
+        bool there = fs_sys_lstat(path, &st) == 0;
         bool kept = r.made && r.yaml == 0 && strcmp(name, "config.yaml") == 0;
         all = !there || kept || is_left(name, path, &r);
         mem_free(path);
@@ -211,7 +207,7 @@ static enum err drop_start(const struct options *o, const char *words)
         if (!names[i])
             continue;
         TRY(fs_join(o->run.dir, folder_name_at(i)->name, &path));
-        if (fs_ops->unlink(path) == 0 || only_starts(path, true))
+        if (fs_sys_unlink(path) == 0 || only_starts(path, true))
             text_add(&gone, "%s%s", gone.len ? ", " : "", folder_name_at(i)->name);
         mem_free(path);
     }
@@ -266,8 +262,9 @@ static enum err sweep_one(const struct options *o, const char *entry, long dead)
     TRY(fs_join(o->run.dir, entry, &path));
     bool lock = strcmp(name, lock_name) == 0;
     bool its = lock ? was_lock_of(path, pid) : pid == dead;
-    bool left = its && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && !files_read_as(o, path);
-    if (left && fs_ops->unlink(path) == 0)
+    bool left = its && fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                !files_read_as(o, path);
+    if (left && fs_sys_unlink(path) == 0)
         log_line(LOG_WARN, "run.dir %s: removed %s, which a run that died left half written",
                  o->run.dir, entry);
     else if (!its && !lock)
@@ -281,15 +278,15 @@ enum err folder_dead_sweep(const struct options *o, const char *words)
 {
     char why[FS_REASON];
     struct folder_owner w = {.pid = 0};
+    struct fs_folder d;
     enum err err = ERR_OK;
     if (!folder_read_owner(words, &w))
         w.pid = 0;
-    DIR *d = opendir(o->run.dir);
-    if (!d)
+    if (!fs_folder_open(&d, o->run.dir))
         FAIL(ERR_STORAGE, "storage: cannot read the folder %s: %s", o->run.dir,
              fs_reason(errno, why));
-    for (struct dirent *e; err == ERR_OK && (e = readdir(d));)
-        err = sweep_one(o, e->d_name, w.pid);
-    closedir(d);
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));)
+        err = sweep_one(o, name, w.pid);
+    fs_folder_close(&d);
     return err == ERR_OK && w.pid ? drop_start(o, words) : err;
 }

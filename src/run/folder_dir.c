@@ -7,10 +7,10 @@
  */
 #include "run/folder.h"
 
+#include "base/fs_sys.h"
+
 #include <errno.h>
 #include <linux/magic.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 /* The file system of the kernel's own that the part is in, or NULL. That of devices looks like any
@@ -26,15 +26,15 @@ static const char *kernels(const char *path, const struct stat *st)
         {HUGETLBFS_MAGIC, "hugetlbfs"}, {RDTGROUP_SUPER_MAGIC, "resctrl"},
         {NSFS_MAGIC, "nsfs"}, {0x62656570, "configfs"}, {0x65735543, "fusectl"},
         {0x19800202, "mqueue"}};
-    struct statfs s;
     struct stat dev, root;
-    if (statfs(path, &s) != 0)
+    int64_t magic = fs_sys_magic(path);
+    if (magic < 0)
         return NULL;
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if ((unsigned long)s.f_type == own[i].type)
+        if ((unsigned long)magic == own[i].type)
             return own[i].name;
-    bool devices = stat("/dev", &dev) == 0 && stat("/", &root) == 0 && dev.st_dev != root.st_dev &&
-                   st->st_dev == dev.st_dev;
+    bool devices = fs_sys_stat("/dev", &dev) == 0 && fs_sys_stat("/", &root) == 0 &&
+                   dev.st_dev != root.st_dev && st->st_dev == dev.st_dev;
     return devices ? "that of /dev" : NULL;
 }
 
@@ -51,10 +51,10 @@ static enum err check_part(const char *dir, const char *part, const struct stat 
 {
     struct stat st;
     char why[FS_REASON];
-    if (stat(part, &st) != 0 && S_ISLNK(link->st_mode))
+    if (fs_sys_stat(part, &st) != 0 && S_ISLNK(link->st_mode))
         FAIL(ERR_STORAGE, "run.dir %s cannot be made: %s is a link that leads nowhere; remove it, "
                           "or make what it names", dir, part);
-    if (stat(part, &st) != 0)
+    if (fs_sys_stat(part, &st) != 0)
         return refuse(dir, part, errno);
     if (!S_ISDIR(st.st_mode))
         FAIL(ERR_STORAGE, "run.dir %s cannot be made: %s is no folder, a file has that name; use "
@@ -63,9 +63,10 @@ static enum err check_part(const char *dir, const char *part, const struct stat 
     if (system)
         FAIL(ERR_STORAGE, "run.dir %s cannot be: %s is in a file system of the kernel (%s), which "
                           "keeps no files; name a folder on a disk", dir, part, system);
-    if (access(part, W_OK | X_OK) != 0)
+    if (fs_sys_access(part, W_OK | X_OK) != 0)
         return refuse(dir, part, errno);
-    if (strcmp(dir, part) == 0 && access(part, R_OK) != 0) /* what a dead run left is looked for */
+    /* What a dead run left is looked for. */
+    if (strcmp(dir, part) == 0 && fs_sys_access(part, R_OK) != 0)
         FAIL(ERR_STORAGE, "run.dir %s cannot be read: %s", dir, fs_reason(errno, why));
     return ERR_OK;
 }
@@ -76,7 +77,7 @@ enum err folder_check_dir(const char *dir)
     struct stat st = {.st_mode = 0}; /* of a part of which it cannot be said */
     char *part;
     TRY(mem_string(dir, &part));
-    while (lstat(part, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
+    while (fs_sys_lstat(part, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
         char *slash = strrchr(part, '/');
         while (slash > part && slash[-1] == '/')
             slash--;

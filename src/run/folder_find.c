@@ -6,24 +6,15 @@
  */
 #include "run/folder.h"
 
+#include "base/fs_sys.h"
 #include "base/mem.h"
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct find {
     const char *who, *dir; /* borrowed; who reads it, what was named */
     bool models;           /* is a model's folder good, too? */
 };
-
-static int look(const char *path, struct stat *st, int (*call)(const char *, struct stat *))
-{
-    fs_call_begin(path);
-    int done = call(path, st);
-    fs_call_end();
-    return done;
-}
 
 /* 0 or errno; a link that leads nowhere is there. */
 static int look_in(const char *dir, const char *name)
@@ -32,7 +23,7 @@ static int look_in(const char *dir, const char *name)
     char *path;
     if (fs_join(dir, name, &path) != ERR_OK)
         return ENOMEM;
-    int code = look(path, &st, lstat) == 0 ? 0 : errno;
+    int code = fs_sys_lstat(path, &st) == 0 ? 0 : errno;
     mem_free(path);
     return code;
 }
@@ -69,21 +60,18 @@ static const char *only(const void *arg, int i)
 static char *find_child(const struct find *f, const char *dir, const char *like)
 {
     char *first = NULL, *child, *drop;
-    struct dirent *e;
-    fs_call_begin(dir);
-    DIR *d = opendir(dir);
-    while (d && (e = readdir(d))) {
-        if (e->d_name[0] == '.' || (like && !text_nearest(like, 1, only, e->d_name)) ||
-            fs_join(dir, e->d_name, &child) != ERR_OK)
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));) {
+        if (name[0] == '.' || (like && !text_nearest(like, 1, only, name)) ||
+            fs_join(dir, name, &child) != ERR_OK)
             continue;
         bool better = (!first || strcmp(child, first) < 0) && is_one(f, child);
         drop = better ? first : child;
         first = better ? child : first;
         mem_free(drop);
     }
-    if (d)
-        closedir(d);
-    fs_call_end();
+    fs_folder_close(&d);
     return first;
 }
 
@@ -113,7 +101,7 @@ static void say_part(const struct find *f, char *part, const struct stat *link, 
     const char *slash = strrchr(f->dir, '/');
     struct stat st;
     char why[FS_REASON];
-    int code = look(part, &st, stat) == 0 ? 0 : errno;
+    int code = fs_sys_stat(part, &st) == 0 ? 0 : errno;
     bool led = S_ISLNK(link->st_mode);
     if (led && code == ENOENT) {
         text_add(out, "%s is a link that leads nowhere; remove it, or make what it names", part);
@@ -133,13 +121,9 @@ static void say_part(const struct find *f, char *part, const struct stat *link, 
 }
 
 /* The folder can be looked into, and has no file that would make it one. */
-static void say_content(const struct find *f, DIR *d, struct text *out)
+static void say_content(const struct find *f, struct fs_folder *d, struct text *out)
 {
-    struct dirent *e;
-    int n = 0;
-    while ((e = readdir(d)))
-        n += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-    if (n == 0)
+    if (!fs_folder_next(d))
         text_add(out, "%s is empty", f->dir);
     else if (look_in(f->dir, "config.json") == 0)
         text_add(out, "%s is the folder of a model, which has config.json, and no run's, which has "
@@ -156,17 +140,14 @@ static void say_folder(const struct find *f, struct text *out)
 {
     char why[FS_REASON];
     int code = look_in(f->dir, "config.yaml");
-    fs_call_begin(f->dir);
-    DIR *d = code == ENOENT ? opendir(f->dir) : NULL;
-    if (code == ENOENT && !d)
+    struct fs_folder d = {.open = NULL};
+    if (code == ENOENT && !fs_folder_open(&d, f->dir))
         code = errno;
-    if (d) {
-        say_content(f, d, out);
-        closedir(d);
-    } else {
+    if (d.open)
+        say_content(f, &d, out);
+    else
         text_add(out, "%s cannot be read: %s", f->dir, fs_reason(code, why));
-    }
-    fs_call_end();
+    fs_folder_close(&d);
 }
 
 enum err folder_find(const char *who, const char *dir, bool models)
@@ -184,10 +165,10 @@ enum err folder_find(const char *who, const char *dir, bool models)
         return folder_lacks(models ? ERR_CHECKPOINT : ERR_DATA, who, models ? "weights" : "trace",
                             dir, NULL);
     TRY(mem_string(dir, &part));
-    while (look(part, &st, lstat) != 0 &&
+    while (fs_sys_lstat(part, &st) != 0 &&
            (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
         cut_last(part);
-    if (strcmp(part, dir) == 0 && look(part, &led, stat) == 0 && S_ISDIR(led.st_mode))
+    if (strcmp(part, dir) == 0 && fs_sys_stat(part, &led) == 0 && S_ISDIR(led.st_mode))
         say_folder(&f, &what);
     else
         say_part(&f, part, &st, &what);

@@ -5,8 +5,8 @@
  */
 #include "run/model_folder.h"
 
+#include "base/fs_sys.h"
 #include "base/mem.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,19 +45,16 @@ static enum form form_of(const char *name)
 static enum form find_form(const char *dir, char first[256])
 {
     enum form form = NONE;
-    struct dirent *e;
-    fs_call_begin(dir);
-    DIR *d = opendir(dir);
-    while (d && (e = readdir(d))) {
-        enum form it = form_of(e->d_name);
-        if (it < form || (it == form && it != NONE && strcmp(e->d_name, first) < 0)) {
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));) {
+        enum form it = form_of(name);
+        if (it < form || (it == form && it != NONE && strcmp(name, first) < 0)) {
             form = it;
-            snprintf(first, 256, "%s", e->d_name);
+            snprintf(first, 256, "%s", name);
         }
     }
-    if (d)
-        closedir(d);
-    fs_call_end();
+    fs_folder_close(&d);
     return form;
 }
 

@@ -10,11 +10,11 @@
  */
 #include "run/trace.h"
 
+#include "base/fs_sys.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { VERSION = 1, ASKED = 8, TAG = 0 };
 static const char magic[8] = {'p', 'l', 'a', 'i', 't', 't', 'r', 'c'};
@@ -137,11 +137,11 @@ enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago)
 static void remove_start(const struct trace_log *t)
 {
     char *slash = strrchr(t->path, '/');
-    (void)fs_ops->unlink(t->path);
+    (void)fs_sys_unlink(t->path);
     if (!slash)
         return;
     *slash = '\0';
-    (void)rmdir(t->path); /* the last one's */
+    (void)fs_sys_rmdir(t->path); /* the last one's */
 }
 
 enum err trace_close(struct trace_log *t)

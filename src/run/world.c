@@ -20,6 +20,11 @@ static enum err run_watched(void *arg, struct comm_world *world)
     return err;
 }
 
+enum err world_alone(const struct options *o, enum err (*body)(void *arg), void *arg)
+{
+    return comm_files_alone(o->run.io_timeout, body, arg);
+}
+
 enum err world_run(const struct options *o, int size,
                    enum err (*body)(void *arg, struct comm_world *world), void *arg)
 {

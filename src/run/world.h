@@ -9,6 +9,10 @@
 #include "comm/comm.h"
 #include "run/options.h"
 
+/* body(arg) before there are ranks, and behind them, with the limit for its file calls. Errors: its
+ * own, ERR_MEMORY. */
+enum err world_alone(const struct options *o, enum err (*body)(void *arg), void *arg);
+
 /* body(arg, world) on each of `size` ranks, whose file calls are watched (run.io_timeout). Errors:
  * as comm_thread_run and comm_mpi_run. */
 enum err world_run(const struct options *o, int size,

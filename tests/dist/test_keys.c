@@ -288,6 +288,15 @@ static int64_t slow_write(int fd, const void *p, int64_t n)
     return system_ops->write(fd, p, n);
 }
 
+/* The look for room comes before there are ranks. */
+static int64_t slow_space(const char *dir)
+{
+    usleep(1000000);
+    return system_ops->space(dir);
+}
+
+static bool looks_slowly; /* else it writes slowly */
+
 static int slow_disk(const char *dir, const char *timeout)
 {
     const char *words[] = {"model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8",
@@ -298,7 +307,10 @@ static int slow_disk(const char *dir, const char *timeout)
     folder_set(c, words, sizeof words / sizeof *words);
     struct fs_ops ops = *fs_ops;
     system_ops = fs_ops;
-    ops.write = slow_write;
+    if (looks_slowly)
+        ops.space = slow_space;
+    else
+        ops.write = slow_write;
     fs_ops = &ops;
     int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train)});
     fs_ops = system_ops;
@@ -325,8 +337,17 @@ static void a_slow_disk_is_measured(void)
     CHECK_INT(code_of_slow_disk("forever", "run.io_timeout=0"), 0);
 }
 
+static void a_slow_look_before_ranks_is_measured(void)
+{
+    looks_slowly = true;
+    CHECK_INT(code_of_slow_disk("looks", "run.io_timeout=0.3"), PLAIT_STORAGE);
+    CHECK_INT(code_of_slow_disk("looks-on", "run.io_timeout=60"), 0);
+    looks_slowly = false;
+}
+
 static const struct test_case cases[] = {
     {"a_slow_disk_is_measured", a_slow_disk_is_measured},
+    {"a_slow_look_before_ranks_is_measured", a_slow_look_before_ranks_is_measured},
     {"silence_is_measured", silence_is_measured},
     {"a_key_changes_what_the_engine_is_given", a_key_changes_what_the_engine_is_given},
     {"a_profile_names_operations", a_profile_names_operations}};

@@ -5,7 +5,8 @@
 # ends well and leaves its weights; longer than run.io_timeout, which ends it with 17 and the
 # file's name; one that is in the way of weights behind another error ends with that one's code, and
 # both are said.
-# Ranks as threads and, with mpi, as processes under mpirun.
+# Ranks as threads and, with mpi, as processes under mpirun. Calls that only look wait for a disk as
+# those that write do.
 #
 #     tests/fault/slow_disk.sh PROGRAM WRAPPER [mpi] [all]
 #     PROGRAM: build/plait; WRAPPER: the library made of slow_disk.c; all: every call, not a few
@@ -60,9 +61,12 @@ one() {
 }
 
 kinds=thread
-few="fsync:model.safetensors write:metrics.jsonl:2 pread:tokens:9"
+few="fsync:model.safetensors write:metrics.jsonl:2 pread:tokens:9 lstat:model.safetensors:3
+opendir:/run"
 many="write:model.safetensors rename:model.safetensors open:model.safetensors write:config.yaml
-open:metrics.jsonl"
+open:metrics.jsonl fstat:model.safetensors fallocate:model.safetensors close:model.safetensors
+lstat:config.yaml:1 lstat:config.json:2 statvfs:/run mkdir:/run access:/tmp.:1
+readdir:/run link:plait.lock fcntl:plait.lock:1 lseek:plait.lock:1 unlink:plait.lock:1"
 for word; do
     [ "$word" = mpi ] && kinds="thread mpi"
     [ "$word" = all ] && few="$few $many"
