@@ -118,9 +118,6 @@ enum err arch_check_split(const struct arch *a, const struct arch_split *s)
     if (s->tp > a->vocab)
         FAIL(ERR_CONFIG, "parallel.tp %d is more than model.vocab %lld has rows; legal tp: %s",
              s->tp, (long long)a->vocab, legal);
-    if (s->sp && s->tp == 1)
-        FAIL(ERR_CONFIG, "parallel.sp shards rows over tensor ranks, and parallel.tp is 1; use "
-                         "parallel.sp false, or parallel.tp 2 or more");
     if (s->sp && a->seq % s->tp)
         FAIL(ERR_CONFIG, "model.seq %lld is not a multiple of parallel.tp %d, which parallel.sp "
                          "needs; use seq %lld or %lld",

@@ -4,6 +4,7 @@
  */
 #include "run/api.h"
 
+#include "comm/comm.h"
 #include "run/bench.h"
 #include "run/compare.h"
 #include "run/files.h"
@@ -49,11 +50,14 @@ int plait_compare(const struct plait_compare *a, char **out)
     return (int)err;
 }
 
-/* What the folder says, the caller's words over it, one data rank. */
+/* What the folder says, the caller's words over it, one data rank. How ranks communicate is not of
+ * the weights: processes of a launcher by MPI, otherwise threads. */
 static enum err open_folder(const struct plait_generate *a, struct model_folder *f)
 {
     TRY(model_folder_open(f, a->run));
     TRY(files_apart_folder("generate", a->logits, a->run, &f->options));
+    f->options.train.transport =
+        comm_mpi_launched_size() > 1 && comm_built(COMM_MPI) ? COMM_MPI : COMM_THREAD;
     for (int i = 0; i < a->sets; i++)
         TRY(conf_set(&options_table, &f->options, a->set[i]));
     f->options.parallel.dp = 1; /* copies of the model write the same text */

@@ -249,7 +249,8 @@ void options_arch(const struct options *o, struct arch *out)
 
 void options_split(const struct options *o, struct arch_split *out)
 {
-    *out = (struct arch_split){.tp = (int)o->parallel.tp, .sp = o->parallel.sp};
+    *out = (struct arch_split){.tp = (int)o->parallel.tp,
+                               .sp = o->parallel.sp && o->parallel.tp > 1};
 }
 
 void options_axes(const struct options *o, int size[AXIS_COUNT])
@@ -343,6 +344,8 @@ const char *options_idle(const struct options *o, const char *key)
         return idle_rows(o);
     if (strcmp(key, "parallel.tp_rows") == 0)
         return idle_rows(o);
+    if (strcmp(key, "parallel.sp") == 0 && o->parallel.tp == 1)
+        return "parallel.tp is 1, and one rank has all rows";
     if (strcmp(key, "parallel.zero") == 0 && o->parallel.dp == 1)
         return "parallel.dp is 1, and one replica has nobody to share with";
     if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)

@@ -305,18 +305,18 @@ static void text_refused(void)
 {
     struct folder_seen seen;
     static const char *const untied[] = {"model.tied=false"}, *const tied[] = {"model.tied=true"};
-    static const char *const fewer[] = {"model.layers=2"}, *const more[] = {"model.layers=4"};
-    static const char *const mpi[] = {"parallel.tp=2", "train.transport=mpi"};
+    static const char *const fewer[] = {"model.layers=2"}, *const more[] = {"model.layers=4"},
+        *const by[] = {"train.transport=thread", "parallel.tp=2", "train.transport=mpi"};
     CHECK_INT(train("untied", untied, 1, &seen), 0);
     not_generated("untied", fewer, 1, PLAIT_CHECKPOINT, "model.layers.2.input_layernorm.weight");
     not_generated("untied", more, 1, PLAIT_CHECKPOINT, "model.layers.3.input_layernorm.weight");
     not_generated("untied", tied, 1, PLAIT_CHECKPOINT, "lm_head.weight");
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    not_generated("untied", NULL, 0, PLAIT_CONFIG, "a launcher started 2 processes");
+    not_generated("untied", by, 1, PLAIT_CONFIG, "a launcher started 2 processes");
     setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
-    not_generated("untied", mpi, 2, PLAIT_CONFIG, "ranks started: 3");
+    not_generated("untied", by + 1, 2, PLAIT_CONFIG, "ranks started: 3");
     unsetenv("OMPI_COMM_WORLD_SIZE");
-    not_generated("untied", mpi, 2, PLAIT_CONFIG, "mpirun -n 2");
+    not_generated("untied", by + 1, 2, PLAIT_CONFIG, "mpirun -n 2");
 }
 
 /* ---- what is wrong with the surroundings ---- */

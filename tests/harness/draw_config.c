@@ -232,8 +232,6 @@ static void tame(struct drawn *d)
         draw_of(d, "parallel.costs", "|@costs2.csv");
     else
         drawn_set(d, "parallel.costs", "");
-    if (!is(d, "parallel.tp", "2|4"))
-        drawn_set(d, "parallel.sp", "false");
     if (!is(d, "model.kind", "llama"))
         for (int i = 0; i < 2; i++)
             drawn_set(d, i ? "model.kv_heads" : "model.head_dim", "0");

@@ -124,8 +124,6 @@ static const struct illegal illegal[] = {
      "use parallel.tp 5 or 2, or model.kv_heads 8 or 20"},
     {"model.ffn=510 parallel.tp=4", 0, 0, ERR_CONFIG, "parallel.tp 4", "model.ffn 510",
      "use parallel.tp 2, or model.ffn 508 or 512"},
-    {"parallel.sp=true", 0, 0, ERR_CONFIG, "parallel.sp", "parallel.tp is 1",
-     "use parallel.sp false, or parallel.tp 2"},
     {"model.seq=127 parallel.tp=2 parallel.sp=true", 0, 0, ERR_CONFIG, "model.seq 127",
      "parallel.tp 2", "126 or 128"},
     {"model.vocab=2 parallel.tp=4", 0, 0, ERR_CONFIG, "parallel.tp 4", "model.vocab 2",

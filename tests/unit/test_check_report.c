@@ -218,6 +218,8 @@ static void idle_keys_are_warned_of(void)
     static const char *const c[][2] = {
         {"parallel.tp_overlap=on", "warning parallel.tp_overlap on has no effect: parallel.tp"},
         {"parallel.tp_rows=64", "warning parallel.tp_rows 64 has no effect: parallel.tp"},
+        {"parallel.sp=true", "warning parallel.sp true has no effect: parallel.tp is 1"},
+        {"parallel.zero=1", "warning parallel.zero 1 has no effect: parallel.dp is 1"},
         {"train.deterministic=true", "warning train.deterministic true has no effect: only runs"},
         {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: one rank"},
         {"optim.trust_after=3", "warning optim.trust_after 3 has no effect: optim.post_valid"},
