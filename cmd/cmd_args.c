@@ -158,10 +158,20 @@ static int set_number(const struct cmd_option *o, const char *value)
     return PLAIT_OK;
 }
 
+/* A path as no shell has it. */
+static int refuse_home(const char *path)
+{
+    return cmd_usage("\"%.200s\": only a shell makes a home folder of ~, where it begins a word "
+                     "and is not in quotes; write the whole path, or ./~ for a file of that name",
+                     path);
+}
+
 static int set_value(const struct cmd_option *o, const char *value)
 {
     if (o->type != CMD_TEXT)
         return set_number(o, value);
+    if (value[0] == '~' && strcmp(o->value, "FILE") == 0)
+        return refuse_home(value);
     *(const char **)o->out = value;
     return PLAIT_OK;
 }
@@ -319,6 +329,10 @@ bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, i
     bool options = true;
     for (int i = 1; i < argc; i++) {
         const char *word = argv[i];
+        if (word[0] == '~') {
+            *code = refuse_home(word);
+            return false;
+        }
         if (!options || word[0] != '-' || word[1] == '\0') {
             argv[++kept] = argv[i];
             continue;

@@ -50,14 +50,24 @@ static bool is_one_of(const char *words, const char *value)
     return false;
 }
 
-const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *key)
+bool conf_alias_is_group(const struct conf_alias *a)
 {
-    const char *dot = strrchr(key, '.'), *last = dot ? dot + 1 : key;
-    for (int whole = 1; whole >= 0; whole--) /* "bf16.enabled" before "enabled" */
-        for (const struct conf_alias *a = t->alias; a && a->names; a++)
-            if (is_one_of(a->names, whole ? key : last))
-                return a;
+    return a->means && !strchr(a->means, '.');
+}
+
+static const struct conf_alias *find_alias(const struct conf_table *t, const char *name, bool group)
+{
+    for (const struct conf_alias *a = t->alias; a && a->names; a++)
+        if (conf_alias_is_group(a) == group && is_one_of(a->names, name))
+            return a;
     return NULL;
+}
+
+const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *word, bool group)
+{
+    const char *dot = strrchr(word, '.');
+    const struct conf_alias *whole = find_alias(t, word, group); /* "bf16.enabled" */
+    return whole || !dot ? whole : find_alias(t, dot + 1, group);
 }
 
 static const char *row_key(const void *arg, int i)
@@ -70,11 +80,14 @@ const char *conf_nearest(const struct conf_table *t, const char *word)
 {
     int group = conf_group(word);
     const char *tail = group ? word + group + 1 : word;
+    const struct conf_alias *alias = group ? find_alias(t, word, false) : NULL;
+    if (alias) /* "optim.kind" is no kind of model */
+        return alias->means;
     /* The right name in the wrong group, or without one, is nearer than any misspelling. */
     for (int i = 0; i < t->n; i++)
         if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
             return t->row[i].key;
-    const struct conf_alias *alias = conf_alias_of(t, word);
+    alias = conf_alias_of(t, word, false);
     if (alias)
         return alias->means;
     return text_nearest(word, t->n, row_key, t);
@@ -83,7 +96,7 @@ const char *conf_nearest(const struct conf_table *t, const char *word)
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
 {
     const char *near = conf_nearest(t, key);
-    const struct conf_alias *alias = conf_alias_of(t, key);
+    const struct conf_alias *alias = conf_alias_of(t, key, false);
     if (alias && (!near || near == alias->means))
         FAIL(ERR_CONFIG, "%s: there is no key %.100s; %s%s%s%s", place, key,
              near ? "did you mean " : "", near ? near : "", near && alias->how ? ": " : "",
@@ -253,6 +266,10 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     if (n >= row->size)
         FAIL(ERR_CONFIG, "%s: %s has %zu bytes; at most %zu are kept", place, row->key, n,
              row->size - 1);
+    const char *colon = strchr(value, ':'); /* file:~/mine.csv */
+    if (value[0] == '~' || (colon && colon[1] == '~'))
+        FAIL(ERR_CONFIG, "%s: %s is \"%.200s\", and only a shell makes a home folder of ~; write "
+                         "the whole path, or ./~ for a file of that name", place, row->key, value);
     if (!clean_string(value))
         FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text", place,
              row->key);

@@ -41,7 +41,8 @@ struct conf_hint {
 
 /* Keys of other programs. Any group may stand before a name, and - is as good as _. */
 struct conf_alias {
-    const char *names; /* "learning_rate|max_lr"; none is the name of a row without its group */
+    const char *names; /* "learning_rate|max_lr"; none is the name of a row without its group. Of a
+                          key and of a group in two rows */
     const char *means; /* the row's key, or the group for a group's name; NULL: no key does that */
     const char *how;   /* a clause: how its value differs, or what to do instead; NULL: none */
 };

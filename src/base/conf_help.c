@@ -144,20 +144,30 @@ static int add_rows(const struct conf_table *t, const char *word, struct text *o
     return found;
 }
 
+static void add_alias(const struct conf_table *t, const char *word, const struct conf_alias *a,
+                      struct text *out)
+{
+    if (a->means)
+        text_add(out, "%s is %s here", word, a->means);
+    else
+        text_add(out, "there is no key %s", word);
+    text_add(out, "%s%s\n", a->how ? ": " : "", a->how ? a->how : "");
+    if (a->means)
+        add_rows(t, a->means, out);
+}
+
 enum err conf_explain(const struct conf_table *t, const char *word, struct text *out)
 {
     if (add_rows(t, word, out) > 0)
         return ERR_OK;
-    const struct conf_alias *alias = conf_alias_of(t, word);
-    if (!alias)
+    const struct conf_alias *key = conf_alias_of(t, word, false);
+    const struct conf_alias *group = conf_alias_of(t, word, true);
+    if (!key && !group)
         return conf_unknown(t, "config", word);
-    if (alias->means)
-        text_add(out, "%s is %s here", word, alias->means);
-    else
-        text_add(out, "there is no key %s", word);
-    text_add(out, "%s%s\n", alias->how ? ": " : "", alias->how ? alias->how : "");
-    if (alias->means)
-        add_rows(t, alias->means, out);
+    if (key)
+        add_alias(t, word, key, out);
+    if (group)
+        add_alias(t, word, group, out);
     return ERR_OK;
 }
 

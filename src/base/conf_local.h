@@ -17,8 +17,9 @@ enum err conf_assign(const struct conf_table *t, const struct conf_row *row, voi
 /* No row has this key: the error, with the nearest key. */
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key);
 
-/* What another program's name for a key, or for a group, stands for, or NULL. */
-const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *key);
+/* What another program's name for a key, or for a group, stands for, or NULL. It may be both. */
+const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *word, bool group);
+bool conf_alias_is_group(const struct conf_alias *a);
 
 /* Length of the group of a key: of "model" in "model.layers"; 0 when there is no dot. */
 int conf_group(const char *key);

@@ -175,43 +175,48 @@ static const char *nearest_group(const struct conf_table *t, const char *group,
     return text_nearest(group, list->n, listed_group, list);
 }
 
-static enum err unknown_group(struct reader *r, const char *group)
+/* A name at the left margin on that line, with the event behind it: of one value it is a key's. */
+static enum err unknown_group(struct reader *r, const char *group, int64_t line)
 {
     struct group_list list;
     const struct conf_row *row = conf_find(r->t, group);
+    bool key = r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length > 0;
     if (row) /* "model.layers: 2" at the top */
-        FAIL(ERR_CONFIG, "%s: write %s as two levels: %.*s, and below it, indented, %s", here(r),
-             group, conf_group(group), group, group + conf_group(group) + 1);
+        FAIL(ERR_CONFIG, "%s: write %s as two levels: %.*s, and below it, indented, %s",
+             place(r, line), group, conf_group(group), group, group + conf_group(group) + 1);
     for (int i = 0; i < r->t->n; i++) /* "layers: 2" at the top */
-        if (strcmp(r->t->row[i].key + conf_group(r->t->row[i].key) + 1, group) == 0)
-            return conf_unknown(r->t, here(r), group);
-    const struct conf_alias *alias = conf_alias_of(r->t, group);
-    if (alias && (!alias->means || group_row(r->t, alias->means) < 0))
-        return conf_unknown(r->t, here(r), group);
+        key = key || strcmp(r->t->row[i].key + conf_group(r->t->row[i].key) + 1, group) == 0;
+    const struct conf_alias *alias = key ? NULL : conf_alias_of(r->t, group, true);
+    if (key || (!alias && conf_alias_of(r->t, group, false)))
+        return conf_unknown(r->t, place(r, line), group);
     if (alias)
-        FAIL(ERR_CONFIG, "%s: there is no group %.100s; did you mean %s", here(r), group,
+        FAIL(ERR_CONFIG, "%s: there is no group %.100s; did you mean %s", place(r, line), group,
              alias->means);
     const char *near = nearest_group(r->t, group, &list);
     if (near)
-        FAIL(ERR_CONFIG, "%s: there is no group %.100s; the nearest is %s", here(r), group, near);
+        FAIL(ERR_CONFIG, "%s: there is no group %.100s; the nearest is %s", place(r, line), group,
+             near);
     FAIL(ERR_CONFIG, "%s: there is no group %.100s; `plait help config` lists groups and keys",
-         here(r), group);
+         place(r, line), group);
 }
 
 /* group: { ... }, with the event at the group's name. */
 static enum err read_group(struct reader *r)
 {
     const char *s;
-    char group[64];
+    char group[128];
     if (r->event.type != YAML_SCALAR_EVENT)
         FAIL(ERR_CONFIG, "%s: a group's name is not plain text", here(r));
     TRY(scalar(r, &s));
     int row = group_row(r->t, s);
+    int64_t line = (int64_t)r->event.start_mark.line + 1;
+    snprintf(group, sizeof group, "%.*s", (int)sizeof group - 1, s);
+    if (row >= 0)
+        TRY(once(r, r->t->n + row, "group", group));
+    enum err err = next(r);
     if (row < 0)
-        return unknown_group(r, s);
-    snprintf(group, sizeof group, "%.63s", s);
-    TRY(once(r, r->t->n + row, "group", group));
-    TRY(next(r));
+        return unknown_group(r, group, line);
+    TRY(err);
     if (r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length == 0)
         return ERR_OK; /* a group with all its keys commented out */
     if (r->event.type != YAML_MAPPING_START_EVENT)

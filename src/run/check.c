@@ -340,6 +340,9 @@ static enum err check_schedule(const struct options *o, const struct arch *arch,
         TRY(schedule_make(o, &shape, time, &s));
         return check_made(o, arch, &s);
     }
+    if (!sched_kind_find(name) && fs_exists(name))
+        FAIL(ERR_CONFIG, "parallel.schedule is \"%.200s\", which is a file and not the name of a "
+                         "schedule; write file:%.200s", name, name);
     if (!sched_kind_find(name)) {
         struct text meant = {0};
         sched_kind_meant_add(name, &meant);

@@ -31,7 +31,7 @@ const struct conf_alias options_alias[] = {
     {"block_size|seq_len|seq_length|sequence_length|max_seq_len|max_seq_length|n_positions|n_ctx|"
      "max_position_embeddings|context_length|context_size|ctx_len|max_length|model_max_length",
      "model.seq", NULL},
-    {"model_type|architecture|arch|flavor", "model.kind",
+    {"model_type|architecture|arch|flavor|network|transformer|model_config|gpt", "model.kind",
      "gpt or llama; the sizes are keys of their own"},
     {"tie_word_embeddings|tie_embeddings|weight_tying|share_embeddings_and_output_weights",
      "model.tied", NULL},
@@ -53,20 +53,23 @@ const struct conf_alias options_alias[] = {
 
     /* the layout */
     {"tensor_model_parallel_size|tensor_parallel_degree|tensor_parallel_size|tp_size|tp_degree|"
-     "model_parallel_size", "parallel.tp", NULL},
+     "model_parallel_size|tensor_parallel|tensor_model_parallel", "parallel.tp", NULL},
     {"pipeline_model_parallel_size|pipeline_parallel_degree|pipeline_parallel_size|pp_size|"
-     "pp_degree|pipeline_stages", "parallel.pp", NULL},
+     "pp_degree|pipeline_stages|pipeline_parallel|pipeline_model_parallel", "parallel.pp", NULL},
     {"data_parallel_size|data_parallel_degree|data_parallel_replicate_degree|dp_size|dp_degree|"
-     "num_replicas|ddp", "parallel.dp", NULL},
-    {"world_size|num_gpus|n_gpus|gpus|nproc_per_node|devices|num_devices|num_processes",
-     "parallel.dp", "there are parallel.tp x pp x dp ranks"},
-    {"data_parallel_shard_degree|fsdp|fully_shard|sharded_data_parallel", "parallel.zero",
+     "num_replicas|ddp|dp_replicate|data_parallel", "parallel.dp", NULL},
+    {"world_size|num_gpus|n_gpus|gpus|nproc_per_node|devices|num_devices|num_processes|"
+     "parallelism|distributed|mesh|layout", "parallel.dp", "there are parallel.tp x pp x dp ranks"},
+    {"data_parallel_shard_degree|fsdp|hsdp|dp_shard|fully_shard|sharded_data_parallel",
+     "parallel.zero",
      "1 shares optimizer states over the parallel.dp replicas, weights are not shared"},
     {"zero_stage|zero_optimization|zero_optimization.stage|use_distributed_optimizer|"
      "use_zero|zero_redundancy", "parallel.zero", "0, or 1 for shared optimizer states"},
     {"sequence_parallel|enable_sequence_parallel", "parallel.sp", NULL},
-    {"context_parallel_size|context_parallel_degree|cp_size|expert_model_parallel_size|"
-     "expert_parallel_degree|num_experts|moe", NULL,
+    {"context_parallel_size|context_parallel_degree|context_parallel|cp_size|cp_degree|cp|"
+     "ring_attention|ulysses|expert_model_parallel_size|expert_model_parallel|"
+     "expert_parallel_degree|expert_parallel_size|expert_parallel|expert_tensor_parallel_size|"
+     "ep_size|ep_degree|ep|etp|num_experts|moe", NULL,
      "there is no context or expert parallelism; parallel.tp with sp and parallel.pp share long "
      "sequences and large models"},
     {"tp_comm_overlap|enable_async_tensor_parallel", "parallel.tp_overlap", NULL},
@@ -141,13 +144,14 @@ const struct conf_alias options_alias[] = {
     {"warmup_ratio|lr_warmup_fraction|warmup_fraction|lr_warmup_samples", "optim.warmup",
      steps_only},
     {"lr_scheduler_type|lr_decay_style|decay_type|lr_scheduler|scheduler|lr_schedule|"
-     "learning_rate_schedule|lr_decay_type|decay_lr", "optim.schedule", NULL},
+     "learning_rate_schedule|lr_decay_type|decay_lr|lr_sched", "optim.schedule", NULL},
     {"lr_decay_iters|lr_decay_steps", "train.steps",
      "linear and cosine end with the run; optim.decay_steps is the final decay of wsd"},
     {"lr_wsd_decay_iters|decay_iters|cooldown_iters|cooldown_steps", "optim.decay_steps", NULL},
     {"decay_ratio|lr_decay_ratio|cooldown_fraction", "optim.decay_steps", steps_only},
-    {"optimizer_name|optimizer_type|optim_type|momentum|sgd_momentum|nesterov", NULL,
-     "AdamW is the only optimizer"},
+    {"optimizer_name|optimizer_type|optim_type|optimizer|optimiser|optim.name|optim.type|"
+     "optim.kind|optimizer.name|optimizer.type|optimizer.kind|adam|adamw|muon|lion|sgd|adafactor|"
+     "momentum|sgd_momentum|nesterov", NULL, "AdamW is the only optimizer"},
     {"label_smoothing|label_smoothing_factor|z_loss|aux_loss", NULL,
      "the loss is plain cross-entropy"},
     {"load_best_model_at_end|early_stopping|early_stopping_patience", NULL,
@@ -155,20 +159,22 @@ const struct conf_alias options_alias[] = {
 
     /* files */
     {"train_data|train_data_path|train_file|train_path|input_bin|data_path|dataset|"
-     "dataset_name|dataset_path|train_bin|train_files|data_dir", "data.train",
+     "dataset_name|dataset_path|train_bin|train_files|data_dir|datasets", "data.train",
      "a token file made by `plait data prepare`"},
     {"valid_data|val_data|valid_data_path|val_data_path|validation_file|val_file|input_val_bin|"
-     "val_bin|eval_dataset|val_path", "data.valid", "a token file made by `plait data prepare`"},
+     "val_bin|eval_dataset|val_path|validation", "data.valid",
+     "a token file made by `plait data prepare`"},
     {"tokenizer_name|tokenizer_type", "data.tokenizer", "the name that the token file has"},
     {"tokenizer_path|tokenizer_model|vocab_file|merges_file", NULL,
      "tokens are made beforehand, by `plait data prepare`"},
     {"dataloader_num_workers|num_workers|shuffle|split|streaming", NULL,
      "leave it out: samples are read from the token file in an order drawn from train.seed"},
     {"out_dir|output_dir|dump_folder|save_dir|checkpoint_dir|ckpt_dir|log_dir|logdir|run_name|"
-     "logging_dir|job.dump_folder", "run.dir", NULL},
-    {"save_model|always_save_checkpoint|save_final|save_checkpoint", "run.save", NULL},
+     "logging_dir|job.dump_folder|output", "run.dir", NULL},
+    {"save_model|always_save_checkpoint|save_final|save_checkpoint|checkpoint|checkpoints",
+     "run.save", NULL},
     {"wandb|wandb_log|wandb_project|wandb_run_name|report_to|tensorboard|enable_tensorboard|"
-     "tensorboard_dir|enable_wandb", NULL,
+     "tensorboard_dir|enable_wandb|metrics|logging", NULL,
      "each step is a line of metrics.jsonl in run.dir, for any program to read"},
 
     /* groups */

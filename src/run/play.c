@@ -47,6 +47,9 @@ enum err play_read_file(const char *path, const struct play_args *a, struct sche
              "simulation: slices %d was asked for, and a file has its units already; leave slices "
              "out",
              a->slices);
+    if (path[0] == '~') /* a list of names is no word of a shell's */
+        FAIL(ERR_CONFIG, "simulation: the schedule %.200s: only a shell makes a home folder of ~; "
+                         "write the whole path, or ./~ for a file of that name", path);
     const char *dot = strrchr(path, '.');
     enum err err = schedule_read(path, out);
     if (err != ERR_OK && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))

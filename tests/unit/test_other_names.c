@@ -145,6 +145,66 @@ static void help_knows_keys_of_other_programs(void)
     wants("help sample", "the nearest is generate");
 }
 
+static bool is_group(const struct conf_alias *a)
+{
+    return a->means && !strchr(a->means, '.');
+}
+
+/* What is said of `name: value` at the left margin of a file, of "name: {}" where no value. */
+static const char *said_of_yaml(const char *name, const char *value)
+{
+    struct options o;
+    char yaml[160];
+    int n = snprintf(yaml, sizeof yaml, "%s: %s\n", name, value ? value : "{}");
+    CHECK_OK(conf_defaults(&options_table, &o));
+    enum err err = conf_read_text(&options_table, &o, "a.yaml", yaml, n);
+    test_check(err == ERR_CONFIG && strstr(err_text(), "a.yaml:1: there is no "), __FILE__,
+               __LINE__, "%s: %s", yaml, err_text());
+    return err_text();
+}
+
+/* The name of a group elsewhere is answered with the one here where a group stands; as a key, bare
+ * or in any group, with a key, a clause, or the page: a group has no value. */
+static void a_key_is_not_answered_with_a_group(void)
+{
+    static const char *const group[] = {"", "model.", "parallel.", "train.", "optim.", "data.",
+                                        "run."};
+    char name[64], word[160], wrong[80];
+    for (const struct conf_alias *a = options_table.alias; a->names; a++)
+        for (int i = 0; is_group(a) && name_at(a->names, i, name); i++) {
+            struct options o;
+            CHECK_OK(conf_defaults(&options_table, &o));
+            snprintf(wrong, sizeof wrong, "did you mean %s", a->means);
+            test_check(strstr(said_of_yaml(name, NULL), wrong) != NULL, __FILE__, __LINE__,
+                       "%s: %s", name, err_text());
+            for (int g = 0; g <= 7; g++) {
+                snprintf(word, sizeof word, "%s%s=1", g < 7 ? group[g] : "", name);
+                const char *text = g == 7 ? said_of_yaml(name, "1") :
+                                   conf_set(&options_table, &o, word) ? err_text() : "taken";
+                const char *meant = strstr(text, "did you mean ");
+                size_t n = meant ? strcspn(meant + 13, " :;,") : 0;
+                test_check(strstr(text, "there is no ") &&
+                               (!meant || memchr(meant + 13, '.', n)),
+                           __FILE__, __LINE__, "%s: %s", word, text);
+            }
+        }
+}
+
+/* There is one optimizer, however another is asked for. */
+static void the_optimizer_is_adamw(void)
+{
+    static const char *const word[] = {
+        "optim.optimizer=muon", "optim.kind=muon", "optimizer=adam", "optimizer.type=AdamW",
+        "optim.muon=true", "train.optimizer=sgd", "optim.name=lion"};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
+        struct options o;
+        CHECK_OK(conf_defaults(&options_table, &o));
+        CHECK_ERR(conf_set(&options_table, &o, word[i]), ERR_CONFIG, "AdamW is the only optimizer");
+    }
+    CHECK(strstr(said_of_yaml("optimizer", "muon"), "AdamW is the only optimizer") != NULL);
+    CHECK(strstr(said_of_yaml("checkpoint", "1"), "did you mean run.save") != NULL);
+}
+
 static void schedules_of_other_programs(void)
 {
     static const struct { const char *name, *means; } c[] = {
@@ -210,6 +270,8 @@ static const struct test_case cases[] = {
     {"options_of_other_programs", options_of_other_programs},
     {"well_known_commands", well_known_commands},
     {"help_knows_keys_of_other_programs", help_knows_keys_of_other_programs},
+    {"a_key_is_not_answered_with_a_group", a_key_is_not_answered_with_a_group},
+    {"the_optimizer_is_adamw", the_optimizer_is_adamw},
     {"schedules_of_other_programs", schedules_of_other_programs},
     {"words_of_other_programs", words_of_other_programs},
 };
