@@ -39,21 +39,27 @@ static void write_id(void *arg, int32_t id)
 
 enum { IDS_MAX = 1 << 16 }; /* more do not fit one word of a command line */
 
-/* "1,2,3", also with spaces. Returns a code: some word is no id, or there are too many. */
+/* "1,2,3", also "1, 2, 3". Returns a code: some word is no id, or there are too many. */
 static int read_ids(const char *list, int32_t *ids, int64_t *count)
 {
-    for (const char *p = list + strspn(list, ", "); *p; p += strspn(p, ", ")) {
-        size_t n = strcspn(p, ", ");
-        int64_t id = 0;
+    const char *p = list + strspn(list, " ");
+    for (bool more = *p != '\0'; more;) {
+        size_t n = strcspn(p, ","), digits = strspn(p, "0123456789");
+        int64_t id = digits ? 0 : (int64_t)INT32_MAX + 1;
         if (*count == IDS_MAX)
             return cmd_usage("--ids has more than %d ids; give the last of them", IDS_MAX);
-        for (size_t i = 0; i < n && id <= INT32_MAX; i++)
-            id = p[i] >= '0' && p[i] <= '9' ? id * 10 + (p[i] - '0') : (int64_t)INT32_MAX + 1;
-        if (id > INT32_MAX)
+        for (size_t i = 0; i < digits && id <= INT32_MAX; i++)
+            id = id * 10 + (p[i] - '0');
+        if (n == 0)
+            return cmd_usage("--ids has no number in place %lld of its list; write N,N,...",
+                             (long long)*count + 1);
+        if (id > INT32_MAX || digits + strspn(p + digits, " ") != n)
             return cmd_usage("--ids wants whole numbers from 0 to %d with commas between them, and "
                              "has \"%.*s\"", INT32_MAX, (int)(n < 40 ? n : 40), p);
         ids[(*count)++] = (int32_t)id;
-        p += n;
+        more = p[n] == ',';
+        p += n + more;
+        p += strspn(p, " ");
     }
     return PLAIT_OK;
 }

@@ -308,18 +308,23 @@ enum err conf_defaults(const struct conf_table *t, void *conf)
     return ERR_OK;
 }
 
-enum err conf_set(const struct conf_table *t, void *conf, const char *word)
+enum err conf_set_from(const struct conf_table *t, void *conf, const char *place, const char *word)
 {
     const char *equals = strchr(word, '=');
     char key[CONF_PLACE_MAX];
     if (!equals || equals == word || equals - word >= (int)sizeof key)
-        FAIL(ERR_CONFIG, "command line: \"%.60s\" is not of the form key=value, as in "
-                         "model.layers=12", word);
+        FAIL(ERR_CONFIG, "%s: \"%.60s\" is not of the form key=value, as in model.layers=12", place,
+             word);
     snprintf(key, sizeof key, "%.*s", (int)(equals - word), word);
     const struct conf_row *row = conf_find(t, key);
     if (!row)
-        return conf_unknown(t, "command line", key);
-    return conf_assign(t, row, conf, "command line", equals + 1);
+        return conf_unknown(t, place, key);
+    return conf_assign(t, row, conf, place, equals + 1);
+}
+
+enum err conf_set(const struct conf_table *t, void *conf, const char *word)
+{
+    return conf_set_from(t, conf, "command line", word);
 }
 
 /* ---- value to text ---- */

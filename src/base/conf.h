@@ -65,6 +65,8 @@ enum err conf_read_text(const struct conf_table *t, void *conf, const char *name
                         int64_t n);
 /* "key=value" as given on a command line. */
 enum err conf_set(const struct conf_table *t, void *conf, const char *word);
+/* The same of a word made of what another place says; `place` stands in messages. */
+enum err conf_set_from(const struct conf_table *t, void *conf, const char *place, const char *word);
 /* The value of one key as text, strings without quotes. Errors: ERR_CONFIG with the nearest key. */
 enum err conf_get(const struct conf_table *t, const void *conf, const char *key, struct text *out);
 /* The configuration as YAML that reads back to the same struct. */

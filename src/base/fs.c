@@ -43,24 +43,6 @@ static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
     return sum;
 }
 
-/* The system's sentence for an errno, in lower case, with the way out for the commonest. */
-const char *fs_reason(int code, char buf[FS_REASON])
-{
-    char made[96];
-    const char *s = code == 0 ? "the system gives no reason" : strerror_r(code, made, sizeof made);
-    const char *way = "";
-    if (code == ENOSPC || code == EDQUOT)
-        way = "; free some space or use another folder";
-    else if (code == EACCES || code == EPERM || code == EROFS)
-        way = "; check the permissions";
-    else if (code == ENOENT)
-        way = "; check the path";
-    snprintf(buf, FS_REASON, "%s%s", s, way);
-    if (buf[0] >= 'A' && buf[0] <= 'Z')
-        buf[0] = (char)(buf[0] - 'A' + 'a');
-    return buf;
-}
-
 /* ---- whole files ---- */
 
 void fs_abandon(struct fs_file *f)

@@ -29,7 +29,7 @@ struct fs_ops {
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
-/* The system's sentence for an errno, in lower case, with the way out for the commonest. */
+/* The system's sentence for an errno, in lower case, with the way out. (fs_reason.c) */
 enum { FS_REASON = 160 };
 const char *fs_reason(int code, char buf[FS_REASON]);
 

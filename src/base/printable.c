@@ -2,7 +2,8 @@
  *
  * Points that steer are refused by a table of ranges: C0 and C1 controls, the separators that end a
  * line, the marks that turn the direction of writing (Boucher and Anderson, "Trojan Source", 2021),
- * annotations, tags, and what Unicode says is no character.
+ * annotations, tags, and what Unicode says is no character. What is not seen has a table of its
+ * own: it may stand in a path, and is shown as bytes in messages.
  */
 #include "base/printable.h"
 
@@ -28,6 +29,14 @@ int printable_utf8(const char *text, uint32_t *point)
     return n;
 }
 
+static bool within(uint32_t c, const uint32_t (*range)[2], size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (c >= range[i][0] && c <= range[i][1])
+            return true;
+    return false;
+}
+
 bool printable_point(uint32_t c)
 {
     static const uint32_t steering[][2] = {
@@ -36,10 +45,18 @@ bool printable_point(uint32_t c)
     };
     if ((c & 0xfffe) == 0xfffe) /* no character, in each plane */
         return false;
-    for (size_t i = 0; i < sizeof steering / sizeof *steering; i++)
-        if (c >= steering[i][0] && c <= steering[i][1])
-            return false;
-    return true;
+    return !within(c, steering, sizeof steering / sizeof *steering);
+}
+
+bool printable_seen(uint32_t c)
+{
+    static const uint32_t unseen[][2] = {
+        {0xa0, 0xa0}, {0xad, 0xad}, {0x34f, 0x34f}, {0x115f, 0x1160}, {0x1680, 0x1680},
+        {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x2000, 0x200d}, {0x202f, 0x202f}, {0x205f, 0x205f},
+        {0x2800, 0x2800}, {0x3000, 0x3000}, {0x3164, 0x3164}, {0xfe00, 0xfe0f}, {0xffa0, 0xffa0},
+        {0x1d173, 0x1d17a}, {0xe0100, 0xe01ef},
+    };
+    return printable_point(c) && !within(c, unseen, sizeof unseen / sizeof *unseen);
 }
 
 void printable(const char *s, char *buf, size_t n)
@@ -48,7 +65,7 @@ void printable(const char *s, char *buf, size_t n)
     uint32_t c;
     while (*s) {
         int len = printable_utf8(s, &c);
-        bool shown = len > 0 && printable_point(c);
+        bool shown = len > 0 && printable_seen(c);
         int bytes = len > 0 ? len : 1;
         if (used + (size_t)(shown ? bytes : 4 * bytes) >= n)
             break;

@@ -73,7 +73,7 @@ void text_add_printable(struct text *t, const char *s)
     uint32_t c;
     while (*s) {
         int n = printable_utf8(s, &c), bytes = n > 0 ? n : 1;
-        bool shown = n > 0 && printable_point(c);
+        bool shown = n > 0 && printable_seen(c);
         for (int i = 0; i < bytes; i++)
             text_add(t, shown ? "%c" : "\\x%02x", (unsigned char)s[i]);
         s += bytes;

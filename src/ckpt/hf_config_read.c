@@ -161,22 +161,30 @@ static void check_rope(struct config *c, const char *name, const cJSON *object)
     }
 }
 
+/* theta < 0: none was met yet. */
+static void take_theta(struct config *c, const cJSON *object, const char *place, double *theta)
+{
+    double met = real_in(c, object, "rope_theta", -1.0);
+    if (met < 0.0)
+        return;
+    if (*theta >= 0.0 && met != *theta)
+        refuse(c, "has rope_theta %g and,%s, %g; keep the right one", *theta, place, met);
+    *theta = met;
+}
+
 /* Rotary positions, in the old form, the new one, or both when they agree. */
 static void read_rope(struct config *c, struct arch *a)
 {
     const cJSON *old = get(c, c->root, "rope_scaling"), *now = get(c, c->root, "rope_parameters");
-    double theta = get_real(c, "rope_theta", 0.0), newer = 0.0;
+    double theta = -1.0;
     if ((old && !cJSON_IsObject(old)) || (now && !cJSON_IsObject(now)))
         refuse(c, "has a rope_scaling or rope_parameters that is no object");
     check_rope(c, "rope_scaling", old);
     check_rope(c, "rope_parameters", now);
-    newer = real_in(c, now, "rope_theta", 0.0);
-    if (old && !now)
-        newer = real_in(c, old, "rope_theta", 0.0);
-    if (theta > 0.0 && newer > 0.0 && theta != newer)
-        refuse(c, "has rope_theta %g and, in rope_parameters, %g; keep the right one", theta,
-               newer);
-    a->rope_theta = newer > 0.0 ? newer : theta > 0.0 ? theta : 10000.0;
+    take_theta(c, c->root, "", &theta);
+    take_theta(c, old, " in rope_scaling", &theta);
+    take_theta(c, now, " in rope_parameters", &theta);
+    a->rope_theta = theta >= 0.0 ? theta : 10000.0;
 }
 
 /* Every layer looks at all tokens before it. */
@@ -316,21 +324,34 @@ static enum err check_text(const char *path, const struct fs_map *m, struct ckpt
     return ERR_OK;
 }
 
+/* Nothing from `at` on in the text is a value. Python writes NaN and Infinity, which JSON does not
+ * have. */
+static enum err no_json(const char *path, const char *text, const char *at)
+{
+    int line = 1, n = (int)strcspn(at, ",]} \t\r\n");
+    const char *quote = n ? "\"" : "";
+    for (const char *s = text; s < at; s++)
+        line += *s == '\n';
+    FAIL(ERR_CHECKPOINT, "ckpt: %s is no JSON: line %d has %s%.*s%s; put a value of JSON there",
+         path, line, n ? quote : "nothing where a value is expected", n < 40 ? n : 40, at, quote);
+}
+
 /* The tree of a file (cJSON_Delete). */
 static enum err read_tree(const char *path, cJSON **out)
 {
     struct fs_map m;
     struct ckpt_json_text text;
+    const char *end = NULL;
     char *copy;
     enum err err;
     TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
     TRY_OR(out_map, check_text(path, &m, &text));
     TRY_OR(out_map, mem_new(text.n + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
     memcpy(copy, text.s, (size_t)text.n);
-    *out = cJSON_Parse(copy);
-    mem_free(copy);
+    *out = cJSON_ParseWithLengthOpts(copy, (size_t)text.n + 1, &end, 0);
     if (!*out)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s is no JSON", path);
+        err = no_json(path, copy, end);
+    mem_free(copy);
 out_map:
     fs_map_close(&m);
     return err;

@@ -6,6 +6,7 @@
  */
 #include "run/api.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "run/check.h"
@@ -81,9 +82,29 @@ void plait_config_free(struct plait_config *c)
     mem_free(c);
 }
 
+/* A folder instead of a file in it. */
+static enum err not_a_folder(const char *path)
+{
+    char *yaml, *json = NULL;
+    TRY(fs_join(path, "config.yaml", &yaml));
+    enum err err = fs_join(path, "config.json", &json);
+    if (err == ERR_OK && fs_named(yaml))
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "config: %s is the folder of a run; did you mean %s", path, yaml);
+    else if (err == ERR_OK && fs_named(json))
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "config: %s is the folder of a model, which `plait generate` reads; name a "
+                      "YAML file of keys", path);
+    mem_free(yaml);
+    mem_free(json);
+    return err;
+}
+
 int plait_config_read(struct plait_config *c, const char *path)
 {
-    enum err err = conf_read_file(&options_table, &c->options, path);
+    enum err err = not_a_folder(path);
+    if (err == ERR_OK)
+        err = conf_read_file(&options_table, &c->options, path);
     options_tidy(&c->options);
     if (err == ERR_OK && strlen(path) < sizeof c->options.source)
         memcpy(c->options.source, path, strlen(path) + 1);

@@ -93,11 +93,14 @@ static enum err check_same(const char *dir, const struct options *o, const struc
 
 /* ---- the folder ---- */
 
-static enum err set_word(struct options *o, const char *path, const char *key, const char *value)
+/* theirs: the key of config.json that has the value. */
+static enum err set_word(struct options *o, const char *path, const char *theirs, const char *key,
+                         const char *value)
 {
-    char word[80];
+    char word[80], place[80];
     snprintf(word, sizeof word, "model.%s=%s", key, value);
-    if (conf_set(&options_table, o, word) != ERR_OK)
+    snprintf(place, sizeof place, "its %s", theirs);
+    if (conf_set_from(&options_table, o, place, word) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", path,
              err_text());
     return ERR_OK;
@@ -106,10 +109,12 @@ static enum err set_word(struct options *o, const char *path, const char *key, c
 static enum err set_model(struct options *o, const char *path, const struct arch *a)
 {
     char value[40];
-    TRY(set_word(o, path, "kind", kind_name[a->kind]));
-    for (int i = 0; i < FIELDS; i++)
-        if (a->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama)
-            TRY(set_word(o, path, fields[i].key, value_of(&fields[i], a, value)));
+    TRY(set_word(o, path, "model_type", "kind", kind_name[a->kind]));
+    for (int i = 0; i < FIELDS; i++) {
+        const char *theirs = a->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama;
+        if (theirs)
+            TRY(set_word(o, path, theirs, fields[i].key, value_of(&fields[i], a, value)));
+    }
     return ERR_OK;
 }
 
