@@ -8,12 +8,23 @@
 
 #include <sched.h>
 
-int cores_usable(void)
+static int cores_of(pid_t process)
 {
     cpu_set_t set;
     CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
+    if (sched_getaffinity(process, sizeof set, &set) != 0)
         return 1;
     int n = CPU_COUNT(&set);
     return n > 0 ? n : 1;
+}
+
+int cores_usable(void)
+{
+    return cores_of(0);
+}
+
+int cores_of_machine(void)
+{
+    int all = cores_of(1), mine = cores_of(0);
+    return all > mine ? all : mine;
 }

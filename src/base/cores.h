@@ -8,5 +8,8 @@
 
 /* Processors that this process may run on (its affinity mask), at least 1. Local. */
 int cores_usable(void);
+/* Processors of the machine or container: those of its first process, which no launcher binds to
+ * some of them; at least cores_usable. Local. */
+int cores_of_machine(void);
 
 #endif

@@ -70,6 +70,8 @@ enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_
                       void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
+/* Processes of the launch on this machine, from its environment, too; 0: not told. */
+int comm_mpi_launched_here(void);
 /* Does this process do what the processes of a launch do alike and once: is it rank 0, or is there
  * no launcher? From the environment; one that does not know its rank does it. */
 bool comm_launch_first(void);

@@ -52,6 +52,13 @@ int comm_mpi_launched_size(void)
     return l.size;
 }
 
+int comm_mpi_launched_here(void)
+{
+    struct comm_launch l;
+    comm_launch_read(&l);
+    return l.local_size;
+}
+
 bool comm_launch_first(void)
 {
     struct comm_launch l;

@@ -146,6 +146,14 @@ static enum err check_derived(const struct options *o, const struct arch *a)
     return ERR_OK;
 }
 
+/* Rules that need one, before it is known: a size that no layout is refused for. */
+enum { VOCAB_UNKNOWN = 50257 };
+
+static bool has_vocab(const struct options *o)
+{
+    return o->model.vocab > 0 || o->data.train[0];
+}
+
 static enum err check_model(const struct options *o, struct arch *arch)
 {
     if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
@@ -154,7 +162,9 @@ static enum err check_model(const struct options *o, struct arch *arch)
              (long long)o->model.hidden, (long long)o->model.heads);
     options_arch(o, arch);
     TRY(check_derived(o, arch));
-    TRY(check_vocab(o, &arch->vocab));
+    arch->vocab = VOCAB_UNKNOWN;
+    if (has_vocab(o))
+        TRY(check_vocab(o, &arch->vocab));
     return arch_check(arch);
 }
 
@@ -450,6 +460,8 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_costs(o, &f->arch, &f->made));
     RULE(check_files(o, f));
     RULE(check_named(o));
+    if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
+        RULE(check_vocab(o, &f->arch.vocab));
     return ERR_OK;
 }
 

@@ -18,6 +18,33 @@
 #include "run/setup.h"
 #include "sim/sim.h"
 
+/* More threads than cores. Processes may each be bound to some cores, and all of a machine have no
+ * more than that; how many machines there will be, only a launcher knows. */
+static void warn_cores(const struct options *o, const struct check_facts *f, int threads,
+                       struct text *out)
+{
+    bool processes = o->train.transport == COMM_MPI, launched = comm_mpi_launched_size() > 0;
+    int ranks = processes && launched ? comm_mpi_launched_here() : f->ranks;
+    int cores = processes ? cores_of_machine() : cores_usable();
+    if (processes && launched && threads > cores_usable()) {
+        ranks = 1;
+        cores = cores_usable();
+    }
+    if ((int64_t)threads * ranks <= cores)
+        return;
+    text_add(out, "warning %d rank%s of %d thread%s", ranks, text_plural(ranks, "s"), threads,
+             text_plural(threads, "s"));
+    if (ranks == 1)
+        text_add(out, " has %d core%s, on which its threads take turns", cores,
+                 text_plural(cores, "s"));
+    else
+        text_add(out, "%s share %d core%s and wait for each other",
+                 processes && !launched ? " on one machine like this" : "", cores,
+                 text_plural(cores, "s"));
+    text_add(out, "%s\n",
+             o->train.threads > 1 ? "; train.threads 0 takes as many as there are" : "");
+}
+
 static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
 {
     int threads = options_threads(o, f->ranks);
@@ -28,11 +55,7 @@ static void add_machine(const struct options *o, const struct check_facts *f, st
         text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
                  f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
     text_add(out, "\n");
-    if (f->purpose == CHECK_TRAIN && o->train.transport == COMM_THREAD &&
-        (int64_t)threads * f->ranks > cores_usable())
-        text_add(out, "warning %d rank%s of %d thread%s share %d core%s and wait for each other\n",
-                 f->ranks, text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
-                 cores_usable(), text_plural(cores_usable(), "s"));
+    warn_cores(o, f, threads, out);
 }
 
 static void add_file(const char *label, const char *path, const struct check_data *d,
@@ -122,12 +145,12 @@ static void warn_pipeline(const struct options *o, const struct check_facts *f, 
 /* A schedule that is made for several chunks, with one. */
 static void warn_chunks(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
     int64_t two = 2 * o->parallel.pp;
-    if (!kind || !kind->loops || o->parallel.pp == 1 || options_chunks(o) > 1)
+    if (!sched_lacks_chunks(o->parallel.schedule, (int)o->parallel.pp, (int)options_chunks(o)))
         return;
     text_add(out, "warning parallel.schedule %s gains by several chunks a rank, and "
-                  "parallel.chunks %lld makes one; ", kind->name, (long long)o->parallel.chunks);
+                  "parallel.chunks %lld makes one; ", o->parallel.schedule,
+             (long long)o->parallel.chunks);
     if (two <= f->arch.layers)
         text_add(out, "parallel.chunks=2 makes two\n");
     else

@@ -23,8 +23,8 @@ struct picture {
     char title[112];
     int64_t cells;
     int tables;
-    char summary[SUMMARY][256]; /* of several */
-    const char *line[SUMMARY];  /* borrowed; the same */
+    struct text summary[SUMMARY]; /* of several */
+    const char *line[SUMMARY];    /* borrowed; the same */
 };
 
 enum { RANK_COLUMNS = 9, ALL_COLUMNS = 9 };
@@ -124,28 +124,46 @@ static void add_table(struct picture *p)
     }
 }
 
+static double makespan_of(const struct played *x)
+{
+    return x->result.makespan;
+}
+
+/* The schedules that have least of what `of` says, all that tie, into names. Returns one. */
+static int least(const struct picture *p, double (*of)(const struct played *x), struct text *names)
+{
+    int best = 0, ties = 0;
+    for (int i = 1; i < p->n; i++)
+        best = of(&p->x[i]) < of(&p->x[best]) ? i : best;
+    double limit = of(&p->x[best]) * (1 + 1e-9); /* sums in another order */
+    for (int i = 0; i < p->n; i++)
+        if (of(&p->x[i]) <= limit)
+            text_add(names, "%s%s", ties++ ? "; " : "", p->made[i].title);
+    return best;
+}
+
 /* What is compared, the shortest step, the least memory. */
-static void add_summary(struct picture *p)
+static enum err add_summary(struct picture *p)
 {
     const struct played *x = p->x;
-    int quick = 0, small = 0, m = x[0].s->m / x[0].s->slices;
+    struct text *line = p->summary;
+    int m = x[0].s->m / x[0].s->slices;
     char bubble[SIM_BUBBLE_MAX];
-    for (int i = 1; i < p->n; i++) {
-        quick = x[i].result.makespan < x[quick].result.makespan ? i : quick;
-        small = kept_of(&x[i]) < kept_of(&x[small]) ? i : small;
-    }
-    snprintf(p->summary[0], sizeof p->summary[0],
-             "%d schedules on %d rank%s with %d microbatch%s; times and activations of a rank's "
-             "share of the model", p->n, x[0].s->p, text_plural(x[0].s->p, "s"), m,
+    text_add(&line[0], "%d schedules on %d rank%s with %d microbatch%s; times and activations of a "
+             "rank's share of the model", p->n, x[0].s->p, text_plural(x[0].s->p, "s"), m,
              text_plural(m, "es"));
-    snprintf(p->summary[1], sizeof p->summary[1], "shortest step: %s, makespan %.6g, bubble %s",
-             p->made[quick].title, x[quick].result.makespan,
-             sim_bubble_words(x[quick].result.bubble_fraction, 2, bubble));
-    snprintf(p->summary[2], sizeof p->summary[2],
-             "fewest activations: %s, at most %.4g on a rank", p->made[small].title,
-             kept_of(&x[small]));
-    for (int i = 0; i < SUMMARY; i++)
-        p->line[i] = p->summary[i];
+    text_add(&line[1], "shortest step: ");
+    const struct sim_result *quick = &x[least(p, makespan_of, &line[1])].result;
+    text_add(&line[1], ", makespan %.6g, bubble %s", quick->makespan,
+             sim_bubble_words(quick->bubble_fraction, 2, bubble));
+    text_add(&line[2], "fewest activations: ");
+    int small = least(p, kept_of, &line[2]);
+    text_add(&line[2], ", at most %.4g on a rank", kept_of(&x[small]));
+    for (int i = 0; i < SUMMARY; i++) {
+        TRY(line[i].err);
+        p->line[i] = line[i].s;
+    }
+    return ERR_OK;
 }
 
 static enum err make_picture(struct picture *p)
@@ -170,9 +188,7 @@ static enum err make_picture(struct picture *p)
         snprintf(p->title, sizeof p->title, "plait: %s", p->made[0].title);
     else
         snprintf(p->title, sizeof p->title, "plait: %d schedules compared", p->n);
-    if (p->n > 1)
-        add_summary(p);
-    return ERR_OK;
+    return p->n > 1 ? add_summary(p) : ERR_OK;
 }
 
 static void free_picture(struct picture *p)
@@ -184,6 +200,8 @@ static void free_picture(struct picture *p)
     mem_free(p->table);
     mem_free(p->cell);
     mem_free(p->words);
+    for (int i = 0; i < SUMMARY; i++)
+        text_free(&p->summary[i]);
 }
 
 enum err play_files(const struct plait_sim *a, const struct played *x, int n)

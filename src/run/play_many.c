@@ -126,6 +126,11 @@ static void add_table(const struct played *x, int n, struct text *out)
              "activations", "messages", "replicas");
     for (int i = 0; i < n; i++)
         add_line(&x[i], width, out);
+    for (int i = 0; i < n; i++)
+        if (sched_lacks_chunks(x[i].s->name, x[i].s->p, x[i].s->v))
+            text_add(out, "warning: %s gains by several chunks a rank, and has one; %s@2 makes "
+                          "two\n",
+                     x[i].s->name, x[i].s->name);
     for (int i = 0; i < n; i++) {
         if (!sched_passed_any(x[i].s))
             continue;

@@ -43,7 +43,8 @@ static enum err check_fits(const struct options *o, const struct sched_shape *sh
     const char *path = schedule_path(o->parallel.schedule);
     if (s->lowered || s->forward_only)
         FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %s; training adds messages itself: "
-                         "give cells of F and B, or of F, I and W", path,
+                         "give cells of F and B, or of F, I and W, as `plait sim NAME -p P -m M "
+                         "--text` writes them without --model", path,
              s->lowered ? "messages" : "forward passes only");
     if (s->p != shape->p)
         FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has lines for %d rank%s, and parallel.pp "

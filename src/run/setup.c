@@ -494,11 +494,12 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
         text_add(out, "\n");
     }
     if (s->training)
-        text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %lld a data rank, "
-                      "schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",
+        text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %s%lld a data "
+                      "rank, schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"),
                  (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
-                 text_plural(s->sched.m, "es"), (long long)s->samples, s->sched.name,
+                 text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
+                 (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
                  o->train.recompute == OPTIONS_RECOMPUTE_FULL ? ", recompute full"
                  : sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "",

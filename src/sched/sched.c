@@ -38,6 +38,12 @@ const struct sched_kind *sched_kind_find(const char *name)
     return NULL;
 }
 
+bool sched_lacks_chunks(const char *name, int p, int v)
+{
+    const struct sched_kind *kind = sched_kind_find(name);
+    return kind && kind->loops && p > 1 && v == 1;
+}
+
 const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {

@@ -148,6 +148,8 @@ int sched_kind_count(void);
 const struct sched_kind *sched_kind_at(int i);
 /* The kind of this name, or NULL. */
 const struct sched_kind *sched_kind_find(const char *name);
+/* Has the kind of this name, if it is one, fewer chunks a rank than it gains by? */
+bool sched_lacks_chunks(const char *name, int p, int v);
 /* The kind that a name which is none of them means, by its letters or in another program; NULL. */
 const char *sched_kind_meant(const char *name);
 /* "; did you mean zb-v", with how it differs, or what to do instead; nothing when none is near. */

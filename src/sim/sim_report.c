@@ -172,6 +172,9 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
              text_plural(m, "es"), slices, s->v, text_plural(s->v, "s"),
              s->replicas > 1 ? " of each of two replicas" : "",
              s->forward_only ? ", forward only" : "");
+    if (sched_lacks_chunks(s->name, s->p, s->v))
+        text_add(out, "warning   %s gains by several chunks a rank, and has one; -v 2 makes two\n",
+                 s->name);
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
              r->cost);

@@ -50,6 +50,29 @@ static void illegal_configurations_are_refused(void)
     }
 }
 
+/* A layout is tried out before there is a file: what is wrong with it is said before that the
+ * vocabulary is not known, whatever it is. */
+static void no_vocabulary_is_said_last(void)
+{
+    int tried = 0;
+    illegal_files();
+    for (int i = 0; i < ILLEGAL_COUNT; i++) {
+        struct illegal c = illegal[i];
+        char words[600];
+        if (c.purpose == CHECK_TRAIN || strstr(c.set, "vocab") || strstr(c.set, "data.train"))
+            continue;
+        snprintf(words, sizeof words, "model.vocab=0 %s", c.set);
+        c.set = words;
+        enum err err = illegal_run(&c);
+        test_check(err == c.code && strncmp(err_text(), "model.vocab is 0", 16) != 0, __FILE__,
+                   __LINE__, "%s: code %d, %s", words, err, err_text());
+        tried++;
+    }
+    CHECK(tried > 80);
+    CHECK_ERR(illegal_run(&(struct illegal){.set = "model.vocab=0 parallel.tp=2"}), ERR_CONFIG,
+              "model.vocab is 0, which takes the vocabulary of data.train");
+}
+
 /* Each word in the messages that proposes a value must propose one that passes. */
 static void proposed_values_are_legal(void)
 {
@@ -288,6 +311,7 @@ static void api_of_configurations(void)
 
 static const struct test_case cases[] = {
     {"illegal_configurations_are_refused", illegal_configurations_are_refused},
+    {"no_vocabulary_is_said_last", no_vocabulary_is_said_last},
     {"proposed_values_are_legal", proposed_values_are_legal},
     {"unusual_layouts_are_legal", unusual_layouts_are_legal},
     {"slips_of_the_environment_are_refused", slips_of_the_environment_are_refused},

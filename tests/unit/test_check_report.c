@@ -4,10 +4,12 @@
  */
 #include "illegal.h"
 
+#include "base/cores.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "device/device.h"
+#include <sched.h>
 #include <stdlib.h>
 
 /* A course of the learning rate that does not fit the run is shortened and said, and one that fits
@@ -51,8 +53,95 @@ static void report_says_what_will_run(void)
     CHECK(strstr(s, "memory a rank") != NULL);
     CHECK(strstr(s, "data    bytes.tok: 1201 tokens, 75 samples") != NULL);
     CHECK(strstr(s, "valid   bytes.tok") != NULL);
-    CHECK(strstr(s, "warning") == NULL);
+    CHECK(strstr(s, "3 microbatches of at most 3 a data rank") != NULL); /* 3, 3 and 2 */
+    CHECK(cores_usable() < 2 || strstr(s, "warning") == NULL);
     mem_free(s);
+    o = WITH("parallel.microbatch=4", "data.train=bytes.tok", "model.seq=16");
+    s = report_of(&o, CHECK_PLAN);
+    CHECK(strstr(s, "2 microbatches of 4 a data rank") != NULL);
+    mem_free(s);
+}
+
+/* ---- cores ---- */
+
+struct cores_case {
+    const char *transport;
+    int pp, threads, launched, here; /* here: processes of the launch on this machine */
+    const char *says;                /* NULL: nothing */
+};
+
+static void cores_are(const struct cores_case *c, enum check_for purpose)
+{
+    char pp[32], threads[32], transport[32], size[16], here[16];
+    snprintf(pp, sizeof pp, "parallel.pp=%d", c->pp);
+    snprintf(threads, sizeof threads, "train.threads=%d", c->threads);
+    snprintf(transport, sizeof transport, "train.transport=%s", c->transport);
+    snprintf(size, sizeof size, "%d", c->launched);
+    snprintf(here, sizeof here, "%d", c->here);
+    if (c->launched > 0) {
+        setenv("OMPI_COMM_WORLD_SIZE", size, 1);
+        setenv("OMPI_COMM_WORLD_LOCAL_SIZE", here, 1);
+    }
+    struct options o = WITH("data.train=bytes.tok", "train.device=cpu", pp, threads, transport);
+    char *s = report_of(&o, purpose);
+    const char *core = strstr(s, " core");
+    test_check(c->says ? strstr(s, c->says) != NULL : !core, __FILE__, __LINE__,
+               "%s, pp %d, %d threads, %d of %d processes here, purpose %d: %s", c->transport,
+               c->pp, c->threads, c->here, c->launched, purpose, s);
+    mem_free(s);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+}
+
+/* More threads than cores are said alike of threads and processes, by check and at the start. */
+static void too_few_cores_are_said(void)
+{
+    int mine = cores_usable(), all = cores_of_machine();
+    char alone[96], threads[96], plan[96], here[96];
+    snprintf(alone, sizeof alone, "warning 1 rank of %d threads has %d core", mine + 1, mine);
+    snprintf(threads, sizeof threads, "warning 4 ranks of %d thread%s share %d core", mine,
+             text_plural(mine, "s"), mine);
+    snprintf(plan, sizeof plan, "warning 4 ranks of %d thread%s on one machine like this share %d "
+             "core", all, text_plural(all, "s"), all);
+    snprintf(here, sizeof here, "warning 4 ranks of %d thread%s share %d core", all,
+             text_plural(all, "s"), all);
+    const struct cores_case by_thread[] = {
+        {"thread", 1, mine, 0, 0, NULL}, {"thread", 1, mine + 1, 0, 0, alone},
+        {"thread", 4, mine, 0, 0, threads}};
+    const struct cores_case launched[] = {
+        {"mpi", 4, all, 4, 4, here}, {"mpi", 4, all, 4, 1, NULL}};
+    illegal_files();
+    for (int i = 0; i < 6; i++)
+        cores_are(&by_thread[i / 2], i % 2 ? CHECK_TRAIN : CHECK_PLAN);
+    if (!comm_built(COMM_MPI)) {
+        test_skip("this program has no MPI");
+        return;
+    }
+    cores_are(&(struct cores_case){"mpi", 4, all, 0, 0, plan}, CHECK_PLAN);
+    for (int i = 0; i < 4 && mine == all; i++)
+        cores_are(&launched[i / 2], i % 2 ? CHECK_TRAIN : CHECK_PLAN);
+}
+
+/* Processes that a launcher binds to a core each have one, and share nothing. */
+static void bound_processes_share_no_core(void)
+{
+    cpu_set_t before, one;
+    int first = 0;
+    if (cores_of_machine() < 2 || !comm_built(COMM_MPI)) {
+        test_skip("one core, or no MPI");
+        return;
+    }
+    CPU_ZERO(&one);
+    CHECK(sched_getaffinity(0, sizeof before, &before) == 0);
+    while (!CPU_ISSET(first, &before))
+        first++;
+    CPU_SET(first, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+    illegal_files();
+    cores_are(&(struct cores_case){"mpi", 2, 1, 2, 2, NULL}, CHECK_TRAIN);
+    cores_are(&(struct cores_case){"mpi", 2, 2, 2, 2, "warning 1 rank of 2 threads has 1 core,"},
+              CHECK_TRAIN);
+    CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
 }
 
 /* Bytes of pp 0 in the table. */
@@ -246,6 +335,8 @@ static void idle_keys_are_warned_of(void)
 static const struct test_case cases[] = {
     {"courses of the learning rate are shortened and said", courses_are_shortened_and_said},
     {"report_says_what_will_run", report_says_what_will_run},
+    {"too_few_cores_are_said", too_few_cores_are_said},
+    {"bound_processes_share_no_core", bound_processes_share_no_core},
     {"recompute_is_reported", recompute_is_reported},
     {"recompute_of_a_file_is_reported", recompute_of_a_file_is_reported},
     {"file_of_another_system_is_reported", file_of_another_system_is_reported},
