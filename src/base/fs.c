@@ -146,10 +146,7 @@ enum err fs_keep_room(struct fs_file *f, int64_t n)
 
 bool fs_is_there(const struct fs_file *f)
 {
-    struct stat own, named;
-    return f->temp && fs_sys_fstat(f->fd, f->temp, &own) == 0 &&
-           fs_sys_lstat(f->temp, &named) == 0 && own.st_dev == named.st_dev &&
-           own.st_ino == named.st_ino;
+    return f->temp && fs_is_named(f->fd, f->temp);
 }
 
 static enum err put_bytes(struct fs_file *f, const char *p, int64_t n)

@@ -127,6 +127,8 @@ bool fs_exists(const char *path);
 bool fs_named(const char *path);
 /* Is it one file, under whatever names? Both must be there. */
 bool fs_same(const char *a, const char *b);
+/* Is the open file still the one of that name? No link is followed. */
+bool fs_is_named(int fd, const char *path);
 /* Would files of these names be one? Of what is not there yet folder and last name are compared. */
 bool fs_same_place(const char *a, const char *b);
 /* dir + "/" + name into a new string (mem_free). */

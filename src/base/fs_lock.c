@@ -38,14 +38,6 @@ static bool held_elsewhere(int code)
     return code == EAGAIN || code == EACCES;
 }
 
-/* Is the open file still the one of that name? */
-static bool still_named(int fd, const char *path)
-{
-    struct stat open_one, named;
-    return fs_sys_fstat(fd, path, &open_one) == 0 && fs_sys_lstat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
-}
-
 static void read_words(int fd, const char *path, char words[FS_LOCK_WORDS])
 {
     int64_t n = fs_sys_pread(fd, path, words, FS_LOCK_WORDS - 1, 0);
@@ -99,7 +91,7 @@ static bool put_in_place(const struct fs_lock *l)
         errno = EEXIST;
         return false;
     }
-    return fs_sys_rename(l->temp, l->path) == 0 && still_named(l->fd, l->path);
+    return fs_sys_rename(l->temp, l->path) == 0 && fs_is_named(l->fd, l->path);
 }
 
 /* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
@@ -121,7 +113,7 @@ static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *foun
     bool mine = hold(fd, l->path);
     int code = errno;
     read_words(fd, l->path, found->words);
-    *gone = !still_named(fd, l->path);
+    *gone = !fs_is_named(fd, l->path);
     found->blind = !mine && !held_elsewhere(code);
     if (!mine && held_elsewhere(code))
         found->state = FS_LOCK_HELD;
@@ -168,7 +160,7 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bo
 
 void fs_lock_leave(struct fs_lock *l)
 {
-    if (l->fd >= 0 && still_named(l->fd, l->path) && fs_sys_unlink(l->path) != 0) {
+    if (l->fd >= 0 && fs_is_named(l->fd, l->path) && fs_sys_unlink(l->path) != 0) {
         char why[FS_REASON];
         log_line(LOG_WARN, "%s cannot be removed, so the next run there will take this one for "
                            "dead: %s", l->path, fs_reason(errno, why));
@@ -181,13 +173,13 @@ void fs_lock_leave(struct fs_lock *l)
 
 bool fs_lock_stands(const struct fs_lock *l)
 {
-    return l->fd >= 0 && still_named(l->fd, l->path);
+    return l->fd >= 0 && fs_is_named(l->fd, l->path);
 }
 
 void fs_lock_leave_words(struct fs_lock *l, const char *words)
 {
     struct fs_lock other = {.fd = -1, .path = l->path};
-    if (l->fd >= 0 && still_named(l->fd, l->path) && make_own(&other, words) == ERR_OK &&
+    if (l->fd >= 0 && fs_is_named(l->fd, l->path) && make_own(&other, words) == ERR_OK &&
         fs_sys_rename(other.temp, l->path) == 0) {
         mem_free(other.temp);
         other.temp = NULL;
@@ -210,7 +202,7 @@ void fs_lock_look(const char *path, struct fs_lock_found *found)
     if (fs_sys_lock(fd, path, F_OFD_GETLK, &ask) == 0 && ask.l_type != F_UNLCK)
         found->state = FS_LOCK_HELD;
     read_words(fd, path, found->words);
-    if (!still_named(fd, path))
+    if (!fs_is_named(fd, path))
         found->state = FS_LOCK_NONE;
     (void)fs_sys_close(fd, path);
 }

@@ -14,6 +14,13 @@ bool fs_same(const char *a, const char *b)
            x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+bool fs_is_named(int fd, const char *path)
+{
+    struct stat open_one, named;
+    return fs_sys_fstat(fd, path, &open_one) == 0 && fs_sys_lstat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
 /* The folder of a path as the kernel knows it, and the name behind its last slash; NULL: there is
  * no such folder. */
 static const char *place(const char *path, struct stat *folder)

@@ -276,7 +276,7 @@ static enum err put(struct folder *f, enum folder_made name, const char *path,
 static enum err make_files(struct folder *f, const struct text *yaml, const struct text *json,
                            int *metrics)
 {
-    TRY(folder_dead_record(&f->lock, f->kept ? NULL : yaml, json));
+    TRY(folder_dead_record(&f->lock, f->kept ? NULL : yaml, json, &f->start));
     for (int i = f->kept; i < FOLDER_MADE; i++) {
         char *path;
         TRY(fs_join(f->o->run.dir, made_name[i], &path));
@@ -284,6 +284,8 @@ static enum err make_files(struct folder *f, const struct text *yaml, const stru
                                            : put(f, i, path, i == FOLDER_YAML ? yaml : json);
         if (i == FOLDER_METRICS)
             f->made[i] = err == ERR_OK;
+        if (f->made[FOLDER_METRICS])
+            (void)fs_sys_fstat(*metrics, path, &f->metrics);
         mem_free(path);
         TRY(err);
     }
@@ -306,17 +308,25 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
     return err;
 }
 
+/* No line of metrics? What somebody has put there, or moved away, may have been of steps. */
+static bool is_unwritten(const struct folder *f, const char *path)
+{
+    struct stat st;
+    return !f->made[FOLDER_METRICS] ||
+           (is_there(path, &st) && st.st_dev == f->metrics.st_dev &&
+            st.st_ino == f->metrics.st_ino && folder_dead_made(&f->start, metrics_name, path));
+}
+
 /* Did the run come to nothing: no line of metrics, no trace, no weights? */
 static bool is_empty(const struct folder *f, char *path[NAMES])
 {
     for (int i = 0; i < NAMES; i++) {
         struct stat st;
-        if (names[i].name == lock_name || !writes(f->o, &names[i]) || !is_there(path[i], &st))
+        if (names[i].name == metrics_name && !is_unwritten(f, path[i]))
+            return false;
+        if (names[i].when == FOLDER_ALWAYS || !writes(f->o, &names[i]) || !is_there(path[i], &st))
             continue;
-        if (names[i].when == FOLDER_TRACE && !folder_dead_traced(path[i]))
-            continue;
-        if (names[i].when != FOLDER_ALWAYS ||
-            (names[i].name == metrics_name && f->made[FOLDER_METRICS] && st.st_size > 0))
+        if (names[i].when != FOLDER_TRACE || folder_dead_traced(path[i]))
             return false;
     }
     return true;
@@ -331,7 +341,8 @@ static void remove_start(const struct folder *f)
     bool empty = known && is_empty(f, path);
     for (int i = 0; empty && i < NAMES; i++)
         for (int k = 0; k < FOLDER_MADE; k++)
-            if (f->made[k] && names[i].name == made_name[k])
+            if (f->made[k] && names[i].name == made_name[k] &&
+                folder_dead_made(&f->start, made_name[k], path[i]))
                 (void)fs_sys_unlink(path[i]);
     for (int i = 0; i < NAMES; i++)
         mem_free(path[i]);

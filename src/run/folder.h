@@ -11,7 +11,7 @@
 #ifndef PLAIT_RUN_FOLDER_H
 #define PLAIT_RUN_FOLDER_H
 
-#include "base/fs.h"
+#include "base/fs_sys.h"
 #include "run/setup.h"
 
 /* The names that runs write, and when. Beside them stand, while a file is being written, temporary
@@ -34,6 +34,11 @@ enum err folder_check_dir(const char *dir);
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
 enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
 
+/* What a start makes, known by its content: hashes of the two descriptions, 0: it is not made. */
+struct folder_start {
+    bool made; /* else there are traces at most */
+    unsigned long long yaml, json;
+};
 /* What a start makes, in its order. */
 enum folder_made { FOLDER_YAML, FOLDER_JSON, FOLDER_METRICS, FOLDER_MADE };
 
@@ -43,7 +48,9 @@ struct folder {
     bool taken, begun;
     char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
     bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
-    bool made[FOLDER_MADE]; /* by this run, which may take it away again */
+    bool made[FOLDER_MADE]; /* by this run, which may take it away again while it is as made */
+    struct folder_start start;
+    struct stat metrics; /* of the file that was made */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
  * every name that this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the

@@ -34,23 +34,18 @@ static uint64_t hash_of(const char *p, int64_t n)
 }
 
 enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
-                            const struct text *json)
+                            const struct text *json, struct folder_start *out)
 {
     char line[64];
-    int n = snprintf(line, sizeof line, starts_form,
-                     (unsigned long long)(yaml ? hash_of(yaml->s, yaml->len) : 0),
-                     (unsigned long long)hash_of(json->s, json->len));
+    *out = (struct folder_start){true, yaml ? hash_of(yaml->s, yaml->len) : 0,
+                                 hash_of(json->s, json->len)};
+    int n = snprintf(line, sizeof line, starts_form, out->yaml, out->json);
     return fs_append(l->fd, l->path, line, n);
 }
 
-struct record {
-    bool made; /* else there are traces at most */
-    unsigned long long yaml, json;
-};
-
-static struct record read_record(const char *words)
+static struct folder_start read_record(const char *words)
 {
-    struct record r = {.made = false};
+    struct folder_start r = {.made = false};
     const char *at = strstr(words, "\nstarts ");
     r.made = at && sscanf(at, "\nstarts %16llx %16llx", &r.yaml, &r.json) == 2;
     return r;
@@ -153,7 +148,7 @@ bool folder_dead_traced(const char *dir)
     return found;
 }
 
-static bool is_left(const char *name, const char *path, const struct record *r)
+bool folder_dead_made(const struct folder_start *r, const char *name, const char *path)
 {
     if (strcmp(name, "config.yaml") == 0)
         return r->made && has_hash(path, r->yaml);
@@ -167,7 +162,7 @@ static bool is_left(const char *name, const char *path, const struct record *r)
 /* Each of its names is gone, or as its start left it. */
 bool folder_dead_start(const struct options *o, const char *words)
 {
-    struct record r = read_record(words);
+    struct folder_start r = read_record(words);
     bool all = words[0] != '\0';
     for (int i = 0; all && i < folder_names(); i++) {
         const char *name = folder_name_at(i)->name;
@@ -179,7 +174,7 @@ bool folder_dead_start(const struct options *o, const char *words)
             return false;
         bool there = fs_sys_lstat(path, &st) == 0;
         bool kept = r.made && r.yaml == 0 && strcmp(name, "config.yaml") == 0;
-        all = !there || kept || is_left(name, path, &r);
+        all = !there || kept || folder_dead_made(&r, name, path);
         mem_free(path);
     }
     return all;
@@ -187,11 +182,11 @@ bool folder_dead_start(const struct options *o, const char *words)
 
 bool folder_dead_name(const struct options *o, const char *words, const char *name)
 {
-    struct record r = read_record(words);
+    struct folder_start r = read_record(words);
     char *path;
     if (!folder_dead_start(o, words) || fs_join(o->run.dir, name, &path) != ERR_OK)
         return false;
-    bool left = is_left(name, path, &r);
+    bool left = folder_dead_made(&r, name, path);
     mem_free(path);
     return left;
 }

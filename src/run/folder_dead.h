@@ -10,7 +10,9 @@
 /* Into a lock that is held, before the files are made: what a start is going to write. yaml NULL:
  * config.yaml stays as it is. Errors: ERR_STORAGE. */
 enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
-                            const struct text *json);
+                            const struct text *json, struct folder_start *out);
+/* Is what has this name as that start made it? Local. */
+bool folder_dead_made(const struct folder_start *s, const char *name, const char *path);
 /* Did the dead run make no step, and is all that it left as its start made it? Local. */
 bool folder_dead_start(const struct options *o, const char *words);
 /* Is that so, and is this name of a run's part of it? Local. */

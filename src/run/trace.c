@@ -146,8 +146,9 @@ static void remove_start(const struct trace_log *t)
 
 enum err trace_close(struct trace_log *t)
 {
+    bool start = t->fd >= 0 && t->steps == 0 && fs_is_named(t->fd, t->path);
     enum err err = fs_log_close(t->fd, t->path);
-    if (t->fd >= 0 && t->steps == 0)
+    if (start)
         remove_start(t);
     mem_free(t->record);
     mem_free(t->path);

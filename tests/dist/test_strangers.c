@@ -74,7 +74,8 @@ static void check_same(const struct there *t)
     struct stat now;
     test_check(lstat(t->path, &now) == 0 && now.st_ino == t->st.st_ino &&
                    now.st_mode == t->st.st_mode && now.st_size == t->st.st_size,
-               __FILE__, __LINE__, "%s is %s: changed", t->path, thing_name[t->what]);
+               __FILE__, __LINE__, "%s is %s: changed", t->path,
+               t->what < THINGS ? thing_name[t->what] : "written to");
 }
 
 static void run_under(enum thing what)
@@ -179,6 +180,64 @@ static void what_comes_in_a_start_stays(void)
     for (int i = 0; i < 3; i++)
         for (int t = 0; t < THINGS; t++)
             start_under(names[i], (enum thing)t);
+}
+
+/* ---- under the names that a start has made, which then fails ---- */
+
+/* Room for the weights is asked for when the two descriptions and the metrics are there. */
+static int keep_none(int fd, int64_t n)
+{
+    (void)fd;
+    (void)n;
+    if (coming.what == THINGS) {
+        int log = open(coming.path, O_WRONLY | O_APPEND);
+        CHECK(log >= 0 && write(log, "# mine", 6) == 6 && close(log) == 0);
+    } else {
+        CHECK(unlink(coming.path) == 0);
+        put(coming.what, coming.path);
+    }
+    CHECK(lstat(coming.path, &coming.st) == 0);
+    errno = ENOSPC;
+    return -1;
+}
+
+/* what THINGS: the file itself is written to. */
+static void fail_under(const char *name, enum thing what)
+{
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
+    struct fs_ops ops = *fs_ops;
+    struct folder_seen seen;
+    char run[32], dir[FOLDER_PATH];
+    bool lines = strcmp(name, "metrics.jsonl") == 0; /* may be of steps: all stays */
+    snprintf(run, sizeof run, "fails-%d-%.10s", (int)what, name);
+    coming.what = what;
+    folder_path_in(run, name, coming.path);
+    struct plait_config *c = config(run);
+    under = fs_ops;
+    ops.keep = keep_none;
+    fs_ops = &ops;
+    int code = folder_train(c, &seen);
+    fs_ops = under;
+    test_check(code == PLAIT_STORAGE && strstr(plait_error(), "no space left"), __FILE__, __LINE__,
+               "%s, %d: %d, %s", name, (int)what, code, plait_error());
+    check_same(&coming);
+    for (int i = 0; i < 3; i++)
+        test_check(folder_has(run, names[i]) == (lines || strcmp(names[i], name) == 0) ||
+                       strcmp(names[i], name) == 0, __FILE__, __LINE__, "%s, %d: %s", name,
+                   (int)what, names[i]);
+    CHECK(!folder_has(run, "plait.lock") && folder_count(run, ".tmp.") == 0);
+    folder_path(run, dir);
+    CHECK(lines || unlink(coming.path) == 0 || rmdir(coming.path) == 0);
+    test_check(lines || rmdir(dir) == 0, __FILE__, __LINE__, "%s, %d: the start left something",
+               name, (int)what);
+}
+
+static void what_comes_before_a_start_fails_stays(void)
+{
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
+    for (int i = 0; i < 3; i++)
+        for (int t = 0; t <= THINGS; t++)
+            fail_under(names[i], (enum thing)t);
 }
 
 /* ---- between the last look and the name ---- */
@@ -346,6 +405,7 @@ static const struct test_case cases[] = {
     {"file_systems_that_know_less", file_systems_that_know_less},
     {"a_folder_that_cannot_be_flushed", a_folder_that_cannot_be_flushed},
     {"what_comes_in_a_start_stays", what_comes_in_a_start_stays},
+    {"what_comes_before_a_start_fails_stays", what_comes_before_a_start_fails_stays},
     {"what_comes_meanwhile_stays", what_comes_meanwhile_stays},
     {"weights_are_put_in_no_other_run", weights_are_put_in_no_other_run},
 };

@@ -298,7 +298,28 @@ static void fuzz(void)
     mem_free(q);
 }
 
+/* A trace without a step goes with its start, but not what has its name by then. */
+static void a_strangers_trace_stays(void)
+{
+    static const char *const whose[] = {"own", "strangers"};
+    for (int i = 0; i < 2; i++) {
+        char path[FOLDER_PATH], trace[FOLDER_PATH], folder[FOLDER_PATH];
+        struct trace_log t = {.fd = -1};
+        snprintf(folder, sizeof folder, "%s", whose[i]);
+        folder_path(folder, path);
+        snprintf(trace, sizeof trace, "%.400s/0.trace", path);
+        CHECK_OK(fs_make_dirs(path));
+        CHECK_OK(fs_log_make(trace, &t.fd));
+        CHECK_OK(mem_string(trace, &t.path));
+        if (i == 1)
+            CHECK_OK(fs_put(trace, "mine", 4));
+        CHECK_OK(trace_close(&t));
+        CHECK(fs_exists(trace) == (i == 1) && fs_exists(path) == (i == 1));
+    }
+}
+
 static const struct test_case cases[] = {
+    {"a_strangers_trace_stays", a_strangers_trace_stays},
     {"every instruction of every step", every_instruction},
     {"heads", heads},
     {"causes come first", causes_come_first},
