@@ -47,9 +47,10 @@ static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
 
 void fs_abandon(struct fs_file *f)
 {
+    bool own = f->temp && (f->fd < 0 || fs_is_named(f->fd, f->temp));
     if (f->fd >= 0)
         (void)fs_sys_close(f->fd, f->path);
-    if (f->temp)
+    if (own)
         (void)fs_sys_unlink(f->temp);
     fs_temp_drop(f->noted - 1);
     mem_free(f->path);
@@ -104,20 +105,10 @@ static enum err open_temp(struct fs_file *f)
     FAIL(ERR_STORAGE, "storage: cannot create a file beside %s: %s", f->path, why);
 }
 
-enum err fs_create(struct fs_file *f, const char *path)
+enum err fs_create_new(struct fs_file *f, const char *path)
 {
-    struct stat st;
     enum err err;
-    *f = (struct fs_file){.fd = -1};
-    bool there = fs_sys_stat(path, &st) == 0;
-    if (there && S_ISDIR(st.st_mode))
-        FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
-             path);
-    /* What is put in place replaces what was there: a device's entry would be gone. */
-    if (there && !S_ISREG(st.st_mode))
-        FAIL(ERR_STORAGE,
-             "storage: cannot write %s: it is a device, pipe or socket; give the name of a regular "
-             "file", path);
+    *f = (struct fs_file){.fd = -1, .fresh = true};
     TRY_OR(out_file, mem_string(path, &f->path));
     TRY_OR(out_file, mem_new(BUFFER_BYTES, 1, "a file buffer", &f->buffer));
     TRY_OR(out_file, open_temp(f));
@@ -125,6 +116,24 @@ enum err fs_create(struct fs_file *f, const char *path)
 out_file:
     fs_abandon(f);
     return err;
+}
+
+/* What is put in place replaces what was there: a device's entry would be gone. */
+enum err fs_create(struct fs_file *f, const char *path)
+{
+    struct stat st;
+    *f = (struct fs_file){.fd = -1};
+    bool there = fs_sys_stat(path, &st) == 0;
+    if (there && S_ISDIR(st.st_mode))
+        FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
+             path);
+    if (there && !S_ISREG(st.st_mode))
+        FAIL(ERR_STORAGE,
+             "storage: cannot write %s: it is a device, pipe or socket; give the name of a regular "
+             "file", path);
+    TRY(fs_create_new(f, path));
+    f->fresh = false;
+    return ERR_OK;
 }
 
 enum err fs_keep_room(struct fs_file *f, int64_t n)

@@ -40,13 +40,16 @@ struct fs_file {
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used, written; /* bytes pending; that the system has taken */
     int64_t kept; /* bytes that there is room for in any case */
-    bool fresh;   /* set by the caller: it replaces nothing, whatever comes there meanwhile */
+    bool fresh;   /* it replaces nothing */
     bool dear;    /* set by the caller: whole, but not to be put in place, it stays where it is */
     bool placed;  /* it has its name, also where that may not survive a power cut; stays when the
                      file is given up */
 };
 /* `f` need not be initialised; released by fs_commit or fs_abandon. Errors: ERR_STORAGE. */
 enum err fs_create(struct fs_file *f, const char *path);
+/* The same of a file that is not to replace anything: what has the name is not looked at now, and
+ * fs_commit fails where anything has it then. */
+enum err fs_create_new(struct fs_file *f, const char *path);
 /* The disk keeps room for the n bytes that the file will have at least, whoever fills it meanwhile.
  * Where the file system cannot, nothing is done. Errors: ERR_STORAGE: there is not that much, or a
  * quota or a limit on files is below it; the file is then given up. */

@@ -52,6 +52,9 @@ struct safet_writer {
  * Errors: ERR_INTERNAL entries that break a rule; ERR_MEMORY; ERR_STORAGE. Local. */
 enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
                       const char *const *notes);
+/* The same of a file that replaces nothing, whatever has its name now or later (fs_create_new). */
+enum err safet_create_new(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                          const char *const *notes);
 /* The disk keeps room for all of the file (fs_keep_room). Errors: ERR_STORAGE, after which only
  * safet_abandon may follow. */
 enum err safet_keep_room(struct safet_writer *w);

@@ -101,40 +101,53 @@ static enum err make_header(const struct safet_entry *e, int n, const char *cons
     return text_done(&t, out);
 }
 
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                      const char *const *notes)
+/* The header, into the file that is open. */
+static enum err write_header(struct safet_writer *w, struct safet_entry *e, int n,
+                             const char *const *notes)
 {
-    struct safet_writer made = {0};
     int64_t bytes = 0;
     char *header;
     uint8_t length[8];
-    enum err err;
-    *w = (struct safet_writer){.file.fd = -1}; /* so that safet_abandon has nothing to do */
+    enum err err = ERR_OK;
     if (n < 0 || n > SAFET_TENSORS_MAX)
         FAIL(ERR_INTERNAL, "ckpt: %d tensors are asked for, a file takes 0 to %d", n,
              SAFET_TENSORS_MAX);
     TRY(check_names(e, n));
-    TRY(place(e, n, &made.total));
+    TRY(place(e, n, &w->total));
     TRY(make_header(e, n, notes, &header, &bytes));
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
-    if (bytes > SAFET_HEADER_MAX) {
-        mem_free(header);
-        FAIL(ERR_INTERNAL,
-             "ckpt: %d tensors make a header of %lld bytes, the format's limit is "
-             "%d; write several files",
-             n, (long long)bytes, SAFET_HEADER_MAX);
-    }
-    TRY_OR(out_header, fs_create(&made.file, path));
-    TRY_OR(out_file, fs_write(&made.file, length, sizeof length));
-    TRY_OR(out_file, fs_write(&made.file, header, bytes));
+    if (bytes > SAFET_HEADER_MAX)
+        err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "ckpt: %d tensors make a header of %lld "
+                      "bytes, the format's limit is %d; write several files", n, (long long)bytes,
+                      SAFET_HEADER_MAX);
+    if (err == ERR_OK)
+        err = fs_write(&w->file, length, sizeof length);
+    if (err == ERR_OK)
+        err = fs_write(&w->file, header, bytes);
     mem_free(header);
-    *w = made;
-    return ERR_OK;
-out_file:
-    fs_abandon(&made.file);
-out_header:
-    mem_free(header);
+    return err;
+}
+
+enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                      const char *const *notes)
+{
+    *w = (struct safet_writer){.file.fd = -1}; /* so that safet_abandon has nothing to do */
+    TRY(fs_create(&w->file, path));
+    enum err err = write_header(w, e, n, notes);
+    if (err != ERR_OK)
+        safet_abandon(w);
+    return err;
+}
+
+enum err safet_create_new(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                          const char *const *notes)
+{
+    *w = (struct safet_writer){.file.fd = -1};
+    TRY(fs_create_new(&w->file, path));
+    enum err err = write_header(w, e, n, notes);
+    if (err != ERR_OK)
+        safet_abandon(w);
     return err;
 }
 

@@ -3,7 +3,7 @@
  * A name counts as taken when anything has it, a link that leads nowhere too. One thing does not
  * count: config.yaml that is this run's own configuration file and holds what would be written
  * there; it stays as it is. Opening devices takes its time, so the look is made again before the
- * first name; what comes behind that look is not replaced either (fs_file.fresh). When the start
+ * first name; what comes behind that look is not replaced either (fs_create_new). When the start
  * fails, what it has made is removed, and nothing else.
  */
 #include "run/folder.h"
@@ -262,8 +262,7 @@ static enum err put(struct folder *f, enum folder_made name, const char *path,
                     const struct text *t)
 {
     struct fs_file file;
-    TRY(fs_create(&file, path));
-    file.fresh = true;
+    TRY(fs_create_new(&file, path));
     enum err err = fs_write(&file, t->s, t->len);
     if (err == ERR_OK)
         err = fs_commit(&file);

@@ -170,10 +170,10 @@ static enum err create_file(struct saver *v)
     const char *notes[] = {MODEL_FOLDER_TOKENIZER, name,
                            tokenizer_hash(name) ? MODEL_FOLDER_HASH : NULL, hash, NULL};
     TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
-    enum err err = safet_create(v->file, path, v->entry, v->entries, notes);
+    enum err err = safet_create_new(v->file, path, v->entry, v->entries, notes);
     mem_free(path);
     TRY(err);
-    v->file->file.fresh = v->file->file.dear = true;
+    v->file->file.dear = true;
     return safet_keep_room(v->file);
 }
 

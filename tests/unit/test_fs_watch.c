@@ -143,8 +143,7 @@ static void use(const char *dir)
     CHECK_OK(fs_create(&f, path));
     fs_abandon(&f);
     CHECK(unlink(path) == 0);
-    CHECK_OK(fs_create(&f, path));
-    f.fresh = true;
+    CHECK_OK(fs_create_new(&f, path));
     CHECK_OK(fs_commit(&f));
     CHECK(f.placed && unlink(path) == 0);
     CHECK_OK(fs_lock_take(&lock, path, "words", false, &found));
