@@ -119,10 +119,9 @@ out_file:
 }
 
 /* What is put in place replaces what was there: a device's entry would be gone. */
-enum err fs_create(struct fs_file *f, const char *path)
+static enum err check_kind(const char *path)
 {
     struct stat st;
-    *f = (struct fs_file){.fd = -1};
     bool there = fs_sys_stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         FAIL(ERR_STORAGE, "storage: cannot write %s: it is a folder; give the name of a file",
@@ -131,6 +130,13 @@ enum err fs_create(struct fs_file *f, const char *path)
         FAIL(ERR_STORAGE,
              "storage: cannot write %s: it is a device, pipe or socket; give the name of a regular "
              "file", path);
+    return ERR_OK;
+}
+
+enum err fs_create(struct fs_file *f, const char *path)
+{
+    *f = (struct fs_file){.fd = -1};
+    TRY(check_kind(path));
     TRY(fs_create_new(f, path));
     f->fresh = false;
     return ERR_OK;
@@ -439,6 +445,32 @@ void fs_reader_close(struct fs_reader *r)
 }
 
 /* ---- folders ---- */
+
+enum err fs_check_place(const char *path)
+{
+    struct stat st;
+    char *dir, why[FS_REASON];
+    TRY(check_kind(path));
+    TRY(mem_string(*path ? path : ".", &dir));
+    char *slash = strrchr(dir, '/');
+    if (slash)
+        slash[slash == dir] = '\0';
+    else
+        memcpy(dir, ".", 2); /* a path without a slash has a byte and its end */
+    enum err err = ERR_OK;
+    int code = fs_sys_stat(dir, &st) == 0 ? 0 : errno;
+    if (code == ENOENT)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: there is no "
+                      "folder %s; make it first", path, dir);
+    else if (code == ENOTDIR || (code == 0 && !S_ISDIR(st.st_mode)))
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s is no folder; "
+                      "name another output", path, dir);
+    else if (code || fs_sys_access(dir, W_OK | X_OK) != 0)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s", path,
+                      fs_reason(code ? code : errno, why));
+    mem_free(dir);
+    return err;
+}
 
 static enum err make_dir(const char *path)
 {

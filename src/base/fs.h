@@ -50,6 +50,9 @@ enum err fs_create(struct fs_file *f, const char *path);
 /* The same of a file that is not to replace anything: what has the name is not looked at now, and
  * fs_commit fails where anything has it then. */
 enum err fs_create_new(struct fs_file *f, const char *path);
+/* Could fs_create make the file? Asked before work whose result it is to take. Errors:
+ * ERR_STORAGE. */
+enum err fs_check_place(const char *path);
 /* The disk keeps room for the n bytes that the file will have at least, whoever fills it meanwhile.
  * Where the file system cannot, nothing is done. Errors: ERR_STORAGE: there is not that much, or a
  * quota or a limit on files is below it; the file is then given up. */

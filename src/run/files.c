@@ -7,6 +7,7 @@
 #include "run/files.h"
 
 #include "base/fs_sys.h"
+#include "comm/comm.h"
 #include "run/folder.h"
 #include "run/schedule.h"
 
@@ -37,11 +38,15 @@ const char *files_read_as(const struct options *o, const char *path)
 
 enum err files_apart(const char *who, const char *out, const struct file_use *in, int n)
 {
-    for (int i = 0; out && i < n; i++)
+    if (!out)
+        return ERR_OK;
+    if (!*out)
+        FAIL(ERR_CONFIG, "%s: an output has an empty name; give it one, or leave it out", who);
+    for (int i = 0; i < n; i++)
         if (in[i].path && fs_same_place(out, in[i].path))
             FAIL(ERR_CONFIG, "%s: the output %s is the same file as its %s %s; name another output",
                  who, out, in[i].what, in[i].path);
-    return ERR_OK;
+    return comm_launch_first() ? fs_check_place(out) : ERR_OK; /* its folder may be its alone */
 }
 
 /* Whatever file has that ending in a folder, which may not be there. */

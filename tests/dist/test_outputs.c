@@ -268,6 +268,36 @@ static void names_of_a_model_are_kept_free(void)
     CHECK(!fs_exists(out));
 }
 
+/* Each output's name is looked at before any work: these words are those of the look. */
+static void a_name_that_takes_no_file_is_refused_first(void)
+{
+    static const struct { const char *name; int code; const char *said; } bad[] = {
+        {"", PLAIT_CONFIG, "an output has an empty name"},
+        {"nodir/x", PLAIT_STORAGE, "there is no folder "},
+        {"nodir/", PLAIT_STORAGE, "there is no folder "},
+        {"c.yaml/x", PLAIT_STORAGE, " is no folder; name another output"},
+        {"c.yaml/x/y", PLAIT_STORAGE, " is no folder; name another output"},
+        {"shards", PLAIT_STORAGE, "it is a folder; give the name of a file"},
+        {"pipe", PLAIT_STORAGE, "it is a device, pipe or socket"},
+        {"/proc/none/x", PLAIT_STORAGE, "there is no folder /proc/none"},
+    };
+    char out[FOLDER_PATH];
+    int code;
+    folder_path("pipe", out);
+    CHECK(mkfifo(out, 0666) == 0);
+    for (size_t i = 1; i < sizeof rows / sizeof *rows; i++) /* data says it in its own words */
+        for (int k = 0; rows[i].of(k, NULL, &code); k++)
+            for (size_t b = 0; b < sizeof bad / sizeof *bad; b++) {
+                folder_path(bad[b].name, out);
+                if (!bad[b].name[0] || bad[b].name[0] == '/')
+                    snprintf(out, sizeof out, "%s", bad[b].name);
+                (void)rows[i].of(k, out, &code);
+                test_check(code == bad[b].code && strstr(plait_error(), bad[b].said), __FILE__,
+                           __LINE__, "%s, output %d, \"%s\": %d, %s", rows[i].name, k,
+                           bad[b].name, code, code ? plait_error() : "");
+            }
+}
+
 /* Anything else is free, in the folder too, and again. */
 static void other_outputs_are_written(void)
 {
@@ -285,5 +315,6 @@ static const struct test_case cases[] = {
     {"no_output_is_an_input", no_output_is_an_input},
     {"names_of_a_model_are_kept_free", names_of_a_model_are_kept_free},
     {"other_outputs_are_written", other_outputs_are_written},
+    {"a_name_that_takes_no_file_is_refused_first", a_name_that_takes_no_file_is_refused_first},
 };
 TEST_MAIN(cases)
