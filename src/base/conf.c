@@ -63,11 +63,77 @@ static const struct conf_alias *find_alias(const struct conf_table *t, const cha
     return NULL;
 }
 
+/* Is the part at the end only how a thing is said to be on, or which one it is? */
+static bool says_which(const char *part)
+{
+    return is_one_of("enable|enabled|name|type|mode|kind|params|config|use", part);
+}
+
+/* Part of a key "c.b.a", counted from its end: a is 0; false beyond its first. */
+static bool part_at(const char *key, int back, char out[CONF_PLACE_MAX])
+{
+    const char *end = key + strlen(key), *from = end;
+    for (int i = 0; i <= back; i++) {
+        if (i > 0 && from == key)
+            return false;
+        end = i > 0 ? from - 1 : from;
+        from = end;
+        while (from > key && from[-1] != '.')
+            from--;
+    }
+    snprintf(out, CONF_PLACE_MAX, "%.*s", (int)(end - from), from);
+    return true;
+}
+
+/* Of a name that is more than a key's last part: "bf16.enabled", whatever stands in front. */
+static const struct conf_alias *alias_with_group(const struct conf_table *t, const char *word)
+{
+    const struct conf_alias *a = NULL;
+    for (const char *dot; !a && (dot = strchr(word, '.')); word = dot + 1)
+        a = find_alias(t, word, false);
+    return a;
+}
+
 const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *word, bool group)
 {
-    const char *dot = strrchr(word, '.');
-    const struct conf_alias *whole = find_alias(t, word, group); /* "bf16.enabled" */
-    return whole || !dot ? whole : find_alias(t, dot + 1, group);
+    char part[CONF_PLACE_MAX];
+    const struct conf_alias *a = group ? NULL : alias_with_group(t, word);
+    for (int back = 0; !a && part_at(word, back, part); back++) {
+        a = find_alias(t, part, group);
+        if (!says_which(part)) /* "float8.enable" is float8 */
+            break;
+    }
+    return a;
+}
+
+/* The alias of the innermost group around a key: "activation_checkpointing" of what it has. */
+static const struct conf_alias *alias_around(const struct conf_table *t, const char *word)
+{
+    char part[CONF_PLACE_MAX];
+    const struct conf_alias *a = NULL;
+    for (int back = 1; !a && part_at(word, back, part); back++)
+        a = find_alias(t, part, false);
+    return a;
+}
+
+/* The key of that name, "lr" of "optimizer.params.lr", in whatever group; first in the one that the
+ * word's own means here. */
+static const char *same_name(const struct conf_table *t, const char *word)
+{
+    char name[CONF_PLACE_MAX], group[CONF_PLACE_MAX];
+    const char *found = NULL;
+    snprintf(group, sizeof group, "%.*s", conf_group(word), word);
+    const struct conf_alias *of = find_alias(t, group, true);
+    const char *here = of ? of->means : group;
+    part_at(word, 0, name);
+    for (int i = 0; i < t->n; i++) {
+        const char *key = t->row[i].key;
+        size_t n = (size_t)conf_group(key);
+        bool its = strlen(here) == n && strncmp(here, key, n) == 0;
+        if (strcmp(key + n + 1, name) == 0 && (its || !found))
+            found = key;
+    }
+    return found;
 }
 
 static const char *row_key(const void *arg, int i)
@@ -76,28 +142,38 @@ static const char *row_key(const void *arg, int i)
     return t->row[i].key;
 }
 
+/* What a word most likely means; alias: the row that says so, or NULL. */
+static const char *find_meant(const struct conf_table *t, const char *word,
+                              const struct conf_alias **alias)
+{
+    char name[CONF_PLACE_MAX];
+    const char *key = NULL;
+    part_at(word, 0, name);
+    *alias = alias_with_group(t, word); /* "optim.kind" is no model's */
+    if (!*alias && says_which(name))
+        *alias = conf_alias_of(t, word, false);
+    if (!*alias) /* the right name in the wrong group is nearer than any misspelling */
+        key = same_name(t, word);
+    if (!key && !*alias)
+        *alias = conf_alias_of(t, word, false);
+    if (!key && !*alias)
+        key = text_nearest(word, t->n, row_key, t);
+    if (!key && !*alias)
+        *alias = alias_around(t, word);
+    return *alias ? (*alias)->means : key;
+}
+
 const char *conf_nearest(const struct conf_table *t, const char *word)
 {
-    int group = conf_group(word);
-    const char *tail = group ? word + group + 1 : word;
-    const struct conf_alias *alias = group ? find_alias(t, word, false) : NULL;
-    if (alias) /* "optim.kind" is no kind of model */
-        return alias->means;
-    /* The right name in the wrong group, or without one, is nearer than any misspelling. */
-    for (int i = 0; i < t->n; i++)
-        if (strcmp(t->row[i].key + conf_group(t->row[i].key) + 1, tail) == 0)
-            return t->row[i].key;
-    alias = conf_alias_of(t, word, false);
-    if (alias)
-        return alias->means;
-    return text_nearest(word, t->n, row_key, t);
+    const struct conf_alias *alias;
+    return find_meant(t, word, &alias);
 }
 
 enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
 {
-    const char *near = conf_nearest(t, key);
-    const struct conf_alias *alias = conf_alias_of(t, key, false);
-    if (alias && (!near || near == alias->means))
+    const struct conf_alias *alias;
+    const char *near = find_meant(t, key, &alias);
+    if (alias)
         FAIL(ERR_CONFIG, "%s: there is no key %.100s; %s%s%s%s", place, key,
              near ? "did you mean " : "", near ? near : "", near && alias->how ? ": " : "",
              alias->how ? alias->how : "");

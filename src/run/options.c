@@ -200,29 +200,42 @@ static const struct conf_hint hints[] = {
     {"train.transport", "nccl", NULL,
      "between GPUs (train.device cuda) messages and sums go by NCCL, or by copies, with either"},
     {"train.transport", "gloo|ompi|openmpi|mpich|process|processes|slurm|srun|mpirun", "mpi", NULL},
-    {"train.recompute", "true|yes|on|1|all|always|selective|uniform|block|op", "full", NULL},
+    {"train.recompute", "true|yes|on|1|all|always|selective|uniform|block|op|ac|sac|"
+     "selective_ac|full_ac|core_attn|core_attention|mlp|layer|layers|memory_budget", "full", NULL},
     {"train.recompute", "false|no|off|0|never", "none", NULL},
     {"train.graph", "true|yes|1|always", "on", NULL},
     {"train.graph", "false|no|0|none|never", "off", NULL},
-    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1|stage1|os|optimizer", "1", NULL},
-    {"parallel.zero", "false|no|off|none|never", "0", NULL},
-    {"parallel.zero", "2|3|zero2|zero3|zero-2|zero-3|stage2|stage3|fsdp|fsdp2|full", NULL,
+    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1|stage1|os|p_os|optimizer|optim|"
+     "optimizer_states|distributed_optimizer", "1", NULL},
+    {"parallel.zero", "false|no|off|none|never|no_shard|ddp|zero0|stage0", "0", NULL},
+    {"parallel.zero", "2|3|zero2|zero3|zero-2|zero-3|stage2|stage3|fsdp|fsdp2|full|"
+     "os_g|os+g|os+g+p|os_g_p|p_g_os|grad|grads|gradients|optim_grads|optim_grads_params|hsdp|"
+     "hybrid|shard_grad_op|full_shard|hybrid_shard|zero++", NULL,
      "gradients and weights are not shared yet (stages 2 and 3)"},
     {"parallel.tp_overlap", "true|yes|1|always", "on", NULL},
     {"parallel.tp_overlap", "false|no|0|none|never", "off", NULL},
-    {"optim.schedule", "const|none|fixed", "constant", NULL},
-    {"optim.schedule", "lin|linear_decay", "linear", NULL},
+    {"optim.schedule", "const|none|fixed|flat|warmuplr|constantlr", "constant", NULL},
+    {"optim.schedule", "lin|linear_decay|warmupdecaylr|warmup_decay|warmup_linear|linearlr",
+     "linear", NULL},
     {"optim.schedule", "cos|cosine_decay|cosine_annealing|linear_warmup_cosine|"
      "linear_warmup_cosine_decay|linear_warmup_cosine_annealing", "cosine", NULL},
-    {"optim.schedule", "warmup-stable-decay|warmup_stable_decay|trapezoid|trapezoidal", "wsd",
+    {"optim.schedule", "warmup-stable-decay|warmup_stable_decay|trapezoid|trapezoidal|"
+     "warmupstabledecay|stable_decay", "wsd",
      NULL},
-    {"optim.schedule", "inverse_sqrt|rsqrt|polynomial|exponential|step|multistep|onecycle|"
-     "onecyclelr|cyclic|lambdalr|reduce_lr_on_plateau|reducelronplateau|exponentiallr|"
-     "steplr|noam", NULL,
+    {"optim.schedule", "inverse_sqrt|inversesqrt|inverse_square_root|inverse_sqrt_root|inv_sqrt|"
+     "isr|sqrt|minus_sqrt|1-sqrt|rsqrt|polynomial_decay|exp|exponential_decay|lrrangetest|"
+     "onecycle_lr|1cycle|piecewise|piecewise_constant|inverse|polynomial|exponential|step|"
+     "multistep|onecycle|onecyclelr|cyclic|lambdalr|reduce_lr_on_plateau|reducelronplateau|"
+     "exponentiallr|steplr|noam", NULL,
      "linear and cosine fall to optim.lr_min over the run, wsd at its end alone"},
-    {"model.kind", "bert|t5|roberta|mamba|rwkv|mixtral|deepseek|moe|bloom|opt|neox|gpt_neox", NULL,
+    {"model.kind", "qwen|qwen2|qwen2.5|qwen2_5|qwen3|qwen2_moe|qwen3_moe|qwen2forcausallm|"
+     "qwen3forcausallm", NULL,
+     "gpt has the layers of GPT-2, llama those of Llama: Qwen has biases or norms in its attention "
+     "that neither has"},
+    {"model.kind", "bert|t5|roberta|mamba|rwkv|mixtral|deepseek|moe|bloom|opt|neox|gpt_neox|"
+     "gemma|gemma2|gemma3|phi|phi2|falcon|cohere|command_r|olmo2", NULL,
      "gpt has the layers of GPT-2, llama those of Llama"},
-    {"model.kind", "mistral|gemma|phi|phi3|decoder|transformer|olmo|yi", "llama", NULL},
+    {"model.kind", "mistral|phi3|decoder|transformer|olmo|yi", "llama", NULL},
 };
 
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),

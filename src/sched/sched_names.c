@@ -28,7 +28,7 @@ static const struct { const char *names, *means, *how; } others[] = {
      "with parallel.pp 1 there is no pipeline"},
     {"auto|default|best", "1f1b", "the default; `plait sim --compare 1f1b,zb-v` shows others"},
     {"afab|fthenb|fillanddrain|allforwardallbackward", "gpipe", NULL},
-    {"bfs|breadthfirst|bfpp|loopedbfs", "looped-bfs", NULL},
+    {"bfs|breadthfirst|bfpp|loopedbfs|loopbfs|loopingbfs", "looped-bfs", NULL},
     {"bidirectional|bidirectionalpipeline", "dualpipe", NULL},
     {"pipedream2bw|pipemare|async|asynchronous", NULL,
      "weights are updated at the end of a step, for all microbatches alike"},

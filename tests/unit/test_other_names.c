@@ -210,7 +210,8 @@ static void schedules_of_other_programs(void)
     static const struct { const char *name, *means; } c[] = {
         {"ScheduleZBVZeroBubble", "zb-v"}, {"ScheduleInterleaved1F1B", "interleaved"},
         {"Schedule1F1B", "1f1b"}, {"ScheduleGPipe", "gpipe"}, {"ScheduleDualPipeV", "dualpipev"},
-        {"ScheduleLoopedBFS", "looped-bfs"}, {"ScheduleInterleavedZeroBubble", "zb-v"},
+        {"ScheduleLoopedBFS", "looped-bfs"},
+        {"LoopBFS", "looped-bfs"}, {"ScheduleInterleavedZeroBubble", "zb-v"},
         {"InterleavedZeroBubble", "zb-v"}, {"Interleaved1F1B", "interleaved"}, {"1F1B", "1f1b"},
         {"GPipe", "gpipe"}, {"ZBVZeroBubble", "zb-v"}, {"ZBV", "zb-v"}, {"zbh1", "zb-h1"},
         {"DualPipe", "dualpipe"}, {"pipedream-flush", "1f1b"}, {"vpp", "interleaved"},
