@@ -161,7 +161,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: bench_comm [RANKS]\n");
         return ERR_CONFIG;
     }
-    enum err err = comm_mpi_launched_size() > 0 ? comm_mpi_run(60, body, NULL)
+    enum err err = comm_mpi_launched_size() > 0 ? comm_mpi_run("bench_comm", 60, body, NULL)
                                                 : comm_thread_run((int)ranks, 60, body, NULL);
     if (err != ERR_OK)
         fprintf(stderr, "bench_comm: %s\n", err_text());

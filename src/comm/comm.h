@@ -61,13 +61,15 @@ enum err comm_nccl_fits(void);
  * thread, the message naming the rank). timeout_s: hang timeout; 0: none. */
 enum err comm_thread_run(int size, double timeout_s,
                          enum err (*body)(void *arg, struct comm_world *w), void *arg);
-/* mpi: initialise (once in a process) and run body on this rank. Size and rank are the launcher's.
+/* mpi: initialise (once in a process) and run body on this rank. Size and rank are the launcher's;
+ * `what` (at most 31 bytes) says what all ranks run, and is the same on each: a launch in which it
+ * is not, or in which a process only has comm_say, ends before body with ERR_MISMATCH.
  * Returns when all ranks have ended well. When a rank has failed, its process logs the message
  * (LOG_ERROR, once in the job) and ends the whole job with the error's code as exit code, so this
  * call returns an error only when the job has one rank or MPI could not start. Errors: ERR_CONFIG
  * when MPI is not built in. */
-enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
-                      void *arg);
+enum err comm_mpi_run(const char *what, double timeout_s,
+                      enum err (*body)(void *arg, struct comm_world *w), void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
 /* Processes of the launch on this machine, from its environment, too; 0: not told. */

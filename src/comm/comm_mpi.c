@@ -514,11 +514,11 @@ static enum err end_job(struct comm_mpi_seat *s, enum err err)
     return err;
 }
 
-enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
-                      void *arg)
+enum err comm_mpi_run(const char *what, double timeout_s,
+                      enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
     struct comm_mpi_seat s = {.life = {.stop = -1}, .ctl = MPI_COMM_NULL};
-    enum err err = comm_mpi_start(timeout_s);
+    enum err err = comm_mpi_start(what, timeout_s);
     if (err != ERR_OK) {
         comm_mpi_limit_end();
         return err;

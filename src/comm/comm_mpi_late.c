@@ -5,8 +5,8 @@
  * time.
  *
  * Processes of a launch on one machine know of each other by names of the kernel's abstract
- * sockets, which end with the process that holds them and leave no file: one for each that has come
- * to the start of MPI, and one for what is said when the time is over. Whoever gets the latter
+ * sockets, which end with the process that holds them and leave no file: one for each that is in
+ * calls with a limit, and one for what is said when the time is over. Whoever gets the latter
  * speaks, and stays until all that have come have asked for it, two seconds at most; the others
  * wait until its end has the launcher end them.
  */
@@ -81,15 +81,14 @@ static void rank_name(int rank, char buf[32])
     snprintf(buf, 32, "rank %d", rank);
 }
 
-int comm_mpi_come(void)
+/* The name of this process while it is in the calls, or -1. */
+static int come(const struct comm_launch *l)
 {
-    struct comm_launch l;
     char name[32];
     bool taken;
-    comm_launch_read(&l);
-    if (l.rank < 0)
+    if (l->rank < 0)
         return -1;
-    rank_name(l.rank, name);
+    rank_name(l->rank, name);
     return take_name(name, &taken);
 }
 
@@ -152,7 +151,8 @@ static struct {
     bool runs, done;
     double limit_s;
     struct comm_mpi_late late;
-} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    int come; /* a socket that has the process's name, or -1 */
+} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .come = -1};
 
 static void say_late(const char *text)
 {
@@ -200,6 +200,7 @@ void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late)
     sigset_t all, before;
     struct comm_launch l;
     comm_launch_read(&l);
+    keeper.come = come(&l);
     if (limit_s <= 0 || l.size < 2 || pthread_condattr_init(&attr) != 0)
         return;
     keeper.limit_s = fmax(limit_s, COMM_MPI_START_S);
@@ -218,6 +219,9 @@ void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late)
 
 void comm_mpi_limit_end(void)
 {
+    if (keeper.come >= 0)
+        close(keeper.come);
+    keeper.come = -1;
     if (!keeper.runs)
         return;
     pthread_mutex_lock(&keeper.lock);

@@ -8,12 +8,14 @@
 
 #include "base/err.h"
 
-/* Start MPI, if nobody has, and hear whether each process of the launch could. Within limit_s
- * (comm_mpi_limit), until comm_mpi_limit_end. Collective over the launch, in which processes that
- * have an error take part by comm_say. Errors: the code of a process that has one. */
-enum err comm_mpi_start(double limit_s);
+/* Start MPI, if nobody has, and hear whether each process of the launch could and is about to run
+ * `what`. Within limit_s (comm_mpi_limit), until comm_mpi_limit_end. Collective over the launch, in
+ * which processes that have an error, or run nothing, take part by comm_say. Errors: the code of a
+ * process that has one; ERR_MISMATCH, with who runs something else. */
+enum err comm_mpi_start(const char *what, double limit_s);
 
-/* Run while this process is in a call of MPI that waits for all others and knows no limit: when
+/* Run while this process is in calls of MPI that wait for all others and know no limit; until
+ * comm_mpi_limit_end peers on the same machine can see that it has come to them. When
  * comm_mpi_limit_end is not called within `limit_s` (at least COMM_MPI_START_S; 0: none), the
  * process says `text` and ends with `code`. text NULL: that `what` does not end and which ranks
  * have not come, and ERR_HANG. Words are borrowed. */
@@ -25,9 +27,5 @@ struct comm_mpi_late {
 };
 void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late);
 void comm_mpi_limit_end(void);
-
-/* This process has come to the start of MPI; the descriptor is held until it has started, and is -1
- * where there is no launcher. */
-int comm_mpi_come(void);
 
 #endif

@@ -49,9 +49,10 @@ bool comm_gpus_reach(const int *gpu, int n)
 #endif
 
 #ifndef PLAIT_HAVE_MPI
-enum err comm_mpi_run(double timeout_s, enum err (*body)(void *arg, struct comm_world *w),
-                      void *arg)
+enum err comm_mpi_run(const char *what, double timeout_s,
+                      enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
+    (void)what;
     (void)timeout_s;
     (void)body;
     (void)arg;

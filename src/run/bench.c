@@ -143,7 +143,7 @@ static enum err run(struct bench *b)
     if (b->a->product > 0 && !comm_launch_first())
         return ERR_OK; /* counting takes one process */
     if (b->o->train.transport == COMM_MPI && b->a->product == 0)
-        return comm_mpi_run(0, process_body, b);
+        return comm_mpi_run("plait bench", 0, process_body, b);
     TRY(run_alone(b));
     if (b->a->product == 0 && b->ranks > 1)
         TRY(comm_thread_run(b->ranks, b->o->train.hang_timeout, links_body, b));

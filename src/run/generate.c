@@ -398,7 +398,7 @@ static enum err run_ranks(struct generate_job *job)
     job->threads = options_threads(o, job->setup->mesh.world);
     comm_environment();
     if (err == ERR_OK)
-        err = world_run(o, job->setup->mesh.world, rank_body, job);
+        err = world_run("plait generate", o, job->setup->mesh.world, rank_body, job);
     mem_free(prompt);
     mem_free(legal);
     return err;

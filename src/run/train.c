@@ -468,7 +468,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     s->tokenizer = job->train.tokenizer;
     job->threads = options_threads(o, s->mesh.world);
     warn_of_host(s);
-    TRY(world_run(o, s->mesh.world, rank_body, job));
+    TRY(world_run("plait train", o, s->mesh.world, rank_body, job));
     return train_outcome_of(&outcome);
 }
 

@@ -25,11 +25,11 @@ enum err world_alone(const struct options *o, enum err (*body)(void *arg), void 
     return comm_files_alone(o->run.io_timeout, body, arg);
 }
 
-enum err world_run(const struct options *o, int size,
+enum err world_run(const char *what, const struct options *o, int size,
                    enum err (*body)(void *arg, struct comm_world *world), void *arg)
 {
     struct watched w = {o, body, arg};
     if (o->train.transport == COMM_MPI)
-        return comm_mpi_run(o->train.hang_timeout, run_watched, &w);
+        return comm_mpi_run(what, o->train.hang_timeout, run_watched, &w);
     return comm_thread_run(size, o->train.hang_timeout, run_watched, &w);
 }

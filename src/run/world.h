@@ -13,9 +13,9 @@
  * own, ERR_MEMORY. */
 enum err world_alone(const struct options *o, enum err (*body)(void *arg), void *arg);
 
-/* body(arg, world) on each of `size` ranks, whose file calls are watched (run.io_timeout). Errors:
- * as comm_thread_run and comm_mpi_run. */
-enum err world_run(const struct options *o, int size,
+/* body(arg, world) on each of `size` ranks, whose file calls are watched (run.io_timeout). what:
+ * the verb, of which processes have the same. Errors: as comm_thread_run and comm_mpi_run. */
+enum err world_run(const char *what, const struct options *o, int size,
                    enum err (*body)(void *arg, struct comm_world *world), void *arg);
 
 #endif

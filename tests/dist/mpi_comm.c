@@ -215,13 +215,13 @@ int main(int argc, char **argv)
     if (argc >= 4 && strcmp(argv[1], "law") == 0) {
         struct law law = {.seed = (uint64_t)value[0], .ops = (int)value[1]};
         err = argc == 5 ? comm_thread_run((int)value[2], 60, law_body, &law)
-                        : comm_mpi_run(60, law_body, &law);
+                        : comm_mpi_run("mpi_comm", 60, law_body, &law);
         if (law.hash)
             printf("hash %016llx\n", (unsigned long long)law.hash);
     } else if (argc == 3 && strcmp(argv[1], "wide") == 0) {
-        err = comm_mpi_run(60, wide_body, &value[0]);
+        err = comm_mpi_run("mpi_comm", 60, wide_body, &value[0]);
     } else if (argc == 3 && strcmp(argv[1], "fail") == 0) {
-        err = comm_mpi_run(1, fail_body, argv[2]);
+        err = comm_mpi_run("mpi_comm", 1, fail_body, argv[2]);
     }
     if (err != ERR_OK)
         fprintf(stderr, "mpi_comm: %d: %s\n", (int)err, err_text());

@@ -3,7 +3,8 @@
 #
 # What goes wrong under mpirun before there is a world of ranks and one process alone is to blame:
 # its error is said by it; a process that is not plait, or never comes to MPI, ends the job within
-# the limit with 20 and is named. mpi_errors.sh has errors of whole jobs.
+# the limit with 20 and is named; one that runs another verb, with 11. mpi_errors.sh has errors of
+# whole jobs.
 #
 #     tests/dist/mpi_launch.sh PROGRAM          PROGRAM: build/plait
 set -u
@@ -19,6 +20,8 @@ train: {steps: 2, batch: 4, transport: mpi, hang_timeout: 3}
 data: {train: $dir/tokens}
 END
 train="$plait train $dir/config.yaml"
+check="$plait check $dir/config.yaml"
+bench="$plait bench $dir/config.yaml"
 # mpirun itself ends a job (1) of which a process ends while another is in MPI_Init, not before.
 printf '#!/bin/sh\nsleep 2\nexec "$@"\n' >"$dir/late"
 chmod +x "$dir/late"
@@ -58,6 +61,22 @@ job() {
         run.dir="$dir/r11"
     job one_transport 10 'rank 1: a launcher started 2' -n 1 $train parallel.pp=2 \
         run.dir="$dir/r12" : -n 1 $train parallel.pp=2 train.transport=thread run.dir="$dir/r12"
+    # Each of them is plait, without an error, and they have nothing to do with each other.
+    job train_check 11 'rank 1 of.*something else.*rank 0 runs plait train;' -n 1 $train \
+        parallel.pp=2 run.dir="$dir/r13" : -n 1 $check parallel.pp=2
+    job check_train 11 'rank 0 of.*something else.*rank 1 runs plait train;' -n 1 $check \
+        parallel.pp=2 : -n 1 $train parallel.pp=2 run.dir="$dir/r14"
+    job train_bench 11 'rank 1 of the launch runs plait bench, and rank 0 runs plait train;' -n 1 \
+        $train parallel.pp=2 run.dir="$dir/r15" : -n 1 $bench parallel.pp=2
+    job bench_check 11 'rank 1 of.*something else.*rank 0 runs plait bench;' -n 1 $bench \
+        parallel.pp=2 : -n 1 $check parallel.pp=2
+    job two_check 11 'rank 0, 2 of the launch run something else.*rank 1' -n 1 $check \
+        parallel.pp=2 : -n 1 $train parallel.pp=3 model.layers=3 run.dir="$dir/r16" : -n 1 \
+        $check parallel.pp=2
+    job two_bench 11 'rank 2 of the launch runs plait bench, and rank 0' -n 2 $train parallel.pp=3 \
+        model.layers=3 run.dir="$dir/r17" : -n 1 $bench parallel.pp=2
+    [ ! -e "$dir/r13" ] && [ ! -e "$dir/r15" ] && [ ! -e "$dir/r17" ]
+    verdict no_folder $? "a launch that does not start has made its folder"
 }
 wait
 verdicts
