@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "run/folder.h"
+#include "run/host.h"
 #include "run/setup.h"
 #include "sim/sim.h"
 
@@ -216,8 +217,10 @@ static enum err add_plan(const struct options *o, const struct check_facts *f, d
     enum err err = setup_make(o, f->arch.vocab, true, &s);
     if (err == ERR_OK) {
         *bubble = s.bubble;
-        if (f->purpose == CHECK_PLAN)
+        if (f->purpose == CHECK_PLAN) {
             setup_table(&s, NULL, out);
+            host_note(&s, out);
+        }
     }
     setup_free(&s);
     return err;

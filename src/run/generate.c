@@ -10,6 +10,7 @@
 
 #include "run/check.h"
 #include "run/handshake.h"
+#include "run/host.h"
 #include "run/train.h"
 #include "run/world.h"
 
@@ -418,6 +419,8 @@ enum err run_generate(const struct model_folder *folder, const struct plait_gene
         err = check_launch(o, &ranks);
     if (err == ERR_OK)
         err = check_ranks(&s, ranks);
+    if (err == ERR_OK)
+        err = host_check(&s);
     if (err == ERR_OK)
         err = hf_weights_open(&w, call->run);
     if (err == ERR_OK)

@@ -34,20 +34,6 @@ enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
     return err;
 }
 
-bool room_host(const struct setup *s, int64_t have, struct text *out)
-{
-    char need[32], has[32];
-    int64_t total = 0;
-    for (int r = 0; r < s->mesh.world; r++)
-        total += sim_memory_total(memory_of(s, r));
-    if (total <= have)
-        return true;
-    text_add(out, "memory: the ranks need %s, and this machine has %s: it may end them without a "
-             "word; use a smaller model or train.batch, parallel.microbatch, or train.recompute "
-             "full", text_bytes(total, need), text_bytes(have, has));
-    return false;
-}
-
 void room_table(const struct setup *s, const double *used, struct text *out)
 {
     char planned[32], taken[32];

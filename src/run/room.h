@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The memory plan against a device that has memory of its own: before step 0 it must fit what is
- * free there, and at the end it is printed beside what was used. On devices that share the host's
- * memory there is a warning: what a host has in the end is not known (some machines grow).
+ * free there, and at the end it is printed beside what was used. Of devices that share the host's
+ * memory see host.h.
  */
 #ifndef PLAIT_RUN_ROOM_H
 #define PLAIT_RUN_ROOM_H
@@ -13,10 +13,6 @@
  * device is open, and so has what it takes for itself? all 0: it is no question. Pure. Errors:
  * ERR_MEMORY, with what needs what. */
 enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all);
-
-/* Do all ranks fit the `have` bytes of a host whose memory their devices share? Else a sentence
- * about it into out. Pure. */
-bool room_host(const struct setup *s, int64_t have, struct text *out);
 
 /* A line for each rank: bytes planned, and used[rank], what is gone of its device's since it was
  * opened, its own included. */

@@ -12,13 +12,13 @@
 #include "base/log.h"
 #include "run/check.h"
 #include "run/handshake.h"
+#include "run/host.h"
 #include "run/room.h"
 #include "run/stop.h"
 #include "run/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/sysinfo.h>
 
 int64_t train_place(const struct train_rank *r, int64_t step)
 {
@@ -438,21 +438,6 @@ static enum err open_data(struct train_job *job)
     return ERR_OK;
 }
 
-/* Of a machine whose memory all ranks share. */
-static void warn_of_host(const struct setup *s)
-{
-    struct sysinfo info;
-    struct text words = {0};
-    enum dev_kind kind = options_device(s->o); /* null holds nothing */
-    if (kind == DEV_CUDA || kind == DEV_NULL || s->o->train.transport != COMM_THREAD ||
-        sysinfo(&info) != 0)
-        return;
-    int64_t have = (int64_t)((info.totalram + info.totalswap) * info.mem_unit);
-    if (!room_host(s, have, &words) && words.err == ERR_OK)
-        log_line(LOG_WARN, "%s", words.s);
-    text_free(&words);
-}
-
 static enum err run_job(const struct options *o, struct train_job *job, struct setup *s)
 {
     int64_t vocab;
@@ -462,12 +447,12 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     TRY(setup_make(o, vocab, true, s));
     comm_environment();
     TRY(setup_ask_gpus(s, comm_gpus_reach));
+    TRY(host_check(s));
     if (o->train.transport != COMM_MPI)
         TRY(folder_take(job->folder, o, &s->arch));
     TRY(open_data(job));
     s->tokenizer = job->train.tokenizer;
     job->threads = options_threads(o, s->mesh.world);
-    warn_of_host(s);
     TRY(world_run("plait train", o, s->mesh.world, rank_body, job));
     return train_outcome_of(&outcome);
 }

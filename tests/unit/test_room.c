@@ -99,21 +99,6 @@ static void what_needs_what(void)
     setup_free(&s);
 }
 
-/* The ranks of one host together. */
-static void on_one_host(void)
-{
-    struct options o;
-    struct setup s;
-    struct text words = {0};
-    make(&o, &s);
-    int64_t both = sim_memory_total(&s.memory[0]) + sim_memory_total(&s.memory[1]);
-    CHECK(room_host(&s, both, &words) && words.len == 0);
-    CHECK(!room_host(&s, both - 1, &words));
-    CHECK(strncmp(words.s, "memory: the ranks need ", 23) == 0);
-    text_free(&words);
-    setup_free(&s);
-}
-
 static void planned_beside_used(void)
 {
     struct options o;
@@ -276,6 +261,5 @@ static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_
                                          {"threads_are_planned", threads_are_planned},
     {"to_the_byte", to_the_byte},
                                          {"what_needs_what", what_needs_what},
-                                         {"on_one_host", on_one_host},
                                          {"planned_beside_used", planned_beside_used}};
 TEST_MAIN(cases)
