@@ -12,7 +12,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops signals check lint asan tsan
-.PHONY: pairs judges test-cuda bench format golden hdr-check clean golden-sched mutants
+.PHONY: alone pairs judges test-cuda bench format golden hdr-check clean golden-sched mutants
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -84,6 +84,9 @@ judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 
 fuzz-config: build ## 300 random configurations against one rank (N=1000: so many)
 	@PLAIT_FUZZ_CONFIG=$(or $(N),300) build/tests/test_fuzz_config
 	@PLAIT_FUZZ_CONFIG=$(or $(N),3000) build/tests/test_advice
+
+alone: build ## each case of each test program in a process of its own (K=WORD: some programs)
+	@tests/harness/alone.sh build/tests $(K)
 
 signals: build ## runs that are told to stop at drawn moments, as threads and processes
 	@PLAIT_SIGNALS=100 build/tests/test_signals

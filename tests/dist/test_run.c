@@ -36,6 +36,7 @@ static const char *token_file(void)
 {
     static char path[FOLDER_PATH];
     folder_prepare(text_file(), "tokens.bin");
+    folder_tokens("valid.bin", "a braid of many strands, and one of a few strands\n", 49);
     folder_path("tokens.bin", path);
     return path;
 }
@@ -48,7 +49,6 @@ static struct plait_config *config_of(const char *run, const char *const *set, i
         "train.batch=6", "train.valid_batches=3", "parallel.microbatch=2", "optim.lr=0.01",
         "optim.lr_min=0.001", "optim.warmup=1", "train.dtype=f32", "train.device=ref"};
     (void)token_file();
-    folder_tokens("valid.bin", "a braid of many strands, and one of a few strands\n", 49);
     struct plait_config *c = folder_config(run, "tokens.bin");
     folder_set_file(c, "data.valid", "valid.bin");
     folder_set(c, base, sizeof base / sizeof *base);

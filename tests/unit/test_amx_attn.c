@@ -217,6 +217,7 @@ static void head_sizes(void)
 /* Groups of heads, fewer queries than keys, dropout. */
 static void forms(void)
 {
+    ways[0] = ways[1] = 0;
     for (int i = 0; i < 24; i++) {
         uint32_t step = (uint32_t)i;
         struct attn f = {.b = test_range(1, 2), .kv_heads = test_range(1, 2),
@@ -226,9 +227,9 @@ static void forms(void)
         if (i % 3)
             f.drop = (struct drop){.p = test_real(0.05, 0.6), .seed = test_random(), .stream = 9,
                                    .step = &step, .row0 = test_range(0, 1000)};
-        judge(f, (int)test_range(1, 16));
+        judge(f, i / 2 % 2 ? 1 : (int)test_range(12, 64)); /* few threads: whole heads */
     }
-    CHECK(ways[0] > 8 && ways[1] > 8); /* both were met */
+    CHECK(ways[0] > 3 && ways[1] > 3); /* both were met */
 }
 
 /* Scores in the hundreds: exponents are taken from the running maximum, which must move. */

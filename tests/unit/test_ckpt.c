@@ -105,6 +105,7 @@ static void test_read_reference(void)
     safet_close(&f); /* idempotent */
     struct safet_entry e[] = {entry("a", SAFET_F32, 2, 2, 3), entry("b", SAFET_BF16, 1, 3, 0)};
     struct safet_writer w;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
     CHECK_OK(safet_create(&w, DIR_NAME "/reference.safetensors", e, 2, NULL));
     CHECK_OK(safet_write(&w, p + 152, 30));
     CHECK_OK(safet_commit(&w));
@@ -118,6 +119,7 @@ static void test_read_reference(void)
 static void test_round_trip(void)
 {
     const char *path = DIR_NAME "/round.safetensors";
+    CHECK_OK(fs_make_dirs(DIR_NAME));
     for (int round = 0; round < 25; round++) {
         struct safet_entry e[40];
         struct safet_writer w;
@@ -542,6 +544,7 @@ static void test_full_disk(void)
     struct safet_file f;
     int failures = 0;
     enum err err = ERR_STORAGE;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
     CHECK_OK(write_all(path));
     int before = entries(DIR_NAME);
     real_ops = fs_ops;
