@@ -105,7 +105,8 @@ static void find_numbers(struct inquiry *q)
             q->numbers += text_to_int(word, &q->number[q->numbers]);
 }
 
-/* Where the rule's own proposal begins; 0: it makes none, or one that is no value. */
+/* Where the rule's own proposal begins; the end, where it has none of any kind; 0: it says what to
+ * do, and that is no value. */
 static size_t find_head(const char *said)
 {
     static const char *const opening[] = {"; use ", "; legal ", "; start ", "; set ",
@@ -116,7 +117,7 @@ static size_t find_head(const char *said)
         if (at && (head == 0 || (size_t)(at - said) < head))
             head = (size_t)(at - said);
     }
-    return head;
+    return head == 0 && !strstr(said, "; ") ? strlen(said) : head;
 }
 
 /* ---- candidates ---- */

@@ -9,8 +9,9 @@
 #include "run/check_local.h"
 
 /* The thread's error is that of check_rules(o, ranks, f), with code err. Its message gets, in place
- * of what the rule itself proposes, values of the keys that it names with which all rules pass, or
- * this key is refused no more; when one key alone is not enough, two. Returns err. Local. */
+ * of the values that the rule itself proposes, or behind a message without "; ", values of the keys
+ * that it names with which all rules pass, or this key is refused no more; when one key alone is
+ * not enough, two. Returns err. Local. */
 enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err);
 
 #endif

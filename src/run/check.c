@@ -2,7 +2,8 @@
  *
  * The conditions between keys, in the order in which a user can act on them; the first that fails
  * ends the check. A rule says what stands against what, with the keys by their whole names; what
- * would do instead is found by trying (advice.c), and takes the place of what follows "; use".
+ * would do instead is found by trying (advice.c), and takes the place of what follows "; use", or
+ * comes behind a message that says nothing to do (no "; ").
  *
  * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
  * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.

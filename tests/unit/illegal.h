@@ -270,21 +270,27 @@ static inline void illegal_files(void)
     fs_map_close(&m);
 }
 
-/* Apply the words to the defaults and check. */
-static inline enum err illegal_run(const struct illegal *c)
+/* The words over the defaults. */
+static inline enum err illegal_options(const struct illegal *c, struct options *o)
 {
-    struct options o;
-    char words[512];
-    TRY(conf_defaults(&options_table, &o));
-    TRY(conf_set(&options_table, &o, "model.vocab=257"));
-    TRY(conf_set(&options_table, &o, "train.device=ref")); /* built into every program */
+    char words[1024];
+    TRY(conf_defaults(&options_table, o));
+    TRY(conf_set(&options_table, o, "model.vocab=257"));
+    TRY(conf_set(&options_table, o, "train.device=ref")); /* built into every program */
     snprintf(words, sizeof words, "%s", c->set);
     for (char *w = words, *end; *w; w = end) {
         end = w + strcspn(w, " ");
         if (*end)
             *end++ = '\0';
-        TRY(conf_set(&options_table, &o, w));
+        TRY(conf_set(&options_table, o, w));
     }
+    return ERR_OK;
+}
+
+static inline enum err illegal_run(const struct illegal *c)
+{
+    struct options o;
+    TRY(illegal_options(c, &o));
     return run_check(&o, c->ranks, c->purpose, NULL);
 }
 

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "plait.h"
+#include "run/advice.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -98,6 +99,40 @@ static void proposed_values_are_legal(void)
         test_check((run_check(&o, 0, CHECK_PLAN, NULL) == ERR_OK) == listed, __FILE__, __LINE__,
                    "tp %d", tp);
     }
+}
+
+/* A rule may leave what to do to the trying: where values were found for "; use", some are found
+ * behind the same words without it. What says something else to do keeps it. */
+static void rules_need_propose_nothing(void)
+{
+    char said[4096];
+    int bare = 0;
+    illegal_files();
+    for (int i = 0; i < ILLEGAL_COUNT; i++) {
+        const struct illegal *c = &illegal[i];
+        struct check_facts f = {.purpose = c->purpose};
+        struct options o;
+        enum err err = illegal_options(c, &o);
+        if (err != ERR_OK || (err = check_rules(&o, c->ranks, &f)) == ERR_OK)
+            continue; /* refused as a word, or by a start */
+        snprintf(said, sizeof said, "%s", err_text());
+        char *use = strstr(said, "; use ");
+        CHECK_INT(advice_give(&o, c->ranks, &f, err), err);
+        if (!use || strcmp(err_text(), said) == 0)
+            continue; /* a path has no nearest value */
+        *use = '\0';
+        err = err_set(err, __FILE__, __LINE__, "%s", said);
+        CHECK_INT(advice_give(&o, c->ranks, &f, err), err);
+        size_t n = strlen(said);
+        test_check(strncmp(err_text(), said, n) == 0 && strncmp(err_text() + n, "; use ", 6) == 0,
+                   __FILE__, __LINE__, "%s: no value behind it: %s", c->set, err_text());
+        bare++;
+        err = err_set(err, __FILE__, __LINE__, "%s; name a file", said);
+        CHECK_INT(advice_give(&o, c->ranks, &f, err), err);
+        test_check(strcmp(err_text() + n, "; name a file") == 0, __FILE__, __LINE__, "%s: %s",
+                   c->set, err_text());
+    }
+    CHECK(bare > 20);
 }
 
 static void unusual_layouts_are_legal(void)
@@ -313,6 +348,7 @@ static const struct test_case cases[] = {
     {"illegal_configurations_are_refused", illegal_configurations_are_refused},
     {"no_vocabulary_is_said_last", no_vocabulary_is_said_last},
     {"proposed_values_are_legal", proposed_values_are_legal},
+    {"rules_need_propose_nothing", rules_need_propose_nothing},
     {"unusual_layouts_are_legal", unusual_layouts_are_legal},
     {"slips_of_the_environment_are_refused", slips_of_the_environment_are_refused},
     {"launchers_are_told_apart", launchers_are_told_apart},
