@@ -274,6 +274,7 @@ static void refused_alike_or_trained(void)
 
 static const struct test_case cases[] = {
     {"every_key_is_drawn", drawn_knows_every_key},
+    {"every_schedule_is_drawn", drawn_knows_every_schedule},
     {"refused_alike_or_trained", refused_alike_or_trained},
 };
 TEST_MAIN(cases)

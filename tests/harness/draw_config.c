@@ -101,6 +101,30 @@ void drawn_knows_every_key(void)
     CHECK_INT(KEYS, options_table.n);
 }
 
+/* Is `name` one of "a|b|c"? */
+static bool has_word(const char *list, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *s = list; s; s = strchr(s, '|')) {
+        s += *s == '|';
+        if (strncmp(s, name, n) == 0 && (s[n] == '|' || s[n] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+void drawn_knows_every_schedule(void)
+{
+    int row = 0;
+    while (strcmp(keys[row].key, "parallel.schedule") != 0)
+        row++;
+    for (int i = 0; i < sched_kind_count(); i++) {
+        const char *name = sched_kind_at(i)->name;
+        test_check(has_word(keys[row].common, name) || has_word(keys[row].rare, name), __FILE__,
+                   __LINE__, "schedule %s is no word of parallel.schedule here: add it", name);
+    }
+}
+
 static void write_text(const char *name, const char *s, int64_t n)
 {
     char path[FOLDER_PATH];
@@ -181,13 +205,7 @@ static void draw_key(int k, bool wild, struct drawn *out)
 static bool is(const struct drawn *d, const char *key, const char *list)
 {
     const char *value = drawn_value(d, key);
-    size_t n = value ? strlen(value) : 0;
-    for (const char *s = list; value && s; s = strchr(s, '|')) {
-        s += *s == '|';
-        if (strcspn(s, "|") == n && strncmp(s, value, n) == 0)
-            return true;
-    }
-    return false;
+    return value && has_word(list, value);
 }
 
 static void draw_of(struct drawn *d, const char *key, const char *list)
@@ -220,11 +238,13 @@ static void tame(struct drawn *d)
         draw_of(d, "optim.decay_steps", "1|2");
     if (is(d, "optim.schedule", "constant"))
         drawn_set(d, "optim.lr_min", "0");
-    if (!is(d, "parallel.schedule", "interleaved"))
+    const char *schedule = drawn_value(d, "parallel.schedule");
+    const struct sched_kind *kind = schedule ? sched_kind_find(schedule) : NULL;
+    if (!kind || !kind->groups)
         drawn_set(d, "parallel.group", "0");
-    if (!is(d, "parallel.schedule", "interleaved|looped-bfs"))
+    if (!kind || !kind->loops)
         drawn_set(d, "parallel.chunks", "0");
-    if (!is(d, "parallel.schedule", "zb-1p|zb-2p|zb-v"))
+    if (!kind || !kind->make_for)
         drawn_set(d, "parallel.memory_limit", "0");
     if (is(d, "parallel.schedule", "dualpipe|chimera|dualpipev"))
         draw_of(d, "parallel.pp", "2|4");

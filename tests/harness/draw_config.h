@@ -25,6 +25,8 @@ void drawn_files(void);
 void drawn_make(int which, const char *run, struct drawn *out);
 /* Is there a row for each key, and a key for each row? Checks. */
 void drawn_knows_every_key(void);
+/* Is each schedule drawn? Checks. */
+void drawn_knows_every_schedule(void);
 
 /* The value of a key, its last word's; NULL: it is not set. */
 const char *drawn_value(const struct drawn *d, const char *key);
