@@ -40,7 +40,7 @@ int cmd_bench(int argc, char **argv)
         .option = option,
         .options = 6,
         .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
-                "          plait bench configs/demo.yaml parallel.tp=1 -n 2 --out machine.json\n"
+                "          plait bench configs/demo.yaml -n 2 --out machine.json\n"
                 "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"
                 "              --product 790 --copy 4300",
         .names = cmd_names_run,

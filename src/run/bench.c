@@ -38,23 +38,20 @@ void bench_say(const struct bench *b, const char *fmt, ...)
 }
 
 /* The step's layout is one rank: what a data rank takes of the batch, all stages, whole tensors. */
-static enum err make_shape(struct bench *b)
+static void make_shape(struct bench *b)
 {
     struct options *s = &b->shape;
     *s = *b->o;
-    if (s->parallel.tp > 1)
-        FAIL(ERR_CONFIG, "bench: parallel.tp %lld cuts the tensors, and calls are measured of one "
-                         "rank that has them whole; use parallel.tp 1", (long long)s->parallel.tp);
     s->train.batch = options_samples(b->o);
     s->train.transport = COMM_THREAD;
     s->train.canonical_accumulation = false;
-    s->parallel.pp = s->parallel.dp = 1;
+    s->parallel.tp = s->parallel.pp = s->parallel.dp = 1;
+    s->parallel.sp = false;
     s->parallel.chunks = s->parallel.group = 0;
     s->parallel.memory_limit = 0;
     s->parallel.costs[0] = '\0';
     s->optim.post_validation = false;
     snprintf(s->parallel.schedule, sizeof s->parallel.schedule, "1f1b");
-    return ERR_OK;
 }
 
 static enum err check(struct bench *b)
@@ -76,7 +73,8 @@ static enum err check(struct bench *b)
     if (a->product == 0)
         TRY(check_launch(b->o, &ranks));
     b->ranks = ranks;
-    return make_shape(b);
+    make_shape(b);
+    return ERR_OK;
 }
 
 static enum err measure_device(struct bench *b)

@@ -39,6 +39,9 @@ void bench_report_classes(const struct bench *b)
     }
     bench_say(b, "\nstep of %lld tokens on one rank; ceilings %.2f TFLOP/s, %.1f GB/s",
               (long long)b->tokens, b->product * 1e-12, b->copy * 1e-9);
+    if (b->o->parallel.tp > 1)
+        bench_say(b, "parallel.tp %lld is passed over: this rank has whole tensors",
+                  (long long)b->o->parallel.tp);
     if (b->o->parallel.pp > 1)
         bench_say(b, "parallel.pp %lld is passed over: this rank has all %lld layers",
                   (long long)b->o->parallel.pp, (long long)b->o->model.layers);

@@ -4,7 +4,8 @@
  * asked for. So the list is what training does, chunks of the head and the optimizer included, and
  * cannot go out of date. Nothing is allocated but host tables, so any model fits.
  *
- * The layout is one rank: of a data rank its share of the batch, of a pipeline all of its stages.
+ * The layout is one rank: of a data rank its share of the batch, of a pipeline all of its stages,
+ * of tensor ranks the whole tensors.
  */
 #include "run/bench.h"
 

@@ -154,10 +154,55 @@ static void counts_against_given_ceilings(void)
     a.copy = 0;
     CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "one ceiling was given");
     a = (struct plait_bench){.size = sizeof a};
-    o = options_of("model.vocab=257 parallel.tp=2");
-    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "parallel.tp 2 cuts the tensors");
     o = options_of("model.vocab=257 train.device=null");
     CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "train.device null computes nothing");
+}
+
+/* The page of a configuration against given ceilings without its lines of what is passed over,
+ * which are counted. */
+static struct text page_of(const char *words, int *passed)
+{
+    struct text page = {0}, rest = {0};
+    struct options o = options_of(words);
+    struct plait_bench a = {.size = sizeof a, .product = 1e12, .copy = 1e9, .on_line = keep_line,
+                            .arg = &page};
+    enum err err = run_bench(&o, &a);
+    test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s", words, err_text());
+    *passed = 0;
+    for (char *at = page.s, *line; at && (line = strsep(&at, "\n"));) {
+        bool is = strstr(line, " is passed over: ") != NULL;
+        *passed += is;
+        if (!is)
+            text_add(&rest, "%s\n", line);
+    }
+    text_free(&page);
+    return rest;
+}
+
+/* Every layout of the same batch a data rank is counted as one rank, and each key that cuts the
+ * model is said. */
+static void layouts_are_passed_over(void)
+{
+    static const struct { const char *words; int passed; } c[] = {
+        {"parallel.tp=2", 1}, {"parallel.tp=4 parallel.sp=true", 1},
+        {"parallel.tp=2 parallel.tp_overlap=on parallel.tp_rows=4", 1},
+        {"parallel.tp=2 parallel.pp=3 parallel.schedule=zb-h1", 2},
+        {"parallel.tp=4 parallel.pp=3 parallel.sp=true parallel.schedule=gpipe", 2},
+        {"parallel.tp=2 parallel.dp=2 train.batch=8 parallel.zero=1", 2},
+        {"parallel.pp=3 parallel.schedule=zb-1p parallel.memory_limit=4", 1},
+    };
+    char words[256];
+    int passed;
+    struct text one = page_of("model.vocab=257 train.batch=4", &passed);
+    CHECK_INT(passed, 0);
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        snprintf(words, sizeof words, "model.vocab=257 train.batch=4 %s", c[i].words);
+        struct text page = page_of(words, &passed);
+        test_check(strcmp(page.s, one.s) == 0 && passed == c[i].passed, __FILE__, __LINE__,
+                   "%s, %d passed over: %s", c[i].words, passed, page.s);
+        text_free(&page);
+    }
+    text_free(&one);
 }
 
 static const struct test_case cases[] = {
@@ -166,5 +211,6 @@ static const struct test_case cases[] = {
     {"long_vectors_are_cut", long_vectors_are_cut},
     {"measures_and_writes_a_profile", measures_and_writes_a_profile},
     {"counts_against_given_ceilings", counts_against_given_ceilings},
+    {"layouts_are_passed_over", layouts_are_passed_over},
 };
 TEST_MAIN(cases)
