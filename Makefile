@@ -43,7 +43,7 @@ deps:
 build: deps ## the program, build/plait, and everything that belongs to it
 	$(call compile,release,build)
 
-demo: build ## train a small model on four ranks and let it write (TEXT=FILE: on your text)
+demo: build ## train a small model on four ranks, and let it write (TEXT=FILE: 200 KB or more)
 	@tools/demo.sh $(if $(TEXT),'$(TEXT)')
 
 test: build ## build, then every test; the last line is the sum
@@ -109,8 +109,8 @@ test-cuda: build ## the tests that need a GPU, on a machine that has one
 bench: build ## speed, beside PyTorch where it can be imported
 	@tools/bench.sh
 
-format: ## clang-format over the lines changed since BASE (default HEAD)
-	@git clang-format $(or $(BASE),HEAD)
+format: ## clang-format over the lines changed since BASE (HEAD), but for tables
+	@tools/format $(BASE)
 
 golden: build ## write the golden files anew and show what changed, for a person to accept
 	@PLAIT_GOLDEN=write tools/run-tests build -L golden $(only)

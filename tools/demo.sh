@@ -6,7 +6,7 @@
 # tensor ranks each, all threads of one process), and then continues a prompt.
 #
 #     tools/demo.sh            the King James Bible of Debian's bible-kjv package
-#     tools/demo.sh FILE       your own text, any language, a few hundred KB or more
+#     tools/demo.sh FILE       your own text, any language, 200 KB or more
 #
 # PROMPT='...' is what the model continues; PLAIT='...' the program; STEPS=N how long to train.
 set -eu
