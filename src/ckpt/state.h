@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints on disk: the state of a run as one logical, global state, whatever the layout.
+ *
+ *     RUN/checkpoints/step-10/rank-00000.safetensors ... index.json
+ *
+ * Of each tensor of the model, in Hugging Face's names and orientation, there are three: weights
+ * and the two moments. Each rank writes boxes of them (chunks) into a file of its own (shard); the
+ * chunks of all ranks tile every tensor of every kind, no element twice and none missing. A
+ * checkpoint is whole iff its index is there, which is written last. Nothing here knows of devices
+ * or ranks; what is read may be hostile.
+ */
+#ifndef PLAIT_CKPT_STATE_H
+#define PLAIT_CKPT_STATE_H
+
+#include "ckpt/ckpt.h"
+
+/* ---- boxes ---- */
+
+enum state_kind { STATE_WEIGHT, STATE_M, STATE_V, STATE_KINDS };
+const char *state_kind_name(enum state_kind kind); /* "weight", "exp_avg", "exp_avg_sq" */
+
+/* Elements at[0] .. at[0] + n[0] - 1 of extent 0, and so on. With one extent at[1] is 0, n[1] 1. */
+struct state_box { int64_t at[2], n[2]; };
+
+/* Elements from .. to - 1 of a row-major array of `cols` columns as boxes of it, in their order: a
+ * piece of a row, whole rows, a piece of a row. Each is dense in the array and they stand one
+ * behind another. Returns how many, 0 (from == to) to 3. */
+int state_boxes(int64_t cols, int64_t from, int64_t to, struct state_box out[3]);
+/* A box of a parameter (global, as in arch.h) in the tensor of its place. When place->transposed,
+ * the box's rows are its columns there. */
+struct state_box state_place_box(const struct hf_place *place, const struct state_box *b);
+
+/* A box of one tensor of one kind: in a shard dense and row-major, in the tensor's orientation. */
+struct state_chunk {
+    char tensor[128];
+    enum state_kind kind;
+    int nd;           /* extents of the tensor, 1 or 2 */
+    int64_t shape[2]; /* of the whole tensor; shape[1] is 1 when nd is 1 */
+    struct state_box box;
+    uint64_t hash;    /* xxh3-64 of its bytes; set when it is written or read */
+};
+int64_t state_box_elements(const struct state_box *b);
+
+/* ---- names ---- */
+
+enum { STATE_FILE = 32 };
+/* "rank-00007.safetensors". */
+void state_shard_name(int rank, char out[STATE_FILE]);
+/* RUN/checkpoints/step-10 into a new string (mem_free). Errors: ERR_MEMORY. */
+enum err state_dir(const char *run_dir, int64_t step, char **out);
+
+/* ---- writing ---- */
+
+/* What the shards and the index of one save have in common. Borrowed by who writes. */
+struct state_save {
+    const char *dir;      /* of the checkpoint; is there, see fs_make_dirs */
+    int64_t step;         /* that is done: 0 .. 2^53 - 1 */
+    const char *run;      /* names it, 1 to 63 bytes of UTF-8; shards of two runs do not mix */
+    enum safet_type type; /* of all chunks: SAFET_F32, SAFET_F64 */
+};
+
+/* One shard while it is written. The thread that writes needs no rank, device or communicator, and
+ * several shards may be written at once. */
+struct state_shard {
+    struct safet_writer file;
+    char name[STATE_FILE];
+    enum safet_type type;
+    struct state_chunk *chunk; /* owned; [n], hashes filled as data come */
+    int n, at;                 /* chunk `at` is next */
+    int64_t left;              /* bytes of it that are to come */
+    void *hash;                /* owned; of the chunk that is being written */
+    uint64_t header;           /* xxh3-64 of the file's header */
+    int64_t bytes;             /* of the file */
+};
+/* Starts shard `name` of the save, with the n >= 0 chunks in the order in which the data will come
+ * (copied). Nothing is to be released when it fails.
+ * Errors: ERR_INTERNAL: a chunk is empty, outside of its tensor, or there twice; ERR_MEMORY;
+ * ERR_STORAGE. Local. */
+enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
+                            const struct state_chunk *chunk, int n);
+/* The disk keeps room for all of the shard (fs_keep_room). Errors: ERR_STORAGE. */
+enum err state_shard_keep_room(struct state_shard *s);
+/* The next bytes of the data, in pieces of any size, a chunk's dense and row-major. Nothing is
+ * copied of pieces from 1 MiB on. Errors: ERR_INTERNAL when there are more than the chunks take;
+ * ERR_STORAGE, after which only state_shard_close may follow. */
+enum err state_shard_write(struct state_shard *s, const void *p, int64_t bytes);
+/* The next chunk as a whole, where nothing of it is written yet. transposed: p holds it the other
+ * way round, (n[1], n[0]) row-major, as a parameter does whose place is transposed. Errors: as
+ * state_shard_write. */
+enum err state_shard_put(struct state_shard *s, const void *p, bool transposed);
+/* Synced, under its name. Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. */
+enum err state_shard_commit(struct state_shard *s);
+/* Behind the commit: what the index says of this shard, as JSON, into a new string (mem_free). It
+ * may travel to another rank. Errors: ERR_MEMORY. */
+enum err state_shard_text(const struct state_shard *s, char **out);
+/* Releases; a shard that is not committed goes. Idempotent, also of one that is all zero. */
+void state_shard_close(struct state_shard *s);
+
+/* The scalars of a run. Texts are UTF-8; borrowed from the caller when written, owned by the index
+ * when read; NULL is written as "". */
+struct state_head {
+    int64_t step;
+    char run[64];               /* state_save.run */
+    enum safet_type type;       /* SAFET_F32, SAFET_F64 */
+    struct arch arch;           /* of the model; says which tensors there are */
+    const char *config;         /* the whole configuration, YAML, at most 16 MiB */
+    const char *notes;          /* what else the run wants to find again, at most 16 MiB */
+    uint64_t seed;
+    uint64_t data_hash, valid_hash; /* of the tokens; 0: none */
+    char tokenizer[128];
+    uint64_t tokenizer_hash;    /* 0: not known */
+    int64_t warmup, decay, steps; /* lengths in effect, steps */
+    int64_t within;             /* optim_ahead.within */
+    double loss, valid_loss;    /* the last ones; NaN: none */
+    int world;                  /* ranks that saved; >= 1 */
+    char layout[128];           /* a word for people: "tp 2, pp 2, dp 1" */
+};
+/* index.json, from the texts of n >= 1 shards; whole or not there. Behind it the checkpoint is. The
+ * shards are not looked at. Errors: ERR_INTERNAL: a value of head that could not be read again;
+ * ERR_MEMORY; ERR_STORAGE. Local. */
+enum err state_index_write(const struct state_save *save, const struct state_head *head,
+                           const char *const *text, int n);
+
+/* ---- reading ---- */
+
+struct state_tensor { char name[128]; int nd; int64_t shape[2]; };
+struct state_index {
+    struct state_head head;      /* texts owned */
+    struct state_tensor *tensor; /* owned; [tensors], by name: those of head.arch */
+    int tensors;
+    char *dir;                   /* owned */
+    char *path;                  /* owned; of index.json, for messages */
+    struct state_reading *inner; /* owned (state_index.c) */
+};
+/* Everything that the index says holds when it returns ERR_OK: numbers are in range, the tensors
+ * are those of head.arch, the chunks tile each in every kind, and the files that it names are there
+ * in the folder itself, regular and of the size it says. The data are not read. Time is that of a
+ * sort, memory that of the index. Errors: ERR_CHECKPOINT naming file, what was expected and what
+ * was found; also when there is no index; ERR_MEMORY. Local. */
+enum err state_index_open(struct state_index *x, const char *dir);
+void state_index_close(struct state_index *x); /* idempotent, also of one that is all zero */
+/* By name, or NULL. */
+const struct state_tensor *state_index_find(const struct state_index *x, const char *name);
+
+/* What is read: a box of a tensor. */
+struct state_want {
+    const char *tensor; /* Hugging Face's name, hf_place.tensor */
+    enum state_kind kind;
+    struct state_box box; /* in the tensor's orientation */
+    bool transposed;      /* out holds it the other way round, (n[1], n[0]) */
+};
+/* The box into `out`, dense and row-major, of `type` SAFET_F32 or SAFET_F64, rounded where the
+ * checkpoint has the other. Shards that have a part of it are mapped and stay so until the index is
+ * closed; each is held against the index when it is mapped, and each chunk against its hash the
+ * first time that anything of it is read. Any thread, several at once. An empty box reads nothing.
+ * Errors: ERR_CHECKPOINT naming file, tensor, what was expected and what was found: out is then
+ * undefined; ERR_INTERNAL: no such tensor, or the box is not in it; ERR_MEMORY. */
+enum err state_read(const struct state_index *x, const struct state_want *want,
+                    enum safet_type type, void *out);
+
+/* ---- the checkpoints of a run ---- */
+
+/* whole: its index is there. One that is not is left over of a save that did not end. */
+struct state_found { int64_t step; bool whole; };
+/* Those of RUN/checkpoints by falling steps, into *out (mem_free); no such folder: none. Names
+ * other than step-N are passed over. Errors: ERR_CHECKPOINT: the folder cannot be read; ERR_MEMORY.
+ * Local. */
+enum err state_list(const char *run_dir, struct state_found **out, int *n);
+/* Removes a checkpoint, whole or not: first the index, then shards and what saves leave over, then
+ * the folder, where nothing else is in it. Not there: nothing to do. Errors: ERR_STORAGE. Local. */
+enum err state_remove(const char *dir);
+
+#endif
