@@ -42,7 +42,9 @@ enum {
 /* ---- writing: all entries are known first, then the data come in the order of the entries ---- */
 struct safet_writer {
     struct fs_file file;
-    int64_t written, total;
+    int64_t written, total; /* bytes of the data */
+    int64_t front;          /* bytes before them */
+    uint64_t header_hash;   /* xxh3-64 of the JSON, spaces included */
 };
 /* Starts the file and writes its header; fills begin/end of the entries (tightly, in order). Names
  * have to differ; wider types have to come first, or sizes such that every tensor begins at a

@@ -107,15 +107,18 @@ static bool expect(struct ckpt_json *w, char c, const char *why)
     return true;
 }
 
+static enum ckpt_json_step fail(struct ckpt_json *w, const char *why)
+{
+    (void)bad(w, why);
+    return CKPT_JSON_BAD;
+}
+
 /* Behind the last bracket: only spaces. */
-static enum ckpt_json_step finish(struct ckpt_json *w)
+static enum ckpt_json_step finish(struct ckpt_json *w, const char *why)
 {
     w->at++;
     skip_spaces(w);
-    if (w->at == w->n)
-        return CKPT_JSON_END;
-    w->why = "something behind the object";
-    return CKPT_JSON_BAD;
+    return w->at == w->n ? CKPT_JSON_END : fail(w, why);
 }
 
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
@@ -126,15 +129,13 @@ enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *k
         return CKPT_JSON_BAD;
     skip_spaces(w);
     if (w->at < w->n && w->s[w->at] == '}')
-        return finish(w);
+        return finish(w, "something behind the object");
     if (!first && !expect(w, ',', "no comma between two members"))
         return CKPT_JSON_BAD;
     skip_spaces(w);
     int64_t from = w->at;
-    if (w->at >= w->n || w->s[w->at] != '"') {
-        w->why = "no key where one is expected";
-        return CKPT_JSON_BAD;
-    }
+    if (w->at >= w->n || w->s[w->at] != '"')
+        return fail(w, "no key where one is expected");
     if (!skip_string(w))
         return CKPT_JSON_BAD;
     *key = (struct ckpt_json_text){w->s + from, w->at - from};
@@ -142,6 +143,24 @@ enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *k
         return CKPT_JSON_BAD;
     skip_spaces(w);
     from = w->at;
+    if (!skip_value(w))
+        return CKPT_JSON_BAD;
+    *value = (struct ckpt_json_text){w->s + from, w->at - from};
+    return CKPT_JSON_MEMBER;
+}
+
+enum ckpt_json_step ckpt_json_item(struct ckpt_json *w, struct ckpt_json_text *value)
+{
+    bool first = w->at == 0;
+    if (first && !expect(w, '[', "no list"))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    if (w->at < w->n && w->s[w->at] == ']')
+        return finish(w, "something behind the list");
+    if (!first && !expect(w, ',', "no comma between two items"))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    int64_t from = w->at;
     if (!skip_value(w))
         return CKPT_JSON_BAD;
     *value = (struct ckpt_json_text){w->s + from, w->at - from};

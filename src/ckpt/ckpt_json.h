@@ -19,8 +19,8 @@ struct ckpt_json_text {
     int64_t n; /* bytes */
 };
 
-/* A walk over the members of one object that is the whole of `s`, spaces behind it allowed. Set s
- * and n (and depth_max), leave the rest zero. */
+/* A walk over the members of one object, or the items of one list, that is the whole of `s`, spaces
+ * behind it allowed. Set s and n (and depth_max), leave the rest zero. */
 struct ckpt_json {
     const char *s;   /* borrowed */
     int64_t n, at;   /* bytes */
@@ -34,6 +34,8 @@ enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
  * ckpt_json_parse. */
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
                                    struct ckpt_json_text *value);
+/* The next item of a list; CKPT_JSON_MEMBER, too, when there is one. */
+enum ckpt_json_step ckpt_json_item(struct ckpt_json *w, struct ckpt_json_text *value);
 
 /* How many of the n bytes are UTF-8 (text_utf8): n when all are, else where the first bad character
  * begins. */

@@ -15,6 +15,7 @@
 #include "ckpt/ckpt_json.h"
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static int by_name(const void *a, const void *b)
 {
@@ -125,6 +126,8 @@ static enum err write_header(struct safet_writer *w, struct safet_entry *e, int 
         err = fs_write(&w->file, length, sizeof length);
     if (err == ERR_OK)
         err = fs_write(&w->file, header, bytes);
+    w->front = (int64_t)sizeof length + bytes;
+    w->header_hash = XXH3_64bits(header, (size_t)bytes);
     mem_free(header);
     return err;
 }

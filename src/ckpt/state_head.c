@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scalars of a checkpoint as JSON. Two tables say which there are, of what form and within what
+ * bounds; writing and reading both walk them, so what is written can be read again. Each stands in
+ * the index once and there is no other: a newer plait that adds one names another format.
+ *
+ * Whole numbers are of digits alone and are not read as doubles, so all 64 bits of them count.
+ */
+#include "ckpt/state_local.h"
+
+#include "base/mem.h"
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+enum form {
+    WHOLE,  /* int64_t, 0 .. most */
+    COUNT,  /* int, 1 .. most */
+    WIDE,   /* uint64_t */
+    HASH,   /* uint64_t as 16 hexadecimal digits */
+    REAL,   /* double, finite and not below 0 */
+    MAYBE,  /* double, null for what is not finite */
+    WORD,   /* char [most] */
+    TEXT,   /* const char *, owned */
+    FLAG,   /* bool */
+    TYPE,   /* enum safet_type, of the first two */
+    KIND,   /* enum arch_kind */
+};
+
+struct field {
+    const char *key;
+    enum form form;
+    size_t at;
+    int64_t most;
+};
+
+#define HEAD(member) offsetof(struct state_head, member)
+#define WORD_AT(member) HEAD(member), sizeof(((struct state_head *)0)->member)
+enum { STATE_FIELDS = 18, MODEL_FIELDS = 14 };
+static const int64_t whole_most = ((int64_t)1 << 53) - 1;
+static const struct field head_field[STATE_FIELDS] = {
+    {"step", WHOLE, HEAD(step), 0},
+    {"run", WORD, WORD_AT(run)},
+    {"dtype", TYPE, HEAD(type), 0},
+    {"config", TEXT, HEAD(config), 0},
+    {"notes", TEXT, HEAD(notes), 0},
+    {"seed", WIDE, HEAD(seed), 0},
+    {"data_hash", HASH, HEAD(data_hash), 0},
+    {"valid_hash", HASH, HEAD(valid_hash), 0},
+    {"tokenizer", WORD, WORD_AT(tokenizer)},
+    {"tokenizer_hash", HASH, HEAD(tokenizer_hash), 0},
+    {"warmup", WHOLE, HEAD(warmup), 0},
+    {"decay", WHOLE, HEAD(decay), 0},
+    {"steps", WHOLE, HEAD(steps), 0},
+    {"within", WHOLE, HEAD(within), 0},
+    {"loss", MAYBE, HEAD(loss), 0},
+    {"valid_loss", MAYBE, HEAD(valid_loss), 0},
+    {"world", COUNT, HEAD(world), 1 << 20},
+    {"layout", WORD, WORD_AT(layout)},
+};
+
+#define ARCH(member) offsetof(struct arch, member)
+static const struct field arch_field[MODEL_FIELDS] = {
+    {"kind", KIND, ARCH(kind), 0},
+    {"layers", WHOLE, ARCH(layers), 0},
+    {"hidden", WHOLE, ARCH(hidden), 0},
+    {"heads", WHOLE, ARCH(heads), 0},
+    {"kv_heads", WHOLE, ARCH(kv_heads), 0},
+    {"head_dim", WHOLE, ARCH(head_dim), 0},
+    {"ffn", WHOLE, ARCH(ffn), 0},
+    {"vocab", WHOLE, ARCH(vocab), 0},
+    {"seq", WHOLE, ARCH(seq), 0},
+    {"tied", FLAG, ARCH(tied), 0},
+    {"dropout", REAL, ARCH(dropout), 0},
+    {"norm_eps", REAL, ARCH(norm_eps), 0},
+    {"rope_theta", REAL, ARCH(rope_theta), 0},
+    {"init_std", REAL, ARCH(init_std), 0},
+};
+static const char *const kind_word[] = {[ARCH_GPT] = "gpt", [ARCH_LLAMA] = "llama"};
+static const char *const type_word[] = {[SAFET_F64] = "F64", [SAFET_F32] = "F32"};
+
+/* ---- writing ---- */
+
+static void add_value(const struct field *f, const void *p, struct text *out)
+{
+    char number[32];
+    const char *s = p;
+    double real = NAN;
+    if (f->form == REAL || f->form == MAYBE)
+        memcpy(&real, p, sizeof real);
+    switch (f->form) {
+    case WHOLE: text_add(out, "%" PRId64, *(const int64_t *)p); return;
+    case COUNT: text_add(out, "%d", *(const int *)p); return;
+    case WIDE: text_add(out, "%" PRIu64, *(const uint64_t *)p); return;
+    case HASH: text_add(out, "\"%016" PRIx64 "\"", *(const uint64_t *)p); return;
+    case REAL:
+    case MAYBE: text_add(out, "%s", text_json_real(real, number)); return;
+    case TEXT: s = *(const char *const *)p; text_add_json(out, s ? s : ""); return;
+    case WORD: text_add_json(out, s); return;
+    case FLAG: text_add(out, *(const bool *)p ? "true" : "false"); return;
+    case TYPE: text_add_json(out, type_word[*(const enum safet_type *)p]); return;
+    case KIND: text_add_json(out, kind_word[*(const enum arch_kind *)p]); return;
+    }
+}
+
+static void add_fields(const struct field *f, int n, const void *from, struct text *out)
+{
+    for (int i = 0; i < n; i++) {
+        text_add(out, "%s\"%s\":", i ? "," : "{", f[i].key);
+        add_value(&f[i], (const char *)from + f[i].at, out);
+    }
+    text_add(out, "}");
+}
+
+void state_head_add(const struct state_head *head, struct text *out)
+{
+    text_add(out, "\"state\":");
+    add_fields(head_field, STATE_FIELDS, head, out);
+    text_add(out, ",\n\"model\":");
+    add_fields(arch_field, MODEL_FIELDS, &head->arch, out);
+}
+
+/* ---- reading ---- */
+
+static bool take_digits(struct ckpt_json_text t, uint64_t *out)
+{
+    uint64_t v = 0;
+    if (t.n < 1 || t.n > 20 || (t.n > 1 && t.s[0] == '0'))
+        return false;
+    for (int64_t i = 0; i < t.n; i++) {
+        uint64_t digit = (uint64_t)(t.s[i] - '0');
+        if (t.s[i] < '0' || t.s[i] > '9' || v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    *out = v;
+    return true;
+}
+
+bool state_take_int(struct ckpt_json_text t, int64_t most, int64_t *out)
+{
+    uint64_t v;
+    bool good = take_digits(t, &v) && v <= (uint64_t)most;
+    if (good)
+        *out = (int64_t)v;
+    return good;
+}
+
+bool state_take_hash(struct ckpt_json_text t, uint64_t *out)
+{
+    uint64_t v = 0;
+    if (t.n != 18 || t.s[0] != '"' || t.s[17] != '"')
+        return false;
+    for (int i = 1; i < 17; i++) {
+        const char *digits = "0123456789abcdef", *d = t.s[i] ? strchr(digits, t.s[i]) : NULL;
+        if (!d)
+            return false;
+        v = v << 4 | (uint64_t)(d - digits);
+    }
+    *out = v;
+    return true;
+}
+
+bool state_take_word(struct ckpt_json_text t, char *out, int64_t size)
+{
+    bool good = t.n >= 2 && t.s[0] == '"' && t.n < 8 * size;
+    if (good && !memchr(t.s, '\\', (size_t)t.n)) { /* as it is; the walk has looked at it */
+        good = t.n - 2 < size && !memchr(t.s, 0x7f, (size_t)t.n);
+        if (good)
+            memcpy(out, t.s + 1, (size_t)t.n - 2);
+        if (good)
+            out[t.n - 2] = '\0';
+        return good;
+    }
+    cJSON *v = good ? ckpt_json_parse(t) : NULL;
+    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
+    good = s && (int64_t)strlen(s) < size;
+    for (size_t i = 0; good && s[i]; i++)
+        good = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
+    if (good)
+        memcpy(out, s, strlen(s) + 1);
+    cJSON_Delete(v);
+    return good;
+}
+
+bool state_is_key(struct ckpt_json_text t, const char *name)
+{
+    return t.n == (int64_t)strlen(name) + 2 && memcmp(t.s + 1, name, strlen(name)) == 0;
+}
+
+static bool take_real(struct ckpt_json_text t, double least, double *out)
+{
+    char s[40];
+    double v;
+    if (t.n >= (int64_t)sizeof s || t.n < 1)
+        return false;
+    memcpy(s, t.s, (size_t)t.n);
+    s[t.n] = '\0';
+    bool good = text_to_double(s, &v) && v >= least;
+    if (good)
+        *out = v;
+    return good;
+}
+
+/* One of n words, as its place among them. */
+static bool take_one(struct ckpt_json_text t, const char *const *word, int n, int *out)
+{
+    char s[16];
+    bool good = state_take_word(t, s, sizeof s);
+    int i = 0;
+    while (good && i < n && strcmp(word[i], s) != 0)
+        i++;
+    *out = i;
+    return good && i < n;
+}
+
+/* A text of the file, owned. *good: it is one. */
+static enum err take_text(struct ckpt_json_text t, const char **out, bool *good)
+{
+    cJSON *v = t.n < 6 * (int64_t)STATE_TEXT_MAX ? ckpt_json_parse(t) : NULL;
+    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
+    char *copy = NULL;
+    *good = s && strlen(s) <= STATE_TEXT_MAX;
+    enum err err = *good ? mem_string(s, &copy) : ERR_OK;
+    *out = copy;
+    cJSON_Delete(v);
+    return err;
+}
+
+static bool take_flag(struct ckpt_json_text t, bool *out)
+{
+    *out = t.n == 4 && memcmp(t.s, "true", 4) == 0;
+    return *out || (t.n == 5 && memcmp(t.s, "false", 5) == 0);
+}
+
+/* What only looks like text: "null" for a loss that there is none of. */
+static bool take_maybe(struct ckpt_json_text t, double *out)
+{
+    *out = NAN;
+    return (t.n == 4 && memcmp(t.s, "null", 4) == 0) || take_real(t, -INFINITY, out);
+}
+
+static enum err take_value(const struct field *f, struct ckpt_json_text t, void *p, bool *good)
+{
+    int64_t count = 0;
+    int choice = 0;
+    switch (f->form) {
+    case WHOLE: *good = state_take_int(t, whole_most, p); break;
+    case COUNT:
+        *good = state_take_int(t, f->most, &count) && count > 0;
+        *(int *)p = (int)count;
+        break;
+    case WIDE: *good = take_digits(t, p); break;
+    case HASH: *good = state_take_hash(t, p); break;
+    case REAL: *good = take_real(t, 0, p); break;
+    case MAYBE: *good = take_maybe(t, p); break;
+    case WORD: *good = state_take_word(t, p, f->most); break;
+    case TEXT: return take_text(t, p, good);
+    case FLAG: *good = take_flag(t, p); break;
+    case TYPE:
+        *good = take_one(t, type_word, 2, &choice);
+        *(enum safet_type *)p = (enum safet_type)choice;
+        break;
+    case KIND:
+        *good = take_one(t, kind_word, 2, &choice);
+        *(enum arch_kind *)p = (enum arch_kind)choice;
+        break;
+    }
+    return ERR_OK;
+}
+
+static const char *const form_say[] = {
+    [WHOLE] = "a whole number from 0 to 2^53 - 1", [COUNT] = "a whole number from 1 to 2^20",
+    [WIDE] = "a whole number from 0 to 2^64 - 1", [HASH] = "a hash, 16 hexadecimal digits",
+    [REAL] = "a number that is not below 0", [MAYBE] = "a number or null",
+    [WORD] = "a short word", [TEXT] = "a text of at most 16 MiB", [FLAG] = "true or false",
+    [TYPE] = "F32 or F64", [KIND] = "gpt or llama"};
+
+static enum err read_fields(const char *path, struct ckpt_json_text object, const struct field *f,
+                            int n, void *into)
+{
+    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = 1};
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    uint32_t seen = 0;
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        int i = 0;
+        bool good;
+        while (i < n && !state_is_key(key, f[i].key))
+            i++;
+        if (i == n || (seen & 1u << i))
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
+                                 "know; it is damaged or of a newer plait", path,
+                 (int)num_min(key.n, 66), key.s);
+        seen |= 1u << i;
+        TRY(take_value(&f[i], value, (char *)into + f[i].at, &good));
+        if (!good)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has \"%s\": %.*s, which is not %s; it is damaged", path,
+                 f[i].key, (int)num_min(value.n, 40), value.s, form_say[f[i].form]);
+    }
+    if (step == CKPT_JSON_BAD)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s in its scalars; it is damaged", path, w.why);
+    for (int i = 0; i < n; i++)
+        if (!(seen & 1u << i))
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or of another plait", path,
+                 f[i].key);
+    return ERR_OK;
+}
+
+enum err state_head_read(const char *path, struct ckpt_json_text state, struct ckpt_json_text model,
+                         struct state_head *head)
+{
+    struct err_kept kept;
+    TRY(read_fields(path, state, head_field, STATE_FIELDS, head));
+    TRY(read_fields(path, model, arch_field, MODEL_FIELDS, &head->arch));
+    err_keep(&kept, arch_check(&head->arch));
+    if (kept.code != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has a model that cannot be: %s; it is damaged", path,
+             kept.text);
+    return ERR_OK;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The index of a checkpoint: written last, opened first.
+ *
+ * Before it is put in place it is read back with all its rules, so a save whose chunks would not
+ * tile the model never becomes a checkpoint. When it is opened, the files that it names must be
+ * there and of the size it says; what is in them is looked at when it is used (state_read.c).
+ */
+#include "ckpt/state_local.h"
+
+#include "base/mem.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- writing ---- */
+
+static enum err make_text(const struct state_head *head, const char *const *shard, int n,
+                          struct text *t)
+{
+    struct state_tensor *tensor;
+    int tensors;
+    TRY(state_model_tensors(&head->arch, &tensor, &tensors));
+    text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
+    state_head_add(head, t);
+    text_add(t, ",\n\"tensors\":{");
+    for (int i = 0; i < tensors; i++) {
+        text_add(t, "%s\n", i ? "," : "");
+        text_add_json(t, tensor[i].name);
+        text_add(t, tensor[i].nd == 2 ? ":[%" PRId64 ",%" PRId64 "]" : ":[%" PRId64 "]",
+                 tensor[i].shape[0], tensor[i].shape[1]);
+    }
+    mem_free(tensor);
+    text_add(t, "},\n\"shards\":[");
+    for (int i = 0; i < n; i++)
+        text_add(t, "%s\n%s", i ? "," : "", shard[i]);
+    text_add(t, "]}\n");
+    return t->err;
+}
+
+/* Would it be read again? */
+static enum err try_text(const struct state_save *save, const struct text *t, const char *path)
+{
+    struct state_index x = {0};
+    struct err_kept kept;
+    if (t->len > STATE_INDEX_MAX)
+        FAIL(ERR_INTERNAL, "ckpt: the index of step %" PRId64 " has %" PRId64 " bytes, at most %d "
+                           "are read; save from fewer ranks", save->step, t->len, STATE_INDEX_MAX);
+    TRY(mem_string(path, &x.path));
+    err_keep(&kept, state_index_parse(&x, (struct ckpt_json_text){t->s, t->len}));
+    state_index_close(&x);
+    if (kept.code == ERR_CHECKPOINT)
+        FAIL(ERR_INTERNAL, "ckpt: the checkpoint of step %" PRId64 " is not put in place, since it "
+                           "would be refused: %s", save->step, err_bare(kept.text));
+    return err_again(&kept);
+}
+
+enum err state_index_write(const struct state_save *save, const struct state_head *head,
+                           const char *const *text, int n)
+{
+    struct state_head full = *head;
+    struct text t = {0};
+    char *path;
+    enum err err;
+    ENSURE(strlen(save->run) < sizeof full.run);
+    full.step = save->step;
+    full.type = save->type;
+    memcpy(full.run, save->run, strlen(save->run) + 1);
+    TRY(fs_join(save->dir, STATE_INDEX, &path));
+    TRY_OR(out, make_text(&full, text, n, &t));
+    TRY_OR(out, try_text(save, &t, path));
+    TRY_OR(out, fs_put(path, t.s, t.len));
+out:
+    mem_free(path);
+    text_free(&t);
+    return err;
+}
+
+/* ---- opening ---- */
+
+/* It is in the folder itself, regular, and of the size that the index says. */
+static enum err check_file(const struct state_index *x, const struct state_file *f)
+{
+    struct fs_map m;
+    TRY(fs_map_open_in(&m, x->dir, f->name, ERR_CHECKPOINT));
+    int64_t size = m.size;
+    fs_map_close(&m);
+    if (size != f->bytes)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %" PRId64 " bytes, it has %" PRId64 "; it "
+                             "is cut or of another save", x->path, f->name, f->bytes, size);
+    return ERR_OK;
+}
+
+static enum err open_index(struct state_index *x, const char *dir)
+{
+    struct ckpt_json_text all;
+    struct fs_map m;
+    enum err err;
+    TRY(mem_string(dir, &x->dir));
+    TRY(fs_join(dir, STATE_INDEX, &x->path));
+    TRY(fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT));
+    if (m.size > STATE_INDEX_MAX)
+        TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                                "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is damaged",
+                                x->path, m.size, STATE_INDEX_MAX));
+    TRY_OR(out_map, ckpt_json_text(x->path, &m, &all));
+    TRY_OR(out_map, state_index_parse(x, all));
+out_map:
+    fs_map_close(&m);
+    for (int i = 0; err == ERR_OK && i < x->inner->files; i++)
+        err = check_file(x, &x->inner->file[i]);
+    return err;
+}
+
+enum err state_index_open(struct state_index *x, const char *dir)
+{
+    *x = (struct state_index){0};
+    enum err err = open_index(x, dir);
+    if (err != ERR_OK)
+        state_index_close(x);
+    return err;
+}
+
+void state_index_close(struct state_index *x)
+{
+    struct state_reading *r = x->inner;
+    for (int i = 0; r && i < r->files; i++)
+        safet_close(&r->file[i].map);
+    if (r && r->locks)
+        pthread_mutex_destroy(&r->lock);
+    if (r) {
+        mem_free(r->file);
+        mem_free(r->piece);
+        mem_free(r->group);
+        mem_free(r->of_file);
+        mem_free(r->proved);
+    }
+    mem_free(r);
+    mem_free(x->tensor);
+    mem_free((void *)(uintptr_t)x->head.config);
+    mem_free((void *)(uintptr_t)x->head.notes);
+    mem_free(x->dir);
+    mem_free(x->path);
+    *x = (struct state_index){0};
+}
+
+const struct state_tensor *state_index_find(const struct state_index *x, const char *name)
+{
+    int low = 0, high = x->tensors;
+    while (low < high) {
+        int mid = low + (high - low) / 2, order = strcmp(name, x->tensor[mid].name);
+        if (order == 0)
+            return &x->tensor[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}

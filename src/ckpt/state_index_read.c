@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading an index, which may be hostile: a text in, a table of chunks out, or one clear error.
+ *
+ * It is walked member by member in memory of its own size (ckpt_json.h). Which tensors there have to
+ * be follows from the model, whose table is made only when the index names as many tensors, so that
+ * a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where each
+ * group has to tile its tensor (state_tile.c), and the files by name, where none may be twice.
+ */
+#include "ckpt/state_local.h"
+
+#include "base/mem.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MEMBERS = 5, SHARD_MEMBERS = 4, DEPTH = 8 };
+enum { FORMAT, STATE, MODEL, TENSORS, SHARDS };
+static const char *const member[MEMBERS] = {"format", "state", "model", "tensors", "shards"};
+static const char *const shard_member[SHARD_MEMBERS] = {"file", "bytes", "hash", "chunks"};
+
+static enum err bad(const struct state_index *x, const char *why)
+{
+    FAIL(ERR_CHECKPOINT, "ckpt: %s has %s; it is damaged or no index of a checkpoint", x->path,
+         why);
+}
+
+/* The n members of an object, each once and no other. */
+static enum err split(const struct state_index *x, struct ckpt_json_text object,
+                      const char *const *name, int n, struct ckpt_json_text *out)
+{
+    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = DEPTH};
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        int i = 0;
+        while (i < n && !state_is_key(key, name[i]))
+            i++;
+        if (i == n || out[i].s)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
+                                 "know; it is damaged or of a newer plait", x->path,
+                 (int)num_min(key.n, 66), key.s);
+        out[i] = value;
+    }
+    if (step == CKPT_JSON_BAD)
+        return bad(x, w.why);
+    for (int i = 0; i < n; i++)
+        if (!out[i].s)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a checkpoint",
+                 x->path, name[i]);
+    return ERR_OK;
+}
+
+/* ---- tensors ---- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct state_tensor *)a)->name, ((const struct state_tensor *)b)->name);
+}
+
+enum err state_model_tensors(const struct arch *a, struct state_tensor **out, int *n)
+{
+    struct arch_param *param;
+    struct state_tensor *t;
+    int params, kept = 0;
+    enum err err;
+    TRY(arch_model_params(a, &param, &params));
+    TRY_OR(out_params, mem_new(params, sizeof *t, "the tensors of a model", &t));
+    for (int i = 0; i < params; i++) {
+        struct hf_place p;
+        hf_place(a, &param[i], &p);
+        t[i] = (struct state_tensor){.nd = p.nd, .shape = {p.shape[0], p.shape[1]}};
+        memcpy(t[i].name, p.tensor, sizeof p.tensor);
+    }
+    qsort(t, (size_t)params, sizeof *t, by_name);
+    for (int i = 0; i < params; i++) /* q, k and v are one */
+        if (kept == 0 || by_name(&t[kept - 1], &t[i]) != 0)
+            t[kept++] = t[i];
+    *out = t;
+    *n = kept;
+out_params:
+    mem_free(param);
+    return err;
+}
+
+/* One or two whole numbers. */
+static bool take_pair(struct ckpt_json_text t, int nd, int64_t out[2])
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
+    struct ckpt_json_text v;
+    for (int i = 0; i < nd; i++)
+        if (ckpt_json_item(&w, &v) != CKPT_JSON_MEMBER ||
+            !state_take_int(v, ((int64_t)1 << 53) - 1, &out[i]))
+            return false;
+    return ckpt_json_item(&w, &v) == CKPT_JSON_END;
+}
+
+static enum err check_tensor(const struct state_index *x, struct ckpt_json_text key,
+                             struct ckpt_json_text value, bool *seen)
+{
+    char name[128];
+    int64_t shape[2] = {0, 1};
+    if (!state_take_word(key, name, sizeof name))
+        return bad(x, "a tensor's name that is not 1 to 127 bytes of text");
+    const struct state_tensor *t = state_index_find(x, name);
+    if (!t || seen[t - x->tensor])
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s; it is damaged", x->path, name,
+             t ? "is there twice" : "its model has not");
+    seen[t - x->tensor] = true;
+    if (!take_pair(value, t->nd, shape) || shape[0] != t->shape[0] || shape[1] != t->shape[1])
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that tensor %s is of shape %.*s, its model has (%" PRId64
+                             ", %" PRId64 "); it is damaged", x->path, name,
+             (int)num_min(value.n, 40), value.s, t->shape[0], t->shape[1]);
+    return ERR_OK;
+}
+
+static enum err walk_tensors(const struct state_index *x, struct ckpt_json_text t, bool *seen,
+                             int *n)
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    *n = 0;
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        if (++*n > SAFET_TENSORS_MAX)
+            return bad(x, "more tensors than a model can have");
+        if (seen)
+            TRY(check_tensor(x, key, value, seen));
+    }
+    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
+}
+
+/* The table of the model's tensors, which are those that the index names. */
+static enum err read_tensors(struct state_index *x, struct ckpt_json_text t)
+{
+    bool *seen;
+    int n;
+    TRY(walk_tensors(x, t, NULL, &n));
+    if (x->head.arch.layers <= n)
+        TRY(state_model_tensors(&x->head.arch, &x->tensor, &x->tensors));
+    if (x->tensors == 0 || x->tensors != n)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s names %d tensor%s, its model of %" PRId64 " layers has other "
+                             "ones; it is damaged", x->path, n, text_plural(n, "s"),
+             x->head.arch.layers);
+    TRY(mem_new(n, sizeof *seen, "the tensors that are named", &seen));
+    enum err err = walk_tensors(x, t, seen, &n);
+    mem_free(seen);
+    return err;
+}
+
+/* ---- shards ---- */
+
+struct state_chunk state_chunk_of(const struct state_index *x, const struct state_piece *p)
+{
+    const struct state_tensor *t = &x->tensor[p->group / STATE_KINDS];
+    struct state_chunk c = {.kind = (enum state_kind)(p->group % STATE_KINDS), .nd = t->nd,
+                            .shape = {t->shape[0], t->shape[1]}, .box = p->box, .hash = p->hash};
+    memcpy(c.tensor, t->name, sizeof t->name);
+    return c;
+}
+
+/* ["name", "kind", [rows, columns], [rows, columns], "hash"] */
+static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
+                           struct state_piece *p)
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
+    struct ckpt_json_text v[5], none;
+    char name[128], kind[16];
+    for (int i = 0; i < 5; i++)
+        if (ckpt_json_item(&w, &v[i]) != CKPT_JSON_MEMBER)
+            return bad(x, "a chunk that is no list of 5");
+    if (ckpt_json_item(&w, &none) != CKPT_JSON_END)
+        return bad(x, "a chunk that is no list of 5");
+    if (!state_take_word(v[0], name, sizeof name))
+        return bad(x, "a chunk whose tensor is not 1 to 127 bytes of text");
+    const struct state_tensor *tensor = state_index_find(x, name);
+    if (!tensor)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s, which its model has not; it is "
+                             "damaged", x->path, name);
+    int k = 0;
+    while (k < STATE_KINDS && !(state_take_word(v[1], kind, sizeof kind) &&
+                                strcmp(kind, state_kind_name((enum state_kind)k)) == 0))
+        k++;
+    p->group = (int)(tensor - x->tensor) * STATE_KINDS + k;
+    p->box = (struct state_box){{0, 0}, {0, 1}};
+    if (k == STATE_KINDS || !take_pair(v[2], tensor->nd, p->box.at) ||
+        !take_pair(v[3], tensor->nd, p->box.n) || !state_take_hash(v[4], &p->hash))
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s that is not of a kind, two lists of "
+                             "whole numbers and a hash: %.*s; it is damaged", x->path, name,
+             (int)num_min(t.n, 120), t.s);
+    struct state_chunk c = state_chunk_of(x, p);
+    const char *why = state_chunk_fault(&c);
+    if (why)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s at (%" PRId64 ", %" PRId64 ") of (%"
+                             PRId64 ", %" PRId64 ") elements: %s; it is damaged", x->path, name,
+             p->box.at[0], p->box.at[1], p->box.n[0], p->box.n[1], why);
+    return ERR_OK;
+}
+
+static enum err read_chunks(const struct state_index *x, struct ckpt_json_text t,
+                            struct state_file *f)
+{
+    struct state_reading *r = x->inner;
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 3};
+    struct ckpt_json_text v;
+    enum ckpt_json_step step;
+    f->first = r->pieces;
+    while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER) {
+        if (r->pieces == STATE_CHUNKS_MAX)
+            return bad(x, "more than 2^24 chunks");
+        if (r->pieces == r->room) {
+            int room = 2 * r->room + 64;
+            TRY(mem_grow(r->room, room, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
+            r->room = room;
+        }
+        r->piece[r->pieces].file = r->files - 1;
+        TRY(read_chunk(x, v, &r->piece[r->pieces++]));
+    }
+    f->n = r->pieces - f->first;
+    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
+}
+
+static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
+{
+    struct ckpt_json_text v[SHARD_MEMBERS] = {{0}};
+    struct state_reading *r = x->inner;
+    TRY(split(x, t, shard_member, SHARD_MEMBERS, v));
+    if (r->files == STATE_FILES_MAX)
+        return bad(x, "more than 2^20 shards");
+    if (r->files == r->file_room) {
+        int room = 2 * r->file_room + 8;
+        TRY(mem_grow(r->file_room, room, sizeof *r->file, "the shards of a checkpoint", &r->file));
+        r->file_room = room;
+    }
+    struct state_file *f = &r->file[r->files++];
+    if (!state_take_word(v[0], f->name, sizeof f->name))
+        return bad(x, "a file's name that is not 1 to 31 bytes of text");
+    if (!state_take_int(v[1], ((int64_t)1 << 53) - 1, &f->bytes))
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %.*s bytes, which is not a whole number "
+                             "from 0 to 2^53 - 1; it is damaged", x->path, f->name,
+             (int)num_min(v[1].n, 40), v[1].s);
+    if (!state_take_hash(v[2], &f->header))
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has for %s a hash that is not 16 hexadecimal digits; it is "
+                             "damaged", x->path, f->name);
+    return read_chunks(x, v[3], f);
+}
+
+static enum err read_shards(const struct state_index *x, struct ckpt_json_text t)
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = DEPTH - 1};
+    struct ckpt_json_text v;
+    enum ckpt_json_step step;
+    while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER)
+        TRY(read_shard(x, v));
+    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
+}
+
+static int by_word(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* No file twice. */
+static enum err check_files(const struct state_index *x)
+{
+    const struct state_reading *r = x->inner;
+    const char **name;
+    enum err err = ERR_OK;
+    TRY(mem_new(r->files, sizeof *name, "the names of the shards", &name));
+    for (int i = 0; i < r->files; i++)
+        name[i] = r->file[i].name;
+    qsort(name, (size_t)r->files, sizeof *name, by_word);
+    for (int i = 1; i < r->files && err == ERR_OK; i++)
+        if (strcmp(name[i - 1], name[i]) == 0)
+            err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                          "ckpt: %s names the file %s twice; it is damaged", x->path, name[i]);
+    mem_free(name);
+    return err;
+}
+
+/* ---- tiling ---- */
+
+static int by_group(const void *pa, const void *pb)
+{
+    const struct state_piece *a = pa, *b = pb;
+    if (a->group != b->group)
+        return a->group < b->group ? -1 : 1;
+    int i = a->box.at[0] == b->box.at[0];
+    return (a->box.at[i] > b->box.at[i]) - (a->box.at[i] < b->box.at[i]);
+}
+
+/* Where each group begins and how far down its pieces reach; the pieces of each file. */
+static void sort_pieces(struct state_reading *r, int groups)
+{
+    int g = 0;
+    qsort(r->piece, (size_t)r->pieces, sizeof *r->piece, by_group);
+    for (int i = 0; i < r->pieces; i++) {
+        struct state_piece *p = &r->piece[i];
+        while (g <= p->group)
+            r->group[g++] = i;
+        int64_t end = p->box.at[0] + p->box.n[0];
+        p->reach = i > r->group[p->group] ? num_max(end, p[-1].reach) : end;
+        struct state_file *f = &r->file[p->file];
+        r->of_file[f->first + f->n++] = i;
+    }
+    while (g <= groups)
+        r->group[g++] = r->pieces;
+}
+
+/* box: [pieces of the largest group], corner: four times as many. */
+static enum err check_group(const struct state_index *x, int g, struct state_box *box,
+                            struct state_corner *corner)
+{
+    const struct state_reading *r = x->inner;
+    const struct state_tensor *t = &x->tensor[g / STATE_KINDS];
+    const char *kind = state_kind_name((enum state_kind)(g % STATE_KINDS));
+    int n = r->group[g + 1] - r->group[g];
+    int64_t got;
+    for (int i = 0; i < n; i++)
+        box[i] = r->piece[r->group[g] + i].box;
+    switch (state_tile(t->shape, box, n, corner, &got)) {
+    case STATE_TILES: return ERR_OK;
+    case STATE_TOO_MUCH:
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %s, %s, that overlap: they have more than its "
+                             "%" PRId64 " elements; it is damaged", x->path, t->name, kind,
+             t->shape[0] * t->shape[1]);
+    case STATE_TOO_LITTLE:
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %" PRId64 " elements of %s, %s, which has %"
+                             PRId64 "; a shard is missing in it or it is damaged", x->path, got,
+             t->name, kind, t->shape[0] * t->shape[1]);
+    case STATE_MISFIT:
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %s, %s, that overlap and leave a hole: they do "
+                             "not fit at row %" PRId64 ", column %" PRId64 "; it is damaged",
+             x->path, t->name, kind, corner[0].at[0], corner[0].at[1]);
+    }
+    return ERR_OK;
+}
+
+static enum err check_tiling(const struct state_index *x)
+{
+    const struct state_reading *r = x->inner;
+    struct state_box *box;
+    struct state_corner *corner;
+    int most = 1, groups = x->tensors * STATE_KINDS;
+    enum err err;
+    for (int g = 0; g < groups; g++)
+        most = (int)num_max(most, r->group[g + 1] - r->group[g]);
+    TRY(mem_new(most, sizeof *box, "the chunks of a tensor", &box));
+    TRY_OR(out_box, mem_new(4 * (int64_t)most, sizeof *corner, "the corners of chunks", &corner));
+    for (int g = 0; g < groups && err == ERR_OK; g++)
+        err = check_group(x, g, box, corner);
+    mem_free(corner);
+out_box:
+    mem_free(box);
+    return err;
+}
+
+static enum err order(struct state_index *x)
+{
+    struct state_reading *r = x->inner;
+    int groups = x->tensors * STATE_KINDS;
+    TRY(mem_new(groups + 1, sizeof *r->group, "the chunks by tensor", &r->group));
+    TRY(mem_new(r->pieces, sizeof *r->of_file, "the chunks by file", &r->of_file));
+    TRY(mem_new(r->pieces, sizeof *r->proved, "the chunks that were read", &r->proved));
+    for (int i = 0; i < r->files; i++)
+        r->file[i].n = 0; /* counted again */
+    sort_pieces(r, groups);
+    return check_tiling(x);
+}
+
+enum err state_index_parse(struct state_index *x, struct ckpt_json_text all)
+{
+    struct ckpt_json_text v[MEMBERS] = {{0}};
+    char format[32];
+    TRY(mem_new(1, sizeof *x->inner, "the index of a checkpoint", &x->inner));
+    x->inner->locks = pthread_mutex_init(&x->inner->lock, NULL) == 0;
+    if (!x->inner->locks)
+        FAIL(ERR_MEMORY, "ckpt: there is no memory for a lock; close other programs");
+    TRY(split(x, all, member, MEMBERS, v));
+    if (!state_take_word(v[FORMAT], format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has the format %.*s, this plait reads \"" STATE_FORMAT "\"; "
+                             "it is of another plait or damaged", x->path,
+             (int)num_min(v[FORMAT].n, 40), v[FORMAT].s);
+    TRY(state_head_read(x->path, v[STATE], v[MODEL], &x->head));
+    TRY(read_tensors(x, v[TENSORS]));
+    TRY(read_shards(x, v[SHARDS]));
+    TRY(check_files(x));
+    return order(x);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checkpoints of a run, which are folders, and their end. The index goes first, and that is on
+ * the disk before anything else goes: one that is half removed is none.
+ */
+#include "ckpt/state_local.h"
+
+#include "base/mem.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum err state_dir(const char *run_dir, int64_t step, char **out)
+{
+    struct text t = {0};
+    text_add(&t, "%s/checkpoints/step-%" PRId64, run_dir, step);
+    return text_done(&t, out);
+}
+
+/* "step-10", as state_dir writes it. */
+static bool step_of(const char *name, int64_t *step)
+{
+    static const char front[] = "step-";
+    size_t n = sizeof front - 1;
+    if (strncmp(name, front, n) != 0)
+        return false;
+    struct ckpt_json_text digits = {name + n, (int64_t)strlen(name + n)};
+    return state_take_int(digits, ((int64_t)1 << 53) - 1, step);
+}
+
+static int by_step(const void *pa, const void *pb)
+{
+    const struct state_found *a = pa, *b = pb;
+    return (a->step < b->step) - (a->step > b->step);
+}
+
+static enum err is_whole(const char *dir, const char *name, bool *whole)
+{
+    struct text t = {0};
+    char *path;
+    text_add(&t, "%s/%s/" STATE_INDEX, dir, name);
+    TRY(text_done(&t, &path));
+    *whole = fs_exists(path);
+    mem_free(path);
+    return ERR_OK;
+}
+
+static enum err list(DIR *d, const char *dir, struct state_found **out, int *n)
+{
+    int room = 0;
+    for (struct dirent *e; (e = readdir(d));) {
+        struct state_found found;
+        if (!step_of(e->d_name, &found.step))
+            continue;
+        TRY(is_whole(dir, e->d_name, &found.whole));
+        if (*n == room) {
+            TRY(mem_grow(room, 2 * room + 16, sizeof **out, "the checkpoints of a run", out));
+            room = 2 * room + 16;
+        }
+        (*out)[(*n)++] = found;
+    }
+    return ERR_OK;
+}
+
+enum err state_list(const char *run_dir, struct state_found **out, int *n)
+{
+    char why[FS_REASON], *dir;
+    struct state_found *found = NULL;
+    int count = 0;
+    TRY(fs_join(run_dir, "checkpoints", &dir));
+    fs_call_begin(dir);
+    DIR *d = opendir(dir);
+    int code = errno;
+    enum err err = d ? list(d, dir, &found, &count) : ERR_OK;
+    if (d)
+        closedir(d);
+    else if (code != ENOENT)
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                      "ckpt: the checkpoints in %s cannot be read: %s", dir, fs_reason(code, why));
+    fs_call_end();
+    mem_free(dir);
+    if (err == ERR_OK && !found)
+        err = mem_new(0, sizeof *found, "the checkpoints of a run", &found);
+    if (err != ERR_OK) {
+        mem_free(found);
+        return err;
+    }
+    qsort(found, (size_t)count, sizeof *found, by_step);
+    *out = found;
+    *n = count;
+    return ERR_OK;
+}
+
+/* ---- the end of one ---- */
+
+static enum err remove_file(const char *dir, const char *name)
+{
+    char why[FS_REASON], *path;
+    TRY(fs_join(dir, name, &path));
+    bool gone = fs_ops->unlink(path) == 0 || errno == ENOENT;
+    int code = errno;
+    mem_free(path);
+    if (!gone)
+        FAIL(ERR_STORAGE, "storage: cannot remove %s of %s: %s", name, dir, fs_reason(code, why));
+    return ERR_OK;
+}
+
+/* What was removed of the folder is so behind a power cut. */
+static enum err sync_dir(const char *dir)
+{
+    char why[FS_REASON];
+    int fd = fs_ops->open(dir, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0 && errno == ENOENT)
+        return ERR_OK;
+    bool done = fd >= 0 && fs_ops->fsync(fd) == 0;
+    int code = errno;
+    if (fd >= 0)
+        (void)fs_ops->close(fd);
+    if (!done)
+        FAIL(ERR_STORAGE, "storage: cannot sync %s: %s", dir, fs_reason(code, why));
+    return ERR_OK;
+}
+
+/* A shard, an index, or a temporary of either. */
+static bool is_ours(const char *name)
+{
+    size_t n = strlen(STATE_INDEX), rank = strspn(name, "rank-0123456789");
+    static const char ending[] = ".safetensors";
+    const char *end = name + rank + sizeof ending - 1;
+    if (strncmp(name, STATE_INDEX, n) == 0)
+        end = name + n;
+    else if (strncmp(name, "rank-", 5) != 0 || strncmp(name + rank, ending, sizeof ending - 1) != 0)
+        return false;
+    return *end == '\0' || strncmp(end, ".tmp.", 5) == 0;
+}
+
+static enum err remove_all(DIR *d, const char *dir)
+{
+    for (struct dirent *e; (e = readdir(d));)
+        if (is_ours(e->d_name))
+            TRY(remove_file(dir, e->d_name));
+    return ERR_OK;
+}
+
+enum err state_remove(const char *dir)
+{
+    char why[FS_REASON];
+    TRY(remove_file(dir, STATE_INDEX));
+    TRY(sync_dir(dir));
+    DIR *d = opendir(dir);
+    if (!d && errno == ENOENT)
+        return ERR_OK;
+    if (!d)
+        FAIL(ERR_STORAGE, "storage: cannot read %s: %s", dir, fs_reason(errno, why));
+    enum err err = remove_all(d, dir);
+    closedir(d);
+    if (err == ERR_OK && rmdir(dir) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
+        errno != EEXIST)
+        FAIL(ERR_STORAGE, "storage: cannot remove %s: %s", dir, fs_reason(errno, why));
+    return err;
+}

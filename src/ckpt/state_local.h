@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of state.h share: names of chunks, copies between layouts, the scalars as JSON,
+ * the test of tiling, and the index as it lies in memory.
+ */
+#ifndef PLAIT_CKPT_STATE_LOCAL_H
+#define PLAIT_CKPT_STATE_LOCAL_H
+
+#include "base/text.h"
+#include "ckpt/ckpt_json.h"
+#include "ckpt/state.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define STATE_INDEX "index.json"
+#define STATE_FORMAT "plait checkpoint 1"
+enum {
+    STATE_TEXT_MAX = 1 << 24,  /* bytes of the configuration, of the notes */
+    STATE_INDEX_MAX = 1 << 28, /* bytes of an index */
+    STATE_CHUNKS_MAX = 1 << 24,
+    STATE_FILES_MAX = 1 << 20
+};
+
+/* ---- chunks (state_box.c) ---- */
+
+/* Why this can be no chunk, or NULL. */
+const char *state_chunk_fault(const struct state_chunk *c);
+/* Its name in a shard: NAME when it is the whole tensor, else NAME[r0:r1,c0:c1], moments with their
+ * kind in front. False: longer than safetensors takes here. */
+bool state_chunk_name(const struct state_chunk *c, char out[128]);
+
+/* ---- copies (state_copy.c) ---- */
+
+/* Elements of f32 or f64 that stand step[0] (rows) and step[1] (columns) elements apart. */
+struct state_span { uint8_t *p; enum safet_type type; int64_t step[2]; };
+/* n[0] rows of n[1] columns, rounded where `to` has the narrower type. */
+void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2]);
+
+/* ---- tiling (state_tile.c) ---- */
+
+struct state_corner { int64_t at[2]; };
+enum state_tiling { STATE_TILES, STATE_TOO_MUCH, STATE_TOO_LITTLE, STATE_MISFIT };
+/* Do the n boxes cover the tensor, each element once? They are non-empty and lie in it, and its
+ * elements can be counted. corner: [4 n]. *at: for STATE_MISFIT, where they do not fit; *elements:
+ * how many they have, counted up to the first that is too much. */
+enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box, int n,
+                             struct state_corner *corner, int64_t *elements);
+
+/* ---- scalars (state_head.c) ---- */
+
+/* "state": {...}, "model": {...} */
+void state_head_add(const struct state_head *head, struct text *out);
+/* The two values of them; `path` is for messages. Texts of head are owned by the caller, also when
+ * it fails. Errors: ERR_CHECKPOINT naming the key; ERR_MEMORY. */
+enum err state_head_read(const char *path, struct ckpt_json_text state, struct ckpt_json_text model,
+                         struct state_head *head);
+/* Values of JSON as the walk gives them, without memory. A whole number is of digits alone, from 0
+ * to `most`; a word has at most size - 1 bytes and no control characters; a hash is 16 hexadecimal
+ * digits in quotes. False: it is none. */
+bool state_take_int(struct ckpt_json_text t, int64_t most, int64_t *out);
+bool state_take_word(struct ckpt_json_text t, char *out, int64_t size);
+bool state_take_hash(struct ckpt_json_text t, uint64_t *out);
+bool state_is_key(struct ckpt_json_text t, const char *name);
+
+/* ---- the index in memory ---- */
+
+struct state_piece {
+    int group;           /* tensor * STATE_KINDS + kind */
+    int file;
+    struct state_box box;
+    uint64_t hash;
+    int64_t reach;       /* the last row, + 1, of this and those before it in its group */
+    const uint8_t *data; /* borrowed; NULL until its file is mapped */
+};
+struct state_file {
+    char name[STATE_FILE];
+    int64_t bytes;
+    uint64_t header;
+    int first, n;          /* its pieces: of_file[first] .. */
+    struct safet_file map; /* owned; open when data != NULL */
+};
+struct state_reading {
+    struct state_file *file;   /* owned; [files] */
+    int files, file_room;
+    struct state_piece *piece; /* owned; [pieces], by group, row, column */
+    int pieces, room;
+    int *group;                /* owned; [tensors * STATE_KINDS + 1]: where each begins */
+    int *of_file;              /* owned; [pieces]: by file */
+    atomic_bool *proved;       /* owned; [pieces]: the hash was right */
+    pthread_mutex_t lock;      /* of file[].map and piece[].data */
+    bool locks;                /* it is made */
+};
+/* All of an index but the files: x->path is set, the rest zero. Who calls closes x in any case.
+ * (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
+enum err state_index_parse(struct state_index *x, struct ckpt_json_text all);
+/* The tensors that a model has, by name, into *out (mem_free). Errors: ERR_MEMORY. */
+enum err state_model_tensors(const struct arch *a, struct state_tensor **out, int *n);
+/* Chunk of a piece. */
+struct state_chunk state_chunk_of(const struct state_index *x, const struct state_piece *p);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading boxes by intersection. The chunks that have a part of a box are found among those of its
+ * tensor and kind, which are sorted by row. A shard is mapped when something of it is first wanted,
+ * and then every name, type and shape in it has to be what the index says. The first time that a
+ * chunk is used its bytes go through the hash strip by strip while they are copied, so they come
+ * from memory once; afterwards only what is wanted of it is touched.
+ */
+#include "ckpt/state_local.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
+#include <xxhash.h>
+
+enum { STRIP = 256 << 10 }; /* bytes that are hashed and then copied: they stay in a cache */
+
+/* ---- shards ---- */
+
+/* Of the step and the run that the index is of? */
+static enum err check_notes(const struct state_index *x, const struct safet_file *f)
+{
+    static const char *const key[3] = {"plait", "step", "run"};
+    char step[24], got[SAFET_NOTE];
+    const char *want[3] = {STATE_FORMAT, step, x->head.run};
+    snprintf(step, sizeof step, "%" PRId64, x->head.step);
+    for (int i = 0; i < 3; i++) {
+        TRY(safet_note(f, key[i], got));
+        if (strcmp(got, want[i]) != 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s is of %s \"%s\", where %s is of \"%s\"; the shards are "
+                                 "not of one save, copy them again", f->path, key[i], got, x->path,
+                 want[i]);
+    }
+    return ERR_OK;
+}
+
+static enum err check_entry(const struct state_index *x, const struct safet_file *f,
+                            const struct state_piece *p, const struct safet_entry **out)
+{
+    struct state_chunk c = state_chunk_of(x, p);
+    char name[128];
+    const struct safet_entry *e = state_chunk_name(&c, name) ? safet_find(f, name) : NULL;
+    if (!e)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; the shards are not of one "
+                             "save, copy them again", f->path, name, x->path);
+    bool same = e->type == x->head.type && e->nd == c.nd;
+    for (int i = 0; same && i < c.nd; i++)
+        same = e->shape[i] == c.box.n[i];
+    if (!same)
+        FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s is of another shape or dtype than %s says; the "
+                             "shards are not of one save, copy them again", name, f->path, x->path);
+    *out = e;
+    return ERR_OK;
+}
+
+static enum err check_shard(const struct state_index *x, struct state_file *f,
+                            const struct safet_file *map)
+{
+    struct state_reading *r = x->inner;
+    uint64_t header = XXH3_64bits(map->header, (size_t)map->header_bytes);
+    TRY(check_notes(x, map));
+    if (map->n != f->n)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %d chunks, %s says %d; the shards are not of one save, "
+                             "copy them again", map->path, map->n, x->path, f->n);
+    if (header != f->header)
+        FAIL(ERR_CHECKPOINT, "ckpt: the header of %s has the hash %016" PRIx64 ", %s says %016"
+                             PRIx64 "; it is damaged or of another save", map->path, header,
+             x->path, f->header);
+    for (int i = 0; i < f->n; i++) {
+        struct state_piece *p = &r->piece[r->of_file[f->first + i]];
+        const struct safet_entry *e;
+        TRY(check_entry(x, map, p, &e));
+        p->data = map->data + e->begin;
+    }
+    return ERR_OK;
+}
+
+/* The shard of a piece is mapped and is what the index says. */
+static enum err need(const struct state_index *x, const struct state_piece *p)
+{
+    struct state_reading *r = x->inner;
+    struct state_file *f = &r->file[p->file];
+    struct safet_file map;
+    enum err err = ERR_OK;
+    pthread_mutex_lock(&r->lock);
+    if (!f->map.data) {
+        TRY_OR(out, safet_open_in(&map, x->dir, f->name));
+        err = check_shard(x, f, &map);
+        if (err == ERR_OK)
+            f->map = map;
+        else
+            safet_close(&map);
+    }
+out:
+    pthread_mutex_unlock(&r->lock);
+    return err;
+}
+
+/* ---- boxes ---- */
+
+static int64_t end_of(const struct state_box *b, int i)
+{
+    return b->at[i] + b->n[i];
+}
+
+static bool meet(const struct state_box *a, const struct state_box *b, struct state_box *out)
+{
+    for (int i = 0; i < 2; i++) {
+        out->at[i] = num_max(a->at[i], b->at[i]);
+        out->n[i] = num_min(end_of(a, i), end_of(b, i)) - out->at[i];
+    }
+    return out->n[0] > 0 && out->n[1] > 0;
+}
+
+/* Where the box goes. */
+struct state_out { const struct state_want *want; struct state_span span; };
+
+/* What `rows` of a piece has of the wanted box. */
+static void copy_part(const struct state_index *x, const struct state_piece *p,
+                      const struct state_box *rows, const struct state_out *out)
+{
+    const struct state_want *w = out->want;
+    const struct state_box *b = &p->box;
+    struct state_box both;
+    if (!meet(rows, &w->box, &both))
+        return;
+    struct state_span to = out->span, from = {NULL, x->head.type, {b->n[1], 1}};
+    int64_t skip = (both.at[0] - b->at[0]) * b->n[1] + both.at[1] - b->at[1];
+    from.p = (uint8_t *)(uintptr_t)p->data + skip * safet_type_size(from.type);
+    to.p += ((both.at[0] - w->box.at[0]) * to.step[0] + (both.at[1] - w->box.at[1]) * to.step[1]) *
+            safet_type_size(to.type);
+    state_copy(&to, &from, both.n);
+}
+
+/* All of a piece goes through the hash, and what is wanted of it into the box. */
+static enum err copy_first(const struct state_index *x, const struct state_piece *p,
+                           const struct state_out *out)
+{
+    XXH3_state_t hash;
+    const struct state_box *b = &p->box;
+    int64_t width = b->n[1] * safet_type_size(x->head.type), rows = num_max(1, STRIP / width);
+    XXH3_64bits_reset(&hash);
+    for (int64_t r = 0; r < b->n[0]; r += rows) {
+        struct state_box strip = {{b->at[0] + r, b->at[1]}, {num_min(rows, b->n[0] - r), b->n[1]}};
+        XXH3_64bits_update(&hash, p->data + r * width, (size_t)(strip.n[0] * width));
+        copy_part(x, p, &strip, out);
+    }
+    uint64_t got = XXH3_64bits_digest(&hash);
+    char name[128];
+    struct state_chunk c = state_chunk_of(x, p);
+    if (got != p->hash && state_chunk_name(&c, name))
+        FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s has the hash %016" PRIx64 ", %s says %016" PRIx64
+                             "; the file is damaged", name, x->inner->file[p->file].map.path, got,
+             x->path, p->hash);
+    return ERR_OK;
+}
+
+static enum err read_piece(const struct state_index *x, int i, const struct state_out *out)
+{
+    struct state_reading *r = x->inner;
+    const struct state_piece *p = &r->piece[i];
+    enum err err = ERR_OK;
+    TRY(need(x, p));
+    fs_call_begin(r->file[p->file].map.path); /* a map waits for the disk here */
+    if (atomic_load_explicit(&r->proved[i], memory_order_relaxed))
+        copy_part(x, p, &p->box, out);
+    else
+        err = copy_first(x, p, out);
+    fs_call_end();
+    if (err == ERR_OK)
+        atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
+    return err;
+}
+
+/* The first piece of a group that reaches below `row`. */
+static int first_below(const struct state_reading *r, int group, int64_t row)
+{
+    int low = r->group[group], high = r->group[group + 1];
+    while (low < high) {
+        int mid = low + (high - low) / 2;
+        if (r->piece[mid].reach > row)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return low;
+}
+
+enum err state_read(const struct state_index *x, const struct state_want *want,
+                    enum safet_type type, void *out)
+{
+    const struct state_reading *r = x->inner;
+    const struct state_tensor *t = state_index_find(x, want->tensor);
+    const struct state_box *b = &want->box;
+    bool inside = t != NULL && want->kind < STATE_KINDS && type <= SAFET_F32;
+    for (int i = 0; inside && i < 2; i++)
+        inside = b->at[i] >= 0 && b->n[i] >= 0 && b->at[i] <= t->shape[i] &&
+                 b->n[i] <= t->shape[i] - b->at[i];
+    if (!inside)
+        FAIL(ERR_INTERNAL, "ckpt: (%" PRId64 ", %" PRId64 ") elements at (%" PRId64 ", %" PRId64
+                           ") of tensor %s are wanted, which %s has not", b->n[0], b->n[1],
+             b->at[0], b->at[1], want->tensor, x->path);
+    struct state_out o = {want, {out, type, {b->n[1], 1}}};
+    if (want->transposed)
+        o.span.step[0] = 1, o.span.step[1] = b->n[0];
+    int group = (int)(t - x->tensor) * STATE_KINDS + (int)want->kind;
+    for (int i = first_below(r, group, b->at[0]);
+         i < r->group[group + 1] && r->piece[i].box.at[0] < end_of(b, 0); i++) {
+        struct state_box both;
+        if (meet(&r->piece[i].box, b, &both))
+            TRY(read_piece(x, i, &o));
+    }
+    return ERR_OK;
+}
