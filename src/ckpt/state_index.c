@@ -102,8 +102,8 @@ static enum err open_index(struct state_index *x, const char *dir)
     TRY(fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT));
     if (m.size > STATE_INDEX_MAX)
         TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                                "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is damaged",
-                                x->path, m.size, STATE_INDEX_MAX));
+                                "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is "
+                                "damaged", x->path, m.size, STATE_INDEX_MAX));
     TRY_OR(out_map, ckpt_json_text(x->path, &m, &all));
     TRY_OR(out_map, state_index_parse(x, all));
 out_map:

@@ -2,9 +2,9 @@
  *
  * Reading an index, which may be hostile: a text in, a table of chunks out, or one clear error.
  *
- * It is walked member by member in memory of its own size (ckpt_json.h). Which tensors there have to
- * be follows from the model, whose table is made only when the index names as many tensors, so that
- * a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where each
+ * It is walked member by member in memory of its own size (ckpt_json.h). Which tensors there have
+ * to be follows from the model, whose table is made only when the index names as many tensors, so
+ * that a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where each
  * group has to tile its tensor (state_tile.c), and the files by name, where none may be twice.
  */
 #include "ckpt/state_local.h"
@@ -47,8 +47,8 @@ static enum err split(const struct state_index *x, struct ckpt_json_text object,
         return bad(x, w.why);
     for (int i = 0; i < n; i++)
         if (!out[i].s)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a checkpoint",
-                 x->path, name[i]);
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a "
+                                 "checkpoint", x->path, name[i]);
     return ERR_OK;
 }
 
@@ -109,8 +109,8 @@ static enum err check_tensor(const struct state_index *x, struct ckpt_json_text 
              t ? "is there twice" : "its model has not");
     seen[t - x->tensor] = true;
     if (!take_pair(value, t->nd, shape) || shape[0] != t->shape[0] || shape[1] != t->shape[1])
-        FAIL(ERR_CHECKPOINT, "ckpt: %s says that tensor %s is of shape %.*s, its model has (%" PRId64
-                             ", %" PRId64 "); it is damaged", x->path, name,
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that tensor %s is of shape %.*s, its model has (%"
+                             PRId64 ", %" PRId64 "); it is damaged", x->path, name,
              (int)num_min(value.n, 40), value.s, t->shape[0], t->shape[1]);
     return ERR_OK;
 }
@@ -140,8 +140,8 @@ static enum err read_tensors(struct state_index *x, struct ckpt_json_text t)
     if (x->head.arch.layers <= n)
         TRY(state_model_tensors(&x->head.arch, &x->tensor, &x->tensors));
     if (x->tensors == 0 || x->tensors != n)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s names %d tensor%s, its model of %" PRId64 " layers has other "
-                             "ones; it is damaged", x->path, n, text_plural(n, "s"),
+        FAIL(ERR_CHECKPOINT, "ckpt: %s names %d tensor%s, its model of %" PRId64 " layers has "
+                             "other ones; it is damaged", x->path, n, text_plural(n, "s"),
              x->head.arch.layers);
     TRY(mem_new(n, sizeof *seen, "the tensors that are named", &seen));
     enum err err = walk_tensors(x, t, seen, &n);
@@ -186,8 +186,8 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
     p->box = (struct state_box){{0, 0}, {0, 1}};
     if (k == STATE_KINDS || !take_pair(v[2], tensor->nd, p->box.at) ||
         !take_pair(v[3], tensor->nd, p->box.n) || !state_take_hash(v[4], &p->hash))
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s that is not of a kind, two lists of "
-                             "whole numbers and a hash: %.*s; it is damaged", x->path, name,
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s that is not of a kind, two lists "
+                             "of whole numbers and a hash: %.*s; it is damaged", x->path, name,
              (int)num_min(t.n, 120), t.s);
     struct state_chunk c = state_chunk_of(x, p);
     const char *why = state_chunk_fault(&c);
@@ -330,8 +330,8 @@ static enum err check_group(const struct state_index *x, int g, struct state_box
                              PRId64 "; a shard is missing in it or it is damaged", x->path, got,
              t->name, kind, t->shape[0] * t->shape[1]);
     case STATE_MISFIT:
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %s, %s, that overlap and leave a hole: they do "
-                             "not fit at row %" PRId64 ", column %" PRId64 "; it is damaged",
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %s, %s, that overlap and leave a hole: they "
+                             "do not fit at row %" PRId64 ", column %" PRId64 "; it is damaged",
              x->path, t->name, kind, corner[0].at[0], corner[0].at[1]);
     }
     return ERR_OK;

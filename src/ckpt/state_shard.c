@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One rank's shard: a safetensors file of its chunks, hashed as they go by, so the bytes are read
- * once. Its header says of which step and run it is, and the index has the header's hash: a shard of
- * another save is told from a damaged one.
+ * once. Its header says of which step and run it is, and the index has the header's hash: a shard
+ * of another save is told from a damaged one.
  */
 #include "ckpt/state_local.h"
 
@@ -13,7 +13,7 @@
 #define XXH_STATIC_LINKING_ONLY /* the state's size */
 #include <xxhash.h>
 
-enum { STRIP = 1 << 20 }; /* bytes that are hashed and then written; fs_write copies none as large */
+enum { STRIP = 1 << 20 }; /* bytes that are hashed, then written; fs_write copies none as large */
 
 static int64_t chunk_bytes(const struct state_shard *s)
 {

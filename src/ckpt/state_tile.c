@@ -2,8 +2,8 @@
  *
  * Do boxes tile a rectangle? Let f count, for each element, the boxes that cover it. The corners
  * determine f: it is their signed sum over both axes. If modulo 2 they cancel but for the four
- * corners of the rectangle, f is odd at each element of it, hence at least 1; if the boxes' elements
- * are as many as the rectangle's, it is 1. So two tests are exact, and take a sort of the corners.
+ * corners of the rectangle, f is odd at each element of it, hence at least 1; if the boxes have as
+ * many elements as the rectangle, it is 1. So two tests are exact, and take a sort of corners.
  */
 #include "ckpt/state_local.h"
 
