@@ -4,8 +4,8 @@
  *
  * It is walked member by member in memory of its own size (ckpt_json.h). Which tensors there have
  * to be follows from the model, whose table is made only when the index names as many tensors, so
- * that a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where each
- * group has to tile its tensor (state_tile.c), and the files by name, where none may be twice.
+ * that a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where
+ * each group has to tile its tensor (state_tile.c), and the files by name: none may be twice.
  */
 #include "ckpt/state_local.h"
 

@@ -258,7 +258,8 @@ static void check_box(const struct saved *s, const struct state_index *x, int t,
     int64_t bad = 0;
     for (int64_t r = 0; r < b->n[0]; r++)
         for (int64_t c = 0; c < b->n[1]; c++) {
-            double want = s->value[w->kind][t][(b->at[0] + r) * s->tensor[t].shape[1] + b->at[1] + c];
+            int64_t at = (b->at[0] + r) * s->tensor[t].shape[1] + b->at[1] + c;
+            double want = s->value[w->kind][t][at];
             int64_t i = w->transposed ? c * b->n[0] + r : r * b->n[1] + c;
             bad += single ? narrow[i] != (float)want : wide[i] != want;
         }

@@ -286,7 +286,7 @@ static void test_refused(void)
     CHECK_ERR(state_shard_create(&w, &save, "a", two, 2), ERR_INTERNAL, "two tensors are named t");
     CHECK_OK(state_shard_create(&w, &save, "a", &c, 1));
     CHECK_OK(state_shard_write(&w, (float[6]){0}, 4));
-    CHECK_ERR(state_shard_put(&w, (float[6]){0}, false), ERR_INTERNAL, "20 bytes of it are missing");
+    CHECK_ERR(state_shard_put(&w, (float[6]){0}, false), ERR_INTERNAL, "20 bytes of it are");
     CHECK_ERR(state_shard_write(&w, (float[6]){0}, 24), ERR_INTERNAL, "24 more are given");
     CHECK_ERR(state_shard_commit(&w), ERR_INTERNAL, "the entries take 24");
     state_shard_close(&w);
@@ -381,7 +381,7 @@ static void test_calls_fail(void)
         }
         CHECK_OK(err);
     }
-    CHECK(failures >= 3 * 4 * 5); /* open, write, fsync, rename, fsync, of three shards and an index */
+    CHECK(failures >= 3 * 4 * 5); /* open, write, fsync, rename, fsync, of 3 shards and an index */
     CHECK_OK(saved_write(&s, DIR_NAME "/calls", -1));
     saved_check(&s, DIR_NAME "/calls", 0);
     saved_free(&s);
