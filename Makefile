@@ -74,9 +74,10 @@ tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 grid: build ## gradients over every shape of the schedules (make test takes a part)
 	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_(loops|recompute))'
 
-fuzz: deps ## a million damaged schedules under AddressSanitizer (INPUTS=N: so many)
+fuzz: deps ## a million damaged schedules, and checkpoints, under AddressSanitizer (INPUTS=N)
 	$(call compile,asan,build-asan)
 	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_sched
+	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_state
 
 judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 GB of pip)
 	@tests/oracle/judges.sh build/plait

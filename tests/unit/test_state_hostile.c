@@ -130,93 +130,97 @@ static enum err use_swap(const char *what, const char *with)
     return err;
 }
 
+/* The first value of a key, and what is said of it. */
+static const struct { const char *key, *with, *say; } bad_value[] = {
+    {"format", "\"plait checkpoint 2\"", "has the format"},
+    {"format", "1", "has the format"},
+    {"state", "[]", "no object"},
+    {"state", "{}", "has no \"step\""},
+    {"model", "3", "no object"},
+    {"model", "{\"a\":1}", "has \"a\""},
+    {"tensors", "[]", "no object"},
+    {"tensors", "{}", "names 0 tensors"},
+    {"shards", "{}", "no list"},
+    {"shards", "[]", "chunks of 0 elements"},
+    {"shards", "[1]", "no object"},
+    {"shards", "[{}]", "has no \"file\""},
+    {"step", "12345678", "is of step"},
+    {"step", "\"1\"", "not a whole number"},
+    {"run", "\"another\"", "is of run"},
+    {"run", "\"a\\u0007\"", "not a short word"},
+    {"run", "1", "not a short word"},
+    {"run", "\"rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr" "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\"",
+     "not a short word"},
+    {"dtype", "\"F64\"", "another shape or dtype"},
+    {"dtype", "\"BF16\"", "not F32 or F64"},
+    {"dtype", "0", "not F32 or F64"},
+    {"config", "null", "not a text"},
+    {"config", "\"\\u0000\"", "NUL"},
+    {"config", "\"\\ud800\"", "not a text"},
+    {"config", "\"\xff\"", "no UTF-8"},
+    {"seed", "-1", "not a whole number"},
+    {"seed", "18446744073709551616", "not a whole number"},
+    {"seed", "1.0", "not a whole number"},
+    {"data_hash", "\"0123456789abcde\"", "not a hash"},
+    {"data_hash", "\"0123456789abcdeF\"", "not a hash"},
+    {"loss", "NaN", "not a number"},
+    {"loss", "1e999", "not a number"},
+    {"loss", "0x10", "not a number"},
+    {"loss", "\"1\"", "not a number"},
+    {"loss", "1 2", "comma between"},
+    {"world", "0", "not a whole number"},
+    {"world", "1048577", "not a whole number"},
+    {"kind", "\"bert\"", "not gpt or llama"},
+    {"kind", "\"llama\"", "it is damaged"},
+    {"tied", "1", "not true or false"},
+    {"norm_eps", "-1", "not a number"},
+    {"rope_theta", "Infinity", "not a number"},
+    {"dropout", "1", "a model that cannot be"},
+    {"layers", "10000", "has other ones"},
+    {"layers", "10001", "a model that cannot be"},
+    {"layers", "0", "a model that cannot be"},
+    {"heads", "5", "it is damaged"},
+    {"transformer.wte.weight", "[1,1]", "is of shape [1,1]"},
+    {"transformer.wte.weight", "[1]", "is of shape [1]"},
+    {"transformer.wte.weight", "7", "is of shape 7"},
+    {"transformer.wte.weight", "[[1],1]", "nested too deep"},
+    {"file", "\"\"", "only files of the folder itself"},
+    {"file", "1", "name that is not 1"},
+    {"file", "\".\"", "only files of the folder itself"},
+    {"file", "\"..\"", "only files of the folder itself"},
+    {"file", "\"../x\"", "only files of the folder itself"},
+    {"file", "\"/etc/passwd\"", "only files of the folder itself"},
+    {"file", "\"rank 0\"", "only files of the folder itself"},
+    {"file", "\"a\\\\b\"", "only files of the folder itself"},
+    {"file", "\"\xc3\xa9\"", "only files of the folder itself"},
+    {"file", "\"a\\u0000\"", "NUL"},
+    {"file", "\"rank-00001.safetensors\"", "twice"},
+    {"file", "\"rank-00007.safetensors\"", "rank-00007.safetensors"},
+    {"file", "\"rank-000000000000000.safetensors\"", "name that is not 1 to 31"},
+    {"file", "\"index.json\"", "index.json"},
+    {"bytes", "1", "says that rank-00000.safetensors has 1 bytes"},
+    {"bytes", "-1", "not a whole number"},
+    {"bytes", "9007199254740992", "not a whole number"},
+    {"hash", "\"0000000000000000\"", "has the hash"},
+    {"hash", "0", "not 16 hexadecimal digits"},
+    {"chunks", "[]", "which has"},
+    {"chunks", "{}", "no list"},
+    {"chunks", "[[]]", "no list of 5"},
+    {"chunks", "[1]", "no list"},
+    {"chunks", "[[1,2,3,4,5]]", "whose tensor is not"},
+    {"chunks", "[[\"x\",2,3,4,5]]", "chunk of tensor x, which its model has not"},
+    {"chunks", "[[\"transformer.wte.weight\",\"weight\",[0,0],[1,1],\"0123456789abcdef\",6]]",
+     "no list of 5"},
+};
+
 static void test_values(void)
 {
-    static const struct { const char *key, *with, *say; } bad[] = {
-        {"format", "\"plait checkpoint 2\"", "has the format"},
-        {"format", "1", "has the format"},
-        {"state", "[]", "no object"},
-        {"state", "{}", "has no \"step\""},
-        {"model", "3", "no object"},
-        {"model", "{\"a\":1}", "has \"a\""},
-        {"tensors", "[]", "no object"},
-        {"tensors", "{}", "names 0 tensors"},
-        {"shards", "{}", "no list"},
-        {"shards", "[]", "chunks of 0 elements"},
-        {"shards", "[1]", "no object"},
-        {"shards", "[{}]", "has no \"file\""},
-        {"step", "12345678", "is of step"},
-        {"step", "\"1\"", "not a whole number"},
-        {"run", "\"another\"", "is of run"},
-        {"run", "\"a\\u0007\"", "not a short word"},
-        {"run", "1", "not a short word"},
-        {"run", "\"rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr\"", "short word"},
-        {"dtype", "\"F64\"", "another shape or dtype"},
-        {"dtype", "\"BF16\"", "not F32 or F64"},
-        {"dtype", "0", "not F32 or F64"},
-        {"config", "null", "not a text"},
-        {"config", "\"\\u0000\"", "NUL"},
-        {"config", "\"\\ud800\"", "not a text"},
-        {"config", "\"\xff\"", "no UTF-8"},
-        {"seed", "-1", "not a whole number"},
-        {"seed", "18446744073709551616", "not a whole number"},
-        {"seed", "1.0", "not a whole number"},
-        {"data_hash", "\"0123456789abcde\"", "not a hash"},
-        {"data_hash", "\"0123456789abcdeF\"", "not a hash"},
-        {"loss", "NaN", "not a number"},
-        {"loss", "1e999", "not a number"},
-        {"loss", "0x10", "not a number"},
-        {"loss", "\"1\"", "not a number"},
-        {"loss", "1 2", "comma between"},
-        {"world", "0", "not a whole number"},
-        {"world", "1048577", "not a whole number"},
-        {"kind", "\"bert\"", "not gpt or llama"},
-        {"kind", "\"llama\"", "it is damaged"},
-        {"tied", "1", "not true or false"},
-        {"norm_eps", "-1", "not a number"},
-        {"rope_theta", "Infinity", "not a number"},
-        {"dropout", "1", "a model that cannot be"},
-        {"layers", "10000", "has other ones"},
-        {"layers", "10001", "a model that cannot be"},
-        {"layers", "0", "a model that cannot be"},
-        {"heads", "5", "it is damaged"},
-        {"transformer.wte.weight", "[1,1]", "is of shape [1,1]"},
-        {"transformer.wte.weight", "[1]", "is of shape [1]"},
-        {"transformer.wte.weight", "7", "is of shape 7"},
-        {"transformer.wte.weight", "[[1],1]", "nested too deep"},
-        {"file", "\"\"", "only files of the folder itself"},
-        {"file", "1", "name that is not 1"},
-        {"file", "\".\"", "only files of the folder itself"},
-        {"file", "\"..\"", "only files of the folder itself"},
-        {"file", "\"../x\"", "only files of the folder itself"},
-        {"file", "\"/etc/passwd\"", "only files of the folder itself"},
-        {"file", "\"rank 0\"", "only files of the folder itself"},
-        {"file", "\"a\\\\b\"", "only files of the folder itself"},
-        {"file", "\"\xc3\xa9\"", "only files of the folder itself"},
-        {"file", "\"a\\u0000\"", "NUL"},
-        {"file", "\"rank-00001.safetensors\"", "twice"},
-        {"file", "\"rank-00007.safetensors\"", "rank-00007.safetensors"},
-        {"file", "\"rank-000000000000000.safetensors\"", "name that is not 1 to 31"},
-        {"file", "\"index.json\"", "index.json"},
-        {"bytes", "1", "says that rank-00000.safetensors has 1 bytes"},
-        {"bytes", "-1", "not a whole number"},
-        {"bytes", "9007199254740992", "not a whole number"},
-        {"hash", "\"0000000000000000\"", "has the hash"},
-        {"hash", "0", "not 16 hexadecimal digits"},
-        {"chunks", "[]", "which has"},
-        {"chunks", "{}", "no list"},
-        {"chunks", "[[]]", "no list of 5"},
-        {"chunks", "[1]", "no list"},
-        {"chunks", "[[1,2,3,4,5]]", "whose tensor is not"},
-        {"chunks", "[[\"x\",2,3,4,5]]", "chunk of tensor x, which its model has not"},
-        {"chunks", "[[\"transformer.wte.weight\",\"weight\",[0,0],[1,1],\"0123456789abcdef\",6]]",
-         "no list of 5"},
-    };
     begin();
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        enum err err = use_value(bad[i].key, bad[i].with);
-        test_check(err == ERR_CHECKPOINT && strstr(err_text(), bad[i].say), __FILE__, __LINE__,
-                   "%s: %s gave %d: %s", bad[i].key, bad[i].with, (int)err, err_text());
+    for (size_t i = 0; i < sizeof bad_value / sizeof *bad_value; i++) {
+        enum err err = use_value(bad_value[i].key, bad_value[i].with);
+        test_check(err == ERR_CHECKPOINT && strstr(err_text(), bad_value[i].say), __FILE__,
+                   __LINE__, "%s: %s gave %d: %s", bad_value[i].key, bad_value[i].with, (int)err,
+                   err_text());
     }
     CHECK_OK(use_text(good_text));
     end();
@@ -228,8 +232,9 @@ static void test_numbers(void)
     static const char *const value[] = {
         "-1", "-0", "2147483647", "2147483648", "4294967296", "9007199254740991",
         "9007199254740992", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-        "18446744073709551616", "99999999999999999999999999999999999999999", "1e3", "1e400", "1.5",
-        "01", "+1", "NaN", "nan", "-Infinity", "null", "true", "\"1\"", "[1]", "{}", "", " ", "0x1"};
+        "18446744073709551616", "99999999999999999999999999999999999999999", "1e3", "1e400",
+        "1.5", "01", "+1", "NaN", "nan", "-Infinity", "null", "true", "\"1\"", "[1]", "{}", "", " ",
+        "0x1"};
     static const char *const key[] = {
         "layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq", "bytes"};
     begin();
@@ -282,13 +287,13 @@ static void test_json(void)
         test_check(err == ERR_CHECKPOINT && strstr(err_text(), bad[i].say), __FILE__, __LINE__,
                    "%s -> %s gave %d: %s", bad[i].what, bad[i].with, (int)err, err_text());
     }
+    const char *wpe = strstr(good_text, "\"transformer.wpe.weight\":");
     const char *wte = strstr(good_text, "\"transformer.wte.weight\":");
-    char *twice = NULL;
-    struct text t = {0};
-    if (CHECK(wte != NULL))
-        text_add(&t, "%.*s%.*s,%s", (int)(wte - good_text), good_text,
-                 (int)(value_end(wte) - wte), wte, wte);
-    CHECK_OK(text_done(&t, &twice));
+    char member[128], *twice;
+    if (!CHECK(wpe && wte))
+        return;
+    snprintf(member, sizeof member, "%.*s", (int)(value_end(wte) - wte), wte);
+    twice = spliced(wpe, value_end(wpe) - wpe, member);
     CHECK_ERR(use_text(twice), ERR_CHECKPOINT, "is there twice");
     mem_free(twice);
     for (size_t n = 0; n + 2 < strlen(good_text); n += 1 + strlen(good_text) / 300) {
@@ -464,8 +469,8 @@ static void test_chunks(void)
 static void add_many(struct text *t, int tensor_rows, int n)
 {
     for (int i = 0; i < n; i++)
-        text_add(t, "%s\n[\"transformer.wte.weight\",\"weight\",[%d,0],[%d,4],\"0123456789abcdef\"]",
-                 i ? "," : "", i * (tensor_rows / n), tensor_rows / n);
+        text_add(t, "%s\n[\"transformer.wte.weight\",\"weight\",[%d,0],[%d,4],"
+                    "\"0123456789abcdef\"]", i ? "," : "", i * (tensor_rows / n), tensor_rows / n);
 }
 
 /* An index of n chunks of the embedding and one of each other tensor; the seconds of the processor
