@@ -77,7 +77,8 @@ grid: build ## gradients over every shape of the schedules (make test takes a pa
 fuzz: deps ## a million damaged schedules, and checkpoints, under AddressSanitizer (INPUTS=N)
 	$(call compile,asan,build-asan)
 	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_sched
-	@PLAIT_FUZZ=$(INPUTS) ASAN_OPTIONS=quarantine_size_mb=16 build-asan/tests/test_fuzz_state
+	@PLAIT_FUZZ=$$(($(INPUTS) / 20 + 1)) ASAN_OPTIONS=quarantine_size_mb=16 \
+	    build-asan/tests/test_fuzz_state
 
 judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 GB of pip)
 	@tests/oracle/judges.sh build/plait

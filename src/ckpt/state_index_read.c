@@ -253,7 +253,9 @@ static enum err read_shards(const struct state_index *x, struct ckpt_json_text t
     enum ckpt_json_step step;
     while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER)
         TRY(read_shard(x, v));
-    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
+    if (step != CKPT_JSON_END)
+        return bad(x, w.why);
+    return x->inner->pieces > 0 ? ERR_OK : bad(x, "no chunks");
 }
 
 static int by_word(const void *a, const void *b)

@@ -141,7 +141,7 @@ static const struct { const char *key, *with, *say; } bad_value[] = {
     {"tensors", "[]", "no object"},
     {"tensors", "{}", "names 0 tensors"},
     {"shards", "{}", "no list"},
-    {"shards", "[]", "chunks of 0 elements"},
+    {"shards", "[]", "has no chunks"},
     {"shards", "[1]", "no object"},
     {"shards", "[{}]", "has no \"file\""},
     {"step", "12345678", "is of step"},
