@@ -191,8 +191,20 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n)
     return ERR_OK;
 }
 
-/* Flush the folder that holds `path`, so that its entry survives a power cut. File systems that
- * cannot flush a folder say EINVAL; there is nothing more to be done on them. */
+/* Flush a folder, so that its entries survive a power cut. File systems that cannot say EINVAL;
+ * there is nothing more to be done on them. */
+static int flush_dir(const char *dir)
+{
+    int fd = fs_sys_open(dir, O_RDONLY | O_DIRECTORY);
+    if (fd < 0)
+        return -1;
+    int done = fs_sys_fsync(fd, dir), code = errno;
+    (void)fs_sys_close(fd, dir);
+    errno = code;
+    return done != 0 && code != EINVAL ? -1 : 0;
+}
+
+/* The folder that holds `path`. */
 static int flush_folder(const char *path)
 {
     char folder[4096];
@@ -204,13 +216,15 @@ static int flush_folder(const char *path)
     }
     memcpy(folder, path, n);
     folder[n] = '\0';
-    int fd = fs_sys_open(!slash ? "." : n == 0 ? "/" : folder, O_RDONLY | O_DIRECTORY);
-    if (fd < 0)
-        return -1;
-    int done = fs_sys_fsync(fd, path), code = errno;
-    (void)fs_sys_close(fd, path);
-    errno = code;
-    return done != 0 && code != EINVAL ? -1 : 0;
+    return flush_dir(!slash ? "." : n == 0 ? "/" : folder);
+}
+
+enum err fs_sync_dir(const char *dir)
+{
+    char why[FS_REASON];
+    if (flush_dir(dir) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot flush the folder %s: %s", dir, fs_reason(errno, why));
+    return ERR_OK;
 }
 
 /* All of it on the disk, under its temporary name. */

@@ -128,6 +128,8 @@ void fs_call_end(void);
 
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
+/* What was made or removed in a folder stays so behind a power cut. Errors: ERR_STORAGE. */
+enum err fs_sync_dir(const char *dir);
 bool fs_exists(const char *path);
 /* Has anything that name, be it a link that leads nowhere? */
 bool fs_named(const char *path);

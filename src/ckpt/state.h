@@ -116,9 +116,11 @@ struct state_head {
     int world;                  /* ranks that saved; >= 1 */
     char layout[128];           /* a word for people: "tp 2, pp 2, dp 1" */
 };
-/* index.json, from the texts of n >= 1 shards; whole or not there. Behind it the checkpoint is. The
- * shards are not looked at. Errors: ERR_INTERNAL: a value of head that could not be read again;
- * ERR_MEMORY; ERR_STORAGE. Local. */
+/* index.json, from the texts of n >= 1 shards; whole or not there. Behind it the checkpoint is, and
+ * stays behind a power cut: dir's parent and that one's are flushed, too. step, run and type of
+ * head are those of save. The shards are not looked at, but what is said of them and of head is
+ * held against all rules of reading first. Errors: ERR_INTERNAL: it would be refused; ERR_MEMORY;
+ * ERR_STORAGE. Local. */
 enum err state_index_write(const struct state_save *save, const struct state_head *head,
                            const char *const *text, int n);
 

@@ -56,6 +56,20 @@ static enum err try_text(const struct state_save *save, const struct text *t, co
     return err_again(&kept);
 }
 
+/* The folder itself stays behind a power cut, wherever its parents are new: two are a save's. */
+static enum err sync_parents(const char *dir)
+{
+    static const char *const up[] = {"..", "../.."};
+    enum err err = ERR_OK;
+    for (int i = 0; i < 2 && err == ERR_OK; i++) {
+        char *path;
+        TRY(fs_join(dir, up[i], &path));
+        err = fs_sync_dir(path);
+        mem_free(path);
+    }
+    return err;
+}
+
 enum err state_index_write(const struct state_save *save, const struct state_head *head,
                            const char *const *text, int n)
 {
@@ -70,6 +84,7 @@ enum err state_index_write(const struct state_save *save, const struct state_hea
     TRY(fs_join(save->dir, STATE_INDEX, &path));
     TRY_OR(out, make_text(&full, text, n, &t));
     TRY_OR(out, try_text(save, &t, path));
+    TRY_OR(out, sync_parents(save->dir));
     TRY_OR(out, fs_put(path, t.s, t.len));
 out:
     mem_free(path);

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,22 +108,6 @@ static enum err remove_file(const char *dir, const char *name)
     return ERR_OK;
 }
 
-/* What was removed of the folder is so behind a power cut. */
-static enum err sync_dir(const char *dir)
-{
-    char why[FS_REASON];
-    int fd = fs_ops->open(dir, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0 && errno == ENOENT)
-        return ERR_OK;
-    bool done = fd >= 0 && fs_ops->fsync(fd) == 0;
-    int code = errno;
-    if (fd >= 0)
-        (void)fs_ops->close(fd);
-    if (!done)
-        FAIL(ERR_STORAGE, "storage: cannot sync %s: %s", dir, fs_reason(code, why));
-    return ERR_OK;
-}
-
 /* A shard, an index, or a temporary of either. */
 static bool is_ours(const char *name)
 {
@@ -149,8 +132,10 @@ static enum err remove_all(DIR *d, const char *dir)
 enum err state_remove(const char *dir)
 {
     char why[FS_REASON];
+    if (!fs_exists(dir))
+        return ERR_OK;
     TRY(remove_file(dir, STATE_INDEX));
-    TRY(sync_dir(dir));
+    TRY(fs_sync_dir(dir));
     DIR *d = opendir(dir);
     if (!d && errno == ENOENT)
         return ERR_OK;
