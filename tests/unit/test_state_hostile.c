@@ -401,7 +401,7 @@ static void test_mixed(void)
 
 static void flip(const char *path, int64_t at, int bit)
 {
-    uint8_t c;
+    uint8_t c = 0;
     int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && pread(fd, &c, 1, at) == 1);
     c ^= (uint8_t)(1 << bit);
