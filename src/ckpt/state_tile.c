@@ -57,7 +57,5 @@ enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box
             corner[0] = want;
         return STATE_MISFIT;
     }
-    if (odd > 4)
-        corner[0] = corner[4];
-    return odd > 4 ? STATE_MISFIT : STATE_TILES;
+    return STATE_TILES; /* none comes behind the last corner */
 }

@@ -182,6 +182,7 @@ static const struct { const char *key, *with, *say; } bad_value[] = {
     {"heads", "5", "it is damaged"},
     {"transformer.wte.weight", "[1,1]", "is of shape [1,1]"},
     {"transformer.wte.weight", "[1]", "is of shape [1]"},
+    {"transformer.ln_f.bias", "[1]", "is of shape [1]"},
     {"transformer.wte.weight", "7", "is of shape 7"},
     {"transformer.wte.weight", "[[1],1]", "nested too deep"},
     {"file", "\"\"", "only files of the folder itself"},
