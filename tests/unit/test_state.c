@@ -490,7 +490,16 @@ static void test_list(void)
     for (int i = 0; i < n && i < 5; i++)
         CHECK(found[i].step == want[i].step && found[i].whole == want[i].whole);
     mem_free(found);
-    put(DIR_NAME "/file");
+    for (int i = 300; i < 340; i++) {
+        char path[128];
+        snprintf(path, sizeof path, DIR_NAME "/run/checkpoints/step-%d", i);
+        CHECK_OK(fs_make_dirs(path));
+    }
+    CHECK_OK(state_list(DIR_NAME "/run", &found, &n));
+    CHECK_INT(n, 45);
+    for (int i = 1; i < n; i++)
+        CHECK(found[i - 1].step > found[i].step);
+    mem_free(found);
     CHECK_OK(fs_make_dirs(DIR_NAME "/odd"));
     put(DIR_NAME "/odd/checkpoints");
     CHECK_ERR(state_list(DIR_NAME "/odd", &found, &n), ERR_CHECKPOINT, "cannot be read");
