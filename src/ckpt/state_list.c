@@ -5,13 +5,12 @@
  */
 #include "ckpt/state_local.h"
 
+#include "base/fs_sys.h"
 #include "base/mem.h"
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum err state_dir(const char *run_dir, int64_t step, char **out)
 {
@@ -48,14 +47,14 @@ static enum err is_whole(const char *dir, const char *name, bool *whole)
     return ERR_OK;
 }
 
-static enum err list(DIR *d, const char *dir, struct state_found **out, int *n)
+static enum err list(struct fs_folder *d, struct state_found **out, int *n)
 {
     int room = 0;
-    for (struct dirent *e; (e = readdir(d));) {
+    for (const char *name; (name = fs_folder_next(d));) {
         struct state_found found;
-        if (!step_of(e->d_name, &found.step))
+        if (!step_of(name, &found.step))
             continue;
-        TRY(is_whole(dir, e->d_name, &found.whole));
+        TRY(is_whole(d->path, name, &found.whole));
         if (*n == room) {
             TRY(mem_grow(room, 2 * room + 16, sizeof **out, "the checkpoints of a run", out));
             room = 2 * room + 16;
@@ -71,16 +70,14 @@ enum err state_list(const char *run_dir, struct state_found **out, int *n)
     struct state_found *found = NULL;
     int count = 0;
     TRY(fs_join(run_dir, "checkpoints", &dir));
-    fs_call_begin(dir);
-    DIR *d = opendir(dir);
-    int code = errno;
-    enum err err = d ? list(d, dir, &found, &count) : ERR_OK;
-    if (d)
-        closedir(d);
-    else if (code != ENOENT)
+    struct fs_folder d;
+    enum err err = ERR_OK;
+    if (fs_folder_open(&d, dir))
+        err = list(&d, &found, &count);
+    else if (errno != ENOENT)
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "ckpt: the checkpoints in %s cannot be read: %s", dir, fs_reason(code, why));
-    fs_call_end();
+                      "ckpt: the checkpoints in %s cannot be read: %s", dir, fs_reason(errno, why));
+    fs_folder_close(&d);
     mem_free(dir);
     if (err == ERR_OK && !found)
         err = mem_new(0, sizeof *found, "the checkpoints of a run", &found);
@@ -100,7 +97,7 @@ static enum err remove_file(const char *dir, const char *name)
 {
     char why[FS_REASON], *path;
     TRY(fs_join(dir, name, &path));
-    bool gone = fs_ops->unlink(path) == 0 || errno == ENOENT;
+    bool gone = fs_sys_unlink(path) == 0 || errno == ENOENT;
     int code = errno;
     mem_free(path);
     if (!gone)
@@ -121,11 +118,11 @@ static bool is_ours(const char *name)
     return *end == '\0' || strncmp(end, ".tmp.", 5) == 0;
 }
 
-static enum err remove_all(DIR *d, const char *dir)
+static enum err remove_all(struct fs_folder *d)
 {
-    for (struct dirent *e; (e = readdir(d));)
-        if (is_ours(e->d_name))
-            TRY(remove_file(dir, e->d_name));
+    for (const char *name; (name = fs_folder_next(d));)
+        if (is_ours(name))
+            TRY(remove_file(d->path, name));
     return ERR_OK;
 }
 
@@ -136,14 +133,12 @@ enum err state_remove(const char *dir)
         return ERR_OK;
     TRY(remove_file(dir, STATE_INDEX));
     TRY(fs_sync_dir(dir));
-    DIR *d = opendir(dir);
-    if (!d && errno == ENOENT)
-        return ERR_OK;
-    if (!d)
+    struct fs_folder d;
+    if (!fs_folder_open(&d, dir))
         FAIL(ERR_STORAGE, "storage: cannot read %s: %s", dir, fs_reason(errno, why));
-    enum err err = remove_all(d, dir);
-    closedir(d);
-    if (err == ERR_OK && rmdir(dir) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
+    enum err err = remove_all(&d);
+    fs_folder_close(&d);
+    if (err == ERR_OK && fs_sys_rmdir(dir) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
         errno != EEXIST)
         FAIL(ERR_STORAGE, "storage: cannot remove %s: %s", dir, fs_reason(errno, why));
     return err;
