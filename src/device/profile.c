@@ -289,6 +289,12 @@ static enum err timed_copy_out(struct dev *d, void *to, const void *from, int64_
     return record(p, PROFILE_MOVE, p->inner->ops->copy_out(p->inner, to, from, n));
 }
 
+static enum err timed_aside(struct dev *d, void *to, const void *from, int64_t n)
+{
+    struct profile *p = profile_of(d);
+    return record(p, PROFILE_MOVE, p->inner->ops->aside(p->inner, to, from, n));
+}
+
 static enum err timed_copy(struct dev *d, void *to, const void *from, int64_t n)
 {
     struct profile *p = profile_of(d);
@@ -333,6 +339,18 @@ static enum err inner_sync(struct dev *d)
 {
     struct dev *inner = inner_of(d);
     return inner->ops->sync(inner);
+}
+
+static enum err inner_aside_join(struct dev *d)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->aside_join(p->inner);
+}
+
+static enum err inner_aside_reach(struct dev *d, bool *there)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->aside_reach(p->inner, there);
 }
 
 static enum err inner_mark(struct dev *d, int which)
@@ -400,6 +418,9 @@ static const struct dev_ops profile_ops = {
     .host_alloc = inner_host_alloc,
     .host_free = inner_host_free,
     .sync = inner_sync,
+    .aside = timed_aside,
+    .aside_join = inner_aside_join,
+    .aside_reach = inner_aside_reach,
     .mark = inner_mark,
     .reach = inner_reach,
     .stamps = inner_stamps,

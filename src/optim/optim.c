@@ -125,10 +125,12 @@ static enum err update_piece(const struct optim *o, const struct param_store *s,
     return ERR_OK;
 }
 
-/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. */
+/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. The
+ * stores may still be read by a snapshot (param_state.h). */
 static enum err update(const struct optim *o)
 {
     struct optim_gather gather = {0};
+    TRY(o->dev->ops->aside_join(o->dev));
     for (int i = 0; i < o->stores; i++)
         for (int piece = 0; piece < param_share_pieces(o->store[i]); piece++) {
             TRY(update_piece(o, o->store[i], piece));

@@ -181,6 +181,30 @@ static void cast_edges(struct parity *p)
     parity_check_same(p, to);
 }
 
+/* Two copies, one of nothing and one that is waited for by a kernel that writes over it. */
+static void copies_aside(struct dev *d, void *from, int64_t bytes)
+{
+    char *host[2], *spare;
+    bool there = false;
+    CHECK_OK(d->ops->alloc(d, bytes, "a copy", (void **)&spare));
+    CHECK_OK(d->ops->copy(d, spare, from, bytes));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(d->ops->host_alloc(d, bytes, "copies aside", (void **)&host[i]));
+        CHECK_OK(d->ops->aside(d, host[i], spare, i ? 0 : bytes));
+    }
+    CHECK_OK(d->ops->aside_join(d));
+    CHECK_OK(d->ops->zero(d, spare, bytes));
+    CHECK_OK(d->ops->aside_reach(d, NULL));
+    CHECK_OK(d->ops->aside_reach(d, &there));
+    CHECK(there);
+    CHECK_OK(d->ops->copy_out(d, host[1], from, bytes));
+    CHECK_OK(d->ops->sync(d));
+    CHECK(memcmp(host[0], host[1], (size_t)bytes) == 0);
+    for (int i = 0; i < 2; i++)
+        d->ops->host_free(d, host[i]);
+    d->ops->free(d, spare);
+}
+
 static void memory(struct parity *p)
 {
     parity_problem(p, "memory");
@@ -194,6 +218,7 @@ static void memory(struct parity *p)
         CHECK_OK(d->ops->copy(d, b->on[s], a->on[s], 0));
         CHECK_OK(d->ops->zero(d, b->on[s], 0));
         CHECK_OK(d->ops->sync(d));
+        copies_aside(d, b->on[s], 100 * size);
     }
     double x[100], y[100];
     parity_check_same(p, b);

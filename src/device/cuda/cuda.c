@@ -215,6 +215,7 @@ static void cuda_close(struct dev *d)
     cuda_dnn_close(c);
     cuda_stage_close(c);
     cuda_clock_close(c);
+    cuda_aside_close(c);
     for (int i = 0; i < DEV_MARKS; i++)
         if (c->mark[i])
             (void)cudaEventDestroy(c->mark[i]);
@@ -229,7 +230,8 @@ static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
     .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
-    .sync = cuda_sync, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
+    .sync = cuda_sync, .aside = cuda_aside, .aside_join = cuda_aside_join,
+    .aside_reach = cuda_aside_reach, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
     .stamp = cuda_stamp, .stamped = cuda_stamped, .queue = cuda_queue, .room = cuda_room,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
     .forget = cuda_forget,
@@ -256,6 +258,7 @@ static enum err make_parts(struct cuda *c)
         CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
+    TRY(cuda_aside_open(c));
     TRY(cuda_clock_open(c));
     TRY(cuda_attn_way(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;

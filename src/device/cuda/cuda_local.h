@@ -34,6 +34,8 @@ struct cuda {
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
     cudaEvent_t mark[DEV_MARKS];
+    cudaStream_t aside;      /* copies beside the stream: cuda_aside.c */
+    cudaEvent_t asked, gone; /* where the stream was when the last was begun; behind that copy */
     struct cuda_lt *lt;      /* owned; NULL until the first product */
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
@@ -84,6 +86,13 @@ void cuda_forget(struct dev *d, struct dev_recording *r);
 enum err cuda_stage_open(struct cuda *c);
 void cuda_stage_close(struct cuda *c);
 enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes);
+
+/* cuda_aside.c */
+enum err cuda_aside_open(struct cuda *c);
+void cuda_aside_close(struct cuda *c);
+enum err cuda_aside(struct dev *d, void *host_to, const void *from, int64_t bytes);
+enum err cuda_aside_join(struct dev *d);
+enum err cuda_aside_reach(struct dev *d, bool *there);
 
 /* cuda_stamp.c */
 enum err cuda_clock_open(struct cuda *c);
