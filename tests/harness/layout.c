@@ -265,7 +265,7 @@ static enum err open_weights(const struct layout *l, struct exec *x)
             mem_free(local);
         }
     }
-    return exec_weights_keep(x);
+    return ERR_OK;
 }
 
 /* Gradients of NaN: what they held before a step must leave no trace. Not between parameters,
@@ -342,7 +342,7 @@ static enum err train(struct rank *k, struct dev *dev)
                               .replica = k->dp_rank, .replicas = l->dp};
     k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
     enum err err = l->rehearsed ? rehearse(k, share, tokens, targets) : ERR_OK;
-    for (k->step = 1; k->step <= l->steps && err == ERR_OK; k->step++) {
+    for (k->step = l->done + 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
         k->all = 0;
         for (int d = 0; d < l->dp; d++)
@@ -351,7 +351,7 @@ static enum err train(struct rank *k, struct dev *dev)
         struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
-        if (!exec_pending(k->x))
+        if (!exec_pending(k->x) && !l->settles) /* proved, they are marked zero already */
             err = poison(k->x);
         if (l->stepping)
             l->stepping(dev, comm_rank(k->world), k->step);
@@ -360,6 +360,8 @@ static enum err train(struct rank *k, struct dev *dev)
         comm_warm(k->world); /* no step behind the first meets kernels that are new */
         if (err == ERR_OK)
             err = judge(k);
+        if (err == ERR_OK && l->settles)
+            err = exec_settle(k->x, &hooks);
         if (err == ERR_OK && l->ran)
             err = l->ran(k->x, comm_rank(k->world));
     }
@@ -435,6 +437,9 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                 coord[AXIS_TP] == 0;
     TRY(exec_open(&a, &k->x));
     TRY(open_weights(l, k->x));
+    if (l->filled)
+        TRY(l->filled(k->x, comm_rank(w)));
+    TRY(exec_weights_keep(k->x));
     TRY(train(k, dev));
     return give_results(k, &a.plan);
 }

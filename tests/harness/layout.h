@@ -33,12 +33,16 @@ struct layout {
     int threads;
     double timeout_s;         /* of a hang; 0: a minute */
     int steps;                /* optimizer steps; gradients are those of the last */
+    int done;                 /* of these, steps that another run has made: the first is done + 1 */
     double clip, eps;         /* eps of Adam; 0: 1e-8. A large one keeps weights from showing the
                                  rounding of gradients that are zero */
     double beta1, beta2, decay; /* of AdamW; 0: 0.9, 0.95, 0.1 */
     double (*rate)(int64_t step); /* learning rate; NULL: 1e-3 */
     bool whole_tokens;        /* no target is left out; else some are, unevenly */
     void (*weights)(const struct arch_param *p, double *values); /* replaces the drawn weights */
+    enum err (*filled)(struct exec *x, int rank); /* the weights are there, and not yet kept: a test
+                                                     may write others, and moments. NULL: none */
+    bool settles;             /* each step is proved behind it, before `ran` */
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */
     bool trace;               /* exec_args.trace */

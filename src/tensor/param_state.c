@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A rank's duty is found once, as pieces of parameters for who writes files and as runs for who
+ * copies: pieces that lie in the store behind one another, with at most alignment between them, are
+ * one run, so that a stage is a few long copies for each kind and not hundreds of short ones. What
+ * lies between two pieces of a run is copied along and read by nobody.
+ *
+ * In a snapshot each run begins where a device writes whole lines. None begins further from the
+ * beginning than it does in the rank's ranges, which are whole lines: so param_snapshot_bytes is
+ * enough, which knows these alone.
+ */
+#include "tensor/param_state.h"
+
+#include "tensor/param_local.h"
+
+struct param_run {
+    const struct param_store *store; /* borrowed */
+    int64_t begin, own, n;           /* param_range's, and how many */
+    int64_t at;                      /* in each kind of a snapshot */
+};
+
+/* Elements of p that are no padding: its first rows. */
+static int64_t real_elements(const struct param *p)
+{
+    ENSURE(p->box.real[1] == p->box.local[1]);
+    return p->box.real[0] * p->box.local[1];
+}
+
+/* Those of them in a range of the store. False: none. */
+static bool piece_in(const struct param *p, const struct param_range *r, struct param_piece *out)
+{
+    *out = (struct param_piece){.param = p, .from = num_max(r->begin - p->offset, 0),
+                                .to = num_min(r->end - p->offset, real_elements(p))};
+    return out->from < out->to;
+}
+
+/* ---- the duty ---- */
+
+/* Range i of what data rank `rank` of `ranks` saves of a store; as many as there are pieces. */
+static struct param_range duty_range(const struct param_store *s, int i, int rank, int ranks)
+{
+    if (s->shares > 1) {
+        ENSURE(s->edge && s->share == rank && s->shares == ranks);
+        return param_share_of(s, i);
+    }
+    int64_t lines = s->elements / ARCH_PARAM_ALIGN;
+    int64_t begin = lines * rank / ranks * ARCH_PARAM_ALIGN;
+    return (struct param_range){begin, lines * (rank + 1) / ranks * ARCH_PARAM_ALIGN, begin};
+}
+
+/* One more piece, of range r: behind the last run's end or in a run of its own. */
+static void add_piece(struct param_duty *d, const struct param_range *r, struct param_piece piece)
+{
+    const struct param *p = piece.param;
+    int64_t begin = p->offset + piece.from, end = p->offset + piece.to;
+    struct param_run *run = d->runs > 0 ? &d->run[d->runs - 1] : NULL;
+    bool joins = run && run->store == p->store &&
+                 begin - (run->begin + run->n) < ARCH_PARAM_ALIGN; /* ranges lie further apart */
+    if (!joins) {
+        run = &d->run[d->runs++];
+        *run = (struct param_run){.store = p->store, .begin = begin,
+                                  .own = r->own + begin - r->begin,
+                                  .at = num_ceil_div(d->elements, ARCH_PARAM_ALIGN) *
+                                        ARCH_PARAM_ALIGN};
+    }
+    run->n = end - run->begin;
+    piece.at = run->at + begin - run->begin;
+    d->piece[d->n++] = piece;
+    d->elements = run->at + run->n;
+}
+
+static void add_store(struct param_duty *d, const struct param_store *s, int rank, int ranks)
+{
+    for (int i = 0; i < param_share_pieces(s); i++) {
+        struct param_range r = duty_range(s, i, rank, ranks);
+        struct param_piece piece;
+        for (int k = 0; k < s->n; k++)
+            if (s->param[k].counted && piece_in(&s->param[k], &r, &piece))
+                add_piece(d, &r, piece);
+    }
+}
+
+enum err param_duty_open(struct param_duty *d, struct param_store *const *store, int stores,
+                         int rank, int ranks)
+{
+    int64_t most = 0; /* a parameter gives at most one piece more than edges fall into it */
+    enum err err;
+    for (int i = 0; i < stores; i++)
+        most += store[i]->n + param_share_pieces(store[i]);
+    *d = (struct param_duty){.dev = stores > 0 ? store[0]->dev : NULL};
+    TRY(mem_new(most, sizeof *d->piece, "what a rank saves", &d->piece));
+    TRY_OR(out_close, mem_new(most, sizeof *d->run, "what a rank saves", &d->run));
+    for (int i = 0; i < stores; i++)
+        add_store(d, store[i], rank, ranks);
+    return ERR_OK;
+out_close:
+    param_duty_close(d);
+    return err;
+}
+
+void param_duty_close(struct param_duty *d)
+{
+    mem_free(d->piece);
+    mem_free(d->run);
+    *d = (struct param_duty){0};
+}
+
+/* ---- snapshots ---- */
+
+int64_t param_snapshot_bytes(int64_t elements, int ranks, int64_t at)
+{
+    return PARAM_KINDS * at * (arch_shared_elements(elements, ranks) / ranks);
+}
+
+enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d)
+{
+    *s = (struct param_snapshot){.duty = d};
+    return d->dev->ops->host_alloc(d->dev, PARAM_KINDS * d->elements * dtype_size(d->dev->at),
+                                   "a snapshot of the parameters", (void **)&s->host);
+}
+
+void param_snapshot_close(struct param_snapshot *s)
+{
+    if (s->host) {
+        (void)param_snapshot_wait(s);
+        s->duty->dev->ops->host_free(s->duty->dev, s->host);
+    }
+    *s = (struct param_snapshot){0};
+}
+
+/* Where a run stands on the device. */
+static const char *run_on_device(const struct param_run *run, enum param_kind kind)
+{
+    const struct param_store *s = run->store;
+    if (kind == PARAM_WEIGHT)
+        return s->master + (s->master == s->w ? run->begin : run->own) * s->at;
+    return (kind == PARAM_M ? s->m : s->v) + run->own * s->at;
+}
+
+enum err param_snapshot_start(const struct param_snapshot *s)
+{
+    const struct param_duty *d = s->duty;
+    int64_t at = dtype_size(d->dev->at);
+    for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
+        for (int i = 0; i < d->runs; i++)
+            TRY(d->dev->ops->aside(d->dev, s->host + (kind * d->elements + d->run[i].at) * at,
+                                   run_on_device(&d->run[i], kind), d->run[i].n * at));
+    return ERR_OK;
+}
+
+enum err param_snapshot_wait(const struct param_snapshot *s)
+{
+    return s->duty->dev->ops->aside_reach(s->duty->dev, NULL);
+}
+
+enum err param_snapshot_there(const struct param_snapshot *s, bool *there)
+{
+    return s->duty->dev->ops->aside_reach(s->duty->dev, there);
+}
+
+const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind kind,
+                              const struct param_piece *piece)
+{
+    return s->host + (kind * s->duty->elements + piece->at) * dtype_size(s->duty->dev->at);
+}
+
+/* ---- the way back ---- */
+
+bool param_held(const struct param *p, enum param_kind kind, int piece, struct param_piece *out)
+{
+    struct param_range r = {0, p->store->elements, 0};
+    if (kind == PARAM_WEIGHT && piece > 0)
+        return false;
+    if (kind != PARAM_WEIGHT)
+        r = param_share_of(p->store, piece);
+    return piece_in(p, &r, out);
+}
+
+static enum err write_weights(const struct param *p, int64_t from, const void *values, int64_t n)
+{
+    const struct param_store *s = p->store;
+    struct dev *dev = s->dev;
+    char *master = (char *)param_master(p) + from * s->at;
+    TRY(dev->ops->copy_in(dev, master, values, n * s->at));
+    if (s->master == s->w)
+        return ERR_OK;
+    return dev->ops->cast(dev, (char *)param_w(p) + from * s->ct, master, n);
+}
+
+enum err param_state_write(const struct param *p, enum param_kind kind, int64_t from,
+                           const void *values, int64_t n)
+{
+    const struct param_store *s = p->store;
+    ENSURE(from >= 0 && n >= 0 && from + n <= real_elements(p));
+    if (kind == PARAM_WEIGHT)
+        return write_weights(p, from, values, n);
+    for (int i = 0; i < param_share_pieces(s); i++) {
+        struct param_range r = param_share_of(s, i);
+        int64_t begin = p->offset + from;
+        if (begin < r.begin || begin + n > r.end)
+            continue;
+        char *to = (kind == PARAM_M ? s->m : s->v) + (r.own + begin - r.begin) * s->at;
+        return s->dev->ops->copy_in(s->dev, to, values, n * s->at);
+    }
+    FAIL(ERR_INTERNAL, "%s: elements %lld to %lld of moments are not all held by this rank",
+         p->spec.name, (long long)from, (long long)(from + n - 1));
+}
