@@ -134,23 +134,23 @@ static enum err cpu_copy(struct dev *d, void *to, const void *from, int64_t byte
     return ERR_OK;
 }
 
-struct pieces { char *to; const char *from; int64_t bytes; };
-
-enum { PIECE = 1 << 20 };
+struct pieces { char *to; const char *from; int64_t bytes, n; };
 
 static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct pieces *p = arg;
-    int64_t begin = first * PIECE, end = num_min(last * PIECE, p->bytes);
+    int64_t each = num_ceil_div(p->bytes, p->n);
+    int64_t begin = num_min(first * each, p->bytes), end = num_min(last * each, p->bytes);
     (void)scratch;
     memcpy(p->to + begin, p->from + begin, (size_t)(end - begin));
 }
 
-/* At once, by the threads of the rank: none of them has anything else to do meanwhile. */
+/* At once, by the threads of the rank, which have nothing else to do meanwhile. A piece for each: a
+ * long memcpy goes past the caches. */
 static enum err cpu_aside(struct dev *d, void *host_to, const void *from, int64_t bytes)
 {
-    const struct pieces p = {host_to, from, bytes};
-    cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, num_ceil_div(bytes, PIECE), 1);
+    const struct pieces p = {host_to, from, bytes, d->threads};
+    cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, p.n, 1);
     return ERR_OK;
 }
 
@@ -175,7 +175,8 @@ static const struct dev_ops ops = {
     .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync, .aside = cpu_aside,
     .aside_join = dev_plain_aside_join, .aside_reach = dev_plain_aside_reach,
     .mark = dev_plain_mark, .reach = dev_plain_mark, .stamps = dev_plain_stamps,
-    .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue, .room = dev_plain_room,
+    .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
+    .room = dev_plain_room,
     .gemm = cpu_gemm, .bias_grad = cpu_bias_grad, .norm = cpu_norm, .norm_grad = cpu_norm_grad,
     .attn = cpu_attn, .attn_grad = cpu_attn_grad, .rope = cpu_rope, .swiglu = cpu_swiglu,
     .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual,
