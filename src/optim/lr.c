@@ -17,7 +17,7 @@ double lr_at(const struct lr *l, int64_t step)
         return l->peak * (double)step / (double)warmup;
     if (step <= from || l->kind == LR_CONSTANT)
         return l->peak;
-    double part = (double)(step - from - 1) / (double)(l->steps - from);
+    double part = fmin(1, (double)(step - from - 1) / (double)(l->steps - from));
     if (l->kind == LR_COSINE)
         part = 0.5 * (1 - cos(acos(-1.0) * part));
     return l->peak + (l->least - l->peak) * part;

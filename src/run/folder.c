@@ -27,7 +27,7 @@ static const char *const made_name[FOLDER_MADE] = {config_name, json_name, metri
 static const struct folder_name names[] = {
     {lock_name, FOLDER_ALWAYS},     {config_name, FOLDER_ALWAYS}, {json_name, FOLDER_ALWAYS},
     {metrics_name, FOLDER_ALWAYS},  {"trace", FOLDER_TRACE},
-    {"model.safetensors", FOLDER_SAVE},
+    {"model.safetensors", FOLDER_SAVE}, {"checkpoints", FOLDER_CHECKPOINTS},
 };
 enum { NAMES = sizeof names / sizeof *names };
 
@@ -44,6 +44,7 @@ const struct folder_name *folder_name_at(int i)
 static bool writes(const struct options *o, const struct folder_name *n)
 {
     return n->when == FOLDER_ALWAYS || (n->when == FOLDER_SAVE && o->run.save) ||
+           (n->when == FOLDER_CHECKPOINTS && o->run.save && o->train.save_every > 0) ||
            (n->when == FOLDER_TRACE && o->train.trace);
 }
 
@@ -60,7 +61,8 @@ static enum err config_text(const struct options *o, int64_t vocab, const char *
     struct options mine = *o;
     mine.model.vocab = vocab;
     snprintf(mine.data.tokenizer, sizeof mine.data.tokenizer, "%s", tokenizer);
-    mine.run.takeover = false; /* is asked once */
+    mine.run.takeover = mine.run.resume_insist = false; /* are asked once */
+    mine.run.resume[0] = '\0';
     conf_print(&options_table, &mine, out);
     return out->err;
 }
@@ -220,9 +222,39 @@ static enum err check_room(const struct options *o, const struct arch *a)
     return ERR_OK;
 }
 
+/* Is it a run's own folder, in which run.resume may go on? */
+static bool is_runs(const struct options *o)
+{
+    struct options was;
+    struct err_kept none;
+    err_keep(&none, ERR_OK);
+    bool its = o->run.resume[0] && options_read_run(o->run.dir, &was) == ERR_OK;
+    (void)!err_again(&none);
+    return its;
+}
+
+/* Traces hold no place where one could go on. */
+static enum err check_trace(const struct options *o)
+{
+    struct stat st;
+    char *path;
+    if (!o->train.trace)
+        return ERR_OK;
+    TRY(fs_join(o->run.dir, "trace", &path));
+    bool there = is_there(path, &st);
+    mem_free(path);
+    if (there)
+        FAIL(ERR_CONFIG, "run.resume: run.dir %s has trace/ of before, and a trace is of one "
+                         "start; move that away, or resume with train.trace=false", o->run.dir);
+    return ERR_OK;
+}
+
 static enum err check_names(struct folder *f, const struct arch *a, bool begins)
 {
     struct taken t;
+    f->goes_on = f->goes_on || (!begins && is_runs(f->o));
+    if (f->goes_on)
+        return begins ? ERR_OK : check_trace(f->o);
     enum err err = list_taken(f->o, a, f->dead, begins, &t);
     const char *dir = f->o->run.dir;
     f->kept = t.kept;
@@ -262,13 +294,18 @@ static enum err put(struct folder *f, enum folder_made name, const char *path,
                     const struct text *t)
 {
     struct fs_file file;
-    TRY(fs_create_new(&file, path));
+    TRY(f->goes_on ? fs_create(&file, path) : fs_create_new(&file, path));
     enum err err = fs_write(&file, t->s, t->len);
     if (err == ERR_OK)
         err = fs_commit(&file);
     fs_abandon(&file);
-    f->made[name] = file.placed;
+    f->made[name] = file.placed && !f->goes_on;
     return err;
+}
+
+static enum err open_metrics(const struct folder *f, const char *path, int *metrics)
+{
+    return f->goes_on ? fs_log_open(path, metrics) : fs_log_make(path, metrics);
 }
 
 /* The two descriptions, which the lock knows before they are there, and the metrics. */
@@ -279,10 +316,10 @@ static enum err make_files(struct folder *f, const struct text *yaml, const stru
     for (int i = f->kept; i < FOLDER_MADE; i++) {
         char *path;
         TRY(fs_join(f->o->run.dir, made_name[i], &path));
-        enum err err = i == FOLDER_METRICS ? fs_log_make(path, metrics)
+        enum err err = i == FOLDER_METRICS ? open_metrics(f, path, metrics)
                                            : put(f, i, path, i == FOLDER_YAML ? yaml : json);
         if (i == FOLDER_METRICS)
-            f->made[i] = err == ERR_OK;
+            f->made[i] = err == ERR_OK && !f->goes_on;
         if (f->made[FOLDER_METRICS])
             (void)fs_sys_fstat(*metrics, path, &f->metrics);
         mem_free(path);
@@ -291,7 +328,7 @@ static enum err make_files(struct folder *f, const struct text *yaml, const stru
     return ERR_OK;
 }
 
-enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
+enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, int *metrics)
 {
     struct text yaml = {0}, json = {0};
     ENSURE(f->taken);
@@ -300,6 +337,8 @@ enum err folder_begin(struct folder *f, const struct setup *s, int *metrics)
     enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &yaml);
     if (err == ERR_OK)
         err = hf_config_text(&s->arch, "float32", tokenizer_end(s->tokenizer), &json);
+    if (err == ERR_OK && f->goes_on)
+        err = folder_cut(f->o->run.dir, resumed);
     if (err == ERR_OK)
         err = make_files(f, &yaml, &json, metrics);
     text_free(&yaml);

@@ -16,7 +16,8 @@
 
 /* The names that runs write, and when. Beside them stand, while a file is being written, temporary
  * ones: NAME.tmp.PID.NUMBER. */
-enum folder_when { FOLDER_ALWAYS, FOLDER_SAVE, FOLDER_TRACE }; /* with run.save, train.trace */
+enum folder_when { FOLDER_ALWAYS, FOLDER_SAVE, FOLDER_CHECKPOINTS, FOLDER_TRACE }; /* with run.save,
+                                                                      save_every, train.trace */
 struct folder_name { const char *name; enum folder_when when; };
 int folder_names(void);
 const struct folder_name *folder_name_at(int i);
@@ -47,6 +48,7 @@ struct folder {
     struct fs_lock lock;
     bool taken, begun;
     char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
+    bool goes_on; /* run.resume: the folder is a run's, which goes on there */
     bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
     bool made[FOLDER_MADE]; /* by this run, which may take it away again while it is as made */
     struct folder_start start;
@@ -56,9 +58,13 @@ struct folder {
  * every name that this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the
  * owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
-/* config.yaml, the vocabulary filled in, Hugging Face's config.json, and an empty metrics.jsonl,
- * open. Errors: ERR_STORAGE. Local. */
-enum err folder_begin(struct folder *f, const struct setup *s, int *metrics);
+/* config.yaml, the vocabulary filled in, Hugging Face's config.json, and metrics.jsonl, open, empty
+ * or with the lines of a run that goes on behind step `resumed`. Errors: ERR_STORAGE. Local. */
+enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, int *metrics);
+/* A run that goes on behind that step: lines of metrics behind it are cut, and what later steps and
+ * unfinished saves left of checkpoints goes, which is said. Errors: ERR_STORAGE. Local.
+ * (folder_goes_on.c) */
+enum err folder_cut(const char *dir, int64_t resumed);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

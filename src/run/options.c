@@ -115,6 +115,16 @@ static const struct conf_row rows[] = {
      "a peer silent for so long is reported as hung [seconds]; 0: never"},
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
      "at the end print where the reporting rank's time went, operation by operation"},
+    {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
+     "save a checkpoint after every so many, and at the end, also where a signal or an error is "
+     "the end [steps]; 0: none, only the weights at the end (docs/checkpoints.md)"},
+    {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 1, 1000000, NULL,
+     "checkpoints that stay: the newest ones [checkpoints]"},
+    {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
+     "write a checkpoint beside the steps behind it, from a copy in the host's memory; false: wait "
+     "until it is written"},
+    {"train.time_limit", CONF_REAL, AT(train.time_limit), 0, "0", 0, 31536000, NULL,
+     "end the run, saved, with code 75 once it has taken so long [seconds]; 0: never"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
     {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full",
@@ -156,6 +166,10 @@ static const struct conf_row rows[] = {
      "length of the final decay of wsd [steps]; more than the warm-up leaves: as many as that, and "
      "the table at the start says so"},
 
+    {"optim.decay_keep", CONF_BOOL, AT(optim.decay_keep), 0, "false", 0, 0, NULL,
+     "a run that is resumed with another train.steps: the decay ends where it was to end; false: "
+     "it is planned anew, to the new end"},
+
     {"optim.post_validation", CONF_BOOL, AT(optim.post_validation), 0, "false", 0, 0, NULL,
      "pipeline ranks step without waiting for the norm of the whole gradient; a step that should "
      "have been clipped is taken back and done again, to the same bits; costs a copy of weights "
@@ -175,7 +189,14 @@ static const struct conf_row rows[] = {
      "folder for configuration, metrics and weights; what stands there is not written over "
      "(docs/run-folder.md)"},
     {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
-     "write the weights at the end; false: a run for its speed or its losses leaves none"},
+     "write the weights at the end, and checkpoints; false: a run for its speed or its losses "
+     "leaves none"},
+    {"run.resume", CONF_STRING, AT(run.resume), ROOM(run.resume), "", 0, 0, NULL,
+     "go on from a checkpoint: auto: the newest whole one of run.dir, or from the start where "
+     "there is none; a step: run.dir's of that step; a folder: that checkpoint; empty: a new run"},
+    {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
+     "resume although data.train, data.valid, data.tokenizer or train.seed are not those of the "
+     "checkpoint"},
     {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
      "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
      "only when that is known to be dead (docs/run-folder.md)"},
@@ -365,6 +386,14 @@ const char *options_idle(const struct options *o, const char *key)
         return "only runs with train.device cuda may differ";
     if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
         return "one rank waits for nobody";
+    if (strcmp(key, "train.save_every") == 0 && !o->run.save)
+        return "run.save is false";
+    if ((strcmp(key, "train.save_keep") == 0 || strcmp(key, "train.save_async") == 0) &&
+        o->train.save_every == 0)
+        return "train.save_every is 0, and no checkpoint is saved";
+    if ((strcmp(key, "run.resume_insist") == 0 || strcmp(key, "optim.decay_keep") == 0) &&
+        !o->run.resume[0])
+        return "run.resume is empty, and the run begins anew";
     if (strcmp(key, "optim.trust_after") == 0 && !o->optim.post_validation)
         return "optim.post_validation is false";
     if (strcmp(key, "model.rope_theta") == 0 && o->model.kind != ARCH_LLAMA)

@@ -62,6 +62,9 @@ struct options {
         bool trace;           /* record what ran when */
         int recompute;        /* enum options_recompute */
         int graph;            /* enum options_graph: steps are replays of a recorded one */
+        int64_t save_every, save_keep; /* steps between checkpoints; how many stay */
+        bool save_async;             /* written beside the steps */
+        double time_limit;           /* seconds */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */
         bool deterministic;          /* dev_args.deterministic */
     } train;
@@ -69,6 +72,7 @@ struct options {
         double lr, lr_min, beta1, beta2, eps, decay, clip;
         int64_t warmup, decay_steps; /* steps */
         int schedule;                /* enum options_decay */
+        bool decay_keep;             /* of a run that is resumed: its end as first planned */
         bool post_validation;        /* steps go ahead of the norm */
         int64_t trust_after;         /* steps within the limit before one may */
     } optim;
@@ -78,7 +82,9 @@ struct options {
     } data;
     struct {
         char dir[OPTIONS_PATH_MAX];
-        bool save; /* weights at the end */
+        bool save; /* checkpoints, and weights at the end */
+        char resume[OPTIONS_PATH_MAX]; /* "": a new run; auto, a step, or a checkpoint's folder */
+        bool resume_insist; /* also where data, tokenizer or seed are others */
         bool takeover; /* of a folder that another host's run took */
         double io_timeout;
     } run;

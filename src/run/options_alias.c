@@ -139,13 +139,19 @@ const struct conf_alias options_alias[] = {
      "validation_steps|val_steps|num_eval_batches|max_eval_steps", "train.valid_batches", NULL},
     {"log_interval|logging_steps|log_freq|log_steps|steps_per_print|log_every_n_steps|print_freq",
      "train.log_every", NULL},
-    {"save_interval|save_steps|save_every|save_strategy|checkpoint_interval|ckpt_interval|"
-     "save_total_limit|keep_latest_k|checkpoint_every|checkpoint_steps|checkpoint_freq|"
-     "checkpoint.interval|ckpt_every|save_every_n_steps|async_mode|async_save|load_step|"
-     "last_save_model_only|last_save_model_weights_only|export_dtype|save_safetensors", "run.save",
-     "weights are written at the end of a run"},
-    {"init_from|resume|resume_from_checkpoint|load|load_checkpoint|finetune|initial_load_path",
-     NULL, "a run begins with weights drawn from train.seed"},
+    {"save_interval|save_steps|checkpoint_interval|ckpt_interval|checkpoint_every|"
+     "checkpoint_steps|checkpoint_freq|checkpoint.interval|ckpt_every|save_every_n_steps",
+     "train.save_every", NULL},
+    {"save_strategy", "train.save_every", "steps between checkpoints"},
+    {"save_total_limit|keep_latest_k|max_to_keep", "train.save_keep", NULL},
+    {"async_save|async_mode|async_checkpoint", "train.save_async", NULL},
+    {"exit_duration_in_mins|max_time|walltime|max_train_seconds", "train.time_limit", "seconds"},
+    {"last_save_model_only|last_save_model_weights_only|export_dtype|save_safetensors", "run.save",
+     "weights are written at the end of a run, in f32"},
+    {"resume_from_checkpoint|load|load_checkpoint|load_step", "run.resume",
+     "auto, a step, or a checkpoint's folder"},
+    {"init_from|finetune|initial_load_path", NULL,
+     "a run begins with weights drawn from train.seed, or goes on from a checkpoint (run.resume)"},
     {"evaluation_strategy|eval_strategy|do_eval|eval_only", "train.valid_every",
      "0 validates data.valid at the end only"},
     {"train_timeout_seconds|init_timeout_seconds|distributed_timeout_minutes|ddp_timeout|"

@@ -14,8 +14,9 @@
 
 struct lr train_lr(const struct options *o)
 {
-    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min,
-                       o->optim.warmup, o->train.steps, o->optim.decay_steps};
+    int64_t warmup = num_min(o->optim.warmup, o->train.steps);
+    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min, warmup,
+                       o->train.steps, num_min(o->optim.decay_steps, o->train.steps - warmup)};
 }
 
 enum err train_report_start(struct train_rank *r)
@@ -36,6 +37,8 @@ enum err train_report_start(struct train_rank *r)
     r->stop = all[n] > 0;
     if (err == ERR_OK && r->reports && r->job->call->on_start) {
         setup_table(r->s, all, &table);
+        if (r->origin[0])
+            text_add(&table, "resume          %s\n", r->origin);
         text_add(&table, "%s", r->job->notes);
         err = table.err;
         fs_call_begin(OUTPUT);
@@ -58,13 +61,13 @@ static enum err put_line(struct train_rank *r, enum err err)
 enum err train_report_step(struct train_rank *r, int64_t step)
 {
     const struct options *o = r->s->o;
-    struct lr lr = train_lr(o);
     struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
-                           .grad_norm = r->result.grad_norm, .lr = lr_at(&lr, step),
+                           .grad_norm = r->result.grad_norm, .lr = lr_at(&r->lr, step),
                            .tokens = step * o->train.batch * r->s->arch.seq, .seconds = r->took};
     r->seconds += r->took;
     p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / r->took;
-    p.seconds_left = r->seconds / (double)step * (double)(o->train.steps - step);
+    p.seconds_left = r->seconds / (double)(step - r->resumed) *
+                     (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
     TRY(put_line(r, r->metrics_broken ? ERR_OK : metrics_step(r, &p)));
@@ -160,9 +163,9 @@ static void summarize(const struct train_rank *r, struct text *page)
         report_ahead(r, page);
     if (!options_unrecorded(o))
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
-                 (long long)r->replayed, (long long)r->taken);
-    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)r->taken,
-             text_plural(r->taken, "s"), text_seconds(r->seconds, t), r->result.loss);
+                 (long long)r->replayed, (long long)(r->taken - r->resumed));
+    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)(r->taken - r->resumed),
+             text_plural(r->taken - r->resumed, "s"), text_seconds(r->seconds, t), r->result.loss);
     train_say_weights(r, page);
 }
 

@@ -43,8 +43,8 @@ enum err train_read(struct train_rank *r, int64_t step)
 static enum err read_ahead(struct train_rank *r)
 {
     int64_t last = num_min(r->step + TRAIN_AHEAD, r->s->o->train.steps);
-    if (r->read == 0)
-        TRY(train_read(r, 1));
+    if (r->read == r->resumed)
+        TRY(train_read(r, r->step));
     while (r->read < last && r->lost.code == ERR_OK)
         TRY(train_put_off(r, train_read(r, r->read + 1)));
     ENSURE(r->read >= r->step);
@@ -62,11 +62,11 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
 /* What this rank brings to the step under way. */
 static struct optim_step this_step(const struct train_rank *r)
 {
-    struct lr lr = train_lr(r->s->o);
-    return (struct optim_step){.step = r->step, .lr = lr_at(&lr, r->step),
+    return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
                                .tokens = r->speaks ? r->s->share * r->s->arch.seq : 0,
-                               .stop = train_asks(r)};
+                               .stop = train_asks(r),
+                               .saved = checkpoint_written(&r->ckpt)};
 }
 
 static double *landing(const struct train_rank *r, int64_t step)
@@ -123,6 +123,7 @@ static enum err take_result(struct train_rank *r, int64_t step)
 {
     r->taken = step;
     r->stop = r->stop || r->result.stop > 0;
+    r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
     optim_ahead_note(&r->ahead, &r->result);
     TRY(time_step(r, step));
     r->slowest = fmax(r->slowest, r->took);
@@ -274,8 +275,10 @@ static enum err open_rank(struct train_rank *r)
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
-    TRY(exec_weights_keep(r->x));
     TRY(open_optimizer(r));
+    TRY(train_resume(r));
+    TRY(exec_weights_keep(r->x));
+    TRY(train_save_open(r));
     TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
     TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
     int64_t read = TRAIN_READ * s->share * s->arch.seq;
@@ -290,7 +293,7 @@ static enum err open_rank(struct train_rank *r)
 static enum err open_files(struct train_rank *r)
 {
     if (r->reports)
-        TRY(folder_begin(r->job->folder, r->s, &r->metrics));
+        TRY(folder_begin(r->job->folder, r->s, r->resumed, &r->metrics));
     if (r->reports && r->s->o->run.save)
         TRY(save_begin(r->s, &r->weights));
     return r->s->o->train.trace ? open_trace(r) : ERR_OK;
@@ -336,7 +339,7 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
                          const struct exec_hooks *hooks)
 {
     struct optim_step step = this_step(r);
-    if (r->records && r->step == OPTIONS_RECORDED)
+    if (r->records && r->step == r->resumed + OPTIONS_RECORDED)
         TRY(record_step(r, b, hooks));
     if (exec_recorded(r->x)) {
         r->replayed++;
@@ -356,12 +359,12 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(read_ahead(r));
     train_batch(r, r->step, &b);
     TRY(run_step(r, &b, hooks));
-    if (r->step == WARM_STEPS)
+    if (r->step == r->resumed + WARM_STEPS)
         comm_warm(r->world);
     TRY(land(r));
     TRY(stamp_end(r, r->step));
     TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
-    bool still = r->step == r->s->o->train.steps || is_validated(r);
+    bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop;
     TRY(take_results(r, still ? r->step : 0));
@@ -377,12 +380,13 @@ static enum err run_steps(struct train_rank *r)
                                .step_ahead = on_step_ahead, .check = on_check,
                                .begins = told ? train_report_within : NULL, .arg = r};
     dev_profile_begin(r->dev, comm_spent(r->world));
-    for (r->step = 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
+    for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
             TRY(stamp_end(r, r->taken));
         TRY(take_step(r, &hooks));
         if (!r->stop)
             TRY(validate(r));
+        TRY(train_save_step(r));
     }
     dev_profile_end(r->dev, comm_spent(r->world));
     return ERR_OK;
@@ -407,6 +411,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     if (end.code != ERR_OK)
         comm_abort(world, end.code); /* peers may still read what is freed below */
     train_valid_close(&r);
+    checkpoint_close(&r.ckpt);
     exec_close(r.x);
     if (r.landed)
         r.dev->ops->host_free(r.dev, r.landed);

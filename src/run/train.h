@@ -9,6 +9,7 @@
 #include "data/data.h"
 #include "optim/optim.h"
 #include "plait.h"
+#include "run/checkpoint.h"
 #include "run/folder.h"
 #include "run/setup.h"
 #include "run/trace.h"
@@ -59,6 +60,12 @@ struct train_rank {
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
     struct optim_ahead ahead;
+    struct lr lr;               /* the run's learning rates */
+    int64_t resumed;            /* the step that it goes on behind; 0: a new run */
+    char run[64];               /* its name in checkpoints */
+    char origin[OPTIONS_PATH_MAX + 80]; /* what run.resume came to, for people; "": nothing */
+    struct checkpoint ckpt;     /* s NULL: none are saved */
+    bool all_written;           /* all ranks' parts of the save under way are */
     struct optim_result result; /* of the last step that is proved */
     int64_t step;               /* 1-based, the one under way */
     bool records;               /* steps are to be replays */
@@ -120,8 +127,21 @@ enum err train_weights_finite(const struct train_rank *r, bool *finite, struct t
  * finite (-1: this one has none). Collective over the world. (nonfinite.c) */
 enum err train_valid_lost(struct train_rank *r, int64_t round);
 
-/* The run's learning rates. (report.c) */
+/* The learning rates of a new run, with the lengths of warm-up and decay in effect. (report.c) */
 struct lr train_lr(const struct options *o);
+/* Goes on from the checkpoint that run.resume means: weights (before exec_weights_keep) and
+ * moments, the numbers of steps, rates. Also where there is none: r->lr is set. Errors: ERR_CONFIG
+ * where it is of another model or run; ERR_CHECKPOINT. Collective over the world. (resume.c) */
+enum err train_resume(struct train_rank *r);
+/* Checkpoints are saved (train.save_every): takes what they need; and whether one is due behind the
+ * step under way. (train_save.c) */
+enum err train_save_open(struct train_rank *r);
+bool train_save_due(const struct train_rank *r);
+/* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,
+ * as train_put_off. Collective over the world. (train_save.c) */
+enum err train_save_step(struct train_rank *r);
+/* The state of the last step, whole on the disk. As train_save_step. (train_save.c) */
+enum err train_save_last(struct train_rank *r);
 /* The table before the first step, and what the ranks' memory is; r->stop: a rank was asked to stop
  * until now. Collective over the world.
  * (report.c) */

@@ -10,13 +10,21 @@
  */
 #include "run/train.h"
 
+#include "base/log.h"
 #include "run/stop.h"
 
 #include <stdio.h>
 
+/* Has the run taken as long as it may? */
+static bool out_of_time(const struct train_rank *r)
+{
+    double limit = r->s->o->train.time_limit;
+    return limit > 0 && r->reports && log_now() - r->job->began > limit;
+}
+
 bool train_asks(const struct train_rank *r)
 {
-    return stop_asked() != 0 || r->lost.code != ERR_OK;
+    return stop_asked() != 0 || r->lost.code != ERR_OK || out_of_time(r);
 }
 
 /* From here on this rank deals with an error: should the process end before that is done, it is
@@ -62,8 +70,11 @@ static bool work_left(const struct train_rank *r)
 static void say_stop(const struct train_rank *r, struct text *page)
 {
     int why = stop_asked();
-    text_add(page, "stopped by %s%s", why ? stop_name(why) : "a request",
-             why ? "" : " at another rank");
+    if (!why && out_of_time(r))
+        text_add(page, "stopped by train.time_limit %g s", r->s->o->train.time_limit);
+    else
+        text_add(page, "stopped by %s%s", why ? stop_name(why) : "a request",
+                 why ? "" : " at another rank");
     if (r->taken == 0)
         text_add(page, " before the first step; ");
     else
@@ -197,6 +208,8 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     TRY(find_first(r, e, false));
     if (e->first.code != ERR_OK)
         deal_with(r, &e->first, speaks(r, e));
+    if (saves(r))
+        TRY(train_save_last(r));
     if (saves(r))
         TRY(save_weights(r->s, r->x, r->world,
                          &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));

@@ -22,7 +22,7 @@
 
 static const char *const base_set[] = {
     "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8", "train.steps=2",
-    "train.batch=2", "train.threads=1", "parallel.pp=2", "train.trace=true"};
+    "train.batch=2", "train.threads=1", "parallel.pp=2", "train.trace=true", "train.save_every=2"};
 
 static struct plait_config *config_of(const char *run, const char *const *set)
 {
@@ -195,7 +195,7 @@ static void other_names_are_free(void)
     folder_path_in("free", "model.safetensors.tmp.old", other);
     put(other, "kept\n");
     test_check(train("free", plain) == 0, __FILE__, __LINE__, "%s", plait_error());
-    CHECK_INT(entries("free"), 7);
+    CHECK_INT(entries("free"), 8);
 }
 
 /* Its own configuration, when that already holds what would be written. */
@@ -347,7 +347,7 @@ static void of_two_runs_one_is_refused(void)
         test_check((first == 0) != (second == 0) && (won == PLAIT_LOCKED || won == PLAIT_CONFIG),
                    __FILE__, __LINE__, "pair %d: %d and %d", i, first, second);
         CHECK_INT(whole_lines(run), 40);
-        CHECK_INT(entries(run), 5);
+        CHECK_INT(entries(run), 6);
     }
 }
 
@@ -447,14 +447,14 @@ static void half_written_files_of_the_dead_go(void)
     put_lock("dead", "plait.lock.tmp.999999997.1", OTHER); /* died before it had the name */
     put_lock("dead", "plait.lock.tmp.999999996.1", OTHER); /* somebody else's */
     test_check(train("dead", NULL) == 0, __FILE__, __LINE__, "%s", plait_error());
-    CHECK_INT(entries("dead"), 5 + (folder_names() - 1) + 1);
+    CHECK_INT(entries("dead"), 6 + (folder_names() - 1) + 1);
     CHECK(holds("dead", "model.safetensors.tmp.999999997.5"));
     make_dir("none-dead", path);
     put_temporaries("none-dead", OTHER);
     folder_path_in("none-dead", "model.safetensors.tmp.1.2", path);
     put(path, "what somebody wrote");
     test_check(train("none-dead", NULL) == 0, __FILE__, __LINE__, "%s", plait_error());
-    CHECK_INT(entries("none-dead"), 5 + (folder_names() - 1) + 1);
+    CHECK_INT(entries("none-dead"), 6 + (folder_names() - 1) + 1);
 }
 
 /* Entries but empty locks that nobody had the name for yet. */
@@ -492,7 +492,7 @@ static void a_killed_start_blocks_nothing(void)
                    plait_error());
         CHECK_INT(holds(run, "plait.lock"), stepped && died);
         if (!stepped)
-            CHECK_INT(entries_but_locks(run), 5);
+            CHECK_INT(entries_but_locks(run), 6);
         starts += !stepped;
         runs += stepped;
     }

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A save has three parts. The copy is queued where the step ends, and the thread that writes it
+ * waits for it: the step's own rank goes on at once. The thread needs no rank, device queue or
+ * communicator of it, so it disturbs nothing. The end is a meeting of all ranks, a few small
+ * messages to the one that writes the index, made where all of them know that all threads are done.
+ *
+ * A failing write is an error line and costs the save; what was saved before stays. It ends the run
+ * where nothing would be left.
+ */
+#include "run/checkpoint.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TAG = (1 << 20) + 1 }; /* above the pipeline's tags, and save.c's */
+
+/* ---- what this rank writes ---- */
+
+static struct state_chunk chunk_of(const struct setup *s, const struct param *p,
+                                   const struct state_box *local, enum param_kind kind,
+                                   bool *transposed)
+{
+    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
+                                         [PARAM_V] = STATE_V};
+    struct state_box global = *local;
+    struct hf_place at;
+    struct state_chunk c = {.kind = as[kind]};
+    hf_place(&s->arch, &p->spec, &at);
+    for (int i = 0; i < 2; i++)
+        global.at[i] += p->box.at[i];
+    memcpy(c.tensor, at.tensor, sizeof at.tensor);
+    c.nd = at.nd;
+    memcpy(c.shape, at.shape, sizeof c.shape);
+    c.box = state_place_box(&at, &global);
+    *transposed = at.transposed;
+    return c;
+}
+
+static void add_piece(struct checkpoint *c, const struct param_piece *piece, enum param_kind kind)
+{
+    struct state_box box[3];
+    int n = state_boxes(piece->param->box.local[1], piece->from, piece->to, box);
+    int64_t skip = 0;
+    for (int i = 0; i < n; i++) {
+        struct checkpoint_source *from = &c->source[c->chunks];
+        *from = (struct checkpoint_source){.kind = kind, .piece = piece, .skip = skip};
+        c->chunk[c->chunks++] = chunk_of(c->s, piece->param, &box[i], kind, &from->transposed);
+        skip += state_box_elements(&box[i]);
+    }
+}
+
+static enum err list_chunks(struct checkpoint *c)
+{
+    int64_t most = (int64_t)PARAM_KINDS * 3 * c->duty.n;
+    TRY(mem_new(num_max(1, most), sizeof *c->chunk, "the chunks of a shard", &c->chunk));
+    TRY(mem_new(num_max(1, most), sizeof *c->source, "the chunks of a shard", &c->source));
+    for (int kind = 0; kind < PARAM_KINDS; kind++)
+        for (int i = 0; i < c->duty.n; i++)
+            add_piece(c, &c->duty.piece[i], (enum param_kind)kind);
+    return ERR_OK;
+}
+
+static enum err config_text(struct checkpoint *c)
+{
+    struct text yaml = {0};
+    struct options mine = *c->s->o;
+    mine.model.vocab = c->s->arch.vocab;
+    conf_print(&options_table, &mine, &yaml);
+    return text_done(&yaml, &c->config);
+}
+
+enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
+{
+    *c = (struct checkpoint){.s = a->setup, .world = a->world, .all = a->all, .writer = a->writer};
+    snprintf(c->run, sizeof c->run, "%s", a->run);
+    enum err err = param_duty_open(&c->duty, a->store, a->stores, a->replica, a->replicas);
+    if (err == ERR_OK)
+        err = param_snapshot_open(&c->snapshot, &c->duty);
+    if (err == ERR_OK)
+        err = list_chunks(c);
+    if (err == ERR_OK)
+        err = config_text(c);
+    if (err != ERR_OK)
+        checkpoint_close(c);
+    return err;
+}
+
+static void join(struct checkpoint *c)
+{
+    if (c->runs) {
+        fs_call_begin(c->dir); /* who waits for a disk is not hung */
+        pthread_join(c->thread, NULL);
+        fs_call_end();
+    }
+    c->runs = false;
+}
+
+void checkpoint_close(struct checkpoint *c)
+{
+    join(c);
+    param_snapshot_close(&c->snapshot);
+    param_duty_close(&c->duty);
+    mem_free(c->chunk);
+    mem_free(c->source);
+    mem_free(c->config);
+    mem_free(c->dir);
+    mem_free(c->text);
+    *c = (struct checkpoint){.s = NULL};
+}
+
+/* ---- the thread ---- */
+
+static enum safet_type type_of(const struct checkpoint *c)
+{
+    return c->s->types.at == DT_F64 ? SAFET_F64 : SAFET_F32;
+}
+
+static struct state_save save_of(const struct checkpoint *c)
+{
+    return (struct state_save){.dir = c->dir, .step = c->step, .run = c->run, .type = type_of(c)};
+}
+
+static enum err put_chunks(struct checkpoint *c, struct state_shard *shard)
+{
+    for (int i = 0; i < c->chunks; i++) {
+        const struct checkpoint_source *from = &c->source[i];
+        const char *p = param_snapshot_of(&c->snapshot, from->kind, from->piece);
+        TRY(state_shard_put(shard, p + from->skip * dtype_size(c->s->types.at), from->transposed));
+    }
+    return ERR_OK;
+}
+
+static enum err write_shard(struct checkpoint *c)
+{
+    struct state_save save = save_of(c);
+    struct state_shard shard = {.n = 0};
+    char name[STATE_FILE];
+    state_shard_name(comm_rank(c->world), name);
+    TRY(fs_make_dirs(c->dir));
+    TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
+    enum err err = state_shard_keep_room(&shard);
+    if (err == ERR_OK)
+        err = param_snapshot_wait(&c->snapshot);
+    if (err == ERR_OK)
+        err = put_chunks(c, &shard);
+    if (err == ERR_OK)
+        err = state_shard_commit(&shard);
+    if (err == ERR_OK)
+        err = state_shard_text(&shard, &c->text);
+    state_shard_close(&shard);
+    return err;
+}
+
+static void *write_beside(void *arg)
+{
+    struct checkpoint *c = arg;
+    err_keep(&c->err, write_shard(c));
+    atomic_store(&c->written, true);
+    return NULL;
+}
+
+/* ---- beginning and ending ---- */
+
+/* Nobody waits here for long: all threads are done, or are waited for by their ranks. */
+static enum err finish_earlier(struct checkpoint *c, int64_t step)
+{
+    if (c->step == 0)
+        return ERR_OK;
+    if (comm_rank(c->world) == c->writer && !checkpoint_written(c) && !c->waited) {
+        c->waited = true; /* once; it is seldom the only time */
+        log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
+                 "save less often (train.save_every), or to a faster disk", (long long)step,
+                 (long long)c->step);
+    }
+    return checkpoint_end(c);
+}
+
+enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
+{
+    sigset_t all, before;
+    TRY(finish_earlier(c, head->step));
+    c->step = head->step;
+    c->head = *head;
+    c->err.code = ERR_OK;
+    atomic_store(&c->written, false);
+    TRY(state_dir(c->s->o->run.dir, c->step, &c->dir));
+    TRY(param_snapshot_start(&c->snapshot));
+    sigfillset(&all); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&c->thread, NULL, write_beside, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "ckpt: no thread to write a checkpoint: %s", strerror(rc));
+    c->runs = true;
+    return c->s->o->train.save_async ? ERR_OK : checkpoint_end(c);
+}
+
+bool checkpoint_written(const struct checkpoint *c)
+{
+    return c->step > 0 && atomic_load(&c->written);
+}
+
+/* One rank's part: of its error what a message needs, and the text of its shard. */
+struct part {
+    struct err_kept err;
+    int64_t bytes; /* of the text, its end included */
+};
+
+static enum err move(struct checkpoint *c, int other, bool send, void *p, int64_t bytes)
+{
+    struct comm_req req = {0};
+    if (send)
+        TRY(comm_send_start(c->world, other, TAG, p, bytes, &req));
+    else
+        TRY(comm_recv_start(c->world, other, TAG, p, bytes, &req));
+    return comm_finish(&req);
+}
+
+static enum err send_part(struct checkpoint *c)
+{
+    struct part mine = {.err = c->err};
+    mine.bytes = c->err.code == ERR_OK ? (int64_t)strlen(c->text) + 1 : 0;
+    TRY(move(c, c->writer, true, &mine, sizeof mine));
+    return mine.bytes > 0 ? move(c, c->writer, true, c->text, mine.bytes) : ERR_OK;
+}
+
+static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first, char **text)
+{
+    struct part its = {.bytes = 0};
+    TRY(move(c, rank, false, &its, sizeof its));
+    if (its.err.code != ERR_OK && first->code == ERR_OK)
+        err_keep(first, err_set(its.err.code, __FILE__, __LINE__, "rank %d: %s", rank,
+                                err_bare(its.err.text)));
+    if (its.bytes == 0)
+        return ERR_OK;
+    TRY(mem_new(its.bytes, 1, "the text of a shard", text));
+    return move(c, rank, false, *text, its.bytes);
+}
+
+/* Older checkpoints than the newest so many go. */
+static enum err keep_newest(const struct checkpoint *c)
+{
+    struct state_found *found;
+    int n, whole = 0;
+    TRY(state_list(c->s->o->run.dir, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        char *dir;
+        whole += found[i].whole;
+        if (found[i].step >= c->step || (found[i].whole && whole <= c->s->o->train.save_keep))
+            continue;
+        err = state_dir(c->s->o->run.dir, found[i].step, &dir);
+        if (err == ERR_OK)
+            err = state_remove(dir);
+        mem_free(dir);
+    }
+    mem_free(found);
+    return err;
+}
+
+static bool any_left(const struct checkpoint *c)
+{
+    struct state_found *found;
+    bool any = false;
+    int n;
+    if (state_list(c->s->o->run.dir, &found, &n) != ERR_OK)
+        return false;
+    for (int i = 0; i < n; i++)
+        any = any || found[i].whole;
+    mem_free(found);
+    return any;
+}
+
+/* The writer has all parts; *first: the first error of any. */
+static void place_index(struct checkpoint *c, const char *const *text, struct err_kept *first)
+{
+    struct state_save save = save_of(c);
+    c->head.config = c->config;
+    if (first->code == ERR_OK)
+        err_keep(first, state_index_write(&save, &c->head, text, comm_size(c->world)));
+    if (first->code == ERR_OK) {
+        if (keep_newest(c) != ERR_OK)
+            log_line(LOG_WARN, "%s", err_text()); /* one more than wanted stays */
+        return;
+    }
+    (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
+    bool left = any_left(c);
+    log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s", (long long)c->step,
+             err_bare(first->text), left ? "; the one before stays" : "");
+    if (left)
+        first->code = ERR_OK;
+}
+
+static enum err gather(struct checkpoint *c, struct err_kept *first)
+{
+    int n = comm_size(c->world);
+    char **text;
+    enum err err = ERR_OK;
+    TRY(mem_new(n, sizeof *text, "the texts of the shards", (void *)&text));
+    *first = c->err;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        if (i != c->writer)
+            err = take_part(c, i, first, &text[i]);
+    text[c->writer] = c->text;
+    c->text = NULL;
+    if (err == ERR_OK)
+        place_index(c, (const char *const *)text, first);
+    for (int i = 0; i < n; i++)
+        mem_free(text[i]);
+    mem_free(text);
+    return err;
+}
+
+enum err checkpoint_end(struct checkpoint *c)
+{
+    struct err_kept first = {.code = ERR_OK};
+    double failed;
+    join(c);
+    TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
+    failed = first.code != ERR_OK;
+    if (c->all) /* who ends earlier ends what its peers do */
+        TRY(comm_all_reduce(c->all, &failed, 1, DT_F64, COMM_SUM));
+    c->saved = failed > 0 ? c->saved : c->step;
+    c->step = 0;
+    mem_free(c->text);
+    mem_free(c->dir);
+    c->text = c->dir = NULL;
+    return first.code == ERR_OK ? ERR_OK : err_again(&first);
+}

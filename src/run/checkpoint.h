@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints of a training run on one rank: the state of a step is copied beside the steps that
+ * follow it, a thread writes the copy as this rank's shard, and when the threads of all ranks are
+ * done, which they learn with the sums of a step, the index is written, and the save is done.
+ */
+#ifndef PLAIT_RUN_CHECKPOINT_H
+#define PLAIT_RUN_CHECKPOINT_H
+
+#include "ckpt/state.h"
+#include "comm/comm.h"
+#include "run/setup.h"
+#include "tensor/param_state.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* A chunk of the shard, and where its numbers are. */
+struct checkpoint_source {
+    enum param_kind kind;
+    const struct param_piece *piece; /* borrowed from the duty */
+    int64_t skip;                    /* elements of the piece before it */
+    bool transposed;
+};
+
+struct checkpoint {
+    const struct setup *s;    /* borrowed */
+    struct comm_world *world; /* borrowed */
+    struct comm_group *all;   /* borrowed; host memory; NULL: one rank */
+    int writer;               /* the reporting rank, who writes the index */
+    struct param_duty duty;
+    struct param_snapshot snapshot;
+    struct state_chunk *chunk;       /* owned; [chunks] */
+    struct checkpoint_source *source; /* owned; [chunks] */
+    int chunks;
+    char run[64];             /* state_save.run */
+    int64_t step, saved;      /* of the save under way, 0: none is; of the last one that is whole */
+    struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
+    char *config, *dir;       /* owned */
+    pthread_t thread;
+    bool waited;              /* it was said that a save waits for the one before it */
+    bool runs;                /* the thread has to be joined */
+    atomic_bool written;      /* the thread is done with it */
+    struct err_kept err;      /* its error */
+    char *text;               /* owned; of its shard, for the index */
+};
+
+/* stores: of this rank (borrowed); replica: its data rank. Takes the host memory of a copy.
+ * Errors: ERR_MEMORY. Local; released by checkpoint_close, which waits for a thread. */
+struct checkpoint_args {
+    const struct setup *setup;
+    struct comm_world *world;
+    struct comm_group *all;
+    int writer, replica, replicas;
+    struct param_store *const *store;
+    int stores;
+    const char *run;
+};
+enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a);
+void checkpoint_close(struct checkpoint *c);
+
+/* Begins to save what the stores hold, which is the state of head->step. A save that is still under
+ * way is waited for and ended, which is said. Collective over the world. Errors: ERR_STORAGE on the
+ * writer: an earlier save failed and no checkpoint is left; those of the transport. */
+enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head);
+/* Is this rank's part of the save under way written? */
+bool checkpoint_written(const struct checkpoint *c);
+/* All ranks have written, or wait: true. Ends the save under way: the index is put in place, older
+ * checkpoints than the train.save_keep newest go. Where a rank's part failed the writer says so and
+ * the save goes. Collective over the world. Errors: as checkpoint_begin. */
+enum err checkpoint_end(struct checkpoint *c);
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The folder of a run that goes on behind a step: what is of later steps goes, so that each step is
+ * in there once. Metrics are cut into a new file that takes the old one's place whole. Checkpoints
+ * of later steps would be taken for this run's by the next resume.
+ */
+#include "run/folder.h"
+
+#include "base/fs_sys.h"
+#include "base/log.h"
+#include "ckpt/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The step of a line; -1: it is none of ours. */
+static int64_t step_of(const char *line, int64_t n)
+{
+    static const char head[] = "{\"step\": ";
+    enum { N = sizeof head - 1 };
+    return n > N && memcmp(line, head, N) == 0 ? strtoll(line + N, NULL, 10) : -1;
+}
+
+/* Whole lines of steps up to `last` into out; *cut: there were others. */
+static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, bool *cut)
+{
+    const char *at = (const char *)m->data, *end = at + m->size, *next;
+    for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
+        int64_t step = step_of(at, next - at);
+        if (step > last)
+            *cut = true;
+        else
+            text_add(out, "%.*s\n", (int)(next - at), at);
+    }
+    *cut = *cut || at < end;
+}
+
+static enum err cut_metrics(const char *path, int64_t last)
+{
+    struct fs_map m;
+    struct text kept = {0};
+    struct stat st;
+    bool cut = false;
+    if (fs_sys_lstat(path, &st) != 0)
+        return ERR_OK;
+    TRY(fs_map_open(&m, path, ERR_STORAGE));
+    keep_lines(&m, last, &kept, &cut);
+    fs_map_close(&m);
+    enum err err = kept.err;
+    if (err == ERR_OK && cut)
+        err = fs_put(path, kept.s ? kept.s : "", kept.len);
+    text_free(&kept);
+    return err;
+}
+
+static enum err drop(const char *dir, const struct state_found *f)
+{
+    char *path;
+    TRY(state_dir(dir, f->step, &path));
+    log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", dir,
+             (long long)f->step, f->whole ? "the run goes on from an earlier one"
+                                          : "its save did not end");
+    enum err err = state_remove(path);
+    mem_free(path);
+    return err;
+}
+
+static enum err cut_checkpoints(const char *dir, int64_t last)
+{
+    struct state_found *found;
+    int n;
+    TRY(state_list(dir, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        if (found[i].step > last || !found[i].whole)
+            err = drop(dir, &found[i]);
+    mem_free(found);
+    return err;
+}
+
+enum err folder_cut(const char *dir, int64_t resumed)
+{
+    char *path;
+    TRY(fs_join(dir, "metrics.jsonl", &path));
+    enum err err = cut_metrics(path, resumed);
+    mem_free(path);
+    return err == ERR_OK ? cut_checkpoints(dir, resumed) : err;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Going on from a checkpoint, on whatever layout: each rank reads what it holds of weights and
+ * moments from the boxes that other ranks once wrote. All ranks open the same checkpoint and agree
+ * on whether it is good; a damaged one is named, and run.resume=auto takes the one before.
+ */
+#include "run/train.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+
+/* ---- what may not have changed ---- */
+
+static enum err differs(const char *dir, const char *key, const char *there, const char *here,
+                        const char *way)
+{
+    FAIL(ERR_CONFIG, "run.resume: %s is %s in the checkpoint %s, and %s here; %s", key, there, dir,
+         here, way);
+}
+
+static enum err same_int(const char *dir, const char *key, int64_t there, int64_t here,
+                         const char *way)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%lld", (long long)there);
+    snprintf(b, sizeof b, "%lld", (long long)here);
+    return there == here ? ERR_OK : differs(dir, key, a, b, way);
+}
+
+static enum err same_real(const char *dir, const char *key, double there, double here)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%.17g", there);
+    snprintf(b, sizeof b, "%.17g", here);
+    return there == here ? ERR_OK : differs(dir, key, a, b, "it is another model");
+}
+
+static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
+{
+    static const char way[] = "it is another model";
+    static const char *const kind[] = {"gpt", "llama"};
+    if (a->kind != b->kind)
+        return differs(dir, "model.kind", kind[a->kind], kind[b->kind], way);
+    TRY(same_int(dir, "model.layers", a->layers, b->layers, way));
+    TRY(same_int(dir, "model.hidden", a->hidden, b->hidden, way));
+    TRY(same_int(dir, "model.heads", a->heads, b->heads, way));
+    TRY(same_int(dir, "model.kv_heads", a->kv_heads, b->kv_heads, way));
+    TRY(same_int(dir, "model.head_dim", a->head_dim, b->head_dim, way));
+    TRY(same_int(dir, "model.ffn", a->ffn, b->ffn, way));
+    TRY(same_int(dir, "model.vocab", a->vocab, b->vocab, way));
+    TRY(same_int(dir, "model.seq", a->seq, b->seq, way));
+    if (a->tied != b->tied)
+        return differs(dir, "model.tied", a->tied ? "true" : "false", b->tied ? "true" : "false",
+                       way);
+    TRY(same_real(dir, "model.dropout", a->dropout, b->dropout));
+    TRY(same_real(dir, "model.norm_eps", a->norm_eps, b->norm_eps));
+    TRY(same_real(dir, "model.rope_theta", a->rope_theta, b->rope_theta));
+    return same_real(dir, "model.init_std", a->init_std, b->init_std);
+}
+
+/* Samples are counted by steps of a batch; the rest one may insist on. */
+static enum err same_run(const struct train_rank *r, const struct state_index *x,
+                         const struct options *was)
+{
+    static const char way[] = "give the same, or insist with run.resume_insist=true";
+    const struct options *o = r->s->o;
+    const struct state_head *h = &x->head;
+    char a[32], b[32];
+    TRY(same_model(x->dir, &h->arch, &r->s->arch));
+    TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
+                 "the place in the data is counted in batches; give the same"));
+    if (o->run.resume_insist)
+        return ERR_OK;
+    TRY(same_int(x->dir, "train.seed", (int64_t)h->seed, o->train.seed, way));
+    if (strcmp(h->tokenizer, r->s->tokenizer) != 0)
+        return differs(x->dir, "data.tokenizer", h->tokenizer, r->s->tokenizer, way);
+    snprintf(a, sizeof a, "of hash %016llx", (unsigned long long)h->data_hash);
+    snprintf(b, sizeof b, "%016llx", (unsigned long long)r->job->train.hash);
+    return h->data_hash == r->job->train.hash ? ERR_OK : differs(x->dir, "data.train", a, b, way);
+}
+
+/* ---- reading ---- */
+
+/* Elements from .. to - 1 of p's local box. */
+static enum err load_range(const struct train_rank *r, const struct state_index *x,
+                           const struct param_piece *held, enum param_kind kind)
+{
+    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
+                                         [PARAM_V] = STATE_V};
+    const struct param *p = held->param;
+    enum safet_type type = r->dev->at == DT_F64 ? SAFET_F64 : SAFET_F32;
+    struct hf_place at;
+    struct state_box box[3];
+    void *values;
+    hf_place(&r->s->arch, &p->spec, &at);
+    int n = state_boxes(p->box.local[1], held->from, held->to, box);
+    int64_t from = held->from;
+    TRY(mem_new(held->to - held->from, (size_t)dtype_size(r->dev->at), p->spec.name, &values));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        struct state_box global = box[i];
+        int64_t count = state_box_elements(&box[i]);
+        for (int k = 0; k < 2; k++)
+            global.at[k] += p->box.at[k];
+        struct state_want want = {.tensor = at.tensor, .kind = as[kind],
+                                  .box = state_place_box(&at, &global),
+                                  .transposed = at.transposed};
+        err = state_read(x, &want, type, values);
+        if (err == ERR_OK)
+            err = param_state_write(p, kind, from, values, count);
+        from += count;
+    }
+    mem_free(values);
+    return err;
+}
+
+static enum err load_param(const struct train_rank *r, const struct state_index *x,
+                           const struct param *p)
+{
+    for (int kind = 0; kind < PARAM_KINDS; kind++) {
+        int pieces = kind == PARAM_WEIGHT ? 1 : param_share_pieces(p->store);
+        for (int i = 0; i < pieces; i++) {
+            struct param_piece held;
+            if (param_held(p, (enum param_kind)kind, i, &held))
+                TRY(load_range(r, x, &held, (enum param_kind)kind));
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err load_all(const struct train_rank *r, const struct state_index *x)
+{
+    fs_call_begin(x->dir);
+    enum err err = ERR_OK;
+    for (int i = 0; i < r->optim.stores && err == ERR_OK; i++)
+        for (int j = 0; j < r->store[i]->n && err == ERR_OK; j++)
+            err = load_param(r, x, &r->store[i]->param[j]);
+    fs_call_end();
+    return err;
+}
+
+/* ---- choosing ---- */
+
+static enum err read_options(const struct state_index *x, struct options *was)
+{
+    TRY(conf_defaults(&options_table, was));
+    return conf_read_text(&options_table, was, x->path, x->head.config,
+                          (int64_t)strlen(x->head.config));
+}
+
+static void take_head(struct train_rank *r, const struct state_head *h)
+{
+    const struct options *o = r->s->o;
+    r->resumed = h->step;
+    r->taken = r->queued = r->read = r->traced = h->step;
+    r->ahead.within = h->within;
+    r->lr.warmup = h->warmup;
+    r->lr.decay = h->decay;
+    r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
+    r->result.loss = h->loss;
+    r->valid_loss = h->valid_loss;
+    memcpy(r->run, h->run, sizeof r->run);
+}
+
+static enum err try_one(struct train_rank *r, const char *dir)
+{
+    struct state_index x;
+    struct options was;
+    TRY(state_index_open(&x, dir));
+    enum err err = read_options(&x, &was);
+    if (err == ERR_OK)
+        err = same_run(r, &x, &was);
+    if (err == ERR_OK)
+        err = load_all(r, &x);
+    if (err == ERR_OK)
+        take_head(r, &x.head);
+    if (err == ERR_OK)
+        snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)",
+                 (long long)x.head.step, dir, x.head.layout);
+    state_index_close(&x);
+    return err;
+}
+
+/* The worst of what the ranks found: all end alike, and say it once. */
+static enum err agree(struct train_rank *r, enum err err, bool *good)
+{
+    double worst = err;
+    struct err_kept mine;
+    err_keep(&mine, err);
+    if (exec_world_group(r->x))
+        TRY(comm_all_reduce(exec_world_group(r->x), &worst, 1, DT_F64, COMM_MAX));
+    *good = worst == ERR_OK;
+    return *good ? ERR_OK : err == ERR_OK ? ERR_OK : err_again(&mine);
+}
+
+/* auto: the newest that is good. A damaged one is named by the ranks that have found it so. */
+static enum err try_newest(struct train_rank *r)
+{
+    struct state_found *found;
+    bool good = false;
+    int n, whole = 0;
+    enum err err = state_list(r->s->o->run.dir, &found, &n);
+    TRY(err);
+    for (int i = 0; i < n && !good && err == ERR_OK; i++) {
+        char *dir;
+        if (!found[i].whole)
+            continue;
+        whole++;
+        err = state_dir(r->s->o->run.dir, found[i].step, &dir);
+        if (err != ERR_OK)
+            break;
+        err = agree(r, try_one(r, dir), &good);
+        if (err == ERR_CHECKPOINT) {
+            log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
+            err = ERR_OK;
+        }
+        mem_free(dir);
+    }
+    mem_free(found);
+    if (err == ERR_OK && whole == 0)
+        snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
+                 "start", r->s->o->run.dir);
+    if (err == ERR_OK && whole > 0 && !good)
+        FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
+                             "begin a new run in another folder", whole, r->s->o->run.dir);
+    return err;
+}
+
+static enum err copy(const char *word, char **out)
+{
+    int64_t n = (int64_t)strlen(word) + 1;
+    TRY(mem_new(n, 1, "a path", out));
+    memcpy(*out, word, (size_t)n);
+    return ERR_OK;
+}
+
+static bool is_number(const char *word)
+{
+    return word[0] && strspn(word, "0123456789") == strlen(word);
+}
+
+static enum err try_named(struct train_rank *r)
+{
+    const char *word = r->s->o->run.resume;
+    char *dir;
+    int64_t step = 0;
+    bool good;
+    if (is_number(word) && text_to_int(word, &step))
+        TRY(state_dir(r->s->o->run.dir, step, &dir));
+    else
+        TRY(copy(word, &dir));
+    enum err err = agree(r, try_one(r, dir), &good);
+    mem_free(dir);
+    TRY(err);
+    if (!good)
+        FAIL(ERR_PEER, "run.resume: another rank cannot read the checkpoint");
+    return ERR_OK;
+}
+
+enum err train_resume(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    r->lr = train_lr(o);
+    if (!o->run.resume[0])
+        return ERR_OK;
+    TRY(strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r));
+    return ERR_OK;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a training run saves checkpoints, and what it says of itself in them.
+ */
+#include "run/train.h"
+
+#include "base/log.h"
+
+#include <stdio.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* A run's name is its begin: host, process, time. The same on all ranks. */
+static enum err name_run(struct train_rank *r)
+{
+    char host[65] = "", words[128];
+    struct comm_group *all = exec_world_group(r->x);
+    if (r->run[0])
+        return ERR_OK;
+    (void)gethostname(host, sizeof host - 1);
+    int n = snprintf(words, sizeof words, "%s %ld %.6f", host, (long)getpid(), log_date());
+    snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)XXH3_64bits(words, (size_t)n));
+    return all ? comm_broadcast(all, 0, r->run, sizeof r->run) : ERR_OK;
+}
+
+enum err train_save_open(struct train_rank *r)
+{
+    const struct setup *s = r->s;
+    int coord[AXIS_COUNT] = {0};
+    TRY(name_run(r));
+    if (!s->o->run.save || s->o->train.save_every == 0)
+        return ERR_OK;
+    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
+    struct checkpoint_args a = {.setup = s, .world = r->world, .all = exec_world_group(r->x),
+                                .writer = mesh_rank(&s->mesh, coord),
+                                .replica = r->coord[AXIS_DP],
+                                .replicas = (int)s->o->parallel.dp, .store = r->store,
+                                .stores = r->optim.stores, .run = r->run};
+    TRY(checkpoint_open(&r->ckpt, &a));
+    r->ckpt.saved = r->resumed;
+    return ERR_OK;
+}
+
+bool train_save_due(const struct train_rank *r)
+{
+    return r->ckpt.s && r->step % r->s->o->train.save_every == 0;
+}
+
+static void fill_head(const struct train_rank *r, struct state_head *h)
+{
+    const struct options *o = r->s->o;
+    *h = (struct state_head){
+        .step = r->taken, .type = r->dev->at == DT_F64 ? SAFET_F64 : SAFET_F32,
+        .arch = r->s->arch, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
+        .valid_hash = r->job->valid.hash, .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
+        .warmup = r->lr.warmup, .decay = r->lr.decay, .steps = r->lr.steps,
+        .within = r->ahead.within, .loss = r->result.loss, .valid_loss = r->valid_loss,
+        .world = r->s->mesh.world};
+    memcpy(h->run, r->run, sizeof h->run);
+    snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);
+    snprintf(h->layout, sizeof h->layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
+             (long long)o->parallel.pp, (long long)o->parallel.dp);
+}
+
+static enum err begin(struct train_rank *r)
+{
+    struct state_head head;
+    fill_head(r, &head);
+    return checkpoint_begin(&r->ckpt, &head);
+}
+
+enum err train_save_step(struct train_rank *r)
+{
+    enum err err = ERR_OK;
+    if (r->all_written && r->ckpt.step > 0)
+        err = checkpoint_end(&r->ckpt);
+    r->all_written = false;
+    TRY(train_put_off(r, err));
+    if (!train_save_due(r) || r->taken != r->step)
+        return ERR_OK;
+    return train_put_off(r, begin(r));
+}
+
+enum err train_save_last(struct train_rank *r)
+{
+    if (!r->ckpt.s)
+        return ERR_OK;
+    if (r->ckpt.step > 0)
+        TRY(train_put_off(r, checkpoint_end(&r->ckpt)));
+    if (r->ckpt.saved == r->taken)
+        return ERR_OK;
+    TRY(train_put_off(r, begin(r)));
+    return r->ckpt.step > 0 ? train_put_off(r, checkpoint_end(&r->ckpt)) : ERR_OK;
+}

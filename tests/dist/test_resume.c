@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A run that is stopped and goes on from its checkpoint, against the one that never stopped: the
+ * same losses, norms and weights, to the bit on the same layout, and up to rounding on another. A
+ * damaged checkpoint is named and the one before is taken; what may not change is refused by name.
+ */
+#include "folder.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "ckpt/state.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { STEPS = 12, WORDS = 24, ROW = 160 };
+
+static const char *const base_set[] = {
+    "model.layers=4", "model.hidden=24", "model.heads=4", "model.seq=8", "model.dropout=0.1",
+    "train.batch=8", "train.threads=1", "train.steps=12", "optim.lr=0.01", "optim.warmup=3",
+    "optim.clip=0.5"};
+
+/* A layout; ranks in all at most 8. */
+struct layout { const char *name, *set[WORDS]; };
+static const struct layout layouts[] = {
+    {"one rank", {"parallel.pp=1"}},
+    {"tp 2, odd vocabulary", {"parallel.tp=2"}},
+    {"tp 2 sp, pp 2", {"parallel.tp=2", "parallel.sp=true", "parallel.pp=2"}},
+    {"pp 4, zb-h1, proof", {"parallel.pp=4", "parallel.schedule=zb-h1",
+                            "optim.post_validation=true", "optim.trust_after=1"}},
+    {"dp 2, zero 1", {"parallel.dp=2", "parallel.zero=1"}},
+    {"dp 4", {"parallel.dp=4"}},
+    {"pp 2, two chunks, dp 2, zero 1", {"parallel.pp=2", "parallel.schedule=interleaved",
+                                        "parallel.chunks=2", "parallel.dp=2", "parallel.zero=1",
+                                        "parallel.microbatch=1"}},
+    {"pp 2 both ways", {"parallel.pp=2", "parallel.schedule=chimera"}},
+    {"pp 2, V", {"parallel.pp=2", "parallel.schedule=zb-v"}},
+    {"tp 2, dp 2, zero 1", {"parallel.tp=2", "parallel.dp=2", "parallel.zero=1"}},
+};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+struct outcome { int code; int64_t stop_behind; struct folder_seen seen; };
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    struct outcome *o = arg;
+    folder_on_step(&o->seen, s);
+    if (s->step == o->stop_behind)
+        plait_stop(1);
+}
+
+static void on_start(void *arg, const char *table)
+{
+    struct outcome *o = arg;
+    snprintf(o->seen.table, sizeof o->seen.table, "%s", table);
+}
+
+/* Trains in run's folder until its end, or is stopped behind a step. */
+static void train(const char *run, const struct layout *l, const char *const *more,
+                  int64_t stop_behind, struct outcome *o)
+{
+    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 60);
+    struct plait_config *c = folder_config(run, "tokens.bin");
+    folder_set(c, base_set, sizeof base_set / sizeof *base_set);
+    folder_set(c, l->set, WORDS);
+    if (more)
+        folder_set(c, more, WORDS);
+    *o = (struct outcome){.stop_behind = stop_behind};
+    o->code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                   .on_step = on_step, .on_start = on_start,
+                                                   .arg = o});
+    plait_stop(0);
+    plait_config_free(c);
+}
+
+/* ---- what runs left ---- */
+
+struct line { double loss, norm, lr; };
+
+/* The lines of steps 1 .. STEPS, each there once and in order. */
+static int read_lines(const char *run, struct line line[STEPS])
+{
+    char path[FOLDER_PATH], text[1024];
+    int n = 0;
+    folder_path_in(run, "metrics.jsonl", path);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    while (f && fgets(text, sizeof text, f)) {
+        long long step;
+        struct line l;
+        if (sscanf(text, "{\"step\": %lld, \"loss\": %lf, \"grad_norm\": %lf, \"lr\": %lf", &step,
+                   &l.loss, &l.norm, &l.lr) != 4)
+            continue;
+        CHECK_INT(step, n + 1);
+        if (n < STEPS)
+            line[n++] = l;
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static bool same_file(const char *a, const char *b, const char *name)
+{
+    char path[2][FOLDER_PATH];
+    struct fs_map m[2];
+    folder_path_in(a, name, path[0]);
+    folder_path_in(b, name, path[1]);
+    if (fs_map_open(&m[0], path[0], ERR_DATA) != ERR_OK)
+        return false;
+    bool same = fs_map_open(&m[1], path[1], ERR_DATA) == ERR_OK && m[0].size == m[1].size &&
+                memcmp(m[0].data, m[1].data, (size_t)m[0].size) == 0;
+    fs_map_close(&m[0]);
+    fs_map_close(&m[1]);
+    return same;
+}
+
+static bool near(double a, double b, double bound)
+{
+    return fabs(a - b) <= bound * fmax(fabs(a), fabs(b));
+}
+
+/* Losses, norms and rates of all steps; weights where it is to the bit (bound 0). */
+static void check_same(const char *run, const char *judge, double bound, const char *what)
+{
+    struct line a[STEPS], b[STEPS];
+    int n = read_lines(run, a), m = read_lines(judge, b);
+    test_check(n == STEPS && m == STEPS, __FILE__, __LINE__, "%s: %d and %d steps", what, n, m);
+    for (int i = 0; i < STEPS && n == STEPS && m == STEPS; i++)
+        test_check(near(a[i].loss, b[i].loss, bound) && near(a[i].norm, b[i].norm, bound) &&
+                       a[i].lr == b[i].lr,
+                   __FILE__, __LINE__, "%s: step %d has loss %.17g, norm %.17g, not %.17g, %.17g",
+                   what, i + 1, a[i].loss, a[i].norm, b[i].loss, b[i].norm);
+    if (bound == 0)
+        test_check(same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
+                   "%s: other weights", what);
+}
+
+static void remove_run(const char *run)
+{
+    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
+    folder_path(run, path);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CHECK(system(command) == 0);
+}
+
+/* ---- the same layout ---- */
+
+static const char *const every_3[] = {"train.save_every=3", NULL};
+static const char *const again[] = {"train.save_every=3", "run.resume=auto", NULL};
+
+static void goes_on_to_the_bit(void)
+{
+    struct outcome o;
+    for (int i = 0; i < LAYOUTS; i++) {
+        train("judge", &layouts[i], NULL, 0, &o);
+        CHECK_INT(o.code, 0);
+        for (int64_t stop = 1; stop < STEPS; stop += 4) {
+            train("run", &layouts[i], every_3, stop, &o);
+            CHECK_INT(o.code, PLAIT_STOPPED);
+            train("run", &layouts[i], again, 0, &o);
+            test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", layouts[i].name, plait_error());
+            CHECK(strstr(o.seen.table, "resume          behind step ") != NULL);
+            check_same("run", "judge", 0, layouts[i].name);
+            remove_run("run");
+        }
+        remove_run("judge");
+    }
+}
+
+/* ---- another layout ---- */
+
+/* In f64, where rounding alone is left. */
+static void goes_on_elsewhere(void)
+{
+    static const char *const ref[] = {"train.device=ref", "train.save_every=5", NULL};
+    static const char *const ref_again[] = {"train.device=ref", "train.save_every=5",
+                                            "run.resume=auto", NULL};
+    struct outcome o;
+    char what[ROW];
+    train("judge", &layouts[0], ref, 0, &o);
+    CHECK_INT(o.code, 0);
+    for (int i = 0; i < LAYOUTS; i++) {
+        int to = (i * 7 + 3) % LAYOUTS;
+        snprintf(what, sizeof what, "%s to %s", layouts[i].name, layouts[to].name);
+        train("run", &layouts[i], ref, 7, &o);
+        CHECK_INT(o.code, PLAIT_STOPPED);
+        train("run", &layouts[to], ref_again, 0, &o);
+        test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", what, plait_error());
+        check_same("run", "judge", 1e-10, what);
+        remove_run("run");
+    }
+    remove_run("judge");
+}
+
+/* ---- what is refused, and what is taken instead ---- */
+
+static void what_may_not_change(void)
+{
+    static const char *const other[] = {
+        "model.layers=5", "model.hidden=32", "model.heads=2", "model.ffn=48", "model.seq=16",
+        "model.tied=false", "model.dropout=0", "model.norm_eps=1e-4", "model.init_std=0.01",
+        "model.kind=llama", "train.batch=4", "train.seed=2"};
+    struct outcome o;
+    train("run", &layouts[0], every_3, 7, &o);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        char key[32] = "";
+        snprintf(key, sizeof key, "run.resume: %.*s", (int)strcspn(other[i], "="), other[i]);
+        train("run", &layouts[0], (const char *[]){"run.resume=auto", other[i], NULL}, 0, &o);
+        test_check(o.code == PLAIT_CONFIG && strstr(plait_error(), key), __FILE__, __LINE__,
+                   "%s: %d: %s", other[i], o.code, plait_error());
+    }
+    train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.seed=2",
+                                               "run.resume_insist=true", NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    remove_run("run");
+}
+
+/* The newest of a run's checkpoints. */
+static int64_t newest(const char *run)
+{
+    struct state_found *found;
+    char path[FOLDER_PATH];
+    int n;
+    folder_path(run, path);
+    CHECK_OK(state_list(path, &found, &n));
+    CHECK(n > 0 && found[0].whole);
+    int64_t step = n > 0 ? found[0].step : 0;
+    mem_free(found);
+    return step;
+}
+
+static void flip(const char *path, off_t at)
+{
+    unsigned char byte = 0;
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 0x10;
+    CHECK(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
+}
+
+/* The newest has a bit flipped in its data, or in its index: the one before is taken. */
+static void a_damaged_one(void)
+{
+    static const char *const name[] = {"rank-00000.safetensors", "index.json"};
+    struct outcome o;
+    train("judge", &layouts[0], NULL, 0, &o);
+    for (int i = 0; i < 2; i++) {
+        char file[96], path[FOLDER_PATH], word[32];
+        struct stat st;
+        train("run", &layouts[0], every_3, 7, &o);
+        int64_t step = newest("run");
+        CHECK(step > 6);
+        snprintf(file, sizeof file, "checkpoints/step-%lld/%s", (long long)step, name[i]);
+        snprintf(word, sizeof word, "run.resume=%lld", (long long)step);
+        folder_path_in("run", file, path);
+        CHECK(stat(path, &st) == 0);
+        flip(path, i == 0 ? st.st_size - 100 : 60);
+        train("run", &layouts[0], (const char *[]){word, NULL}, 0, &o);
+        CHECK_INT(o.code, PLAIT_CHECKPOINT);
+        train("run", &layouts[0], again, 0, &o);
+        CHECK_INT(o.code, 0);
+        CHECK(strstr(o.seen.table, "behind step 6, ") != NULL);
+        check_same("run", "judge", 0, "behind a damaged one");
+        remove_run("run");
+    }
+    remove_run("judge");
+}
+
+static void the_newest_stay(void)
+{
+    struct outcome o;
+    struct state_found *found;
+    char path[FOLDER_PATH];
+    int n;
+    train("run", &layouts[5], (const char *[]){"train.save_every=2", "train.save_keep=3", NULL}, 0,
+          &o);
+    CHECK_INT(o.code, 0);
+    folder_path("run", path);
+    CHECK_OK(state_list(path, &found, &n));
+    CHECK_INT(n, 3);
+    for (int i = 0; i < n && n == 3; i++)
+        CHECK(found[i].whole && found[i].step == STEPS - 2 * i);
+    mem_free(found);
+    remove_run("run");
+}
+
+/* auto where there is nothing begins; a longer run plans its decay anew, or keeps it. */
+static void begins_and_grows(void)
+{
+    struct outcome o;
+    train("run", &layouts[0], again, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK(strstr(o.seen.table, "from the start") != NULL);
+    train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.steps=14", NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK_INT(o.seen.losses, 2);
+    remove_run("run");
+}
+
+static void time_is_up(void)
+{
+    struct outcome o;
+    train("run", &layouts[2], (const char *[]){"train.steps=1000000", "train.save_every=1000",
+                                               "train.time_limit=0.2", NULL}, 0, &o);
+    CHECK_INT(o.code, PLAIT_STOPPED);
+    CHECK(strstr(plait_error(), "stopped by train.time_limit 0.2 s behind step ") != NULL);
+    CHECK(newest("run") > 0);
+    remove_run("run");
+}
+
+/* Not written beside the steps: when the next one ends it is there. */
+static void look_for_3(void *arg, const struct plait_step *s)
+{
+    on_step(arg, s);
+    if (s->step == 4)
+        CHECK_INT(newest("run"), 3);
+}
+
+static void whole_at_once(void)
+{
+    static const char *const set[] = {"train.save_every=3", "train.save_async=false", NULL};
+    struct outcome o = {.code = 0};
+    struct plait_config *c = folder_config("run", "tokens.bin");
+    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 60);
+    folder_set(c, base_set, sizeof base_set / sizeof *base_set);
+    folder_set(c, layouts[4].set, WORDS);
+    folder_set(c, set, WORDS);
+    CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                   .on_step = look_for_3, .arg = &o}), 0);
+    plait_config_free(c);
+    CHECK_INT(o.seen.losses, STEPS);
+    remove_run("run");
+}
+
+/* Six steps of a decay to 0.001, then six more. */
+static void a_decay_is_kept(void)
+{
+    struct outcome o;
+    for (int keep = 0; keep < 2; keep++) {
+        const char *const more[] = {"run.resume=auto", "optim.lr_min=0.001",
+                                    keep ? "optim.decay_keep=true" : "optim.decay_keep=false",
+                                    NULL};
+        struct line line[STEPS];
+        train("run", &layouts[0], (const char *[]){"train.steps=6", "optim.lr_min=0.001",
+                                                   "train.save_every=6", NULL}, 0, &o);
+        CHECK_INT(o.code, 0);
+        train("run", &layouts[0], more, 0, &o);
+        CHECK_INT(o.code, 0);
+        CHECK_INT(read_lines("run", line), STEPS);
+        /* warm-up 3: step 7 is the fourth of the nine that decay */
+        double lr = 0.01 + (0.001 - 0.01) * 0.5 * (1 - cos(acos(-1.0) * 3 / 9));
+        CHECK(near(line[6].lr, keep ? 0.001 : lr, 1e-12));
+        CHECK(near(line[11].lr, 0.001, keep ? 1e-12 : 0.5));
+        remove_run("run");
+    }
+}
+
+static const struct test_case cases[] = {
+    {"goes on to the bit", goes_on_to_the_bit},
+    {"goes on elsewhere", goes_on_elsewhere},
+    {"what may not change", what_may_not_change},
+    {"a damaged one", a_damaged_one},
+    {"the newest stay", the_newest_stay},
+    {"begins and grows", begins_and_grows},
+    {"time is up", time_is_up},
+    {"whole at once", whole_at_once},
+    {"a decay is kept", a_decay_is_kept},
+};
+TEST_MAIN(cases)
