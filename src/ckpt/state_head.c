@@ -285,7 +285,7 @@ static enum err read_fields(const char *path, struct ckpt_json_text object, cons
     uint32_t seen = 0;
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
         int i = 0;
-        bool good;
+        bool good = false;
         while (i < n && !state_is_key(key, f[i].key))
             i++;
         if (i == n || (seen & 1u << i))

@@ -181,10 +181,10 @@ static enum err finish_earlier(struct checkpoint *c, int64_t step)
     return checkpoint_end(c);
 }
 
-enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
+/* Copies what is saved, and starts the thread that writes it. */
+static enum err start(struct checkpoint *c, const struct state_head *head)
 {
     sigset_t all, before;
-    TRY(finish_earlier(c, head->step));
     c->step = head->step;
     c->head = *head;
     c->err.code = ERR_OK;
@@ -198,7 +198,21 @@ enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
     if (rc != 0)
         FAIL(ERR_MEMORY, "ckpt: no thread to write a checkpoint: %s", strerror(rc));
     c->runs = true;
-    return c->s->o->train.save_async ? ERR_OK : checkpoint_end(c);
+    return ERR_OK;
+}
+
+/* That an earlier save failed the writer alone knows: it begins this one all the same, as the other
+ * ranks do, for all of them end it together. */
+enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
+{
+    struct err_kept earlier;
+    err_keep(&earlier, finish_earlier(c, head->step));
+    if (earlier.code != ERR_OK && earlier.code != ERR_STORAGE)
+        return err_again(&earlier);
+    TRY(start(c, head));
+    if (!c->s->o->train.save_async)
+        TRY(checkpoint_end(c));
+    return err_again(&earlier);
 }
 
 bool checkpoint_written(const struct checkpoint *c)
@@ -320,13 +334,11 @@ static enum err gather(struct checkpoint *c, struct err_kept *first)
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
-    double failed;
     join(c);
     TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
-    failed = first.code != ERR_OK;
     if (c->all) /* who ends earlier ends what its peers do */
-        TRY(comm_all_reduce(c->all, &failed, 1, DT_F64, COMM_SUM));
-    c->saved = failed > 0 ? c->saved : c->step;
+        TRY(comm_barrier(c->all));
+    c->ended = c->step;
     c->step = 0;
     mem_free(c->text);
     mem_free(c->dir);

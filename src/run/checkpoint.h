@@ -34,7 +34,8 @@ struct checkpoint {
     struct checkpoint_source *source; /* owned; [chunks] */
     int chunks;
     char run[64];             /* state_save.run */
-    int64_t step, saved;      /* of the save under way, 0: none is; of the last one that is whole */
+    int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
+                                 failed: that is not tried again */
     struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
     char *config, *dir;       /* owned */
     pthread_t thread;

@@ -37,7 +37,7 @@ enum err train_save_open(struct train_rank *r)
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
                                 .stores = r->optim.stores, .run = r->run};
     TRY(checkpoint_open(&r->ckpt, &a));
-    r->ckpt.saved = r->resumed;
+    r->ckpt.ended = r->resumed;
     return ERR_OK;
 }
 
@@ -87,7 +87,7 @@ enum err train_save_last(struct train_rank *r)
         return ERR_OK;
     if (r->ckpt.step > 0)
         TRY(train_put_off(r, checkpoint_end(&r->ckpt)));
-    if (r->ckpt.saved == r->taken)
+    if (r->ckpt.ended == r->taken)
         return ERR_OK;
     TRY(train_put_off(r, begin(r)));
     return r->ckpt.step > 0 ? train_put_off(r, checkpoint_end(&r->ckpt)) : ERR_OK;
