@@ -73,6 +73,9 @@ int fs_place(const char *temp, const char *path, bool fresh);
 /* For fs.c: note a temporary's name for that, and forget it; -1: there was no place. (fs_temp.c) */
 int fs_temp_note(const char *name);
 void fs_temp_drop(int i);
+/* What has been written to a file, or the names that a folder has, are to survive a power cut.
+ * Errors: ERR_STORAGE. (fs_flush.c) */
+enum err fs_flush(const char *path);
 /* A whole file of n bytes at once. Errors: ERR_STORAGE. */
 enum err fs_put(const char *path, const void *p, int64_t n);
 

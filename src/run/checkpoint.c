@@ -157,10 +157,27 @@ static enum err write_shard(struct checkpoint *c)
     return err;
 }
 
+/* A name in the run's folder, unless somebody has moved it away; "": the folder itself. */
+static enum err flush_in_run(const struct checkpoint *c, const char *name)
+{
+    char *path;
+    TRY(fs_join(c->s->o->run.dir, name, &path));
+    enum err err = fs_exists(path) ? fs_flush(path) : ERR_OK;
+    mem_free(path);
+    return err;
+}
+
+/* The lines of the steps that are saved: going on from here does none of them again. */
+static enum err flush_metrics(const struct checkpoint *c)
+{
+    return comm_rank(c->world) == c->writer ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
+}
+
 static void *write_beside(void *arg)
 {
     struct checkpoint *c = arg;
-    err_keep(&c->err, write_shard(c));
+    enum err err = write_shard(c);
+    err_keep(&c->err, err == ERR_OK ? flush_metrics(c) : err);
     atomic_store(&c->written, true);
     return NULL;
 }
@@ -296,6 +313,10 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
 {
     struct state_save save = save_of(c);
     c->head.config = c->config;
+    if (first->code == ERR_OK) /* the folders' names; older checkpoints go behind that */
+        err_keep(first, flush_in_run(c, "checkpoints"));
+    if (first->code == ERR_OK)
+        err_keep(first, flush_in_run(c, ""));
     if (first->code == ERR_OK)
         err_keep(first, state_index_write(&save, &c->head, text, comm_size(c->world)));
     if (first->code == ERR_OK) {

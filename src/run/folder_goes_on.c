@@ -13,12 +13,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The step of a line; -1: it is none of ours. */
+/* The step of a line; -1: it is none of ours, as where a power cut left zeros. */
 static int64_t step_of(const char *line, int64_t n)
 {
     static const char head[] = "{\"step\": ";
     enum { N = sizeof head - 1 };
     return n > N && memcmp(line, head, N) == 0 ? strtoll(line + N, NULL, 10) : -1;
+}
+
+/* A step's validation comes behind its save where a stop came between, and is made again. */
+static bool is_made_again(const char *line, int64_t n, int64_t step, int64_t last)
+{
+    static const char word[] = "\"valid_loss\"";
+    return step == last && memmem(line, (size_t)n, word, sizeof word - 1);
 }
 
 /* Whole lines of steps up to `last` into out; *cut: there were others. */
@@ -27,7 +34,7 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
     const char *at = (const char *)m->data, *end = at + m->size, *next;
     for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
         int64_t step = step_of(at, next - at);
-        if (step > last)
+        if (step < 0 || step > last || is_made_again(at, next - at, step, last))
             *cut = true;
         else
             text_add(out, "%.*s\n", (int)(next - at), at);
@@ -78,11 +85,14 @@ static enum err cut_checkpoints(const char *dir, int64_t last)
     return err;
 }
 
+/* Checkpoints go first: a start that ends between the two leaves lines of steps that are done again,
+ * and no step without a line. */
 enum err folder_cut(const char *dir, int64_t resumed)
 {
     char *path;
+    TRY(cut_checkpoints(dir, resumed));
     TRY(fs_join(dir, "metrics.jsonl", &path));
     enum err err = cut_metrics(path, resumed);
     mem_free(path);
-    return err == ERR_OK ? cut_checkpoints(dir, resumed) : err;
+    return err;
 }

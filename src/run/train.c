@@ -379,6 +379,9 @@ static enum err run_steps(struct train_rank *r)
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
                                .step_ahead = on_step_ahead, .check = on_check,
                                .begins = told ? train_report_within : NULL, .arg = r};
+    r->step = r->resumed;
+    if (r->resumed > 0) /* a stop may have come before it was made */
+        TRY(validate(r));
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saves that do not end well: a run that is killed at a file call of a save, that has a file call
+ * fail once or from then on, or that is ended by a signal at any moment, and then goes on with
+ * run.resume=auto. It ends with the numbers and the weights of one that was never stopped, has each
+ * step once, and leaves nothing half written. A save that fails is an error line, and the end of
+ * the run only where no checkpoint is left. PLAIT_SAVES=1: every call instead of some of them.
+ */
+#include "endings.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "ckpt/state.h"
+
+#include <signal.h>
+
+enum { STEPS = 12, LINE = 1024 };
+
+static const char small[] =
+    "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 model.dropout=0.1 train.batch=4 "
+    "train.threads=1 train.steps=12 train.save_every=3 optim.lr=0.01 optim.warmup=2 "
+    "train.dtype=f32 train.hang_timeout=60 train.valid_every=5 train.valid_batches=1";
+
+static const char *const layouts[] = {"parallel.dp=2 parallel.zero=1", "parallel.pp=2",
+                                      "parallel.tp=2"};
+enum { LAYOUTS = sizeof layouts / sizeof *layouts };
+
+static bool all_of_them(void)
+{
+    return getenv("PLAIT_SAVES") != NULL;
+}
+
+/* ---- a run ---- */
+
+static void forget(const char *run)
+{
+    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
+    folder_path(run, path);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CHECK_INT(system(command), 0);
+}
+
+/* The program in a folder as it is. launcher: words before it; fault: of PLAIT_FAIL_FS, or "". */
+static int go(const char *run, const char *launcher, const char *fault, const char *words,
+              char said[SAID])
+{
+    char command[COMMAND], dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
+    tokens();
+    folder_path(run, dir);
+    folder_path("corpus", corpus);
+    folder_path("check", check);
+    snprintf(command, sizeof command,
+             "PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
+             "'%s' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
+             fault, fault, launcher, PLAIT_PROGRAM, dir, corpus, check, small, words);
+    return shell(command, said);
+}
+
+/* Lines of the last run's standard error that have the word. */
+static int lines_with(const char *word)
+{
+    char path[FOLDER_PATH], line[4 * LINE];
+    int n = 0;
+    folder_path("log", path);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, word) != NULL;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* ---- what it left ---- */
+
+/* Metrics without the times, which are the end of each line. */
+static int64_t numbers(const char *run, struct text *out)
+{
+    char path[FOLDER_PATH], line[LINE];
+    int64_t n = 0;
+    folder_path_in(run, "metrics.jsonl", path);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f)) {
+        char *end = strstr(line, ", \"tokens\"");
+        end = end ? end : strstr(line, ", \"time\"");
+        text_add(out, "%.*s\n", (int)(end ? end - line : (long)strlen(line)), line);
+        n++;
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static bool same_numbers(const char *run, const char *judge)
+{
+    struct text a = {0}, b = {0};
+    int64_t n = numbers(run, &a), m = numbers(judge, &b);
+    bool same = n == m && n >= STEPS && strcmp(a.s, b.s) == 0;
+    if (!same)
+        printf("%s\ninstead of\n%s\n", a.s ? a.s : "", b.s ? b.s : "");
+    text_free(&a);
+    text_free(&b);
+    return same;
+}
+
+static bool same_weights(const char *run, const char *judge)
+{
+    struct fs_map m, n;
+    char a[FOLDER_PATH], b[FOLDER_PATH];
+    folder_path_in(run, "model.safetensors", a);
+    folder_path_in(judge, "model.safetensors", b);
+    if (fs_map_open(&m, a, ERR_DATA) != ERR_OK)
+        return false;
+    bool same = fs_map_open(&n, b, ERR_DATA) == ERR_OK && m.size == n.size && m.size > 0 &&
+                memcmp(m.data, n.data, (size_t)m.size) == 0;
+    fs_map_close(&m);
+    fs_map_close(&n);
+    return same;
+}
+
+/* Steps of the checkpoints that are there; all are whole and good. */
+static int checkpoints(const char *run, const char *what)
+{
+    struct state_found *found;
+    char path[FOLDER_PATH];
+    int n;
+    folder_path(run, path);
+    CHECK_OK(state_list(path, &found, &n));
+    for (int i = 0; i < n; i++) {
+        struct state_index x;
+        char *dir;
+        CHECK_OK(state_dir(path, found[i].step, &dir));
+        bool good = found[i].whole && state_index_open(&x, dir) == ERR_OK;
+        test_check(good, __FILE__, __LINE__, "%s: the checkpoint of step %lld: %s", what,
+                   (long long)found[i].step, found[i].whole ? err_text() : "is not whole");
+        if (good)
+            state_index_close(&x);
+        mem_free(dir);
+    }
+    mem_free(found);
+    return n;
+}
+
+static bool half_written(const char *run)
+{
+    char dir[FOLDER_PATH], command[2 * FOLDER_PATH];
+    folder_path(run, dir);
+    snprintf(command, sizeof command, "[ -z \"$(find '%s' -name '*.tmp.*' -o -name plait.lock)\" ]",
+             dir);
+    return system(command) != 0;
+}
+
+static void check_whole(const char *run, const char *judge, const char *what)
+{
+    test_check(same_numbers(run, judge), __FILE__, __LINE__, "%s: other numbers", what);
+    test_check(same_weights(run, judge), __FILE__, __LINE__, "%s: other weights", what);
+    test_check(!half_written(run), __FILE__, __LINE__, "%s: something half written stays", what);
+}
+
+/* It goes on to its end. */
+static void check_goes_on(const char *run, const char *launcher, const char *judge,
+                          const char *words, const char *what)
+{
+    char said[SAID], again[COMMAND];
+    snprintf(again, sizeof again, "%s run.resume=auto", words);
+    int code = go(run, launcher, "", again, said);
+    test_check(code == 0, __FILE__, __LINE__, "%s: then code %d: %s", what, code, said);
+    test_check(lines_with("the checkpoint before it is tried") == 0, __FILE__, __LINE__,
+               "%s: damaged: %s", what, said);
+    check_whole(run, judge, what);
+    int n = checkpoints(run, what); /* 3: it was killed as the oldest went, behind the last step */
+    CHECK(n == 2 || n == 3);
+}
+
+/* The run of that layout that nothing happens to. */
+static const char *judge_of(const char *launcher, const char *words)
+{
+    static char name[LAYOUTS + 1][16];
+    char said[SAID];
+    int i = 0;
+    while (i < LAYOUTS && strcmp(words, layouts[i]) != 0)
+        i++;
+    snprintf(name[i], sizeof name[i], "judge%d", i);
+    if (!folder_has(name[i], "model.safetensors"))
+        test_check(go(name[i], launcher, "", words, said) == 0, __FILE__, __LINE__, "%s", said);
+    return name[i];
+}
+
+/* ---- every call ---- */
+
+static const char *const calls[] = {"mkdir", "open", "keep", "write", "half", "fsync", "close",
+                                    "rename", "unlink"};
+enum { CALLS = sizeof calls / sizeof *calls };
+
+/* The next call that is tried. */
+static int next(int n)
+{
+    return n + (all_of_them() ? 1 : (int)test_range(1, 2 * n + 2));
+}
+
+static void killed_at_a_call(void)
+{
+    for (int i = 0; i < LAYOUTS; i++)
+        for (int k = 0; k < CALLS; k++) {
+            int code = -1;
+            if (strcmp(calls[k], "half") == 0)
+                continue;
+            for (int n = (int)test_range(1, 3); code != 0 && n < 1000; n = next(n)) {
+                char fault[64], what[160], said[SAID];
+                snprintf(fault, sizeof fault, "%s@checkpoints:%d:KILL", calls[k], n);
+                snprintf(what, sizeof what, "%s, %s", layouts[i], fault);
+                forget("run");
+                code = go("run", "", fault, layouts[i], said);
+                test_check(code == 0 || code == 128 + SIGKILL, __FILE__, __LINE__,
+                           "%s: code %d: %s", what, code, said);
+                if (code != 0)
+                    check_goes_on("run", "", judge_of("", layouts[i]), layouts[i], what);
+            }
+            CHECK_INT(code, 0);
+        }
+}
+
+/* Only the first save's failing may end the run: behind it there always is one. */
+static void check_failed(const char *judge, const char *what, bool once, int code,
+                         const char *said)
+{
+    int lost = lines_with("could not be saved: ");
+    bool first = lines_with("the checkpoint of step 3 could not be saved: ") > 0;
+    test_check(code == (first ? PLAIT_STORAGE : 0), __FILE__, __LINE__, "%s: code %d: %s", what,
+               code, said);
+    test_check(lost == lines_with("plait: error: ") && (!once || lost <= 1), __FILE__, __LINE__,
+               "%s: %d lines: %s", what, lost, said);
+    test_check(lines_with("; the one before stays") == lost || first, __FILE__, __LINE__, "%s: %s",
+               what, said);
+    if (code == 0)
+        check_whole("run", judge, what);
+}
+
+static void a_call_that_fails(void)
+{
+    static const char *const codes[] = {"ENOSPC", "EIO", "EDQUOT", "EFBIG"};
+    for (int i = 0; i < LAYOUTS; i++)
+        for (int k = 0; k < CALLS; k++) {
+            const char *judge = judge_of("", layouts[i]);
+            int failed = -1;
+            for (int n = (int)test_range(1, 3); failed != 0 && n < 1000; n = next(n)) {
+                char fault[64], what[160], said[SAID];
+                bool half = strcmp(calls[k], "half") == 0, once = !half && test_range(0, 1);
+                snprintf(fault, sizeof fault, "%s@checkpoints:%d%s:%s", calls[k], n,
+                         once || half ? "" : "+", codes[test_range(0, 3)]);
+                snprintf(what, sizeof what, "%s, %s", layouts[i], fault);
+                forget("run");
+                int code = go("run", "", fault, layouts[i], said);
+                failed = lines_with("plait: error: ") + lines_with("plait: warn: ") -
+                         lines_with(" waits until that of step ");
+                check_failed(judge, what, once, code, said);
+                check_goes_on("run", "", judge, layouts[i], what);
+                if (strcmp(calls[k], "close") == 0 || strcmp(calls[k], "open") == 0)
+                    failed = n < 60; /* of reading back, and of folders: not all of them matter */
+            }
+            CHECK_INT(failed, 0);
+        }
+}
+
+/* ---- at any moment ---- */
+
+/* The signal after some thousandths of a second. */
+static const char *killer(const char *signal, char out[256])
+{
+    snprintf(out, 256, "sh -c '\"$@\" & p=$!; sleep 0.%03d; kill -%s $p 2>/dev/null; wait $p' sh",
+             (int)test_range(5, 140), signal);
+    return out;
+}
+
+static void again_and_again(const char *signal, const char *words, int most)
+{
+    char said[SAID], launcher[256], what[320], again[COMMAND];
+    int code = -1;
+    snprintf(again, sizeof again, "%s run.resume=auto", words);
+    forget("run");
+    for (int i = 0; i < most && code != 0; i++) {
+        code = go("run", killer(signal, launcher), "", again, said);
+        snprintf(what, sizeof what, "%s, %s", words, launcher);
+        test_check(code == 0 || code == PLAIT_STOPPED || code > 128, __FILE__, __LINE__,
+                   "%s: code %d: %s", what, code, said);
+        test_check(lines_with("the checkpoint before it is tried") == 0, __FILE__, __LINE__,
+                   "%s: %s", what, said);
+    }
+    check_goes_on("run", "", judge_of("", words), words, what);
+}
+
+static void at_any_moment(void)
+{
+    int rounds = all_of_them() ? 20 : 2;
+    for (int i = 0; i < LAYOUTS * rounds; i++) {
+        again_and_again("KILL", layouts[i % LAYOUTS], 3);
+        again_and_again("TERM", layouts[i % LAYOUTS], 3);
+    }
+}
+
+/* ---- processes ---- */
+
+static void under_mpirun(void)
+{
+    static const char mpi[] = "mpirun -n 2 --oversubscribe", words[] =
+        "parallel.dp=2 parallel.zero=1 train.transport=mpi";
+    static const char *const faults[] = {
+        "write@rank-00001:3:KILL", "rename@index:2:KILL", "fsync@rank-00000:1:KILL",
+        "write@rank-00001:2+:ENOSPC", "rename@rank-00001:1:EIO"};
+    char said[SAID];
+    if (!folder_mpirun())
+        return;
+    for (int i = 0; i < 5; i += all_of_them() ? 1 : 2) {
+        forget("run");
+        int code = go("run", mpi, faults[i], words, said);
+        test_check(i == 3 || code != 0, __FILE__, __LINE__, "%s: code %d: %s", faults[i], code,
+                   said);
+        check_goes_on("run", mpi, judge_of(mpi, words), words, faults[i]);
+    }
+}
+
+static const struct test_case cases[] = {
+    {"killed at a call", killed_at_a_call},
+    {"a call that fails", a_call_that_fails},
+    {"at any moment", at_any_moment},
+    {"under mpirun", under_mpirun},
+};
+TEST_MAIN(cases)
