@@ -85,8 +85,8 @@ static enum err cut_checkpoints(const char *dir, int64_t last)
     return err;
 }
 
-/* Checkpoints go first: a start that ends between the two leaves lines of steps that are done again,
- * and no step without a line. */
+/* Checkpoints go first: a start that dies between the two leaves lines of steps that are done
+ * again, and no step without a line. */
 enum err folder_cut(const char *dir, int64_t resumed)
 {
     char *path;

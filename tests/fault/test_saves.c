@@ -297,6 +297,53 @@ static void at_any_moment(void)
     }
 }
 
+/* ---- told to stop ---- */
+
+static int64_t stop_at;
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    (void)arg;
+    if (s->step == stop_at)
+        plait_stop(SIGTERM);
+}
+
+/* In this process; words: key=value, a blank between two. */
+static int train_here(const char *words, const char *more)
+{
+    char all[COMMAND], *save = NULL;
+    struct plait_train call = {.size = sizeof call, .on_step = on_step};
+    tokens();
+    struct plait_config *c = folder_config("run", "corpus");
+    folder_set_file(c, "data.valid", "check");
+    snprintf(all, sizeof all, "%s %s %s", small, words, more);
+    for (char *word = strtok_r(all, " ", &save); word; word = strtok_r(NULL, " ", &save))
+        folder_set(c, (const char *const[]){word}, 1);
+    int code = plait_train(c, &call);
+    plait_config_free(c);
+    plait_stop(0);
+    return code;
+}
+
+/* Behind each step; and, what goes on, before it has done one. */
+static void told_to_stop(void)
+{
+    for (int i = 0; i < LAYOUTS; i++)
+        for (stop_at = 1; stop_at < STEPS; stop_at += all_of_them() ? 1 : 2) {
+            char what[160];
+            snprintf(what, sizeof what, "%s, stopped at step %d", layouts[i], (int)stop_at);
+            forget("run");
+            int code = train_here(layouts[i], "");
+            test_check(code == PLAIT_STOPPED || stop_at >= STEPS - 2, __FILE__, __LINE__,
+                       "%s: code %d: %s", what, code, plait_error());
+            plait_stop(SIGTERM);
+            code = train_here(layouts[i], "run.resume=auto");
+            test_check(code == PLAIT_STOPPED || stop_at >= STEPS - 2, __FILE__, __LINE__,
+                       "%s, and at once again: code %d: %s", what, code, plait_error());
+            check_goes_on("run", "", judge_of("", layouts[i]), layouts[i], what);
+        }
+}
+
 /* ---- processes ---- */
 
 static void under_mpirun(void)
@@ -322,6 +369,7 @@ static const struct test_case cases[] = {
     {"killed at a call", killed_at_a_call},
     {"a call that fails", a_call_that_fails},
     {"at any moment", at_any_moment},
+    {"told to stop", told_to_stop},
     {"under mpirun", under_mpirun},
 };
 TEST_MAIN(cases)
