@@ -126,7 +126,7 @@ static enum err remove_all(struct fs_folder *d)
     return ERR_OK;
 }
 
-enum err state_remove(const char *dir)
+static enum err remove_checkpoint(const char *dir)
 {
     char why[FS_REASON];
     if (!fs_exists(dir))
@@ -141,5 +141,13 @@ enum err state_remove(const char *dir)
     if (err == ERR_OK && fs_sys_rmdir(dir) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
         errno != EEXIST)
         FAIL(ERR_STORAGE, "storage: cannot remove %s: %s", dir, fs_reason(errno, why));
+    return err;
+}
+
+enum err state_remove(const char *dir)
+{
+    fs_call_begin(dir); /* who waits for a disk is not hung */
+    enum err err = remove_checkpoint(dir);
+    fs_call_end();
     return err;
 }

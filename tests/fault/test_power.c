@@ -404,5 +404,53 @@ static void at_every_call(void)
     }
 }
 
-static const struct test_case cases[] = {{"at every call", at_every_call}};
+/* ---- a disk that is slow to forget ---- */
+
+static int depth, told;
+
+static void begins(void *arg, const char *path)
+{
+    (void)arg;
+    (void)path;
+    depth++;
+}
+
+static void ends(void *arg)
+{
+    (void)arg;
+    depth--;
+}
+
+static int told_unlink(const char *path)
+{
+    CHECK(depth > 0);
+    told++;
+    return under->unlink(path);
+}
+
+/* Peers that wait for the rank that removes a checkpoint see that it waits for the disk. */
+static void the_end_of_one_is_told_of(void)
+{
+    char path[FOLDER_PATH];
+    struct fs_ops ops;
+    folder_path("old", path);
+    CHECK_OK(fs_make_dirs(path));
+    folder_path_in("old", "index.json", path);
+    CHECK_OK(fs_put(path, "{}", 2));
+    folder_path("old", path);
+    under = fs_ops;
+    ops = *under;
+    ops.unlink = told_unlink;
+    fs_ops = &ops;
+    fs_watch_set(&(struct fs_watch){begins, ends, NULL});
+    CHECK_OK(state_remove(path));
+    fs_watch_set(NULL);
+    fs_ops = under;
+    CHECK(told > 0 && depth == 0 && !fs_exists(path));
+}
+
+static const struct test_case cases[] = {
+    {"at every call", at_every_call},
+    {"the end of one is told of", the_end_of_one_is_told_of},
+};
 TEST_MAIN(cases)
