@@ -70,6 +70,10 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
     TRY(same_model(x->dir, &h->arch, &r->s->arch));
     TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
                  "the place in the data is counted in batches; give the same"));
+    if (h->step > o->train.steps)
+        FAIL(ERR_CONFIG, "run.resume: train.steps is %lld, and %s is behind step %lld already; ask "
+                         "for more steps, or name an earlier checkpoint", (long long)o->train.steps,
+             x->dir, (long long)h->step);
     if (o->run.resume_insist)
         return ERR_OK;
     TRY(same_int(x->dir, "train.seed", (int64_t)h->seed, o->train.seed, way));

@@ -371,6 +371,21 @@ static void told_to_stop(void)
         }
 }
 
+/* Fewer steps than are done: nothing is touched. */
+static void fewer_steps(void)
+{
+    way = ways;
+    forget("run");
+    stop_at = 0;
+    CHECK_INT(train_here(layouts[0], ""), 0);
+    CHECK_INT(train_here(layouts[0], "train.steps=9 run.resume=auto"), PLAIT_CONFIG);
+    test_check(strstr(plait_error(), "train.steps is 9, and ") != NULL, __FILE__, __LINE__, "%s",
+               plait_error());
+    check_whole("run", judge_of("", layouts[0]), "fewer steps");
+    CHECK_INT(train_here(layouts[0], "train.steps=9 run.resume=9"), 0);
+    CHECK_INT(checkpoints("run", "fewer steps"), 1);
+}
+
 /* ---- processes ---- */
 
 static void under_mpirun(void)
@@ -398,6 +413,7 @@ static const struct test_case cases[] = {
     {"a call that fails", a_call_that_fails},
     {"at any moment", at_any_moment},
     {"told to stop", told_to_stop},
+    {"fewer steps", fewer_steps},
     {"under mpirun", under_mpirun},
 };
 TEST_MAIN(cases)
