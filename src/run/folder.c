@@ -222,17 +222,6 @@ static enum err check_room(const struct options *o, const struct arch *a)
     return ERR_OK;
 }
 
-/* Is it a run's own folder, in which run.resume may go on? */
-static bool is_runs(const struct options *o)
-{
-    struct options was;
-    struct err_kept none;
-    err_keep(&none, ERR_OK);
-    bool its = o->run.resume[0] && options_read_run(o->run.dir, &was) == ERR_OK;
-    (void)!err_again(&none);
-    return its;
-}
-
 /* Traces hold no place where one could go on. */
 static enum err check_trace(const struct options *o)
 {
@@ -252,7 +241,7 @@ static enum err check_trace(const struct options *o)
 static enum err check_names(struct folder *f, const struct arch *a, bool begins)
 {
     struct taken t;
-    f->goes_on = f->goes_on || (!begins && is_runs(f->o));
+    f->goes_on = f->goes_on || (!begins && folder_goes_on(f->o));
     if (f->goes_on)
         return begins ? ERR_OK : check_trace(f->o);
     enum err err = list_taken(f->o, a, f->dead, begins, &t);
@@ -440,6 +429,8 @@ enum err folder_note(const struct options *o, const struct arch *a, struct text 
     fs_lock_look(path, &found);
     mem_free(path);
     enum err err = list_taken(o, a, found.state == FS_LOCK_LEFT ? found.words : "", false, &t);
+    if (err == ERR_OK && folder_goes_on(o))
+        text_free(&t.list);
     if (err == ERR_OK)
         note_taken(o, &found, &t, out);
     text_free(&t.list);

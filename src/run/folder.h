@@ -61,6 +61,9 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
 /* config.yaml, the vocabulary filled in, Hugging Face's config.json, and metrics.jsonl, open, empty
  * or with the lines of a run that goes on behind step `resumed`. Errors: ERR_STORAGE. Local. */
 enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, int *metrics);
+/* May run.resume go on in run.dir: is it a run's folder, with a checkpoint that is meant, or of a
+ * run that has neither checkpoint nor weights yet? Local. (folder_goes_on.c) */
+bool folder_goes_on(const struct options *o);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what later steps and
  * unfinished saves left of checkpoints goes, which is said. Errors: ERR_STORAGE. Local.
  * (folder_goes_on.c) */

@@ -13,6 +13,52 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+static bool has(const char *dir, const char *name)
+{
+    char *path;
+    if (fs_join(dir, name, &path) != ERR_OK)
+        return true;
+    bool there = fs_exists(path);
+    mem_free(path);
+    return there;
+}
+
+static bool has_checkpoint(const char *dir)
+{
+    struct state_found *found;
+    bool whole = false;
+    int n;
+    if (state_list(dir, &found, &n) != ERR_OK)
+        return false;
+    for (int i = 0; i < n; i++)
+        whole = whole || found[i].whole;
+    mem_free(found);
+    return whole;
+}
+
+/* auto, a step, or a folder of its own. */
+static bool means_own(const struct options *o)
+{
+    const char *word = o->run.resume, *dir = o->run.dir;
+    size_t n = strlen(dir);
+    if (strcmp(word, "auto") == 0 || strspn(word, "0123456789") == strlen(word))
+        return true;
+    return strncmp(word, dir, n) == 0 && strncmp(word + n, "/checkpoints/", 13) == 0;
+}
+
+bool folder_goes_on(const struct options *o)
+{
+    struct options was;
+    struct err_kept none;
+    if (!o->run.resume[0] || !means_own(o))
+        return false;
+    err_keep(&none, ERR_OK);
+    bool its = options_read_run(o->run.dir, &was) == ERR_OK &&
+               (has_checkpoint(o->run.dir) || !has(o->run.dir, "model.safetensors"));
+    (void)!err_again(&none);
+    return its;
+}
+
 /* The step of a line; -1: it is none of ours, as where a power cut left zeros. */
 static int64_t step_of(const char *line, int64_t n)
 {

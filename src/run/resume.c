@@ -186,23 +186,25 @@ static enum err try_one(struct train_rank *r, const char *dir)
     return err;
 }
 
-/* The worst of what the ranks found: all end alike, and say it once. */
-static enum err agree(struct train_rank *r, enum err err, bool *good)
+/* Is it good on all ranks? *speaks: this is the first rank where it is not. */
+static enum err agree(struct train_rank *r, enum err err, bool *good, bool *speaks)
 {
-    double worst = err;
+    int n = r->s->mesh.world, me = comm_rank(r->world);
+    double first = err != ERR_OK ? n - me : 0;
     struct err_kept mine;
     err_keep(&mine, err);
     if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), &worst, 1, DT_F64, COMM_MAX));
-    *good = worst == ERR_OK;
-    return *good ? ERR_OK : err == ERR_OK ? ERR_OK : err_again(&mine);
+        TRY(comm_all_reduce(exec_world_group(r->x), &first, 1, DT_F64, COMM_MAX));
+    *good = first == 0;
+    *speaks = first > 0 && n - (int)first == me;
+    return err == ERR_OK ? ERR_OK : err_again(&mine);
 }
 
-/* auto: the newest that is good. A damaged one is named by the ranks that have found it so. */
+/* auto: the newest that is good. A damaged one is named by the first rank that has found it so. */
 static enum err try_newest(struct train_rank *r)
 {
     struct state_found *found;
-    bool good = false;
+    bool good = false, speaks;
     int n, whole = 0;
     enum err err = state_list(r->s->o->run.dir, &found, &n);
     TRY(err);
@@ -214,11 +216,10 @@ static enum err try_newest(struct train_rank *r)
         err = state_dir(r->s->o->run.dir, found[i].step, &dir);
         if (err != ERR_OK)
             break;
-        err = agree(r, try_one(r, dir), &good);
-        if (err == ERR_CHECKPOINT) {
+        err = agree(r, try_one(r, dir), &good, &speaks);
+        if (err == ERR_CHECKPOINT && speaks)
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
-            err = ERR_OK;
-        }
+        err = err == ERR_CHECKPOINT ? ERR_OK : err;
         mem_free(dir);
     }
     mem_free(found);
@@ -249,12 +250,12 @@ static enum err try_named(struct train_rank *r)
     const char *word = r->s->o->run.resume;
     char *dir;
     int64_t step = 0;
-    bool good;
+    bool good, speaks;
     if (is_number(word) && text_to_int(word, &step))
         TRY(state_dir(r->s->o->run.dir, step, &dir));
     else
         TRY(copy(word, &dir));
-    enum err err = agree(r, try_one(r, dir), &good);
+    enum err err = agree(r, try_one(r, dir), &good, &speaks);
     mem_free(dir);
     TRY(err);
     if (!good)

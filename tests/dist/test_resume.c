@@ -300,6 +300,50 @@ static void begins_and_grows(void)
     remove_run("run");
 }
 
+static bool same_folder(const char *run, const char *kept)
+{
+    char a[FOLDER_PATH], b[FOLDER_PATH], command[3 * FOLDER_PATH];
+    folder_path(run, a);
+    folder_path(kept, b);
+    snprintf(command, sizeof command, "diff -r '%s' '%s' >&2", a, b);
+    return system(command) == 0;
+}
+
+static void keep_folder(const char *run, const char *kept)
+{
+    char a[FOLDER_PATH], b[FOLDER_PATH], command[3 * FOLDER_PATH];
+    folder_path(run, a);
+    folder_path(kept, b);
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", a, b);
+    CHECK(system(command) == 0);
+}
+
+/* Weights, or another run's folder, are not begun over. */
+static void nothing_is_lost(void)
+{
+    struct outcome o;
+    char from[FOLDER_PATH], word[FOLDER_PATH + 16];
+    train("weights", &layouts[0], NULL, 0, &o);
+    keep_folder("weights", "weights.kept");
+    train("weights", &layouts[0], again, 0, &o);
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "holds a run already") != NULL);
+    CHECK(same_folder("weights", "weights.kept"));
+    train("run", &layouts[0], every_3, 0, &o);
+    folder_path("run/checkpoints/step-9", from);
+    snprintf(word, sizeof word, "run.resume=%s", from);
+    train("weights", &layouts[0], (const char *[]){word, NULL}, 0, &o);
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    CHECK(same_folder("weights", "weights.kept"));
+    train("elsewhere", &layouts[1], (const char *[]){word, NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK_INT(o.seen.losses, 3);
+    remove_run("weights");
+    remove_run("weights.kept");
+    remove_run("run");
+    remove_run("elsewhere");
+}
+
 static void time_is_up(void)
 {
     struct outcome o;
@@ -365,6 +409,7 @@ static const struct test_case cases[] = {
     {"a damaged one", a_damaged_one},
     {"the newest stay", the_newest_stay},
     {"begins and grows", begins_and_grows},
+    {"nothing is lost", nothing_is_lost},
     {"time is up", time_is_up},
     {"whole at once", whole_at_once},
     {"a decay is kept", a_decay_is_kept},
