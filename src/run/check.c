@@ -15,10 +15,12 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "ckpt/state.h"
 #include "comm/comm.h"
 #include "data/data.h"
 #include "device/device.h"
 #include "run/advice.h"
+#include "run/folder.h"
 #include "run/schedule.h"
 #include "sched/sched.h"
 #include <stdio.h>
@@ -416,6 +418,21 @@ static enum err check_files(const struct options *o, struct check_facts *f)
     return ERR_OK;
 }
 
+/* Is the checkpoint that run.resume names one? auto takes what there is. */
+static enum err check_resume(const struct options *o)
+{
+    struct state_index x;
+    char *dir;
+    if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
+        return ERR_OK;
+    TRY(folder_resumed(o, &dir));
+    enum err err = under_key(state_index_open(&x, dir), "run.resume");
+    if (err == ERR_OK)
+        state_index_close(&x);
+    mem_free(dir);
+    return err;
+}
+
 /* What every run needs, once its data are named: without, it is a plan of something to come. */
 static enum err check_named(const struct options *o)
 {
@@ -461,6 +478,7 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_costs(o, &f->arch, &f->made));
     RULE(check_files(o, f));
     RULE(check_named(o));
+    RULE(check_resume(o));
     if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
         RULE(check_vocab(o, &f->arch.vocab));
     return ERR_OK;

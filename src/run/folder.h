@@ -64,6 +64,9 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 /* May run.resume go on in run.dir: is it a run's folder, with a checkpoint that is meant, or of a
  * run that has neither checkpoint nor weights yet? Local. (folder_goes_on.c) */
 bool folder_goes_on(const struct options *o);
+/* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free).
+ * Errors: ERR_MEMORY. Local. (folder_goes_on.c) */
+enum err folder_resumed(const struct options *o, char **out);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what later steps and
  * unfinished saves left of checkpoints goes, which is said. Errors: ERR_STORAGE. Local.
  * (folder_goes_on.c) */

@@ -36,12 +36,28 @@ static bool has_checkpoint(const char *dir)
     return whole;
 }
 
+static bool is_step(const char *word, int64_t *step)
+{
+    return word[0] && strspn(word, "0123456789") == strlen(word) && text_to_int(word, step);
+}
+
+enum err folder_resumed(const struct options *o, char **out)
+{
+    struct text path = {0};
+    int64_t step;
+    if (is_step(o->run.resume, &step))
+        return state_dir(o->run.dir, step, out);
+    text_add(&path, "%s", o->run.resume);
+    return text_done(&path, out);
+}
+
 /* auto, a step, or a folder of its own. */
 static bool means_own(const struct options *o)
 {
     const char *word = o->run.resume, *dir = o->run.dir;
     size_t n = strlen(dir);
-    if (strcmp(word, "auto") == 0 || strspn(word, "0123456789") == strlen(word))
+    int64_t step;
+    if (strcmp(word, "auto") == 0 || is_step(word, &step))
         return true;
     return strncmp(word, dir, n) == 0 && strncmp(word + n, "/checkpoints/", 13) == 0;
 }

@@ -232,29 +232,11 @@ static enum err try_newest(struct train_rank *r)
     return err;
 }
 
-static enum err copy(const char *word, char **out)
-{
-    int64_t n = (int64_t)strlen(word) + 1;
-    TRY(mem_new(n, 1, "a path", out));
-    memcpy(*out, word, (size_t)n);
-    return ERR_OK;
-}
-
-static bool is_number(const char *word)
-{
-    return word[0] && strspn(word, "0123456789") == strlen(word);
-}
-
 static enum err try_named(struct train_rank *r)
 {
-    const char *word = r->s->o->run.resume;
     char *dir;
-    int64_t step = 0;
     bool good, speaks;
-    if (is_number(word) && text_to_int(word, &step))
-        TRY(state_dir(r->s->o->run.dir, step, &dir));
-    else
-        TRY(copy(word, &dir));
+    TRY(folder_resumed(r->s->o, &dir));
     enum err err = agree(r, try_one(r, dir), &good, &speaks);
     mem_free(dir);
     TRY(err);

@@ -45,7 +45,7 @@ below 17 folder $t run.dir=$c/below
 foreign 10 config.json $t run.dir=$d/foreign
 taken 16 takeover $t run.dir=$d/taken
 held 16 use.by.the.run $t run.dir=$d/held
-folder 10 config.yaml $plait generate $d/none
+folder 10 there.is.no.folder $plait generate $d/none
 weights 14 safetensors $plait generate $d/weights train.transport=mpi parallel.pp=$n
 sim 10 1f1b $plait sim 1f1 -p 2 -m 4
 simfile 10 none.csv $plait sim $d/none.csv
@@ -56,7 +56,7 @@ output 10 same.file $plait data prepare $d/text -o $d/text
 random 10 vocab $plait data random --tokens 9
 info 12 cut $plait data info $d/cut
 about 10 words $plait info oops
-compare 10 config.yaml $plait compare $d/none
+compare 10 there.is.no.folder $plait compare $d/none
 untraced 10 trace $plait compare $d/whole
 bench 10 model.layer $plait bench $c model.layer=2
 benches 10 launcher $plait bench $c train.transport=thread
@@ -146,7 +146,7 @@ data prepare $dir/text -o $dir/same.tok
 data random --vocab 9 --tokens 99 -o $dir/random.tok
 compare $dir/traced
 bench $dir/c.yaml --product 1 --copy 1
-check $dir/c.yaml
+check $dir/c.yaml train.threads=1
 help model.layers
 
 END
@@ -156,11 +156,14 @@ cat >"$dir/say.sh" <<END
 $plait "\$@" 2>&1 | cat
 END
 
+# Lines that are of a job: who launched it, and how many share the cores.
+of_job='^launcher \|^warning .* cores\{0,1\} and wait'
 same() { # NUMBER WORDS
     # shellcheck disable=SC2086
-    sh "$dir/say.sh" $2 >"$dir/alone.$1"
+    sh "$dir/say.sh" $2 | grep -v "$of_job" >"$dir/alone.$1"
     # shellcheck disable=SC2086
-    launch 100 -n 3 sh "$dir/say.sh" $2 2>"$dir/err.$1" | grep -v '^launcher ' >"$dir/job.$1"
+    launch 100 -n 3 sh "$dir/say.sh" $2 2>"$dir/err.$1" |
+        grep -v "$of_job" >"$dir/job.$1"
     cmp -s "$dir/alone.$1" "$dir/job.$1" && grep -q . "$dir/job.$1"
     verdict "plait $2" $? "of a job is not as of one process" "$dir/job.$1"
 }
