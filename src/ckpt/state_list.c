@@ -36,6 +36,17 @@ static int by_step(const void *pa, const void *pb)
     return (a->step < b->step) - (a->step > b->step);
 }
 
+/* A folder, and no link: what that leads to is not the run's to remove. */
+static enum err is_folder(const char *dir, const char *name, bool *is)
+{
+    struct stat st;
+    char *path;
+    TRY(fs_join(dir, name, &path));
+    *is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    mem_free(path);
+    return ERR_OK;
+}
+
 static enum err is_whole(const char *dir, const char *name, bool *whole)
 {
     struct text t = {0};
@@ -52,7 +63,11 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
     int room = 0;
     for (const char *name; (name = fs_folder_next(d));) {
         struct state_found found;
+        bool folder = false;
         if (!step_of(name, &found.step))
+            continue;
+        TRY(is_folder(d->path, name, &folder));
+        if (!folder)
             continue;
         TRY(is_whole(d->path, name, &found.whole));
         if (*n == room) {

@@ -423,9 +423,14 @@ static enum err check_resume(const struct options *o)
 {
     struct state_index x;
     char *dir;
+    if (o->run.resume[0] && o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "run.resume is %s and train.device is null, which holds no numbers to go "
+                         "on with; use another train.device, or leave run.resume empty",
+             o->run.resume);
     if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
         return ERR_OK;
-    TRY(folder_resumed(o, &dir));
+    int64_t step;
+    TRY(folder_resumed(o, &dir, &step));
     enum err err = under_key(state_index_open(&x, dir), "run.resume");
     if (err == ERR_OK)
         state_index_close(&x);

@@ -17,8 +17,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-enum { TAG = (1 << 20) + 1 }; /* above the pipeline's tags, and save.c's */
+enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */
+       LOOK_NS = 2000000 };
 
 /* ---- what this rank writes ---- */
 
@@ -77,7 +79,8 @@ static enum err config_text(struct checkpoint *c)
 
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
 {
-    *c = (struct checkpoint){.s = a->setup, .world = a->world, .all = a->all, .writer = a->writer};
+    *c = (struct checkpoint){.s = a->setup, .world = a->world, .all = a->all, .writer = a->writer,
+                             .lock = a->lock};
     snprintf(c->run, sizeof c->run, "%s", a->run);
     enum err err = param_duty_open(&c->duty, a->store, a->stores, a->replica, a->replicas);
     if (err == ERR_OK)
@@ -93,16 +96,14 @@ enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
 
 static void join(struct checkpoint *c)
 {
-    if (c->runs) {
-        fs_call_begin(c->dir); /* who waits for a disk is not hung */
+    if (c->runs)
         pthread_join(c->thread, NULL);
-        fs_call_end();
-    }
     c->runs = false;
 }
 
 void checkpoint_close(struct checkpoint *c)
 {
+    atomic_store(&c->given_up, true);
     join(c);
     param_snapshot_close(&c->snapshot);
     param_duty_close(&c->duty);
@@ -129,6 +130,8 @@ static struct state_save save_of(const struct checkpoint *c)
 static enum err put_chunks(struct checkpoint *c, struct state_shard *shard)
 {
     for (int i = 0; i < c->chunks; i++) {
+        if (atomic_load(&c->given_up))
+            FAIL(ERR_PEER, "ckpt: the run has failed, and its checkpoint is given up");
         const struct checkpoint_source *from = &c->source[i];
         const char *p = param_snapshot_of(&c->snapshot, from->kind, from->piece);
         TRY(state_shard_put(shard, p + from->skip * dtype_size(c->s->types.at), from->transposed));
@@ -173,11 +176,27 @@ static enum err flush_metrics(const struct checkpoint *c)
     return comm_rank(c->world) == c->writer ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
 }
 
+/* Another run may have the folder's name by now, and what is in it. */
+static enum err check_lock(const struct checkpoint *c)
+{
+    if (c->lock && !fs_lock_stands(c->lock))
+        FAIL(ERR_STORAGE, "storage: run.dir %s was moved away, and no checkpoint is saved in what "
+                          "has its name now", c->s->o->run.dir);
+    return ERR_OK;
+}
+
+static enum err write_part(void *arg)
+{
+    struct checkpoint *c = arg;
+    TRY(check_lock(c));
+    TRY(write_shard(c));
+    return flush_metrics(c);
+}
+
 static void *write_beside(void *arg)
 {
     struct checkpoint *c = arg;
-    enum err err = write_shard(c);
-    err_keep(&c->err, err == ERR_OK ? flush_metrics(c) : err);
+    err_keep(&c->err, comm_files_alone(c->s->o->run.io_timeout, write_part, c));
     atomic_store(&c->written, true);
     return NULL;
 }
@@ -212,9 +231,12 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&c->thread, NULL, write_beside, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "ckpt: no thread to write a checkpoint: %s", strerror(rc));
-    c->runs = true;
+    c->runs = rc == 0;
+    if (rc == 0)
+        return ERR_OK;
+    err_keep(&c->err, err_set(ERR_MEMORY, __FILE__, __LINE__, "ckpt: no thread to write a "
+                              "checkpoint: %s", strerror(rc)));
+    atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
     return ERR_OK;
 }
 
@@ -308,28 +330,50 @@ static bool any_left(const struct checkpoint *c)
     return any;
 }
 
-/* The writer has all parts; *first: the first error of any. */
-static void place_index(struct checkpoint *c, const char *const *text, struct err_kept *first)
+/* Where ranks do not share run.dir, shards lie apart. */
+static enum err check_shards(const struct checkpoint *c)
+{
+    for (int i = 0; i < comm_size(c->world); i++) {
+        char name[STATE_FILE], *path;
+        state_shard_name(i, name);
+        TRY(fs_join(c->dir, name, &path));
+        bool there = fs_exists(path);
+        mem_free(path);
+        if (!there)
+            FAIL(ERR_STORAGE, "ckpt: the shard of rank %d is not in %s; run.dir has to be one "
+                              "folder that all ranks share", i, c->dir);
+    }
+    return ERR_OK;
+}
+
+static enum err write_index(struct checkpoint *c, const char *const *text)
 {
     struct state_save save = save_of(c);
     c->head.config = c->config;
-    if (first->code == ERR_OK) /* the folders' names; older checkpoints go behind that */
-        err_keep(first, flush_in_run(c, "checkpoints"));
+    TRY(check_shards(c));
+    TRY(flush_in_run(c, "checkpoints")); /* the folders' names; older checkpoints go behind that */
+    TRY(flush_in_run(c, ""));
+    TRY(state_index_write(&save, &c->head, text, comm_size(c->world)));
+    if (keep_newest(c) != ERR_OK)
+        log_line(LOG_WARN, "%s", err_text()); /* one more than wanted stays */
+    return ERR_OK;
+}
+
+/* The writer has all parts; *first: the first error of any. */
+static void place_index(struct checkpoint *c, const char *const *text, struct err_kept *first)
+{
     if (first->code == ERR_OK)
-        err_keep(first, flush_in_run(c, ""));
+        err_keep(first, check_lock(c));
+    bool own = !c->lock || fs_lock_stands(c->lock); /* else nothing there is this run's */
     if (first->code == ERR_OK)
-        err_keep(first, state_index_write(&save, &c->head, text, comm_size(c->world)));
-    if (first->code == ERR_OK) {
-        if (keep_newest(c) != ERR_OK)
-            log_line(LOG_WARN, "%s", err_text()); /* one more than wanted stays */
+        err_keep(first, write_index(c, text));
+    if (first->code == ERR_OK || !own)
         return;
-    }
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
     bool left = any_left(c);
     log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s", (long long)c->step,
              err_bare(first->text), left ? "; the one before stays" : "");
-    if (left)
-        first->code = ERR_OK;
+    first->code = left ? ERR_OK : ERR_STORAGE;
 }
 
 static enum err gather(struct checkpoint *c, struct err_kept *first)
@@ -352,10 +396,24 @@ static enum err gather(struct checkpoint *c, struct err_kept *first)
     return err;
 }
 
+/* Until the threads of all ranks are done. Nobody is silent meanwhile, on whatever machine. */
+static enum err meet(struct checkpoint *c)
+{
+    for (double left = 1; left > 0;) {
+        left = !atomic_load(&c->written);
+        if (c->all)
+            TRY(comm_all_reduce(c->all, &left, 1, DT_F64, COMM_SUM));
+        if (left > 0)
+            nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    }
+    join(c);
+    return ERR_OK;
+}
+
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
-    join(c);
+    TRY(meet(c));
     TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
     if (c->all) /* who ends earlier ends what its peers do */
         TRY(comm_barrier(c->all));

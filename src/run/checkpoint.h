@@ -42,6 +42,8 @@ struct checkpoint {
     bool waited;              /* it was said that a save waits for the one before it */
     bool runs;                /* the thread has to be joined */
     atomic_bool written;      /* the thread is done with it */
+    atomic_bool given_up;     /* the run has failed: the shard can never become whole */
+    const struct fs_lock *lock; /* borrowed; of run.dir, in the process that took it, else NULL */
     struct err_kept err;      /* its error */
     char *text;               /* owned; of its shard, for the index */
 };
@@ -56,6 +58,7 @@ struct checkpoint_args {
     struct param_store *const *store;
     int stores;
     const char *run;
+    const struct fs_lock *lock; /* of run.dir, in the process that took it; NULL elsewhere */
 };
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a);
 void checkpoint_close(struct checkpoint *c);

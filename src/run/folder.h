@@ -64,13 +64,15 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 /* May run.resume go on in run.dir: is it a run's folder, with a checkpoint that is meant, or of a
  * run that has neither checkpoint nor weights yet? Local. (folder_goes_on.c) */
 bool folder_goes_on(const struct options *o);
-/* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free).
- * Errors: ERR_MEMORY. Local. (folder_goes_on.c) */
-enum err folder_resumed(const struct options *o, char **out);
-/* A run that goes on behind that step: lines of metrics behind it are cut, and what later steps and
- * unfinished saves left of checkpoints goes, which is said. Errors: ERR_STORAGE. Local.
- * (folder_goes_on.c) */
-enum err folder_cut(const char *dir, int64_t resumed);
+/* Does run.resume mean a checkpoint of run.dir: auto, a step, or a folder there? Local. */
+bool folder_means_own(const struct options *o);
+/* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free),
+ * and the step, -1: not named. Errors: ERR_MEMORY. Local. (folder_goes_on.c) */
+enum err folder_resumed(const struct options *o, char **out, int64_t *step);
+/* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
+ * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
+ * are set aside. Checkpoints are said. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */
+enum err folder_cut(const struct options *o, int64_t resumed);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

@@ -10,8 +10,10 @@
 #include "base/log.h"
 #include "ckpt/state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static bool has(const char *dir, const char *name)
 {
@@ -41,32 +43,48 @@ static bool is_step(const char *word, int64_t *step)
     return word[0] && strspn(word, "0123456789") == strlen(word) && text_to_int(word, step);
 }
 
-enum err folder_resumed(const struct options *o, char **out)
+enum err folder_resumed(const struct options *o, char **out, int64_t *step)
 {
     struct text path = {0};
-    int64_t step;
-    if (is_step(o->run.resume, &step))
-        return state_dir(o->run.dir, step, out);
+    if (is_step(o->run.resume, step))
+        return state_dir(o->run.dir, *step, out);
+    *step = -1;
     text_add(&path, "%s", o->run.resume);
     return text_done(&path, out);
 }
 
-/* auto, a step, or a folder of its own. */
-static bool means_own(const struct options *o)
+/* RUN of RUN/checkpoints/NAME into out; false: it has not that form, or is too long. */
+static bool run_of(const char *word, char out[OPTIONS_PATH_MAX])
 {
-    const char *word = o->run.resume, *dir = o->run.dir;
-    size_t n = strlen(dir);
+    static const char middle[] = "/checkpoints";
+    size_t n = strlen(word);
+    while (n > 1 && word[n - 1] == '/')
+        n--;
+    while (n > 0 && word[n - 1] != '/')
+        n--;
+    n = n > 0 ? n - 1 : 0;
+    size_t end = n >= sizeof middle - 1 ? n - (sizeof middle - 1) : 0;
+    if (end == 0 || strncmp(word + end, middle, sizeof middle - 1) != 0)
+        return false;
+    snprintf(out, OPTIONS_PATH_MAX, "%.*s", (int)end, word);
+    return true;
+}
+
+bool folder_means_own(const struct options *o)
+{
+    const char *word = o->run.resume;
+    char run[OPTIONS_PATH_MAX];
     int64_t step;
     if (strcmp(word, "auto") == 0 || is_step(word, &step))
         return true;
-    return strncmp(word, dir, n) == 0 && strncmp(word + n, "/checkpoints/", 13) == 0;
+    return run_of(word, run) && fs_same_place(run, o->run.dir);
 }
 
 bool folder_goes_on(const struct options *o)
 {
     struct options was;
     struct err_kept none;
-    if (!o->run.resume[0] || !means_own(o))
+    if (!o->run.resume[0] || !folder_means_own(o))
         return false;
     err_keep(&none, ERR_OK);
     bool its = options_read_run(o->run.dir, &was) == ERR_OK &&
@@ -96,7 +114,8 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
     const char *at = (const char *)m->data, *end = at + m->size, *next;
     for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
         int64_t step = step_of(at, next - at);
-        if (step < 0 || step > last || is_made_again(at, next - at, step, last))
+        bool torn = step < 0 || memchr(at, '\0', (size_t)(next - at));
+        if (torn || step > last || is_made_again(at, next - at, step, last))
             *cut = true;
         else
             text_add(out, "%.*s\n", (int)(next - at), at);
@@ -126,34 +145,58 @@ static enum err drop(const char *dir, const struct state_found *f)
 {
     char *path;
     TRY(state_dir(dir, f->step, &path));
-    log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", dir,
-             (long long)f->step, f->whole ? "the run goes on from an earlier one"
-                                          : "its save did not end");
     enum err err = state_remove(path);
+    if (err == ERR_OK && !fs_exists(path))
+        log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", dir,
+                 (long long)f->step, f->whole ? "the run goes on from an earlier one"
+                                              : "its save did not end");
     mem_free(path);
     return err;
 }
 
-static enum err cut_checkpoints(const char *dir, int64_t last)
+/* One that could not be read may be good for somebody: a file server that fails, another plait. */
+static enum err set_aside(const char *dir, const struct state_found *f)
 {
+    char why[FS_REASON], *path, *to = NULL;
+    struct text aside = {0};
+    TRY(state_dir(dir, f->step, &path));
+    text_add(&aside, "%s.bad.%ld", path, (long)getpid());
+    enum err err = text_done(&aside, &to);
+    if (err == ERR_OK && fs_sys_rename(path, to) != 0)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s", path,
+                      to, fs_reason(errno, why));
+    if (err == ERR_OK)
+        log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld could not be read and is set "
+                           "aside as %s", dir, (long long)f->step, to);
+    mem_free(path);
+    mem_free(to);
+    return err;
+}
+
+static enum err cut_checkpoints(const struct options *o, int64_t last)
+{
+    bool tried = strcmp(o->run.resume, "auto") == 0;
     struct state_found *found;
     int n;
-    TRY(state_list(dir, &found, &n));
+    TRY(state_list(o->run.dir, &found, &n));
     enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++)
-        if (found[i].step > last || !found[i].whole)
-            err = drop(dir, &found[i]);
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        if (found[i].whole && found[i].step > last && tried)
+            err = set_aside(o->run.dir, &found[i]);
+        else if (found[i].step > last || !found[i].whole)
+            err = drop(o->run.dir, &found[i]);
+    }
     mem_free(found);
     return err;
 }
 
 /* Checkpoints go first: a start that dies between the two leaves lines of steps that are done
  * again, and no step without a line. */
-enum err folder_cut(const char *dir, int64_t resumed)
+enum err folder_cut(const struct options *o, int64_t resumed)
 {
     char *path;
-    TRY(cut_checkpoints(dir, resumed));
-    TRY(fs_join(dir, "metrics.jsonl", &path));
+    TRY(cut_checkpoints(o, resumed));
+    TRY(fs_join(o->run.dir, "metrics.jsonl", &path));
     enum err err = cut_metrics(path, resumed);
     mem_free(path);
     return err;

@@ -147,6 +147,8 @@ void train_say_weights(const struct train_rank *r, struct text *page)
 {
     if (r->taken == 0)
         text_add(page, "there are no weights, since no step has ended");
+    else if (!r->opened)
+        text_add(page, "nothing was written, and the checkpoint stays");
     else if (r->s->o->run.save)
         text_add(page, "weights in %s/model.safetensors", r->s->o->run.dir);
     else

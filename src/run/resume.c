@@ -135,12 +135,10 @@ static enum err load_param(const struct train_rank *r, const struct state_index 
 
 static enum err load_all(const struct train_rank *r, const struct state_index *x)
 {
-    fs_call_begin(x->dir);
     enum err err = ERR_OK;
     for (int i = 0; i < r->optim.stores && err == ERR_OK; i++)
         for (int j = 0; j < r->store[i]->n && err == ERR_OK; j++)
             err = load_param(r, x, &r->store[i]->param[j]);
-    fs_call_end();
     return err;
 }
 
@@ -153,35 +151,52 @@ static enum err read_options(const struct state_index *x, struct options *was)
                           (int64_t)strlen(x->head.config));
 }
 
-static void take_head(struct train_rank *r, const struct state_head *h)
+/* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */
+static void take_head(struct train_rank *r, const struct state_head *h, const struct options *was)
 {
     const struct options *o = r->s->o;
+    bool same_decay = was->optim.decay_steps == o->optim.decay_steps &&
+                      was->optim.schedule == o->optim.schedule;
     r->resumed = h->step;
     r->taken = r->queued = r->read = r->traced = h->step;
     r->ahead.within = h->within;
-    r->lr.warmup = h->warmup;
-    r->lr.decay = h->decay;
+    r->lr.warmup = was->optim.warmup == o->optim.warmup ? h->warmup : r->lr.warmup;
+    r->lr.decay = same_decay ? h->decay : r->lr.decay;
     r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
-    r->result.loss = h->loss;
+    r->loss = r->result.loss = h->loss;
     r->valid_loss = h->valid_loss;
     memcpy(r->run, h->run, sizeof r->run);
 }
 
-static enum err try_one(struct train_rank *r, const char *dir)
+/* What it came to, for people. */
+static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h)
+{
+    char plan[96] = "";
+    if (r->lr.steps != h->steps)
+        snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
+                 (long long)h->steps, (long long)r->lr.steps);
+    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s",
+             (long long)h->step, dir, h->layout, plan);
+}
+
+/* step: what it has to be of; -1: of any. */
+static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
 {
     struct state_index x;
     struct options was;
     TRY(state_index_open(&x, dir));
     enum err err = read_options(&x, &was);
+    if (err == ERR_OK && step >= 0 && x.head.step != step)
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s holds step %lld; its folder "
+                      "has the name of another", dir, (long long)x.head.step);
     if (err == ERR_OK)
         err = same_run(r, &x, &was);
     if (err == ERR_OK)
         err = load_all(r, &x);
     if (err == ERR_OK)
-        take_head(r, &x.head);
+        take_head(r, &x.head, &was);
     if (err == ERR_OK)
-        snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)",
-                 (long long)x.head.step, dir, x.head.layout);
+        say_origin(r, dir, &x.head);
     state_index_close(&x);
     return err;
 }
@@ -200,14 +215,32 @@ static enum err agree(struct train_rank *r, enum err err, bool *good, bool *spea
     return err == ERR_OK ? ERR_OK : err_again(&mine);
 }
 
+/* The checkpoints of run.dir, as the first rank sees them. */
+static enum err list(struct train_rank *r, struct state_found **found, int *n)
+{
+    struct comm_group *all = exec_world_group(r->x);
+    TRY(state_list(r->s->o->run.dir, found, n));
+    if (!all)
+        return ERR_OK;
+    int mine = *n;
+    enum err err = comm_broadcast(all, 0, n, sizeof *n);
+    if (err == ERR_OK && *n > mine)
+        err = mem_grow(mine, *n, sizeof **found, "the checkpoints of a run", found);
+    if (err == ERR_OK && *n > 0)
+        err = comm_broadcast(all, 0, *found, *n * (int64_t)sizeof **found);
+    if (err != ERR_OK)
+        mem_free(*found);
+    return err;
+}
+
 /* auto: the newest that is good. A damaged one is named by the first rank that has found it so. */
 static enum err try_newest(struct train_rank *r)
 {
     struct state_found *found;
     bool good = false, speaks;
     int n, whole = 0;
-    enum err err = state_list(r->s->o->run.dir, &found, &n);
-    TRY(err);
+    enum err err = ERR_OK;
+    TRY(list(r, &found, &n));
     for (int i = 0; i < n && !good && err == ERR_OK; i++) {
         char *dir;
         if (!found[i].whole)
@@ -216,7 +249,7 @@ static enum err try_newest(struct train_rank *r)
         err = state_dir(r->s->o->run.dir, found[i].step, &dir);
         if (err != ERR_OK)
             break;
-        err = agree(r, try_one(r, dir), &good, &speaks);
+        err = agree(r, try_one(r, dir, found[i].step), &good, &speaks);
         if (err == ERR_CHECKPOINT && speaks)
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
@@ -236,8 +269,9 @@ static enum err try_named(struct train_rank *r)
 {
     char *dir;
     bool good, speaks;
-    TRY(folder_resumed(r->s->o, &dir));
-    enum err err = agree(r, try_one(r, dir), &good, &speaks);
+    int64_t step;
+    TRY(folder_resumed(r->s->o, &dir, &step));
+    enum err err = agree(r, try_one(r, dir, step), &good, &speaks);
     mem_free(dir);
     TRY(err);
     if (!good)

@@ -170,7 +170,8 @@ static enum err create_file(struct saver *v)
     const char *notes[] = {MODEL_FOLDER_TOKENIZER, name,
                            tokenizer_hash(name) ? MODEL_FOLDER_HASH : NULL, hash, NULL};
     TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
-    bool goes_on = v->s->o->run.resume[0]; /* then what stands there is that of before the stop */
+    /* Then what stands there is that of before the stop. */
+    bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);
     enum err err = (goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
                                                                notes);
     mem_free(path);

@@ -122,6 +122,7 @@ static enum err time_step(struct train_rank *r, int64_t step)
 static enum err take_result(struct train_rank *r, int64_t step)
 {
     r->taken = step;
+    r->loss = r->result.loss;
     r->stop = r->stop || r->result.stop > 0;
     r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
     optim_ahead_note(&r->ahead, &r->result);
@@ -401,6 +402,7 @@ static enum err run_rank(struct train_rank *r)
     TRY(train_report_start(r));
     if (!r->stop)
         TRY(open_files(r));
+    r->opened = !r->stop;
     return train_end(r, run_steps(r));
 }
 

@@ -65,6 +65,8 @@ struct train_rank {
     char run[64];               /* its name in checkpoints */
     char origin[OPTIONS_PATH_MAX + 80]; /* what run.resume came to, for people; "": nothing */
     struct checkpoint ckpt;     /* s NULL: none are saved */
+    bool opened;                /* the files of the run are */
+    double loss;                /* of the last good step */
     bool all_written;           /* all ranks' parts of the save under way are */
     struct optim_result result; /* of the last step that is proved */
     int64_t step;               /* 1-based, the one under way */

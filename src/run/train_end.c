@@ -116,7 +116,7 @@ struct end {
 
 static bool saves(const struct train_rank *r)
 {
-    return r->taken > 0 && r->s->o->run.save;
+    return r->taken > 0 && r->opened && r->s->o->run.save;
 }
 
 /* The first error, and one that came while it was dealt with. Who only heard that a peer has failed

@@ -28,7 +28,7 @@ enum err train_save_open(struct train_rank *r)
     const struct setup *s = r->s;
     int coord[AXIS_COUNT] = {0};
     TRY(name_run(r));
-    if (!s->o->run.save || s->o->train.save_every == 0)
+    if (!s->o->run.save || s->o->train.save_every == 0 || s->o->train.device == OPTIONS_NULL)
         return ERR_OK;
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
     struct checkpoint_args a = {.setup = s, .world = r->world, .all = exec_world_group(r->x),
@@ -36,8 +36,9 @@ enum err train_save_open(struct train_rank *r)
                                 .replica = r->coord[AXIS_DP],
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
                                 .stores = r->optim.stores, .run = r->run};
+    a.lock = comm_kind(r->world) == COMM_THREAD || r->reports ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
-    r->ckpt.ended = r->resumed;
+    r->ckpt.ended = folder_means_own(s->o) ? r->resumed : 0;
     return ERR_OK;
 }
 
@@ -54,7 +55,7 @@ static void fill_head(const struct train_rank *r, struct state_head *h)
         .arch = r->s->arch, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
         .valid_hash = r->job->valid.hash, .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
         .warmup = r->lr.warmup, .decay = r->lr.decay, .steps = r->lr.steps,
-        .within = r->ahead.within, .loss = r->result.loss, .valid_loss = r->valid_loss,
+        .within = r->ahead.within, .loss = r->loss, .valid_loss = r->valid_loss,
         .world = r->s->mesh.world};
     memcpy(h->run, r->run, sizeof h->run);
     snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);

@@ -264,6 +264,7 @@ static void a_damaged_one(void)
         CHECK_INT(o.code, 0);
         CHECK(strstr(o.seen.table, "behind step 6, ") != NULL);
         check_same("run", "judge", 0, "behind a damaged one");
+        CHECK_INT(folder_count("run/checkpoints", ".bad."), 1); /* set aside, and not removed */
         remove_run("run");
     }
     remove_run("judge");
@@ -344,6 +345,75 @@ static void nothing_is_lost(void)
     remove_run("elsewhere");
 }
 
+/* A folder with the name of another step holds none. */
+static void names_are_held_to(void)
+{
+    struct outcome o;
+    char from[FOLDER_PATH], to[FOLDER_PATH];
+    train("run", &layouts[0], (const char *[]){"train.save_every=3", "train.save_keep=9", NULL}, 0,
+          &o);
+    CHECK_INT(o.code, 0);
+    folder_path("run/checkpoints/step-3", from);
+    folder_path("run/checkpoints/step-20", to);
+    CHECK(rename(from, to) == 0);
+    train("run", &layouts[0], (const char *[]){"run.resume=20", NULL}, 0, &o);
+    CHECK_INT(o.code, PLAIT_CHECKPOINT);
+    CHECK_INT(newest("run"), 20); /* nothing is removed */
+    train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.device=null", NULL}, 0,
+          &o);
+    CHECK_INT(o.code, PLAIT_CONFIG);
+    remove_run("run");
+}
+
+/* Its folder goes by another name from step 4 on, and somebody begins anew under the old one. */
+static void move_away(void *arg, const struct plait_step *s)
+{
+    char from[FOLDER_PATH], to[FOLDER_PATH], lock[FOLDER_PATH];
+    on_step(arg, s);
+    if (s->step != 4)
+        return;
+    folder_path("run", from);
+    folder_path("moved", to);
+    folder_path_in("run", "plait.lock", lock);
+    CHECK(rename(from, to) == 0 && mkdir(from, 0777) == 0);
+    CHECK(close(open(lock, O_CREAT | O_WRONLY, 0666)) == 0);
+}
+
+static void another_runs_folder(void)
+{
+    struct outcome o = {.code = 0};
+    char path[FOLDER_PATH];
+    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 60);
+    struct plait_config *c = folder_config("run", "tokens.bin");
+    folder_set(c, base_set, sizeof base_set / sizeof *base_set);
+    folder_set(c, layouts[4].set, WORDS);
+    folder_set(c, (const char *[]){"train.save_every=3", "train.save_async=false", NULL}, WORDS);
+    CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                   .on_step = move_away, .arg = &o}),
+              PLAIT_STORAGE);
+    plait_config_free(c);
+    CHECK(strstr(plait_error(), "was moved away") != NULL);
+    folder_path("run/checkpoints", path);
+    CHECK(!fs_exists(path));
+    CHECK_INT(newest("moved"), 3);
+    remove_run("run");
+    remove_run("moved");
+}
+
+/* Another course of the rates begins where it is asked for. */
+static void another_course(void)
+{
+    struct outcome o;
+    struct line line[STEPS];
+    train("run", &layouts[0], every_3, 4, &o);
+    train("run", &layouts[0], (const char *[]){"run.resume=auto", "optim.schedule=wsd",
+                                               "optim.decay_steps=4", NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK_INT(read_lines("run", line), STEPS);
+    CHECK(line[7].lr == 0.01 && near(line[11].lr, 0.0025, 1e-12));
+    remove_run("run");
+}
+
 static void time_is_up(void)
 {
     struct outcome o;
@@ -410,6 +480,9 @@ static const struct test_case cases[] = {
     {"the newest stay", the_newest_stay},
     {"begins and grows", begins_and_grows},
     {"nothing is lost", nothing_is_lost},
+    {"names are held to", names_are_held_to},
+    {"another run's folder", another_runs_folder},
+    {"another course", another_course},
     {"time is up", time_is_up},
     {"whole at once", whole_at_once},
     {"a decay is kept", a_decay_is_kept},
