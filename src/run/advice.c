@@ -26,6 +26,9 @@ enum { KEYS = 10, NUMBERS = 24, VALUES = 700, NEAR = 8, SMALL = 64, OFFERS = 3, 
        TRY_UNITS = 64, /* of work that any try takes, in units of a schedule's */
        CUT_SHARE = 32 }; /* of layers x stages that take as long as one of these */
 
+/* Numbers of a message that count: no row goes further, and sums of them stay exact. */
+static const int64_t largest = (int64_t)1 << 53;
+
 struct value { char text[40]; double far; };
 
 struct inquiry {
@@ -102,7 +105,8 @@ static void find_numbers(struct inquiry *q)
     char word[32];
     for (const char *at = q->said; *at && q->numbers < NUMBERS; at++)
         if (*number_at(q->said, at, word))
-            q->numbers += text_to_int(word, &q->number[q->numbers]);
+            q->numbers += text_to_int(word, &q->number[q->numbers]) &&
+                          q->number[q->numbers] <= largest;
 }
 
 /* Where the rule's own proposal begins; the end, where it has none of any kind; 0: it says what to
