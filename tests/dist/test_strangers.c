@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -250,13 +251,12 @@ static void what_comes_before_a_start_fails_stays(void)
 enum way { RENAMES, LINKS, LOOKS, WAYS }; /* what the file system knows */
 static const char *const way_name[WAYS] = {"renames", "links", "looks"};
 static enum way way;
-static bool came;
+static atomic_bool came; /* ranks are threads */
 
 static void come(const char *path)
 {
-    if (came || strcmp(path, coming.path) != 0)
+    if (strcmp(path, coming.path) != 0 || atomic_exchange(&came, true))
         return;
-    came = true;
     put(coming.what, coming.path);
     CHECK(lstat(coming.path, &coming.st) == 0);
 }
