@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "run/folder.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -22,24 +23,42 @@
 enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */
        LOOK_NS = 2000000 };
 
+/* ---- parameters as chunks ---- */
+
+enum state_kind checkpoint_kind(enum param_kind kind)
+{
+    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
+                                         [PARAM_V] = STATE_V};
+    return as[kind];
+}
+
+enum safet_type checkpoint_type(enum dtype at)
+{
+    return at == DT_F64 ? SAFET_F64 : SAFET_F32;
+}
+
+struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
+                                const struct state_box *local)
+{
+    struct state_box global = *local;
+    for (int i = 0; i < 2; i++)
+        global.at[i] += p->box.at[i];
+    return state_place_box(at, &global);
+}
+
 /* ---- what this rank writes ---- */
 
 static struct state_chunk chunk_of(const struct setup *s, const struct param *p,
                                    const struct state_box *local, enum param_kind kind,
                                    bool *transposed)
 {
-    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
-                                         [PARAM_V] = STATE_V};
-    struct state_box global = *local;
     struct hf_place at;
-    struct state_chunk c = {.kind = as[kind]};
+    struct state_chunk c = {.kind = checkpoint_kind(kind)};
     hf_place(&s->arch, &p->spec, &at);
-    for (int i = 0; i < 2; i++)
-        global.at[i] += p->box.at[i];
     memcpy(c.tensor, at.tensor, sizeof at.tensor);
     c.nd = at.nd;
     memcpy(c.shape, at.shape, sizeof c.shape);
-    c.box = state_place_box(&at, &global);
+    c.box = checkpoint_box(p, &at, local);
     *transposed = at.transposed;
     return c;
 }
@@ -117,14 +136,10 @@ void checkpoint_close(struct checkpoint *c)
 
 /* ---- the thread ---- */
 
-static enum safet_type type_of(const struct checkpoint *c)
-{
-    return c->s->types.at == DT_F64 ? SAFET_F64 : SAFET_F32;
-}
-
 static struct state_save save_of(const struct checkpoint *c)
 {
-    return (struct state_save){.dir = c->dir, .step = c->step, .run = c->run, .type = type_of(c)};
+    return (struct state_save){.dir = c->dir, .step = c->step, .run = c->run,
+                               .type = checkpoint_type(c->s->types.at)};
 }
 
 static enum err put_chunks(struct checkpoint *c, struct state_shard *shard)
@@ -317,19 +332,6 @@ static enum err keep_newest(const struct checkpoint *c)
     return err;
 }
 
-static bool any_left(const struct checkpoint *c)
-{
-    struct state_found *found;
-    bool any = false;
-    int n;
-    if (state_list(c->s->o->run.dir, &found, &n) != ERR_OK)
-        return false;
-    for (int i = 0; i < n; i++)
-        any = any || found[i].whole;
-    mem_free(found);
-    return any;
-}
-
 /* Where ranks do not share run.dir, shards lie apart. */
 static enum err check_shards(const struct checkpoint *c)
 {
@@ -370,7 +372,7 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     if (first->code == ERR_OK || !own)
         return;
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
-    bool left = any_left(c);
+    bool left = folder_has_checkpoint(c->s->o->run.dir);
     log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s", (long long)c->step,
              err_bare(first->text), left ? "; the one before stays" : "");
     first->code = left ? ERR_OK : ERR_STORAGE;

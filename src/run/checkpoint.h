@@ -15,6 +15,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* How parameters stand in a checkpoint, for who writes and who reads: their kinds, the type of
+ * their numbers (`at` of the device), and a box of p's local part in the tensor of its place. */
+enum state_kind checkpoint_kind(enum param_kind kind);
+enum safet_type checkpoint_type(enum dtype at);
+struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
+                                const struct state_box *local);
+
 /* A chunk of the shard, and where its numbers are. */
 struct checkpoint_source {
     enum param_kind kind;

@@ -64,6 +64,8 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 /* May run.resume go on in run.dir: is it a run's folder, with a checkpoint that is meant, or of a
  * run that has neither checkpoint nor weights yet? Local. (folder_goes_on.c) */
 bool folder_goes_on(const struct options *o);
+/* Has a run's folder a whole checkpoint, as far as can be seen? Local. (folder_goes_on.c) */
+bool folder_has_checkpoint(const char *dir);
 /* Does run.resume mean a checkpoint of run.dir: auto, a step, or a folder there? Local. */
 bool folder_means_own(const struct options *o);
 /* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free),

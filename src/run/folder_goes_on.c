@@ -25,7 +25,7 @@ static bool has(const char *dir, const char *name)
     return there;
 }
 
-static bool has_checkpoint(const char *dir)
+bool folder_has_checkpoint(const char *dir)
 {
     struct state_found *found;
     bool whole = false;
@@ -88,7 +88,7 @@ bool folder_goes_on(const struct options *o)
         return false;
     err_keep(&none, ERR_OK);
     bool its = options_read_run(o->run.dir, &was) == ERR_OK &&
-               (has_checkpoint(o->run.dir) || !has(o->run.dir, "model.safetensors"));
+               (folder_has_checkpoint(o->run.dir) || !has(o->run.dir, "model.safetensors"));
     (void)!err_again(&none);
     return its;
 }

@@ -90,10 +90,7 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
 static enum err load_range(const struct train_rank *r, const struct state_index *x,
                            const struct param_piece *held, enum param_kind kind)
 {
-    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
-                                         [PARAM_V] = STATE_V};
     const struct param *p = held->param;
-    enum safet_type type = r->dev->at == DT_F64 ? SAFET_F64 : SAFET_F32;
     struct hf_place at;
     struct state_box box[3];
     void *values;
@@ -103,14 +100,11 @@ static enum err load_range(const struct train_rank *r, const struct state_index 
     TRY(mem_new(held->to - held->from, (size_t)dtype_size(r->dev->at), p->spec.name, &values));
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++) {
-        struct state_box global = box[i];
         int64_t count = state_box_elements(&box[i]);
-        for (int k = 0; k < 2; k++)
-            global.at[k] += p->box.at[k];
-        struct state_want want = {.tensor = at.tensor, .kind = as[kind],
-                                  .box = state_place_box(&at, &global),
+        struct state_want want = {.tensor = at.tensor, .kind = checkpoint_kind(kind),
+                                  .box = checkpoint_box(p, &at, &box[i]),
                                   .transposed = at.transposed};
-        err = state_read(x, &want, type, values);
+        err = state_read(x, &want, checkpoint_type(r->dev->at), values);
         if (err == ERR_OK)
             err = param_state_write(p, kind, from, values, count);
         from += count;

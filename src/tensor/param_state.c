@@ -153,11 +153,6 @@ enum err param_snapshot_wait(const struct param_snapshot *s)
     return s->duty->dev->ops->aside_reach(s->duty->dev, NULL);
 }
 
-enum err param_snapshot_there(const struct param_snapshot *s, bool *there)
-{
-    return s->duty->dev->ops->aside_reach(s->duty->dev, there);
-}
-
 const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind kind,
                               const struct param_piece *piece)
 {

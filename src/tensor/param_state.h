@@ -65,8 +65,6 @@ enum err param_snapshot_start(const struct param_snapshot *s);
 /* Wait until it is there. Any one thread may, but no two at once; it needs nothing of the rank's
  * that others use. Until then, and while anybody reads it, it is not started again. */
 enum err param_snapshot_wait(const struct param_snapshot *s);
-/* Is it there? Does not wait. As param_snapshot_wait. */
-enum err param_snapshot_there(const struct param_snapshot *s, bool *there);
 /* A piece's numbers of a kind: piece.to - piece.from of type dev.at. */
 const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind kind,
                               const struct param_piece *piece);
