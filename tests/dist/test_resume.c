@@ -423,23 +423,20 @@ static void another_course(void)
 static void time_is_up(void)
 {
     struct outcome o;
-    for (double limit = 0.2; limit < 60; limit *= 2) {
+    bool stepped = false;
+    for (double limit = 0.2; !stepped && limit < 60; limit *= 2) {
         char word[40], says[64];
         snprintf(word, sizeof word, "train.time_limit=%g", limit);
         snprintf(says, sizeof says, "stopped by train.time_limit %g s behind step ", limit);
         train("run", &layouts[2], (const char *[]){"train.steps=1000000", "train.save_every=1000",
                                                    word, NULL}, 0, &o);
         CHECK_INT(o.code, PLAIT_STOPPED);
-        if (strstr(plait_error(), "before the first step")) {
-            remove_run("run");
-            continue;
-        }
-        CHECK(strstr(plait_error(), says) != NULL);
-        CHECK(newest("run") > 0);
+        stepped = !strstr(plait_error(), "before the first step");
+        CHECK(!stepped || strstr(plait_error(), says) != NULL);
+        CHECK(!stepped || newest("run") > 0);
         remove_run("run");
-        return;
     }
-    CHECK(!"a step within a minute");
+    CHECK(stepped);
 }
 
 /* Not written beside the steps: when the next one ends it is there. */
