@@ -35,7 +35,8 @@ static enum err make_text(const struct state_head *head, const char *const *shar
     text_add(t, "},\n\"shards\":[");
     for (int i = 0; i < n; i++)
         text_add(t, "%s\n%s", i ? "," : "", shard[i]);
-    text_add(t, "]}\n");
+    text_add(t, "]");
+    state_seal(t);
     return t->err;
 }
 
@@ -48,7 +49,7 @@ static enum err try_text(const struct state_save *save, const struct text *t, co
         FAIL(ERR_INTERNAL, "ckpt: the index of step %" PRId64 " has %" PRId64 " bytes, at most %d "
                            "are read; save from fewer ranks", save->step, t->len, STATE_INDEX_MAX);
     TRY(mem_string(path, &x.path));
-    err_keep(&kept, state_index_parse(&x, (struct ckpt_json_text){t->s, t->len}));
+    err_keep(&kept, state_index_parse(&x, &(struct fs_map){(const uint8_t *)t->s, t->len}));
     state_index_close(&x);
     if (kept.code == ERR_CHECKPOINT)
         FAIL(ERR_INTERNAL, "ckpt: the checkpoint of step %" PRId64 " is not put in place, since it "
@@ -109,7 +110,6 @@ static enum err check_file(const struct state_index *x, const struct state_file 
 
 static enum err open_index(struct state_index *x, const char *dir)
 {
-    struct ckpt_json_text all;
     struct fs_map m;
     enum err err;
     TRY(mem_string(dir, &x->dir));
@@ -119,8 +119,7 @@ static enum err open_index(struct state_index *x, const char *dir)
         TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
                                 "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is "
                                 "damaged", x->path, m.size, STATE_INDEX_MAX));
-    TRY_OR(out_map, ckpt_json_text(x->path, &m, &all));
-    TRY_OR(out_map, state_index_parse(x, all));
+    TRY_OR(out_map, state_index_parse(x, &m));
 out_map:
     fs_map_close(&m);
     for (int i = 0; err == ERR_OK && i < x->inner->files; i++)

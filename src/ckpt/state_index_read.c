@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMBERS = 5, SHARD_MEMBERS = 4, DEPTH = 8 };
-enum { FORMAT, STATE, MODEL, TENSORS, SHARDS };
-static const char *const member[MEMBERS] = {"format", "state", "model", "tensors", "shards"};
+enum { MEMBERS = 6, SHARD_MEMBERS = 4, DEPTH = 8 };
+enum { FORMAT, STATE, MODEL, TENSORS, SHARDS, HASH };
+static const char *const member[MEMBERS] = {"format", "state", "model", "tensors", "shards",
+                                             "hash"};
 static const char *const shard_member[SHARD_MEMBERS] = {"file", "bytes", "hash", "chunks"};
 
 static enum err bad(const struct state_index *x, const char *why)
@@ -371,14 +372,16 @@ static enum err order(struct state_index *x)
     return check_tiling(x);
 }
 
-enum err state_index_parse(struct state_index *x, struct ckpt_json_text all)
+enum err state_index_parse(struct state_index *x, const struct fs_map *m)
 {
-    struct ckpt_json_text v[MEMBERS] = {{0}};
+    struct ckpt_json_text all, v[MEMBERS] = {{0}};
     char format[32];
     TRY(mem_new(1, sizeof *x->inner, "the index of a checkpoint", &x->inner));
     x->inner->locks = pthread_mutex_init(&x->inner->lock, NULL) == 0;
     if (!x->inner->locks)
         FAIL(ERR_MEMORY, "ckpt: there is no memory for a lock; close other programs");
+    TRY(state_seal_check(x->path, m));
+    TRY(ckpt_json_text(x->path, m, &all));
     TRY(split(x, all, member, MEMBERS, v));
     if (!state_take_word(v[FORMAT], format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has the format %.*s, this plait reads \"" STATE_FORMAT "\"; "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of state.h share: names of chunks, copies between layouts, the scalars as JSON,
- * the test of tiling, and the index as it lies in memory.
+ * the test of tiling, the hash of an index, and the index as it lies in memory.
  */
 #ifndef PLAIT_CKPT_STATE_LOCAL_H
 #define PLAIT_CKPT_STATE_LOCAL_H
@@ -63,6 +63,13 @@ bool state_take_word(struct ckpt_json_text t, char *out, int64_t size);
 bool state_take_hash(struct ckpt_json_text t, uint64_t *out);
 bool state_is_key(struct ckpt_json_text t, const char *name);
 
+/* ---- the hash of an index (state_seal.c) ---- */
+
+/* Ends the text of an index, whose last member but one is there, with the hash of it. */
+void state_seal(struct text *t);
+/* Does it end with the hash of what stands before? Errors: ERR_CHECKPOINT. */
+enum err state_seal_check(const char *path, const struct fs_map *m);
+
 /* ---- the index in memory ---- */
 
 struct state_piece {
@@ -91,9 +98,9 @@ struct state_reading {
     pthread_mutex_t lock;      /* of file[].map and piece[].data */
     bool locks;                /* it is made */
 };
-/* All of an index but the files: x->path is set, the rest zero. Who calls closes x in any case.
- * (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
-enum err state_index_parse(struct state_index *x, struct ckpt_json_text all);
+/* All of an index but the files: x->path is set, the rest zero. Its hash is looked at first. Who
+ * calls closes x in any case. (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
+enum err state_index_parse(struct state_index *x, const struct fs_map *m);
 /* The tensors that a model has, by name, into *out (mem_free). Errors: ERR_MEMORY. */
 enum err state_model_tensors(const struct arch *a, struct state_tensor **out, int *n);
 /* Chunk of a piece. */

@@ -138,11 +138,17 @@ static enum err load_all(const struct train_rank *r, const struct state_index *x
 
 /* ---- choosing ---- */
 
+/* What is wrong with the configuration is wrong with the checkpoint. */
 static enum err read_options(const struct state_index *x, struct options *was)
 {
+    struct err_kept kept;
     TRY(conf_defaults(&options_table, was));
-    return conf_read_text(&options_table, was, x->path, x->head.config,
-                          (int64_t)strlen(x->head.config));
+    err_keep(&kept, conf_read_text(&options_table, was, x->path, x->head.config,
+                                   (int64_t)strlen(x->head.config)));
+    if (kept.code == ERR_CONFIG)
+        FAIL(ERR_CHECKPOINT, "ckpt: the configuration in %s cannot be read; it is damaged or of "
+                             "another plait: %s", x->path, err_bare(kept.text));
+    return err_again(&kept);
 }
 
 /* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */

@@ -5,6 +5,7 @@
  * damaged checkpoint is named and the one before is taken; what may not change is refused by name.
  */
 #include "folder.h"
+#include "saved.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
@@ -275,6 +276,48 @@ static void a_damaged_one(void)
     remove_run("judge");
 }
 
+/* What is damaged in the index is the checkpoint's error, not the configuration's: a bit of what is
+ * kept of the run, also of a text, and a text that no plait has written, of the right hash. */
+static void a_damaged_index(void)
+{
+    static const struct { const char *what, *said; int64_t at; } bad[] = {
+        {"\"data_hash\":\"", "index.json has the hash ", 0},
+        {"\"warmup\":", "index.json has the hash ", 0},
+        {"\"config\":\"", "index.json has the hash ", 40},
+        {"optim:", "the configuration in ", -1},
+    };
+    struct outcome o;
+    char dir[FOLDER_PATH];
+    train("run", &layouts[0], every_3, 7, &o);
+    int64_t step = newest("run");
+    char word[32], name[64];
+    snprintf(word, sizeof word, "run.resume=%lld", (long long)step);
+    snprintf(name, sizeof name, "checkpoints/step-%lld", (long long)step);
+    folder_path_in("run", name, dir);
+    char *good = saved_index(dir);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char *at = strstr(good, bad[i].what);
+        if (!CHECK(at != NULL))
+            continue;
+        at += bad[i].at < 0 ? 0 : (int64_t)strlen(bad[i].what) + bad[i].at;
+        *at ^= 1;
+        if (bad[i].at < 0)
+            saved_put_index(dir, good);
+        else
+            saved_put_raw(dir, good);
+        *at ^= 1;
+        train("run", &layouts[0], (const char *[]){word, NULL}, 0, &o);
+        CHECK_INT(o.code, PLAIT_CHECKPOINT);
+        test_check(strstr(plait_error(), bad[i].said) && strstr(plait_error(), "index.json"),
+                   __FILE__, __LINE__, "%s: %s", bad[i].what, plait_error());
+    }
+    saved_put_raw(dir, good);
+    mem_free(good);
+    train("run", &layouts[0], (const char *[]){word, NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    remove_run("run");
+}
+
 static void the_newest_stay(void)
 {
     struct outcome o;
@@ -491,6 +534,7 @@ static const struct test_case cases[] = {
     {"goes on elsewhere", goes_on_elsewhere},
     {"what may not change", what_may_not_change},
     {"a damaged one", a_damaged_one},
+    {"a damaged index", a_damaged_index},
     {"the newest stay", the_newest_stay},
     {"begins and grows", begins_and_grows},
     {"nothing is lost", nothing_is_lost},

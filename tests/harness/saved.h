@@ -36,8 +36,12 @@ enum err saved_write(const struct saved *s, const char *dir, int drop);
 void saved_check(const struct saved *s, const char *dir, int boxes);
 void saved_free(struct saved *s);
 
-/* The index of a checkpoint as text (mem_free), and back. */
+/* The index of a checkpoint as text (mem_free); and back as it is, or with the right hash. */
 char *saved_index(const char *dir);
+void saved_put_raw(const char *dir, const char *text);
 void saved_put_index(const char *dir, const char *text);
+/* The n bytes of an index, which may be damaged, with the right hash at the end (mem_free), and how
+ * many they then are. */
+char *saved_sealed(const char *s, int64_t n, int64_t *sealed);
 
 #endif
