@@ -84,7 +84,7 @@ static int look_at_words(int words, char **argv)
 
 static const char usage[] =
     "plait generate FOLDER [--prompt TEXT | --ids N,N,...] [KEY=VALUE ...] [-n RANKS]\n"
-    "               [--tokens N] [--temperature X] [--top-k K] [--seed N]\n"
+    "               [--step N|best] [--tokens N] [--temperature X] [--top-k K] [--seed N]\n"
     "               [--ignore-eot] [--raw] [--logits FILE]";
 static const char about[] =
     "Write text with the weights of a run, on the run's tensor and pipeline ranks or\n"
@@ -102,11 +102,13 @@ int cmd_generate(int argc, char **argv)
     int64_t ranks = 0, tokens = 200, top_k = 0, seed = 1;
     double temperature = 0.8;
     bool raw = false, ignore_eot = false;
-    const char *prompt = "", *list = NULL, *logits = NULL;
+    const char *prompt = "", *list = NULL, *logits = NULL, *step = NULL;
     const struct cmd_option option[] = {
         {"prompt", 0, CMD_TEXT, &prompt, 0, 0, "TEXT", "what the text begins with"},
         {"ids", 0, CMD_TEXT, &list, 0, 0, "N,N,...",
          "a prompt of token ids; what is written is one line of ids, those of the prompt first"},
+        {"step", 0, CMD_TEXT, &step, 0, 0, "N|best",
+         "of a run: read the checkpoint of step N, or the best by validation (the newest)"},
         {"tokens", 0, CMD_INT, &tokens, 1, 1 << 24, "N", "tokens to write at most (200)"},
         {"temperature", 0, CMD_REAL, &temperature, 0, 100, "X",
          "below 1 safer, above 1 wilder; 0: always the likeliest (0.8)"},
@@ -140,7 +142,8 @@ int cmd_generate(int argc, char **argv)
         .temperature = temperature, .top_k = (int)top_k, .seed = (uint64_t)seed,
         .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
         .arg = &writing, .raw = raw, .ignore_eot = ignore_eot, .ids = list ? ids : NULL,
-        .on_id = write_id, .logits = logits, .on_note = cmd_note};
+        .on_id = write_id, .logits = logits, .on_note = cmd_note,
+        .step = step};
     code = list ? read_ids(list, ids, &g.id_count) : PLAIT_OK;
     if (code != PLAIT_OK)
         return code;

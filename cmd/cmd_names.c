@@ -17,6 +17,8 @@ const struct cmd_name cmd_names_generate[] = {
     {"max_tokens|max_new_tokens|max_length|max_gen_len|max_out_len|min_new_tokens|n_predict|"
      "predict|num_tokens|n_tokens|new_tokens|tokens_to_generate|length|len|steps|num_steps",
      "--tokens N", NULL},
+    {"iter|iteration|ckpt_step|checkpoint_step|load_step|ckpt_num|epoch|best|last|latest|newest",
+     "--step N|best", "the newest is read where none is given"},
     {"temp|t", "--temperature X", "threads are train.threads=N"},
     {"topk|k|sample_topk", "--top-k K", NULL},
     {"greedy|do_sample|no_sample|argmax|sample", "--temperature 0",

@@ -236,7 +236,8 @@ int plait_bench(const struct plait_config *c, const struct plait_bench *a);
 /* ---- Generation --------------------------------------------------------------------------- */
 struct plait_generate {
     size_t size;
-    const char *run;    /* a run's folder, or one that transformers saved (gpt2, llama) */
+    const char *run;    /* a run's folder, whose newest checkpoint is read, or where it has none
+                           model.safetensors; or one that transformers saved (gpt2, llama) */
     const char *prompt; /* text; NULL or "": the text begins as behind the end of another */
     int ranks;          /* 0: the product of the layout in the run's configuration */
     int64_t tokens;     /* to write; 0: 200 */
@@ -259,6 +260,7 @@ struct plait_generate {
     const char *logits; /* file to write, whole or not at all: a line for each token that is drawn,
                            the logits of all ids; NULL: none */
     void (*on_note)(void *arg, const char *note); /* what a person should know; once a job */
+    const char *step;   /* the checkpoint of this step, or "best"; NULL or "": the newest */
 };
 int plait_generate(const struct plait_generate *a);
 

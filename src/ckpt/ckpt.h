@@ -102,6 +102,11 @@ enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_
 
 /* ---- the weights of a folder ---- */
 
+/* Keys of __metadata__ of weights that plait writes: the tokenizer's name, and where plait knows
+ * the tokenizer its hash (tokenizer_hash, 16 hexadecimal digits). */
+#define HF_TOKENIZER "plait.tokenizer"
+#define HF_TOKENIZER_HASH "plait.tokenizer_hash"
+
 /* model.safetensors, or the shards that model.safetensors.index.json names. */
 struct hf_weights {
     struct safet_file *file; /* owned; [files] */

@@ -112,7 +112,8 @@ struct state_head {
     uint64_t tokenizer_hash;    /* 0: not known */
     int64_t warmup, decay, steps; /* lengths in effect, steps */
     int64_t within;             /* optim_ahead.within */
-    double loss, valid_loss;    /* the last ones; NaN: none */
+    double loss;                /* of the step */
+    double valid_loss;          /* of a validation behind it; NaN: none was made */
     int world;                  /* ranks that saved; >= 1 */
     char layout[128];           /* a word for people: "tp 2, pp 2, dp 1" */
 };
@@ -142,6 +143,8 @@ struct state_index {
  * was found; also when there is no index; ERR_MEMORY. Local. */
 enum err state_index_open(struct state_index *x, const char *dir);
 void state_index_close(struct state_index *x); /* idempotent, also of one that is all zero */
+/* Of what it says of the data, their hashes among that: of another checkpoint it is another. */
+uint64_t state_index_digest(const struct state_index *x);
 /* By name, or NULL. */
 const struct state_tensor *state_index_find(const struct state_index *x, const char *name);
 
@@ -169,6 +172,10 @@ struct state_found { int64_t step; bool whole; };
  * other than step-N are passed over. Errors: ERR_CHECKPOINT: the folder cannot be read; ERR_MEMORY.
  * Local. */
 enum err state_list(const char *run_dir, struct state_found **out, int *n);
+/* Of those n the whole one with the lowest valid_loss in its index, the earliest of equals, into
+ * *step and *loss; false: none has one. What cannot be read is passed over. Local. */
+bool state_best(const char *run_dir, const struct state_found *found, int n, int64_t *step,
+                double *loss);
 /* Removes a checkpoint, whole or not: first the index, then shards and what saves leave over, then
  * the folder, where nothing else is in it. Not there: nothing to do. Errors: ERR_STORAGE. Local. */
 enum err state_remove(const char *dir);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- writing ---- */
 
@@ -172,4 +173,15 @@ const struct state_tensor *state_index_find(const struct state_index *x, const c
             low = mid + 1;
     }
     return NULL;
+}
+
+uint64_t state_index_digest(const struct state_index *x)
+{
+    uint64_t sum = XXH3_64bits(x->head.run, strlen(x->head.run));
+    for (int i = 0; i < x->inner->pieces; i++) {
+        const struct state_piece *p = &x->inner->piece[i];
+        sum = XXH3_64bits_withSeed(&p->box, sizeof p->box, sum ^ (uint64_t)p->group);
+        sum = XXH3_64bits_withSeed(&p->hash, sizeof p->hash, sum);
+    }
+    return sum;
 }

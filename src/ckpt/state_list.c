@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,6 +105,40 @@ enum err state_list(const char *run_dir, struct state_found **out, int *n)
     *out = found;
     *n = count;
     return ERR_OK;
+}
+
+/* The loss in an index; NaN: none. An error leaves no word. */
+static double valid_loss_of(const char *run_dir, int64_t step)
+{
+    struct err_kept none;
+    struct state_index x = {.dir = NULL};
+    double loss = NAN;
+    char *dir = NULL;
+    err_keep(&none, ERR_OK);
+    enum err err = state_dir(run_dir, step, &dir);
+    if (err == ERR_OK)
+        err = state_index_open(&x, dir);
+    if (err == ERR_OK && x.head.step == step)
+        loss = x.head.valid_loss;
+    state_index_close(&x);
+    mem_free(dir);
+    (void)!err_again(&none);
+    return loss;
+}
+
+bool state_best(const char *run_dir, const struct state_found *found, int n, int64_t *step,
+                double *loss)
+{
+    bool any = false;
+    for (int i = n - 1; i >= 0; i--) { /* the earliest first */
+        double its = found[i].whole ? valid_loss_of(run_dir, found[i].step) : NAN;
+        if (isnan(its) || (any && its >= *loss))
+            continue;
+        any = true;
+        *step = found[i].step;
+        *loss = its;
+    }
+    return any;
 }
 
 /* ---- the end of one ---- */

@@ -7,6 +7,7 @@
 #include "run/files.h"
 
 #include "base/fs_sys.h"
+#include "ckpt/state.h"
 #include "comm/comm.h"
 #include "run/folder.h"
 #include "run/schedule.h"
@@ -70,6 +71,24 @@ static enum err apart_below(const char *who, const char *out, const char *dir, c
     return err;
 }
 
+/* Whatever file its checkpoints have. */
+static enum err apart_checkpoints(const char *who, const char *out, const char *dir)
+{
+    struct state_found *found;
+    int n;
+    TRY(state_list(dir, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        char *path;
+        err = state_dir(dir, found[i].step, &path);
+        if (err == ERR_OK)
+            err = apart_below(who, out, path, "");
+        mem_free(path);
+    }
+    mem_free(found);
+    return err;
+}
+
 enum err files_apart_folder(const char *who, const char *out, const char *dir,
                             const struct options *o)
 {
@@ -91,6 +110,7 @@ enum err files_apart_folder(const char *who, const char *out, const char *dir,
         TRY(err);
     }
     TRY(apart_below(who, out, dir, ".safetensors"));
+    TRY(apart_checkpoints(who, out, dir));
     TRY(fs_join(dir, "trace", &trace));
     enum err err = apart_below(who, out, trace, ".trace");
     mem_free(trace);

@@ -71,6 +71,14 @@ bool folder_means_own(const struct options *o);
 /* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free),
  * and the step, -1: not named. Errors: ERR_MEMORY. Local. (folder_goes_on.c) */
 enum err folder_resumed(const struct options *o, char **out, int64_t *step);
+/* A whole number of digits alone? (folder_goes_on.c) */
+bool folder_is_step(const char *word, int64_t *step);
+/* The folder of the whole checkpoint of a run's folder that a word means, into a new string
+ * (mem_free): a step, "best": the one with the lowest validation loss in its index, or "": the
+ * newest, NULL where there is none. who: stands in front of the message. Errors: ERR_CONFIG: it is
+ * no such word; ERR_CHECKPOINT: there is none, with those that there are; ERR_MEMORY. Local.
+ * (folder_pick.c) */
+enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
  * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
  * are set aside. Checkpoints are said. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */

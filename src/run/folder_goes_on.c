@@ -38,7 +38,7 @@ bool folder_has_checkpoint(const char *dir)
     return whole;
 }
 
-static bool is_step(const char *word, int64_t *step)
+bool folder_is_step(const char *word, int64_t *step)
 {
     return word[0] && strspn(word, "0123456789") == strlen(word) && text_to_int(word, step);
 }
@@ -46,7 +46,7 @@ static bool is_step(const char *word, int64_t *step)
 enum err folder_resumed(const struct options *o, char **out, int64_t *step)
 {
     struct text path = {0};
-    if (is_step(o->run.resume, step))
+    if (folder_is_step(o->run.resume, step))
         return state_dir(o->run.dir, *step, out);
     *step = -1;
     text_add(&path, "%s", o->run.resume);
@@ -75,7 +75,7 @@ bool folder_means_own(const struct options *o)
     const char *word = o->run.resume;
     char run[OPTIONS_PATH_MAX];
     int64_t step;
-    if (strcmp(word, "auto") == 0 || is_step(word, &step))
+    if (strcmp(word, "auto") == 0 || folder_is_step(word, &step))
         return true;
     return run_of(word, run) && fs_same_place(run, o->run.dir);
 }

@@ -20,7 +20,7 @@ struct generate_job {
     const struct setup *setup;
     const struct plait_generate *call;
     const struct model_folder *folder;
-    const struct hf_weights *weights;
+    const struct weights *weights;
     const char *tokenizer;  /* NULL: ids in, ids out */
     struct generate_how how;
     const int32_t *prompt;  /* (prompts) */
@@ -223,7 +223,7 @@ static enum err open_rank(struct generate_rank *r)
     r->head = r->coord[AXIS_PP] == last;
     r->tells = comm_rank(r->world) == r->teller;
     TRY(handshake(s, &(struct handshake){.prompt = prompt_digest(r->job),
-                                         .weights = hf_weights_digest(r->job->weights)},
+                                         .weights = weights_digest(r->job->weights)},
                   r->world));
     TRY(open_device(r));
     if (r->tells && r->job->call->logits)
@@ -296,7 +296,8 @@ static enum err check_ranks(const struct setup *s, int ranks)
 static enum err check_weights(const struct model_folder *folder)
 {
     const struct options *o = &folder->options;
-    if (hf_weights_exist(folder->dir))
+    if (hf_weights_exist(folder->dir) ||
+        (!folder->foreign && folder_has_checkpoint(folder->dir)))
         return ERR_OK;
     if (folder->foreign)
         return model_folder_lacks(folder->dir);
@@ -392,7 +393,7 @@ static enum err run_ranks(struct generate_job *job)
     char name[SAFET_NOTE];
     int32_t *prompt = NULL;
     bool *legal = NULL;
-    TRY(hf_check_rest(job->weights, &job->setup->arch));
+    TRY(weights_check_rest(job->weights, &job->setup->arch));
     enum err err = take_prompt(job, name, &prompt, &legal);
     job->prompt = prompt;
     job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
@@ -409,7 +410,7 @@ enum err run_generate(const struct model_folder *folder, const struct plait_gene
 {
     const struct options *o = &folder->options;
     struct setup s;
-    struct hf_weights w = {0};
+    struct weights w = {.files = {NULL, 0}};
     struct generate_job job = {.setup = &s, .call = call, .folder = folder, .weights = &w,
                                .how = {call->temperature, call->top_k, call->seed, NULL}};
     int ranks = call->ranks;
@@ -422,10 +423,10 @@ enum err run_generate(const struct model_folder *folder, const struct plait_gene
     if (err == ERR_OK)
         err = host_check(&s);
     if (err == ERR_OK)
-        err = hf_weights_open(&w, call->run);
+        err = model_folder_weights(folder, call->step ? call->step : "", &w);
     if (err == ERR_OK)
         err = run_ranks(&job);
-    hf_weights_close(&w);
+    weights_close(&w);
     setup_free(&s);
     return err;
 }

@@ -148,7 +148,47 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
     }
     mem_free(yaml);
     mem_free(json);
+    options_arch(&made.options, &made.arch);
     *f = made;
+    return err;
+}
+
+/* ---- its weights ---- */
+
+/* A checkpoint is of the folder's model; what config.yaml leaves open may be anything. */
+static enum err check_model(const struct model_folder *f, const struct state_index *x)
+{
+    const struct arch *ours = &f->arch, *its = &x->head.arch;
+    char a[40], b[40];
+    if (ours->kind != its->kind)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
+                             "the weights are of", f->dir, kind_name[ours->kind], x->path,
+             kind_name[its->kind]);
+    for (int i = 0; i < FIELDS; i++)
+        if ((fields[i].at != FIELD(vocab) || ours->vocab != 0) &&
+            strcmp(value_of(&fields[i], ours, a), value_of(&fields[i], its, b)) != 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
+                                 "weights were trained with", f->dir, fields[i].key, a, x->path,
+                 b);
+    return ERR_OK;
+}
+
+enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
+{
+    char *checkpoint = NULL;
+    *out = (struct weights){.files = {NULL, 0}};
+    if (f->foreign && step[0])
+        FAIL(ERR_CONFIG, "generate: step %s is asked for, and %s is the folder of a model, which "
+                         "has no checkpoints; leave it out", step, f->dir);
+    if (!f->foreign)
+        TRY(folder_checkpoint("generate", f->dir, step, &checkpoint));
+    enum err err = checkpoint ? state_index_open(&out->state, checkpoint)
+                              : hf_weights_open(&out->files, f->dir);
+    if (err == ERR_OK && checkpoint)
+        err = check_model(f, &out->state);
+    if (err != ERR_OK)
+        weights_close(out);
+    mem_free(checkpoint);
     return err;
 }
 
@@ -188,10 +228,9 @@ static enum err refuse_foreign(const struct model_folder *f)
              : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
 }
 
-static enum err check_hash(const struct hf_weights *w, const char *name)
+static enum err check_hash(const char *said, const char *name)
 {
-    char said[SAFET_NOTE], ours[32];
-    TRY(hf_weights_note(w, MODEL_FOLDER_HASH, said));
+    char ours[32];
     snprintf(ours, sizeof ours, "%016" PRIx64, tokenizer_hash(name));
     if (said[0] && strcmp(said, ours) != 0)
         FAIL(ERR_TOKEN, "generate: the weights are of a tokenizer %s with hash %s, plait's %s has "
@@ -199,12 +238,12 @@ static enum err check_hash(const struct hf_weights *w, const char *name)
     return ERR_OK;
 }
 
-enum err model_folder_tokenizer(const struct model_folder *f, const struct hf_weights *w,
+enum err model_folder_tokenizer(const struct model_folder *f, const struct weights *w,
                                 char out[SAFET_NOTE])
 {
-    char said[SAFET_NOTE];
-    TRY(hf_weights_note(w, MODEL_FOLDER_TOKENIZER, said));
-    const char *set = f->options.data.tokenizer, *name = said[0] ? said : set;
+    struct weights_tokenizer its;
+    TRY(weights_tokenizer(w, &its));
+    const char *said = its.name, *set = f->options.data.tokenizer, *name = said[0] ? said : set;
     if (said[0] && set[0] && strcmp(said, set) != 0)
         FAIL(ERR_TOKEN, "generate: the weights are of tokenizer %s, and data.tokenizer is %s; give "
                         "the weights' own", said, set);
@@ -217,7 +256,7 @@ enum err model_folder_tokenizer(const struct model_folder *f, const struct hf_we
     if (tokenizer_vocab(name) == 0)
         FAIL(ERR_TOKEN, "generate: the run in %s is on the ids of tokenizer %s, which plait does "
                         "not know (it knows bytes); give ids with --ids and get ids", f->dir, name);
-    TRY(check_hash(w, name));
+    TRY(check_hash(its.hash, name));
     memcpy(out, name, strlen(name) + 1);
     return ERR_OK;
 }

@@ -6,17 +6,13 @@
 #ifndef PLAIT_RUN_MODEL_FOLDER_H
 #define PLAIT_RUN_MODEL_FOLDER_H
 
-#include "ckpt/ckpt.h"
+#include "ckpt/weights.h"
 #include "run/options.h"
-
-/* Keys of __metadata__ of the weights: the tokenizer's name, and where plait knows the tokenizer
- * its hash (tokenizer_hash, 16 hexadecimal digits). */
-#define MODEL_FOLDER_TOKENIZER "plait.tokenizer"
-#define MODEL_FOLDER_HASH "plait.tokenizer_hash"
 
 struct model_folder {
     const char *dir;       /* borrowed */
     struct options options;
+    struct arch arch;      /* as the folder has it; zeros of options derived */
     bool foreign;          /* config.json alone */
     int32_t end[HF_ENDS];  /* ids that end a text, of a foreign one */
     int ends;
@@ -28,6 +24,12 @@ struct model_folder {
  * config.json, or naming a key that they disagree on, with both values. Local. */
 enum err model_folder_open(struct model_folder *f, const char *dir);
 
+/* Its weights: of a run the checkpoint that `step` names (folder_checkpoint), "" the newest, or
+ * where it has none the files; of others the files. A checkpoint has to be of the folder's model.
+ * Errors: ERR_CONFIG: a step of what is no run, or of a run that saved nothing; ERR_CHECKPOINT;
+ * ERR_MEMORY. Local; released by weights_close. */
+enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out);
+
 /* Why there are no weights in a model's folder: what it has in their place. Returns
  * ERR_CHECKPOINT. Local. (model_folder_lacks.c) */
 enum err model_folder_lacks(const char *dir);
@@ -35,7 +37,7 @@ enum err model_folder_lacks(const char *dir);
 /* The tokenizer of its ids, from the weights and data.tokenizer, and whether plait's own of that
  * name is the one. Errors: ERR_TOKEN: none is named, two are, it is unknown, or has another hash;
  * ERR_CHECKPOINT. Local. */
-enum err model_folder_tokenizer(const struct model_folder *f, const struct hf_weights *w,
+enum err model_folder_tokenizer(const struct model_folder *f, const struct weights *w,
                                 char out[SAFET_NOTE]);
 
 #endif

@@ -164,7 +164,6 @@ static void take_head(struct train_rank *r, const struct state_head *h, const st
     r->lr.decay = same_decay ? h->decay : r->lr.decay;
     r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
     r->loss = r->result.loss = h->loss;
-    r->valid_loss = h->valid_loss;
     memcpy(r->run, h->run, sizeof r->run);
 }
 

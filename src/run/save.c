@@ -11,8 +11,6 @@
  */
 #include "run/train.h"
 
-#include "run/model_folder.h"
-
 #include <stdio.h>
 
 enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
@@ -167,8 +165,8 @@ static enum err create_file(struct saver *v)
     const char *name = v->s->tokenizer;
     char hash[32], *path;
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokenizer_hash(name));
-    const char *notes[] = {MODEL_FOLDER_TOKENIZER, name,
-                           tokenizer_hash(name) ? MODEL_FOLDER_HASH : NULL, hash, NULL};
+    const char *notes[] = {HF_TOKENIZER, name,
+                           tokenizer_hash(name) ? HF_TOKENIZER_HASH : NULL, hash, NULL};
     TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
     /* Then what stands there is that of before the stop. */
     bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);

@@ -5,7 +5,7 @@
 #ifndef PLAIT_RUN_TRAIN_H
 #define PLAIT_RUN_TRAIN_H
 
-#include "ckpt/ckpt.h"
+#include "ckpt/weights.h"
 #include "data/data.h"
 #include "optim/optim.h"
 #include "plait.h"
@@ -206,6 +206,6 @@ enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *
 enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes);
 /* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
  * (load.c) */
-enum err load_weights(const struct setup *s, struct exec *x, const struct hf_weights *w);
+enum err load_weights(const struct setup *s, struct exec *x, const struct weights *w);
 
 #endif

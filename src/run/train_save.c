@@ -55,7 +55,8 @@ static void fill_head(const struct train_rank *r, struct state_head *h)
         .arch = r->s->arch, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
         .valid_hash = r->job->valid.hash, .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
         .warmup = r->lr.warmup, .decay = r->lr.decay, .steps = r->lr.steps,
-        .within = r->ahead.within, .loss = r->loss, .valid_loss = r->valid_loss,
+        .within = r->ahead.within, .loss = r->loss,
+        .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
         .world = r->s->mesh.world};
     memcpy(h->run, r->run, sizeof h->run);
     snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of a model as tensors of which boxes are read, wherever they stand: in the files of a
+ * folder (ckpt.h) or in a checkpoint (state.h). Who loads them need not know which.
+ */
+#ifndef PLAIT_CKPT_WEIGHTS_H
+#define PLAIT_CKPT_WEIGHTS_H
+
+#include "ckpt/state.h"
+
+struct weights {
+    struct hf_weights files;  /* of a folder; of a checkpoint empty */
+    struct state_index state; /* of a checkpoint; else all zero */
+};
+/* Of a folder with a checkpoint's index the checkpoint, else the files. Errors: ERR_CHECKPOINT,
+ * ERR_MEMORY. Local; released by weights_close, nothing when it fails. */
+enum err weights_open(struct weights *w, const char *dir);
+void weights_close(struct weights *w); /* idempotent, also of one that is all zero */
+
+/* Whose ids they know: the tokenizer's name, and its hash as 16 hexadecimal digits; "" where they
+ * say nothing. Errors: ERR_CHECKPOINT. */
+struct weights_tokenizer { char name[SAFET_NOTE], hash[SAFET_NOTE]; };
+enum err weights_tokenizer(const struct weights *w, struct weights_tokenizer *out);
+/* Whoever reads another copy finds another. */
+uint64_t weights_digest(const struct weights *w);
+/* hf_check_rest, of either. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
+enum err weights_check_rest(const struct weights *w, const struct arch *a);
+
+/* The tensor of a place, as hf_find finds it. Name and path are for messages. */
+struct weights_tensor {
+    const struct weights *from;   /* borrowed */
+    const struct hf_place *place; /* borrowed */
+    struct hf_tensor file;        /* of files */
+    const char *name, *path;      /* borrowed */
+};
+/* Errors: ERR_CHECKPOINT: there is none, or it has another shape. */
+enum err weights_find(const struct weights *w, const struct hf_place *place,
+                      struct weights_tensor *out);
+/* A box of the parameter that has the place (global, as in arch.h) into `out`, row-major. Any
+ * thread, several at once. Errors: ERR_CHECKPOINT, ERR_MEMORY. */
+enum err weights_read(const struct weights_tensor *t, const struct state_box *box, double *out);
+
+#endif
