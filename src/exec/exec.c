@@ -11,10 +11,6 @@
  * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
  * activation is made while the last one leaves. Of all these there are as many as the check
  * counted. Neighbouring stages on one rank pass activation and gradient in memory.
- *
- * Rehearsal. What a device runs for the first time it may have to load, build or measure, and the
- * host then waits for all that was queued, a receive among it whose message a peer sends behind
- * such a wait of its own. So before step 1 each stage runs once by itself, without neighbours.
  */
 #include "exec/exec_local.h"
 
@@ -40,23 +36,10 @@ static struct exec_stage *stage_held(struct exec *x, int id)
     return &x->stage[x->here[holding]];
 }
 
-/* Samples of microbatch mb: full ones, and the rest in the last. */
-static struct stage_mb mb_of(const struct exec *x, int mb)
-{
-    const struct exec_batch *b = x->batch;
-    int64_t first = mb * x->a.samples, rows = first * b->t;
-    int64_t samples = num_min(x->a.samples, b->samples - first);
-    ENSURE(samples > 0);
-    return (struct stage_mb){.tokens = x->tokens + rows,
-                             .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
-                             .t = b->t, .row0 = b->row0 + rows, .step = x->step,
-                             .training = !x->sched->forward_only};
-}
-
 /* Bytes of the residual stream of a microbatch on this rank. */
 int64_t exec_stream_bytes(const struct exec *x, int mb)
 {
-    struct stage_mb s = mb_of(x, mb);
+    struct stage_mb s = exec_mb_of(x, mb);
     int64_t n = s.samples * s.t;
     if (x->a.split.sp)
         n /= x->a.split.tp;
@@ -87,12 +70,6 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
                                     .p = p, .bytes = exec_stream_bytes(x, in.mb)};
 }
 
-static struct exec_slot *slot_of(struct exec_stage *e, int mb)
-{
-    ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);
-    return &e->slot[e->slot_of[mb]];
-}
-
 /* Every wait for a message goes through here: the host's, or that of the device's queue. */
 enum err exec_await(struct exec *x, struct comm_req *r)
 {
@@ -103,118 +80,57 @@ enum err exec_await(struct exec *x, struct comm_req *r)
     return exec_trace_waited(x);
 }
 
-static enum err take_slot(struct exec *x, struct exec_stage *e, int mb)
-{
-    for (int n = 0; n < e->slots; n++) {
-        int i = (e->slot_next + n) % e->slots;
-        if (e->slot[i].used)
-            continue;
-        e->slot[i].used = true;
-        e->slot_of[mb] = i;
-        e->slot_next = i + 1;
-        TRY(exec_await(x, &e->slot[i].sent));
-        exec_poison_slot(x, e, &e->slot[i]);
-        return ERR_OK;
-    }
-    FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
-         e->slots, mb);
-}
-
-/* Lends the slot of a microbatch a save set. */
-static enum err take_saves(const struct exec *x, struct exec_stage *e, int mb)
-{
-    struct exec_slot *slot = slot_of(e, mb);
-    ENSURE(slot->set == EXEC_NO_SLOT);
-    for (int i = 0; i < e->save_sets; i++) {
-        if (e->saves[i].used)
-            continue;
-        e->saves[i].used = true;
-        slot->set = i;
-        exec_poison_saves(x, e, &e->saves[i].saves);
-        stage_lend(&e->stage, &slot->slot, &e->saves[i].saves);
-        return ERR_OK;
-    }
-    FAIL(ERR_INTERNAL, "executor: stage %d has %d save sets and microbatch %d needs one more",
-         e->id, e->save_sets, mb);
-}
-
-static void give_saves(struct exec_stage *e, int mb)
-{
-    struct exec_slot *slot = slot_of(e, mb);
-    ENSURE(slot->set != EXEC_NO_SLOT);
-    e->saves[slot->set].used = false;
-    slot->set = EXEC_NO_SLOT;
-    stage_lend(&e->stage, &slot->slot, NULL);
-}
-
-static void give_slot(struct exec_stage *e, int mb)
-{
-    slot_of(e, mb)->used = false;
-    e->slot_of[mb] = EXEC_NO_SLOT;
-}
-
-void exec_drop(struct exec_stage *e, int m)
-{
-    for (int mb = 0; mb < m; mb++) {
-        if (e->slot_of[mb] == EXEC_NO_SLOT)
-            continue;
-        if (slot_of(e, mb)->set != EXEC_NO_SLOT)
-            give_saves(e, mb);
-        give_slot(e, mb);
-    }
-}
-
 /* ---- forward ---- */
 
 /* The input of a stage whose neighbour lives on this rank too. */
 static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
-    TRY(take_slot(x, e, mb));
-    TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &slot_of(e, mb)->slot),
-                            slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
+    TRY(exec_slot_take(x, e, mb));
+    TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &exec_slot_of(e, mb)->slot),
+                            exec_slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
     if (x->sched->forward_only)
-        give_slot(before, mb);
+        exec_slot_give(before, mb);
     return ERR_OK;
 }
 
 static enum err run_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct stage_mb mb = mb_of(x, in.mb);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
     if (in.stage == 0)
-        TRY(take_slot(x, e, in.mb));
+        TRY(exec_slot_take(x, e, in.mb));
     else if (is_here(x, in.stage - 1, in.mb))
         TRY(pass_local(x, e, in.mb));
-    struct exec_slot *slot = slot_of(e, in.mb);
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
     TRY(exec_await(x, &slot->recv_f));
-    TRY(take_saves(x, e, in.mb));
+    TRY(exec_saves_take(x, e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
     if (e->stage.span.head && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
     if (x->sched->forward_only || e->again[in.mb])
-        give_saves(e, in.mb);
+        exec_saves_give(e, in.mb);
     if (e->stage.span.head && x->sched->forward_only)
-        give_slot(e, in.mb);
+        exec_slot_give(e, in.mb);
     return ERR_OK;
 }
 
 static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct exec_slot *slot = slot_of(e, in.mb);
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct comm_device_msg m = exec_msg(x, in, false, slot->slot.out);
     TRY(comm_device_send_start(x->a.world, &m, &slot->sent));
     if (x->sched->forward_only)
-        give_slot(e, in.mb);
+        exec_slot_give(e, in.mb);
     return ERR_OK;
 }
 
 static enum err run_recv_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    TRY(take_slot(x, e, in.mb));
-    struct exec_slot *slot = slot_of(e, in.mb);
+    TRY(exec_slot_take(x, e, in.mb));
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct comm_device_msg m = exec_msg(x, in, false, stage_input(&e->stage, &slot->slot));
     return comm_device_recv_start(x->a.world, &m, &slot->recv_f);
 }
@@ -225,9 +141,9 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
 static enum err run_r(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct stage_mb mb = mb_of(x, in.mb);
-    TRY(take_saves(x, e, in.mb));
-    return stage_recompute(&e->stage, &mb, &slot_of(e, in.mb)->slot);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
+    TRY(exec_saves_take(x, e, in.mb));
+    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot);
 }
 
 static enum err part_done(void *arg, int part)
@@ -242,7 +158,7 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     if (e->id == 0)
         return ERR_OK;
     if (is_here(x, e->id - 1, mb)) {
-        *out = slot_of(stage_at(x, e->id - 1, mb), mb)->slot.out;
+        *out = exec_slot_of(stage_at(x, e->id - 1, mb), mb)->slot.out;
         return ERR_OK;
     }
     x->ring_next = (x->ring_next + 1) % x->rings;
@@ -261,43 +177,33 @@ static struct stage_hook last_hook(const struct exec *x, struct exec_stage *e)
     return (struct stage_hook){last && x->sched->replicas == 1 ? part_done : NULL, e};
 }
 
-static enum err free_keep(const struct exec *x, const struct exec_stage *e, int *k)
-{
-    for (*k = 0; *k < e->keeps; (*k)++)
-        if (!e->keep[*k].used) {
-            exec_poison_keep(x, e, &e->keep[*k].keep);
-            return ERR_OK;
-        }
-    FAIL(ERR_INTERNAL, "executor: stage %d has %d keep sets and needs one more", e->id, e->keeps);
-}
-
 static enum err run_b(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct exec_slot *slot = slot_of(e, in.mb);
-    struct stage_mb mb = mb_of(x, in.mb);
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
     int k;
     if (x->splits) { /* a list with I and W: a free set serves while this runs */
-        TRY(free_keep(x, e, &k));
+        TRY(exec_keep_find(x, e, &k));
         b.keep = &e->keep[k].keep;
     }
     TRY(exec_await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     b.hook = last_hook(x, e);
     TRY(stage_backward(&e->stage, &b));
-    give_saves(e, in.mb);
-    give_slot(e, in.mb);
+    exec_saves_give(e, in.mb);
+    exec_slot_give(e, in.mb);
     return ERR_OK;
 }
 
 static enum err run_i(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct exec_slot *slot = slot_of(e, in.mb);
-    struct stage_mb mb = mb_of(x, in.mb);
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
     int k;
-    TRY(free_keep(x, e, &k));
+    TRY(exec_keep_find(x, e, &k));
     e->keep[k].used = true;
     e->keep_of[in.mb] = k;
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
@@ -310,14 +216,14 @@ static enum err run_w(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_keep *keep = &e->keep[e->keep_of[in.mb]];
-    struct stage_mb mb = mb_of(x, in.mb);
-    struct stage_back b = {.mb = &mb, .slot = &slot_of(e, in.mb)->slot, .keep = &keep->keep};
+    struct stage_mb mb = exec_mb_of(x, in.mb);
+    struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot, .keep = &keep->keep};
     b.hook = last_hook(x, e);
     TRY(stage_backward_weight(&e->stage, &b));
     keep->used = false;
     e->keep_of[in.mb] = EXEC_NO_SLOT;
-    give_saves(e, in.mb);
-    give_slot(e, in.mb);
+    exec_saves_give(e, in.mb);
+    exec_slot_give(e, in.mb);
     return ERR_OK;
 }
 
@@ -341,7 +247,7 @@ static enum err run_ov(struct exec *x, struct sched_instr in)
 
 static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
-    struct exec_slot *slot = slot_of(stage_at(x, in.stage, in.mb), in.mb);
+    struct exec_slot *slot = exec_slot_of(stage_at(x, in.stage, in.mb), in.mb);
     TRY(exec_await(x, &slot->sent));
     struct comm_device_msg m = exec_msg(x, in, true, slot->slot.out);
     return comm_device_recv_start(x->a.world, &m, &slot->recv_b);
@@ -498,95 +404,4 @@ enum err exec_loss(struct exec *x, double *sum)
 {
     TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
-}
-
-/* ---- the rehearsal ---- */
-
-/* Where a stage that is not the first puts its input's gradient: where messages leave from, or a
- * slot of the stage before, which is here. */
-static void *any_out(const struct exec *x, const struct exec_stage *e)
-{
-    for (int i = 0; x->rings == 0 && i < x->stages_here; i++)
-        if (x->stage[i].id == e->id - 1)
-            return x->stage[i].slot[0].slot.out;
-    return x->rings > 0 ? x->ring[0] : NULL;
-}
-
-/* whole: backward in one, else in its halves. */
-static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool whole)
-{
-    struct stage_mb s = mb_of(x, mb);
-    int k;
-    TRY(take_slot(x, e, mb));
-    TRY(take_saves(x, e, mb));
-    struct stage_slot *slot = &slot_of(e, mb)->slot;
-    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared};
-    TRY(stage_forward(&e->stage, &s, slot));
-    TRY(stage_recompute(&e->stage, &s, slot));
-    b.d_out = e->id > 0 ? any_out(x, e) : NULL;
-    if (x->splits) {
-        TRY(free_keep(x, e, &k));
-        b.keep = &e->keep[k].keep;
-    }
-    if (whole) {
-        TRY(stage_backward(&e->stage, &b));
-    } else {
-        TRY(stage_backward_input(&e->stage, &b));
-        TRY(stage_backward_weight(&e->stage, &b));
-    }
-    give_saves(e, mb);
-    give_slot(e, mb);
-    return ERR_OK;
-}
-
-/* The first time weight gradients are written, the second time added to: other products. A list
- * with halves may have whole backwards, too. */
-static enum err rehearse_twice(struct exec *x, struct exec_stage *e, int mb)
-{
-    param_grads_reset(&e->stage.params);
-    TRY(rehearse_one(x, e, mb, !x->splits));
-    return rehearse_one(x, e, mb, true);
-}
-
-/* As validation does it: without dropout, and without the gradient of the logits. */
-static enum err rehearse_forward(struct exec *x, struct exec_stage *e, int mb)
-{
-    struct stage_mb s = mb_of(x, mb);
-    s.training = false;
-    TRY(take_slot(x, e, mb));
-    TRY(take_saves(x, e, mb));
-    TRY(stage_forward(&e->stage, &s, &slot_of(e, mb)->slot));
-    give_saves(e, mb);
-    give_slot(e, mb);
-    return ERR_OK;
-}
-
-/* A stage with the first microbatch, and with the last one if that is short besides. */
-static enum err each_size(struct exec *x, const struct exec_batch *b,
-                          enum err (*one)(struct exec *x, struct exec_stage *e, int mb))
-{
-    int64_t all = b->samples, full = x->a.samples;
-    x->sched = x->a.sched;
-    x->batch = b;
-    x->hooks = NULL;
-    x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
-    exec_reset(x);
-    TRY(exec_feed(x, b));
-    for (int i = 0; i < x->stages_here; i++) {
-        TRY(one(x, &x->stage[i], 0));
-        if (all > full && all % full)
-            TRY(one(x, &x->stage[i], (int)(all / full)));
-    }
-    x->batch = NULL;
-    return x->a.dev->ops->sync(x->a.dev);
-}
-
-enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
-{
-    return each_size(x, b, rehearse_twice);
-}
-
-enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b)
-{
-    return each_size(x, b, rehearse_forward);
 }

@@ -115,8 +115,6 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
                                 void *p);
 /* Waits until every send is over, before the buffers of the run are used again. */
 enum err exec_drain(struct exec *x);
-/* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
-void exec_drop(struct exec_stage *e, int m);
 
 /* Before each run: what the choice of slots depends on is as before any other, so that a list
  * always makes the same calls, with the same buffers. */
@@ -125,6 +123,19 @@ void exec_reset(struct exec *x);
 enum err exec_feed(struct exec *x, const struct exec_batch *b);
 /* All instructions of x->sched, until every send is over. */
 enum err exec_perform(struct exec *x);
+
+/* exec_slots.c: microbatch mb of the batch under way, full or the rest; its slot. */
+struct stage_mb exec_mb_of(const struct exec *x, int mb);
+struct exec_slot *exec_slot_of(struct exec_stage *e, int mb);
+/* A slot for it, and back; a save set lent to that slot, and back; *k = a keep set that is free,
+ * which stays free. Errors: ERR_INTERNAL where the check counted too few. */
+enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb);
+void exec_slot_give(struct exec_stage *e, int mb);
+enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb);
+void exec_saves_give(struct exec_stage *e, int mb);
+enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k);
+/* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
+void exec_drop(struct exec_stage *e, int m);
 
 /* exec_post.c: the instructions of post-validated steps. */
 enum err exec_norm_recv(struct exec *x, struct sched_instr in);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A rehearsal leaves no trace: steps behind one have the same bits as steps without, for every way
- * a stage is run. And no product of a step is new behind it: one with the same extents, strides and
- * ways was made before, whatever the schedule.
+ * a stage is run. And nothing that forwards and backwards ask of their device is new behind it: a
+ * call with the same extents, strides and ways was made before, whatever the schedule, also where
+ * a head and an embedding of one rank share their matrix from stage to stage. A new one is loaded
+ * or measured on a GPU, which waits for its streams, also for one that waits for a peer.
  */
 #include "layout.h"
 
@@ -95,15 +97,15 @@ static const char *without_addresses(const char *at, char out[512])
     return at + (*at == '\n');
 }
 
-/* Products alone, a line each, without addresses. */
-static void products_of(const struct text *lines, struct text *out)
+/* Calls of forward and backward, a line each, without addresses. */
+static void calls_of(const struct text *lines, struct text *out)
 {
     char line[512];
     text_add(out, "\n");
     for (const char *at = lines->s; at && *at;) {
-        bool product = tape_is_product(at);
+        bool call = tape_is_of_layers(at);
         at = without_addresses(at, line);
-        if (product)
+        if (call)
             text_add(out, "%s\n", line);
     }
 }
@@ -123,8 +125,8 @@ static void check_rank(const struct layout *l, int rank)
 {
     struct text done = {0}, asked = {0};
     char missing[520] = "";
-    products_of(&before[rank], &done);
-    products_of(&first[rank], &asked);
+    calls_of(&before[rank], &done);
+    calls_of(&first[rank], &asked);
     CHECK(asked.len > 100);
     test_check(all_seen(&asked, &done, missing), __FILE__, __LINE__,
                "%s, pp %d, batch %lld, rank %d: new in step 1:%s", l->schedule, l->pp,
@@ -149,7 +151,7 @@ static void check_seen(const char *schedule, const int shape[3], int64_t tp_rows
                        .stepping = stepping, .rehearsed = true};
     l.arch = (struct arch){.kind = ARCH_GPT, .layers = 8, .hidden = 8, .heads = 2, .kv_heads = 2,
                            .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
-                           .init_std = 0.2};
+                           .init_std = 0.2, .tied = true};
     if (sched_make(schedule, &(struct sched_shape){pp, m, v, 0}, &s) != ERR_OK)
         return;
     sched_free(&s);

@@ -498,9 +498,12 @@ static bool is_call(const char *line, int op)
     return strncmp(line, text, (size_t)n) == 0;
 }
 
-bool tape_is_product(const char *line)
+bool tape_is_of_layers(const char *line)
 {
-    return is_call(line, OP_GEMM);
+    for (int op = 0; op < OP_ADAMW; op++)
+        if (is_call(line, op))
+            return true;
+    return false;
 }
 
 bool tape_is_attention(const char *line)

@@ -27,8 +27,9 @@ void tape_over(struct tape *t, struct dev *d, bool can_record);
 /* Forgets the lines so far. */
 void tape_begin(struct tape *t);
 void tape_free(struct tape *t);
-/* Is the line at `line` a product's? A forward attention's? */
-bool tape_is_product(const char *line);
+/* Is the line at `line` what forward and backward ask for, products among it? A forward
+ * attention's? */
+bool tape_is_of_layers(const char *line);
 bool tape_is_attention(const char *line);
 /* The first line in which two texts differ, as messages want it, into buf; NULL: they are equal. */
 const char *tape_difference(const struct text *a, const struct text *b, char buf[400]);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rehearsal. What a device runs for the first time it may have to load, build or measure, and
+ * the host then waits for all that was queued, a receive among it whose message a peer sends behind
+ * such a wait of its own. So before step 1 each stage runs by itself, without neighbours, in the
+ * ways that a step may ask for: in halves and whole, with the gradients of weights written and
+ * added to, and with a short microbatch.
+ */
+#include "exec/exec_local.h"
+
+/* Where a stage that is not the first puts its input's gradient: where messages leave from, or a
+ * slot of the stage before, which is here. */
+static void *any_out(const struct exec *x, const struct exec_stage *e)
+{
+    for (int i = 0; x->rings == 0 && i < x->stages_here; i++)
+        if (x->stage[i].id == e->id - 1)
+            return x->stage[i].slot[0].slot.out;
+    return x->rings > 0 ? x->ring[0] : NULL;
+}
+
+/* whole: backward in one, else in its halves. */
+static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool whole)
+{
+    struct stage_mb s = exec_mb_of(x, mb);
+    int k;
+    TRY(exec_slot_take(x, e, mb));
+    TRY(exec_saves_take(x, e, mb));
+    struct stage_slot *slot = &exec_slot_of(e, mb)->slot;
+    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared};
+    TRY(stage_forward(&e->stage, &s, slot));
+    TRY(stage_recompute(&e->stage, &s, slot));
+    b.d_out = e->id > 0 ? any_out(x, e) : NULL;
+    if (x->splits) {
+        TRY(exec_keep_find(x, e, &k));
+        b.keep = &e->keep[k].keep;
+    }
+    if (whole) {
+        TRY(stage_backward(&e->stage, &b));
+    } else {
+        TRY(stage_backward_input(&e->stage, &b));
+        TRY(stage_backward_weight(&e->stage, &b));
+    }
+    exec_saves_give(e, mb);
+    exec_slot_give(e, mb);
+    return ERR_OK;
+}
+
+/* All stages here, those of the last layers first. */
+static enum err rehearse_each(struct exec *x, int mb, bool whole)
+{
+    for (int id = x->sched->stages - 1; id >= 0; id--)
+        for (int i = 0; i < x->stages_here; i++)
+            if (x->stage[i].id == id)
+                TRY(rehearse_one(x, &x->stage[i], mb, whole));
+    return ERR_OK;
+}
+
+/* The first time weight gradients are written, the second time added to: other products. So it is
+ * in a step, where a head comes before the embedding here that shares its matrix. A list with
+ * halves may have whole backwards, too. */
+static enum err rehearse_twice(struct exec *x, int mb)
+{
+    for (int whole = !x->splits; whole <= 1; whole++) {
+        exec_zero_grads(x);
+        TRY(rehearse_each(x, mb, whole));
+        TRY(rehearse_each(x, mb, whole));
+    }
+    return ERR_OK;
+}
+
+/* As validation does it: without dropout, and without the gradient of the logits. */
+static enum err rehearse_forward(struct exec *x, int mb)
+{
+    struct stage_mb s = exec_mb_of(x, mb);
+    s.training = false;
+    for (int i = 0; i < x->stages_here; i++) {
+        struct exec_stage *e = &x->stage[i];
+        TRY(exec_slot_take(x, e, mb));
+        TRY(exec_saves_take(x, e, mb));
+        TRY(stage_forward(&e->stage, &s, &exec_slot_of(e, mb)->slot));
+        exec_saves_give(e, mb);
+        exec_slot_give(e, mb);
+    }
+    return ERR_OK;
+}
+
+/* With the first microbatch, and with the last one if that is short besides. */
+static enum err each_size(struct exec *x, const struct exec_batch *b,
+                          enum err (*one)(struct exec *x, int mb))
+{
+    int64_t all = b->samples, full = x->a.samples;
+    x->sched = x->a.sched;
+    x->batch = b;
+    x->hooks = NULL;
+    x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
+    exec_reset(x);
+    TRY(exec_feed(x, b));
+    TRY(one(x, 0));
+    if (all > full && all % full)
+        TRY(one(x, (int)(all / full)));
+    x->batch = NULL;
+    return x->a.dev->ops->sync(x->a.dev);
+}
+
+enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
+{
+    return each_size(x, b, rehearse_twice);
+}
+
+enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b)
+{
+    return each_size(x, b, rehearse_forward);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a microbatch takes of a stage and gives back: a slot, a save set, a keep set (exec.c says
+ * when). Of each there are as many as the check of the schedule counted, so none is ever missing.
+ */
+#include "exec/exec_local.h"
+
+/* Samples of microbatch mb: full ones, and the rest in the last. */
+struct stage_mb exec_mb_of(const struct exec *x, int mb)
+{
+    const struct exec_batch *b = x->batch;
+    int64_t first = mb * x->a.samples, rows = first * b->t;
+    int64_t samples = num_min(x->a.samples, b->samples - first);
+    ENSURE(samples > 0);
+    return (struct stage_mb){.tokens = x->tokens + rows,
+                             .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
+                             .t = b->t, .row0 = b->row0 + rows, .step = x->step,
+                             .training = !x->sched->forward_only};
+}
+
+struct exec_slot *exec_slot_of(struct exec_stage *e, int mb)
+{
+    ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);
+    return &e->slot[e->slot_of[mb]];
+}
+
+enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb)
+{
+    for (int n = 0; n < e->slots; n++) {
+        int i = (e->slot_next + n) % e->slots;
+        if (e->slot[i].used)
+            continue;
+        e->slot[i].used = true;
+        e->slot_of[mb] = i;
+        e->slot_next = i + 1;
+        TRY(exec_await(x, &e->slot[i].sent));
+        exec_poison_slot(x, e, &e->slot[i]);
+        return ERR_OK;
+    }
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
+         e->slots, mb);
+}
+
+/* Lends the slot of a microbatch a save set. */
+enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb)
+{
+    struct exec_slot *slot = exec_slot_of(e, mb);
+    ENSURE(slot->set == EXEC_NO_SLOT);
+    for (int i = 0; i < e->save_sets; i++) {
+        if (e->saves[i].used)
+            continue;
+        e->saves[i].used = true;
+        slot->set = i;
+        exec_poison_saves(x, e, &e->saves[i].saves);
+        stage_lend(&e->stage, &slot->slot, &e->saves[i].saves);
+        return ERR_OK;
+    }
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d save sets and microbatch %d needs one more",
+         e->id, e->save_sets, mb);
+}
+
+void exec_saves_give(struct exec_stage *e, int mb)
+{
+    struct exec_slot *slot = exec_slot_of(e, mb);
+    ENSURE(slot->set != EXEC_NO_SLOT);
+    e->saves[slot->set].used = false;
+    slot->set = EXEC_NO_SLOT;
+    stage_lend(&e->stage, &slot->slot, NULL);
+}
+
+void exec_slot_give(struct exec_stage *e, int mb)
+{
+    exec_slot_of(e, mb)->used = false;
+    e->slot_of[mb] = EXEC_NO_SLOT;
+}
+
+void exec_drop(struct exec_stage *e, int m)
+{
+    for (int mb = 0; mb < m; mb++) {
+        if (e->slot_of[mb] == EXEC_NO_SLOT)
+            continue;
+        if (exec_slot_of(e, mb)->set != EXEC_NO_SLOT)
+            exec_saves_give(e, mb);
+        exec_slot_give(e, mb);
+    }
+}
+
+enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k)
+{
+    for (*k = 0; *k < e->keeps; (*k)++)
+        if (!e->keep[*k].used) {
+            exec_poison_keep(x, e, &e->keep[*k].keep);
+            return ERR_OK;
+        }
+    FAIL(ERR_INTERNAL, "executor: stage %d has %d keep sets and needs one more", e->id, e->keeps);
+}
