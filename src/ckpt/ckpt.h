@@ -93,8 +93,6 @@ enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p,
 void safet_close(struct safet_file *f);
 /* By name, or NULL. */
 const struct safet_entry *safet_find(const struct safet_file *f, const char *name);
-/* Element i of a tensor of one of the four types that are read. */
-double safet_element(const struct safet_file *f, const struct safet_entry *e, int64_t i);
 /* What __metadata__ says under `key` into out; "" where it says nothing. Errors: ERR_CHECKPOINT
  * when that is longer than SAFET_NOTE - 1 bytes, has a control character or is no JSON. */
 enum { SAFET_NOTE = 128 };

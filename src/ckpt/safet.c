@@ -456,19 +456,3 @@ const struct safet_entry *safet_find(const struct safet_file *f, const char *nam
     }
     return NULL;
 }
-
-double safet_element(const struct safet_file *f, const struct safet_entry *e, int64_t i)
-{
-    const uint8_t *at = f->data + e->begin + i * safet_type_size(e->type);
-    uint16_t half;
-    float single;
-    double wide;
-    switch (e->type) {
-    case SAFET_F64: memcpy(&wide, at, sizeof wide); return wide;
-    case SAFET_F32: memcpy(&single, at, sizeof single); return (double)single;
-    case SAFET_F16: memcpy(&half, at, sizeof half); return (double)f16_to_f32(half);
-    case SAFET_BF16: memcpy(&half, at, sizeof half); return (double)bf16_to_f32(half);
-    default: err_bug(__FILE__, __LINE__, "a type that is not read");
-    }
-    return 0;
-}

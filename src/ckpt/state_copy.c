@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies of rectangles between row-major, transposed, f32 and f64. What lies alike in both is
- * memcpy, of the whole where the rows touch. Where columns are apart on one side the copy goes by
- * squares that fit into the first cache, so that each line of memory is fetched once.
+ * Copies of rectangles between row-major and transposed, and between types of numbers. What lies
+ * alike in both is memcpy, of the whole where the rows touch. Where columns are apart on one side
+ * the copy goes by squares that fit into the first cache, so that each line of memory is fetched
+ * once.
  *
  * Elements are read and written bytewise: a tensor of a foreign file may stand unaligned.
  */
@@ -12,30 +13,33 @@
 
 enum { SQUARE = 32 };
 
-/* One copy of n[0] x n[1] elements, by the types. */
-#define COPY(TO, FROM)                                                                             \
+/* One copy of n[0] x n[1] elements, by the types; RAW is how one lies in memory. */
+#define COPY(TO, RAW, VALUE)                                                                       \
     for (int64_t r = 0; r < n[0]; r++)                                                             \
         for (int64_t c = 0; c < n[1]; c++) {                                                       \
-            FROM v;                                                                                \
+            RAW v;                                                                                 \
             memcpy(&v, from + (size_t)(r * fr + c * fc) * sizeof v, sizeof v);                     \
-            TO w = (TO)v;                                                                          \
+            TO w = (TO)(VALUE);                                                                    \
             memcpy(to + (size_t)(r * tr + c * tc) * sizeof w, &w, sizeof w);                       \
         }
+#define COPY_TO(TO)                                                                                \
+    switch (b->type) {                                                                             \
+    case SAFET_F64: COPY(TO, double, v) break;                                                     \
+    case SAFET_F32: COPY(TO, float, v) break;                                                      \
+    case SAFET_F16: COPY(TO, uint16_t, f16_to_f32(v)) break;                                       \
+    case SAFET_BF16: COPY(TO, uint16_t, bf16_to_f32(v)) break;                                     \
+    default: err_bug(__FILE__, __LINE__, "a type that is not read");                               \
+    }
 
 static void copy_square(const struct state_span *a, const struct state_span *b, const int64_t n[2])
 {
     int64_t tr = a->step[0], tc = a->step[1], fr = b->step[0], fc = b->step[1];
     uint8_t *to = a->p;
     const uint8_t *from = b->p;
-    if (a->type == SAFET_F64 && b->type == SAFET_F64) {
-        COPY(double, double)
-    } else if (a->type == SAFET_F64) {
-        COPY(double, float)
-    } else if (b->type == SAFET_F64) {
-        COPY(float, double)
-    } else {
-        COPY(float, float)
-    }
+    if (a->type == SAFET_F64)
+        COPY_TO(double)
+    else
+        COPY_TO(float)
 }
 
 static void copy_rows(const struct state_span *to, const struct state_span *from,

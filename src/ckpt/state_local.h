@@ -32,7 +32,8 @@ bool state_chunk_name(const struct state_chunk *c, char out[128]);
 
 /* ---- copies (state_copy.c) ---- */
 
-/* Elements of f32 or f64 that stand step[0] (rows) and step[1] (columns) elements apart. */
+/* Elements that stand step[0] (rows) and step[1] (columns) apart. A copy's source is of one of the
+ * four types that are read, its goal of f32 or f64. */
 struct state_span { uint8_t *p; enum safet_type type; int64_t step[2]; };
 /* n[0] rows of n[1] columns, rounded where `to` has the narrower type. */
 void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2]);

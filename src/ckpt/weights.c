@@ -111,21 +111,50 @@ enum err weights_find(const struct weights *w, const struct hf_place *place,
     return ERR_OK;
 }
 
-enum err weights_read(const struct weights_tensor *t, const struct state_box *box, double *out)
+enum err weights_check(const struct weights *w, const struct arch *a)
+{
+    struct arch_param *param;
+    struct weights_tensor t;
+    struct hf_place at;
+    enum err err = ERR_OK;
+    int n;
+    TRY(arch_model_params(a, &param, &n));
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        hf_place(a, &param[i], &at);
+        err = weights_find(w, &at, &t);
+    }
+    mem_free(param);
+    return err == ERR_OK ? weights_check_rest(w, a) : err;
+}
+
+/* A box of the tensor; turned: `out` has it the other way round. */
+static void read_file(const struct weights_tensor *t, const struct state_want *want,
+                      enum safet_type type, void *out)
+{
+    const struct safet_entry *e = t->file.entry;
+    const struct state_box *b = &want->box;
+    int64_t cols = t->place->nd == 2 ? t->place->shape[1] : 1;
+    struct state_span to = {out, type, {b->n[1], 1}}, from = {NULL, e->type, {cols, 1}};
+    if (want->transposed)
+        to.step[0] = 1, to.step[1] = b->n[0];
+    from.p = (uint8_t *)(uintptr_t)t->file.file->data + e->begin +
+             (b->at[0] * cols + b->at[1]) * safet_type_size(e->type);
+    fs_call_begin(t->path); /* a map waits for the disk here */
+    state_copy(&to, &from, b->n);
+    fs_call_end();
+}
+
+enum err weights_read(const struct weights_tensor *t, const struct state_box *box,
+                      enum safet_type type, void *out)
 {
     const struct hf_place *at = t->place;
     struct state_want want = {.tensor = at->tensor, .kind = STATE_WEIGHT,
                               .box = state_place_box(at, box), .transposed = at->transposed};
     if (is_state(t->from))
-        return state_read(&t->from->state, &want, SAFET_F64, out);
-    int64_t cols = at->nd == 2 ? at->shape[1] : 1;
-    fs_call_begin(t->path); /* a map waits for the disk here */
-    for (int64_t i = 0; i < box->n[0]; i++)
-        for (int64_t j = 0; j < box->n[1]; j++) {
-            int64_t r = at->out0 + box->at[0] + i, c = box->at[1] + j;
-            out[i * box->n[1] + j] = safet_element(t->file.file, t->file.entry,
-                                                   at->transposed ? c * cols + r : r * cols + c);
-        }
-    fs_call_end();
+        return state_read(&t->from->state, &want, type, out);
+    for (int i = 0; i < 2; i++)
+        ENSURE(want.box.at[i] >= 0 && want.box.n[i] >= 0 &&
+               want.box.at[i] + want.box.n[i] <= (i < at->nd ? at->shape[i] : 1));
+    read_file(t, &want, type, out);
     return ERR_OK;
 }

@@ -36,8 +36,12 @@ struct weights_tensor {
 /* Errors: ERR_CHECKPOINT: there is none, or it has another shape. */
 enum err weights_find(const struct weights *w, const struct hf_place *place,
                       struct weights_tensor *out);
-/* A box of the parameter that has the place (global, as in arch.h) into `out`, row-major. Any
- * thread, several at once. Errors: ERR_CHECKPOINT, ERR_MEMORY. */
-enum err weights_read(const struct weights_tensor *t, const struct state_box *box, double *out);
+/* Does the model find each of its tensors, in its shape, and is no other there? Nothing of the data
+ * is read. Errors: those of weights_find and weights_check_rest. Local. */
+enum err weights_check(const struct weights *w, const struct arch *a);
+/* A box of the parameter that has the place (global, as in arch.h) into `out` of type SAFET_F32 or
+ * SAFET_F64, row-major. Any thread, several at once. Errors: ERR_CHECKPOINT, ERR_MEMORY. */
+enum err weights_read(const struct weights_tensor *t, const struct state_box *box,
+                      enum safet_type type, void *out);
 
 #endif

@@ -11,6 +11,7 @@
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/host.h"
+#include "run/load.h"
 #include "run/train.h"
 #include "run/world.h"
 
@@ -210,7 +211,7 @@ static enum err open_device(struct generate_rank *r)
     a.world = r->world;
     TRY(comm_attach(r->world, r->dev));
     TRY(exec_open(&a, &r->x));
-    return load_weights(s, r->x, r->job->weights);
+    return load_weights(&(struct load){&s->arch, r->job->weights}, r->x);
 }
 
 static enum err open_rank(struct generate_rank *r)

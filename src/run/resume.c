@@ -7,6 +7,7 @@
 #include "run/train.h"
 
 #include "base/log.h"
+#include "run/load.h"
 
 #include <stdio.h>
 
@@ -86,54 +87,13 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
 
 /* ---- reading ---- */
 
-/* Elements from .. to - 1 of p's local box. */
-static enum err load_range(const struct train_rank *r, const struct state_index *x,
-                           const struct param_piece *held, enum param_kind kind)
-{
-    const struct param *p = held->param;
-    struct hf_place at;
-    struct state_box box[3];
-    void *values;
-    hf_place(&r->s->arch, &p->spec, &at);
-    int n = state_boxes(p->box.local[1], held->from, held->to, box);
-    int64_t from = held->from;
-    TRY(mem_new(held->to - held->from, (size_t)dtype_size(r->dev->at), p->spec.name, &values));
-    enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        int64_t count = state_box_elements(&box[i]);
-        struct state_want want = {.tensor = at.tensor, .kind = checkpoint_kind(kind),
-                                  .box = checkpoint_box(p, &at, &box[i]),
-                                  .transposed = at.transposed};
-        err = state_read(x, &want, checkpoint_type(r->dev->at), values);
-        if (err == ERR_OK)
-            err = param_state_write(p, kind, from, values, count);
-        from += count;
-    }
-    mem_free(values);
-    return err;
-}
-
-static enum err load_param(const struct train_rank *r, const struct state_index *x,
-                           const struct param *p)
-{
-    for (int kind = 0; kind < PARAM_KINDS; kind++) {
-        int pieces = kind == PARAM_WEIGHT ? 1 : param_share_pieces(p->store);
-        for (int i = 0; i < pieces; i++) {
-            struct param_piece held;
-            if (param_held(p, (enum param_kind)kind, i, &held))
-                TRY(load_range(r, x, &held, (enum param_kind)kind));
-        }
-    }
-    return ERR_OK;
-}
-
 static enum err load_all(const struct train_rank *r, const struct state_index *x)
 {
-    enum err err = ERR_OK;
-    for (int i = 0; i < r->optim.stores && err == ERR_OK; i++)
-        for (int j = 0; j < r->store[i]->n && err == ERR_OK; j++)
-            err = load_param(r, x, &r->store[i]->param[j]);
-    return err;
+    const struct weights saved = {.state = *x};
+    const struct load from = {&r->s->arch, &saved};
+    for (int i = 0; i < r->optim.stores; i++)
+        TRY(load_store(&from, r->store[i], true));
+    return ERR_OK;
 }
 
 /* ---- choosing ---- */

@@ -204,8 +204,5 @@ enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *
                       const struct save_place *at, struct save_lost *unsaved);
 /* What the rank `from` has, into *what of all. Collective over the world. (save.c) */
 enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes);
-/* Read this rank's boxes. Errors: ERR_CHECKPOINT, also for a number that is not finite. Local.
- * (load.c) */
-enum err load_weights(const struct setup *s, struct exec *x, const struct weights *w);
 
 #endif

@@ -246,19 +246,3 @@ enum err param_read_f32(const struct param *p, float *out)
     mem_free(wide);
     return err;
 }
-
-enum err param_write(const struct param *p, const double *values)
-{
-    struct dev *dev = p->store->dev;
-    enum dtype master = param_master_type(p->store);
-    void *raw;
-    TRY(mem_new(p->count, (size_t)dtype_size(master), p->spec.name, &raw));
-    param_from_double(raw, values, master, p->count);
-    enum err err = dev->ops->copy_in(dev, param_master(p), raw, p->count * dtype_size(master));
-    if (err == ERR_OK && p->store->master != p->store->w) /* rounded twice, as the optimizer does */
-        err = dev->ops->cast(dev, param_w(p), param_master(p), p->count);
-    if (err == ERR_OK)
-        err = dev->ops->sync(dev);
-    mem_free(raw);
-    return err;
-}

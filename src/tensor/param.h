@@ -89,7 +89,7 @@ struct param_range { int64_t begin, end, own; };
 int param_share_pieces(const struct param_store *s);
 struct param_range param_share_of(const struct param_store *s, int piece);
 /* The master weights, drawn or written as a whole, go to where each rank keeps its own: once,
- * behind param_init and param_write. Local. */
+ * behind param_init and what is written over it. Local. */
 enum err param_share_keep(struct param_store *s);
 /* The other way: this rank's own to their places in the memory of the gradients, which are zero
  * from here on; they are whole when the ranks have gathered that memory, and until the next
@@ -111,7 +111,6 @@ enum err param_grad_settle(const struct param *p);
 /* Copy the local box of a parameter between the device's master weights (or gradients) and a host
  * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */
 enum err param_read(const struct param *p, bool gradient, double *out);
-enum err param_write(const struct param *p, const double *values);
 /* As param_read of the weights, rounded to float: without detours where the master is of floats. */
 enum err param_read_f32(const struct param *p, float *out);
 

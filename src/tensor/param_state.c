@@ -171,10 +171,27 @@ bool param_held(const struct param *p, enum param_kind kind, int piece, struct p
     return piece_in(p, &r, out);
 }
 
+/* A store for generation has no master weights: they are rounded on their way. */
+static enum err write_rounded(const struct param *p, int64_t from, const float *values, int64_t n)
+{
+    const struct param_store *s = p->store;
+    uint16_t *half;
+    ENSURE(s->dev->at == DT_F32 && s->dev->ct == DT_BF16);
+    TRY(mem_new(n, sizeof *half, p->spec.name, &half));
+    for (int64_t i = 0; i < n; i++)
+        half[i] = bf16_from_f32(values[i]);
+    enum err err = s->dev->ops->copy_in(s->dev, s->w + (p->offset + from) * s->ct, half,
+                                        n * s->ct);
+    mem_free(half);
+    return err;
+}
+
 static enum err write_weights(const struct param *p, int64_t from, const void *values, int64_t n)
 {
     const struct param_store *s = p->store;
     struct dev *dev = s->dev;
+    if (param_master_type(s) != dev->at)
+        return write_rounded(p, from, values, n);
     char *master = (char *)param_master(p) + from * s->at;
     TRY(dev->ops->copy_in(dev, master, values, n * s->at));
     if (s->master == s->w)

@@ -12,6 +12,7 @@
 #include "optim/optim.h"
 #include "sched/sched.h"
 #include "sim/sim_memory.h"
+#include "tensor/param_state.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -245,6 +246,12 @@ static enum err on_check(void *arg, const double *sums, bool *again)
     return ERR_OK;
 }
 
+static void put_number(char *to, int64_t i, int64_t bytes, double v)
+{
+    float single = (float)v;
+    memcpy(to + i * bytes, bytes == 8 ? (void *)&v : (void *)&single, (size_t)bytes);
+}
+
 static enum err open_weights(const struct layout *l, struct exec *x)
 {
     TRY(exec_init(x, 1234, 2));
@@ -252,15 +259,17 @@ static enum err open_weights(const struct layout *l, struct exec *x)
         struct param_store *s = &exec_stage_at(x, i)->params;
         for (int j = 0; j < s->n; j++) {
             struct param *p = &s->param[j];
-            double *global, *local;
+            double *global;
+            char *local;
+            int64_t at = p->store->at, n = p->box.real[0] * p->box.local[1];
             TRY(mem_new(p->spec.shape[0] * p->spec.shape[1], sizeof *global, "weights", &global));
-            TRY(mem_new(p->count, sizeof *local, "weights", &local));
+            TRY(mem_new(n, (size_t)at, "weights", &local));
             l->weights(&p->spec, global);
             for (int64_t r = 0; r < p->box.real[0]; r++)
                 for (int64_t c = 0; c < p->box.real[1]; c++)
-                    local[r * p->box.local[1] + c] =
-                        global[(p->box.at[0] + r) * p->spec.shape[1] + p->box.at[1] + c];
-            TRY(param_write(p, local));
+                    put_number(local, r * p->box.local[1] + c, at,
+                               global[(p->box.at[0] + r) * p->spec.shape[1] + p->box.at[1] + c]);
+            TRY(param_state_write(p, PARAM_WEIGHT, 0, local, n));
             mem_free(global);
             mem_free(local);
         }

@@ -3,7 +3,7 @@
  * First weights: what the formula says, one number at a time, whatever the number of threads, in
  * parameters of several pieces, of columns, with rows that only fill up.
  */
-#include "tensor/param.h"
+#include "tensor/param_state.h"
 #include "store.h"
 #include "test.h"
 
@@ -94,19 +94,18 @@ static void doubles(void)
 static void read_as_written(void)
 {
     struct store_rig r;
-    static double values[HIDDEN * 4];
-    static float x[HIDDEN * 4];
+    static float values[HIDDEN * 4], x[HIDDEN * 4];
     open_store(&r, DEV_CPU, DT_BF16);
     const struct param *p = param_find(&r.store, 0, ROLE_POSITIONS);
     CHECK_INT(p->count, HIDDEN * 4);
     for (int64_t i = 0; i < p->count; i++)
-        values[i] = num_normal(1, 2, i) * (i % 2 ? 1 : 1e-40);
-    CHECK_OK(param_write(p, values));
+        values[i] = (float)(num_normal(1, 2, i) * (i % 2 ? 1 : 1e-40));
+    CHECK_OK(param_state_write(p, PARAM_WEIGHT, 0, values, p->count));
     CHECK_OK(param_read_f32(p, x));
     int64_t wrong = 0;
     for (int64_t i = 0; i < p->count; i++)
-        wrong += x[i] != (float)values[i] ||
-                 ((const uint16_t *)param_w(p))[i] != bf16_from_f32((float)values[i]);
+        wrong += x[i] != values[i] ||
+                 ((const uint16_t *)param_w(p))[i] != bf16_from_f32(values[i]);
     CHECK_INT(wrong, 0);
     store_rig_close(&r);
 }
