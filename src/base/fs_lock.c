@@ -2,7 +2,7 @@
  *
  * A file that one process holds. The kernel's lock belongs to the open file (OFD), so that two runs
  * of one process exclude each other too, and ends with the process, however that dies. The file
- * appears with its words in it and locked, by link(2) from a temporary name; one that a dead owner
+ * appears with its words in it and locked, from a temporary name (fs_place); one that a dead owner
  * left is replaced by rename(2) while its own lock is held. So whoever reads it reads whole words,
  * and a name that was removed and made again lets nobody else in: a lock counts only while its
  * file still has the name.
@@ -78,20 +78,15 @@ static void drop_own(struct fs_lock *l)
     l->fd = -1;
 }
 
-/* The name for the own file, where nothing has it. File systems without links have a moment in
- * which two may believe so. */
+/* The name for the own file, where nothing has it. Where fs_place can but look and rename there is
+ * a moment in which two may believe so, and the own file may have gone with it. */
 static bool put_in_place(const struct fs_lock *l)
 {
-    struct stat st;
-    if (fs_sys_link(l->temp, l->path) == 0)
-        return true;
-    if (errno != EPERM && errno != ENOSYS && errno != EOPNOTSUPP && errno != EMLINK)
-        return false;
-    if (fs_sys_lstat(l->path, &st) == 0) {
-        errno = EEXIST;
-        return false;
-    }
-    return fs_sys_rename(l->temp, l->path) == 0 && fs_is_named(l->fd, l->path);
+    bool placed = fs_place(l->temp, l->path, true) == 0;
+    if (!placed || fs_is_named(l->fd, l->path))
+        return placed;
+    errno = ENOENT;
+    return false;
 }
 
 /* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
@@ -151,8 +146,6 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bo
                       path);
     if (found->state != FS_LOCK_TAKEN || err != ERR_OK)
         drop_own(l);
-    else if (l->temp)
-        (void)fs_sys_unlink(l->temp); /* of two names one is left */
     mem_free(l->temp);
     l->temp = NULL;
     return err;

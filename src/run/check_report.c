@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "run/folder.h"
 #include "run/host.h"
+#include "run/rates.h"
 #include "run/setup.h"
 #include "sim/sim.h"
 
@@ -158,23 +159,12 @@ static void warn_chunks(const struct options *o, const struct check_facts *f, st
         text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
 }
 
-/* A course of the learning rate that the run is too short for. */
-static void warn_rates(const struct options *o, struct text *out)
+/* A run that goes on says it with the lengths of its checkpoint. */
+static void warn_rates(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    int64_t warmup = num_min(o->optim.warmup, o->train.steps), left = o->train.steps - warmup;
-    if (o->optim.warmup > warmup)
-        text_add(out, "warning optim.warmup %lld is longer than train.steps %lld: the learning "
-                      "rate rises over %lld step%s\n", (long long)o->optim.warmup,
-                 (long long)o->train.steps, (long long)warmup, text_plural(warmup, "s"));
-    if (o->optim.schedule != OPTIONS_WSD || o->optim.decay_steps <= left)
-        return;
-    text_add(out, "warning optim.decay_steps %lld is more than optim.warmup %lld leaves of "
-                  "train.steps %lld: ", (long long)o->optim.decay_steps,
-             (long long)o->optim.warmup, (long long)o->train.steps);
-    if (left > 0)
-        text_add(out, "the learning rate decays over the last %lld\n", (long long)left);
-    else
-        text_add(out, "the learning rate does not decay\n");
+    struct lr planned = rates_planned(o);
+    if (f->purpose == CHECK_PLAN || !o->run.resume[0])
+        rates_warn(o, &planned, out);
 }
 
 /* Keys that count steps, or batches, beyond what there is: what truly happens. */
@@ -248,7 +238,7 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         add_files(o, f, &t);
         warn_pipeline(o, f, bubble, &t);
         warn_chunks(o, f, &t);
-        warn_rates(o, &t);
+        warn_rates(o, f, &t);
         note_periods(o, f, &t);
         err = warn_idle(o, &t);
     }

@@ -96,7 +96,8 @@ static enum err read_config(const char *run, struct options *o)
     TRY(folder_find("compare", run, false));
     TRY(options_read_run(run, o));
     if (!o->train.trace)
-        FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with --trace", run);
+        FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with train.trace=true (--trace)",
+             run);
     return ERR_OK;
 }
 

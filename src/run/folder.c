@@ -327,7 +327,7 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
     if (err == ERR_OK)
         err = hf_config_text(&s->arch, "float32", tokenizer_end(s->tokenizer), &json);
     if (err == ERR_OK && f->goes_on)
-        err = folder_cut(f->o, resumed);
+        err = folder_cut(f->o, resumed, &f->validated);
     if (err == ERR_OK)
         err = make_files(f, &yaml, &json, metrics);
     text_free(&yaml);

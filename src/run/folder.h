@@ -48,6 +48,7 @@ struct folder {
     struct fs_lock lock;
     bool taken, begun;
     char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
+    bool validated; /* metrics.jsonl has the validation behind the resumed step */
     bool goes_on; /* run.resume: the folder is a run's, which goes on there */
     bool kept; /* config.yaml is this run's own configuration file, equal to what it would write */
     bool made[FOLDER_MADE]; /* by this run, which may take it away again while it is as made */
@@ -81,8 +82,9 @@ bool folder_is_step(const char *word, int64_t *step);
 enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
  * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
- * are set aside. Checkpoints are said. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */
-enum err folder_cut(const struct options *o, int64_t resumed);
+ * are set aside. Checkpoints are said. *validated: there is a line of the validation behind that
+ * step. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */
+enum err folder_cut(const struct options *o, int64_t resumed, bool *validated);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

@@ -9,6 +9,7 @@
 #include "base/fs_sys.h"
 #include "base/log.h"
 #include "ckpt/state.h"
+#include "run/metrics_read.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -93,37 +94,23 @@ bool folder_goes_on(const struct options *o)
     return its;
 }
 
-/* The step of a line; -1: it is none of ours, as where a power cut left zeros. */
-static int64_t step_of(const char *line, int64_t n)
+/* Whole lines of steps up to `last` into out; *cut: there were others; *validated: there is one of
+ * the validation behind `last`. */
+static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, bool *cut,
+                       bool *validated)
 {
-    static const char head[] = "{\"step\": ";
-    enum { N = sizeof head - 1 };
-    return n > N && memcmp(line, head, N) == 0 ? strtoll(line + N, NULL, 10) : -1;
-}
-
-/* A step's validation comes behind its save where a stop came between, and is made again. */
-static bool is_made_again(const char *line, int64_t n, int64_t step, int64_t last)
-{
-    static const char word[] = "\"valid_loss\"";
-    return step == last && memmem(line, (size_t)n, word, sizeof word - 1);
-}
-
-/* Whole lines of steps up to `last` into out; *cut: there were others. */
-static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, bool *cut)
-{
-    const char *at = (const char *)m->data, *end = at + m->size, *next;
-    for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1) {
-        int64_t step = step_of(at, next - at);
-        bool torn = step < 0 || memchr(at, '\0', (size_t)(next - at));
-        if (torn || step > last || is_made_again(at, next - at, step, last))
-            *cut = true;
-        else
-            text_add(out, "%.*s\n", (int)(next - at), at);
+    const char *at = (const char *)m->data, *end = at + m->size;
+    for (struct metrics_line l; metrics_next(&at, end, &l);) {
+        bool kept = l.step > 0 && l.step <= last;
+        *cut = *cut || !kept;
+        *validated = *validated || (kept && l.valid && l.step == last);
+        if (kept)
+            text_add(out, "%.*s\n", (int)l.n, l.at);
     }
     *cut = *cut || at < end;
 }
 
-static enum err cut_metrics(const char *path, int64_t last)
+static enum err cut_metrics(const char *path, int64_t last, bool *validated)
 {
     struct fs_map m;
     struct text kept = {0};
@@ -132,7 +119,7 @@ static enum err cut_metrics(const char *path, int64_t last)
     if (fs_sys_lstat(path, &st) != 0)
         return ERR_OK;
     TRY(fs_map_open(&m, path, ERR_STORAGE));
-    keep_lines(&m, last, &kept, &cut);
+    keep_lines(&m, last, &kept, &cut, validated);
     fs_map_close(&m);
     enum err err = kept.err;
     if (err == ERR_OK && cut)
@@ -192,12 +179,13 @@ static enum err cut_checkpoints(const struct options *o, int64_t last)
 
 /* Checkpoints go first: a start that dies between the two leaves lines of steps that are done
  * again, and no step without a line. */
-enum err folder_cut(const struct options *o, int64_t resumed)
+enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
 {
     char *path;
+    *validated = false;
     TRY(cut_checkpoints(o, resumed));
     TRY(fs_join(o->run.dir, "metrics.jsonl", &path));
-    enum err err = cut_metrics(path, resumed);
+    enum err err = cut_metrics(path, resumed, validated);
     mem_free(path);
     return err;
 }

@@ -4,23 +4,20 @@
  * while it lives or when it died, and the lines of metrics.jsonl, which say how far it came.
  */
 #include "run/folder.h"
+#include "run/metrics_read.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 /* The last step that a whole line of metrics is of; 0: none; -1: there is no file. */
 static int64_t last_step(const char *path)
 {
-    static const char head[] = "{\"step\": ";
-    enum { N = sizeof head - 1 };
     struct fs_map m;
     int64_t step = 0;
     if (fs_map_open(&m, path, ERR_CHECKPOINT) != ERR_OK)
         return -1;
-    const char *at = (const char *)m.data, *end = at + m.size, *next;
-    for (; at < end && (next = memchr(at, '\n', (size_t)(end - at))); at = next + 1)
-        if (next - at > N && memcmp(at, head, N) == 0)
-            step = strtoll(at + N, NULL, 10); /* ends with the line, at last */
+    const char *at = (const char *)m.data, *end = at + m.size;
+    for (struct metrics_line l; metrics_next(&at, end, &l);)
+        step = l.step > 0 ? l.step : step;
     fs_map_close(&m);
     return step;
 }

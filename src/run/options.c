@@ -195,7 +195,8 @@ static const struct conf_row rows[] = {
      "go on from a checkpoint: auto: the newest whole one of run.dir, or from the start where "
      "there is none; a step: run.dir's of that step; a folder: that checkpoint; empty: a new run"},
     {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
-     "resume although data.train, data.tokenizer or train.seed are not those of the checkpoint"},
+     "resume although data.train, data.valid, data.tokenizer or train.seed are not those of the "
+     "checkpoint"},
     {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
      "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
      "only when that is known to be dead (docs/run-folder.md)"},

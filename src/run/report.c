@@ -6,18 +6,12 @@
  */
 #include "run/train.h"
 
+#include "run/rates.h"
 #include "run/room.h"
 
 /* The file that callers write reports to, as far as is known here: a terminal that stands still is
  * no hang. */
 #define OUTPUT "the output of the run (a report)"
-
-struct lr train_lr(const struct options *o)
-{
-    int64_t warmup = num_min(o->optim.warmup, o->train.steps);
-    return (struct lr){(enum lr_kind)o->optim.schedule, o->optim.lr, o->optim.lr_min, warmup,
-                       o->train.steps, num_min(o->optim.decay_steps, o->train.steps - warmup)};
-}
 
 enum err train_report_start(struct train_rank *r)
 {
@@ -40,6 +34,8 @@ enum err train_report_start(struct train_rank *r)
         if (r->origin[0])
             text_add(&table, "resume          %s\n", r->origin);
         text_add(&table, "%s", r->job->notes);
+        if (r->s->o->run.resume[0])
+            rates_warn(r->s->o, &r->lr, &table);
         err = table.err;
         fs_call_begin(OUTPUT);
         if (err == ERR_OK)

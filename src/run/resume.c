@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "run/load.h"
+#include "run/rates.h"
 
 #include <stdio.h>
 
@@ -35,6 +36,16 @@ static enum err same_real(const char *dir, const char *key, double there, double
     snprintf(a, sizeof a, "%.17g", there);
     snprintf(b, sizeof b, "%.17g", here);
     return there == here ? ERR_OK : differs(dir, key, a, b, "it is another model");
+}
+
+/* 0: there is none, or it is not known. */
+static enum err same_hash(const char *dir, const char *key, uint64_t there, uint64_t here,
+                          const char *way)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "of hash %016llx", (unsigned long long)there);
+    snprintf(b, sizeof b, "%016llx", (unsigned long long)here);
+    return there == here || there == 0 || here == 0 ? ERR_OK : differs(dir, key, a, b, way);
 }
 
 static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
@@ -67,7 +78,6 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
     static const char way[] = "give the same, or insist with run.resume_insist=true";
     const struct options *o = r->s->o;
     const struct state_head *h = &x->head;
-    char a[32], b[32];
     TRY(same_model(x->dir, &h->arch, &r->s->arch));
     TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
                  "the place in the data is counted in batches; give the same"));
@@ -80,9 +90,9 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
     TRY(same_int(x->dir, "train.seed", (int64_t)h->seed, o->train.seed, way));
     if (strcmp(h->tokenizer, r->s->tokenizer) != 0)
         return differs(x->dir, "data.tokenizer", h->tokenizer, r->s->tokenizer, way);
-    snprintf(a, sizeof a, "of hash %016llx", (unsigned long long)h->data_hash);
-    snprintf(b, sizeof b, "%016llx", (unsigned long long)r->job->train.hash);
-    return h->data_hash == r->job->train.hash ? ERR_OK : differs(x->dir, "data.train", a, b, way);
+    TRY(same_hash(x->dir, "data.tokenizer", h->tokenizer_hash, tokenizer_hash(h->tokenizer), way));
+    TRY(same_hash(x->dir, "data.train", h->data_hash, r->job->train.hash, way));
+    return same_hash(x->dir, "data.valid", h->valid_hash, r->job->valid.hash, way);
 }
 
 /* ---- reading ---- */
@@ -241,7 +251,7 @@ static enum err try_named(struct train_rank *r)
 enum err train_resume(struct train_rank *r)
 {
     const struct options *o = r->s->o;
-    r->lr = train_lr(o);
+    r->lr = rates_planned(o);
     if (!o->run.resume[0])
         return ERR_OK;
     TRY(strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r));

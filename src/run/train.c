@@ -198,6 +198,21 @@ static enum err validate(struct train_rank *r)
     return train_report_valid(r);
 }
 
+/* Behind the step that the run goes on from, where a stop came before it was made: the reporting
+ * rank knows by the lines of metrics. */
+static enum err validate_resumed(struct train_rank *r)
+{
+    double made = r->reports && r->job->folder->validated;
+    if (r->resumed == 0 || !is_validated(r))
+        return ERR_OK;
+    if (exec_world_group(r->x))
+        TRY(comm_all_reduce(exec_world_group(r->x), &made, 1, DT_F64, COMM_MAX));
+    if (made == 0)
+        return validate(r);
+    r->validated = r->step;
+    return ERR_OK;
+}
+
 /* ---- one rank ---- */
 
 static enum err open_optimizer(struct train_rank *r)
@@ -381,8 +396,7 @@ static enum err run_steps(struct train_rank *r)
                                .step_ahead = on_step_ahead, .check = on_check,
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
-    if (r->resumed > 0) /* a stop may have come before it was made */
-        TRY(validate(r));
+    TRY(validate_resumed(r));
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)

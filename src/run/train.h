@@ -129,8 +129,6 @@ enum err train_weights_finite(const struct train_rank *r, bool *finite, struct t
  * finite (-1: this one has none). Collective over the world. (nonfinite.c) */
 enum err train_valid_lost(struct train_rank *r, int64_t round);
 
-/* The learning rates of a new run, with the lengths of warm-up and decay in effect. (report.c) */
-struct lr train_lr(const struct options *o);
 /* Goes on from the checkpoint that run.resume means: weights (before exec_weights_keep) and
  * moments, the numbers of steps, rates. Also where there is none: r->lr is set. Errors: ERR_CONFIG
  * where it is of another model or run; ERR_CHECKPOINT. Collective over the world. (resume.c) */

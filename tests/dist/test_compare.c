@@ -306,7 +306,7 @@ static void refused(void)
     train("untraced", "1f1b", false);
     folder_path("untraced", run);
     CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
-    CHECK(strstr(plait_error(), "was not traced; train with --trace"));
+    CHECK(strstr(plait_error(), "was not traced; train with train.trace=true (--trace)"));
     folder_path("nowhere", run);
     CHECK_INT(plait_compare(&how, &text), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "there is no folder"));
@@ -320,7 +320,8 @@ static void refused(void)
     CHECK(strstr(plait_error(), "that of rank 1 is not of the schedule"));
     CHECK(unlink(path) == 0);
     CHECK_INT(plait_compare(&how, &text), PLAIT_DATA);
-    CHECK(strstr(plait_error(), "1.trace"));
+    CHECK(strstr(plait_error(), "other has no trace of rank 1, trace/1.trace "));
+    CHECK(strstr(plait_error(), "with train.trace=true, which writes them"));
 }
 
 /* Recomputes have a kind of their own, and a column in the file of costs. */

@@ -6,6 +6,8 @@
 #
 #     tests/fault/format_check.sh
 set -u
+# shellcheck source=tests/harness/check.sh
+. "$(dirname "$0")/../harness/check.sh"
 
 for program in git clang-format python3; do
     command -v $program >/dev/null || {
@@ -17,20 +19,9 @@ done
 top=$(cd "$(dirname "$0")/../.." && pwd)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-passed=0
-failed=0
 
-check() { # NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-        echo "ok   $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name"
-        git diff HEAD | head -40
-    fi
+on_failure() {
+    git diff HEAD | head -40
 }
 
 keep() {
@@ -65,5 +56,4 @@ git add src && keep "a line of bad form" || exit 2
 "$top/tools/format" HEAD~1 >.said 2>&1
 check "lines since another commit" grep -qx '    return KIND_COUNT;' src/sched/sched.c
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ $failed = 0 ]
+checks_end

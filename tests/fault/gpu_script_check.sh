@@ -9,10 +9,10 @@
 #
 #     tests/fault/gpu_script_check.sh BUILD
 set -u
+# shellcheck source=tests/harness/check.sh
+. "$(dirname "$0")/../harness/check.sh"
 
 build=$1
-passed=0
-failed=0
 programs='' peer='' python='' llmc='' # in the place of the true ones, where a check has some
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -27,17 +27,8 @@ script() { # WORDS PART...
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 
-check() { # NAME CONDITION...
-    name=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-        echo "ok   $name"
-    else
-        failed=$((failed + 1))
-        echo "FAIL $name"
-        cat "$dir/said"
-    fi
+on_failure() {
+    cat "$dir/said"
 }
 
 line() { grep -qxE "$1" "$dir/said"; } # REGEX: said, as a whole line
@@ -157,5 +148,4 @@ script "" test
 check "a case that fails is told" [ $? -eq 1 ]
 check "by its name" grep -qx "FAIL a case: second" "$dir/said"
 
-echo "$passed passed, $failed failed, 0 skipped"
-[ "$failed" -eq 0 ]
+checks_end

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run leaves of itself in its folder over several starts: of each step each kind of line
+ * once, and what is said of lengths that a checkpoint has brought.
+ */
+#include "folder.h"
+#include "saved.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STEPS = 6, WORDS = 16 };
+
+static const char *const base_set[] = {
+    "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8", "train.batch=4",
+    "train.threads=1", "train.steps=6", "optim.lr=0.01", "train.save_keep=9",
+    "train.valid_batches=1"};
+
+struct outcome { int code; int64_t stop_behind; struct folder_seen seen; };
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    struct outcome *o = arg;
+    folder_on_step(&o->seen, s);
+    if (s->step == o->stop_behind)
+        plait_stop(1);
+}
+
+static void on_start(void *arg, const char *table)
+{
+    struct outcome *o = arg;
+    snprintf(o->seen.table, sizeof o->seen.table, "%s", table);
+}
+
+/* In folder "run", until its end or a stop behind a step. */
+static void train(const char *const *more, int64_t stop_behind, struct outcome *o)
+{
+    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 40);
+    folder_tokens("valid.bin", "a strand of many braids, under and over\n", 40);
+    folder_tokens("other.bin", "a braid of no strands\n", 40);
+    struct plait_config *c = folder_config("run", "tokens.bin");
+    folder_set_file(c, "data.valid", "valid.bin");
+    folder_set(c, base_set, sizeof base_set / sizeof *base_set);
+    folder_set(c, more, WORDS);
+    *o = (struct outcome){.stop_behind = stop_behind};
+    o->code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                   .on_step = on_step, .on_start = on_start,
+                                                   .arg = o});
+    plait_stop(0);
+    plait_config_free(c);
+}
+
+static void remove_run(void)
+{
+    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
+    folder_path("run", path);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CHECK(system(command) == 0);
+}
+
+/* ---- lines of metrics ---- */
+
+/* How many there are of each step, and of each validation. */
+struct lines { int step[STEPS + 1], valid[STEPS + 1]; };
+
+static struct lines count_lines(void)
+{
+    struct lines n = {{0}, {0}};
+    char path[FOLDER_PATH], text[1024];
+    folder_path_in("run", "metrics.jsonl", path);
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    while (f && fgets(text, sizeof text, f)) {
+        long long step = 0;
+        bool valid = strstr(text, "\"valid_loss\"") != NULL;
+        CHECK(sscanf(text, "{\"step\": %lld,", &step) == 1 && step >= 1 && step <= STEPS);
+        if (step >= 1 && step <= STEPS)
+            (valid ? n.valid : n.step)[step]++;
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* A run that validates every `before` steps, and goes on behind step `at` with every `after`. */
+static void go_on(int before, int at, int after)
+{
+    struct outcome o;
+    char every[32], resume[32], next[32];
+    snprintf(every, sizeof every, "train.valid_every=%d", before);
+    snprintf(next, sizeof next, "train.valid_every=%d", after);
+    snprintf(resume, sizeof resume, "run.resume=%d", at);
+    train((const char *[]){"train.save_every=1", every, NULL}, STEPS - 1, &o);
+    CHECK_INT(o.code, PLAIT_STOPPED);
+    struct lines was = count_lines();
+    train((const char *[]){"train.save_every=1", next, resume, NULL}, 0, &o);
+    test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
+    struct lines is = count_lines();
+    for (int s = 1; s <= STEPS; s++) {
+        bool due = s >= at && (s == STEPS || (after > 0 && s % after == 0));
+        int want = due || (s <= at && was.valid[s]);
+        test_check(is.step[s] == 1 && is.valid[s] == want, __FILE__, __LINE__,
+                   "every %d, then behind %d every %d: step %d has %d lines and %d of a "
+                   "validation, wanted 1 and %d", before, at, after, s, is.step[s], is.valid[s],
+                   want);
+    }
+    remove_run();
+}
+
+static void each_kind_of_line_once(void)
+{
+    for (int before = 1; before <= 3; before++)
+        for (int at = 1 + before % 2; at < STEPS; at += 2)
+            go_on(before, at, (before + at) % 4);
+}
+
+/* ---- lengths ---- */
+
+/* A warm-up that the first run cut stays as it was, and that is what is said. */
+static void lengths_in_effect_are_said(void)
+{
+    static const struct { const char *steps, *said; } go[] = {
+        {"train.steps=5", "optim.warmup 8 is longer than train.steps 5: "},
+        {"train.steps=6", "optim.warmup 8 was longer than the run that goes on here: "},
+        {"train.steps=12", "optim.warmup 8 was longer than the run that goes on here: "},
+    };
+    for (size_t i = 0; i < sizeof go / sizeof *go; i++) {
+        struct outcome o;
+        char said[160];
+        train((const char *[]){"train.steps=5", "optim.warmup=8", "train.save_every=1", NULL}, 3,
+              &o);
+        CHECK_INT(o.code, PLAIT_STOPPED);
+        train((const char *[]){go[i].steps, "optim.warmup=8", "run.resume=auto", NULL}, 0, &o);
+        CHECK_INT(o.code, 0);
+        snprintf(said, sizeof said, "warning %sthe learning rate rises over 5 steps\n", go[i].said);
+        test_check(strstr(o.seen.table, said) != NULL, __FILE__, __LINE__, "%s is not in %s", said,
+                   o.seen.table);
+        CHECK(strstr(strstr(o.seen.table, "rises over") + 1, "rises over") == NULL);
+        remove_run();
+    }
+}
+
+/* ---- what may not change ---- */
+
+/* The index of a checkpoint has another hash of the tokenizer, or another data.valid is
+ * given. */
+static void data_is_compared(void)
+{
+    static const char *const resume[] = {"run.resume=3", "train.save_every=1", NULL};
+    static const char *const insist[] = {"run.resume=3", "train.save_every=1",
+                                         "run.resume_insist=true", NULL};
+    for (int i = 0; i < 4; i++) {
+        struct outcome o;
+        char dir[FOLDER_PATH], other[FOLDER_PATH + 16];
+        const char *key = i / 2 ? "run.resume: data.tokenizer is of hash " :
+                                  "run.resume: data.valid is of hash ";
+        train((const char *[]){"train.save_every=1", NULL}, 3, &o);
+        CHECK_INT(o.code, PLAIT_STOPPED);
+        folder_path_in("run", "checkpoints/step-3", dir);
+        char *text = saved_index(dir);
+        char *at = strstr(text, i / 2 ? "\"tokenizer_hash\":\"" : "\"valid_hash\":\"");
+        if (CHECK(at != NULL)) {
+            at = strchr(strchr(at, ':'), '"') + 3;
+            *at = *at == '7' ? '8' : '7';
+            saved_put_index(dir, text);
+        }
+        mem_free(text);
+        train(i % 2 ? insist : resume, 0, &o);
+        test_check(o.code == (i % 2 ? 0 : PLAIT_CONFIG) &&
+                       (i % 2 || strstr(plait_error(), key) != NULL),
+                   __FILE__, __LINE__, "%s: %d: %s", key, o.code, plait_error());
+        folder_path("other.bin", dir);
+        snprintf(other, sizeof other, "data.valid=%s", dir);
+        if (i == 0) {
+            train((const char *[]){"run.resume=2", other, NULL}, 0, &o);
+            CHECK_INT(o.code, PLAIT_CONFIG);
+            CHECK(strstr(plait_error(), key) != NULL);
+            train((const char *[]){"run.resume=2", "data.valid=",
+                                   "train.valid_batches=0", NULL}, 0, &o);
+            test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
+        }
+        remove_run();
+    }
+}
+
+static const struct test_case cases[] = {
+    {"each kind of line once", each_kind_of_line_once},
+    {"lengths in effect are said", lengths_in_effect_are_said},
+    {"data is compared", data_is_compared},
+};
+TEST_MAIN(cases)
