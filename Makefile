@@ -12,7 +12,8 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops signals check lint asan tsan
-.PHONY: alone pairs saves judges test-cuda bench format golden hdr-check clean golden-sched mutants
+.PHONY: alone pairs reshard saves judges test-cuda bench format golden hdr-check clean
+.PHONY: golden-sched mutants
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -95,6 +96,9 @@ signals: build ## runs that are told to stop at drawn moments, as threads and pr
 
 pairs: build ## two runs in one folder at once, as threads and processes (N=18: of each; SEED=N)
 	@tests/fault/pairs.sh build/plait $(or $(N),18) $(SEED)
+
+reshard: build ## checkpoints of ten layouts, each resumed on the nine others, in each type
+	@PLAIT_RESHARD=1 build/tests/test_reshard
 
 saves: build ## every file call of a save killed, failing, cut off the power; then the run goes on
 	@PLAIT_SAVES=1 build/tests/test_saves

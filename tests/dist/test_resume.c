@@ -4,12 +4,11 @@
  * same losses, norms and weights, to the bit on the same layout, and up to rounding on another. A
  * damaged checkpoint is named and the one before is taken; what may not change is refused by name.
  */
-#include "folder.h"
+#include "left.h"
 #include "saved.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "ckpt/state.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -83,44 +82,14 @@ static void train(const char *run, const struct layout *l, const char *const *mo
 
 /* ---- what runs left ---- */
 
-struct line { double loss, norm, lr; };
-
 /* The lines of steps 1 .. STEPS, each there once and in order. */
-static int read_lines(const char *run, struct line line[STEPS])
+static int read_lines(const char *run, struct left_line line[STEPS])
 {
-    char path[FOLDER_PATH], text[1024];
-    int n = 0;
-    folder_path_in(run, "metrics.jsonl", path);
-    FILE *f = fopen(path, "r");
-    CHECK(f != NULL);
-    while (f && fgets(text, sizeof text, f)) {
-        long long step;
-        struct line l;
-        if (sscanf(text, "{\"step\": %lld, \"loss\": %lf, \"grad_norm\": %lf, \"lr\": %lf", &step,
-                   &l.loss, &l.norm, &l.lr) != 4)
-            continue;
-        CHECK_INT(step, n + 1);
-        if (n < STEPS)
-            line[n++] = l;
-    }
-    if (f)
-        fclose(f);
+    int n = left_lines(run, line, STEPS);
+    CHECK(n <= STEPS);
+    for (int i = 0; i < n && i < STEPS; i++)
+        CHECK_INT(line[i].step, i + 1);
     return n;
-}
-
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char path[2][FOLDER_PATH];
-    struct fs_map m[2];
-    folder_path_in(a, name, path[0]);
-    folder_path_in(b, name, path[1]);
-    if (fs_map_open(&m[0], path[0], ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&m[1], path[1], ERR_DATA) == ERR_OK && m[0].size == m[1].size &&
-                memcmp(m[0].data, m[1].data, (size_t)m[0].size) == 0;
-    fs_map_close(&m[0]);
-    fs_map_close(&m[1]);
-    return same;
 }
 
 static bool near(double a, double b, double bound)
@@ -131,7 +100,7 @@ static bool near(double a, double b, double bound)
 /* Losses, norms and rates of all steps; weights where it is to the bit (bound 0). */
 static void check_same(const char *run, const char *judge, double bound, const char *what)
 {
-    struct line a[STEPS], b[STEPS];
+    struct left_line a[STEPS], b[STEPS];
     int n = read_lines(run, a), m = read_lines(judge, b);
     test_check(n == STEPS && m == STEPS, __FILE__, __LINE__, "%s: %d and %d steps", what, n, m);
     for (int i = 0; i < STEPS && n == STEPS && m == STEPS; i++)
@@ -140,16 +109,8 @@ static void check_same(const char *run, const char *judge, double bound, const c
                    __FILE__, __LINE__, "%s: step %d has loss %.17g, norm %.17g, not %.17g, %.17g",
                    what, i + 1, a[i].loss, a[i].norm, b[i].loss, b[i].norm);
     if (bound == 0)
-        test_check(same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
+        test_check(left_same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
                    "%s: other weights", what);
-}
-
-static void remove_run(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
 }
 
 /* ---- the same layout ---- */
@@ -170,9 +131,9 @@ static void goes_on_to_the_bit(void)
             test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", layouts[i].name, plait_error());
             CHECK(strstr(o.seen.table, "resume          behind step ") != NULL);
             check_same("run", "judge", 0, layouts[i].name);
-            remove_run("run");
+            left_remove("run");
         }
-        remove_run("judge");
+        left_remove("judge");
     }
 }
 
@@ -196,9 +157,9 @@ static void goes_on_elsewhere(void)
         train("run", &layouts[to], ref_again, 0, &o);
         test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", what, plait_error());
         check_same("run", "judge", 1e-10, what);
-        remove_run("run");
+        left_remove("run");
     }
-    remove_run("judge");
+    left_remove("judge");
 }
 
 /* ---- what is refused, and what is taken instead ---- */
@@ -221,7 +182,7 @@ static void what_may_not_change(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.seed=2",
                                                "run.resume_insist=true", NULL}, 0, &o);
     CHECK_INT(o.code, 0);
-    remove_run("run");
+    left_remove("run");
 }
 
 /* The newest of a run's checkpoints. */
@@ -271,9 +232,9 @@ static void a_damaged_one(void)
         CHECK(strstr(o.seen.table, "behind step 6, ") != NULL);
         check_same("run", "judge", 0, "behind a damaged one");
         CHECK_INT(folder_count("run/checkpoints", ".bad."), 1); /* set aside, and not removed */
-        remove_run("run");
+        left_remove("run");
     }
-    remove_run("judge");
+    left_remove("judge");
 }
 
 /* What is damaged in the index is the checkpoint's error, not the configuration's: a bit of what is
@@ -315,7 +276,7 @@ static void a_damaged_index(void)
     mem_free(good);
     train("run", &layouts[0], (const char *[]){word, NULL}, 0, &o);
     CHECK_INT(o.code, 0);
-    remove_run("run");
+    left_remove("run");
 }
 
 static void the_newest_stay(void)
@@ -333,7 +294,7 @@ static void the_newest_stay(void)
     for (int i = 0; i < n && n == 3; i++)
         CHECK(found[i].whole && found[i].step == STEPS - 2 * i);
     mem_free(found);
-    remove_run("run");
+    left_remove("run");
 }
 
 /* auto where there is nothing begins; a longer run plans its decay anew, or keeps it. */
@@ -346,7 +307,7 @@ static void begins_and_grows(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.steps=14", NULL}, 0, &o);
     CHECK_INT(o.code, 0);
     CHECK_INT(o.seen.losses, 2);
-    remove_run("run");
+    left_remove("run");
 }
 
 static bool same_folder(const char *run, const char *kept)
@@ -387,10 +348,10 @@ static void nothing_is_lost(void)
     train("elsewhere", &layouts[1], (const char *[]){word, NULL}, 0, &o);
     CHECK_INT(o.code, 0);
     CHECK_INT(o.seen.losses, 3);
-    remove_run("weights");
-    remove_run("weights.kept");
-    remove_run("run");
-    remove_run("elsewhere");
+    left_remove("weights");
+    left_remove("weights.kept");
+    left_remove("run");
+    left_remove("elsewhere");
 }
 
 /* A folder with the name of another step holds none. */
@@ -410,7 +371,7 @@ static void names_are_held_to(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.device=null", NULL}, 0,
           &o);
     CHECK_INT(o.code, PLAIT_CONFIG);
-    remove_run("run");
+    left_remove("run");
 }
 
 /* Its folder goes by another name from step 4 on, and somebody begins anew under the old one. */
@@ -444,22 +405,22 @@ static void another_runs_folder(void)
     folder_path("run/checkpoints", path);
     CHECK(!fs_exists(path));
     CHECK_INT(newest("moved"), 3);
-    remove_run("run");
-    remove_run("moved");
+    left_remove("run");
+    left_remove("moved");
 }
 
 /* Another course of the rates begins where it is asked for. */
 static void another_course(void)
 {
     struct outcome o;
-    struct line line[STEPS];
+    struct left_line line[STEPS];
     train("run", &layouts[0], every_3, 4, &o);
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "optim.schedule=wsd",
                                                "optim.decay_steps=4", NULL}, 0, &o);
     CHECK_INT(o.code, 0);
     CHECK_INT(read_lines("run", line), STEPS);
     CHECK(line[7].lr == 0.01 && near(line[11].lr, 0.0025, 1e-12));
-    remove_run("run");
+    left_remove("run");
 }
 
 /* A slow machine makes no step in the first fraction of a second: then it has longer. */
@@ -477,7 +438,7 @@ static void time_is_up(void)
         stepped = !strstr(plait_error(), "before the first step");
         CHECK(!stepped || strstr(plait_error(), says) != NULL);
         CHECK(!stepped || newest("run") > 0);
-        remove_run("run");
+        left_remove("run");
     }
     CHECK(stepped);
 }
@@ -503,7 +464,7 @@ static void whole_at_once(void)
                                                    .on_step = look_for_3, .arg = &o}), 0);
     plait_config_free(c);
     CHECK_INT(o.seen.losses, STEPS);
-    remove_run("run");
+    left_remove("run");
 }
 
 /* Six steps of a decay to 0.001, then six more. */
@@ -514,7 +475,7 @@ static void a_decay_is_kept(void)
         const char *const more[] = {"run.resume=auto", "optim.lr_min=0.001",
                                     keep ? "optim.decay_keep=true" : "optim.decay_keep=false",
                                     NULL};
-        struct line line[STEPS];
+        struct left_line line[STEPS];
         train("run", &layouts[0], (const char *[]){"train.steps=6", "optim.lr_min=0.001",
                                                    "train.save_every=6", NULL}, 0, &o);
         CHECK_INT(o.code, 0);
@@ -525,7 +486,7 @@ static void a_decay_is_kept(void)
         double lr = 0.01 + (0.001 - 0.01) * 0.5 * (1 - cos(acos(-1.0) * 3 / 9));
         CHECK(near(line[6].lr, keep ? 0.001 : lr, 1e-12));
         CHECK(near(line[11].lr, 0.001, keep ? 1e-12 : 0.5));
-        remove_run("run");
+        left_remove("run");
     }
 }
 

@@ -6,11 +6,10 @@
  * run goes on: from a checkpoint that is good, and from one at least as late as was whole by then,
  * to the numbers and the weights of the run that was not cut. PLAIT_SAVES=1: at every call.
  */
-#include "folder.h"
+#include "left.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "ckpt/state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +31,7 @@ struct event { int node; int64_t n, flushed; }; /* a file's state from then on *
 static struct node node[NODES];
 static struct change change[CHANGES];
 static struct { int at; struct event e; } event[4 * CHANGES];
-static int nodes, changes, events, now, index_at[CHANGES], indices;
+static int cuts, nodes, changes, events, now, index_at[CHANGES], indices;
 static int fd_node[FDS];
 static char root[FOLDER_PATH];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -304,23 +303,6 @@ static int train(const char *run, const char *const *layout, const char *more, s
     return code;
 }
 
-static void forget(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK_INT(system(command), 0);
-}
-
-static bool same_weights(void)
-{
-    char a[FOLDER_PATH], b[FOLDER_PATH], command[3 * FOLDER_PATH];
-    folder_path_in("run", "model.safetensors", a);
-    folder_path_in("cut", "model.safetensors", b);
-    snprintf(command, sizeof command, "cmp -s '%s' '%s'", a, b);
-    return system(command) == 0;
-}
-
 /* Lines of steps 1, 2, ... and nothing else; their numbers as those of the run. */
 static bool same_lines(void)
 {
@@ -343,7 +325,7 @@ static void record(const char *const *layout)
     for (int i = 0; i < FDS; i++)
         fd_node[i] = -1;
     make(true);
-    forget("run");
+    left_remove("run");
     folder_path("run", root);
     under = fs_ops;
     writes = *under;
@@ -380,7 +362,7 @@ static void cut_at(const char *const *layout, int cut)
     long long from = 0;
     for (int i = 0; i < nodes; i++) /* changes of a folder come to the disk in their order */
         until[i] = test_range(0, 1) ? 0 : (int)test_range(0, cut);
-    forget("cut");
+    left_remove("cut");
     folder_path("cut", path);
     put_folder(path, 0, cut, until);
     int code = train("cut", layout, "run.resume=auto", &seen);
@@ -391,8 +373,9 @@ static void cut_at(const char *const *layout, int cut)
         (void)sscanf(at, "resume          behind step %lld", &from);
     test_check(from >= saved_by(cut), __FILE__, __LINE__, "%s: goes on from %lld, step %d was "
                "saved", what, from, saved_by(cut));
-    test_check(same_lines() && same_weights(), __FILE__, __LINE__, "%s: other numbers or weights",
-               what);
+    test_check(same_lines() && left_same_file("cut", "run", "model.safetensors"), __FILE__,
+               __LINE__, "%s: other numbers or weights", what);
+    cuts++;
 }
 
 static void at_every_call(void)
@@ -402,6 +385,7 @@ static void at_every_call(void)
         for (int cut = 1; cut <= now; cut += getenv("PLAIT_SAVES") ? 1 : (int)test_range(1, 8))
             cut_at(layouts[i], cut);
     }
+    printf("%d cuts\n", cuts);
 }
 
 /* ---- a disk that is slow to forget ---- */

@@ -7,14 +7,13 @@
  * the run only where no checkpoint is left. PLAIT_SAVES=1: every call instead of some of them.
  */
 #include "endings.h"
+#include "left.h"
 
-#include "base/fs.h"
 #include "base/mem.h"
-#include "ckpt/state.h"
 
 #include <signal.h>
 
-enum { STEPS = 12, LINE = 1024 };
+enum { STEPS = 12, LINE = 4096 };
 
 static const char small[] =
     "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 model.dropout=0.1 train.batch=4 "
@@ -45,14 +44,6 @@ static bool all_of_them(void)
 
 /* ---- a run ---- */
 
-static void forget(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK_INT(system(command), 0);
-}
-
 /* The program in a folder as it is. launcher: words before it; fault: of PLAIT_FAIL_FS, or "". */
 static int go(const char *run, const char *launcher, const char *fault, const char *words,
               char said[SAID])
@@ -72,7 +63,7 @@ static int go(const char *run, const char *launcher, const char *fault, const ch
 /* Lines of the last run's standard error that have the word. */
 static int lines_with(const char *word)
 {
-    char path[FOLDER_PATH], line[4 * LINE];
+    char path[FOLDER_PATH], line[LINE];
     int n = 0;
     folder_path("log", path);
     FILE *f = fopen(path, "r");
@@ -85,89 +76,14 @@ static int lines_with(const char *word)
 
 /* ---- what it left ---- */
 
-/* Metrics without the times, which are the end of each line. */
-static int64_t numbers(const char *run, struct text *out)
-{
-    char path[FOLDER_PATH], line[LINE];
-    int64_t n = 0;
-    folder_path_in(run, "metrics.jsonl", path);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f)) {
-        char *end = strstr(line, ", \"tokens\"");
-        end = end ? end : strstr(line, ", \"time\"");
-        text_add(out, "%.*s\n", (int)(end ? end - line : (long)strlen(line)), line);
-        n++;
-    }
-    if (f)
-        fclose(f);
-    return n;
-}
-
-static bool same_numbers(const char *run, const char *judge)
-{
-    struct text a = {0}, b = {0};
-    int64_t n = numbers(run, &a), m = numbers(judge, &b);
-    bool same = n == m && n >= STEPS && strcmp(a.s, b.s) == 0;
-    if (!same)
-        printf("%s\ninstead of\n%s\n", a.s ? a.s : "", b.s ? b.s : "");
-    text_free(&a);
-    text_free(&b);
-    return same;
-}
-
-static bool same_weights(const char *run, const char *judge)
-{
-    struct fs_map m, n;
-    char a[FOLDER_PATH], b[FOLDER_PATH];
-    folder_path_in(run, "model.safetensors", a);
-    folder_path_in(judge, "model.safetensors", b);
-    if (fs_map_open(&m, a, ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&n, b, ERR_DATA) == ERR_OK && m.size == n.size && m.size > 0 &&
-                memcmp(m.data, n.data, (size_t)m.size) == 0;
-    fs_map_close(&m);
-    fs_map_close(&n);
-    return same;
-}
-
-/* Steps of the checkpoints that are there; all are whole and good. */
-static int checkpoints(const char *run, const char *what)
-{
-    struct state_found *found;
-    char path[FOLDER_PATH];
-    int n;
-    folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
-    for (int i = 0; i < n; i++) {
-        struct state_index x;
-        char *dir;
-        CHECK_OK(state_dir(path, found[i].step, &dir));
-        bool good = found[i].whole && state_index_open(&x, dir) == ERR_OK;
-        test_check(good, __FILE__, __LINE__, "%s: the checkpoint of step %lld: %s", what,
-                   (long long)found[i].step, found[i].whole ? err_text() : "is not whole");
-        if (good)
-            state_index_close(&x);
-        mem_free(dir);
-    }
-    mem_free(found);
-    return n;
-}
-
-static bool half_written(const char *run)
-{
-    char dir[FOLDER_PATH], command[2 * FOLDER_PATH];
-    folder_path(run, dir);
-    /* an empty lock is of a start that was killed before anybody could know whose it is */
-    snprintf(command, sizeof command, "[ -z \"$(find '%s' -name '*.tmp.*' ! \\( -name "
-             "'plait.lock.tmp.*' -empty \\) -o -name plait.lock)\" ]", dir);
-    return system(command) != 0;
-}
-
 static void check_whole(const char *run, const char *judge, const char *what)
 {
-    test_check(same_numbers(run, judge), __FILE__, __LINE__, "%s: other numbers", what);
-    test_check(same_weights(run, judge), __FILE__, __LINE__, "%s: other weights", what);
-    test_check(!half_written(run), __FILE__, __LINE__, "%s: something half written stays", what);
+    test_check(left_same_numbers(run, judge, STEPS), __FILE__, __LINE__, "%s: other numbers",
+               what);
+    test_check(left_same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
+               "%s: other weights", what);
+    test_check(!left_half_written(run), __FILE__, __LINE__, "%s: something half written stays",
+               what);
 }
 
 /* Ended by its first save, with weights, which are not begun over. */
@@ -184,12 +100,15 @@ static bool weights_alone(const char *run)
     return whole == 0 && folder_has(run, "model.safetensors");
 }
 
+static int gone_on; /* runs that something happened to */
+
 /* It goes on to its end. */
 static void check_goes_on(const char *run, const char *launcher, const char *judge,
                           const char *words, const char *what)
 {
     char said[SAID], again[COMMAND];
     bool alone = weights_alone(run);
+    gone_on++;
     snprintf(again, sizeof again, "%s run.resume=auto", words);
     int code = go(run, launcher, "", again, said);
     if (alone) {
@@ -201,9 +120,16 @@ static void check_goes_on(const char *run, const char *launcher, const char *jud
     test_check(lines_with("the checkpoint before it is tried") == 0, __FILE__, __LINE__,
                "%s: damaged: %s", what, said);
     check_whole(run, judge, what);
-    int n = checkpoints(run, what); /* one more: killed as the oldest went, behind the last step */
+    /* one more: killed as the oldest went, behind the last step */
+    int n = left_checkpoints(run, what);
     test_check(n == way->keep || n == way->keep + 1 || (n > 0 && strstr(what, "unlink@")), __FILE__,
                __LINE__, "%s: %d checkpoints", what, n);
+}
+
+static void say_sum(void)
+{
+    printf("%d runs went on\n", gone_on);
+    gone_on = 0;
 }
 
 /* The run of that layout that nothing happens to. */
@@ -250,7 +176,7 @@ static void killed_at_a_call(void)
                 snprintf(fault, sizeof fault, "%s@checkpoints:%d:KILL", calls[k], n);
                 draw_way();
                 snprintf(what, sizeof what, "%s %s, %s", layouts[i], way->words, fault);
-                forget("run");
+                left_remove("run");
                 code = go("run", "", fault, layouts[i], said);
                 test_check(code == 0 || code == 128 + SIGKILL, __FILE__, __LINE__,
                            "%s: code %d: %s", what, code, said);
@@ -259,6 +185,7 @@ static void killed_at_a_call(void)
             }
             CHECK_INT(code, 0);
         }
+    say_sum();
 }
 
 /* Only the first save's failing may end the run: behind it there always is one. */
@@ -293,7 +220,7 @@ static void a_call_that_fails(void)
                          once || half ? "" : "+", codes[test_range(0, 3)]);
                 draw_way();
                 snprintf(what, sizeof what, "%s %s, %s", layouts[i], way->words, fault);
-                forget("run");
+                left_remove("run");
                 int code = go("run", "", fault, layouts[i], said);
                 failed = lines_with("plait: error: ") + lines_with("plait: warn: ") -
                          lines_with(" waits until that of step ");
@@ -304,6 +231,7 @@ static void a_call_that_fails(void)
             }
             CHECK_INT(failed, 0);
         }
+    say_sum();
 }
 
 /* ---- at any moment ---- */
@@ -322,7 +250,7 @@ static void again_and_again(const char *signal, const char *words, int most)
     int code = -1;
     snprintf(again, sizeof again, "%s run.resume=auto", words);
     draw_way();
-    forget("run");
+    left_remove("run");
     for (int i = 0; i < most && code != 0; i++) {
         code = go("run", killer(signal, launcher), "", again, said);
         snprintf(what, sizeof what, "%s, %s", words, launcher);
@@ -341,6 +269,7 @@ static void at_any_moment(void)
         again_and_again("KILL", layouts[i % LAYOUTS], 3);
         again_and_again("TERM", layouts[i % LAYOUTS], 3);
     }
+    say_sum();
 }
 
 /* ---- told to stop ---- */
@@ -380,7 +309,7 @@ static void told_to_stop(void)
             draw_way();
             snprintf(what, sizeof what, "%s %s, stopped at step %d", layouts[i], way->words,
                      (int)stop_at);
-            forget("run");
+            left_remove("run");
             int code = train_here(layouts[i], "");
             test_check(code == PLAIT_STOPPED || stop_at >= STEPS - 2, __FILE__, __LINE__,
                        "%s: code %d: %s", what, code, plait_error());
@@ -390,13 +319,14 @@ static void told_to_stop(void)
                        "%s, and at once again: code %d: %s", what, code, plait_error());
             check_goes_on("run", "", judge_of("", layouts[i]), layouts[i], what);
         }
+    say_sum();
 }
 
 /* Fewer steps than are done: nothing is touched. */
 static void fewer_steps(void)
 {
     way = ways;
-    forget("run");
+    left_remove("run");
     stop_at = 0;
     CHECK_INT(train_here(layouts[0], ""), 0);
     CHECK_INT(train_here(layouts[0], "train.steps=9 run.resume=auto"), PLAIT_CONFIG);
@@ -404,7 +334,7 @@ static void fewer_steps(void)
                plait_error());
     check_whole("run", judge_of("", layouts[0]), "fewer steps");
     CHECK_INT(train_here(layouts[0], "train.steps=9 run.resume=9"), 0);
-    CHECK_INT(checkpoints("run", "fewer steps"), 1);
+    CHECK_INT(left_checkpoints("run", "fewer steps"), 1);
 }
 
 /* ---- processes ---- */
@@ -421,12 +351,13 @@ static void under_mpirun(void)
         return;
     for (int i = 0; i < 5; i += all_of_them() ? 1 : 2) {
         way = ways; /* the faults are counted so */
-        forget("run");
+        left_remove("run");
         int code = go("run", mpi, faults[i], words, said);
         test_check(i == 3 || code != 0, __FILE__, __LINE__, "%s: code %d: %s", faults[i], code,
                    said);
         check_goes_on("run", mpi, judge_of(mpi, words), words, faults[i]);
     }
+    say_sum();
 }
 
 static const struct test_case cases[] = {
