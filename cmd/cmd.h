@@ -21,6 +21,7 @@ int cmd_sim(int argc, char **argv);
 int cmd_data(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_help(int argc, char **argv);

@@ -1,45 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait data: text into token files. The work is the library's; here are arguments and a bar, on
- * standard error and only on a terminal, drawn at most ten times a second.
+ * plait data: text into token files. The work is the library's; here are arguments and a bar.
  */
 #include "cmd.h"
-#include "cmd_progress.h"
+#include "cmd_bar.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-
-enum { BAR = 30 }; /* cells */
-
-struct bar {
-    bool terminal, drawn;
-    double start, shown; /* monotonic seconds */
-};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* `done` of `all` bytes: percent, rate, what is left. */
-static void draw(void *arg, int64_t done, int64_t all)
-{
-    static const char full[BAR + 1] = "##############################";
-    static const char rest[BAR + 1] = "..............................";
-    struct bar *b = arg;
-    double t = now(), part = (double)done / (double)all, seconds = t - b->start;
-    if (!b->terminal || (done < all && t - b->shown < 0.1))
-        return;
-    int cells = (int)(part * BAR);
-    b->shown = t;
-    b->drawn = true;
-    fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f MB/s  %.0f s left\033[K", cells, full, BAR - cells,
-            rest, (int)(100.0 * part), seconds > 0.0 ? 1e-6 * (double)done / seconds : 0.0,
-            part > 0.0 ? seconds * (1.0 - part) / part : 0.0);
-}
 
 /* Of the parts that write a token file. */
 static struct cmd_option output_option(const char **out)
@@ -76,7 +43,6 @@ static int data_prepare(int argc, char **argv)
         .more = "example: plait data prepare book.txt -o book.tok",
         .names = cmd_names_prepare,
     };
-    struct cmd_progress progress;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
@@ -84,19 +50,18 @@ static int data_prepare(int argc, char **argv)
         return cmd_usage("data prepare needs a text file; usage: %s", page.usage);
     if (!out)
         return cmd_usage("data prepare needs -o FILE, the token file to write");
-    cmd_progress_open(&progress, 0);
-    struct bar bar = {.terminal = progress.terminal, .start = now()};
+    struct cmd_bar bar;
+    cmd_bar_open(&bar, "MB/s", 1e-6);
     struct plait_prepare call = {.size = sizeof call,
                                  .text = (const char *const *)argv + 1,
                                  .texts = words,
                                  .out = out,
                                  .tokenizer = tokenizer,
-                                 .progress = draw,
+                                 .progress = cmd_bar_draw,
                                  .arg = &bar};
     int64_t tokens;
     code = plait_data_prepare(&call, &tokens);
-    if (bar.drawn)
-        fputs("\r\033[K", stderr);
+    cmd_bar_clear(&bar);
     if (code != PLAIT_OK)
         return cmd_fail(code);
     printf("%lld tokens of %d %s in ", (long long)tokens, words, words == 1 ? "text" : "texts");

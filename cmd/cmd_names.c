@@ -105,6 +105,22 @@ const struct cmd_name cmd_names_compare[] = {
     {NULL, NULL, NULL},
 };
 
+const struct cmd_name cmd_names_export[] = {
+    {"run|run_dir|dir|input|i|in|checkpoint|ckpt|checkpoint_dir|ckpt_dir|checkpoint_path|load|"
+     "model|model_path|path|folder|source|src|input_dir", NULL,
+     "the run's folder is the first word, as in `plait export RUN -o DIR`"},
+    {"step|iter|iteration|ckpt_step|checkpoint_step|best|last|latest|newest", NULL,
+     "the step, or best, is the second word, as in `plait export RUN 100 -o DIR`"},
+    {"out|out_dir|output_dir|output_path|save|save_dir|save_path|dest|destination|target|"
+     "output_folder", "--output DIR", NULL},
+    {"type|torch_dtype|precision|outtype|out_type|data_type", "--dtype f32|bf16|f16", NULL},
+    {"fp16|half|float16|bf16|bfloat16|fp32|float32", "--dtype f32|bf16|f16", NULL},
+    {"max_shard_size|shard|max_size|split_max_size|shard_bytes", "--shard-size GB", NULL},
+    {"safe_serialization|safetensors|format", NULL, "safetensors are what is written"},
+    {"force|overwrite|f|y", NULL, "no folder is written over; name another"},
+    {NULL, NULL, NULL},
+};
+
 const struct cmd_name cmd_names_prepare[] = {
     {"i|input|inputs|input_file|text|file|files|f|in|src|source|data|dataset|path|input_path", NULL,
      "texts are words without an option, as in `plait data prepare book.txt -o book.tok`"},

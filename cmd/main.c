@@ -18,6 +18,8 @@ static const struct cmd_verb verbs[] = {
     {"compare", "show what a traced run took, beside what the simulator says", cmd_compare, false},
     {"bench", "measure the device, the calls of a step, the links between ranks", cmd_bench, true},
     {"generate", "write text with the weights of a run", cmd_generate, true},
+    {"export", "write the weights of a checkpoint as the folder that transformers reads",
+     cmd_export, false},
     {"info", "show version, processor, devices and transports", cmd_info, false},
     {"help", "explain a verb, the configuration keys or the schedules", cmd_help, false},
 };
@@ -29,6 +31,8 @@ static const struct { const char *said, *meant; } names[] = {
     {"pretrain", "train"}, {"finetune", "train"}, {"sample", "generate"}, {"chat", "generate"},
     {"complete", "generate"}, {"inference", "generate"}, {"infer", "generate"},
     {"serve", "generate"},
+    {"convert", "export"}, {"save", "export"}, {"to_hf", "export"}, {"hf", "export"},
+    {"convert_checkpoint", "export"}, {"consolidate", "export"}, {"merge", "export"},
     {"tokenize", "data"}, {"prepare", "data"}, {"preprocess", "data"}, {"dataset", "data"},
     {"profile", "bench"}, {"benchmark", "bench"}, {"devices", "info"}, {"version", "info"},
     {"env", "info"}, {"trace", "compare"}, {"diff", "compare"},

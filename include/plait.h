@@ -3,7 +3,7 @@
  * plait: train language models that do not fit one device, and know beforehand what it costs.
  *
  * This is the whole public interface; the command-line program uses nothing else. Chapters:
- * configuration, data, simulation, training, truth, measurement, generation, words.
+ * configuration, data, simulation, training, truth, measurement, generation, export, words.
  *
  * Conventions. Every function that can fail returns a code of enum plait_code, which is also the
  * program's exit code; plait_error() then gives one sentence: what was asked, what stands against
@@ -263,6 +263,23 @@ struct plait_generate {
     const char *step;   /* the checkpoint of this step, or "best"; NULL or "": the newest */
 };
 int plait_generate(const struct plait_generate *a);
+
+/* ---- Export --------------------------------------------------------------------------------- */
+/* The weights of a checkpoint as the folder that transformers reads: model.safetensors, or several
+ * files and their index, config.json, generation_config.json. Needs no device and no ranks. */
+struct plait_export {
+    size_t size;
+    const char *run;     /* a run's folder */
+    const char *step;    /* the checkpoint of this step, or "best"; NULL or "": the newest */
+    const char *out;     /* the folder to write, whole or not at all: nothing has the name but an
+                            empty folder */
+    const char *dtype;   /* "f32" (default), "bf16", "f16" */
+    int64_t shard_bytes; /* of tensors in a file at most, but where one is larger; 0: 5 GB */
+    void (*progress)(void *arg, int64_t done, int64_t all); /* parameters; optional */
+    void *arg;
+};
+/* *out: a line that says what was written. */
+int plait_export(const struct plait_export *a, char **out);
 
 /* ---- Words ------------------------------------------------------------------------------------
  * What a command line needs beside the above, as the configuration has it. */

@@ -129,6 +129,25 @@ struct fs_watch fs_watch_set(const struct fs_watch *w); /* returns the one befor
 void fs_call_begin(const char *path);
 void fs_call_end(void);
 
+/* A folder that becomes visible whole or not at all: made beside its place, under a temporary name,
+ * which is renamed. (fs_dir.c) */
+enum { FS_DIR_NOTED = 12 };
+struct fs_dir {
+    char *path, *temp; /* owned */
+    int noted[FS_DIR_NOTED], notes; /* 1 + places of its files, and its own, in fs_temp.c */
+};
+/* Nothing may have the name but an empty folder, and the folder that it is to stand in has to be
+ * there. Released by fs_dir_commit or fs_dir_abandon. Errors: ERR_STORAGE; ERR_MEMORY. */
+enum err fs_dir_create(struct fs_dir *d, const char *path);
+/* The path of a file that is about to be made in it, into a new string (mem_free). */
+enum err fs_dir_name(struct fs_dir *d, const char *name, char **out);
+/* Errors: ERR_STORAGE, also where something has the name by now; the folder is then not there, but
+ * where a power cut alone can take it away. */
+enum err fs_dir_commit(struct fs_dir *d);
+/* Removes it with all that is in it. Idempotent; also after a commit, and of one that is all zero.
+ * The message of an error stays. */
+void fs_dir_abandon(struct fs_dir *d);
+
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
 /* What was made or removed in a folder stays so behind a power cut. Errors: ERR_STORAGE. */

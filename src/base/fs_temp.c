@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The temporary files of this process, for one that ends in a signal handler. Names stand in memory
- * that is never given back, so a handler may read one while another thread gives its file up; a
- * word beside each says whose it is. Files beyond the table, or with longer names, are left behind.
+ * The temporary files and folders of this process, for one that ends in a signal handler. Names
+ * stand in memory that is never given back, so a handler may read one while another thread gives
+ * its file up; a word beside each says whose it is. Files beyond the table, or with longer names,
+ * are left behind.
  */
 #include "base/fs.h"
 
@@ -43,4 +44,7 @@ void fs_abandon_all(void)
         if (atomic_compare_exchange_strong(&slot[i].state, &was, REMOVED))
             (void)unlink(slot[i].name);
     }
+    for (int i = 0; i < SLOTS; i++) /* folders, whose files are gone */
+        if (atomic_load(&slot[i].state) == REMOVED)
+            (void)rmdir(slot[i].name);
 }

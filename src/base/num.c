@@ -57,6 +57,22 @@ float f16_to_f32(uint16_t h)
     return f;
 }
 
+uint16_t f16_from_f32(float f)
+{
+    enum { NORMAL = 0x38800000, BEYOND = 0x477ff000, INFINITE = 0x7f800000 }; /* 2^-14, 65520 */
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    if (size > INFINITE)
+        return (uint16_t)(sign | 0x7e00);
+    if (size >= BEYOND)
+        return (uint16_t)(sign | 0x7c00);
+    if (size < NORMAL) /* multiples of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)lrintf(fabsf(f) * 0x1p24f));
+    size += 0xfff + (size >> 13 & 1);
+    return (uint16_t)(sign | ((size - 0x38000000) >> 13));
+}
+
 struct philox philox4x32(const uint32_t counter[4], const uint32_t key[2])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];

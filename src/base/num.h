@@ -59,6 +59,8 @@ static inline uint16_t bf16_from_f32(float f)
 
 /* IEEE half precision: every value is one of f32's, infinities and NaN too. */
 float f16_to_f32(uint16_t h);
+/* Rounded to nearest even; infinite from 65520 on. */
+uint16_t f16_from_f32(float f);
 
 struct philox { uint32_t v[4]; };
 

@@ -148,17 +148,28 @@ void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place 
  * tensor, or of another shape, or of a type whose values are not read. */
 enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struct hf_tensor *out);
 
+/* The tensors of a model's files, in the order in which they are written, all of one type, into
+ * *out (mem_free); begin and end are left to safet_create. Parameters of one tensor are neighbours
+ * in arch_model_params. Errors: ERR_MEMORY. (hf_write.c) */
+enum err hf_entries(const struct arch *a, enum safet_type type, struct safet_entry **out, int *n);
+/* What weights say of whose ids they know, as notes of safet_create; hash 0: it is not known. */
+struct hf_notes { const char *word[5]; char hash[17]; };
+void hf_notes(const char *tokenizer, uint64_t hash, struct hf_notes *out);
+
 /* Is every tensor one of the model's? Passed over are what the model would make itself (masks of
  * GPT-2's attention, rotary frequencies) and a tied output matrix that is the embedding. Errors:
  * ERR_CHECKPOINT naming one that is none of these; ERR_MEMORY. Local. */
 enum err hf_check_rest(const struct hf_weights *w, const struct arch *a);
 
-/* config.json as Hugging Face writes it for gpt2 and llama. dtype: "bfloat16" or "float32". end:
- * the id that ends a text, -1: not known.
+/* config.json as Hugging Face writes it for gpt2 and llama. type: of the weights, SAFET_F32,
+ * SAFET_F16 or SAFET_BF16. end: the id that ends a text, -1: not known.
  * Rotary positions are written in both forms: rope_theta with rope_scaling, and rope_parameters
  * (transformers 5). llama knows dropout of attention only: attention_dropout holds arch's.
  * Errors: ERR_MEMORY. Local. */
-enum err hf_config_text(const struct arch *a, const char *dtype, int32_t end, struct text *out);
+enum err hf_config_text(const struct arch *a, enum safet_type type, int32_t end,
+                        struct text *out);
+/* generation_config.json: what transformers would make of config.json. Errors: ERR_MEMORY. */
+enum err hf_generation_text(int32_t end, struct text *out);
 /* Reads a config.json of model_type gpt2 or llama. What plait does not compute (scaled rotary
  * positions, biases in llama, other activations) is refused by key, keys left out have
  * transformers' default. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */

@@ -102,9 +102,12 @@ static void add_ends(struct text *t, int32_t end)
     add_word(t, "eos_token_id", id);
 }
 
-enum err hf_config_text(const struct arch *a, const char *dtype, int32_t end, struct text *t)
+enum err hf_config_text(const struct arch *a, enum safet_type type, int32_t end, struct text *t)
 {
-    ENSURE(strcmp(dtype, "bfloat16") == 0 || strcmp(dtype, "float32") == 0);
+    static const char *const word[] = {[SAFET_F32] = "float32", [SAFET_F16] = "float16",
+                                       [SAFET_BF16] = "bfloat16"};
+    const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
+    ENSURE(dtype);
     text_add(t, "{\n");
     if (a->kind == ARCH_GPT)
         add_gpt(t, a);
@@ -115,5 +118,14 @@ enum err hf_config_text(const struct arch *a, const char *dtype, int32_t end, st
     add_ends(t, end);
     add_word(t, "use_cache", "true");
     text_add(t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
+    return t->err;
+}
+
+enum err hf_generation_text(int32_t end, struct text *t)
+{
+    text_add(t, "{\n  \"_from_model_config\": true%s\n", end < 0 ? "" : ",");
+    if (end >= 0)
+        text_add(t, "  \"bos_token_id\": %d,\n  \"eos_token_id\": %d\n", end, end);
+    text_add(t, "}\n");
     return t->err;
 }

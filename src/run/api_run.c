@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chapters "training", "truth", "measurement" and "generation" of plait.h.
+ * Chapters "training", "truth", "measurement", "generation" and "export" of plait.h.
  */
 #include "run/api.h"
 
 #include "comm/comm.h"
 #include "run/bench.h"
 #include "run/compare.h"
+#include "run/export.h"
 #include "run/files.h"
 #include "run/generate.h"
 #include "run/train.h"
@@ -82,4 +83,17 @@ int plait_generate(const struct plait_generate *a)
     if (err == ERR_OK)
         err = open_folder(&g.call, &g.folder);
     return (int)(err == ERR_OK ? world_alone(&g.folder.options, generate, &g) : err);
+}
+
+int plait_export(const struct plait_export *a, char **out)
+{
+    struct plait_export mine;
+    struct text page = {0};
+    enum err err = api_take("plait_export", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_export(&mine, &page);
+    if (err == ERR_OK)
+        err = text_done(&page, out);
+    text_free(&page);
+    return (int)err;
 }

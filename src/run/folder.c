@@ -325,7 +325,7 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
     f->begun = true;
     enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &yaml);
     if (err == ERR_OK)
-        err = hf_config_text(&s->arch, "float32", tokenizer_end(s->tokenizer), &json);
+        err = hf_config_text(&s->arch, SAFET_F32, tokenizer_end(s->tokenizer), &json);
     if (err == ERR_OK && f->goes_on)
         err = folder_cut(f->o, resumed, &f->validated);
     if (err == ERR_OK)

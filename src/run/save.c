@@ -36,19 +36,7 @@ static enum err list_params(struct saver *v)
 {
     const struct arch *a = &v->s->arch;
     TRY(arch_model_params(a, &v->param, &v->params));
-    TRY(mem_new(v->params, sizeof *v->entry, "the list of weights", &v->entry));
-    for (int i = 0; i < v->params; i++) {
-        struct hf_place at;
-        hf_place(a, &v->param[i], &at);
-        struct safet_entry *last = v->entries ? &v->entry[v->entries - 1] : NULL;
-        if (last && strcmp(last->name, at.tensor) == 0)
-            continue;
-        struct safet_entry *e = &v->entry[v->entries++];
-        *e = (struct safet_entry){.type = SAFET_F32, .nd = at.nd,
-                                  .shape = {at.shape[0], at.shape[1]}};
-        memcpy(e->name, at.tensor, sizeof at.tensor);
-    }
-    return ERR_OK;
+    return hf_entries(a, SAFET_F32, &v->entry, &v->entries);
 }
 
 /* Pipeline stage that holds a part; the tied head's copy is never asked for, and of two replicas
@@ -163,15 +151,14 @@ static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *n
 static enum err create_file(struct saver *v)
 {
     const char *name = v->s->tokenizer;
-    char hash[32], *path;
-    snprintf(hash, sizeof hash, "%016llx", (unsigned long long)tokenizer_hash(name));
-    const char *notes[] = {HF_TOKENIZER, name,
-                           tokenizer_hash(name) ? HF_TOKENIZER_HASH : NULL, hash, NULL};
+    struct hf_notes notes;
+    char *path;
+    hf_notes(name, tokenizer_hash(name), &notes);
     TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
     /* Then what stands there is that of before the stop. */
     bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);
     enum err err = (goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
-                                                               notes);
+                                                               notes.word);
     mem_free(path);
     TRY(err);
     v->file->file.dear = true;

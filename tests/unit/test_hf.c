@@ -273,7 +273,7 @@ static void test_config_round_trip(void)
         a.rope_theta = test_real(100.0, 1e7);
         a.init_std = test_real(0.001, 0.1);
         struct text t = {0};
-        CHECK_OK(hf_config_text(&a, round % 3 ? "float32" : "bfloat16", end, &t));
+        CHECK_OK(hf_config_text(&a, round % 3 ? SAFET_F32 : SAFET_BF16, end, &t));
         CHECK_OK(fs_put(path, t.s, t.len));
         text_free(&t);
         CHECK_OK(hf_config_read(path, &c));

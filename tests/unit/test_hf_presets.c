@@ -51,12 +51,12 @@ static void llama(void)
 }
 
 /* The whole text that is written of a model. */
-static void written(const struct arch *a, const char *dtype, int32_t end, const char *want)
+static void written(const struct arch *a, enum safet_type type, int32_t end, const char *want)
 {
     static const char path[] = "written.json";
     char got[4096] = "";
     struct text t = {0};
-    CHECK_OK(hf_config_text(a, dtype, end, &t));
+    CHECK_OK(hf_config_text(a, type, end, &t));
     CHECK_OK(fs_put(path, t.s, t.len));
     text_free(&t);
     FILE *f = fopen(path, "r");
@@ -70,7 +70,7 @@ static void written_gpt(void)
                            .head_dim = 8, .ffn = 100, .vocab = 257, .seq = 32, .tied = true,
                            .dropout = 0.25, .norm_eps = 3e-6, .rope_theta = 10000,
                            .init_std = 0.03};
-    written(&a, "float32", 256,
+    written(&a, SAFET_F32, 256,
             "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
             "  \"vocab_size\": 257,\n  \"n_positions\": 32,\n  \"n_embd\": 48,\n"
             "  \"n_layer\": 3,\n  \"n_head\": 6,\n  \"n_inner\": 100,\n"
@@ -89,7 +89,7 @@ static void written_llama(void)
     const struct arch a = {.kind = ARCH_LLAMA, .layers = 3, .hidden = 48, .heads = 6, .kv_heads = 2,
                            .head_dim = 10, .ffn = 100, .vocab = 260, .seq = 32, .dropout = 0.5,
                            .norm_eps = 3e-6, .rope_theta = 500000, .init_std = 0.03};
-    written(&a, "bfloat16", -1,
+    written(&a, SAFET_BF16, -1,
             "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n"
             "  \"vocab_size\": 260,\n  \"max_position_embeddings\": 32,\n"
             "  \"hidden_size\": 48,\n  \"intermediate_size\": 100,\n"

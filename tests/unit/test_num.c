@@ -100,6 +100,29 @@ static void units_are_inside_the_interval(void)
     CHECK(num_uniform(3, 4, 1) != num_uniform(((uint64_t)1 << 32) + 3, 4, 1));
 }
 
+/* Every number of f16 is itself, and what lies between two goes to the nearer, the even one in a
+ * tie; so up to 65520, which would be the next one. */
+static void f16_is_the_nearest_value(void)
+{
+    int bad = 0;
+    for (uint32_t h = 0; h < 0x7c00; h++) {
+        float low = f16_to_f32((uint16_t)h), high = f16_to_f32((uint16_t)(h + 1));
+        high = h == 0x7bff ? 65536 : high;
+        float half = low + (high - low) / 2;
+        uint16_t even = (uint16_t)(h + (h & 1));
+        bad += f16_from_f32(low) != h || f16_from_f32(-low) != (h | 0x8000);
+        bad += f16_from_f32(half) != even || f16_from_f32(-half) != (even | 0x8000);
+        bad += f16_from_f32(nextafterf(half, 0)) != h;
+        bad += f16_from_f32(nextafterf(half, high)) != h + 1;
+    }
+    CHECK_INT(bad, 0);
+    CHECK_INT(f16_from_f32(1e30f), 0x7c00);
+    CHECK_INT(f16_from_f32(-INFINITY), 0xfc00);
+    CHECK_INT(f16_from_f32(from_bits(1)), 0);
+    CHECK(isnan(f16_to_f32(f16_from_f32(from_bits(0x7f800001u)))));
+    CHECK(isnan(f16_to_f32(f16_from_f32(from_bits(0xffffffffu)))));
+}
+
 static void f16_has_infinities(void)
 {
     CHECK(f16_to_f32(0x7c00) == INFINITY && f16_to_f32(0xfc00) == -INFINITY);
@@ -174,6 +197,7 @@ static const struct test_case cases[] = {
     {"bf16 is the nearest value", bf16_is_the_nearest_value},
     {"bf16 keeps what is not a number", bf16_keeps_what_is_not_a_number},
     {"units are inside the interval", units_are_inside_the_interval},
+    {"f16 is the nearest value", f16_is_the_nearest_value},
     {"f16 has infinities", f16_has_infinities},
     {"draws are Philox's", draws_are_philoxs},
     {"hashes are FNV-1a", hashes_are_fnv},

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folders that become visible whole or not at all. rename(2) puts a folder in the place of nothing
+ * or of an empty folder, and of nothing else, so what comes there meanwhile is not written over.
+ * The names are noted for a signal's end (fs_temp.c), as far as there is room for them.
+ */
+#include "base/fs_sys.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TRIES = 100 };
+
+static void note(struct fs_dir *d, const char *path)
+{
+    if (d->notes < FS_DIR_NOTED)
+        d->noted[d->notes++] = fs_temp_note(path);
+}
+
+static void drop_notes(struct fs_dir *d)
+{
+    while (d->notes > 0)
+        fs_temp_drop(d->noted[--d->notes]);
+}
+
+/* Without slashes at its end. */
+static enum err copy_path(const char *path, char **out)
+{
+    TRY(mem_string(path, out));
+    for (size_t n = strlen(*out); n > 1 && (*out)[n - 1] == '/'; n--)
+        (*out)[n - 1] = '\0';
+    return ERR_OK;
+}
+
+static enum err check_place(const char *path)
+{
+    struct stat st;
+    struct fs_folder f = {.open = NULL};
+    char why[FS_REASON];
+    if (!*path)
+        FAIL(ERR_STORAGE, "storage: cannot make a folder without a name");
+    int code = fs_sys_lstat(path, &st) == 0 ? 0 : errno;
+    if (code == ENOENT)
+        return ERR_OK;
+    if (code)
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, fs_reason(code, why));
+    if (!S_ISDIR(st.st_mode))
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s; use another name", path,
+             S_ISLNK(st.st_mode) ? "a link has that name" : "a file has that name");
+    if (!fs_folder_open(&f, path))
+        FAIL(ERR_STORAGE, "storage: cannot read the folder %s: %s", path, fs_reason(errno, why));
+    bool empty = !fs_folder_next(&f);
+    fs_folder_close(&f);
+    if (!empty)
+        FAIL(ERR_STORAGE, "storage: the folder %s is not empty, and nothing in it is written over; "
+                          "name another, or one that is not there", path);
+    return ERR_OK;
+}
+
+/* The first free temporary name beside the place. */
+static enum err make_temp(struct fs_dir *d)
+{
+    size_t room = strlen(d->path) + 48;
+    char why[FS_REASON];
+    TRY(mem_new((int64_t)room, 1, "a folder's name", &d->temp));
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(d->temp, room, "%s.tmp.%ld.%d", d->path, (long)getpid(), i);
+        note(d, d->temp);
+        if (fs_sys_mkdir(d->temp) == 0)
+            return ERR_OK;
+        int code = errno;
+        drop_notes(d);
+        errno = code;
+        if (code != EEXIST)
+            break;
+    }
+    fs_reason(errno, why);
+    mem_free(d->temp); /* not ours: it must not be removed */
+    d->temp = NULL;
+    FAIL(ERR_STORAGE, "storage: cannot make a folder beside %s: %s", d->path, why);
+}
+
+enum err fs_dir_create(struct fs_dir *d, const char *path)
+{
+    *d = (struct fs_dir){.path = NULL};
+    enum err err = copy_path(path, &d->path);
+    if (err == ERR_OK)
+        err = check_place(d->path);
+    if (err == ERR_OK)
+        err = make_temp(d);
+    if (err != ERR_OK)
+        fs_dir_abandon(d);
+    return err;
+}
+
+enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
+{
+    TRY(fs_join(d->temp, name, out));
+    note(d, *out);
+    return ERR_OK;
+}
+
+/* The names that the folder around it has. */
+static enum err sync_parent(const char *path)
+{
+    struct text around = {0};
+    const char *slash = strrchr(path, '/');
+    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    enum err err = around.err == ERR_OK ? fs_sync_dir(around.s) : around.err;
+    text_free(&around);
+    return err;
+}
+
+enum err fs_dir_commit(struct fs_dir *d)
+{
+    char why[FS_REASON];
+    TRY(fs_sync_dir(d->temp));
+    if (fs_sys_rename(d->temp, d->path) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot put the folder %s in place: %s", d->path,
+             fs_reason(errno, why));
+    drop_notes(d);
+    mem_free(d->temp);
+    d->temp = NULL;
+    return sync_parent(d->path);
+}
+
+static void remove_files(const char *dir)
+{
+    struct fs_folder f;
+    (void)fs_folder_open(&f, dir);
+    for (const char *name; (name = fs_folder_next(&f));) {
+        char *path;
+        if (fs_join(dir, name, &path) != ERR_OK)
+            continue;
+        (void)fs_sys_unlink(path);
+        mem_free(path);
+    }
+    fs_folder_close(&f);
+}
+
+void fs_dir_abandon(struct fs_dir *d)
+{
+    struct err_kept first;
+    err_keep(&first, ERR_OK);
+    if (d->temp) {
+        remove_files(d->temp);
+        (void)fs_sys_rmdir(d->temp);
+    }
+    drop_notes(d);
+    mem_free(d->temp);
+    mem_free(d->path);
+    *d = (struct fs_dir){.path = NULL};
+    (void)!err_again(&first);
+}
