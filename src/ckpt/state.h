@@ -15,6 +15,8 @@
 
 #include "ckpt/ckpt.h"
 
+#include <stdatomic.h>
+
 /* ---- boxes ---- */
 
 enum state_kind { STATE_WEIGHT, STATE_M, STATE_V, STATE_KINDS };
@@ -66,29 +68,29 @@ struct state_shard {
     struct safet_writer file;
     char name[STATE_FILE];
     enum safet_type type;
-    struct state_chunk *chunk; /* owned; [n], hashes filled as data come */
-    int n, at;                 /* chunk `at` is next */
-    int64_t left;              /* bytes of it that are to come */
-    void *hash;                /* owned; of the chunk that is being written */
+    struct state_chunk *chunk; /* owned; [n], hashes set by state_shard_fill */
+    int n;
     uint64_t header;           /* xxh3-64 of the file's header */
     int64_t bytes;             /* of the file */
 };
-/* Starts shard `name` of the save, with the n >= 0 chunks in the order in which the data will come
- * (copied). Nothing is to be released when it fails.
- * Errors: ERR_INTERNAL: a chunk is empty, outside of its tensor, or there twice; ERR_MEMORY;
- * ERR_STORAGE. Local. */
+/* Starts shard `name` of the save, with the n >= 0 chunks (copied). Nothing is to be released when
+ * it fails. Errors: ERR_INTERNAL: a chunk is empty, outside of its tensor, or there twice;
+ * ERR_MEMORY; ERR_STORAGE. Local. */
 enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
                             const struct state_chunk *chunk, int n);
 /* The disk keeps room for all of the shard (fs_keep_room). Errors: ERR_STORAGE. */
 enum err state_shard_keep_room(struct state_shard *s);
-/* The next bytes of the data, in pieces of any size, a chunk's dense and row-major. Nothing is
- * copied of pieces from 1 MiB on. Errors: ERR_INTERNAL when there are more than the chunks take;
- * ERR_STORAGE, after which only state_shard_close may follow. */
-enum err state_shard_write(struct state_shard *s, const void *p, int64_t bytes);
-/* The next chunk as a whole, where nothing of it is written yet. transposed: p holds it the other
- * way round, (n[1], n[0]) row-major, as a parameter does whose place is transposed. Errors: as
- * state_shard_write. */
-enum err state_shard_put(struct state_shard *s, const void *p, bool transposed);
+/* Where the numbers of a chunk are: dense and row-major; transposed: the other way round, (n[1],
+ * n[0]), as a parameter holds them whose place is transposed. */
+struct state_source { const void *p; bool transposed; };
+enum { STATE_HELPERS = 8 };
+/* All data of the shard: of chunk i from from[i]. This thread writes, and so many others (1 to
+ * STATE_HELPERS) turn and hash beside it; it is as fast as a plain copy where they have processors
+ * of their own. given_up (NULL: none): once it is true no further chunk is begun. Errors: ERR_PEER:
+ * it was given up; ERR_MEMORY; ERR_STORAGE, after which only state_shard_close may follow;
+ * ERR_INTERNAL: it is filled already. */
+enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
+                          const atomic_bool *given_up);
 /* Synced, under its name. Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. */
 enum err state_shard_commit(struct state_shard *s);
 /* Behind the commit: what the index says of this shard, as JSON, into a new string (mem_free). It

@@ -1,45 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies of rectangles between row-major and transposed, and between types of numbers. What lies
- * alike in both is memcpy, of the whole where the rows touch. Where columns are apart on one side
- * the copy goes by squares that fit into the first cache, so that each line of memory is fetched
- * once.
+ * alike in both is memcpy, of the whole where the rows touch. What is turned goes by squares, of
+ * f32 such that each line of memory is used up on both sides, 4 x 4 numbers in registers.
  *
  * Elements are read and written bytewise: a tensor of a foreign file may stand unaligned.
  */
 #include "ckpt/state_local.h"
 
 #include <string.h>
+#ifdef __SSE__
+#include <xmmintrin.h>
+#endif
 
-enum { SQUARE = 32 };
+enum { SQUARE = 8, LINE = 16 };
 
-/* One copy of n[0] x n[1] elements, by the types; RAW is how one lies in memory. */
-#define COPY(TO, RAW, VALUE)                                                                       \
+/* n[0] x n[1] elements by the types, to rows that are tr elements apart; AT: where (r, c) is; RAW:
+ * how one lies in memory. */
+#define COPY(TO, RAW, VALUE, AT)                                                                   \
     for (int64_t r = 0; r < n[0]; r++)                                                             \
         for (int64_t c = 0; c < n[1]; c++) {                                                       \
             RAW v;                                                                                 \
-            memcpy(&v, from + (size_t)(r * fr + c * fc) * sizeof v, sizeof v);                     \
+            memcpy(&v, from + (AT) * (int64_t)sizeof v, sizeof v);                                 \
             TO w = (TO)(VALUE);                                                                    \
-            memcpy(to + (size_t)(r * tr + c * tc) * sizeof w, &w, sizeof w);                       \
+            memcpy(to + (r * tr + c) * (int64_t)sizeof w, &w, sizeof w);                           \
         }
-#define COPY_TO(TO)                                                                                \
+#define COPY_TO(TO, AT)                                                                            \
     switch (b->type) {                                                                             \
-    case SAFET_F64: COPY(TO, double, v) break;                                                     \
-    case SAFET_F32: COPY(TO, float, v) break;                                                      \
-    case SAFET_F16: COPY(TO, uint16_t, f16_to_f32(v)) break;                                       \
-    case SAFET_BF16: COPY(TO, uint16_t, bf16_to_f32(v)) break;                                     \
+    case SAFET_F64: COPY(TO, double, v, AT) break;                                                 \
+    case SAFET_F32: COPY(TO, float, v, AT) break;                                                  \
+    case SAFET_F16: COPY(TO, uint16_t, f16_to_f32(v), AT) break;                                   \
+    case SAFET_BF16: COPY(TO, uint16_t, bf16_to_f32(v), AT) break;                                 \
     default: err_bug(__FILE__, __LINE__, "a type that is not read");                               \
     }
 
-static void copy_square(const struct state_span *a, const struct state_span *b, const int64_t n[2])
+/* Both lie along rows. */
+static void convert(const struct state_span *a, const struct state_span *b, const int64_t n[2])
 {
-    int64_t tr = a->step[0], tc = a->step[1], fr = b->step[0], fc = b->step[1];
+    int64_t tr = a->step[0], fs = b->step[0];
     uint8_t *to = a->p;
     const uint8_t *from = b->p;
     if (a->type == SAFET_F64)
-        COPY_TO(double)
+        COPY_TO(double, r * fs + c)
     else
-        COPY_TO(float)
+        COPY_TO(float, r * fs + c)
+}
+
+/* b lies along columns. */
+static void turn_square(const struct state_span *a, const struct state_span *b, const int64_t n[2])
+{
+    int64_t tr = a->step[0], fs = b->step[1];
+    uint8_t *to = a->p;
+    const uint8_t *from = b->p;
+    if (a->type == SAFET_F64)
+        COPY_TO(double, r + c * fs)
+    else
+        COPY_TO(float, r + c * fs)
+}
+
+/* The span from element (r, c) on. */
+static struct state_span behind(const struct state_span *s, int64_t r, int64_t c)
+{
+    struct state_span out = *s;
+    out.p += (r * s->step[0] + c * s->step[1]) * safet_type_size(s->type);
+    return out;
+}
+
+static void turn(const struct state_span *a, const struct state_span *b, const int64_t n[2])
+{
+    for (int64_t r = 0; r < n[0]; r += SQUARE)
+        for (int64_t c = 0; c < n[1]; c += SQUARE) {
+            struct state_span to = behind(a, r, c), from = behind(b, r, c);
+            int64_t size[2] = {num_min(SQUARE, n[0] - r), num_min(SQUARE, n[1] - c)};
+            turn_square(&to, &from, size);
+        }
+}
+
+/* The same of f32, in fewer instructions: 4 x 4 numbers at a time. */
+static void turn_f32(const struct state_span *a, const struct state_span *b, const int64_t n[2])
+{
+    int64_t whole[2] = {0, 0};
+#ifdef __SSE__
+    int64_t tr = a->step[0], fs = b->step[1];
+    whole[0] = n[0] / LINE * LINE;
+    whole[1] = n[1] / LINE * LINE;
+    for (int64_t r0 = 0; r0 < whole[0]; r0 += LINE)
+        for (int64_t c0 = 0; c0 < whole[1]; c0 += LINE)
+            for (int64_t r = r0; r < r0 + LINE; r += 4)
+                for (int64_t c = c0; c < c0 + LINE; c += 4) {
+                    __m128 v[4];
+                    for (int64_t i = 0; i < 4; i++)
+                        v[i] = _mm_loadu_ps((const void *)(b->p + (r + (c + i) * fs) * 4));
+                    _MM_TRANSPOSE4_PS(v[0], v[1], v[2], v[3]);
+                    for (int64_t i = 0; i < 4; i++)
+                        _mm_storeu_ps((void *)(a->p + ((r + i) * tr + c) * 4), v[i]);
+                }
+#endif
+    const int64_t right[2] = {whole[0], n[1] - whole[1]}, below[2] = {n[0] - whole[0], n[1]};
+    struct state_span to = behind(a, 0, whole[1]), from = behind(b, 0, whole[1]);
+    turn(&to, &from, right);
+    to = behind(a, whole[0], 0);
+    from = behind(b, whole[0], 0);
+    turn(&to, &from, below);
 }
 
 static void copy_rows(const struct state_span *to, const struct state_span *from,
@@ -55,21 +117,29 @@ static void copy_rows(const struct state_span *to, const struct state_span *from
                (size_t)(cols * size));
 }
 
+/* The same copy with rows and columns called the other way round. */
+static struct state_span swapped(const struct state_span *s)
+{
+    return (struct state_span){s->p, s->type, {s->step[1], s->step[0]}};
+}
+
 void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2])
 {
-    bool rows = to->step[1] == 1 && from->step[1] == 1;
-    int64_t a = safet_type_size(to->type), b = safet_type_size(from->type);
-    if (rows && to->type == from->type) {
-        copy_rows(to, from, n);
-        return;
+    struct state_span a = *to, b = *from;
+    int64_t size[2] = {n[0], n[1]};
+    if (a.step[1] != 1) {
+        a = swapped(to);
+        b = swapped(from);
+        size[0] = n[1];
+        size[1] = n[0];
     }
-    int64_t side[2] = {rows ? 1 : SQUARE, rows ? n[1] : SQUARE};
-    for (int64_t r = 0; r < n[0]; r += side[0])
-        for (int64_t c = 0; c < n[1]; c += side[1]) {
-            struct state_span x = *to, y = *from;
-            x.p += (r * to->step[0] + c * to->step[1]) * a;
-            y.p += (r * from->step[0] + c * from->step[1]) * b;
-            int64_t piece[2] = {num_min(side[0], n[0] - r), num_min(side[1], n[1] - c)};
-            copy_square(&x, &y, piece);
-        }
+    ENSURE(a.step[1] == 1 && (b.step[1] == 1 || b.step[0] == 1));
+    if (b.step[1] == 1 && a.type == b.type)
+        copy_rows(&a, &b, size);
+    else if (b.step[1] == 1)
+        convert(&a, &b, size);
+    else if (a.type == SAFET_F32 && b.type == SAFET_F32)
+        turn_f32(&a, &b, size);
+    else
+        turn(&a, &b, size);
 }

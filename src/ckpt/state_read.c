@@ -8,13 +8,13 @@
  */
 #include "ckpt/state_local.h"
 
+#include "ckpt/xxh3.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
-#include <xxhash.h>
 
-enum { STRIP = 256 << 10 }; /* bytes that are hashed and then copied: they stay in a cache */
+enum { STRIP = 256 << 10, /* bytes that are hashed and then copied: they stay in a cache */
+       TURNED = 16 };     /* rows at least: where they are turned, a line of memory */
 
 /* ---- shards ---- */
 
@@ -140,6 +140,7 @@ static enum err copy_first(const struct state_index *x, const struct state_piece
     XXH3_state_t hash;
     const struct state_box *b = &p->box;
     int64_t width = b->n[1] * safet_type_size(x->head.type), rows = num_max(1, STRIP / width);
+    rows = out->want->transposed ? num_max(TURNED, rows / TURNED * TURNED) : rows;
     XXH3_64bits_reset(&hash);
     for (int64_t r = 0; r < b->n[0]; r += rows) {
         struct state_box strip = {{b->at[0] + r, b->at[1]}, {num_min(rows, b->n[0] - r), b->n[1]}};

@@ -67,12 +67,12 @@ static void add_piece(struct checkpoint *c, const struct param_piece *piece, enu
 {
     struct state_box box[3];
     int n = state_boxes(piece->param->box.local[1], piece->from, piece->to, box);
-    int64_t skip = 0;
+    const char *p = param_snapshot_of(&c->snapshot, kind, piece);
     for (int i = 0; i < n; i++) {
-        struct checkpoint_source *from = &c->source[c->chunks];
-        *from = (struct checkpoint_source){.kind = kind, .piece = piece, .skip = skip};
+        struct state_source *from = &c->source[c->chunks];
+        from->p = p;
         c->chunk[c->chunks++] = chunk_of(c->s, piece->param, &box[i], kind, &from->transposed);
-        skip += state_box_elements(&box[i]);
+        p += state_box_elements(&box[i]) * dtype_size(c->s->types.at);
     }
 }
 
@@ -96,10 +96,18 @@ static enum err config_text(struct checkpoint *c)
     return text_done(&yaml, &c->config);
 }
 
+/* Threads of a rank beside the one that writes: processors that a GPU's rank leaves idle are enough
+ * for two, and who computes on them is disturbed by one alone. */
+static int helpers_of(const struct checkpoint_args *a)
+{
+    bool idle = options_device(a->setup->o) == DEV_CUDA;
+    return idle && options_threads(a->setup->o, comm_size(a->world)) > 2 ? 2 : 1;
+}
+
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
 {
     *c = (struct checkpoint){.s = a->setup, .world = a->world, .all = a->all, .writer = a->writer,
-                             .lock = a->lock};
+                             .lock = a->lock, .helpers = helpers_of(a)};
     snprintf(c->run, sizeof c->run, "%s", a->run);
     enum err err = param_duty_open(&c->duty, a->store, a->stores, a->replica, a->replicas);
     if (err == ERR_OK)
@@ -142,18 +150,6 @@ static struct state_save save_of(const struct checkpoint *c)
                                .type = checkpoint_type(c->s->types.at)};
 }
 
-static enum err put_chunks(struct checkpoint *c, struct state_shard *shard)
-{
-    for (int i = 0; i < c->chunks; i++) {
-        if (atomic_load(&c->given_up))
-            FAIL(ERR_PEER, "ckpt: the run has failed, and its checkpoint is given up");
-        const struct checkpoint_source *from = &c->source[i];
-        const char *p = param_snapshot_of(&c->snapshot, from->kind, from->piece);
-        TRY(state_shard_put(shard, p + from->skip * dtype_size(c->s->types.at), from->transposed));
-    }
-    return ERR_OK;
-}
-
 static enum err write_shard(struct checkpoint *c)
 {
     struct state_save save = save_of(c);
@@ -166,7 +162,7 @@ static enum err write_shard(struct checkpoint *c)
     if (err == ERR_OK)
         err = param_snapshot_wait(&c->snapshot);
     if (err == ERR_OK)
-        err = put_chunks(c, &shard);
+        err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
     if (err == ERR_OK)
         err = state_shard_commit(&shard);
     if (err == ERR_OK)

@@ -22,14 +22,6 @@ enum safet_type checkpoint_type(enum dtype at);
 struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
                                 const struct state_box *local);
 
-/* A chunk of the shard, and where its numbers are. */
-struct checkpoint_source {
-    enum param_kind kind;
-    const struct param_piece *piece; /* borrowed from the duty */
-    int64_t skip;                    /* elements of the piece before it */
-    bool transposed;
-};
-
 struct checkpoint {
     const struct setup *s;    /* borrowed */
     struct comm_world *world; /* borrowed */
@@ -37,9 +29,9 @@ struct checkpoint {
     int writer;               /* the reporting rank, who writes the index */
     struct param_duty duty;
     struct param_snapshot snapshot;
-    struct state_chunk *chunk;       /* owned; [chunks] */
-    struct checkpoint_source *source; /* owned; [chunks] */
-    int chunks;
+    struct state_chunk *chunk;   /* owned; [chunks] */
+    struct state_source *source; /* owned; [chunks]: in the snapshot */
+    int chunks, helpers;      /* threads beside the one that writes */
     char run[64];             /* state_save.run */
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */

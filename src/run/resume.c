@@ -100,10 +100,8 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
 static enum err load_all(const struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
-    const struct load from = {&r->s->arch, &saved};
-    for (int i = 0; i < r->optim.stores; i++)
-        TRY(load_store(&from, r->store[i], true));
-    return ERR_OK;
+    const struct load from = {&r->s->arch, &saved, r->job->threads};
+    return load_stores(&from, (const struct param_store *const *)r->store, r->optim.stores, true);
 }
 
 /* ---- choosing ---- */

@@ -186,17 +186,27 @@ static enum err write_rounded(const struct param *p, int64_t from, const float *
     return err;
 }
 
-static enum err write_weights(const struct param *p, int64_t from, const void *values, int64_t n)
+/* On the device, as numbers of type dev.at; NULL: they are not all held. */
+static char *held_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to)
 {
     const struct param_store *s = p->store;
-    struct dev *dev = s->dev;
-    if (param_master_type(s) != dev->at)
-        return write_rounded(p, from, values, n);
-    char *master = (char *)param_master(p) + from * s->at;
-    TRY(dev->ops->copy_in(dev, master, values, n * s->at));
-    if (s->master == s->w)
-        return ERR_OK;
-    return dev->ops->cast(dev, (char *)param_w(p) + from * s->ct, master, n);
+    if (kind == PARAM_WEIGHT)
+        return (char *)param_master(p) + from * s->at;
+    for (int i = 0; i < param_share_pieces(s); i++) {
+        struct param_range r = param_share_of(s, i);
+        if (p->offset + from >= r.begin && p->offset + to <= r.end)
+            return (kind == PARAM_M ? s->m : s->v) + (r.own + p->offset + from - r.begin) * s->at;
+    }
+    return NULL;
+}
+
+void *param_state_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to)
+{
+    const struct dev *dev = p->store->dev;
+    bool host = dev->kind == DEV_CPU || dev->kind == DEV_REF;
+    if (!host || (kind == PARAM_WEIGHT && param_master_type(p->store) != dev->at))
+        return NULL;
+    return held_at(p, kind, from, to);
 }
 
 enum err param_state_write(const struct param *p, enum param_kind kind, int64_t from,
@@ -204,16 +214,15 @@ enum err param_state_write(const struct param *p, enum param_kind kind, int64_t 
 {
     const struct param_store *s = p->store;
     ENSURE(from >= 0 && n >= 0 && from + n <= real_elements(p));
-    if (kind == PARAM_WEIGHT)
-        return write_weights(p, from, values, n);
-    for (int i = 0; i < param_share_pieces(s); i++) {
-        struct param_range r = param_share_of(s, i);
-        int64_t begin = p->offset + from;
-        if (begin < r.begin || begin + n > r.end)
-            continue;
-        char *to = (kind == PARAM_M ? s->m : s->v) + (r.own + begin - r.begin) * s->at;
-        return s->dev->ops->copy_in(s->dev, to, values, n * s->at);
-    }
-    FAIL(ERR_INTERNAL, "%s: elements %lld to %lld of moments are not all held by this rank",
-         p->spec.name, (long long)from, (long long)(from + n - 1));
+    if (kind == PARAM_WEIGHT && param_master_type(s) != s->dev->at)
+        return write_rounded(p, from, values, n);
+    char *to = held_at(p, kind, from, from + n);
+    if (!to)
+        FAIL(ERR_INTERNAL, "%s: elements %lld to %lld of moments are not all held by this rank",
+             p->spec.name, (long long)from, (long long)(from + n - 1));
+    if (to != values)
+        TRY(s->dev->ops->copy_in(s->dev, to, values, n * s->at));
+    if (kind != PARAM_WEIGHT || s->master == s->w)
+        return ERR_OK;
+    return s->dev->ops->cast(s->dev, (char *)param_w(p) + from * s->ct, to, n);
 }

@@ -77,6 +77,10 @@ const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind ki
  * moments those of `piece` of its store (0 .. param_share_pieces - 1) that it owns, padding left
  * out. False: none. `at` is not set. */
 bool param_held(const struct param *p, enum param_kind kind, int piece, struct param_piece *out);
+/* Where elements from .. to - 1, all of them held, lie as numbers of type dev.at, if the host can
+ * write there; NULL: the device has memory of its own. param_state_write from there finishes what
+ * was written. Any thread, to elements of which no other writes. */
+void *param_state_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to);
 /* Write elements from .. from + n - 1, all of them held, from n numbers of type dev.at. Weights:
  * before param_share_keep (exec_weights_keep); those that are computed with become their rounded
  * values. Local. */

@@ -186,46 +186,45 @@ static int64_t bytes_of(const struct saved *s, int i, bool turned, uint8_t *out)
     return n;
 }
 
-static enum err write_chunk(const struct saved *s, int i, struct state_shard *w, uint8_t *room)
+/* Where chunk i's values are in `room`, behind which *at is moved. */
+static struct state_source source_of(const struct saved *s, int i, uint8_t *room, int64_t *at)
 {
     bool turned = s->from[i].param >= 0 && s->place[s->from[i].param].transposed;
-    if (turned || test_range(0, 1)) {
-        (void)bytes_of(s, i, turned, room);
-        return state_shard_put(w, room, turned);
-    }
-    int64_t n = bytes_of(s, i, false, room);
-    for (int64_t at = 0, part; at < n; at += part) {
-        part = test_range(0, n - at);
-        TRY(state_shard_write(w, room + at, part));
-    }
-    return ERR_OK;
+    struct state_source from = {room + *at, turned};
+    *at += bytes_of(s, i, turned, room + *at);
+    return from;
 }
 
 static enum err write_shard(const struct saved *s, const struct state_save *save, int rank,
                             int drop, char **text)
 {
     struct state_chunk *mine;
+    struct state_source *from = NULL;
     struct state_shard w = {0};
     uint8_t *room = NULL;
     char name[STATE_FILE];
+    int64_t at = 0;
     int n = 0;
     enum err err;
     TRY(mem_new(s->chunks, sizeof *mine, "a rank's chunks", &mine));
+    TRY_OR(out, mem_new(s->chunks, sizeof *from, "a rank's chunks", &from));
+    TRY_OR(out, mem_new(SAVED_BYTES, 1, "bytes of a rank", &room));
     for (int i = 0; i < s->chunks; i++)
-        if (s->from[i].rank == rank && i != drop)
+        if (s->from[i].rank == rank && i != drop) {
+            from[n] = source_of(s, i, room, &at);
             mine[n++] = s->chunk[i];
+        }
+    CHECK(at <= SAVED_BYTES);
     state_shard_name(rank, name);
-    TRY_OR(out, mem_new(1 << 16, 1, "bytes of a chunk", &room));
     TRY_OR(out, state_shard_create(&w, save, name, mine, n));
     TRY_OR(out, state_shard_keep_room(&w));
-    for (int i = 0; i < s->chunks; i++)
-        if (s->from[i].rank == rank && i != drop)
-            TRY_OR(out, write_chunk(s, i, &w, room));
+    TRY_OR(out, state_shard_fill(&w, from, (int)test_range(1, 3), NULL));
     TRY_OR(out, state_shard_commit(&w));
     err = state_shard_text(&w, text);
 out:
     state_shard_close(&w);
     mem_free(room);
+    mem_free(from);
     mem_free(mine);
     return err;
 }

@@ -9,7 +9,8 @@
 #include "ckpt/state.h"
 #include "test.h"
 
-enum { SAVED_TENSORS = 64, SAVED_CHUNKS = 4096, SAVED_RANKS = 8 };
+enum { SAVED_TENSORS = 64, SAVED_CHUNKS = 4096, SAVED_RANKS = 8,
+       SAVED_BYTES = 1 << 22 };
 
 struct saved {
     struct state_head head;

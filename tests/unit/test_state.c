@@ -282,10 +282,14 @@ static void test_refused(void)
     two[0] = two[1] = c;
     CHECK_ERR(state_shard_create(&w, &save, "a", two, 2), ERR_INTERNAL, "two tensors are named t");
     CHECK_OK(state_shard_create(&w, &save, "a", &c, 1));
-    CHECK_OK(state_shard_write(&w, (float[6]){0}, 4));
-    CHECK_ERR(state_shard_put(&w, (float[6]){0}, false), ERR_INTERNAL, "20 bytes of it are");
-    CHECK_ERR(state_shard_write(&w, (float[6]){0}, 24), ERR_INTERNAL, "24 more are given");
-    CHECK_ERR(state_shard_commit(&w), ERR_INTERNAL, "the entries take 24");
+    struct state_source from = {(float[6]){0}, false};
+    atomic_bool gone = true;
+    CHECK_ERR(state_shard_fill(&w, &from, 1, &gone), ERR_PEER, "shard a is given up");
+    CHECK_ERR(state_shard_commit(&w), ERR_INTERNAL, "0 bytes of tensors are written, the entries");
+    state_shard_close(&w);
+    CHECK_OK(state_shard_create(&w, &save, "a", &c, 1));
+    CHECK_OK(state_shard_fill(&w, &from, 1, NULL));
+    CHECK_ERR(state_shard_fill(&w, &from, 1, NULL), ERR_INTERNAL, "shard a is filled twice");
     state_shard_close(&w);
     state_shard_close(&w);
     CHECK_INT(entries(DIR_NAME "/refused"), empty + 3);

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A shard's numbers on their way to its file. The thread that calls writes, in order, and is the
+ * only one that calls the disk, so what fails and when is as if it were alone. Helpers do what has
+ * to be done to the bytes: they hash the chunks, and turn those that the file has the other way
+ * round, a few strips ahead of the writing. So a save takes as long as a plain copy does.
+ */
+#include "ckpt/state_local.h"
+
+#include "base/mem.h"
+#include "ckpt/xxh3.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { STRIP = 2 << 20,  /* bytes that are turned, hashed or written at once */
+       AHEAD = 8,        /* strips that a helper may be ahead of the writing */
+       BLOCK = 16 };     /* rows that are turned together (state_copy.c) */
+
+struct filling;
+struct helper {
+    struct filling *of;
+    pthread_t thread;
+    bool runs;
+    int first;            /* chunks first, first + helpers, ... are its own */
+    uint8_t *ring;        /* owned; AHEAD strips of turned numbers; NULL: it has none to turn */
+    int64_t made, taken;  /* strips so far, under the lock */
+};
+struct filling {
+    struct state_shard *s;
+    const struct state_source *from;
+    int helpers;
+    int64_t strip;        /* bytes of a turned strip, at most */
+    struct helper helper[STATE_HELPERS];
+    pthread_mutex_t lock;
+    pthread_cond_t moved; /* some made or taken */
+    atomic_bool ended;    /* nothing more is written */
+};
+
+static bool is_turned(const struct filling *f, int i)
+{
+    const struct state_box *b = &f->s->chunk[i].box;
+    return f->from[i].transposed && b->n[0] > 1 && b->n[1] > 1;
+}
+
+/* Rows of a strip of a turned chunk. */
+static int64_t strip_rows(const struct filling *f, int i)
+{
+    const struct state_box *b = &f->s->chunk[i].box;
+    int64_t rows = STRIP / (b->n[1] * safet_type_size(f->s->type));
+    return num_min(b->n[0], num_max(BLOCK, rows / BLOCK * BLOCK));
+}
+
+static int64_t row_bytes(const struct filling *f, int i)
+{
+    return f->s->chunk[i].box.n[1] * safet_type_size(f->s->type);
+}
+
+/* ---- helpers ---- */
+
+/* Is there room for one more strip? False: it is not wanted any more. */
+static bool wait_room(struct helper *h)
+{
+    struct filling *f = h->of;
+    pthread_mutex_lock(&f->lock);
+    while (h->made - h->taken == AHEAD && !atomic_load(&f->ended))
+        pthread_cond_wait(&f->moved, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    return !atomic_load(&f->ended);
+}
+
+static void step_on(struct filling *f, int64_t *count)
+{
+    pthread_mutex_lock(&f->lock);
+    ++*count;
+    pthread_cond_broadcast(&f->moved);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void hash_turned(struct helper *h, int i, XXH3_state_t *hash)
+{
+    struct filling *f = h->of;
+    const struct state_box *b = &f->s->chunk[i].box;
+    int64_t size = safet_type_size(f->s->type), rows = strip_rows(f, i);
+    for (int64_t r = 0; r < b->n[0] && wait_room(h); r += rows) {
+        int64_t n[2] = {num_min(rows, b->n[0] - r), b->n[1]};
+        uint8_t *strip = h->ring + h->made % AHEAD * f->strip;
+        struct state_span to = {strip, f->s->type, {n[1], 1}};
+        struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + r * size, f->s->type,
+                                  {1, b->n[0]}};
+        state_copy(&to, &from, n);
+        XXH3_64bits_update(hash, strip, (size_t)(n[0] * n[1] * size));
+        step_on(f, &h->made);
+    }
+}
+
+static void hash_plain(struct helper *h, int i, XXH3_state_t *hash)
+{
+    struct filling *f = h->of;
+    const uint8_t *p = f->from[i].p;
+    int64_t bytes = f->s->chunk[i].box.n[0] * row_bytes(f, i);
+    for (int64_t at = 0; at < bytes && !atomic_load(&f->ended); at += STRIP)
+        XXH3_64bits_update(hash, p + at, (size_t)num_min(STRIP, bytes - at));
+}
+
+static void *help(void *arg)
+{
+    struct helper *h = arg;
+    struct filling *f = h->of;
+    XXH3_state_t hash;
+    for (int i = h->first; i < f->s->n && !atomic_load(&f->ended); i += f->helpers) {
+        XXH3_64bits_reset(&hash);
+        if (is_turned(f, i))
+            hash_turned(h, i, &hash);
+        else
+            hash_plain(h, i, &hash);
+        f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
+    }
+    return NULL;
+}
+
+static enum err start(struct helper *h)
+{
+    struct filling *f = h->of;
+    bool turns = false;
+    for (int i = h->first; i < f->s->n; i += f->helpers)
+        turns = turns || is_turned(f, i);
+    if (turns)
+        TRY(mem_new(AHEAD * f->strip, 1, "strips of a shard", &h->ring));
+    int rc = pthread_create(&h->thread, NULL, help, h);
+    h->runs = rc == 0;
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "ckpt: no thread to hash a checkpoint: %s", strerror(rc));
+    return ERR_OK;
+}
+
+/* ---- the writer ---- */
+
+static enum err write_turned(struct filling *f, int i)
+{
+    struct helper *h = &f->helper[i % f->helpers];
+    const struct state_box *b = &f->s->chunk[i].box;
+    int64_t rows = strip_rows(f, i);
+    for (int64_t r = 0; r < b->n[0]; r += rows) {
+        pthread_mutex_lock(&f->lock);
+        while (h->made == h->taken)
+            pthread_cond_wait(&f->moved, &f->lock);
+        pthread_mutex_unlock(&f->lock);
+        TRY(safet_write(&f->s->file, h->ring + h->taken % AHEAD * f->strip,
+                        num_min(rows, b->n[0] - r) * row_bytes(f, i)));
+        step_on(f, &h->taken);
+    }
+    return ERR_OK;
+}
+
+static enum err write_plain(struct filling *f, int i)
+{
+    const uint8_t *p = f->from[i].p;
+    int64_t bytes = f->s->chunk[i].box.n[0] * row_bytes(f, i);
+    for (int64_t at = 0; at < bytes; at += STRIP)
+        TRY(safet_write(&f->s->file, p + at, num_min(STRIP, bytes - at)));
+    return ERR_OK;
+}
+
+static enum err write_all(struct filling *f, const atomic_bool *given_up)
+{
+    for (int i = 0; i < f->s->n; i++) {
+        if (given_up && atomic_load(given_up))
+            FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
+        TRY(is_turned(f, i) ? write_turned(f, i) : write_plain(f, i));
+    }
+    return ERR_OK;
+}
+
+/* Helpers are through, or stop where they are. */
+static void join(struct filling *f, bool at_once)
+{
+    pthread_mutex_lock(&f->lock);
+    atomic_store(&f->ended, at_once);
+    pthread_cond_broadcast(&f->moved);
+    pthread_mutex_unlock(&f->lock);
+    for (int k = 0; k < f->helpers; k++) {
+        if (f->helper[k].runs)
+            pthread_join(f->helper[k].thread, NULL);
+        mem_free(f->helper[k].ring);
+    }
+}
+
+enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
+                          const atomic_bool *given_up)
+{
+    struct filling f = {.s = s, .from = from, .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .moved = PTHREAD_COND_INITIALIZER};
+    enum err err = ERR_OK;
+    if (s->file.written > 0)
+        FAIL(ERR_INTERNAL, "ckpt: shard %s is filled twice", s->name);
+    f.helpers = (int)num_max(1, num_min(num_min(helpers, STATE_HELPERS), s->n));
+    for (int i = 0; i < s->n; i++)
+        if (is_turned(&f, i))
+            f.strip = num_max(f.strip, strip_rows(&f, i) * row_bytes(&f, i));
+    for (int k = 0; k < f.helpers && err == ERR_OK; k++) {
+        f.helper[k].of = &f;
+        f.helper[k].first = k;
+        err = start(&f.helper[k]);
+    }
+    if (err == ERR_OK)
+        err = write_all(&f, given_up);
+    join(&f, err != ERR_OK);
+    return err;
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shards with chunks of many strips: whoever turns and hashes them, and however many do, the file
+ * has the numbers in the tensors' orientation and the index the hashes of its bytes. A write that
+ * fails ends it, wherever its helpers are. Copies that turn are held against one by elements.
+ */
+#include "ckpt/state_local.h"
+#include "test.h"
+
+#include "base/mem.h"
+#include <errno.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define DIR_NAME "fill"
+enum { CHUNKS = 7 };
+
+struct shard {
+    struct state_chunk chunk[CHUNKS];
+    struct state_source from[CHUNKS];
+    char *memory[CHUNKS]; /* owned */
+};
+
+static double value_at(int chunk, int64_t row, int64_t col)
+{
+    return (double)(chunk * 1000003 + row * 4099 + col);
+}
+
+/* Chunk i, its numbers lying in memory as `from` says. */
+static void make_chunk(struct shard *s, int i, enum safet_type type, const int64_t n[2],
+                       bool turned)
+{
+    struct state_chunk *c = &s->chunk[i];
+    *c = (struct state_chunk){.nd = 2, .shape = {n[0], n[1]}, .box = {{0, 0}, {n[0], n[1]}}};
+    snprintf(c->tensor, sizeof c->tensor, "t%d", i);
+    CHECK_OK(mem_new(n[0] * n[1], (size_t)safet_type_size(type), "numbers", &s->memory[i]));
+    for (int64_t r = 0; r < n[0]; r++)
+        for (int64_t col = 0; col < n[1]; col++) {
+            int64_t at = turned ? col * n[0] + r : r * n[1] + col;
+            if (type == SAFET_F64)
+                ((double *)(void *)s->memory[i])[at] = value_at(i, r, col);
+            else
+                ((float *)(void *)s->memory[i])[at] = (float)value_at(i, r, col);
+        }
+    s->from[i] = (struct state_source){s->memory[i], turned};
+}
+
+/* One of them takes more strips than may be ahead; the rest are of any size. */
+static void make(struct shard *s, enum safet_type type)
+{
+    int large = (int)test_range(0, CHUNKS - 1);
+    *s = (struct shard){.chunk = {{.nd = 0}}};
+    for (int i = 0; i < CHUNKS; i++) {
+        int64_t most = test_range(0, 1) ? 40 : 700;
+        int64_t n[2] = {test_range(1, most), test_range(1, most)};
+        if (i == large)
+            n[0] = test_range(2900, 3100), n[1] = 24000000 / safet_type_size(type) / n[0];
+        make_chunk(s, i, type, n, i == large || test_range(0, 1));
+    }
+}
+
+static void drop(struct shard *s)
+{
+    for (int i = 0; i < CHUNKS; i++)
+        mem_free(s->memory[i]);
+}
+
+static enum err write_it(const struct shard *s, enum safet_type type, struct state_shard *w)
+{
+    struct state_save save = {DIR_NAME, 1, "run", type};
+    TRY(state_shard_create(w, &save, "a.safetensors", s->chunk, CHUNKS));
+    enum err err = state_shard_fill(w, s->from, (int)test_range(1, STATE_HELPERS + 1), NULL);
+    return err == ERR_OK ? state_shard_commit(w) : err;
+}
+
+static void check_chunk(const struct safet_file *f, int i, const struct state_chunk *c)
+{
+    const struct safet_entry *e = safet_find(f, c->tensor);
+    int64_t wrong = 0, cols = c->box.n[1];
+    CHECK(e != NULL);
+    for (int64_t k = 0; e && k < state_box_elements(&c->box); k++) {
+        const void *at = f->data + e->begin + k * safet_type_size(e->type);
+        double want = value_at(i, k / cols, k % cols);
+        wrong += e->type == SAFET_F64 ? *(const double *)at != want
+                                      : *(const float *)at != (float)want;
+    }
+    CHECK_INT(wrong, 0);
+    CHECK(e && XXH3_64bits(f->data + e->begin, (size_t)(e->end - e->begin)) == c->hash);
+}
+
+static void test_strips(void)
+{
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    for (int k = 0; k < 4; k++) {
+        enum safet_type type = k % 2 ? SAFET_F64 : SAFET_F32;
+        struct shard s;
+        struct state_shard w = {.n = 0};
+        struct safet_file f;
+        make(&s, type);
+        CHECK_OK(write_it(&s, type, &w));
+        CHECK_OK(safet_open(&f, DIR_NAME "/a.safetensors"));
+        for (int i = 0; i < CHUNKS; i++)
+            check_chunk(&f, i, &w.chunk[i]);
+        safet_close(&f);
+        state_shard_close(&w);
+        drop(&s);
+    }
+}
+
+static const struct fs_ops *real_ops;
+static int left;
+
+static int64_t bad_write(int fd, const void *p, int64_t n)
+{
+    errno = ENOSPC;
+    return left-- == 0 ? -1 : real_ops->write(fd, p, n);
+}
+
+static void test_fails(void)
+{
+    struct shard s;
+    struct fs_ops bad = *fs_ops;
+    enum err err = ERR_STORAGE;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    real_ops = fs_ops;
+    bad.write = bad_write;
+    fs_ops = &bad;
+    make(&s, SAFET_F32);
+    for (int n = 0; err != ERR_OK && n < 100; n++) {
+        struct state_shard w = {.n = 0};
+        left = n;
+        err = write_it(&s, SAFET_F32, &w);
+        if (err != ERR_OK)
+            CHECK_ERR(err, ERR_STORAGE, "no space left");
+        state_shard_close(&w);
+        CHECK(n > 5 || err != ERR_OK); /* there are more than ten writes */
+    }
+    CHECK_OK(err);
+    fs_ops = real_ops;
+    drop(&s);
+}
+
+/* ---- copies ---- */
+
+enum { SIDE = 70 };
+
+static double element(const struct state_span *s, int64_t r, int64_t c)
+{
+    int64_t at = r * s->step[0] + c * s->step[1];
+    return s->type == SAFET_F64 ? ((double *)(void *)s->p)[at] : ((float *)(void *)s->p)[at];
+}
+
+static struct state_span draw_span(void *p, const int64_t n[2])
+{
+    struct state_span s = {p, test_range(0, 1) ? SAFET_F32 : SAFET_F64, {0, 1}};
+    int64_t more = test_range(0, 2);
+    s.step[0] = n[1] + more;
+    if (test_range(0, 1))
+        s.step[0] = 1, s.step[1] = n[0] + more;
+    return s;
+}
+
+static void test_copies(void)
+{
+    static double from[SIDE * (SIDE + 2)], to[SIDE * (SIDE + 2)];
+    for (int k = 0; k < 2000; k++) {
+        int64_t n[2] = {test_range(1, SIDE), test_range(1, SIDE)}, wrong = 0, touched = 0;
+        struct state_span a = draw_span(to, n), b = draw_span(from, n);
+        for (int64_t i = 0; i < SIDE * (SIDE + 2); i++)
+            if (b.type == SAFET_F64)
+                from[i] = (double)i;
+            else
+                ((float *)(void *)from)[i] = (float)i;
+        memset(to, 0xff, sizeof to);
+        state_copy(&a, &b, n);
+        for (int64_t r = 0; r < n[0]; r++)
+            for (int64_t c = 0; c < n[1]; c++)
+                wrong += element(&a, r, c) != element(&b, r, c);
+        for (int64_t i = 0; i < SIDE * (SIDE + 2); i++)
+            touched += a.type == SAFET_F64 ? to[i] == to[i]
+                                           : ((float *)(void *)to)[i] == ((float *)(void *)to)[i];
+        CHECK_INT(wrong, 0);
+        CHECK_INT(touched, n[0] * n[1]); /* NaN stays where nothing is to be */
+    }
+}
+
+static const struct test_case cases[] = {
+    {"strips", test_strips}, {"fails", test_fails}, {"copies", test_copies}};
+TEST_MAIN(cases)
