@@ -354,10 +354,21 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     return ERR_OK;
 }
 
-enum err conf_assign(const struct conf_table *t, const struct conf_row *row, void *conf,
-                     const char *place, const char *value)
+static bool *given_of(const struct conf_table *t, void *conf)
 {
-    char *field = (char *)conf + row->offset;
+    return (bool *)((char *)conf + t->given);
+}
+
+bool conf_given(const struct conf_table *t, const void *conf, const char *key)
+{
+    const struct conf_row *row = conf_find(t, key);
+    ENSURE(row && t->given > 0);
+    return ((const bool *)((const char *)conf + t->given))[row - t->row];
+}
+
+static enum err assign(const struct conf_table *t, const struct conf_row *row, char *field,
+                       const char *place, const char *value)
+{
     if (!*value && row->type != CONF_STRING)
         FAIL(ERR_CONFIG, "%s: %s has no value; give one or leave the key out (its default is %s)",
              place, row->key, row->preset);
@@ -376,11 +387,22 @@ enum err conf_assign(const struct conf_table *t, const struct conf_row *row, voi
     FAIL(ERR_INTERNAL, "config: %s has a type that conf.c does not know", row->key);
 }
 
+enum err conf_assign(const struct conf_table *t, const struct conf_row *row, void *conf,
+                     const char *place, const char *value)
+{
+    TRY(assign(t, row, (char *)conf + row->offset, place, value));
+    if (t->given > 0)
+        given_of(t, conf)[row - t->row] = true;
+    return ERR_OK;
+}
+
 enum err conf_defaults(const struct conf_table *t, void *conf)
 {
     memset(conf, 0, t->struct_size);
     for (int i = 0; i < t->n; i++)
         TRY(conf_assign(t, &t->row[i], conf, "config: default", t->row[i].preset));
+    if (t->given > 0)
+        memset(given_of(t, conf), 0, (size_t)t->n * sizeof(bool));
     return ERR_OK;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "base/text.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,7 @@ struct conf_table {
     const struct conf_row *row;
     int n;
     size_t struct_size;
+    size_t given; /* offset of a bool[n]: a file or word has set the row's key; 0: not kept */
     const struct conf_hint *hint; /* NULL: none */
     int hints;
     const struct conf_alias *alias; /* names NULL ends it; NULL: none */
@@ -83,6 +85,9 @@ enum err conf_explain(const struct conf_table *t, const char *word, struct text 
 /* The key that a word most likely meant, or NULL: the name in another group, another program's name
  * for it, or the nearest by its letters. */
 const char *conf_nearest(const struct conf_table *t, const char *word);
+/* Has a file or word set it, be it to its default? Of a key that there is, in a table that keeps
+ * it. */
+bool conf_given(const struct conf_table *t, const void *conf, const char *key);
 /* Row by key or NULL. */
 const struct conf_row *conf_find(const struct conf_table *t, const char *key);
 

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "run/check.h"
+#include "run/init.h"
 #include <string.h>
 
 _Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&
@@ -128,7 +129,11 @@ int plait_config_get(const struct plait_config *c, const char *key, char **out)
 int plait_config_print(const struct plait_config *c, char **out)
 {
     struct text t = {0};
-    conf_print(&options_table, &c->options, &t);
+    struct options o = c->options;
+    enum err err = init_take(&o);
+    if (err != ERR_OK)
+        return (int)err;
+    conf_print(&options_table, &o, &t);
     return (int)text_done(&t, out);
 }
 
@@ -191,11 +196,14 @@ const char *plait_config_nearest(const char *word)
 int plait_config_check(const struct plait_config *c, int ranks, char **report)
 {
     struct text t = {0};
+    struct options o = c->options;
     enum err err;
     if (ranks < 0)
         return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "%d ranks cannot be started; use 0 for "
                             "as many as the layout needs", ranks);
-    err = run_check(&c->options, ranks, CHECK_PLAN, report ? &t : NULL);
+    err = init_take(&o);
+    if (err == ERR_OK)
+        err = run_check(&o, ranks, CHECK_PLAN, report ? &t : NULL);
     if (err == ERR_OK && report)
         err = text_done(&t, report);
     text_free(&t);

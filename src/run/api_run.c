@@ -10,32 +10,37 @@
 #include "run/export.h"
 #include "run/files.h"
 #include "run/generate.h"
+#include "run/init.h"
 #include "run/train.h"
 #include "run/world.h"
 
 struct train_call {
-    const struct options *o;
+    struct options o;
     struct plait_train call;
 };
 
 static enum err train(void *arg)
 {
-    const struct train_call *t = arg;
-    return run_train(t->o, &t->call);
+    struct train_call *t = arg;
+    TRY(init_take(&t->o));
+    return run_train(&t->o, &t->call);
 }
 
 int plait_train(const struct plait_config *c, const struct plait_train *a)
 {
-    struct train_call t = {.o = &c->options};
+    struct train_call t = {.o = c->options};
     enum err err = api_take("plait_train", a, &t.call, sizeof t.call);
-    return (int)(err == ERR_OK ? world_alone(&c->options, train, &t) : err);
+    return (int)(err == ERR_OK ? world_alone(&t.o, train, &t) : err);
 }
 
 int plait_bench(const struct plait_config *c, const struct plait_bench *a)
 {
     struct plait_bench mine;
+    struct options o = c->options;
     enum err err = api_take("plait_bench", a, &mine, sizeof mine);
-    return (int)(err == ERR_OK ? run_bench(&c->options, &mine) : err);
+    if (err == ERR_OK)
+        err = init_take(&o);
+    return (int)(err == ERR_OK ? run_bench(&o, &mine) : err);
 }
 
 int plait_compare(const struct plait_compare *a, char **out)

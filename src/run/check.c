@@ -21,6 +21,7 @@
 #include "device/device.h"
 #include "run/advice.h"
 #include "run/folder.h"
+#include "run/init.h"
 #include "run/schedule.h"
 #include "sched/sched.h"
 #include <stdio.h>
@@ -415,6 +416,7 @@ static enum err check_files(const struct options *o, struct check_facts *f)
         FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
                         "text with that tokenizer, or leave data.tokenizer empty",
              o->data.tokenizer, train[0] ? "data.train" : "data.valid", made);
+    snprintf(f->tokenizer, sizeof f->tokenizer, "%s", made);
     return ERR_OK;
 }
 
@@ -436,6 +438,21 @@ static enum err check_resume(const struct options *o)
         state_index_close(&x);
     mem_free(dir);
     return err;
+}
+
+/* Are the weights that model.init names those of the model and the data? */
+static enum err check_init(const struct options *o, const struct check_facts *f)
+{
+    struct weights w;
+    if (o->model.init[0] && o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "model.init is %s and train.device is null, which holds no numbers to "
+                         "begin with; use another train.device, or leave model.init empty",
+             o->model.init);
+    if (!init_begins(o))
+        return ERR_OK;
+    TRY(init_open(o, &f->arch, f->tokenizer, &w));
+    weights_close(&w);
+    return ERR_OK;
 }
 
 /* What every run needs, once its data are named: without, it is a plan of something to come. */
@@ -484,6 +501,7 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_files(o, f));
     RULE(check_named(o));
     RULE(check_resume(o));
+    RULE(check_init(o, f));
     if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
         RULE(check_vocab(o, &f->arch.vocab));
     return ERR_OK;

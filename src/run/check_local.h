@@ -22,6 +22,7 @@ struct check_facts {
     int ranks;
     int64_t microbatches;
     struct check_data train, valid;
+    char tokenizer[32]; /* of the data; "": none are named */
     enum check_for purpose;
     bool cut;  /* the layers were cut into stages */
     bool made; /* the schedule was generated, so its shape is known to be legal */

@@ -16,6 +16,7 @@
 #include "comm/comm.h"
 #include "run/folder.h"
 #include "run/host.h"
+#include "run/init.h"
 #include "run/rates.h"
 #include "run/setup.h"
 #include "sim/sim.h"
@@ -216,6 +217,17 @@ static enum err add_plan(const struct options *o, const struct check_facts *f, d
     return err;
 }
 
+/* What the run begins with. */
+static enum err add_init(const struct options *o, struct text *out)
+{
+    struct text words = {0};
+    enum err err = init_say(o, &words);
+    if (err == ERR_OK && words.len > 0)
+        text_add(out, "init    %s\n", words.s);
+    text_free(&words);
+    return err;
+}
+
 /* What training there would say. */
 static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
 {
@@ -242,6 +254,8 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
         note_periods(o, f, &t);
         err = warn_idle(o, &t);
     }
+    if (err == ERR_OK)
+        err = add_init(o, &t);
     if (err == ERR_OK)
         err = add_folder(o, f, &t);
     if (err != ERR_OK) {

@@ -294,21 +294,6 @@ static enum err check_ranks(const struct setup *s, int ranks)
     return ERR_OK;
 }
 
-/* Are there any? Told before anything is made of the rest. */
-static enum err check_weights(const struct model_folder *folder)
-{
-    const struct options *o = &folder->options;
-    if (hf_weights_exist(folder->dir) ||
-        (!folder->foreign && folder_has_checkpoint(folder->dir)))
-        return ERR_OK;
-    if (folder->foreign)
-        return model_folder_lacks(folder->dir);
-    if (!o->run.save)
-        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights to "
-                         "generate from; train again with run.save true", folder->dir);
-    return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", folder->dir, o);
-}
-
 static enum err check_call(const struct model_folder *folder, const struct plait_generate *c)
 {
     const struct options *o = &folder->options;
@@ -323,7 +308,7 @@ static enum err check_call(const struct model_folder *folder, const struct plait
     if (o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
                          "train.device=cpu");
-    return check_weights(folder);
+    return model_folder_filled(folder);
 }
 
 /* Ids as they are. */

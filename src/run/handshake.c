@@ -21,6 +21,7 @@ static enum err config_digest(const struct options *o, uint64_t *out)
     struct text yaml = {0};
     char *page;
     bare.parallel.costs[0] = bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
+    bare.model.init[0] = '\0';
     conf_print(&options_table, &bare, &yaml);
     TRY(text_done(&yaml, &page));
     *out = num_hash(page);

@@ -11,82 +11,37 @@
 #include "base/mem.h"
 #include "data/data.h"
 #include "run/folder.h"
+#include "run/model_keys.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
+
+static const char *const type_name[] = {[ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama"};
 
 /* ---- two descriptions of one model ---- */
 
-/* A field of struct arch, its key here and those of transformers. */
-#define FIELD(name) offsetof(struct arch, name)
-static const struct field {
-    const char *key, *gpt, *llama; /* NULL: not of this kind */
-    size_t at;
-    enum { WHOLE, REAL, SWITCH } type;
-} fields[] = {
-    {"layers", "n_layer", "num_hidden_layers", FIELD(layers), WHOLE},
-    {"hidden", "n_embd", "hidden_size", FIELD(hidden), WHOLE},
-    {"heads", "n_head", "num_attention_heads", FIELD(heads), WHOLE},
-    {"kv_heads", NULL, "num_key_value_heads", FIELD(kv_heads), WHOLE},
-    {"head_dim", NULL, "head_dim", FIELD(head_dim), WHOLE},
-    {"ffn", "n_inner", "intermediate_size", FIELD(ffn), WHOLE},
-    {"vocab", "vocab_size", "vocab_size", FIELD(vocab), WHOLE},
-    {"seq", "n_positions", "max_position_embeddings", FIELD(seq), WHOLE},
-    {"tied", "tie_word_embeddings", "tie_word_embeddings", FIELD(tied), SWITCH},
-    {"dropout", "resid_pdrop", "attention_dropout", FIELD(dropout), REAL},
-    {"norm_eps", "layer_norm_epsilon", "rms_norm_eps", FIELD(norm_eps), REAL},
-    {"rope_theta", NULL, "rope_theta", FIELD(rope_theta), REAL},
-    {"init_std", "initializer_range", "initializer_range", FIELD(init_std), REAL},
-};
-enum { FIELDS = sizeof fields / sizeof *fields };
-static const char *const kind_name[] = {[ARCH_GPT] = "gpt", [ARCH_LLAMA] = "llama"};
-static const char *const type_name[] = {[ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama"};
-
-/* The field's value as a word of a configuration. */
-static const char *value_of(const struct field *f, const struct arch *a, char buf[40])
+/* 0: whatever the data have. */
+static bool is_open(const struct model_key *k, const struct arch *a)
 {
-    const char *at = (const char *)a + f->at;
-    int64_t whole;
-    double real;
-    bool on;
-    switch (f->type) {
-    case WHOLE:
-        memcpy(&whole, at, sizeof whole);
-        snprintf(buf, 40, "%" PRId64, whole);
-        break;
-    case REAL:
-        memcpy(&real, at, sizeof real);
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(buf, 40, "%.*g", digits, real);
-            if (strtod(buf, NULL) == real)
-                break;
-        }
-        break;
-    case SWITCH:
-        memcpy(&on, at, sizeof on);
-        snprintf(buf, 40, "%s", on ? "true" : "false");
-        break;
-    }
-    return buf;
+    return k->at == offsetof(struct arch, vocab) && a->vocab == 0;
 }
 
 static enum err check_same(const char *dir, const struct options *o, const struct arch *json)
 {
     struct arch yaml;
-    char ours[40], theirs[40];
+    char ours[MODEL_VALUE], theirs[MODEL_VALUE];
     options_arch(o, &yaml);
     if (yaml.kind != json->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
-                             "%s; keep the one that the weights are of", dir, kind_name[yaml.kind],
-             type_name[json->kind]);
-    for (int i = 0; i < FIELDS; i++) {
-        const char *key = json->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama;
-        if (!key || (fields[i].at == FIELD(vocab) && yaml.vocab == 0) ||
-            strcmp(value_of(&fields[i], &yaml, ours), value_of(&fields[i], json, theirs)) == 0)
+                             "%s; keep the one that the weights are of", dir,
+             model_kind_name(yaml.kind), type_name[json->kind]);
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        const char *key = model_key_theirs(k, json->kind);
+        if (!key || is_open(k, &yaml) ||
+            strcmp(model_key_value(k, &yaml, ours), model_key_value(k, json, theirs)) == 0)
             continue;
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.%s %s and config.json %s %s; keep "
-                             "what the weights were trained with", dir, fields[i].key, ours, key,
-             theirs);
+                             "what the weights were trained with", dir, k->key, ours, key, theirs);
     }
     return ERR_OK;
 }
@@ -108,12 +63,13 @@ static enum err set_word(struct options *o, const char *path, const char *theirs
 
 static enum err set_model(struct options *o, const char *path, const struct arch *a)
 {
-    char value[40];
-    TRY(set_word(o, path, "model_type", "kind", kind_name[a->kind]));
-    for (int i = 0; i < FIELDS; i++) {
-        const char *theirs = a->kind == ARCH_GPT ? fields[i].gpt : fields[i].llama;
+    char value[MODEL_VALUE];
+    TRY(set_word(o, path, "model_type", "kind", model_kind_name(a->kind)));
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        const char *theirs = model_key_theirs(k, a->kind);
         if (theirs)
-            TRY(set_word(o, path, theirs, fields[i].key, value_of(&fields[i], a, value)));
+            TRY(set_word(o, path, theirs, k->key, model_key_value(k, a, value)));
     }
     return ERR_OK;
 }
@@ -155,21 +111,34 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
 
 /* ---- its weights ---- */
 
+enum err model_folder_filled(const struct model_folder *f)
+{
+    if (hf_weights_exist(f->dir) || (!f->foreign && folder_has_checkpoint(f->dir)))
+        return ERR_OK;
+    if (f->foreign)
+        return model_folder_lacks(f->dir);
+    if (!f->options.run.save)
+        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights; "
+                         "train again with run.save true", f->dir);
+    return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", f->dir, &f->options);
+}
+
 /* A checkpoint is of the folder's model; what config.yaml leaves open may be anything. */
 static enum err check_model(const struct model_folder *f, const struct state_index *x)
 {
     const struct arch *ours = &f->arch, *its = &x->head.arch;
-    char a[40], b[40];
+    char a[MODEL_VALUE], b[MODEL_VALUE];
     if (ours->kind != its->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
-                             "the weights are of", f->dir, kind_name[ours->kind], x->path,
-             kind_name[its->kind]);
-    for (int i = 0; i < FIELDS; i++)
-        if ((fields[i].at != FIELD(vocab) || ours->vocab != 0) &&
-            strcmp(value_of(&fields[i], ours, a), value_of(&fields[i], its, b)) != 0)
+                             "the weights are of", f->dir, model_kind_name(ours->kind), x->path,
+             model_kind_name(its->kind));
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        if (!is_open(k, ours) &&
+            strcmp(model_key_value(k, ours, a), model_key_value(k, its, b)) != 0)
             FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
-                                 "weights were trained with", f->dir, fields[i].key, a, x->path,
-                 b);
+                                 "weights were trained with", f->dir, k->key, a, x->path, b);
+    }
     return ERR_OK;
 }
 

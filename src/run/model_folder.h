@@ -24,6 +24,9 @@ struct model_folder {
  * config.json, or naming a key that they disagree on, with both values. Local. */
 enum err model_folder_open(struct model_folder *f, const char *dir);
 
+/* Are there any weights? Told before anything is made of the rest. Errors: ERR_CONFIG, where the
+ * run was to leave none; ERR_CHECKPOINT, with what is there instead. Local. */
+enum err model_folder_filled(const struct model_folder *f);
 /* Its weights: of a run the checkpoint that `step` names (folder_checkpoint), "" the newest, or
  * where it has none the files; of others the files. A checkpoint has to be of the folder's model.
  * Errors: ERR_CONFIG: a step of what is no run, or of a run that saved nothing; ERR_CHECKPOINT;

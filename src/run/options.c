@@ -47,6 +47,10 @@ static const struct conf_row rows[] = {
      "base of the rotary frequencies (llama)"},
     {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
      "standard deviation of the initial weights"},
+    {"model.init", CONF_STRING, AT(model.init), ROOM(model.init), "", 0, 0, NULL,
+     "begin with the weights of a folder: a run's, a checkpoint's, or one of transformers' with "
+     "config.json; keys of the model that are left out are then that folder's "
+     "(docs/from-weights.md); empty: drawn from train.seed"},
 
     {"parallel.tp", CONF_INT, AT(parallel.tp), 0, "1", 1, 4096, NULL,
      "tensor parallel size: ranks that share each layer"},
@@ -259,8 +263,10 @@ static const struct conf_hint hints[] = {
     {"model.kind", "mistral|phi3|decoder|transformer|olmo|yi", "llama", NULL},
 };
 
+_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_KEYS, "options.given has room");
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
-                                         hints, sizeof hints / sizeof *hints, options_alias};
+                                         AT(given), hints, sizeof hints / sizeof *hints,
+                                         options_alias};
 
 void options_arch(const struct options *o, struct arch *out)
 {
@@ -398,6 +404,8 @@ const char *options_idle(const struct options *o, const char *key)
         return "run.resume is empty, and the run begins anew";
     if (strcmp(key, "optim.trust_after") == 0 && !o->optim.post_validation)
         return "optim.post_validation is false";
+    if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
+        return "model.init is given, and no weights are drawn";
     if (strcmp(key, "model.rope_theta") == 0 && o->model.kind != ARCH_LLAMA)
         return "model.kind gpt learns its positions";
     return NULL;

@@ -14,7 +14,7 @@
 #include "device/device.h"
 #include "mesh/mesh.h"
 
-enum { OPTIONS_PATH_MAX = 1024 };
+enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
 
 /* Values of the word fields, in the order of their rows' words. model.kind is an arch_kind,
  * train.transport a comm_kind. */
@@ -35,6 +35,7 @@ struct options {
         int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
         bool tied;
         double dropout, norm_eps, rope_theta, init_std;
+        char init[OPTIONS_PATH_MAX]; /* a folder with the weights to begin with; "": drawn */
     } model;
     struct {
         int64_t tp, pp, dp;
@@ -88,6 +89,7 @@ struct options {
         bool takeover; /* of a folder that another host's run took */
         double io_timeout;
     } run;
+    bool given[OPTIONS_KEYS];      /* no key: which rows a file or word has set (conf_given) */
     char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
                                       does not write over */
 };

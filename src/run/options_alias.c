@@ -150,8 +150,9 @@ const struct conf_alias options_alias[] = {
      "weights are written at the end of a run, in f32"},
     {"resume_from_checkpoint|load|load_checkpoint|load_step", "run.resume",
      "auto, a step, or a checkpoint's folder"},
-    {"init_from|finetune|initial_load_path", NULL,
-     "a run begins with weights drawn from train.seed, or goes on from a checkpoint (run.resume)"},
+    {"init_from|finetune|initial_load_path|pretrained_model_name_or_path|pretrained_checkpoint|"
+     "load_weights|base_model", "model.init",
+     "a folder; nothing is downloaded"},
     {"evaluation_strategy|eval_strategy|do_eval|eval_only", "train.valid_every",
      "0 validates data.valid at the end only"},
     {"train_timeout_seconds|init_timeout_seconds|distributed_timeout_minutes|ddp_timeout|"

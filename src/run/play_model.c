@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "run/check.h"
 #include "run/files.h"
+#include "run/init.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -161,6 +162,7 @@ enum err play_model(const struct play_args *a, struct played *x)
 {
     int64_t vocab;
     TRY(read_options(a, &x->options));
+    TRY(init_take(&x->options));
     TRY(run_check(&x->options, 0, CHECK_PLAN, NULL));
     TRY(check_size(&x->options));
     TRY(check_vocab(&x->options, &vocab));

@@ -13,6 +13,8 @@
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/host.h"
+#include "run/init.h"
+#include "run/load.h"
 #include "run/room.h"
 #include "run/stop.h"
 #include "run/world.h"
@@ -262,6 +264,19 @@ static enum err take_folder(const struct train_rank *r)
     return own ? folder_take(r->job->folder, r->s->o, &r->s->arch) : ERR_OK;
 }
 
+/* The weights of model.init, where the run begins. */
+static enum err begin_with(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    if (!o->model.init[0] || r->resumed > 0)
+        return ERR_OK;
+    if (!r->job->init)
+        FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the start "
+                             "are gone, and model.init was not read for them; start again",
+             o->run.dir);
+    return load_weights(&(struct load){&r->s->arch, r->job->init, r->job->threads}, r->x);
+}
+
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
@@ -273,8 +288,9 @@ static enum err open_rank(struct train_rank *r)
                 r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(take_folder(r));
-    TRY(handshake(s, &(struct handshake){.train = r->job->train.hash, .valid = r->job->valid.hash},
-                  r->world));
+    struct handshake start = {.train = r->job->train.hash, .valid = r->job->valid.hash,
+                              .weights = r->job->init ? weights_digest(r->job->init) : 0};
+    TRY(handshake(s, &start, r->world));
     double opened = log_now();
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = r->job->threads;
@@ -293,6 +309,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
     TRY(open_optimizer(r));
     TRY(train_resume(r));
+    TRY(begin_with(r));
     TRY(exec_weights_keep(r->x));
     TRY(train_save_open(r));
     TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
@@ -462,7 +479,9 @@ static enum err open_data(struct train_job *job)
     return ERR_OK;
 }
 
-static enum err run_job(const struct options *o, struct train_job *job, struct setup *s)
+/* init: where the weights of model.init are opened. */
+static enum err run_job(const struct options *o, struct train_job *job, struct setup *s,
+                        struct weights *init)
 {
     int64_t vocab;
     struct train_outcome outcome = {.stopped = false};
@@ -476,6 +495,10 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
         TRY(folder_take(job->folder, o, &s->arch));
     TRY(open_data(job));
     s->tokenizer = job->train.tokenizer;
+    if (init_begins(o)) {
+        TRY(init_open(o, &s->arch, s->tokenizer, init));
+        job->init = init;
+    }
     job->threads = options_threads(o, s->mesh.world);
     TRY(world_run("plait train", o, s->mesh.world, rank_body, job));
     return train_outcome_of(&outcome);
@@ -487,17 +510,19 @@ enum err run_train(const struct options *o, const struct plait_train *call)
     struct folder folder = {.lock = {.fd = -1}};
     struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now()};
     struct text notes = {0};
+    struct weights init = {.files = {NULL, 0}};
     char *page = NULL;
     enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);
     if (err == ERR_OK)
         err = text_done(&notes, &page);
     job.notes = page;
     if (err == ERR_OK)
-        err = run_job(o, &job, &s);
+        err = run_job(o, &job, &s, &init);
     folder_leave(&folder);
     stop_pending(NULL);
     data_close(&job.train);
     data_close(&job.valid);
+    weights_close(&init);
     setup_free(&s);
     text_free(&notes);
     mem_free(page);

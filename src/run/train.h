@@ -28,6 +28,8 @@ struct train_job {
     const struct setup *setup;
     const struct plait_train *call;
     struct data_set train, valid; /* valid.samples 0: none */
+    struct weights *init;         /* borrowed: what the run begins with; NULL: drawn weights, or
+                                     those of a checkpoint */
     const char *notes;            /* warnings of the checks, shown behind the start-up table */
     int threads;                  /* of one rank */
     struct folder *folder;        /* borrowed; the reporting rank's */

@@ -26,6 +26,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"model.norm_eps", "1e-5|1e-6|1e-2", "0|1|1e-12"},
     {"model.rope_theta", "10000|500000|1", "0|1e12"},
     {"model.init_std", "0.02|0.1|0.05", "0|1|10|11"},
+    {"model.init", "", "nowhere"},
     {"parallel.tp", "1|2|2|4", "3|5|8|4096|0"},
     {"parallel.pp", "1|2|2|3|4", "5|8|4096|0"},
     {"parallel.dp", "1|2|2|3|4", "5|7|1048576"},

@@ -5,7 +5,9 @@
     hf_judge.py PLAIT            make random gpt2 and llama models, save them with save_pretrained,
                                  and hold `plait generate --ids` on several layouts against
                                  transformers: logits and greedy ids; then load what plait's runs
-                                 left into AutoModelForCausalLM, and again
+                                 left into AutoModelForCausalLM, and again; and the first steps of
+                                 `plait train model.init=FOLDER` against the model's own loss and
+                                 the norm of its gradient
     hf_judge.py --fixtures DIR   write the small models that tests/dist/test_folders.c reads, those
                                  of this version of transformers
 
@@ -14,10 +16,13 @@ Run in an environment with torch and transformers; `make judges` makes two of th
 
 A fixture is a folder that save_pretrained wrote, with expected.txt beside it: a line of the
 prompt's ids, a line of all ids behind greedy decoding, and a line of logits for each of them, in
-f64.
+f64. loss.txt beside it is a line of ids, then the model's mean loss over them and the norm of its
+gradient, both in f64.
 """
 import argparse
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -140,6 +145,48 @@ def compare(plait, name, folder, model, prompt, scratch):
     return ids
 
 
+def first_step(model, ids):
+    """Mean loss a token of the text, and the norm of the gradient of all parameters."""
+    model.zero_grad()
+    text = torch.tensor([ids])
+    loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).logits[0].double(), text[0, 1:])
+    loss.backward()
+    squares = sum(float((p.grad.double() ** 2).sum()) for p in model.parameters())
+    model.zero_grad()
+    return loss.item(), squares ** 0.5
+
+
+def drawn_ids(plait, file, vocab, n):
+    """A token file of n ids, and they."""
+    subprocess.run([plait, "data", "random", "--vocab", str(vocab), "--tokens", str(n), "-o",
+                    str(file)], check=True, capture_output=True)
+    return list(struct.unpack_from("<%dH" % n, file.read_bytes(), 128))
+
+
+def begins(plait, name, folder, model, tmp):
+    """The first step of a run that begins with the folder, on every layout. The one sample there is
+    makes the batch, so the loss is that of its text."""
+    ids = drawn_ids(plait, tmp / "tokens", model.config.vocab_size, 21)
+    loss, norm = first_step(model, ids)
+    for device, bound in (("ref", 2e-6), ("cpu", 2e-5)):
+        for i, layout in enumerate(LAYOUTS + [["parallel.dp=2", "parallel.zero=1"]]):
+            run = tmp / ("%s-begun-%s-%d" % (name, device, i))
+            done = subprocess.run([plait, "train", "model.init=%s" % folder, "model.seq=20",
+                                   "data.train=%s" % (tmp / "tokens"), "run.dir=%s" % run,
+                                   "train.steps=1", "train.batch=4", "optim.clip=0",
+                                   "train.device=" + device, *layout],
+                                  capture_output=True, text=True, timeout=300)
+            what = "%s begins on %s %s" % (name, device, " ".join(layout))
+            if done.returncode != 0:
+                verdict(what, False, done.stderr)
+                continue
+            step = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+            verdict(what, abs(step["loss"] - loss) <= bound * loss and
+                    abs(step["grad_norm"] - norm) <= bound * norm,
+                    "loss %.9g and norm %.9g, wanted %.9g and %.9g" %
+                    (step["loss"], step["grad_norm"], loss, norm))
+
+
 def with_ends(plait, name, folder, model, prompt):
     """Where transformers' own generate stops, plait stops."""
     with torch.no_grad():
@@ -160,6 +207,7 @@ def foreign(plait, tmp):
         prompt = [3, 1, 4, 1, 5]
         compare(plait, name, folder, model, prompt, tmp / "logits")
         with_ends(plait, name, folder, model, prompt)
+        begins(plait, name, folder, model, tmp)
         done = subprocess.run([plait, "generate", str(folder), "--prompt", "x"],
                               capture_output=True, text=True, timeout=60)
         verdict(name + " has no text", done.returncode == 13 and "none found" in done.stderr,
@@ -199,6 +247,13 @@ def own(plait, tmp):
             compare(plait, name + "-in-place", run, model.double(), prompt, tmp / "logits")
 
 
+def write_loss(folder, model):
+    """Of ids that any program can make."""
+    ids = [(7 * i * i + 3 * i + 1) % model.config.vocab_size for i in range(21)]
+    loss, norm = first_step(model, ids)
+    (folder / "loss.txt").write_text("%s\n%.17g\n%.17g\n" % (" ".join(map(str, ids)), loss, norm))
+
+
 def write_fixtures(into):
     for name, config, dtype, shard in MODELS:
         if name not in FIXTURES[transformers.__version__[0]]:
@@ -212,6 +267,7 @@ def write_fixtures(into):
         lines = [" ".join(map(str, prompt)), " ".join(map(str, ids))]
         lines += [" ".join("%.9g" % x for x in row.tolist()) for row in rows]
         (folder / "expected.txt").write_text("\n".join(lines) + "\n")
+        write_loss(folder, model)
         size = sum(f.stat().st_size for f in folder.iterdir())
         print("wrote %s, %d bytes, all of it read: %s" % (folder, size, clean))
 

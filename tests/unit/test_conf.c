@@ -41,7 +41,7 @@ static const struct conf_alias aliases[] = {
     {"training", "train", NULL},
     {NULL, NULL, NULL},
 };
-static const struct conf_table table = {rows, 6, sizeof(struct sample), hints, 2, aliases};
+static const struct conf_table table = {rows, 6, sizeof(struct sample), 0, hints, 2, aliases};
 
 static struct sample fresh(void)
 {

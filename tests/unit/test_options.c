@@ -242,6 +242,27 @@ static void example_files_are_legal(void)
     CHECK_INT(files, 5);
 }
 
+/* A file and a word say which keys they set, be it to the default; a refused word says nothing. */
+static void keys_that_are_given(void)
+{
+    struct options o = fresh(), copy;
+    static const char yaml[] = "model:\n  layers: 4\ntrain:\n  steps: 7\n";
+    for (int i = 0; i < options_table.n; i++)
+        CHECK(!conf_given(&options_table, &o, options_table.row[i].key));
+    CHECK_OK(conf_read_text(&options_table, &o, "run.yaml", yaml, sizeof yaml - 1));
+    CHECK_OK(conf_set(&options_table, &o, "optim.lr=3e-4"));
+    CHECK_ERR(conf_set(&options_table, &o, "model.hidden=-1"), ERR_CONFIG, "model.hidden");
+    copy = o;
+    for (int i = 0; i < options_table.n; i++) {
+        const char *key = options_table.row[i].key;
+        bool given = strcmp(key, "model.layers") == 0 || strcmp(key, "train.steps") == 0 ||
+                     strcmp(key, "optim.lr") == 0;
+        test_check(conf_given(&options_table, &copy, key) == given, __FILE__, __LINE__, "%s", key);
+    }
+    CHECK_OK(conf_defaults(&options_table, &o));
+    CHECK(!conf_given(&options_table, &o, "model.layers"));
+}
+
 /* Keys that wait for others: idle with the defaults, at work with these words. No other key is. */
 static void idle_keys_wait_for_others(void)
 {
@@ -338,7 +359,7 @@ static const char *const elsewhere[][2] = {
     {"backend", "train.transport"}, {"wandb_log", "metrics.jsonl"}, {"compile", "train.dtype"},
     {"dropout", "model.dropout"}, {"decay_lr", "optim.schedule"},
     {"log_interval", "train.log_every"}, {"always_save_checkpoint", "run.save"},
-    {"init_from", "train.seed"}, {"logging_steps", "train.log_every"},
+    {"init_from", "model.init"}, {"logging_steps", "train.log_every"},
     /* llm.c */
     {"input_bin", "data.train"}, {"input_val_bin", "data.valid"}, {"output_dir", "run.dir"},
     {"sequence_length", "model.seq"}, {"total_batch_size", "train.batch"},
@@ -424,6 +445,7 @@ static const struct test_case cases[] = {
     {"other_programs_keys_are_known", other_programs_keys_are_known},
     {"hints_are_right", hints_are_right},
     {"capitals_and_flags_are_understood", capitals_and_flags_are_understood},
+    {"keys_that_are_given", keys_that_are_given},
     {"idle_keys_wait_for_others", idle_keys_wait_for_others},
     {"rows_are_well_made", rows_are_well_made},
     {"words_match_enums", words_match_enums},

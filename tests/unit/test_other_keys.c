@@ -46,7 +46,7 @@ static const struct pair keys[] = {
     {"checkpoint.interval", "train.save_every"}, {"checkpoint.last_save_model_only", "run.save"},
     {"checkpoint.export_dtype", "run.save"}, {"checkpoint.async_mode", "train.save_async"},
     {"checkpoint.keep_latest_k", "train.save_keep"}, {"checkpoint.enable_checkpoint", "run.save"},
-    {"checkpoint.initial_load_path", "train.seed"},
+    {"checkpoint.initial_load_path", "model.init"},
     {"activation_checkpoint.mode", "train.recompute"},
     {"activation_checkpoint.selective_ac_option", "train.recompute"},
     {"compile.enable", "leave it out"}, {"compile.components", "leave it out"},
