@@ -171,8 +171,9 @@ void arch_param_box(const struct arch *a, const struct arch_split *s, const stru
     }
 }
 
-int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
-                            const struct arch_stage *st)
+/* copies: those of tied matrices, too. */
+static int64_t stage_elements(const struct arch *a, const struct arch_split *s,
+                              const struct arch_stage *st, bool copies)
 {
     struct arch_param p[ARCH_PART_PARAMS];
     int64_t total = 0;
@@ -182,6 +183,8 @@ int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
         int n = arch_part_params(a, part, block, arch_stage_apart(st), p);
         for (int j = 0; j < n; j++) {
             struct arch_box box;
+            if (p[j].tied_copy && !copies)
+                continue;
             arch_param_box(a, s, &p[j], 0, &box);
             if (!p[j].joined)
                 total = num_ceil_div(total, ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
@@ -189,6 +192,19 @@ int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
         }
     }
     return num_ceil_div(total, ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
+}
+
+int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
+                            const struct arch_stage *st)
+{
+    return stage_elements(a, s, st, true);
+}
+
+int64_t arch_saved_elements(const struct arch *a, const struct arch_split *s,
+                            const struct arch_stage *st, int ranks)
+{
+    int64_t share = arch_shared_elements(stage_elements(a, s, st, true), ranks) / ranks;
+    return num_min(share, stage_elements(a, s, st, false));
 }
 
 int64_t arch_shared_elements(int64_t n, int shares)

@@ -111,7 +111,7 @@ enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
     snprintf(c->run, sizeof c->run, "%s", a->run);
     enum err err = param_duty_open(&c->duty, a->store, a->stores, a->replica, a->replicas);
     if (err == ERR_OK)
-        err = param_snapshot_open(&c->snapshot, &c->duty);
+        err = param_snapshot_open(&c->snapshot, &c->duty, a->setup->memory[a->pp].copy);
     if (err == ERR_OK)
         err = list_chunks(c);
     if (err == ERR_OK)
@@ -158,15 +158,19 @@ static enum err write_shard(struct checkpoint *c)
     state_shard_name(comm_rank(c->world), name);
     TRY(fs_make_dirs(c->dir));
     TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
-    enum err err = state_shard_keep_room(&shard);
+    enum err err = param_snapshot_wait(&c->snapshot);
+    double begin = log_now();
+    c->spent.copied += begin - c->began;
     if (err == ERR_OK)
-        err = param_snapshot_wait(&c->snapshot);
+        err = state_shard_keep_room(&shard);
     if (err == ERR_OK)
         err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
     if (err == ERR_OK)
         err = state_shard_commit(&shard);
     if (err == ERR_OK)
         err = state_shard_text(&shard, &c->text);
+    c->spent.wrote += log_now() - begin;
+    c->spent.bytes += shard.bytes;
     state_shard_close(&shard);
     return err;
 }
@@ -237,7 +241,9 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     c->err.code = ERR_OK;
     atomic_store(&c->written, false);
     TRY(state_dir(c->s->o->run.dir, c->step, &c->dir));
+    c->began = log_now();
     TRY(param_snapshot_start(&c->snapshot));
+    c->spent.waited += log_now() - c->began;
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&c->thread, NULL, write_beside, c);
@@ -260,7 +266,7 @@ enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
     if (earlier.code != ERR_OK && earlier.code != ERR_STORAGE)
         return err_again(&earlier);
     TRY(start(c, head));
-    if (!c->s->o->train.save_async)
+    if (!c->s->o->train.save_async || !options_copies_state(c->s->o))
         TRY(checkpoint_end(c));
     return err_again(&earlier);
 }
@@ -365,6 +371,7 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     bool own = !c->lock || fs_lock_stands(c->lock); /* else nothing there is this run's */
     if (first->code == ERR_OK)
         err_keep(first, write_index(c, text));
+    c->spent.saves += first->code == ERR_OK;
     if (first->code == ERR_OK || !own)
         return;
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
@@ -411,14 +418,29 @@ static enum err meet(struct checkpoint *c)
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
+    double begin = log_now();
     TRY(meet(c));
     TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
     if (c->all) /* who ends earlier ends what its peers do */
         TRY(comm_barrier(c->all));
+    c->spent.waited += log_now() - begin;
     c->ended = c->step;
     c->step = 0;
     mem_free(c->text);
     mem_free(c->dir);
     c->text = c->dir = NULL;
     return first.code == ERR_OK ? ERR_OK : err_again(&first);
+}
+
+void checkpoint_report(const struct checkpoint *c, struct text *out)
+{
+    const struct checkpoint_spent *x = &c->spent;
+    double n = (double)x->saves;
+    char each[32];
+    if (x->saves == 0)
+        return;
+    text_add(out, "saves: %lld, of %s each, copied in %.1f ms, written at %.2f GB/s; the steps stood "
+                  "still for %.2f s\n", (long long)x->saves,
+             text_bytes((int64_t)((double)x->bytes / n), each), 1e3 * x->copied / n,
+             (double)x->bytes / fmax(x->wrote, 1e-9) / 1e9, x->waited);
 }

@@ -22,8 +22,18 @@ enum safet_type checkpoint_type(enum dtype at);
 struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
                                 const struct state_box *local);
 
+/* What saves have cost this rank so far. */
+struct checkpoint_spent {
+    int64_t saves;            /* that became whole, on the writer */
+    int64_t bytes;            /* of the shards that its thread has written */
+    double copied, wrote;     /* s: until copies were there, also beside steps; of writing */
+    double waited;            /* s in which the steps stood still */
+};
+
 struct checkpoint {
     const struct setup *s;    /* borrowed */
+    struct checkpoint_spent spent;
+    double began;             /* when the copy under way did, log_now */
     struct comm_world *world; /* borrowed */
     struct comm_group *all;   /* borrowed; host memory; NULL: one rank */
     int writer;               /* the reporting rank, who writes the index */
@@ -53,7 +63,7 @@ struct checkpoint_args {
     const struct setup *setup;
     struct comm_world *world;
     struct comm_group *all;
-    int writer, replica, replicas;
+    int writer, pp, replica, replicas; /* pp: of the rank */
     struct param_store *const *store;
     int stores;
     const char *run;
@@ -72,5 +82,7 @@ bool checkpoint_written(const struct checkpoint *c);
  * checkpoints than the train.save_keep newest go. Where a rank's part failed the writer says so and
  * the save goes. Collective over the world. Errors: as checkpoint_begin. */
 enum err checkpoint_end(struct checkpoint *c);
+/* A line on what they have cost, behind the last of them; nothing where there was none. */
+void checkpoint_report(const struct checkpoint *c, struct text *out);
 
 #endif

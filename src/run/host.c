@@ -82,37 +82,55 @@ void host_ask(const char *root, struct host *out)
         out->memory = (int64_t)(info.totalram * info.mem_unit);
 }
 
+/* Does the device have memory of its own? Then a rank takes of the host's the copy that checkpoints
+ * are written from. */
+static bool is_apart(const struct setup *s)
+{
+    return options_device(s->o) == DEV_CUDA;
+}
+
 /* Bytes that are taken here: of threads all, of processes those of the smallest rank, for which
  * machine the others are on is not known. */
 static int64_t needs(const struct setup *s)
 {
     int64_t all = 0, least = INT64_MAX;
     for (int64_t pp = 0; pp < s->o->parallel.pp; pp++) {
-        int64_t one = sim_memory_total(&s->memory[pp]);
+        const struct sim_memory *m = &s->memory[pp];
+        int64_t one = m->copy + (is_apart(s) ? 0 : sim_memory_total(m));
         all += one * (s->mesh.world / s->o->parallel.pp);
         least = num_min(least, one);
     }
     return s->o->train.transport == COMM_MPI ? least : all;
 }
 
+/* What would take less. */
+static const char *way_out(const struct setup *s)
+{
+    if (is_apart(s))
+        return "use more data ranks, or save no checkpoints";
+    return options_copies_state(s->o)
+               ? "write checkpoints without a copy (train.save_async false), use a smaller model or "
+                 "train.batch, parallel.microbatch, or train.recompute full"
+               : "use a smaller model or train.batch, parallel.microbatch, or train.recompute full";
+}
+
 enum err host_holds(const struct setup *s, const struct host *h, struct text *out)
 {
     char need[32], has[32];
-    enum dev_kind kind = options_device(s->o);
     bool group = h->limit < INT64_MAX && (h->memory == 0 || h->limit < h->memory);
     int64_t have = (group ? h->limit : h->memory) + h->swap, total = needs(s);
-    if (kind == DEV_CUDA || kind == DEV_NULL || have == h->swap || total <= have)
+    if (options_device(s->o) == DEV_NULL || have == h->swap || total <= have)
         return ERR_OK; /* null holds nothing */
     text_bytes(total, need);
     text_bytes(have, has);
     const char *whose = group ? "this process's control group allows" : "this machine has";
+    const char *what = is_apart(s) ? " for copies of their state" : "";
     const char *who = s->o->train.transport == COMM_MPI ? "each rank needs" : "the ranks need";
     if (total / (group ? TOUCHED : GROWS) > have)
-        FAIL(ERR_MEMORY, "memory: %s %s, and %s %s; use a smaller model or train.batch, "
-                         "parallel.microbatch, or train.recompute full", who, need, whose, has);
-    text_add(out, "memory: %s %s, and %s %s: it may end them without a word; use a smaller model "
-                  "or train.batch, parallel.microbatch, or train.recompute full", who, need, whose,
-             has);
+        FAIL(ERR_MEMORY, "memory: %s %s%s, and %s %s; %s", who, need, what, whose, has,
+             way_out(s));
+    text_add(out, "memory: %s %s%s, and %s %s: it may end them without a word; %s", who, need,
+             what, whose, has, way_out(s));
     return out->err;
 }
 

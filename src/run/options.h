@@ -126,6 +126,11 @@ const char *options_unrecorded(const struct options *o);
 /* Why a key does nothing whatever its value, as long as other keys are as they are; NULL: it does
  * something, or run_check refuses what does not. Local. */
 const char *options_idle(const struct options *o, const char *key);
+/* Does the run save checkpoints? Local. */
+bool options_checkpoints(const struct options *o);
+/* Are they written from a copy of the state in the host's memory? Else from the state itself, while
+ * the run waits. Local. */
+bool options_copies_state(const struct options *o);
 /* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
 enum dev_kind options_device(const struct options *o);
 struct dtypes options_types(const struct options *o);

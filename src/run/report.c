@@ -162,6 +162,7 @@ static void summarize(const struct train_rank *r, struct text *page)
     if (!options_unrecorded(o))
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
                  (long long)r->replayed, (long long)(r->taken - r->resumed));
+    checkpoint_report(&r->ckpt, page);
     text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)(r->taken - r->resumed),
              text_plural(r->taken - r->resumed, "s"), text_seconds(r->seconds, t), r->result.loss);
     train_say_weights(r, page);

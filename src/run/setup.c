@@ -136,6 +136,7 @@ static void plan_memory(const struct setup *s, int pp, struct apart far, struct 
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     setup_exec_args(s, pp, &x);
     a.shares = exec_shares_of(&x);
+    a.copiers = s->training && options_copies_state(s->o) ? s->mesh.size[AXIS_DP] : 0;
     x.apart = far.ranks;
     x.stages_apart = far.stages;
     a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
@@ -458,6 +459,18 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
     }
 }
 
+/* What of the host's memory is planned beside that. */
+static void add_copies(const struct setup *s, struct text *out)
+{
+    char buf[32];
+    if (!options_copies_state(s->o) || !s->training)
+        return;
+    text_add(out, "copies  of the state, for checkpoints beside the steps, in the host's memory:\n");
+    for (int pp = 0; pp < s->sched.p; pp++)
+        text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
+                 text_bytes(s->memory[pp].copy, buf));
+}
+
 /* How steps reach a device that queues. */
 static void add_graph(const struct options *o, struct text *out)
 {
@@ -510,4 +523,5 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     if (s->training && o->train.device == OPTIONS_CUDA)
         add_graph(o, out);
     add_memory(s, allocated, out);
+    add_copies(s, out);
 }

@@ -28,11 +28,12 @@ enum err train_save_open(struct train_rank *r)
     const struct setup *s = r->s;
     int coord[AXIS_COUNT] = {0};
     TRY(name_run(r));
-    if (!s->o->run.save || s->o->train.save_every == 0 || s->o->train.device == OPTIONS_NULL)
+    if (!options_checkpoints(s->o))
         return ERR_OK;
     coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
     struct checkpoint_args a = {.setup = s, .world = r->world, .all = exec_world_group(r->x),
                                 .writer = mesh_rank(&s->mesh, coord),
+                                .pp = r->coord[AXIS_PP],
                                 .replica = r->coord[AXIS_DP],
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
                                 .stores = r->optim.stores, .run = r->run};

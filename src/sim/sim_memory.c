@@ -8,6 +8,8 @@
 
 #include "base/mem.h"
 
+enum { COPIED = 3 }; /* weights and both moments */
+
 const char *sim_memory_name(enum memory_kind k)
 {
     static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
@@ -77,6 +79,9 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
         int stage = h % a->sched->stages;
         const struct arch_stage *st = &a->cut[stage];
         add_stores(a, st, out);
+        if (a->copiers > 0 && h < a->sched->stages) /* a second replica is saved by the first */
+            out->copy += COPIED * dtype_size(a->types.at) *
+                         arch_saved_elements(a->arch, &a->split, st, a->copiers);
         *act += a->report->stage_peak[h] * arch_slot_bytes(&d, st);
         *act += a->report->save_peak[h] * arch_save_set_bytes(&d, st);
         if (a->splits)

@@ -19,7 +19,9 @@ enum memory_kind {
 };
 const char *sim_memory_name(enum memory_kind k);
 
-struct sim_memory { int64_t bytes[MEMORY_KINDS]; };
+/* copy: of the host's memory, what checkpoints are copied to; no part of the total where the device
+ * has memory of its own. */
+struct sim_memory { int64_t bytes[MEMORY_KINDS], copy; };
 int64_t sim_memory_total(const struct sim_memory *m);
 
 /* One data-parallel replica's cut, as all ranks know it. */
@@ -36,6 +38,8 @@ struct sim_memory_args {
     int64_t library;                    /* bytes the device takes for itself: workspace */
     int64_t transport;                  /* bytes of the device that its transport takes, about */
     int shares;                         /* data ranks that share the updates; 0 or 1: none */
+    int copiers;                        /* data ranks that copy a part of a checkpoint each; 0: none
+                                           is copied */
     bool training;
     bool splits;                        /* sim_memory_splits(sched): then keep sets count */
 };

@@ -6,7 +6,7 @@
  * lies between two pieces of a run is copied along and read by nobody.
  *
  * In a snapshot each run begins where a device writes whole lines. None begins further from the
- * beginning than it does in the rank's ranges, which are whole lines: so param_snapshot_bytes is
+ * beginning than it does in the rank's ranges, which are whole lines: so arch_saved_elements are
  * enough, which knows these alone.
  */
 #include "tensor/param_state.h"
@@ -107,16 +107,23 @@ void param_duty_close(struct param_duty *d)
 
 /* ---- snapshots ---- */
 
-int64_t param_snapshot_bytes(int64_t elements, int ranks, int64_t at)
+/* Can the host read and write what is in the device's memory? */
+static bool is_host(const struct dev *dev)
 {
-    return PARAM_KINDS * at * (arch_shared_elements(elements, ranks) / ranks);
+    return dev->kind == DEV_CPU || dev->kind == DEV_REF;
 }
 
-enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d)
+enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d, int64_t bytes)
 {
+    int64_t need = PARAM_KINDS * d->elements * dtype_size(d->dev->at);
     *s = (struct param_snapshot){.duty = d};
-    return d->dev->ops->host_alloc(d->dev, PARAM_KINDS * d->elements * dtype_size(d->dev->at),
-                                   "a snapshot of the parameters", (void **)&s->host);
+    if (bytes == 0 && is_host(d->dev))
+        return ERR_OK;
+    if (bytes < need)
+        FAIL(ERR_INTERNAL, "a snapshot of the parameters takes %lld bytes, planned are %lld",
+             (long long)need, (long long)bytes);
+    return d->dev->ops->host_alloc(d->dev, bytes, "a snapshot of the parameters",
+                                   (void **)&s->host);
 }
 
 void param_snapshot_close(struct param_snapshot *s)
@@ -141,7 +148,7 @@ enum err param_snapshot_start(const struct param_snapshot *s)
 {
     const struct param_duty *d = s->duty;
     int64_t at = dtype_size(d->dev->at);
-    for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
+    for (enum param_kind kind = 0; s->host && kind < PARAM_KINDS; kind++)
         for (int i = 0; i < d->runs; i++)
             TRY(d->dev->ops->aside(d->dev, s->host + (kind * d->elements + d->run[i].at) * at,
                                    run_on_device(&d->run[i], kind), d->run[i].n * at));
@@ -156,7 +163,14 @@ enum err param_snapshot_wait(const struct param_snapshot *s)
 const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind kind,
                               const struct param_piece *piece)
 {
-    return s->host + (kind * s->duty->elements + piece->at) * dtype_size(s->duty->dev->at);
+    const struct param_duty *d = s->duty;
+    int64_t at = dtype_size(d->dev->at);
+    if (s->host)
+        return s->host + (kind * d->elements + piece->at) * at;
+    const struct param_run *run = d->run;
+    while (piece->at >= run->at + run->n)
+        run++;
+    return run_on_device(run, kind) + (piece->at - run->at) * at;
 }
 
 /* ---- the way back ---- */
@@ -203,8 +217,7 @@ static char *held_at(const struct param *p, enum param_kind kind, int64_t from, 
 void *param_state_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to)
 {
     const struct dev *dev = p->store->dev;
-    bool host = dev->kind == DEV_CPU || dev->kind == DEV_REF;
-    if (!host || (kind == PARAM_WEIGHT && param_master_type(p->store) != dev->at))
+    if (!is_host(dev) || (kind == PARAM_WEIGHT && param_master_type(p->store) != dev->at))
         return NULL;
     return held_at(p, kind, from, to);
 }

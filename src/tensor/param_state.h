@@ -45,18 +45,17 @@ enum err param_duty_open(struct param_duty *d, struct param_store *const *store,
                          int rank, int ranks);
 void param_duty_close(struct param_duty *d);
 
-/* Bytes that a snapshot takes, at most, for one store of so many elements (param_store.elements)
- * with numbers of `at` bytes. Pure: for the plan of memory, before there is a store. */
-int64_t param_snapshot_bytes(int64_t elements, int ranks, int64_t at);
-
-/* A place in memory of the host, of the device's kind (host_alloc), that is filled again and again;
- * the sum of param_snapshot_bytes over the stores is enough for it. */
+/* A place in memory of the host, of the device's kind (host_alloc), that is filled again and again.
+ * Planned are PARAM_KINDS numbers for each of the arch_saved_elements of the rank's stages. Where
+ * none are, on a device whose memory the host can read, it is the stores themselves, and stays what
+ * it was until the next update. */
 struct param_snapshot {
     const struct param_duty *duty; /* borrowed */
-    char *host;                    /* owned; [PARAM_KINDS][duty->elements] */
+    char *host;                    /* owned; [PARAM_KINDS][duty->elements]; NULL: the stores */
 };
-/* Errors: ERR_MEMORY. Local; released before the stores, by param_snapshot_close. */
-enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d);
+/* Takes `bytes`. Errors: ERR_INTERNAL: they are not enough, or 0 on a device with memory of its
+ * own; ERR_MEMORY. Local; released before the stores, by param_snapshot_close. */
+enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d, int64_t bytes);
 void param_snapshot_close(struct param_snapshot *s);
 /* Begin to fill it with what the stores hold when all that is queued until now is done: behind a
  * step that is proved (exec_settle). The host does not wait on a device that queues; the next

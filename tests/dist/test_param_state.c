@@ -107,6 +107,7 @@ struct saver {
     int stores;
     struct param_duty duty;
     struct param_snapshot snapshot;
+    int64_t need, slack; /* bytes of a copy; of padding, which is planned and not copied */
     int steps;       /* done */
     pthread_t thread;
     bool writes;     /* the thread runs */
@@ -118,21 +119,35 @@ static struct {
     const struct kept *from; /* what the stores are filled with; NULL: nothing */
     int at;                  /* the step behind which it is saved */
     bool thread;             /* a thread waits for it */
+    bool direct;             /* no copy is made */
+    const struct layout_result *r;
     struct saver rank[RANKS];
 } run;
 
+static int64_t padding_of(const struct param_store *s)
+{
+    int64_t n = ARCH_PARAM_ALIGN * (param_share_pieces(s) + 1);
+    for (int i = 0; i < s->n; i++)
+        n += (s->param[i].box.local[0] - s->param[i].box.real[0]) * s->param[i].box.local[1];
+    return n;
+}
+
 static void save_open(struct saver *s, struct exec *x, int rank)
 {
-    int64_t most = 0;
+    int64_t planned = run.r->copy[rank];
     s->stores = exec_stage_count(x);
+    s->slack = 0;
     for (int i = 0; i < s->stores; i++) {
         s->store[i] = &exec_stage_at(x, i)->params;
-        most += param_snapshot_bytes(s->store[i]->elements, run.l->dp, s->store[i]->at);
+        s->slack += PARAM_KINDS * padding_of(s->store[i]) * s->store[i]->at;
     }
     CHECK_OK(param_duty_open(&s->duty, s->store, s->stores, rank / run.l->tp % run.l->dp,
                              run.l->dp));
-    CHECK(PARAM_KINDS * s->duty.elements * s->store[0]->at <= most);
-    CHECK_OK(param_snapshot_open(&s->snapshot, &s->duty));
+    s->need = PARAM_KINDS * s->duty.elements * s->store[0]->at;
+    if (s->need > 0)
+        CHECK_ERR(param_snapshot_open(&s->snapshot, &s->duty, s->need - 1), ERR_INTERNAL,
+                  "a snapshot of the parameters takes");
+    CHECK_OK(param_snapshot_open(&s->snapshot, &s->duty, run.direct ? 0 : planned));
 }
 
 static void *write_it(void *arg)
@@ -279,9 +294,11 @@ static void look(struct dev *d, int rank, int64_t step)
 static bool run_layout(struct layout *l, struct kept *to, int at, const struct kept *from,
                        struct layout_result *r)
 {
-    bool thread = run.thread;
+    bool thread = run.thread, direct = run.direct;
     memset(&run, 0, sizeof run);
     run.thread = thread;
+    run.direct = direct;
+    run.r = r;
     run.l = l;
     run.to = to;
     run.at = at;
@@ -344,6 +361,23 @@ static void check_weights(const struct kept *k, const struct layout_result *r, c
                    "%s: %s is saved with other weights than the run has", what, k->spec[i].name);
 }
 
+/* The plan of a pipeline rank is what the rank takes that saves the most there. */
+static void check_plan(const struct layout *l, const struct layout_result *r, const char *what)
+{
+    int each = l->tp * l->dp;
+    for (int pp = 0; pp < l->pp; pp++) {
+        int64_t most = 0, with_padding = 0, planned = r->copy[pp * each];
+        for (int i = pp * each; i < (pp + 1) * each; i++) {
+            most = num_max(most, run.rank[i].need);
+            with_padding = num_max(with_padding, run.rank[i].need + run.rank[i].slack);
+            CHECK_INT(r->copy[i], planned);
+        }
+        test_check(most <= planned && planned <= with_padding, __FILE__, __LINE__, "%s: pp %d: "
+                   "%lld bytes are planned for a copy that takes %lld, with padding %lld", what,
+                   pp, (long long)planned, (long long)most, (long long)with_padding);
+    }
+}
+
 static void tile(struct layout *l)
 {
     struct kept k;
@@ -354,6 +388,7 @@ static void tile(struct layout *l)
     if (run_layout(l, &k, l->steps, NULL, &r)) {
         kept_check_tiled(&k, what);
         check_weights(&k, &r, what);
+        check_plan(l, &r, what);
     }
     layout_result_free(&r);
     kept_free(&k);
@@ -365,8 +400,10 @@ static void each_is_saved_once(void)
         for (int m = 0; m < 4; m++) {
             struct layout l = layout_of(&rows[i], m & 1 ? ARCH_GPT : ARCH_LLAMA, m & 2);
             l.steps = 1;
+            run.direct = (i + m) % 2;
             tile(&l);
         }
+    run.direct = false;
 }
 
 /* All pairs, each with one of two models. */

@@ -467,6 +467,44 @@ static void whole_at_once(void)
     left_remove("run");
 }
 
+static void keep_summary(void *arg, const char *summary)
+{
+    snprintf(arg, 1024, "%s", summary);
+}
+
+/* Without a copy of the state, and with one: the same bits, and a line says how many there were. */
+static void without_a_copy(void)
+{
+    static const int some[] = {3, 4, 7, 9};
+    static const char *const every[][3] = {{"train.save_every=3", "train.save_async=false", NULL},
+                                           {"train.save_every=3", NULL}};
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        const struct layout *l = &layouts[some[k]];
+        struct outcome o;
+        char summary[1024] = "";
+        train("judge", l, NULL, 0, &o);
+        for (int copy = 0; copy < 2; copy++) {
+            const char *const more[] = {every[copy][0], "run.resume=auto", every[copy][1], NULL};
+            train("run", l, every[copy], 4, &o);
+            CHECK_INT(o.code, PLAIT_STOPPED);
+            CHECK((strstr(o.seen.table, "\ncopies  ") != NULL) == copy);
+            struct plait_config *c = folder_config("run", "tokens.bin");
+            folder_set(c, base_set, sizeof base_set / sizeof *base_set);
+            folder_set(c, l->set, WORDS);
+            folder_set(c, more, WORDS);
+            CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                           .on_done = keep_summary,
+                                                           .arg = summary}), 0);
+            plait_config_free(c);
+            test_check(strstr(summary, "saves: 3, of ") != NULL, __FILE__, __LINE__, "%s: %s",
+                       l->name, summary); /* 6, 9, 12 */
+            check_same("run", "judge", 0, l->name);
+            remove_run("run");
+        }
+        remove_run("judge");
+    }
+}
+
 /* Six steps of a decay to 0.001, then six more. */
 static void a_decay_is_kept(void)
 {
@@ -504,6 +542,7 @@ static const struct test_case cases[] = {
     {"another course", another_course},
     {"time is up", time_is_up},
     {"whole at once", whole_at_once},
+    {"without a copy", without_a_copy},
     {"a decay is kept", a_decay_is_kept},
 };
 TEST_MAIN(cases)

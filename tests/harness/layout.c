@@ -434,11 +434,13 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
                                  .share = a.share, .types = dev->types, .training = true,
                                  .splits = sim_memory_splits(&job->sched),
-                                 .shares = exec_shares_of(&a)};
+                                 .shares = exec_shares_of(&a), .copiers = l->dp};
     struct sim_memory plan;
     ma.scratch = exec_scratch_bytes(&a, comm_kind(w), &dev->types, coord[AXIS_PP]);
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);
     a.plan = bytes_of(&plan);
+    if (comm_rank(w) < LAYOUT_COPIES)
+        job->r->copy[comm_rank(w)] = plan.copy;
     k->dp_rank = coord[AXIS_DP];
     k->first = comm_rank(w) == 0;
     k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;

@@ -61,6 +61,7 @@ struct layout_param {
     int64_t count;
 };
 
+enum { LAYOUT_COPIES = 16 };
 struct layout_result {
     double loss, norm;      /* of the last step */
     int64_t tokens;
@@ -68,6 +69,8 @@ struct layout_result {
     int params;
     int replicas_differ;    /* replicated parameters whose copies are not the same bits */
     int64_t planned, taken; /* bytes of all ranks */
+    int64_t copy[LAYOUT_COPIES]; /* of each rank: bytes planned for a copy of what it saves; there
+                                    before the first step */
     int misheard;           /* ranks and steps that did not learn how many say stop and saved */
     int64_t replayed;       /* steps that were replays, on the first rank */
     int64_t went, undone;   /* steps ahead of the norm; of these done again */

@@ -16,7 +16,8 @@
 #include <string.h>
 
 /* A llama on two pipeline ranks of two data ranks each. */
-static void make(struct options *o, enum comm_kind transport, struct setup *s)
+static void make(struct options *o, enum comm_kind transport, int device, int every,
+                 struct setup *s)
 {
     CHECK_OK(conf_defaults(&options_table, o));
     o->model.kind = ARCH_LLAMA;
@@ -27,10 +28,19 @@ static void make(struct options *o, enum comm_kind transport, struct setup *s)
     o->train.batch = 4;
     o->train.transport = transport;
     o->parallel.microbatch = 1;
+    o->train.save_every = every;
+    o->train.device = device;
     CHECK_OK(setup_make(o, 257, true, s));
 }
 
 enum verdict { SILENT, WARNED, REFUSED };
+
+/* What the host holds of a rank. */
+static int64_t held(const struct setup *s, int pp)
+{
+    bool apart = s->o->train.device == OPTIONS_CUDA;
+    return s->memory[pp].copy + (apart ? 0 : sim_memory_total(&s->memory[pp]));
+}
 
 static enum verdict judge(const struct setup *s, int64_t memory, int64_t swap, int64_t limit)
 {
@@ -46,13 +56,27 @@ static enum verdict judge(const struct setup *s, int64_t memory, int64_t swap, i
     return err == ERR_MEMORY ? REFUSED : said ? WARNED : SILENT;
 }
 
+/* Who is told to do without copies, who with less of them. */
+static void check_words(const struct setup *s, int64_t memory)
+{
+    struct host h = {memory, 0, INT64_MAX};
+    struct text words = {0};
+    CHECK_OK(host_holds(s, &h, &words));
+    bool apart = s->o->train.device == OPTIONS_CUDA, copies = s->memory[0].copy > 0;
+    CHECK((strstr(words.s, " for copies of their state, ") != NULL) == apart);
+    CHECK((strstr(words.s, "train.save_async false") != NULL) == (copies && !apart));
+    CHECK((strstr(words.s, "save no checkpoints") != NULL) == apart);
+    text_free(&words);
+}
+
 static void test_bounds(void)
 {
     struct options o;
     struct setup s;
-    for (int mpi = 0; mpi < 2; mpi++) {
-        make(&o, mpi ? COMM_MPI : COMM_THREAD, &s);
-        int64_t a = sim_memory_total(&s.memory[0]), b = sim_memory_total(&s.memory[1]);
+    for (int k = 0; k < 6; k++) {
+        int mpi = k % 2, apart = k >= 4; /* without copies, with copies, GPUs */
+        make(&o, mpi ? COMM_MPI : COMM_THREAD, apart ? OPTIONS_CUDA : OPTIONS_CPU, k / 2, &s);
+        int64_t a = held(&s, 0), b = held(&s, 1);
         int64_t need = mpi ? num_min(a, b) : 2 * (a + b);
         CHECK_INT(judge(&s, need, 0, INT64_MAX), SILENT);
         CHECK_INT(judge(&s, need - 1, 0, INT64_MAX), WARNED);
@@ -73,8 +97,39 @@ static void test_bounds(void)
             enum verdict group = limit >= need ? SILENT : need / 2 <= limit ? WARNED : REFUSED;
             CHECK_INT(judge(&s, 0, 0, limit), group);
         }
+        check_words(&s, need / 2);
         o.train.device = OPTIONS_NULL; /* holds nothing */
         CHECK_INT(judge(&s, 1, 0, INT64_MAX), SILENT);
+        setup_free(&s);
+    }
+}
+
+/* Planned where state is copied: beside the steps, and out of a GPU's memory. */
+static void test_copies(void)
+{
+    static const struct { int device; bool save, async; int every; bool copied; } k[] = {
+        {OPTIONS_CPU, true, true, 5, true},   {OPTIONS_CPU, true, false, 5, false},
+        {OPTIONS_CPU, true, true, 0, false},  {OPTIONS_CPU, false, true, 5, false},
+        {OPTIONS_REF, true, true, 5, true},   {OPTIONS_NULL, true, true, 5, false},
+        {OPTIONS_CUDA, true, false, 5, true}, {OPTIONS_CUDA, false, true, 5, false},
+    };
+    for (size_t i = 0; i < sizeof k / sizeof *k; i++) {
+        struct options o;
+        struct setup s;
+        struct text table = {0};
+        make(&o, COMM_THREAD, k[i].device, k[i].every, &s);
+        setup_free(&s);
+        o.run.save = k[i].save;
+        o.train.save_async = k[i].async;
+        CHECK_OK(setup_make(&o, 257, true, &s));
+        setup_table(&s, NULL, &table);
+        for (int pp = 0; pp < 2; pp++)
+            CHECK_INT(s.memory[pp].copy > 0, k[i].copied);
+        CHECK((strstr(table.s, "\ncopies  of the state") != NULL) == k[i].copied);
+        text_free(&table);
+        setup_free(&s);
+        CHECK_OK(setup_make(&o, 257, false, &s)); /* generation saves nothing */
+        CHECK_INT(s.memory[0].copy, 0);
         setup_free(&s);
     }
 }
@@ -152,6 +207,7 @@ static void test_verbs(void)
 
 static const struct test_case cases[] = {
     {"bounds", test_bounds},
+    {"copies", test_copies},
     {"control groups", test_groups},
     {"verbs", test_verbs},
 };
