@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, PIECE = 2 << 20, RANKS_MAX = 64, VOCAB = 50304 };
+enum { ROUNDS = 3, PIECE = 2 << 20, RANKS_MAX = 64, VOCAB = 50304 };
 
 struct chunk { struct state_chunk chunk; struct state_source from; int64_t bytes; };
 struct bench {

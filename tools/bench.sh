@@ -11,15 +11,20 @@
 #      of the simulator with the measured costs, that predicted before the run, and how long a whole
 #      step takes, optimizer included. "-ahead": steps that do not wait for the norm.
 #
+#   4. checkpoints: what their copies take of the demo's steps at a save every 10; writing and
+#      loading beside plain copies of as many bytes to the same folder.
+#
 #     tools/bench.sh               all of them
 #     tools/bench.sh programs      only 1
 #     tools/bench.sh gpt2          only 2
 #     tools/bench.sh bubbles       only 3
+#     tools/bench.sh checkpoints   only 4
 #
 # LAYOUTS="one tp2 pp2 dp2"   (pp2: chimera, two microbatches; pp2-zb-h2 and so on: four)
 # THREADS=2 BATCH=4 SEQ=256 STEPS=8
 # ROUNDS=3   (of 2: PyTorch and each layout in turn, so often; what is printed are medians over the
 #            rounds, for a host whose speed changes by the minute)
+# SAVES=/dev/shm              (of 4: the folder that is written to; some 3 GB)
 # DTYPE=bf16|f32              (default: bf16 where the processor has it)
 # PLAIT_BENCH_PYTHON=...                             a Python that has PyTorch (default python3)
 set -eu
@@ -41,8 +46,11 @@ bf16 | f32) ;;
 *) echo "bench: DTYPE=$DTYPE; use bf16 or f32" >&2; exit 2 ;;
 esac
 case $what in
-all | programs | gpt2 | bubbles) ;;
-*) echo "bench: no part $what; use programs, gpt2, bubbles, or nothing for all" >&2; exit 2 ;;
+all | programs | gpt2 | bubbles | checkpoints) ;;
+*)
+    echo "bench: no part $what; use programs, gpt2, bubbles, checkpoints, or nothing for all" >&2
+    exit 2
+    ;;
 esac
 
 machine()
@@ -215,7 +223,32 @@ bubbles()
     done
 }
 
+checkpoints()
+{
+    saves=${SAVES:-/dev/shm}
+    work=$(mktemp -d "$saves/bench-saves-XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    cat src/*/*.c >"$work/text"
+    "$plait" data prepare "$work/text" -o "$work/text.tok" >/dev/null
+    echo
+    echo "checkpoints, to $saves:"
+    say_and_run "$plait" train configs/demo.yaml data.train="$work/text.tok" data.valid= \
+        train.valid_every=0 train.valid_batches=0 train.steps=100 optim.warmup=1 \
+        train.save_every=10 train.save_keep=1 run.dir="$work/run" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    awk -v took="$(number "$work/run/metrics.jsonl" elapsed | tail -n 1)" '/^saves: / {
+        for (i = 1; i < NF; i++) {
+            if ($i == "copied") ms = $(i + 2)
+            if ($i == "still") still = $(i + 2)
+        }
+        n = $2 + 0
+        printf "    demo, a save every 10 steps: copies %.1f ms each, %.2f %% of the time", ms,
+            n * ms / took / 10
+        printf "; steps stood still for %.2f %%\n", 100 * still / took }' "$work/log"
+    say_and_run "${plait%/*}/bench/bench_ckpt" "$work" 6 768
+}
+
 machine
 case $what in all | programs) programs ;; esac
 case $what in all | gpt2) (gpt2) ;; esac
 case $what in all | bubbles) (bubbles) ;; esac
+case $what in all | checkpoints) (checkpoints) ;; esac

@@ -11,6 +11,8 @@
 # bench         plait bench of three models: what kernels reach of their ceilings       16
 # 124m 1.5b 1b  a model on one GPU, and its peer                                12, 61, 81
 # dp            the first two on all GPUs as data ranks that share the updates          74
+# save          GPT-2 1.5B on one GPU that saves to SAVES: what it costs steps, writing and
+#               loading beside plain copies; not among "everything"                    ~ 300
 # 8b            llama 8B on all GPUs: pp by two schedules with their bubbles, tp       177
 #
 # The seconds are of two H200, the tree built and both peers there, which are some half of it: 517
@@ -22,6 +24,8 @@
 # PEER=FILE     torch_gpt.py, run with PYTHON (default python3): PyTorch on the same shapes
 # LLMC=DIR      a built llm.c (train_gpt2cu): in its place for the GPT-2 rows
 # GPUS=N        of dp and 8b, which take two or more (default: all that nvidia-smi lists)
+# SAVES=/dev/shm  the folder of part save: two checkpoints of 18.7 GB, beside as much memory;
+#               EVERY=30 steps between them; SAVED="48 1600" what is held against plain copies
 # STEPS=14      of a run; the median is of the second half
 # COMMIT=...    for the rows, where this is no git tree
 # DEVICE=cpu WORDS="model.layers=1 ..."   to try this script without a GPU: other keys of all runs
@@ -35,8 +39,8 @@ today=$(date +%F)
 commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 for part in $parts; do
     case $part in
-    test | bench | 124m | 1.5b | 1b | dp | 8b) ;;
-    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, dp, 8b" >&2; exit 2 ;;
+    test | bench | 124m | 1.5b | 1b | dp | save | 8b) ;;
+    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, dp, save, 8b" >&2; exit 2 ;;
     esac
 done
 if [ -z "${BUILD:-}" ]; then
@@ -326,6 +330,78 @@ llama_8b()
     steps=$kept
 }
 
+# stall_of METRICS STEPS EVERY: ms that a save costs the steps: what the first three behind it take
+# longer than the median of those that are further from any; by the clock of the host, which sees
+# what lies between steps too. The last save ends the run, and no step is behind it.
+stall_of()
+{
+    sed -n 's/.*"step": \([0-9]*\).*"elapsed": \([0-9.]*\).*/\1 \2/p' "$1" |
+        awk -v every="$3" 'NR > 1 { took[$1] = $2 - last } { last = $2; n = $1 }
+            END {
+                for (s = every + 4; s <= n; s++)
+                    if ((s - 1) % every >= 3) print took[s] >"/dev/stderr"
+                for (s = 2 * every; s < n; s += every) {
+                    for (k = 1; k <= 3; k++) sum += took[s + k]
+                    saves++
+                }
+                print sum, saves
+            }' 2>"$work/far" >"$work/near"
+    awk -v far="$(median <"$work/far")" '{ printf "%.1f", 1000 * ($1 / $2 - 3 * far) }' \
+        "$work/near"
+}
+
+# field LABEL LOG: the number behind a word of the line about saves or loading.
+field()
+{
+    sed -n "s/^$1: .*$2 \([0-9.]*\).*/\1/p" "$3" | tail -n 1
+}
+
+# Files in memory. The first save is left out: it opens what later ones have open.
+save()
+{
+    saves=$(mktemp -d "${SAVES:-/dev/shm}/gpu-saves-XXXXXX")
+    trap 'rm -rf "$work" "$saves"' EXIT
+    data=$(tokens_of 50304) every=${EVERY:-30}
+    for run in first again; do
+        more="train.steps=$((every * 4))"
+        [ "$run" = first ] || more="train.steps=$((every * 4 + 2)) run.resume=auto"
+        # shellcheck disable=SC2086  # words of a command line
+        set -- train.batch=16 parallel.microbatch=16 train.device="$device" optim.warmup=1 \
+            optim.schedule=constant optim.lr_min=0 train.save_every="$every" train.save_keep=1 \
+            $more $words
+        command="plait train configs/gpt2-1.5b.yaml $*"
+        echo "\$ $command"
+        timeout 280 "$plait" train configs/gpt2-1.5b.yaml "$@" data.train="$data" \
+            run.dir="$saves/run" >"$out/save-$run.log" 2>&1 ||
+            { failed=1; tail -n 3 "$out/save-$run.log"; return 0; }
+        grep -E '^(saves|loaded): ' "$out/save-$run.log"
+        [ "$run" = again ] || cp "$saves/run/metrics.jsonl" "$out/save.jsonl"
+    done
+    first="$out/save-first.log"
+    awk -v stall="$(stall_of "$out/save.jsonl" "$((every * 4))" "$every")" \
+        -v bytes="$(du -sb "$saves/run/checkpoints" | cut -f 1)" -v every="$every" \
+        -v copied="$(field saves copied\ in "$first")" -v rate="$(field saves written\ at "$first")" \
+        -v waits="$(grep -c 'waits until that of' "$first" || true)" \
+        -v step="$(median <"$work/far")" -v load="$(field loaded s, "$out/save-again.log")" \
+        -v card="$card" -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
+        interval = copied / 1000 + bytes / rate / 1e9
+        printf "{\"work\": \"saves of gpt2-1.5b B 16 T 1024\", \"card\": \"%s\", ", card
+        printf "\"gpus\": 1, \"save_every\": %d, \"bytes\": %.0f, ", every, bytes
+        printf "\"step_ms\": %.1f, \"stall_ms\": %s, ", 1000 * step, stall
+        printf "\"shortest_interval_s\": %.2f, \"share_at_it\": %.4f, \"waits\": %d, ", interval,
+            stall / 1000 / interval, waits
+        printf "\"copied_ms\": %s, \"write_gb_s\": %s, \"load_gb_s\": %s, ", copied, rate, load
+        printf "\"date\": \"%s\", \"commit\": \"%s\", ", date, commit
+        printf "\"command\": \"%s\"}\n", command
+    }' | tee -a "$rows"
+    rm -rf "$saves/run"
+    # shellcheck disable=SC2086  # two numbers
+    "$BUILD/bench/bench_ckpt" "$saves" ${SAVED:-48 1600} 1 2 8 | tee "$out/save-copies.log"
+    tail -n 1 "$out/save-copies.log" |
+        sed "s/}\$/, \"date\": \"$today\", \"commit\": \"$commit\"}/" >>"$rows"
+    rm -rf "$saves"
+}
+
 begun=$(date +%s)
 for part in $parts; do
     since=$(date +%s)
@@ -344,6 +420,7 @@ for part in $parts; do
     124m) gpt2 124m 12 64 "$f124" 1 single ;;
     1.5b) gpt2 1.5b 48 16 "$f1500" 1 single ;;
     1b) llama_1b ;;
+    save) save ;;
     dp | 8b)
         if [ "$gpus" -lt 2 ]; then
             echo "gpu: $part needs two GPUs or more, and there is $gpus"

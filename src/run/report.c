@@ -162,6 +162,9 @@ static void summarize(const struct train_rank *r, struct text *page)
     if (!options_unrecorded(o))
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
                  (long long)r->replayed, (long long)(r->taken - r->resumed));
+    if (r->loaded > 0)
+        text_add(page, "loaded: %s in %.2f s, %.2f GB/s\n", text_bytes(r->loaded, t), r->load_s,
+                 (double)r->loaded / fmax(r->load_s, 1e-9) / 1e9);
     checkpoint_report(&r->ckpt, page);
     text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)(r->taken - r->resumed),
              text_plural(r->taken - r->resumed, "s"), text_seconds(r->seconds, t), r->result.loss);

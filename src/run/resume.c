@@ -97,11 +97,24 @@ static enum err same_run(const struct train_rank *r, const struct state_index *x
 
 /* ---- reading ---- */
 
-static enum err load_all(const struct train_rank *r, const struct state_index *x)
+/* Bytes of weights and moments that this rank holds. */
+static int64_t held_bytes(const struct train_rank *r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < r->optim.stores; i++)
+        n += r->store[i]->elements + 2 * r->store[i]->elements / r->store[i]->shares;
+    return n * dtype_size(r->dev->at);
+}
+
+static enum err load_all(struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
     const struct load from = {&r->s->arch, &saved, r->job->threads};
-    return load_stores(&from, (const struct param_store *const *)r->store, r->optim.stores, true);
+    double begin = log_now();
+    TRY(load_stores(&from, (const struct param_store *const *)r->store, r->optim.stores, true));
+    r->loaded = held_bytes(r);
+    r->load_s = log_now() - begin;
+    return ERR_OK;
 }
 
 /* ---- choosing ---- */

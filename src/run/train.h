@@ -65,6 +65,8 @@ struct train_rank {
     struct lr lr;               /* the run's learning rates */
     int64_t resumed;            /* the step that it goes on behind; 0: a new run */
     char run[64];               /* its name in checkpoints */
+    int64_t loaded;             /* bytes of its state that this rank has read, in load_s seconds */
+    double load_s;
     char origin[OPTIONS_PATH_MAX + 80]; /* what run.resume came to, for people; "": nothing */
     struct checkpoint ckpt;     /* s NULL: none are saved */
     bool opened;                /* the files of the run are */

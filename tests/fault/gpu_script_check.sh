@@ -55,6 +55,20 @@ check "without peers, data ranks beside one" line \
 check "and nothing where none was" line 'gpt2-1.5b B 16 T 1024 +dp 2 zero 1 +[1-9][0-9]* +- +- +-'
 rm -rf "$dir/out"
 
+EVERY=5 SAVED="2 64" SAVES=$dir
+export EVERY SAVED SAVES
+script "" save
+check "it ends well" [ $? -eq 0 ]
+check "a row of what saves cost" [ "$(rows | grep -c '^{"work": "saves of .*", "card": "cpu", '\
+'"gpus": 1, "save_every": 5, "bytes": [1-9][0-9]*, "step_ms": [0-9.]*, "stall_ms": [-0-9.]*, '\
+'"shortest_interval_s": [0-9.]*, "share_at_it": [-0-9.]*, "waits": [0-9]*, "copied_ms": [0-9.]*, '\
+'"write_gb_s": [0-9.]*, "load_gb_s": [0-9.]*, "date": "[-0-9]*", "commit": "none", '\
+'"command": "plait train [^"]*"}$')" -eq 1 ]
+check "a row of plain copies" [ "$(rows | grep -c '"write_ratio": [0-9.]*, .*"commit": "none"}$')" \
+    -eq 1 ]
+check "and nothing is left" [ -z "$(find "$dir" -name 'gpu-saves-*')" ]
+rm -rf "$dir/out"
+
 python=$dir/python peer=torch_gpt.py
 cat >"$python" <<'END'
 #!/bin/sh
