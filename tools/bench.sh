@@ -234,7 +234,8 @@ checkpoints()
     echo "checkpoints, to $saves:"
     say_and_run "$plait" train configs/demo.yaml data.train="$work/text.tok" data.valid= \
         train.valid_every=0 train.valid_batches=0 train.steps=100 optim.warmup=1 \
-        train.save_every=10 train.save_keep=1 run.dir="$work/run" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+        train.save_every=10 train.save_keep=1 run.dir="$work/run" \
+        >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
     awk -v took="$(number "$work/run/metrics.jsonl" elapsed | tail -n 1)" '/^saves: / {
         for (i = 1; i < NF; i++) {
             if ($i == "copied") ms = $(i + 2)

@@ -380,7 +380,8 @@ save()
     first="$out/save-first.log"
     awk -v stall="$(stall_of "$out/save.jsonl" "$((every * 4))" "$every")" \
         -v bytes="$(du -sb "$saves/run/checkpoints" | cut -f 1)" -v every="$every" \
-        -v copied="$(field saves copied\ in "$first")" -v rate="$(field saves written\ at "$first")" \
+        -v copied="$(field saves copied\ in "$first")" \
+        -v rate="$(field saves written\ at "$first")" \
         -v waits="$(grep -c 'waits until that of' "$first" || true)" \
         -v step="$(median <"$work/far")" -v load="$(field loaded s, "$out/save-again.log")" \
         -v card="$card" -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {

@@ -117,8 +117,8 @@ enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n
 /* Elements of a stage's parameter store on one rank, padding included. */
 int64_t arch_stage_elements(const struct arch *a, const struct arch_split *s,
                             const struct arch_stage *st);
-/* Elements that one of so many data ranks saves of a stage at most. A copy of a tied matrix is saved
- * where the embedding is. */
+/* Elements that one of so many data ranks saves of a stage at most. A copy of a tied matrix is
+ * saved where the embedding is. */
 int64_t arch_saved_elements(const struct arch *a, const struct arch_split *s,
                             const struct arch_stage *st, int ranks);
 /* n elements and what is added so that so many ranks have equal shares of them, each a multiple of

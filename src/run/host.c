@@ -109,8 +109,8 @@ static const char *way_out(const struct setup *s)
     if (is_apart(s))
         return "use more data ranks, or save no checkpoints";
     return options_copies_state(s->o)
-               ? "write checkpoints without a copy (train.save_async false), use a smaller model or "
-                 "train.batch, parallel.microbatch, or train.recompute full"
+               ? "write checkpoints without a copy (train.save_async false), use a smaller model "
+                 "or train.batch, parallel.microbatch, or train.recompute full"
                : "use a smaller model or train.batch, parallel.microbatch, or train.recompute full";
 }
 

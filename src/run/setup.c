@@ -465,7 +465,7 @@ static void add_copies(const struct setup *s, struct text *out)
     char buf[32];
     if (!options_copies_state(s->o) || !s->training)
         return;
-    text_add(out, "copies  of the state, for checkpoints beside the steps, in the host's memory:\n");
+    text_add(out, "copies  of the state for checkpoints, in the host's memory\n");
     for (int pp = 0; pp < s->sched.p; pp++)
         text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
                  text_bytes(s->memory[pp].copy, buf));
