@@ -6,8 +6,8 @@
  *
  * The state of a GPT-2 of that size, 12 and 768 by default, is written as RANKS shards (1), each by
  * a thread of its own and HELPERS beside it (1), and read into memory again by READERS (2) threads
- * a rank. A plain copy is a loop of write, or read, of 2 MiB a rank. Rounds in turn; printed are
- * the medians, and a line of JSON.
+ * a rank. A plain copy is a loop of write, or read, of 2 MiB a rank, out of and into the same
+ * memory. Rounds in turn; printed are the medians, and a line of JSON.
  */
 #include "base/fs.h"
 #include "base/log.h"
@@ -24,12 +24,13 @@
 
 enum { ROUNDS = 3, PIECE = 2 << 20, RANKS_MAX = 64, VOCAB = 50304 };
 
-struct chunk { struct state_chunk chunk; struct state_source from; int64_t bytes; };
+struct chunk { struct state_chunk chunk; struct state_source from; int64_t bytes; int rank; };
 struct bench {
     struct arch arch;
     const char *dir;
     int ranks, helpers, readers, n;
-    struct chunk *chunk;  /* owned; [n], dealt to the ranks in turn */
+    struct chunk *chunk;  /* owned; [n], dealt to the ranks by their bytes */
+    int64_t dealt[RANKS_MAX];
     char *memory;         /* owned; of all */
     int64_t bytes;
     struct state_save save;
@@ -64,6 +65,9 @@ static void add(struct bench *b, const struct arch_param *p, int kind)
     c->chunk.box = state_place_box(&at, &box);
     c->bytes = p->shape[0] * p->shape[1] * (int64_t)sizeof(float);
     b->bytes += c->bytes;
+    for (int i = 0; i < b->ranks; i++)
+        c->rank = b->dealt[i] < b->dealt[c->rank] ? i : c->rank;
+    b->dealt[c->rank] += c->bytes;
 }
 
 static void make(struct bench *b)
@@ -99,13 +103,13 @@ static void *write_shard(void *arg)
     int n = 0;
     need(mem_new(b->n, sizeof *chunk, "chunks", &chunk));
     need(mem_new(b->n, sizeof *from, "chunks", &from));
-    for (int i = r->rank; i < b->n; i += b->ranks) {
-        chunk[n] = b->chunk[i].chunk;
-        from[n++] = b->chunk[i].from;
-    }
+    for (int i = 0; i < b->n; i++)
+        if (b->chunk[i].rank == r->rank) {
+            chunk[n] = b->chunk[i].chunk;
+            from[n++] = b->chunk[i].from;
+        }
     state_shard_name(r->rank, name);
     need(state_shard_create(&s, &b->save, name, chunk, n));
-    need(state_shard_keep_room(&s));
     need(state_shard_fill(&s, from, b->helpers, NULL));
     need(state_shard_commit(&s));
     need(state_shard_text(&s, &r->text));
@@ -127,20 +131,28 @@ static int plain_file(const struct rank *r, int flags, char path[4096])
     return fd;
 }
 
-static void *write_plain(void *arg)
+/* Through all of the rank's memory, and a file of as many bytes. */
+static void plain(const struct rank *r, int fd, bool writes)
 {
-    const struct rank *r = arg;
-    char path[4096];
-    int fd = plain_file(r, O_CREAT | O_EXCL | O_WRONLY, path);
-    for (int i = r->rank; i < r->b->n; i += r->b->ranks) {
+    for (int i = 0; i < r->b->n; i++) {
         const struct chunk *c = &r->b->chunk[i];
-        for (int64_t at = 0, n; at < c->bytes; at += n)
-            if ((n = write(fd, (const char *)c->from.p + at,
-                           (size_t)num_min(PIECE, c->bytes - at))) <= 0) {
-                perror(path);
+        for (int64_t at = 0, n; c->rank == r->rank && at < c->bytes; at += n) {
+            char *p = (char *)(uintptr_t)c->from.p + at;
+            size_t piece = (size_t)num_min(PIECE, c->bytes - at);
+            n = writes ? write(fd, p, piece) : read(fd, p, piece);
+            if (n <= 0) {
+                perror("plain copy");
                 exit(1);
             }
+        }
     }
+}
+
+static void *write_plain(void *arg)
+{
+    char path[4096];
+    int fd = plain_file(arg, O_CREAT | O_EXCL | O_WRONLY, path);
+    plain(arg, fd, true);
     if (fsync(fd) != 0 || close(fd) != 0)
         perror(path);
     return NULL;
@@ -148,15 +160,11 @@ static void *write_plain(void *arg)
 
 static void *read_plain(void *arg)
 {
-    const struct rank *r = arg;
-    char path[4096], *piece;
-    int fd = plain_file(r, O_RDONLY, path);
-    need(mem_new(PIECE, 1, "a piece", &piece));
-    while (read(fd, piece, PIECE) > 0)
-        ;
+    char path[4096];
+    int fd = plain_file(arg, O_RDONLY, path);
+    plain(arg, fd, false);
     close(fd);
     unlink(path);
-    mem_free(piece);
     return NULL;
 }
 
@@ -166,8 +174,9 @@ static void *read_chunks(void *arg)
     struct bench *b = r->b;
     for (;;) {
         pthread_mutex_lock(&r->lock);
-        int i = r->next;
-        r->next += b->ranks;
+        while (r->next < b->n && b->chunk[r->next].rank != r->rank)
+            r->next++;
+        int i = r->next++;
         pthread_mutex_unlock(&r->lock);
         if (i >= b->n)
             return NULL;
@@ -181,7 +190,7 @@ static void *read_shard(void *arg)
 {
     struct rank *r = arg;
     pthread_t thread[RANKS_MAX];
-    r->next = r->rank;
+    r->next = 0;
     for (int i = 0; i < r->b->readers; i++)
         if (pthread_create(&thread[i], NULL, read_chunks, r) != 0)
             exit(1);

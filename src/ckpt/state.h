@@ -78,8 +78,6 @@ struct state_shard {
  * ERR_MEMORY; ERR_STORAGE. Local. */
 enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
                             const struct state_chunk *chunk, int n);
-/* The disk keeps room for all of the shard (fs_keep_room). Errors: ERR_STORAGE. */
-enum err state_shard_keep_room(struct state_shard *s);
 /* Where the numbers of a chunk are: dense and row-major; transposed: the other way round, (n[1],
  * n[0]), as a parameter holds them whose place is transposed. */
 struct state_source { const void *p; bool transposed; };
@@ -88,7 +86,8 @@ enum { STATE_HELPERS = 8 };
  * STATE_HELPERS) turn and hash beside it; it is as fast as a plain copy where they have processors
  * of their own. given_up (NULL: none): once it is true no further chunk is begun. Errors: ERR_PEER:
  * it was given up; ERR_MEMORY; ERR_STORAGE, after which only state_shard_close may follow;
- * ERR_INTERNAL: it is filled already. */
+ * ERR_INTERNAL: it is filled already. No room is kept on the disk before: in memory files that
+ * would cost a tenth of the time, and a disk that is full costs this shard alone. */
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
                           const atomic_bool *given_up);
 /* Synced, under its name. Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. */

@@ -70,11 +70,6 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
     return err;
 }
 
-enum err state_shard_keep_room(struct state_shard *s)
-{
-    return safet_keep_room(&s->file);
-}
-
 enum err state_shard_commit(struct state_shard *s)
 {
     return safet_commit(&s->file);

@@ -162,8 +162,6 @@ static enum err write_shard(struct checkpoint *c)
     double begin = log_now();
     c->spent.copied += begin - c->began;
     if (err == ERR_OK)
-        err = state_shard_keep_room(&shard);
-    if (err == ERR_OK)
         err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
     if (err == ERR_OK)
         err = state_shard_commit(&shard);

@@ -472,19 +472,22 @@ static void keep_summary(void *arg, const char *summary)
     snprintf(arg, 1024, "%s", summary);
 }
 
-/* Without a copy of the state, and with one: the same bits, and a line says how many there were. */
+/* Without a copy of the state, and with one, read by several threads: the same bits, and a line
+ * says how many saves there were. */
 static void without_a_copy(void)
 {
     static const int some[] = {3, 4, 7, 9};
-    static const char *const every[][3] = {{"train.save_every=3", "train.save_async=false", NULL},
-                                           {"train.save_every=3", NULL}};
+    static const char *const every[][4] = {{"train.save_every=3", "train.threads=3",
+                                            "train.save_async=false", NULL},
+                                           {"train.save_every=3", "train.threads=3", NULL}};
     for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
         const struct layout *l = &layouts[some[k]];
         struct outcome o;
         char summary[1024] = "";
-        train("judge", l, NULL, 0, &o);
+        train("judge", l, (const char *[]){"train.threads=3", NULL}, 0, &o);
         for (int copy = 0; copy < 2; copy++) {
-            const char *const more[] = {every[copy][0], "run.resume=auto", every[copy][1], NULL};
+            const char *const more[] = {"run.resume=auto", every[copy][0], every[copy][1],
+                                        every[copy][2], NULL};
             train("run", l, every[copy], 4, &o);
             CHECK_INT(o.code, PLAIT_STOPPED);
             CHECK((strstr(o.seen.table, "\ncopies  ") != NULL) == copy);

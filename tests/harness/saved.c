@@ -217,7 +217,6 @@ static enum err write_shard(const struct saved *s, const struct state_save *save
     CHECK(at <= SAVED_BYTES);
     state_shard_name(rank, name);
     TRY_OR(out, state_shard_create(&w, save, name, mine, n));
-    TRY_OR(out, state_shard_keep_room(&w));
     TRY_OR(out, state_shard_fill(&w, from, (int)test_range(1, 3), NULL));
     TRY_OR(out, state_shard_commit(&w));
     err = state_shard_text(&w, text);
