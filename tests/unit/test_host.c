@@ -62,6 +62,8 @@ static void check_words(const struct setup *s, int64_t memory)
     struct host h = {memory, 0, INT64_MAX};
     struct text words = {0};
     CHECK_OK(host_holds(s, &h, &words));
+    CHECK(words.len > 0);
+    text_add_char(&words, '.', 1);
     bool apart = s->o->train.device == OPTIONS_CUDA, copies = s->memory[0].copy > 0;
     CHECK((strstr(words.s, " for copies of their state, ") != NULL) == apart);
     CHECK((strstr(words.s, "train.save_async false") != NULL) == (copies && !apart));
