@@ -33,7 +33,7 @@ static void say(const char *words, size_t n)
 static void on_signal(int n)
 {
     static const char stops[] =
-        "\nplait: stops behind this step and saves the weights; a second signal ends it at once\n";
+        "\nplait: stops behind this step and saves; a second signal ends it at once\n";
     static const char ends_search[] =
         "\nplait: ends the search; a second signal ends the process at once\n";
     int kept = errno;

@@ -185,16 +185,16 @@ struct plait_train {
      * takes as long as two steps and more; plait_stop ends it. */
     void (*on_search)(void *arg, const char *what);
 };
-/* When it was asked to stop (plait_stop) it ends with PLAIT_STOPPED, the weights of the last step
+/* When it was asked to stop (plait_stop) it ends with PLAIT_STOPPED, the state of the last step
  * saved as at the end; with PLAIT_OK when all work was done. Under MPI the reporting rank's process
  * alone has the sentence, the others have "". */
 int plait_train(const struct plait_config *c, const struct plait_train *a);
 /* Asks the runs of this process to stop: each finishes the step under way on all its ranks, also
- * when one process of a job was asked alone, saves its weights and ends. A run that has made no
- * step ends without; a validation is cut short, and so is a search for what is not finite, which
- * ends with PLAIT_NONFINITE all the same. why: a signal's number, which messages name, or any
- * other number above 0. It holds for runs to come, too, until it is withdrawn by 0. Safe in a
- * signal handler and from any thread. */
+ * when one process of a job was asked alone, saves a checkpoint and its weights, and ends. A run
+ * that has made no step ends without; a validation is cut short, and so is a search for what is not
+ * finite, which ends with PLAIT_NONFINITE all the same. why: a signal's number, which messages
+ * name, or any other number above 0. It holds for runs to come, too, until it is withdrawn by 0.
+ * Safe in a signal handler and from any thread. */
 void plait_stop(int why);
 /* Removes the temporary files that this process is writing, and says on standard error what a run
  * there is dealing with, if that is an error. Safe in a signal handler; the process must end behind

@@ -259,6 +259,10 @@ static enum err check_step(const struct options *o)
         FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
                          "64 bits; use fewer steps", (long long)o->train.steps,
              (long long)o->train.batch, (long long)o->model.seq);
+    if (o->train.save_every > 0 && o->train.save_keep == 0)
+        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_every "
+                         "%lld asks for some; use another of the two",
+             (long long)o->train.save_every);
     return ERR_OK;
 }
 

@@ -370,6 +370,8 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     if (first->code == ERR_OK)
         err_keep(first, write_index(c, text));
     c->spent.saves += first->code == ERR_OK;
+    if (first->code == ERR_OK)
+        c->whole = c->step;
     if (first->code == ERR_OK || !own)
         return;
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */

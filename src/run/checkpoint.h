@@ -45,6 +45,7 @@ struct checkpoint {
     char run[64];             /* state_save.run */
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */
+    int64_t whole;            /* the last one on the disk, as the writer knows; 0: none */
     struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
     char *config, *dir;       /* owned */
     pthread_t thread;

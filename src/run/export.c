@@ -63,7 +63,7 @@ static enum err lacks(const char *run)
 {
     struct options o;
     if (hf_weights_exist(run))
-        FAIL(ERR_CHECKPOINT, "export: %s has no whole checkpoint (train.save_every); it has "
+        FAIL(ERR_CHECKPOINT, "export: %s has no whole checkpoint (train.save_keep); it has "
                              "model.safetensors and config.json, which transformers reads as they "
                              "are", run);
     TRY(options_read_run(run, &o));

@@ -44,7 +44,7 @@ const struct folder_name *folder_name_at(int i)
 static bool writes(const struct options *o, const struct folder_name *n)
 {
     return n->when == FOLDER_ALWAYS || (n->when == FOLDER_SAVE && o->run.save) ||
-           (n->when == FOLDER_CHECKPOINTS && o->run.save && o->train.save_every > 0) ||
+           (n->when == FOLDER_CHECKPOINTS && options_checkpoints(o)) ||
            (n->when == FOLDER_TRACE && o->train.trace);
 }
 
@@ -208,20 +208,6 @@ static enum err take_lock(struct folder *f, const char *path)
 
 /* ---- taking and leaving ---- */
 
-/* Room for the weights, asked before hours of work end without it. */
-static enum err check_room(const struct options *o, const struct arch *a)
-{
-    char need[32], have[32];
-    int64_t bytes = 4 * arch_params(a), left = o->run.save ? fs_sys_space(o->run.dir) : -1;
-    if (left < 0)
-        return ERR_OK;
-    if (bytes > left)
-        FAIL(ERR_STORAGE, "run.dir %s: the weights take %s, and its file system has %s free; free "
-                          "some space, name another folder, or keep none with run.save=false",
-             o->run.dir, text_bytes(bytes, need), text_bytes(left, have));
-    return ERR_OK;
-}
-
 /* Traces hold no place where one could go on. */
 static enum err check_trace(const struct options *o)
 {
@@ -271,7 +257,7 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     if (err == ERR_OK)
         err = check_names(f, a, false);
     if (err == ERR_OK)
-        err = check_room(o, a);
+        err = folder_room(o, a);
     if (err != ERR_OK) {
         err_trail(__FILE__, __LINE__);
         folder_leave(f);

@@ -17,7 +17,7 @@
 /* The names that runs write, and when. Beside them stand, while a file is being written, temporary
  * ones: NAME.tmp.PID.NUMBER. */
 enum folder_when { FOLDER_ALWAYS, FOLDER_SAVE, FOLDER_CHECKPOINTS, FOLDER_TRACE }; /* with run.save,
-                                                                      save_every, train.trace */
+                                                                      save_keep, train.trace */
 struct folder_name { const char *name; enum folder_when when; };
 int folder_names(void);
 const struct folder_name *folder_name_at(int i);
@@ -56,7 +56,7 @@ struct folder {
     struct stat metrics; /* of the file that was made */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
- * every name that this run will write, ask for room for the weights. Errors: ERR_LOCKED, naming the
+ * every name that this run will write, ask for room (folder_room). Errors: ERR_LOCKED, naming the
  * owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
 /* config.yaml, the vocabulary filled in, Hugging Face's config.json, and metrics.jsonl, open, empty
@@ -85,6 +85,9 @@ enum err folder_checkpoint(const char *who, const char *dir, const char *word, c
  * are set aside. Checkpoints are said. *validated: there is a line of the validation behind that
  * step. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */
 enum err folder_cut(const struct options *o, int64_t resumed, bool *validated);
+/* Has the file system of run.dir room for the weights, and the checkpoints that will be there at
+ * once? Errors: ERR_STORAGE. Local. (folder_room.c) */
+enum err folder_room(const struct options *o, const struct arch *a);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

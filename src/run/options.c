@@ -120,10 +120,11 @@ static const struct conf_row rows[] = {
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
      "at the end print where the reporting rank's time went, operation by operation"},
     {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
-     "save a checkpoint after every so many, and at the end, also where a signal or an error is "
-     "the end [steps]; 0: none, only the weights at the end (docs/checkpoints.md)"},
-    {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 1, 1000000, NULL,
-     "checkpoints that stay: the newest ones [checkpoints]"},
+     "save a checkpoint also after every so many [steps]; 0: only where the run ends, whatever the "
+     "end is (docs/checkpoints.md)"},
+    {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
+     "checkpoints that stay: the newest ones [checkpoints]; 0: none is saved, only the weights at "
+     "the end, from which a run cannot go on"},
     {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
      "write a checkpoint beside the steps behind it, from a copy in the host's memory; false: wait "
      "until it is written"},
@@ -392,13 +393,12 @@ const char *options_idle(const struct options *o, const char *key)
         return "only runs with train.device cuda may differ";
     if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
         return "one rank waits for nobody";
-    if (strcmp(key, "train.save_every") == 0 && !o->run.save)
+    if (strncmp(key, "train.save_", 11) == 0 && !o->run.save)
         return "run.save is false";
-    if (strcmp(key, "train.save_every") == 0 && o->train.device == OPTIONS_NULL)
+    if (strncmp(key, "train.save_", 11) == 0 && o->train.device == OPTIONS_NULL)
         return "train.device null holds no numbers to save";
-    if ((strcmp(key, "train.save_keep") == 0 || strcmp(key, "train.save_async") == 0) &&
-        o->train.save_every == 0)
-        return "train.save_every is 0, and no checkpoint is saved";
+    if (strcmp(key, "train.save_async") == 0 && o->train.save_keep == 0)
+        return "train.save_keep is 0, and no checkpoint is saved";
     if ((strcmp(key, "run.resume_insist") == 0 || strcmp(key, "optim.decay_keep") == 0) &&
         !o->run.resume[0])
         return "run.resume is empty, and the run begins anew";
@@ -413,7 +413,7 @@ const char *options_idle(const struct options *o, const char *key)
 
 bool options_checkpoints(const struct options *o)
 {
-    return o->run.save && o->train.save_every > 0 && o->train.device != OPTIONS_NULL;
+    return o->run.save && o->train.save_keep > 0 && o->train.device != OPTIONS_NULL;
 }
 
 bool options_copies_state(const struct options *o)

@@ -63,7 +63,8 @@ struct options {
         bool trace;           /* record what ran when */
         int recompute;        /* enum options_recompute */
         int graph;            /* enum options_graph: steps are replays of a recorded one */
-        int64_t save_every, save_keep; /* steps between checkpoints; how many stay */
+        int64_t save_every, save_keep; /* steps between checkpoints, 0: at the end; how many stay,
+                                          0: none is saved */
         bool save_async;             /* written beside the steps */
         double time_limit;           /* seconds */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */

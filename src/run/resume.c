@@ -152,7 +152,9 @@ static void take_head(struct train_rank *r, const struct state_head *h, const st
 static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h)
 {
     char plan[96] = "";
-    if (r->lr.steps != h->steps)
+    if (h->step == r->s->o->train.steps)
+        snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
+    else if (r->lr.steps != h->steps)
         snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
                  (long long)h->steps, (long long)r->lr.steps);
     snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s",

@@ -137,8 +137,8 @@ enum err train_valid_lost(struct train_rank *r, int64_t round);
  * moments, the numbers of steps, rates. Also where there is none: r->lr is set. Errors: ERR_CONFIG
  * where it is of another model or run; ERR_CHECKPOINT. Collective over the world. (resume.c) */
 enum err train_resume(struct train_rank *r);
-/* Checkpoints are saved (train.save_every): takes what they need; and whether one is due behind the
- * step under way. (train_save.c) */
+/* Where checkpoints are saved (train.save_keep): takes what they need; and whether one is due
+ * behind the step under way (train.save_every). (train_save.c) */
 enum err train_save_open(struct train_rank *r);
 bool train_save_due(const struct train_rank *r);
 /* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,

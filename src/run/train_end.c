@@ -82,7 +82,8 @@ static void say_stop(const struct train_rank *r, struct text *page)
                  (long long)r->s->o->train.steps);
 }
 
-/* "stopped by SIGTERM behind step 5 of 10; weights in runs/a/model.safetensors" */
+/* "stopped by SIGTERM behind step 5 of 10; weights in runs/a/model.safetensors, and a checkpoint,
+ * from which run.resume=auto goes on" */
 static enum err note_stop(struct train_rank *r)
 {
     struct text page = {0};
@@ -93,6 +94,8 @@ static enum err note_stop(struct train_rank *r)
         return ERR_OK;
     say_stop(r, &page);
     train_say_weights(r, &page);
+    if (r->ckpt.whole > 0 && r->ckpt.whole == r->taken)
+        text_add(&page, ", and a checkpoint, from which run.resume=auto goes on");
     if (page.err == ERR_OK)
         snprintf(r->job->outcome->text, sizeof r->job->outcome->text, "%s", page.s);
     enum err err = page.err;

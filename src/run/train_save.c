@@ -39,13 +39,14 @@ enum err train_save_open(struct train_rank *r)
                                 .stores = r->optim.stores, .run = r->run};
     a.lock = comm_kind(r->world) == COMM_THREAD || r->reports ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
-    r->ckpt.ended = folder_means_own(s->o) ? r->resumed : 0;
+    r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
     return ERR_OK;
 }
 
 bool train_save_due(const struct train_rank *r)
 {
-    return r->ckpt.s && r->step % r->s->o->train.save_every == 0;
+    int64_t every = r->s->o->train.save_every;
+    return r->ckpt.s && every > 0 && r->step % every == 0;
 }
 
 static void fill_head(const struct train_rank *r, struct state_head *h)

@@ -22,7 +22,7 @@
 
 static const char *const base_set[] = {
     "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8", "train.steps=2",
-    "train.batch=2", "train.threads=1", "parallel.pp=2", "train.trace=true", "train.save_every=2"};
+    "train.batch=2", "train.threads=1", "parallel.pp=2", "train.trace=true"};
 
 static struct plait_config *config_of(const char *run, const char *const *set)
 {
@@ -563,26 +563,6 @@ static void a_failed_start_leaves_nothing(void)
     CHECK_INT(entries("begun"), 4);
 }
 
-static int64_t little_space(const char *dir)
-{
-    (void)dir;
-    return 10000;
-}
-
-static void room_for_the_weights_is_asked(void)
-{
-    struct fs_ops ops = *fs_ops;
-    const char *const unsaved[] = {"run.save=false", NULL};
-    under = fs_ops;
-    ops.space = little_space;
-    fs_ops = &ops;
-    CHECK_INT(train("small", NULL), PLAIT_STORAGE);
-    CHECK(strstr(plait_error(), "the weights take ") && strstr(plait_error(), " has 9.8 KiB free"));
-    CHECK_INT(entries("small"), 0);
-    CHECK_INT(train("small", unsaved), 0);
-    fs_ops = under;
-}
-
 static const struct test_case cases[] = {
     {"what_stands_there_stays", what_stands_there_stays},
     {"other_names_are_free", other_names_are_free},
@@ -595,6 +575,5 @@ static const struct test_case cases[] = {
     {"a_killed_start_blocks_nothing", a_killed_start_blocks_nothing},
     {"what_was_put_there_since_stays", what_was_put_there_since_stays},
     {"a_failed_start_leaves_nothing", a_failed_start_leaves_nothing},
-    {"room_for_the_weights_is_asked", room_for_the_weights_is_asked},
 };
 TEST_MAIN(cases)

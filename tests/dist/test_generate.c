@@ -50,7 +50,7 @@ static void make_run(const char *run, int64_t vocab, const char *const *set)
     static const char *const small[] = {
         "model.layers=1", "model.hidden=12", "model.heads=6", "model.ffn=12", "model.seq=16",
         "model.init_std=1", "train.steps=1", "train.batch=1", "optim.lr=1e-9", "train.threads=1",
-        "train.device=ref", NULL};
+        "train.device=ref", "train.save_keep=0", NULL};
     folder_tokens("text", "braids of strands ", 4);
     struct plait_config *c = folder_config(run, "text");
     folder_set(c, small, 99);
@@ -356,7 +356,8 @@ static void the_tokenizer_stays(void)
     foreign_tokens("foreign", "gpt2-bpe");
     struct folder_seen trained;
     static const char *const words[] = {"model.layers=1", "model.hidden=8", "model.heads=2",
-                                        "model.seq=8", "train.steps=1", "train.batch=1", NULL};
+                                        "model.seq=8", "train.steps=1", "train.batch=1",
+                                        "train.save_keep=0", NULL};
     struct plait_config *c = folder_config("other", "foreign");
     folder_set(c, words, 99);
     CHECK_INT(folder_train(c, &trained), 0);

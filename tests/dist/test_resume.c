@@ -333,7 +333,7 @@ static void nothing_is_lost(void)
 {
     struct outcome o;
     char from[FOLDER_PATH], word[FOLDER_PATH + 16];
-    train("weights", &layouts[0], NULL, 0, &o);
+    train("weights", &layouts[0], (const char *[]){"train.save_keep=0", NULL}, 0, &o);
     keep_folder("weights", "weights.kept");
     train("weights", &layouts[0], again, 0, &o);
     CHECK_INT(o.code, PLAIT_CONFIG);

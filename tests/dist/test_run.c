@@ -465,7 +465,7 @@ static void data_cut_under_a_run(void)
         test_check(s && strstr(s, "; the weights of "), __FILE__, __LINE__, "%s", plait_error());
         plait_config_free(c);
         check_lines(run);
-        CHECK_INT(files_in(run), 4); /* config.yaml, config.json, metrics.jsonl, the weights */
+        CHECK_INT(files_in(run), 5); /* two descriptions, metrics, weights, checkpoints */
     }
 }
 
@@ -506,7 +506,7 @@ static int full_rename(const char *from, const char *to)
 static void disk_full(void)
 {
     struct fs_ops ops = *fs_ops;
-    const char *layout[] = {"parallel.pp=2", "train.steps=2"};
+    const char *layout[] = {"parallel.pp=2", "train.steps=2", "train.save_keep=0"};
     int code = PLAIT_STORAGE;
     system_ops = fs_ops;
     ops.open = full_open;
@@ -521,7 +521,7 @@ static void disk_full(void)
         struct safet_file f;
         atomic_store(&write_calls, 0);
         snprintf(run, sizeof run, "full%ld", fail_at);
-        code = train(run, layout, 2, &seen);
+        code = train(run, layout, 3, &seen);
         test_check(code == 0 || code == PLAIT_STORAGE, __FILE__, __LINE__, "call %ld: code %d: %s",
                    fail_at, code, plait_error());
         folder_path_in(run, "model.safetensors", path);

@@ -365,7 +365,7 @@ static int train_unflushed(const char *run, int fails, const char *const *words)
     struct fs_ops ops = *fs_ops;
     struct folder_seen seen;
     struct plait_config *c = config(run);
-    folder_set(c, words, 3);
+    folder_set(c, words, 4);
     flushes = 0;
     flush_fails = fails;
     under = fs_ops;
@@ -380,8 +380,9 @@ static int train_unflushed(const char *run, int fails, const char *const *words)
  * descriptions of a start go with it. */
 static void a_folder_that_cannot_be_flushed(void)
 {
-    static const char *const well[3] = {NULL};
-    static const char *const ill[3] = {"optim.lr=100", "optim.clip=0", "train.steps=50"};
+    static const char *const well[4] = {"train.save_keep=0"};
+    static const char *const ill[4] = {"train.save_keep=0", "optim.lr=100", "optim.clip=0",
+                                       "train.steps=50"};
     char path[FOLDER_PATH], dir[FOLDER_PATH];
     for (int n = 1; n <= 3; n++) {
         char run[32];

@@ -16,7 +16,7 @@ enum { RANKS = 2, SAID = 1024, COMMAND = 8192 };
 static const char base[] =
     "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 train.batch=4 train.threads=1 "
     "parallel.pp=2 optim.schedule=constant optim.warmup=0 train.dtype=f32 train.hang_timeout=60 "
-    "train.valid_every=2";
+    "train.valid_every=2 train.save_keep=0";
 
 static inline void tokens(void)
 {

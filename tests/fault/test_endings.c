@@ -239,7 +239,7 @@ static void stopped_and_not_saved(void)
 {
     static const char *const set[] = {"model.layers=2", "model.hidden=16", "model.heads=2",
                                       "model.seq=16", "train.batch=4", "parallel.pp=2",
-                                      "train.steps=100", "train.threads=1"};
+                                      "train.steps=100", "train.threads=1", "train.save_keep=0"};
     struct plait_train call = {.size = sizeof call, .on_step = on_step_stop};
     tokens();
     struct plait_config *c = folder_config("stopped", "corpus");
@@ -352,7 +352,7 @@ static void what_was_begun_is_gone(void)
 {
     static const char *const set[] = {"model.layers=2", "model.hidden=16", "model.heads=2",
                                       "model.seq=16", "train.batch=4", "train.steps=4",
-                                      "train.threads=1"};
+                                      "train.threads=1", "train.save_keep=0"};
     char name[64];
     snprintf(name, sizeof name, "model.safetensors.tmp.%ld.0", (long)getpid());
     tokens();

@@ -35,7 +35,7 @@ static int train(const char *const *word, int words)
     static const char *const base[] = {
         "model.kind=llama", "model.layers=2", "model.hidden=16", "model.heads=2", "model.ffn=16",
         "model.seq=8", "train.steps=2", "train.batch=2", "parallel.microbatch=1", "train.dtype=f32",
-        "optim.warmup=0", "parallel.pp=2", "train.hang_timeout=20"};
+        "optim.warmup=0", "parallel.pp=2", "train.hang_timeout=20", "train.save_keep=0"};
     int code = plait_config_new(&c);
     if (code)
         return code;

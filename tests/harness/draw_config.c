@@ -56,7 +56,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"train.hang_timeout", "60|0|600", "86401|-1"},
     {"train.profile", "false|true", "2"},
     {"train.save_every", "0|0|1|2", "4294967296|-1"},
-    {"train.save_keep", "2|1", "0"},
+    {"train.save_keep", "2|1|0", "-1"},
     {"train.save_async", "true|false", "2"},
     {"train.time_limit", "0|1000", "-1"},
     {"train.trace", "false|true", "2"},

@@ -231,6 +231,8 @@ static const struct illegal illegal[] = {
 
     /* what only a start needs */
     {"train.steps=1", 0, CHECK_TRAIN, ERR_CONFIG, "data.train", "empty", "plait data prepare"},
+    {"train.save_keep=0 train.save_every=7", 0, 0, ERR_CONFIG, "train.save_keep", "7",
+     "train.save_every 0"},
     {"data.train=bytes.tok train.valid_every=5", 0, CHECK_TRAIN, ERR_CONFIG, "train.valid_every 5",
      "data.valid", "set both to 0"},
     {"data.train=bytes.tok run.dir=", 0, CHECK_TRAIN, ERR_CONFIG, "run.dir", "empty",

@@ -271,8 +271,6 @@ static void idle_keys_wait_for_others(void)
         {"parallel.tp_rows", "parallel.tp is 1", {"parallel.tp=2", "parallel.tp_overlap=on"}},
         {"parallel.sp", "parallel.tp is 1", {"parallel.tp=2", NULL}},
         {"parallel.zero", "parallel.dp is 1", {"parallel.dp=2", NULL}},
-        {"train.save_keep", "train.save_every is 0", {"train.save_every=5", NULL}},
-        {"train.save_async", "train.save_every is 0", {"train.save_every=5", NULL}},
         {"optim.decay_keep", "run.resume is empty", {"run.resume=auto", NULL}},
         {"run.resume_insist", "run.resume is empty", {"run.resume=auto", NULL}},
         {"train.deterministic", "train.device cuda", {"train.device=cuda", NULL}},
