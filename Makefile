@@ -12,7 +12,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops signals check lint asan tsan
-.PHONY: alone pairs reshard saves judges test-cuda bench format golden hdr-check clean
+.PHONY: alone pairs reshard saves stopped judges test-cuda bench format golden hdr-check clean
 .PHONY: golden-sched mutants
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -103,6 +103,9 @@ reshard: build ## checkpoints of ten layouts, each resumed on the nine others, i
 saves: build ## every file call of a save killed, failing, cut off the power; then the run goes on
 	@PLAIT_SAVES=1 build/tests/test_saves
 	@PLAIT_SAVES=1 build/tests/test_power
+
+stopped: build ## runs stopped at each step, in each way, on eight layouts; then they go on
+	@PLAIT_STOPPED=1 build/tests/test_stopped
 
 stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops

@@ -182,11 +182,14 @@ struct fs_lock {
     int fd;
     char *path, *temp; /* owned; temp while it is being taken */
 };
-/* Take the name with these words in it, or say what has it. over: what nobody holds is replaced.
- * Errors: ERR_STORAGE. The lock is released
- * by fs_lock_leave, which removes the file; also when it was not taken. */
-enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
-                      struct fs_lock_found *found);
+/* Called with the words of a file that nobody holds, which this process then does, before its own
+ * takes the place: who dies in here leaves the file as it was. */
+struct fs_lock_over { enum err (*first)(void *arg, const char *words); void *arg; };
+/* Take the name with these words in it, or say what has it. over: what nobody holds is replaced;
+ * NULL: not. Errors: ERR_STORAGE; those of over->first. The lock is released by fs_lock_leave,
+ * which removes the file; also when it was not taken. */
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words,
+                      const struct fs_lock_over *over, struct fs_lock_found *found);
 void fs_lock_leave(struct fs_lock *l);
 /* Has the lock its name still? Its folder may have been moved away. */
 bool fs_lock_stands(const struct fs_lock *l);

@@ -89,9 +89,19 @@ static bool put_in_place(const struct fs_lock *l)
     return false;
 }
 
+static enum err replace(struct fs_lock *l, const struct fs_lock_over *over,
+                        struct fs_lock_found *found)
+{
+    TRY(over->first(over->arg, found->words));
+    if (fs_sys_rename(l->temp, l->path) == 0)
+        found->state = FS_LOCK_TAKEN;
+    return ERR_OK;
+}
+
 /* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
  * takes its place. */
-static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *found, bool *gone)
+static enum err look_at(struct fs_lock *l, const struct fs_lock_over *over,
+                        struct fs_lock_found *found, bool *gone)
 {
     *found = (struct fs_lock_found){.state = FS_LOCK_LEFT};
     int fd = fs_sys_open(l->path, O_RDWR | O_NOFOLLOW | O_NONBLOCK);
@@ -110,16 +120,17 @@ static enum err look_at(struct fs_lock *l, bool over, struct fs_lock_found *foun
     read_words(fd, l->path, found->words);
     *gone = !fs_is_named(fd, l->path);
     found->blind = !mine && !held_elsewhere(code);
+    enum err err = ERR_OK;
     if (!mine && held_elsewhere(code))
         found->state = FS_LOCK_HELD;
-    else if (!*gone && over && l->temp && fs_sys_rename(l->temp, l->path) == 0)
-        found->state = FS_LOCK_TAKEN;
+    else if (!*gone && over && l->temp)
+        err = replace(l, over, found);
     (void)fs_sys_close(fd, l->path);
-    return ERR_OK;
+    return err;
 }
 
-enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words, bool over,
-                      struct fs_lock_found *found)
+enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words,
+                      const struct fs_lock_over *over, struct fs_lock_found *found)
 {
     bool gone = true;
     *l = (struct fs_lock){.fd = -1};

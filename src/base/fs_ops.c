@@ -6,8 +6,10 @@
  *     N:ERRNO              the N-th call of the process; N+: that one and all later ones
  *     CALL@PART:N:ERRNO    the N-th CALL (open, write, ...) on a file whose path has PART in it
  *     N:KILL               the process dies there, as by kill -9
+ *     N:TERM               the process is told to stop there, and the call is made
  *     half@PART:N:ERRNO    the N-th write there takes half of its bytes, all later ones fail: a
  *                          disk that is full
+ *     full@PART:N:ERRNO    the same, and from then on no file of the process can be written
  */
 #include "base/fs.h"
 
@@ -23,7 +25,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, KILL = -1 };
+enum { PATH_BYTES = 4096, KILL = -1, TERM = -2 };
+
+static atomic_bool filled;
 
 struct wish {
     const char *call, *part; /* n bytes each; call_n 0: every call */
@@ -39,7 +43,7 @@ static int code_of(const char *name)
         {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},       {"EINTR", EINTR},
         {"EACCES", EACCES}, {"EROFS", EROFS},   {"EMFILE", EMFILE}, {"EFBIG", EFBIG},
         {"EOPNOTSUPP", EOPNOTSUPP}, {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
-        {"KILL", KILL},
+        {"KILL", KILL},     {"TERM", TERM},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(name, known[i].name) == 0)
@@ -86,12 +90,20 @@ static bool is_meant(const struct wish *w, const char *call, const char *path, i
     char open_path[PATH_BYTES];
     if (w->call_n == 0)
         return true;
-    if (!is_call(w, call) && !(is_call(w, "half") && strcmp(call, "write") == 0))
+    bool halves = is_call(w, "half") || is_call(w, "full");
+    if (!is_call(w, call) && !(halves && strcmp(call, "write") == 0))
         return false;
     if (!path)
         path_of(fd, open_path);
     return memmem(path ? path : open_path, strlen(path ? path : open_path), w->part,
                   (size_t)w->part_n) != NULL;
+}
+
+/* Has the disk been filled, for calls that take room? */
+static bool is_full(const struct wish *w, const char *call)
+{
+    return atomic_load(&filled) && is_call(w, "full") &&
+           (strcmp(call, "write") == 0 || strcmp(call, "keep") == 0);
 }
 
 /* Does a test want this call to fail? Then errno is set. A word that cannot be read fails every
@@ -108,16 +120,22 @@ static bool must_fail(const char *call, const char *path, int fd, bool *half)
         errno = EINVAL;
         return true;
     }
+    errno = w.code;
+    if (is_full(&w, call))
+        return true;
     if (!is_meant(&w, call, path, fd))
         return false;
     long here = atomic_fetch_add(&calls, 1) + 1;
-    bool halves = is_call(&w, "half");
+    bool halves = is_call(&w, "half") || is_call(&w, "full");
+    bool now = here == w.n || (here > w.n && w.onwards);
     if (halves && half)
         *half = here == w.n;
-    if (w.code == KILL && here == w.n)
-        (void)raise(SIGKILL);
+    if (here == w.n && is_call(&w, "full"))
+        atomic_store(&filled, true);
+    if (now && w.code < 0)
+        (void)kill(getpid(), w.code == KILL ? SIGKILL : SIGTERM);
     errno = w.code;
-    return (here == w.n && !halves) || (here > w.n && (w.onwards || halves));
+    return w.code != TERM && (halves ? here > w.n : now);
 }
 
 static int system_open(const char *path, int flags, unsigned mode)

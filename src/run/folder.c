@@ -188,22 +188,32 @@ static enum err check_left(const struct options *o, const struct fs_lock_found *
     return ERR_OK;
 }
 
+static enum err sweep(void *arg, const char *words)
+{
+    struct folder *f = arg;
+    f->swept = true;
+    return folder_dead_sweep(f->o, words);
+}
+
+/* What a dead run has left goes under its own lock: a start that dies meanwhile leaves that to the
+ * next. */
 static enum err take_lock(struct folder *f, const char *path)
 {
+    struct fs_lock_over over = {sweep, f};
     struct fs_lock_found found;
     char words[FS_LOCK_WORDS];
     write_owner(words);
-    TRY(fs_lock_take(&f->lock, path, words, false, &found));
+    TRY(fs_lock_take(&f->lock, path, words, NULL, &found));
     if (found.state == FS_LOCK_LEFT) {
         fs_lock_leave(&f->lock);
         TRY(check_left(f->o, &found));
-        TRY(fs_lock_take(&f->lock, path, words, true, &found));
+        TRY(fs_lock_take(&f->lock, path, words, &over, &found));
     }
     if (found.state != FS_LOCK_TAKEN)
         return in_use(f->o->run.dir, found.words);
     f->taken = true;
     memcpy(f->dead, found.words, sizeof f->dead);
-    return ERR_OK;
+    return f->swept ? ERR_OK : folder_dead_sweep(f->o, f->dead);
 }
 
 /* ---- taking and leaving ---- */
@@ -252,8 +262,6 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     TRY(fs_join(o->run.dir, lock_name, &path));
     enum err err = take_lock(f, path);
     mem_free(path);
-    if (err == ERR_OK)
-        err = folder_dead_sweep(o, f->dead);
     if (err == ERR_OK)
         err = check_names(f, a, false);
     if (err == ERR_OK)

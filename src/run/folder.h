@@ -46,7 +46,7 @@ enum folder_made { FOLDER_YAML, FOLDER_JSON, FOLDER_METRICS, FOLDER_MADE };
 struct folder {
     const struct options *o; /* borrowed */
     struct fs_lock lock;
-    bool taken, begun;
+    bool taken, begun, swept;
     char dead[FS_LOCK_WORDS]; /* of a run that died there; "": none did */
     bool validated; /* metrics.jsonl has the validation behind the resumed step */
     bool goes_on; /* run.resume: the folder is a run's, which goes on there */

@@ -100,14 +100,21 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
                        bool *validated)
 {
     const char *at = (const char *)m->data, *end = at + m->size;
+    int64_t first = 0, steps = 0;
     for (struct metrics_line l; metrics_next(&at, end, &l);) {
         bool kept = l.step > 0 && l.step <= last;
         *cut = *cut || !kept;
         *validated = *validated || (kept && l.valid && l.step == last);
         if (kept)
             text_add(out, "%.*s\n", (int)l.n, l.at);
+        first = kept && first == 0 ? l.step : first;
+        steps += kept && !l.valid;
     }
     *cut = *cut || at < end;
+    if (first > 0 && last - first + 1 > steps)
+        log_line(LOG_WARN, "metrics.jsonl lacks the lines of %lld of the steps %lld to %lld, which "
+                 "could not be written", (long long)(last - first + 1 - steps), (long long)first,
+                 (long long)last);
 }
 
 static enum err cut_metrics(const char *path, int64_t last, bool *validated)

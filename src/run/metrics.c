@@ -10,18 +10,18 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { LINE = 512 }; /* ten fields of less than 50 bytes */
-struct line { char s[LINE]; int n; };
+struct line { char s[METRICS_LINE]; int n; };
 
 static void add(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static void add(struct line *l, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    l->n += vsnprintf(l->s + l->n, (size_t)(LINE - l->n), fmt, ap);
+    l->n += vsnprintf(l->s + l->n, (size_t)(METRICS_LINE - l->n), fmt, ap);
     va_end(ap);
-    ENSURE(l->n < LINE);
+    ENSURE(l->n < METRICS_LINE);
 }
 
 static void add_real(struct line *l, const char *name, double value)
@@ -30,14 +30,34 @@ static void add_real(struct line *l, const char *name, double value)
     add(l, ", \"%s\": %s", name, text_json_real(value, number));
 }
 
-/* Both kinds of line end alike: when, and how long the run had taken. */
-static enum err put(const struct train_rank *r, struct line *l)
+/* The run ends behind the next step or two. */
+static void keep(struct metrics_late *late, const struct line *l)
 {
-    add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
-    return fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
+    if (late->n + l->n > (int)sizeof late->s)
+        return;
+    memcpy(late->s + late->n, l->s, (size_t)l->n);
+    late->n += l->n;
 }
 
-enum err metrics_step(const struct train_rank *r, const struct plait_step *p)
+/* Both kinds of line end alike: when, and how long the run had taken. */
+static enum err put(struct train_rank *r, struct line *l)
+{
+    bool broken = r->late.n > 0;
+    add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
+    enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
+    if (broken || err == ERR_STORAGE)
+        keep(&r->late, l);
+    return err;
+}
+
+void metrics_again(struct train_rank *r)
+{
+    if (r->late.n > 0)
+        (void)fs_append(r->metrics, "metrics.jsonl", r->late.s, r->late.n); /* it is said already */
+    r->late.n = 0;
+}
+
+enum err metrics_step(struct train_rank *r, const struct plait_step *p)
 {
     struct line l = {.n = 0};
     add(&l, "{\"step\": %lld", (long long)p->step);
@@ -50,7 +70,7 @@ enum err metrics_step(const struct train_rank *r, const struct plait_step *p)
     return put(r, &l);
 }
 
-enum err metrics_valid(const struct train_rank *r, const double *bits_per_byte)
+enum err metrics_valid(struct train_rank *r, const double *bits_per_byte)
 {
     struct line l = {.n = 0};
     add(&l, "{\"step\": %lld", (long long)r->step);

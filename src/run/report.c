@@ -47,13 +47,6 @@ enum err train_report_start(struct train_rank *r)
     return err;
 }
 
-/* Behind a line of metrics. */
-static enum err put_line(struct train_rank *r, enum err err)
-{
-    r->metrics_broken = r->metrics_broken || err == ERR_STORAGE;
-    return train_put_off(r, err);
-}
-
 enum err train_report_step(struct train_rank *r, int64_t step)
 {
     const struct options *o = r->s->o;
@@ -66,7 +59,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
                      (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
-    TRY(put_line(r, r->metrics_broken ? ERR_OK : metrics_step(r, &p)));
+    TRY(train_put_off(r, metrics_step(r, &p)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
@@ -100,7 +93,7 @@ enum err train_report_valid(struct train_rank *r)
     double bits = bytes ? r->valid_loss / log(2.0) : NAN;
     if (!r->reports)
         return ERR_OK;
-    TRY(put_line(r, r->metrics_broken ? ERR_OK : metrics_valid(r, bytes ? &bits : NULL)));
+    TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);

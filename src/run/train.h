@@ -45,6 +45,10 @@ enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_wa
 _Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
 enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
 
+enum { METRICS_LINE = 512 }; /* ten fields of less than 50 bytes */
+/* Lines behind one that could not be written, and that one: of the steps until the run ends. */
+struct metrics_late { char s[2 * (TRAIN_AHEAD + 1) * METRICS_LINE]; int n; };
+
 struct train_rank {
     const struct train_job *job;
     const struct setup *s;
@@ -57,7 +61,8 @@ struct train_rank {
     bool reports; /* calls back and writes files: speaks, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
     struct trace_log trace; /* fd -1: no trace */
-    bool metrics_broken, trace_broken; /* written no further, whole up to there */
+    struct metrics_late late; /* n > 0: metrics are written no further, whole up to there */
+    bool trace_broken; /* the same of the trace */
     struct safet_writer weights; /* on the reporting rank, begun before the first step */
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
@@ -181,8 +186,10 @@ enum err train_outcome_of(struct train_outcome *o);
 
 /* A line of metrics.jsonl; bits_per_byte NULL: the tokenizer does not know bytes. On the reporting
  * rank. Errors: ERR_STORAGE. Local. (metrics.c) */
-enum err metrics_step(const struct train_rank *r, const struct plait_step *p);
-enum err metrics_valid(const struct train_rank *r, const double *bits_per_byte);
+enum err metrics_step(struct train_rank *r, const struct plait_step *p);
+enum err metrics_valid(struct train_rank *r, const double *bits_per_byte);
+/* Lines that could not be written, once more, so that what is saved behind their steps has them. */
+void metrics_again(struct train_rank *r);
 
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err run_train(const struct options *o, const struct plait_train *call);

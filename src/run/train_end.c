@@ -211,6 +211,7 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     TRY(find_first(r, e, false));
     if (e->first.code != ERR_OK)
         deal_with(r, &e->first, speaks(r, e));
+    metrics_again(r);
     if (saves(r))
         TRY(train_save_last(r));
     if (saves(r))

@@ -6,7 +6,9 @@
 #ifndef PLAIT_TEST_ENDINGS_H
 #define PLAIT_TEST_ENDINGS_H
 
-#include "folder.h"
+#include "left.h"
+
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -44,20 +46,48 @@ static inline int shell(const char *command, char said[SAID])
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* fault: a word of PLAIT_FAIL_FS, or "". */
-static inline int train(const char *run, const char *launcher, const char *fault, const char *words,
-                 char said[SAID])
+/* The program in a run's folder as it is. launcher: words before it; fault: of PLAIT_FAIL_FS, or
+ * "". */
+static inline int start(const char *run, const char *launcher, const char *fault,
+                        const char *words, char said[SAID])
 {
-    char command[COMMAND], dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
+    struct text command = {0};
+    char dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
     tokens();
     folder_path(run, dir);
     folder_path("corpus", corpus);
     folder_path("check", check);
-    snprintf(command, sizeof command,
-             "rm -rf '%s'; PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
-             "'%s' train run.dir='%s' data.train='%s' data.valid='%s' %s %s",
-             dir, fault, fault, launcher, PLAIT_PROGRAM, dir, corpus, check, base, words);
-    return shell(command, said);
+    text_add(&command,
+             "PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
+             "'%s' train run.dir='%s' data.train='%s' data.valid='%s' %s",
+             fault, fault, launcher, PLAIT_PROGRAM, dir, corpus, check, words);
+    int code = shell(command.s, said);
+    text_free(&command);
+    return code;
+}
+
+/* In a new folder, with the words of `base`. */
+static inline int train(const char *run, const char *launcher, const char *fault,
+                        const char *words, char said[SAID])
+{
+    char all[COMMAND];
+    snprintf(all, sizeof all, "%s %s", base, words);
+    left_remove(run);
+    return start(run, launcher, fault, all, said);
+}
+
+/* Lines of the last run's standard error that have the word. */
+static inline int lines_with(const char *word)
+{
+    char path[FOLDER_PATH], line[4096];
+    int n = 0;
+    folder_path("log", path);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, word) != NULL;
+    if (f)
+        fclose(f);
+    return n;
 }
 
 #endif

@@ -7,13 +7,12 @@
  * the run only where no checkpoint is left. PLAIT_SAVES=1: every call instead of some of them.
  */
 #include "endings.h"
-#include "left.h"
 
 #include "base/mem.h"
 
 #include <signal.h>
 
-enum { STEPS = 12, LINE = 4096 };
+enum { STEPS = 12 };
 
 static const char small[] =
     "model.layers=2 model.hidden=16 model.heads=2 model.seq=16 model.dropout=0.1 train.batch=4 "
@@ -44,34 +43,13 @@ static bool all_of_them(void)
 
 /* ---- a run ---- */
 
-/* The program in a folder as it is. launcher: words before it; fault: of PLAIT_FAIL_FS, or "". */
+/* In a folder as it is. */
 static int go(const char *run, const char *launcher, const char *fault, const char *words,
               char said[SAID])
 {
-    char command[COMMAND], dir[FOLDER_PATH], corpus[FOLDER_PATH], check[FOLDER_PATH];
-    tokens();
-    folder_path(run, dir);
-    folder_path("corpus", corpus);
-    folder_path("check", check);
-    snprintf(command, sizeof command,
-             "PLAIT_FAIL_FS='%s'; [ -z '%s' ] || export PLAIT_FAIL_FS; %s "
-             "'%s' train run.dir='%s' data.train='%s' data.valid='%s' %s %s %s",
-             fault, fault, launcher, PLAIT_PROGRAM, dir, corpus, check, small, way->words, words);
-    return shell(command, said);
-}
-
-/* Lines of the last run's standard error that have the word. */
-static int lines_with(const char *word)
-{
-    char path[FOLDER_PATH], line[LINE];
-    int n = 0;
-    folder_path("log", path);
-    FILE *f = fopen(path, "r");
-    while (f && fgets(line, sizeof line, f))
-        n += strstr(line, word) != NULL;
-    if (f)
-        fclose(f);
-    return n;
+    char all[COMMAND];
+    snprintf(all, sizeof all, "%s %s %s", small, way->words, words);
+    return start(run, launcher, fault, all, said);
 }
 
 /* ---- what it left ---- */

@@ -95,8 +95,8 @@ bool left_half_written(const char *run)
     char dir[FOLDER_PATH], command[2 * FOLDER_PATH];
     folder_path(run, dir);
     /* an empty lock is of a start that was killed before anybody could know whose it is */
-    snprintf(command, sizeof command, "[ -z \"$(find '%s' -name '*.tmp.*' ! \\( -name "
-             "'plait.lock.tmp.*' -empty \\) -o -name plait.lock)\" ]", dir);
+    snprintf(command, sizeof command, "! find '%s' -name '*.tmp.*' ! \\( -name 'plait.lock.tmp.*' "
+             "-empty \\) -o -name plait.lock | grep .", dir);
     return system(command) != 0;
 }
 

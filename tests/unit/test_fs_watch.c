@@ -146,7 +146,7 @@ static void use(const char *dir)
     CHECK_OK(fs_create_new(&f, path));
     CHECK_OK(fs_commit(&f));
     CHECK(f.placed && unlink(path) == 0);
-    CHECK_OK(fs_lock_take(&lock, path, "words", false, &found));
+    CHECK_OK(fs_lock_take(&lock, path, "words", NULL, &found));
     CHECK(found.state == FS_LOCK_TAKEN);
     fs_lock_look(path, &found);
     fs_lock_leave_words(&lock, "others");
