@@ -5,7 +5,8 @@
     hf_judge.py PLAIT            make random gpt2 and llama models, save them with save_pretrained,
                                  and hold `plait generate --ids` on several layouts against
                                  transformers: logits and greedy ids; then load what plait's runs
-                                 left into AutoModelForCausalLM, and again; and the first steps of
+                                 left and what is exported of their checkpoints into
+                                 AutoModelForCausalLM, and again; and the first steps of
                                  `plait train model.init=FOLDER` against the model's own loss and
                                  the norm of its gradient
     hf_judge.py --fixtures DIR   write the small models that tests/dist/test_folders.c reads, those
@@ -214,6 +215,31 @@ def foreign(plait, tmp):
                 done.stderr)
 
 
+def exported(plait, name, run, model, prompt, tmp):
+    """An earlier step in one file of f32, which plait reads alike; and the last in files of bf16."""
+    for step, words, dtype in (("10", [], torch.float32),
+                               ("20", ["--dtype", "bf16", "--shard-size", "0.00002"],
+                                torch.bfloat16)):
+        what = "%s-step-%s" % (name, step)
+        folder = tmp / what
+        done = subprocess.run([plait, "export", str(run), step, "-o", str(folder), *words],
+                              capture_output=True, text=True, timeout=300)
+        if done.returncode != 0:
+            verdict(what, False, done.stderr)
+            continue
+        mine, clean, told = load_double(folder)
+        verdict(what + " loads", clean, told)
+        verdict(what + " ends where the run's does",
+                mine.generation_config.eos_token_id == model.config.eos_token_id == 256,
+                mine.generation_config)
+        compare(plait, what, folder, mine, prompt, tmp / "logits")
+        theirs = dict(model.named_parameters())
+        far = [key for key, value in mine.named_parameters()
+               if not torch.equal(value, theirs[key].to(dtype).double())]
+        verdict(what + (" is the run rounded" if step == "20" else " is another step"),
+                (far == []) == (step == "20"), far[:3])
+
+
 def own(plait, tmp):
     """What a run left, in transformers; and what transformers saves of that, in plait."""
     text = tmp / "text"
@@ -228,7 +254,7 @@ def own(plait, tmp):
                      "model.hidden=24", "model.heads=4", "model.seq=32", "model.vocab=263",
                      "model.init_std=0.2", "model.norm_eps=3e-4", "model.rope_theta=700",
                      "model.dropout=0.1", "train.steps=20", "train.batch=4", "optim.lr=0.01",
-                     "parallel.tp=2", "parallel.pp=2"]
+                     "parallel.tp=2", "parallel.pp=2", "train.save_every=10"]
             words += ["model.kv_heads=2", "model.head_dim=10"] if kind == "llama" else []
             done = subprocess.run([plait, "train", *words, "data.train=%s" % (tmp / "tok"),
                                    "run.dir=%s" % run], capture_output=True, text=True,
@@ -240,6 +266,7 @@ def own(plait, tmp):
             verdict(name + " loads", clean, told)
             prompt = list(b"braids of")
             compare(plait, name, run, model, prompt, tmp / "logits")
+            exported(plait, name, run, model, prompt, tmp)
             again = tmp / (name + "-again")
             model.float().save_pretrained(again)
             compare(plait, name + "-again", again, model.double(), prompt, tmp / "logits")
