@@ -126,6 +126,11 @@ struct state_head {
 enum err state_index_write(const struct state_save *save, const struct state_head *head,
                            const char *const *text, int n);
 
+/* The index of a whole checkpoint once more, with the loss of a validation that was made behind its
+ * step later than the save. What it has already stays. Errors: ERR_CHECKPOINT, ERR_MEMORY,
+ * ERR_STORAGE; the index is then as it was. Local. */
+enum err state_index_validated(const char *dir, double loss);
+
 /* ---- reading ---- */
 
 struct state_tensor { char name[128]; int nd; int64_t shape[2]; };

@@ -66,6 +66,7 @@ bool state_is_key(struct ckpt_json_text t, const char *name);
 
 /* ---- the hash of an index (state_seal.c) ---- */
 
+enum { STATE_SEAL = 29 }; /* bytes: ,\n"hash":"0123456789abcdef"}\n */
 /* Ends the text of an index, whose last member but one is there, with the hash of it. */
 void state_seal(struct text *t);
 /* Does it end with the hash of what stands before? Errors: ERR_CHECKPOINT. */

@@ -12,16 +12,14 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { SEAL = 29 }; /* bytes: ,\n"hash":"0123456789abcdef"}\n */
-
-static void seal_of(const void *s, int64_t n, char out[SEAL + 1])
+static void seal_of(const void *s, int64_t n, char out[STATE_SEAL + 1])
 {
-    snprintf(out, SEAL + 1, ",\n\"hash\":\"%016" PRIx64 "\"}\n", XXH3_64bits(s, (size_t)n));
+    snprintf(out, STATE_SEAL + 1, ",\n\"hash\":\"%016" PRIx64 "\"}\n", XXH3_64bits(s, (size_t)n));
 }
 
 void state_seal(struct text *t)
 {
-    char seal[SEAL + 1];
+    char seal[STATE_SEAL + 1];
     if (t->err != ERR_OK)
         return;
     seal_of(t->s, t->len, seal);
@@ -30,13 +28,13 @@ void state_seal(struct text *t)
 
 enum err state_seal_check(const char *path, const struct fs_map *m)
 {
-    char want[SEAL + 1];
-    if (m->size < SEAL)
+    char want[STATE_SEAL + 1];
+    if (m->size < STATE_SEAL)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %" PRId64 " bytes, an index has more; it is cut or no "
                              "index of a checkpoint", path, m->size);
-    const char *end = (const char *)m->data + m->size - SEAL;
-    seal_of(m->data, m->size - SEAL, want);
-    if (memcmp(end, want, SEAL) == 0)
+    const char *end = (const char *)m->data + m->size - STATE_SEAL;
+    seal_of(m->data, m->size - STATE_SEAL, want);
+    if (memcmp(end, want, STATE_SEAL) == 0)
         return ERR_OK;
     if (memcmp(end, want, 10) != 0 || memcmp(end + 26, want + 26, 3) != 0)
         FAIL(ERR_CHECKPOINT, "ckpt: %s does not end with the hash of what stands before; it is "

@@ -266,6 +266,18 @@ static enum err check_step(const struct options *o)
     return ERR_OK;
 }
 
+static enum err check_best(const struct options *o)
+{
+    if (o->train.save_best && o->train.valid_every == 0)
+        FAIL(ERR_CONFIG, "train.save_best true goes by validations, and train.valid_every 0 makes "
+                         "none before the end; use valid_every from 1 to train.steps %lld, or "
+                         "save_best false", (long long)o->train.steps);
+    if (o->train.save_best && o->train.save_keep == 0)
+        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_best "
+                         "true asks for one; use another of the two");
+    return ERR_OK;
+}
+
 /* Every weight with its gradient and optimizer state, and every activation of all microbatches at
  * once, eight bytes an element, in doubles. */
 enum err check_bytes(const struct options *o, const struct arch *a)
@@ -436,7 +448,7 @@ static enum err check_resume(const struct options *o)
     if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
         return ERR_OK;
     int64_t step;
-    TRY(folder_resumed(o, &dir, &step));
+    TRY(folder_resumed(o, &dir, &step)); /* names the key */
     enum err err = under_key(state_index_open(&x, dir), "run.resume");
     if (err == ERR_OK)
         state_index_close(&x);
@@ -500,6 +512,7 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_ranks(o, ranks));
     RULE(check_stages(o, &f->arch, &f->cut));
     RULE(check_step(o));
+    RULE(check_best(o));
     RULE(check_bytes(o, &f->arch));
     RULE(check_costs(o, &f->arch, &f->made));
     RULE(check_files(o, f));

@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "run/folder.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -311,7 +312,13 @@ static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first
     return move(c, rank, false, *text, its.bytes);
 }
 
-/* Older checkpoints than the newest so many go. */
+static void note_best(struct checkpoint *c, int64_t step, double loss)
+{
+    if (c->best.step == 0 ? !isnan(loss) : loss < c->best.loss)
+        c->best = (struct checkpoint_best){step, loss};
+}
+
+/* Older checkpoints than the newest so many go, but for the best, which is not counted. */
 static enum err keep_newest(const struct checkpoint *c)
 {
     struct state_found *found;
@@ -320,6 +327,8 @@ static enum err keep_newest(const struct checkpoint *c)
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++) {
         char *dir;
+        if (c->s->o->train.save_best && found[i].step == c->best.step)
+            continue;
         whole += found[i].whole;
         if (found[i].step >= c->step || (found[i].whole && whole <= c->s->o->train.save_keep))
             continue;
@@ -356,6 +365,7 @@ static enum err write_index(struct checkpoint *c, const char *const *text)
     TRY(flush_in_run(c, "checkpoints")); /* the folders' names; older checkpoints go behind that */
     TRY(flush_in_run(c, ""));
     TRY(state_index_write(&save, &c->head, text, comm_size(c->world)));
+    note_best(c, c->step, c->head.valid_loss);
     if (keep_newest(c) != ERR_OK)
         log_line(LOG_WARN, "%s", err_text()); /* one more than wanted stays */
     return ERR_OK;
@@ -415,14 +425,26 @@ static enum err meet(struct checkpoint *c)
     return ERR_OK;
 }
 
+/* The writer's best is everybody's; and who ends earlier ends what its peers do. */
+static enum err share_best(struct checkpoint *c)
+{
+    double best[2] = {0, 0};
+    if (!c->all)
+        return ERR_OK;
+    if (comm_rank(c->world) == c->writer)
+        best[0] = (double)c->best.step, best[1] = c->best.loss;
+    TRY(comm_all_reduce(c->all, best, 2, DT_F64, COMM_SUM));
+    c->best = (struct checkpoint_best){(int64_t)best[0], best[1]};
+    return ERR_OK;
+}
+
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
     double begin = log_now();
     TRY(meet(c));
     TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
-    if (c->all) /* who ends earlier ends what its peers do */
-        TRY(comm_barrier(c->all));
+    TRY(share_best(c));
     c->spent.waited += log_now() - begin;
     c->ended = c->step;
     c->step = 0;
@@ -443,4 +465,44 @@ void checkpoint_report(const struct checkpoint *c, struct text *out)
                   "stood still for %.2f s\n", (long long)x->saves,
              text_bytes((int64_t)((double)x->bytes / n), each), 1e3 * x->copied / n,
              (double)x->bytes / fmax(x->wrote, 1e-9) / 1e9, x->waited);
+}
+
+/* ---- the best by validation ---- */
+
+bool checkpoint_would_be_best(const struct checkpoint *c, double loss)
+{
+    bool beside = c->step == 0 || isnan(c->head.valid_loss) || loss < c->head.valid_loss;
+    return beside && (c->best.step == 0 || loss < c->best.loss);
+}
+
+/* By falling steps; later ones than `last` go before the first step. */
+static enum err look_for_best(struct checkpoint *c, int64_t last)
+{
+    struct state_found *found;
+    int n, first = 0;
+    TRY(state_list(c->s->o->run.dir, &found, &n));
+    while (first < n && found[first].step > last)
+        first++;
+    (void)state_best(c->s->o->run.dir, found + first, n - first, &c->best.step, &c->best.loss);
+    mem_free(found);
+    return ERR_OK;
+}
+
+enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
+{
+    if (comm_rank(c->world) == c->writer)
+        TRY(look_for_best(c, last));
+    return share_best(c);
+}
+
+enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss)
+{
+    char *dir;
+    note_best(c, step, loss);
+    if (comm_rank(c->world) != c->writer)
+        return ERR_OK;
+    TRY(state_dir(c->s->o->run.dir, step, &dir));
+    enum err err = state_index_validated(dir, loss);
+    mem_free(dir);
+    return err;
 }

@@ -30,6 +30,9 @@ struct checkpoint_spent {
     double waited;            /* s in which the steps stood still */
 };
 
+/* The whole checkpoint of run.dir behind the validation with the lowest loss; step 0: none is. */
+struct checkpoint_best { int64_t step; double loss; };
+
 struct checkpoint {
     const struct setup *s;    /* borrowed */
     struct checkpoint_spent spent;
@@ -43,6 +46,7 @@ struct checkpoint {
     struct state_source *source; /* owned; [chunks]: in the snapshot */
     int chunks, helpers;      /* threads beside the one that writes */
     char run[64];             /* state_save.run */
+    struct checkpoint_best best; /* train.save_best; the same on all ranks */
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */
     int64_t whole;            /* the last one on the disk, as the writer knows; 0: none */
@@ -79,6 +83,14 @@ void checkpoint_close(struct checkpoint *c);
 enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head);
 /* Is this rank's part of the save under way written? */
 bool checkpoint_written(const struct checkpoint *c);
+/* Would a checkpoint behind a validation with this loss be the best, also once the save under way
+ * has ended? The same on all ranks. */
+bool checkpoint_would_be_best(const struct checkpoint *c, double loss);
+/* The best of run.dir up to a step, from the indexes. Collective over the world. */
+enum err checkpoint_find_best(struct checkpoint *c, int64_t last);
+/* A validation was made behind a step that is saved already: its index gets the loss. What fails
+ * is an error on the writer alone. */
+enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss);
 /* All ranks have written, or wait: true. Ends the save under way: the index is put in place, older
  * checkpoints than the train.save_keep newest go. Where a rank's part failed the writer says so and
  * the save goes. Collective over the world. Errors: as checkpoint_begin. */

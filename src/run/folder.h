@@ -69,8 +69,9 @@ bool folder_goes_on(const struct options *o);
 bool folder_has_checkpoint(const char *dir);
 /* Does run.resume mean a checkpoint of run.dir: auto, a step, or a folder there? Local. */
 bool folder_means_own(const struct options *o);
-/* The checkpoint's folder that run.resume names, a step's or its own, into a new string (mem_free),
- * and the step, -1: not named. Errors: ERR_MEMORY. Local. (folder_goes_on.c) */
+/* The checkpoint's folder that run.resume names, a step's, the best one's or its own, into a new
+ * string (mem_free), and the step, -1: not named. Errors: ERR_CHECKPOINT: there is no best;
+ * ERR_MEMORY. Local. (folder_goes_on.c) */
 enum err folder_resumed(const struct options *o, char **out, int64_t *step);
 /* A whole number of digits alone? (folder_goes_on.c) */
 bool folder_is_step(const char *word, int64_t *step);

@@ -50,6 +50,8 @@ enum err folder_resumed(const struct options *o, char **out, int64_t *step)
     if (folder_is_step(o->run.resume, step))
         return state_dir(o->run.dir, *step, out);
     *step = -1;
+    if (strcmp(o->run.resume, "best") == 0)
+        return folder_checkpoint("run.resume", o->run.dir, "best", out);
     text_add(&path, "%s", o->run.resume);
     return text_done(&path, out);
 }
@@ -76,7 +78,7 @@ bool folder_means_own(const struct options *o)
     const char *word = o->run.resume;
     char run[OPTIONS_PATH_MAX];
     int64_t step;
-    if (strcmp(word, "auto") == 0 || folder_is_step(word, &step))
+    if (strcmp(word, "auto") == 0 || strcmp(word, "best") == 0 || folder_is_step(word, &step))
         return true;
     return run_of(word, run) && fs_same_place(run, o->run.dir);
 }

@@ -27,7 +27,7 @@ static enum err no_such(const char *who, const char *dir, const char *word,
     if (err == ERR_OK && strcmp(word, "best") == 0)
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
                       "%s: none of the checkpoints in %s/checkpoints (%s) was saved behind a "
-                      "validation; name a step", who, dir,
+                      "validation; name a step, or train with train.save_best=true", who, dir,
                       steps.len ? steps.s : "none is there");
     else if (err == ERR_OK)
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,

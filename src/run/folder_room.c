@@ -34,8 +34,11 @@ static int64_t checkpoints(const struct options *o)
     bool last = false;
     if (!options_checkpoints(o))
         return 0;
+    if (o->train.save_best) /* at most one a validation more */
+        saves += steps / num_max(1, o->train.valid_every);
     int64_t there = folder_goes_on(o) ? saved_before(o, &last) : 0;
-    return last ? 0 : num_min(saves, num_max(1, o->train.save_keep + 1 - there));
+    int64_t most = num_max(1, o->train.save_keep + 1 - there) + o->train.save_best;
+    return last ? 0 : num_min(saves, most);
 }
 
 enum err folder_room(const struct options *o, const struct arch *a)

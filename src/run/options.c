@@ -125,6 +125,9 @@ static const struct conf_row rows[] = {
     {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
      "checkpoints that stay: the newest ones [checkpoints]; 0: none is saved, only the weights at "
      "the end, from which a run cannot go on"},
+    {"train.save_best", CONF_BOOL, AT(train.save_best), 0, "false", 0, 0, NULL,
+     "the checkpoint behind the validation with the lowest loss is saved and stays beside the "
+     "newest ones; needs train.valid_every"},
     {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
      "write a checkpoint beside the steps behind it, from a copy in the host's memory; false: wait "
      "until it is written"},
@@ -198,7 +201,8 @@ static const struct conf_row rows[] = {
      "leaves none"},
     {"run.resume", CONF_STRING, AT(run.resume), ROOM(run.resume), "", 0, 0, NULL,
      "go on from a checkpoint: auto: the newest whole one of run.dir, or from the start where "
-     "there is none; a step: run.dir's of that step; a folder: that checkpoint; empty: a new run"},
+     "there is none; best: that behind the validation with the lowest loss; a step: run.dir's of "
+     "that step; a folder: that checkpoint; empty: a new run"},
     {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
      "resume although data.train, data.valid, data.tokenizer or train.seed are not those of the "
      "checkpoint"},
@@ -418,7 +422,7 @@ bool options_checkpoints(const struct options *o)
 
 bool options_copies_state(const struct options *o)
 {
-    bool beside = o->train.save_async && o->train.save_every > 0;
+    bool beside = o->train.save_async && (o->train.save_every > 0 || o->train.save_best);
     return options_checkpoints(o) && (beside || o->train.device == OPTIONS_CUDA);
 }
 

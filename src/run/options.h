@@ -65,6 +65,7 @@ struct options {
         int graph;            /* enum options_graph: steps are replays of a recorded one */
         int64_t save_every, save_keep; /* steps between checkpoints, 0: at the end; how many stay,
                                           0: none is saved */
+        bool save_best;              /* the best by validation stays, too */
         bool save_async;             /* written beside the steps */
         double time_limit;           /* seconds */
         bool canonical_accumulation; /* weight gradients in the order of the microbatches */

@@ -145,6 +145,8 @@ const struct conf_alias options_alias[] = {
     {"save_strategy", "train.save_every",
      "steps between checkpoints; 0: at the end alone, and train.save_keep=0: none"},
     {"save_total_limit|keep_latest_k|max_to_keep", "train.save_keep", NULL},
+    {"save_best_only|load_best_model_at_end|keep_best|save_best_model|save_best_checkpoint",
+     "train.save_best", NULL},
     {"async_save|async_mode|async_checkpoint", "train.save_async", NULL},
     {"exit_duration_in_mins|max_time|walltime|max_train_seconds", "train.time_limit", "seconds"},
     {"last_save_model_only|last_save_model_weights_only|no_save_optim", "train.save_keep",
@@ -152,7 +154,7 @@ const struct conf_alias options_alias[] = {
     {"export_dtype|save_safetensors", "run.save",
      "weights are written at the end of a run, in f32"},
     {"resume_from_checkpoint|load|load_checkpoint|load_step", "run.resume",
-     "auto, a step, or a checkpoint's folder"},
+     "auto, best, a step, or a checkpoint's folder"},
     {"init_from|finetune|initial_load_path|pretrained_model_name_or_path|pretrained_checkpoint|"
      "load_weights|base_model", "model.init",
      "a folder; nothing is downloaded"},
@@ -216,8 +218,8 @@ const struct conf_alias options_alias[] = {
      NULL, "AdamW is the only optimizer"},
     {"label_smoothing|label_smoothing_factor|z_loss|aux_loss", NULL,
      "the loss is plain cross-entropy"},
-    {"load_best_model_at_end|early_stopping|early_stopping_patience", NULL,
-     "a run ends after train.steps and keeps the weights of its end"},
+    {"early_stopping|early_stopping_patience", NULL,
+     "a run ends after train.steps; train.save_best keeps the best on the way"},
 
     /* files */
     {"train_data|train_data_path|train_file|train_path|input_bin|data_path|dataset|"

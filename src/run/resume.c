@@ -249,11 +249,13 @@ static enum err try_newest(struct train_rank *r)
 
 static enum err try_named(struct train_rank *r)
 {
-    char *dir;
+    char *dir = NULL;
     bool good, speaks;
     int64_t step;
-    TRY(folder_resumed(r->s->o, &dir, &step));
-    enum err err = agree(r, try_one(r, dir, step), &good, &speaks);
+    enum err err = folder_resumed(r->s->o, &dir, &step);
+    if (err == ERR_OK)
+        err = try_one(r, dir, step);
+    err = agree(r, err, &good, &speaks);
     mem_free(dir);
     TRY(err);
     if (!good)

@@ -414,6 +414,7 @@ static enum err run_steps(struct train_rank *r)
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
     TRY(validate_resumed(r));
+    TRY(train_save_validated(r));
     dev_profile_begin(r->dev, comm_spent(r->world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)

@@ -149,6 +149,8 @@ bool train_save_due(const struct train_rank *r);
 /* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,
  * as train_put_off. Collective over the world. (train_save.c) */
 enum err train_save_step(struct train_rank *r);
+/* Behind a validation that a run makes before its first step. As train_save_step. (train_save.c) */
+enum err train_save_validated(struct train_rank *r);
 /* The state of the last step, whole on the disk. As train_save_step. (train_save.c) */
 enum err train_save_last(struct train_rank *r);
 /* The table before the first step, and what the ranks' memory is; r->stop: a rank was asked to stop

@@ -40,7 +40,7 @@ enum err train_save_open(struct train_rank *r)
     a.lock = comm_kind(r->world) == COMM_THREAD || r->reports ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
     r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
-    return ERR_OK;
+    return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
 }
 
 bool train_save_due(const struct train_rank *r)
@@ -73,6 +73,13 @@ static enum err begin(struct train_rank *r)
     return checkpoint_begin(&r->ckpt, &head);
 }
 
+/* A validation was made behind the step, and none was better. */
+static bool is_best(const struct train_rank *r)
+{
+    return r->ckpt.s && r->s->o->train.save_best && r->validated == r->step &&
+           checkpoint_would_be_best(&r->ckpt, r->valid_loss);
+}
+
 enum err train_save_step(struct train_rank *r)
 {
     enum err err = ERR_OK;
@@ -80,9 +87,19 @@ enum err train_save_step(struct train_rank *r)
         err = checkpoint_end(&r->ckpt);
     r->all_written = false;
     TRY(train_put_off(r, err));
-    if (!train_save_due(r) || r->taken != r->step)
+    if (!(train_save_due(r) || is_best(r)) || r->taken != r->step)
         return ERR_OK;
     return train_put_off(r, begin(r));
+}
+
+/* The checkpoint that the run goes on from was saved without its validation, which a stop had
+ * cut. */
+enum err train_save_validated(struct train_rank *r)
+{
+    bool own = r->ckpt.s && r->ckpt.ended == r->resumed;
+    if (!own || r->validated != r->resumed || isnan(r->valid_loss)) /* NaN: not by this start */
+        return ERR_OK;
+    return train_put_off(r, checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss));
 }
 
 enum err train_save_last(struct train_rank *r)

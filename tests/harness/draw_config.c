@@ -57,6 +57,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"train.profile", "false|true", "2"},
     {"train.save_every", "0|0|1|2", "4294967296|-1"},
     {"train.save_keep", "2|1|0", "-1"},
+    {"train.save_best", "false|false|true", "2"},
     {"train.save_async", "true|false", "2"},
     {"train.time_limit", "0|1000", "-1"},
     {"train.trace", "false|true", "2"},

@@ -216,7 +216,7 @@ def foreign(plait, tmp):
 
 
 def exported(plait, name, run, model, prompt, tmp):
-    """An earlier step in one file of f32, which plait reads alike; and the last in files of bf16."""
+    """An earlier step in one file of f32, and the last one in several of bf16."""
     for step, words, dtype in (("10", [], torch.float32),
                                ("20", ["--dtype", "bf16", "--shard-size", "0.00002"],
                                 torch.bfloat16)):

@@ -29,6 +29,10 @@ struct illegal {
 };
 
 static const struct illegal illegal[] = {
+    {"train.save_best=true", 0, 0, ERR_CONFIG, "train.save_best", "train.valid_every 0",
+     "none before the end"},
+    {"train.save_best=true train.valid_every=1 train.save_keep=0", 0, 0, ERR_CONFIG,
+     "train.save_keep is 0", "train.save_best true", "asks for one"},
     {"train.device=null parallel.pp=2", 0, 0, ERR_CONFIG, "train.device", "2 ranks", "no memory"},
     /* one key by itself */
     {"model.layers=0", 0, 0, ERR_CONFIG, "model.layers", "0", "nearest legal value is 1"},
