@@ -110,6 +110,17 @@ bool dev_built(enum dev_kind k)
     return row && row->open;
 }
 
+enum err dev_choices(struct dev *d, struct text *out)
+{
+    return d->ops->choices ? d->ops->choices(d, out) : ERR_OK;
+}
+
+enum err dev_choose(struct dev *d, const char *choices, bool *taken)
+{
+    *taken = true;
+    return d->ops->choose && choices[0] ? d->ops->choose(d, choices, taken) : ERR_OK;
+}
+
 enum err dev_environment(enum dev_kind k)
 {
     const struct dev_row *row = find(k);

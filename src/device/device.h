@@ -230,6 +230,9 @@ struct dev_ops {
     enum err (*record_end)(struct dev *d, struct dev_recording **out);
     enum err (*replay)(struct dev *d, struct dev_recording *r);
     void (*forget)(struct dev *d, struct dev_recording *r); /* behind its replays; NULL is fine */
+    /* (optional) NULL, both: nothing is chosen by measuring (dev_choices, dev_choose). */
+    enum err (*choices)(struct dev *d, struct text *out);
+    enum err (*choose)(struct dev *d, const char *choices, bool *taken);
     /* The queue itself, for a transport that puts its own work in order with it (cuda: the
      * cudaStream_t); NULL where work is done at once. */
     void *(*queue)(struct dev *d);
@@ -329,6 +332,13 @@ struct dev_args {
 
 /* What a device of kind k works in when its operands are ct. Pure. */
 struct dtypes dev_types(enum dev_kind k, enum dtype ct);
+
+/* What this device has chosen by measuring until now, of ways to the same result up to its last
+ * bits: lines of text, none where it measures nothing. And such text of another time: what was
+ * chosen then holds from now on. Before the first product; of a device or libraries of another kind
+ * nothing is taken, and *taken is false. Errors: ERR_MEMORY, the device's. Local. */
+enum err dev_choices(struct dev *d, struct text *out);
+enum err dev_choose(struct dev *d, const char *choices, bool *taken);
 
 /* Are the words that the environment has for this kind of device ones that it knows? What asks
  * this beforehand is spared the same error at opening. Errors: ERR_CONFIG. Opens nothing. */

@@ -353,6 +353,18 @@ static enum err inner_aside_reach(struct dev *d, bool *there)
     return p->inner->ops->aside_reach(p->inner, there);
 }
 
+static enum err inner_choices(struct dev *d, struct text *out)
+{
+    struct profile *p = d->impl;
+    return dev_choices(p->inner, out);
+}
+
+static enum err inner_choose(struct dev *d, const char *choices, bool *taken)
+{
+    struct profile *p = d->impl;
+    return dev_choose(p->inner, choices, taken);
+}
+
 static enum err inner_mark(struct dev *d, int which)
 {
     struct profile *p = d->impl;
@@ -421,6 +433,8 @@ static const struct dev_ops profile_ops = {
     .aside = timed_aside,
     .aside_join = inner_aside_join,
     .aside_reach = inner_aside_reach,
+    .choices = inner_choices,
+    .choose = inner_choose,
     .mark = inner_mark,
     .reach = inner_reach,
     .stamps = inner_stamps,

@@ -148,17 +148,20 @@ static void take_head(struct train_rank *r, const struct state_head *h, const st
     memcpy(r->run, h->run, sizeof r->run);
 }
 
-/* What it came to, for people. */
-static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h)
+/* What it came to, for people. taken: choices of the device that the checkpoint has. */
+static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h,
+                       bool taken)
 {
     char plan[96] = "";
+    const char *measured = taken ? "" : "; choices of products are of another GPU or other "
+                                        "libraries, and are made anew: last bits may differ";
     if (h->step == r->s->o->train.steps)
         snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
     else if (r->lr.steps != h->steps)
         snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
                  (long long)h->steps, (long long)r->lr.steps);
-    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s",
-             (long long)h->step, dir, h->layout, plan);
+    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s%s",
+             (long long)h->step, dir, h->layout, plan, measured);
 }
 
 /* step: what it has to be of; -1: of any. */
@@ -166,6 +169,7 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
 {
     struct state_index x;
     struct options was;
+    bool taken = true;
     TRY(state_index_open(&x, dir));
     enum err err = read_options(&x, &was);
     if (err == ERR_OK && step >= 0 && x.head.step != step)
@@ -175,10 +179,12 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
         err = same_run(r, &x, &was);
     if (err == ERR_OK)
         err = load_all(r, &x);
+    if (err == ERR_OK) /* before the first product */
+        err = dev_choose(r->dev, x.head.notes, &taken);
     if (err == ERR_OK)
         take_head(r, &x.head, &was);
     if (err == ERR_OK)
-        say_origin(r, dir, &x.head);
+        say_origin(r, dir, &x.head, taken);
     state_index_close(&x);
     return err;
 }

@@ -449,6 +449,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
         comm_abort(world, end.code); /* peers may still read what is freed below */
     train_valid_close(&r);
     checkpoint_close(&r.ckpt);
+    choices_close(&r.choices);
     exec_close(r.x);
     if (r.landed)
         r.dev->ops->host_free(r.dev, r.landed);

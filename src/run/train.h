@@ -10,6 +10,7 @@
 #include "optim/optim.h"
 #include "plait.h"
 #include "run/checkpoint.h"
+#include "run/choices.h"
 #include "run/folder.h"
 #include "run/setup.h"
 #include "run/trace.h"
@@ -72,8 +73,9 @@ struct train_rank {
     char run[64];               /* its name in checkpoints */
     int64_t loaded;             /* bytes of its state that this rank has read, in load_s seconds */
     double load_s;
-    char origin[OPTIONS_PATH_MAX + 80]; /* what run.resume came to, for people; "": nothing */
+    char origin[OPTIONS_PATH_MAX + 280]; /* what run.resume came to, for people; "": nothing */
     struct checkpoint ckpt;     /* s NULL: none are saved */
+    struct choices choices;     /* for them */
     bool opened;                /* the files of the run are */
     double loss;                /* of the last good step */
     bool all_written;           /* all ranks' parts of the save under way are */

@@ -69,7 +69,10 @@ static void fill_head(const struct train_rank *r, struct state_head *h)
 static enum err begin(struct train_rank *r)
 {
     struct state_head head;
+    if (options_device(r->s->o) == DEV_CUDA) /* the others measure nothing */
+        TRY(choices_gather(&r->choices, r->dev, exec_world_group(r->x)));
     fill_head(r, &head);
+    head.notes = choices_text(&r->choices);
     return checkpoint_begin(&r->ckpt, &head);
 }
 

@@ -464,6 +464,8 @@ void tape_over(struct tape *t, struct dev *d, bool can_record)
     t->ops.room = real->room;
     t->ops.reach = real->reach;
     t->ops.aside_reach = real->aside_reach;
+    t->ops.choices = real->choices;
+    t->ops.choose = real->choose;
     t->ops.queue = real->queue;
     t->ops.stamps = real->stamps;
     t->ops.stamp = real->stamp;

@@ -51,7 +51,7 @@ static struct cuda_algo_choice choice_of(int64_t way)
     return (struct cuda_algo_choice){way, {66, 20, 3, 2, 1, 0, 36, 0, 5}, 123.5};
 }
 
-static int64_t way_of(const struct cuda_algos *a, int64_t m)
+static int64_t way_of(struct cuda_algos *a, int64_t m)
 {
     struct cuda_algo_key k = key_of(m);
     const struct cuda_algo_choice *c = cuda_algos_find(a, &k);
@@ -347,7 +347,108 @@ static void test_dir(void)
     dir_is("none");
 }
 
+/* ---- as text ---- */
+
+static const int64_t versions[2] = {130100, 91900};
+
+static void offer_and_use(struct cuda_algos *a, int64_t m, int64_t way)
+{
+    struct cuda_algo_key k = key_of(m);
+    struct cuda_algo_choice mine = choice_of(way), held;
+    cuda_algos_offer(a, &k, &mine, &held);
+    CHECK(cuda_algos_find(a, &k) != NULL);
+}
+
+/* A table without a file; its choices of m 1 to n have these ways. */
+static struct cuda_algos *table_of(int n, int64_t way)
+{
+    struct cuda_algos *a = NULL;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
+    for (int m = 1; m <= n; m++)
+        offer_and_use(a, m, way);
+    return a;
+}
+
+static char *print(const struct cuda_algos *a, const char *gpu)
+{
+    struct text t = {0};
+    char *s = NULL;
+    cuda_algos_print(a, gpu, versions, &t);
+    CHECK_OK(text_done(&t, &s));
+    return s;
+}
+
+/* What is printed holds over what was there before and what is offered later; of another GPU or
+ * version nothing does; of several runs' text its own part. */
+static void test_text(void)
+{
+    static const int64_t other[2] = {130100, 91901};
+    struct cuda_algo_choice mine = choice_of(3), held;
+    struct cuda_algo_key k = key_of(9);
+    struct cuda_algos *from = table_of(20, 2), *to = table_of(5, 1);
+    char *s = print(from, "A GPU"), *t = print(to, "B GPU"), both[16384];
+    snprintf(both, sizeof both, "%s%s", t, s);
+    CHECK(strncmp(s, "choices A GPU 130100 91900\nalgo1 1 768 ", 39) == 0);
+    CHECK_INT(cuda_algos_take(to, "B GPU", versions, s), 0);
+    CHECK_INT(cuda_algos_take(to, "A GPU", other, s), 0);
+    CHECK_INT(way_of(to, 1), 1);
+    CHECK_INT(cuda_algos_take(to, "A GPU", versions, both), 20);
+    for (int m = 1; m <= 20; m++)
+        CHECK_INT(way_of(to, m), 2);
+    cuda_algos_offer(to, &k, &mine, &held);
+    CHECK_INT(held.way, 2);
+    mem_free(s);
+    mem_free(t);
+    cuda_algos_close(from);
+    cuda_algos_close(to);
+}
+
+/* A choice that was read and not used is no run's. */
+static void test_used(void)
+{
+    struct cuda_algos *a = table_of(4, 2), *b = NULL;
+    char *s = print(a, "A GPU"), *t;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &b));
+    CHECK_INT(cuda_algos_take(b, "A GPU", versions, s), 4);
+    t = print(b, "A GPU");
+    CHECK_STR(t, "");
+    mem_free(t);
+    CHECK_INT(way_of(b, 3), 2);
+    t = print(b, "A GPU");
+    CHECK(strstr(t, "algo1 3 768") && !strstr(t, "algo1 2 768"));
+    mem_free(t);
+    mem_free(s);
+    cuda_algos_close(a);
+    cuda_algos_close(b);
+}
+
+/* Damaged anywhere, it gives what it says or nothing. */
+static void test_text_damage(void)
+{
+    struct cuda_algos *from = table_of(6, 2);
+    char *s = print(from, "A GPU");
+    int64_t n = (int64_t)strlen(s);
+    for (int round = 0; round < 2000; round++) {
+        struct cuda_algos *to = NULL;
+        int64_t at = test_range(0, n - 1);
+        char was = s[at];
+        s[at] = (char)test_range(round % 2 ? 1 : 9, round % 2 ? 255 : 10);
+        CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &to));
+        int64_t taken = cuda_algos_take(to, "A GPU", versions, s);
+        CHECK(taken == 0 || taken >= 4);
+        for (int m = 1; m <= 6; m++)
+            CHECK(way_of(to, m) == 0 || way_of(to, m) == 2);
+        cuda_algos_close(to);
+        s[at] = was;
+    }
+    mem_free(s);
+    cuda_algos_close(from);
+}
+
 static const struct test_case cases[] = {
+    {"choices as text hold", test_text},
+    {"what was used is printed", test_used},
+    {"damaged text", test_text_damage},
     {"what is written is read again", test_again},
     {"a line of the right form is read", test_right_form},
     {"hostile lines are passed over", test_hostile},

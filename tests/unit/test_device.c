@@ -83,10 +83,16 @@ static bool recording(size_t at)
            at == offsetof(struct dev_ops, forget);
 }
 
+/* The slots of a device that chooses by measuring. */
+static bool choosing(size_t at)
+{
+    return at == offsetof(struct dev_ops, choices) || at == offsetof(struct dev_ops, choose);
+}
+
 /* One of the slots that a device may lack? */
 static bool optional(size_t at)
 {
-    return recording(at);
+    return recording(at) || choosing(at);
 }
 
 static bool fills(const struct dev_ops *ops, size_t at)
@@ -96,11 +102,12 @@ static bool fills(const struct dev_ops *ops, size_t at)
     return slot != NULL;
 }
 
-/* Required slots are filled, optional ones all or none. */
+/* Required slots are filled, optional ones of a kind all or none. */
 static void check_table(const struct dev_ops *ops)
 {
     for (size_t at = 0; at < sizeof *ops; at += sizeof(void *)) {
-        bool needed = !optional(at) || ops->record_begin;
+        bool needed = !optional(at) || (choosing(at) ? ops->choices != NULL
+                                                     : ops->record_begin != NULL);
         test_check(fills(ops, at) == needed, __FILE__, __LINE__, "slot %zu of %s is %s",
                    at / sizeof(void *), ops->name, needed ? "empty" : "filled alone");
     }

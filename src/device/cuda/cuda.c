@@ -234,7 +234,7 @@ static const struct dev_ops cuda_ops = {
     .aside_reach = cuda_aside_reach, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
     .stamp = cuda_stamp, .stamped = cuda_stamped, .queue = cuda_queue, .room = cuda_room,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
-    .forget = cuda_forget,
+    .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
     .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
     .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
     .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file of choices: text, a choice a line,
+ * The file of choices, and choices in checkpoints: text, a choice a line,
  *
  *     algo1 m n k lda ldb ldc flags align way s0 .. s8 microseconds check
  *
@@ -38,6 +38,7 @@ static const char mark[] = "algo1";
 struct row {
     struct cuda_algo_key key;
     struct cuda_algo_choice choice;
+    bool used;
 };
 
 struct cuda_algos {
@@ -59,18 +60,27 @@ static bool same_key(const struct cuda_algo_key *a, const struct cuda_algo_key *
     return memcmp(a, b, sizeof *a) == 0;
 }
 
-const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
-                                               const struct cuda_algo_key *key)
+static struct row *look(const struct cuda_algos *a, const struct cuda_algo_key *key)
 {
     for (int64_t i = 0; i < a->count; i++)
         if (same_key(&a->rows[i].key, key))
-            return &a->rows[i].choice;
+            return &a->rows[i];
     return NULL;
+}
+
+const struct cuda_algo_choice *cuda_algos_find(struct cuda_algos *a,
+                                               const struct cuda_algo_key *key)
+{
+    struct row *r = look(a, key);
+    if (!r)
+        return NULL;
+    r->used = true;
+    return &r->choice;
 }
 
 static void put(struct cuda_algos *a, const struct row *r)
 {
-    if (a->count < CUDA_ALGO_ROWS && !cuda_algos_find(a, &r->key))
+    if (a->count < CUDA_ALGO_ROWS && !look(a, &r->key))
         a->rows[a->count++] = *r;
 }
 
@@ -128,6 +138,7 @@ static bool numbers_of(char *word[WORDS], struct row *r)
     for (int i = 0; i < CUDA_ALGO_KEY; i++)
         if (!number(word[at++], i < CUDA_ALGO_KEY - 2, INT64_MAX, &key[i]))
             return false;
+    r->used = false;
     memcpy(&r->key, key, sizeof key);
     if (!number(word[at++], 1, INT32_MAX, &r->choice.way))
         return false;
@@ -231,13 +242,62 @@ static void give_up(struct cuda_algos *a)
 void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
                       const struct cuda_algo_choice *mine, struct cuda_algo_choice *held)
 {
-    struct row r = {*key, *mine};
-    if (a->path && !cuda_algos_find(a, key) &&
+    struct row r = {*key, *mine, false};
+    if (a->path && !look(a, key) &&
         (append(a, &r) != ERR_OK || read_file(a) != ERR_OK))
         give_up(a);
     put(a, &r);
     const struct cuda_algo_choice *holds = cuda_algos_find(a, key);
     *held = holds ? *holds : *mine;
+}
+
+/* ---- as text ---- */
+
+static void add_head(const char *gpu, const int64_t version[2], struct text *out)
+{
+    text_add(out, "choices %s %lld %lld\n", gpu, (long long)version[0], (long long)version[1]);
+}
+
+void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t version[2],
+                      struct text *out)
+{
+    char line[LINE_BYTES];
+    bool any = false;
+    for (int64_t i = 0; i < a->count; i++) {
+        if (!a->rows[i].used)
+            continue;
+        if (!any)
+            add_head(gpu, version, out);
+        any = true;
+        line_of(&a->rows[i], line);
+        text_add(out, "%s\n", line);
+    }
+}
+
+int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
+                        const char *text)
+{
+    struct text head = {0};
+    int64_t taken = 0;
+    bool ours = false;
+    add_head(gpu, version, &head);
+    for (const char *s = text; head.err == ERR_OK && *s;) {
+        size_t n = strcspn(s, "\n");
+        struct row r, *held;
+        if (strncmp(s, "choices ", 8) == 0) {
+            ours = (int64_t)n + 1 == head.len && memcmp(s, head.s, n) == 0;
+        } else if (ours && row_of(s, n, &r)) {
+            held = look(a, &r.key);
+            if (held)
+                *held = r;
+            else
+                put(a, &r);
+            taken++;
+        }
+        s += n + (s[n] == '\n');
+    }
+    text_free(&head);
+    return taken;
 }
 
 /* ---- opening ---- */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which algorithm a matrix product takes, remembered on disk. A key says all that the choice hangs
- * on, a choice names an algorithm by its settings. Knows no CUDA: plain numbers and a file.
+ * Which algorithm a matrix product or attention takes, remembered on disk. A key says all that the
+ * choice hangs on, a choice names an algorithm by its settings. Knows no CUDA: plain numbers, a
+ * file, and text for checkpoints.
  */
 #ifndef PLAIT_DEVICE_CUDA_ALGO_H
 #define PLAIT_DEVICE_CUDA_ALGO_H
 
 #include "base/err.h"
+#include "base/text.h"
 #include <stdint.h>
 
 enum {
@@ -40,14 +42,25 @@ enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
                          struct cuda_algos **out);
 void cuda_algos_close(struct cuda_algos *a); /* NULL is fine */
 
-/* What holds for the key, or NULL; valid until the next call of this table. Local. */
-const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
+/* What holds for the key, or NULL; valid until the next call of this table. Whoever asks uses it.
+ * Local. */
+const struct cuda_algo_choice *cuda_algos_find(struct cuda_algos *a,
                                                const struct cuda_algo_key *key);
 
 /* Offer a choice. `held` is what holds from now on: the first choice that any process wrote to the
  * file for this key, which need not be `mine`. Local. */
 void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
                       const struct cuda_algo_choice *mine, struct cuda_algo_choice *held);
+
+/* The choices that were used, as lines of the file, behind a line that names GPU and versions:
+ * "choices GPU VERSION VERSION". Local. */
+void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t version[2],
+                      struct text *out);
+/* Such text, of one run or of several in a row: choices of this GPU and these versions hold from
+ * now on, whatever the file says. Lines that are no choices are passed over, for the text may be
+ * damaged. Returns how many were taken. Local. */
+int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
+                        const char *text);
 
 /* The folder that the environment names: $PLAIT_CACHE, else $XDG_CACHE_HOME/plait, else
  * $HOME/.cache/plait; NULL when none is set. Released by mem_free. Errors: ERR_MEMORY. */

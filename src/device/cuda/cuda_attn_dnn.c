@@ -5,8 +5,9 @@
  * Which plan. The library names a few engines for a graph. The first call of a shape runs each of
  * them on the call's own operands, once to warm up and once against the clock, and keeps the
  * fastest: outputs are written anew by each, inputs are not touched. The host waits for that, once
- * a shape. Nothing is measured while the stream is captured, nor by a deterministic device, whose
- * choice must not hang on a clock: both take the library's first.
+ * a shape, and the choice is remembered with those of products (cuda_algo.h), by its place among as
+ * many and its workspace. Nothing is measured while the stream is captured, nor by a deterministic
+ * device, whose choice must not hang on a clock: both take the library's first.
  *
  * Workspace, backwards: log-sum-exps by head, dq in f32 (b heads tq d) while it is added up, then
  * what the library asks for. cuda_attn_work_bytes (cuda_attn.c) is the sum beforehand; here it
@@ -23,6 +24,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/cuda/cuda_dnn.h"
+#include "device/cuda/cuda_lt.h"
 #include <math.h>
 #include <string.h>
 
@@ -186,6 +188,13 @@ static struct dnn_operands operands(const struct cuda *c, const struct attn_grad
     return o;
 }
 
+/* What a plan is wanted for. Borrowed. */
+struct ask {
+    const struct attn *attn;
+    bool grad;
+    struct dnn_operands *operands;
+};
+
 /* Milliseconds of one run behind another; infinite when the plan does not run. */
 static enum err measure(struct cuda *c, const struct dnn_plan *p, struct dnn_operands *o,
                         float *out)
@@ -203,12 +212,46 @@ static enum err measure(struct cuda *c, const struct dnn_plan *p, struct dnn_ope
     return ERR_OK;
 }
 
-static enum err choose(struct cuda *c, const struct dnn_answer *from, struct dnn_operands *o,
+/* flags of a key that no product has. */
+enum { ATTENTION = 1 << 20 };
+
+static struct cuda_algo_key key_of(const struct attn *a, bool grad)
+{
+    return (struct cuda_algo_key){a->b, a->tq, a->tk, a->heads, a->kv_heads, a->d,
+                                  ATTENTION + grad, (int64_t)cudnnGetVersion()};
+}
+
+static struct cuda_algo_choice choice_of(const struct dnn_answer *from, int which, double us)
+{
+    return (struct cuda_algo_choice){
+        .way = which + 1, .us = us,
+        .settings = {from->count, from->plan[which].work / 1024 & INT32_MAX}};
+}
+
+/* Is that the choice among these? */
+static bool recognised(const struct dnn_answer *from, const struct cuda_algo_choice *held,
+                       int *best)
+{
+    if (!held || held->way > from->count)
+        return false;
+    struct cuda_algo_choice same = choice_of(from, (int)held->way - 1, 0);
+    if (memcmp(same.settings, held->settings, sizeof same.settings) != 0)
+        return false;
+    *best = (int)held->way - 1;
+    return true;
+}
+
+static enum err choose(struct cuda *c, const struct dnn_answer *from, const struct ask *of,
                        int *best)
 {
     enum cudaStreamCaptureStatus capture;
+    struct cuda_algos *algos = c->lt ? c->lt->algos : NULL; /* a product comes first */
+    struct cuda_algo_key key = key_of(of->attn, of->grad);
+    struct dnn_operands *o = of->operands;
     float least = INFINITY;
     *best = 0;
+    if (algos && recognised(from, cuda_algos_find(algos, &key), best))
+        return ERR_OK;
     CUDA_TRY(cudaStreamIsCapturing(c->stream, &capture));
     if (from->count < 2 || c->deterministic || capture != cudaStreamCaptureStatusNone)
         return ERR_OK;
@@ -221,6 +264,12 @@ static enum err choose(struct cuda *c, const struct dnn_answer *from, struct dnn
             least = ms;
             *best = i;
         }
+    }
+    if (algos && least < INFINITY) {
+        struct cuda_algo_choice held, mine = choice_of(from, *best, (double)least * 1e3);
+        cuda_algos_offer(algos, &key, &mine, &held);
+        (void)recognised(from, &held, best);
+        (void)cuda_algos_find(algos, &key); /* it is used */
     }
     return ERR_OK;
 }
@@ -258,7 +307,7 @@ static enum err build(struct cuda *c, const struct attn *a, bool grad, struct dn
     if (err == ERR_OK && found.count == 0)
         say_refused(c, a, grad, found.least);
     if (err == ERR_OK && found.count > 0)
-        err = choose(c, &found, o, &best);
+        err = choose(c, &found, &(struct ask){a, grad, o}, &best);
     for (int i = 0; i < found.count; i++) {
         if (err == ERR_OK && i == best)
             e->plan = found.plan[i];
@@ -311,6 +360,11 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
     return ERR_OK;
 }
 
+int64_t cuda_dnn_version(void)
+{
+    return (int64_t)cudnnGetVersion();
+}
+
 void cuda_dnn_describe(char *buf, size_t n)
 {
     size_t v = cudnnGetVersion();
@@ -341,6 +395,11 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
     (void)grad;
     *done = false;
     return ERR_OK;
+}
+
+int64_t cuda_dnn_version(void)
+{
+    return 0;
 }
 
 void cuda_dnn_describe(char *buf, size_t n)

@@ -224,6 +224,7 @@ static enum err take_fastest(struct lt_call *k, struct lt_known *out, double *us
     mine = (struct cuda_algo_choice){.way = out->way, .us = *us};
     TRY(cuda_lt_settings(&out->algo, mine.settings));
     cuda_algos_offer(k->c->lt->algos, &k->key, &mine, &held);
+    (void)cuda_algos_find(k->c->lt->algos, &k->key); /* it is used */
     return recognise(k, &held, out, &found);
 }
 

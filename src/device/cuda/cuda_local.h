@@ -69,6 +69,7 @@ enum err cuda_count(int *out);
  * ERR_CONFIG. No GPU is needed for the answer. */
 enum err cuda_lt_fits(void);
 enum err cuda_dnn_fits(void); /* always, without cuDNN */
+int64_t cuda_dnn_version(void); /* 0: without cuDNN */
 /* "13.0" of 13000, a version of the runtime or the driver; buf. */
 const char *cuda_version_text(int v, char buf[16]);
 
@@ -100,6 +101,10 @@ void cuda_clock_close(struct cuda *c);
 enum err cuda_stamps(struct dev *d, int64_t n, int64_t *first);
 enum err cuda_stamp(struct dev *d, int64_t which);
 enum err cuda_stamped(struct dev *d, int64_t which, double *seconds);
+
+/* cuda_choices.c */
+enum err cuda_choices(struct dev *d, struct text *out);
+enum err cuda_choose(struct dev *d, const char *choices, bool *taken);
 
 /* cuda_gemm.c */
 void cuda_lt_close(struct cuda *c);

@@ -16,6 +16,7 @@
 #include "device/cuda/cuda_lt.h"
 
 #include "base/mem.h"
+#include <stdio.h>
 
 enum {
     PIECE = 256, /* bytes, of the workspace's parts */
@@ -51,8 +52,9 @@ static enum err open_algos(struct cuda *c)
     struct cudaDeviceProp p;
     char *dir;
     CUDA_TRY(cudaGetDeviceProperties(&p, c->index));
+    snprintf(c->lt->gpu, sizeof c->lt->gpu, "%s", p.name);
     TRY(cuda_algos_dir(&dir));
-    enum err err = cuda_algos_open(dir, p.name, (int64_t)cublasLtGetVersion(), &c->lt->algos);
+    enum err err = cuda_algos_open(dir, c->lt->gpu, (int64_t)cublasLtGetVersion(), &c->lt->algos);
     mem_free(dir);
     return err;
 }

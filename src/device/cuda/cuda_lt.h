@@ -28,6 +28,7 @@ struct cuda_lt {
     cublasLtHandle_t handle;
     cudaEvent_t from, to;      /* of a measurement */
     struct cuda_algos *algos;  /* owned; NULL in deterministic mode */
+    char gpu[256];             /* its name; asked for once, for the driver takes its time */
     int64_t count;             /* of products made known, ever */
     struct lt_known known[LT_KNOWN]; /* a ring */
 };
