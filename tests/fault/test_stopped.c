@@ -194,12 +194,15 @@ static void a_start_that_dies_behind_another(void)
     char judge[32], said[SAID], fault[64];
     judge_of(&s, judge);
     for (int with = 0; with < 2; with++) {
-        for (int n = 1; n < 60; n += all_of_them() ? 1 : (int)test_range(6, 18)) {
+        for (int n = 0; n < 60; n += all_of_them() ? 1 : (int)test_range(6, 18)) {
             left_remove("run");
             if (with)
                 CHECK_INT(go("run", &s, THREADS, "write@metrics.jsonl:5:KILL", said), 137);
             CHECK_INT(go("run", &s, THREADS, "write@config.yaml:1:KILL", said), 137);
-            snprintf(fault, sizeof fault, "%d:KILL", n);
+            if (n == 0) /* as it removes that file */
+                snprintf(fault, sizeof fault, "unlink@config.yaml.tmp:1:KILL");
+            else
+                snprintf(fault, sizeof fault, "%d:KILL", n);
             int code = go("run", &s, THREADS, fault, said);
             test_check(code == 137, __FILE__, __LINE__, "%s: code %d: %s", fault, code, said);
             code = go("run", &s, THREADS, "", said);
