@@ -50,6 +50,12 @@ static void on_signal(int n)
     errno = kept;
 }
 
+static void on_save(int n)
+{
+    (void)n;
+    plait_save();
+}
+
 static void handle(int n, void (*how)(int))
 {
     struct sigaction a = {.sa_handler = how, .sa_flags = SA_RESTART}, was;
@@ -75,5 +81,6 @@ void cmd_signals_finish(void)
 {
     atomic_store(&seen, isatty(STDERR_FILENO) == 1);
     atomic_store(&finishes, true);
+    handle(SIGUSR1, on_save);
     handle(SIGPIPE, SIG_IGN);
 }

@@ -9,8 +9,8 @@
  * 128 + their number and without leaving temporary files. A file that grows too large is an error
  * of the write. Called once, at the start. */
 void cmd_signals_open(void);
-/* From here on the first of them is a request to plait_train, and so are all SIGXCPU; and a reader
- * of the output that goes away ends nothing. */
+/* From here on the first of them is a request to plait_train, and so are all SIGXCPU; SIGUSR1 asks
+ * it to save and go on; and a reader of the output that goes away ends nothing. */
 void cmd_signals_finish(void);
 /* From here on nothing is left to save, and the first of them ends a search. */
 void cmd_signals_search(void);

@@ -196,6 +196,11 @@ int plait_train(const struct plait_config *c, const struct plait_train *a);
  * name, or any other number above 0. It holds for runs to come, too, until it is withdrawn by 0.
  * Safe in a signal handler and from any thread. */
 void plait_stop(int why);
+/* Asks the run of this process to save a checkpoint behind the step under way, on all its ranks,
+ * and to go on, also when one process of a job was asked alone. Several requests within a step are
+ * one. Where no checkpoints are saved (train.save_keep 0, run.save false) it says so and goes on.
+ * Safe in a signal handler and from any thread. */
+void plait_save(void);
 /* Removes the temporary files that this process is writing, and says on standard error what a run
  * there is dealing with, if that is an error. Safe in a signal handler; the process must end behind
  * it, by _exit. */

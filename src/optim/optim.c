@@ -140,11 +140,15 @@ static enum err update(const struct optim *o)
     return optim_gather_finish(&gather);
 }
 
+/* Two counts of ranks travel as one number, which is exact. */
+enum { SAVE_UNIT = 1 << 24 };
+
 /* What the host knows of the step into o->now, all but what is the device's own. */
 static enum err write_now(const struct optim *o, const struct optim_step *s, double factor)
 {
     double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
-                            [NOW_TOKENS] = (double)s->tokens, [NOW_STOP] = s->stop,
+                            [NOW_TOKENS] = (double)s->tokens,
+                            [NOW_STOP] = s->stop + (double)SAVE_UNIT * s->save,
                             [NOW_SAVED] = s->saved};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
@@ -169,9 +173,10 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
                      struct optim_result *out)
 {
     double tokens = sums[SUMS_TOKENS] > 0 ? sums[SUMS_TOKENS] : 1.0;
+    int64_t asks = (int64_t)sums[SUMS_STOP];
     *out = (struct optim_result){sums[SUMS_LOSS] / tokens, sqrt(sums[SUMS_SQUARES]) / tokens,
-                                 (int64_t)sums[SUMS_TOKENS], (int)sums[SUMS_STOP],
-                                 (int)sums[SUMS_SAVED]};
+                                 (int64_t)sums[SUMS_TOKENS], (int)(asks % SAVE_UNIT),
+                                 (int)(asks / SAVE_UNIT), (int)sums[SUMS_SAVED]};
     if (!isfinite(out->loss) || !isfinite(out->grad_norm))
         FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g", (long long)s->step,
              num_unsigned_nan(out->loss), num_unsigned_nan(out->grad_norm));

@@ -44,20 +44,21 @@ struct optim {
 struct optim_result {
     double loss, grad_norm; /* a token; of the mean gradient, before clipping */
     int64_t tokens;         /* that counted in this step, over all ranks */
-    int stop;               /* ranks that ask to stop behind it */
+    int stop, save;         /* ranks that ask to stop behind it; for a checkpoint */
     int saved;              /* ranks that say so: optim_step.saved */
 };
 
 /* One step, number `step` (1-based), with learning rate lr. loss (device; NULL: none) and tokens:
- * this rank's share, none on ranks that do not speak for a loss. stop: this rank asks to stop;
- * saved: its part of the checkpoint under way is written. Of both all ranks learn how many say so,
+ * this rank's share, none on ranks that do not speak for a loss. stop: this rank asks to stop,
+ * save: for a checkpoint;
+ * saved: its part of the checkpoint under way is written. Of these all ranks learn how many say so,
  * with the sums, and nothing else comes of it. */
 struct optim_step {
     int64_t step;
     double lr;
     const double *loss;
     int64_t tokens;
-    bool stop, saved;
+    bool stop, save, saved;
 };
 /* A step in three calls, which queue their work; the host waits for none. optim_ready brings what
  * the host knows of the step to the device: number, rate, tokens. optim_start is the step itself

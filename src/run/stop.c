@@ -15,12 +15,22 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static atomic_int asked;
+static atomic_int asked, saves;
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler may set it");
 
 void plait_stop(int why)
 {
     atomic_store(&asked, why > 0 ? why : 0);
+}
+
+void plait_save(void)
+{
+    atomic_fetch_add(&saves, 1);
+}
+
+int stop_saves(void)
+{
+    return atomic_load(&saves);
 }
 
 /* A line that a handler may write. */

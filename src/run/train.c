@@ -67,7 +67,7 @@ static struct optim_step this_step(const struct train_rank *r)
     return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
                                .tokens = r->speaks ? r->s->share * r->s->arch.seq : 0,
-                               .stop = train_asks(r),
+                               .stop = train_asks(r), .save = stop_saves() != r->heard,
                                .saved = checkpoint_written(&r->ckpt)};
 }
 
@@ -126,6 +126,7 @@ static enum err take_result(struct train_rank *r, int64_t step)
     r->taken = step;
     r->loss = r->result.loss;
     r->stop = r->stop || r->result.stop > 0;
+    r->save = r->save || r->result.save > 0;
     r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
     optim_ahead_note(&r->ahead, &r->result);
     TRY(time_step(r, step));
@@ -399,7 +400,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
-    still = still || r->stop;
+    still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
     if (still)
         TRY(exec_settle(r->x, hooks));
@@ -442,6 +443,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct train_job *job = arg;
     struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
+                           .heard = job->saves,
                            .trace = {.fd = -1}, .valid_loss = NAN, .bad_round = -1};
     struct err_kept end; /* what follows may fail for the same reason, or another */
     err_keep(&end, run_rank(&r));
@@ -510,7 +512,8 @@ enum err run_train(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
     struct folder folder = {.lock = {.fd = -1}};
-    struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now()};
+    struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now(),
+                            .saves = stop_saves()};
     struct text notes = {0};
     struct weights init = {.files = {NULL, 0}};
     char *page = NULL;

@@ -35,6 +35,7 @@ struct train_job {
     int threads;                  /* of one rank */
     struct folder *folder;        /* borrowed; the reporting rank's */
     double began;                 /* log_now at the run's start */
+    int saves;                    /* requests to save that came before it */
     struct train_outcome *outcome; /* borrowed */
 };
 
@@ -102,6 +103,8 @@ struct train_rank {
     int64_t valid_tokens;       /* that it is the mean over */
     int64_t validated;          /* the last step behind which one was made */
     int64_t bad_round;          /* of a validation that is not finite, from 0; -1: none is */
+    bool save;                  /* all ranks know that one was asked to save behind this step */
+    int heard;                  /* requests to save that have been answered */
     bool stop;                  /* all ranks know that no step follows: one was asked to stop */
     struct err_kept lost;       /* the first error that was put off (train_put_off) */
 };

@@ -5,6 +5,7 @@
 #include "run/train.h"
 
 #include "base/log.h"
+#include "run/stop.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -46,7 +47,7 @@ enum err train_save_open(struct train_rank *r)
 bool train_save_due(const struct train_rank *r)
 {
     int64_t every = r->s->o->train.save_every;
-    return r->ckpt.s && every > 0 && r->step % every == 0;
+    return r->ckpt.s && (r->save || (every > 0 && r->step % every == 0));
 }
 
 static void fill_head(const struct train_rank *r, struct state_head *h)
@@ -83,6 +84,21 @@ static bool is_best(const struct train_rank *r)
            checkpoint_would_be_best(&r->ckpt, r->valid_loss);
 }
 
+/* Requests until now are answered behind this step. */
+static void hear(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    r->heard = stop_saves();
+    r->save = false;
+    if (r->reports && r->ckpt.s)
+        log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked, and the run goes "
+                           "on", (long long)r->taken);
+    else if (r->reports)
+        log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
+                           "the run goes on", (long long)r->taken,
+                 o->run.save ? "train.save_keep is 0" : "run.save is false");
+}
+
 enum err train_save_step(struct train_rank *r)
 {
     enum err err = ERR_OK;
@@ -90,7 +106,12 @@ enum err train_save_step(struct train_rank *r)
         err = checkpoint_end(&r->ckpt);
     r->all_written = false;
     TRY(train_put_off(r, err));
-    if (!(train_save_due(r) || is_best(r)) || r->taken != r->step)
+    bool due = train_save_due(r) || is_best(r);
+    if (r->taken != r->step)
+        return ERR_OK;
+    if (r->save && !r->stop)
+        hear(r);
+    if (!due)
         return ERR_OK;
     return train_put_off(r, begin(r));
 }

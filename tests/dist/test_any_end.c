@@ -31,14 +31,19 @@ static const struct layout { const char *name, *set[WORDS]; } layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-/* Behind step `at` the caller asks for the stop, or takes so many seconds. */
-struct run { int64_t at; double nap; struct folder_seen seen; };
+/* Behind step `at` the caller asks for a save so many times, takes so many seconds, or asks for the
+ * stop. */
+struct run { int64_t at; int saves; double nap; struct folder_seen seen; };
 
 static void on_step(void *arg, const struct plait_step *s)
 {
     struct run *r = arg;
     struct timespec nap = {(time_t)r->nap, (long)((r->nap - floor(r->nap)) * 1e9)};
     folder_on_step(&r->seen, s);
+    for (int i = 0; i < r->saves && s->step == r->at; i++)
+        plait_save();
+    if (s->step == r->at && r->saves > 0)
+        return;
     if (s->step == r->at && r->nap > 0)
         nanosleep(&nap, NULL);
     else if (s->step == r->at)
@@ -71,7 +76,7 @@ static int train(const char *folder, const struct layout *l, const char *const *
 
 static bool shell(const char *form, const char *a, const char *b)
 {
-    char from[FOLDER_PATH], to[FOLDER_PATH], command[8 * FOLDER_PATH];
+    char from[FOLDER_PATH], to[FOLDER_PATH], command[12 * FOLDER_PATH];
     folder_path(a, from);
     folder_path(b, to);
     snprintf(command, sizeof command, "a='%s' b='%s'; %s", from, to, form);
@@ -235,7 +240,84 @@ static void switched_off(void)
         }
 }
 
+/* ---- a request to save ---- */
+
+/* One checkpoint however often it is asked for within a step, of a step behind it; the run goes on
+ * as if nobody had asked, and so does one that goes on from there. */
+static void saves_and_goes_on(void)
+{
+    static const char *const none[] = {NULL};
+    struct run r = {.at = 0};
+    for (int i = 0; i < LAYOUTS; i++) {
+        int64_t at = test_range(1, STEPS - 4);
+        CHECK_INT(train("judge", &layouts[i], none, &r), 0);
+        for (int times = 1; times < 3; times++) {
+            struct run asks = {.at = at, .saves = times};
+            struct state_found *found;
+            char path[FOLDER_PATH], word[48];
+            int n;
+            CHECK_INT(train("run", &layouts[i], none, &asks), 0);
+            CHECK(same_lines("run", "judge") && same_weights("run", "judge"));
+            folder_path("run", path);
+            CHECK_OK(state_list(path, &found, &n));
+            test_check(n == 2 && found[0].step == STEPS && found[1].whole &&
+                           found[1].step > at && found[1].step <= at + 2, __FILE__, __LINE__,
+                       "%s: %d checkpoints, asked behind step %d", layouts[i].name, n, (int)at);
+            snprintf(word, sizeof word, "run.resume=%lld", n == 2 ? (long long)found[1].step : 0);
+            mem_free(found);
+            CHECK_INT(train("run", &layouts[i], (const char *[]){word, NULL}, &r), 0);
+            CHECK(same_lines("run", "judge") && same_weights("run", "judge"));
+            drop("run");
+        }
+        drop("judge");
+    }
+}
+
+/* Where nothing is saved the request is answered with that, and ends nothing. */
+static void asked_where_nothing_is_saved(void)
+{
+    static const char *const off[] = {"train.save_keep=0", "run.save=false"};
+    for (int i = 0; i < 2; i++) {
+        struct run asks = {.at = 3, .saves = 1};
+        CHECK_INT(train("run", &layouts[0], (const char *[]){off[i], NULL}, &asks), 0);
+        CHECK_INT(asks.seen.losses, STEPS);
+        CHECK(!folder_has("run", "checkpoints"));
+        drop("run");
+    }
+}
+
+/* SIGUSR1 to mpirun, which hands it on, or to one rank alone: a checkpoint, and further steps. */
+static void asked_by_a_signal(void)
+{
+    static const char *const to[] = {"$p", "$(pgrep -P $p | head -1)", "$(pgrep -P $p | tail -1)"};
+    char tokens[FOLDER_PATH], form[4096];
+    if (!folder_mpirun())
+        return;
+    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 60);
+    folder_path("tokens.bin", tokens);
+    for (int i = 0; i < 3; i++) {
+        snprintf(form, sizeof form,
+                 "until_is() { n=0; until eval \"$1\"; do sleep 0.02; n=$((n + 1)); "
+                 "[ $n -lt 3000 ] || return 1; done; }; lines() { cat \"$a/metrics.jsonl\" "
+                 "2>/dev/null | wc -l; }; "
+                 "mpirun --oversubscribe -n 2 '%s' train train.transport=mpi run.dir=\"$a\" "
+                 "data.train='%s' model.layers=2 model.hidden=16 model.heads=2 model.seq=8 "
+                 "train.batch=4 train.threads=1 parallel.dp=2 train.steps=100000000 >/dev/null "
+                 "2>&1 & "
+                 "p=$!; until_is '[ $(lines) -gt 3 ]' && kill -USR1 %s && "
+                 "until_is 'ls \"$a\"/checkpoints/*/index.json >/dev/null 2>&1' && l=$(lines) && "
+                 "until_is '[ $(lines) -gt $((l + 3)) ]'; good=$?; "
+                 "kill -TERM $(pgrep -P $p | head -1); wait $p; "
+                 "[ $? = 75 ] && [ $good = 0 ]", PLAIT_PROGRAM, tokens, to[i]);
+        test_check(shell(form, "run", "run"), __FILE__, __LINE__, "to %s", to[i]);
+        drop("run");
+    }
+}
+
 static const struct test_case cases[] = {
+    {"saves and goes on", saves_and_goes_on},
+    {"asked where nothing is saved", asked_where_nothing_is_saved},
+    {"asked by a signal", asked_by_a_signal},
     {"goes on to the bit", goes_on_to_the_bit},
     {"behind what is not finite", behind_what_is_not_finite},
     {"nothing left to do", nothing_left_to_do},

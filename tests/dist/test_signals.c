@@ -319,7 +319,7 @@ static void command_of(const char *run, const char *const *set, int64_t steps, c
         n += snprintf(out + n, (size_t)(4096 - n), " %s", set[i]);
 }
 
-static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
+static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGTERM, SIGXCPU};
 
 /* From opening on, at any moment. */
 static void signals_to_threads(void)
@@ -353,7 +353,7 @@ static void second_signals(void)
     for (int i = 0; i < wanted(3); i++) {
         char command[4096], words[4200], said[1024];
         bool saving = i % 3 == 2;
-        static const int next[] = {SIGINT, SIGHUP, SIGUSR1}; /* two of one number may be one */
+        static const int next[] = {SIGINT, SIGHUP, SIGINT}; /* two of one number may be one */
         int number = next[i % 3];
         forget("run");
         command_of("run", set, saving ? 1 : 1000, command);
