@@ -3,7 +3,8 @@
 #
 # From nothing to a model that writes: a text is split into a training and a validation part,
 # turned into token files, a small Llama is trained on four ranks (two pipeline stages of two
-# tensor ranks each, all threads of one process), and then continues a prompt.
+# tensor ranks each, all threads of one process), stopped in the middle, resumed, and then continues
+# a prompt.
 #
 #     tools/demo.sh            the King James Bible of Debian's bible-kjv package
 #     tools/demo.sh FILE       your own text, any language, 200 KB or more
@@ -66,8 +67,23 @@ echo "== 1. text to tokens: $(kb "$data/all.txt"), $(kb "$data/valid.txt") of th
 
 echo
 echo "== 2. training on 4 ranks: 2 pipeline stages x 2 tensor ranks, 1F1B"
-"$plait" train configs/demo.yaml data.train="$data/train.tok" data.valid="$data/valid.tok" \
-    run.dir="$run" ${STEPS:+train.steps="$STEPS" optim.warmup="$((STEPS / 10))"} -n 4
+train() {
+    exec "$plait" train configs/demo.yaml \
+        data.train="$data/train.tok" data.valid="$data/valid.tok" \
+        run.dir="$run" ${STEPS:+train.steps="$STEPS" optim.warmup="$((STEPS / 10))"} -n 4 "$@"
+}
+steps() { grep -c grad_norm "$run/metrics.jsonl" 2>/dev/null || :; }
+half=$((${STEPS:-$(sed -n 's/^ *steps: *\([0-9]*\).*/\1/p' configs/demo.yaml)} / 2))
+train &
+pid=$!
+while kill -0 $pid 2>/dev/null && [ "0$(steps)" -lt "$half" ]; do sleep 0.1; done
+kill -TERM $pid 2>/dev/null || :
+code=0
+wait $pid || code=$?
+[ $code -eq 0 ] || [ $code -eq 75 ] || exit $code # 75: stopped, with work left
+echo
+echo "== it was stopped in its middle, and goes on from its checkpoint"
+(train run.resume=auto)
 
 echo
 echo "== 3. the model writes on from \"$prompt\""
