@@ -20,6 +20,7 @@ enum { LINE_MAX_BYTES = 4000 }; /* below PIPE_BUF, 4096 */
 
 static const char *const level_name[] = {"error", "warn", "info", "debug"};
 static _Thread_local int shown_rank; /* rank + 1; 0: none */
+static _Thread_local struct log_keep *keeps;
 
 /* Unknown words mean the default: a logger has nobody to complain to. */
 static enum log_level wanted(void)
@@ -35,6 +36,99 @@ void log_set_rank(int rank)
 {
     shown_rank = rank + 1;
 }
+
+/* ---- the file ---- */
+
+void log_time(char out[LOG_TIME])
+{
+    time_t now = (time_t)log_date();
+    struct tm t;
+    out[0] = '\0';
+    if (gmtime_r(&now, &t))
+        strftime(out, LOG_TIME, "%Y-%m-%dT%H:%M:%SZ", &t);
+}
+
+void log_keep_open(struct log_keep *k)
+{
+    *k = (struct log_keep){.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+}
+
+void log_keep_set(struct log_keep *k)
+{
+    keeps = k;
+}
+
+/* What the file does not take it never does again; true: it is the first time. */
+static bool append(struct log_keep *k, const char *line, int n)
+{
+    struct err_kept kept;
+    err_keep(&kept, ERR_OK);
+    if (k->broken || n == 0)
+        return false;
+    if (k->fd >= 0)
+        k->broken = fs_append(k->fd, k->path, line, n) != ERR_OK;
+    else if (k->early + n <= LOG_EARLY)
+        memcpy(k->text + k->early, line, (size_t)n), k->early += n;
+    (void)!err_again(&kept);
+    return k->broken;
+}
+
+static void say_broken(const struct log_keep *k)
+{
+    log_line(LOG_WARN, "%s takes no more lines; the run goes on without", k->path);
+}
+
+void log_keep_to(struct log_keep *k, int fd, const char *path)
+{
+    pthread_mutex_lock(&k->lock);
+    k->fd = fd;
+    k->path = path;
+    bool broke = append(k, k->text, k->early);
+    pthread_mutex_unlock(&k->lock);
+    if (broke)
+        say_broken(k);
+}
+
+void log_keep_close(struct log_keep *k)
+{
+    pthread_mutex_lock(&k->lock);
+    k->fd = -1;
+    k->broken = true;
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* `said` is printable. */
+static void keep(const char *said)
+{
+    struct log_keep *k = keeps;
+    char line[LOG_TIME + LINE_MAX_BYTES + 2], date[LOG_TIME];
+    if (!k)
+        return;
+    log_time(date);
+    int n = snprintf(line, sizeof line, "%s %.*s\n", date, LINE_MAX_BYTES - 1, said);
+    pthread_mutex_lock(&k->lock);
+    bool broke = append(k, line, n);
+    pthread_mutex_unlock(&k->lock);
+    if (broke)
+        say_broken(k);
+}
+
+void log_kept(const char *fmt, ...)
+{
+    char said[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
+    int kept = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(said, sizeof said, fmt, ap);
+    va_end(ap);
+    if (n >= 0) {
+        printable(said, line, sizeof line);
+        keep(line);
+    }
+    errno = kept;
+}
+
+/* ---- standard error ---- */
 
 void log_line(enum log_level level, const char *fmt, ...)
 {
@@ -53,6 +147,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         return;
     printable(said, line + at, sizeof line - (size_t)at - 1);
     at += (int)strlen(line + at);
+    keep(line + sizeof "plait: " - 1);
     line[at++] = '\n';
     ssize_t done;
     fs_call_begin("standard error");

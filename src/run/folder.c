@@ -17,15 +17,17 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char lock_name[] = "plait.lock", config_name[] = "config.yaml",
-                  json_name[] = "config.json", metrics_name[] = "metrics.jsonl";
-static const char *const made_name[FOLDER_MADE] = {config_name, json_name, metrics_name};
+                  json_name[] = "config.json", metrics_name[] = "metrics.jsonl",
+                  record_name[] = "run.json", log_name[] = "log.txt";
+static const char *const made_name[FOLDER_MADE] = {config_name, json_name, record_name, log_name,
+                                                   metrics_name};
 
 static const struct folder_name names[] = {
     {lock_name, FOLDER_ALWAYS},     {config_name, FOLDER_ALWAYS}, {json_name, FOLDER_ALWAYS},
+    {record_name, FOLDER_ALWAYS},   {log_name, FOLDER_ALWAYS},
     {metrics_name, FOLDER_ALWAYS},  {"trace", FOLDER_TRACE},
     {"model.safetensors", FOLDER_SAVE}, {"checkpoints", FOLDER_CHECKPOINTS},
 };
@@ -149,12 +151,9 @@ bool folder_is_here(const struct folder_owner *w)
 
 static void write_owner(char words[FS_LOCK_WORDS])
 {
-    char host[65] = "", since[32] = "";
-    time_t now = time(NULL);
-    struct tm t;
+    char host[65] = "", since[LOG_TIME];
     this_host(host);
-    if (gmtime_r(&now, &t))
-        strftime(since, sizeof since, "%Y-%m-%dT%H:%M:%SZ", &t);
+    log_time(since);
     snprintf(words, FS_LOCK_WORDS, "plait run\nhost %s\npid %ld\nsince %s\n", host, (long)getpid(),
              since);
 }
@@ -256,7 +255,7 @@ static enum err check_names(struct folder *f, const struct arch *a, bool begins)
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a)
 {
     char *path;
-    *f = (struct folder){.o = o, .lock = {.fd = -1}};
+    *f = (struct folder){.o = o, .lock = {.fd = -1}, .log = -1};
     TRY(folder_check_dir(o->run.dir));
     TRY(fs_make_dirs(o->run.dir));
     TRY(fs_join(o->run.dir, lock_name, &path));
@@ -286,23 +285,32 @@ static enum err put(struct folder *f, enum folder_made name, const char *path,
     return err;
 }
 
-static enum err open_metrics(const struct folder *f, const char *path, int *metrics)
+/* The start's files that are appended to. */
+static enum err open_log(const struct folder *f, const char *path, int *fd)
 {
-    return f->goes_on ? fs_log_open(path, metrics) : fs_log_make(path, metrics);
+    return f->goes_on ? fs_log_open(path, fd) : fs_log_make(path, fd);
 }
 
-/* The two descriptions, which the lock knows before they are there, and the metrics. */
-static enum err make_files(struct folder *f, const struct text *yaml, const struct text *json,
-                           int *metrics)
+/* words: of the descriptions, in the order of their names. */
+static enum err make_file(struct folder *f, enum folder_made i, const char *path,
+                          const struct text *words, int *metrics)
 {
-    TRY(folder_dead_record(&f->lock, f->kept ? NULL : yaml, json, &f->start));
+    if (i < FOLDER_LOG)
+        return put(f, i, path, words);
+    int *fd = i == FOLDER_LOG ? &f->log : metrics;
+    TRY(open_log(f, path, fd));
+    f->made[i] = !f->goes_on;
+    return i == FOLDER_METRICS ? ERR_OK : mem_string(path, &f->log_path);
+}
+
+/* The descriptions, which the lock knows before they are there, the log and the metrics. */
+static enum err make_files(struct folder *f, const struct text words[FOLDER_LOG], int *metrics)
+{
+    TRY(folder_dead_record(&f->lock, words, f->kept, &f->start));
     for (int i = f->kept; i < FOLDER_MADE; i++) {
         char *path;
         TRY(fs_join(f->o->run.dir, made_name[i], &path));
-        enum err err = i == FOLDER_METRICS ? open_metrics(f, path, metrics)
-                                           : put(f, i, path, i == FOLDER_YAML ? yaml : json);
-        if (i == FOLDER_METRICS)
-            f->made[i] = err == ERR_OK && !f->goes_on;
+        enum err err = make_file(f, (enum folder_made)i, path, &words[i], metrics);
         if (f->made[FOLDER_METRICS])
             (void)fs_sys_fstat(*metrics, path, &f->metrics);
         mem_free(path);
@@ -311,22 +319,70 @@ static enum err make_files(struct folder *f, const struct text *yaml, const stru
     return ERR_OK;
 }
 
-enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, int *metrics)
+/* The starts before this one, as far as they can be read. */
+static enum err read_record(struct folder *f)
 {
-    struct text yaml = {0}, json = {0};
+    TRY(fs_join(f->o->run.dir, record_name, &f->record_path));
+    if (!f->goes_on || !fs_named(f->record_path))
+        return ERR_OK;
+    enum err err = record_read(f->record_path, &f->record);
+    if (err == ERR_DATA)
+        log_line(LOG_WARN, "run.dir %s: the starts before this one are lost: %s", f->o->run.dir,
+                 err_text());
+    return err == ERR_DATA ? ERR_OK : err;
+}
+
+static enum err make_words(struct folder *f, const struct setup *s, int64_t resumed,
+                           struct text *facts, struct text words[FOLDER_LOG])
+{
+    TRY(config_text(f->o, s->arch.vocab, s->tokenizer, &words[FOLDER_YAML]));
+    TRY(hf_config_text(&s->arch, SAFET_F32, tokenizer_end(s->tokenizer), &words[FOLDER_JSON]));
+    TRY(read_record(f));
+    TRY(text_done(facts, &f->record.facts));
+    TRY(record_begin(&f->record, resumed));
+    record_text(&f->record, &words[FOLDER_RECORD]);
+    return words[FOLDER_RECORD].err;
+}
+
+enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, struct text *facts,
+                      int *metrics)
+{
+    struct text words[FOLDER_LOG] = {{0}};
     ENSURE(f->taken);
     TRY(check_names(f, &s->arch, true)); /* opening devices takes its time */
     f->begun = true;
-    enum err err = config_text(f->o, s->arch.vocab, s->tokenizer, &yaml);
-    if (err == ERR_OK)
-        err = hf_config_text(&s->arch, SAFET_F32, tokenizer_end(s->tokenizer), &json);
+    enum err err = make_words(f, s, resumed, facts, words);
     if (err == ERR_OK && f->goes_on)
         err = folder_cut(f->o, resumed, &f->validated);
     if (err == ERR_OK)
-        err = make_files(f, &yaml, &json, metrics);
-    text_free(&yaml);
-    text_free(&json);
+        err = make_files(f, words, metrics);
+    for (int i = 0; i < FOLDER_LOG; i++)
+        text_free(&words[i]);
     return err;
+}
+
+/* Where the start comes to nothing it goes, and is to be known by what it wrote last. What somebody
+ * has put in its place, or written into it, stays. */
+static enum err end_record(struct folder *f, enum err code, const char *words)
+{
+    struct text t = {0};
+    TRY(record_end(&f->record, f->done, code, words));
+    record_text(&f->record, &t);
+    enum err err = t.err;
+    if (err == ERR_OK)
+        err = fs_put(f->record_path, t.s, t.len);
+    if (err == ERR_OK)
+        f->start.record = folder_dead_hash(&t);
+    text_free(&t);
+    return err;
+}
+
+void folder_end(struct folder *f, enum err code, const char *words)
+{
+    bool its = f->record.n > 0 && fs_lock_stands(&f->lock) &&
+               folder_dead_made(&f->start, record_name, f->record_path);
+    if (its && end_record(f, code, words) != ERR_OK)
+        log_line(LOG_WARN, "%s", err_bare(err_text()));
 }
 
 /* No line of metrics? What somebody has put there, or moved away, may have been of steps. */
@@ -363,6 +419,7 @@ static void remove_start(const struct folder *f)
     for (int i = 0; empty && i < NAMES; i++)
         for (int k = 0; k < FOLDER_MADE; k++)
             if (f->made[k] && names[i].name == made_name[k] &&
+                (k != FOLDER_LOG || fs_is_named(f->log, path[i])) &&
                 folder_dead_made(&f->start, made_name[k], path[i]))
                 (void)fs_sys_unlink(path[i]);
     for (int i = 0; i < NAMES; i++)
@@ -379,6 +436,11 @@ void folder_leave(struct folder *f)
         fs_lock_leave_words(&f->lock, f->dead);
     else if (f->o)
         fs_lock_leave(&f->lock);
+    if (f->o && f->log >= 0 && fs_log_close(f->log, log_name) != ERR_OK)
+        log_line(LOG_WARN, "%s", err_bare(err_text()));
+    record_free(&f->record);
+    mem_free(f->record_path);
+    mem_free(f->log_path);
     *f = (struct folder){.lock = {.fd = -1}};
     (void)!err_again(&first);
 }

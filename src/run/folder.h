@@ -12,6 +12,7 @@
 #define PLAIT_RUN_FOLDER_H
 
 #include "base/fs_sys.h"
+#include "run/record.h"
 #include "run/setup.h"
 
 /* The names that runs write, and when. Beside them stand, while a file is being written, temporary
@@ -35,13 +36,18 @@ enum err folder_check_dir(const char *dir);
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
 enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
 
-/* What a start makes, known by its content: hashes of the two descriptions, 0: it is not made. */
+/* What a start makes, known by its content: hashes of the descriptions, 0: it is not made; the log
+ * by its owner's pid. */
 struct folder_start {
     bool made; /* else there are traces at most */
-    unsigned long long yaml, json;
+    unsigned long long yaml, json, record;
+    long pid;
 };
+/* How the first line of a start's log begins, behind its date. */
+#define FOLDER_LOG_BEGINS "run of pid %ld "
 /* What a start makes, in its order. */
-enum folder_made { FOLDER_YAML, FOLDER_JSON, FOLDER_METRICS, FOLDER_MADE };
+enum folder_made { FOLDER_YAML, FOLDER_JSON, FOLDER_RECORD, FOLDER_LOG, FOLDER_METRICS,
+                   FOLDER_MADE };
 
 struct folder {
     const struct options *o; /* borrowed */
@@ -54,14 +60,23 @@ struct folder {
     bool made[FOLDER_MADE]; /* by this run, which may take it away again while it is as made */
     struct folder_start start;
     struct stat metrics; /* of the file that was made */
+    struct record record;
+    char *record_path, *log_path; /* owned; once it has begun */
+    int log;         /* file descriptor of log.txt; -1: there is none */
+    int64_t done;    /* steps, told by the reporting rank at its end */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
  * every name that this run will write, ask for room (folder_room). Errors: ERR_LOCKED, naming the
  * owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
-/* config.yaml, the vocabulary filled in, Hugging Face's config.json, and metrics.jsonl, open, empty
- * or with the lines of a run that goes on behind step `resumed`. Errors: ERR_STORAGE. Local. */
-enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, int *metrics);
+/* config.yaml, the vocabulary filled in, Hugging Face's config.json, run.json with these facts,
+ * log.txt, and metrics.jsonl, open, empty or with the lines of a run that goes on behind step
+ * `resumed`. Errors: ERR_STORAGE. Local. */
+enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, struct text *facts,
+                      int *metrics);
+/* Behind the last step: run.json says how the run ended, log.txt is closed. What fails is a warning
+ * here. Nothing where the run has not begun. Local. */
+void folder_end(struct folder *f, enum err code, const char *words);
 /* May run.resume go on in run.dir: is it a run's folder, with a checkpoint that is meant, or of a
  * run that has neither checkpoint nor weights yet? Local. (folder_goes_on.c) */
 bool folder_goes_on(const struct options *o);

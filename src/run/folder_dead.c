@@ -24,7 +24,7 @@
 #include <xxhash.h>
 
 enum { CONFIG_MAX = 1 << 20 };
-static const char lock_name[] = "plait.lock", starts_form[] = "starts %016llx %016llx\n";
+static const char lock_name[] = "plait.lock", starts_form[] = "starts %016llx %016llx %016llx\n";
 
 /* ---- the record of a start ---- */
 
@@ -33,21 +33,31 @@ static uint64_t hash_of(const char *p, int64_t n)
     return XXH3_64bits(p, (size_t)n) | 1; /* 0: no file was made */
 }
 
-enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
-                            const struct text *json, struct folder_start *out)
+unsigned long long folder_dead_hash(const struct text *t)
 {
-    char line[64];
-    *out = (struct folder_start){true, yaml ? hash_of(yaml->s, yaml->len) : 0,
-                                 hash_of(json->s, json->len)};
-    int n = snprintf(line, sizeof line, starts_form, out->yaml, out->json);
+    return hash_of(t->s, t->len);
+}
+
+enum err folder_dead_record(const struct fs_lock *l, const struct text words[FOLDER_LOG], bool kept,
+                            struct folder_start *out)
+{
+    char line[80];
+    *out = (struct folder_start){.made = true,
+                                 .yaml = kept ? 0 : folder_dead_hash(&words[FOLDER_YAML]),
+                                 .json = folder_dead_hash(&words[FOLDER_JSON]),
+                                 .record = folder_dead_hash(&words[FOLDER_RECORD]),
+                                 .pid = (long)getpid()};
+    int n = snprintf(line, sizeof line, starts_form, out->yaml, out->json, out->record);
     return fs_append(l->fd, l->path, line, n);
 }
 
 static struct folder_start read_record(const char *words)
 {
     struct folder_start r = {.made = false};
+    struct folder_owner w;
     const char *at = strstr(words, "\nstarts ");
-    r.made = at && sscanf(at, "\nstarts %16llx %16llx", &r.yaml, &r.json) == 2;
+    r.made = at && sscanf(at, "\nstarts %16llx %16llx %16llx", &r.yaml, &r.json, &r.record) == 3;
+    r.pid = folder_read_owner(words, &w) ? w.pid : 0;
     return r;
 }
 
@@ -69,6 +79,28 @@ static bool is_empty(const char *path)
 {
     struct stat st;
     return fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == 0;
+}
+
+/* Lines of a log alone, each behind its date, and the first of them of that start; or none yet. */
+static bool is_log(const char *path, long pid)
+{
+    struct fs_map m;
+    struct stat st;
+    char first[64];
+    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > CONFIG_MAX ||
+        fs_map_open(&m, path, ERR_CONFIG) != ERR_OK)
+        return false;
+    int n = snprintf(first, sizeof first, FOLDER_LOG_BEGINS, pid);
+    const char *at = (const char *)m.data, *end = at + m.size, *next = at;
+    bool its = m.size == 0 ||
+               (m.size > LOG_TIME + n && memcmp(at + LOG_TIME, first, (size_t)n) == 0);
+    for (; its && at < end; at = next + 1) {
+        next = memchr(at, '\n', (size_t)(end - at));
+        its = next && next - at > LOG_TIME && at[LOG_TIME - 1] == ' ' && at[LOG_TIME - 2] == 'Z' &&
+              strspn(at, "0123456789-T:") == LOG_TIME - 2;
+    }
+    fs_map_close(&m);
+    return its;
 }
 
 /* N.trace of a step at most: ranks that do not report may have written the first. One that goes
@@ -154,6 +186,10 @@ bool folder_dead_made(const struct folder_start *r, const char *name, const char
         return r->made && has_hash(path, r->yaml);
     if (strcmp(name, "config.json") == 0)
         return r->made && has_hash(path, r->json);
+    if (strcmp(name, "run.json") == 0)
+        return r->made && has_hash(path, r->record);
+    if (strcmp(name, "log.txt") == 0)
+        return r->made && is_log(path, r->pid);
     if (strcmp(name, "metrics.jsonl") == 0)
         return r->made && is_empty(path);
     return strcmp(name, "trace") == 0 && only_starts(path, false);

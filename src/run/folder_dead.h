@@ -7,10 +7,12 @@
 
 #include "run/folder.h"
 
-/* Into a lock that is held, before the files are made: what a start is going to write. yaml NULL:
- * config.yaml stays as it is. Errors: ERR_STORAGE. */
-enum err folder_dead_record(const struct fs_lock *l, const struct text *yaml,
-                            const struct text *json, struct folder_start *out);
+/* Into a lock that is held, before the files are made: what a start is going to write, the texts of
+ * its descriptions. kept: config.yaml stays as it is. Errors: ERR_STORAGE. */
+enum err folder_dead_record(const struct fs_lock *l, const struct text words[FOLDER_LOG], bool kept,
+                            struct folder_start *out);
+/* What such a text is known by. */
+unsigned long long folder_dead_hash(const struct text *t);
 /* Is what has this name as that start made it? Local. */
 bool folder_dead_made(const struct folder_start *s, const char *name, const char *path);
 /* Did the dead run make no step, and is all that it left as its start made it? Local. */

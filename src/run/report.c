@@ -59,6 +59,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
                      (double)(o->train.steps - step);
     if (!r->reports)
         return ERR_OK;
+    train_log_step(r, &p);
     TRY(train_put_off(r, metrics_step(r, &p)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
@@ -93,6 +94,7 @@ enum err train_report_valid(struct train_rank *r)
     double bits = bytes ? r->valid_loss / log(2.0) : NAN;
     if (!r->reports)
         return ERR_OK;
+    log_kept("valid at step %lld: loss %.4f", (long long)r->step, r->valid_loss);
     TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)

@@ -323,11 +323,23 @@ static enum err open_rank(struct train_rank *r)
     return ERR_OK;
 }
 
+static enum err begin_folder(struct train_rank *r)
+{
+    struct text facts = {0};
+    struct folder *f = r->job->folder;
+    train_record_facts(r, &facts);
+    enum err err = folder_begin(f, r->s, r->resumed, &facts, &r->metrics);
+    text_free(&facts);
+    if (err == ERR_OK)
+        log_keep_to(r->job->log, f->log, f->log_path);
+    return err;
+}
+
 /* Once every rank is ready to run. */
 static enum err open_files(struct train_rank *r)
 {
     if (r->reports)
-        TRY(folder_begin(r->job->folder, r->s, r->resumed, &r->metrics));
+        TRY(begin_folder(r));
     if (r->reports && r->s->o->run.save)
         TRY(save_begin(r->s, &r->weights));
     return r->s->o->train.trace ? open_trace(r) : ERR_OK;
@@ -446,6 +458,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
                            .heard = job->saves,
                            .trace = {.fd = -1}, .valid_loss = NAN, .bad_round = -1};
     struct err_kept end; /* what follows may fail for the same reason, or another */
+    log_keep_set(job->log);
     err_keep(&end, run_rank(&r));
     if (end.code != ERR_OK)
         comm_abort(world, end.code); /* peers may still read what is freed below */
@@ -462,8 +475,13 @@ static enum err rank_body(void *arg, struct comm_world *world)
     last = train_close_files(&r);
     if (end.code == ERR_OK)
         err_keep(&end, last);
-    if (comm_kind(world) == COMM_MPI)
-        folder_leave(job->folder); /* the process may end with the job, by a rank that fails */
+    if (r.reports)
+        job->folder->done = r.taken;
+    if (comm_kind(world) == COMM_MPI) { /* the process may end with the job, by a rank that fails */
+        train_record_rank(&r, &end);
+        log_keep_close(job->log);
+        folder_leave(job->folder);
+    }
     mem_free(r.store);
     mem_free(r.sample);
     mem_free(r.tokens);
@@ -512,17 +530,21 @@ enum err run_train(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
     struct folder folder = {.lock = {.fd = -1}};
+    struct log_keep log;
     struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now(),
-                            .saves = stop_saves()};
+                            .log = &log, .saves = stop_saves()};
     struct text notes = {0};
     struct weights init = {.files = {NULL, 0}};
     char *page = NULL;
+    train_log_open(&log);
     enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);
     if (err == ERR_OK)
         err = text_done(&notes, &page);
     job.notes = page;
     if (err == ERR_OK)
         err = run_job(o, &job, &s, &init);
+    train_record_end(&job, err);
+    train_log_close(&log);
     folder_leave(&folder);
     stop_pending(NULL);
     data_close(&job.train);

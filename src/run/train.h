@@ -6,6 +6,7 @@
 #define PLAIT_RUN_TRAIN_H
 
 #include "ckpt/weights.h"
+#include "base/log.h"
 #include "data/data.h"
 #include "optim/optim.h"
 #include "plait.h"
@@ -37,6 +38,7 @@ struct train_job {
     double began;                 /* log_now at the run's start */
     int saves;                    /* requests to save that came before it */
     struct train_outcome *outcome; /* borrowed */
+    struct log_keep *log;         /* borrowed; log.txt, in the reporting rank's process */
 };
 
 enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
@@ -107,6 +109,8 @@ struct train_rank {
     int heard;                  /* requests to save that have been answered */
     bool stop;                  /* all ranks know that no step follows: one was asked to stop */
     struct err_kept lost;       /* the first error that was put off (train_put_off) */
+    struct err_kept told;       /* how the run ends, where another rank says it */
+    double logged;              /* log_now of the last step's line in log.txt */
 };
 
 /* Where the tokens of a step begin among r->tokens, and its targets. Local. (train.c) */
@@ -190,6 +194,18 @@ enum err train_end(struct train_rank *r, enum err err);
 enum err train_close_files(struct train_rank *r);
 /* ERR_STOPPED where work is left. (train_end.c) */
 enum err train_outcome_of(struct train_outcome *o);
+
+/* Of log.txt: from a run's start lines wait for the file; a line of a step, where one is due.
+ * Local. (train_record.c) */
+void train_log_open(struct log_keep *log);
+void train_log_close(struct log_keep *log);
+void train_log_step(struct train_rank *r, const struct plait_step *p);
+/* Of run.json: members on program, machine, layout and data. Local. (train_record.c) */
+void train_record_facts(const struct train_rank *r, struct text *out);
+/* How the run ended, into log.txt and run.json; the thread's error stays. Where ranks are processes
+ * the reporting one says it before it leaves. Local. (train_record.c) */
+void train_record_end(const struct train_job *job, enum err code);
+void train_record_rank(const struct train_rank *r, const struct err_kept *end);
 
 /* A line of metrics.jsonl; bits_per_byte NULL: the tokenizer does not know bytes. On the reporting
  * rank. Errors: ERR_STORAGE. Local. (metrics.c) */

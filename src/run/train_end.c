@@ -280,12 +280,14 @@ enum err train_end(struct train_rank *r, enum err err)
     err = keep_weights(r, &e);
     if (err != ERR_OK)
         return say_unsaved(r, &e, err);
+    r->told = e.unsaved.why;
     if (e.unsaved.why.code != ERR_OK)
         return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved.why)) : ERR_OK;
     if (!finite)
         done = say_where(r, &e.first);
     else if (e.first.code == ERR_OK)
         TRY(look_at_weights(r, &e.first));
+    r->told = e.first;
     if (e.first.code == ERR_OK)
         TRY(note_stop(r));
     if (r->taken > 0 && finite)

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What a run leaves of itself in its folder over several starts: of each step each kind of line
- * once, and what is said of lengths that a checkpoint has brought.
+ * once, what is said of lengths that a checkpoint has brought, run.json and log.txt.
  */
 #include "folder.h"
 #include "saved.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "run/record.h"
 
+#include <cjson/cJSON.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { STEPS = 6, WORDS = 16 };
@@ -186,9 +191,162 @@ static void data_is_compared(void)
     }
 }
 
+/* ---- run.json and log.txt ---- */
+
+static char *text_of(const char *name)
+{
+    char path[FOLDER_PATH], *text = NULL;
+    struct fs_map m = {0};
+    folder_path_in("run", name, path);
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    CHECK_OK(mem_new(m.size + 1, 1, "a file", &text));
+    if (m.size)
+        memcpy(text, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    return text;
+}
+
+static int logged(const char *word)
+{
+    return folder_times("run", "log.txt", word);
+}
+
+/* A run that is stopped, killed, resumed and done: each start is in run.json with its end, and
+ * log.txt has the lines of all. */
+static void starts_and_ends_are_kept(void)
+{
+    static const char *const first[] = {"train.save_every=1", "train.log_every=1", NULL};
+    static const char *const next[] = {"train.save_every=1", "train.log_every=1",
+                                       "run.resume=auto", NULL};
+    struct outcome o;
+    struct record r;
+    char path[FOLDER_PATH];
+    train(first, 2, &o);
+    CHECK_INT(o.code, PLAIT_STOPPED);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) { /* is killed when it has begun, in its first step */
+        (void)alarm(60);
+        train((const char *[]){"train.steps=1000000", "train.save_every=1000000",
+                               "run.resume=auto", NULL}, 0, &o);
+        _exit(0);
+    }
+    for (int i = 0; i < 3000 && logged("Z run of pid ") < 2; i++)
+        usleep(10000);
+    CHECK(pid > 0 && kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    train(next, 0, &o);
+    test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
+    folder_path_in("run", "run.json", path);
+    CHECK_OK(record_read(path, &r));
+    if (CHECK(r.n == 3)) {
+        CHECK(r.start[0].from == 0 && r.start[0].to >= 2 && r.start[0].code == PLAIT_STOPPED);
+        CHECK(r.start[0].words && strstr(r.start[0].words, "stopped by ") && r.start[0].end[0]);
+        CHECK(r.start[1].from == r.start[0].to && r.start[1].to == -1 && r.start[1].code == -1);
+        CHECK(!r.start[1].words && !r.start[1].end[0]);
+        CHECK(r.start[2].to == STEPS && r.start[2].code == 0 && !r.start[2].words);
+    }
+    record_free(&r);
+    char *json = text_of("run.json");
+    CHECK_INT(logged("Z run of pid "), 3);
+    CHECK_INT(logged("ended with code 75 behind step "), 1);
+    CHECK_INT(logged("Z ended behind step 6\n"), 1);
+    CHECK_INT(logged(", died there\n"), 1);
+    CHECK(logged("Z step 6/6  loss ") == 1 && logged("valid at step 6: loss ") == 1);
+    CHECK(logged("\033") == 0 && logged("\r") == 0);
+    cJSON *tree = cJSON_Parse(json);
+    CHECK(tree && cJSON_GetObjectItem(tree, "version") && cJSON_GetObjectItem(tree, "host") &&
+          cJSON_IsArray(cJSON_GetObjectItem(tree, "devices")));
+    cJSON_Delete(tree);
+    mem_free(json);
+    remove_run();
+}
+
+static int refused;
+
+/* A log that takes no more is a warning, and the run ends well. */
+static int64_t write_but_log(int fd, const void *p, int64_t n)
+{
+    char link[64], name[FOLDER_PATH];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, sizeof name - 1);
+    name[length > 0 ? length : 0] = '\0';
+    if (!strstr(name, "log.txt"))
+        return (int64_t)write(fd, p, (size_t)n);
+    refused++;
+    errno = ENOSPC;
+    return -1;
+}
+
+static void a_log_that_takes_no_more(void)
+{
+    struct outcome o;
+    const struct fs_ops *under = fs_ops;
+    struct fs_ops ops = *fs_ops;
+    ops.write = write_but_log;
+    refused = 0;
+    fs_ops = &ops;
+    train((const char *[]){"train.log_every=1", NULL}, 0, &o);
+    fs_ops = under;
+    test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
+    CHECK_INT(refused, 1);
+    CHECK(folder_times("run", "run.json", "\"exit\": 0") > 0);
+    remove_run();
+}
+
+/* Not flushed. */
+static void put(const char *path, const char *p, int64_t n)
+{
+    FILE *f = fopen(path, "w");
+    CHECK(f && fwrite(p, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0);
+}
+
+/* run.json that is damaged is a warning; the run goes on with this start alone. */
+static void damaged_records_are_refused(void)
+{
+    static const char *const bad[] = {
+        "", "{}", "[]", "{\"format\": \"plait run 1\"}",
+        "{\"format\": \"plait run 2\", \"starts\": []}",
+        "{\"format\": \"plait run 1\", \"starts\": []}",
+        "{\"format\": \"plait run 1\", \"starts\": [1]}",
+        "{\"format\": \"plait run 1\", \"starts\": [{\"start\": \"x\"}]}",
+        "{\"format\": \"plait run 1\", \"starts\": [{\"from\": -1}]}", "\xff",
+        "{\"starts\": [[[[[[[[[[["};
+    struct outcome o;
+    struct record r;
+    char path[FOLDER_PATH];
+    train((const char *[]){"train.save_every=1", NULL}, 2, &o);
+    folder_path_in("run", "run.json", path);
+    char *good = text_of("run.json");
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK_OK(fs_put(path, bad[i], (int64_t)strlen(bad[i])));
+        CHECK_ERR(record_read(path, &r), ERR_DATA, "run.json");
+    }
+    for (int64_t i = 0, n = (int64_t)strlen(good); i < 400; i++) {
+        int64_t at = test_range(0, n - 1);
+        char was = good[at];
+        good[at] = (char)test_range(1, 255);
+        put(path, good, test_range(0, 3) ? n : at);
+        enum err err = record_read(path, &r);
+        CHECK(err == ERR_OK || err == ERR_DATA);
+        record_free(&r);
+        good[at] = was;
+    }
+    CHECK_OK(fs_put(path, "{", 1));
+    train((const char *[]){"train.save_every=1", "run.resume=auto", NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK_OK(record_read(path, &r));
+    CHECK(r.n == 1 && r.start[0].from >= 2);
+    record_free(&r);
+    mem_free(good);
+    remove_run();
+}
+
 static const struct test_case cases[] = {
     {"each kind of line once", each_kind_of_line_once},
     {"lengths in effect are said", lengths_in_effect_are_said},
     {"data is compared", data_is_compared},
+    {"starts and ends are kept", starts_and_ends_are_kept},
+    {"a log that takes no more", a_log_that_takes_no_more},
+    {"damaged records are refused", damaged_records_are_refused},
 };
 TEST_MAIN(cases)

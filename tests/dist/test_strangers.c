@@ -182,8 +182,9 @@ static void start_under(const char *name, enum thing what)
 
 static void what_comes_in_a_start_stays(void)
 {
-    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
-    for (int i = 0; i < 3; i++)
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl",
+                                        "run.json", "log.txt"};
+    for (int i = 0; i < 5; i++)
         for (int t = 0; t < THINGS; t++)
             start_under(names[i], (enum thing)t);
 }
@@ -210,7 +211,8 @@ static int keep_none(int fd, int64_t n)
 /* what THINGS: the file itself is written to. */
 static void fail_under(const char *name, enum thing what)
 {
-    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl",
+                                        "run.json", "log.txt"};
     struct fs_ops ops = *fs_ops;
     struct folder_seen seen;
     char run[32], dir[FOLDER_PATH];
@@ -227,7 +229,7 @@ static void fail_under(const char *name, enum thing what)
     test_check(code == PLAIT_STORAGE && strstr(plait_error(), "no space left"), __FILE__, __LINE__,
                "%s, %d: %d, %s", name, (int)what, code, plait_error());
     check_same(&coming);
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 5; i++)
         test_check(folder_has(run, names[i]) == (lines || strcmp(names[i], name) == 0) ||
                        strcmp(names[i], name) == 0, __FILE__, __LINE__, "%s, %d: %s", name,
                    (int)what, names[i]);
@@ -240,9 +242,10 @@ static void fail_under(const char *name, enum thing what)
 
 static void what_comes_before_a_start_fails_stays(void)
 {
-    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl"};
-    for (int i = 0; i < 3; i++)
-        for (int t = 0; t <= THINGS; t++)
+    static const char *const names[] = {"config.yaml", "config.json", "metrics.jsonl",
+                                        "run.json", "log.txt"};
+    for (int i = 0; i < 5; i++)
+        for (int t = 0; t <= THINGS - (i == 4); t++) /* the run itself adds lines to its log */
             fail_under(names[i], (enum thing)t);
 }
 
@@ -376,7 +379,7 @@ static int train_unflushed(const char *run, int fails, const char *const *words)
     return code;
 }
 
-/* The weights are there, and who reads the message knows that they may not last; the two
+/* The weights are there, and who reads the message knows that they may not last; the
  * descriptions of a start go with it. */
 static void a_folder_that_cannot_be_flushed(void)
 {
@@ -384,7 +387,7 @@ static void a_folder_that_cannot_be_flushed(void)
     static const char *const ill[4] = {"train.save_keep=0", "optim.lr=100", "optim.clip=0",
                                        "train.steps=50"};
     char path[FOLDER_PATH], dir[FOLDER_PATH];
-    for (int n = 1; n <= 3; n++) {
+    for (int n = 1; n <= 4; n++) {
         char run[32];
         snprintf(run, sizeof run, "unflushed%d", n);
         int code = train_unflushed(run, n, well);
@@ -393,14 +396,14 @@ static void a_folder_that_cannot_be_flushed(void)
                    __FILE__, __LINE__, "flush %d: %d, %s", n, code, plait_error());
         folder_path(run, dir);
         folder_path_in(run, "model.safetensors", path);
-        test_check(n == 3 ? strstr(plait_error(), path) != NULL : rmdir(dir) == 0, __FILE__,
+        test_check(n == 4 ? strstr(plait_error(), path) != NULL : rmdir(dir) == 0, __FILE__,
                    __LINE__, "flush %d: %s", n, plait_error());
         struct safet_file f = {0};
-        test_check(n < 3 || safet_open(&f, path) == ERR_OK, __FILE__, __LINE__, "flush %d", n);
+        test_check(n < 4 || safet_open(&f, path) == ERR_OK, __FILE__, __LINE__, "flush %d", n);
         safet_close(&f);
-        CHECK(n < 3 || folder_count(run, ".tmp.") == 0);
+        CHECK(n < 4 || folder_count(run, ".tmp.") == 0);
     }
-    int code = train_unflushed("lost", 3, ill);
+    int code = train_unflushed("lost", 4, ill);
     test_check(code == PLAIT_NONFINITE && strstr(plait_error(), "; and of the weights of step ") &&
                    strstr(plait_error(), "model.safetensors is whole and in place"), __FILE__,
                __LINE__, "%d, %s", code, plait_error());

@@ -438,7 +438,7 @@ static void generate_says_why_there_are_none(void)
     CHECK_INT(train("run", "", "fsync@model.safetensors:1:EIO", "train.steps=3", said),
               PLAIT_STORAGE);
     generate("run", "its run did all 3 steps; saving failed, or");
-    CHECK_INT(train("run", "", "write@/run/:6+:ENOSPC", "train.steps=9", said), PLAIT_STORAGE);
+    CHECK_INT(train("run", "", "write@/run/:9+:ENOSPC", "train.steps=9", said), PLAIT_STORAGE);
     test_check(strstr(said, "could not be saved") && steps_in("run") > 0, __FILE__, __LINE__, "%s",
                said);
     char why[80];

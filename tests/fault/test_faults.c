@@ -18,9 +18,10 @@
 static void prepare_run(void)
 {
     static const char *const file[] = {"run/metrics.jsonl", "run/model.safetensors",
-                                       "run/config.yaml", "run/config.json"};
+                                       "run/config.yaml", "run/config.json", "run/run.json",
+                                       "run/log.txt"};
     folder_tokens("tokens.bin", "a braid of many strands\n", 80);
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
         char path[FOLDER_PATH];
         folder_path(file[i], path);
         unlink(path);

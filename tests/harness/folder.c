@@ -40,6 +40,21 @@ int folder_count(const char *run, const char *part)
     return n;
 }
 
+int folder_times(const char *run, const char *file, const char *word)
+{
+    char path[FOLDER_PATH];
+    struct fs_map m;
+    int n = 0;
+    folder_path_in(run, file, path);
+    if (fs_map_open(&m, path, ERR_DATA) != ERR_OK)
+        return 0;
+    const char *at = (const char *)m.data, *end = at + m.size;
+    while (at < end && (at = memmem(at, (size_t)(end - at), word, strlen(word))) != NULL)
+        n++, at++;
+    fs_map_close(&m);
+    return n;
+}
+
 bool folder_mpirun(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -18,6 +18,8 @@ void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH]);
 /* Is that file of a run there? Names in a run's folder that have `part`. */
 bool folder_has(const char *run, const char *file);
 int folder_count(const char *run, const char *part);
+/* How often a file of a run has the word; 0: also where there is none. */
+int folder_times(const char *run, const char *file, const char *word);
 /* Is there mpirun, for processes on one machine, as root, too? Else the case is skipped. */
 bool folder_mpirun(void);
 
