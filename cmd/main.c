@@ -20,6 +20,7 @@ static const struct cmd_verb verbs[] = {
     {"generate", "write text with the weights of a run", cmd_generate, true},
     {"export", "write the weights of a checkpoint as the folder that transformers reads",
      cmd_export, false},
+    {"runs", "list the runs in a folder: state, steps, losses, checkpoints", cmd_runs, false},
     {"info", "show version, processor, devices and transports", cmd_info, false},
     {"help", "explain a verb, the configuration keys or the schedules", cmd_help, false},
 };

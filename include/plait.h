@@ -286,6 +286,17 @@ struct plait_export {
 /* *out: a line that says what was written. */
 int plait_export(const struct plait_export *a, char **out);
 
+/* ---- Runs ----------------------------------------------------------------------------------- */
+struct plait_runs {
+    size_t size;
+    const char *dir;    /* a run's folder, or one that has such */
+    const char *format; /* "text" (default): a table, below it what is wrong with a run; "json" */
+};
+/* The runs in a folder, one level deep, and itself: whether each runs, ended (0), was stopped (75),
+ * failed (another code) or was killed; how far it came; its checkpoints. *out: as the format says.
+ * What is wrong with one run's files is said of it, and is no error. */
+int plait_runs(const struct plait_runs *a, char **out);
+
 /* ---- Words ------------------------------------------------------------------------------------
  * What a command line needs beside the above, as the configuration has it. */
 /* A number, read as it is or not at all (PLAIT_CONFIG): decimal, the whole word, 1e3 is whole. */

@@ -11,6 +11,7 @@
 #include "run/files.h"
 #include "run/generate.h"
 #include "run/init.h"
+#include "run/runs.h"
 #include "run/train.h"
 #include "run/world.h"
 
@@ -97,6 +98,19 @@ int plait_export(const struct plait_export *a, char **out)
     enum err err = api_take("plait_export", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = run_export(&mine, &page);
+    if (err == ERR_OK)
+        err = text_done(&page, out);
+    text_free(&page);
+    return (int)err;
+}
+
+int plait_runs(const struct plait_runs *a, char **out)
+{
+    struct plait_runs mine;
+    struct text page = {0};
+    enum err err = api_take("plait_runs", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_runs(&mine, &page);
     if (err == ERR_OK)
         err = text_done(&page, out);
     text_free(&page);

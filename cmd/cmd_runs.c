@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * plait runs: what runs a folder has, and what came of them.
+ */
+#include "cmd.h"
+
+#include <stdio.h>
+
+int cmd_runs(int argc, char **argv)
+{
+    bool json = false;
+    const struct cmd_option option[] = {
+        {"json", 0, CMD_FLAG, &json, 0, 0, NULL, "a list of objects, for programs"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait runs [DIR] [--json]",
+        .about = "List DIR (the current folder) if it is a run's, and the runs in it: state,\n"
+                 "steps, last loss, best validation, checkpoints, and when the last start ended\n"
+                 "or began. What is wrong with one is said below the table.",
+        .option = option,
+        .options = sizeof option / sizeof *option,
+        .more = "example: plait runs runs\ndocs/run-folder.md has the states.",
+    };
+    char *text;
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words > 1)
+        return cmd_usage("runs takes one folder, and %d words were given", words);
+    code = plait_runs(&(struct plait_runs){.size = sizeof(struct plait_runs),
+                                           .dir = words ? argv[1] : ".",
+                                           .format = json ? "json" : "text"}, &text);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}
