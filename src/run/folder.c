@@ -382,7 +382,8 @@ void folder_end(struct folder *f, enum err code, const char *words)
     bool its = f->record.n > 0 && fs_lock_stands(&f->lock) &&
                folder_dead_made(&f->start, record_name, f->record_path);
     if (its && end_record(f, code, words) != ERR_OK)
-        log_line(LOG_WARN, "%s", err_bare(err_text()));
+        log_line(LOG_WARN, "run.dir %s: run.json does not say how the run ended: %s", f->o->run.dir,
+                 err_bare(err_text()));
 }
 
 /* No line of metrics? What somebody has put there, or moved away, may have been of steps. */
