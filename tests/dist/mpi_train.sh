@@ -98,15 +98,19 @@ verdict "ranks with other costs are refused" $? "" "$dir/log"
 
 # Ranks that are asked for different texts, or have other weights.
 ask="parallel.pp=2 parallel.chunks=1 parallel.schedule=1f1b train.transport=mpi"
-cp -r "$dir/mpi" "$dir/copy"
-head -c -4 "$dir/mpi/model.safetensors" >"$dir/copy/model.safetensors"
+# The files of a folder without checkpoints, which would be read instead.
+cp -r "$dir/mpi" "$dir/files"
+rm -r "$dir/files/checkpoints"
+cp -r "$dir/files" "$dir/copy"
+head -c -4 "$dir/files/model.safetensors" >"$dir/copy/model.safetensors"
 printf '\1\2\3\4' >>"$dir/copy/model.safetensors"
-other_rank() { # NAME FOLDER WORDS...
+other_rank() { # NAME FOLDER OTHER WORDS...
     what=$1
-    from=$2
-    shift 2
+    mine=$2
+    from=$3
+    shift 3
     # shellcheck disable=SC2086
-    mpi 1 generate "$dir/mpi" $ask --prompt ab --tokens 5 : -n 1 "$plait" generate "$from" $ask \
+    mpi 1 generate "$mine" $ask --prompt ab --tokens 5 : -n 1 "$plait" generate "$from" $ask \
         --prompt ab --tokens 5 "$@" >"$dir/log" 2>&1
     [ $? -eq 11 ] && grep -q "$what differs between rank 0 and rank 1" "$dir/log"
     verdict "$what: ranks that differ are refused ($*)" $? "" "$dir/log"
@@ -114,9 +118,10 @@ other_rank() { # NAME FOLDER WORDS...
 for words in "--prompt ac" "--prompt abc" "--tokens 6" "--temperature 0.7" "--top-k 3" "--seed 2" \
     --ignore-eot; do
     # shellcheck disable=SC2086
-    other_rank "the prompt or an option" "$dir/mpi" $words
+    other_rank "the prompt or an option" "$dir/mpi" "$dir/mpi" $words
 done
-other_rank "the weights" "$dir/copy"
+other_rank "the weights" "$dir/files" "$dir/copy"
+other_rank "the weights" "$dir/mpi" "$dir/files"
 
 same_bits 2 parallel.pp=2 parallel.schedule=dualpipe parallel.microbatch=1 train.device=ref
 same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.layers=4
