@@ -48,8 +48,10 @@ enum err record_end(struct record *r, int64_t to, enum err code, const char *wor
     s->to = to;
     s->code = code;
     log_time(s->end);
+    if (code == ERR_OK)
+        return ERR_OK;
     text_add_json(&t, words);
-    return code == ERR_OK ? ERR_OK : text_done(&t, &s->words);
+    return text_done(&t, &s->words);
 }
 
 /* ---- writing ---- */

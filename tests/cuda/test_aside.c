@@ -109,7 +109,8 @@ static void replays_wait_for_theirs(void)
     close_rig(&r);
 }
 
-/* Work that does not touch the store is done before the copy is. */
+/* Work that does not touch the store is done before the copy is, where the queue's last was itself
+ * a copy to the host, as a step's sums are, and its next is a mark. */
 static void the_queue_goes_on(void)
 {
     struct rig r;
@@ -118,10 +119,12 @@ static void the_queue_goes_on(void)
     if (!open_rig(&r))
         return;
     CHECK_OK(r.dev->ops->alloc(r.dev, 1 << 20, "other work", (void **)&other));
+    CHECK_OK(r.dev->ops->copy_out(r.dev, r.host, r.store, 64));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double begin = log_now();
     CHECK_OK(r.dev->ops->aside(r.dev, r.host, r.store, BYTES));
     double queued = log_now();
+    CHECK_OK(r.dev->ops->mark(r.dev, 0));
     CHECK_OK(r.dev->ops->zero(r.dev, other, 1 << 20));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double done = log_now();

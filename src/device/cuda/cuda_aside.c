@@ -4,6 +4,10 @@
  * events put them in order with the device's stream: the copies begin behind one on it, and it goes
  * on behind one of theirs.
  *
+ * What the stream did last says where its next event goes: behind a copy to the host, to the copy
+ * engine, behind the copies aside, and all that follows waits for them (measured on an H200: a step
+ * began 0.34 s late behind 18.7 GB). So a few bytes of the workspace are set before the first event.
+ *
  * In a recording that second wait is for an event from outside: each replay waits for the event as
  * it was recorded last when the replay was queued, so one recorded step serves those with a copy
  * beside them and those without.
@@ -37,6 +41,7 @@ enum err cuda_aside(struct dev *d, void *host_to, const void *from, int64_t byte
     ENSURE(!c->recording);
     if (bytes <= 0)
         return ERR_OK;
+    CUDA_TRY(cudaMemsetAsync(c->work, 0, sizeof(int64_t), c->stream));
     CUDA_TRY(cudaEventRecord(c->asked, c->stream));
     CUDA_TRY(cudaStreamWaitEvent(c->aside, c->asked, 0));
     CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost, c->aside));
