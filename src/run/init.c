@@ -85,6 +85,13 @@ static bool is_free(const struct model_key *k, enum arch_kind kind)
            (kind == ARCH_GPT && k->at == offsetof(struct arch, rope_theta));
 }
 
+/* The same word, or the same number however it is written. */
+static bool is_same(const char *a, const char *b)
+{
+    double x, y;
+    return strcmp(a, b) == 0 || (text_to_double(a, &x) && text_to_double(b, &y) && x == y);
+}
+
 /* One key of the model, and what the weights have for it; differs: those given otherwise. */
 static enum err take_key(struct options *o, const char *key, const char *theirs,
                          struct text *differs)
@@ -95,7 +102,7 @@ static enum err take_key(struct options *o, const char *key, const char *theirs,
     bool given = conf_given(&options_table, o, word);
     TRY(conf_get(&options_table, o, word, &ours));
     if (ours.err == ERR_OK && given && strcmp(ours.s, "0") != 0) { /* 0: what follows from others */
-        if (strcmp(ours.s, theirs) != 0 && differs)
+        if (!is_same(ours.s, theirs) && differs)
             text_add(differs, "%s%s %s where %s is given", differs->len ? ", " : "", word, theirs,
                      ours.s);
         text_free(&ours);
