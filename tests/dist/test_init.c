@@ -361,9 +361,9 @@ static void left_out(void)
     check_key(c, "seq", "7");
     check_key(c, "dropout", "0");
     plait_config_free(c);
-    c = config("run", from, (const char *[]){"model.dropout=0.3", "model.init_std=1", /* said alike */
+    c = config("run", from, (const char *[]){"model.dropout=0.3", "model.init_std=1",
                                              "model.rope_theta=10000", "model.norm_eps=0.00020",
-                                             NULL});
+                                             NULL}); /* the last two in other words */
     struct seen seen = {.n = 0};
     CHECK_INT(train(c, &seen), 0);
     CHECK_INT(seen.n, STEPS);

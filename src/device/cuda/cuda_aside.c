@@ -5,8 +5,8 @@
  * on behind one of theirs.
  *
  * What the stream did last says where its next event goes: behind a copy to the host, to the copy
- * engine, behind the copies aside, and all that follows waits for them (measured on an H200: a step
- * began 0.34 s late behind 18.7 GB). So a few bytes of the workspace are set before the first event.
+ * engine behind the copies aside, and all that follows waits for them (on an H200 a step began
+ * 0.34 s late behind 18.7 GB). So a few bytes of the workspace are set before the first event.
  *
  * In a recording that second wait is for an event from outside: each replay waits for the event as
  * it was recorded last when the replay was queued, so one recorded step serves those with a copy
