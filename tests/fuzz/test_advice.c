@@ -133,14 +133,18 @@ static void fail(const struct drawn *d, const char *said, const char *then)
     text_free(&t);
 }
 
-/* A word by itself is refused before others are known, and again only by itself. */
+/* A word by itself is refused before others are known, and again only by itself. What is said
+ * behind another refusal to be of use may name any key. */
 static bool is_refused_again(const char *said, const char *then, const struct proposal *p)
 {
     size_t n = 14 + strlen(p->key[0]);
+    char refusal[SAID];
     if (strncmp(said, "command line: ", 14) == 0)
         return strncmp(said, then, n) == 0 && then[n] == ' ';
+    const char *use = strstr(then, "; use ");
+    snprintf(refusal, sizeof refusal, "%.*s", (int)(use ? use - then : SAID), then);
     for (int i = 0; i < TOGETHER && p->key[i][0]; i++)
-        if (names(then, p->key[i]))
+        if (names(refusal, p->key[i]))
             return true;
     return false;
 }
