@@ -15,25 +15,9 @@
 
 enum { STEPS = 10, WORDS = 32 };
 
-struct outcome { struct folder_seen seen; int64_t stop_behind; };
-
-static void on_step(void *arg, const struct plait_step *s)
-{
-    struct outcome *o = arg;
-    folder_on_step(&o->seen, s);
-    if (s->step == o->stop_behind)
-        plait_stop(1);
-}
-
-static void on_start(void *arg, const char *table)
-{
-    struct outcome *o = arg;
-    snprintf(o->seen.table, sizeof o->seen.table, "%s", table);
-}
-
 /* Remembers in the folder `cache`. */
 static int train(const char *run, const char *cache, const char *const *more, int64_t stop_behind,
-                 struct outcome *o)
+                 struct folder_seen *seen)
 {
     static const char *const set[] = {
         "train.device=cuda", "train.dtype=bf16", "model.layers=2", "model.hidden=256",
@@ -46,19 +30,13 @@ static int train(const char *run, const char *cache, const char *const *more, in
     struct plait_config *c = folder_config(run, "tokens.bin");
     folder_set(c, set, sizeof set / sizeof *set);
     folder_set(c, more, WORDS);
-    *o = (struct outcome){.stop_behind = stop_behind};
-    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                    .on_step = on_step, .on_start = on_start,
-                                                    .arg = o});
-    plait_stop(0);
-    plait_config_free(c);
-    return code;
+    return folder_train_until(c, stop_behind, seen);
 }
 
 static void layout(const char *const *words)
 {
     const char *again[WORDS] = {"run.resume=auto"};
-    struct outcome whole, o;
+    struct folder_seen whole, o;
     for (int i = 0; words[i]; i++)
         again[i + 1] = words[i];
     CHECK_INT(train("judge", "cache", words, 0, &whole), 0);
@@ -66,13 +44,13 @@ static void layout(const char *const *words)
     CHECK_INT(train("run", "cache", words, 4, &o), PLAIT_STOPPED);
     int code = train("run", "empty", again, 0, &o);
     test_check(code == 0, __FILE__, __LINE__, "%s: %s", words[0], plait_error());
-    CHECK(strstr(o.seen.table, "behind step ") && !strstr(o.seen.table, "are made anew"));
+    CHECK(strstr(o.table, "behind step ") && !strstr(o.table, "are made anew"));
     CHECK_INT(folder_count("empty", "gemm-"), 0); /* nothing was measured, so nothing is kept */
-    CHECK(o.seen.losses > 0 && o.seen.losses < STEPS);
-    for (int i = 0; i < o.seen.losses; i++)
-        test_check(o.seen.loss[i] == whole.seen.loss[STEPS - o.seen.losses + i], __FILE__, __LINE__,
-                   "%s: loss %.17g, not %.17g", words[0], o.seen.loss[i],
-                   whole.seen.loss[STEPS - o.seen.losses + i]);
+    CHECK(o.losses > 0 && o.losses < STEPS);
+    for (int i = 0; i < o.losses; i++)
+        test_check(o.loss[i] == whole.loss[STEPS - o.losses + i], __FILE__, __LINE__,
+                   "%s: loss %.17g, not %.17g", words[0], o.loss[i],
+                   whole.loss[STEPS - o.losses + i]);
     char path[FOLDER_PATH], command[FOLDER_PATH + 64];
     folder_path("", path);
     snprintf(command, sizeof command, "f=model.safetensors; cd '%s' && cmp run/$f judge/$f", path);

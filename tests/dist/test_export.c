@@ -61,14 +61,6 @@ static int export(const char *run, const char *out, struct plait_export how)
     return code;
 }
 
-static void forget(const char *name)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(name, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
-}
-
 /* Is there nothing but these in the folder of the test? Names of temporaries begin with theirs. */
 static bool nothing_beside(const char *name)
 {
@@ -79,27 +71,12 @@ static bool nothing_beside(const char *name)
     return system(command) == 0;
 }
 
-static bool same_files(const char *a, const char *b)
-{
-    char path[2][FOLDER_PATH];
-    struct fs_map m[2];
-    folder_path(a, path[0]);
-    folder_path(b, path[1]);
-    if (fs_map_open(&m[0], path[0], ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&m[1], path[1], ERR_DATA) == ERR_OK && m[0].size == m[1].size &&
-                m[0].size > 0 && memcmp(m[0].data, m[1].data, (size_t)m[0].size) == 0;
-    fs_map_close(&m[0]);
-    fs_map_close(&m[1]);
-    return same;
-}
-
 static bool same_file(const char *a, const char *b, const char *name)
 {
     char path[2][FOLDER_PATH];
     snprintf(path[0], FOLDER_PATH, "%s/%s", a, name);
     snprintf(path[1], FOLDER_PATH, "%s/%s", b, name);
-    return same_files(path[0], path[1]);
+    return folder_same(path[0], path[1]);
 }
 
 /* ---- the same bytes ---- */
@@ -118,8 +95,8 @@ static void of_the_last_checkpoint(void)
                    "%s: other config.json", what);
         CHECK_INT(folder_count("out", ".json"), 2);
         CHECK_INT(folder_count("out", "model"), 1);
-        forget("out");
-        forget("run");
+        folder_remove("out");
+        folder_remove("run");
     }
 }
 
@@ -130,9 +107,9 @@ static void of_one_before(void)
     CHECK_INT(export("run", "out", (struct plait_export){.step = "2"}), 0);
     CHECK(same_file("short", "out", "model.safetensors"));
     CHECK(!same_file("run", "out", "model.safetensors"));
-    forget("run");
-    forget("short");
-    forget("out");
+    folder_remove("run");
+    folder_remove("short");
+    folder_remove("out");
 }
 
 /* ---- types and files ---- */
@@ -235,11 +212,11 @@ static void in_other_types_and_files(void)
             check_values("out", i % 3, what);
             check_sizes("out", most ? most : 5000000000, what);
             CHECK_INT(ids("out", "logits-out"), 0);
-            test_check(same_files("logits-run", "logits-out") == (i % 3 == 0), __FILE__, __LINE__,
+            test_check(folder_same("logits-run", "logits-out") == (i % 3 == 0), __FILE__, __LINE__,
                        "%s: logits", what);
-            forget("out");
+            folder_remove("out");
         }
-        forget("run");
+        folder_remove("run");
     }
 }
 
@@ -283,9 +260,9 @@ static void places(void)
     make("empty", true);
     CHECK_INT(export("run", "empty/", any), 0);
     CHECK_INT(folder_count("empty", ".json"), 2);
-    forget("empty");
-    forget("full");
-    forget("run");
+    folder_remove("empty");
+    folder_remove("full");
+    folder_remove("run");
 }
 
 static void flip(const char *name, off_t from_end)
@@ -325,12 +302,12 @@ static void what_is_wrong_is_said(void)
     flip("checkpoints/step-2/index.json", 60);
     refused("out", (struct plait_export){.step = "2"}, PLAIT_CHECKPOINT, "step-2/index.json");
     CHECK(nothing_beside("out"));
-    forget("run/checkpoints");
+    folder_remove("run/checkpoints");
     refused("out", (struct plait_export){0}, PLAIT_CHECKPOINT, "as they are");
-    forget("run/model.safetensors");
+    folder_remove("run/model.safetensors");
     refused("out", (struct plait_export){0}, PLAIT_CHECKPOINT, "has no checkpoint");
     CHECK(nothing_beside("out"));
-    forget("run");
+    folder_remove("run");
 }
 
 /* Numbers that f16 has not are no silent infinities. */
@@ -341,8 +318,8 @@ static void beyond_a_type(void)
     refused("out", (struct plait_export){.dtype = "f16"}, PLAIT_CHECKPOINT, "no number in f16");
     CHECK(nothing_beside("out"));
     CHECK_INT(export("run", "out", (struct plait_export){.dtype = "bf16"}), 0);
-    forget("out");
-    forget("run");
+    folder_remove("out");
+    folder_remove("run");
 }
 
 static void stops_when_asked(void)
@@ -352,7 +329,7 @@ static void stops_when_asked(void)
     refused("out", (struct plait_export){0}, PLAIT_STOPPED, "stopped by SIGINT");
     plait_stop(0);
     CHECK(nothing_beside("out"));
-    forget("run");
+    folder_remove("run");
 }
 
 static const struct test_case cases[] = {

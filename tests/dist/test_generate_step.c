@@ -58,21 +58,6 @@ static int logits(const char *run, const char *step, const char *file)
         .ignore_eot = 1, .set = ranks == 1 ? few : more, .sets = 4, .logits = out, .step = step});
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    char path[2][FOLDER_PATH];
-    struct fs_map m[2];
-    folder_path(a, path[0]);
-    folder_path(b, path[1]);
-    if (fs_map_open(&m[0], path[0], ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&m[1], path[1], ERR_DATA) == ERR_OK && m[0].size == m[1].size &&
-                m[0].size > 0 && memcmp(m[0].data, m[1].data, (size_t)m[0].size) == 0;
-    fs_map_close(&m[0]);
-    fs_map_close(&m[1]);
-    return same;
-}
-
 /* Names in the folder of a run; the one gets the other. */
 static void move(const char *run, const char *from, const char *to)
 {
@@ -80,14 +65,6 @@ static void move(const char *run, const char *from, const char *to)
     folder_path_in(run, from, a);
     folder_path_in(run, to, b);
     CHECK(rename(a, b) == 0);
-}
-
-static void forget(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
 }
 
 /* The newest is the end's, and so is model.safetensors; those before are of a shorter run. */
@@ -103,13 +80,13 @@ static void any_step_of_any_layout(void)
         CHECK_INT(logits("run", "4", "fourth"), 0);
         move("run", "checkpoints", "aside");
         CHECK_INT(logits("run", "", "end"), 0);
-        test_check(same_file("newest", "end"), __FILE__, __LINE__, "%s: newest", what);
-        test_check(!same_file("fourth", "end"), __FILE__, __LINE__, "%s: step 4 is 6", what);
+        test_check(folder_same("newest", "end"), __FILE__, __LINE__, "%s: newest", what);
+        test_check(!folder_same("fourth", "end"), __FILE__, __LINE__, "%s: step 4 is 6", what);
         train("short", model, layout, 4, NULL);
         CHECK_INT(logits("short", NULL, "end"), 0);
-        test_check(same_file("fourth", "end"), __FILE__, __LINE__, "%s: step 4", what);
-        forget("run");
-        forget("short");
+        test_check(folder_same("fourth", "end"), __FILE__, __LINE__, "%s: step 4", what);
+        folder_remove("run");
+        folder_remove("short");
     }
     ranks = 1;
 }
@@ -123,8 +100,8 @@ static void without_weights(void)
     folder_path_in("run", "model.safetensors", path);
     CHECK(unlink(path) == 0);
     CHECK_INT(logits("run", NULL, "after"), 0);
-    CHECK(same_file("before", "after"));
-    forget("run");
+    CHECK(folder_same("before", "after"));
+    folder_remove("run");
 }
 
 /* ---- what is refused ---- */
@@ -171,8 +148,8 @@ static void what_is_wrong_is_said(void)
     folder_path_in("run", "checkpoints/step-6/index.json", b);
     CHECK(unlink(b) == 0);
     refused("6", PLAIT_CHECKPOINT, "it has those of: 2, 4, 8");
-    forget("run");
-    forget("other");
+    folder_remove("run");
+    folder_remove("other");
 }
 
 /* No answer is written over what a checkpoint has. */
@@ -182,7 +159,7 @@ static void no_file_of_a_checkpoint_is_written(void)
     CHECK_INT(logits("run", NULL, "run/checkpoints/step-2/index.json"), PLAIT_CONFIG);
     CHECK_INT(logits("run", NULL, "run/checkpoints/step-2/rank-00000.safetensors"), PLAIT_CONFIG);
     CHECK_INT(logits("run", NULL, "good"), 0);
-    forget("run");
+    folder_remove("run");
 }
 
 static const struct test_case cases[] = {

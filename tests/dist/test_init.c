@@ -174,14 +174,6 @@ static int train(struct plait_config *c, struct seen *seen)
     return code;
 }
 
-static void remove_run(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
-}
-
 static void copy(const char *from, const char *to)
 {
     char a[FOLDER_PATH], b[FOLDER_PATH], command[3 * FOLDER_PATH];
@@ -198,7 +190,7 @@ static void make_source(const char *kind, const char *tied)
     char first[64], second[64];
     struct seen seen = {.n = 0};
     put_tokens("tokens.bin", "bytes", 257, 1500);
-    remove_run("source");
+    folder_remove("source");
     struct plait_config *c = folder_config("source", "tokens.bin");
     snprintf(first, sizeof first, "model.kind=%s", kind);
     snprintf(second, sizeof second, "model.tied=%s", tied);
@@ -211,7 +203,7 @@ static void make_source(const char *kind, const char *tied)
     test_check(train(c, &seen) == 0, __FILE__, __LINE__, "%s", plait_error());
     /* what a folder of transformers' has */
     char path[FOLDER_PATH], from[FOLDER_PATH];
-    remove_run("foreign");
+    folder_remove("foreign");
     folder_path("foreign", path);
     CHECK(mkdir(path, 0777) == 0);
     static const char *const file[] = {"config.json", "model.safetensors"};
@@ -265,7 +257,7 @@ static void begin(const char *source, const char *const *layout, const char *dev
     int code = train(c, out);
     test_check(code == 0, __FILE__, __LINE__, "%s, %s: %s", source, layout[0], plait_error());
     CHECK(strstr(out->run.table, "init    ") != NULL);
-    remove_run("run");
+    folder_remove("run");
 }
 
 /* Files and checkpoint have the same numbers, moments are not taken, and any layout reads them. */
@@ -368,7 +360,7 @@ static void left_out(void)
     CHECK_INT(train(c, &seen), 0);
     CHECK_INT(seen.n, STEPS);
     CHECK(strstr(seen.run.table, "model.init_std 1 has no effect") != NULL);
-    remove_run("run");
+    folder_remove("run");
 }
 
 static void flip(const char *path, const char *behind, int more)
@@ -420,7 +412,7 @@ static void goes_on_without_it(void)
     CHECK_INT(train(config("judge", from, saved), &whole), 0);
     CHECK(strstr(whole.run.table, "foreign/model.safetensors") != NULL);
     CHECK_INT(train(config("run", from, saved), &seen), PLAIT_STOPPED);
-    remove_run("foreign");
+    folder_remove("foreign");
     seen.stop_behind = 0;
     int code = train(config("run", from, saved), &seen);
     test_check(code == 0, __FILE__, __LINE__, "%s", plait_error());
@@ -432,10 +424,10 @@ static void goes_on_without_it(void)
     folder_path_in("judge", "model.safetensors", path[1]);
     snprintf(command, sizeof command, "cmp -s '%s' '%s'", path[0], path[1]);
     CHECK(system(command) == 0);
-    remove_run("run");
+    folder_remove("run");
     CHECK_INT(train(config("run", from, saved), &seen), PLAIT_CONFIG); /* now it is needed */
-    remove_run("run");
-    remove_run("judge");
+    folder_remove("run");
+    folder_remove("judge");
 }
 
 /* ---- what cannot be begun with ---- */
@@ -470,11 +462,11 @@ static void damaged(void)
     CHECK(strstr(message, "model.init: ") && strstr(message, "model.safetensors"));
     CHECK(unlink(path) == 0);
     CHECK_INT(refused(config("run", from, NULL), message), PLAIT_CHECKPOINT);
-    remove_run("other");
+    folder_remove("other");
     copy("foreign", "other");
     flip(path, NULL, 1); /* the top byte of the last number: still one */
     CHECK_INT(train(config("run", from, NULL), &seen), 0);
-    remove_run("run");
+    folder_remove("run");
     CHECK(stat(path, &st) == 0);
     int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && pwrite(fd, "\xff\xff\xff\xff", 4, st.st_size - 4) == 4 && close(fd) == 0);
@@ -485,14 +477,14 @@ static void damaged(void)
     CHECK(strstr(message, "train.device is null") != NULL);
     folder_path("nowhere", from);
     CHECK_INT(refused(config("run", from, NULL), message), PLAIT_CONFIG);
-    remove_run("other");
+    folder_remove("other");
     folder_path("source", from);
     flip_weight("source/checkpoints/step-6");
     for (int i = 0; i < LAYOUTS; i += 2) {
         CHECK_INT(train(config("run", from, layouts[i]), &seen), PLAIT_CHECKPOINT);
         CHECK(strstr(plait_error(), "rank-00000.safetensors") != NULL);
         CHECK_INT(seen.n, 0);
-        remove_run("run");
+        folder_remove("run");
     }
     folder_path_in("source", "checkpoints/step-6/index.json", path);
     flip(path, "\"step\"", 8);

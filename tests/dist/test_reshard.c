@@ -150,10 +150,10 @@ static void move(int i, int j, const struct model *m, const struct type *t, cons
     left_difference("moved", from, step, STATE_KINDS, &worst);
     test_check(worst.far <= (holds(t, u) ? 0 : 1e-7), __FILE__, __LINE__,
                "%s: moved, %s differs by %g of 1", what, worst.what, worst.far);
-    left_remove("moved");
+    folder_remove("moved");
     resume(from, step, config("run", m, u, &layouts[j]), STEPS, what);
     compare("run", judge, step, bound, what);
-    left_remove("run");
+    folder_remove("run");
     pairs++;
 }
 

@@ -46,21 +46,7 @@ static const struct layout layouts[] = {
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
-struct outcome { int code; int64_t stop_behind; struct folder_seen seen; };
-
-static void on_step(void *arg, const struct plait_step *s)
-{
-    struct outcome *o = arg;
-    folder_on_step(&o->seen, s);
-    if (s->step == o->stop_behind)
-        plait_stop(1);
-}
-
-static void on_start(void *arg, const char *table)
-{
-    struct outcome *o = arg;
-    snprintf(o->seen.table, sizeof o->seen.table, "%s", table);
-}
+struct outcome { int code; struct folder_seen seen; };
 
 /* Trains in run's folder until its end, or is stopped behind a step. */
 static void train(const char *run, const struct layout *l, const char *const *more,
@@ -72,12 +58,7 @@ static void train(const char *run, const struct layout *l, const char *const *mo
     folder_set(c, l->set, WORDS);
     if (more)
         folder_set(c, more, WORDS);
-    *o = (struct outcome){.stop_behind = stop_behind};
-    o->code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                   .on_step = on_step, .on_start = on_start,
-                                                   .arg = o});
-    plait_stop(0);
-    plait_config_free(c);
+    o->code = folder_train_until(c, stop_behind, &o->seen);
 }
 
 /* ---- what runs left ---- */
@@ -131,9 +112,9 @@ static void goes_on_to_the_bit(void)
             test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", layouts[i].name, plait_error());
             CHECK(strstr(o.seen.table, "resume          behind step ") != NULL);
             check_same("run", "judge", 0, layouts[i].name);
-            left_remove("run");
+            folder_remove("run");
         }
-        left_remove("judge");
+        folder_remove("judge");
     }
 }
 
@@ -157,9 +138,9 @@ static void goes_on_elsewhere(void)
         train("run", &layouts[to], ref_again, 0, &o);
         test_check(o.code == 0, __FILE__, __LINE__, "%s: %s", what, plait_error());
         check_same("run", "judge", 1e-10, what);
-        left_remove("run");
+        folder_remove("run");
     }
-    left_remove("judge");
+    folder_remove("judge");
 }
 
 /* ---- what is refused, and what is taken instead ---- */
@@ -182,7 +163,7 @@ static void what_may_not_change(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.seed=2",
                                                "run.resume_insist=true", NULL}, 0, &o);
     CHECK_INT(o.code, 0);
-    left_remove("run");
+    folder_remove("run");
 }
 
 /* The newest of a run's checkpoints. */
@@ -232,9 +213,9 @@ static void a_damaged_one(void)
         CHECK(strstr(o.seen.table, "behind step 6, ") != NULL);
         check_same("run", "judge", 0, "behind a damaged one");
         CHECK_INT(folder_count("run/checkpoints", ".bad."), 1); /* set aside, and not removed */
-        left_remove("run");
+        folder_remove("run");
     }
-    left_remove("judge");
+    folder_remove("judge");
 }
 
 /* What is damaged in the index is the checkpoint's error, not the configuration's: a bit of what is
@@ -276,7 +257,7 @@ static void a_damaged_index(void)
     mem_free(good);
     train("run", &layouts[0], (const char *[]){word, NULL}, 0, &o);
     CHECK_INT(o.code, 0);
-    left_remove("run");
+    folder_remove("run");
 }
 
 static void the_newest_stay(void)
@@ -294,7 +275,7 @@ static void the_newest_stay(void)
     for (int i = 0; i < n && n == 3; i++)
         CHECK(found[i].whole && found[i].step == STEPS - 2 * i);
     mem_free(found);
-    left_remove("run");
+    folder_remove("run");
 }
 
 /* auto where there is nothing begins; a longer run plans its decay anew, or keeps it. */
@@ -307,7 +288,7 @@ static void begins_and_grows(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.steps=14", NULL}, 0, &o);
     CHECK_INT(o.code, 0);
     CHECK_INT(o.seen.losses, 2);
-    left_remove("run");
+    folder_remove("run");
 }
 
 static bool same_folder(const char *run, const char *kept)
@@ -348,10 +329,10 @@ static void nothing_is_lost(void)
     train("elsewhere", &layouts[1], (const char *[]){word, NULL}, 0, &o);
     CHECK_INT(o.code, 0);
     CHECK_INT(o.seen.losses, 3);
-    left_remove("weights");
-    left_remove("weights.kept");
-    left_remove("run");
-    left_remove("elsewhere");
+    folder_remove("weights");
+    folder_remove("weights.kept");
+    folder_remove("run");
+    folder_remove("elsewhere");
 }
 
 /* A folder with the name of another step holds none. */
@@ -371,14 +352,14 @@ static void names_are_held_to(void)
     train("run", &layouts[0], (const char *[]){"run.resume=auto", "train.device=null", NULL}, 0,
           &o);
     CHECK_INT(o.code, PLAIT_CONFIG);
-    left_remove("run");
+    folder_remove("run");
 }
 
 /* Its folder goes by another name from step 4 on, and somebody begins anew under the old one. */
 static void move_away(void *arg, const struct plait_step *s)
 {
     char from[FOLDER_PATH], to[FOLDER_PATH], lock[FOLDER_PATH];
-    on_step(arg, s);
+    folder_on_step(arg, s);
     if (s->step != 4)
         return;
     folder_path("run", from);
@@ -398,15 +379,15 @@ static void another_runs_folder(void)
     folder_set(c, layouts[4].set, WORDS);
     folder_set(c, (const char *[]){"train.save_every=3", "train.save_async=false", NULL}, WORDS);
     CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                   .on_step = move_away, .arg = &o}),
+                                                   .on_step = move_away, .arg = &o.seen}),
               PLAIT_STORAGE);
     plait_config_free(c);
     CHECK(strstr(plait_error(), "was moved away") != NULL);
     folder_path("run/checkpoints", path);
     CHECK(!fs_exists(path));
     CHECK_INT(newest("moved"), 3);
-    left_remove("run");
-    left_remove("moved");
+    folder_remove("run");
+    folder_remove("moved");
 }
 
 /* Another course of the rates begins where it is asked for. */
@@ -420,7 +401,7 @@ static void another_course(void)
     CHECK_INT(o.code, 0);
     CHECK_INT(read_lines("run", line), STEPS);
     CHECK(line[7].lr == 0.01 && near(line[11].lr, 0.0025, 1e-12));
-    left_remove("run");
+    folder_remove("run");
 }
 
 /* A slow machine makes no step in the first fraction of a second: then it has longer. */
@@ -438,7 +419,7 @@ static void time_is_up(void)
         stepped = !strstr(plait_error(), "before the first step");
         CHECK(!stepped || strstr(plait_error(), says) != NULL);
         CHECK(!stepped || newest("run") > 0);
-        left_remove("run");
+        folder_remove("run");
     }
     CHECK(stepped);
 }
@@ -446,7 +427,7 @@ static void time_is_up(void)
 /* Not written beside the steps: when the next one ends it is there. */
 static void look_for_3(void *arg, const struct plait_step *s)
 {
-    on_step(arg, s);
+    folder_on_step(arg, s);
     if (s->step == 4)
         CHECK_INT(newest("run"), 3);
 }
@@ -461,10 +442,10 @@ static void whole_at_once(void)
     folder_set(c, layouts[4].set, WORDS);
     folder_set(c, set, WORDS);
     CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                   .on_step = look_for_3, .arg = &o}), 0);
+                                                   .on_step = look_for_3, .arg = &o.seen}), 0);
     plait_config_free(c);
     CHECK_INT(o.seen.losses, STEPS);
-    left_remove("run");
+    folder_remove("run");
 }
 
 static void keep_summary(void *arg, const char *summary)
@@ -502,9 +483,9 @@ static void without_a_copy(void)
             test_check(strstr(summary, "saves: 3, of ") != NULL, __FILE__, __LINE__, "%s: %s",
                        l->name, summary); /* 6, 9, 12 */
             check_same("run", "judge", 0, l->name);
-            left_remove("run");
+            folder_remove("run");
         }
-        left_remove("judge");
+        folder_remove("judge");
     }
 }
 
@@ -527,7 +508,7 @@ static void a_decay_is_kept(void)
         double lr = 0.01 + (0.001 - 0.01) * 0.5 * (1 - cos(acos(-1.0) * 3 / 9));
         CHECK(near(line[6].lr, keep ? 0.001 : lr, 1e-12));
         CHECK(near(line[11].lr, 0.001, keep ? 1e-12 : 0.5));
-        left_remove("run");
+        folder_remove("run");
     }
 }
 

@@ -24,21 +24,7 @@ static const char *const base_set[] = {
     "train.threads=1", "train.steps=6", "optim.lr=0.01", "train.save_keep=9",
     "train.valid_batches=1"};
 
-struct outcome { int code; int64_t stop_behind; struct folder_seen seen; };
-
-static void on_step(void *arg, const struct plait_step *s)
-{
-    struct outcome *o = arg;
-    folder_on_step(&o->seen, s);
-    if (s->step == o->stop_behind)
-        plait_stop(1);
-}
-
-static void on_start(void *arg, const char *table)
-{
-    struct outcome *o = arg;
-    snprintf(o->seen.table, sizeof o->seen.table, "%s", table);
-}
+struct outcome { int code; struct folder_seen seen; };
 
 /* In folder "run", until its end or a stop behind a step. */
 static void train(const char *const *more, int64_t stop_behind, struct outcome *o)
@@ -50,20 +36,7 @@ static void train(const char *const *more, int64_t stop_behind, struct outcome *
     folder_set_file(c, "data.valid", "valid.bin");
     folder_set(c, base_set, sizeof base_set / sizeof *base_set);
     folder_set(c, more, WORDS);
-    *o = (struct outcome){.stop_behind = stop_behind};
-    o->code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                   .on_step = on_step, .on_start = on_start,
-                                                   .arg = o});
-    plait_stop(0);
-    plait_config_free(c);
-}
-
-static void remove_run(void)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path("run", path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
+    o->code = folder_train_until(c, stop_behind, &o->seen);
 }
 
 /* ---- lines of metrics ---- */
@@ -112,7 +85,7 @@ static void go_on(int before, int at, int after)
                    "validation, wanted 1 and %d", before, at, after, s, is.step[s], is.valid[s],
                    want);
     }
-    remove_run();
+    folder_remove("run");
 }
 
 static void each_kind_of_line_once(void)
@@ -144,7 +117,7 @@ static void lengths_in_effect_are_said(void)
         test_check(strstr(o.seen.table, said) != NULL, __FILE__, __LINE__, "%s is not in %s", said,
                    o.seen.table);
         CHECK(strstr(strstr(o.seen.table, "rises over") + 1, "rises over") == NULL);
-        remove_run();
+        folder_remove("run");
     }
 }
 
@@ -187,7 +160,7 @@ static void data_is_compared(void)
                                    "train.valid_batches=0", NULL}, 0, &o);
             test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
         }
-        remove_run();
+        folder_remove("run");
     }
 }
 
@@ -262,7 +235,7 @@ static void starts_and_ends_are_kept(void)
           cJSON_IsArray(cJSON_GetObjectItem(tree, "devices")));
     cJSON_Delete(tree);
     mem_free(json);
-    remove_run();
+    folder_remove("run");
 }
 
 static int refused;
@@ -294,7 +267,7 @@ static void a_log_that_takes_no_more(void)
     test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
     CHECK_INT(refused, 1);
     CHECK(folder_times("run", "run.json", "\"exit\": 0") > 0);
-    remove_run();
+    folder_remove("run");
 }
 
 /* Not flushed. */
@@ -342,7 +315,7 @@ static void damaged_records_are_refused(void)
     CHECK(r.n == 1 && r.start[0].from >= 2);
     record_free(&r);
     mem_free(good);
-    remove_run();
+    folder_remove("run");
 }
 
 static const struct test_case cases[] = {

@@ -75,14 +75,6 @@ static void check_run(const cJSON *all, const char *run, const char *state, int 
                step ? step->valueint : -1);
 }
 
-static void clear(void)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path("runs", path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
-}
-
 static void put(const char *run, const char *name, const char *words)
 {
     char path[FOLDER_PATH];
@@ -124,7 +116,7 @@ static void states(void)
     text = list("runs/done", "text");
     CHECK(strstr(text, "\n.  ") && strstr(text, "ended")); /* the folder itself is one */
     plait_free(text);
-    clear();
+    folder_remove("runs");
 }
 
 /* ---- hostile folders ---- */
@@ -185,7 +177,7 @@ static void hostile_folders(void)
             CHECK(!was || system(command) == 0);
         }
     (void)alarm(0);
-    clear();
+    folder_remove("runs");
 }
 
 static void what_is_no_folder(void)

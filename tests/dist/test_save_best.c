@@ -89,14 +89,6 @@ static void forget_losses(struct outcome *o)
         o->loss[i] = NAN;
 }
 
-static void forget(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK(system(command) == 0);
-}
-
 static struct way draw_way(int i)
 {
     static const char *const lr[] = {"0.01", "1", "4"};
@@ -186,7 +178,7 @@ static void it_stays(void)
         int best = best_of(&o, STEPS);
         check_best("run", best, o.loss[best], what);
         before_the_end += best < STEPS - 2;
-        forget("run");
+        folder_remove("run");
     }
     test_check(before_the_end > 2, __FILE__, __LINE__, "%d of the best are early ones",
                before_the_end);
@@ -214,8 +206,8 @@ static void it_is_right_over_stops(void)
         int best = best_of(&judge, STEPS);
         check_best("judge", best, judge.loss[best], what);
         check_best("run", best, judge.loss[best], what);
-        forget("run");
-        forget("judge");
+        folder_remove("run");
+        folder_remove("judge");
     }
 }
 
@@ -239,7 +231,7 @@ static void going_on_from_it(void)
     for (int s = 1; s <= STEPS; s++)
         CHECK(isnan(o.loss[s]) ? isnan(again.loss[s]) : o.loss[s] == again.loss[s]);
     check_best("run", best, o.loss[best], "again");
-    forget("run");
+    folder_remove("run");
 }
 
 /* ---- what is hostile ---- */
@@ -269,7 +261,7 @@ static void what_is_damaged_is_passed_over(void)
     train("run", &w, "run.resume=best", 0, &o);
     test_check(o.code == PLAIT_CHECKPOINT && strstr(plait_error(), "run.resume: none of"),
                __FILE__, __LINE__, "%d: %s", o.code, plait_error());
-    forget("run");
+    folder_remove("run");
 }
 
 static const struct test_case cases[] = {

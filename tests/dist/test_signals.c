@@ -94,14 +94,6 @@ static void same_weights(const char *run, const char *other)
     mem_free(b);
 }
 
-static void forget(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK_INT(system(command), 0);
-}
-
 /* Behind a run that said `said`: the step it names, with all that must be true of it. */
 static void check_stopped(const char *run, const char *const *set, const char *said)
 {
@@ -119,7 +111,7 @@ static void check_stopped(const char *run, const char *const *set, const char *s
     CHECK(folder_has(run, "model.safetensors") == !none);
     if (none)
         return;
-    forget("whole");
+    folder_remove("whole");
     plait_stop(0);
     test_check(folder_train(config_of("whole", set, step), &seen) == 0, __FILE__, __LINE__, "%s",
                plait_error());
@@ -177,7 +169,7 @@ static void every_layout(void)
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         char said[1024];
-        forget("run");
+        folder_remove("run");
         stop_at = test_range(1, 5);
         int code = train("run", layouts[i], 1000);
         snprintf(said, sizeof said, "%s", plait_error());
@@ -193,23 +185,23 @@ static void every_layout(void)
 static void at_the_edges(void)
 {
     static const char *const none[WORDS] = {NULL}, *const unsaved[WORDS] = {"run.save=false"};
-    forget("run");
+    folder_remove("run");
     plait_stop(SIGHUP);
     CHECK_INT(train("run", none, 10), PLAIT_STOPPED);
     CHECK_STR(plait_error(), "stopped by SIGHUP before the first step; there are no weights, since "
                              "no step has ended");
     CHECK_INT(folder_count("run", "metrics") + folder_count("run", "model"), 0);
-    forget("run");
+    folder_remove("run");
     stop_at = 3;
     CHECK_INT(train("run", unsaved, 10), PLAIT_STOPPED);
     CHECK_STR(plait_error(), "stopped by SIGTERM behind step 4 of 10; no weights kept (run.save "
                              "false)");
     CHECK(!folder_has("run", "model.safetensors"));
-    forget("run");
+    folder_remove("run");
     stop_at = 3;
     CHECK_INT(train("run", none, 4), 0); /* the step under way is the last */
     CHECK(folder_has("run", "model.safetensors") && steps_in("run") == 4);
-    forget("run");
+    folder_remove("run");
     stop_at = 10; /* all steps are done */
     CHECK_INT(train("run", none, 4), 0);
 }
@@ -226,7 +218,7 @@ static void in_a_validation(void)
         bool last = i & 2;
         folder_path("tokens", valid);
         snprintf(word, sizeof word, "data.valid=%s", valid);
-        forget("run");
+        folder_remove("run");
         stop_at = 2;
         int code = train("run", set, last ? 2 : 8);
         snprintf(said, sizeof said, "%s", plait_error());
@@ -329,7 +321,7 @@ static void signals_to_threads(void)
         char command[4096], words[4200], said[1024];
         int number = numbers[i % 5];
         double ms = i % 3 == 0 ? test_real(0, 60) : test_real(0, 700);
-        forget("run");
+        folder_remove("run");
         command_of("run", set, 1000000, command);
         snprintf(words, sizeof words, "exec %s", command);
         pid_t pid = start(words);
@@ -355,7 +347,7 @@ static void second_signals(void)
         bool saving = i % 3 == 2;
         static const int next[] = {SIGINT, SIGHUP, SIGINT}; /* two of one number may be one */
         int number = next[i % 3];
-        forget("run");
+        folder_remove("run");
         command_of("run", set, saving ? 1 : 1000, command);
         snprintf(words, sizeof words, "exec %s", command);
         pid_t pid = start(words);
@@ -380,7 +372,7 @@ static void other_verbs(void)
 {
     char text[FOLDER_PATH], out[FOLDER_PATH], command[2 * FOLDER_PATH + 128];
     folder_path("long", text);
-    forget("made");
+    folder_remove("made");
     folder_path("made", out);
     CHECK_INT(mkdir(out, 0777), 0);
     FILE *f = fopen(text, "w");
@@ -406,13 +398,13 @@ static void neither_limit_nor_reader(void)
 {
     static const char *const set[WORDS] = {NULL};
     char command[4096], words[4300], said[1024];
-    forget("run");
+    folder_remove("run");
     command_of("run", set, 40, command);
     snprintf(words, sizeof words, "ulimit -f 8; exec %s", command); /* of 512 or 1024 bytes */
     CHECK_INT(ended(start(words)), PLAIT_STORAGE);
     said_in_log(said);
     CHECK(strstr(said, "model.safetensors") && folder_count("run", "safetensors") == 0);
-    forget("run");
+    folder_remove("run");
     snprintf(words, sizeof words, "{ %s; echo $? >&2; } | true", command);
     CHECK_INT(ended(start(words)), 0);
     said_in_log(said);
@@ -432,8 +424,8 @@ static void signals_to_processes(void)
         long rank[2] = {0, 0};
         int number = numbers[test_range(0, 4)], to = i % 3; /* 2: the launcher */
         double ms = test_real(0, 900);
-        forget("run");
-        forget("pids");
+        folder_remove("run");
+        folder_remove("pids");
         folder_path("pids", pids);
         CHECK_INT(mkdir(pids, 0777), 0);
         command_of("run", set, 1000000, command);

@@ -72,7 +72,7 @@ static inline int train(const char *run, const char *launcher, const char *fault
 {
     char all[COMMAND];
     snprintf(all, sizeof all, "%s %s", base, words);
-    left_remove(run);
+    folder_remove(run);
     return start(run, launcher, fault, all, said);
 }
 

@@ -325,7 +325,7 @@ static void record(const char *const *layout)
     for (int i = 0; i < FDS; i++)
         fd_node[i] = -1;
     make(true);
-    left_remove("run");
+    folder_remove("run");
     folder_path("run", root);
     under = fs_ops;
     writes = *under;
@@ -362,7 +362,7 @@ static void cut_at(const char *const *layout, int cut)
     long long from = 0;
     for (int i = 0; i < nodes; i++) /* changes of a folder come to the disk in their order */
         until[i] = test_range(0, 1) ? 0 : (int)test_range(0, cut);
-    left_remove("cut");
+    folder_remove("cut");
     folder_path("cut", path);
     put_folder(path, 0, cut, until);
     int code = train("cut", layout, "run.resume=auto", &seen);

@@ -156,7 +156,7 @@ static void killed_at_a_call(void)
                 snprintf(fault, sizeof fault, "%s@checkpoints:%d:KILL", calls[k], n);
                 draw_way();
                 snprintf(what, sizeof what, "%s %s, %s", layouts[i], way->words, fault);
-                left_remove("run");
+                folder_remove("run");
                 code = go("run", "", fault, layouts[i], said);
                 test_check(code == 0 || code == 128 + SIGKILL, __FILE__, __LINE__,
                            "%s: code %d: %s", what, code, said);
@@ -200,7 +200,7 @@ static void a_call_that_fails(void)
                          once || half ? "" : "+", codes[test_range(0, 3)]);
                 draw_way();
                 snprintf(what, sizeof what, "%s %s, %s", layouts[i], way->words, fault);
-                left_remove("run");
+                folder_remove("run");
                 int code = go("run", "", fault, layouts[i], said);
                 failed = lines_with("plait: error: ") + lines_with("plait: warn: ") -
                          lines_with(" waits until that of step ");
@@ -230,7 +230,7 @@ static void again_and_again(const char *signal, const char *words, int most)
     int code = -1;
     snprintf(again, sizeof again, "%s run.resume=auto", words);
     draw_way();
-    left_remove("run");
+    folder_remove("run");
     for (int i = 0; i < most && code != 0; i++) {
         code = go("run", killer(signal, launcher), "", again, said);
         snprintf(what, sizeof what, "%s, %s", words, launcher);
@@ -289,7 +289,7 @@ static void told_to_stop(void)
             draw_way();
             snprintf(what, sizeof what, "%s %s, stopped at step %d", layouts[i], way->words,
                      (int)stop_at);
-            left_remove("run");
+            folder_remove("run");
             int code = train_here(layouts[i], "");
             test_check(code == PLAIT_STOPPED || stop_at >= STEPS - 2, __FILE__, __LINE__,
                        "%s: code %d: %s", what, code, plait_error());
@@ -306,7 +306,7 @@ static void told_to_stop(void)
 static void fewer_steps(void)
 {
     way = ways;
-    left_remove("run");
+    folder_remove("run");
     stop_at = 0;
     CHECK_INT(train_here(layouts[0], ""), 0);
     CHECK_INT(train_here(layouts[0], "train.steps=9 run.resume=auto"), PLAIT_CONFIG);
@@ -331,7 +331,7 @@ static void under_mpirun(void)
         return;
     for (int i = 0; i < 5; i += all_of_them() ? 1 : 2) {
         way = ways; /* the faults are counted so */
-        left_remove("run");
+        folder_remove("run");
         int code = go("run", mpi, faults[i], words, said);
         test_check(i == 3 || code != 0, __FILE__, __LINE__, "%s: code %d: %s", faults[i], code,
                    said);

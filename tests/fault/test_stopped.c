@@ -127,7 +127,7 @@ static void stop_and_go_on(const struct stop *s)
     say(s, what);
     judge_of(s, judge);
     fault_of(s, fault);
-    left_remove("run");
+    folder_remove("run");
     int code = go("run", s, s->first, fault, said);
     test_check(code_is_right(s, code), __FILE__, __LINE__, "%s (%s): code %d: %s", what, fault,
                code, said);
@@ -195,7 +195,7 @@ static void a_start_that_dies_behind_another(void)
     judge_of(&s, judge);
     for (int with = 0; with < 2; with++) {
         for (int n = 0; n < 60; n += all_of_them() ? 1 : (int)test_range(6, 18)) {
-            left_remove("run");
+            folder_remove("run");
             if (with)
                 CHECK_INT(go("run", &s, THREADS, "write@metrics.jsonl:5:KILL", said), 137);
             CHECK_INT(go("run", &s, THREADS, "write@config.yaml:1:KILL", said), 137);

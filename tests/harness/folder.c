@@ -40,6 +40,31 @@ int folder_count(const char *run, const char *part)
     return n;
 }
 
+void folder_remove(const char *name)
+{
+    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
+    folder_path(name, path);
+    snprintf(command, sizeof command, "rm -rf '%s'", path);
+    CHECK_INT(system(command), 0);
+}
+
+bool folder_same(const char *a, const char *b)
+{
+    char path[2][FOLDER_PATH];
+    struct fs_map m, n;
+    folder_path(a, path[0]);
+    folder_path(b, path[1]);
+    if (fs_map_open(&m, path[0], ERR_DATA) != ERR_OK)
+        return false;
+    bool same = fs_map_open(&n, path[1], ERR_DATA) == ERR_OK;
+    if (same) {
+        same = m.size > 0 && m.size == n.size && memcmp(m.data, n.data, (size_t)m.size) == 0;
+        fs_map_close(&n);
+    }
+    fs_map_close(&m);
+    return same;
+}
+
 int folder_times(const char *run, const char *file, const char *word)
 {
     char path[FOLDER_PATH];
@@ -126,12 +151,6 @@ struct plait_config *folder_config(const char *run, const char *tokens)
     return c;
 }
 
-static void on_start(void *arg, const char *table)
-{
-    struct folder_seen *seen = arg;
-    snprintf(seen->table, sizeof seen->table, "%s", table);
-}
-
 void folder_on_step(void *arg, const struct plait_step *s)
 {
     struct folder_seen *seen = arg;
@@ -146,12 +165,45 @@ void folder_on_valid(void *arg, int64_t step, double loss, double bits)
     ((struct folder_seen *)arg)->valid = loss;
 }
 
+struct until { struct folder_seen *seen; int64_t step; };
+
+static void on_start(void *arg, const char *table)
+{
+    const struct until *u = arg;
+    snprintf(u->seen->table, sizeof u->seen->table, "%s", table);
+}
+
+static void on_step(void *arg, const struct plait_step *s)
+{
+    const struct until *u = arg;
+    folder_on_step(u->seen, s);
+    if (s->step == u->step)
+        plait_stop(1);
+}
+
+static void on_valid(void *arg, int64_t step, double loss, double bits)
+{
+    folder_on_valid(((const struct until *)arg)->seen, step, loss, bits);
+}
+
+static int train_until(struct plait_config *c, struct until u)
+{
+    *u.seen = (struct folder_seen){.valid = NAN};
+    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
+                                                    .on_start = on_start, .on_step = on_step,
+                                                    .on_valid = on_valid, .arg = &u});
+    plait_config_free(c);
+    return code;
+}
+
 int folder_train(struct plait_config *c, struct folder_seen *seen)
 {
-    *seen = (struct folder_seen){.valid = NAN};
-    int code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                                                    .on_start = on_start, .on_step = folder_on_step,
-                                                    .on_valid = folder_on_valid, .arg = seen});
-    plait_config_free(c);
+    return train_until(c, (struct until){seen, 0});
+}
+
+int folder_train_until(struct plait_config *c, int64_t step, struct folder_seen *seen)
+{
+    int code = train_until(c, (struct until){seen, step});
+    plait_stop(0);
     return code;
 }

@@ -18,6 +18,10 @@ void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH]);
 /* Is that file of a run there? Names in a run's folder that have `part`. */
 bool folder_has(const char *run, const char *file);
 int folder_count(const char *run, const char *part);
+/* The folder or file of that name goes, with all in it. */
+void folder_remove(const char *name);
+/* Have two files the same bytes, and any? */
+bool folder_same(const char *a, const char *b);
 /* How often a file of a run has the word; 0: also where there is none. */
 int folder_times(const char *run, const char *file, const char *word);
 /* Is there mpirun, for processes on one machine, as root, too? Else the case is skipped. */
@@ -46,5 +50,7 @@ void folder_on_step(void *seen, const struct plait_step *s);
 void folder_on_valid(void *seen, int64_t step, double loss, double bits);
 /* Trains, and gives the configuration back. Returns the run's code. */
 int folder_train(struct plait_config *c, struct folder_seen *seen);
+/* The same; is stopped behind a step (0: none), of which the next run knows nothing. */
+int folder_train_until(struct plait_config *c, int64_t step, struct folder_seen *seen);
 
 #endif

@@ -12,14 +12,6 @@
 
 enum { LINE = 1024 };
 
-void left_remove(const char *run)
-{
-    char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-    folder_path(run, path);
-    snprintf(command, sizeof command, "rm -rf '%s'", path);
-    CHECK_INT(system(command), 0);
-}
-
 /* ---- lines ---- */
 
 int left_lines(const char *run, struct left_line *line, int most)

@@ -9,9 +9,6 @@
 #include "ckpt/state.h"
 #include "folder.h"
 
-/* Removes the folder. */
-void left_remove(const char *run);
-
 struct left_line { int64_t step; double loss, norm, lr; };
 /* The lines of steps in metrics.jsonl, `most` at most; returns how many there are. */
 int left_lines(const char *run, struct left_line *line, int most);
