@@ -44,6 +44,15 @@ int plait_bench(const struct plait_config *c, const struct plait_bench *a)
     return (int)(err == ERR_OK ? run_bench(&o, &mine) : err);
 }
 
+/* A call that ends so gives its page away, or loses it with its error. */
+static int hand_out(enum err err, struct text *page, char **out)
+{
+    if (err == ERR_OK)
+        err = text_done(page, out);
+    text_free(page);
+    return (int)err;
+}
+
 int plait_compare(const struct plait_compare *a, char **out)
 {
     struct plait_compare mine;
@@ -51,10 +60,7 @@ int plait_compare(const struct plait_compare *a, char **out)
     enum err err = api_take("plait_compare", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = run_compare(&mine, &page);
-    if (err == ERR_OK)
-        err = text_done(&page, out);
-    text_free(&page);
-    return (int)err;
+    return hand_out(err, &page, out);
 }
 
 /* What the folder says, the caller's words over it, one data rank. How ranks communicate is not of
@@ -98,10 +104,7 @@ int plait_export(const struct plait_export *a, char **out)
     enum err err = api_take("plait_export", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = run_export(&mine, &page);
-    if (err == ERR_OK)
-        err = text_done(&page, out);
-    text_free(&page);
-    return (int)err;
+    return hand_out(err, &page, out);
 }
 
 int plait_runs(const struct plait_runs *a, char **out)
@@ -111,8 +114,5 @@ int plait_runs(const struct plait_runs *a, char **out)
     enum err err = api_take("plait_runs", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = run_runs(&mine, &page);
-    if (err == ERR_OK)
-        err = text_done(&page, out);
-    text_free(&page);
-    return (int)err;
+    return hand_out(err, &page, out);
 }

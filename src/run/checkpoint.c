@@ -38,13 +38,12 @@ enum safet_type checkpoint_type(enum dtype at)
     return at == DT_F64 ? SAFET_F64 : SAFET_F32;
 }
 
-struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
-                                const struct state_box *local)
+struct state_box checkpoint_box(const struct param *p, const struct state_box *local)
 {
     struct state_box global = *local;
     for (int i = 0; i < 2; i++)
         global.at[i] += p->box.at[i];
-    return state_place_box(at, &global);
+    return global;
 }
 
 /* ---- what this rank writes ---- */
@@ -59,7 +58,8 @@ static struct state_chunk chunk_of(const struct setup *s, const struct param *p,
     memcpy(c.tensor, at.tensor, sizeof at.tensor);
     c.nd = at.nd;
     memcpy(c.shape, at.shape, sizeof c.shape);
-    c.box = checkpoint_box(p, &at, local);
+    struct state_box global = checkpoint_box(p, local);
+    c.box = state_place_box(&at, &global);
     *transposed = at.transposed;
     return c;
 }

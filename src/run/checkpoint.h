@@ -16,11 +16,10 @@
 #include <stdatomic.h>
 
 /* How parameters stand in a checkpoint, for who writes and who reads: their kinds, the type of
- * their numbers (`at` of the device), and a box of p's local part in the tensor of its place. */
+ * their numbers (`at` of the device), and a box of p's local part among all of p. */
 enum state_kind checkpoint_kind(enum param_kind kind);
 enum safet_type checkpoint_type(enum dtype at);
-struct state_box checkpoint_box(const struct param *p, const struct hf_place *at,
-                                const struct state_box *local);
+struct state_box checkpoint_box(const struct param *p, const struct state_box *local);
 
 /* What saves have cost this rank so far. */
 struct checkpoint_spent {

@@ -45,10 +45,8 @@ static enum err read_box(const struct load *l, const struct load_range *g,
                          const struct state_box *local, void *values)
 {
     const struct param *p = g->held.param;
-    struct state_box box = *local;
+    struct state_box box = checkpoint_box(p, local);
     enum safet_type type = checkpoint_type(p->store->dev->at);
-    for (int i = 0; i < 2; i++)
-        box.at[i] += p->box.at[i];
     if (g->kind == PARAM_WEIGHT) {
         struct weights_tensor tensor;
         TRY(weights_find(l->from, &g->place, &tensor));
