@@ -55,7 +55,7 @@ static enum err rehearse_each(struct exec *x, int mb, bool whole)
     return ERR_OK;
 }
 
-/* The first time weight gradients are written, the second time added to: other products. So it is
+/* The first time weight gradients are written, the second time added to: other GEMMs. So it is
  * in a step, where a head comes before the embedding here that shares its matrix. A list with
  * halves may have whole backwards, too. */
 static enum err rehearse_twice(struct exec *x, int mb)

@@ -179,7 +179,7 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
         err = same_run(r, &x, &was);
     if (err == ERR_OK)
         err = load_all(r, &x);
-    if (err == ERR_OK) /* before the first product */
+    if (err == ERR_OK) /* before the first GEMM */
         err = dev_choose(r->dev, x.head.notes, &taken);
     if (err == ERR_OK)
         take_head(r, &x.head, &was);

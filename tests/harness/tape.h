@@ -27,7 +27,7 @@ void tape_over(struct tape *t, struct dev *d, bool can_record);
 /* Forgets the lines so far. */
 void tape_begin(struct tape *t);
 void tape_free(struct tape *t);
-/* Is the line at `line` what forward and backward ask for, products among it? A forward
+/* Is the line at `line` what forward and backward ask for, GEMMs among it? A forward
  * attention's? */
 bool tape_is_of_layers(const char *line);
 bool tape_is_attention(const char *line);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which algorithm a matrix product or attention takes, remembered on disk. A key says all that the
+ * Which algorithm a GEMM or attention takes, remembered on disk. A key says all that the
  * choice hangs on, a choice names an algorithm by its settings. Knows no CUDA: plain numbers, a
  * file, and text for checkpoints.
  */

@@ -5,7 +5,7 @@
  * Which plan. The library names a few engines for a graph. The first call of a shape runs each of
  * them on the call's own operands, once to warm up and once against the clock, and keeps the
  * fastest: outputs are written anew by each, inputs are not touched. The host waits for that, once
- * a shape, and the choice is remembered with those of products (cuda_algo.h), by its place among as
+ * a shape, and the choice is remembered with those of GEMMs (cuda_algo.h), by its place among as
  * many and its workspace. Nothing is measured while the stream is captured, nor by a deterministic
  * device, whose choice must not hang on a clock: both take the library's first.
  *
@@ -212,7 +212,7 @@ static enum err measure(struct cuda *c, const struct dnn_plan *p, struct dnn_ope
     return ERR_OK;
 }
 
-/* flags of a key that no product has. */
+/* flags of a key that no GEMM has. */
 enum { ATTENTION = 1 << 20 };
 
 static struct cuda_algo_key key_of(const struct attn *a, bool grad)
@@ -245,7 +245,7 @@ static enum err choose(struct cuda *c, const struct dnn_answer *from, const stru
                        int *best)
 {
     enum cudaStreamCaptureStatus capture;
-    struct cuda_algos *algos = c->lt ? c->lt->algos : NULL; /* a product comes first */
+    struct cuda_algos *algos = c->lt ? c->lt->algos : NULL; /* a GEMM comes first */
     struct cuda_algo_key key = key_of(of->attn, of->grad);
     struct dnn_operands *o = of->operands;
     float least = INFINITY;
