@@ -118,7 +118,7 @@ enum err dev_choices(struct dev *d, struct text *out)
 enum err dev_choose(struct dev *d, const char *choices, bool *taken)
 {
     *taken = true;
-    return d->ops->choose && choices[0] ? d->ops->choose(d, choices, taken) : ERR_OK;
+    return d->ops->choose ? d->ops->choose(d, choices, taken) : ERR_OK;
 }
 
 enum err dev_environment(enum dev_kind k)

@@ -336,7 +336,9 @@ struct dtypes dev_types(enum dev_kind k, enum dtype ct);
 /* What this device has chosen by measuring until now, of ways to the same result up to its last
  * bits: lines of text, none where it measures nothing. And such text of another time: what was
  * chosen then holds from now on. Before the first GEMM; of a device or libraries of another kind
- * nothing is taken, and *taken is false. Errors: ERR_MEMORY, the device's. Local. */
+ * nothing is taken. *taken: the device goes on with what was chosen then; false where it measures
+ * and the text has nothing for it, or has something and it does not measure. Of one that never
+ * measures: true. Errors: ERR_MEMORY, the device's. Local. */
 enum err dev_choices(struct dev *d, struct text *out);
 enum err dev_choose(struct dev *d, const char *choices, bool *taken);
 

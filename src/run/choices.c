@@ -102,6 +102,15 @@ enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *a
     return err;
 }
 
+enum err choices_agree(struct comm_group *all, bool *taken)
+{
+    double lacks = !*taken;
+    if (all)
+        TRY(comm_all_reduce(all, &lacks, 1, DT_F64, COMM_MAX));
+    *taken = lacks == 0;
+    return ERR_OK;
+}
+
 const char *choices_text(const struct choices *c)
 {
     return c->text[c->now] ? c->text[c->now] : "";

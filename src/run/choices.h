@@ -17,6 +17,9 @@ struct choices {
 /* all: the world, host memory; NULL: one rank. Errors: ERR_MEMORY, the device's, the transport's.
  * Collective over all. Released by choices_close, also after an error. */
 enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *all);
+/* Have all ranks' devices taken what they were given (dev_choose)? *taken: of this rank, then of
+ * all. Errors: the transport's. Collective over all. */
+enum err choices_agree(struct comm_group *all, bool *taken);
 /* "" where nothing is chosen so. Valid until the second gathering from now on. */
 const char *choices_text(const struct choices *c);
 void choices_close(struct choices *c);

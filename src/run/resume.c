@@ -148,28 +148,40 @@ static void take_head(struct train_rank *r, const struct state_head *h, const st
     memcpy(r->run, h->run, sizeof r->run);
 }
 
-/* What it came to, for people. taken: choices of the device that the checkpoint has. */
+/* What it came to, for people. */
 static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h,
-                       bool taken)
+                       const struct options *was)
 {
     char plan[96] = "";
-    const char *measured = taken ? "" : "; choices of products are of another GPU or other "
-                                        "libraries, and are made anew: last bits may differ";
+    const char *moved = was->train.device == r->s->o->train.device ? "" :
+                        "; it was saved with another train.device: last bits may differ";
     if (h->step == r->s->o->train.steps)
         snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
     else if (r->lr.steps != h->steps)
         snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
                  (long long)h->steps, (long long)r->lr.steps);
     snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s%s",
-             (long long)h->step, dir, h->layout, plan, measured);
+             (long long)h->step, dir, h->layout, plan, moved);
 }
 
-/* step: what it has to be of; -1: of any. */
-static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
+/* Behind that, where a rank's device could not take what the checkpoint has of choices. */
+static enum err say_choices(struct train_rank *r, bool taken)
+{
+    size_t n = strlen(r->origin);
+    TRY(choices_agree(exec_world_group(r->x), &taken));
+    if (!taken)
+        snprintf(r->origin + n, sizeof r->origin - n, "; choices of kernels for GEMM and attention "
+                 "are not in it, or of another GPU or other libraries, and are made anew: last "
+                 "bits may differ");
+    return ERR_OK;
+}
+
+/* step: what it has to be of; -1: of any. *taken: the device goes on with its choices, or is one of
+ * another kind, which is said. */
+static enum err try_one(struct train_rank *r, const char *dir, int64_t step, bool *taken)
 {
     struct state_index x;
     struct options was;
-    bool taken = true;
     TRY(state_index_open(&x, dir));
     enum err err = read_options(&x, &was);
     if (err == ERR_OK && step >= 0 && x.head.step != step)
@@ -180,11 +192,13 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step)
     if (err == ERR_OK)
         err = load_all(r, &x);
     if (err == ERR_OK) /* before the first GEMM */
-        err = dev_choose(r->dev, x.head.notes, &taken);
+        err = dev_choose(r->dev, x.head.notes, taken);
     if (err == ERR_OK)
         take_head(r, &x.head, &was);
     if (err == ERR_OK)
-        say_origin(r, dir, &x.head, taken);
+        say_origin(r, dir, &x.head, &was);
+    if (err == ERR_OK)
+        *taken = *taken || was.train.device != r->s->o->train.device;
     state_index_close(&x);
     return err;
 }
@@ -225,7 +239,7 @@ static enum err list(struct train_rank *r, struct state_found **found, int *n)
 static enum err try_newest(struct train_rank *r)
 {
     struct state_found *found;
-    bool good = false, speaks;
+    bool good = false, taken = false, speaks;
     int n, whole = 0;
     enum err err = ERR_OK;
     TRY(list(r, &found, &n));
@@ -237,13 +251,15 @@ static enum err try_newest(struct train_rank *r)
         err = state_dir(r->s->o->run.dir, found[i].step, &dir);
         if (err != ERR_OK)
             break;
-        err = agree(r, try_one(r, dir, found[i].step), &good, &speaks);
+        err = agree(r, try_one(r, dir, found[i].step, &taken), &good, &speaks);
         if (err == ERR_CHECKPOINT && speaks)
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
         mem_free(dir);
     }
     mem_free(found);
+    if (err == ERR_OK && good)
+        err = say_choices(r, taken);
     if (err == ERR_OK && whole == 0)
         snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
                  "start", r->s->o->run.dir);
@@ -256,17 +272,17 @@ static enum err try_newest(struct train_rank *r)
 static enum err try_named(struct train_rank *r)
 {
     char *dir = NULL;
-    bool good, speaks;
+    bool good, taken = false, speaks;
     int64_t step;
     enum err err = folder_resumed(r->s->o, &dir, &step);
     if (err == ERR_OK)
-        err = try_one(r, dir, step);
+        err = try_one(r, dir, step, &taken);
     err = agree(r, err, &good, &speaks);
     mem_free(dir);
     TRY(err);
     if (!good)
         FAIL(ERR_PEER, "run.resume: another rank cannot read the checkpoint");
-    return ERR_OK;
+    return say_choices(r, taken);
 }
 
 enum err train_resume(struct train_rank *r)

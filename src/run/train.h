@@ -76,7 +76,7 @@ struct train_rank {
     char run[64];               /* its name in checkpoints */
     int64_t loaded;             /* bytes of its state that this rank has read, in load_s seconds */
     double load_s;
-    char origin[OPTIONS_PATH_MAX + 280]; /* what run.resume came to, for people; "": nothing */
+    char origin[OPTIONS_PATH_MAX + 440]; /* what run.resume came to, for people; "": nothing */
     struct checkpoint ckpt;     /* s NULL: none are saved */
     struct choices choices;     /* for them */
     bool opened;                /* the files of the run are */

@@ -300,6 +300,21 @@ static bool same_folder(const char *run, const char *kept)
     return system(command) == 0;
 }
 
+/* Where last bits may differ since the checkpoint is another device's, that is said. */
+static void on_another_device(void)
+{
+    static const char word[] = "it was saved with another train.device: last bits may differ";
+    struct outcome o;
+    train("run", &layouts[4], (const char *[]){"train.steps=2", NULL}, 0, &o);
+    train("run", &layouts[4], (const char *[]){"run.resume=auto", "train.steps=3", NULL}, 0, &o);
+    CHECK(o.code == 0 && strstr(o.seen.table, "behind step 2") && !strstr(o.seen.table, word));
+    train("run", &layouts[4], (const char *[]){"run.resume=auto", "train.steps=4",
+                                               "train.device=ref", NULL}, 0, &o);
+    CHECK(o.code == 0 && strstr(o.seen.table, "behind step 3") && strstr(o.seen.table, word));
+    CHECK(!strstr(o.seen.table, "are made anew")); /* neither measures */
+    folder_remove("run");
+}
+
 static void keep_folder(const char *run, const char *kept)
 {
     char a[FOLDER_PATH], b[FOLDER_PATH], command[3 * FOLDER_PATH];
@@ -520,6 +535,7 @@ static const struct test_case cases[] = {
     {"a damaged index", a_damaged_index},
     {"the newest stay", the_newest_stay},
     {"begins and grows", begins_and_grows},
+    {"on another device", on_another_device},
     {"nothing is lost", nothing_is_lost},
     {"names are held to", names_are_held_to},
     {"another run's folder", another_runs_folder},

@@ -76,6 +76,52 @@ static void every_text_once(void)
         }
 }
 
+/* One rank whose device has not taken them is enough that all say so. */
+static enum err agree(void *arg, struct comm_world *w)
+{
+    const int *lacking = arg;
+    struct comm_group *all = NULL;
+    int ranks[3] = {0, 1, 2};
+    struct comm_group_args a = {.ranks = ranks, .n = 3};
+    a.scratch = comm_scratch_bytes(comm_kind(w), 3, 4096);
+    TRY(comm_group_open(w, &a, &all));
+    bool taken = comm_rank(w) != *lacking;
+    TRY(choices_agree(all, &taken));
+    CHECK(taken == (*lacking < 0));
+    comm_group_close(all);
+    return ERR_OK;
+}
+
+static void taken_by_all(void)
+{
+    for (int lacking = -1; lacking < 3; lacking++)
+        CHECK_OK(comm_thread_run(3, 60, agree, &lacking));
+    for (int taken = 0; taken < 2; taken++) {
+        bool alone = taken;
+        CHECK_OK(choices_agree(NULL, &alone));
+        CHECK(alone == taken);
+    }
+}
+
+/* What a device that measures is asked to take, also where that is nothing: it says so itself. */
+static enum err refuse(struct dev *d, const char *choices, bool *taken)
+{
+    (void)d;
+    *taken = choices[0] != '\0';
+    return ERR_OK;
+}
+
+static void of_nothing(void)
+{
+    const struct dev_ops ops = {.choose = refuse};
+    struct dev dev = {.ops = &ops};
+    bool taken = true;
+    CHECK_OK(dev_choose(&dev, "", &taken));
+    CHECK(!taken);
+    CHECK_OK(dev_choose(&dev, "some", &taken));
+    CHECK(taken);
+}
+
 /* A device that measures nothing has none, and takes any. */
 static void of_no_device(void)
 {
@@ -91,5 +137,7 @@ static void of_no_device(void)
 }
 
 static const struct test_case cases[] = {{"every text once", every_text_once},
+                                         {"taken by all ranks", taken_by_all},
+                                         {"of nothing", of_nothing},
                                          {"of no device", of_no_device}};
 TEST_MAIN(cases)

@@ -29,9 +29,8 @@ enum err cuda_choose(struct dev *d, const char *choices, bool *taken)
     struct cuda *c = cuda_of(d);
     int64_t version[2];
     ask_versions(version);
-    *taken = true;
     TRY(cuda_lt_open(c));
-    if (c->lt->algos) /* not deterministic, where nothing is measured */
-        *taken = cuda_algos_take(c->lt->algos, c->lt->gpu, version, choices) > 0;
+    *taken = c->lt->algos ? cuda_algos_take(c->lt->algos, c->lt->gpu, version, choices) > 0
+                          : !choices[0]; /* deterministic, where nothing is measured */
     return ERR_OK;
 }
