@@ -149,7 +149,8 @@ struct state_index {
  * was found; also when there is no index; ERR_MEMORY. Local. */
 enum err state_index_open(struct state_index *x, const char *dir);
 void state_index_close(struct state_index *x); /* idempotent, also of one that is all zero */
-/* Of what it says of the data, their hashes among that: of another checkpoint it is another. */
+/* Of all that it says but valid_loss, which may come later: of the scalars and of the data, their
+ * hashes among that. Of another checkpoint it is another. */
 uint64_t state_index_digest(const struct state_index *x);
 /* By name, or NULL. */
 const struct state_tensor *state_index_find(const struct state_index *x, const char *name);
@@ -172,7 +173,10 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
 
 /* ---- the checkpoints of a run ---- */
 
-/* whole: its index is there. One that is not is left over of a save that did not end. */
+/* Has the folder the index of a checkpoint? Yes, too, where it cannot be seen whether it has (a
+ * disk that fails, a link that leads nowhere): who opens it is told why. (state_list.c) */
+bool state_exists(const char *dir);
+/* whole: state_exists. One that is not is left over of a save that did not end. */
 struct state_found { int64_t step; bool whole; };
 /* Those of RUN/checkpoints by falling steps, into *out (mem_free); no such folder: none. Names
  * other than step-N are passed over. Errors: ERR_CHECKPOINT: the folder cannot be read; ERR_MEMORY.

@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum form {
     WHOLE,  /* int64_t, 0 .. most */
@@ -118,6 +119,32 @@ void state_head_add(const struct state_head *head, struct text *out)
     add_fields(head_field, STATE_FIELDS, head, out);
     text_add(out, ",\n\"model\":");
     add_fields(arch_field, MODEL_FIELDS, &head->arch, out);
+}
+
+/* ---- digest ---- */
+
+static uint64_t digest_fields(const struct field *f, int n, const void *from, uint64_t sum)
+{
+    static const size_t size[] = {
+        [WHOLE] = sizeof(int64_t), [COUNT] = sizeof(int), [WIDE] = sizeof(uint64_t),
+        [HASH] = sizeof(uint64_t), [REAL] = sizeof(double), [MAYBE] = sizeof(double),
+        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum arch_kind)};
+    for (int i = 0; i < n; i++) {
+        const char *p = (const char *)from + f[i].at;
+        bool text = f[i].form == TEXT || f[i].form == WORD;
+        if (f[i].form == TEXT)
+            p = *(const char *const *)(const void *)p;
+        sum = XXH3_64bits_withSeed(p, text ? strlen(p) : size[f[i].form], sum);
+    }
+    return sum;
+}
+
+uint64_t state_head_digest(const struct state_head *head)
+{
+    struct state_head h = *head;
+    h.valid_loss = 0;
+    return digest_fields(arch_field, MODEL_FIELDS, &h.arch,
+                         digest_fields(head_field, STATE_FIELDS, &h, 0));
 }
 
 /* ---- reading ---- */

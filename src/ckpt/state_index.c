@@ -178,7 +178,7 @@ const struct state_tensor *state_index_find(const struct state_index *x, const c
 
 uint64_t state_index_digest(const struct state_index *x)
 {
-    uint64_t sum = XXH3_64bits(x->head.run, strlen(x->head.run));
+    uint64_t sum = state_head_digest(&x->head);
     for (int i = 0; i < x->inner->pieces; i++) {
         const struct state_piece *p = &x->inner->piece[i];
         sum = XXH3_64bits_withSeed(&p->box, sizeof p->box, sum ^ (uint64_t)p->group);
@@ -189,19 +189,17 @@ uint64_t state_index_digest(const struct state_index *x)
 
 /* ---- a loss that comes later ---- */
 
-/* The text, with other scalars: all from the tensors on stays. */
-static enum err change_head(const struct state_head *head, const struct fs_map *m, struct text *t)
+/* The text, with other scalars: tensors and shards stay, in whatever order they stood. */
+static enum err change_head(const struct state_index *x, const struct state_head *head,
+                            const struct fs_map *m, struct text *t)
 {
-    struct ckpt_json w = {.s = (const char *)m->data, .n = m->size, .depth_max = 8};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER)
-        if (state_is_key(key, "tensors"))
-            break;
-    ENSURE(step == CKPT_JSON_MEMBER); /* it has been read */
+    struct ckpt_json_text v[STATE_MEMBERS];
+    TRY(state_index_split(x, m, v));
+    const struct ckpt_json_text *tensors = &v[STATE_IN_TENSORS], *shards = &v[STATE_IN_SHARDS];
     text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
     state_head_add(head, t);
-    text_add(t, ",\n%.*s", (int)(w.s + m->size - STATE_SEAL - key.s), key.s);
+    text_add(t, ",\n\"tensors\":%.*s,\n\"shards\":%.*s", (int)tensors->n, tensors->s,
+             (int)shards->n, shards->s);
     state_seal(t);
     return t->err;
 }
@@ -214,7 +212,7 @@ static enum err put_loss(const struct state_index *x, double loss)
     struct text t = {0};
     head.valid_loss = loss;
     TRY(fs_map_open_in(&m, x->dir, STATE_INDEX, ERR_CHECKPOINT));
-    enum err err = change_head(&head, &m, &t);
+    enum err err = change_head(x, &head, &m, &t);
     if (err == ERR_OK)
         err = try_text(&save, &t, x->path);
     if (err == ERR_OK)

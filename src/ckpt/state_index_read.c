@@ -15,10 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MEMBERS = 6, SHARD_MEMBERS = 4, DEPTH = 8 };
-enum { FORMAT, STATE, MODEL, TENSORS, SHARDS, HASH };
-static const char *const member[MEMBERS] = {"format", "state", "model", "tensors", "shards",
-                                             "hash"};
+enum { SHARD_MEMBERS = 4, DEPTH = 8 };
+static const char *const member[STATE_MEMBERS] = {"format", "state", "model", "tensors", "shards",
+                                                   "hash"};
 static const char *const shard_member[SHARD_MEMBERS] = {"file", "bytes", "hash", "chunks"};
 
 static enum err bad(const struct state_index *x, const char *why)
@@ -51,6 +50,19 @@ static enum err split(const struct state_index *x, struct ckpt_json_text object,
             FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a "
                                  "checkpoint", x->path, name[i]);
     return ERR_OK;
+}
+
+enum err state_index_split(const struct state_index *x, const struct fs_map *m,
+                           struct ckpt_json_text out[STATE_MEMBERS])
+{
+    struct ckpt_json_text all;
+    for (int i = 0; i < STATE_MEMBERS; i++)
+        out[i].s = NULL;
+    TRY(state_seal_check(x->path, m));
+    TRY(ckpt_json_text(x->path, m, &all));
+    if (all.n != m->size)
+        return bad(x, "a byte order mark at its begin");
+    return split(x, all, member, STATE_MEMBERS, out);
 }
 
 /* ---- tensors ---- */
@@ -374,22 +386,21 @@ static enum err order(struct state_index *x)
 
 enum err state_index_parse(struct state_index *x, const struct fs_map *m)
 {
-    struct ckpt_json_text all, v[MEMBERS] = {{0}};
+    struct ckpt_json_text v[STATE_MEMBERS];
     char format[32];
     TRY(mem_new(1, sizeof *x->inner, "the index of a checkpoint", &x->inner));
     x->inner->locks = pthread_mutex_init(&x->inner->lock, NULL) == 0;
     if (!x->inner->locks)
         FAIL(ERR_MEMORY, "ckpt: there is no memory for a lock; close other programs");
-    TRY(state_seal_check(x->path, m));
-    TRY(ckpt_json_text(x->path, m, &all));
-    TRY(split(x, all, member, MEMBERS, v));
-    if (!state_take_word(v[FORMAT], format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
+    TRY(state_index_split(x, m, v));
+    const struct ckpt_json_text *f = &v[STATE_IN_FORMAT];
+    if (!state_take_word(*f, format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has the format %.*s, this plait reads \"" STATE_FORMAT "\"; "
                              "it is of another plait or damaged", x->path,
-             (int)num_min(v[FORMAT].n, 40), v[FORMAT].s);
-    TRY(state_head_read(x->path, v[STATE], v[MODEL], &x->head));
-    TRY(read_tensors(x, v[TENSORS]));
-    TRY(read_shards(x, v[SHARDS]));
+             (int)num_min(f->n, 40), f->s);
+    TRY(state_head_read(x->path, v[STATE_IN_STATE], v[STATE_IN_MODEL], &x->head));
+    TRY(read_tensors(x, v[STATE_IN_TENSORS]));
+    TRY(read_shards(x, v[STATE_IN_SHARDS]));
     TRY(check_files(x));
     return order(x);
 }

@@ -37,26 +37,27 @@ static int by_step(const void *pa, const void *pb)
     return (a->step < b->step) - (a->step > b->step);
 }
 
-/* A folder, and no link: what that leads to is not the run's to remove. */
-static enum err is_folder(const char *dir, const char *name, bool *is)
+/* A folder, and no link: what that leads to is not the run's to remove. whole: with an index. */
+static enum err is_folder(const char *dir, const char *name, bool *is, bool *whole)
 {
     struct stat st;
     char *path;
     TRY(fs_join(dir, name, &path));
     *is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    *whole = *is && state_exists(path);
     mem_free(path);
     return ERR_OK;
 }
 
-static enum err is_whole(const char *dir, const char *name, bool *whole)
+bool state_exists(const char *dir)
 {
-    struct text t = {0};
+    struct stat st;
     char *path;
-    text_add(&t, "%s/%s/" STATE_INDEX, dir, name);
-    TRY(text_done(&t, &path));
-    *whole = fs_exists(path);
+    if (fs_join(dir, STATE_INDEX, &path) != ERR_OK)
+        return true;
+    bool there = fs_sys_lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
     mem_free(path);
-    return ERR_OK;
+    return there;
 }
 
 static enum err list(struct fs_folder *d, struct state_found **out, int *n)
@@ -67,10 +68,9 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
         bool folder = false;
         if (!step_of(name, &found.step))
             continue;
-        TRY(is_folder(d->path, name, &folder));
+        TRY(is_folder(d->path, name, &folder, &found.whole));
         if (!folder)
             continue;
-        TRY(is_whole(d->path, name, &found.whole));
         if (*n == room) {
             TRY(mem_grow(room, 2 * room + 16, sizeof **out, "the checkpoints of a run", out));
             room = 2 * room + 16;

@@ -56,6 +56,8 @@ void state_head_add(const struct state_head *head, struct text *out);
  * it fails. Errors: ERR_CHECKPOINT naming the key; ERR_MEMORY. */
 enum err state_head_read(const char *path, struct ckpt_json_text state, struct ckpt_json_text model,
                          struct state_head *head);
+/* Of all of them but valid_loss, which may come later. */
+uint64_t state_head_digest(const struct state_head *head);
 /* Values of JSON as the walk gives them, without memory. A whole number is of digits alone, from 0
  * to `most`; a word has at most size - 1 bytes and no control characters; a hash is 16 hexadecimal
  * digits in quotes. False: it is none. */
@@ -100,6 +102,12 @@ struct state_reading {
     pthread_mutex_t lock;      /* of file[].map and piece[].data */
     bool locks;                /* it is made */
 };
+/* The members of an index: each once and no other, behind its hash. (state_index_read.c) Errors:
+ * ERR_CHECKPOINT, also for a byte order mark, which no save writes. */
+enum { STATE_IN_FORMAT, STATE_IN_STATE, STATE_IN_MODEL, STATE_IN_TENSORS, STATE_IN_SHARDS,
+       STATE_IN_HASH, STATE_MEMBERS };
+enum err state_index_split(const struct state_index *x, const struct fs_map *m,
+                           struct ckpt_json_text out[STATE_MEMBERS]);
 /* All of an index but the files: x->path is set, the rest zero. Its hash is looked at first. Who
  * calls closes x in any case. (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
 enum err state_index_parse(struct state_index *x, const struct fs_map *m);

@@ -20,12 +20,8 @@ static bool is_state(const struct weights *w)
 
 enum err weights_open(struct weights *w, const char *dir)
 {
-    char *index;
     *w = (struct weights){.files = {NULL, 0}};
-    TRY(fs_join(dir, STATE_INDEX, &index));
-    bool state = fs_exists(index);
-    mem_free(index);
-    return state ? state_index_open(&w->state, dir) : hf_weights_open(&w->files, dir);
+    return state_exists(dir) ? state_index_open(&w->state, dir) : hf_weights_open(&w->files, dir);
 }
 
 void weights_close(struct weights *w)

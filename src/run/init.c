@@ -42,20 +42,10 @@ struct source {
     char unknown[256];  /* model_folder's */
 };
 
-static bool is_checkpoint(const char *dir)
-{
-    char *index;
-    if (fs_join(dir, "index.json", &index) != ERR_OK)
-        return false;
-    bool there = fs_named(index);
-    mem_free(index);
-    return there;
-}
-
 static enum err open_folder(const char *dir, struct source *s)
 {
     struct model_folder f;
-    if (is_checkpoint(dir)) {
+    if (state_exists(dir)) {
         TRY(weights_open(&s->weights, dir));
         s->arch = s->weights.state.head.arch;
         return ERR_OK;

@@ -266,6 +266,8 @@ static void test_json(void)
 {
     static const struct { const char *what, *with, *say; } bad[] = {
         {"{\"format\"", "[\"format\"", "no object"},
+        {"{\"format\"", "\xef\xbb\xbf{\"format\"", "byte order mark"},
+        {"{\"format\"", "\xff\xfe{\"format\"", "UTF-16"},
         {"\"format\"", "\"former\"", "has \"former\""},
         {"\"state\":", "\"state\":{},\"state\":", "has \"state\""},
         {"\"step\":", "\"step\":1,\"step\":", "has \"step\""},
@@ -308,6 +310,40 @@ static void test_json(void)
     text_add_char(&deep, '[', 1000000);
     CHECK_ERR(use_text(deep.s), ERR_CHECKPOINT, "nested too deep");
     text_free(&deep);
+    end();
+}
+
+/* The loss of a validation goes into what can be read, in whatever form it is written, and is an
+ * error of the file elsewhere. */
+static void test_validated(void)
+{
+    struct state_index x;
+    struct text t = {0};
+    begin();
+    CHECK_OK(state_index_validated(DIR_NAME, 2.5));
+    char *plain = saved_index(DIR_NAME);
+    const char *shards = strstr(good_text, ",\n\"shards\":");
+    const char *hash = strstr(good_text, ",\n\"hash\"");
+    if (!CHECK(shards && hash))
+        return;
+    text_add(&t, "{ %.*s, %.*s%s", (int)(hash - shards - 2), shards + 2,
+             (int)(shards - good_text - 1), good_text + 1, hash); /* its shards come first */
+    CHECK_OK(use_text(t.s));
+    CHECK_OK(state_index_validated(DIR_NAME, 2.5));
+    char *changed = saved_index(DIR_NAME);
+    CHECK_STR(changed, plain);
+    CHECK_OK(use());
+    CHECK_OK(state_index_validated(DIR_NAME, 1.5)); /* what is there stays */
+    CHECK_OK(state_index_open(&x, DIR_NAME));
+    CHECK(x.head.valid_loss == 2.5);
+    state_index_close(&x);
+    char *marked = spliced(good_text, 0, "\xef\xbb\xbf");
+    saved_put_index(DIR_NAME, marked);
+    CHECK_ERR(state_index_validated(DIR_NAME, 2.5), ERR_CHECKPOINT, "byte order mark");
+    mem_free(marked);
+    mem_free(changed);
+    mem_free(plain);
+    text_free(&t);
     end();
 }
 
@@ -558,6 +594,6 @@ static const struct test_case cases[] = {
     {"values", test_values}, {"numbers", test_numbers}, {"json", test_json},
     {"places", test_places}, {"mixed", test_mixed},     {"bits", test_bits},
     {"chunks", test_chunks}, {"index_bits", test_index_bits},
-    {"many", test_many},
+    {"many", test_many},     {"validated", test_validated},
 };
 TEST_MAIN(cases)

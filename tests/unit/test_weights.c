@@ -179,6 +179,78 @@ static void of_checkpoints(void)
     }
 }
 
+/* What has the name of an index is a checkpoint's, also where it cannot be opened. */
+static void of_a_link(void)
+{
+    struct weights w;
+    CHECK_OK(fs_make_dirs("linked"));
+    CHECK(!state_exists("linked"));
+    CHECK(symlink("nowhere", "linked/index.json") == 0);
+    CHECK(state_exists("linked"));
+    CHECK_ERR(weights_open(&w, "linked"), ERR_CHECKPOINT, "linked/index.json");
+    CHECK(unlink("linked/index.json") == 0);
+    CHECK_ERR(weights_open(&w, "linked"), ERR_CHECKPOINT, "linked/model.safetensors");
+}
+
+static uint64_t digest_of(const struct saved *s)
+{
+    struct weights w;
+    uint64_t digest = 0;
+    CHECK_OK(saved_write(s, "digest", -1));
+    enum err err = weights_open(&w, "digest");
+    CHECK_OK(err);
+    if (err == ERR_OK)
+        digest = weights_digest(&w);
+    weights_close(&w);
+    return digest;
+}
+
+/* The digest is of every scalar, but for the loss that may come later, and of every number. */
+static void the_digest(void)
+{
+    struct saved s;
+    CHECK_OK(fs_make_dirs("digest"));
+    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_cut(&s, 2, true);
+    const struct state_head first = s.head;
+    struct state_head h[18];
+    int n = 0;
+    for (size_t i = 0; i < sizeof h / sizeof *h; i++)
+        h[i] = first;
+    h[n++].step++;
+    h[n++].run[0] ^= 1;
+    h[n++].config = "train: {}";
+    h[n++].notes = "of another GPU";
+    h[n++].seed++;
+    h[n++].data_hash++;
+    h[n++].valid_hash++;
+    h[n++].tokenizer[0] = 'x';
+    h[n++].tokenizer_hash++;
+    h[n++].warmup++;
+    h[n++].decay++;
+    h[n++].steps++;
+    h[n++].within++;
+    h[n++].loss = 0.125;
+    h[n++].world++;
+    h[n++].layout[0] = 'x';
+    h[n++].arch.norm_eps *= 2;
+    h[n++].arch.rope_theta *= 2;
+    CHECK_INT(n, sizeof h / sizeof *h);
+    uint64_t digest = digest_of(&s);
+    for (int i = 0; i < n; i++) {
+        s.head = h[i];
+        test_check(digest_of(&s) != digest, __FILE__, __LINE__, "scalar %d does not count", i);
+    }
+    s.head = first;
+    CHECK(digest_of(&s) == digest);
+    s.head.valid_loss = 3;
+    CHECK(digest_of(&s) == digest);
+    s.head = first;
+    s.value[STATE_V][s.tensors - 1][0] += 1;
+    CHECK(digest_of(&s) != digest);
+    saved_free(&s);
+}
+
 /* Another model's, by each of its sizes, from both forms. */
 static void another_models(void)
 {
@@ -214,5 +286,7 @@ static void another_models(void)
 
 static const struct test_case cases[] = {{"every box", every_box},
                                          {"of checkpoints", of_checkpoints},
+                                         {"of a link", of_a_link},
+                                         {"the digest", the_digest},
                                          {"another model's", another_models}};
 TEST_MAIN(cases)
