@@ -71,14 +71,6 @@ static bool nothing_beside(const char *name)
     return system(command) == 0;
 }
 
-static bool same_file(const char *a, const char *b, const char *name)
-{
-    char path[2][FOLDER_PATH];
-    snprintf(path[0], FOLDER_PATH, "%s/%s", a, name);
-    snprintf(path[1], FOLDER_PATH, "%s/%s", b, name);
-    return folder_same(path[0], path[1]);
-}
-
 /* ---- the same bytes ---- */
 
 static void of_the_last_checkpoint(void)
@@ -89,9 +81,9 @@ static void of_the_last_checkpoint(void)
         train("run", i % MODELS, i / MODELS, NULL);
         test_check(export("run", "out", (struct plait_export){0}) == 0, __FILE__, __LINE__,
                    "%s: %s", what, plait_error());
-        test_check(same_file("run", "out", "model.safetensors"), __FILE__, __LINE__,
+        test_check(folder_same_in("run", "out", "model.safetensors"), __FILE__, __LINE__,
                    "%s: other weights", what);
-        test_check(same_file("run", "out", "config.json"), __FILE__, __LINE__,
+        test_check(folder_same_in("run", "out", "config.json"), __FILE__, __LINE__,
                    "%s: other config.json", what);
         CHECK_INT(folder_count("out", ".json"), 2);
         CHECK_INT(folder_count("out", "model"), 1);
@@ -105,8 +97,8 @@ static void of_one_before(void)
     train("run", 1, 1, NULL);
     train("short", 1, 1, (const char *const[]){"train.steps=2", NULL});
     CHECK_INT(export("run", "out", (struct plait_export){.step = "2"}), 0);
-    CHECK(same_file("short", "out", "model.safetensors"));
-    CHECK(!same_file("run", "out", "model.safetensors"));
+    CHECK(folder_same_in("short", "out", "model.safetensors"));
+    CHECK(!folder_same_in("run", "out", "model.safetensors"));
     folder_remove("run");
     folder_remove("short");
     folder_remove("out");

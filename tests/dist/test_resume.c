@@ -90,7 +90,7 @@ static void check_same(const char *run, const char *judge, double bound, const c
                    __FILE__, __LINE__, "%s: step %d has loss %.17g, norm %.17g, not %.17g, %.17g",
                    what, i + 1, a[i].loss, a[i].norm, b[i].loss, b[i].norm);
     if (bound == 0)
-        test_check(left_same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
+        test_check(folder_same_in(run, judge, "model.safetensors"), __FILE__, __LINE__,
                    "%s: other weights", what);
 }
 

@@ -171,8 +171,7 @@ static void hostile_folders(void)
             cJSON_Delete(all);
             plait_free(json);
             plait_free(text);
-            snprintf(command, sizeof command, "rm -rf '%s'", path);
-            CHECK(system(command) == 0);
+            folder_remove(path);
             snprintf(command, sizeof command, "mv '%s.kept' '%s'", path, path);
             CHECK(!was || system(command) == 0);
         }

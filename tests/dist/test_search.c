@@ -38,10 +38,7 @@ static void on_search(void *arg, const char *what)
 
 static int train(const char *const *set, struct seen *seen)
 {
-    char command[FOLDER_PATH + 16], dir[FOLDER_PATH];
-    folder_path("run", dir);
-    snprintf(command, sizeof command, "rm -rf '%s'", dir);
-    CHECK_INT(system(command), 0);
+    folder_remove("run");
     folder_tokens("tokens", "a strand over a strand under another strand; ", 100);
     struct plait_config *c = folder_config("run", "tokens");
     folder_set(c, base, BASE);

@@ -53,20 +53,6 @@ static void check_traces(const char *run, const char *what)
     }
 }
 
-static bool same_file(const char *a, const char *b)
-{
-    struct fs_map m, n;
-    if (fs_map_open(&m, a, ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&n, b, ERR_DATA) == ERR_OK;
-    if (same) {
-        same = m.size > 0 && m.size == n.size && memcmp(m.data, n.data, (size_t)m.size) == 0;
-        fs_map_close(&n);
-    }
-    fs_map_close(&m);
-    return same;
-}
-
 /* Weights of that step, as an undisturbed run of so many has them. */
 static void check_weights(const char *path, int step, const char *what)
 {
@@ -76,8 +62,8 @@ static void check_weights(const char *path, int step, const char *what)
     if (!folder_has(whole, "model.safetensors"))
         CHECK_INT(train(whole, "", "", words, said), 0);
     folder_path_in(whole, "model.safetensors", theirs);
-    test_check(same_file(path, theirs), __FILE__, __LINE__, "%s: weights are not those of step %d",
-               what, step);
+    test_check(folder_same(path, theirs), __FILE__, __LINE__,
+               "%s: weights are not those of step %d", what, step);
 }
 
 /* Weights that could not have their name lie under another, all of them. */
@@ -365,10 +351,7 @@ static void what_was_begun_is_gone(void)
         plait_config_free(c);
         test_check(code == 0 && folder_has("moved", "model.safetensors"), __FILE__, __LINE__,
                    "code %d: %s", code, plait_error());
-        char path[FOLDER_PATH], command[FOLDER_PATH + 16];
-        folder_path("moved", path);
-        snprintf(command, sizeof command, "rm -rf '%s'", path);
-        CHECK_INT(system(command), 0);
+        folder_remove("moved");
     }
 }
 

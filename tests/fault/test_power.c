@@ -373,7 +373,7 @@ static void cut_at(const char *const *layout, int cut)
         (void)sscanf(at, "resume          behind step %lld", &from);
     test_check(from >= saved_by(cut), __FILE__, __LINE__, "%s: goes on from %lld, step %d was "
                "saved", what, from, saved_by(cut));
-    test_check(same_lines() && left_same_file("cut", "run", "model.safetensors"), __FILE__,
+    test_check(same_lines() && folder_same_in("cut", "run", "model.safetensors"), __FILE__,
                __LINE__, "%s: other numbers or weights", what);
     cuts++;
 }

@@ -59,7 +59,7 @@ static void check_whole(const char *run, const char *judge, const char *what)
 {
     test_check(left_same_numbers(run, judge, STEPS), __FILE__, __LINE__, "%s: other numbers",
                what);
-    test_check(left_same_file(run, judge, "model.safetensors"), __FILE__, __LINE__,
+    test_check(folder_same_in(run, judge, "model.safetensors"), __FILE__, __LINE__,
                "%s: other weights", what);
     test_check(!left_half_written(run), __FILE__, __LINE__, "%s: something half written stays",
                what);

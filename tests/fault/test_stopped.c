@@ -144,7 +144,7 @@ static void stop_and_go_on(const struct stop *s)
     bool same = s->first == s->then ? left_same_numbers("run", judge, LINES)
                                     : near_numbers("run", judge);
     test_check(same, __FILE__, __LINE__, "%s (%s): other numbers", what, fault);
-    test_check(left_same_file("run", judge, "model.safetensors"), __FILE__, __LINE__,
+    test_check(folder_same_in("run", judge, "model.safetensors"), __FILE__, __LINE__,
                "%s (%s): other weights", what, fault);
     test_check(!left_half_written("run"), __FILE__, __LINE__,
                "%s (%s): something half written stays", what, fault);
@@ -210,7 +210,7 @@ static void a_start_that_dies_behind_another(void)
             test_check(!left_half_written("run"), __FILE__, __LINE__,
                        "%s: something half written stays", fault);
             test_check(left_same_numbers("run", judge, LINES) &&
-                           left_same_file("run", judge, "model.safetensors"),
+                           folder_same_in("run", judge, "model.safetensors"),
                        __FILE__, __LINE__, "%s: other numbers or weights", fault);
         }
     }

@@ -63,10 +63,9 @@ static void on_valid(void *arg, int64_t step, double loss, double bits)
 
 static void clear_run(const struct drawn *d)
 {
-    char command[FOLDER_PATH + 16];
     const char *dir = drawn_value(d, "run.dir");
-    if (strstr(dir, "/run") && snprintf(command, sizeof command, "rm -rf '%s'", dir) > 0)
-        CHECK(system(command) == 0);
+    if (strstr(dir, "/run"))
+        folder_remove(dir);
 }
 
 static int train(const struct drawn *d, struct seen *s)

@@ -12,7 +12,10 @@
 
 void folder_path(const char *name, char out[FOLDER_PATH])
 {
-    snprintf(out, FOLDER_PATH, "%s/%s", test_folder(), name);
+    if (name[0] == '/')
+        snprintf(out, FOLDER_PATH, "%s", name);
+    else
+        snprintf(out, FOLDER_PATH, "%s/%s", test_folder(), name);
 }
 
 void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH])
@@ -63,6 +66,14 @@ bool folder_same(const char *a, const char *b)
     }
     fs_map_close(&m);
     return same;
+}
+
+bool folder_same_in(const char *run, const char *other, const char *name)
+{
+    char a[FOLDER_PATH], b[FOLDER_PATH];
+    folder_path_in(run, name, a);
+    folder_path_in(other, name, b);
+    return folder_same(a, b);
 }
 
 int folder_times(const char *run, const char *file, const char *word)

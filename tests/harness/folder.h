@@ -11,7 +11,7 @@
 
 enum { FOLDER_PATH = 512, FOLDER_LOSSES = 256 };
 
-/* A file of the folder; and one below it, as in a run's. */
+/* A file of the folder, or one whose name is absolute; and one below it, as in a run's. */
 void folder_path(const char *name, char out[FOLDER_PATH]);
 void folder_path_in(const char *run, const char *name, char out[FOLDER_PATH]);
 
@@ -20,8 +20,9 @@ bool folder_has(const char *run, const char *file);
 int folder_count(const char *run, const char *part);
 /* The folder or file of that name goes, with all in it. */
 void folder_remove(const char *name);
-/* Have two files the same bytes, and any? */
+/* Have two files the same bytes, and any? And two runs the file of that name? */
 bool folder_same(const char *a, const char *b);
+bool folder_same_in(const char *run, const char *other, const char *name);
 /* How often a file of a run has the word; 0: also where there is none. */
 int folder_times(const char *run, const char *file, const char *word);
 /* Is there mpirun, for processes on one machine, as root, too? Else the case is skipped. */

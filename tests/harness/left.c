@@ -67,21 +67,6 @@ bool left_same_numbers(const char *run, const char *judge, int least)
     return same;
 }
 
-bool left_same_file(const char *run, const char *judge, const char *name)
-{
-    struct fs_map m, n;
-    char a[FOLDER_PATH], b[FOLDER_PATH];
-    folder_path_in(run, name, a);
-    folder_path_in(judge, name, b);
-    if (fs_map_open(&m, a, ERR_DATA) != ERR_OK)
-        return false;
-    bool same = fs_map_open(&n, b, ERR_DATA) == ERR_OK && m.size == n.size && m.size > 0 &&
-                memcmp(m.data, n.data, (size_t)m.size) == 0;
-    fs_map_close(&m);
-    fs_map_close(&n);
-    return same;
-}
-
 bool left_half_written(const char *run)
 {
     char dir[FOLDER_PATH], command[2 * FOLDER_PATH];

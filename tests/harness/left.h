@@ -14,8 +14,6 @@ struct left_line { int64_t step; double loss, norm, lr; };
 int left_lines(const char *run, struct left_line *line, int most);
 /* Do two runs have the same lines, but for times, at least `least` of them? Prints both if not. */
 bool left_same_numbers(const char *run, const char *judge, int least);
-/* Have both the file, with the same bytes? */
-bool left_same_file(const char *run, const char *judge, const char *name);
 
 /* Checks that all checkpoints there are whole and can be opened; returns how many there are. */
 int left_checkpoints(const char *run, const char *what);

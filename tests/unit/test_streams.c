@@ -83,20 +83,6 @@ static void write_all(const char *folder, int closed)
     CHECK_INT(RUN(folder, closed, "compare", "run", "--svg", "c.svg", "--costs", "c.csv"), 0);
 }
 
-static void same_file(const char *a, const char *b, const char *name)
-{
-    char one[FOLDER_PATH], other[FOLDER_PATH];
-    struct fs_map m = {0}, n = {0};
-    folder_path_in(a, name, one);
-    folder_path_in(b, name, other);
-    CHECK_OK(fs_map_open(&m, one, ERR_DATA));
-    CHECK_OK(fs_map_open(&n, other, ERR_DATA));
-    test_check(m.size > 0 && m.size == n.size && memcmp(m.data, n.data, (size_t)m.size) == 0,
-               __FILE__, __LINE__, "%s and %s differ in %s", a, b, name);
-    fs_map_close(&m);
-    fs_map_close(&n);
-}
-
 static void own_text(const char *folder, const char *name, const char *begin)
 {
     char path[FOLDER_PATH];
@@ -122,7 +108,8 @@ static void closed_streams_spoil_no_file(void)
         enter(folder);
         write_all(folder, closed);
         for (size_t i = 0; i < sizeof same / sizeof *same; i++)
-            same_file("closed0", folder, same[i]);
+            test_check(folder_same_in("closed0", folder, same[i]), __FILE__, __LINE__,
+                       "closed0 and %s differ in %s", folder, same[i]);
         own_text(folder, "run/metrics.jsonl", "{\"step\": ");
         own_text(folder, "c.svg", "<");
         own_text(folder, "c.csv", "stage,");
