@@ -263,8 +263,6 @@ enum err folder_take(struct folder *f, const struct options *o, const struct arc
     mem_free(path);
     if (err == ERR_OK)
         err = check_names(f, a, false);
-    if (err == ERR_OK)
-        err = folder_room(o, a);
     if (err != ERR_OK) {
         err_trail(__FILE__, __LINE__);
         folder_leave(f);
@@ -350,6 +348,7 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
     struct text words[FOLDER_LOG] = {{0}};
     ENSURE(f->taken);
     TRY(check_names(f, &s->arch, true)); /* opening devices takes its time */
+    TRY(folder_room(f, &s->arch, resumed));
     f->begun = true;
     enum err err = make_words(f, s, resumed, facts, words);
     if (err == ERR_OK && f->goes_on)

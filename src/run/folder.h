@@ -66,12 +66,12 @@ struct folder {
     int64_t done;    /* steps, told by the reporting rank at its end */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
- * every name that this run will write, ask for room (folder_room). Errors: ERR_LOCKED, naming the
- * owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
+ * every name that this run will write. Errors: ERR_LOCKED, naming the owner; ERR_CONFIG for a name
+ * that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
-/* config.yaml, the vocabulary filled in, Hugging Face's config.json, run.json with these facts,
- * log.txt, and metrics.jsonl, open, empty or with the lines of a run that goes on behind step
- * `resumed`. Errors: ERR_STORAGE. Local. */
+/* Asks for room (folder_room), then makes config.yaml, the vocabulary filled in, Hugging Face's
+ * config.json, run.json with these facts, log.txt, and metrics.jsonl, open, empty or with the lines
+ * of a run that goes on behind step `resumed`. Errors: ERR_STORAGE. Local. */
 enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, struct text *facts,
                       int *metrics);
 /* Behind the last step: run.json says how the run ended, log.txt is closed. What fails is a warning
@@ -96,14 +96,22 @@ bool folder_is_step(const char *word, int64_t *step);
  * no such word; ERR_CHECKPOINT: there is none, with those that there are; ERR_MEMORY. Local.
  * (folder_pick.c) */
 enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out);
+/* What the start of a run that goes on behind step `last` does with a checkpoint of run.dir: it
+ * stays, or goes, or stands aside, as one that run.resume=auto could not read. (folder_goes_on.c)
+ */
+struct state_found;
+enum folder_fate { FOLDER_STAYS, FOLDER_GOES, FOLDER_ASIDE };
+enum folder_fate folder_fate(const struct options *o, const struct state_found *found,
+                             int64_t last);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
  * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
  * are set aside. Checkpoints are said. *validated: there is a line of the validation behind that
  * step. Errors: ERR_STORAGE. Local. (folder_goes_on.c) */
 enum err folder_cut(const struct options *o, int64_t resumed, bool *validated);
-/* Has the file system of run.dir room for the weights, and the checkpoints that will be there at
- * once? Errors: ERR_STORAGE. Local. (folder_room.c) */
-enum err folder_room(const struct options *o, const struct arch *a);
+/* Has the file system of run.dir room for the weights, and for the checkpoints that can be there at
+ * once, beside those that the run, behind step `resumed`, has there already? Errors: ERR_STORAGE,
+ * ERR_CHECKPOINT: those cannot be listed; ERR_MEMORY. Local. (folder_room.c) */
+enum err folder_room(const struct folder *f, const struct arch *a, int64_t resumed);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

@@ -169,17 +169,24 @@ static enum err set_aside(const char *dir, const struct state_found *f)
     return err;
 }
 
+enum folder_fate folder_fate(const struct options *o, const struct state_found *found, int64_t last)
+{
+    if (found->whole && found->step <= last)
+        return FOLDER_STAYS;
+    return found->whole && strcmp(o->run.resume, "auto") == 0 ? FOLDER_ASIDE : FOLDER_GOES;
+}
+
 static enum err cut_checkpoints(const struct options *o, int64_t last)
 {
-    bool tried = strcmp(o->run.resume, "auto") == 0;
     struct state_found *found;
     int n;
     TRY(state_list(o->run.dir, &found, &n));
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++) {
-        if (found[i].whole && found[i].step > last && tried)
+        enum folder_fate fate = folder_fate(o, &found[i], last);
+        if (fate == FOLDER_ASIDE)
             err = set_aside(o->run.dir, &found[i]);
-        else if (found[i].step > last || !found[i].whole)
+        else if (fate == FOLDER_GOES)
             err = drop(o->run.dir, &found[i]);
     }
     mem_free(found);

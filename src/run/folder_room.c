@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Room on the disk, asked before hours of work end without it: for the weights, and for as many
- * checkpoints as will stand there at once, which is one more than stay, since an older one goes
- * when a newer one is whole. Those that a run goes on with have their room already.
+ * Room on the disk, asked before hours of work end without it, and once it is known what the run
+ * goes on from: for the weights, and for as many checkpoints as can stand there at once. That is
+ * one more than stay, since an older one goes when a newer one is whole; each step may be saved,
+ * for SIGUSR1 and a stop may come behind any. What is there already has its room, and what the
+ * start removes gives it back.
  */
 #include "run/folder.h"
 
@@ -10,44 +12,99 @@
 
 #include <stdio.h>
 
-/* Checkpoints that are whole in run.dir, and whether one is of the last step. */
-static int64_t saved_before(const struct options *o, bool *last)
+struct room {
+    double one;    /* bytes of a checkpoint of this run */
+    int64_t most;  /* checkpoints at once, one of them under way */
+    int64_t saves; /* that the run can make */
+    double *old;   /* owned; [olds]: bytes of those that stay for now, the newest first */
+    int64_t olds;
+    double freed;  /* bytes of what goes before the first step */
+};
+
+static double bytes_in(const char *dir)
+{
+    struct fs_folder d;
+    double all = 0;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));) {
+        struct stat st;
+        char *path;
+        if (fs_join(dir, name, &path) != ERR_OK)
+            continue;
+        if (fs_sys_lstat(path, &st) == 0)
+            all += (double)st.st_size;
+        mem_free(path);
+    }
+    fs_folder_close(&d);
+    return all;
+}
+
+/* The checkpoints of a run's folder, by what becomes of them at the start. One that is set aside
+ * stays, beside all that are counted. */
+static enum err look(const struct folder *f, int64_t resumed, struct room *r)
 {
     struct state_found *found;
-    int n, whole = 0;
-
-    if (state_list(o->run.dir, &found, &n) != ERR_OK)
-        return 0;
-    for (int i = 0; i < n; i++) {
-        whole += found[i].whole;
-        *last = *last || (found[i].whole && found[i].step == o->train.steps);
+    int n;
+    TRY(state_list(f->o->run.dir, &found, &n));
+    enum err err = mem_new(num_max(1, n), sizeof *r->old, "checkpoints", &r->old);
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        enum folder_fate fate = folder_fate(f->o, &found[i], resumed);
+        char *dir;
+        err = state_dir(f->o->run.dir, found[i].step, &dir);
+        if (err == ERR_OK && fate == FOLDER_STAYS)
+            r->old[r->olds++] = bytes_in(dir);
+        else if (err == ERR_OK && fate == FOLDER_GOES)
+            r->freed += bytes_in(dir);
+        mem_free(dir);
     }
     mem_free(found);
-    return whole;
+    return err;
 }
 
-/* Checkpoints for which there has to be room yet. */
-static int64_t checkpoints(const struct options *o)
+/* Bytes beside the old ones while save j is under way. */
+static double bytes_at(const struct room *r, int64_t j)
 {
-    int64_t steps = o->train.steps, every = o->train.save_every;
-    int64_t saves = every > 0 ? num_ceil_div(steps, every) : 1;
-    bool last = false;
-    if (!options_checkpoints(o))
-        return 0;
-    if (o->train.save_best) /* at most one a validation more */
-        saves += steps / num_max(1, o->train.valid_every);
-    int64_t there = folder_goes_on(o) ? saved_before(o, &last) : 0;
-    int64_t most = num_max(1, o->train.save_keep + 1 - there) + o->train.save_best;
-    return last ? 0 : num_min(saves, most);
+    int64_t stay = j == 1 ? r->olds : num_max(0, r->most - j);
+    double bytes = (double)j * r->one;
+    for (int64_t i = stay; i < r->olds; i++)
+        bytes -= r->old[i];
+    return bytes;
 }
 
-enum err folder_room(const struct options *o, const struct arch *a)
+/* The save that needs most: the first, behind which older ones may go; the last for which none has
+ * gone; or one of those behind it, where older ones are smaller. 0: there is none. */
+static int64_t largest(const struct room *r)
 {
+    int64_t last = num_min(r->saves, r->most), at = num_min(1, last);
+    for (int64_t j = num_max(2, num_min(last, r->most - r->olds)); j <= last; j++)
+        at = bytes_at(r, j) > bytes_at(r, at) ? j : at;
+    return at;
+}
+
+static int64_t saves_of(const struct options *o, int64_t resumed)
+{
+    int64_t left = o->train.steps - resumed;
+    bool saved = resumed == 0 || folder_means_own(o); /* there is nothing new where it begins */
+    return options_checkpoints(o) ? num_max(left, !saved) : 0;
+}
+
+enum err folder_room(const struct folder *f, const struct arch *a, int64_t resumed)
+{
+    const struct options *o = f->o;
     char need[32], have[32], what[64] = "the weights take", fewer[64] = "";
-    int64_t n = checkpoints(o), left = o->run.save ? fs_sys_space(o->run.dir) : -1;
-    int64_t at = dtype_size(options_types(o).at);
-    double bytes = (double)arch_params(a) * (4 + 3 * (double)at * (double)n);
-    if (left < 0 || bytes <= (double)left)
+    int64_t left = o->run.save ? fs_sys_space(o->run.dir) : -1;
+    double params = (double)arch_params(a);
+    struct room r = {.one = 3 * params * (double)dtype_size(options_types(o).at),
+                     .most = o->train.save_keep + 1 + o->train.save_best,
+                     .saves = saves_of(o, resumed)};
+    if (left < 0)
+        return ERR_OK;
+    enum err err = f->goes_on ? look(f, resumed, &r) : ERR_OK;
+    int64_t n = err == ERR_OK ? largest(&r) : 0;
+    double bytes = 4 * params - r.freed + (n > 0 ? bytes_at(&r, n) : 0);
+    mem_free(r.old);
+    TRY(err);
+    if (bytes <= (double)left)
         return ERR_OK;
     if (n > 0)
         snprintf(what, sizeof what, "the weights and %lld checkpoint%s at once take",

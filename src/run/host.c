@@ -106,8 +106,11 @@ static int64_t needs(const struct setup *s)
 /* What would take less. */
 static const char *way_out(const struct setup *s)
 {
+    if (is_apart(s) && s->o->train.transport == COMM_MPI) /* data ranks share what they save */
+        return "use more data ranks, or save no checkpoints (train.save_keep 0)";
     if (is_apart(s))
-        return "use more data ranks, or save no checkpoints";
+        return "spread the ranks over more machines (train.transport mpi), use a smaller model, or "
+               "save no checkpoints (train.save_keep 0)";
     return options_copies_state(s->o)
                ? "write checkpoints without a copy (train.save_async false), use a smaller model "
                  "or train.batch, parallel.microbatch, or train.recompute full"

@@ -68,6 +68,9 @@ static void check_words(const struct setup *s, int64_t memory)
     CHECK((strstr(words.s, " for copies of their state, ") != NULL) == apart);
     CHECK((strstr(words.s, "train.save_async false") != NULL) == (copies && !apart));
     CHECK((strstr(words.s, "save no checkpoints") != NULL) == apart);
+    bool mpi = s->o->train.transport == COMM_MPI; /* of one machine all data ranks copy as much */
+    CHECK((strstr(words.s, "more data ranks") != NULL) == (apart && mpi));
+    CHECK((strstr(words.s, "over more machines") != NULL) == (apart && !mpi));
     text_free(&words);
 }
 
