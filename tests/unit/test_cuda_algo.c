@@ -198,24 +198,30 @@ static void test_cut(void)
     leave();
 }
 
-/* Bytes that opening the file puts on standard error. */
-static int64_t words_at_opening(void)
+/* Lines that `what` puts on standard error. */
+static int words_of(void (*what)(struct cuda_algos *a), struct cuda_algos *a)
 {
-    char said[128];
-    struct stat st = {0};
-    snprintf(said, sizeof said, "%s/said", folder);
-    int fd = open(said, O_RDWR | O_CREAT | O_TRUNC, 0600), old = dup(STDERR_FILENO);
+    char said[1024] = "";
+    int lines = 0, fd = open("said", O_RDWR | O_CREAT | O_TRUNC, 0600), old = dup(STDERR_FILENO);
     CHECK(fd >= 0 && old >= 0);
     setenv("PLAIT_LOG", "warn", 1);
     dup2(fd, STDERR_FILENO);
-    cuda_algos_close(opened());
+    what(a);
     dup2(old, STDERR_FILENO);
     setenv("PLAIT_LOG", "error", 1);
-    CHECK(fstat(fd, &st) == 0);
+    CHECK(pread(fd, said, sizeof said - 1, 0) >= 0);
+    for (const char *p = said; (p = strchr(p, '\n')); p++)
+        lines++;
     close(old);
     close(fd);
-    CHECK(remove(said) == 0);
-    return st.st_size;
+    CHECK(remove("said") == 0);
+    return lines;
+}
+
+static void open_again(struct cuda_algos *none)
+{
+    (void)none;
+    cuda_algos_close(opened());
 }
 
 /* A last line without an end is one that another rank is writing: no word about it. When it has got
@@ -227,9 +233,9 @@ static void test_half_written(void)
     CHECK_INT(offered(a, 1, 2), 2);
     cuda_algos_close(a);
     add_bytes("\nalgo1 9 768 50", 15);
-    CHECK_INT(words_at_opening(), 0);
+    CHECK_INT(words_of(open_again, NULL), 0);
     add_bytes("\n", 1);
-    CHECK(words_at_opening() > 0);
+    CHECK_INT(words_of(open_again, NULL), 1);
     leave();
 }
 
@@ -314,18 +320,6 @@ static void test_no_file(void)
     leave();
 }
 
-/* More choices than the table holds: the later ones are used and not held. */
-static void test_full(void)
-{
-    struct cuda_algos *a;
-    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
-    for (int64_t m = 1; m <= CUDA_ALGO_ROWS + 2; m++)
-        CHECK_INT(offered(a, m, 1 + m % 5), 1 + m % 5);
-    CHECK_INT(way_of(a, CUDA_ALGO_ROWS), 1 + CUDA_ALGO_ROWS % 5);
-    CHECK_INT(way_of(a, CUDA_ALGO_ROWS + 1), 0);
-    cuda_algos_close(a);
-}
-
 static void dir_is(const char *want)
 {
     char *dir = NULL;
@@ -351,12 +345,16 @@ static void test_dir(void)
 
 static const int64_t versions[2] = {130100, 91900};
 
-static void offer_and_use(struct cuda_algos *a, int64_t m, int64_t way)
+static void use(struct cuda_algos *a, int64_t m, int64_t way)
 {
     struct cuda_algo_key k = key_of(m);
-    struct cuda_algo_choice mine = choice_of(way), held;
-    cuda_algos_offer(a, &k, &mine, &held);
-    CHECK(cuda_algos_find(a, &k) != NULL);
+    struct cuda_algo_choice c = choice_of(way);
+    cuda_algos_use(a, &k, &c);
+}
+
+static void offer_and_use(struct cuda_algos *a, int64_t m, int64_t way)
+{
+    use(a, m, offered(a, m, way));
 }
 
 /* A table without a file; its choices of m 1 to n have these ways. */
@@ -413,11 +411,131 @@ static void test_used(void)
     t = print(b, "A GPU");
     CHECK_STR(t, "");
     mem_free(t);
-    CHECK_INT(way_of(b, 3), 2);
+    CHECK_INT(way_of(b, 3), 2); /* to ask is not to use */
+    t = print(b, "A GPU");
+    CHECK_STR(t, "");
+    mem_free(t);
+    use(b, 3, 2);
     t = print(b, "A GPU");
     CHECK(strstr(t, "algo1 3 768") && !strstr(t, "algo1 2 768"));
     mem_free(t);
     mem_free(s);
+    cuda_algos_close(a);
+    cuda_algos_close(b);
+}
+
+/* Runs that chose the same have the same text, however they measured and in what order. */
+static void test_equal(void)
+{
+    struct cuda_algos *a = table_of(20, 2), *b = NULL;
+    char *s = print(a, "A GPU"), *t;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &b));
+    for (int m = 20; m > 0; m--) {
+        struct cuda_algo_key k = key_of(m);
+        struct cuda_algo_choice mine = choice_of(2), held;
+        mine.us += m;
+        cuda_algos_offer(b, &k, &mine, &held);
+        cuda_algos_use(b, &k, &held);
+    }
+    t = print(b, "A GPU");
+    CHECK_STR(t, s);
+    mem_free(s);
+    mem_free(t);
+    cuda_algos_close(a);
+    cuda_algos_close(b);
+}
+
+static void use_others(struct cuda_algos *a)
+{
+    use(a, 1, 4);
+    use(a, 2, 5);
+}
+
+/* What the library does not propose any more gives way to what is done instead, for this run and
+ * its checkpoints; the file keeps it. Of a checkpoint's it is said, once. */
+static void test_stale(void)
+{
+    enter();
+    struct cuda_algos *a = opened();
+    CHECK_INT(offered(a, 1, 2), 2);
+    CHECK_INT(offered(a, 2, 2), 2);
+    cuda_algos_close(a);
+    a = opened();
+    CHECK_INT(words_of(use_others, a), 0);
+    CHECK_INT(way_of(a, 1), 4);
+    CHECK_INT(offered(a, 3, 1), 1); /* reads the file once more */
+    CHECK_INT(way_of(a, 1), 4);
+    struct cuda_algos *want = table_of(1, 4);
+    use(want, 2, 5);
+    char *s = print(a, "A GPU"), *t = print(want, "A GPU");
+    CHECK_STR(s, t);
+    mem_free(t);
+    cuda_algos_close(a);
+    a = opened();
+    CHECK_INT(way_of(a, 1), 2);
+    CHECK_INT(cuda_algos_take(a, "A GPU", versions, s), 2);
+    CHECK_INT(words_of(use_others, a), 0); /* these are the checkpoint's */
+    cuda_algos_close(a);
+    cuda_algos_close(want);
+    want = table_of(2, 1);
+    t = print(want, "A GPU");
+    a = opened();
+    CHECK_INT(cuda_algos_take(a, "A GPU", versions, t), 2);
+    CHECK_INT(words_of(use_others, a), 1);
+    mem_free(s);
+    mem_free(t);
+    s = print(a, "A GPU");
+    CHECK(strstr(s, "algo1 1 768 50304 768 50304 768 37 444440 4 ") &&
+          strstr(s, "algo1 2 768 50304 768 50304 768 37 444440 5 "));
+    mem_free(s);
+    cuda_algos_close(a);
+    cuda_algos_close(want);
+    leave();
+}
+
+static void use_two_more(struct cuda_algos *a)
+{
+    use(a, CUDA_ALGO_ROWS + 1, 3);
+    use(a, CUDA_ALGO_ROWS + 2, 3);
+}
+
+/* Of more choices than the table holds those stay that the run uses, or its checkpoint has; where
+ * all are such, further ones are of this run alone, and that is said once. */
+static void test_full(void)
+{
+    struct cuda_algos *a, *b = table_of(CUDA_ALGO_ROWS, 2);
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
+    for (int64_t m = 1; m <= CUDA_ALGO_ROWS + 2; m++) /* as of a file */
+        CHECK_INT(offered(a, m + 5000, 1 + m % 5), 1 + m % 5);
+    CHECK_INT(way_of(a, 5000 + CUDA_ALGO_ROWS), 1 + CUDA_ALGO_ROWS % 5);
+    CHECK_INT(way_of(a, 5001 + CUDA_ALGO_ROWS), 0);
+    CHECK_INT(words_of(use_two_more, a), 0);
+    CHECK_INT(way_of(a, CUDA_ALGO_ROWS + 1), 3);
+    CHECK_INT(way_of(a, CUDA_ALGO_ROWS + 2), 3);
+    cuda_algos_close(a);
+    CHECK_INT(words_of(use_two_more, b), 1);
+    CHECK_INT(way_of(b, CUDA_ALGO_ROWS), 2);
+    CHECK_INT(way_of(b, CUDA_ALGO_ROWS + 1), 0);
+    char *s = print(b, "A GPU"), *t;
+    CHECK_OK(cuda_algos_open(NULL, "A GPU", 7, &a));
+    for (int64_t m = 1; m <= CUDA_ALGO_ROWS; m++)
+        offered(a, m + 5000, 1);
+    CHECK_INT(cuda_algos_take(a, "A GPU", versions, s), CUDA_ALGO_ROWS);
+    for (int64_t m = 1; m <= CUDA_ALGO_ROWS; m++) {
+        CHECK_INT(way_of(a, m), 2);
+        use(a, m, 2);
+    }
+    t = print(a, "A GPU");
+    CHECK_STR(t, s);
+    cuda_algos_close(b);
+    b = table_of(1, 1);
+    CHECK_INT(cuda_algos_take(b, "A GPU", versions, s), CUDA_ALGO_ROWS);
+    use(b, CUDA_ALGO_ROWS + 1, 3);
+    mem_free(t);
+    t = print(b, "A GPU");
+    CHECK_STR(t, ""); /* no room for the one that was used */
+    mem_free(s);
+    mem_free(t);
     cuda_algos_close(a);
     cuda_algos_close(b);
 }
@@ -448,6 +566,8 @@ static void test_text_damage(void)
 static const struct test_case cases[] = {
     {"choices as text hold", test_text},
     {"what was used is printed", test_used},
+    {"equal choices are equal texts", test_equal},
+    {"a stale choice gives way", test_stale},
     {"damaged text", test_text_damage},
     {"what is written is read again", test_again},
     {"a line of the right form is read", test_right_form},

@@ -17,6 +17,9 @@
  * merged and renamed. A line begins with a line feed, too, so that one cut short by a crash spoils
  * itself and not its neighbour.
  *
+ * In memory a choice that the library no longer proposes gives way; in the file it stays, since to
+ * a run with another workspace it is proposed.
+ *
  * The file is read by pread and not mapped, since others may cut or replace it meanwhile.
  */
 #include "device/cuda/cuda_algo.h"
@@ -38,7 +41,8 @@ static const char mark[] = "algo1";
 struct row {
     struct cuda_algo_key key;
     struct cuda_algo_choice choice;
-    bool used;
+    bool used;  /* by this run */
+    bool saved; /* a checkpoint has it */
 };
 
 struct cuda_algos {
@@ -47,6 +51,7 @@ struct cuda_algos {
     char *bytes;      /* owned, (CUDA_ALGO_BYTES + 1): the file as last read */
     int64_t count;
     bool warned; /* one warning a table: a file read after every choice must not repeat itself */
+    bool full, stale; /* each was said */
 };
 
 static const int64_t *key_numbers(const struct cuda_algo_key *k)
@@ -68,20 +73,57 @@ static struct row *look(const struct cuda_algos *a, const struct cuda_algo_key *
     return NULL;
 }
 
-const struct cuda_algo_choice *cuda_algos_find(struct cuda_algos *a,
+const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
                                                const struct cuda_algo_key *key)
 {
-    struct row *r = look(a, key);
-    if (!r)
-        return NULL;
-    r->used = true;
-    return &r->choice;
+    const struct row *r = look(a, key);
+    return r ? &r->choice : NULL;
 }
 
+/* What nobody has used yet, where there is room. */
 static void put(struct cuda_algos *a, const struct row *r)
 {
     if (a->count < CUDA_ALGO_ROWS && !look(a, &r->key))
         a->rows[a->count++] = *r;
+}
+
+/* A row for what this run uses, or a checkpoint has: one of the file's gives way. */
+static struct row *make_room(struct cuda_algos *a)
+{
+    if (a->count < CUDA_ALGO_ROWS)
+        return &a->rows[a->count++];
+    for (int64_t i = 0; i < a->count; i++)
+        if (!a->rows[i].used && !a->rows[i].saved)
+            return &a->rows[i];
+    if (!a->full)
+        log_line(LOG_WARN, "cuda: %d choices of algorithms are held, and no more: those of further "
+                 "shapes are not in checkpoints, and last bits may differ in a run that goes on "
+                 "from one", CUDA_ALGO_ROWS);
+    a->full = true;
+    return NULL;
+}
+
+static bool same_choice(const struct cuda_algo_choice *a, const struct cuda_algo_choice *b)
+{
+    return a->way == b->way && memcmp(a->settings, b->settings, sizeof a->settings) == 0;
+}
+
+void cuda_algos_use(struct cuda_algos *a, const struct cuda_algo_key *key,
+                    const struct cuda_algo_choice *choice)
+{
+    struct row mine = {*key, *choice, true, false}, *r = look(a, key);
+    if (r && same_choice(&r->choice, choice)) {
+        r->used = true;
+        return;
+    }
+    if (r && r->saved && !a->stale) {
+        log_line(LOG_WARN, "cuda: choices of the checkpoint are not proposed here any more and are "
+                 "made anew: last bits may differ from those of the run that saved it");
+        a->stale = true;
+    }
+    r = r ? r : make_room(a);
+    if (r)
+        *r = mine;
 }
 
 /* ---- lines ---- */
@@ -138,7 +180,7 @@ static bool numbers_of(char *word[WORDS], struct row *r)
     for (int i = 0; i < CUDA_ALGO_KEY; i++)
         if (!number(word[at++], i < CUDA_ALGO_KEY - 2, INT64_MAX, &key[i]))
             return false;
-    r->used = false;
+    r->used = r->saved = false;
     memcpy(&r->key, key, sizeof key);
     if (!number(word[at++], 1, INT32_MAX, &r->choice.way))
         return false;
@@ -242,7 +284,7 @@ static void give_up(struct cuda_algos *a)
 void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
                       const struct cuda_algo_choice *mine, struct cuda_algo_choice *held)
 {
-    struct row r = {*key, *mine, false};
+    struct row r = {.key = *key, .choice = *mine};
     if (a->path && !look(a, key) &&
         (append(a, &r) != ERR_OK || read_file(a) != ERR_OK))
         give_up(a);
@@ -258,20 +300,46 @@ static void add_head(const char *gpu, const int64_t version[2], struct text *out
     text_add(out, "choices %s %lld %lld\n", gpu, (long long)version[0], (long long)version[1]);
 }
 
+static int by_key(const void *a, const void *b)
+{
+    const struct row *const *x = a, *const *y = b;
+    const int64_t *k = key_numbers(&(*x)->key), *l = key_numbers(&(*y)->key);
+    for (int i = 0; i < CUDA_ALGO_KEY; i++)
+        if (k[i] != l[i])
+            return k[i] < l[i] ? -1 : 1;
+    return 0;
+}
+
 void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t version[2],
                       struct text *out)
 {
+    const struct row *used[CUDA_ALGO_ROWS];
     char line[LINE_BYTES];
-    bool any = false;
-    for (int64_t i = 0; i < a->count; i++) {
-        if (!a->rows[i].used)
-            continue;
-        if (!any)
-            add_head(gpu, version, out);
-        any = true;
-        line_of(&a->rows[i], line);
+    size_t n = 0;
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->rows[i].used)
+            used[n++] = &a->rows[i];
+    if (n == 0)
+        return;
+    qsort(used, n, sizeof *used, by_key);
+    add_head(gpu, version, out);
+    for (size_t i = 0; i < n; i++) {
+        struct row r = *used[i];
+        r.choice.us = 0;
+        line_of(&r, line);
         text_add(out, "%s\n", line);
     }
+}
+
+static bool take_row(struct cuda_algos *a, const struct row *r)
+{
+    struct row *held = look(a, &r->key);
+    held = held ? held : make_room(a);
+    if (!held)
+        return false;
+    *held = *r;
+    held->saved = true;
+    return true;
 }
 
 int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
@@ -283,21 +351,16 @@ int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t ver
     add_head(gpu, version, &head);
     for (const char *s = text; head.err == ERR_OK && *s;) {
         size_t n = strcspn(s, "\n");
-        struct row r, *held;
+        struct row r;
         if (strncmp(s, "choices ", 8) == 0) {
             ours = (int64_t)n + 1 == head.len && memcmp(s, head.s, n) == 0;
         } else if (ours && row_of(s, n, &r)) {
-            held = look(a, &r.key);
-            if (held)
-                *held = r;
-            else
-                put(a, &r);
-            taken++;
+            taken += take_row(a, &r);
         }
         s += n + (s[n] == '\n');
     }
     text_free(&head);
-    return taken;
+    return a->full ? 0 : taken;
 }
 
 /* ---- opening ---- */

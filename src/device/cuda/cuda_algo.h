@@ -42,9 +42,8 @@ enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
                          struct cuda_algos **out);
 void cuda_algos_close(struct cuda_algos *a); /* NULL is fine */
 
-/* What holds for the key, or NULL; valid until the next call of this table. Whoever asks uses it.
- * Local. */
-const struct cuda_algo_choice *cuda_algos_find(struct cuda_algos *a,
+/* What holds for the key, or NULL; valid until the next call of this table. Local. */
+const struct cuda_algo_choice *cuda_algos_find(const struct cuda_algos *a,
                                                const struct cuda_algo_key *key);
 
 /* Offer a choice. `held` is what holds from now on: the first choice that any process wrote to the
@@ -52,13 +51,21 @@ const struct cuda_algo_choice *cuda_algos_find(struct cuda_algos *a,
 void cuda_algos_offer(struct cuda_algos *a, const struct cuda_algo_key *key,
                       const struct cuda_algo_choice *mine, struct cuda_algo_choice *held);
 
+/* What the caller takes for the key from now on: a choice that was found or held, or another where
+ * the library does not propose that any more. Then it holds for this run, and of a checkpoint's
+ * it is said, once. So is that the table is full: it holds those that are used rather than others
+ * of the file. Local. */
+void cuda_algos_use(struct cuda_algos *a, const struct cuda_algo_key *key,
+                    const struct cuda_algo_choice *choice);
+
 /* The choices that were used, as lines of the file, behind a line that names GPU and versions:
- * "choices GPU VERSION VERSION". Local. */
+ * "choices GPU VERSION VERSION". By their keys and without microseconds: equal choices are equal
+ * texts. Local. */
 void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t version[2],
                       struct text *out);
 /* Such text, of one run or of several in a row: choices of this GPU and these versions hold from
  * now on, whatever the file says. Lines that are no choices are passed over, for the text may be
- * damaged. Returns how many were taken. Local. */
+ * damaged. Returns how many were taken, 0 where one found no room, which is said. Local. */
 int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
                         const char *text);
 

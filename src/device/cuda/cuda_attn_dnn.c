@@ -250,8 +250,11 @@ static enum err choose(struct cuda *c, const struct dnn_answer *from, const stru
     struct dnn_operands *o = of->operands;
     float least = INFINITY;
     *best = 0;
-    if (algos && recognised(from, cuda_algos_find(algos, &key), best))
+    const struct cuda_algo_choice *known = algos ? cuda_algos_find(algos, &key) : NULL;
+    if (recognised(from, known, best)) {
+        cuda_algos_use(algos, &key, known);
         return ERR_OK;
+    }
     CUDA_TRY(cudaStreamIsCapturing(c->stream, &capture));
     if (from->count < 2 || c->deterministic || capture != cudaStreamCaptureStatusNone)
         return ERR_OK;
@@ -268,8 +271,8 @@ static enum err choose(struct cuda *c, const struct dnn_answer *from, const stru
     if (algos && least < INFINITY) {
         struct cuda_algo_choice held, mine = choice_of(from, *best, (double)least * 1e3);
         cuda_algos_offer(algos, &key, &mine, &held);
-        (void)recognised(from, &held, best);
-        (void)cuda_algos_find(algos, &key); /* it is used */
+        bool found = recognised(from, &held, best);
+        cuda_algos_use(algos, &key, found ? &held : &mine);
     }
     return ERR_OK;
 }

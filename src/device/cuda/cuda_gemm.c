@@ -224,8 +224,9 @@ static enum err take_fastest(struct lt_call *k, struct lt_known *out, double *us
     mine = (struct cuda_algo_choice){.way = out->way, .us = *us};
     TRY(cuda_lt_settings(&out->algo, mine.settings));
     cuda_algos_offer(k->c->lt->algos, &k->key, &mine, &held);
-    (void)cuda_algos_find(k->c->lt->algos, &k->key); /* it is used */
-    return recognise(k, &held, out, &found);
+    TRY(recognise(k, &held, out, &found));
+    cuda_algos_use(k->c->lt->algos, &k->key, found ? &held : &mine);
+    return ERR_OK;
 }
 
 static enum err choose(struct lt_call *k, struct lt_known *out)
@@ -239,6 +240,7 @@ static enum err choose(struct lt_call *k, struct lt_known *out)
     if (held)
         TRY(recognise(k, held, out, &found));
     if (found) {
+        cuda_algos_use(lt->algos, &k->key, held);
         say(k, out, "as remembered", held->us);
         return ERR_OK;
     }
