@@ -66,7 +66,8 @@ bool fs_is_there(const struct fs_file *f);
 /* Errors: ERR_STORAGE; the file may have its name all the same (f->placed). */
 enum err fs_commit(struct fs_file *f);
 void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
-/* Removes all temporaries of the process, which must end then. Safe in a signal handler. */
+/* Removes all temporaries of the process, folders with their files, which must end then. Safe in a
+ * signal handler. */
 void fs_abandon_all(void);
 /* For fs.c: give a file its name; fresh: nothing is replaced, EEXIST. -1 and errno. (fs_place.c) */
 int fs_place(const char *temp, const char *path, bool fresh);
@@ -129,17 +130,17 @@ struct fs_watch fs_watch_set(const struct fs_watch *w); /* returns the one befor
 void fs_call_begin(const char *path);
 void fs_call_end(void);
 
-/* A folder that becomes visible whole or not at all: made beside its place, under a temporary name,
- * which is renamed. (fs_dir.c) */
-enum { FS_DIR_NOTED = 12 };
+/* A folder of files that becomes visible whole or not at all: made beside its place, under a
+ * temporary name, which is renamed. (fs_dir.c) */
 struct fs_dir {
     char *path, *temp; /* owned */
-    int noted[FS_DIR_NOTED], notes; /* 1 + places of its files, and its own, in fs_temp.c */
+    int noted;         /* 1 + its place in fs_temp.c; 0: none */
 };
 /* Nothing may have the name but an empty folder, and the folder that it is to stand in has to be
- * there. Released by fs_dir_commit or fs_dir_abandon. Errors: ERR_STORAGE; ERR_MEMORY. */
+ * there. What others of that name have left half written is said, as warnings. Released by
+ * fs_dir_commit or fs_dir_abandon. Errors: ERR_STORAGE; ERR_MEMORY. */
 enum err fs_dir_create(struct fs_dir *d, const char *path);
-/* The path of a file that is about to be made in it, into a new string (mem_free). */
+/* The path of a file in it, into a new string (mem_free). */
 enum err fs_dir_name(struct fs_dir *d, const char *name, char **out);
 /* Errors: ERR_STORAGE, also where something has the name by now; the folder is then not there, but
  * where a power cut alone can take it away. */

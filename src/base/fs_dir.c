@@ -2,10 +2,12 @@
  *
  * Folders that become visible whole or not at all. rename(2) puts a folder in the place of nothing
  * or of an empty folder, and of nothing else, so what comes there meanwhile is not written over.
- * The names are noted for a signal's end (fs_temp.c), as far as there is room for them.
+ * The folder is noted for a signal's end (fs_temp.c), which takes its files with it. Who is killed
+ * leaves it, and whether its owner lives is not known on a disk that hosts share: it is named.
  */
 #include "base/fs_sys.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include <errno.h>
@@ -15,16 +17,10 @@
 
 enum { TRIES = 100 };
 
-static void note(struct fs_dir *d, const char *path)
+static void drop_note(struct fs_dir *d)
 {
-    if (d->notes < FS_DIR_NOTED)
-        d->noted[d->notes++] = fs_temp_note(path);
-}
-
-static void drop_notes(struct fs_dir *d)
-{
-    while (d->notes > 0)
-        fs_temp_drop(d->noted[--d->notes]);
+    fs_temp_drop(d->noted - 1);
+    d->noted = 0;
 }
 
 /* Without slashes at its end. */
@@ -69,11 +65,11 @@ static enum err make_temp(struct fs_dir *d)
     TRY(mem_new((int64_t)room, 1, "a folder's name", &d->temp));
     for (int i = 0; i < TRIES; i++) {
         snprintf(d->temp, room, "%s.tmp.%ld.%d", d->path, (long)getpid(), i);
-        note(d, d->temp);
+        d->noted = 1 + fs_temp_note(d->temp);
         if (fs_sys_mkdir(d->temp) == 0)
             return ERR_OK;
         int code = errno;
-        drop_notes(d);
+        drop_note(d);
         errno = code;
         if (code != EEXIST)
             break;
@@ -84,12 +80,62 @@ static enum err make_temp(struct fs_dir *d)
     FAIL(ERR_STORAGE, "storage: cannot make a folder beside %s: %s", d->path, why);
 }
 
+/* The folder around it. */
+static enum err parent(const char *path, char **out)
+{
+    struct text around = {0};
+    const char *slash = strrchr(path, '/');
+    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    return text_done(&around, out);
+}
+
+/* NAME.tmp.PID.NUMBER: the pid, or 0. */
+static long temporary_of(const char *entry, const char *name)
+{
+    size_t n = strlen(name);
+    long pid;
+    int number, end = 0;
+    if (strncmp(entry, name, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0 ||
+        sscanf(entry + n, ".tmp.%18ld.%9d%n", &pid, &number, &end) != 2 || entry[n + end])
+        return 0;
+    return pid > 0 && number >= 0 ? pid : 0;
+}
+
+static enum err say_left(const struct fs_dir *d)
+{
+    struct fs_folder f;
+    struct stat st;
+    const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
+    char *around, *path;
+    TRY(parent(d->path, &around));
+    enum err err = ERR_OK;
+    (void)fs_folder_open(&f, around); /* who cannot read it cannot be told */
+    for (const char *entry; err == ERR_OK && (entry = fs_folder_next(&f));) {
+        long pid = temporary_of(entry, name);
+        if (pid == 0)
+            continue;
+        err = fs_join(around, entry, &path);
+        if (err != ERR_OK)
+            break;
+        if (fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            log_line(LOG_WARN, "%s is a half-written %s, of process %ld; if that no longer runs, "
+                               "remove it", path, d->path, pid);
+        mem_free(path);
+    }
+    fs_folder_close(&f);
+    mem_free(around);
+    return err;
+}
+
 enum err fs_dir_create(struct fs_dir *d, const char *path)
 {
     *d = (struct fs_dir){.path = NULL};
     enum err err = copy_path(path, &d->path);
     if (err == ERR_OK)
         err = check_place(d->path);
+    if (err == ERR_OK)
+        err = say_left(d);
     if (err == ERR_OK)
         err = make_temp(d);
     if (err != ERR_OK)
@@ -99,20 +145,16 @@ enum err fs_dir_create(struct fs_dir *d, const char *path)
 
 enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
 {
-    TRY(fs_join(d->temp, name, out));
-    note(d, *out);
-    return ERR_OK;
+    return fs_join(d->temp, name, out);
 }
 
 /* The names that the folder around it has. */
 static enum err sync_parent(const char *path)
 {
-    struct text around = {0};
-    const char *slash = strrchr(path, '/');
-    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-             slash ? path : ".");
-    enum err err = around.err == ERR_OK ? fs_sync_dir(around.s) : around.err;
-    text_free(&around);
+    char *around;
+    TRY(parent(path, &around));
+    enum err err = fs_sync_dir(around);
+    mem_free(around);
     return err;
 }
 
@@ -123,7 +165,7 @@ enum err fs_dir_commit(struct fs_dir *d)
     if (fs_sys_rename(d->temp, d->path) != 0)
         FAIL(ERR_STORAGE, "storage: cannot put the folder %s in place: %s", d->path,
              fs_reason(errno, why));
-    drop_notes(d);
+    drop_note(d);
     mem_free(d->temp);
     d->temp = NULL;
     return sync_parent(d->path);
@@ -151,7 +193,7 @@ void fs_dir_abandon(struct fs_dir *d)
         remove_files(d->temp);
         (void)fs_sys_rmdir(d->temp);
     }
-    drop_notes(d);
+    drop_note(d);
     mem_free(d->temp);
     mem_free(d->path);
     *d = (struct fs_dir){.path = NULL};
