@@ -293,7 +293,8 @@ struct plait_runs {
     const char *format; /* "text" (default): a table, below it what is wrong with a run; "json" */
 };
 /* The runs in a folder, one level deep, and itself: whether each runs, ended (0), was stopped (75),
- * failed (another code) or was killed; how far it came; its checkpoints. *out: as the format says.
+ * failed (another code), was killed, or has not ended on a host from which this one cannot see
+ * whether it lives; how far it came; its checkpoints. *out: as the format says.
  * What is wrong with one run's files is said of it, and is no error. */
 int plait_runs(const struct plait_runs *a, char **out);
 

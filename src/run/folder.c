@@ -149,6 +149,19 @@ bool folder_is_here(const struct folder_owner *w)
     return strcmp(w->host, host) == 0;
 }
 
+enum folder_life folder_life(const struct fs_lock_found *found, struct folder_owner *out)
+{
+    *out = (struct folder_owner){.pid = 0};
+    bool known = folder_read_owner(found->words, out);
+    if (found->state == FS_LOCK_NONE)
+        return FOLDER_FREE;
+    if (found->state != FS_LOCK_LEFT)
+        return FOLDER_LIVES;
+    if (!known)
+        return FOLDER_FOREIGN;
+    return folder_is_here(out) && !found->blind ? FOLDER_DIED : FOLDER_UNSEEN;
+}
+
 static void write_owner(char words[FS_LOCK_WORDS])
 {
     char host[65] = "", since[LOG_TIME];
@@ -174,10 +187,11 @@ static enum err check_left(const struct options *o, const struct fs_lock_found *
     struct folder_owner w;
     char host[65];
     this_host(host);
-    if (!folder_read_owner(found->words, &w))
+    enum folder_life life = folder_life(found, &w);
+    if (life == FOLDER_FOREIGN)
         FAIL(ERR_CONFIG, "run.dir %s has %s already, which no run made; name another folder, or "
                          "move it away", o->run.dir, lock_name);
-    if ((found->blind || !folder_is_here(&w)) && !o->run.takeover)
+    if (life == FOLDER_UNSEEN && !o->run.takeover)
         FAIL(ERR_LOCKED, "run.dir %s was taken by the run of pid %ld on host %s, since %s, and "
                          "from host %s it cannot be seen whether that lives; if it does not, take "
                          "the folder over with run.takeover=true", o->run.dir, w.pid, w.host,
@@ -450,15 +464,15 @@ void folder_leave(struct folder *f)
 static void note_taken(const struct options *o, const struct fs_lock_found *found,
                        const struct taken *t, struct text *out)
 {
-    struct folder_owner w = {.pid = 0};
-    bool known = folder_read_owner(found->words, &w);
+    struct folder_owner w;
+    enum folder_life life = folder_life(found, &w);
     const char *dir = o->run.dir;
-    if (found->state == FS_LOCK_HELD && known)
+    if (life == FOLDER_LIVES && w.pid)
         text_add(out, "run.dir %s is in use by the run of pid %ld on host %s, since %s", dir,
                  w.pid, w.host, w.since);
-    else if (found->state == FS_LOCK_LEFT && !known)
+    else if (life == FOLDER_FOREIGN)
         text_add(out, "run.dir %s has %s already, which no run made", dir, lock_name);
-    else if (found->state == FS_LOCK_LEFT && (found->blind || !folder_is_here(&w)))
+    else if (life == FOLDER_UNSEEN)
         text_add(out, "run.dir %s was taken by the run of pid %ld on host %s, since %s, of which "
                       "it cannot be seen here whether it lives (run.takeover)", dir, w.pid, w.host,
                  w.since);
@@ -466,7 +480,7 @@ static void note_taken(const struct options *o, const struct fs_lock_found *foun
         text_add(out, t->run ? "run.dir %s holds a run already (%s)"
                              : "run.dir %s has %s already, which a run would write over",
                  dir, t->list.s);
-    if (found->state == FS_LOCK_LEFT && known && folder_is_here(&w) && t->list.len > 0)
+    if (life == FOLDER_DIED && t->list.len > 0)
         text_add(out, "; the run of pid %ld, since %s, died there", w.pid, w.since);
 }
 

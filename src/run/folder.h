@@ -27,6 +27,15 @@ const struct folder_name *folder_name_at(int i);
 struct folder_owner { char host[65], since[32]; long pid; };
 bool folder_read_owner(const char *words, struct folder_owner *out);
 bool folder_is_here(const struct folder_owner *w); /* on this host */
+/* What a lock that was found says of its owner, whose words are told as far as they are known. */
+enum folder_life {
+    FOLDER_FREE,    /* nobody has the folder */
+    FOLDER_LIVES,   /* the lock is held */
+    FOLDER_DIED,    /* on this host */
+    FOLDER_UNSEEN,  /* on another host, or on a disk without locks: it may live */
+    FOLDER_FOREIGN, /* the words are no run's, or cannot be read */
+};
+enum folder_life folder_life(const struct fs_lock_found *found, struct folder_owner *out);
 
 /* Could a run make the folder, or write there? Errors: ERR_STORAGE. Local; touches nothing.
  * (folder_dir.c) */

@@ -22,11 +22,10 @@ static int64_t last_step(const char *path)
     return step;
 }
 
-static void say_owner(const struct fs_lock_found *found, struct text *out)
+static void say_owner(const struct folder_owner *w, struct text *out)
 {
-    struct folder_owner w;
-    if (folder_read_owner(found->words, &w))
-        text_add(out, "the run of pid %ld on host %s, since %s, ", w.pid, w.host, w.since);
+    if (w->pid)
+        text_add(out, "the run of pid %ld on host %s, since %s, ", w->pid, w->host, w->since);
     else
         text_add(out, "its run ");
 }
@@ -34,18 +33,24 @@ static void say_owner(const struct fs_lock_found *found, struct text *out)
 static void say_why(const struct options *o, const struct fs_lock_found *found, int64_t step,
                     struct text *out)
 {
+    struct folder_owner w;
+    enum folder_life life = folder_life(found, &w);
     char done[80] = "before the end of its first step";
     if (step > 0 && o)
         snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
                  (long long)o->train.steps);
     else if (step > 0)
         snprintf(done, sizeof done, "behind step %lld", (long long)step);
-    if (found->state == FS_LOCK_HELD) {
-        say_owner(found, out);
+    if (life == FOLDER_LIVES) {
+        say_owner(&w, out);
         text_add(out, "is under way there, %s%s", done,
                  o ? ", and saves them at its end" : "; wait for its end");
-    } else if (found->state == FS_LOCK_LEFT) {
-        say_owner(found, out);
+    } else if (life == FOLDER_UNSEEN) {
+        say_owner(&w, out);
+        text_add(out, "is under way %s, or died there, which cannot be seen from this host; wait "
+                      "for its end, or use another run", done);
+    } else if (life != FOLDER_FREE) {
+        say_owner(&w, out);
         text_add(out, "died %s; use another run", done);
     } else if (step < 0) {
         text_add(out, "and no metrics.jsonl of a run either; name the folder that the run wrote");

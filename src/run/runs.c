@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The runs in a folder, and what came of each: by the lock whether it lives, by run.json how it
- * ended, by metrics.jsonl and the folders of checkpoints how far it came. All of it may be damaged,
- * cut while it is read, or no file at all: what is wrong with one run is said, and the next is
+ * ended, by metrics.jsonl and the folders of checkpoints how far it came. Of a lock of another host
+ * it cannot be said whether its run lives. All of it may be damaged, cut while it is read, or no
+ * file at all: what is wrong with one run is said, and the next is
  * looked at. Metrics are read in pieces, since a map would end the process where a file is cut.
  */
 #include "run/runs.h"
@@ -20,12 +21,15 @@
 enum { PIECE = 1 << 20 };
 static const int64_t metrics_max = (int64_t)1 << 32;
 
-enum state { RUNNING, ENDED, STOPPED, FAILED, KILLED, UNKNOWN };
-static const char *const state_name[] = {"running", "ended", "stopped", "failed", "killed", "?"};
+enum state { RUNNING, UNSEEN, ENDED, STOPPED, FAILED, KILLED, UNKNOWN };
+static const char *const state_name[] = {"running", "not ended", "ended", "stopped", "failed",
+                                         "killed", "?"};
 
 struct run {
     char *name, *dir; /* owned */
     enum state state;
+    enum folder_life life;
+    struct folder_owner owner; /* of its lock, as far as it is known */
     int64_t step, steps, newest, bytes; /* -1: not known, or none */
     int checkpoints;
     double loss, best; /* NaN: none */
@@ -90,23 +94,24 @@ static enum err read_metrics(struct run *r, const char *path)
     return err;
 }
 
-/* Of the files in a checkpoint's folder. */
-static int64_t bytes_in(const char *dir)
+/* Of the files in a checkpoint's folder, which may go meanwhile. */
+static enum err add_bytes(const char *dir, int64_t *sum)
 {
     struct fs_folder d;
-    int64_t sum = 0;
+    enum err err = ERR_OK;
     (void)fs_folder_open(&d, dir);
-    for (const char *name; (name = fs_folder_next(&d));) {
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
         struct stat st;
         char *path;
-        if (fs_join(dir, name, &path) != ERR_OK)
+        err = fs_join(dir, name, &path);
+        if (err != ERR_OK)
             break;
         if (fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-            sum += st.st_size;
+            *sum += st.st_size;
         mem_free(path);
     }
     fs_folder_close(&d);
-    return sum;
+    return err;
 }
 
 static enum err read_checkpoints(struct run *r)
@@ -123,23 +128,33 @@ static enum err read_checkpoints(struct run *r)
         if (err != ERR_OK)
             break;
         r->newest = r->checkpoints++ == 0 ? found[i].step : r->newest;
-        r->bytes += bytes_in(dir);
+        err = add_bytes(dir, &r->bytes);
         mem_free(dir);
     }
     mem_free(found);
     return err;
 }
 
-/* By the last start; a lock that is held is known better. */
+/* What the last start's end says of the run. */
+static enum state state_of(const struct record_start *s)
+{
+    return s->code < 0             ? KILLED
+           : s->code == 0          ? ENDED
+           : s->code == ERR_STOPPED ? STOPPED
+                                    : FAILED;
+}
+
+/* By the last start, where the lock does not say more: it is held, or left. What left a lock that
+ * says nothing here has ended if the record has the end of a start behind it. */
 static enum err read_record(struct run *r, const char *path)
 {
     struct record all;
     TRY(record_read(path, &all));
     const struct record_start *s = &all.start[all.n - 1];
     memcpy(r->when, s->end[0] ? s->end : s->start, sizeof r->when);
-    if (r->state == UNKNOWN)
-        r->state = s->code < 0 ? KILLED : s->code == 0 ? ENDED : s->code == ERR_STOPPED ? STOPPED
-                                                                                         : FAILED;
+    bool ended = s->code >= 0 && strcmp(s->start, r->owner.since) >= 0;
+    if (r->life == FOLDER_FREE || (ended && r->life >= FOLDER_UNSEEN))
+        r->state = state_of(s);
     record_free(&all);
     return ERR_OK;
 }
@@ -155,17 +170,15 @@ static enum err read_config(struct run *r, const char *path)
 
 static enum err read_lock(struct run *r, const char *path)
 {
+    static const enum state state[] = {[FOLDER_FREE] = UNKNOWN, [FOLDER_LIVES] = RUNNING,
+                                       [FOLDER_DIED] = KILLED, [FOLDER_UNSEEN] = UNSEEN,
+                                       [FOLDER_FOREIGN] = UNKNOWN};
     struct fs_lock_found found;
-    struct folder_owner w;
     fs_lock_look(path, &found);
-    bool owned = folder_read_owner(found.words, &w);
-    if (found.state == FS_LOCK_HELD)
-        r->state = RUNNING;
-    else if (found.state == FS_LOCK_LEFT && owned && folder_is_here(&w) && !found.blind)
-        r->state = KILLED;
-    else if (found.state == FS_LOCK_LEFT && owned)
-        FAIL(ERR_LOCKED, "taken by pid %ld on host %s, since %s, of which it cannot be seen here "
-                         "whether it lives", w.pid, w.host, w.since);
+    r->life = folder_life(&found, &r->owner);
+    r->state = state[r->life];
+    if (r->life == FOLDER_FOREIGN)
+        FAIL(ERR_LOCKED, "%s cannot be read, or no run made it", path);
     return ERR_OK;
 }
 
@@ -195,7 +208,10 @@ static enum err look(struct run *r, bool *is)
         if (err != ERR_OK)
             add_wrong(r);
     }
-    if (*is && read_checkpoints(r) != ERR_OK)
+    enum err err = *is ? read_checkpoints(r) : ERR_OK;
+    if (err == ERR_MEMORY)
+        return err;
+    if (err != ERR_OK)
         add_wrong(r);
     return r->wrong.err;
 }
@@ -272,7 +288,8 @@ static void fill(const struct run *r, char cell[COLUMNS][CELL])
     for (int i = 0; i < COLUMNS; i++)
         snprintf(cell[i], CELL, "-");
     snprintf(cell[0], CELL, "%.40s", r->name);
-    snprintf(cell[1], CELL, "%s", state_name[r->state]);
+    snprintf(cell[1], CELL, "%s%s%s", state_name[r->state], r->state == UNSEEN ? ", on " : "",
+             r->state == UNSEEN ? r->owner.host : "");
     if (r->steps >= 0)
         snprintf(of, sizeof of, "/%lld", (long long)r->steps);
     if (r->step >= 0)
@@ -339,6 +356,7 @@ static void add_json(const struct runs *all, struct text *out)
         text_add(out, "%s\n{\"run\": ", i ? "," : "");
         text_add_json(out, r->name);
         add_word(out, "state", r->state == UNKNOWN ? NULL : state_name[r->state]);
+        add_word(out, "host", r->owner.host);
         add_int(out, "step", r->step);
         add_int(out, "steps", r->steps);
         text_add(out, ", \"loss\": %s", text_json_real(r->loss, number));

@@ -74,13 +74,14 @@ static void put(const char *path, const char *text)
 static void make_places(void)
 {
     static const char *const folder[] = {"runs", "runs/full", "runs/full/trace", "models",
-                                         "models/hf", "empty", "other", "begun", "shut"};
+                                         "models/hf", "empty", "other", "begun", "apart", "shut"};
     for (size_t i = 0; i < sizeof folder / sizeof *folder; i++)
         CHECK(mkdir(folder[i], 0777) == 0);
     put("runs/full/config.yaml", "");
     put("models/hf/config.json", "{}");
     put("other/notes.txt", "a");
     put("begun/plait.lock", "");
+    put("apart/plait.lock", "plait run\nhost elsewhere\npid 7\nsince 2026-01-02T03:04:05Z\n");
     put("file", "a");
     CHECK(mkfifo("pipe", 0666) == 0 && symlink("gone", "astray") == 0);
     CHECK(symlink("circle", "circle") == 0 && symlink("runs/full", "good") == 0);
@@ -128,6 +129,11 @@ static const struct place {
     {"circle/a", "circle is a link that leads back to itself; remove it", NULL},
     {"begun", "begun has no weights: its run died before the end of its first step",
      "begun has no trace: its run died before the end of its first step"},
+    {"apart", "apart has no weights: the run of pid 7 on host elsewhere, since 2026-01-02T03:04:05Z"
+              ", is under way before the end of its first step, or died there, which cannot be "
+              "seen",
+     "apart has no trace: the run of pid 7 on host elsewhere, since 2026-01-02T03:04:05Z, is under "
+     "way before the end of its first step, or died there, which cannot be seen"},
 };
 
 static void check_place(const char *verb, const struct place *p)
@@ -136,7 +142,8 @@ static void check_place(const char *verb, const struct place *p)
     bool models = strcmp(verb, "generate") == 0;
     char want[512];
     const char *says = !models && p->compare ? p->compare : p->says, *m;
-    int code = strcmp(p->named, "begun") != 0 ? 10 : models ? 14 : 12;
+    bool begun = strcmp(p->named, "begun") == 0 || strcmp(p->named, "apart") == 0;
+    int code = !begun ? 10 : models ? 14 : 12;
     if (!says)
         return;
     m = strstr(says, "{M}");

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char *listed; /* by the run that is under way */
@@ -119,6 +120,80 @@ static void states(void)
     folder_remove("runs");
 }
 
+/* ---- locks ---- */
+
+static void put_lock(const char *run, const char *host, const char *since)
+{
+    char words[256], own[65] = "";
+    CHECK(gethostname(own, sizeof own - 1) == 0);
+    snprintf(words, sizeof words, "plait run\nhost %s\npid 999999999\nsince %s\n",
+             host ? host : own, since);
+    put(run, "plait.lock", words);
+}
+
+/* A lock that nobody is seen to hold, and a run.json of a start: what is true of the run. */
+static void locks_that_are_left(void)
+{
+    static const struct { const char *host, *since, *exit, *state; } row[] = {
+        {"elsewhere", "2026-01-02T03:04:04Z", "null", "not ended"},
+        {"elsewhere", "2026-01-02T03:04:04Z", "75", "stopped"}, /* it could not remove its lock */
+        {"elsewhere", "2026-01-02T03:04:05Z", "0", "ended"},
+        {"elsewhere", "2026-01-02T03:04:06Z", "75", "not ended"}, /* that was the start before */
+        {NULL, "2026-01-02T03:04:04Z", "null", "killed"},
+        {NULL, "2026-01-02T03:04:06Z", "75", "killed"},
+    };
+    char record[512];
+    CHECK_INT(train("locked", "train.seed=1", false), 0);
+    for (size_t i = 0; i < sizeof row / sizeof *row; i++) {
+        snprintf(record, sizeof record, "{\"format\": \"plait run 1\", \"starts\": [{\"start\": "
+                 "\"2026-01-02T03:04:05Z\", \"from\": 0, \"to\": null, \"exit\": %s}]}",
+                 row[i].exit);
+        put("runs/locked", "run.json", record);
+        put_lock("runs/locked", row[i].host, row[i].since);
+        char *json = list("runs", "json"), *text = list("runs", "text");
+        cJSON *all = cJSON_Parse(json);
+        check_run(all, "locked", row[i].state, 6);
+        const char *host = cJSON_GetStringValue(cJSON_GetObjectItem(find(all, "locked"), "host"));
+        test_check(host && (!row[i].host || strcmp(host, row[i].host) == 0), __FILE__, __LINE__,
+                   "row %d: %s", (int)i, json);
+        bool unseen = strcmp(row[i].state, "not ended") == 0;
+        test_check(unseen == (strstr(text, "  not ended, on elsewhere  ") != NULL) &&
+                       !strstr(text, "locked: "), __FILE__, __LINE__, "row %d: %s", (int)i, text);
+        cJSON_Delete(all);
+        plait_free(json);
+        plait_free(text);
+    }
+    put("runs/locked", "plait.lock", "a note of somebody's\n");
+    put("runs/locked", "run.json", "{\"format\": \"plait run 1\", \"starts\": [{\"start\": "
+        "\"2026-01-02T03:04:05Z\", \"from\": 0, \"to\": null, \"end\": null}]}");
+    char *text = list("runs", "text");
+    CHECK(strstr(text, "  ?  ") && strstr(text, "plait.lock cannot be read, or no run made it"));
+    plait_free(text);
+    folder_remove("runs");
+}
+
+/* Each allocation of a list fails once: that is said, and no list is short of what it lacked. */
+static void memory_that_is_not_there(void)
+{
+    char command[4 * FOLDER_PATH], path[FOLDER_PATH];
+    int code = PLAIT_MEMORY, k = 0;
+    CHECK_INT(train("a", "train.seed=1", false), 0);
+    CHECK_INT(train("b", "train.seed=1", false), 0);
+    put("runs/b", "run.json", "{");
+    folder_path("", path);
+    snprintf(command, sizeof command, "cd '%s' && '%s' runs runs >good", path, PLAIT_PROGRAM);
+    CHECK_INT(system(command), 0);
+    for (; code == PLAIT_MEMORY && k < 2000; k++) {
+        snprintf(command, sizeof command, "cd '%s' && PLAIT_FAIL_ALLOC=%d '%s' runs runs >out "
+                 "2>/dev/null", path, k + 1, PLAIT_PROGRAM);
+        int status = system(command);
+        code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    }
+    test_check(code == 0 && k > 20 && folder_same("out", "good"), __FILE__, __LINE__,
+               "allocation %d: %d", k, code);
+    folder_remove("runs");
+}
+
 /* ---- hostile folders ---- */
 
 enum thing { PIPE, DANGLING, LOOP, FOLDER, EMPTY, ZEROS, HUGE_FILE, NOISE, THINGS };
@@ -194,6 +269,8 @@ static void what_is_no_folder(void)
 
 static const struct test_case cases[] = {
     {"states", states},
+    {"locks that are left", locks_that_are_left},
+    {"memory that is not there", memory_that_is_not_there},
     {"hostile folders", hostile_folders},
     {"what is no folder", what_is_no_folder},
 };
