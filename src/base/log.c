@@ -50,7 +50,8 @@ void log_time(char out[LOG_TIME])
 
 void log_keep_open(struct log_keep *k)
 {
-    *k = (struct log_keep){.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+    *k = (struct log_keep){.lock = PTHREAD_MUTEX_INITIALIZER,
+                           .written = PTHREAD_COND_INITIALIZER, .fd = -1};
 }
 
 void log_keep_set(struct log_keep *k)
@@ -58,19 +59,52 @@ void log_keep_set(struct log_keep *k)
     keeps = k;
 }
 
-/* What the file does not take it never does again; true: it is the first time. */
-static bool append(struct log_keep *k, const char *line, int n)
+static void add(struct log_keep *k, const char *line, int n)
+{
+    if (k->n + n <= LOG_WAITS)
+        memcpy(k->text[k->side] + k->n, line, (size_t)n), k->n += n;
+    else
+        k->lost++;
+}
+
+/* Lines that found no room, in the order of the others. */
+static void add_lost(struct log_keep *k)
+{
+    char line[LOG_TIME + 96], date[LOG_TIME];
+    if (k->lost == 0)
+        return;
+    log_time(date);
+    add(k, line, snprintf(line, sizeof line, "%s warn: %d line%s of before this are lacking, which "
+                                             "the disk was too slow for\n", date, k->lost,
+                          k->lost == 1 ? "" : "s"));
+    k->lost = 0;
+}
+
+/* All that waits, by this thread unless another one does; the lock is not held meanwhile. What the
+ * file does not take it never does again; true: it is the first time. */
+static bool write_out(struct log_keep *k)
 {
     struct err_kept kept;
-    err_keep(&kept, ERR_OK);
-    if (k->broken || n == 0)
+    bool broke = false;
+    if (k->writes || k->fd < 0)
         return false;
-    if (k->fd >= 0)
-        k->broken = fs_append(k->fd, k->path, line, n) != ERR_OK;
-    else if (k->early + n <= LOG_EARLY)
-        memcpy(k->text + k->early, line, (size_t)n), k->early += n;
+    err_keep(&kept, ERR_OK);
+    k->writes = true;
+    while (k->n > 0 && !broke) {
+        const char *text = k->text[k->side];
+        int n = k->n;
+        k->side = !k->side;
+        k->n = 0;
+        add_lost(k);
+        pthread_mutex_unlock(&k->lock);
+        broke = fs_append(k->fd, k->path, text, n) != ERR_OK;
+        pthread_mutex_lock(&k->lock);
+    }
+    k->broken = broke;
+    k->writes = false;
+    pthread_cond_broadcast(&k->written);
     (void)!err_again(&kept);
-    return k->broken;
+    return broke;
 }
 
 static void say_broken(const struct log_keep *k)
@@ -83,7 +117,7 @@ void log_keep_to(struct log_keep *k, int fd, const char *path)
     pthread_mutex_lock(&k->lock);
     k->fd = fd;
     k->path = path;
-    bool broke = append(k, k->text, k->early);
+    bool broke = write_out(k);
     pthread_mutex_unlock(&k->lock);
     if (broke)
         say_broken(k);
@@ -92,6 +126,8 @@ void log_keep_to(struct log_keep *k, int fd, const char *path)
 void log_keep_close(struct log_keep *k)
 {
     pthread_mutex_lock(&k->lock);
+    while (k->writes)
+        pthread_cond_wait(&k->written, &k->lock);
     k->fd = -1;
     k->broken = true;
     pthread_mutex_unlock(&k->lock);
@@ -107,7 +143,11 @@ static void keep(const char *said)
     log_time(date);
     int n = snprintf(line, sizeof line, "%s %.*s\n", date, LINE_MAX_BYTES - 1, said);
     pthread_mutex_lock(&k->lock);
-    bool broke = append(k, line, n);
+    bool broke = false;
+    if (!k->broken && n > 0) {
+        add(k, line, n);
+        broke = write_out(k);
+    }
     pthread_mutex_unlock(&k->lock);
     if (broke)
         say_broken(k);

@@ -22,20 +22,24 @@ double log_date(void);
 enum { LOG_TIME = 21 };
 void log_time(char out[LOG_TIME]);
 
-/* Where lines of some threads are kept. Until there is a file the first LOG_EARLY bytes of them
- * wait for it. A file that takes no more is said once, as a warning, and is no error. */
-enum { LOG_EARLY = 1 << 14 };
+/* Where lines of some threads are kept. Up to LOG_WAITS bytes of them wait until there is a file,
+ * and while one thread writes, which then writes those of others, too: nobody waits for its disk.
+ * How many found no room stands in the file. One that takes no more is said once, as a warning, and
+ * is no error. */
+enum { LOG_WAITS = 1 << 14 };
 struct log_keep {
     pthread_mutex_t lock;
+    pthread_cond_t written;
     int fd;           /* borrowed; -1: there is none yet */
     const char *path; /* borrowed; for messages */
-    bool broken;
-    int early;
-    char text[LOG_EARLY];
+    bool broken, writes; /* writes: a thread does */
+    int n, lost, side; /* bytes that wait, in text[side]; lines without room */
+    char text[2][LOG_WAITS];
 };
 void log_keep_open(struct log_keep *k);
 /* From here on in the file, which log_keep_close lets go of; what has waited first. */
 void log_keep_to(struct log_keep *k, int fd, const char *path);
+/* Behind what is being written; lines of later are not kept. */
 void log_keep_close(struct log_keep *k);
 /* Lines of this thread are kept there; NULL: nowhere. */
 void log_keep_set(struct log_keep *k);

@@ -298,9 +298,24 @@ static enum err put(struct folder *f, enum folder_made name, const char *path,
 }
 
 /* The start's files that are appended to. */
-static enum err open_log(const struct folder *f, const char *path, int *fd)
+static enum err open_lines(const struct folder *f, const char *path, int *fd)
 {
     return f->goes_on ? fs_log_open(path, fd) : fs_log_make(path, fd);
+}
+
+/* A run without a log is as good, but for what somebody has put under its name in a start. */
+static enum err open_log(struct folder *f, const char *path)
+{
+    TRY(mem_string(path, &f->log_path));
+    enum err err = open_lines(f, path, &f->log);
+    if (err == ERR_STORAGE && (f->goes_on || !fs_named(path))) {
+        log_line(LOG_WARN, "run.dir %s: what the run says is not kept: %s", f->o->run.dir,
+                 err_bare(err_text()));
+        f->log = -1;
+        return ERR_OK;
+    }
+    f->made[FOLDER_LOG] = err == ERR_OK && !f->goes_on;
+    return err;
 }
 
 /* words: of the descriptions, in the order of their names. */
@@ -309,10 +324,11 @@ static enum err make_file(struct folder *f, enum folder_made i, const char *path
 {
     if (i < FOLDER_LOG)
         return put(f, i, path, words);
-    int *fd = i == FOLDER_LOG ? &f->log : metrics;
-    TRY(open_log(f, path, fd));
+    if (i == FOLDER_LOG)
+        return open_log(f, path);
+    TRY(open_lines(f, path, metrics));
     f->made[i] = !f->goes_on;
-    return i == FOLDER_METRICS ? ERR_OK : mem_string(path, &f->log_path);
+    return ERR_OK;
 }
 
 /* The descriptions, which the lock knows before they are there, the log and the metrics. */

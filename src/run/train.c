@@ -330,8 +330,10 @@ static enum err begin_folder(struct train_rank *r)
     train_record_facts(r, &facts);
     enum err err = folder_begin(f, r->s, r->resumed, &facts, &r->metrics);
     text_free(&facts);
-    if (err == ERR_OK)
+    if (err == ERR_OK && f->log >= 0)
         log_keep_to(r->job->log, f->log, f->log_path);
+    else if (err == ERR_OK)
+        log_keep_close(r->job->log);
     return err;
 }
 

@@ -12,8 +12,10 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -270,6 +272,39 @@ static void a_log_that_takes_no_more(void)
     folder_remove("run");
 }
 
+static int open_but_log(const char *path, int flags, unsigned mode)
+{
+    if (!strstr(path, "log.txt") || !(flags & (O_WRONLY | O_RDWR)))
+        return open(path, flags, mode);
+    refused++;
+    errno = EACCES;
+    return -1;
+}
+
+/* Nor does one that cannot be opened end a start, be it the first, or one that goes on where
+ * something else has its name. */
+static void a_log_that_cannot_be_opened(void)
+{
+    struct outcome o;
+    const struct fs_ops *under = fs_ops;
+    struct fs_ops ops = *fs_ops;
+    char path[FOLDER_PATH];
+    ops.open = open_but_log;
+    refused = 0;
+    fs_ops = &ops;
+    train((const char *[]){"train.save_every=1", NULL}, 2, &o);
+    fs_ops = under;
+    test_check(o.code == PLAIT_STOPPED && refused == 1, __FILE__, __LINE__, "%d: %s", o.code,
+               plait_error());
+    CHECK(!folder_has("run", "log.txt") && !folder_has("run", "plait.lock"));
+    folder_path_in("run", "log.txt", path);
+    CHECK(mkdir(path, 0700) == 0);
+    train((const char *[]){"train.save_every=1", "run.resume=auto", NULL}, 0, &o);
+    test_check(o.code == 0, __FILE__, __LINE__, "%d: %s", o.code, plait_error());
+    CHECK(folder_times("run", "run.json", "\"exit\": 0") == 2);
+    folder_remove("run");
+}
+
 /* Not flushed. */
 static void put(const char *path, const char *p, int64_t n)
 {
@@ -324,6 +359,7 @@ static const struct test_case cases[] = {
     {"data is compared", data_is_compared},
     {"starts and ends are kept", starts_and_ends_are_kept},
     {"a log that takes no more", a_log_that_takes_no_more},
+    {"a log that cannot be opened", a_log_that_cannot_be_opened},
     {"damaged records are refused", damaged_records_are_refused},
 };
 TEST_MAIN(cases)
