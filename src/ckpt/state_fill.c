@@ -2,8 +2,10 @@
  *
  * A shard's numbers on their way to its file. The thread that calls writes, in order, and is the
  * only one that calls the disk, so what fails and when is as if it were alone. Helpers do what has
- * to be done to the bytes: they hash the chunks, and turn those that the file has the other way
- * round, a few strips ahead of the writing. So a save takes as long as a plain copy does.
+ * to be done to the bytes, a few strips ahead of the writing: they hash the chunks, and turn those
+ * that the file has the other way round. So a save takes as long as a plain copy does where they
+ * have processors of their own; where not, what is written was read a moment ago, and comes from a
+ * cache. Both sides work for some strips before they wake the other, which costs as much as one.
  */
 #include "ckpt/state_local.h"
 
@@ -13,9 +15,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { STRIP = 2 << 20,  /* bytes that are turned, hashed or written at once */
-       AHEAD = 8,        /* strips that a helper may be ahead of the writing */
-       BLOCK = 16 };     /* rows that are turned together (state_copy.c) */
+enum { STRIP = 256 << 10, /* bytes that are turned, hashed or written at once */
+       AHEAD = 8,         /* strips that a helper may be ahead of the writing: in a cache */
+       WAKE = AHEAD / 2,  /* strips that are made, or written, before the other side is woken */
+       BLOCK = 16 };      /* rows that are turned together (state_copy.c) */
 
 struct filling;
 struct helper {
@@ -43,17 +46,21 @@ static bool is_turned(const struct filling *f, int i)
     return f->from[i].transposed && b->n[0] > 1 && b->n[1] > 1;
 }
 
-/* Rows of a strip of a turned chunk. */
-static int64_t strip_rows(const struct filling *f, int i)
-{
-    const struct state_box *b = &f->s->chunk[i].box;
-    int64_t rows = STRIP / (b->n[1] * safet_type_size(f->s->type));
-    return num_min(b->n[0], num_max(BLOCK, rows / BLOCK * BLOCK));
-}
-
 static int64_t row_bytes(const struct filling *f, int i)
 {
     return f->s->chunk[i].box.n[1] * safet_type_size(f->s->type);
+}
+
+static int64_t chunk_bytes(const struct filling *f, int i)
+{
+    return f->s->chunk[i].box.n[0] * row_bytes(f, i);
+}
+
+/* Of whole rows, where they are turned. */
+static int64_t strip_bytes(const struct filling *f, int i)
+{
+    int64_t width = row_bytes(f, i), rows = STRIP / width / BLOCK * BLOCK;
+    return is_turned(f, i) ? num_min(chunk_bytes(f, i), num_max(BLOCK, rows) * width) : STRIP;
 }
 
 /* ---- helpers ---- */
@@ -69,38 +76,40 @@ static bool wait_room(struct helper *h)
     return !atomic_load(&f->ended);
 }
 
-static void step_on(struct filling *f, int64_t *count)
+static void made_one(struct helper *h, bool last)
 {
+    struct filling *f = h->of;
     pthread_mutex_lock(&f->lock);
-    ++*count;
-    pthread_cond_broadcast(&f->moved);
+    h->made++;
+    if (last || h->made - h->taken >= WAKE)
+        pthread_cond_broadcast(&f->moved);
     pthread_mutex_unlock(&f->lock);
 }
 
-static void hash_turned(struct helper *h, int i, XXH3_state_t *hash)
+/* A strip of a turned chunk, into the ring. */
+static const uint8_t *turn(struct helper *h, int i, int64_t at, int64_t bytes)
 {
     struct filling *f = h->of;
     const struct state_box *b = &f->s->chunk[i].box;
-    int64_t size = safet_type_size(f->s->type), rows = strip_rows(f, i);
-    for (int64_t r = 0; r < b->n[0] && wait_room(h); r += rows) {
-        int64_t n[2] = {num_min(rows, b->n[0] - r), b->n[1]};
-        uint8_t *strip = h->ring + h->made % AHEAD * f->strip;
-        struct state_span to = {strip, f->s->type, {n[1], 1}};
-        struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + r * size, f->s->type,
-                                  {1, b->n[0]}};
-        state_copy(&to, &from, n);
-        XXH3_64bits_update(hash, strip, (size_t)(n[0] * n[1] * size));
-        step_on(f, &h->made);
-    }
+    int64_t width = row_bytes(f, i), n[2] = {bytes / width, b->n[1]};
+    uint8_t *strip = h->ring + h->made % AHEAD * f->strip;
+    struct state_span to = {strip, f->s->type, {n[1], 1}};
+    struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1], f->s->type,
+                              {1, b->n[0]}};
+    state_copy(&to, &from, n);
+    return strip;
 }
 
-static void hash_plain(struct helper *h, int i, XXH3_state_t *hash)
+static void hash_chunk(struct helper *h, int i, XXH3_state_t *hash)
 {
     struct filling *f = h->of;
     const uint8_t *p = f->from[i].p;
-    int64_t bytes = f->s->chunk[i].box.n[0] * row_bytes(f, i);
-    for (int64_t at = 0; at < bytes && !atomic_load(&f->ended); at += STRIP)
-        XXH3_64bits_update(hash, p + at, (size_t)num_min(STRIP, bytes - at));
+    int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
+    for (int64_t at = 0; at < bytes && wait_room(h); at += strip) {
+        int64_t n = num_min(strip, bytes - at);
+        XXH3_64bits_update(hash, is_turned(f, i) ? turn(h, i, at, n) : p + at, (size_t)n);
+        made_one(h, at + n == bytes);
+    }
 }
 
 static void *help(void *arg)
@@ -110,10 +119,7 @@ static void *help(void *arg)
     XXH3_state_t hash;
     for (int i = h->first; i < f->s->n && !atomic_load(&f->ended); i += f->helpers) {
         XXH3_64bits_reset(&hash);
-        if (is_turned(f, i))
-            hash_turned(h, i, &hash);
-        else
-            hash_plain(h, i, &hash);
+        hash_chunk(h, i, &hash);
         f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
     }
     return NULL;
@@ -136,29 +142,37 @@ static enum err start(struct helper *h)
 
 /* ---- the writer ---- */
 
-static enum err write_turned(struct filling *f, int i)
+/* The next strip of a helper is there. */
+static void wait_made(struct helper *h)
 {
-    struct helper *h = &f->helper[i % f->helpers];
-    const struct state_box *b = &f->s->chunk[i].box;
-    int64_t rows = strip_rows(f, i);
-    for (int64_t r = 0; r < b->n[0]; r += rows) {
-        pthread_mutex_lock(&f->lock);
-        while (h->made == h->taken)
-            pthread_cond_wait(&f->moved, &f->lock);
-        pthread_mutex_unlock(&f->lock);
-        TRY(safet_write(&f->s->file, h->ring + h->taken % AHEAD * f->strip,
-                        num_min(rows, b->n[0] - r) * row_bytes(f, i)));
-        step_on(f, &h->taken);
-    }
-    return ERR_OK;
+    struct filling *f = h->of;
+    pthread_mutex_lock(&f->lock);
+    while (h->made == h->taken)
+        pthread_cond_wait(&f->moved, &f->lock);
+    pthread_mutex_unlock(&f->lock);
 }
 
-static enum err write_plain(struct filling *f, int i)
+static void took_one(struct helper *h)
 {
+    struct filling *f = h->of;
+    pthread_mutex_lock(&f->lock);
+    h->taken++;
+    if (h->made - h->taken <= AHEAD - WAKE)
+        pthread_cond_broadcast(&f->moved);
+    pthread_mutex_unlock(&f->lock);
+}
+
+static enum err write_chunk(struct filling *f, int i)
+{
+    struct helper *h = &f->helper[i % f->helpers];
     const uint8_t *p = f->from[i].p;
-    int64_t bytes = f->s->chunk[i].box.n[0] * row_bytes(f, i);
-    for (int64_t at = 0; at < bytes; at += STRIP)
-        TRY(safet_write(&f->s->file, p + at, num_min(STRIP, bytes - at)));
+    int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
+    for (int64_t at = 0; at < bytes; at += strip) {
+        wait_made(h);
+        TRY(safet_write(&f->s->file, is_turned(f, i) ? h->ring + h->taken % AHEAD * f->strip
+                                                     : p + at, num_min(strip, bytes - at)));
+        took_one(h);
+    }
     return ERR_OK;
 }
 
@@ -167,7 +181,7 @@ static enum err write_all(struct filling *f, const atomic_bool *given_up)
     for (int i = 0; i < f->s->n; i++) {
         if (given_up && atomic_load(given_up))
             FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
-        TRY(is_turned(f, i) ? write_turned(f, i) : write_plain(f, i));
+        TRY(write_chunk(f, i));
     }
     return ERR_OK;
 }
@@ -197,7 +211,7 @@ enum err state_shard_fill(struct state_shard *s, const struct state_source *from
     f.helpers = (int)num_max(1, num_min(num_min(helpers, STATE_HELPERS), s->n));
     for (int i = 0; i < s->n; i++)
         if (is_turned(&f, i))
-            f.strip = num_max(f.strip, strip_rows(&f, i) * row_bytes(&f, i));
+            f.strip = num_max(f.strip, strip_bytes(&f, i));
     for (int k = 0; k < f.helpers && err == ERR_OK; k++) {
         f.helper[k].of = &f;
         f.helper[k].first = k;
