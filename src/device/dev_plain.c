@@ -20,15 +20,10 @@ void dev_plain_host_free(struct dev *d, void *p)
     mem_free(p);
 }
 
-enum err dev_plain_aside(struct dev *d, void *host_to, const void *from, int64_t bytes)
+enum err dev_plain_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
 {
+    (void)slot;
     return d->ops->copy_out(d, host_to, from, bytes);
-}
-
-enum err dev_plain_aside_join(struct dev *d)
-{
-    (void)d;
-    return ERR_OK;
 }
 
 enum err dev_plain_aside_reach(struct dev *d, bool *there)

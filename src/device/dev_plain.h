@@ -12,11 +12,10 @@ enum err dev_plain_host_alloc(struct dev *d, int64_t bytes, const char *name, vo
 void dev_plain_host_free(struct dev *d, void *p);
 
 /* Copies aside are made at once, by the device's copy_out. */
-enum err dev_plain_aside(struct dev *d, void *host_to, const void *from, int64_t bytes);
-enum err dev_plain_aside_join(struct dev *d);
+enum err dev_plain_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
 enum err dev_plain_aside_reach(struct dev *d, bool *there);
 
-/* Work is done at once: nothing to mark, nothing to wait for, no queue. */
+/* Work is done at once: nothing to mark or to put in order, nothing to wait for, no queue. */
 enum err dev_plain_mark(struct dev *d, int which);
 enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first);
 enum err dev_plain_stamp(struct dev *d, int64_t which);

@@ -200,14 +200,18 @@ struct dev_ops {
      * shared with all else on the host. */
     enum err (*room)(struct dev *d, int64_t *left, int64_t *all);
     enum err (*sync)(struct dev *d);
-    /* Copies beside the queue, to memory of host_alloc, so that kernels go on: `aside` begins one
-     * behind what is queued until now. `aside_join` has the queue wait, and not the host, for those
-     * begun until now; it comes before what they read is written. Recorded, each replay waits there
-     * for those begun before that replay. `aside_reach`, there NULL: the host waits until all are
-     * there; else it asks whether they are. It may come from another thread than the rank's, one at
-     * a time, and asks no dev_watch: begin them behind what no peer can keep any more. */
-    enum err (*aside)(struct dev *d, void *host_to, const void *from, int64_t bytes);
-    enum err (*aside_join)(struct dev *d);
+    /* Copies beside the queue, to memory of host_alloc, so that kernels go on. What they read is
+     * dealt to DEV_ASIDES slots, so that a copy begins, and what writes over it goes on, slot by
+     * slot. `aside_ready`: what is queued until now has written what belongs to the slot; `aside`
+     * begins a copy behind the slot's last aside_ready; `aside_join` has the queue wait, and not
+     * the host, for the slot's copies begun until now, and comes before what they read is written.
+     * Recorded, both are done by each replay as if they were called then. `aside_reach`, there
+     * NULL: the host waits until all are there; else it asks whether they are. It may come from
+     * another thread than the rank's, one at a time, and asks no dev_watch: begin them behind what
+     * no peer can keep any more. */
+    enum err (*aside_ready)(struct dev *d, int slot);
+    enum err (*aside)(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
+    enum err (*aside_join)(struct dev *d, int slot);
     enum err (*aside_reach)(struct dev *d, bool *there);
     /* Marks, DEV_MARKS of them: `mark` sets one behind what is queued, `reach` waits until the
      * queue is through it. Both do nothing where work is done at once. */
@@ -223,9 +227,9 @@ struct dev_ops {
     enum err (*stamped)(struct dev *d, int64_t which, double *seconds);
     /* (optional) NULL, all four: the device cannot, or has no use for it. From record_begin on
      * calls are noted and not done, until record_end gives what was noted. Between the two only
-     * kernels, copy, zero and aside_join; work on other queues that was put in order with this one
-     * is noted too and must be joined again. record_end ends the noting also where it fails; then
-     * nothing was done and the device is as before. */
+     * kernels, copy, zero, aside_join and aside_ready; work on other queues that was put in order
+     * with this one is noted too and must be joined again. record_end ends the noting also where it
+     * fails; then nothing was done and the device is as before. */
     enum err (*record_begin)(struct dev *d);
     enum err (*record_end)(struct dev *d, struct dev_recording **out);
     enum err (*replay)(struct dev *d, struct dev_recording *r);
@@ -295,7 +299,7 @@ struct dev_ops {
     enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* to += from */
 };
 
-enum { DEV_MARKS = 8 };
+enum { DEV_MARKS = 8, DEV_ASIDES = 16 };
 
 struct dev {
     const struct dev_ops *ops;

@@ -289,10 +289,10 @@ static enum err timed_copy_out(struct dev *d, void *to, const void *from, int64_
     return record(p, PROFILE_MOVE, p->inner->ops->copy_out(p->inner, to, from, n));
 }
 
-static enum err timed_aside(struct dev *d, void *to, const void *from, int64_t n)
+static enum err timed_aside(struct dev *d, int slot, void *to, const void *from, int64_t n)
 {
     struct profile *p = profile_of(d);
-    return record(p, PROFILE_MOVE, p->inner->ops->aside(p->inner, to, from, n));
+    return record(p, PROFILE_MOVE, p->inner->ops->aside(p->inner, slot, to, from, n));
 }
 
 static enum err timed_copy(struct dev *d, void *to, const void *from, int64_t n)
@@ -341,10 +341,16 @@ static enum err inner_sync(struct dev *d)
     return inner->ops->sync(inner);
 }
 
-static enum err inner_aside_join(struct dev *d)
+static enum err inner_aside_ready(struct dev *d, int slot)
 {
     struct profile *p = d->impl;
-    return p->inner->ops->aside_join(p->inner);
+    return p->inner->ops->aside_ready(p->inner, slot);
+}
+
+static enum err inner_aside_join(struct dev *d, int slot)
+{
+    struct profile *p = d->impl;
+    return p->inner->ops->aside_join(p->inner, slot);
 }
 
 static enum err inner_aside_reach(struct dev *d, bool *there)
@@ -431,6 +437,7 @@ static const struct dev_ops profile_ops = {
     .host_free = inner_host_free,
     .sync = inner_sync,
     .aside = timed_aside,
+    .aside_ready = inner_aside_ready,
     .aside_join = inner_aside_join,
     .aside_reach = inner_aside_reach,
     .choices = inner_choices,

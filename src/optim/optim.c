@@ -113,24 +113,37 @@ static enum err update_some(const struct optim *o, const struct param_store *s,
     return o->dev->ops->adamw(o->dev, &a);
 }
 
+/* What lies in one slot: a snapshot may still read it (param_state.h), and the next may begin
+ * with it while the others are updated. */
+static enum err update_slot(const struct optim *o, const struct param_store *s,
+                            struct param_range left)
+{
+    int at = 0, slot = param_slot(s, left.own);
+    while (at < s->n && s->param[at].offset + s->param[at].count <= left.begin)
+        at++;
+    TRY(o->dev->ops->aside_join(o->dev, slot));
+    while (left.begin < left.end)
+        TRY(update_some(o, s, &left, &at));
+    return o->dev->ops->aside_ready(o->dev, slot);
+}
+
 /* What this rank updates of a piece of a store. */
 static enum err update_piece(const struct optim *o, const struct param_store *s, int piece)
 {
     struct param_range left = param_share_of(s, piece);
-    int at = 0;
-    while (at < s->n && s->param[at].offset + s->param[at].count <= left.begin)
-        at++;
-    while (left.begin < left.end)
-        TRY(update_some(o, s, &left, &at));
+    while (left.begin < left.end) {
+        int64_t n = num_min(left.end - left.begin, s->slot - left.own % s->slot);
+        TRY(update_slot(o, s, (struct param_range){left.begin, left.begin + n, left.own}));
+        left.begin += n;
+        left.own += n;
+    }
     return ERR_OK;
 }
 
-/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. The
- * stores may still be read by a snapshot (param_state.h). */
+/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. */
 static enum err update(const struct optim *o)
 {
     struct optim_gather gather = {0};
-    TRY(o->dev->ops->aside_join(o->dev));
     for (int i = 0; i < o->stores; i++)
         for (int piece = 0; piece < param_share_pieces(o->store[i]); piece++) {
             TRY(update_piece(o, o->store[i], piece));

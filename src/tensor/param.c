@@ -67,6 +67,22 @@ static enum err take_stores(struct param_store *s, const struct param_arenas *fr
     return from->shadow ? arena_take(from->shadow, 3 * at, "shadow", &s->shadow) : ERR_OK;
 }
 
+/* Of a store that is small or at once written one slot is enough. */
+static int64_t slot_elements(const struct param_store *s)
+{
+    enum { LEAST = 1 << 18 };
+    int64_t own = num_max(s->elements / s->shares, 1);
+    int64_t each = num_ceil_div(num_ceil_div(own, DEV_ASIDES), ARCH_PARAM_ALIGN) * ARCH_PARAM_ALIGN;
+    return s->dev->queues ? num_max(each, LEAST) : own;
+}
+
+int param_slot(const struct param_store *s, int64_t own)
+{
+    int64_t slot = own / s->slot;
+    ENSURE(slot >= 0 && slot < DEV_ASIDES);
+    return (int)slot;
+}
+
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
                           const struct param_arenas *from, bool with_training)
 {
@@ -81,6 +97,7 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
     TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
                               &s->part_first));
     lay_out(s, at);
+    s->slot = slot_elements(s);
     TRY_OR(out_close, take_stores(s, from, with_training));
     return ERR_OK;
 out_close:

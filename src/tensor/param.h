@@ -44,6 +44,7 @@ struct param_store {
     char *shadow;             /* master, m and v of before the step, in a row; NULL: none */
     bool *fresh;              /* owned; [n]: this gradient is zero, whatever its memory holds */
     int *part_first;          /* owned; [parts + 1]: parameters of part i */
+    int64_t slot;             /* elements of a slot: see param_slot */
     int64_t ct, at;           /* bytes of an element */
 };
 
@@ -68,6 +69,11 @@ void param_store_close(struct param_store *s);
  * host threads, of which there is at least the caller. Errors: ERR_MEMORY (also when a thread
  * cannot be made), the device's. Local. (param_init.c) */
 enum err param_init(struct param_store *s, uint64_t seed, int threads);
+
+/* The slot of copies aside (dev_ops.aside) that element `own` of the moments, and of the master
+ * weights where they are shared, belongs to. Whoever writes them behind the opening of a snapshot
+ * joins it before and makes it ready again. Stores of a rank use the same ones. */
+int param_slot(const struct param_store *s, int64_t own);
 
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum arch_role role);

@@ -122,6 +122,8 @@ enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *
     if (bytes < need)
         FAIL(ERR_INTERNAL, "a snapshot of the parameters takes %lld bytes, planned are %lld",
              (long long)need, (long long)bytes);
+    for (int slot = 0; slot < DEV_ASIDES; slot++) /* who filled the stores said nothing */
+        TRY(d->dev->ops->aside_ready(d->dev, slot));
     return d->dev->ops->host_alloc(d->dev, bytes, "a snapshot of the parameters",
                                    (void **)&s->host);
 }
@@ -144,14 +146,28 @@ static const char *run_on_device(const struct param_run *run, enum param_kind ki
     return (kind == PARAM_M ? s->m : s->v) + run->own * s->at;
 }
 
+/* Begin to copy what of a run lies in a slot. */
+static enum err copy_slot(const struct param_snapshot *s, const struct param_run *run,
+                          enum param_kind kind, int slot)
+{
+    const struct param_duty *d = s->duty;
+    int64_t at = dtype_size(d->dev->at), each = run->store->slot;
+    int64_t begin = num_max(slot * each - run->own, 0);
+    int64_t end = num_min((slot + 1) * each - run->own, run->n);
+    if (begin >= end)
+        return ERR_OK;
+    return d->dev->ops->aside(d->dev, slot,
+                              s->host + (kind * d->elements + run->at + begin) * at,
+                              run_on_device(run, kind) + begin * at, (end - begin) * at);
+}
+
 enum err param_snapshot_start(const struct param_snapshot *s)
 {
     const struct param_duty *d = s->duty;
-    int64_t at = dtype_size(d->dev->at);
-    for (enum param_kind kind = 0; s->host && kind < PARAM_KINDS; kind++)
-        for (int i = 0; i < d->runs; i++)
-            TRY(d->dev->ops->aside(d->dev, s->host + (kind * d->elements + d->run[i].at) * at,
-                                   run_on_device(&d->run[i], kind), d->run[i].n * at));
+    for (int slot = 0; s->host && slot < DEV_ASIDES; slot++)
+        for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
+            for (int i = 0; i < d->runs; i++)
+                TRY(copy_slot(s, &d->run[i], kind, slot));
     return ERR_OK;
 }
 

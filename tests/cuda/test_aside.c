@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies aside on a GPU: they read what the queue had left when they were begun, though what comes
- * behind aside_join writes over it, be that queued call by call or in one recording that is
- * replayed with copies beside it and without. They are long, and what writes is quick, so that
- * without the wait they would be torn. And the queue goes on beside them. Runs where this process
- * sees a GPU.
+ * Copies aside on a GPU, slot by slot: they read what the queue had left when their slot was ready,
+ * though what comes behind aside_join writes over it, be that queued call by call or in one
+ * recording that is replayed with copies beside it and without. They are long, and what writes is
+ * quick, so that without the wait they would be torn. They begin with the first slot that is ready,
+ * whatever is queued behind it, and the queue goes on beside them. Runs where this process sees a
+ * GPU.
  */
 #include "gpus.h"
 
@@ -12,11 +13,12 @@
 #include "device/device.h"
 #include "test.h"
 
-enum { BYTES = 256 << 20, ROUNDS = 4, GPUS_MAX = 1 };
+enum { SLOTS = 4, EACH = 64 << 20, BYTES = SLOTS * EACH, ROUNDS = 4, GPUS_MAX = 1 };
 
 struct rig {
     struct dev *dev;
     char *store, *host; /* device, pinned; BYTES */
+    char *other;        /* device; BYTES that nobody copies aside */
 };
 
 static bool open_rig(struct rig *r)
@@ -29,13 +31,16 @@ static bool open_rig(struct rig *r)
     }
     CHECK_OK(dev_open(&a, &r->dev));
     CHECK_OK(r->dev->ops->alloc(r->dev, BYTES, "what is copied", (void **)&r->store));
+    CHECK_OK(r->dev->ops->alloc(r->dev, BYTES, "other work", (void **)&r->other));
     CHECK_OK(r->dev->ops->host_alloc(r->dev, BYTES, "copies", (void **)&r->host));
     return true;
 }
 
 static void close_rig(struct rig *r)
 {
+    CHECK_OK(r->dev->ops->sync(r->dev));
     r->dev->ops->free(r->dev, r->store);
+    r->dev->ops->free(r->dev, r->other);
     r->dev->ops->host_free(r->dev, r->host);
     dev_close(r->dev);
 }
@@ -48,6 +53,16 @@ static void fill(struct rig *r, char byte)
     CHECK_OK(r->dev->ops->copy_in(r->dev, r->store, block, sizeof block));
     for (int64_t done = sizeof block; done < BYTES; done *= 2)
         CHECK_OK(r->dev->ops->copy(r->dev, r->store + done, r->store, done));
+    for (int slot = 0; slot < SLOTS; slot++)
+        CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
+}
+
+static void copy_aside(struct rig *r)
+{
+    for (int slot = 0; slot < SLOTS; slot++) {
+        int64_t at = (int64_t)slot * EACH;
+        CHECK_OK(r->dev->ops->aside(r->dev, slot, r->host + at, r->store + at, EACH));
+    }
 }
 
 static int64_t other_than(const struct rig *r, char byte)
@@ -58,10 +73,14 @@ static int64_t other_than(const struct rig *r, char byte)
     return other;
 }
 
+/* As an optimizer goes through the slots; zeros behind it. */
 static void update(struct rig *r)
 {
-    CHECK_OK(r->dev->ops->aside_join(r->dev));
-    CHECK_OK(r->dev->ops->zero(r->dev, r->store, BYTES));
+    for (int slot = 0; slot < SLOTS; slot++) {
+        CHECK_OK(r->dev->ops->aside_join(r->dev, slot));
+        CHECK_OK(r->dev->ops->zero(r->dev, r->store + (int64_t)slot * EACH, EACH));
+        CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
+    }
 }
 
 static void copies_are_whole(void)
@@ -72,34 +91,39 @@ static void copies_are_whole(void)
         return;
     for (int i = 1; i <= ROUNDS; i++) {
         fill(&r, (char)i);
-        CHECK_OK(r.dev->ops->aside(r.dev, r.host, r.store, BYTES));
+        copy_aside(&r);
         update(&r);
         CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
         CHECK_INT(other_than(&r, (char)i), 0);
         CHECK_OK(r.dev->ops->aside_reach(r.dev, &there));
         CHECK(there);
     }
-    CHECK_OK(r.dev->ops->sync(r.dev));
     close_rig(&r);
+}
+
+static struct dev_recording *record_update(struct rig *r)
+{
+    struct dev_recording *step = NULL;
+    update(r); /* as a step before the recorded one */
+    CHECK_OK(r->dev->ops->record_begin(r->dev));
+    update(r);
+    CHECK_OK(r->dev->ops->record_end(r->dev, &step));
+    return step;
 }
 
 static void replays_wait_for_theirs(void)
 {
     struct rig r;
-    struct dev_recording *step = NULL;
     if (!open_rig(&r))
         return;
-    update(&r); /* as a step before the recorded one */
-    CHECK_OK(r.dev->ops->record_begin(r.dev));
-    update(&r);
-    CHECK_OK(r.dev->ops->record_end(r.dev, &step));
+    struct dev_recording *step = record_update(&r);
     for (int i = 1; i <= ROUNDS; i++) {
         fill(&r, (char)i);
         if (i == 2) { /* without a copy */
             CHECK_OK(r.dev->ops->replay(r.dev, step));
             continue;
         }
-        CHECK_OK(r.dev->ops->aside(r.dev, r.host, r.store, BYTES));
+        copy_aside(&r);
         CHECK_OK(r.dev->ops->replay(r.dev, step));
         CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
         CHECK_INT(other_than(&r, (char)i), 0);
@@ -109,39 +133,96 @@ static void replays_wait_for_theirs(void)
     close_rig(&r);
 }
 
+/* Copies that are begun behind a replay are of what it has left. */
+static void copies_wait_for_replays(void)
+{
+    struct rig r;
+    if (!open_rig(&r))
+        return;
+    struct dev_recording *step = record_update(&r);
+    for (int i = 1; i <= ROUNDS; i++) {
+        fill(&r, (char)i);
+        CHECK_OK(r.dev->ops->replay(r.dev, step));
+        copy_aside(&r);
+        CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
+        CHECK_INT(other_than(&r, 0), 0);
+    }
+    CHECK_OK(r.dev->ops->sync(r.dev));
+    r.dev->ops->forget(r.dev, step);
+    close_rig(&r);
+}
+
+/* Milliseconds of work that does not touch the store; so few calls that the queue takes them while
+ * the host goes on. */
+static void work(struct rig *r)
+{
+    for (int i = 0; i < 64; i++)
+        CHECK_OK(r->dev->ops->zero(r->dev, r->other, BYTES));
+}
+
+/* Slots are ready, and then there is other work: short copies wait for none of it, though they are
+ * begun when it is queued. */
+static void copies_begin_with_their_slot(void)
+{
+    struct rig r;
+    char *passed;
+    if (!open_rig(&r))
+        return;
+    CHECK_OK(r.dev->ops->host_alloc(r.dev, 64, "where the queue is", (void **)&passed));
+    fill(&r, 1);
+    CHECK_OK(r.dev->ops->sync(r.dev));
+    fill(&r, 2);
+    work(&r);
+    CHECK_OK(r.dev->ops->copy_out(r.dev, passed, r.store, 64));
+    for (int slot = 0; slot < SLOTS; slot++)
+        CHECK_OK(r.dev->ops->aside(r.dev, slot, r.host + (slot << 10), r.store, 1 << 10));
+    CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
+    CHECK_INT(*(volatile char *)passed, 0);
+    for (int i = 0; i < SLOTS << 10; i++)
+        CHECK_INT(r.host[i], 2);
+    CHECK_OK(r.dev->ops->sync(r.dev));
+    CHECK_INT(*(volatile char *)passed, 2);
+    r.dev->ops->host_free(r.dev, passed);
+    close_rig(&r);
+}
+
 /* Work that does not touch the store is done before the copy is, where the queue's last was itself
- * a copy to the host, as a step's sums are, and its next is a mark. */
+ * a copy of a few bytes to the host, as a step's sums are, and its next is a mark. */
 static void the_queue_goes_on(void)
 {
     struct rig r;
     bool there = true;
-    char *other;
+    char *sums;
     if (!open_rig(&r))
         return;
-    CHECK_OK(r.dev->ops->alloc(r.dev, 1 << 20, "other work", (void **)&other));
-    CHECK_OK(r.dev->ops->copy_out(r.dev, r.host, r.store, 64));
+    CHECK_OK(r.dev->ops->host_alloc(r.dev, 64, "sums", (void **)&sums));
+    fill(&r, 1);
     CHECK_OK(r.dev->ops->sync(r.dev));
     double begin = log_now();
-    CHECK_OK(r.dev->ops->aside(r.dev, r.host, r.store, BYTES));
+    copy_aside(&r);
     double queued = log_now();
+    CHECK_OK(r.dev->ops->copy_out(r.dev, sums, r.store, 64));
     CHECK_OK(r.dev->ops->mark(r.dev, 0));
-    CHECK_OK(r.dev->ops->zero(r.dev, other, 1 << 20));
+    CHECK_OK(r.dev->ops->zero(r.dev, r.other, 1 << 20));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double done = log_now();
     CHECK_OK(r.dev->ops->aside_reach(r.dev, &there));
     CHECK(!there);
+    CHECK_INT(sums[63], 1);
     CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
     double copied = log_now();
     printf("     %d MiB aside: queued in %.3f ms, other work done after %.3f ms, copied after %.3f "
            "ms, %.1f GB/s\n", BYTES >> 20, 1e3 * (queued - begin), 1e3 * (done - begin),
            1e3 * (copied - begin), BYTES / (copied - begin) * 1e-9);
-    r.dev->ops->free(r.dev, other);
+    r.dev->ops->host_free(r.dev, sums);
     close_rig(&r);
 }
 
 static const struct test_case cases[] = {
     {"copies_are_whole", copies_are_whole},
     {"replays_wait_for_theirs", replays_wait_for_theirs},
+    {"copies_wait_for_replays", copies_wait_for_replays},
+    {"copies_begin_with_their_slot", copies_begin_with_their_slot},
     {"the_queue_goes_on", the_queue_goes_on},
 };
 TEST_MAIN(cases)

@@ -24,8 +24,9 @@ enum { RANKS = 8, STORES = 8 };
 struct late {
     const struct dev_ops *real;
     struct dev_ops ops;
-    struct { void *to; const void *from; int64_t bytes; } copy[512];
+    struct copy { void *to; const void *from; int64_t bytes; int slot; } copy[2048];
     int n, joined; /* waiting; made because the queue waited for them */
+    bool ready[DEV_ASIDES];
     pthread_mutex_t lock;
 };
 
@@ -40,33 +41,46 @@ static struct late *late_of(const struct dev *d)
     return &lates[i];
 }
 
-static enum err late_aside(struct dev *d, void *to, const void *from, int64_t bytes)
+static enum err late_ready(struct dev *d, int slot)
+{
+    late_of(d)->ready[slot] = true;
+    return ERR_OK;
+}
+
+static enum err late_aside(struct dev *d, int slot, void *to, const void *from, int64_t bytes)
 {
     struct late *l = late_of(d);
+    CHECK(l->ready[slot]);
     pthread_mutex_lock(&l->lock);
     ENSURE(l->n < (int)(sizeof l->copy / sizeof *l->copy));
     l->copy[l->n].to = to;
     l->copy[l->n].from = from;
+    l->copy[l->n].slot = slot;
     l->copy[l->n++].bytes = bytes;
     pthread_mutex_unlock(&l->lock);
     return ERR_OK;
 }
 
-static int make_copies(struct late *l)
+/* Those of a slot; -1: of all. */
+static int make_copies(struct late *l, int slot)
 {
+    int left = 0;
     pthread_mutex_lock(&l->lock);
     int n = l->n;
     for (int i = 0; i < n; i++)
-        memcpy(l->copy[i].to, l->copy[i].from, (size_t)l->copy[i].bytes);
-    l->n = 0;
+        if (slot < 0 || l->copy[i].slot == slot)
+            memcpy(l->copy[i].to, l->copy[i].from, (size_t)l->copy[i].bytes);
+        else
+            l->copy[left++] = l->copy[i];
+    l->n = left;
     pthread_mutex_unlock(&l->lock);
-    return n;
+    return n - left;
 }
 
-static enum err late_join(struct dev *d)
+static enum err late_join(struct dev *d, int slot)
 {
     struct late *l = late_of(d);
-    l->joined += make_copies(l) > 0;
+    l->joined += make_copies(l, slot) > 0;
     return ERR_OK;
 }
 
@@ -74,7 +88,7 @@ static enum err late_reach(struct dev *d, bool *there)
 {
     struct late *l = late_of(d);
     if (!there)
-        (void)make_copies(l);
+        (void)make_copies(l, -1);
     pthread_mutex_lock(&l->lock);
     if (there)
         *there = l->n == 0;
@@ -86,6 +100,7 @@ static void opened_late(struct dev *d, int rank)
 {
     struct late *l = &lates[rank];
     *l = (struct late){.real = d->ops, .ops = *d->ops};
+    l->ops.aside_ready = late_ready;
     l->ops.aside = late_aside;
     l->ops.aside_join = late_join;
     l->ops.aside_reach = late_reach;
@@ -175,10 +190,20 @@ static void save_end(struct saver *s)
     param_duty_close(&s->duty);
 }
 
+/* A few slots, cut anywhere. */
+static void deal_to_slots(struct exec *x)
+{
+    for (int i = 0; i < exec_stage_count(x); i++) {
+        struct param_store *s = &exec_stage_at(x, i)->params;
+        s->slot = num_ceil_div(s->elements / s->shares, 5 + i);
+    }
+}
+
 static enum err ran(struct exec *x, int rank)
 {
     struct saver *s = &run.rank[rank];
-    s->steps++;
+    if (s->steps++ == 0)
+        deal_to_slots(x);
     if (run.at > 0 && s->steps == run.at) {
         save_open(s, x, rank);
         save_begin(s);

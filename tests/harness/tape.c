@@ -14,7 +14,8 @@ enum op {
     OP_GEMM, OP_BIAS_GRAD, OP_NORM, OP_NORM_GRAD, OP_ATTN, OP_ATTN_GRAD, OP_ROPE, OP_SWIGLU,
     OP_SWIGLU_GRAD, OP_RESIDUAL, OP_RESIDUAL_NORM, OP_DROPOUT, OP_EMBED, OP_EMBED_GRAD, OP_POS_ADD,
     OP_POS_GRAD, OP_XENT, OP_XENT_MAX, OP_XENT_SUM, OP_XENT_GRAD, OP_ADAMW, OP_SCALE, OP_SUM,
-    OP_SUMSQ, OP_CAST, OP_ADD, OP_COPY, OP_ZERO, OP_ASIDE_JOIN
+    OP_SUMSQ, OP_CAST, OP_ADD, OP_COPY, OP_ZERO, OP_ASIDE_JOIN,
+    OP_ASIDE_READY
 };
 
 struct tape_call {
@@ -144,7 +145,7 @@ static void say(struct text *t, const struct tape_call *c)
     case OP_ADAMW: say_adamw(t, &c->arg.adamw); break;
     case OP_BIAS_GRAD: case OP_SWIGLU: case OP_SWIGLU_GRAD: case OP_EMBED: case OP_EMBED_GRAD:
     case OP_POS_ADD: case OP_POS_GRAD: case OP_SCALE: case OP_SUM: case OP_SUMSQ: case OP_CAST:
-    case OP_ADD: case OP_COPY: case OP_ZERO: case OP_ASIDE_JOIN:
+    case OP_ADD: case OP_COPY: case OP_ZERO: case OP_ASIDE_JOIN: case OP_ASIDE_READY:
         break; /* pointers and numbers alone */
     }
     say_parts(t, &c->parts);
@@ -172,7 +173,8 @@ static enum err perform_flat(struct dev *d, const struct tape_call *c)
     case OP_ADD: return o->add(d, c->to, c->from, n[0]);
     case OP_COPY: return o->copy(d, c->to, c->from, n[0]);
     case OP_ZERO: return o->zero(d, c->to, n[0]);
-    case OP_ASIDE_JOIN: return o->aside_join(d);
+    case OP_ASIDE_JOIN: return o->aside_join(d, (int)n[0]);
+    case OP_ASIDE_READY: return o->aside_ready(d, (int)n[0]);
     default: break;
     }
     FAIL(ERR_INTERNAL, "tape: operation %d is not known", (int)c->op);
@@ -352,9 +354,14 @@ static enum err t_zero(struct dev *d, void *p, int64_t bytes)
     return PUT(.op = OP_ZERO, .to = p, .n = {bytes});
 }
 
-static enum err t_aside_join(struct dev *d)
+static enum err t_aside_join(struct dev *d, int slot)
 {
-    return PUT(.op = OP_ASIDE_JOIN);
+    return PUT(.op = OP_ASIDE_JOIN, .n = {slot});
+}
+
+static enum err t_aside_ready(struct dev *d, int slot)
+{
+    return PUT(.op = OP_ASIDE_READY, .n = {slot});
 }
 
 /* ---- memory of the host: not to be recorded ---- */
@@ -373,11 +380,11 @@ static enum err t_copy_out(struct dev *d, void *host_to, const void *from, int64
     return mine->real->copy_out(d, host_to, from, bytes);
 }
 
-static enum err t_aside(struct dev *d, void *host_to, const void *from, int64_t bytes)
+static enum err t_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
 {
     mine->wrong += mine->recording;
     text_add(&mine->text, "aside %p %lld\n", from, (long long)bytes);
-    return mine->real->aside(d, host_to, from, bytes);
+    return mine->real->aside(d, slot, host_to, from, bytes);
 }
 
 static enum err t_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
@@ -447,7 +454,7 @@ static const struct dev_ops tape_ops = {
     .xent_grad = t_xent_grad, .adamw = t_adamw, .scale = t_scale, .sum = t_sum, .sumsq = t_sumsq,
     .cast = t_cast, .add = t_add, .copy = t_copy, .zero = t_zero, .copy_in = t_copy_in,
     .copy_out = t_copy_out, .alloc = t_alloc, .sync = t_sync, .mark = t_mark, .aside = t_aside,
-    .aside_join = t_aside_join,
+    .aside_join = t_aside_join, .aside_ready = t_aside_ready,
 };
 
 void tape_over(struct tape *t, struct dev *d, bool can_record)

@@ -188,11 +188,12 @@ static void copies_aside(struct dev *d, void *from, int64_t bytes)
     bool there = false;
     CHECK_OK(d->ops->alloc(d, bytes, "a copy", (void **)&spare));
     CHECK_OK(d->ops->copy(d, spare, from, bytes));
+    CHECK_OK(d->ops->aside_ready(d, 0));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(d->ops->host_alloc(d, bytes, "copies aside", (void **)&host[i]));
-        CHECK_OK(d->ops->aside(d, host[i], spare, i ? 0 : bytes));
+        CHECK_OK(d->ops->aside(d, 0, host[i], spare, i ? 0 : bytes));
     }
-    CHECK_OK(d->ops->aside_join(d));
+    CHECK_OK(d->ops->aside_join(d, 0));
     CHECK_OK(d->ops->zero(d, spare, bytes));
     CHECK_OK(d->ops->aside_reach(d, NULL));
     CHECK_OK(d->ops->aside_reach(d, &there));

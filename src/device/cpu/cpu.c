@@ -147,8 +147,9 @@ static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scr
 
 /* At once, by the threads of the rank, which have nothing else to do meanwhile. A piece for each: a
  * long memcpy goes past the caches. */
-static enum err cpu_aside(struct dev *d, void *host_to, const void *from, int64_t bytes)
+static enum err cpu_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
 {
+    (void)slot;
     const struct pieces p = {host_to, from, bytes, d->threads};
     cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, p.n, 1);
     return ERR_OK;
@@ -173,7 +174,8 @@ static const struct dev_ops ops = {
     .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
     .host_free = dev_plain_host_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
     .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync, .aside = cpu_aside,
-    .aside_join = dev_plain_aside_join, .aside_reach = dev_plain_aside_reach,
+    .aside_ready = dev_plain_mark, .aside_join = dev_plain_mark,
+    .aside_reach = dev_plain_aside_reach,
     .mark = dev_plain_mark, .reach = dev_plain_mark, .stamps = dev_plain_stamps,
     .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
     .room = dev_plain_room,

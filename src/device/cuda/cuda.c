@@ -77,7 +77,10 @@ static void cuda_host_free(struct dev *d, void *p)
 
 static enum err cuda_copy_out(struct dev *d, void *host_to, const void *from, int64_t bytes)
 {
-    if (bytes > 0)
+    bool done = bytes <= 0;
+    if (!done)
+        TRY(cuda_few_out(cuda_of(d), host_to, from, bytes, &done));
+    if (!done)
         CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost,
                                  cuda_of(d)->stream));
     return ERR_OK;
@@ -230,9 +233,10 @@ static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
     .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
-    .sync = cuda_sync, .aside = cuda_aside, .aside_join = cuda_aside_join,
-    .aside_reach = cuda_aside_reach, .mark = cuda_mark, .reach = cuda_reach, .stamps = cuda_stamps,
-    .stamp = cuda_stamp, .stamped = cuda_stamped, .queue = cuda_queue, .room = cuda_room,
+    .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside = cuda_aside,
+    .aside_join = cuda_aside_join, .aside_reach = cuda_aside_reach, .mark = cuda_mark,
+    .reach = cuda_reach, .stamps = cuda_stamps, .stamp = cuda_stamp, .stamped = cuda_stamped,
+    .queue = cuda_queue, .room = cuda_room,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
     .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
     .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,

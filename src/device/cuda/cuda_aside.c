@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Copies to the host on a stream of their own, which a copy engine makes while kernels run. Two
- * events put them in order with the device's stream: the copies begin behind one on it, and it goes
- * on behind one of theirs.
+ * events a slot put them in order with the device's stream: a slot's copies begin behind one on it,
+ * and it goes on behind one of theirs.
  *
- * What the stream did last says where its next event goes: behind a copy to the host, to the copy
- * engine behind the copies aside, and all that follows waits for them (on an H200 a step began
- * 0.34 s late behind 18.7 GB). So a few bytes of the workspace are set before the first event.
+ * In a recording both are events from outside: each replay waits for the copies that were begun
+ * when it was queued, and the copies begun behind it wait for its kernels; so one recorded step
+ * serves those with copies beside them and those without.
  *
- * In a recording that second wait is for an event from outside: each replay waits for the event as
- * it was recorded last when the replay was queued, so one recorded step serves those with a copy
- * beside them and those without.
+ * No event is to follow a copy of the stream's own to the host: it would go to the copy engine,
+ * behind these (on an H200 a step began 0.34 s late behind 18.7 GB). What the host waits for in
+ * each step is a few bytes, and goes by a kernel (cuda_copy_out).
  */
 #include "device/cuda/cuda_local.h"
 
+static enum err new_event(cudaEvent_t *out, unsigned flags)
+{
+    CUDA_TRY(cudaEventCreateWithFlags(out, cudaEventDisableTiming | flags));
+    return ERR_OK;
+}
+
+/* Those of copies are recorded, so that there is always one to wait for. */
 enum err cuda_aside_open(struct cuda *c)
 {
     CUDA_TRY(cudaStreamCreateWithFlags(&c->aside, cudaStreamNonBlocking));
-    CUDA_TRY(cudaEventCreateWithFlags(&c->asked, cudaEventDisableTiming));
-    CUDA_TRY(cudaEventCreateWithFlags(&c->gone, cudaEventDisableTiming | cudaEventBlockingSync));
-    CUDA_TRY(cudaEventRecord(c->gone, c->aside)); /* so that there is always one to wait for */
+    TRY(new_event(&c->all_gone, cudaEventBlockingSync));
+    CUDA_TRY(cudaEventRecord(c->all_gone, c->aside));
+    for (int i = 0; i < DEV_ASIDES; i++) {
+        TRY(new_event(&c->ready[i], 0));
+        TRY(new_event(&c->gone[i], 0));
+        CUDA_TRY(cudaEventRecord(c->gone[i], c->aside));
+    }
     return ERR_OK;
 }
 
@@ -27,32 +38,44 @@ void cuda_aside_close(struct cuda *c)
 {
     if (c->aside)
         (void)cudaStreamSynchronize(c->aside);
-    if (c->asked)
-        (void)cudaEventDestroy(c->asked);
-    if (c->gone)
-        (void)cudaEventDestroy(c->gone);
+    for (int i = 0; i < DEV_ASIDES; i++) {
+        if (c->ready[i])
+            (void)cudaEventDestroy(c->ready[i]);
+        if (c->gone[i])
+            (void)cudaEventDestroy(c->gone[i]);
+    }
+    if (c->all_gone)
+        (void)cudaEventDestroy(c->all_gone);
     if (c->aside)
         (void)cudaStreamDestroy(c->aside);
 }
 
-enum err cuda_aside(struct dev *d, void *host_to, const void *from, int64_t bytes)
+enum err cuda_aside_ready(struct dev *d, int slot)
+{
+    struct cuda *c = cuda_of(d);
+    CUDA_TRY(cudaEventRecordWithFlags(c->ready[slot], c->stream,
+                                      c->recording ? cudaEventRecordExternal : 0));
+    return ERR_OK;
+}
+
+enum err cuda_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
 {
     struct cuda *c = cuda_of(d);
     ENSURE(!c->recording);
     if (bytes <= 0)
         return ERR_OK;
-    CUDA_TRY(cudaMemsetAsync(c->work, 0, sizeof(int64_t), c->stream));
-    CUDA_TRY(cudaEventRecord(c->asked, c->stream));
-    CUDA_TRY(cudaStreamWaitEvent(c->aside, c->asked, 0));
+    CUDA_TRY(cudaStreamWaitEvent(c->aside, c->ready[slot], 0));
     CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost, c->aside));
-    CUDA_TRY(cudaEventRecord(c->gone, c->aside));
+    CUDA_TRY(cudaEventRecord(c->gone[slot], c->aside));
+    CUDA_TRY(cudaEventRecord(c->all_gone, c->aside));
     return ERR_OK;
 }
 
-enum err cuda_aside_join(struct dev *d)
+enum err cuda_aside_join(struct dev *d, int slot)
 {
     struct cuda *c = cuda_of(d);
-    CUDA_TRY(cudaStreamWaitEvent(c->stream, c->gone, c->recording ? cudaEventWaitExternal : 0));
+    CUDA_TRY(cudaStreamWaitEvent(c->stream, c->gone[slot],
+                                 c->recording ? cudaEventWaitExternal : 0));
     return ERR_OK;
 }
 
@@ -61,7 +84,7 @@ enum err cuda_aside_reach(struct dev *d, bool *there)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(cudaSetDevice(c->index));
-    cudaError_t e = there ? cudaEventQuery(c->gone) : cudaEventSynchronize(c->gone);
+    cudaError_t e = there ? cudaEventQuery(c->all_gone) : cudaEventSynchronize(c->all_gone);
     if (there)
         *there = e == cudaSuccess;
     if (there && e == cudaErrorNotReady) {

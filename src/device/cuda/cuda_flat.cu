@@ -345,6 +345,32 @@ extern "C" enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t
     return ERR_OK;
 }
 
+static __global__ void few_kernel(int64_t *host_to, const int64_t *from, int n)
+{
+    if ((int)threadIdx.x < n)
+        host_to[threadIdx.x] = from[threadIdx.x];
+}
+
+extern "C" enum err cuda_few_out(struct cuda *c, void *host_to, const void *from, int64_t bytes,
+                                 bool *done)
+{
+    int64_t word = (int64_t)sizeof(int64_t);
+    bool whole = bytes % word == 0 && (uintptr_t)host_to % word == 0 && (uintptr_t)from % word == 0;
+    struct cudaPointerAttributes at;
+    *done = false;
+    if (!whole || bytes > FLAT_THREADS * word)
+        return ERR_OK;
+    CUDA_TRY(cudaPointerGetAttributes(&at, host_to));
+    if (at.type != cudaMemoryTypeHost) /* the GPU cannot write there */
+        return ERR_OK;
+    few_kernel<<<1, FLAT_THREADS, 0, c->stream>>>(static_cast<int64_t *>(at.devicePointer),
+                                                  static_cast<const int64_t *>(from),
+                                                  (int)(bytes / word));
+    CUDA_LAUNCHED("a few bytes to the host");
+    *done = true;
+    return ERR_OK;
+}
+
 template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)
     add_kernel(float *to, const float *from, int64_t n)
 {

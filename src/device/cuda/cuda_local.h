@@ -35,7 +35,8 @@ struct cuda {
     int64_t work_bytes;
     cudaEvent_t mark[DEV_MARKS];
     cudaStream_t aside;      /* copies beside the stream: cuda_aside.c */
-    cudaEvent_t asked, gone; /* where the stream was when the last was begun; behind that copy */
+    cudaEvent_t ready[DEV_ASIDES], gone[DEV_ASIDES]; /* on the stream; behind a slot's last copy */
+    cudaEvent_t all_gone;    /* behind the last copy */
     struct cuda_lt *lt;      /* owned; NULL until the first product */
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
@@ -91,8 +92,9 @@ enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t by
 /* cuda_aside.c */
 enum err cuda_aside_open(struct cuda *c);
 void cuda_aside_close(struct cuda *c);
-enum err cuda_aside(struct dev *d, void *host_to, const void *from, int64_t bytes);
-enum err cuda_aside_join(struct dev *d);
+enum err cuda_aside_ready(struct dev *d, int slot);
+enum err cuda_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
+enum err cuda_aside_join(struct dev *d, int slot);
 enum err cuda_aside_reach(struct dev *d, bool *there);
 
 /* cuda_stamp.c */
@@ -174,7 +176,9 @@ enum err cuda_xent_sum(struct dev *d, const struct xent *x);
 enum err cuda_xent_grad(struct dev *d, const struct xent *x);
 enum err cuda_xent(struct dev *d, const struct xent *x);
 
-/* cuda_flat.cu */
+/* cuda_flat.cu. cuda_few_out: `done`: a kernel writes them, for they are few and go to memory of
+ * host_alloc. */
+enum err cuda_few_out(struct cuda *c, void *host_to, const void *from, int64_t bytes, bool *done);
 enum err cuda_adamw(struct dev *d, const struct adamw *a);
 enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip);
 enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n);
