@@ -231,6 +231,16 @@ static enum err finish_earlier(struct checkpoint *c, int64_t step)
     return checkpoint_end(c);
 }
 
+enum err checkpoint_copy(struct checkpoint *c, int64_t step)
+{
+    ENSURE(!c->runs); /* nobody reads the copy */
+    c->began = log_now();
+    c->copied = step;
+    TRY(param_snapshot_start(&c->snapshot));
+    c->spent.waited += log_now() - c->began;
+    return ERR_OK;
+}
+
 /* Copies what is saved, and starts the thread that writes it. */
 static enum err start(struct checkpoint *c, const struct state_head *head)
 {
@@ -240,9 +250,9 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     c->err.code = ERR_OK;
     atomic_store(&c->written, false);
     TRY(state_dir(c->s->o->run.dir, c->step, &c->dir));
-    c->began = log_now();
-    TRY(param_snapshot_start(&c->snapshot));
-    c->spent.waited += log_now() - c->began;
+    if (c->copied != c->step)
+        TRY(checkpoint_copy(c, c->step));
+    c->copied = 0;
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = pthread_create(&c->thread, NULL, write_beside, c);

@@ -48,6 +48,7 @@ struct checkpoint {
     struct checkpoint_best best; /* train.save_best; the same on all ranks */
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */
+    int64_t copied;           /* the step that the copy is of, before its save is begun; 0: none */
     int64_t whole;            /* the last one on the disk, as the writer knows; 0: none */
     struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
     char *config, *dir;       /* owned */
@@ -76,6 +77,9 @@ struct checkpoint_args {
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a);
 void checkpoint_close(struct checkpoint *c);
 
+/* Begins the copy of a step that is queued and not proved yet, where no save is under way: ahead of
+ * checkpoint_begin, which begins it itself for any other step. Local. */
+enum err checkpoint_copy(struct checkpoint *c, int64_t step);
 /* Begins to save what the stores hold, which is the state of head->step. A save that is still under
  * way is waited for and ended, which is said. Collective over the world. Errors: ERR_STORAGE on the
  * writer: an earlier save failed and no checkpoint is left; those of the transport. */

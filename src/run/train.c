@@ -412,6 +412,8 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(land(r));
     TRY(stamp_end(r, r->step));
     TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
+    if (runs_ahead(r))
+        TRY(train_save_ahead(r));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;

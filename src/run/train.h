@@ -155,6 +155,9 @@ enum err train_resume(struct train_rank *r);
  * behind the step under way (train.save_every). (train_save.c) */
 enum err train_save_open(struct train_rank *r);
 bool train_save_due(const struct train_rank *r);
+/* The step under way is queued, and nothing takes it back: where it is due to be saved, the copy
+ * follows its update, before the host knows what it came to. Local. (train_save.c) */
+enum err train_save_ahead(struct train_rank *r);
 /* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,
  * as train_put_off. Collective over the world. (train_save.c) */
 enum err train_save_step(struct train_rank *r);

@@ -50,6 +50,12 @@ bool train_save_due(const struct train_rank *r)
     return r->ckpt.s && (r->save || (every > 0 && r->step % every == 0));
 }
 
+enum err train_save_ahead(struct train_rank *r)
+{
+    bool free = r->ckpt.s && r->ckpt.step == 0;
+    return free && train_save_due(r) ? checkpoint_copy(&r->ckpt, r->step) : ERR_OK;
+}
+
 static void fill_head(const struct train_rank *r, struct state_head *h)
 {
     const struct options *o = r->s->o;
