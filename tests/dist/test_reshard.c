@@ -4,8 +4,11 @@
  * type of numbers. What is moved and saved again without a step has the same bits of weights and
  * moments; and the run that goes on there ends with the losses, norms and weights of one rank that
  * never stopped, up to the law's bounds (test_law.c). PLAIT_RESHARD=1: all 90 ordered pairs for
- * each model and type; else a dozen for each type, in which each layout is left and reached.
+ * each model and type; else a dozen for each type, in which each layout is left and reached. On
+ * GPUs: all pairs of the layouts that have no more ranks than this process sees GPUs, and between
+ * them and the CPU.
  */
+#include "gpus.h"
 #include "left.h"
 
 #include "base/fs.h"
@@ -31,23 +34,26 @@ enum { MODELS = sizeof models / sizeof *models };
 static const struct type { const char *name; double bound; const char *set[4]; } types[] = {
     {"ref", 1e-12, {"train.device=ref"}},
     {"f32", 1e-5, {"train.dtype=f32"}},
-    {"bf16", 0.05, {"train.dtype=bf16"}}};
-enum { TYPES = sizeof types / sizeof *types };
+    {"bf16", 0.05, {"train.dtype=bf16"}},
+    {"f32 on a GPU", 2e-5, {"train.dtype=f32", "train.device=cuda"}},
+    {"bf16 on a GPU", 0.05, {"train.dtype=bf16", "train.device=cuda"}}};
+enum { TYPES = 3, ALL_TYPES = sizeof types / sizeof *types }; /* on the CPU; on GPUs, too */
 
 /* The six samples of a step in microbatches of unequal size, where they are not of one. */
-static const struct layout { const char *name, *set[WORDS]; } layouts[] = {
-    {"one rank", {"parallel.microbatch=4"}},
-    {"dp 2", {"parallel.dp=2", "parallel.microbatch=2"}},
-    {"dp 2, zero 1", {"parallel.dp=2", "parallel.zero=1"}},
-    {"tp 2", {"parallel.tp=2", "parallel.microbatch=5"}},
-    {"tp 4, sp", {"parallel.tp=4", "parallel.sp=true", "parallel.microbatch=4"}},
-    {"pp 2, 1f1b", {"parallel.pp=2", "parallel.microbatch=4"}},
-    {"pp 2, two chunks", {"parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2"}},
+static const struct layout { const char *name, *set[WORDS]; int ranks; } layouts[] = {
+    {"one rank", {"parallel.microbatch=4"}, 1},
+    {"dp 2", {"parallel.dp=2", "parallel.microbatch=2"}, 2},
+    {"dp 2, zero 1", {"parallel.dp=2", "parallel.zero=1"}, 2},
+    {"tp 2", {"parallel.tp=2", "parallel.microbatch=5"}, 2},
+    {"tp 4, sp", {"parallel.tp=4", "parallel.sp=true", "parallel.microbatch=4"}, 4},
+    {"pp 2, 1f1b", {"parallel.pp=2", "parallel.microbatch=4"}, 2},
+    {"pp 2, two chunks", {"parallel.pp=2", "parallel.schedule=interleaved",
+                          "parallel.chunks=2"}, 2},
     {"pp 2, V, proof", {"parallel.pp=2", "parallel.schedule=zb-v", "optim.post_validation=true",
-                        "optim.trust_after=1"}},
+                        "optim.trust_after=1"}, 2},
     {"tp 2, pp 2, dp 2, zero 1", {"parallel.tp=2", "parallel.pp=2", "parallel.dp=2",
-                                  "parallel.zero=1", "parallel.microbatch=2"}},
-    {"pp 4, half layers", {"parallel.pp=4", "parallel.schedule=zb-h1"}},
+                                  "parallel.zero=1", "parallel.microbatch=2"}, 8},
+    {"pp 4, half layers", {"parallel.pp=4", "parallel.schedule=zb-h1"}, 4},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -212,6 +218,35 @@ static void between_types(void)
     printf("between types: %d pairs\n", pairs);
 }
 
+/* From layout i to layout j in type t, and from and to the CPU's type of the same numbers. */
+static void on_gpus_of(int i, int j, const struct type *t)
+{
+    const struct type *cpu = t - 2;
+    const struct model *m = &models[(i + j) % MODELS];
+    if (i != j)
+        move(i, j, m, t, t);
+    else {
+        move(i, j, m, t, cpu);
+        move(i, j, m, cpu, t);
+    }
+}
+
+static void on_gpus(void)
+{
+    enum { MOST = 4 };
+    int here = gpus_here(MOST);
+    if (here == 0)
+        test_skip("no GPU");
+    need_no_disk();
+    pairs = 0;
+    for (int t = TYPES; t < ALL_TYPES; t++)
+        for (int i = 0; i < LAYOUTS; i++)
+            for (int j = 0; j < LAYOUTS; j++)
+                if (layouts[i].ranks <= here && layouts[j].ranks <= here)
+                    on_gpus_of(i, j, &types[t]);
+    printf("on %d GPUs: %d pairs\n", here, pairs);
+}
+
 /* Do the last layout's stages end within layers? Else nothing here shows that these move. */
 static void there_are_half_layers(void)
 {
@@ -236,5 +271,6 @@ static const struct test_case cases[] = {
     {"of f32", of_f32},
     {"of bf16", of_bf16},
     {"between types", between_types},
+    {"on GPUs", on_gpus},
 };
 TEST_MAIN(cases)
