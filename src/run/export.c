@@ -75,8 +75,9 @@ static enum err open_state(struct export *e)
     const struct plait_export *c = e->call;
     const char *step = c->step ? c->step : "";
     char *dir;
+    int64_t behind;
     TRY(folder_find("export", c->run, false));
-    TRY(folder_checkpoint("export", c->run, step, &dir));
+    TRY(folder_checkpoint("export", c->run, step, &dir, &behind));
     if (!dir)
         return lacks(c->run);
     enum err err = state_index_open(&e->x, dir);

@@ -94,17 +94,18 @@ bool folder_has_checkpoint(const char *dir);
 /* Does run.resume mean a checkpoint of run.dir: auto, a step, or a folder there? Local. */
 bool folder_means_own(const struct options *o);
 /* The checkpoint's folder that run.resume names, a step's, the best one's or its own, into a new
- * string (mem_free), and the step, -1: not named. Errors: ERR_CHECKPOINT: there is no best;
+ * string (mem_free), and the step, -1: of a folder. Errors: ERR_CHECKPOINT: there is no best;
  * ERR_MEMORY. Local. (folder_goes_on.c) */
 enum err folder_resumed(const struct options *o, char **out, int64_t *step);
 /* A whole number of digits alone? (folder_goes_on.c) */
 bool folder_is_step(const char *word, int64_t *step);
 /* The folder of the whole checkpoint of a run's folder that a word means, into a new string
- * (mem_free): a step, "best": the one with the lowest validation loss in its index, or "": the
- * newest, NULL where there is none. who: stands in front of the message. Errors: ERR_CONFIG: it is
- * no such word; ERR_CHECKPOINT: there is none, with those that there are; ERR_MEMORY. Local.
- * (folder_pick.c) */
-enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out);
+ * (mem_free), and its step: a step, "best": the one with the lowest validation loss in its index,
+ * or "": the newest, NULL where there is none. who: stands in front of the message. Errors:
+ * ERR_CONFIG: it is no such word; ERR_CHECKPOINT: there is none, with those that there are;
+ * ERR_MEMORY. Local. (folder_pick.c) */
+enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out,
+                           int64_t *step);
 /* What the start of a run that goes on behind step `last` does with a checkpoint of run.dir: it
  * stays, or goes, or stands aside, as one that run.resume=auto could not read. (folder_goes_on.c)
  */

@@ -49,9 +49,9 @@ enum err folder_resumed(const struct options *o, char **out, int64_t *step)
     struct text path = {0};
     if (folder_is_step(o->run.resume, step))
         return state_dir(o->run.dir, *step, out);
-    *step = -1;
     if (strcmp(o->run.resume, "best") == 0)
-        return folder_checkpoint("run.resume", o->run.dir, "best", out);
+        return folder_checkpoint("run.resume", o->run.dir, "best", out, step);
+    *step = -1;
     text_add(&path, "%s", o->run.resume);
     return text_done(&path, out);
 }

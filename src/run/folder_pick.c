@@ -52,19 +52,21 @@ static int pick(const char *dir, const char *word, const struct state_found *fou
     return -1;
 }
 
-enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out)
+/* long: who asks, where, for what, and both the folder and its step */
+enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out,
+                           int64_t *step)
 {
     struct state_found *found;
-    int64_t step;
     int n;
     *out = NULL;
-    if (word[0] && strcmp(word, "best") != 0 && !folder_is_step(word, &step))
+    if (word[0] && strcmp(word, "best") != 0 && !folder_is_step(word, step))
         FAIL(ERR_CONFIG, "%s: \"%.40s\" is no step; give a whole number, or best", who, word);
     TRY(state_list(dir, &found, &n));
     int at = pick(dir, word, found, n);
     enum err err = ERR_OK;
+    *step = at >= 0 ? found[at].step : -1;
     if (at >= 0)
-        err = state_dir(dir, found[at].step, out);
+        err = state_dir(dir, *step, out);
     else if (word[0])
         err = no_such(who, dir, word, found, n);
     mem_free(found);

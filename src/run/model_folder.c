@@ -145,12 +145,13 @@ static enum err check_model(const struct model_folder *f, const struct state_ind
 enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
 {
     char *checkpoint = NULL;
+    int64_t behind;
     *out = (struct weights){.files = {NULL, 0}};
     if (f->foreign && step[0])
         FAIL(ERR_CONFIG, "generate: step %s is asked for, and %s is the folder of a model, which "
                          "has no checkpoints; leave it out", step, f->dir);
     if (!f->foreign)
-        TRY(folder_checkpoint("generate", f->dir, step, &checkpoint));
+        TRY(folder_checkpoint("generate", f->dir, step, &checkpoint, &behind));
     enum err err = checkpoint ? state_index_open(&out->state, checkpoint)
                               : hf_weights_open(&out->files, f->dir);
     if (err == ERR_OK && checkpoint)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Going on from a checkpoint, on whatever layout: each rank reads what it holds of weights and
- * moments from the boxes that other ranks once wrote. All ranks open the same checkpoint and agree
- * on whether it is good; a damaged one is named, and run.resume=auto takes the one before.
+ * moments from the boxes that other ranks once wrote. The first rank chooses the checkpoint. All
+ * ranks prove that they have opened the same one (hosts may have folders of their own under one
+ * name) and agree on whether it is good; nothing is taken over before. A damaged one is named, and
+ * run.resume=auto takes the one before.
  */
 #include "run/train.h"
 
@@ -117,8 +119,6 @@ static enum err load_all(struct train_rank *r, const struct state_index *x)
     return ERR_OK;
 }
 
-/* ---- choosing ---- */
-
 /* What is wrong with the configuration is wrong with the checkpoint. */
 static enum err read_options(const struct state_index *x, struct options *was)
 {
@@ -170,66 +170,150 @@ static enum err say_choices(struct train_rank *r, bool taken)
     size_t n = strlen(r->origin);
     TRY(choices_agree(exec_world_group(r->x), &taken));
     if (!taken)
-        snprintf(r->origin + n, sizeof r->origin - n, "; choices of kernels for GEMM and attention "
-                 "are not in it, or of another GPU or other libraries, and are made anew: last "
-                 "bits may differ");
+        snprintf(r->origin + n, sizeof r->origin - n, "; it has no choices of GEMM and attention "
+                 "algorithms for this GPU and these versions of the libraries, so they are made "
+                 "anew: last bits may differ");
     return ERR_OK;
 }
 
-/* step: what it has to be of; -1: of any. *taken: the device goes on with its choices, or is one of
- * another kind, which is said. */
-static enum err try_one(struct train_rank *r, const char *dir, int64_t step, bool *taken)
+/* ---- what all ranks have ---- */
+
+/* What a rank has of the checkpoint that is tried: an error or none, the file, its digest. */
+struct view { int32_t code, there; uint64_t digest; };
+
+/* `bytes` of each rank, in their order. */
+static enum err gather(const struct train_rank *r, const void *mine, int64_t bytes, void *all)
 {
-    struct state_index x;
+    struct comm_group *world = exec_world_group(r->x);
+    if (world)
+        return comm_all_gather(world, all, mine, bytes / 4, DT_I32);
+    memcpy(all, mine, (size_t)bytes);
+    return ERR_OK;
+}
+
+/* Has every rank the one that the first has opened? */
+static enum err check_same(const char *dir, const struct view *all, int n)
+{
+    static const char way[] = "all ranks have to read one folder: share it between the hosts, or "
+                              "make the copies the same";
+    for (int i = 1; i < n && all[0].code == ERR_OK; i++) {
+        if (!all[i].there)
+            FAIL(ERR_MISMATCH, "run.resume: the checkpoint %s that rank 0 has opened is not there "
+                               "on rank %d; %s", dir, i, way);
+        if (all[i].code == ERR_OK && all[i].digest != all[0].digest)
+            FAIL(ERR_MISMATCH, "run.resume: the checkpoint %s differs between rank 0 and rank %d "
+                               "(digests %016llx and %016llx); %s", dir, i,
+                 (unsigned long long)all[0].digest, (unsigned long long)all[i].digest, way);
+    }
+    return ERR_OK;
+}
+
+/* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
+static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
+{
+    int n = r->s->mesh.world, me = comm_rank(r->world);
+    *bad = -1;
+    for (int i = n - 1; i >= 0; i--) {
+        bool ends = all[i].code != ERR_OK && all[i].code != ERR_CHECKPOINT;
+        if (ends && i != me)
+            FAIL(ERR_PEER, "run.resume: rank %d cannot go on from %s", i, dir);
+        *bad = all[i].code != ERR_OK ? i : *bad;
+    }
+    return check_same(dir, all, n);
+}
+
+/* err: of this rank, which is returned where nothing worse has happened elsewhere. */
+static enum err agree(const struct train_rank *r, enum err err, const struct state_index *x,
+                      const char *dir, int *bad)
+{
+    struct view mine = {.code = (int32_t)err, .there = err == ERR_OK || state_exists(dir)}, *all;
+    struct err_kept own;
+    err_keep(&own, err);
+    mine.digest = err == ERR_OK ? state_index_digest(x) : 0;
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "what ranks have of a checkpoint", &all));
+    err = gather(r, &mine, sizeof mine, all);
+    if (err == ERR_OK)
+        err = judge(r, dir, all, bad);
+    mem_free(all);
+    return err == ERR_OK && own.code != ERR_OK ? err_again(&own) : err;
+}
+
+/* ---- one checkpoint ---- */
+
+/* step: what it has to be of; -1: of any. */
+static enum err open_one(struct state_index *x, const char *dir, int64_t step, struct options *was)
+{
+    TRY(state_index_open(x, dir));
+    if (step >= 0 && x->head.step != step)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s holds step %lld; its folder has the name of another", dir,
+             (long long)x->head.step);
+    return read_options(x, was);
+}
+
+/* It is good on all ranks. Choices of algorithms come before the first GEMM; a device of another
+ * kind has none, which is said. */
+static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
+{
+    bool taken = false;
+    TRY(dev_choose(r->dev, x->head.notes, &taken));
+    take_head(r, &x->head, was);
+    say_origin(r, x->dir, &x->head, was);
+    return say_choices(r, taken || was->train.device != r->s->o->train.device);
+}
+
+static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int *bad)
+{
+    struct state_index x = {.dir = NULL};
     struct options was;
-    TRY(state_index_open(&x, dir));
-    enum err err = read_options(&x, &was);
-    if (err == ERR_OK && step >= 0 && x.head.step != step)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s holds step %lld; its folder "
-                      "has the name of another", dir, (long long)x.head.step);
-    if (err == ERR_OK)
+    enum err err = agree(r, open_one(&x, dir, step, &was), &x, dir, bad);
+    if (err == ERR_OK && *bad < 0) {
         err = same_run(r, &x, &was);
-    if (err == ERR_OK)
-        err = load_all(r, &x);
-    if (err == ERR_OK) /* before the first GEMM */
-        err = dev_choose(r->dev, x.head.notes, taken);
-    if (err == ERR_OK)
-        take_head(r, &x.head, &was);
-    if (err == ERR_OK)
-        say_origin(r, dir, &x.head, &was);
-    if (err == ERR_OK)
-        *taken = *taken || was.train.device != r->s->o->train.device;
+        if (err == ERR_OK)
+            err = load_all(r, &x);
+        err = agree(r, err, &x, dir, bad);
+    }
+    if (err == ERR_OK && *bad < 0)
+        err = take(r, &x, &was);
     state_index_close(&x);
     return err;
 }
 
-/* Is it good on all ranks? *speaks: this is the first rank where it is not. */
-static enum err agree(struct train_rank *r, enum err err, bool *good, bool *speaks)
+/* ---- choosing ---- */
+
+/* Sees no rank a newer one than the first? Else what is newer would go as if it were damaged. */
+static enum err check_newest(const struct train_rank *r, const struct state_found *found, int n)
 {
-    int n = r->s->mesh.world, me = comm_rank(r->world);
-    double first = err != ERR_OK ? n - me : 0;
-    struct err_kept mine;
-    err_keep(&mine, err);
-    if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), &first, 1, DT_F64, COMM_MAX));
-    *good = first == 0;
-    *speaks = first > 0 && n - (int)first == me;
-    return err == ERR_OK ? ERR_OK : err_again(&mine);
+    int64_t newest = -1, *all;
+    for (int i = n - 1; i >= 0; i--)
+        newest = found[i].whole ? found[i].step : newest;
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "the ranks' newest checkpoints", &all));
+    enum err err = gather(r, &newest, sizeof newest, all);
+    char first[40] = "none";
+    if (all[0] >= 0)
+        snprintf(first, sizeof first, "step %lld", (long long)all[0]);
+    for (int i = 1; i < r->s->mesh.world && err == ERR_OK; i++)
+        if (all[i] > all[0])
+            err = err_set(ERR_MISMATCH, __FILE__, __LINE__, "run.resume: the newest checkpoint in "
+                          "%s/checkpoints is of step %lld on rank %d, and rank 0 sees %s; run.dir "
+                          "has to be one folder that all ranks share", r->s->o->run.dir,
+                          (long long)all[i], i, first);
+    mem_free(all);
+    return err;
 }
 
 /* The checkpoints of run.dir, as the first rank sees them. */
 static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
-    struct comm_group *all = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->x);
     TRY(state_list(r->s->o->run.dir, found, n));
-    if (!all)
-        return ERR_OK;
     int mine = *n;
-    enum err err = comm_broadcast(all, 0, n, sizeof *n);
+    enum err err = check_newest(r, *found, *n);
+    if (err == ERR_OK && world)
+        err = comm_broadcast(world, 0, n, sizeof *n);
     if (err == ERR_OK && *n > mine)
         err = mem_grow(mine, *n, sizeof **found, "the checkpoints of a run", found);
-    if (err == ERR_OK && *n > 0)
-        err = comm_broadcast(all, 0, *found, *n * (int64_t)sizeof **found);
+    if (err == ERR_OK && *n > 0 && world)
+        err = comm_broadcast(world, 0, *found, *n * (int64_t)sizeof **found);
     if (err != ERR_OK)
         mem_free(*found);
     return err;
@@ -239,11 +323,10 @@ static enum err list(struct train_rank *r, struct state_found **found, int *n)
 static enum err try_newest(struct train_rank *r)
 {
     struct state_found *found;
-    bool good = false, taken = false, speaks;
-    int n, whole = 0;
+    int n, whole = 0, bad = -1;
     enum err err = ERR_OK;
     TRY(list(r, &found, &n));
-    for (int i = 0; i < n && !good && err == ERR_OK; i++) {
+    for (int i = 0; i < n && (whole == 0 || bad >= 0) && err == ERR_OK; i++) {
         char *dir;
         if (!found[i].whole)
             continue;
@@ -251,38 +334,48 @@ static enum err try_newest(struct train_rank *r)
         err = state_dir(r->s->o->run.dir, found[i].step, &dir);
         if (err != ERR_OK)
             break;
-        err = agree(r, try_one(r, dir, found[i].step, &taken), &good, &speaks);
-        if (err == ERR_CHECKPOINT && speaks)
+        err = try_one(r, dir, found[i].step, &bad);
+        if (err == ERR_CHECKPOINT && bad == comm_rank(r->world))
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
         mem_free(dir);
     }
     mem_free(found);
-    if (err == ERR_OK && good)
-        err = say_choices(r, taken);
     if (err == ERR_OK && whole == 0)
         snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
                  "start", r->s->o->run.dir);
-    if (err == ERR_OK && whole > 0 && !good)
+    if (err == ERR_OK && bad >= 0)
         FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
                              "begin a new run in another folder", whole, r->s->o->run.dir);
     return err;
 }
 
+/* A step or a folder is the same word on all ranks; the best is the first rank's. */
+static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    const struct options *o = r->s->o;
+    if (strcmp(o->run.resume, "best") != 0 || !world)
+        return folder_resumed(o, dir, step);
+    if (comm_rank(r->world) == 0)
+        TRY(folder_resumed(o, dir, step));
+    TRY(comm_broadcast(world, 0, step, sizeof *step));
+    return *dir ? ERR_OK : state_dir(o->run.dir, *step, dir);
+}
+
 static enum err try_named(struct train_rank *r)
 {
     char *dir = NULL;
-    bool good, taken = false, speaks;
     int64_t step;
-    enum err err = folder_resumed(r->s->o, &dir, &step);
+    int bad;
+    enum err err = choose(r, &dir, &step);
     if (err == ERR_OK)
-        err = try_one(r, dir, step, &taken);
-    err = agree(r, err, &good, &speaks);
+        err = try_one(r, dir, step, &bad);
     mem_free(dir);
     TRY(err);
-    if (!good)
-        FAIL(ERR_PEER, "run.resume: another rank cannot read the checkpoint");
-    return say_choices(r, taken);
+    if (bad >= 0)
+        FAIL(ERR_PEER, "run.resume: rank %d cannot read the checkpoint", bad);
+    return ERR_OK;
 }
 
 enum err train_resume(struct train_rank *r)

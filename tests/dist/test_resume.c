@@ -324,6 +324,35 @@ static void keep_folder(const char *run, const char *kept)
     CHECK(system(command) == 0);
 }
 
+/* A checkpoint that is good on one rank and damaged on another leaves nothing on the first: its
+ * warm-up has another length than the one before has. */
+static void a_failed_try(void)
+{
+    static const char *const last[] = {"train.steps=12", "optim.warmup=100", "run.resume=auto",
+                                       NULL};
+    const struct layout *l = &layouts[8]; /* each rank reads its own shard alone */
+    struct outcome o;
+    char path[FOLDER_PATH];
+    struct stat st;
+    train("run", l, (const char *[]){"train.steps=3", NULL}, 0, &o);
+    train("run", l, (const char *[]){"train.steps=6", "optim.warmup=100", "run.resume=auto", NULL},
+          0, &o);
+    CHECK_INT(o.code, 0);
+    keep_folder("run", "judge");
+    folder_remove("judge/checkpoints/step-6");
+    folder_path("run/checkpoints/step-6/rank-00001.safetensors", path);
+    CHECK(stat(path, &st) == 0);
+    flip(path, st.st_size - 100);
+    train("judge", l, last, 0, &o);
+    CHECK_INT(o.code, 0);
+    train("run", l, last, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK(strstr(o.seen.table, "behind step 3, ") != NULL);
+    check_same("run", "judge", 0, "behind a failed try");
+    folder_remove("run");
+    folder_remove("judge");
+}
+
 /* Weights, or another run's folder, are not begun over. */
 static void nothing_is_lost(void)
 {
@@ -536,6 +565,7 @@ static const struct test_case cases[] = {
     {"the newest stay", the_newest_stay},
     {"begins and grows", begins_and_grows},
     {"on another device", on_another_device},
+    {"a failed try", a_failed_try},
     {"nothing is lost", nothing_is_lost},
     {"names are held to", names_are_held_to},
     {"another run's folder", another_runs_folder},

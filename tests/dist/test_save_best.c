@@ -143,8 +143,10 @@ static void check_best(const char *run, int step, double loss, const char *what)
 {
     struct state_index x;
     char path[FOLDER_PATH], *dir;
+    int64_t found = -1;
     folder_path(run, path);
-    enum err err = folder_checkpoint("test", path, "best", &dir);
+    enum err err = folder_checkpoint("test", path, "best", &dir, &found);
+    CHECK(found == step);
     if (!test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s", what, err_text()))
         return;
     CHECK_OK(state_index_open(&x, dir));
