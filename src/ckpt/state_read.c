@@ -14,7 +14,8 @@
 #include <string.h>
 
 enum { STRIP = 256 << 10, /* bytes that are hashed and then copied: they stay in a cache */
-       TURNED = 16 };     /* rows at least: where they are turned, a line of memory */
+       TURNED = 16,       /* rows at least: where they are turned, a line of memory */
+       CALL = 64 };       /* strips that are one call of the file to who watches it */
 
 /* ---- shards ---- */
 
@@ -139,21 +140,27 @@ static enum err copy_first(const struct state_index *x, const struct state_piece
 {
     XXH3_state_t hash;
     const struct state_box *b = &p->box;
+    const char *path = x->inner->file[p->file].map.path;
     int64_t width = b->n[1] * safet_type_size(x->head.type), rows = num_max(1, STRIP / width);
     rows = out->want->transposed ? num_max(TURNED, rows / TURNED * TURNED) : rows;
     XXH3_64bits_reset(&hash);
+    fs_call_begin(path);
     for (int64_t r = 0; r < b->n[0]; r += rows) {
+        if (r > 0 && r / rows % CALL == 0) {
+            fs_call_end();
+            fs_call_begin(path);
+        }
         struct state_box strip = {{b->at[0] + r, b->at[1]}, {num_min(rows, b->n[0] - r), b->n[1]}};
         XXH3_64bits_update(&hash, p->data + r * width, (size_t)(strip.n[0] * width));
         copy_part(x, p, &strip, out);
     }
+    fs_call_end();
     uint64_t got = XXH3_64bits_digest(&hash);
     char name[128];
     struct state_chunk c = state_chunk_of(x, p);
     if (got != p->hash && state_chunk_name(&c, name))
         FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s has the hash %016" PRIx64 ", %s says %016" PRIx64
-                             "; the file is damaged", name, x->inner->file[p->file].map.path, got,
-             x->path, p->hash);
+                             "; the file is damaged", name, path, got, x->path, p->hash);
     return ERR_OK;
 }
 
@@ -161,17 +168,16 @@ static enum err read_piece(const struct state_index *x, int i, const struct stat
 {
     struct state_reading *r = x->inner;
     const struct state_piece *p = &r->piece[i];
-    enum err err = ERR_OK;
-    TRY(need(x, p));
-    fs_call_begin(r->file[p->file].map.path); /* a map waits for the disk here */
-    if (atomic_load_explicit(&r->proved[i], memory_order_relaxed))
-        copy_part(x, p, &p->box, out);
-    else
-        err = copy_first(x, p, out);
-    fs_call_end();
-    if (err == ERR_OK)
+    TRY(need(x, p)); /* a map waits for the disk in what follows */
+    if (!atomic_load_explicit(&r->proved[i], memory_order_relaxed)) {
+        TRY(copy_first(x, p, out));
         atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
-    return err;
+        return ERR_OK;
+    }
+    fs_call_begin(r->file[p->file].map.path);
+    copy_part(x, p, &p->box, out);
+    fs_call_end();
+    return ERR_OK;
 }
 
 /* The first piece of a group that reaches below `row`. */

@@ -12,9 +12,11 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { READERS = 8, STRIP = 1 << 21 }; /* elements on their way; more where a row has more */
+enum { READERS = 8, STRIP = 1 << 21, /* elements on their way; more where a row has more */
+       FILE_NAME = OPTIONS_PATH_MAX + 64 };
 
 struct team;
 struct reader {
@@ -26,6 +28,8 @@ struct reader {
     int64_t from, to;   /* elements of it that are read */
     void *values;       /* where they are */
     bool full;          /* they are to be taken; under the lock */
+    char file[FILE_NAME]; /* that it waits for; "": none; under the lock */
+    int64_t call;       /* the how manieth of the team that is; under the lock */
     struct err_kept err;
 };
 struct team {
@@ -33,11 +37,64 @@ struct team {
     struct load_range *range; /* owned; [n] */
     int n, next;              /* next: nobody reads it yet */
     struct reader reader[READERS];
-    int readers, at_work;
+    int readers, at_work;     /* at_work: under the lock */
     pthread_mutex_t lock;
     pthread_cond_t moved;
     bool ended;               /* nothing more is to be read */
+    int64_t begun, done;      /* file calls of the readers, under the lock */
+    char waits[FILE_NAME];    /* the file that the rank's thread says it waits for */
 };
+
+/* ---- waiting for a disk ---- */
+
+/* A reader's file calls, which nobody watches, are its rank's: the rank's thread says them. */
+static void on_begin(void *arg, const char *path)
+{
+    struct reader *d = arg;
+    pthread_mutex_lock(&d->of->lock);
+    snprintf(d->file, sizeof d->file, "%s", path);
+    d->call = d->of->begun++;
+    pthread_cond_broadcast(&d->of->moved);
+    pthread_mutex_unlock(&d->of->lock);
+}
+
+static void on_end(void *arg)
+{
+    struct reader *d = arg;
+    pthread_mutex_lock(&d->of->lock);
+    d->file[0] = '\0';
+    d->of->done++;
+    pthread_cond_broadcast(&d->of->moved);
+    pthread_mutex_unlock(&d->of->lock);
+}
+
+/* The file of the call that has lasted the longest. Under the lock. */
+static const char *oldest_file(const struct team *t)
+{
+    const struct reader *oldest = NULL;
+    for (int i = 0; i < t->readers; i++)
+        if (t->reader[i].file[0] && (!oldest || t->reader[i].call < oldest->call))
+            oldest = &t->reader[i];
+    return oldest ? oldest->file : "the files of the weights";
+}
+
+static void say_wait(struct team *t)
+{
+    snprintf(t->waits, sizeof t->waits, "%s", oldest_file(t));
+    fs_call_begin(t->waits);
+}
+
+/* Until something has moved. Under the lock, between say_wait and fs_call_end: to peers and to
+ * run.io_timeout it is a new call where the readers have got on with theirs. */
+static void wait_readers(struct team *t)
+{
+    int64_t done = t->done;
+    pthread_cond_wait(&t->moved, &t->lock);
+    if (t->done == done && strcmp(t->waits, oldest_file(t)) == 0)
+        return;
+    fs_call_end();
+    say_wait(t);
+}
 
 /* ---- readers ---- */
 
@@ -103,6 +160,7 @@ static void *read_ranges(void *arg)
 {
     struct reader *d = arg;
     struct team *t = d->of;
+    (void)fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = d});
     while (d->err.code == ERR_OK && take_range(d))
         err_keep(&d->err, read_range(d));
     pthread_mutex_lock(&t->lock);
@@ -119,17 +177,17 @@ static void *read_ranges(void *arg)
 static struct reader *wait_full(struct team *t)
 {
     struct reader *found = NULL;
-    fs_call_begin("the files of the weights");
     pthread_mutex_lock(&t->lock);
+    say_wait(t);
     for (;;) {
         for (int i = 0; i < t->readers && !found && !t->ended; i++)
             found = t->reader[i].full ? &t->reader[i] : NULL;
         if (found || t->at_work == 0 || t->ended)
             break;
-        pthread_cond_wait(&t->moved, &t->lock);
+        wait_readers(t);
     }
-    pthread_mutex_unlock(&t->lock);
     fs_call_end();
+    pthread_mutex_unlock(&t->lock);
     return found;
 }
 
@@ -156,9 +214,11 @@ static enum err start(struct team *t, int readers)
     while (t->readers < readers && rc == 0) {
         struct reader *d = &t->reader[t->readers];
         d->of = t;
-        t->at_work++;
         rc = pthread_create(&d->thread, NULL, read_ranges, d);
+        pthread_mutex_lock(&t->lock); /* it may have ended by now */
         t->readers += rc == 0;
+        t->at_work += rc == 0;
+        pthread_mutex_unlock(&t->lock);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0)
@@ -176,6 +236,10 @@ static enum err end(struct team *t, enum err err)
     pthread_mutex_lock(&t->lock);
     t->ended = t->ended || err != ERR_OK;
     pthread_cond_broadcast(&t->moved);
+    say_wait(t); /* each ends with what it reads */
+    while (t->at_work > 0)
+        wait_readers(t);
+    fs_call_end();
     pthread_mutex_unlock(&t->lock);
     for (int i = 0; i < t->readers; i++) {
         const struct reader *d = &t->reader[i];

@@ -60,6 +60,60 @@ one() {
     verdict "$name" $? "$why" "$log.err"
 }
 
+# Going on from a checkpoint of two shards, whose files are mapped by the threads that read them.
+saved="model.kind=gpt model.layers=1 model.hidden=256 model.heads=2 model.seq=8 model.vocab=65536
+train.batch=2 train.threads=4 parallel.dp=2 data.train=$dir/tokens train.hang_timeout=1"
+# TRANSPORT RUN SECONDS SHARD N WORDS...: under mpi the wrapper is in front of the first rank.
+resume() {
+    transport=$1 run=$2
+    slow="env LD_PRELOAD=$wrapper SLOW_S=$3 SLOW_CALL=mmap SLOW_FILE=$4"
+    [ "$5" = all ] || slow="$slow SLOW_N=$5"
+    shift 5
+    set -- train.transport="$transport" run.dir="$run" run.resume=auto train.steps=2 "$@"
+    begin=$(date +%s)
+    if [ "$transport" = mpi ]; then
+        # shellcheck disable=SC2086
+        launch 100 -n 1 $slow "$plait" train $saved "$@" : -n 1 "$plait" train $saved "$@" \
+            >"$log" 2>&1
+    else
+        # shellcheck disable=SC2086
+        timeout 100 $slow "$plait" train $saved "$@" >"$log" 2>&1
+    fi
+    code=$?
+    took=$(($(date +%s) - begin))
+}
+of_readers() { # TRANSPORT
+    log="$dir/readers.$1"
+    once=3 # the map behind those that look at the index
+    [ "$1" = thread ] || once=2
+    # shellcheck disable=SC2086
+    "$plait" train $saved train.steps=1 run.dir="$dir/good.$1" >"$log" 2>&1
+    cp -r "$dir/good.$1" "$dir/bad.$1"
+    shard="$dir/bad.$1/checkpoints/step-1/rank-00000.safetensors"
+    dd if=/dev/zero of="$shard" bs=65536 seek=1000 conv=notrunc \
+        count=$(($(wc -c <"$shard") / 65536 - 1001)) 2>/dev/null
+
+    resume "$1" "$dir/good.$1" 30 rank-00001 $once run.io_timeout=1
+    [ $code -eq 17 ] && grep -q 'rank-00001.safetensors: a call .* has not returned' "$log"
+    verdict "$1.readers.stuck" $? "code $code" "$log"
+
+    # Each call is shorter than the limit, and one range takes two.
+    resume "$1" "$dir/good.$1" 2 rank-0 all run.io_timeout=3
+    [ $code -eq 0 ] && [ $took -ge 8 ]
+    verdict "$1.readers.move" $? "code $code in $took s" "$log"
+
+    # One shard is damaged wherever one looks, and the other is slow on one rank, whose readers are
+    # still in it when it knows of the damage; its peer, which has met the same, waits for it. Which
+    # reader comes first is chance.
+    code=14 took=0 i=0
+    while [ $code -eq 14 ] && [ $took -lt 4 ] && [ $i -lt 8 ]; do
+        i=$((i + 1))
+        resume "$1" "$dir/bad.$1" 4 rank-00001 $once
+    done
+    [ $code -eq 14 ] && [ $took -ge 4 ] && grep -q 'rank-00000.safetensors has the hash' "$log"
+    verdict "$1.readers.damaged" $? "code $code in $took s, try $i" "$log"
+}
+
 kinds=thread
 few="fsync:model.safetensors write:metrics.jsonl:2 pread:tokens:9 lstat:model.safetensors:3
 opendir:/run"
@@ -86,5 +140,6 @@ for transport in $kinds; do
         fsync model.safetensors &
     more=
     wait
+    of_readers "$transport"
 done
 verdicts
