@@ -83,9 +83,14 @@ void text_add_printable(struct text *t, const char *s)
 void text_add_json(struct text *t, const char *s)
 {
     text_add_char(t, '"', 1);
-    for (; *s; s++) {
+    for (int n; *s; s += n) {
         unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
+        n = text_utf8((const uint8_t *)s, (int64_t)strnlen(s, 4));
+        if (n <= 0)
+            text_add(t, "\xef\xbf\xbd"), n = 1;
+        else if (n > 1)
+            text_add(t, "%.*s", n, s);
+        else if (c == '"' || c == '\\')
             text_add(t, "\\%c", c);
         else if (c == '\n')
             text_add(t, "\\n");

@@ -20,7 +20,8 @@ void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf
 void text_add_char(struct text *t, char c, int64_t times);
 /* Append text from outside as a terminal may have it (printable.h). */
 void text_add_printable(struct text *t, const char *s);
-/* Append `s` as a JSON string with its quotes, control characters escaped. */
+/* Append `s` as a JSON string with its quotes: control characters escaped, what is no UTF-8 as
+ * U+FFFD. */
 void text_add_json(struct text *t, const char *s);
 /* Give the string to the caller (mem_free), leave `t` empty. Errors: ERR_MEMORY. */
 enum err text_done(struct text *t, char **out);

@@ -347,17 +347,23 @@ static enum err make_files(struct folder *f, const struct text words[FOLDER_LOG]
     return ERR_OK;
 }
 
-/* The starts before this one, as far as they can be read. */
+/* The starts before this one; a record that cannot be read is kept, and ends no start. */
 static enum err read_record(struct folder *f)
 {
+    char *to = NULL;
     TRY(fs_join(f->o->run.dir, record_name, &f->record_path));
     if (!f->goes_on || !fs_named(f->record_path))
         return ERR_OK;
     enum err err = record_read(f->record_path, &f->record);
-    if (err == ERR_DATA)
-        log_line(LOG_WARN, "run.dir %s: the starts before this one are lost: %s", f->o->run.dir,
-                 err_text());
-    return err == ERR_DATA ? ERR_OK : err;
+    if (err != ERR_DATA)
+        return err;
+    struct err_kept bad;
+    err_keep(&bad, err);
+    TRY(folder_set_aside(f->record_path, &to));
+    log_line(LOG_WARN, "run.dir %s: the starts before this one cannot be read, and are kept as %s: "
+                       "%s", f->o->run.dir, to, bad.text);
+    mem_free(to);
+    return ERR_OK;
 }
 
 static enum err make_words(struct folder *f, const struct setup *s, int64_t resumed,

@@ -113,6 +113,9 @@ struct state_found;
 enum folder_fate { FOLDER_STAYS, FOLDER_GOES, FOLDER_ASIDE };
 enum folder_fate folder_fate(const struct options *o, const struct state_found *found,
                              int64_t last);
+/* What cannot be read is kept beside its place, as NAME.bad.PID: *to (mem_free). Errors:
+ * ERR_STORAGE; ERR_MEMORY. Local. (folder_goes_on.c) */
+enum err folder_set_aside(const char *path, char **to);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
  * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
  * are set aside. Checkpoints are said. *validated: there is a line of the validation behind that

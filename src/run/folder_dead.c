@@ -23,7 +23,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { CONFIG_MAX = 1 << 20 };
 static const char lock_name[] = "plait.lock", starts_form[] = "starts %016llx %016llx %016llx\n";
 
 /* ---- the record of a start ---- */
@@ -67,7 +66,7 @@ static bool has_hash(const char *path, uint64_t hash)
 {
     struct fs_map m;
     struct stat st;
-    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > CONFIG_MAX ||
+    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > RECORD_MAX ||
         fs_map_open(&m, path, ERR_CONFIG) != ERR_OK)
         return false;
     bool same = hash_of((const char *)m.data, m.size) == hash;
@@ -87,7 +86,7 @@ static bool is_log(const char *path, long pid)
     struct fs_map m;
     struct stat st;
     char first[64];
-    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > CONFIG_MAX ||
+    if (fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size > RECORD_MAX ||
         fs_map_open(&m, path, ERR_CONFIG) != ERR_OK)
         return false;
     int n = snprintf(first, sizeof first, FOLDER_LOG_BEGINS, pid);

@@ -150,17 +150,27 @@ static enum err drop(const char *dir, const struct state_found *f)
     return err;
 }
 
-/* One that could not be read may be good for somebody: a file server that fails, another plait. */
-static enum err set_aside(const char *dir, const struct state_found *f)
+enum err folder_set_aside(const char *path, char **to)
 {
-    char why[FS_REASON], *path, *to = NULL;
+    char why[FS_REASON];
     struct text aside = {0};
-    TRY(state_dir(dir, f->step, &path));
     text_add(&aside, "%s.bad.%ld", path, (long)getpid());
-    enum err err = text_done(&aside, &to);
-    if (err == ERR_OK && fs_sys_rename(path, to) != 0)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s", path,
-                      to, fs_reason(errno, why));
+    TRY(text_done(&aside, to));
+    if (fs_sys_rename(path, *to) == 0)
+        return ERR_OK;
+    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s",
+                           path, *to, fs_reason(errno, why));
+    mem_free(*to);
+    *to = NULL;
+    return err;
+}
+
+/* One that could not be read may be good for somebody: a file server that fails, another plait. */
+static enum err keep_unread(const char *dir, const struct state_found *f)
+{
+    char *path, *to = NULL;
+    TRY(state_dir(dir, f->step, &path));
+    enum err err = folder_set_aside(path, &to);
     if (err == ERR_OK)
         log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld could not be read and is set "
                            "aside as %s", dir, (long long)f->step, to);
@@ -185,7 +195,7 @@ static enum err cut_checkpoints(const struct options *o, int64_t last)
     for (int i = 0; i < n && err == ERR_OK; i++) {
         enum folder_fate fate = folder_fate(o, &found[i], last);
         if (fate == FOLDER_ASIDE)
-            err = set_aside(o->run.dir, &found[i]);
+            err = keep_unread(o->run.dir, &found[i]);
         else if (fate == FOLDER_GOES)
             err = drop(o->run.dir, &found[i]);
     }

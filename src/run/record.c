@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Only the starts are read again, member by member and without a tree (ckpt_json.h): a run that
- * goes on writes them anew, behind the facts of the machine that it is on now. Words of an end are
- * kept as the JSON that they are.
+ * goes on writes them anew, behind the facts of the machine that it is on now. Words may be of any
+ * length and bytes when they are read, and are of UTF-8 and not too long when they are written.
  */
 #include "run/record.h"
 
@@ -15,8 +15,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RECORD_MAX = 1 << 24, STARTS_MAX = 1 << 16, WORDS_MAX = 1 << 12 };
+/* Bytes of all starts at most, half of the file's, and of one without its words. A byte of words
+ * takes up to six. */
+enum { STARTS_MAX = RECORD_MAX / 2, START_MAX = 256, BYTE_MAX = 6 };
 #define RECORD_FORMAT "plait run 1"
+static const char cut_sign[] = " ... (cut)";
 
 void record_free(struct record *r)
 {
@@ -34,24 +37,56 @@ static enum err add(struct record *r, const struct record_start *s)
     return ERR_OK;
 }
 
+static int64_t room_of(const struct record_start *s)
+{
+    return START_MAX + BYTE_MAX * (int64_t)(s->words ? strlen(s->words) : 0);
+}
+
+/* The oldest go but the first, until there is room for one more. */
+static void make_room(struct record *r)
+{
+    int64_t all = START_MAX + BYTE_MAX * RECORD_WORDS;
+    int gone = 0;
+    for (int i = 0; i < r->n; i++)
+        all += room_of(&r->start[i]);
+    for (; all > STARTS_MAX && gone + 1 < r->n; gone++) {
+        all -= room_of(&r->start[1 + gone]);
+        mem_free(r->start[1 + gone].words);
+    }
+    if (gone == 0)
+        return;
+    r->n -= gone;
+    r->left_out += gone;
+    memmove(r->start + 1, r->start + 1 + gone, (size_t)(r->n - 1) * sizeof *r->start);
+}
+
 enum err record_begin(struct record *r, int64_t from)
 {
     struct record_start s = {.from = from, .to = -1, .code = -1};
     log_time(s.start);
+    make_room(r);
     return add(r, &s);
+}
+
+/* Cut between two characters. */
+static enum err keep_words(const char *words, char **out)
+{
+    struct text t = {0};
+    size_t n = strlen(words), most = RECORD_WORDS - sizeof cut_sign;
+    if (n >= RECORD_WORDS)
+        for (n = most; n > most - 4 && ((unsigned char)words[n] & 0xc0) == 0x80; n--)
+            continue;
+    text_add(&t, "%.*s%s", (int)n, words, words[n] ? cut_sign : "");
+    return text_done(&t, out);
 }
 
 enum err record_end(struct record *r, int64_t to, enum err code, const char *words)
 {
     struct record_start *s = &r->start[r->n - 1];
-    struct text t = {0};
     s->to = to;
     s->code = code;
     log_time(s->end);
-    if (code == ERR_OK)
-        return ERR_OK;
-    text_add_json(&t, words);
-    return text_done(&t, &s->words);
+    return code == ERR_OK ? ERR_OK : keep_words(words, &s->words);
 }
 
 /* ---- writing ---- */
@@ -63,7 +98,11 @@ static void add_end(const struct record_start *s, struct text *out)
         text_add(out, "\"exit\": %" PRId64 ", ", s->code);
     else
         text_add(out, "\"exit\": null, ");
-    text_add(out, "\"words\": %s", s->words ? s->words : "null");
+    text_add(out, "\"words\": ");
+    if (s->words)
+        text_add_json(out, s->words);
+    else
+        text_add(out, "null");
 }
 
 void record_text(const struct record *r, struct text *out)
@@ -71,7 +110,7 @@ void record_text(const struct record *r, struct text *out)
     text_add(out, "{\n\"format\": \"" RECORD_FORMAT "\",\n%s\"start\": \"%s\",\n", r->facts,
              r->start[0].start);
     add_end(&r->start[r->n - 1], out);
-    text_add(out, ",\n\"starts\": [");
+    text_add(out, ",\n\"starts_left_out\": %" PRId64 ",\n\"starts\": [", r->left_out);
     for (int i = 0; i < r->n; i++) {
         const struct record_start *s = &r->start[i];
         text_add(out, "%s\n  {\"start\": \"%s\", \"from\": %" PRId64 ", \"to\": ", i ? "," : "",
@@ -115,14 +154,15 @@ static bool take_int(struct ckpt_json_text t, int64_t *out)
     return t.n < 16 && strspn(s, "0123456789") == (size_t)t.n && text_to_int(s, out);
 }
 
-static enum err take_words(struct ckpt_json_text t, char **out, bool *good)
+/* Of strings that are none of JSON's it is said that they cannot be read. */
+static enum err take_words(struct ckpt_json_text t, char **out)
 {
-    struct text copy = {0};
-    *good = is(t, "null") || (t.n >= 2 && t.n <= WORDS_MAX && t.s[0] == '"');
-    if (!*good || t.s[0] != '"' || *out)
+    if (is(t, "null") || *out)
         return ERR_OK;
-    text_add(&copy, "%.*s", (int)t.n, t.s);
-    return text_done(&copy, out);
+    cJSON *v = ckpt_json_parse(t);
+    enum err err = keep_words(cJSON_IsString(v) ? v->valuestring : "(cannot be read)", out);
+    cJSON_Delete(v);
+    return err;
 }
 
 /* *good: it is a start, and of ours. Its words are the caller's in any case. */
@@ -145,9 +185,7 @@ static enum err take_start(struct ckpt_json_text t, struct record_start *s, bool
         else if (is(key, "\"exit\""))
             *good = take_int(v, &s->code);
         else if (is(key, "\"words\""))
-            TRY(take_words(v, &s->words, good));
-        else
-            *good = false;
+            TRY(take_words(v, &s->words));
     }
     *good = *good && step == CKPT_JSON_END && s->start[0];
     return ERR_OK;
@@ -161,7 +199,6 @@ static enum err take_starts(struct ckpt_json_text t, struct record *out, bool *g
     while (*good && (step = ckpt_json_item(&w, &item)) == CKPT_JSON_MEMBER) {
         struct record_start s;
         enum err err = take_start(item, &s, good);
-        *good = *good && out->n < STARTS_MAX;
         if (err == ERR_OK && *good)
             err = add(out, &s);
         if (err != ERR_OK || !*good)
@@ -182,6 +219,8 @@ static enum err take_all(struct ckpt_json_text all, struct record *out, bool *go
         format = format || (is(key, "\"format\"") && is(v, "\"" RECORD_FORMAT "\""));
         if (is(key, "\"starts\""))
             starts = v;
+        else if (is(key, "\"starts_left_out\"") && !take_int(v, &out->left_out))
+            return ERR_OK;
     }
     *good = step == CKPT_JSON_END && format && starts.s;
     return *good ? take_starts(starts, out, good) : ERR_OK;
@@ -190,12 +229,12 @@ static enum err take_all(struct ckpt_json_text all, struct record *out, bool *go
 enum err record_read(const char *path, struct record *out)
 {
     struct fs_map m;
-    struct ckpt_json_text all;
     bool good = false;
     *out = (struct record){.n = 0};
     TRY(fs_map_open(&m, path, ERR_DATA));
     enum err err = ERR_OK;
-    if (m.size <= RECORD_MAX && ckpt_json_text(path, &m, &all) == ERR_OK)
+    struct ckpt_json_text all = {(const char *)m.data, m.size};
+    if (all.n <= RECORD_MAX && text_begin(path, ERR_DATA, &all.s, &all.n) == ERR_OK)
         err = take_all(all, out, &good);
     fs_map_close(&m);
     if (err == ERR_OK && !good)

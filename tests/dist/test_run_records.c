@@ -312,7 +312,94 @@ static void put(const char *path, const char *p, int64_t n)
     CHECK(f && fwrite(p, 1, (size_t)n, f) == (size_t)n && fclose(f) == 0);
 }
 
-/* run.json that is damaged is a warning; the run goes on with this start alone. */
+/* What has been read can be written, and is the same when it is read again, and text of UTF-8. */
+static void write_again(const char *path, struct record *r)
+{
+    struct record again;
+    struct text t = {0};
+    CHECK_OK(mem_string("\"version\": \"0\",\n", &r->facts));
+    record_text(r, &t);
+    CHECK_OK(t.err);
+    CHECK(t.len <= RECORD_MAX);
+    put(path, t.s, t.len);
+    for (int64_t at = 0, n; at < t.len; at += n) {
+        n = text_utf8((const uint8_t *)t.s + at, t.len - at);
+        if (!CHECK(n > 0))
+            break;
+    }
+    CHECK_OK(record_read(path, &again));
+    CHECK(again.n == r->n && again.left_out == r->left_out);
+    for (int i = 0; i < r->n && i < again.n; i++) {
+        struct text a = {0}, b = {0}; /* what was no UTF-8 is no longer what it was */
+        text_add_json(&a, r->start[i].words ? r->start[i].words : "");
+        text_add_json(&b, again.start[i].words ? again.start[i].words : "");
+        CHECK(strncmp(a.s, b.s, RECORD_WORDS / 2) == 0);
+        CHECK(again.start[i].code == r->start[i].code && again.start[i].to == r->start[i].to);
+        text_free(&a);
+        text_free(&b);
+    }
+    record_free(&again);
+    text_free(&t);
+}
+
+/* The record of so many starts that were stopped, each with these words, as JSON. */
+static void put_starts(const char *path, int starts, const char *words)
+{
+    struct text t = {0};
+    text_add(&t, "{\"format\": \"plait run 1\", \"host\": \"\xff\", \"later\": {}, \"starts\": [");
+    for (int i = 0; i < starts; i++)
+        text_add(&t, "%s{\"start\": \"2026-01-02T03:04:05Z\", \"end\": \"2026-01-02T03:04:06Z\", "
+                     "\"from\": %d, \"to\": %d, \"exit\": 75, \"words\": \"%s\", \"more\": 1}",
+                 i ? "," : "", i, i + 1, words);
+    text_add(&t, "]}");
+    CHECK_OK(t.err);
+    put(path, t.s, t.len);
+    text_free(&t);
+}
+
+/* Words that are long or no UTF-8, and starts without number: a start goes on with them, its end is
+ * written, and there is room for the next. */
+static void records_that_have_grown(void)
+{
+    static const char *const letters[] = {"a", "\xc3\xa4", "\xff", "\\u0001", "\\ud800"};
+    struct text words[5] = {{0}};
+    struct outcome o;
+    struct record r;
+    char path[FOLDER_PATH];
+    folder_path_in("run", "run.json", path);
+    for (int i = 0; i < 5; i++) {
+        for (int k = 0; k < 4000 + i; k++)
+            text_add(&words[i], "%s%s", k < i ? "-" : "", letters[i]);
+        for (int starts = 1; starts < 1000; starts += 699) {
+            int more = 0;
+            train((const char *[]){"train.save_every=1", NULL}, 2, &o);
+            CHECK_INT(o.code, PLAIT_STOPPED);
+            put_starts(path, starts, words[i].s);
+            if (starts * words[i].len > RECORD_MAX) {
+                CHECK_ERR(record_read(path, &r), ERR_DATA, "run.json");
+                folder_remove("run");
+                continue;
+            }
+            for (; more < 2; more++) { /* the first does what is left to do */
+                train((const char *[]){"train.save_every=1", "run.resume=auto", NULL}, 0, &o);
+                test_check(o.code == 0, __FILE__, __LINE__, "%s: %d", plait_error(), o.code);
+            }
+            CHECK_OK(record_read(path, &r));
+            test_check(r.n + r.left_out == starts + more && r.n > 1, __FILE__, __LINE__,
+                       "letter %d: %d starts and %lld left out, of %d", i, r.n,
+                       (long long)r.left_out, starts + more);
+            CHECK(r.start[r.n - 1].code == 0 && r.start[r.n - 1].end[0]);
+            CHECK(r.start[0].from == 0 && strlen(r.start[0].words) < RECORD_WORDS);
+            CHECK(i != 1 || strstr(r.start[0].words, "\xa4 ... (cut)"));
+            write_again(path, &r);
+            record_free(&r);
+            folder_remove("run");
+        }
+        text_free(&words[i]);
+    }
+}
+
+/* run.json that is damaged is a warning; it is kept, and the run goes on with this start alone. */
 static void damaged_records_are_refused(void)
 {
     static const char *const bad[] = {
@@ -321,7 +408,9 @@ static void damaged_records_are_refused(void)
         "{\"format\": \"plait run 1\", \"starts\": []}",
         "{\"format\": \"plait run 1\", \"starts\": [1]}",
         "{\"format\": \"plait run 1\", \"starts\": [{\"start\": \"x\"}]}",
-        "{\"format\": \"plait run 1\", \"starts\": [{\"from\": -1}]}", "\xff",
+        "{\"format\": \"plait run 1\", \"starts\": [{\"from\": -1}]}", "\xff", "\xff\xfe{}",
+        ("{\"format\": \"plait run 1\", \"starts_left_out\": -1, \"starts\": [{\"start\": "
+         "\"2026-01-02T03:04:05Z\"}]}"),
         "{\"starts\": [[[[[[[[[[["};
     struct outcome o;
     struct record r;
@@ -340,6 +429,8 @@ static void damaged_records_are_refused(void)
         put(path, good, test_range(0, 3) ? n : at);
         enum err err = record_read(path, &r);
         CHECK(err == ERR_OK || err == ERR_DATA);
+        if (err == ERR_OK)
+            write_again(path, &r);
         record_free(&r);
         good[at] = was;
     }
@@ -348,6 +439,7 @@ static void damaged_records_are_refused(void)
     CHECK_INT(o.code, 0);
     CHECK_OK(record_read(path, &r));
     CHECK(r.n == 1 && r.start[0].from >= 2);
+    CHECK_INT(folder_count("run", "run.json.bad."), 1); /* with all that it had */
     record_free(&r);
     mem_free(good);
     folder_remove("run");
@@ -360,6 +452,7 @@ static const struct test_case cases[] = {
     {"starts and ends are kept", starts_and_ends_are_kept},
     {"a log that takes no more", a_log_that_takes_no_more},
     {"a log that cannot be opened", a_log_that_cannot_be_opened},
+    {"records that have grown", records_that_have_grown},
     {"damaged records are refused", damaged_records_are_refused},
 };
 TEST_MAIN(cases)
