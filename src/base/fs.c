@@ -295,9 +295,28 @@ static enum err open_log(const char *path, int more, int *fd)
     return ERR_OK;
 }
 
+/* Has the file an unfinished last line, as far as it can be read? */
+static bool is_unfinished(const char *path)
+{
+    char last = '\n';
+    int fd = fs_sys_open(path, O_RDONLY | O_NONBLOCK);
+    int64_t n = fd >= 0 ? fs_sys_end(fd, path) : 0;
+    if (n > 0 && fs_sys_pread(fd, path, &last, 1, n - 1) != 1)
+        last = '\n';
+    if (fd >= 0)
+        (void)fs_sys_close(fd, path);
+    return last != '\n';
+}
+
 enum err fs_log_open(const char *path, int *fd)
 {
-    return open_log(path, 0, fd);
+    TRY(open_log(path, 0, fd));
+    if (is_unfinished(path) && fs_append(*fd, path, "\n", 1) != ERR_OK) {
+        (void)fs_sys_close(*fd, path);
+        *fd = -1;
+        return ERR_STORAGE;
+    }
+    return ERR_OK;
 }
 
 enum err fs_log_make(const char *path, int *fd)

@@ -26,6 +26,7 @@ struct fs_ops {
     int64_t (*pread)(int fd, void *p, int64_t n, int64_t at);
     int64_t (*space)(const char *dir); /* bytes that are free there (statvfs); -1: not known */
     int (*keep)(int fd, int64_t n);    /* blocks for the first n bytes (fallocate) */
+    int (*cut)(int fd, int64_t n);     /* the first n bytes stay (ftruncate) */
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
@@ -82,7 +83,8 @@ enum err fs_put(const char *path, const void *p, int64_t n);
 
 /* Append-only log file (metrics, traces): every fs_append is one write(2), of whole lines or of a
  * whole record, and of one that does not fit nothing stays. fs_log_make is for a name that nothing
- * may have yet. Errors: ERR_STORAGE. */
+ * may have yet; a last line without an end, which a kill may leave, gets one from fs_log_open.
+ * Errors: ERR_STORAGE. */
 enum err fs_log_open(const char *path, int *fd);
 enum err fs_log_make(const char *path, int *fd);
 enum err fs_append(int fd, const char *path, const char *p, int64_t n);

@@ -213,7 +213,13 @@ static int system_keep(int fd, int64_t n)
     return must_fail("keep", NULL, fd, NULL) ? -1 : fallocate(fd, 0, 0, (off_t)n);
 }
 
+static int system_cut(int fd, int64_t n)
+{
+    return must_fail("cut", NULL, fd, NULL) ? -1 : ftruncate(fd, (off_t)n);
+}
+
 static const struct fs_ops system_ops = {
     system_open, system_write, system_fsync, system_close, system_rename, system_rename_new,
-    system_link, system_unlink, system_mkdir, system_pread, system_space, system_keep};
+    system_link, system_unlink, system_mkdir, system_pread, system_space, system_keep,
+    system_cut};
 const struct fs_ops *fs_ops = &system_ops;

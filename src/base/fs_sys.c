@@ -66,7 +66,7 @@ int fs_sys_keep(int fd, const char *path, int64_t n)
 int fs_sys_cut(int fd, const char *path, int64_t n)
 {
     int done;
-    TOLD(path, ftruncate(fd, (off_t)n));
+    TOLD(path, fs_ops->cut(fd, n));
     return done;
 }
 

@@ -6,6 +6,7 @@
  */
 #include "run/train.h"
 
+#include "base/fs_sys.h"
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -35,6 +36,7 @@ static void keep(struct metrics_late *late, const struct line *l)
 {
     if (late->n + l->n > (int)sizeof late->s)
         return;
+    late->first = late->n == 0 ? l->n : late->first;
     memcpy(late->s + late->n, l->s, (size_t)l->n);
     late->n += l->n;
 }
@@ -43,6 +45,7 @@ static void keep(struct metrics_late *late, const struct line *l)
 static enum err put(struct train_rank *r, struct line *l)
 {
     bool broken = r->late.n > 0;
+    r->late.begin = broken ? r->late.begin : fs_sys_end(r->metrics, "metrics.jsonl");
     add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
     enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
     if (broken || err == ERR_STORAGE)
@@ -50,10 +53,20 @@ static enum err put(struct train_rank *r, struct line *l)
     return err;
 }
 
+/* Is the file whole up to where the first late line was to stand? What a disk took of that and
+ * could not give back (fs_append) goes now. */
+static bool is_whole(const struct train_rank *r)
+{
+    int64_t end = fs_sys_end(r->metrics, "metrics.jsonl"), begin = r->late.begin;
+    bool part = begin >= 0 && end > begin && end - begin < r->late.first;
+    return !part || fs_sys_cut(r->metrics, "metrics.jsonl", begin) == 0;
+}
+
+/* What fails is said already, and by a resume that lacks the lines. */
 void metrics_again(struct train_rank *r)
 {
-    if (r->late.n > 0)
-        (void)fs_append(r->metrics, "metrics.jsonl", r->late.s, r->late.n); /* it is said already */
+    if (r->late.n > 0 && is_whole(r))
+        (void)fs_append(r->metrics, "metrics.jsonl", r->late.s, r->late.n);
     r->late.n = 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A line begins with its step and its loss, in the words of metrics.c; these alone are read.
+ * A line begins with its step and its loss, in the words of metrics.c; these alone are read. It is
+ * one object without others in it: a fragment with another line behind it is none.
  */
 #include "run/metrics_read.h"
 
@@ -36,7 +37,8 @@ static void read_line(struct metrics_line *l)
     char step[40], loss[40];
     l->step = -1;
     l->loss = NAN;
-    if (memchr(at, '\0', (size_t)l->n) || !pass(&at, end, "{\"step\": ") ||
+    if (l->n < 2 || end[-1] != '}' || memchr(at + 1, '{', (size_t)l->n - 1) ||
+        memchr(at, '\0', (size_t)l->n) || !pass(&at, end, "{\"step\": ") ||
         !pass_word(&at, end, step) || !text_to_int(step, &l->step) || l->step < 1) {
         l->step = -1;
         return;

@@ -51,7 +51,11 @@ enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first 
 
 enum { METRICS_LINE = 512 }; /* ten fields of less than 50 bytes */
 /* Lines behind one that could not be written, and that one: of the steps until the run ends. */
-struct metrics_late { char s[2 * (TRAIN_AHEAD + 1) * METRICS_LINE]; int n; };
+struct metrics_late {
+    char s[2 * (TRAIN_AHEAD + 1) * METRICS_LINE];
+    int n, first;  /* bytes; of the first line */
+    int64_t begin; /* where that was to stand */
+};
 
 struct train_rank {
     const struct train_job *job;

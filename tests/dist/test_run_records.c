@@ -3,14 +3,12 @@
  * What a run leaves of itself in its folder over several starts: of each step each kind of line
  * once, what is said of lengths that a checkpoint has brought, run.json and log.txt.
  */
-#include "folder.h"
+#include "records.h"
 #include "saved.h"
 
 #include "base/fs.h"
-#include "base/mem.h"
 #include "run/record.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,51 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STEPS = 6, WORDS = 16 };
-
-static const char *const base_set[] = {
-    "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=8", "train.batch=4",
-    "train.threads=1", "train.steps=6", "optim.lr=0.01", "train.save_keep=9",
-    "train.valid_batches=1"};
-
-struct outcome { int code; struct folder_seen seen; };
-
-/* In folder "run", until its end or a stop behind a step. */
-static void train(const char *const *more, int64_t stop_behind, struct outcome *o)
-{
-    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 40);
-    folder_tokens("valid.bin", "a strand of many braids, under and over\n", 40);
-    folder_tokens("other.bin", "a braid of no strands\n", 40);
-    struct plait_config *c = folder_config("run", "tokens.bin");
-    folder_set_file(c, "data.valid", "valid.bin");
-    folder_set(c, base_set, sizeof base_set / sizeof *base_set);
-    folder_set(c, more, WORDS);
-    o->code = folder_train_until(c, stop_behind, &o->seen);
-}
-
 /* ---- lines of metrics ---- */
-
-/* How many there are of each step, and of each validation. */
-struct lines { int step[STEPS + 1], valid[STEPS + 1]; };
-
-static struct lines count_lines(void)
-{
-    struct lines n = {{0}, {0}};
-    char path[FOLDER_PATH], text[1024];
-    folder_path_in("run", "metrics.jsonl", path);
-    FILE *f = fopen(path, "r");
-    CHECK(f != NULL);
-    while (f && fgets(text, sizeof text, f)) {
-        long long step = 0;
-        bool valid = strstr(text, "\"valid_loss\"") != NULL;
-        CHECK(sscanf(text, "{\"step\": %lld,", &step) == 1 && step >= 1 && step <= STEPS);
-        if (step >= 1 && step <= STEPS)
-            (valid ? n.valid : n.step)[step]++;
-    }
-    if (f)
-        fclose(f);
-    return n;
-}
 
 /* A run that validates every `before` steps, and goes on behind step `at` with every `after`. */
 static void go_on(int before, int at, int after)
@@ -168,19 +122,6 @@ static void data_is_compared(void)
 
 /* ---- run.json and log.txt ---- */
 
-static char *text_of(const char *name)
-{
-    char path[FOLDER_PATH], *text = NULL;
-    struct fs_map m = {0};
-    folder_path_in("run", name, path);
-    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
-    CHECK_OK(mem_new(m.size + 1, 1, "a file", &text));
-    if (m.size)
-        memcpy(text, m.data, (size_t)m.size);
-    fs_map_close(&m);
-    return text;
-}
-
 static int logged(const char *word)
 {
     return folder_times("run", "log.txt", word);
@@ -225,7 +166,7 @@ static void starts_and_ends_are_kept(void)
         CHECK(r.start[2].to == STEPS && r.start[2].code == 0 && !r.start[2].words);
     }
     record_free(&r);
-    char *json = text_of("run.json");
+    char *json = folder_text("run", "run.json");
     CHECK_INT(logged("Z run of pid "), 3);
     CHECK_INT(logged("ended with code 75 behind step "), 1);
     CHECK_INT(logged("Z ended behind step 6\n"), 1);
@@ -417,7 +358,7 @@ static void damaged_records_are_refused(void)
     char path[FOLDER_PATH];
     train((const char *[]){"train.save_every=1", NULL}, 2, &o);
     folder_path_in("run", "run.json", path);
-    char *good = text_of("run.json");
+    char *good = folder_text("run", "run.json");
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         CHECK_OK(fs_put(path, bad[i], (int64_t)strlen(bad[i])));
         CHECK_ERR(record_read(path, &r), ERR_DATA, "run.json");

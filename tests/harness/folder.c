@@ -5,6 +5,7 @@
 #include "folder.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "comm/comm.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -74,6 +75,19 @@ bool folder_same_in(const char *run, const char *other, const char *name)
     folder_path_in(run, name, a);
     folder_path_in(other, name, b);
     return folder_same(a, b);
+}
+
+char *folder_text(const char *run, const char *file)
+{
+    char path[FOLDER_PATH], *text = NULL;
+    struct fs_map m = {0};
+    folder_path_in(run, file, path);
+    CHECK_OK(fs_map_open(&m, path, ERR_DATA));
+    CHECK_OK(mem_new(m.size + 1, 1, "a file", &text));
+    if (text && m.size)
+        memcpy(text, m.data, (size_t)m.size);
+    fs_map_close(&m);
+    return text;
 }
 
 int folder_times(const char *run, const char *file, const char *word)

@@ -23,6 +23,8 @@ void folder_remove(const char *name);
 /* Have two files the same bytes, and any? And two runs the file of that name? */
 bool folder_same(const char *a, const char *b);
 bool folder_same_in(const char *run, const char *other, const char *name);
+/* All of a run's file, as a string (mem_free). */
+char *folder_text(const char *run, const char *file);
 /* How often a file of a run has the word; 0: also where there is none. */
 int folder_times(const char *run, const char *file, const char *word);
 /* Is there mpirun, for processes on one machine, as root, too? Else the case is skipped. */

@@ -173,9 +173,13 @@ static int try_keep(int fd, int64_t n)
 {
     return fails() ? -1 : under->keep(fd, n);
 }
+static int try_cut(int fd, int64_t n)
+{
+    return under->cut(fd, n);
+}
 static const struct fs_ops trying = {
     try_open, try_write,  try_fsync, try_close, try_rename, try_rename_new,
-    try_link, try_unlink, try_mkdir, try_pread, try_space,  try_keep};
+    try_link, try_unlink, try_mkdir, try_pread, try_space,  try_keep, try_cut};
 
 static enum err save_failing(int64_t at, int code, bool onwards)
 {

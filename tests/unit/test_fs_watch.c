@@ -112,6 +112,12 @@ static int watched_keep(int fd, int64_t n)
     return real->keep(fd, n);
 }
 
+static int watched_cut(int fd, int64_t n)
+{
+    look();
+    return real->cut(fd, n);
+}
+
 /* All that this folder does with files, in `dir`. */
 static void use(const char *dir)
 {
@@ -163,7 +169,7 @@ static void every_call_is_told(void)
     struct fs_ops ops = {watched_open,   watched_write,  watched_fsync, watched_close,
                          watched_rename, no_rename_new,  watched_link,
                          watched_unlink, watched_mkdir,  watched_pread,
-                         watched_space,  watched_keep};
+                         watched_space,  watched_keep,   watched_cut};
     CHECK(mkdir(dir, 0777) == 0);
     fs_ops = &ops;
     fs_watch_set(&w);
