@@ -117,7 +117,7 @@ static const char harmless[] =
 
 static bool in_list(const char *list, const char *key)
 {
-    size_t n = strlen(key);
+    size_t n = strchr(key, ' ') ? 0 : strlen(key); /* a list begins with a space */
     for (const char *p = list; n > 0 && (p = strstr(p, key)) != NULL; p++)
         if (p[-1] == ' ' && p[n] == ' ')
             return true;

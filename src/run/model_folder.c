@@ -104,7 +104,8 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
     }
     mem_free(yaml);
     mem_free(json);
-    options_arch(&made.options, &made.arch);
+    if (err == ERR_OK)
+        options_arch(&made.options, &made.arch);
     *f = made;
     return err;
 }

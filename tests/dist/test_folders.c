@@ -7,9 +7,11 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "run/model_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define ORACLE PLAIT_SOURCE_DIR "/tests/oracle/folders/"
@@ -266,10 +268,38 @@ static void shards_are_held_against_the_index(void)
             damage_shard(folder, i, n, (enum damage)how);
 }
 
+/* The k-th allocation of opening a folder fails. */
+static int open_without(int k)
+{
+    char number[16];
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct model_folder f;
+        snprintf(number, sizeof number, "%d", k);
+        (void)setenv("PLAIT_FAIL_ALLOC", number, 1);
+        _exit((int)model_folder_open(&f, ORACLE "gpt-tied-f32"));
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void no_memory(void)
+{
+    int without = 0;
+    for (int k = 1; k < 12; k++) {
+        int code = open_without(k);
+        test_check(code >= 0, __FILE__, __LINE__, "allocation %d: a signal", k);
+        without += code == ERR_MEMORY;
+    }
+    CHECK(without >= 3);
+}
+
 static const struct test_case cases[] = {
     {"numbers are those of transformers", numbers_are_those_of_transformers},
     {"the window is the last of the text", the_window_is_the_last_of_the_text},
     {"two hundred by itself", two_hundred_by_itself},
     {"shards are held against the index", shards_are_held_against_the_index},
+    {"no memory", no_memory},
 };
 TEST_MAIN(cases)

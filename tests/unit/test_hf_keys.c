@@ -204,7 +204,8 @@ static void test_harmless(void)
         "gradient_clipping", "classifier_activation", "residual_in_fp32", "transformers.js_config",
         "output_past", "_attn_implementation", "output_router_logits", "num_logits_to_keep",
     }, *const told[] = {"my_key", "warmup_steps", "converted_from", "commit_sha", "created_by",
-                        "is_llama_config", "license", "num_nextn_predict_layers"};
+                        "is_llama_config", "license", "num_nextn_predict_layers",
+                        " architectures", "use_cache bos_token_id"}; /* spaces end no word */
     struct hf_config c;
     for (int kind = 0; kind < 2; kind++) {
         for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
