@@ -5,6 +5,8 @@
  */
 #include "base/num.h"
 
+#include <float.h>
+
 int64_t dtype_size(enum dtype dt)
 {
     static const int64_t size[DT_COUNT] = {8, 4, 2, 4};
@@ -15,6 +17,37 @@ const char *dtype_name(enum dtype dt)
 {
     static const char *const name[DT_COUNT] = {"f64", "f32", "bf16", "i32"};
     return name[dt];
+}
+
+double dtype_most(enum dtype dt)
+{
+    static const uint32_t below_half = 0x7f7f7fff; /* its largest and less than half a unit */
+    float most;
+    memcpy(&most, &below_half, sizeof most);
+    return dt == DT_F64 ? DBL_MAX : dt == DT_F32 ? (double)FLT_MAX : (double)most;
+}
+
+/* All are looked at without a branch first, which compilers make vectors of. */
+int64_t num_within_f32(const float *p, int64_t n, float most)
+{
+    unsigned beyond = 0;
+    int64_t i = 0;
+    for (int64_t k = 0; k < n; k++)
+        beyond |= !(fabsf(p[k]) <= most);
+    while (beyond && i < n && fabsf(p[i]) <= most)
+        i++;
+    return beyond ? i : n;
+}
+
+int64_t num_within_f64(const double *p, int64_t n, double most)
+{
+    unsigned beyond = 0;
+    int64_t i = 0;
+    for (int64_t k = 0; k < n; k++)
+        beyond |= !(fabs(p[k]) <= most);
+    while (beyond && i < n && fabs(p[i]) <= most)
+        i++;
+    return beyond ? i : n;
 }
 
 bool num_mul(int64_t a, int64_t b, int64_t *out)

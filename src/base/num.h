@@ -20,6 +20,8 @@ enum dtype { DT_F64, DT_F32, DT_BF16, DT_I32, DT_COUNT };
 int64_t dtype_size(enum dtype dt);
 /* "f64", "f32", "bf16", "i32". */
 const char *dtype_name(enum dtype dt);
+/* The largest number that is still finite when it is rounded to f64, from f32 to f32 or bf16. */
+double dtype_most(enum dtype dt);
 
 /* What a device computes in: operands; sums, statistics, gradients and master weights; the head's
  * logits (where they are not `at`, their gradient takes their place). chunk: bytes of logits that
@@ -36,6 +38,11 @@ bool num_round_up(int64_t a, int64_t to, int64_t *out);
 static inline int64_t num_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t num_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* How many of the n numbers stand before the first that is not finite, or above `most` in absolute
+ * value; n: all are within. */
+int64_t num_within_f32(const float *p, int64_t n, float most);
+int64_t num_within_f64(const double *p, int64_t n, double most);
 
 /* For numbers that are printed: a NaN prints as "nan", whatever its sign bit. */
 static inline double num_unsigned_nan(double x) { return isnan(x) ? (double)NAN : x; }

@@ -23,17 +23,16 @@ static double value_of(const void *p, enum dtype t, int64_t i)
                          : (double)bf16_to_f32(((const uint16_t *)p)[i]);
 }
 
-/* Of n elements the first that is not finite, or n. All of a row are looked at without a branch
- * first, which compilers make vectors of. */
+/* Of n elements the first that is not finite, or n. */
 static int64_t first_of(const void *p, enum dtype t, int64_t begin, int64_t n)
 {
     unsigned bad = 0;
-    for (int64_t i = begin; i < begin + n && t == DT_BF16; i++)
+    if (t == DT_F64)
+        return num_within_f64((const double *)p + begin, n, dtype_most(t));
+    if (t == DT_F32)
+        return num_within_f32((const float *)p + begin, n, (float)dtype_most(t));
+    for (int64_t i = begin; i < begin + n; i++) /* without a branch: compilers make vectors of it */
         bad |= (((const uint16_t *)p)[i] & 0x7f80u) == 0x7f80u;
-    for (int64_t i = begin; i < begin + n && t == DT_F32; i++)
-        bad |= !(fabsf(((const float *)p)[i]) <= 3.402823466e38F);
-    for (int64_t i = begin; i < begin + n && t == DT_F64; i++)
-        bad |= !(fabs(((const double *)p)[i]) <= 1.7976931348623157e308);
     for (int64_t i = 0; i < n && bad; i++)
         if (!isfinite(value_of(p, t, begin + i)))
             return i;

@@ -191,7 +191,42 @@ static void the_mask_drops_its_share(void)
     }
 }
 
+/* The largest f32 that has a bf16, and the next one, which has none. */
+static void the_most_is_finite(void)
+{
+    float most = (float)dtype_most(DT_BF16);
+    CHECK(isfinite(bf16_to_f32(bf16_from_f32(most))));
+    CHECK(isinf(bf16_to_f32(bf16_from_f32(nextafterf(most, INFINITY)))));
+    CHECK(dtype_most(DT_F32) == 3.40282346638528860e38 && isinf(2 * (float)dtype_most(DT_F32)));
+    CHECK(isfinite(dtype_most(DT_F64)) && isinf(2 * dtype_most(DT_F64)));
+}
+
+/* Of several the first counts; the limit is within. */
+static void numbers_within(void)
+{
+    enum { N = 300 };
+    static const double beyond[] = {NAN, INFINITY, -INFINITY, 7.5, -8};
+    float f[N];
+    double d[N];
+    for (int k = 0; k < 2000; k++) {
+        int64_t n = test_range(0, N), first = n;
+        for (int64_t i = 0; i < n; i++)
+            d[i] = (double)test_range(-7, 7);
+        for (int64_t i = test_range(0, 3); i > 0 && n > 0; i--) {
+            int64_t at = test_range(0, n - 1);
+            d[at] = beyond[test_range(0, 4)];
+            first = num_min(first, at);
+        }
+        for (int64_t i = 0; i < n; i++)
+            f[i] = (float)d[i];
+        CHECK_INT(num_within_f64(d, n, 7), first);
+        CHECK_INT(num_within_f32(f, n, 7), first);
+    }
+}
+
 static const struct test_case cases[] = {
+    {"the most is finite", the_most_is_finite},
+    {"numbers within", numbers_within},
     {"types have size and name", types_have_size_and_name},
     {"sizes round up", sizes_round_up},
     {"bf16 is the nearest value", bf16_is_the_nearest_value},
