@@ -276,7 +276,7 @@ int main(int argc, char **argv)
                            .init_std = 0.02};
     char dir[4096];
     snprintf(dir, sizeof dir, "%s/bench-ckpt-%ld/step-1", b.dir, (long)getpid());
-    b.save = (struct state_save){dir, 1, "bench", SAFET_F32};
+    b.save = (struct state_save){dir, 1, "bench", SAFET_F32, 0};
     make(&b);
     for (int i = 0; i < ROUNDS; i++) {
         round_of(&b, speed[i]);

@@ -60,6 +60,8 @@ struct state_save {
     int64_t step;         /* that is done: 0 .. 2^53 - 1 */
     const char *run;      /* names it, 1 to 63 bytes of UTF-8; shards of two runs do not mix */
     enum safet_type type; /* of all chunks: SAFET_F32, SAFET_F64 */
+    double most;          /* larger weights are infinite in the type that the run computes with; 0:
+                             it computes with `type` */
 };
 
 /* One shard while it is written. The thread that writes needs no rank, device or communicator, and
@@ -68,6 +70,7 @@ struct state_shard {
     struct safet_writer file;
     char name[STATE_FILE];
     enum safet_type type;
+    double most;               /* state_save.most */
     struct state_chunk *chunk; /* owned; [n], hashes set by state_shard_fill */
     int n;
     uint64_t header;           /* xxh3-64 of the file's header */
@@ -83,9 +86,10 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
 struct state_source { const void *p; bool transposed; };
 enum { STATE_HELPERS = 8 };
 /* All data of the shard: of chunk i from from[i]. This thread writes, and so many others (1 to
- * STATE_HELPERS) turn and hash beside it; it is as fast as a plain copy where they have processors
- * of their own. given_up (NULL: none): once it is true no further chunk is begun. Errors: ERR_PEER:
- * it was given up; ERR_MEMORY; ERR_STORAGE, after which only state_shard_close may follow;
+ * STATE_HELPERS) turn and hash beside it, and look whether all is finite; it is as fast as a plain
+ * copy where they have processors of their own. given_up (NULL: none): once it is true no further
+ * chunk is begun. Errors, after which only state_shard_close may follow: ERR_NONFINITE, naming the
+ * number; ERR_PEER: it was given up; ERR_MEMORY; ERR_STORAGE;
  * ERR_INTERNAL: it is filled already. No room is kept on the disk before: in memory files that
  * would cost a tenth of the time, and a disk that is full costs this shard alone. */
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,

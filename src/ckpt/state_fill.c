@@ -2,10 +2,11 @@
  *
  * A shard's numbers on their way to its file. The thread that calls writes, in order, and is the
  * only one that calls the disk, so what fails and when is as if it were alone. Helpers do what has
- * to be done to the bytes, a few strips ahead of the writing: they hash the chunks, and turn those
- * that the file has the other way round. So a save takes as long as a plain copy does where they
- * have processors of their own; where not, what is written was read a moment ago, and comes from a
- * cache. Both sides work for some strips before they wake the other, which costs as much as one.
+ * to be done to the bytes, a few strips ahead of the writing: they hash the chunks, look whether
+ * all numbers are finite, and turn those that the file has the other way round. So a save takes as
+ * long as a plain copy does where they have processors of their own; where not, what is written was
+ * read a moment ago, and comes from a cache. Both sides work for some strips before they wake the
+ * other, which costs as much as one.
  */
 #include "ckpt/state_local.h"
 
@@ -13,12 +14,16 @@
 #include "ckpt/xxh3.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { STRIP = 256 << 10, /* bytes that are turned, hashed or written at once */
        AHEAD = 8,         /* strips that a helper may be ahead of the writing: in a cache */
        WAKE = AHEAD / 2,  /* strips that are made, or written, before the other side is woken */
        BLOCK = 16 };      /* rows that are turned together (state_copy.c) */
+
+/* The first number of a helper's chunks that is not finite; chunk -1: none. */
+struct lost { int chunk; int64_t at; double value; };
 
 struct filling;
 struct helper {
@@ -28,6 +33,7 @@ struct helper {
     int first;            /* chunks first, first + helpers, ... are its own */
     uint8_t *ring;        /* owned; AHEAD strips of turned numbers; NULL: it has none to turn */
     int64_t made, taken;  /* strips so far, under the lock */
+    struct lost lost;
 };
 struct filling {
     struct state_shard *s;
@@ -38,6 +44,7 @@ struct filling {
     pthread_mutex_t lock;
     pthread_cond_t moved; /* some made or taken */
     atomic_bool ended;    /* nothing more is written */
+    atomic_bool lost;     /* a helper has found a number that is not finite */
 };
 
 static bool is_turned(const struct filling *f, int i)
@@ -100,6 +107,23 @@ static const uint8_t *turn(struct helper *h, int i, int64_t at, int64_t bytes)
     return strip;
 }
 
+/* Bytes of chunk i from `at` on, in the file's order: are the numbers finite? */
+static void look(struct helper *h, int i, int64_t at, const void *p, int64_t bytes)
+{
+    const struct state_shard *s = h->of->s;
+    bool wide = s->type == SAFET_F64;
+    int64_t size = safet_type_size(s->type), n = bytes / size;
+    double most = dtype_most(wide ? DT_F64 : DT_F32);
+    if (s->chunk[i].kind == STATE_WEIGHT)
+        most = s->most;
+    int64_t good = wide ? num_within_f64(p, n, most) : num_within_f32(p, n, (float)most);
+    if (good == n || h->lost.chunk >= 0)
+        return;
+    h->lost = (struct lost){i, at / size + good, wide ? ((const double *)p)[good]
+                                                      : (double)((const float *)p)[good]};
+    atomic_store(&h->of->lost, true);
+}
+
 static void hash_chunk(struct helper *h, int i, XXH3_state_t *hash)
 {
     struct filling *f = h->of;
@@ -107,7 +131,9 @@ static void hash_chunk(struct helper *h, int i, XXH3_state_t *hash)
     int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
     for (int64_t at = 0; at < bytes && wait_room(h); at += strip) {
         int64_t n = num_min(strip, bytes - at);
-        XXH3_64bits_update(hash, is_turned(f, i) ? turn(h, i, at, n) : p + at, (size_t)n);
+        const uint8_t *made = is_turned(f, i) ? turn(h, i, at, n) : p + at;
+        XXH3_64bits_update(hash, made, (size_t)n);
+        look(h, i, at, made, n);
         made_one(h, at + n == bytes);
     }
 }
@@ -181,6 +207,8 @@ static enum err write_all(struct filling *f, const atomic_bool *given_up)
     for (int i = 0; i < f->s->n; i++) {
         if (given_up && atomic_load(given_up))
             FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
+        if (atomic_load(&f->lost))
+            break;
         TRY(write_chunk(f, i));
     }
     return ERR_OK;
@@ -200,6 +228,28 @@ static void join(struct filling *f, bool at_once)
     }
 }
 
+/* "exp_avg.transformer.wte.weight is inf at [3, 7]", of the first chunk with such a number. */
+static enum err say_lost(const struct filling *f)
+{
+    const struct lost *first = NULL;
+    for (int k = 0; k < f->helpers; k++) {
+        const struct lost *one = &f->helper[k].lost;
+        if (one->chunk >= 0 && (!first || one->chunk < first->chunk))
+            first = one;
+    }
+    const struct state_chunk *c = &f->s->chunk[first->chunk];
+    int64_t row = c->box.at[0] + first->at / c->box.n[1];
+    int64_t col = c->box.at[1] + first->at % c->box.n[1];
+    char at[64];
+    snprintf(at, sizeof at, "[%" PRId64, row);
+    if (c->nd == 2)
+        snprintf(at, sizeof at, "[%" PRId64 ", %" PRId64, row, col);
+    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
+         c->kind ? "." : "", c->tensor, num_unsigned_nan(first->value), at,
+         isfinite(first->value) ? ", which is infinite in the type that the run computes with"
+                                : "");
+}
+
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
                           const atomic_bool *given_up)
 {
@@ -212,6 +262,8 @@ enum err state_shard_fill(struct state_shard *s, const struct state_source *from
     for (int i = 0; i < s->n; i++)
         if (is_turned(&f, i))
             f.strip = num_max(f.strip, strip_bytes(&f, i));
+    for (int k = 0; k < f.helpers; k++)
+        f.helper[k].lost.chunk = -1;
     for (int k = 0; k < f.helpers && err == ERR_OK; k++) {
         f.helper[k].of = &f;
         f.helper[k].first = k;
@@ -219,6 +271,6 @@ enum err state_shard_fill(struct state_shard *s, const struct state_source *from
     }
     if (err == ERR_OK)
         err = write_all(&f, given_up);
-    join(&f, err != ERR_OK);
-    return err;
+    join(&f, err != ERR_OK || atomic_load(&f.lost));
+    return atomic_load(&f.lost) ? say_lost(&f) : err;
 }

@@ -57,7 +57,9 @@ static enum err create(struct state_shard *s, const struct state_save *save,
 enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
                             const struct state_chunk *chunk, int n)
 {
-    *s = (struct state_shard){.type = save->type, .n = n};
+    enum dtype held = save->type == SAFET_F64 ? DT_F64 : DT_F32;
+    *s = (struct state_shard){.type = save->type, .n = n,
+                              .most = save->most > 0 ? save->most : dtype_most(held)};
     ENSURE(n >= 0 && strlen(name) < STATE_FILE && save->type <= SAFET_F32);
     memcpy(s->name, name, strlen(name) + 1);
     enum err err = create(s, save, chunk);

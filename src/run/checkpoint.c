@@ -6,7 +6,8 @@
  * messages to the one that writes the index, made where all of them know that all threads are done.
  *
  * A failing write is an error line and costs the save; what was saved before stays. It ends the run
- * where nothing would be left.
+ * where nothing would be left. A state that is not finite is never a checkpoint, and would not be
+ * finite later: it ends the run.
  */
 #include "run/checkpoint.h"
 
@@ -148,7 +149,8 @@ void checkpoint_close(struct checkpoint *c)
 static struct state_save save_of(const struct checkpoint *c)
 {
     return (struct state_save){.dir = c->dir, .step = c->step, .run = c->run,
-                               .type = checkpoint_type(c->s->types.at)};
+                               .type = checkpoint_type(c->s->types.at),
+                               .most = dtype_most(c->s->types.ct)};
 }
 
 static enum err write_shard(struct checkpoint *c)
@@ -272,7 +274,8 @@ enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
 {
     struct err_kept earlier;
     err_keep(&earlier, finish_earlier(c, head->step));
-    if (earlier.code != ERR_OK && earlier.code != ERR_STORAGE)
+    bool whole = earlier.code == ERR_OK || earlier.code == ERR_STORAGE;
+    if (!whole || c->refused > 0)
         return err_again(&earlier);
     TRY(start(c, head));
     if (!c->s->o->train.save_async || !options_copies_state(c->s->o))
@@ -313,7 +316,8 @@ static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first
 {
     struct part its = {.bytes = 0};
     TRY(move(c, rank, false, &its, sizeof its));
-    if (its.err.code != ERR_OK && first->code == ERR_OK)
+    bool counts = first->code == ERR_OK || its.err.code == ERR_NONFINITE;
+    if (its.err.code != ERR_OK && first->code != ERR_NONFINITE && counts)
         err_keep(first, err_set(its.err.code, __FILE__, __LINE__, "rank %d: %s", rank,
                                 err_bare(its.err.text)));
     if (its.bytes == 0)
@@ -381,6 +385,26 @@ static enum err write_index(struct checkpoint *c, const char *const *text)
     return ERR_OK;
 }
 
+/* A save has failed: what becomes of the run. */
+static void say_failed(struct checkpoint *c, struct err_kept *first)
+{
+    bool left = folder_has_checkpoint(c->s->o->run.dir), finite = first->code != ERR_NONFINITE;
+    const char *stays = left ? "; the one before stays" : "";
+    if (finite) {
+        log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s",
+                 (long long)c->step, err_bare(first->text), stays);
+        first->code = left ? ERR_OK : ERR_STORAGE;
+        return;
+    }
+    c->refused = c->step;
+    err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "the state of step %lld is not "
+                            "finite, and no checkpoint of it is saved: %s", (long long)c->step,
+                            err_bare(first->text)));
+    log_line(LOG_ERROR, "%s%s", first->text, stays);
+    err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; lower optim.lr%s", first->text,
+                            c->s->o->optim.clip > 0 ? "" : " or set optim.clip 1"));
+}
+
 /* The writer has all parts; *first: the first error of any. */
 static void place_index(struct checkpoint *c, const char *const *text, struct err_kept *first)
 {
@@ -395,10 +419,7 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     if (first->code == ERR_OK || !own)
         return;
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
-    bool left = folder_has_checkpoint(c->s->o->run.dir);
-    log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s", (long long)c->step,
-             err_bare(first->text), left ? "; the one before stays" : "");
-    first->code = left ? ERR_OK : ERR_STORAGE;
+    say_failed(c, first);
 }
 
 static enum err gather(struct checkpoint *c, struct err_kept *first)
@@ -435,16 +456,23 @@ static enum err meet(struct checkpoint *c)
     return ERR_OK;
 }
 
-/* The writer's best is everybody's; and who ends earlier ends what its peers do. */
-static enum err share_best(struct checkpoint *c)
+/* What the writer knows everybody does; and who ends earlier ends what its peers do. */
+static enum err share(struct checkpoint *c)
 {
-    double best[2] = {0, 0};
+    enum { BEST, LOSS, WHOLE, REFUSED, ALL };
+    double told[ALL] = {0};
     if (!c->all)
         return ERR_OK;
-    if (comm_rank(c->world) == c->writer)
-        best[0] = (double)c->best.step, best[1] = c->best.loss;
-    TRY(comm_all_reduce(c->all, best, 2, DT_F64, COMM_SUM));
-    c->best = (struct checkpoint_best){(int64_t)best[0], best[1]};
+    if (comm_rank(c->world) == c->writer) {
+        told[BEST] = (double)c->best.step;
+        told[LOSS] = c->best.loss;
+        told[WHOLE] = (double)c->whole;
+        told[REFUSED] = (double)c->refused;
+    }
+    TRY(comm_all_reduce(c->all, told, ALL, DT_F64, COMM_SUM));
+    c->best = (struct checkpoint_best){(int64_t)told[BEST], told[LOSS]};
+    c->whole = (int64_t)told[WHOLE];
+    c->refused = (int64_t)told[REFUSED];
     return ERR_OK;
 }
 
@@ -454,7 +482,7 @@ enum err checkpoint_end(struct checkpoint *c)
     double begin = log_now();
     TRY(meet(c));
     TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
-    TRY(share_best(c));
+    TRY(share(c));
     c->spent.waited += log_now() - begin;
     c->ended = c->step;
     c->step = 0;
@@ -502,17 +530,22 @@ enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
 {
     if (comm_rank(c->world) == c->writer)
         TRY(look_for_best(c, last));
-    return share_best(c);
+    return share(c);
 }
 
 enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss)
 {
-    char *dir;
-    note_best(c, step, loss);
+    char *dir = NULL;
     if (comm_rank(c->world) != c->writer)
-        return ERR_OK;
-    TRY(state_dir(c->s->o->run.dir, step, &dir));
-    enum err err = state_index_validated(dir, loss);
+        return share(c);
+    enum err err = state_dir(c->s->o->run.dir, step, &dir);
+    if (err == ERR_OK)
+        err = state_index_validated(dir, loss);
     mem_free(dir);
-    return err;
+    if (err == ERR_OK)
+        note_best(c, step, loss);
+    else
+        log_line(LOG_WARN, "the checkpoint of step %lld is not known by the loss of its "
+                           "validation: %s", (long long)step, err_bare(err_text()));
+    return share(c);
 }

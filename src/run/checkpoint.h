@@ -49,7 +49,9 @@ struct checkpoint {
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */
     int64_t copied;           /* the step that the copy is of, before its save is begun; 0: none */
-    int64_t whole;            /* the last one on the disk, as the writer knows; 0: none */
+    int64_t whole;            /* the last one on the disk; 0: none. The same on all ranks */
+    int64_t refused;          /* whose state was not finite, so that there is none of it; 0: none.
+                                 The same on all ranks, and none is begun behind it */
     struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
     char *config, *dir;       /* owned */
     pthread_t thread;
@@ -81,8 +83,9 @@ void checkpoint_close(struct checkpoint *c);
  * checkpoint_begin, which begins it itself for any other step. Local. */
 enum err checkpoint_copy(struct checkpoint *c, int64_t step);
 /* Begins to save what the stores hold, which is the state of head->step. A save that is still under
- * way is waited for and ended, which is said. Collective over the world. Errors: ERR_STORAGE on the
- * writer: an earlier save failed and no checkpoint is left; those of the transport. */
+ * way is waited for and ended, which is said. Collective over the world. Errors, on the writer:
+ * ERR_STORAGE: an earlier save failed and no checkpoint is left; ERR_NONFINITE: c->refused, with
+ * the number's name; those of the transport. */
 enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head);
 /* Is this rank's part of the save under way written? */
 bool checkpoint_written(const struct checkpoint *c);
@@ -92,7 +95,7 @@ bool checkpoint_would_be_best(const struct checkpoint *c, double loss);
 /* The best of run.dir up to a step, from the indexes. Collective over the world. */
 enum err checkpoint_find_best(struct checkpoint *c, int64_t last);
 /* A validation was made behind a step that is saved already: its index gets the loss. What fails
- * is an error on the writer alone. */
+ * there is a warning. Collective over the world. */
 enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss);
 /* All ranks have written, or wait: true. Ends the save under way: the index is put in place, older
  * checkpoints than the train.save_keep newest go. Where a rank's part failed the writer says so and

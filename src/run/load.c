@@ -11,12 +11,12 @@
 
 #include <math.h>
 
-/* As the device will hold it. */
-static bool is_held(const struct dev *dev, double v)
+/* How many of n numbers of the device's type `at` are finite as `type`, from the first on. */
+static int64_t finite_as(enum dtype type, const struct dev *dev, const void *values, int64_t n)
 {
-    if (dev->ct == DT_F64)
-        return isfinite(v);
-    return isfinite(dev->ct == DT_BF16 ? bf16_to_f32(bf16_from_f32((float)v)) : (float)v);
+    double most = dtype_most(type);
+    return dev->at == DT_F64 ? num_within_f64(values, n, most)
+                             : num_within_f32(values, n, (float)most);
 }
 
 /* `values` are of a box of p, which is global. */
@@ -25,20 +25,28 @@ static enum err check_finite(const struct param *p, const struct weights_tensor 
 {
     const struct hf_place *at = t->place;
     const struct dev *dev = p->store->dev;
-    int64_t n = state_box_elements(b), cols = at->nd == 2 ? at->shape[1] : 1, i = 0;
-    double v = 0;
-    for (; i < n; i++) {
-        v = dev->at == DT_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
-        if (!is_held(dev, v))
-            break;
-    }
+    int64_t n = state_box_elements(b), cols = at->nd == 2 ? at->shape[1] : 1;
+    int64_t i = finite_as(dev->ct, dev, values, n);
     if (i == n)
         return ERR_OK;
+    double v = dev->at == DT_F64 ? ((const double *)values)[i] : (double)((const float *)values)[i];
     int64_t r = at->out0 + b->at[0] + i / b->n[1], c = b->at[1] + i % b->n[1];
     FAIL(ERR_CHECKPOINT, "ckpt: element %lld of tensor %s of %s is %g, which is no number in %s; "
                          "the weights are damaged or of a run that diverged, use others",
          (long long)(at->transposed ? c * cols + r : r * cols + c), t->name, t->path,
-         isnan(v) ? NAN : v, dtype_name(dev->ct));
+         num_unsigned_nan(v), dtype_name(dev->ct));
+}
+
+/* One that is infinite stays so, and its weight would be updated no more. */
+static enum err check_moments(const struct param *p, const struct state_want *want,
+                              const char *dir, const void *values)
+{
+    const struct dev *dev = p->store->dev;
+    int64_t n = state_box_elements(&want->box);
+    if (finite_as(dev->at, dev, values, n) < n)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s of tensor %s in %s is not finite; the run diverged, use an "
+                             "earlier checkpoint", state_kind_name(want->kind), want->tensor, dir);
+    return ERR_OK;
 }
 
 static enum err read_box(const struct load *l, const struct load_range *g,
@@ -56,7 +64,8 @@ static enum err read_box(const struct load *l, const struct load_range *g,
     struct state_want want = {.tensor = g->place.tensor, .kind = checkpoint_kind(g->kind),
                               .box = state_place_box(&g->place, &box),
                               .transposed = g->place.transposed};
-    return state_read(&l->from->state, &want, type, values);
+    TRY(state_read(&l->from->state, &want, type, values));
+    return check_moments(p, &want, l->from->state.dir, values);
 }
 
 enum err load_read(const struct load *l, const struct load_range *g, int64_t from, int64_t to,

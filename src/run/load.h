@@ -14,7 +14,7 @@
 struct load { const struct arch *arch; const struct weights *from; int threads; };
 
 /* All that this rank holds of its stores, before exec_weights_keep: the weights, and with `moments`
- * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a weight that is not finite
+ * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a number that is not finite
  * in the type that it is held in; ERR_MEMORY; the device's. Local. (load_team.c) */
 enum err load_stores(const struct load *l, const struct param_store *const *store, int stores,
                      bool moments);

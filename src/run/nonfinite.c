@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where a number stopped being finite. Training looks at a step's loss and norm alone. When one of
- * them is not finite, the weights are still those of before the step: they are looked at first,
- * and if they are finite the step is run once more, the same samples and dropout without the
- * optimizer, with a probe on each rank's device (device/probe.h). Each rank has at most one find,
- * the first in the order of its work, and all agree on the earliest: by microbatch, then forward
- * before recompute before backward before weight gradients, then along the pipeline as the pass
- * goes, then by the number of the call, which tensor ranks share. What comes first in this order
- * cannot follow from any other of the finds.
+ * them is not finite, the weights are still those of before the step: they are looked at where a
+ * run ends, and if they are finite the step is run once more, the same samples and dropout without
+ * the optimizer, with a probe on each rank's device (device/probe.h). Each rank has at most one
+ * find, the first in the order of its work, and all agree on the earliest: by microbatch, then
+ * forward before recompute before backward before weight gradients, then along the pipeline as the
+ * pass goes, then by the number of the call, which tensor ranks share. What comes first in this
+ * order cannot follow from any other of the finds.
  *
  * A request to stop ends the search at the next operation of whoever sees it, as an error: all
  * that is to be kept is saved by then.
@@ -310,21 +310,9 @@ static void say_search(const struct train_rank *r)
 enum err train_locate(struct train_rank *r, struct text *out)
 {
     struct search s = {.r = r, .in = {.op = SCHED_STEP}};
-    bool finite;
-    struct text weights = {0};
+    enum err err = ERR_OK;
     say_search(r);
     TRY(goes_on());
-    enum err err = train_weights_finite(r, &finite, &weights);
-    if (err == ERR_OK && !finite) {
-        if (r->taken > 0)
-            text_add(out, "already the weights that step %lld left are not: ", (long long)r->taken);
-        else
-            text_add(out, "already the weights at the start are not: ");
-        text_add(out, "%s", weights.s);
-    }
-    text_free(&weights);
-    if (err != ERR_OK || !finite)
-        return err;
     TRY(probe_on(r->dev, &s.probe));
     s.probe.goes_on = goes_on;
     if (exec_world_group(r->x)) /* taking host memory waits for the GPU, which may wait for peers */

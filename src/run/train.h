@@ -140,9 +140,9 @@ int64_t train_valid_rounds(const struct train_rank *r);
 enum err train_read(struct train_rank *r, int64_t step);
 void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b);
 
-/* The step behind the last good one, or the validation's r->bad_round, is not finite: where the
- * first such number comes from, as a half sentence. Gradients are undefined afterwards. Collective
- * over the world. (nonfinite.c) */
+/* The step behind the last good one, or the validation's r->bad_round, is not finite, and the
+ * weights are: where the first such number comes from, as a half sentence. Gradients are undefined
+ * afterwards. Collective over the world. (nonfinite.c) */
 enum err train_locate(struct train_rank *r, struct text *out);
 /* Are all weights finite? If not, "NAME is not finite: inf on rank ...". Collective over the world.
  * (nonfinite.c) */
@@ -165,10 +165,12 @@ enum err train_save_ahead(struct train_rank *r);
 /* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,
  * as train_put_off. Collective over the world. (train_save.c) */
 enum err train_save_step(struct train_rank *r);
-/* Behind a validation that a run makes before its first step. As train_save_step. (train_save.c) */
+/* Behind a validation that a run makes before its first step. Collective over the world.
+ * (train_save.c) */
 enum err train_save_validated(struct train_rank *r);
-/* The state of the last step, whole on the disk. As train_save_step. (train_save.c) */
-enum err train_save_last(struct train_rank *r);
+/* The state of the last step, whole on the disk; finite: its weights are, else there is none, and
+ * what is under way is ended. As train_save_step. (train_save.c) */
+enum err train_save_last(struct train_rank *r, bool finite);
 /* The table before the first step, and what the ranks' memory is; r->stop: a rank was asked to stop
  * until now. Collective over the world.
  * (report.c) */
@@ -186,9 +188,9 @@ void train_say_weights(const struct train_rank *r, struct text *page);
 /* Does this rank ask all to stop behind the step under way: was the process told to, or has this
  * rank an error that it has put off? Local. (train_end.c) */
 bool train_asks(const struct train_rank *r);
-/* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without waits until they are
- * saved: keeps it, if it is the first, and says ERR_OK. Other errors are passed on. Local.
- * (train_end.c) */
+/* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without, or of a state that is
+ * no checkpoint (ERR_NONFINITE), waits until they are saved: keeps it, if it is the first, and says
+ * ERR_OK. Other errors are passed on. Local. (train_end.c) */
 enum err train_put_off(struct train_rank *r, enum err err);
 /* Behind the steps, which ended with `err`: saves the weights, also those of before a step that is
  * not finite, closes metrics and trace, and reports. Returns what the run comes to on this rank: of

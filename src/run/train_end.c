@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How a run ends on one rank: all steps done, stopped, a loss or norm that is not finite, a file
- * that fails. Whatever it is, the weights of the last good step are saved first. Of a step that is
- * not finite no rank updates anything (optim.h), so these are the ones in memory, and it can be run
- * again to say where it became so (nonfinite.c).
+ * that fails. Whatever it is, the weights of the last good step are saved first, where they are
+ * finite. Of a step that is not finite no rank updates anything (optim.h), so these are the ones in
+ * memory, and it can be run again to say where it became so (nonfinite.c).
  *
  * What fails while an error is dealt with is said behind it: the first error comes first and gives
  * the code.
@@ -38,7 +38,7 @@ static void deal_with(struct train_rank *r, const struct err_kept *first, bool s
 
 enum err train_put_off(struct train_rank *r, enum err err)
 {
-    if (err != ERR_STORAGE && err != ERR_DATA)
+    if (err != ERR_STORAGE && err != ERR_DATA && err != ERR_NONFINITE)
         return err;
     if (r->lost.code == ERR_OK) {
         err_keep(&r->lost, err);
@@ -113,7 +113,8 @@ enum err train_outcome_of(struct train_outcome *o)
 /* What the ranks know of the end. */
 struct end {
     int speaker;             /* the first rank that has put an error off; -1: none has */
-    struct err_kept first;   /* that one; else the step that is not finite, on all ranks */
+    struct err_kept first;   /* that one; else what is not finite, on all ranks */
+    bool diverged;           /* the weights are not finite: they are not saved */
     struct save_lost unsaved; /* why the weights could not be saved */
 };
 
@@ -133,15 +134,29 @@ static enum err both(const struct err_kept *first, enum err second, const char *
                    "%s; %s: %s", first->text, between, err_bare(then.text));
 }
 
+/* "; run.resume=auto goes on from step 10", where that is not the last one. */
+static void say_earlier(const struct train_rank *r, struct text *page)
+{
+    if (!r->ckpt.s || r->ckpt.whole == r->taken)
+        return;
+    if (r->ckpt.whole > 0)
+        text_add(page, "; run.resume=auto goes on from step %lld", (long long)r->ckpt.whole);
+    else
+        text_add(page, "; there is no checkpoint to go on from");
+}
+
 /* The first error, with what became of the weights. */
 static enum err with_weights(const struct train_rank *r, const struct end *e)
 {
     struct text page = {0};
-    if (saves(r))
+    if (saves(r) && e->diverged)
+        text_add(&page, "these weights are not saved");
+    else if (saves(r))
         text_add(&page, "the weights of step %lld are in %s/model.safetensors",
                  (long long)r->taken, r->s->o->run.dir);
     else
         train_say_weights(r, &page);
+    say_earlier(r, &page);
     enum err said = page.err == ERR_OK ? err_set(e->first.code, __FILE__, __LINE__, "%s; %s",
                                                  e->first.text, page.s) : err_again(&e->first);
     text_free(&page);
@@ -206,15 +221,43 @@ static bool speaks(const struct train_rank *r, const struct end *e)
     return e->speaker < 0 ? r->reports : e->speaker == comm_rank(r->world);
 }
 
+/* Weights that are not finite: the cause of a step that is not, or, left by the last update, seen
+ * nowhere else. */
+static enum err look_at_weights(const struct train_rank *r, struct end *e)
+{
+    const bool lost = e->first.code == ERR_NONFINITE, fails = e->first.code != ERR_OK;
+    struct text words = {0};
+    bool finite = true;
+    if (r->taken == 0 && !lost)
+        return ERR_OK;
+    enum err err = train_weights_finite(r, &finite, &words);
+    e->diverged = !finite;
+    if (!finite && r->taken == 0)
+        err_keep(&e->first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; already the weights at "
+                                    "the start are not: %s", e->first.text, words.s));
+    else if (!finite && lost)
+        err_keep(&e->first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; already the weights "
+                                    "that step %lld left are not: %s", e->first.text,
+                                    (long long)r->taken, words.s));
+    else if (!finite)
+        err_keep(&e->first, err_set(fails ? e->first.code : ERR_NONFINITE, __FILE__, __LINE__,
+                                    "%s%sstep %lld left weights that are not finite: %s; lower "
+                                    "optim.lr", e->first.text, fails ? "; and " : "",
+                                    (long long)r->taken, words.s));
+    text_free(&words);
+    return err;
+}
+
 static enum err keep_weights(struct train_rank *r, struct end *e)
 {
     TRY(find_first(r, e, false));
+    TRY(look_at_weights(r, e));
     if (e->first.code != ERR_OK)
         deal_with(r, &e->first, speaks(r, e));
     metrics_again(r);
     if (saves(r))
-        TRY(train_save_last(r));
-    if (saves(r))
+        TRY(train_save_last(r, !e->diverged));
+    if (saves(r) && !e->diverged)
         TRY(save_weights(r->s, r->x, r->world,
                          &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
@@ -253,20 +296,6 @@ static bool say_where(struct train_rank *r, struct err_kept *first)
     return done;
 }
 
-/* The last update has no step behind it that would show what it left. */
-static enum err look_at_weights(const struct train_rank *r, struct err_kept *first)
-{
-    struct text words = {0};
-    bool finite = true;
-    enum err err = r->taken > 0 ? train_weights_finite(r, &finite, &words) : ERR_OK;
-    if (!finite)
-        err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__,
-                                "step %lld left weights that are not finite: %s; lower optim.lr",
-                                (long long)r->taken, words.s));
-    text_free(&words);
-    return err;
-}
-
 enum err train_end(struct train_rank *r, enum err err)
 {
     struct end e = {.speaker = -1};
@@ -283,10 +312,8 @@ enum err train_end(struct train_rank *r, enum err err)
     r->told = e.unsaved.why;
     if (e.unsaved.why.code != ERR_OK)
         return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved.why)) : ERR_OK;
-    if (!finite)
+    if (!finite && !e.diverged)
         done = say_where(r, &e.first);
-    else if (e.first.code == ERR_OK)
-        TRY(look_at_weights(r, &e.first));
     r->told = e.first;
     if (e.first.code == ERR_OK)
         TRY(note_stop(r));

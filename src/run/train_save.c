@@ -44,10 +44,16 @@ enum err train_save_open(struct train_rank *r)
     return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
 }
 
+/* Are checkpoints saved? None is behind a state that was not finite. */
+static bool saves(const struct train_rank *r)
+{
+    return r->ckpt.s && r->ckpt.refused == 0;
+}
+
 bool train_save_due(const struct train_rank *r)
 {
     int64_t every = r->s->o->train.save_every;
-    return r->ckpt.s && (r->save || (every > 0 && r->step % every == 0));
+    return saves(r) && (r->save || (every > 0 && r->step % every == 0));
 }
 
 enum err train_save_ahead(struct train_rank *r)
@@ -86,7 +92,7 @@ static enum err begin(struct train_rank *r)
 /* A validation was made behind the step, and none was better. */
 static bool is_best(const struct train_rank *r)
 {
-    return r->ckpt.s && r->s->o->train.save_best && r->validated == r->step &&
+    return saves(r) && r->s->o->train.save_best && r->validated == r->step &&
            checkpoint_would_be_best(&r->ckpt, r->valid_loss);
 }
 
@@ -94,15 +100,17 @@ static bool is_best(const struct train_rank *r)
 static void hear(struct train_rank *r)
 {
     const struct options *o = r->s->o;
+    bool last = r->taken == o->train.steps;
     r->heard = stop_saves();
     r->save = false;
     if (r->reports && r->ckpt.s)
-        log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked, and the run goes "
-                           "on", (long long)r->taken);
+        log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
+                 (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
     else if (r->reports)
         log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
-                           "the run goes on", (long long)r->taken,
-                 o->run.save ? "train.save_keep is 0" : "run.save is false");
+                           "%s", (long long)r->taken,
+                 o->run.save ? "train.save_keep is 0" : "run.save is false",
+                 last ? "it is the last step" : "the run goes on");
 }
 
 enum err train_save_step(struct train_rank *r)
@@ -117,9 +125,10 @@ enum err train_save_step(struct train_rank *r)
         return ERR_OK;
     if (r->save && !r->stop)
         hear(r);
-    if (!due)
-        return ERR_OK;
-    return train_put_off(r, begin(r));
+    if (due && saves(r))
+        TRY(train_put_off(r, begin(r)));
+    r->stop = r->stop || (r->ckpt.s && r->ckpt.refused > 0);
+    return ERR_OK;
 }
 
 /* The checkpoint that the run goes on from was saved without its validation, which a stop had
@@ -129,17 +138,23 @@ enum err train_save_validated(struct train_rank *r)
     bool own = r->ckpt.s && r->ckpt.ended == r->resumed;
     if (!own || r->validated != r->resumed || isnan(r->valid_loss)) /* NaN: not by this start */
         return ERR_OK;
-    return train_put_off(r, checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss));
+    return checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss);
 }
 
-enum err train_save_last(struct train_rank *r)
+/* Ends the save under way. finite: the weights are; else it is known why that one is refused. */
+static enum err end_save(struct train_rank *r, bool finite)
+{
+    enum err err = r->ckpt.step > 0 ? checkpoint_end(&r->ckpt) : ERR_OK;
+    return !finite && err == ERR_NONFINITE ? ERR_OK : train_put_off(r, err);
+}
+
+enum err train_save_last(struct train_rank *r, bool finite)
 {
     if (!r->ckpt.s)
         return ERR_OK;
-    if (r->ckpt.step > 0)
-        TRY(train_put_off(r, checkpoint_end(&r->ckpt)));
-    if (r->ckpt.ended == r->taken)
+    TRY(end_save(r, finite));
+    if (!finite || !saves(r) || r->ckpt.ended == r->taken)
         return ERR_OK;
     TRY(train_put_off(r, begin(r)));
-    return r->ckpt.step > 0 ? train_put_off(r, checkpoint_end(&r->ckpt)) : ERR_OK;
+    return end_save(r, true);
 }

@@ -280,6 +280,21 @@ static void asked_where_nothing_is_saved(void)
     }
 }
 
+/* Behind the last step nothing goes on, and the line does not say so. */
+static void asked_behind_the_last_step(void)
+{
+    static const char *const set[] = {"train.save_keep=2", "train.save_keep=0"};
+    for (int i = 0; i < 2; i++) {
+        struct run asks = {.at = STEPS - 1, .saves = 1};
+        CHECK_INT(train("run", &layouts[0], (const char *[]){set[i], NULL}, &asks), 0);
+        const char *says = i ? "no checkpoint is saved, since train.save_keep is 0; it is the last "
+                               "step" : "behind step 12, as was asked; it is the last step";
+        CHECK_INT(folder_times("run", "log.txt", says), 1);
+        CHECK_INT(folder_times("run", "log.txt", "goes on"), 0);
+        folder_remove("run");
+    }
+}
+
 /* SIGUSR1 to mpirun, which hands it on, or to one rank alone: a checkpoint, and further steps. */
 static void asked_by_a_signal(void)
 {
@@ -311,6 +326,7 @@ static void asked_by_a_signal(void)
 static const struct test_case cases[] = {
     {"saves and goes on", saves_and_goes_on},
     {"asked where nothing is saved", asked_where_nothing_is_saved},
+    {"asked behind the last step", asked_behind_the_last_step},
     {"asked by a signal", asked_by_a_signal},
     {"goes on to the bit", goes_on_to_the_bit},
     {"behind what is not finite", behind_what_is_not_finite},

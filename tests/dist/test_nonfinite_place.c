@@ -299,7 +299,7 @@ static void weights(void)
                    WORDS(last ? "step 2 left weights that are not finite"
                               : "already the weights that step 2 left are not: ",
                          ".weight is not finite: inf on rank ",
-                         "the weights of step 2 are in"));
+                         "these weights are not saved; there is no checkpoint to go on from"));
         }
     fault.to = 0;
 }

@@ -6,10 +6,12 @@
  */
 #include "folder.h"
 
+#include "base/fs_sys.h"
 #include "base/mem.h"
 #include "ckpt/state.h"
 #include "run/folder.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -213,6 +215,43 @@ static void it_is_right_over_stops(void)
     }
 }
 
+/* The loss of a validation that a stop had cut cannot be put into the index: a warning, the run
+ * goes on, and that checkpoint is not the best, of which there is one by the indexes alone. */
+static const struct fs_ops *under;
+
+static int open_but_index(const char *path, int flags, unsigned mode)
+{
+    bool fails = (flags & O_CREAT) && strstr(path, "step-4/index.json");
+    errno = EIO;
+    return fails ? -1 : under->open(path, flags, mode);
+}
+
+static void a_loss_that_comes_too_late(void)
+{
+    for (int layout = 0; layout < 2; layout++) {
+        struct way w = {.layout = layout, .valid = 4, .every = 4, .keep = 9, .async = "false",
+                        .lr = "0.01"};
+        struct fs_ops ops = *fs_ops;
+        struct outcome o;
+        forget_losses(&o);
+        train("run", &w, NULL, 3, &o); /* stops behind the next step */
+        CHECK_INT(o.code, PLAIT_STOPPED);
+        CHECK(isnan(o.loss[4]));
+        under = fs_ops;
+        ops.open = open_but_index;
+        fs_ops = &ops;
+        train("run", &w, "run.resume=auto", 0, &o);
+        fs_ops = under;
+        test_check(o.code == 0, __FILE__, __LINE__, "%s", plait_error());
+        CHECK(folder_times("run", "log.txt", "is not known by the loss of its validation") == 1);
+        CHECK(!isnan(o.loss[4]) && !isnan(o.loss[STEPS]));
+        o.loss[4] = NAN; /* no index has it */
+        int best = best_of(&o, STEPS);
+        check_best("run", best, o.loss[best], "too late");
+        folder_remove("run");
+    }
+}
+
 /* run.resume=best goes on from it, and forgets what came behind. */
 static void going_on_from_it(void)
 {
@@ -270,6 +309,7 @@ static const struct test_case cases[] = {
     {"it stays", it_stays},
     {"it is right over stops", it_is_right_over_stops},
     {"going on from it", going_on_from_it},
+    {"a loss that comes too late", a_loss_that_comes_too_late},
     {"what is damaged is passed over", what_is_damaged_is_passed_over},
 };
 TEST_MAIN(cases)

@@ -230,7 +230,7 @@ out:
 
 enum err saved_write(const struct saved *s, const char *dir, int drop)
 {
-    struct state_save save = {dir, s->head.step, s->head.run, s->head.type};
+    struct state_save save = {dir, s->head.step, s->head.run, s->head.type, 0};
     char *text[SAVED_RANKS] = {NULL};
     enum err err = ERR_OK;
     for (int r = 0; r < s->ranks && err == ERR_OK; r++)

@@ -257,7 +257,7 @@ static void test_refused(void)
 {
     struct saved s;
     struct state_shard w;
-    struct state_save save = {DIR_NAME "/refused", 1, "run", SAFET_F32};
+    struct state_save save = {DIR_NAME "/refused", 1, "run", SAFET_F32, 0};
     struct state_chunk c = {.tensor = "t", .nd = 2, .shape = {2, 3}, .box = {{0, 0}, {2, 3}}};
     struct state_chunk two[2];
     CHECK_OK(fs_make_dirs(DIR_NAME "/refused"));

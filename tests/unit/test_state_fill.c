@@ -67,7 +67,7 @@ static void drop(struct shard *s)
 
 static enum err write_it(const struct shard *s, enum safet_type type, struct state_shard *w)
 {
-    struct state_save save = {DIR_NAME, 1, "run", type};
+    struct state_save save = {DIR_NAME, 1, "run", type, 0};
     TRY(state_shard_create(w, &save, "a.safetensors", s->chunk, CHUNKS));
     enum err err = state_shard_fill(w, s->from, (int)test_range(1, STATE_HELPERS + 1), NULL);
     return err == ERR_OK ? state_shard_commit(w) : err;
@@ -105,6 +105,80 @@ static void test_strips(void)
         state_shard_close(&w);
         drop(&s);
     }
+}
+
+/* ---- what is not finite ---- */
+
+static void put_number(struct shard *s, enum safet_type type, int i, int64_t at, double value)
+{
+    if (type == SAFET_F64)
+        ((double *)(void *)s->memory[i])[at] = value;
+    else
+        ((float *)(void *)s->memory[i])[at] = (float)value;
+}
+
+/* Where element `at` of the memory of chunk i is in its tensor. */
+static void place_of(const struct shard *s, int i, int64_t at, char out[64])
+{
+    int64_t rows = s->chunk[i].box.n[0], cols = s->chunk[i].box.n[1];
+    bool turned = s->from[i].transposed;
+    int64_t row = turned ? at % rows : at / cols, col = turned ? at / rows : at % cols;
+    snprintf(out, 64, " at [%lld, %lld]", (long long)row, (long long)col);
+}
+
+static enum err fill(const struct shard *s, enum safet_type type, double most)
+{
+    struct state_save save = {DIR_NAME, 1, "run", type, most};
+    struct state_shard w = {.n = 0};
+    CHECK_OK(state_shard_create(&w, &save, "b.safetensors", s->chunk, CHUNKS));
+    enum err err = state_shard_fill(&w, s->from, (int)test_range(1, STATE_HELPERS), NULL);
+    state_shard_close(&w);
+    return err;
+}
+
+/* Wherever it stands: its tensor and place are named, and no file is left. */
+static void test_finite(void)
+{
+    static const double values[] = {NAN, -NAN, INFINITY, -INFINITY};
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    for (int k = 0; k < 24; k++) {
+        enum safet_type type = k % 2 ? SAFET_F64 : SAFET_F32;
+        int i = (int)test_range(0, CHUNKS - 1);
+        char place[64], name[64];
+        struct shard s;
+        make(&s, type);
+        int64_t n = state_box_elements(&s.chunk[i].box);
+        int64_t at = k % 3 == 0 ? 0 : k % 3 == 1 ? n - 1 : test_range(0, n - 1);
+        s.chunk[i].kind = (enum state_kind)test_range(0, STATE_KINDS - 1);
+        put_number(&s, type, i, at, values[test_range(0, 3)]);
+        place_of(&s, i, at, place);
+        bool moment = s.chunk[i].kind != STATE_WEIGHT;
+        snprintf(name, sizeof name, "%s%st%d is ", moment ? state_kind_name(s.chunk[i].kind) : "",
+                 moment ? "." : "", i);
+        enum err err = fill(&s, type, 0);
+        CHECK_ERR(err, ERR_NONFINITE, place);
+        CHECK_ERR(err, ERR_NONFINITE, name);
+        CHECK(!fs_exists(DIR_NAME "/b.safetensors"));
+        put_number(&s, type, i, at, k % 2 ? 1.7976931348623157e308 : 3.402823466e38);
+        CHECK_OK(fill(&s, type, 0));
+        drop(&s);
+    }
+}
+
+/* The limit of the type that is computed with is that of weights. */
+static void test_limit(void)
+{
+    double most = dtype_most(DT_BF16);
+    struct shard s;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    make(&s, SAFET_F32);
+    put_number(&s, SAFET_F32, 3, 0, -most);
+    CHECK_OK(fill(&s, SAFET_F32, most));
+    put_number(&s, SAFET_F32, 3, 0, -3.4e38);
+    CHECK_ERR(fill(&s, SAFET_F32, most), ERR_NONFINITE, "infinite in the type");
+    s.chunk[3].kind = STATE_V;
+    CHECK_OK(fill(&s, SAFET_F32, most));
+    drop(&s);
 }
 
 static const struct fs_ops *real_ops;
@@ -185,5 +259,6 @@ static void test_copies(void)
 }
 
 static const struct test_case cases[] = {
-    {"strips", test_strips}, {"fails", test_fails}, {"copies", test_copies}};
+    {"strips", test_strips}, {"finite", test_finite}, {"limit", test_limit},
+    {"fails", test_fails}, {"copies", test_copies}};
 TEST_MAIN(cases)
