@@ -130,9 +130,25 @@ static void join(struct checkpoint *c)
     c->runs = false;
 }
 
+/* Older checkpoints are gone, or it is said why not. Who waits for a disk is not hung. */
+static void join_removal(struct checkpoint *c)
+{
+    double begin = log_now();
+    if (!c->removes)
+        return;
+    fs_call_begin(c->s->o->run.dir);
+    join(c);
+    fs_call_end();
+    c->removes = false;
+    c->spent.waited += log_now() - begin;
+    if (c->err.code != ERR_OK)
+        log_line(LOG_WARN, "%s", c->err.text); /* one more than wanted stays */
+}
+
 void checkpoint_close(struct checkpoint *c)
 {
     atomic_store(&c->given_up, true);
+    join_removal(c);
     join(c);
     param_snapshot_close(&c->snapshot);
     param_duty_close(&c->duty);
@@ -235,7 +251,7 @@ static enum err finish_earlier(struct checkpoint *c, int64_t step)
 
 enum err checkpoint_copy(struct checkpoint *c, int64_t step)
 {
-    ENSURE(!c->runs); /* nobody reads the copy */
+    ENSURE(!c->runs || c->removes); /* nobody reads the copy */
     c->began = log_now();
     c->copied = step;
     TRY(param_snapshot_start(&c->snapshot));
@@ -243,10 +259,24 @@ enum err checkpoint_copy(struct checkpoint *c, int64_t step)
     return ERR_OK;
 }
 
+/* Starts the thread. Signals are for the program's own threads. */
+static enum err start_thread(struct checkpoint *c, void *(*body)(void *arg), const char *what)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&c->thread, NULL, body, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    c->runs = rc == 0;
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "ckpt: no thread to %s: %s", what, strerror(rc));
+    return ERR_OK;
+}
+
 /* Copies what is saved, and starts the thread that writes it. */
 static enum err start(struct checkpoint *c, const struct state_head *head)
 {
-    sigset_t all, before;
+    join_removal(c);
     c->step = head->step;
     c->head = *head;
     c->err.code = ERR_OK;
@@ -255,15 +285,11 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     if (c->copied != c->step)
         TRY(checkpoint_copy(c, c->step));
     c->copied = 0;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&c->thread, NULL, write_beside, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    c->runs = rc == 0;
-    if (rc == 0)
+    struct err_kept begun;
+    err_keep(&begun, start_thread(c, write_beside, "write a checkpoint"));
+    if (begun.code == ERR_OK)
         return ERR_OK;
-    err_keep(&c->err, err_set(ERR_MEMORY, __FILE__, __LINE__, "ckpt: no thread to write a "
-                              "checkpoint: %s", strerror(rc)));
+    c->err = begun;
     atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
     return ERR_OK;
 }
@@ -332,29 +358,6 @@ static void note_best(struct checkpoint *c, int64_t step, double loss)
         c->best = (struct checkpoint_best){step, loss};
 }
 
-/* Older checkpoints than the newest so many go, but for the best, which is not counted. */
-static enum err keep_newest(const struct checkpoint *c)
-{
-    struct state_found *found;
-    int n, whole = 0;
-    TRY(state_list(c->s->o->run.dir, &found, &n));
-    enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        char *dir;
-        if (c->s->o->train.save_best && found[i].step == c->best.step)
-            continue;
-        whole += found[i].whole;
-        if (found[i].step >= c->step || (found[i].whole && whole <= c->s->o->train.save_keep))
-            continue;
-        err = state_dir(c->s->o->run.dir, found[i].step, &dir);
-        if (err == ERR_OK)
-            err = state_remove(dir);
-        mem_free(dir);
-    }
-    mem_free(found);
-    return err;
-}
-
 /* Where ranks do not share run.dir, shards lie apart. */
 static enum err check_shards(const struct checkpoint *c)
 {
@@ -380,8 +383,6 @@ static enum err write_index(struct checkpoint *c, const char *const *text)
     TRY(flush_in_run(c, ""));
     TRY(state_index_write(&save, &c->head, text, comm_size(c->world)));
     note_best(c, c->step, c->head.valid_loss);
-    if (keep_newest(c) != ERR_OK)
-        log_line(LOG_WARN, "%s", err_text()); /* one more than wanted stays */
     return ERR_OK;
 }
 
@@ -476,6 +477,50 @@ static enum err share(struct checkpoint *c)
     return ERR_OK;
 }
 
+/* ---- older ones ---- */
+
+/* Than the newest so many, but for the best, which is not counted. */
+static enum err remove_older(void *arg)
+{
+    const struct checkpoint *c = arg;
+    struct state_found *found;
+    int n, whole = 0;
+    TRY(state_list(c->s->o->run.dir, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        char *dir = NULL;
+        if (c->s->o->train.save_best && found[i].step == c->best.step)
+            continue;
+        whole += found[i].whole;
+        if (found[i].step >= c->ended || (found[i].whole && whole <= c->s->o->train.save_keep))
+            continue;
+        if (c->lock && !fs_lock_stands(c->lock)) /* nothing there is this run's */
+            break;
+        err = state_dir(c->s->o->run.dir, found[i].step, &dir);
+        if (err == ERR_OK)
+            err = state_remove(dir);
+        mem_free(dir);
+    }
+    mem_free(found);
+    return err;
+}
+
+static void *remove_beside(void *arg)
+{
+    struct checkpoint *c = arg;
+    err_keep(&c->err, comm_files_alone(c->s->o->run.io_timeout, remove_older, c));
+    return NULL;
+}
+
+/* The newer one's index is on the disk. What the thread reads of c stays until it is joined. */
+static void start_removal(struct checkpoint *c)
+{
+    enum err err = start_thread(c, remove_beside, "remove older checkpoints");
+    c->removes = err == ERR_OK;
+    if (err != ERR_OK)
+        log_line(LOG_WARN, "%s", err_text()); /* they go behind the next save */
+}
+
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
@@ -489,6 +534,8 @@ enum err checkpoint_end(struct checkpoint *c)
     mem_free(c->text);
     mem_free(c->dir);
     c->text = c->dir = NULL;
+    if (comm_rank(c->world) == c->writer && c->whole == c->ended)
+        start_removal(c);
     return first.code == ERR_OK ? ERR_OK : err_again(&first);
 }
 

@@ -57,6 +57,7 @@ struct checkpoint {
     pthread_t thread;
     bool waited;              /* it was said that a save waits for the one before it */
     bool runs;                /* the thread has to be joined */
+    bool removes;             /* it does not write, but removes older checkpoints */
     atomic_bool written;      /* the thread is done with it */
     atomic_bool given_up;     /* the run has failed: the shard can never become whole */
     const struct fs_lock *lock; /* borrowed; of run.dir, in the process that took it, else NULL */
@@ -97,9 +98,10 @@ enum err checkpoint_find_best(struct checkpoint *c, int64_t last);
 /* A validation was made behind a step that is saved already: its index gets the loss. What fails
  * there is a warning. Collective over the world. */
 enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss);
-/* All ranks have written, or wait: true. Ends the save under way: the index is put in place, older
- * checkpoints than the train.save_keep newest go. Where a rank's part failed the writer says so and
- * the save goes. Collective over the world. Errors: as checkpoint_begin. */
+/* All ranks have written, or wait: true. Ends the save under way: the index is put in place, and
+ * older checkpoints than the train.save_keep newest go, beside what follows, until the next one
+ * begins. Where a rank's part failed the writer says so and the save goes. Collective over the
+ * world. Errors: as checkpoint_begin. */
 enum err checkpoint_end(struct checkpoint *c);
 /* A line on what they have cost, behind the last of them; nothing where there was none. */
 void checkpoint_report(const struct checkpoint *c, struct text *out);

@@ -145,7 +145,7 @@ static int train_bad(const struct layout *l, enum way way, struct run *r)
     snprintf(steps, sizeof steps, "train.steps=%d", way == END ? BAD : STEPS);
     *r = (struct run){.way = way, .nap = 0.3};
     int code = train(l, r, more);
-    while (way == TIME && code == PLAIT_STOPPED && r->nap < 60) { /* before step GOOD */
+    while (way == TIME && code == PLAIT_STOPPED && r->nap < 10) { /* before step GOOD */
         folder_remove("run");
         r->nap *= 2;
         code = train(l, r, more);
