@@ -164,6 +164,32 @@ on_mpi=
 
 same_text 4 parallel.tp=1 parallel.pp=1
 
+# The best by validation, an early one: the same steps stay under mpirun, and from it the
+# run comes to the same ones once more.
+kept() { # RUN
+    for at in "$1"/checkpoints/*; do
+        echo "${at##*/} $(grep -o '"valid_loss":[^,}]*' "$at/index.json")"
+    done | sed 's/\(\.[0-9]\{9\}\)[0-9]*/\1/g'
+}
+best="train.save_best=true train.valid_every=1 train.save_keep=1 train.steps=6 optim.lr=0.5
+optim.warmup=12 optim.schedule=constant"
+for layout in "parallel.dp=2 parallel.zero=1 train.dtype=bf16" "parallel.pp=2 train.device=ref"; do
+    # shellcheck disable=SC2086
+    same_bits 2 $layout $best
+    kept "$dir/threads" >"$dir/a"
+    kept "$dir/mpi" >"$dir/b"
+    [ "$(wc -l <"$dir/a")" -eq 2 ] && grep -q step-6 "$dir/a" &&
+        cmp "$dir/a" "$dir/b" >"$dir/log" 2>&1
+    verdict "the best stays beside the newest" $? "$(cat "$dir/a" "$dir/b")" "$dir/log"
+    early=$(grep -v step-6 "$dir/b")
+    # shellcheck disable=SC2086
+    mpi 2 train $common $layout $best run.dir="$dir/mpi" train.transport=mpi run.resume=best \
+        >"$dir/log" 2>&1
+    [ $? -eq 0 ] && early=${early%% *} && grep -q "behind step ${early#step-}, " "$dir/log" &&
+        kept "$dir/mpi" >"$dir/b" && cmp "$dir/a" "$dir/b" >>"$dir/log" 2>&1
+    verdict "the best is gone on from" $? "$(cat "$dir/a" "$dir/b")" "$dir/log"
+done
+
 # shellcheck disable=SC2086
 mpi 2 train $common parallel.pp=2 train.transport=mpi run.dir="$dir/bad" model.kind=gpt \
     model.kv_heads=4 model.layers=8 optim.lr=100 optim.lr_min=0 train.steps=500 >"$dir/log" 2>&1
