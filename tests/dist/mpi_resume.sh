@@ -87,6 +87,14 @@ rm -r "$dir/host1/run/checkpoints/step-8"
 refused "the newest is not there on another rank" \
     "checkpoint run/checkpoints/step-8 that rank 0 has opened is not there on rank 1" \
     run.resume=auto
+# One that is named is looked for before there are ranks, and who lacks it says so.
+hosts
+rm -r "$dir/host1/run/checkpoints/step-8"
+resume run.resume=8
+code=$?
+[ $code -eq 14 ] && [ "$(grep -c 'rank 1: .*run/checkpoints/step-8/index.json' "$dir/log")" -eq 1 ]
+verdict "a step that is not there on another rank" $? "code $code" "$dir/log"
+rm -rf "$dir/kept0" "$dir/kept1"
 hosts
 rm -r "$dir/host0/run/checkpoints/step-8"
 refused "the first rank does not see the newest" \
