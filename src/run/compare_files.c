@@ -95,10 +95,16 @@ static enum err read_config(const char *run, struct options *o)
 {
     TRY(folder_find("compare", run, false));
     TRY(options_read_run(run, o));
-    if (!o->train.trace)
-        FAIL(ERR_CONFIG, "compare: %.200s was not traced; train with train.trace=true (--trace)",
-             run);
-    return ERR_OK;
+    if (o->train.trace)
+        return ERR_OK;
+    char *trace;
+    TRY(fs_join(run, "trace", &trace));
+    bool before = fs_named(trace);
+    mem_free(trace);
+    FAIL(ERR_CONFIG, before ? "compare: the last start of %.200s was not traced, and its trace/ is "
+                              "of one before; go on with train.trace=true (--trace)"
+                            : "compare: %.200s was not traced; train with train.trace=true "
+                              "(--trace)", run);
 }
 
 /* The list is made of these files again, as they are now: what does not fit the run is theirs. */

@@ -21,14 +21,14 @@
 
 static const char lock_name[] = "plait.lock", config_name[] = "config.yaml",
                   json_name[] = "config.json", metrics_name[] = "metrics.jsonl",
-                  record_name[] = "run.json", log_name[] = "log.txt";
+                  record_name[] = "run.json", log_name[] = "log.txt", trace_name[] = "trace";
 static const char *const made_name[FOLDER_MADE] = {config_name, json_name, record_name, log_name,
                                                    metrics_name};
 
 static const struct folder_name names[] = {
     {lock_name, FOLDER_ALWAYS},     {config_name, FOLDER_ALWAYS}, {json_name, FOLDER_ALWAYS},
     {record_name, FOLDER_ALWAYS},   {log_name, FOLDER_ALWAYS},
-    {metrics_name, FOLDER_ALWAYS},  {"trace", FOLDER_TRACE},
+    {metrics_name, FOLDER_ALWAYS},  {trace_name, FOLDER_TRACE},
     {"model.safetensors", FOLDER_SAVE}, {"checkpoints", FOLDER_CHECKPOINTS},
 };
 enum { NAMES = sizeof names / sizeof *names };
@@ -231,20 +231,50 @@ static enum err take_lock(struct folder *f, const char *path)
 
 /* ---- taking and leaving ---- */
 
-/* Traces hold no place where one could go on. */
-static enum err check_trace(const struct options *o)
+/* The first trace.N that is free. */
+static enum err free_aside(const char *trace, char **out)
 {
-    struct stat st;
-    char *path;
-    if (!o->train.trace)
+    for (int n = 1;; n++) {
+        struct text t = {0};
+        text_add(&t, "%s.%d", trace, n);
+        TRY(text_done(&t, out));
+        if (!fs_named(*out))
+            return ERR_OK;
+        mem_free(*out);
+    }
+}
+
+/* Traces are of one start: those of the one before make room. */
+static enum err move_traces(struct folder *f)
+{
+    char *trace, why[FS_REASON];
+    if (!f->o->train.trace)
         return ERR_OK;
-    TRY(fs_join(o->run.dir, "trace", &path));
-    bool there = is_there(path, &st);
-    mem_free(path);
-    if (there)
-        FAIL(ERR_CONFIG, "run.resume: run.dir %s has trace/ of before, and a trace is of one "
-                         "start; move that away, or resume with train.trace=false", o->run.dir);
-    return ERR_OK;
+    TRY(fs_join(f->o->run.dir, trace_name, &trace));
+    enum err err = fs_named(trace) ? free_aside(trace, &f->aside) : ERR_OK;
+    if (err == ERR_OK && f->aside && fs_sys_rename(trace, f->aside) != 0) {
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s", trace,
+                      f->aside, fs_reason(errno, why));
+        mem_free(f->aside);
+        f->aside = NULL;
+    }
+    if (err == ERR_OK && f->aside)
+        log_line(LOG_WARN, "run.dir %s: the traces of a start before this one make room, as %s",
+                 f->o->run.dir, f->aside);
+    mem_free(trace);
+    return err;
+}
+
+/* A start that has traced no step leaves those of before where they were. */
+static void move_back(const struct folder *f)
+{
+    char *trace;
+    if (!f->aside || fs_join(f->o->run.dir, trace_name, &trace) != ERR_OK)
+        return;
+    if (!fs_named(trace) && fs_sys_rename(f->aside, trace) == 0)
+        log_line(LOG_WARN, "run.dir %s: %s is trace again, since this start traced no step",
+                 f->o->run.dir, f->aside);
+    mem_free(trace);
 }
 
 static enum err check_names(struct folder *f, const struct arch *a, bool begins)
@@ -252,7 +282,7 @@ static enum err check_names(struct folder *f, const struct arch *a, bool begins)
     struct taken t;
     f->goes_on = f->goes_on || (!begins && folder_goes_on(f->o));
     if (f->goes_on)
-        return begins ? ERR_OK : check_trace(f->o);
+        return begins ? ERR_OK : move_traces(f);
     enum err err = list_taken(f->o, a, f->dead, begins, &t);
     const char *dir = f->o->run.dir;
     f->kept = t.kept;
@@ -466,8 +496,11 @@ void folder_leave(struct folder *f)
 {
     struct err_kept first;
     err_keep(&first, ERR_OK);
-    if (f->taken && f->begun && fs_lock_stands(&f->lock)) /* else the folder was moved away */
+    bool stands = f->taken && fs_lock_stands(&f->lock); /* else the folder was moved away */
+    if (stands && f->begun)
         remove_start(f);
+    if (stands)
+        move_back(f);
     if (f->taken && !f->begun && f->dead[0]) /* it was looked at, and is as dead as before */
         fs_lock_leave_words(&f->lock, f->dead);
     else if (f->o)
@@ -477,6 +510,7 @@ void folder_leave(struct folder *f)
     record_free(&f->record);
     mem_free(f->record_path);
     mem_free(f->log_path);
+    mem_free(f->aside);
     *f = (struct folder){.lock = {.fd = -1}};
     (void)!err_again(&first);
 }

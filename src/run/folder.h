@@ -71,12 +71,13 @@ struct folder {
     struct stat metrics; /* of the file that was made */
     struct record record;
     char *record_path, *log_path; /* owned; once it has begun */
+    char *aside; /* owned; where the traces of the start before are; NULL: they stay, or none are */
     int log;         /* file descriptor of log.txt; -1: there is none */
     int64_t done;    /* steps, told by the reporting rank at its end */
 };
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
- * every name that this run will write. Errors: ERR_LOCKED, naming the owner; ERR_CONFIG for a name
- * that exists; ERR_STORAGE. Local. */
+ * every name that this run will write. Of a run that goes on traces of before become trace.N.
+ * Errors: ERR_LOCKED, naming the owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
 enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
 /* Asks for room (folder_room), then makes config.yaml, the vocabulary filled in, Hugging Face's
  * config.json, run.json with these facts, log.txt, and metrics.jsonl, open, empty or with the lines

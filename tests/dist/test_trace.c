@@ -318,7 +318,63 @@ static void a_strangers_trace_stays(void)
     }
 }
 
+/* ---- over several starts ---- */
+
+/* Is the trace there, of that step and those behind it? */
+static void check_steps(const char *folder, int64_t first, int64_t steps)
+{
+    char path[FOLDER_PATH], link[FOLDER_PATH], name[64];
+    struct trace t;
+    int64_t step = -1;
+    folder_path("one", path);
+    folder_path_in("one", "trace", link);
+    snprintf(name, sizeof name, "../goes-on/%s", folder); /* trace_read wants this name */
+    CHECK(mkdir(path, 0700) == 0 && symlink(name, link) == 0);
+    CHECK_OK(trace_read(path, 0, &t));
+    if (t.steps > 0)
+        (void)trace_events(&t, 0, &step);
+    test_check(t.steps == steps && step == first, __FILE__, __LINE__, "%s has %lld steps from %lld",
+               folder, (long long)t.steps, (long long)step);
+    trace_unread(&t);
+    folder_remove("one");
+}
+
+static int compare(const char *run)
+{
+    char path[FOLDER_PATH], *text = NULL;
+    folder_path(run, path);
+    int code = plait_compare(&(struct plait_compare){.size = sizeof(struct plait_compare),
+                                                     .run = path, .skip = 0}, &text);
+    plait_free(text);
+    return code;
+}
+
+/* Each start's trace stays, whatever its layout; one that traces no step changes nothing. */
+static void each_start_has_its_traces(void)
+{
+#define TRACED "train.trace=true", "train.save_every=1", "run.resume=auto"
+    train("goes-on", (const char *[]){TRACED, "train.steps=2", "parallel.pp=2", NULL});
+    train("goes-on", (const char *[]){TRACED, "train.steps=5", NULL});
+    check_steps("trace", 3, 3);
+    check_steps("trace.1", 1, 2);
+    CHECK(folder_has("goes-on", "trace.1/1.trace") && !folder_has("goes-on", "trace/1.trace"));
+    train("goes-on", (const char *[]){TRACED, "train.steps=5", NULL}); /* all is done */
+    check_steps("trace", 3, 3);
+    CHECK(!folder_has("goes-on", "trace.2"));
+    test_check(compare("goes-on") == 0, __FILE__, __LINE__, "%s", plait_error());
+    train("goes-on", (const char *[]){TRACED, "train.steps=6", NULL});
+    check_steps("trace", 6, 1);
+    check_steps("trace.2", 3, 3);
+    check_steps("trace.1", 1, 2);
+    train("goes-on", (const char *[]){TRACED, "train.steps=7", "train.trace=false", NULL});
+    check_steps("trace", 6, 1);
+    CHECK_INT(compare("goes-on"), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "was not traced, and its trace/ is of one before") != NULL);
+    folder_remove("goes-on");
+}
+
 static const struct test_case cases[] = {
+    {"each start has its traces", each_start_has_its_traces},
     {"a_strangers_trace_stays", a_strangers_trace_stays},
     {"every instruction of every step", every_instruction},
     {"heads", heads},
