@@ -413,8 +413,8 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 {
     struct text words[FOLDER_LOG] = {{0}};
     ENSURE(f->taken);
-    TRY(check_names(f, &s->arch, true)); /* opening devices takes its time */
     TRY(folder_room(f, &s->arch, resumed));
+    TRY(check_names(f, &s->arch, true)); /* opening devices takes its time, and so may disks */
     f->begun = true;
     enum err err = make_words(f, s, resumed, facts, words);
     if (err == ERR_OK && f->goes_on)
