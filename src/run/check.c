@@ -22,6 +22,7 @@
 #include "run/advice.h"
 #include "run/folder.h"
 #include "run/init.h"
+#include "run/resume_same.h"
 #include "run/schedule.h"
 #include "sched/sched.h"
 #include <stdio.h>
@@ -411,7 +412,7 @@ static enum err check_file(const char *key, const char *path, const struct arch 
     enum err err = data_open(path, arch->seq, arch->vocab, false, &set);
     if (err != ERR_OK)
         return under_key(err, key);
-    *out = (struct check_data){set.count, set.vocab, set.samples};
+    *out = (struct check_data){set.count, set.vocab, set.samples, set.hash};
     memcpy(tokenizer, set.tokenizer, sizeof set.tokenizer);
     data_close(&set);
     return ERR_OK;
@@ -496,6 +497,16 @@ static enum err check_start(const struct options *o, int *ranks)
     return ERR_OK;
 }
 
+/* What a run would go on from; training looks itself, when all ranks have the same in view. */
+static enum err check_goes_on(const struct options *o, struct check_facts *f)
+{
+    struct resume_here here = {o, &f->arch, f->train.count > 0 ? f->tokenizer : NULL,
+                               f->train.hash, f->valid.hash};
+    if (f->purpose != CHECK_PLAN || !o->run.resume[0] || !o->run.dir[0])
+        return ERR_OK;
+    return resume_say(&here, &f->resume);
+}
+
 #define RULE(call)                                                                                 \
     do {                                                                                           \
         f->rule++;                                                                                 \
@@ -539,5 +550,9 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
         return advice_give(o, launched, &f, err);
     f.ranks = (int)options_ranks(o);
     f.microbatches = options_microbatches(o);
-    return report ? check_report(o, &f, report) : ERR_OK;
+    err = check_goes_on(o, &f);
+    if (err == ERR_OK && report)
+        err = check_report(o, &f, report);
+    text_free(&f.resume);
+    return err;
 }

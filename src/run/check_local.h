@@ -5,6 +5,7 @@
 #ifndef PLAIT_RUN_CHECK_LOCAL_H
 #define PLAIT_RUN_CHECK_LOCAL_H
 
+#include "base/text.h"
 #include "run/check.h"
 
 /* (stage, microbatch) pairs up to which the check generates a schedule, up to which one made for
@@ -15,7 +16,7 @@ enum { CHECK_MAKE_UNITS = 1 << 21, CHECK_SEARCH_UNITS = 1 << 17, CHECK_PLAY_UNIT
        CHECK_PLAN_READS = 1 << 24 };
 
 /* What a file of tokens holds, as its header says; count 0 when no file is named. */
-struct check_data { int64_t count, vocab, samples; };
+struct check_data { int64_t count, vocab, samples; uint64_t hash; };
 
 struct check_facts {
     struct arch arch; /* vocabulary resolved */
@@ -23,6 +24,7 @@ struct check_facts {
     int64_t microbatches;
     struct check_data train, valid;
     char tokenizer[32]; /* of the data; "": none are named */
+    struct text resume; /* what run.resume would go on from; empty: it is not asked for */
     enum check_for purpose;
     bool cut;  /* the layers were cut into stages */
     bool made; /* the schedule was generated, so its shape is known to be legal */

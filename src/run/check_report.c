@@ -256,6 +256,8 @@ enum err check_report(const struct options *o, const struct check_facts *f, stru
     }
     if (err == ERR_OK)
         err = add_init(o, &t);
+    if (err == ERR_OK && f->resume.len > 0)
+        text_add(&t, "resume  %s\n", f->resume.s);
     if (err == ERR_OK)
         err = add_folder(o, f, &t);
     if (err != ERR_OK) {

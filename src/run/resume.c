@@ -11,91 +11,9 @@
 #include "base/log.h"
 #include "run/load.h"
 #include "run/rates.h"
+#include "run/resume_same.h"
 
 #include <stdio.h>
-
-/* ---- what may not have changed ---- */
-
-static enum err differs(const char *dir, const char *key, const char *there, const char *here,
-                        const char *way)
-{
-    FAIL(ERR_CONFIG, "run.resume: %s is %s in the checkpoint %s, and %s here; %s", key, there, dir,
-         here, way);
-}
-
-static enum err same_int(const char *dir, const char *key, int64_t there, int64_t here,
-                         const char *way)
-{
-    char a[32], b[32];
-    snprintf(a, sizeof a, "%lld", (long long)there);
-    snprintf(b, sizeof b, "%lld", (long long)here);
-    return there == here ? ERR_OK : differs(dir, key, a, b, way);
-}
-
-static enum err same_real(const char *dir, const char *key, double there, double here)
-{
-    char a[32], b[32];
-    snprintf(a, sizeof a, "%.17g", there);
-    snprintf(b, sizeof b, "%.17g", here);
-    return there == here ? ERR_OK : differs(dir, key, a, b, "it is another model");
-}
-
-/* 0: there is none, or it is not known. */
-static enum err same_hash(const char *dir, const char *key, uint64_t there, uint64_t here,
-                          const char *way)
-{
-    char a[32], b[32];
-    snprintf(a, sizeof a, "of hash %016llx", (unsigned long long)there);
-    snprintf(b, sizeof b, "%016llx", (unsigned long long)here);
-    return there == here || there == 0 || here == 0 ? ERR_OK : differs(dir, key, a, b, way);
-}
-
-static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
-{
-    static const char way[] = "it is another model";
-    static const char *const kind[] = {"gpt", "llama"};
-    if (a->kind != b->kind)
-        return differs(dir, "model.kind", kind[a->kind], kind[b->kind], way);
-    TRY(same_int(dir, "model.layers", a->layers, b->layers, way));
-    TRY(same_int(dir, "model.hidden", a->hidden, b->hidden, way));
-    TRY(same_int(dir, "model.heads", a->heads, b->heads, way));
-    TRY(same_int(dir, "model.kv_heads", a->kv_heads, b->kv_heads, way));
-    TRY(same_int(dir, "model.head_dim", a->head_dim, b->head_dim, way));
-    TRY(same_int(dir, "model.ffn", a->ffn, b->ffn, way));
-    TRY(same_int(dir, "model.vocab", a->vocab, b->vocab, way));
-    TRY(same_int(dir, "model.seq", a->seq, b->seq, way));
-    if (a->tied != b->tied)
-        return differs(dir, "model.tied", a->tied ? "true" : "false", b->tied ? "true" : "false",
-                       way);
-    TRY(same_real(dir, "model.dropout", a->dropout, b->dropout));
-    TRY(same_real(dir, "model.norm_eps", a->norm_eps, b->norm_eps));
-    TRY(same_real(dir, "model.rope_theta", a->rope_theta, b->rope_theta));
-    return same_real(dir, "model.init_std", a->init_std, b->init_std);
-}
-
-/* Samples are counted by steps of a batch; the rest one may insist on. */
-static enum err same_run(const struct train_rank *r, const struct state_index *x,
-                         const struct options *was)
-{
-    static const char way[] = "give the same, or insist with run.resume_insist=true";
-    const struct options *o = r->s->o;
-    const struct state_head *h = &x->head;
-    TRY(same_model(x->dir, &h->arch, &r->s->arch));
-    TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
-                 "the place in the data is counted in batches; give the same"));
-    if (h->step > o->train.steps)
-        FAIL(ERR_CONFIG, "run.resume: train.steps is %lld, and %s is behind step %lld already; ask "
-                         "for more steps, or name an earlier checkpoint", (long long)o->train.steps,
-             x->dir, (long long)h->step);
-    if (o->run.resume_insist)
-        return ERR_OK;
-    TRY(same_int(x->dir, "train.seed", (int64_t)h->seed, o->train.seed, way));
-    if (strcmp(h->tokenizer, r->s->tokenizer) != 0)
-        return differs(x->dir, "data.tokenizer", h->tokenizer, r->s->tokenizer, way);
-    TRY(same_hash(x->dir, "data.tokenizer", h->tokenizer_hash, tokenizer_hash(h->tokenizer), way));
-    TRY(same_hash(x->dir, "data.train", h->data_hash, r->job->train.hash, way));
-    return same_hash(x->dir, "data.valid", h->valid_hash, r->job->valid.hash, way);
-}
 
 /* ---- reading ---- */
 
@@ -117,19 +35,6 @@ static enum err load_all(struct train_rank *r, const struct state_index *x)
     r->loaded = held_bytes(r);
     r->load_s = log_now() - begin;
     return ERR_OK;
-}
-
-/* What is wrong with the configuration is wrong with the checkpoint. */
-static enum err read_options(const struct state_index *x, struct options *was)
-{
-    struct err_kept kept;
-    TRY(conf_defaults(&options_table, was));
-    err_keep(&kept, conf_read_text(&options_table, was, x->path, x->head.config,
-                                   (int64_t)strlen(x->head.config)));
-    if (kept.code == ERR_CONFIG)
-        FAIL(ERR_CHECKPOINT, "ckpt: the configuration in %s cannot be read; it is damaged or of "
-                             "another plait: %s", x->path, err_bare(kept.text));
-    return err_again(&kept);
 }
 
 /* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */
@@ -240,16 +145,6 @@ static enum err agree(const struct train_rank *r, enum err err, const struct sta
 
 /* ---- one checkpoint ---- */
 
-/* step: what it has to be of; -1: of any. */
-static enum err open_one(struct state_index *x, const char *dir, int64_t step, struct options *was)
-{
-    TRY(state_index_open(x, dir));
-    if (step >= 0 && x->head.step != step)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s holds step %lld; its folder has the name of another", dir,
-             (long long)x->head.step);
-    return read_options(x, was);
-}
-
 /* It is good on all ranks. Choices of algorithms come before the first GEMM; a device of another
  * kind has none, which is said. */
 static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
@@ -261,11 +156,19 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
     return say_choices(r, taken || was->train.device != r->s->o->train.device);
 }
 
+static enum err same_run(const struct train_rank *r, const struct state_index *x,
+                         const struct options *was)
+{
+    struct resume_here here = {r->s->o, &r->s->arch, r->s->tokenizer, r->job->train.hash,
+                               r->job->valid.hash};
+    return resume_same(&here, x, was);
+}
+
 static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int *bad)
 {
     struct state_index x = {.dir = NULL};
     struct options was;
-    enum err err = agree(r, open_one(&x, dir, step, &was), &x, dir, bad);
+    enum err err = agree(r, resume_open(&x, dir, step, &was), &x, dir, bad);
     if (err == ERR_OK && *bad < 0) {
         err = same_run(r, &x, &was);
         if (err == ERR_OK)
@@ -345,8 +248,7 @@ static enum err try_newest(struct train_rank *r)
         snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
                  "start", r->s->o->run.dir);
     if (err == ERR_OK && bad >= 0)
-        FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
-                             "begin a new run in another folder", whole, r->s->o->run.dir);
+        return resume_none_good(r->s->o, whole);
     return err;
 }
 
