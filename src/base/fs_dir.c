@@ -65,13 +65,11 @@ static enum err make_temp(struct fs_dir *d)
     TRY(mem_new((int64_t)room, 1, "a folder's name", &d->temp));
     for (int i = 0; i < TRIES; i++) {
         snprintf(d->temp, room, "%s.tmp.%ld.%d", d->path, (long)getpid(), i);
-        d->noted = 1 + fs_temp_note(d->temp);
-        if (fs_sys_mkdir(d->temp) == 0)
+        if (fs_sys_mkdir(d->temp) == 0) {
+            d->noted = 1 + fs_temp_note(d->temp); /* ours now: a signal before leaves it empty */
             return ERR_OK;
-        int code = errno;
-        drop_note(d);
-        errno = code;
-        if (code != EEXIST)
+        }
+        if (errno != EEXIST)
             break;
     }
     fs_reason(errno, why);
