@@ -207,8 +207,8 @@ struct dev_ops {
      * the host, for the slot's copies begun until now, and comes before what they read is written.
      * Recorded, both are done by each replay as if they were called then. `aside_reach`, there
      * NULL: the host waits until all are there; else it asks whether they are. It may come from
-     * another thread than the rank's, one at a time, and asks no dev_watch: begin them behind what
-     * no peer can keep any more. */
+     * another thread than the rank's, one at a time, and asks no dev_watch: call it behind what no
+     * peer can keep any more, which is also behind the end of a world that has failed. */
     enum err (*aside_ready)(struct dev *d, int slot);
     enum err (*aside)(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
     enum err (*aside_join)(struct dev *d, int slot);

@@ -38,10 +38,19 @@ static enum err copy_stores(const struct optim *o, bool back)
     return ERR_OK;
 }
 
+static enum err each_slot(const struct optim *o, enum err (*call)(struct dev *d, int slot))
+{
+    for (int slot = 0; slot < DEV_ASIDES; slot++)
+        TRY(call(o->dev, slot));
+    return ERR_OK;
+}
+
 /* As before the step: weights are their masters, rounded. */
 static enum err take_back(const struct optim *o)
 {
+    TRY(each_slot(o, o->dev->ops->aside_join));
     TRY(copy_stores(o, true));
+    TRY(each_slot(o, o->dev->ops->aside_ready));
     for (int i = 0; i < o->stores; i++) {
         const struct param_store *s = o->store[i];
         if (s->master != s->w)

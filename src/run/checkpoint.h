@@ -35,7 +35,7 @@ struct checkpoint_best { int64_t step; double loss; };
 struct checkpoint {
     const struct setup *s;    /* borrowed */
     struct checkpoint_spent spent;
-    double began;             /* when the copy under way did, log_now */
+    double began;             /* of the copy under way: when its step was done, log_now */
     struct comm_world *world; /* borrowed */
     struct comm_group *all;   /* borrowed; host memory; NULL: one rank */
     int writer;               /* the reporting rank, who writes the index */

@@ -236,7 +236,7 @@ static enum err open_optimizer(struct train_rank *r)
     r->records = !options_unrecorded(o) && r->dev->ops->record_begin;
     r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return r->dev->ops->host_alloc(r->dev,
-                                   TRAIN_AHEAD * SUMS_COUNT * (int64_t)sizeof *r->landed,
+                                   (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
                                    "results of steps", (void **)&r->landed);
 }
 

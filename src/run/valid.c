@@ -80,7 +80,12 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
     struct exec_batch b = batch_of(r, *n);
     TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
     TRY(exec_run(r->x, *n == r->s->share ? &r->whole_round : &r->last_round, &b, hooks));
-    return r->speaks ? exec_loss(r->x, loss) : ERR_OK;
+    if (!r->speaks)
+        return ERR_OK;
+    double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a copy aside may be on its way */
+    TRY(exec_loss(r->x, landed));
+    *loss = *landed;
+    return ERR_OK;
 }
 
 enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
