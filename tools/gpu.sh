@@ -14,9 +14,9 @@
 # save          GPT-2 1.5B on one GPU that saves to SAVES: what it costs steps, writing and
 #               loading beside plain copies; not among "everything"                    ~ 300
 # 8b            llama 8B on all GPUs: pp by two schedules with their bubbles, tp       177
-# soak          every schedule on two GPUs, recorded and not, 200 steps of a small GPT-2: none may
-#               hang, and all end with one loss; what has a row already is left out; not among
-#               "everything"
+# soak          every schedule on two GPUs, recorded and not, SOAKED=200 steps of a small GPT-2:
+#               none may hang, and all end with one loss; what has a row already is left out; not
+#               among "everything"
 #
 # The seconds are of two H200, the tree built and both peers there, which are some half of it: 517
 # in all, of a run of 549 with a third schedule of 32. Four H200 should take 600, by what parts took
@@ -414,14 +414,14 @@ soak_of()
     ! grep -qs "\"$name\"" "$rows" || return 0
     # shellcheck disable=SC2086  # words of a command line
     set -- parallel.pp=2 parallel.schedule="$1" train.graph="$2" model.seq=128 model.layers=8 \
-        train.batch=16 parallel.microbatch=2 train.steps=200 train.device="$device" \
+        train.batch=16 parallel.microbatch=2 train.steps="$soaked" train.device="$device" \
         optim.warmup=20 run.save=false train.hang_timeout=20 $words
     command="plait train configs/gpt2-124m.yaml $*"
     since_run=$(date +%s)
     code=0
     timeout 90 "$plait" train configs/gpt2-124m.yaml "$@" data.train="$data" \
         run.dir="$work/soak" >"$out/soak.log" 2>&1 || code=$?
-    loss=$(sed -n 's/.*"step": 200, .*"loss": \([-0-9.e]*\).*/\1/p' \
+    loss=$(sed -n 's/.*"step": '"$soaked"', .*"loss": \([-0-9.e]*\).*/\1/p' \
         "$work/soak/metrics.jsonl" 2>/dev/null || true)
     rm -rf "$work/soak"
     if [ "$code" != 0 ]; then
@@ -437,7 +437,7 @@ soak_of()
 
 soak()
 {
-    data=$(tokens_of 50304)
+    data=$(tokens_of 50304) soaked=${SOAKED:-200}
     for schedule in $("$plait" help schedules | awk '$1 != "seq1f1b" { print $1 }'); do
         for graph in auto off; do
             soak_of "$schedule" "$graph"

@@ -69,6 +69,17 @@ check "a row of plain copies" [ "$(rows | grep -c '"write_ratio": [0-9.]*, .*"co
 check "and nothing is left" [ -z "$(find "$dir" -name 'gpu-saves-*')" ]
 rm -rf "$dir/out"
 
+SOAKED=3
+export SOAKED
+script "train.batch=16 train.graph=auto" soak
+check "soak: it ends well" [ $? -eq 0 ]
+check "a row a run, each with a loss" [ "$(rows | grep -c '^{"work": "soak of .*", "card": "cpu", '\
+'"gpus": 2, "code": 0, "loss": [0-9.]*, "seconds": [0-9]*, .*"command": "plait train [^"]*"}$')" \
+    -eq 32 ]
+script "train.batch=16 train.graph=auto" soak
+check "none twice" [ "$(rows | wc -l)" -eq 32 ]
+rm -rf "$dir/out"
+
 python=$dir/python peer=torch_gpt.py
 cat >"$python" <<'END'
 #!/bin/sh
@@ -138,7 +149,7 @@ echo "called with (\$*)"
 grep -qF "\$(basename "\$0") \$*" "$dir/bad" && { echo "FAIL \$*"; exit 1; }
 exit 0
 END
-for file in "$source"/parity/test_*.c "$source"/cuda/test_*.c; do
+for file in "$source"/parity/test_*.c "$source"/cuda/test_*.c test_reshard.c; do
     cp "$dir/program" "$programs/tests/$(basename "$file" .c)"
 done
 chmod +x "$programs"/plait "$programs"/tests/*
@@ -156,6 +167,7 @@ script "" test
 check "tests that pass end well" [ $? -eq 0 ]
 check "the law's cases run apart" apart test_cuda_law
 check "attention's, too" apart test_parity_attn
+check "checkpoints, on GPUs alone" [ "$(called test_reshard)" = "called with (on GPUs) " ]
 check "the others once" others
 echo "test_parity_attn a case: second" >"$dir/bad"
 script "" test
