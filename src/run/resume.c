@@ -113,14 +113,21 @@ static enum err check_same(const char *dir, const struct view *all, int n)
     return ERR_OK;
 }
 
+/* An error that ends the run, whichever checkpoint it would be. */
+static bool ends(const struct view *v)
+{
+    return v->code != ERR_OK && v->code != ERR_CHECKPOINT;
+}
+
 /* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
 static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
 {
     int n = r->s->mesh.world, me = comm_rank(r->world);
     *bad = -1;
+    if (ends(&all[me]))
+        return ERR_OK; /* its own error says more */
     for (int i = n - 1; i >= 0; i--) {
-        bool ends = all[i].code != ERR_OK && all[i].code != ERR_CHECKPOINT;
-        if (ends && i != me)
+        if (ends(&all[i]))
             FAIL(ERR_PEER, "run.resume: rank %d cannot go on from %s", i, dir);
         *bad = all[i].code != ERR_OK ? i : *bad;
     }
@@ -145,6 +152,18 @@ static enum err agree(const struct train_rank *r, enum err err, const struct sta
 
 /* ---- one checkpoint ---- */
 
+/* The run kept its best by validation, and goes on without that word. */
+static void say_best(const struct train_rank *r, const struct state_index *x,
+                     const struct options *was)
+{
+    const struct options *o = r->s->o;
+    bool own = r->reports && folder_means_own(o);
+    if (own && was->train.save_best && !o->train.save_best)
+        log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
+                           "checkpoint goes like any older one; add train.save_best=true to keep "
+                           "it", x->dir);
+}
+
 /* It is good on all ranks. Choices of algorithms come before the first GEMM; a device of another
  * kind has none, which is said. */
 static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
@@ -153,6 +172,7 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
     TRY(dev_choose(r->dev, x->head.notes, &taken));
     take_head(r, &x->head, was);
     say_origin(r, x->dir, &x->head, was);
+    say_best(r, x, was);
     return say_choices(r, taken || was->train.device != r->s->o->train.device);
 }
 

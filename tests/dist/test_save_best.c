@@ -59,7 +59,7 @@ static void on_valid(void *arg, int64_t step, double loss, double bits)
     o->loss[step] = loss;
 }
 
-/* Losses of an earlier start stay. */
+/* more: words, of all the last. Losses of an earlier start stay. */
 static void train(const char *run, const struct way *w, const char *more, int64_t stop_at,
                   struct outcome *o)
 {
@@ -72,11 +72,10 @@ static void train(const char *run, const struct way *w, const char *more, int64_
     folder_set(c, layouts[w->layout], 6);
     snprintf(words, sizeof words,
              "train.valid_every=%d train.save_every=%d train.save_keep=%d train.save_async=%s "
-             "optim.lr=%s", w->valid, w->every, w->keep, w->async, w->lr);
+             "optim.lr=%s %s", w->valid, w->every, w->keep, w->async, w->lr, more ? more : "");
     for (int i = 0; i < 8; i++)
         word[i] = strtok_r(rest, " ", &rest);
-    folder_set(c, (const char *const *)word, 5);
-    folder_set(c, (const char *const[]){more}, 1);
+    folder_set(c, (const char *const *)word, 8);
     o->stop_at = stop_at;
     o->code = plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
                                                    .on_start = on_start, .on_step = on_step,
@@ -275,6 +274,24 @@ static void going_on_from_it(void)
     folder_remove("run");
 }
 
+/* The word is the command's, not the run's: without it the best goes with the older ones, which is
+ * said where the run goes on. */
+static void going_on_without_the_word(void)
+{
+    static const char *const told = "train.save_best true, which is false now";
+    struct way w = {.layout = 1, .valid = 2, .every = 5, .keep = 2, .async = "true", .lr = "0.01"};
+    struct outcome o;
+    forget_losses(&o);
+    train("run", &w, NULL, 5, &o);
+    CHECK_INT(o.code, PLAIT_STOPPED);
+    train("run", &w, "run.resume=auto", 8, &o);
+    CHECK_INT(folder_times("run", "log.txt", told), 0);
+    train("run", &w, "run.resume=auto train.save_best=false", 0, &o);
+    test_check(o.code == 0, __FILE__, __LINE__, "%s", plait_error());
+    CHECK_INT(folder_times("run", "log.txt", told), 1);
+    folder_remove("run");
+}
+
 /* ---- what is hostile ---- */
 
 static void flip(const char *run, int step)
@@ -309,6 +326,7 @@ static const struct test_case cases[] = {
     {"it stays", it_stays},
     {"it is right over stops", it_is_right_over_stops},
     {"going on from it", going_on_from_it},
+    {"going on without the word", going_on_without_the_word},
     {"a loss that comes too late", a_loss_that_comes_too_late},
     {"what is damaged is passed over", what_is_damaged_is_passed_over},
 };
