@@ -19,6 +19,8 @@
 
 enum { STRIP = 256 << 10, /* bytes that are turned, hashed or written at once */
        AHEAD = 8,         /* strips that a helper may be ahead of the writing: in a cache */
+       FAR = 32 << 20,    /* bytes, where there are several: they have processors of their own, and
+                             one alone would take longer than the writing */
        WAKE = AHEAD / 2,  /* strips that are made, or written, before the other side is woken */
        BLOCK = 16 };      /* rows that are turned together (state_copy.c) */
 
@@ -31,7 +33,7 @@ struct helper {
     pthread_t thread;
     bool runs;
     int first;            /* chunks first, first + helpers, ... are its own */
-    uint8_t *ring;        /* owned; AHEAD strips of turned numbers; NULL: it has none to turn */
+    uint8_t *ring;        /* owned; `ahead` strips of turned numbers; NULL: it has none to turn */
     int64_t made, taken;  /* strips so far, under the lock */
     struct lost lost;
 };
@@ -39,7 +41,7 @@ struct filling {
     struct state_shard *s;
     const struct state_source *from;
     int helpers;
-    int64_t strip;        /* bytes of a turned strip, at most */
+    int64_t strip, ahead; /* bytes of a turned strip, at most; strips ahead of the writing */
     struct helper helper[STATE_HELPERS];
     pthread_mutex_t lock;
     pthread_cond_t moved; /* some made or taken */
@@ -77,7 +79,7 @@ static bool wait_room(struct helper *h)
 {
     struct filling *f = h->of;
     pthread_mutex_lock(&f->lock);
-    while (h->made - h->taken == AHEAD && !atomic_load(&f->ended))
+    while (h->made - h->taken == f->ahead && !atomic_load(&f->ended))
         pthread_cond_wait(&f->moved, &f->lock);
     pthread_mutex_unlock(&f->lock);
     return !atomic_load(&f->ended);
@@ -99,7 +101,7 @@ static const uint8_t *turn(struct helper *h, int i, int64_t at, int64_t bytes)
     struct filling *f = h->of;
     const struct state_box *b = &f->s->chunk[i].box;
     int64_t width = row_bytes(f, i), n[2] = {bytes / width, b->n[1]};
-    uint8_t *strip = h->ring + h->made % AHEAD * f->strip;
+    uint8_t *strip = h->ring + h->made % f->ahead * f->strip;
     struct state_span to = {strip, f->s->type, {n[1], 1}};
     struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1], f->s->type,
                               {1, b->n[0]}};
@@ -158,7 +160,7 @@ static enum err start(struct helper *h)
     for (int i = h->first; i < f->s->n; i += f->helpers)
         turns = turns || is_turned(f, i);
     if (turns)
-        TRY(mem_new(AHEAD * f->strip, 1, "strips of a shard", &h->ring));
+        TRY(mem_new(f->ahead * f->strip, 1, "strips of a shard", &h->ring));
     int rc = pthread_create(&h->thread, NULL, help, h);
     h->runs = rc == 0;
     if (rc != 0)
@@ -183,7 +185,7 @@ static void took_one(struct helper *h)
     struct filling *f = h->of;
     pthread_mutex_lock(&f->lock);
     h->taken++;
-    if (h->made - h->taken <= AHEAD - WAKE)
+    if (h->made - h->taken <= f->ahead - WAKE)
         pthread_cond_broadcast(&f->moved);
     pthread_mutex_unlock(&f->lock);
 }
@@ -195,7 +197,7 @@ static enum err write_chunk(struct filling *f, int i)
     int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
     for (int64_t at = 0; at < bytes; at += strip) {
         wait_made(h);
-        TRY(safet_write(&f->s->file, is_turned(f, i) ? h->ring + h->taken % AHEAD * f->strip
+        TRY(safet_write(&f->s->file, is_turned(f, i) ? h->ring + h->taken % f->ahead * f->strip
                                                      : p + at, num_min(strip, bytes - at)));
         took_one(h);
     }
@@ -262,6 +264,7 @@ enum err state_shard_fill(struct state_shard *s, const struct state_source *from
     for (int i = 0; i < s->n; i++)
         if (is_turned(&f, i))
             f.strip = num_max(f.strip, strip_bytes(&f, i));
+    f.ahead = f.helpers > 1 ? num_max(AHEAD, FAR / num_max(f.strip, STRIP)) : AHEAD;
     for (int k = 0; k < f.helpers; k++)
         f.helper[k].lost.chunk = -1;
     for (int k = 0; k < f.helpers && err == ERR_OK; k++) {
