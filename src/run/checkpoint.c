@@ -130,26 +130,33 @@ static void join(struct checkpoint *c)
     c->runs = false;
 }
 
-/* Older checkpoints are gone, or it is said why not. Who waits for a disk is not hung. */
+/* Older checkpoints are gone. By the thread that writes the next one, so that there is room for it;
+ * that thread's own files come later. */
 static void join_removal(struct checkpoint *c)
 {
-    double begin = log_now();
-    if (!c->removes)
-        return;
-    fs_call_begin(c->s->o->run.dir);
-    join(c);
-    fs_call_end();
+    if (c->removes)
+        pthread_join(c->removal, NULL);
     c->removes = false;
-    c->spent.waited += log_now() - begin;
-    if (c->err.code != ERR_OK)
-        log_line(LOG_WARN, "%s", c->err.text); /* one more than wanted stays */
+}
+
+/* By the rank's thread, where none writes: it is not hung. If they are not gone it is said why. */
+static void end_removal(struct checkpoint *c)
+{
+    if (c->removes) {
+        fs_call_begin(c->s->o->run.dir);
+        join_removal(c);
+        fs_call_end();
+    }
+    if (c->unremoved.code != ERR_OK)
+        log_line(LOG_WARN, "%s", c->unremoved.text); /* one more than wanted stays */
+    c->unremoved.code = ERR_OK;
 }
 
 void checkpoint_close(struct checkpoint *c)
 {
     atomic_store(&c->given_up, true);
-    join_removal(c);
     join(c);
+    end_removal(c);
     param_snapshot_close(&c->snapshot);
     param_duty_close(&c->duty);
     mem_free(c->chunk);
@@ -178,8 +185,9 @@ static enum err write_shard(struct checkpoint *c)
     TRY(fs_make_dirs(c->dir));
     TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
     enum err err = param_snapshot_wait(&c->snapshot);
+    c->spent.copied += log_now() - c->began;
+    join_removal(c);
     double begin = log_now();
-    c->spent.copied += begin - c->began;
     if (err == ERR_OK)
         err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
     if (err == ERR_OK)
@@ -251,7 +259,7 @@ static enum err finish_earlier(struct checkpoint *c, int64_t step)
 
 enum err checkpoint_copy(struct checkpoint *c, int64_t step)
 {
-    ENSURE(!c->runs || c->removes); /* nobody reads the copy */
+    ENSURE(!c->runs); /* nobody reads the copy */
     c->began = log_now();
     c->copied = step;
     TRY(param_snapshot_start(&c->snapshot));
@@ -260,14 +268,14 @@ enum err checkpoint_copy(struct checkpoint *c, int64_t step)
 }
 
 /* Starts the thread. Signals are for the program's own threads. */
-static enum err start_thread(struct checkpoint *c, void *(*body)(void *arg), const char *what)
+static enum err start_thread(struct checkpoint *c, void *(*body)(void *arg), const char *what,
+                             pthread_t *out)
 {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&c->thread, NULL, body, c);
+    int rc = pthread_create(out, NULL, body, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    c->runs = rc == 0;
     if (rc != 0)
         FAIL(ERR_MEMORY, "ckpt: no thread to %s: %s", what, strerror(rc));
     return ERR_OK;
@@ -276,7 +284,6 @@ static enum err start_thread(struct checkpoint *c, void *(*body)(void *arg), con
 /* Copies what is saved, and starts the thread that writes it. */
 static enum err start(struct checkpoint *c, const struct state_head *head)
 {
-    join_removal(c);
     c->step = head->step;
     c->head = *head;
     c->err.code = ERR_OK;
@@ -288,8 +295,9 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
         TRY(checkpoint_copy(c, c->step));
     c->copied = 0;
     struct err_kept begun;
-    err_keep(&begun, start_thread(c, write_beside, "write a checkpoint"));
-    if (begun.code == ERR_OK)
+    err_keep(&begun, start_thread(c, write_beside, "write a checkpoint", &c->thread));
+    c->runs = begun.code == ERR_OK;
+    if (c->runs)
         return ERR_OK;
     c->err = begun;
     atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
@@ -401,10 +409,8 @@ static void say_failed(struct checkpoint *c, struct err_kept *first)
     }
     c->refused = c->step;
     err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "the state of step %lld is not "
-                            "finite, and no checkpoint of it is saved: %s", (long long)c->step,
-                            err_bare(first->text)));
-    log_line(LOG_ERROR, "%s%s", first->text, stays);
-    err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; lower optim.lr%s", first->text,
+                            "finite, and no checkpoint of it is saved: %s%s; lower optim.lr%s",
+                            (long long)c->step, err_bare(first->text), stays,
                             c->s->o->optim.clip > 0 ? "" : " or set optim.clip 1"));
 }
 
@@ -510,14 +516,15 @@ static enum err remove_older(void *arg)
 static void *remove_beside(void *arg)
 {
     struct checkpoint *c = arg;
-    err_keep(&c->err, comm_files_alone(c->s->o->run.io_timeout, remove_older, c));
+    err_keep(&c->unremoved, comm_files_alone(c->s->o->run.io_timeout, remove_older, c));
     return NULL;
 }
 
 /* The newer one's index is on the disk. What the thread reads of c stays until it is joined. */
 static void start_removal(struct checkpoint *c)
 {
-    enum err err = start_thread(c, remove_beside, "remove older checkpoints");
+    end_removal(c); /* of those before */
+    enum err err = start_thread(c, remove_beside, "remove older checkpoints", &c->removal);
     c->removes = err == ERR_OK;
     if (err != ERR_OK)
         log_line(LOG_WARN, "%s", err_text()); /* they go behind the next save */
