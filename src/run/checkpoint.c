@@ -14,10 +14,10 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "run/folder.h"
 
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -130,33 +130,11 @@ static void join(struct checkpoint *c)
     c->runs = false;
 }
 
-/* Older checkpoints are gone. By the thread that writes the next one, so that there is room for it;
- * that thread's own files come later. */
-static void join_removal(struct checkpoint *c)
-{
-    if (c->removes)
-        pthread_join(c->removal, NULL);
-    c->removes = false;
-}
-
-/* By the rank's thread, where none writes: it is not hung. If they are not gone it is said why. */
-static void end_removal(struct checkpoint *c)
-{
-    if (c->removes) {
-        fs_call_begin(c->s->o->run.dir);
-        join_removal(c);
-        fs_call_end();
-    }
-    if (c->unremoved.code != ERR_OK)
-        log_line(LOG_WARN, "%s", c->unremoved.text); /* one more than wanted stays */
-    c->unremoved.code = ERR_OK;
-}
-
 void checkpoint_close(struct checkpoint *c)
 {
     atomic_store(&c->given_up, true);
     join(c);
-    end_removal(c);
+    older_end(&c->older);
     param_snapshot_close(&c->snapshot);
     param_duty_close(&c->duty);
     mem_free(c->chunk);
@@ -186,7 +164,7 @@ static enum err write_shard(struct checkpoint *c)
     TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
     enum err err = param_snapshot_wait(&c->snapshot);
     c->spent.copied += log_now() - c->began;
-    join_removal(c);
+    older_join(&c->older); /* so that there is room */
     double begin = log_now();
     if (err == ERR_OK)
         err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
@@ -267,20 +245,6 @@ enum err checkpoint_copy(struct checkpoint *c, int64_t step)
     return ERR_OK;
 }
 
-/* Starts the thread. Signals are for the program's own threads. */
-static enum err start_thread(struct checkpoint *c, void *(*body)(void *arg), const char *what,
-                             pthread_t *out)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(out, NULL, body, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "ckpt: no thread to %s: %s", what, strerror(rc));
-    return ERR_OK;
-}
-
 /* Copies what is saved, and starts the thread that writes it. */
 static enum err start(struct checkpoint *c, const struct state_head *head)
 {
@@ -295,7 +259,7 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
         TRY(checkpoint_copy(c, c->step));
     c->copied = 0;
     struct err_kept begun;
-    err_keep(&begun, start_thread(c, write_beside, "write a checkpoint", &c->thread));
+    err_keep(&begun, thread_start(&c->thread, write_beside, c, "write a checkpoint"));
     c->runs = begun.code == ERR_OK;
     if (c->runs)
         return ERR_OK;
@@ -485,51 +449,6 @@ static enum err share(struct checkpoint *c)
     return ERR_OK;
 }
 
-/* ---- older ones ---- */
-
-/* Than the newest so many, but for the best, which is not counted. */
-static enum err remove_older(void *arg)
-{
-    const struct checkpoint *c = arg;
-    struct state_found *found;
-    int n, whole = 0;
-    TRY(state_list(c->s->o->run.dir, &found, &n));
-    enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        char *dir = NULL;
-        if (c->s->o->train.save_best && found[i].step == c->best.step)
-            continue;
-        whole += found[i].whole;
-        if (found[i].step >= c->ended || (found[i].whole && whole <= c->s->o->train.save_keep))
-            continue;
-        if (c->lock && !fs_lock_stands(c->lock)) /* nothing there is this run's */
-            break;
-        err = state_dir(c->s->o->run.dir, found[i].step, &dir);
-        if (err == ERR_OK)
-            err = state_remove(dir);
-        mem_free(dir);
-    }
-    mem_free(found);
-    return err;
-}
-
-static void *remove_beside(void *arg)
-{
-    struct checkpoint *c = arg;
-    err_keep(&c->unremoved, comm_files_alone(c->s->o->run.io_timeout, remove_older, c));
-    return NULL;
-}
-
-/* The newer one's index is on the disk. What the thread reads of c stays until it is joined. */
-static void start_removal(struct checkpoint *c)
-{
-    end_removal(c); /* of those before */
-    enum err err = start_thread(c, remove_beside, "remove older checkpoints", &c->removal);
-    c->removes = err == ERR_OK;
-    if (err != ERR_OK)
-        log_line(LOG_WARN, "%s", err_text()); /* they go behind the next save */
-}
-
 enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
@@ -544,7 +463,8 @@ enum err checkpoint_end(struct checkpoint *c)
     mem_free(c->dir);
     c->text = c->dir = NULL;
     if (comm_rank(c->world) == c->writer && c->whole == c->ended)
-        start_removal(c);
+        older_start(&c->older, c->s->o, c->lock, c->ended, c->s->o->train.save_best ? c->best.step
+                                                                                   : 0);
     return first.code == ERR_OK ? ERR_OK : err_again(&first);
 }
 

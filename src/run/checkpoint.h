@@ -9,6 +9,7 @@
 
 #include "ckpt/state.h"
 #include "comm/comm.h"
+#include "run/older.h"
 #include "run/setup.h"
 #include "tensor/param_state.h"
 
@@ -57,9 +58,7 @@ struct checkpoint {
     pthread_t thread;
     bool waited;              /* it was said that a save waits for the one before it */
     bool runs;                /* the thread has to be joined */
-    pthread_t removal;        /* removes older checkpoints */
-    bool removes;             /* it has to be joined: by the thread that writes, if that runs */
-    struct err_kept unremoved; /* its error */
+    struct older older;       /* that go beside the steps: joined by the next save's thread */
     atomic_bool written;      /* the thread is done with it */
     atomic_bool given_up;     /* the run has failed: the shard can never become whole */
     const struct fs_lock *lock; /* borrowed; of run.dir, in the process that took it, else NULL */
