@@ -29,8 +29,8 @@ static enum err check_notes(const struct state_index *x, const struct safet_file
     for (int i = 0; i < 3; i++) {
         TRY(safet_note(f, key[i], got));
         if (strcmp(got, want[i]) != 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s is of %s \"%s\", where %s is of \"%s\"; the shards are "
-                                 "not of one save, copy them again", f->path, key[i], got, x->path,
+            FAIL(ERR_CHECKPOINT, "ckpt: %s is of %s \"%s\", where %s is of \"%s\"; it is "
+                                 "damaged or of another save", f->path, key[i], got, x->path,
                  want[i]);
     }
     return ERR_OK;
@@ -43,14 +43,14 @@ static enum err check_entry(const struct state_index *x, const struct safet_file
     char name[128];
     const struct safet_entry *e = state_chunk_name(&c, name) ? safet_find(f, name) : NULL;
     if (!e)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; the shards are not of one "
-                             "save, copy them again", f->path, name, x->path);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; it is damaged or of "
+                             "another save", f->path, name, x->path);
     bool same = e->type == x->head.type && e->nd == c.nd;
     for (int i = 0; same && i < c.nd; i++)
         same = e->shape[i] == c.box.n[i];
     if (!same)
         FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s is of another shape or dtype than %s says; the "
-                             "shards are not of one save, copy them again", name, f->path, x->path);
+                             "file is damaged or of another save", name, f->path, x->path);
     *out = e;
     return ERR_OK;
 }
@@ -62,8 +62,8 @@ static enum err check_shard(const struct state_index *x, struct state_file *f,
     uint64_t header = XXH3_64bits(map->header, (size_t)map->header_bytes);
     TRY(check_notes(x, map));
     if (map->n != f->n)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %d chunks, %s says %d; the shards are not of one save, "
-                             "copy them again", map->path, map->n, x->path, f->n);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %d chunks, %s says %d; it is damaged or of another save",
+             map->path, map->n, x->path, f->n);
     if (header != f->header)
         FAIL(ERR_CHECKPOINT, "ckpt: the header of %s has the hash %016" PRIx64 ", %s says %016"
                              PRIx64 "; it is damaged or of another save", map->path, header,

@@ -450,7 +450,7 @@ static enum err check_resume(const struct options *o)
         return ERR_OK;
     int64_t step;
     TRY(folder_resumed(o, &dir, &step)); /* names the key */
-    enum err err = under_key(state_index_open(&x, dir), "run.resume");
+    enum err err = under_key(folder_others(state_index_open(&x, dir), dir), "run.resume");
     if (err == ERR_OK)
         state_index_close(&x);
     mem_free(dir);

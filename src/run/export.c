@@ -80,7 +80,7 @@ static enum err open_state(struct export *e)
     TRY(folder_checkpoint("export", c->run, step, &dir, &behind));
     if (!dir)
         return lacks(c->run);
-    enum err err = state_index_open(&e->x, dir);
+    enum err err = folder_others(state_index_open(&e->x, dir), dir);
     mem_free(dir);
     return err;
 }
@@ -280,7 +280,7 @@ enum err run_export(const struct plait_export *call, struct text *page)
     if (err == ERR_OK)
         err = fs_dir_create(&e.dir, call->out);
     if (err == ERR_OK)
-        err = write_all(&e);
+        err = folder_others(write_all(&e), e.x.dir);
     fs_dir_abandon(&e.dir);
     if (err == ERR_OK)
         say(&e, page);

@@ -14,6 +14,7 @@
 #include "data/data.h"
 #include "run/files.h"
 #include "run/folder_dead.h"
+#include "run/init.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -277,6 +278,31 @@ static void move_back(const struct folder *f)
     mem_free(trace);
 }
 
+/* How one can go further where a run's folder is. */
+static void say_further(const char *dir, struct text *out)
+{
+    if (folder_has_checkpoint(dir))
+        text_add(out, "go on there with run.resume=auto, name another folder, or remove that one");
+    else if (init_reads(dir))
+        text_add(out, "it has no checkpoint to go on from, and weights that a run in another "
+                      "folder can begin with by model.init=%s", dir);
+    else
+        text_add(out, "it has no checkpoint to go on from, so name another folder, or remove that "
+                      "one");
+}
+
+static enum err refuse_run(const char *dir, const char *list)
+{
+    struct text further = {0};
+    say_further(dir, &further);
+    enum err err = further.err;
+    if (err == ERR_OK)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.dir %s holds a run already (%s); %s",
+                      dir, list, further.s);
+    text_free(&further);
+    return err;
+}
+
 static enum err check_names(struct folder *f, const struct arch *a, bool begins)
 {
     struct taken t;
@@ -287,8 +313,7 @@ static enum err check_names(struct folder *f, const struct arch *a, bool begins)
     const char *dir = f->o->run.dir;
     f->kept = t.kept;
     if (err == ERR_OK && t.list.len > 0 && t.run)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.dir %s holds a run already (%s); name "
-                      "another folder, or remove that one", dir, t.list.s);
+        err = refuse_run(dir, t.list.s);
     else if (err == ERR_OK && t.list.len > 0)
         err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.dir %s has %s already, which a run "
                       "would write over; name another folder, or move that away", dir, t.list.s);

@@ -95,9 +95,12 @@ bool folder_has_checkpoint(const char *dir);
 /* Does run.resume mean a checkpoint of run.dir: auto, a step, or a folder there? Local. */
 bool folder_means_own(const struct options *o);
 /* The checkpoint's folder that run.resume names, a step's, the best one's or its own, into a new
- * string (mem_free), and the step, -1: of a folder. Errors: ERR_CHECKPOINT: there is no best;
- * ERR_MEMORY. Local. (folder_goes_on.c) */
+ * string (mem_free), and the step, -1: of a folder. Errors: ERR_CHECKPOINT: there is none, with
+ * those that there are; ERR_CONFIG: it is no such word; ERR_MEMORY. Local. (folder_goes_on.c) */
 enum err folder_resumed(const struct options *o, char **out, int64_t *step);
+/* RUN of RUN/checkpoints/NAME into out; false: it has not that form, or is too long.
+ * (folder_goes_on.c) */
+bool folder_run_of(const char *word, char out[OPTIONS_PATH_MAX]);
 /* A whole number of digits alone? (folder_goes_on.c) */
 bool folder_is_step(const char *word, int64_t *step);
 /* The folder of the whole checkpoint of a run's folder that a word means, into a new string
@@ -107,6 +110,13 @@ bool folder_is_step(const char *word, int64_t *step);
  * ERR_MEMORY. Local. (folder_pick.c) */
 enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out,
                            int64_t *step);
+/* Why the folder that run.resume names is no checkpoint, with the legal values. Returns ERR_CONFIG;
+ * ERR_CHECKPOINT: it is one's name; ERR_MEMORY. Local. (folder_pick.c) */
+enum err folder_no_checkpoint(const struct options *o);
+/* Behind the reading of a checkpoint (NULL: of other files) that ended with err: where that is
+ * ERR_CHECKPOINT its message gets the steps of the others of that run. Returns err, or ERR_MEMORY.
+ * Local. (folder_pick.c) */
+enum err folder_others(enum err err, const char *checkpoint);
 /* What the start of a run that goes on behind step `last` does with a checkpoint of run.dir: it
  * stays, or goes, or stands aside, as one that run.resume=auto could not read. (folder_goes_on.c)
  */

@@ -46,18 +46,14 @@ bool folder_is_step(const char *word, int64_t *step)
 
 enum err folder_resumed(const struct options *o, char **out, int64_t *step)
 {
-    struct text path = {0};
-    if (folder_is_step(o->run.resume, step))
-        return state_dir(o->run.dir, *step, out);
-    if (strcmp(o->run.resume, "best") == 0)
-        return folder_checkpoint("run.resume", o->run.dir, "best", out, step);
+    const char *word = o->run.resume;
+    if (strcmp(word, "best") == 0 || folder_is_step(word, step))
+        return folder_checkpoint("run.resume", o->run.dir, word, out, step);
     *step = -1;
-    text_add(&path, "%s", o->run.resume);
-    return text_done(&path, out);
+    return state_exists(word) ? mem_string(word, out) : folder_no_checkpoint(o);
 }
 
-/* RUN of RUN/checkpoints/NAME into out; false: it has not that form, or is too long. */
-static bool run_of(const char *word, char out[OPTIONS_PATH_MAX])
+bool folder_run_of(const char *word, char out[OPTIONS_PATH_MAX])
 {
     static const char middle[] = "/checkpoints";
     size_t n = strlen(word);
@@ -80,7 +76,7 @@ bool folder_means_own(const struct options *o)
     int64_t step;
     if (strcmp(word, "auto") == 0 || strcmp(word, "best") == 0 || folder_is_step(word, &step))
         return true;
-    return run_of(word, run) && fs_same_place(run, o->run.dir);
+    return folder_run_of(word, run) && fs_same_place(run, o->run.dir);
 }
 
 bool folder_goes_on(const struct options *o)
@@ -96,13 +92,13 @@ bool folder_goes_on(const struct options *o)
     return its;
 }
 
-/* Whole lines of steps up to `last` into out; *cut: there were others; *validated: there is one of
- * the validation behind `last`. */
+/* Whole lines of steps up to `last` into out; *cut: there were others, which is said; *validated:
+ * there is one of the validation behind `last`. */
 static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, bool *cut,
                        bool *validated)
 {
     const char *at = (const char *)m->data, *end = at + m->size;
-    int64_t first = 0, steps = 0;
+    int64_t first = 0, steps = 0, later = 0;
     for (struct metrics_line l; metrics_next(&at, end, &l);) {
         bool kept = l.step > 0 && l.step <= last;
         *cut = *cut || !kept;
@@ -111,8 +107,13 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
             text_add(out, "%.*s\n", (int)l.n, l.at);
         first = kept && first == 0 ? l.step : first;
         steps += kept && !l.valid;
+        later += l.step > last && !l.valid;
     }
     *cut = *cut || at < end;
+    if (later > 0)
+        log_line(LOG_WARN, "metrics.jsonl: the lines of %lld step%s behind step %lld are cut, from "
+                 "which the run goes on", (long long)later, text_plural(later, "s"),
+                 (long long)last);
     if (first > 0 && last - first + 1 > steps)
         log_line(LOG_WARN, "metrics.jsonl lacks the lines of %lld of the steps %lld to %lld, which "
                  "could not be written", (long long)(last - first + 1 - steps), (long long)first,

@@ -211,8 +211,8 @@ static enum err open_device(struct generate_rank *r)
     a.world = r->world;
     TRY(comm_attach(r->world, r->dev));
     TRY(exec_open(&a, &r->x));
-    return load_weights(&(struct load){&s->arch, r->job->weights, r->job->threads},
-                        r->x);
+    return folder_others(load_weights(&(struct load){&s->arch, r->job->weights, r->job->threads},
+                                      r->x), r->job->weights->state.dir);
 }
 
 static enum err open_rank(struct generate_rank *r)

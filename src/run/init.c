@@ -46,7 +46,7 @@ static enum err open_folder(const char *dir, struct source *s)
 {
     struct model_folder f;
     if (state_exists(dir)) {
-        TRY(weights_open(&s->weights, dir));
+        TRY(folder_others(weights_open(&s->weights, dir), dir));
         s->arch = s->weights.state.head.arch;
         return ERR_OK;
     }
@@ -63,6 +63,18 @@ static enum err open_source(const char *dir, struct source *s)
 {
     *s = (struct source){.tokenizer = ""};
     return under_key(open_folder(dir, s));
+}
+
+bool init_reads(const char *dir)
+{
+    struct source s;
+    struct err_kept none;
+    err_keep(&none, ERR_OK);
+    bool good = open_source(dir, &s) == ERR_OK;
+    if (good)
+        weights_close(&s.weights);
+    (void)!err_again(&none);
+    return good;
 }
 
 /* ---- the model ---- */

@@ -12,6 +12,8 @@
 /* Does a run begin with them? False: model.init is empty, or run.resume means a checkpoint that is
  * there, which has all that the run is. Local. */
 bool init_begins(const struct options *o);
+/* Could a run begin with the weights of that folder, as far as can be seen without the data? */
+bool init_reads(const char *dir);
 /* Keys of the model that nobody has given become those of the weights, or of the checkpoint that a
  * run goes on from. Those that say nothing of the weights stay the configuration's: dropout,
  * init_std, and where positions are rotary seq. Without model.init nothing is done. Errors:

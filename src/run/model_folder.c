@@ -153,7 +153,7 @@ enum err model_folder_weights(const struct model_folder *f, const char *step, st
                          "has no checkpoints; leave it out", step, f->dir);
     if (!f->foreign)
         TRY(folder_checkpoint("generate", f->dir, step, &checkpoint, &behind));
-    enum err err = checkpoint ? state_index_open(&out->state, checkpoint)
+    enum err err = checkpoint ? folder_others(state_index_open(&out->state, checkpoint), checkpoint)
                               : hf_weights_open(&out->files, f->dir);
     if (err == ERR_OK && checkpoint)
         err = check_model(f, &out->state);

@@ -62,6 +62,9 @@ static void say_origin(struct train_rank *r, const char *dir, const struct state
                         "; it was saved with another train.device: last bits may differ";
     if (h->step == r->s->o->train.steps)
         snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
+    else if (r->lr.steps <= h->step && r->lr.kind != LR_CONSTANT)
+        snprintf(plan, sizeof plan, "; the decay has ended at step %lld: all steps left have "
+                 "optim.lr_min", (long long)h->steps);
     else if (r->lr.steps != h->steps)
         snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
                  (long long)h->steps, (long long)r->lr.steps);
@@ -134,7 +137,7 @@ static enum err judge(const struct train_rank *r, const char *dir, const struct 
     return check_same(dir, all, n);
 }
 
-/* err: of this rank, which is returned where nothing worse has happened elsewhere. */
+/* err: of this rank. One that ends the run is returned as it is, since all may have it. */
 static enum err agree(const struct train_rank *r, enum err err, const struct state_index *x,
                       const char *dir, int *bad)
 {
@@ -144,7 +147,8 @@ static enum err agree(const struct train_rank *r, enum err err, const struct sta
     mine.digest = err == ERR_OK ? state_index_digest(x) : 0;
     TRY(mem_new(r->s->mesh.world, sizeof *all, "what ranks have of a checkpoint", &all));
     err = gather(r, &mine, sizeof mine, all);
-    if (err == ERR_OK)
+    bool ends = own.code != ERR_OK && own.code != ERR_CHECKPOINT;
+    if (err == ERR_OK && !ends)
         err = judge(r, dir, all, bad);
     mem_free(all);
     return err == ERR_OK && own.code != ERR_OK ? err_again(&own) : err;
@@ -272,17 +276,18 @@ static enum err try_newest(struct train_rank *r)
     return err;
 }
 
-/* A step or a folder is the same word on all ranks; the best is the first rank's. */
+/* The first rank chooses; whether the others have it is seen when they open it. */
 static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
 {
     struct comm_group *world = exec_world_group(r->x);
     const struct options *o = r->s->o;
-    if (strcmp(o->run.resume, "best") != 0 || !world)
-        return folder_resumed(o, dir, step);
-    if (comm_rank(r->world) == 0)
+    if (!world || comm_rank(r->world) == 0)
         TRY(folder_resumed(o, dir, step));
-    TRY(comm_broadcast(world, 0, step, sizeof *step));
-    return *dir ? ERR_OK : state_dir(o->run.dir, *step, dir);
+    if (world)
+        TRY(comm_broadcast(world, 0, step, sizeof *step));
+    if (*dir)
+        return ERR_OK;
+    return *step < 0 ? mem_string(o->run.resume, dir) : state_dir(o->run.dir, *step, dir);
 }
 
 static enum err try_named(struct train_rank *r)
@@ -292,7 +297,7 @@ static enum err try_named(struct train_rank *r)
     int bad;
     enum err err = choose(r, &dir, &step);
     if (err == ERR_OK)
-        err = try_one(r, dir, step, &bad);
+        err = folder_others(try_one(r, dir, step, &bad), dir);
     mem_free(dir);
     TRY(err);
     if (bad >= 0)

@@ -166,8 +166,16 @@ static enum err look_newest(const struct resume_here *here, struct text *out)
 
 enum err resume_none_good(const struct options *o, int whole)
 {
-    FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; begin "
-                         "a new run in another folder", whole, o->run.dir);
+    struct hf_weights weights;
+    const char *dir = o->run.dir;
+    if (hf_weights_open(&weights, dir) != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
+                             "begin a new run in another folder", whole, dir);
+    hf_weights_close(&weights);
+    FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good, but "
+                         "%s/model.safetensors can be read; move %s/checkpoints away, and begin "
+                         "with these weights by model.init=%s in another run.dir", whole, dir, dir,
+         dir, dir);
 }
 
 enum err resume_say(const struct resume_here *here, struct text *out)
@@ -177,7 +185,7 @@ enum err resume_say(const struct resume_here *here, struct text *out)
     if (strcmp(here->o->run.resume, "auto") == 0)
         return look_newest(here, out);
     TRY(folder_resumed(here->o, &dir, &step));
-    enum err err = look(here, dir, step, out);
+    enum err err = folder_others(look(here, dir, step, out), dir);
     mem_free(dir);
     return err;
 }

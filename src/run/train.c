@@ -275,7 +275,8 @@ static enum err begin_with(struct train_rank *r)
         FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the start "
                              "are gone, and model.init was not read for them; start again",
              o->run.dir);
-    return load_weights(&(struct load){&r->s->arch, r->job->init, r->job->threads}, r->x);
+    const struct load from = {&r->s->arch, r->job->init, r->job->threads};
+    return folder_others(load_weights(&from, r->x), r->job->init->state.dir);
 }
 
 static enum err open_rank(struct train_rank *r)
