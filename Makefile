@@ -7,6 +7,7 @@
 #     make demo TEXT=FILE   train on your own text
 #     make fuzz INPUTS=N    N damaged inputs instead of a million
 #     make stops STOPS=N    N stopped ranks of each kind instead of 100
+#     make stopped THIRD=2  and 3: the runs of processes that THIRD=1, the default, leaves out
 #     make mutants K=WORD   only faults whose name or file has the word
 #     JOBS=N                at most N compilers or test programs at once
 
@@ -19,6 +20,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
 INPUTS ?= 1000000
 STOPS ?= 100
+THIRD ?= 1
 export JOBS
 
 only = $(if $(T),-R '$(T)')
@@ -105,7 +107,7 @@ saves: build ## every file call of a save killed, failing, cut off the power; th
 	@PLAIT_SAVES=1 build/tests/test_power
 
 stopped: build ## runs stopped at each step, in each way, on eight layouts; then they go on
-	@PLAIT_STOPPED=1 build/tests/test_stopped
+	@PLAIT_STOPPED=$(THIRD) build/tests/test_stopped
 
 stops: build ## ranks that stop or die at random moments, as threads and processes; slow disks
 	@PLAIT_STOPS=$(STOPS) build/tests/test_stops

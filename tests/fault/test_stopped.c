@@ -5,7 +5,7 @@
  * write that fails. They go on with run.resume=auto until they are done, under their own transport
  * or the other one, and end with the numbers and weights of the run that nobody stopped; each line
  * of each kind is there once, and nothing half written. PLAIT_STOPPED=1: all as threads and a third
- * of them as processes; else some, by turns.
+ * of them as processes, whose other thirds are 2 and 3; else some, by turns.
  */
 #include "endings.h"
 
@@ -42,9 +42,11 @@ struct stop { int layout, step, every; enum kind kind; enum transport first, the
 
 static int stops, resumes;
 
-static bool all_of_them(void)
+/* PLAIT_STOPPED; 0: some of them. */
+static int third(void)
 {
-    return getenv("PLAIT_STOPPED") != NULL;
+    const char *which = getenv("PLAIT_STOPPED");
+    return which ? atoi(which) : 0;
 }
 
 static void say(const struct stop *s, char what[WHAT])
@@ -151,11 +153,12 @@ static void stop_and_go_on(const struct stop *s)
     left_checkpoints("run", what);
 }
 
-/* all: one of so many where all are asked for; some: else. Neither stays with a step or a kind. */
+/* all: one of so many where all are asked for, of each third others; some: else. Neither stays with
+ * a step or a kind. */
 static void each_step(enum transport first, enum transport then, int all, int some)
 {
-    int one_of = all_of_them() ? all : some;
-    int turn = 0;
+    int one_of = third() ? all : some;
+    int turn = third() ? third() - 1 : 0;
     stops = resumes = 0;
     for (int i = 0; i < LAYOUTS; i++)
         for (int step = 1; step <= STEPS; step++)
@@ -168,7 +171,11 @@ static void each_step(enum transport first, enum transport then, int all, int so
     CHECK(stops > 0);
 }
 
-static void as_threads(void) { each_step(THREADS, THREADS, 1, 47); }
+static void as_threads(void)
+{
+    if (third() <= 1)
+        each_step(THREADS, THREADS, 1, 47);
+}
 
 static void as_processes(void)
 {
@@ -194,7 +201,7 @@ static void a_start_that_dies_behind_another(void)
     char judge[32], said[SAID], fault[64];
     judge_of(&s, judge);
     for (int with = 0; with < 2; with++) {
-        for (int n = 0; n < 60; n += all_of_them() ? 1 : (int)test_range(6, 18)) {
+        for (int n = 0; n < 60; n += third() ? 1 : (int)test_range(6, 18)) {
             folder_remove("run");
             if (with)
                 CHECK_INT(go("run", &s, THREADS, "write@metrics.jsonl:5:KILL", said), 137);
