@@ -46,7 +46,9 @@ static int stops, resumes;
 static int third(void)
 {
     const char *which = getenv("PLAIT_STOPPED");
-    return which ? atoi(which) : 0;
+    if (!which)
+        return 0;
+    return strcmp(which, "3") == 0 ? 3 : strcmp(which, "2") == 0 ? 2 : 1;
 }
 
 static void say(const struct stop *s, char what[WHAT])
