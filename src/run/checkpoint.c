@@ -389,6 +389,8 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     c->spent.saves += first->code == ERR_OK;
     if (first->code == ERR_OK)
         c->whole = c->step;
+    if (first->code != ERR_OK && !own)
+        first->code = ERR_STORAGE; /* as its folder is gone, whatever else there was */
     if (first->code == ERR_OK || !own)
         return;
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
@@ -447,6 +449,12 @@ static enum err share(struct checkpoint *c)
     c->whole = (int64_t)told[WHOLE];
     c->refused = (int64_t)told[REFUSED];
     return ERR_OK;
+}
+
+enum err checkpoint_make_room(struct checkpoint *c)
+{
+    older_end(&c->older);
+    return share(c);
 }
 
 enum err checkpoint_end(struct checkpoint *c)

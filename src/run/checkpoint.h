@@ -84,6 +84,9 @@ void checkpoint_close(struct checkpoint *c);
 /* Begins the copy of a step that is queued and not proved yet, where no save is under way: ahead of
  * checkpoint_begin, which begins it itself for any other step. Local. */
 enum err checkpoint_copy(struct checkpoint *c, int64_t step);
+/* Behind it older checkpoints than those that stay are gone, for all ranks: ahead of a save that
+ * must not find the disk full. Collective over the world. */
+enum err checkpoint_make_room(struct checkpoint *c);
 /* Begins to save what the stores hold, which is the state of head->step. A save that is still under
  * way is waited for and ended, which is said. Collective over the world. Errors, on the writer:
  * ERR_STORAGE: an earlier save failed and no checkpoint is left; ERR_NONFINITE: c->refused, with

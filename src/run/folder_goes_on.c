@@ -151,12 +151,25 @@ static enum err drop(const char *dir, const struct state_found *f)
     return err;
 }
 
+/* PATH.bad.PID, or with a number behind it: in a container a process has the pid of one before. */
+static enum err free_bad(const char *path, char **out)
+{
+    for (int n = 1;; n++) {
+        struct text aside = {0};
+        text_add(&aside, "%s.bad.%ld", path, (long)getpid());
+        if (n > 1)
+            text_add(&aside, ".%d", n);
+        TRY(text_done(&aside, out));
+        if (!fs_named(*out))
+            return ERR_OK;
+        mem_free(*out);
+    }
+}
+
 enum err folder_set_aside(const char *path, char **to)
 {
     char why[FS_REASON];
-    struct text aside = {0};
-    text_add(&aside, "%s.bad.%ld", path, (long)getpid());
-    TRY(text_done(&aside, to));
+    TRY(free_bad(path, to));
     if (fs_sys_rename(path, *to) == 0)
         return ERR_OK;
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s",

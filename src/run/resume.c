@@ -77,7 +77,10 @@ static enum err say_choices(struct train_rank *r, bool taken)
 {
     size_t n = strlen(r->origin);
     TRY(choices_agree(exec_world_group(r->x), &taken));
-    if (!taken)
+    if (!taken && r->s->o->train.deterministic)
+        snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
+                 "choices of GEMM and attention algorithms: last bits may differ");
+    else if (!taken)
         snprintf(r->origin + n, sizeof r->origin - n, "; it has no choices of GEMM and attention "
                  "algorithms for this GPU and these versions of the libraries, so they are made "
                  "anew: last bits may differ");

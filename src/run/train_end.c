@@ -43,7 +43,8 @@ enum err train_put_off(struct train_rank *r, enum err err)
     if (r->lost.code == ERR_OK) {
         err_keep(&r->lost, err);
         deal_with(r, &r->lost, true);
-    }
+    } else if (err == ERR_NONFINITE)
+        log_line(LOG_ERROR, "%s", err_text()); /* the other error is the run's */
     return ERR_OK;
 }
 

@@ -103,6 +103,8 @@ static void hear(struct train_rank *r)
     bool last = r->taken == o->train.steps;
     r->heard = stop_saves();
     r->save = false;
+    if (r->ckpt.s && r->ckpt.refused > 0)
+        return; /* the run ends with why */
     if (r->reports && r->ckpt.s)
         log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
                  (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
@@ -155,6 +157,7 @@ enum err train_save_last(struct train_rank *r, bool finite)
     TRY(end_save(r, finite));
     if (!finite || !saves(r) || r->ckpt.ended == r->taken)
         return ERR_OK;
+    TRY(checkpoint_make_room(&r->ckpt));
     TRY(train_put_off(r, begin(r)));
     return end_save(r, true);
 }

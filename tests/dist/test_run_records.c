@@ -382,6 +382,10 @@ static void damaged_records_are_refused(void)
     CHECK_OK(record_read(path, &r));
     CHECK(r.n == 1 && r.start[0].from >= 2);
     CHECK_INT(folder_count("run", "run.json.bad."), 1); /* with all that it had */
+    CHECK_OK(fs_put(path, "{{", 2));
+    train((const char *[]){"train.save_every=1", "run.resume=auto", NULL}, 0, &o);
+    CHECK_INT(o.code, 0);
+    CHECK_INT(folder_count("run", "run.json.bad."), 2); /* by the same pid: none is written over */
     record_free(&r);
     mem_free(good);
     folder_remove("run");
