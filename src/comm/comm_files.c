@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "comm/comm_board.h"
 #include <pthread.h>
 #include <signal.h>
@@ -122,16 +123,10 @@ static void *watch(void *arg)
 /* Under keeper.lock, with the list filled. */
 static enum err start_watch(void)
 {
-    sigset_t all, before;
     pthread_t thread;
     if (keeper.runs)
         return ERR_OK;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&thread, NULL, watch, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "comm: no thread to watch over file calls: %s", strerror(rc));
+    TRY(thread_start(&thread, watch, NULL, "watch over file calls"));
     pthread_detach(thread);
     keeper.runs = true;
     return ERR_OK;

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/num.h"
+#include "base/thread.h"
 #include "comm/comm_board.h"
 #include "comm/comm_launch.h"
 #include <pthread.h>
@@ -197,7 +198,6 @@ static void *keep_time(void *arg)
 void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late)
 {
     pthread_condattr_t attr;
-    sigset_t all, before;
     struct comm_launch l;
     comm_launch_read(&l);
     keeper.come = come(&l);
@@ -209,12 +209,10 @@ void comm_mpi_limit(double limit_s, const struct comm_mpi_late *late)
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&keeper.wake, &attr);
     pthread_condattr_destroy(&attr);
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    keeper.runs = pthread_create(&keeper.thread, NULL, keep_time, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    keeper.runs = thread_start(&keeper.thread, keep_time, NULL,
+                               "keep the time of MPI's start or end") == ERR_OK;
     if (!keeper.runs)
-        log_line(LOG_WARN, "comm: no thread to keep the time of MPI's start or end");
+        log_line(LOG_WARN, "%s", err_text());
 }
 
 void comm_mpi_limit_end(void)

@@ -17,9 +17,9 @@
 #include "base/fs_sys.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include <errno.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -86,7 +86,6 @@ static void *watch(void *arg)
 /* Descriptors of the peers' processes, as far as there are some, and the thread. */
 static enum err watch_open(struct comm_mpi_life *l)
 {
-    sigset_t all, before;
     int end[2];
     TRY(mem_new(l->hosts + 1, sizeof *l->poll, "who is watched", &l->poll));
     for (int i = 0; i < l->hosts; i++) {
@@ -99,15 +98,12 @@ static enum err watch_open(struct comm_mpi_life *l)
         FAIL(ERR_MEMORY, "comm: no pipe to end the watch over peers: %s", strerror(errno));
     l->poll[l->hosts] = (struct pollfd){.fd = end[0], .events = POLLIN};
     l->stop = end[1];
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&l->watch, NULL, watch, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
-        return ERR_OK;
-    close(l->stop);
-    l->stop = -1;
-    FAIL(ERR_MEMORY, "comm: no thread to watch over peers: %s", strerror(rc));
+    enum err err = thread_start(&l->watch, watch, l, "watch over peers");
+    if (err != ERR_OK) {
+        close(l->stop);
+        l->stop = -1;
+    }
+    return err;
 }
 
 static void watch_close(struct comm_mpi_life *l)

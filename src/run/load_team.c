@@ -9,9 +9,9 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -207,22 +207,15 @@ static enum err take_all(struct team *t)
 
 static enum err start(struct team *t, int readers)
 {
-    sigset_t all, before;
-    int rc = 0;
-    sigfillset(&all); /* signals are for the program's own threads */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (t->readers < readers && rc == 0) {
+    while (t->readers < readers) {
         struct reader *d = &t->reader[t->readers];
         d->of = t;
-        rc = pthread_create(&d->thread, NULL, read_ranges, d);
+        TRY(thread_start(&d->thread, read_ranges, d, "read weights"));
         pthread_mutex_lock(&t->lock); /* it may have ended by now */
-        t->readers += rc == 0;
-        t->at_work += rc == 0;
+        t->readers++;
+        t->at_work++;
         pthread_mutex_unlock(&t->lock);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "ckpt: no thread to read weights: %s", strerror(rc));
     return ERR_OK;
 }
 
