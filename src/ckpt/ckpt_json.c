@@ -7,6 +7,7 @@
  */
 #include "ckpt/ckpt_json.h"
 
+#include "base/mem.h"
 #include "base/text.h"
 
 #include <math.h>
@@ -201,6 +202,15 @@ cJSON *ckpt_json_parse(struct ckpt_json_text t)
         return NULL;
     }
     return v;
+}
+
+enum err ckpt_json_string(struct ckpt_json_text t, char **out)
+{
+    cJSON *v = ckpt_json_parse(t);
+    *out = NULL;
+    enum err err = cJSON_IsString(v) ? mem_string(v->valuestring, out) : ERR_OK;
+    cJSON_Delete(v);
+    return err;
 }
 
 bool ckpt_json_int(const cJSON *v, int64_t *out)

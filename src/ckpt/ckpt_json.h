@@ -49,6 +49,9 @@ enum err ckpt_json_text(const char *path, const struct fs_map *m, struct ckpt_js
  * Released by cJSON_Delete. */
 cJSON *ckpt_json_parse(struct ckpt_json_text t);
 
+/* The characters of a string (mem_free); NULL: it is none. Errors: ERR_MEMORY. */
+enum err ckpt_json_string(struct ckpt_json_text t, char **out);
+
 /* A number that is a whole one below 2^53 and not below 0 (what a double holds exactly). */
 bool ckpt_json_int(const cJSON *v, int64_t *out);
 

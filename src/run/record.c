@@ -159,9 +159,10 @@ static enum err take_words(struct ckpt_json_text t, char **out)
 {
     if (is(t, "null") || *out)
         return ERR_OK;
-    cJSON *v = ckpt_json_parse(t);
-    enum err err = keep_words(cJSON_IsString(v) ? v->valuestring : "(cannot be read)", out);
-    cJSON_Delete(v);
+    char *words = NULL;
+    TRY(ckpt_json_string(t, &words));
+    enum err err = keep_words(words ? words : "(cannot be read)", out);
+    mem_free(words);
     return err;
 }
 

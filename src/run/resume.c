@@ -150,8 +150,7 @@ static enum err agree(const struct train_rank *r, enum err err, const struct sta
     mine.digest = err == ERR_OK ? state_index_digest(x) : 0;
     TRY(mem_new(r->s->mesh.world, sizeof *all, "what ranks have of a checkpoint", &all));
     err = gather(r, &mine, sizeof mine, all);
-    bool ends = own.code != ERR_OK && own.code != ERR_CHECKPOINT;
-    if (err == ERR_OK && !ends)
+    if (err == ERR_OK)
         err = judge(r, dir, all, bad);
     mem_free(all);
     return err == ERR_OK && own.code != ERR_OK ? err_again(&own) : err;

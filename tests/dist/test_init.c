@@ -261,6 +261,21 @@ static void begin(const char *source, const char *const *layout, const char *dev
 }
 
 /* Files and checkpoint have the same numbers, moments are not taken, and any layout reads them. */
+/* The first loss of a run of make_source's model that begins with drawn weights. */
+static double drawn_loss(const char *kind, const char *tied)
+{
+    char first[64], second[64];
+    struct seen drawn = {.n = 0};
+    snprintf(first, sizeof first, "model.kind=%s", kind);
+    snprintf(second, sizeof second, "model.tied=%s", tied);
+    struct plait_config *c = config("run", "", (const char *[]){
+        first, second, "model.layers=4", "model.hidden=24", "model.heads=4", "model.norm_eps=2e-4",
+        "train.device=ref", NULL});
+    CHECK_INT(train(c, &drawn), 0);
+    folder_remove("run");
+    return drawn.run.loss[0];
+}
+
 static void sources(void)
 {
     static const char *const kind[][2] = {{"gpt", "true"}, {"llama", "false"}};
@@ -269,6 +284,7 @@ static void sources(void)
         struct seen judge, got;
         make_source(kind[k][0], kind[k][1]);
         begin("foreign", layouts[0], "train.device=ref", &judge);
+        CHECK(fabs(judge.run.loss[0] - drawn_loss(kind[k][0], kind[k][1])) > 1e-4);
         for (int i = k; i < LAYOUTS; i += 1 + k) {
             char what[128];
             int s = i % 3;

@@ -288,11 +288,12 @@ static int64_t slow_write(int fd, const void *p, int64_t n)
     return system_ops->write(fd, p, n);
 }
 
-/* The look for room comes before there are ranks. */
-static int64_t slow_space(const char *dir)
+/* The data are opened before there are ranks. */
+static int slow_open(const char *path, int flags, unsigned mode)
 {
-    usleep(1000000);
-    return system_ops->space(dir);
+    if (strstr(path, "text.bin"))
+        usleep(1000000);
+    return system_ops->open(path, flags, mode);
 }
 
 static bool looks_slowly; /* else it writes slowly */
@@ -308,7 +309,7 @@ static int slow_disk(const char *dir, const char *timeout)
     struct fs_ops ops = *fs_ops;
     system_ops = fs_ops;
     if (looks_slowly)
-        ops.space = slow_space;
+        ops.open = slow_open;
     else
         ops.write = slow_write;
     fs_ops = &ops;
