@@ -479,17 +479,21 @@ void fs_reader_close(struct fs_reader *r)
 
 /* ---- folders ---- */
 
+enum err fs_parent(const char *path, char **out)
+{
+    struct text around = {0};
+    const char *slash = strrchr(path, '/');
+    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    return text_done(&around, out);
+}
+
 enum err fs_check_place(const char *path)
 {
     struct stat st;
     char *dir, why[FS_REASON];
     TRY(check_kind(path));
-    TRY(mem_string(*path ? path : ".", &dir));
-    char *slash = strrchr(dir, '/');
-    if (slash)
-        slash[slash == dir] = '\0';
-    else
-        memcpy(dir, ".", 2); /* a path without a slash has a byte and its end */
+    TRY(fs_parent(path, &dir));
     enum err err = ERR_OK;
     int code = fs_sys_stat(dir, &st) == 0 ? 0 : errno;
     if (code == ENOENT)

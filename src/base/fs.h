@@ -155,6 +155,9 @@ void fs_dir_abandon(struct fs_dir *d);
 enum err fs_make_dirs(const char *path);
 /* What was made or removed in a folder stays so behind a power cut. Errors: ERR_STORAGE. */
 enum err fs_sync_dir(const char *dir);
+/* The folder that holds `path`, which need not be there, into a new string (mem_free). Errors:
+ * ERR_MEMORY. */
+enum err fs_parent(const char *path, char **out);
 bool fs_exists(const char *path);
 /* Has anything that name, be it a link that leads nowhere? */
 bool fs_named(const char *path);

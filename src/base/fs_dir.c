@@ -78,16 +78,6 @@ static enum err make_temp(struct fs_dir *d)
     FAIL(ERR_STORAGE, "storage: cannot make a folder beside %s: %s", d->path, why);
 }
 
-/* The folder around it. */
-static enum err parent(const char *path, char **out)
-{
-    struct text around = {0};
-    const char *slash = strrchr(path, '/');
-    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-             slash ? path : ".");
-    return text_done(&around, out);
-}
-
 /* NAME.tmp.PID.NUMBER: the pid, or 0. */
 static long temporary_of(const char *entry, const char *name)
 {
@@ -106,7 +96,7 @@ static enum err say_left(const struct fs_dir *d)
     struct stat st;
     const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
     char *around, *path;
-    TRY(parent(d->path, &around));
+    TRY(fs_parent(d->path, &around));
     enum err err = ERR_OK;
     (void)fs_folder_open(&f, around); /* who cannot read it cannot be told */
     for (const char *entry; err == ERR_OK && (entry = fs_folder_next(&f));) {
@@ -150,7 +140,7 @@ enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
 static enum err sync_parent(const char *path)
 {
     char *around;
-    TRY(parent(path, &around));
+    TRY(fs_parent(path, &around));
     enum err err = fs_sync_dir(around);
     mem_free(around);
     return err;
