@@ -232,33 +232,14 @@ static enum err take_lock(struct folder *f, const char *path)
 
 /* ---- taking and leaving ---- */
 
-/* The first trace.N that is free. */
-static enum err free_aside(const char *trace, char **out)
-{
-    for (int n = 1;; n++) {
-        struct text t = {0};
-        text_add(&t, "%s.%d", trace, n);
-        TRY(text_done(&t, out));
-        if (!fs_named(*out))
-            return ERR_OK;
-        mem_free(*out);
-    }
-}
-
 /* Traces are of one start: those of the one before make room. */
 static enum err move_traces(struct folder *f)
 {
-    char *trace, why[FS_REASON];
+    char *trace;
     if (!f->o->train.trace)
         return ERR_OK;
     TRY(fs_join(f->o->run.dir, trace_name, &trace));
-    enum err err = fs_named(trace) ? free_aside(trace, &f->aside) : ERR_OK;
-    if (err == ERR_OK && f->aside && fs_sys_rename(trace, f->aside) != 0) {
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s", trace,
-                      f->aside, fs_reason(errno, why));
-        mem_free(f->aside);
-        f->aside = NULL;
-    }
+    enum err err = fs_named(trace) ? folder_move_aside(trace, trace, 1, &f->aside) : ERR_OK;
     if (err == ERR_OK && f->aside)
         log_line(LOG_WARN, "run.dir %s: the traces of a start before this one make room, as %s",
                  f->o->run.dir, f->aside);

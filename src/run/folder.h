@@ -124,6 +124,10 @@ struct state_found;
 enum folder_fate { FOLDER_STAYS, FOLDER_GOES, FOLDER_ASIDE };
 enum folder_fate folder_fate(const struct options *o, const struct state_found *found,
                              int64_t last);
+/* Renames `path`, which is kept, to `name`, or the first of name.first, name.(first + 1), ... that
+ * is free: *to (mem_free), NULL where it fails. Errors: ERR_STORAGE; ERR_MEMORY. Local.
+ * (folder_goes_on.c) */
+enum err folder_move_aside(const char *path, const char *name, int first, char **to);
 /* What cannot be read is kept beside its place, as NAME.bad.PID: *to (mem_free). Errors:
  * ERR_STORAGE; ERR_MEMORY. Local. (folder_goes_on.c) */
 enum err folder_set_aside(const char *path, char **to);

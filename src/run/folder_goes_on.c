@@ -151,31 +151,40 @@ static enum err drop(const char *dir, const struct state_found *f)
     return err;
 }
 
-/* PATH.bad.PID, or with a number behind it: in a container a process has the pid of one before. */
-static enum err free_bad(const char *path, char **out)
+/* Into a new string: `name`, or the first of name.first, name.(first + 1), ... that is free. */
+static enum err free_name(const char *name, int first, char **out)
 {
-    for (int n = 1;; n++) {
-        struct text aside = {0};
-        text_add(&aside, "%s.bad.%ld", path, (long)getpid());
-        if (n > 1)
-            text_add(&aside, ".%d", n);
-        TRY(text_done(&aside, out));
-        if (!fs_named(*out))
-            return ERR_OK;
+    TRY(mem_string(name, out));
+    for (int n = first; fs_named(*out); n++) {
+        struct text t = {0};
         mem_free(*out);
+        *out = NULL;
+        text_add(&t, "%s.%d", name, n);
+        TRY(text_done(&t, out));
     }
+    return ERR_OK;
 }
 
-enum err folder_set_aside(const char *path, char **to)
+enum err folder_move_aside(const char *path, const char *name, int first, char **to)
 {
     char why[FS_REASON];
-    TRY(free_bad(path, to));
+    TRY(free_name(name, first, to));
     if (fs_sys_rename(path, *to) == 0)
         return ERR_OK;
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s",
                            path, *to, fs_reason(errno, why));
     mem_free(*to);
     *to = NULL;
+    return err;
+}
+
+/* In a container a process has the pid of one before: then a number stands behind it. */
+enum err folder_set_aside(const char *path, char **to)
+{
+    struct text name = {0};
+    text_add(&name, "%s.bad.%ld", path, (long)getpid());
+    enum err err = name.err == ERR_OK ? folder_move_aside(path, name.s, 2, to) : name.err;
+    text_free(&name);
     return err;
 }
 
