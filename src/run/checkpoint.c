@@ -454,7 +454,7 @@ static enum err share(struct checkpoint *c)
 enum err checkpoint_make_room(struct checkpoint *c)
 {
     older_end(&c->older);
-    return share(c);
+    return c->all ? comm_barrier(c->all) : ERR_OK;
 }
 
 enum err checkpoint_end(struct checkpoint *c)
