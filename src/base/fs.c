@@ -28,12 +28,13 @@ enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
 /* ---- calls ---- */
 
 /* The bytes that were taken: n, or fewer and errno. A write that takes nothing and says nothing
- * counts as a full disk. */
-static int64_t write_all(int fd, const char *path, const char *p, int64_t n)
+ * counts as a full disk. at -1: behind what was written. */
+static int64_t write_all(int fd, const char *path, const char *p, int64_t n, int64_t at)
 {
     int64_t sum = 0;
     while (sum < n) {
-        int64_t done = fs_sys_write(fd, path, p + sum, num_min(n - sum, CALL_MAX));
+        int64_t done = fs_sys_write(fd, path, p + sum, num_min(n - sum, CALL_MAX),
+                                    at < 0 ? at : at + sum);
         if (done == 0)
             errno = ENOSPC;
         if (done <= 0)
@@ -59,14 +60,20 @@ void fs_abandon(struct fs_file *f)
     *f = (struct fs_file){.fd = -1, .placed = f->placed};
 }
 
-/* Gives the file up and says why; errno holds the reason. */
-static enum err lost(struct fs_file *f, const char *what)
+/* Says why; errno holds the reason. */
+static enum err failed(const struct fs_file *f, const char *what)
 {
     char why[FS_REASON];
     fs_reason(errno, why);
-    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot %s %s after %lld "
-                           "byte%s: %s", what, f->path, (long long)f->written,
-                           text_plural(f->written, "s"), why);
+    long long written = atomic_load(&f->written);
+    FAIL(ERR_STORAGE, "storage: cannot %s %s after %lld byte%s: %s", what, f->path, written,
+         text_plural(written, "s"), why);
+}
+
+/* The same, and gives the file up. */
+static enum err lost(struct fs_file *f, const char *what)
+{
+    enum err err = failed(f, what);
     fs_abandon(f);
     return err;
 }
@@ -166,9 +173,17 @@ bool fs_is_there(const struct fs_file *f)
 
 static enum err put_bytes(struct fs_file *f, const char *p, int64_t n)
 {
-    int64_t done = write_all(f->fd, f->path, p, n);
-    f->written += done;
+    int64_t done = write_all(f->fd, f->path, p, n, -1);
+    atomic_fetch_add(&f->written, done);
     return done < n ? lost(f, "write") : ERR_OK;
+}
+
+enum err fs_write_at(struct fs_file *f, int64_t at, const void *p, int64_t n)
+{
+    ENSURE(n >= 0 && at >= 0 && f->fd >= 0);
+    int64_t done = write_all(f->fd, f->path, p, n, at);
+    atomic_fetch_add(&f->written, done);
+    return done < n ? failed(f, "write") : ERR_OK;
 }
 
 static enum err flush(struct fs_file *f)
@@ -230,7 +245,7 @@ enum err fs_sync_dir(const char *dir)
 /* All of it on the disk, under its temporary name. */
 static enum err finish(struct fs_file *f)
 {
-    ENSURE(f->fd >= 0 && f->kept <= f->written + f->used);
+    ENSURE(f->fd >= 0 && f->kept <= atomic_load(&f->written) + f->used);
     TRY(flush(f));
     if (fs_sys_fsync(f->fd, f->path) != 0)
         return lost(f, "flush");
@@ -329,7 +344,7 @@ enum err fs_append(int fd, const char *path, const char *p, int64_t n)
     char why[FS_REASON];
     ENSURE(n > 0);
     int64_t begin = fs_sys_end(fd, path);
-    if (write_all(fd, path, p, n) == n)
+    if (write_all(fd, path, p, n, -1) == n)
         return ERR_OK;
     int code = errno;
     int64_t end = fs_sys_end(fd, path);

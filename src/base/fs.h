@@ -9,13 +9,14 @@
 #define PLAIT_BASE_FS_H
 
 #include "base/err.h"
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* The calls underneath; each as its POSIX namesake, -1 and errno on failure. */
 struct fs_ops {
     int (*open)(const char *path, int flags, unsigned mode);
-    int64_t (*write)(int fd, const void *p, int64_t n);
+    int64_t (*write)(int fd, const void *p, int64_t n, int64_t at); /* pwrite; at -1: write */
     int (*fsync)(int fd);
     int (*close)(int fd);
     int (*rename)(const char *from, const char *to);
@@ -39,7 +40,8 @@ struct fs_file {
     int fd;
     int noted;    /* 1 + its place among the process's temporaries; 0: none */
     char *buffer; /* owned; 1 MiB of pending bytes */
-    int64_t used, written; /* bytes pending; that the system has taken */
+    int64_t used; /* bytes pending */
+    atomic_int_fast64_t written; /* bytes that the system has taken */
     int64_t kept; /* bytes that there is room for in any case */
     bool fresh;   /* it replaces nothing */
     bool dear;    /* set by the caller: whole, but not to be put in place, it stays where it is */
@@ -58,7 +60,12 @@ enum err fs_check_place(const char *path);
  * Where the file system cannot, nothing is done. Errors: ERR_STORAGE: there is not that much, or a
  * quota or a limit on files is below it; the file is then given up. */
 enum err fs_keep_room(struct fs_file *f, int64_t n);
-enum err fs_write(struct fs_file *f, const void *p, int64_t n); /* Errors: ERR_STORAGE */
+/* Bytes behind those of the calls before. Errors: ERR_STORAGE; the file is then given up. */
+enum err fs_write(struct fs_file *f, const void *p, int64_t n);
+/* Bytes at .. at + n - 1 of the file; any thread, several at once, of places that do not overlap,
+ * nor with what fs_write writes. Errors: ERR_STORAGE; the file is not given up, for others may
+ * still write. */
+enum err fs_write_at(struct fs_file *f, int64_t at, const void *p, int64_t n);
 /* Whole on the disk, but without its name, which is not this file's to take: `why`, in the message.
  * Returns ERR_STORAGE; the file is given up, and stays under its temporary name. */
 enum err fs_leave(struct fs_file *f, const char *why);

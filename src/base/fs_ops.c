@@ -143,12 +143,13 @@ static int system_open(const char *path, int flags, unsigned mode)
     return must_fail("open", path, -1, NULL) ? -1 : open(path, flags, (mode_t)mode);
 }
 
-static int64_t system_write(int fd, const void *p, int64_t n)
+static int64_t system_write(int fd, const void *p, int64_t n, int64_t at)
 {
     bool half = false;
     if (must_fail("write", NULL, fd, &half))
         return -1;
-    return write(fd, p, (size_t)(half && n > 1 ? n / 2 : n));
+    size_t bytes = (size_t)(half && n > 1 ? n / 2 : n);
+    return at < 0 ? write(fd, p, bytes) : pwrite(fd, p, bytes, (off_t)at);
 }
 
 static int system_fsync(int fd)

@@ -35,10 +35,10 @@ int fs_sys_close(int fd, const char *path)
     return done;
 }
 
-int64_t fs_sys_write(int fd, const char *path, const void *p, int64_t n)
+int64_t fs_sys_write(int fd, const char *path, const void *p, int64_t n, int64_t at)
 {
     int64_t done;
-    TOLD(path, fs_ops->write(fd, p, n));
+    TOLD(path, fs_ops->write(fd, p, n, at));
     return done;
 }
 

@@ -14,7 +14,7 @@
 
 int fs_sys_open(const char *path, int flags); /* mode 0666; O_CLOEXEC is added */
 int fs_sys_close(int fd, const char *path);
-int64_t fs_sys_write(int fd, const char *path, const void *p, int64_t n);
+int64_t fs_sys_write(int fd, const char *path, const void *p, int64_t n, int64_t at); /* fs_ops */
 int64_t fs_sys_pread(int fd, const char *path, void *p, int64_t n, int64_t at);
 int fs_sys_fsync(int fd, const char *path);
 int fs_sys_keep(int fd, const char *path, int64_t n); /* blocks for the first n bytes */

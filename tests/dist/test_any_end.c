@@ -110,13 +110,13 @@ enum ending { BY_SIGNAL, BY_TIME, BY_FULL_DISK, BY_STEPS, ENDINGS };
 static const struct fs_ops *under;
 static int64_t unwritten; /* the line of this step fails */
 
-static int64_t write_line(int fd, const void *p, int64_t n)
+static int64_t write_line(int fd, const void *p, int64_t n, int64_t at)
 {
     char line[32];
     int length = snprintf(line, sizeof line, "{\"step\": %lld,", (long long)unwritten);
     bool full = n > length && memcmp(p, line, (size_t)length) == 0;
     errno = ENOSPC;
-    return full ? -1 : under->write(fd, p, n);
+    return full ? -1 : under->write(fd, p, n, at);
 }
 
 /* Ends behind step `at`, or one of the next two, in folder "run". limit: seconds of a run by time,

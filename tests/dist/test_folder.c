@@ -512,13 +512,13 @@ static void what_was_put_there_since_stays(void)
 static const struct fs_ops *under;
 static long fail_at, calls;
 
-static int64_t failing_write(int fd, const void *p, int64_t n)
+static int64_t failing_write(int fd, const void *p, int64_t n, int64_t at)
 {
     if (++calls >= fail_at) {
         errno = ENOSPC;
-        return calls == fail_at && n > 1 ? under->write(fd, p, n / 2) : -1;
+        return calls == fail_at && n > 1 ? under->write(fd, p, n / 2, at) : -1;
     }
-    return under->write(fd, p, n);
+    return under->write(fd, p, n, at);
 }
 
 static void a_failed_start_leaves_nothing(void)

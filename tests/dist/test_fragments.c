@@ -93,9 +93,10 @@ static void fragments_of_lines(void)
     folder_remove("run");
 }
 
+static const struct fs_ops *under;
 static int cuts, halves;
 
-static int64_t write_half(int fd, const void *p, int64_t n)
+static int64_t write_half(int fd, const void *p, int64_t n, int64_t at)
 {
     char link[64], name[FOLDER_PATH];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -103,9 +104,9 @@ static int64_t write_half(int fd, const void *p, int64_t n)
     name[length > 0 ? length : 0] = '\0';
     bool lines = strstr(name, "metrics.jsonl") != NULL; /* by one thread; others write, too */
     if (!lines || halves > 1 || (halves == 0 && !memmem(p, (size_t)n, "{\"step\": 4", 10)))
-        return (int64_t)write(fd, p, (size_t)n);
+        return under->write(fd, p, n, at);
     if (halves++ == 0)
-        return (int64_t)write(fd, p, (size_t)n / 2);
+        return under->write(fd, p, n / 2, at);
     errno = ENOSPC;
     return -1;
 }
@@ -123,7 +124,7 @@ static int cut_not(int fd, int64_t n)
  * saved, are not written behind it. */
 static void late_lines_behind_a_fragment(void)
 {
-    const struct fs_ops *under = fs_ops;
+    under = fs_ops;
     for (int fail = 0; fail < 3; fail++) {
         struct fs_ops ops = *fs_ops;
         struct outcome o;

@@ -281,11 +281,11 @@ static void silence_is_measured(void)
 }
 
 /* A write of the weights takes a second. */
-static int64_t slow_write(int fd, const void *p, int64_t n)
+static int64_t slow_write(int fd, const void *p, int64_t n, int64_t at)
 {
     if (n > 4000)
         usleep(1000000);
-    return system_ops->write(fd, p, n);
+    return system_ops->write(fd, p, n, at);
 }
 
 /* The data are opened before there are ranks. */

@@ -485,9 +485,9 @@ static int full_open(const char *path, int flags, unsigned mode)
     return writes && full() ? -1 : system_ops->open(path, flags, mode);
 }
 
-static int64_t full_write(int fd, const void *p, int64_t n)
+static int64_t full_write(int fd, const void *p, int64_t n, int64_t at)
 {
-    return full() ? -1 : system_ops->write(fd, p, n);
+    return full() ? -1 : system_ops->write(fd, p, n, at);
 }
 
 static int full_fsync(int fd)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Power cuts. The file calls of a run that saves are written down, and at any of them its folder is
- * made anew as a disk may have it then: of a file what was flushed, and behind that all, a part or
- * nothing; of a folder the names that were flushed, and the first few changes behind those. There a
- * run goes on: from a checkpoint that is good, and from one at least as late as was whole by then,
- * to the numbers and the weights of the run that was not cut. PLAIT_SAVES=1: at every call.
+ * made anew as a disk may have it then: of a file what was flushed, and of the writes behind that,
+ * in any order, all, parts or nothing; of a folder the names that were flushed, and the first few
+ * changes behind those. There a run goes on: from a checkpoint that is good, and from one at least
+ * as late as was whole by then, to the numbers and the weights of the run that was not cut.
+ * PLAIT_SAVES=1: at every call.
  */
 #include "left.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/num.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,15 +24,16 @@ enum { STEPS = 12, NODES = 4096, CHANGES = 8192, FDS = 1024, WORDS = 16 };
 
 /* ---- the disk ---- */
 
-/* A file or folder. Of a file: what was written, with how much of that is flushed, by time. */
-struct node { bool folder; char *bytes; int64_t n, room, flushed; };
+/* A file or folder. Of a file: what was written, with zeros where nothing was. */
+struct node { bool folder; char *bytes; int64_t room; };
 /* A name in a folder gets a node, or none (-1); when it was flushed, -1: not yet. */
 struct change { int folder, node, at, flushed; char name[64]; };
-struct event { int node; int64_t n, flushed; }; /* a file's state from then on */
+/* Of a file: n bytes came to a place; n 0: all was flushed. No byte is written twice. */
+struct event { int at, node; int64_t place, n; };
 
 static struct node node[NODES];
 static struct change change[CHANGES];
-static struct { int at; struct event e; } event[4 * CHANGES];
+static struct event event[4 * CHANGES];
 static int cuts, nodes, changes, events, now, index_at[CHANGES], indices;
 static int fd_node[FDS];
 static char root[FOLDER_PATH];
@@ -77,12 +80,11 @@ static int walk(const char *path, const char **name)
     }
 }
 
-static void note(int of)
+static void note(int of, int64_t place, int64_t n)
 {
-    if (events < 4 * CHANGES) {
-        event[events].at = now;
-        event[events++].e = (struct event){of, node[of].n, node[of].flushed};
-    }
+    now++;
+    if (events < 4 * CHANGES)
+        event[events++] = (struct event){now, of, place, n};
 }
 
 static int make(bool folder)
@@ -114,21 +116,20 @@ static int on_open(const char *path, int flags, unsigned mode)
     return fd;
 }
 
-static int64_t on_write(int fd, const void *p, int64_t n)
+static int64_t on_write(int fd, const void *p, int64_t n, int64_t at)
 {
     pthread_mutex_lock(&lock);
-    int64_t done = under->write(fd, p, n);
+    int64_t done = under->write(fd, p, n, at);
     int of = fd < FDS ? fd_node[fd] : -1;
     if (done > 0 && of >= 0) {
         struct node *f = &node[of];
-        while (f->room < f->n + done) {
+        int64_t place = at < 0 ? lseek(fd, 0, SEEK_CUR) - done : at;
+        while (f->room < place + done) {
             CHECK_OK(mem_grow(f->room, 2 * f->room + 65536, 1, "a file", &f->bytes));
             f->room = 2 * f->room + 65536;
         }
-        memcpy(f->bytes + f->n, p, (size_t)done);
-        f->n += done;
-        now++;
-        note(of);
+        memcpy(f->bytes + place, p, (size_t)done);
+        note(of, place, done);
     }
     pthread_mutex_unlock(&lock);
     return done;
@@ -139,9 +140,7 @@ static int on_fsync(int fd)
     pthread_mutex_lock(&lock);
     int of = fd < FDS ? fd_node[fd] : -1;
     if (of >= 0) {
-        now++;
-        node[of].flushed = node[of].n;
-        note(of);
+        note(of, 0, 0);
         for (int i = 0; i < changes && node[of].folder; i++)
             if (change[i].folder == of && change[i].flushed < 0)
                 change[i].flushed = now;
@@ -218,35 +217,44 @@ static int on_mkdir(const char *path, unsigned mode)
 
 /* ---- what a cut leaves ---- */
 
+/* Of writes that were not flushed: nothing, of each a part or all or nothing, all, or of each a
+ * part and the length of all. */
+enum way { NOTHING, PARTS, ALL, LENGTH };
+
 /* As changes that are made together: a rename's two names are one. */
 static bool has_change(const struct change *c, int cut, const int *until)
 {
     return c->at <= cut && ((c->flushed >= 0 && c->flushed <= cut) || c->at <= until[c->folder]);
 }
 
-static void put_file(const char *path, int of, int cut, int way)
+/* How much of a write that is not flushed is on the disk. */
+static int64_t left_of(int64_t n, enum way way)
 {
-    int64_t n = 0, flushed = 0;
-    for (int i = 0; i < events && event[i].at <= cut; i++)
-        if (event[i].e.node == of) {
-            n = event[i].e.n;
-            flushed = event[i].e.flushed;
-        }
-    if (way == 0)
-        n = flushed;
-    else if (way == 1)
-        n = test_range(flushed, n);
+    int64_t part = num_min(n, num_max(0, test_range(-n, 2 * n)));
+    return way == ALL ? n : way == NOTHING ? 0 : part;
+}
+
+static void put_file(const char *path, int of, int cut, enum way way)
+{
+    int flushed = 0;
+    int64_t length = 0;
     FILE *f = fopen(path, "w");
     CHECK(f != NULL);
-    if (f && n > 0) {
-        bool zeros = way == 2 && n > flushed; /* the length is on the disk, the bytes are not */
-        CHECK(fwrite(node[of].bytes, 1, (size_t)(zeros ? flushed : n), f) ==
-              (size_t)(zeros ? flushed : n));
-        for (int64_t i = flushed; zeros && i < n; i++)
-            fputc(0, f);
+    for (int i = 0; i < events && event[i].at <= cut; i++)
+        flushed = event[i].node == of && event[i].n == 0 ? event[i].at : flushed;
+    for (int i = 0; f && i < events && event[i].at <= cut; i++) {
+        const struct event *e = &event[i];
+        if (e->node != of)
+            continue;
+        int64_t n = e->at < flushed ? e->n : left_of(e->n, way);
+        length = num_max(length, e->place + (way == LENGTH ? e->n : n));
+        CHECK(fseek(f, (long)e->place, SEEK_SET) == 0 &&
+              fwrite(node[of].bytes + e->place, 1, (size_t)n, f) == (size_t)n);
     }
-    if (f)
+    if (f) {
+        CHECK(fflush(f) == 0 && ftruncate(fileno(f), (off_t)length) == 0);
         fclose(f);
+    }
 }
 
 static void put_folder(const char *path, int folder, int cut, const int *until)
@@ -268,7 +276,7 @@ static void put_folder(const char *path, int folder, int cut, const int *until)
         if (node[change[i].node].folder)
             put_folder(below, change[i].node, cut, until);
         else
-            put_file(below, change[i].node, cut, (int)test_range(0, 3));
+            put_file(below, change[i].node, cut, (enum way)test_range(0, LENGTH));
     }
 }
 

@@ -357,9 +357,9 @@ static int bad_open(const char *path, int flags, unsigned mode)
     return real_ops->open(path, flags, mode);
 }
 
-static int64_t bad_write(int fd, const void *p, int64_t n)
+static int64_t bad_write(int fd, const void *p, int64_t n, int64_t at)
 {
-    return fails() ? -1 : real_ops->write(fd, p, n);
+    return fails() ? -1 : real_ops->write(fd, p, n, at);
 }
 
 static int bad_fsync(int fd)

@@ -124,11 +124,11 @@ static int try_open(const char *p, int flags, unsigned mode)
 {
     return fails() ? -1 : under->open(p, flags, mode);
 }
-static int64_t try_write(int fd, const void *p, int64_t n)
+static int64_t try_write(int fd, const void *p, int64_t n, int64_t at)
 {
     if (fails())
         return -1;
-    return under->write(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n);
+    return under->write(fd, p, short_by > 0 ? num_min(n, 1 + made_calls % short_by) : n, at);
 }
 static int try_fsync(int fd)
 {
@@ -314,12 +314,12 @@ static void readers_read_in_pieces(void)
 static int64_t filled, fills_at;
 
 /* A disk that has room for fills_at bytes. */
-static int64_t filling_write(int fd, const void *p, int64_t n)
+static int64_t filling_write(int fd, const void *p, int64_t n, int64_t at)
 {
     int64_t fits = n < fills_at - filled ? n : fills_at - filled;
     if (fits == 0)
         errno = ENOSPC;
-    int64_t done = fits ? under->write(fd, p, fits) : -1;
+    int64_t done = fits ? under->write(fd, p, fits, at) : -1;
     filled += done > 0 ? done : 0;
     return done;
 }

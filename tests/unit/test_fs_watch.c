@@ -49,10 +49,10 @@ static int watched_open(const char *path, int flags, unsigned mode)
     return real->open(path, flags, mode);
 }
 
-static int64_t watched_write(int fd, const void *p, int64_t n)
+static int64_t watched_write(int fd, const void *p, int64_t n, int64_t at)
 {
     look();
-    return real->write(fd, p, n);
+    return real->write(fd, p, n, at);
 }
 
 static int watched_fsync(int fd)
@@ -135,6 +135,7 @@ static void use(const char *dir)
     CHECK_OK(fs_keep_room(&f, 3000 * (int64_t)sizeof big));
     for (int i = 0; i < 3000; i++) /* more than the buffer */
         CHECK_OK(fs_write(&f, big, sizeof big));
+    CHECK_OK(fs_write_at(&f, 3000 * (int64_t)sizeof big, big, sizeof big));
     CHECK_OK(fs_commit(&f));
     CHECK_OK(fs_put(path, "more", 4));
     CHECK_OK(fs_map_open(&m, path, ERR_DATA));

@@ -299,12 +299,13 @@ static void test_refused(void)
 /* ---- whole or not there ---- */
 
 static const struct fs_ops *real_ops;
-static int calls, fail_at, fail_code;
+static atomic_int calls; /* by several threads */
+static int fail_at, fail_code;
 
 static bool fails(void)
 {
     errno = fail_code;
-    return ++calls == fail_at;
+    return atomic_fetch_add(&calls, 1) + 1 == fail_at;
 }
 
 static int bad_open(const char *path, int flags, unsigned mode)
@@ -312,9 +313,9 @@ static int bad_open(const char *path, int flags, unsigned mode)
     return fails() ? -1 : real_ops->open(path, flags, mode);
 }
 
-static int64_t bad_write(int fd, const void *p, int64_t n)
+static int64_t bad_write(int fd, const void *p, int64_t n, int64_t at)
 {
-    return fails() ? -1 : real_ops->write(fd, p, n);
+    return fails() ? -1 : real_ops->write(fd, p, n, at);
 }
 
 static int bad_fsync(int fd)

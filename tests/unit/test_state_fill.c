@@ -182,12 +182,12 @@ static void test_limit(void)
 }
 
 static const struct fs_ops *real_ops;
-static int left;
+static atomic_int left; /* calls that are good */
 
-static int64_t bad_write(int fd, const void *p, int64_t n)
+static int64_t bad_write(int fd, const void *p, int64_t n, int64_t at)
 {
     errno = ENOSPC;
-    return left-- == 0 ? -1 : real_ops->write(fd, p, n);
+    return atomic_fetch_sub(&left, 1) == 0 ? -1 : real_ops->write(fd, p, n, at);
 }
 
 static void test_fails(void)
