@@ -134,6 +134,9 @@ struct fs_watch {
     void *arg;
 };
 struct fs_watch fs_watch_set(const struct fs_watch *w); /* returns the one before */
+/* This thread's, to be set by threads that do its work: what they call at once is one file's, with
+ * one path, which is good until the last of them has ended. */
+struct fs_watch fs_watch_get(void);
 /* Around what may wait for a disk without a call of fs_sys.h, as reading from a map does. They
  * nest; errno stays. */
 void fs_call_begin(const char *path);

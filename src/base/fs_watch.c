@@ -19,6 +19,11 @@ struct fs_watch fs_watch_set(const struct fs_watch *w)
     return before;
 }
 
+struct fs_watch fs_watch_get(void)
+{
+    return watch;
+}
+
 void fs_call_begin(const char *path)
 {
     if (depth++ == 0 && watch.begin)

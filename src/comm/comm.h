@@ -102,7 +102,8 @@ void comm_slow(struct comm_world *w);
 /* From here to comm_files_close peers know of this thread's file calls (fs_watch_set): a rank in
  * one is not silent. A call that has not returned after limit_s (0: none) ends the process with
  * ERR_STORAGE and the file's name; where it does not, peers find the rank silent a hang timeout
- * later. Both local. Errors: ERR_MEMORY. */
+ * later. Of several threads with this watch (fs_watch_get) one call does that once the others make
+ * no more: until then their calls return. Both local. Errors: ERR_MEMORY. */
 enum err comm_files_open(struct comm_world *w, double limit_s);
 /* The limit for this thread's file calls while it is no rank: in body(arg), except where a rank's
  * own watch stands. Returns body's code. Errors: ERR_MEMORY. */

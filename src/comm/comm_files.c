@@ -29,8 +29,9 @@ struct comm_files {
     struct fs_watch before;   /* the thread's, which counts again behind this one */
     double limit_s;           /* 0: none */
     pthread_mutex_t lock;     /* of those below */
-    const char *path;         /* of the call under way, borrowed from it; NULL: there is none */
-    double since;
+    int calls;                /* under way; several, where threads do this one's work */
+    const char *path;         /* theirs, borrowed; NULL: there is none */
+    double since;             /* the first of them has begun, or another has ended */
     struct err_kept first;    /* code 0: none; what the rank deals with */
 };
 
@@ -46,18 +47,28 @@ static int64_t ns_of(double s)
     return (int64_t)(s * 1e9);
 }
 
+/* Calls are under way, for the limit from now on; or there are none. Under the lock. */
+static void note(struct comm_files *f)
+{
+    double now = log_now();
+    f->since = now;
+    if (!f->world)
+        return;
+    struct comm_entry *e = f->world->board->of[f->world->rank];
+    comm_alive(f->world); /* first: never neither in a call nor lately alive */
+    int64_t until = f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s) : INT64_MAX;
+    if (f->calls == 0)
+        atomic_store(&e->filed, ns_of(now));
+    atomic_store(&e->file, f->calls > 0 ? until : 0);
+}
+
 static void on_begin(void *arg, const char *path)
 {
     struct comm_files *f = arg;
-    double now = log_now();
-    if (f->world) {
-        struct comm_entry *e = f->world->board->of[f->world->rank];
-        atomic_store(&e->file, f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s)
-                                              : INT64_MAX);
-    }
     pthread_mutex_lock(&f->lock);
     f->path = path;
-    f->since = now;
+    if (f->calls++ == 0)
+        note(f);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -65,14 +76,10 @@ static void on_end(void *arg)
 {
     struct comm_files *f = arg;
     pthread_mutex_lock(&f->lock);
-    f->path = NULL;
+    if (--f->calls == 0)
+        f->path = NULL;
+    note(f);
     pthread_mutex_unlock(&f->lock);
-    if (!f->world)
-        return;
-    struct comm_entry *e = f->world->board->of[f->world->rank];
-    comm_alive(f->world); /* first: never neither in a call nor lately alive */
-    atomic_store(&e->filed, ns_of(log_now()));
-    atomic_store(&e->file, 0);
 }
 
 /* ---- the limit ---- */

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "test.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -166,8 +167,36 @@ static void signs_of_life(void)
 
 /* ---- file calls ---- */
 
-/* Rank 1 is in a file call for long, the others wait for it; with `other` rank 2 is silent. */
-struct disk { double limit_s, slow; bool other; }; /* slow: in limits of a hang */
+/* Rank 1 is in a file call for long, the others wait for it; with `other` rank 2 is silent. With
+ * `helper` it is a thread that does rank 1's work, whose own calls return. */
+struct disk { double limit_s, slow; bool other, helper; }; /* slow: in limits of a hang */
+
+struct helper { struct fs_watch watch; double s; atomic_bool is_in; };
+
+static void *call_for_long(void *arg)
+{
+    struct helper *h = arg;
+    (void)fs_watch_set(&h->watch);
+    fs_call_begin("run/metrics.jsonl");
+    atomic_store(&h->is_in, true);
+    nap(h->s);
+    fs_call_end();
+    return NULL;
+}
+
+static void call_by_helper(double s)
+{
+    struct helper h = {.watch = fs_watch_get(), .s = s};
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call_for_long, &h) == 0);
+    while (!atomic_load(&h.is_in))
+        nap(0.001);
+    for (int i = 0; i < 3; i++) {
+        fs_call_begin("run/metrics.jsonl");
+        fs_call_end();
+    }
+    pthread_join(thread, NULL);
+}
 
 static enum err slow_disk(void *arg, struct comm_world *w)
 {
@@ -175,7 +204,9 @@ static enum err slow_disk(void *arg, struct comm_world *w)
     int ranks[] = {0, 1, 2};
     TRY(comm_files_open(w, d->limit_s));
     come(w, began);
-    if (comm_rank(w) == 1) {
+    if (comm_rank(w) == 1 && d->helper) {
+        call_by_helper(d->slow * limit_s);
+    } else if (comm_rank(w) == 1) {
         fs_call_begin("run/metrics.jsonl");
         fs_call_begin("nested");
         nap(d->slow * limit_s);
@@ -196,6 +227,9 @@ static void a_slow_disk_is_no_hang(void)
 {
     struct disk d = {.limit_s = 60, .slow = 3};
     CHECK_OK(run(3, slow_disk, &d));
+    d.helper = true;
+    CHECK_OK(run(3, slow_disk, &d));
+    d.helper = false;
     d.limit_s = 0;
     CHECK_OK(run(3, slow_disk, &d));
     d.other = true;
@@ -205,9 +239,9 @@ static void a_slow_disk_is_no_hang(void)
 /* The process ends, so it is another one; what it says comes by a pipe. Forked before there are
  * threads: one that is ending would not be in the child, and ThreadSanitizer has none begin there
  * then. */
-static void a_stuck_disk_ends_the_process(void)
+static void stuck_disk(bool helper)
 {
-    struct disk d = {.limit_s = least_s, .slow = 1};
+    struct disk d = {.limit_s = least_s, .slow = 1, .helper = helper};
     limit_s = 60; /* of a hang; whether that counts is not asked here */
     char said[1024] = "";
     int out[2], status = 0;
@@ -224,6 +258,12 @@ static void a_stuck_disk_ends_the_process(void)
     CHECK(waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == ERR_STORAGE);
     CHECK(strstr(said, "rank 1: run/metrics.jsonl: a call of the file system has not returned"));
+}
+
+static void a_stuck_disk_ends_the_process(void)
+{
+    stuck_disk(false);
+    stuck_disk(true);
 }
 
 static const struct test_case cases[] = {
