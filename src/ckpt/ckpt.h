@@ -42,7 +42,8 @@ enum {
 /* ---- writing: all entries are known first, then the data come in the order of the entries ---- */
 struct safet_writer {
     struct fs_file file;
-    int64_t written, total; /* bytes of the data */
+    atomic_int_fast64_t written; /* bytes of the data */
+    int64_t total;
     int64_t front;          /* bytes before them */
     uint64_t header_hash;   /* xxh3-64 of the JSON, spaces included */
 };
@@ -63,6 +64,10 @@ enum err safet_keep_room(struct safet_writer *w);
 /* The next bytes of the data, in pieces of any size. Errors: ERR_INTERNAL when there are more than
  * the entries take; ERR_STORAGE, after which only safet_abandon may follow. */
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes);
+/* Bytes of the data from `at` on, in place of safet_write: any thread, several at once, each byte
+ * once. Errors: ERR_INTERNAL: they are not of the data; ERR_STORAGE, after which only safet_abandon
+ * may follow, when all are back. */
+enum err safet_write_at(struct safet_writer *w, int64_t at, const void *p, int64_t bytes);
 /* Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. The file is then not there, unless
  * file.placed says so. */
 enum err safet_commit(struct safet_writer *w);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing safetensors, from front to back. All entries are known before the first byte, so offsets
- * and header are made once and the data need no seek and no second copy: a tensor may come in
- * pieces, as it is gathered from the ranks that hold it.
+ * Writing safetensors. All entries are known before the first byte, so offsets and header are made
+ * once and the data need no second copy: a tensor may come in pieces, as it is gathered from the
+ * ranks that hold it, and they come from front to back, or each to its place.
  *
  * The header is filled up with spaces to a multiple of 8, so the data begin aligned. Readers map
  * the file and look at tensors where they lie; that is why a tensor has to begin at a multiple of
@@ -156,29 +156,42 @@ enum err safet_create_new(struct safet_writer *w, const char *path, struct safet
 
 enum err safet_keep_room(struct safet_writer *w)
 {
-    return fs_keep_room(&w->file, w->file.written + w->file.used + w->total - w->written);
+    int64_t so_far = atomic_load(&w->file.written) + w->file.used;
+    return fs_keep_room(&w->file, so_far + w->total - atomic_load(&w->written));
 }
 
 enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)
 {
-    if (bytes < 0 || bytes > w->total - w->written)
+    long long written = atomic_load(&w->written);
+    if (bytes < 0 || bytes > w->total - written)
         FAIL(ERR_INTERNAL,
              "ckpt: %lld bytes of tensors are written and %lld more are given, the "
              "entries take %lld",
-             (long long)w->written, (long long)bytes, (long long)w->total);
+             written, (long long)bytes, (long long)w->total);
     TRY(fs_write(&w->file, p, bytes));
-    w->written += bytes;
+    atomic_fetch_add(&w->written, bytes);
+    return ERR_OK;
+}
+
+enum err safet_write_at(struct safet_writer *w, int64_t at, const void *p, int64_t bytes)
+{
+    if (at < 0 || bytes < 0 || at > w->total - bytes)
+        FAIL(ERR_INTERNAL, "ckpt: %lld bytes are given for byte %lld of the tensors, the entries "
+                           "take %lld", (long long)bytes, (long long)at, (long long)w->total);
+    TRY(fs_write_at(&w->file, w->front + at, p, bytes));
+    atomic_fetch_add(&w->written, bytes);
     return ERR_OK;
 }
 
 enum err safet_commit(struct safet_writer *w)
 {
-    if (w->written != w->total) {
+    long long written = atomic_load(&w->written);
+    if (written != w->total) {
         fs_abandon(&w->file);
         FAIL(ERR_INTERNAL,
              "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
              "file is given up",
-             (long long)w->written, (long long)w->total);
+             written, (long long)w->total);
     }
     return fs_commit(&w->file);
 }

@@ -85,13 +85,15 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
  * n[0]), as a parameter holds them whose place is transposed. */
 struct state_source { const void *p; bool transposed; };
 enum { STATE_HELPERS = 8 };
-/* All data of the shard: of chunk i from from[i]. This thread writes, and so many others (1 to
- * STATE_HELPERS) turn and hash beside it, and look whether all is finite; it is as fast as a plain
- * copy where they have processors of their own. given_up (NULL: none): once it is true no further
- * chunk is begun. Errors, after which only state_shard_close may follow: ERR_NONFINITE, naming the
- * number; ERR_PEER: it was given up; ERR_MEMORY; ERR_STORAGE;
- * ERR_INTERNAL: it is filled already. No room is kept on the disk before: in memory files that
- * would cost a tenth of the time, and a disk that is full costs this shard alone. */
+/* All data of the shard: of chunk i from from[i]. This thread and so many others (0 to
+ * STATE_HELPERS, of which each has a chunk to begin with) turn, hash, look whether all is finite,
+ * and write; it is as fast as a plain copy where they have processors of their own. File calls of
+ * all are told to this thread's watch. given_up (NULL: none): once it is true nothing more is
+ * written. Errors, of the first chunk that has one, after which only state_shard_close may follow:
+ * ERR_NONFINITE, naming its first such number; ERR_PEER: it was given up; ERR_STORAGE; ERR_MEMORY,
+ * also where a thread cannot be started; ERR_INTERNAL: it is filled already. No room is kept on the
+ * disk before: in memory files that would cost a tenth of the time, and a disk that is full costs
+ * this shard alone. */
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
                           const atomic_bool *given_up);
 /* Synced, under its name. Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. */

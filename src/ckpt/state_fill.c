@@ -1,52 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A shard's numbers on their way to its file. The thread that calls writes, in order, and is the
- * only one that calls the disk, so what fails and when is as if it were alone. Helpers do what has
- * to be done to the bytes, a few strips ahead of the writing: they hash the chunks, look whether
- * all numbers are finite, and turn those that the file has the other way round. So a save takes as
- * long as a plain copy does where they have processors of their own; where not, what is written was
- * read a moment ago, and comes from a cache. Both sides work for some strips before they wake the
- * other, which costs as much as one.
+ * A shard's numbers on their way to its file. All threads do the same: each takes the next chunk
+ * that nobody has, and strip by strip turns it where the file has it the other way round, hashes
+ * it, looks whether all numbers are finite, and writes it at its place, out of a cache. The kernel
+ * has one writer of a file at a time, so a save takes as long as a plain copy where the others'
+ * turning and hashing fits beside it.
+ *
+ * Behind a failure nothing more is written and no chunk begun; those in front of it, which are all
+ * begun, are looked at to their end, so that the error is the first chunk's.
  */
 #include "ckpt/state_local.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "ckpt/xxh3.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { STRIP = 256 << 10, /* bytes that are turned, hashed or written at once */
-       AHEAD = 8,         /* strips that a helper may be ahead of the writing: in a cache */
-       FAR = 32 << 20,    /* bytes, where there are several: they have processors of their own, and
-                             one alone would take longer than the writing */
-       WAKE = AHEAD / 2,  /* strips that are made, or written, before the other side is woken */
-       BLOCK = 16 };      /* rows that are turned together (state_copy.c) */
-
-/* The first number of a helper's chunks that is not finite; chunk -1: none. */
-struct lost { int chunk; int64_t at; double value; };
+enum { STRIP = 256 << 10, /* bytes that are turned, hashed and written at once: in a cache */
+       BLOCK = 16,        /* rows that are turned together (state_copy.c) */
+       NONE = INT_MAX };  /* nothing has failed */
 
 struct filling;
-struct helper {
+struct worker {
     struct filling *of;
     pthread_t thread;
-    bool runs;
-    int first;            /* chunks first, first + helpers, ... are its own */
-    uint8_t *ring;        /* owned; `ahead` strips of turned numbers; NULL: it has none to turn */
-    int64_t made, taken;  /* strips so far, under the lock */
-    struct lost lost;
+    int first, end; /* the chunks that it has: one, or several that fit a strip together */
+    int64_t place;  /* where its next bytes are to be in the data */
+    uint8_t *strip; /* owned; numbers that are turned, or gathered from several chunks */
+    int64_t used;   /* bytes that are gathered */
 };
 struct filling {
     struct state_shard *s;
     const struct state_source *from;
-    int helpers;
-    int64_t strip, ahead; /* bytes of a turned strip, at most; strips ahead of the writing */
-    struct helper helper[STATE_HELPERS];
+    const atomic_bool *given_up;
+    struct fs_watch watch; /* of the thread that calls */
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* some made or taken */
-    atomic_bool ended;    /* nothing more is written */
-    atomic_bool lost;     /* a helper has found a number that is not finite */
+    int next;              /* the first chunk that nobody has, under the lock */
+    int64_t place;         /* its first byte of the data, under the lock */
+    atomic_int failed;     /* worker.first of the first that has; written under the lock */
+    struct err_kept err;   /* its error, under the lock */
+    struct worker worker[1 + STATE_HELPERS]; /* the first: the thread that calls */
 };
 
 static bool is_turned(const struct filling *f, int i)
@@ -72,208 +69,185 @@ static int64_t strip_bytes(const struct filling *f, int i)
     return is_turned(f, i) ? num_min(chunk_bytes(f, i), num_max(BLOCK, rows) * width) : STRIP;
 }
 
-/* ---- helpers ---- */
+/* ---- a chunk ---- */
 
-/* Is there room for one more strip? False: it is not wanted any more. */
-static bool wait_room(struct helper *h)
+/* A strip of a turned chunk, in the file's order, behind what is gathered. */
+static const uint8_t *turn(struct worker *w, int i, int64_t at, int64_t bytes)
 {
-    struct filling *f = h->of;
-    pthread_mutex_lock(&f->lock);
-    while (h->made - h->taken == f->ahead && !atomic_load(&f->ended))
-        pthread_cond_wait(&f->moved, &f->lock);
-    pthread_mutex_unlock(&f->lock);
-    return !atomic_load(&f->ended);
-}
-
-static void made_one(struct helper *h, bool last)
-{
-    struct filling *f = h->of;
-    pthread_mutex_lock(&f->lock);
-    h->made++;
-    if (last || h->made - h->taken >= WAKE)
-        pthread_cond_broadcast(&f->moved);
-    pthread_mutex_unlock(&f->lock);
-}
-
-/* A strip of a turned chunk, into the ring. */
-static const uint8_t *turn(struct helper *h, int i, int64_t at, int64_t bytes)
-{
-    struct filling *f = h->of;
+    const struct filling *f = w->of;
     const struct state_box *b = &f->s->chunk[i].box;
     int64_t width = row_bytes(f, i), n[2] = {bytes / width, b->n[1]};
-    uint8_t *strip = h->ring + h->made % f->ahead * f->strip;
-    struct state_span to = {strip, f->s->type, {n[1], 1}};
+    struct state_span to = {w->strip + w->used, f->s->type, {n[1], 1}};
     struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1], f->s->type,
                               {1, b->n[0]}};
     state_copy(&to, &from, n);
-    return strip;
+    return to.p;
+}
+
+/* "exp_avg.transformer.wte.weight is inf at [3, 7]": element `at` of a chunk. */
+static enum err say_lost(const struct state_chunk *c, int64_t at, double value)
+{
+    int64_t row = c->box.at[0] + at / c->box.n[1], col = c->box.at[1] + at % c->box.n[1];
+    char place[64];
+    snprintf(place, sizeof place, "[%" PRId64, row);
+    if (c->nd == 2)
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64, row, col);
+    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
+         c->kind ? "." : "", c->tensor, num_unsigned_nan(value), place,
+         isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
 }
 
 /* Bytes of chunk i from `at` on, in the file's order: are the numbers finite? */
-static void look(struct helper *h, int i, int64_t at, const void *p, int64_t bytes)
+static enum err look(const struct filling *f, int i, int64_t at, const void *p, int64_t bytes)
 {
-    const struct state_shard *s = h->of->s;
+    const struct state_shard *s = f->s;
     bool wide = s->type == SAFET_F64;
     int64_t size = safet_type_size(s->type), n = bytes / size;
     double most = dtype_most(wide ? DT_F64 : DT_F32);
     if (s->chunk[i].kind == STATE_WEIGHT)
         most = s->most;
     int64_t good = wide ? num_within_f64(p, n, most) : num_within_f32(p, n, (float)most);
-    if (good == n || h->lost.chunk >= 0)
-        return;
-    h->lost = (struct lost){i, at / size + good, wide ? ((const double *)p)[good]
-                                                      : (double)((const float *)p)[good]};
-    atomic_store(&h->of->lost, true);
+    return good == n ? ERR_OK
+                     : say_lost(&s->chunk[i], at / size + good,
+                                wide ? ((const double *)p)[good]
+                                     : (double)((const float *)p)[good]);
 }
 
-static void hash_chunk(struct helper *h, int i, XXH3_state_t *hash)
+static enum err write_out(struct worker *w, const uint8_t *p, int64_t bytes)
 {
-    struct filling *f = h->of;
-    const uint8_t *p = f->from[i].p;
+    if (atomic_load(&w->of->failed) == NONE)
+        TRY(safet_write_at(&w->of->s->file, w->place, p, bytes));
+    w->place += bytes;
+    return ERR_OK;
+}
+
+static enum err put_strip(struct worker *w, int i, int64_t at, int64_t bytes, XXH3_state_t *hash)
+{
+    const struct filling *f = w->of;
+    if (f->given_up && atomic_load(f->given_up))
+        FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
+    const uint8_t *p = is_turned(f, i) ? turn(w, i, at, bytes)
+                                       : (const uint8_t *)f->from[i].p + at;
+    XXH3_64bits_update(hash, p, (size_t)bytes);
+    TRY(look(f, i, at, p, bytes));
+    if (w->end - w->first == 1)
+        return write_out(w, p, bytes);
+    if (!is_turned(f, i))
+        memcpy(w->strip + w->used, p, (size_t)bytes);
+    w->used += bytes;
+    return ERR_OK;
+}
+
+static enum err put_chunk(struct worker *w, int i)
+{
+    struct filling *f = w->of;
     int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
-    for (int64_t at = 0; at < bytes && wait_room(h); at += strip) {
-        int64_t n = num_min(strip, bytes - at);
-        const uint8_t *made = is_turned(f, i) ? turn(h, i, at, n) : p + at;
-        XXH3_64bits_update(hash, made, (size_t)n);
-        look(h, i, at, made, n);
-        made_one(h, at + n == bytes);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    for (int64_t at = 0; at < bytes && w->first < atomic_load(&f->failed); at += strip)
+        TRY(put_strip(w, i, at, num_min(strip, bytes - at), &hash));
+    f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
+    return ERR_OK;
+}
+
+static enum err put_chunks(struct worker *w)
+{
+    w->used = 0;
+    for (int i = w->first; i < w->end; i++)
+        TRY(put_chunk(w, i));
+    return w->used > 0 ? write_out(w, w->strip, w->used) : ERR_OK;
+}
+
+/* ---- all of them ---- */
+
+/* False: there are no chunks left, or they are not wanted any more. */
+static bool take(struct worker *w)
+{
+    struct filling *f = w->of;
+    int64_t bytes = 0;
+    pthread_mutex_lock(&f->lock);
+    w->first = f->next;
+    w->place = f->place;
+    while (f->next < f->s->n && atomic_load(&f->failed) == NONE &&
+           (bytes == 0 || bytes + chunk_bytes(f, f->next) <= STRIP))
+        bytes += chunk_bytes(f, f->next++);
+    w->end = f->next;
+    f->place += bytes;
+    pthread_mutex_unlock(&f->lock);
+    return bytes > 0;
+}
+
+static void fail(struct filling *f, int first, enum err err)
+{
+    pthread_mutex_lock(&f->lock);
+    if (first < atomic_load(&f->failed)) {
+        atomic_store(&f->failed, first);
+        err_keep(&f->err, err);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void work(struct worker *w)
+{
+    while (take(w)) {
+        enum err err = put_chunks(w);
+        if (err != ERR_OK)
+            fail(w->of, w->first, err);
     }
 }
 
+/* Whoever waits for this thread waits for its helpers' file calls. */
 static void *help(void *arg)
 {
-    struct helper *h = arg;
-    struct filling *f = h->of;
-    XXH3_state_t hash;
-    for (int i = h->first; i < f->s->n && !atomic_load(&f->ended); i += f->helpers) {
-        XXH3_64bits_reset(&hash);
-        hash_chunk(h, i, &hash);
-        f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
-    }
+    struct worker *w = arg;
+    (void)fs_watch_set(&w->of->watch);
+    work(w);
     return NULL;
 }
 
-static enum err start(struct helper *h)
+static enum err make_strips(struct filling *f, int workers)
 {
-    struct filling *f = h->of;
-    bool turns = false;
-    for (int i = h->first; i < f->s->n; i += f->helpers)
-        turns = turns || is_turned(f, i);
-    if (turns)
-        TRY(mem_new(f->ahead * f->strip, 1, "strips of a shard", &h->ring));
-    int rc = pthread_create(&h->thread, NULL, help, h);
-    h->runs = rc == 0;
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "ckpt: no thread to hash a checkpoint: %s", strerror(rc));
+    int64_t most = STRIP;
+    for (int i = 0; i < f->s->n; i++)
+        most = num_max(most, strip_bytes(f, i));
+    for (int k = 0; k < workers; k++)
+        TRY(mem_new(most, 1, "a strip of a shard", &f->worker[k].strip));
     return ERR_OK;
 }
 
-/* ---- the writer ---- */
-
-/* The next strip of a helper is there. */
-static void wait_made(struct helper *h)
+/* By this thread and helpers, which end with it. */
+static enum err fill(struct filling *f, int helpers)
 {
-    struct filling *f = h->of;
-    pthread_mutex_lock(&f->lock);
-    while (h->made == h->taken)
-        pthread_cond_wait(&f->moved, &f->lock);
-    pthread_mutex_unlock(&f->lock);
-}
-
-static void took_one(struct helper *h)
-{
-    struct filling *f = h->of;
-    pthread_mutex_lock(&f->lock);
-    h->taken++;
-    if (h->made - h->taken <= f->ahead - WAKE)
-        pthread_cond_broadcast(&f->moved);
-    pthread_mutex_unlock(&f->lock);
-}
-
-static enum err write_chunk(struct filling *f, int i)
-{
-    struct helper *h = &f->helper[i % f->helpers];
-    const uint8_t *p = f->from[i].p;
-    int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
-    for (int64_t at = 0; at < bytes; at += strip) {
-        wait_made(h);
-        TRY(safet_write(&f->s->file, is_turned(f, i) ? h->ring + h->taken % f->ahead * f->strip
-                                                     : p + at, num_min(strip, bytes - at)));
-        took_one(h);
+    int begun = 0;
+    for (int k = 0; k <= helpers; k++)
+        f->worker[k].of = f;
+    TRY(make_strips(f, 1 + helpers));
+    for (int k = 1; k <= helpers && begun == k - 1; k++) {
+        struct worker *w = &f->worker[k];
+        enum err err = thread_start(&w->thread, help, w, "write a checkpoint");
+        if (err == ERR_OK)
+            begun = k;
+        else
+            fail(f, -1, err);
     }
-    return ERR_OK;
-}
-
-static enum err write_all(struct filling *f, const atomic_bool *given_up)
-{
-    for (int i = 0; i < f->s->n; i++) {
-        if (given_up && atomic_load(given_up))
-            FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
-        if (atomic_load(&f->lost))
-            break;
-        TRY(write_chunk(f, i));
-    }
-    return ERR_OK;
-}
-
-/* Helpers are through, or stop where they are. */
-static void join(struct filling *f, bool at_once)
-{
-    pthread_mutex_lock(&f->lock);
-    atomic_store(&f->ended, at_once);
-    pthread_cond_broadcast(&f->moved);
-    pthread_mutex_unlock(&f->lock);
-    for (int k = 0; k < f->helpers; k++) {
-        if (f->helper[k].runs)
-            pthread_join(f->helper[k].thread, NULL);
-        mem_free(f->helper[k].ring);
-    }
-}
-
-/* "exp_avg.transformer.wte.weight is inf at [3, 7]", of the first chunk with such a number. */
-static enum err say_lost(const struct filling *f)
-{
-    const struct lost *first = NULL;
-    for (int k = 0; k < f->helpers; k++) {
-        const struct lost *one = &f->helper[k].lost;
-        if (one->chunk >= 0 && (!first || one->chunk < first->chunk))
-            first = one;
-    }
-    const struct state_chunk *c = &f->s->chunk[first->chunk];
-    int64_t row = c->box.at[0] + first->at / c->box.n[1];
-    int64_t col = c->box.at[1] + first->at % c->box.n[1];
-    char at[64];
-    snprintf(at, sizeof at, "[%" PRId64, row);
-    if (c->nd == 2)
-        snprintf(at, sizeof at, "[%" PRId64 ", %" PRId64, row, col);
-    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
-         c->kind ? "." : "", c->tensor, num_unsigned_nan(first->value), at,
-         isfinite(first->value) ? ", which is infinite in the type that the run computes with"
-                                : "");
+    work(&f->worker[0]);
+    for (int k = 1; k <= begun; k++)
+        pthread_join(f->worker[k].thread, NULL);
+    return atomic_load(&f->failed) == NONE ? ERR_OK : err_again(&f->err);
 }
 
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
                           const atomic_bool *given_up)
 {
-    struct filling f = {.s = s, .from = from, .lock = PTHREAD_MUTEX_INITIALIZER,
-                        .moved = PTHREAD_COND_INITIALIZER};
-    enum err err = ERR_OK;
-    if (s->file.written > 0)
+    struct filling *f;
+    if (atomic_load(&s->file.written) > 0)
         FAIL(ERR_INTERNAL, "ckpt: shard %s is filled twice", s->name);
-    f.helpers = (int)num_max(1, num_min(num_min(helpers, STATE_HELPERS), s->n));
-    for (int i = 0; i < s->n; i++)
-        if (is_turned(&f, i))
-            f.strip = num_max(f.strip, strip_bytes(&f, i));
-    f.ahead = f.helpers > 1 ? num_max(AHEAD, FAR / num_max(f.strip, STRIP)) : AHEAD;
-    for (int k = 0; k < f.helpers; k++)
-        f.helper[k].lost.chunk = -1;
-    for (int k = 0; k < f.helpers && err == ERR_OK; k++) {
-        f.helper[k].of = &f;
-        f.helper[k].first = k;
-        err = start(&f.helper[k]);
-    }
-    if (err == ERR_OK)
-        err = write_all(&f, given_up);
-    join(&f, err != ERR_OK || atomic_load(&f.lost));
-    return atomic_load(&f.lost) ? say_lost(&f) : err;
+    TRY(mem_new(1, sizeof *f, "the threads that fill a shard", &f));
+    *f = (struct filling){.s = s, .from = from, .given_up = given_up, .watch = fs_watch_get(),
+                          .lock = PTHREAD_MUTEX_INITIALIZER, .failed = NONE};
+    enum err err = fill(f, (int)num_max(0, num_min(num_min(helpers, STATE_HELPERS), s->n - 1)));
+    for (int k = 0; k <= STATE_HELPERS; k++)
+        mem_free(f->worker[k].strip);
+    mem_free(f);
+    return err;
 }

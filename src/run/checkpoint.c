@@ -23,7 +23,8 @@
 #include <time.h>
 
 enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */
-       LOOK_NS = 2000000 };
+       LOOK_NS = 2000000,
+       IDLE_HELPERS = 3 }; /* beside one thread: turning and hashing fit beside the copies */
 
 /* ---- parameters as chunks ---- */
 
@@ -98,12 +99,13 @@ static enum err config_text(struct checkpoint *c)
     return text_done(&yaml, &c->config);
 }
 
-/* Threads of a rank beside the one that writes: processors that a GPU's rank leaves idle are enough
- * for two, and who computes on them is disturbed by one alone. */
+/* Threads that write a rank's shard beside the first: of a GPU's rank most processors are idle, but
+ * for one that queues its work, and who computes on them is disturbed by one alone. */
 static int helpers_of(const struct checkpoint_args *a)
 {
+    int threads = options_threads(a->setup->o, comm_size(a->world));
     bool idle = options_device(a->setup->o) == DEV_CUDA;
-    return idle && options_threads(a->setup->o, comm_size(a->world)) > 2 ? 2 : 1;
+    return idle ? (int)num_min(IDLE_HELPERS, threads - 1) : 1;
 }
 
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)

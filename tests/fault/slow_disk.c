@@ -58,6 +58,8 @@ static void slow_fd(const char *call, int fd)
     }
 
 CALL(ssize_t, write, (int fd, const void *p, size_t n), slow_fd("write", fd), (fd, p, n))
+CALL(ssize_t, pwrite, (int fd, const void *p, size_t n, off_t at), slow_fd("pwrite", fd),
+     (fd, p, n, at))
 CALL(ssize_t, pread, (int fd, void *p, size_t n, off_t at), slow_fd("pread", fd), (fd, p, n, at))
 CALL(int, fsync, (int fd), slow_fd("fsync", fd), (fd))
 CALL(int, close, (int fd), slow_fd("close", fd), (fd))

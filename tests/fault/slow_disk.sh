@@ -118,6 +118,7 @@ kinds=thread
 few="fsync:model.safetensors write:metrics.jsonl:2 pread:tokens:9 lstat:model.safetensors:3
 opendir:/run"
 many="write:model.safetensors rename:model.safetensors open:model.safetensors write:config.yaml
+pwrite:rank-00001
 open:metrics.jsonl fstat:model.safetensors fallocate:model.safetensors close:model.safetensors
 lstat:config.yaml:1 lstat:config.json:2 statvfs:/run mkdir:/run access:/tmp.:1
 readdir:/run link:plait.lock fcntl:plait.lock:1 lseek:plait.lock:1 unlink:plait.lock:1"

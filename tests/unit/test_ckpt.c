@@ -115,7 +115,8 @@ static void test_read_reference(void)
     mem_free(p);
 }
 
-/* Random tensors, written in random pieces, come back. */
+/* Random tensors, written in random pieces from the front, or from behind to their places, come
+ * back. */
 static void test_round_trip(void)
 {
     const char *path = DIR_NAME "/round.safetensors";
@@ -139,9 +140,12 @@ static void test_round_trip(void)
         CHECK_OK(mem_new(w.total + 1, 1, "test data", &data));
         for (int64_t i = 0; i < w.total; i++)
             data[i] = (uint8_t)test_random();
+        bool places = test_range(0, 1);
         for (int64_t at = 0, part; at < w.total; at += part) {
             part = test_range(0, w.total - at);
-            CHECK_OK(safet_write(&w, data + at, part));
+            int64_t place = w.total - at - part;
+            CHECK_OK(places ? safet_write_at(&w, place, data + place, part)
+                            : safet_write(&w, data + at, part));
         }
         CHECK_OK(safet_commit(&w));
         CHECK_OK(safet_open(&f, path));
@@ -472,6 +476,8 @@ static void test_writer_rules(void)
     CHECK_OK(safet_create(&w, path, e, 2, NULL));
     CHECK_OK(safet_write(&w, byte, 7));
     CHECK_ERR(safet_write(&w, byte, 2), ERR_INTERNAL, "7 bytes of tensors are written and 2 more");
+    CHECK_ERR(safet_write_at(&w, 7, byte, 2), ERR_INTERNAL, "2 bytes are given for byte 7");
+    CHECK_ERR(safet_write_at(&w, -1, byte, 2), ERR_INTERNAL, "2 bytes are given for byte -1");
     CHECK_ERR(safet_commit(&w), ERR_INTERNAL, "the entries take 8");
     safet_abandon(&w);
     CHECK(!fs_exists(path));

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shards with chunks of many strips: whoever turns and hashes them, and however many do, the file
- * has the numbers in the tensors' orientation and the index the hashes of its bytes. A write that
- * fails ends it, wherever its helpers are. Copies that turn are held against one by elements.
+ * Shards with chunks of many strips and of a few bytes: whoever turns, hashes and writes them, and
+ * however many do, the file has the numbers in the tensors' orientation and the index the hashes of
+ * its bytes. What fails first in the file's order is said, and ends it, wherever the others are.
+ * Copies that turn are held against one by elements.
  */
 #include "ckpt/state_local.h"
 #include "test.h"
@@ -65,11 +66,12 @@ static void drop(struct shard *s)
         mem_free(s->memory[i]);
 }
 
-static enum err write_it(const struct shard *s, enum safet_type type, struct state_shard *w)
+static enum err write_it(const struct shard *s, enum safet_type type, struct state_shard *w,
+                         const atomic_bool *given_up)
 {
     struct state_save save = {DIR_NAME, 1, "run", type, 0};
     TRY(state_shard_create(w, &save, "a.safetensors", s->chunk, CHUNKS));
-    enum err err = state_shard_fill(w, s->from, (int)test_range(1, STATE_HELPERS + 1), NULL);
+    enum err err = state_shard_fill(w, s->from, (int)test_range(0, STATE_HELPERS + 1), given_up);
     return err == ERR_OK ? state_shard_commit(w) : err;
 }
 
@@ -97,7 +99,7 @@ static void test_strips(void)
         struct state_shard w = {.n = 0};
         struct safet_file f;
         make(&s, type);
-        CHECK_OK(write_it(&s, type, &w));
+        CHECK_OK(write_it(&s, type, &w, NULL));
         CHECK_OK(safet_open(&f, DIR_NAME "/a.safetensors"));
         for (int i = 0; i < CHUNKS; i++)
             check_chunk(&f, i, &w.chunk[i]);
@@ -131,7 +133,7 @@ static enum err fill(const struct shard *s, enum safet_type type, double most)
     struct state_save save = {DIR_NAME, 1, "run", type, most};
     struct state_shard w = {.n = 0};
     CHECK_OK(state_shard_create(&w, &save, "b.safetensors", s->chunk, CHUNKS));
-    enum err err = state_shard_fill(&w, s->from, (int)test_range(1, STATE_HELPERS), NULL);
+    enum err err = state_shard_fill(&w, s->from, (int)test_range(0, STATE_HELPERS), NULL);
     state_shard_close(&w);
     return err;
 }
@@ -161,6 +163,37 @@ static void test_finite(void)
         CHECK(!fs_exists(DIR_NAME "/b.safetensors"));
         put_number(&s, type, i, at, k % 2 ? 1.7976931348623157e308 : 3.402823466e38);
         CHECK_OK(fill(&s, type, 0));
+        drop(&s);
+    }
+}
+
+/* Of several the one that stands first, whoever meets it and when. */
+static void test_first(void)
+{
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    for (int k = 0; k < 60; k++) {
+        int first = CHUNKS;
+        int64_t first_at = 0;
+        char place[64], name[32];
+        struct shard s;
+        make(&s, SAFET_F32);
+        for (int n = 0; n < 3; n++) {
+            int i = (int)test_range(0, CHUNKS - 1);
+            int64_t at = test_range(0, state_box_elements(&s.chunk[i].box) - 1);
+            put_number(&s, SAFET_F32, i, at, NAN);
+            if (i < first) {
+                first = i;
+                first_at = at;
+            } else if (i == first) { /* one of a chunk: of two its orientation says the first */
+                put_number(&s, SAFET_F32, i, at, 0);
+                put_number(&s, SAFET_F32, i, first_at, NAN);
+            }
+        }
+        place_of(&s, first, first_at, place);
+        snprintf(name, sizeof name, "t%d is nan", first);
+        enum err err = fill(&s, SAFET_F32, 0);
+        CHECK_ERR(err, ERR_NONFINITE, name);
+        CHECK_ERR(err, ERR_NONFINITE, place);
         drop(&s);
     }
 }
@@ -200,10 +233,10 @@ static void test_fails(void)
     bad.write = bad_write;
     fs_ops = &bad;
     make(&s, SAFET_F32);
-    for (int n = 0; err != ERR_OK && n < 100; n++) {
+    for (int n = 0; err != ERR_OK && n < 1000; n += 1 + n / 8) {
         struct state_shard w = {.n = 0};
         left = n;
-        err = write_it(&s, SAFET_F32, &w);
+        err = write_it(&s, SAFET_F32, &w, NULL);
         if (err != ERR_OK)
             CHECK_ERR(err, ERR_STORAGE, "no space left");
         state_shard_close(&w);
@@ -211,6 +244,85 @@ static void test_fails(void)
     }
     CHECK_OK(err);
     fs_ops = real_ops;
+    drop(&s);
+}
+
+/* ---- given up, and watched ---- */
+
+static atomic_bool given_up;
+static atomic_int writes;
+
+static int64_t last_write(int fd, const void *p, int64_t n, int64_t at)
+{
+    if (atomic_fetch_add(&writes, 1) == 3)
+        atomic_store(&given_up, true);
+    return real_ops->write(fd, p, n, at);
+}
+
+/* Nothing more is written, but what is under way; and nothing at all where it is from the start. */
+static void test_given_up(void)
+{
+    struct shard s;
+    struct fs_ops ops = *fs_ops;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    real_ops = fs_ops;
+    ops.write = last_write;
+    fs_ops = &ops;
+    make(&s, SAFET_F32);
+    for (int from_start = 0; from_start < 2; from_start++) {
+        struct state_shard w = {.n = 0};
+        atomic_store(&given_up, from_start);
+        atomic_store(&writes, 0);
+        CHECK_ERR(write_it(&s, SAFET_F32, &w, &given_up), ERR_PEER,
+                  "ckpt: shard a.safetensors is given up");
+        CHECK(atomic_load(&writes) <= (from_start ? 0 : 4 + STATE_HELPERS));
+        state_shard_close(&w);
+    }
+    fs_ops = real_ops;
+    drop(&s);
+}
+
+static _Thread_local bool told;
+
+static void on_begin(void *arg, const char *path)
+{
+    CHECK(arg == &writes && strcmp(path, DIR_NAME "/a.safetensors") == 0);
+    told = true;
+}
+
+static void on_end(void *arg)
+{
+    (void)arg;
+    told = false;
+}
+
+static int64_t told_write(int fd, const void *p, int64_t n, int64_t at)
+{
+    atomic_fetch_add(&writes, !told);
+    return real_ops->write(fd, p, n, at);
+}
+
+/* Each write of each thread is told to the watch of the one that calls. */
+static void test_watched(void)
+{
+    struct shard s;
+    struct state_shard w = {.n = 0};
+    struct fs_ops ops = *fs_ops;
+    struct fs_watch watch = {on_begin, on_end, &writes};
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    real_ops = fs_ops;
+    ops.write = told_write;
+    fs_ops = &ops;
+    make(&s, SAFET_F32);
+    atomic_store(&writes, 0);
+    struct state_save save = {DIR_NAME, 1, "run", SAFET_F32, 0};
+    CHECK_OK(state_shard_create(&w, &save, "a.safetensors", s.chunk, CHUNKS));
+    (void)fs_watch_set(&watch);
+    CHECK_OK(state_shard_fill(&w, s.from, STATE_HELPERS, NULL));
+    (void)fs_watch_set(NULL);
+    fs_ops = real_ops;
+    CHECK_INT(atomic_load(&writes), 0);
+    state_shard_close(&w);
     drop(&s);
 }
 
@@ -259,6 +371,7 @@ static void test_copies(void)
 }
 
 static const struct test_case cases[] = {
-    {"strips", test_strips}, {"finite", test_finite}, {"limit", test_limit},
-    {"fails", test_fails}, {"copies", test_copies}};
+    {"strips", test_strips}, {"finite", test_finite}, {"first", test_first},
+    {"limit", test_limit}, {"fails", test_fails}, {"given up", test_given_up},
+    {"watched", test_watched}, {"copies", test_copies}};
 TEST_MAIN(cases)
