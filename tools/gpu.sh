@@ -401,7 +401,7 @@ save()
     }' | tee -a "$rows"
     rm -rf "$saves/run"
     # shellcheck disable=SC2086  # two numbers
-    "$BUILD/bench/bench_ckpt" "$saves" ${SAVED:-48 1600} 1 3 8 | tee "$out/save-copies.log"
+    "$BUILD/bench/bench_ckpt" "$saves" ${SAVED:-48 1600} 1 2 8 | tee "$out/save-copies.log"
     tail -n 1 "$out/save-copies.log" |
         sed "s/}\$/, \"date\": \"$today\", \"commit\": \"$commit\"}/" >>"$rows"
     rm -rf "$saves"

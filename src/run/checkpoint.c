@@ -24,7 +24,7 @@
 
 enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */
        LOOK_NS = 2000000,
-       IDLE_HELPERS = 3 }; /* beside one thread: turning and hashing fit beside the copies */
+       IDLE_HELPERS = 2 }; /* beside one thread: more only wait for the file (bench/README.md) */
 
 /* ---- parameters as chunks ---- */
 
