@@ -121,7 +121,7 @@ many="write:model.safetensors rename:model.safetensors open:model.safetensors wr
 pwrite:rank-00001
 open:metrics.jsonl fstat:model.safetensors fallocate:model.safetensors close:model.safetensors
 lstat:config.yaml:1 lstat:config.json:2 statvfs:/run mkdir:/run access:/tmp.:1
-readdir:/run link:plait.lock fcntl:plait.lock:1 lseek:plait.lock:1 unlink:plait.lock:1"
+readdir:/run rename:plait.lock fcntl:plait.lock:1 lseek:plait.lock:1 unlink:plait.lock:1"
 for word; do
     [ "$word" = mpi ] && kinds="thread mpi"
     [ "$word" = all ] && few="$few $many"
