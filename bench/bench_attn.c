@@ -58,7 +58,7 @@ static uint16_t *random_on(struct dev *d, int64_t n, uint64_t seed, void **on)
         x[i] = bf16_from_f32(sum * 1.7320508f);
     }
     check(d->ops->alloc(d, n * 2, "an operand", on));
-    check(d->ops->copy_in(d, *on, x, n * 2));
+    check(dev_h2d(d, *on, x, n * 2));
     return x;
 }
 
@@ -78,7 +78,7 @@ static void run(const struct work *w)
     struct attn_grad g = {.f = attention(w), .do_ = w->on_do, .dq = dq,
                           .dk = dq + w->heads * D * 2, .dv = dq + 2 * w->heads * D * 2,
                           .delta = w->delta};
-    check(w->d->ops->attn_grad(w->d, &g));
+    check(dev_attn_grad(w->d, &g));
 }
 
 /* Results over what was there before, NaN of all bits. */
@@ -86,9 +86,9 @@ static void results(const struct work *w, uint16_t *to)
 {
     int64_t bytes = w->b * w->t * w->ld * 2;
     memset(to, 0xff, (size_t)bytes);
-    check(w->d->ops->copy_in(w->d, w->on_d, to, bytes));
+    check(dev_h2d(w->d, w->on_d, to, bytes));
     run(w);
-    check(w->d->ops->copy_out(w->d, to, w->on_d, bytes));
+    check(dev_d2h(w->d, to, w->on_d, bytes));
     check(w->d->ops->sync(w->d));
 }
 
@@ -209,7 +209,7 @@ static void row(int64_t b, int64_t t, int64_t heads, const char *way)
     double first[3], last[3];
     open_work(&w, way);
     struct attn a = attention(&w);
-    check(w.d->ops->attn(w.d, &a));
+    check(dev_attn(w.d, &a));
     results(&w, w.dqkv);
     results(&w, w.again);
     bool same = memcmp(w.dqkv, w.again, (size_t)(b * t * w.ld * 2)) == 0;

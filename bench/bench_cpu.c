@@ -76,7 +76,7 @@ static void *vector(struct dev *d, int64_t n, bool at)
 
 static enum err run_gemm(struct work *w)
 {
-    return w->d->ops->gemm(w->d, &w->gemm);
+    return dev_gemm(w->d, &w->gemm);
 }
 
 /* GFLOP/s of C (m,n) = op(A) (m,k) op(B) (k,n); `g` holds shape and flags. */
@@ -139,7 +139,7 @@ static void products(struct dev *d)
 
 static enum err run_copy(struct work *w)
 {
-    return w->d->ops->copy(w->d, w->p[0], w->p[1], w->n * dtype_size(w->d->at));
+    return dev_copy(w->d, w->p[0], w->p[1], w->n * dtype_size(w->d->at));
 }
 
 static enum err run_adamw(struct work *w)
@@ -150,19 +150,19 @@ static enum err run_adamw(struct work *w)
                       .v = w->p[2], .grad = w->p[3], .n = w->n, .beta1 = 0.9,
                       .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decays = &all,
                       .now = now};
-    return w->d->ops->adamw(w->d, &a);
+    return dev_adamw(w->d, &a);
 }
 
 static enum err run_sumsq(struct work *w)
 {
     const struct dev_parts all = {1, {0, w->n}};
     double sum = 0.0;
-    return w->d->ops->sumsq(w->d, &sum, w->p[1], &all);
+    return dev_sumsq(w->d, &(struct sumsq){&sum, w->p[1], &all, dev_parts_count(&all)});
 }
 
 static enum err run_cast(struct work *w)
 {
-    return w->d->ops->cast(w->d, w->p[0], w->p[1], w->n);
+    return dev_cast(w->d, w->p[0], w->p[1], w->n);
 }
 
 static enum err run_xent(struct work *w, int step)
@@ -171,9 +171,9 @@ static enum err run_xent(struct work *w, int step)
                      .ld = VOCAB, .max = w->p[2], .sum = (float *)w->p[2] + ROWS,
                      .hit = (float *)w->p[2] + 2 * ROWS, .loss = (float *)w->p[2] + 3 * ROWS,
                      .dlogits = w->p[0]};
-    const struct dev_ops *ops = w->d->ops;
-    return step == 0 ? ops->xent_max(w->d, &x)
-                     : step == 1 ? ops->xent_sum(w->d, &x) : ops->xent_grad(w->d, &x);
+    return step == 0   ? dev_xent_max(w->d, &x)
+           : step == 1 ? dev_xent_sum(w->d, &x)
+                       : dev_xent_grad(w->d, &x);
 }
 
 static enum err run_xent_max(struct work *w)
@@ -196,7 +196,7 @@ static enum err run_norm(struct work *w)
     struct norm a = {.y = w->p[0], .mean = w->p[2], .rstd = (float *)w->p[2] + w->n / WIDTH,
                      .x = w->p[4], .w = w->p[4], .b = w->p[4], .n = w->n / WIDTH, .c = WIDTH,
                      .eps = 1e-5};
-    return w->d->ops->norm(w->d, &a);
+    return dev_norm(w->d, &a);
 }
 
 static enum err run_norm_grad(struct work *w)
@@ -204,14 +204,14 @@ static enum err run_norm_grad(struct work *w)
     struct norm_grad a = {.dx = w->p[0], .d = w->p[4], .dw = w->p[3], .db = w->p[3], .dy = w->p[4],
                           .x = w->p[4], .w = w->p[4], .mean = w->p[2],
                           .rstd = (float *)w->p[2] + w->n / WIDTH, .n = w->n / WIDTH, .c = WIDTH};
-    return w->d->ops->norm_grad(w->d, &a);
+    return dev_norm_grad(w->d, &a);
 }
 
 static enum err add_rows(struct work *w, double p)
 {
-    return w->d->ops->residual(w->d, &(struct residual){w->p[0], w->p[4], w->p[4], w->p[4],
-                                                        w->n / WIDTH, WIDTH,
-                                                        {.p = p, .seed = 1}});
+    return dev_residual(
+        w->d, &(struct residual){
+                  w->p[0], w->p[4], w->p[4], w->p[4], w->n / WIDTH, WIDTH, {.p = p, .seed = 1}});
 }
 
 static enum err run_residual(struct work *w)
@@ -281,7 +281,7 @@ static struct attn attention(const struct work *w)
 static enum err run_attn(struct work *w)
 {
     struct attn a = attention(w);
-    return w->d->ops->attn(w->d, &a);
+    return dev_attn(w->d, &a);
 }
 
 static enum err run_attn_grad(struct work *w)
@@ -290,7 +290,7 @@ static enum err run_attn_grad(struct work *w)
     struct attn_grad g = {.f = attention(w), .do_ = w->p[4], .dq = w->p[3],
                           .dk = (char *)w->p[3] + WIDTH * size,
                           .dv = (char *)w->p[3] + 2 * WIDTH * size, .delta = w->p[5]};
-    return w->d->ops->attn_grad(w->d, &g);
+    return dev_attn_grad(w->d, &g);
 }
 
 /* One line: forward and backward of b sequences of t tokens. Causal: (t + 1) / 2 keys a query; two

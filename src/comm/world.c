@@ -442,7 +442,7 @@ static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c
     if (bytes == 0 || c->out == c->in)
         return ERR_OK;
     if (g->device)
-        return g->world->dev->ops->copy(g->world->dev, c->out, c->in, bytes);
+        return dev_copy(g->world->dev, c->out, c->in, bytes);
     memmove(c->out, c->in, (size_t)bytes);
     return ERR_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is one kernel on a device that gains by it is here several calls of the device's own table.
+ * Nothing waits, and time is the host's.
  */
 #include "device/dev_plain.h"
 
@@ -18,12 +18,6 @@ void dev_plain_host_free(struct dev *d, void *p)
 {
     (void)d;
     mem_free(p);
-}
-
-enum err dev_plain_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
-{
-    (void)slot;
-    return d->ops->copy_out(d, host_to, from, bytes);
 }
 
 enum err dev_plain_aside_reach(struct dev *d, bool *there)
@@ -73,37 +67,5 @@ enum err dev_plain_room(struct dev *d, int64_t *left, int64_t *all)
 {
     (void)d;
     *left = *all = 0;
-    return ERR_OK;
-}
-
-enum err dev_plain_residual_norm(struct dev *d, const struct residual *a, const struct norm *b)
-{
-    ENSURE(a->y == b->x && a->n == b->n && a->c == b->c);
-    TRY(d->ops->residual(d, a));
-    return d->ops->norm(d, b);
-}
-
-enum err dev_plain_xent(struct dev *d, const struct xent *x)
-{
-    TRY(d->ops->xent_max(d, x));
-    TRY(d->ops->xent_sum(d, x));
-    return d->ops->xent_grad(d, x);
-}
-
-double dev_plain_factor(const double *sums, double clip)
-{
-    double tokens = sums[SUMS_TOKENS] > 0 ? sums[SUMS_TOKENS] : 1.0;
-    double norm = sqrt(sums[SUMS_SQUARES]) / tokens;
-    if (!isfinite(sums[SUMS_LOSS]) || !isfinite(norm))
-        return NAN;
-    return (clip > 0 && norm > clip ? clip / norm : 1.0) / tokens;
-}
-
-enum err dev_plain_scale(struct dev *d, double *now, const double *sums, double clip)
-{
-    (void)d;
-    now[NOW_SCALE] = now[NOW_LOST] != 0 ? NAN : dev_plain_factor(sums, clip);
-    if (isnan(now[NOW_SCALE]))
-        now[NOW_LOST] = 1;
     return ERR_OK;
 }

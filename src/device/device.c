@@ -136,6 +136,21 @@ void dev_describe_kind(enum dev_kind k, char *buf, size_t n)
         snprintf(buf, n, "device kind %d: unknown", (int)k);
 }
 
+void dev_hook_put(struct dev *d, struct dev_hook *h)
+{
+    h->next = d->hook;
+    d->hook = h;
+}
+
+void dev_hook_take(struct dev *d, struct dev_hook *h)
+{
+    struct dev_hook **at = &d->hook;
+    while (*at && *at != h)
+        at = &(*at)->next;
+    if (*at)
+        *at = h->next;
+}
+
 void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg)
 {
     d->watch = check;

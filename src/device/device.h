@@ -13,8 +13,8 @@
  *
  * Work is queued in order and complete for the host after sync(), or after reach() of a mark that
  * was set behind it; cpu and ref work at once. On a device that queues (dev.queues) the host runs
- * ahead: no call but sync, reach, alloc and free waits for the device. copy_in has taken what lies
- * at host_from when it returns; copy_out has written host_to once the queue is through it.
+ * ahead: no call but sync, reach, alloc and free waits for the device. What is asked
+ * of it is an operation (op.h), but for memory, and for the queue itself.
  *
  * Recording. Such a device may be able to note a run of calls instead of doing them, and then queue
  * them all at once, as often as is wanted: launching thousands of kernels one by one costs the host
@@ -24,159 +24,9 @@
 #ifndef PLAIT_DEVICE_DEVICE_H
 #define PLAIT_DEVICE_DEVICE_H
 
-#include "base/err.h"
-#include "base/num.h"
-#include "base/text.h"
-#include <stddef.h>
+#include "device/op.h"
 
-struct dev;
 struct dev_recording;
-struct probe;
-
-/* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
- * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, *step, index, threshold).
- * Kept values are scaled by 1/(1-p). p == 0: no dropout, nothing else is read. The step is read
- * when the kernel runs, so that one recorded call draws another mask in each step. */
-struct drop {
-    double p;
-    uint64_t seed;
-    uint32_t stream; /* names the site: layer and place in it */
-    const uint32_t *step; /* (1) device; NULL: 0 */
-    int64_t row0;    /* global row of local row 0 */
-};
-
-/* C (m,n) = op(A) (m,k) op(B) (k,n) [+ C]; then [+ bias (n)], then the activation.
- * op(A): A is stored (m,k), or (k,m) when trans_a; op(B): (k,n), or (n,k) when trans_b.
- * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C; else C is written
- * and what it held is not looked at, be it NaN.
- * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
- * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read.
- * db (at, m; with trans_a only), written or added to as C is: the sum over k of op(A): where A is
- * dY and C a weight gradient, that of the bias. */
-enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };
-struct gemm {
-    void *c;
-    const void *a, *b, *bias; /* bias NULL: none */
-    void *pre;             /* tight rows, whatever ldc */
-    int64_t m, n, k;
-    int64_t lda, ldb, ldc; /* elements from row to row as stored; 0: tight */
-    bool trans_a, trans_b, accumulate, c_at;
-    enum gemm_act act;
-    void *db;              /* NULL: none */
-};
-
-/* y = x + drop(f [+ bias]); x NULL: zero. y may be x. */
-struct residual {
-    void *y;                   /* (n, c) ct */
-    const void *x, *f, *bias;  /* (n, c), (n, c), (c) ct; bias NULL: none */
-    int64_t n, c;
-    struct drop drop;
-};
-
-/* y = norm(x) * w [+ b]; rms: x * rstd, no mean, no b. mean may be NULL with rms. Where a row's sum
- * of squares is not finite, rstd and the row are NaN. */
-struct norm {
-    void *y;            /* (n, c) ct */
-    void *mean, *rstd;  /* (n) at */
-    const void *x;      /* (n, c) ct */
-    const void *w, *b;  /* (c) ct; b NULL: none */
-    int64_t n, c;
-    double eps;
-    bool rms;
-};
-/* dx = d + J^T dy; dw = sum dy * xhat; db = sum dy. dx may be d or x itself. */
-struct norm_grad {
-    void *dx;           /* (n, c) ct */
-    const void *d;      /* (n, c) ct, NULL: zero */
-    void *dw, *db;      /* (c) at, written; db NULL: none */
-    const void *dy, *x; /* (n, c) ct */
-    const void *w;      /* (c) ct */
-    const void *mean, *rstd; /* (n) at */
-    int64_t n, c;
-    bool rms;
-};
-
-/* Causal attention, blockwise softmax (Dao et al. 2022; Rabe & Staats 2021): no T x T matrix is
- * stored. b sequences of tq queries and tk >= tq keys; query i of a sequence stands at position
- * tk - tq + i and sees keys 0..its own position. Head h uses kv head h / (heads / kv_heads).
- * Row r of q is sequence r / tq; element (head, dim) of a row is at [head * d + dim].
- * Dropout of probabilities: the element (query row, head, key) has the global index
- * ((row0 + row) * heads_total + head0 + head) * tk + key, row0 from `drop`. */
-struct attn {
-    void *o;            /* (b*tq, heads*d) ct, tight rows of ldo */
-    void *lse;          /* (b*tq, heads) at: log-sum-exp of scaled scores, before dropout */
-    const void *q, *k, *v; /* ct */
-    int64_t b, tq, tk, heads, kv_heads, d;
-    int64_t ldq, ldk, ldv, ldo; /* row strides, elements */
-    double scale;       /* of scores: 1/sqrt(d) */
-    int64_t heads_total, head0; /* for the dropout index */
-    struct drop drop;
-};
-struct attn_grad {
-    struct attn f;      /* as in forward: o, lse now read */
-    const void *do_;    /* (b*tq, heads*d) ct, row stride ldo */
-    void *dq, *dk, *dv; /* ct, written; row strides ldq, ldk, ldv of f */
-    void *delta;        /* (b*tq, heads) at, scratch */
-};
-
-/* Rotary positions, half-split (Su et al. 2021; layout of Hugging Face): for each of n rows and
- * `heads` heads of d, element i < d/2 pairs with i + d/2. Position of row r is pos0 + r % t.
- * table: (positions, d) at: cos of the d/2 angles, then sin. inverse: rotate back (gradient). */
-struct rope {
-    void *x; /* ct, in place, row stride ld */
-    const void *table;
-    int64_t n, t, pos0, heads, d, ld;
-    bool inverse;
-};
-
-/* What changes from step to step, in device memory, so that a step that was recorded once can be
- * run again: learning rate, 1 - beta1^t, 1 - beta2^t, what gradients are multiplied by, the tokens
- * that this rank speaks for, whether it asks to stop, whether its part of a checkpoint is written.
- * The last is the device's own: not 0 once a loss or norm was not finite; no step behind that one
- * updates anything either, for the host may have queued it already. */
-enum dev_now {
-    NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_TOKENS, NOW_STOP, NOW_SAVED, NOW_LOST, NOW_COUNT
-};
-/* What a step adds up over all ranks: losses, their tokens, requests to stop, parts of a checkpoint
- * that are written, squares of gradients. */
-enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_STOP, SUMS_SAVED, SUMS_SQUARES, SUMS_COUNT };
-
-/* Parts of a flat vector, so that one call does for many parameters: elements edge[0] ..
- * edge[1] - 1, edge[2] .. edge[3] - 1, and so on. Edges never fall; parts may touch and be empty.
- * Lies in host memory and is read before the call returns. */
-enum { DEV_PARTS = 240 }; /* with it, a kernel's arguments stay below 4096 bytes */
-struct dev_parts { int n; int64_t edge[2 * DEV_PARTS]; };
-
-static inline int64_t dev_parts_count(const struct dev_parts *p)
-{
-    int64_t count = 0;
-    for (int i = 0; i < p->n; i++)
-        count += p->edge[2 * i + 1] - p->edge[2 * i];
-    return count;
-}
-
-/* AdamW (Loshchilov and Hutter 2019). Nothing is written where now[NOW_SCALE] is not finite. */
-struct adamw {
-    void *w;         /* (n) ct, written */
-    void *master;    /* (n) at; NULL when ct == at and w is the master */
-    void *m, *v;     /* (n) at */
-    const void *grad; /* (n) at; read as grad * now[NOW_SCALE] */
-    int64_t n;
-    double beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
-    const struct dev_parts *decays;  /* of 0 .. n: the elements that decay; others do not */
-    const double *now;               /* (NOW_COUNT) device */
-};
-
-struct xent {
-    const void *logits;     /* (n, v) of dev.logits, row stride ld */
-    const int32_t *target;  /* (n) global token ids; -1: this row does not count */
-    int64_t n, v, ld;       /* v: columns that are real vocabulary, <= ld */
-    int64_t v0;             /* global id of column 0 */
-    void *max;              /* (n) at */
-    void *sum, *hit;        /* (n) at: sum of exp(logit - max); target's logit if here, else 0 */
-    void *loss;             /* (n) at */
-    void *dlogits;          /* (n, ld) ct, row stride ld; may be the logits where both are ct */
-};
 
 enum dev_kind { DEV_REF, DEV_NULL, DEV_CPU, DEV_CUDA };
 
@@ -189,13 +39,9 @@ struct dev_ops {
     /* memory: required */
     enum err (*alloc)(struct dev *d, int64_t bytes, const char *name, void **out); /* zeroed */
     void (*free)(struct dev *d, void *p);
-    /* Zeroed host memory that copy_out fills while the host goes on; into any other, it waits. */
+    /* Zeroed host memory that d2h fills while the host goes on; into any other, it waits. */
     enum err (*host_alloc)(struct dev *d, int64_t bytes, const char *name, void **out);
     void (*host_free)(struct dev *d, void *p);
-    enum err (*copy_in)(struct dev *d, void *to, const void *host_from, int64_t bytes);
-    enum err (*copy_out)(struct dev *d, void *host_to, const void *from, int64_t bytes);
-    enum err (*copy)(struct dev *d, void *to, const void *from, int64_t bytes);
-    enum err (*zero)(struct dev *d, void *p, int64_t bytes);
     /* Bytes that can still be taken, and how many there are in all; 0 and 0 of memory that is
      * shared with all else on the host. */
     enum err (*room)(struct dev *d, int64_t *left, int64_t *all);
@@ -210,7 +56,6 @@ struct dev_ops {
      * another thread than the rank's, one at a time, and asks no dev_watch: call it behind what no
      * peer can keep any more, which is also behind the end of a world that has failed. */
     enum err (*aside_ready)(struct dev *d, int slot);
-    enum err (*aside)(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
     enum err (*aside_join)(struct dev *d, int slot);
     enum err (*aside_reach)(struct dev *d, bool *there);
     /* Marks, DEV_MARKS of them: `mark` sets one behind what is queued, `reach` waits until the
@@ -241,68 +86,22 @@ struct dev_ops {
      * cudaStream_t); NULL where work is done at once. */
     void *(*queue)(struct dev *d);
 
-    /* long: some slots take six to eight plain numbers and pointers; a struct would say no more */
-
-    /* products */
-    enum err (*gemm)(struct dev *d, const struct gemm *g);
-    enum err (*bias_grad)(struct dev *d, void *db /* (c) at += */, const void *dy /* (n,c) ct */,
-                          int64_t n, int64_t c);
-    /* norms, attention, positions, activations */
-    enum err (*norm)(struct dev *d, const struct norm *a);
-    enum err (*norm_grad)(struct dev *d, const struct norm_grad *a);
-    enum err (*attn)(struct dev *d, const struct attn *a);
-    enum err (*attn_grad)(struct dev *d, const struct attn_grad *a);
-    enum err (*rope)(struct dev *d, const struct rope *a);
-    /* out (n,f) = silu(gu[:, :f]) * gu[:, f:]; gu (n, 2f) ct */
-    enum err (*swiglu)(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
-    enum err (*swiglu_grad)(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
-                            int64_t f);
-    enum err (*residual)(struct dev *d, const struct residual *a);
-    /* The residual, then the norm of what it gave: a->y is b->x. */
-    enum err (*residual_norm)(struct dev *d, const struct residual *a, const struct norm *b);
-    /* dx (n,c) = drop(dy): the same mask and scale. dx may be dy. */
-    enum err (*dropout)(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                        const struct drop *drop);
-
-    /* vocabulary. tokens outside [v0, v0 + rows) give a row of zeros and no gradient. */
-    enum err (*embed)(struct dev *d, void *out /* (n,c) ct */, const void *w /* (rows,c) ct */,
-                      const int32_t *token, int64_t n, int64_t c, int64_t v0, int64_t rows);
-    enum err (*embed_grad)(struct dev *d, void *dw /* (rows,c) at += */, const void *dy,
-                           const int32_t *token, int64_t n, int64_t c, int64_t v0, int64_t rows);
-    /* x[r] += w[(row0 + r) % t]; dw[(row0 + r) % t] += dy[r]. w (t, c) ct, dw at. */
-    enum err (*pos_add)(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
-                        int64_t row0);
-    enum err (*pos_grad)(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
-                         int64_t row0);
-    /* Cross entropy in three steps, so that tensor ranks can agree between them: row maxima
-     * (-inf when v == 0); sums and hits given the agreed max; loss and dlogits given the agreed sum
-     * and hit. loss = log(sum) + max - hit, 0 and zero gradient where target is -1; columns v..ld
-     * of dlogits are zero. dlogits NULL: loss only. The loss is a sum; nothing is divided.
-     * xent: all three, for a vocabulary that lies here whole. */
-    enum err (*xent)(struct dev *d, const struct xent *x);
-    enum err (*xent_max)(struct dev *d, const struct xent *x);
-    enum err (*xent_sum)(struct dev *d, const struct xent *x);
-    enum err (*xent_grad)(struct dev *d, const struct xent *x);
-
-    /* flat vectors of at unless said */
-    enum err (*adamw)(struct dev *d, const struct adamw *a);
-    /* now[NOW_SCALE] = 1 / tokens, times clip / norm where clip > 0 and the norm of the mean
-     * gradient, sqrt(squares) / tokens, is above it. NaN where the loss or the norm is not finite,
-     * and from then on (now[NOW_LOST]). No tokens count as one. */
-    enum err (*scale)(struct dev *d, double *now, const double *sums /* (SUMS_COUNT) device */,
-                      double clip);
-    enum err (*sum)(struct dev *d, double *out /* device, += */, const void *x, int64_t n);
-    /* The parts of x. ref and cpu add part after part. */
-    enum err (*sumsq)(struct dev *d, double *out /* device, += */, const void *x,
-                      const struct dev_parts *of);
-    enum err (*cast)(struct dev *d, void *to /* ct */, const void *from /* at */, int64_t n);
-    enum err (*add)(struct dev *d, void *to, const void *from, int64_t n); /* to += from */
+    /* One operation, queued. What the device has no way of its own for goes to op_plain. */
+    op_fn *run;
 };
 
 enum { DEV_MARKS = 8, DEV_ASIDES = 16 };
 
+/* Who stands around each operation of a device: it passes the operation on by dev_next, or does
+ * not. The first one that was put there is the innermost. */
+struct dev_hook {
+    enum err (*around)(struct dev_hook *h, struct dev *d, const struct op *op);
+    struct dev_hook *next; /* nearer to the device; NULL: the device itself */
+};
+
 struct dev {
     const struct dev_ops *ops;
+    struct dev_hook *hook; /* borrowed; the outermost; NULL: none */
     enum dev_kind kind;
     union {
         struct dtypes types;
@@ -315,7 +114,6 @@ struct dev {
     void *watch_arg;   /* borrowed */
     int threads;
     int part;          /* of a stage, that is at work: for messages */
-    struct probe *probe; /* borrowed; looks at each call (probe.h); NULL: none does */
     double *stamp;     /* owned; [stamps] where work is done at once, else NULL */
     int64_t stamps;
     void *impl; /* owned by the device */
@@ -333,6 +131,45 @@ struct dev_args {
     const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
                                    any, and what finds no room goes a slower way */
 };
+
+static inline enum err dev_next(struct dev_hook *h, struct dev *d, const struct op *op)
+{
+    return h ? h->around(h, d, op) : d->ops->run(d, op);
+}
+
+static inline enum err dev_run(struct dev *d, const struct op *op)
+{
+    return dev_next(d->hook, d, op);
+}
+
+/* Run an operation: dev_norm(d, &(struct norm){...}), dev_add(d, to, from, n). Errors: the
+ * device's. */
+#ifndef __cplusplus
+#define DEV_CALL(kind_, member, type, call, plain)               \
+    static inline enum err call(struct dev *d, const struct type *a) \
+    {                                                                \
+        return dev_run(d, &(struct op){.kind = kind_, .member = *a}); \
+    }
+OP_KERNELS(DEV_CALL)
+OP_COMPOSITES(DEV_CALL)
+#undef DEV_CALL
+#define DEV_FLAT(kind_, member, type, call, plain)                                    \
+    static inline enum err call(struct dev *d, void *to, const void *from, int64_t n) \
+    {                                                                                 \
+        return dev_run(d, &(struct op){.kind = kind_, .member = {to, from, n}});      \
+    }
+OP_FLAT_KERNELS(DEV_FLAT)
+OP_MOVES(DEV_FLAT)
+#undef DEV_FLAT
+static inline enum err dev_zero(struct dev *d, void *p, int64_t bytes)
+{
+    return dev_run(d, &(struct op){.kind = OP_ZERO, .zero = {p, NULL, bytes}});
+}
+#endif
+
+/* Puts a hook around all that are there, and takes it away. */
+void dev_hook_put(struct dev *d, struct dev_hook *h);
+void dev_hook_take(struct dev *d, struct dev_hook *h);
 
 /* What a device of kind k works in when its operands are ct. Pure. */
 struct dtypes dev_types(enum dev_kind k, enum dtype ct);
@@ -370,20 +207,5 @@ bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
 /* A line on each of this kind that the machine has (GPUs); none where there are no such units. */
 void dev_describe_units(enum dev_kind k, struct text *out);
-
-/* A device in front of `inner`, which it owns, that times every call (profile.c). Its steps are
- * what lies between begin and end, which are told the seconds that the rank has spent in
- * communication so far; `opened` is the time (log_now) since which the rank has been starting up.
- * The table: one line an operation with seconds, share of the steps, rates; then communication, the
- * rest of the host, the sum, and the start-up before. Nothing for a device that is not such a
- * one. */
-enum err dev_profile_open(struct dev *inner, double opened, struct dev **out);
-void dev_profile_begin(struct dev *d, double comm_s);
-void dev_profile_end(struct dev *d, double comm_s);
-void dev_profile_table(const struct dev *d, struct text *out);
-
-/* null device: what has been asked of it since opening. */
-struct dev_counts { double flops; double bytes; int64_t calls; };
-void dev_null_counts(const struct dev *d, struct dev_counts *out);
 
 #endif

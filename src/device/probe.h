@@ -3,13 +3,12 @@
  * Where a number stops being finite. While a probe is on, a device looks at what each of its
  * operations writes, and keeps the first that leaves an element that is not finite: with operands
  * that are (it made it), or with one that is not (it met it: a message or a sum of ranks brought
- * it, for what this device made before was looked at). A device without one is as it was: the probe
- * takes the place of its table of functions, no more.
+ * it, for what this device made before was looked at).
  */
 #ifndef PLAIT_DEVICE_PROBE_H
 #define PLAIT_DEVICE_PROBE_H
 
-#include "device/calls.h"
+#include "device/device.h"
 
 /* A matrix of a call; rows 0: it has none. */
 struct probe_operand {
@@ -22,11 +21,8 @@ struct probe_operand {
 /* An element that is not finite. */
 struct probe_element { int64_t row, col, rows, cols; double value; };
 
-enum { PROBE_OPERANDS = 16 };
-
 struct probe {
-    struct dev_ops ops;          /* the device's while the probe is on */
-    const struct dev_ops *inner; /* borrowed: its own */
+    struct dev_hook hook;        /* first */
     void *host;                  /* owned: what is looked at, of a device with memory of its own */
     enum err (*goes_on)(void);   /* set behind probe_on: asked before each operation, which fails
                                     with its error; NULL: nobody is asked */
@@ -34,16 +30,16 @@ struct probe {
     bool found;
     /* Of the call that was found: */
     bool met;
-    enum calls_op op;
+    enum op_kind kind;
     int part;                    /* dev.part at the time */
     int64_t call;                /* `calls` at the time */
     struct probe_element element;
-    struct probe_operand operand[PROBE_OPERANDS];
+    struct probe_operand operand[OP_OPERANDS];
     int operands;
 };
 
-/* On and off; between the two the device records nothing and does not close. Copies between
- * buffers, adamw and scale are not looked at. Errors: ERR_MEMORY. */
+/* On and off; between the two the device records nothing and does not close. Operations that are
+ * blind (op_row) are not looked at. Errors: ERR_MEMORY. */
 enum err probe_on(struct dev *d, struct probe *p);
 void probe_off(struct dev *d, struct probe *p);
 

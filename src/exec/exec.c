@@ -87,8 +87,8 @@ static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
     TRY(exec_slot_take(x, e, mb));
-    TRY(x->a.dev->ops->copy(x->a.dev, stage_input(&e->stage, &exec_slot_of(e, mb)->slot),
-                            exec_slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
+    TRY(dev_copy(x->a.dev, stage_input(&e->stage, &exec_slot_of(e, mb)->slot),
+                 exec_slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
     if (x->sched->forward_only)
         exec_slot_give(before, mb);
     return ERR_OK;
@@ -306,11 +306,11 @@ enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
     int64_t bytes = b->samples * b->t * (int64_t)sizeof(int32_t);
     ENSURE(b->samples <= x->a.share && b->t <= x->a.arch->seq);
-    TRY(x->a.dev->ops->copy_in(x->a.dev, x->tokens, b->tokens, bytes));
+    TRY(dev_h2d(x->a.dev, x->tokens, b->tokens, bytes));
     if (b->targets)
-        TRY(x->a.dev->ops->copy_in(x->a.dev, x->targets, b->targets, bytes));
-    TRY(x->a.dev->ops->copy_in(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
-    return x->a.dev->ops->zero(x->a.dev, x->loss, (int64_t)sizeof(double));
+        TRY(dev_h2d(x->a.dev, x->targets, b->targets, bytes));
+    TRY(dev_h2d(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
+    return dev_zero(x->a.dev, x->loss, (int64_t)sizeof(double));
 }
 
 enum err exec_drain(struct exec *x)
@@ -402,6 +402,6 @@ enum err exec_perform(struct exec *x)
 
 enum err exec_loss(struct exec *x, double *sum)
 {
-    TRY(x->a.dev->ops->copy_out(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
+    TRY(dev_d2h(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
 }

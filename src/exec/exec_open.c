@@ -89,7 +89,7 @@ static enum err fill_rope(struct exec *x)
             memcpy(host + (t * a->head_dim + i) * at, at == 8 ? (void *)&value : (void *)&narrow,
                    (size_t)at);
         }
-    enum err err = x->a.dev->ops->copy_in(x->a.dev, x->rope, host, n * at);
+    enum err err = dev_h2d(x->a.dev, x->rope, host, n * at);
     mem_free(host);
     return err;
 }

@@ -25,10 +25,9 @@ static enum err rotate(const struct stage_call *c, void *qkv, bool inverse)
     const struct arch_dims *d = &c->dims;
     if (!c->s->rope)
         return ERR_OK;
-    return c->s->dev->ops->rope(c->s->dev,
-                                &(struct rope){.x = qkv, .table = c->s->rope, .n = d->n, .t = d->t,
-                                               .heads = d->h + d->k, .d = d->d,
-                                               .ld = qkv_of(d).ld, .inverse = inverse});
+    return dev_rope(c->s->dev, &(struct rope){.x = qkv, .table = c->s->rope, .n = d->n, .t = d->t,
+                                              .heads = d->h + d->k, .d = d->d, .ld = qkv_of(d).ld,
+                                              .inverse = inverse});
 }
 
 static struct attn attn_of(const struct stage_call *c)
@@ -56,7 +55,7 @@ static enum err forward(const struct stage_call *c)
     TRY(tp_column(tp, &h, &in, qkv_of(d).ld, &qkv));
     TRY(rotate(c, qkv.p, false));
     struct attn a = attn_of(c);
-    TRY(c->s->dev->ops->attn(c->s->dev, &a));
+    TRY(dev_attn(c->s->dev, &a));
     struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
     TRY(tp_row(tp, &o, stage_w(c, ROLE_O_W), d->c, &b, &f));
@@ -87,7 +86,7 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
         TRY(stage_norm_again(c, a));
     struct attn_grad g = {.f = attn_of(c), .do_ = do_.p, .dq = dqkv, .dk = dqkv + at.k0 * d->ct,
                           .dv = dqkv + at.v0 * d->ct, .delta = work[WORK_DELTA]};
-    TRY(c->s->dev->ops->attn_grad(c->s->dev, &g));
+    TRY(dev_attn_grad(c->s->dev, &g));
     return rotate(c, dqkv, true);
 }
 

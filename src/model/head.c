@@ -53,19 +53,18 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
 {
     const struct arch_dims *d = &c->dims;
     const struct tp *tp = &c->s->tp;
-    const struct dev_ops *ops = c->s->dev->ops;
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     bool wide = c->s->dev->logits == c->s->dev->at;
-    TRY(ops->gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
-                                            .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->v,
-                                            .k = d->c, .trans_b = true, .c_at = wide}));
+    TRY(dev_gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
+                                           .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->v,
+                                           .k = d->c, .trans_b = true, .c_at = wide}));
     if (tp->size == 1)
-        return ops->xent(c->s->dev, &k->x);
-    TRY(ops->xent_max(c->s->dev, &k->x));
+        return dev_xent(c->s->dev, &k->x);
+    TRY(dev_xent_max(c->s->dev, &k->x));
     TRY(comm_all_reduce(tp->group, k->x.max, k->rows, c->s->dev->at, COMM_MAX));
-    TRY(ops->xent_sum(c->s->dev, &k->x)); /* hit lies directly behind sum */
+    TRY(dev_xent_sum(c->s->dev, &k->x)); /* hit lies directly behind sum */
     TRY(comm_all_reduce(tp->group, k->x.sum, 2 * k->rows, c->s->dev->at, COMM_SUM));
-    return ops->xent_grad(c->s->dev, &k->x);
+    return dev_xent_grad(c->s->dev, &k->x);
 }
 
 /* Where the gradient of the norm's output is summed. */
@@ -86,17 +85,15 @@ static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
     char *dh = tp_summand(tp, &b);
     const void *dlogits = dlogits_of(c);
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
-    TRY(c->s->dev->ops->gemm(
-        c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
-                                  .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
-                                  .k = d->v}));
+    TRY(dev_gemm(c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
+                                           .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
+                                           .k = d->v}));
     if (tp->rows > 0)
         TRY(tp_reduce_rows(tp, &(struct tp_rows){k->row, k->rows, d->n, d->c}, &b, w));
     bool add = param_grad_begin(weight(c), d->v * d->c);
-    return c->s->dev->ops->gemm(
-        c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows, .m = d->v,
-                                  .n = d->c, .k = k->rows, .trans_a = true, .accumulate = add,
-                                  .c_at = true});
+    return dev_gemm(c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows,
+                                              .m = d->v, .n = d->c, .k = k->rows, .trans_a = true,
+                                              .accumulate = add, .c_at = true});
 }
 
 /* The norm's output, whole, in scratch. */
@@ -123,7 +120,7 @@ static enum err forward(const struct stage_call *c)
             TRY(chunk_grad(c, &k, &h, &w));
     }
     char *losses = (char *)c->s->work->at[WORK_ROW] + 3 * d->chunk * d->at;
-    TRY(c->s->dev->ops->sum(c->s->dev, c->s->loss, losses, d->n));
+    TRY(dev_sum(c->s->dev, &(struct sum){c->s->loss, losses, d->n}));
     if (!c->mb->training || c->s->tp.rows > 0)
         return tp_finish(&w);
     return tp_reduce(&c->s->tp, d->n, d->c, &b, &dh);
@@ -150,8 +147,7 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
     c.save = slot->save[s->parts - 1];
     ENSURE(s->span.head && row < c.dims.n);
     TRY(norm_whole(&c, &h));
-    return s->dev->ops->gemm(
-        s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
-                               .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v, .k = c.dims.c,
-                               .trans_b = true, .c_at = true});
+    return dev_gemm(s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
+                                           .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v,
+                                           .k = c.dims.c, .trans_b = true, .c_at = true});
 }

@@ -28,7 +28,7 @@ static enum err forward(const struct stage_call *c)
     if (d->gated) {
         in.out = c->save[SAVE_PRE];
         TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
-        TRY(c->s->dev->ops->swiglu(c->s->dev, c->save[SAVE_ACT], mid.p, d->n, d->f));
+        TRY(dev_swiglu(c->s->dev, &(struct swiglu){c->save[SAVE_ACT], mid.p, d->n, d->f}));
     } else {
         in.act = GEMM_GELU;
         in.pre = c->save[SAVE_PRE];
@@ -67,8 +67,8 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
         TRY(stage_norm_again(c, a));
     if (!d->gated)
         return ERR_OK;
-    return c->s->dev->ops->swiglu_grad(c->s->dev, c->keep[KEEP_DMID], dact.p, c->save[SAVE_PRE],
-                                       d->n, d->f);
+    return dev_swiglu_grad(c->s->dev, &(struct swiglu_grad){c->keep[KEEP_DMID], dact.p,
+                                                            c->save[SAVE_PRE], d->n, d->f});
 }
 
 static enum err backward_input(const struct stage_call *c)

@@ -57,7 +57,7 @@ static struct norm norm_of(const struct stage_call *c, void *h)
 enum err stage_norm(const struct stage_call *c, void *h)
 {
     struct norm a = norm_of(c, h);
-    return c->normed ? ERR_OK : c->s->dev->ops->norm(c->s->dev, &a);
+    return c->normed ? ERR_OK : dev_norm(c->s->dev, &a);
 }
 
 /* The kept gradient of the norm's shift, behind that of its scale; NULL: it has none. */
@@ -69,20 +69,21 @@ static void *norm_shift(const struct stage_call *c)
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
 {
     TENSOR_NEEDS(dh, tp_stream(&c->s->tp));
-    return c->s->dev->ops->norm_grad(
-        c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d, .dw = c->keep[KEEP_DNORM],
-                                       .db = norm_shift(c), .dy = dh->p,
-                                       .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
-                                       .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
-                                       .n = c->dims.nl, .c = c->dims.c,
-                                       .rms = c->s->arch->kind == ARCH_LLAMA});
+    return dev_norm_grad(c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d,
+                                                        .dw = c->keep[KEEP_DNORM],
+                                                        .db = norm_shift(c), .dy = dh->p,
+                                                        .x = c->save[SAVE_X],
+                                                        .w = stage_w(c, ROLE_NORM_W),
+                                                        .mean = c->save[SAVE_MEAN],
+                                                        .rstd = c->save[SAVE_RSTD], .n = c->dims.nl,
+                                                        .c = c->dims.c,
+                                                        .rms = c->s->arch->kind == ARCH_LLAMA});
 }
 
 /* to = from, or += from; n elements of `at`. */
 static enum err give(struct dev *dev, void *to, const void *from, int64_t n, bool add)
 {
-    return add ? dev->ops->add(dev, to, from, n)
-               : dev->ops->copy(dev, to, from, n * dtype_size(dev->at));
+    return add ? dev_add(dev, to, from, n) : dev_copy(dev, to, from, n * dtype_size(dev->at));
 }
 
 enum err stage_norm_weight(const struct stage_call *c)
@@ -101,13 +102,12 @@ enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum
                         int site)
 {
     TENSOR_NEEDS(f, tp_stream(&c->s->tp));
-    const struct dev_ops *ops = c->s->dev->ops;
     struct residual a = {.y = c->y, .x = c->save[SAVE_X], .f = f->p, .bias = stage_w(c, bias),
                          .n = c->dims.nl, .c = c->dims.c, .drop = stage_drop(c, site, false)};
     if (!c->next)
-        return ops->residual(c->s->dev, &a);
+        return dev_residual(c->s->dev, &a);
     struct norm b = norm_of(c->next, c->next->save[SAVE_H]);
-    return ops->residual_norm(c->s->dev, &a, &b);
+    return dev_residual_norm(c->s->dev, &(struct residual_norm){a, b});
 }
 
 enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df)
@@ -118,7 +118,7 @@ enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor
                           tp_stream(tp)};
     if (c->direct)
         return ERR_OK;
-    return c->s->dev->ops->dropout(c->s->dev, df->p, c->d_in, c->dims.nl, c->dims.c, &drop);
+    return dev_dropout(c->s->dev, &(struct dropout){df->p, c->d_in, c->dims.nl, c->dims.c, drop});
 }
 
 struct tensor stage_norm_output(const struct stage_call *c)

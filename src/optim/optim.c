@@ -44,7 +44,8 @@ static enum err square_parts(const struct optim *o, const struct param_store *s,
                              struct dev_parts *p)
 {
     if (p->n > 0)
-        TRY(o->dev->ops->sumsq(o->dev, &o->sums[SUMS_SQUARES], s->grad, p));
+        TRY(dev_sumsq(o->dev,
+                      &(struct sumsq){&o->sums[SUMS_SQUARES], s->grad, p, dev_parts_count(p)}));
     p->n = 0;
     return ERR_OK;
 }
@@ -76,11 +77,10 @@ _Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)NOW_STOP == NOW_TOKENS 
 static enum err add_up(const struct optim *o, const double *loss)
 {
     struct dev *dev = o->dev;
-    TRY(dev->ops->zero(dev, o->sums, SUMS_COUNT * (int64_t)sizeof *o->sums));
+    TRY(dev_zero(dev, o->sums, SUMS_COUNT * (int64_t)sizeof *o->sums));
     if (loss)
-        TRY(dev->ops->copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
-    TRY(dev->ops->copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS],
-                       3 * (int64_t)sizeof *o->sums));
+        TRY(dev_copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
+    TRY(dev_copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS], 3 * (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++)
         TRY(square(o, o->store[i]));
     return ERR_OK;
@@ -110,7 +110,7 @@ static enum err update_some(const struct optim *o, const struct param_store *s,
                       .decay = o->decay, .decays = &decays, .now = o->now};
     a.master = s->master == s->w ? NULL : s->master + left->own * s->at;
     *left = (struct param_range){end, left->end, left->own + end - begin};
-    return o->dev->ops->adamw(o->dev, &a);
+    return dev_adamw(o->dev, &a);
 }
 
 /* What lies in one slot: a snapshot may still read it (param_state.h), and the next may begin
@@ -165,7 +165,7 @@ static enum err write_now(const struct optim *o, const struct optim_step *s, dou
                             [NOW_SAVED] = s->saved};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
-    return o->dev->ops->copy_in(o->dev, o->now, now, (int64_t)sizeof now);
+    return dev_h2d(o->dev, o->now, now, (int64_t)sizeof now);
 }
 
 enum err optim_update(const struct optim *o, const struct optim_step *s, double scale)
@@ -218,13 +218,13 @@ enum err optim_start(const struct optim *o, const double *loss)
     TRY(add_up(o, loss));
     if (o->world)
         TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
-    TRY(dev->ops->scale(dev, o->now, o->sums, o->clip));
+    TRY(dev_scale(dev, &(struct scale){o->now, o->sums, o->clip}));
     return update(o);
 }
 
 enum err optim_land(const struct optim *o, double *landed)
 {
-    return o->dev->ops->copy_out(o->dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed);
+    return dev_d2h(o->dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed);
 }
 
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)

@@ -31,8 +31,7 @@ static enum err copy_stores(const struct optim *o, bool back)
         char *from[] = {s->master, s->m, s->v};
         for (int k = 0; k < 3; k++) {
             char *shadow = s->shadow + k * bytes;
-            TRY(o->dev->ops->copy(o->dev, back ? from[k] : shadow, back ? shadow : from[k],
-                                  bytes));
+            TRY(dev_copy(o->dev, back ? from[k] : shadow, back ? shadow : from[k], bytes));
         }
     }
     return ERR_OK;
@@ -54,7 +53,7 @@ static enum err take_back(const struct optim *o)
     for (int i = 0; i < o->stores; i++) {
         const struct param_store *s = o->store[i];
         if (s->master != s->w)
-            TRY(o->dev->ops->cast(o->dev, s->w, s->master, s->elements));
+            TRY(dev_cast(o->dev, s->w, s->master, s->elements));
     }
     return ERR_OK;
 }

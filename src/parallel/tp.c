@@ -92,7 +92,7 @@ static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a,
     if (g->pre)
         piece.pre = (char *)g->pre + row * g->n * unit(t);
     piece.m = m;
-    return t->dev->ops->gemm(t->dev, &piece);
+    return dev_gemm(t->dev, &piece);
 }
 
 /* The rows of `owners` owners from `first` on (% size), each m, gathered in `full`. */
@@ -221,7 +221,7 @@ static enum err product_summed(const struct tp *t, struct gemm *g, const struct 
 {
     g->c = tp_summand(t, b);
     if (!in_pieces(t, g->m)) {
-        TRY(t->dev->ops->gemm(t->dev, g));
+        TRY(dev_gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }
     TRY(in_steps(t, g) ? sum_in_steps(t, g, b) : sum_in_pieces(t, g, b));
@@ -356,7 +356,7 @@ enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const
                      .k = dy->cols};
     ENSURE(t->rows > 0 && t->size > 1);
     TENSOR_NEEDS(dy, PLACE_COLS);
-    TRY(t->dev->ops->gemm(t->dev, &g));
+    TRY(dev_gemm(t->dev, &g));
     TRY(reduce_start(t, &g, b, wait));
     *dx = (struct tensor){b->local, t->sp ? g.m / t->size : g.m, cols, tp_stream(t)};
     return ERR_OK;
@@ -369,8 +369,7 @@ enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struc
     ENSURE(dy->rows == x->rows && dy->place != PLACE_PARTIAL && x->place != PLACE_PARTIAL);
     ENSURE(dy->place != PLACE_ROWS && x->place != PLACE_ROWS);
     TRY(param_grads_begin(w, b, (int64_t[]){dy->cols * x->cols, dy->cols}, &add));
-    return t->dev->ops->gemm(t->dev, &(struct gemm){.c = param_grad(w), .a = dy->p, .b = x->p,
-                                                    .m = dy->cols, .n = x->cols, .k = dy->rows,
-                                                    .trans_a = true, .accumulate = add,
-                                                    .c_at = true, .db = param_grad(b)});
+    return dev_gemm(t->dev, &(struct gemm){.c = param_grad(w), .a = dy->p, .b = x->p, .m = dy->cols,
+                                           .n = x->cols, .k = dy->rows, .trans_a = true,
+                                           .accumulate = add, .c_at = true, .db = param_grad(b)});
 }

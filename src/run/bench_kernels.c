@@ -54,14 +54,13 @@ static enum err time_sets(const struct bench *b, struct calls_work *set, int set
 }
 
 /* Median seconds of a call as it stands in the step. */
-static enum err time_call(const struct bench *b, struct dev *d, const struct calls_call *c,
-                          double *out)
+static enum err time_call(const struct bench *b, struct dev *d, const struct op *op, double *out)
 {
     struct calls_work set[SETS];
     int sets = 0, want = 1;
     enum err err = ERR_OK;
     while (err == ERR_OK && sets < want) {
-        err = calls_open(d, c, &set[sets]);
+        err = calls_open(d, op, &set[sets]);
         if (err != ERR_OK)
             break;
         want = (int)num_min(SETS, 1 + (int64_t)(COLD_BYTES / ((double)set[0].bytes + 1)));
@@ -72,22 +71,24 @@ static enum err time_call(const struct bench *b, struct dev *d, const struct cal
     for (int i = 0; i < sets; i++)
         calls_close(&set[i]);
     TRY(err);
-    *out /= calls_part(c);
+    *out /= calls_part(op);
     return ERR_OK;
 }
 
-static struct calls_call square(int64_t n)
+static struct op square(int64_t n)
 {
-    return (struct calls_call){.op = CALL_GEMM, .size = {n, n, n, n, n, n, CALL_TRANS_B}};
+    return (struct op){.kind = OP_GEMM, .gemm = {.m = n, .n = n, .k = n, .trans_b = true,
+                                                 .c = CALLS_THERE, .a = CALLS_THERE,
+                                                 .b = CALLS_THERE}};
 }
 
 /* The best square product: sides double while one takes less than the budget. */
 static enum err product_ceiling(struct bench *b, struct dev *d)
 {
     for (int64_t n = 512; n <= 8192; n *= 2) {
-        struct calls_call c = square(n);
+        struct op op = square(n);
         double s, flops = 2.0 * (double)n * (double)n * (double)n;
-        TRY(time_call(b, d, &c, &s));
+        TRY(time_call(b, d, &op, &s));
         if (flops / s > b->product) {
             b->product = flops / s;
             b->product_side = n;
@@ -100,7 +101,7 @@ static enum err product_ceiling(struct bench *b, struct dev *d)
 
 enum err bench_ceilings(struct bench *b, struct dev *d)
 {
-    struct calls_call copy = {.op = CALL_COPY, .size = {CALLS_FLAT_MAX}};
+    struct op copy = {.kind = OP_COPY, .copy = {CALLS_THERE, CALLS_THERE, CALLS_FLAT_MAX}};
     double s;
     TRY(product_ceiling(b, d));
     b->copy_bytes = CALLS_FLAT_MAX;
@@ -126,8 +127,8 @@ enum err bench_kernels(struct bench *b, struct dev *d)
               "ceiling");
     for (int i = 0; i < b->calls; i++) {
         struct bench_call *k = &b->call[i];
-        TRY(time_call(b, d, &k->call, &k->seconds));
-        calls_describe(&k->call, name, sizeof name);
+        TRY(time_call(b, d, &k->call.op, &k->seconds));
+        op_describe(&k->call.op, name, sizeof name);
         bench_say(b, "%-64s %6lld %10.1f %9.2f %9.1f %6.1f %%", name, (long long)k->call.count,
                   k->seconds * 1e6, k->call.flops / k->seconds * 1e-12,
                   k->call.bytes / k->seconds * 1e-9,

@@ -98,11 +98,11 @@ static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *
     n = num_min(OPS_MAX, 1 + (int64_t)(bench_budget(k->b) / BATCHES / (t[0] + 1e-9)));
     double agreed = (double)n, *shared;
     TRY(k->dev->ops->alloc(k->dev, (int64_t)sizeof agreed, "a count", (void **)&shared));
-    enum err err = k->dev->ops->copy_in(k->dev, shared, &agreed, (int64_t)sizeof agreed);
+    enum err err = dev_h2d(k->dev, shared, &agreed, (int64_t)sizeof agreed);
     if (err == ERR_OK)
         err = comm_broadcast(k->all, 0, shared, (int64_t)sizeof agreed);
     if (err == ERR_OK)
-        err = k->dev->ops->copy_out(k->dev, &agreed, shared, (int64_t)sizeof agreed);
+        err = dev_d2h(k->dev, &agreed, shared, (int64_t)sizeof agreed);
     if (err == ERR_OK)
         err = k->dev->ops->sync(k->dev);
     k->dev->ops->free(k->dev, shared);

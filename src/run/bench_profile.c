@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static void add_device(const struct bench *b, struct text *t)
 {
@@ -22,18 +22,34 @@ static void add_device(const struct bench *b, struct text *t)
              (long long)b->copy_bytes);
 }
 
+static void add_call(const struct bench_call *b, struct text *t)
+{
+    const struct calls_call *c = &b->call;
+    const struct op_row *row = &op_rows[c->op.kind];
+    const char *flag[OP_FLAGS];
+    int flags = op_flags(&c->op, flag);
+    bool first = true;
+    text_add(t, "\n    {\"op\": \"%s\", \"class\": \"%s\", \"sizes\": {", row->name,
+             op_class_name(c->class));
+    for (const struct op_field *f = row->field; f->name; f++) {
+        if (f->kind != FIELD_EXTENT && f->kind != FIELD_STRIDE)
+            continue;
+        text_add(t, "%s\"%s\": %lld", first ? "" : ", ", f->name, (long long)op_get(&c->op, f));
+        first = false;
+    }
+    text_add(t, "}, \"flags\": [");
+    for (int i = 0; i < flags; i++)
+        text_add(t, "%s\"%s\"", i ? ", " : "", flag[i]);
+    text_add(t, "], \"count\": %lld, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.17g}",
+             (long long)c->count, c->flops, c->bytes, b->seconds);
+}
+
 static void add_calls(const struct bench *b, struct text *t)
 {
     text_add(t, "  \"calls\": [");
     for (int i = 0; i < b->calls; i++) {
-        const struct calls_call *c = &b->call[i].call;
-        text_add(t, "%s\n    {\"op\": \"%s\", \"class\": \"%s\", \"sizes\": {", i ? "," : "",
-                 calls_op_name(c->op), calls_class_name(c->class));
-        for (int s = 0; calls_size_name(c->op, s); s++)
-            text_add(t, "%s\"%s\": %lld", s ? ", " : "", calls_size_name(c->op, s),
-                     (long long)c->size[s]);
-        text_add(t, "}, \"count\": %lld, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.17g}",
-                 (long long)c->count, c->flops, c->bytes, b->call[i].seconds);
+        add_call(&b->call[i], t);
+        text_add(t, "%s", i < b->calls - 1 ? "," : "");
     }
     text_add(t, "%s],\n", b->calls ? "\n  " : "");
 }

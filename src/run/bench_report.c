@@ -6,9 +6,11 @@
 
 #include "base/text.h"
 
-struct sum { double flops, bytes, floor, seconds; };
+struct totals {
+    double flops, bytes, floor, seconds;
+};
 
-static void add(const struct bench *b, const struct bench_call *k, struct sum *to)
+static void add(const struct bench *b, const struct bench_call *k, struct totals *to)
 {
     double n = (double)k->call.count;
     to->flops += n * k->call.flops;
@@ -17,8 +19,8 @@ static void add(const struct bench *b, const struct bench_call *k, struct sum *t
     to->seconds += n * k->seconds;
 }
 
-static void say_sum(const struct bench *b, const char *name, const struct sum *s,
-                    const struct sum *all)
+static void say_sum(const struct bench *b, const char *name, const struct totals *s,
+                    const struct totals *all)
 {
     if (all->seconds > 0)
         bench_say(b, "%-20s %12.3f %12.3f %10.2f %10.2f %6.1f %% %8.1f %%", name, s->flops * 1e-12,
@@ -32,7 +34,7 @@ static void say_sum(const struct bench *b, const char *name, const struct sum *s
 
 void bench_report_classes(const struct bench *b)
 {
-    struct sum of[CALLS_CLASSES] = {{0}}, all = {0};
+    struct totals of[OP_CLASSES] = {{0}}, all = {0};
     for (int i = 0; i < b->calls; i++) {
         add(b, &b->call[i], &of[b->call[i].call.class]);
         add(b, &b->call[i], &all);
@@ -53,9 +55,9 @@ void bench_report_classes(const struct bench *b)
                   "ms", "share", "of ceiling");
     else
         bench_say(b, "%-20s %12s %12s %10s %8s", "class", "TFLOP", "GB", "floor ms", "share");
-    for (int c = 0; c < CALLS_CLASSES; c++)
+    for (int c = 0; c < OP_CLASSES; c++)
         if (of[c].bytes > 0)
-            say_sum(b, calls_class_name((enum calls_class)c), &of[c], &all);
+            say_sum(b, op_class_name((enum op_class)c), &of[c], &all);
     say_sum(b, "all", &all, &all);
     bench_say(b, "floor %.0f tokens/s%s", (double)b->tokens / all.floor,
               all.seconds > 0 ? "" : "; nothing was measured");

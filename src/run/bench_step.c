@@ -20,6 +20,7 @@ struct step {
     struct bench *b;
     const struct setup *s;
     struct dev *dev;            /* owned */
+    struct calls_list list;
     struct exec *x;             /* owned */
     struct param_store **store; /* owned */
     struct optim optim;
@@ -39,7 +40,10 @@ static enum err open_step(struct step *t, struct comm_world *world)
 {
     const struct options *o = &t->b->shape;
     struct exec_args a;
-    TRY(calls_record_open(&t->s->types, t->s->arch.vocab, &t->dev));
+    TRY(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = t->s->types.ct, .threads = 1},
+                 &t->dev));
+    t->dev->types = t->s->types;
+    calls_record(&t->list, t->dev, t->s->arch.vocab);
     setup_exec_args(t->s, 0, &a);
     a.dev = t->dev;
     a.world = world;
@@ -63,17 +67,17 @@ static enum err run_step(struct step *t)
     struct exec_batch batch = {.tokens = t->tokens, .targets = t->tokens, .samples = t->s->share,
                                .t = t->s->arch.seq, .step = 1};
     exec_zero_grads(t->x);
-    calls_record_reset(t->dev); /* opening is no part of a step */
+    calls_reset(&t->list); /* opening is no part of a step */
     return exec_run(t->x, &t->s->sched, &batch, &hooks);
 }
 
 static enum err keep_calls(struct step *t)
 {
     struct bench *b = t->b;
-    const struct calls_call *call = calls_recorded(t->dev, &b->calls);
+    b->calls = t->list.n;
     TRY(mem_new(b->calls, sizeof *b->call, "the calls of a step", &b->call));
     for (int i = 0; i < b->calls; i++)
-        b->call[i].call = call[i];
+        b->call[i].call = t->list.call[i];
     b->tokens = t->s->share * t->s->arch.seq;
     return ERR_OK;
 }
@@ -87,6 +91,7 @@ static enum err body(void *arg, struct comm_world *world)
     if (err == ERR_OK)
         err = keep_calls(t);
     exec_close(t->x);
+    calls_free(&t->list, t->dev);
     dev_close(t->dev);
     mem_free(t->store);
     mem_free(t->tokens);

@@ -135,7 +135,7 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
     TRY(head_row_logits(s, mb, slot, r->row, mine));
     if (exec_tp_group(r->x))
         TRY(comm_all_gather(exec_tp_group(r->x), r->logits, mine, cols, r->dev->at));
-    TRY(r->dev->ops->copy_out(r->dev, r->raw, r->logits, all * at));
+    TRY(dev_d2h(r->dev, r->raw, r->logits, all * at));
     TRY(r->dev->ops->sync(r->dev));
     for (int64_t i = 0; i < all; i++)
         r->values[i] = r->dev->at == DT_F64 ? ((double *)r->raw)[i] : (double)((float *)r->raw)[i];

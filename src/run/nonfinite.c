@@ -241,7 +241,7 @@ static void describe(const struct search *s, struct text *t)
     add_rank(s->r, t);
     text_add(t, " in ");
     add_place(s, t);
-    text_add(t, s->probe.met ? ": what %s reads" : ": %s", calls_op_name(s->probe.op));
+    text_add(t, s->probe.met ? ": what %s reads" : ": %s", op_rows[s->probe.kind].name);
     add_param(s, t);
     text_add(t, s->probe.met ? " holds %g" : " gives %g", num_unsigned_nan(e->value));
     text_add(t, " at [%lld, %lld] of %lld x %lld", (long long)e->row, (long long)e->col,

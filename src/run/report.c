@@ -6,6 +6,7 @@
  */
 #include "run/train.h"
 
+#include "device/profile.h"
 #include "run/rates.h"
 #include "run/room.h"
 
@@ -150,8 +151,8 @@ static void summarize(const struct train_rank *r, struct text *page)
 {
     const struct options *o = r->s->o;
     char t[32];
-    if (o->train.profile)
-        dev_profile_table(r->dev, page);
+    if (r->profile)
+        dev_profile_table(r->profile, page);
     if (o->optim.post_validation)
         report_ahead(r, page);
     if (!options_unrecorded(o))

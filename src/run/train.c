@@ -10,6 +10,7 @@
 #include "run/train.h"
 
 #include "base/log.h"
+#include "device/profile.h"
 #include "run/check.h"
 #include "run/handshake.h"
 #include "run/host.h"
@@ -301,7 +302,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(r->dev->ops->room(r->dev, &r->left, &r->all));
     TRY(room_check(s, comm_rank(r->world), r->left - r->dev->later, r->all));
     if (s->o->train.profile && r->reports)
-        TRY(dev_profile_open(r->dev, opened, &r->dev));
+        TRY(dev_profile_open(r->dev, opened, &r->profile));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
@@ -433,7 +434,7 @@ static enum err run_steps(struct train_rank *r)
     r->step = r->resumed;
     TRY(validate_resumed(r));
     TRY(train_save_validated(r));
-    dev_profile_begin(r->dev, comm_spent(r->world));
+    dev_profile_begin(r->profile, comm_spent(r->world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
             TRY(stamp_end(r, r->taken));
@@ -442,7 +443,7 @@ static enum err run_steps(struct train_rank *r)
             TRY(validate(r));
         TRY(train_save_step(r));
     }
-    dev_profile_end(r->dev, comm_spent(r->world));
+    dev_profile_end(r->profile, comm_spent(r->world));
     return ERR_OK;
 }
 
@@ -476,6 +477,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     enum err last = comm_detach(world);
     if (end.code == ERR_OK)
         err_keep(&end, last);
+    dev_profile_close(r.profile);
     dev_close(r.dev);
     last = train_close_files(&r);
     if (end.code == ERR_OK)

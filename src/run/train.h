@@ -62,6 +62,7 @@ struct train_rank {
     const struct setup *s;
     struct comm_world *world;
     struct dev *dev;
+    struct dev_profile *profile; /* owned; NULL: none */
     struct exec *x;
     int coord[AXIS_COUNT];
     bool speaks;  /* for the tokens: last stage (of two replicas, the first's), first tensor rank */

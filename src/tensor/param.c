@@ -203,7 +203,7 @@ enum err param_grad_settle(const struct param *p)
         if (!*fresh_of(p))
             continue;
         *fresh_of(p) = false;
-        TRY(dev->ops->zero(dev, param_grad(p), p->count * p->store->at));
+        TRY(dev_zero(dev, param_grad(p), p->count * p->store->at));
     }
     return ERR_OK;
 }
@@ -239,7 +239,7 @@ enum err param_read(const struct param *p, bool gradient, double *out)
     const void *from = gradient ? param_grad(p) : param_master(p);
     void *raw;
     TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
-    enum err err = dev->ops->copy_out(dev, raw, from, p->count * dtype_size(dt));
+    enum err err = dev_d2h(dev, raw, from, p->count * dtype_size(dt));
     if (err == ERR_OK)
         err = dev->ops->sync(dev);
     if (err == ERR_OK)
@@ -253,7 +253,7 @@ enum err param_read_f32(const struct param *p, float *out)
     struct dev *dev = p->store->dev;
     double *wide;
     if (param_master_type(p->store) == DT_F32) {
-        TRY(dev->ops->copy_out(dev, out, param_master(p), p->count * 4));
+        TRY(dev_d2h(dev, out, param_master(p), p->count * 4));
         return dev->ops->sync(dev);
     }
     TRY(mem_new(p->count, sizeof *wide, p->spec.name, &wide));

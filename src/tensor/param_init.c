@@ -108,7 +108,7 @@ static enum err start(struct drawer *d, const struct param *p, int64_t first, in
 static enum err copy_drawn(struct drawer *d)
 {
     struct dev *dev = d->s->dev;
-    return d->drawn ? dev->ops->copy_in(dev, d->to, d->drawn, d->bytes) : ERR_OK;
+    return d->drawn ? dev_h2d(dev, d->to, d->drawn, d->bytes) : ERR_OK;
 }
 
 /* Draws a piece, and copies the one before meanwhile. */
@@ -135,7 +135,7 @@ static enum err draw_all(struct drawer *d)
             TRY(piece(d, &s->param[i], at, num_min(PIECE, s->param[i].count - at)));
     TRY(copy_drawn(d));
     if (s->master != s->w) /* rounded twice, as the optimizer does; the padding is zeros in both */
-        TRY(dev->ops->cast(dev, s->w, s->whole, s->elements));
+        TRY(dev_cast(dev, s->w, s->whole, s->elements));
     return dev->ops->sync(dev);
 }
 

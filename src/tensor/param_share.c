@@ -67,7 +67,7 @@ static enum err move(const struct param_store *s, bool keep)
     for (int i = 0; i < s->pieces; i++) {
         struct param_range r = param_share_of(s, i);
         char *own = s->master + r.own * s->at, *all = s->grad + r.begin * s->at;
-        TRY(dev->ops->copy(dev, keep ? own : all, keep ? all : own, (r.end - r.begin) * s->at));
+        TRY(dev_copy(dev, keep ? own : all, keep ? all : own, (r.end - r.begin) * s->at));
     }
     return ERR_OK;
 }

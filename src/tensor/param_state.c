@@ -156,9 +156,9 @@ static enum err copy_slot(const struct param_snapshot *s, const struct param_run
     int64_t end = num_min((slot + 1) * each - run->own, run->n);
     if (begin >= end)
         return ERR_OK;
-    return d->dev->ops->aside(d->dev, slot,
-                              s->host + (kind * d->elements + run->at + begin) * at,
-                              run_on_device(run, kind) + begin * at, (end - begin) * at);
+    return dev_aside(d->dev, &(struct aside){s->host + (kind * d->elements + run->at + begin) * at,
+                                             run_on_device(run, kind) + begin * at,
+                                             (end - begin) * at, slot});
 }
 
 enum err param_snapshot_start(const struct param_snapshot *s)
@@ -210,8 +210,7 @@ static enum err write_rounded(const struct param *p, int64_t from, const float *
     TRY(mem_new(n, sizeof *half, p->spec.name, &half));
     for (int64_t i = 0; i < n; i++)
         half[i] = bf16_from_f32(values[i]);
-    enum err err = s->dev->ops->copy_in(s->dev, s->w + (p->offset + from) * s->ct, half,
-                                        n * s->ct);
+    enum err err = dev_h2d(s->dev, s->w + (p->offset + from) * s->ct, half, n * s->ct);
     mem_free(half);
     return err;
 }
@@ -250,8 +249,8 @@ enum err param_state_write(const struct param *p, enum param_kind kind, int64_t 
         FAIL(ERR_INTERNAL, "%s: elements %lld to %lld of moments are not all held by this rank",
              p->spec.name, (long long)from, (long long)(from + n - 1));
     if (to != values)
-        TRY(s->dev->ops->copy_in(s->dev, to, values, n * s->at));
+        TRY(dev_h2d(s->dev, to, values, n * s->at));
     if (kind != PARAM_WEIGHT || s->master == s->w)
         return ERR_OK;
-    return s->dev->ops->cast(s->dev, (char *)param_w(p) + from * s->ct, to, n);
+    return dev_cast(s->dev, (char *)param_w(p) + from * s->ct, to, n);
 }

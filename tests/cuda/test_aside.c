@@ -50,9 +50,9 @@ static void fill(struct rig *r, char byte)
 {
     static char block[1 << 20];
     memset(block, byte, sizeof block);
-    CHECK_OK(r->dev->ops->copy_in(r->dev, r->store, block, sizeof block));
+    CHECK_OK(dev_h2d(r->dev, r->store, block, sizeof block));
     for (int64_t done = sizeof block; done < BYTES; done *= 2)
-        CHECK_OK(r->dev->ops->copy(r->dev, r->store + done, r->store, done));
+        CHECK_OK(dev_copy(r->dev, r->store + done, r->store, done));
     for (int slot = 0; slot < SLOTS; slot++)
         CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
 }
@@ -61,7 +61,7 @@ static void copy_aside(struct rig *r)
 {
     for (int slot = 0; slot < SLOTS; slot++) {
         int64_t at = (int64_t)slot * EACH;
-        CHECK_OK(r->dev->ops->aside(r->dev, slot, r->host + at, r->store + at, EACH));
+        CHECK_OK(dev_aside(r->dev, &(struct aside){r->host + at, r->store + at, EACH, slot}));
     }
 }
 
@@ -78,7 +78,7 @@ static void update(struct rig *r)
 {
     for (int slot = 0; slot < SLOTS; slot++) {
         CHECK_OK(r->dev->ops->aside_join(r->dev, slot));
-        CHECK_OK(r->dev->ops->zero(r->dev, r->store + (int64_t)slot * EACH, EACH));
+        CHECK_OK(dev_zero(r->dev, r->store + (int64_t)slot * EACH, EACH));
         CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
     }
 }
@@ -152,17 +152,18 @@ static void work(struct rig *r)
 {
     int64_t half = BYTES / 2, n = half / (int64_t)sizeof(float);
     for (int i = 0; i < 128; i++)
-        CHECK_OK(r->dev->ops->add(r->dev, r->other, r->other + half, n));
+        CHECK_OK(dev_add(r->dev, r->other, r->other + half, n));
 }
 
 /* Copies of a few bytes of each slot are there before the queue is through the work behind the
  * slots' ends, `by` a replay or calls, though they are begun when it is queued. */
 static void copies_are_first(struct rig *r, char *passed, char byte, double begin, const char *by)
 {
-    CHECK_OK(r->dev->ops->copy_out(r->dev, passed, r->store, 64));
+    CHECK_OK(dev_d2h(r->dev, passed, r->store, 64));
     for (int slot = 0; slot < SLOTS; slot++)
-        CHECK_OK(r->dev->ops->aside(r->dev, slot, r->host + (slot << 10),
-                                    r->store + (int64_t)slot * EACH, 1 << 10));
+        CHECK_OK(
+            dev_aside(r->dev, &(struct aside){r->host + (slot << 10),
+                                              r->store + (int64_t)slot * EACH, 1 << 10, slot}));
     CHECK_OK(r->dev->ops->aside_reach(r->dev, NULL));
     double copied = log_now();
     CHECK_INT(*(volatile char *)passed, 7);
@@ -181,7 +182,8 @@ static void copies_begin_with_their_slot(void)
     if (!open_rig(&r))
         return;
     CHECK_OK(r.dev->ops->host_alloc(r.dev, 64, "where the queue is", (void **)&passed));
-    work(&r); /* its first launch loads a module, which waits for the device */
+    work(&r); /* first launches load modules, which waits for the device */
+    CHECK_OK(dev_d2h(r.dev, passed, r.store, 64));
     for (int i = 1; i <= ROUNDS; i++) {
         fill(&r, 9);
         CHECK_OK(r.dev->ops->sync(r.dev));
@@ -224,9 +226,9 @@ static void the_queue_goes_on(void)
     double begin = log_now();
     copy_aside(&r);
     double queued = log_now();
-    CHECK_OK(r.dev->ops->copy_out(r.dev, sums, r.store, 64));
+    CHECK_OK(dev_d2h(r.dev, sums, r.store, 64));
     CHECK_OK(r.dev->ops->mark(r.dev, 0));
-    CHECK_OK(r.dev->ops->zero(r.dev, r.other, 1 << 20));
+    CHECK_OK(dev_zero(r.dev, r.other, 1 << 20));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double done = log_now();
     CHECK_OK(r.dev->ops->aside_reach(r.dev, &there));

@@ -88,14 +88,14 @@ static void stamps_of_work(void)
         CHECK_OK(d->ops->alloc(d, bytes, "a matrix", &m[i]));
     struct gemm g = {.c = m[0], .a = m[1], .b = m[2], .m = SIDE, .n = SIDE, .k = SIDE};
     CHECK_OK(d->ops->stamps(d, CALLS + 1, &first));
-    CHECK_OK(d->ops->gemm(d, &g)); /* chooses its way */
+    CHECK_OK(dev_gemm(d, &g)); /* chooses its way */
     for (int round = 0; round < 3; round++) {
         double last, from, to;
         CHECK_OK(d->ops->sync(d));
         double begin = log_now();
         CHECK_OK(d->ops->stamp(d, first));
         for (int i = 1; i <= CALLS; i++) {
-            CHECK_OK(d->ops->gemm(d, &g));
+            CHECK_OK(dev_gemm(d, &g));
             CHECK_OK(d->ops->stamp(d, first + i));
         }
         double queued = log_now() - begin;
@@ -137,14 +137,14 @@ static void stamps_read_amid_work(void)
         CHECK_OK(d->ops->alloc(d, bytes, "a matrix", &m[i]));
     struct gemm g = {.c = m[0], .a = m[1], .b = m[2], .m = SIDE, .n = SIDE, .k = SIDE};
     CHECK_OK(d->ops->stamps(d, 1, &first));
-    CHECK_OK(d->ops->gemm(d, &g));
+    CHECK_OK(dev_gemm(d, &g));
     for (int round = 0; round < 5; round++) {
         CHECK_OK(d->ops->sync(d));
         rest(0.2);
         CHECK_OK(d->ops->stamp(d, first));
         CHECK_OK(d->ops->mark(d, 0));
         for (int i = 0; i < 5000; i++)
-            CHECK_OK(d->ops->gemm(d, &g));
+            CHECK_OK(dev_gemm(d, &g));
         CHECK_OK(d->ops->mark(d, 1));
         CHECK_OK(d->ops->reach(d, 0));
         CHECK_OK(d->ops->stamped(d, first, &amid));

@@ -49,7 +49,7 @@ static enum err compare_started(const struct side *s, int kind, int64_t count, e
     int64_t bytes = 2 * RANKS * count * dtype_size(dt);
     struct comm_req gpu[2] = {{0}}, host[2] = {{0}};
     fill(s, s->want, 4 * RANKS * count, dt);
-    TRY(s->dev->ops->copy_in(s->dev, s->d, s->want, 2 * bytes));
+    TRY(dev_h2d(s->dev, s->d, s->want, 2 * bytes));
     for (int i = 0; i < 2; i++) {
         TRY(start(s, s->gpu, (char *)s->d + i * bytes, kind, count, dt, &gpu[i]));
         TRY(start(s, s->host, (char *)s->want + i * bytes, kind, count, dt, &host[i]));
@@ -58,7 +58,7 @@ static enum err compare_started(const struct side *s, int kind, int64_t count, e
         TRY(comm_finish(&gpu[i]));
         TRY(comm_finish(&host[i]));
     }
-    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, 2 * bytes));
+    TRY(dev_d2h(s->dev, s->got, s->d, 2 * bytes));
     TRY(s->dev->ops->sync(s->dev));
     test_check(memcmp(s->got, s->want, (size_t)(2 * bytes)) == 0, __FILE__, __LINE__,
                "kind %d of %lld %s elements", kind, (long long)count, dtype_name(dt));
@@ -78,10 +78,10 @@ static enum err compare(const struct side *s, int kind, int64_t count, enum dtyp
 {
     int64_t bytes = RANKS * count * dtype_size(dt), part = bytes / RANKS;
     fill(s, s->want, RANKS * count, dt);
-    TRY(s->dev->ops->copy_in(s->dev, s->d, s->want, bytes));
+    TRY(dev_h2d(s->dev, s->d, s->want, bytes));
     TRY(operation(s, s->gpu, s->d, kind, count, dt));
     TRY(operation(s, s->host, s->want, kind, count, dt));
-    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, bytes));
+    TRY(dev_d2h(s->dev, s->got, s->d, bytes));
     TRY(s->dev->ops->sync(s->dev));
     int64_t from = kind == REDUCE_SCATTER ? s->me * part : 0;
     CHECK(memcmp((char *)s->got + from, (char *)s->want + from,
@@ -106,13 +106,13 @@ static enum err started_of(struct side *s)
         struct comm_req r[STARTS] = {{0}};
         float *d = s->d, *want = s->want;
         fill(s, want, MOST, DT_F32);
-        TRY(s->dev->ops->copy_in(s->dev, d, want, MOST * (int64_t)sizeof(float)));
+        TRY(dev_h2d(s->dev, d, want, MOST * (int64_t)sizeof(float)));
         for (int i = 0; i < STARTS; i++)
             TRY(comm_all_reduce_start(s->gpu, d + i * PART, PART, DT_F32, COMM_SUM, &r[i]));
         for (int i = 0; i < STARTS; i++)
             TRY(comm_finish(&r[how ? STARTS - 1 - i : i]));
         TRY(comm_all_reduce(s->host, want, STARTS * PART, DT_F32, COMM_SUM));
-        TRY(s->dev->ops->copy_out(s->dev, s->got, d, MOST * (int64_t)sizeof(float)));
+        TRY(dev_d2h(s->dev, s->got, d, MOST * (int64_t)sizeof(float)));
         TRY(s->dev->ops->sync(s->dev));
         CHECK(memcmp(s->got, want, (size_t)(STARTS * PART) * sizeof(float)) == 0);
     }
@@ -131,7 +131,7 @@ static enum err messages_of(struct side *s)
     struct side peer = {.me = other};
     TRY(comm_channels_open(s->w, way, 4));
     fill(s, want, 2 * n, DT_F64);
-    TRY(s->dev->ops->copy_in(s->dev, d, want, 2 * bytes));
+    TRY(dev_h2d(s->dev, d, want, 2 * bytes));
     for (int lane = 0; lane < 2; lane++) {
         struct comm_device_msg m = {other, lane, lane, d + lane * n, bytes};
         TRY(comm_device_send_start(s->w, &m, &out[lane]));
@@ -145,7 +145,7 @@ static enum err messages_of(struct side *s)
         TRY(comm_finish(&in[lane]));
     }
     fill(&peer, want, 2 * n, DT_F64);
-    TRY(s->dev->ops->copy_out(s->dev, s->got, d + 2 * n, 2 * bytes));
+    TRY(dev_d2h(s->dev, s->got, d + 2 * n, 2 * bytes));
     TRY(s->dev->ops->sync(s->dev));
     CHECK(memcmp(s->got, want, (size_t)(2 * bytes)) == 0);
     return ERR_OK;
@@ -194,8 +194,7 @@ static enum err full_of(struct side *s, bool sums)
     double begin = log_now();
     TRY(comm_all_reduce(s->gpu, s->d, MOST, DT_F32, COMM_SUM));
     for (int i = 0; i < FULL && err == ERR_OK; i++)
-        err = sums ? comm_all_reduce(s->gpu, s->d, 1, DT_F32, COMM_SUM)
-                   : s->dev->ops->zero(s->dev, s->d, 4);
+        err = sums ? comm_all_reduce(s->gpu, s->d, 1, DT_F32, COMM_SUM) : dev_zero(s->dev, s->d, 4);
     if (err == ERR_OK)
         err = s->dev->ops->sync(s->dev);
     CHECK(err == ERR_PEER);
@@ -256,9 +255,9 @@ static enum err compare_mixed(struct side *s, int64_t time, enum err (*way)(stru
     struct side peer = {.me = 1 - s->me};
     int64_t bytes = 5 * SHARE * (int64_t)sizeof *want;
     fill(s, want, 5 * SHARE + time, DT_F32); /* the count is part of the numbers */
-    TRY(s->dev->ops->copy_in(s->dev, s->d, want, bytes));
+    TRY(dev_h2d(s->dev, s->d, want, bytes));
     TRY(way(s));
-    TRY(s->dev->ops->copy_out(s->dev, s->got, s->d, bytes));
+    TRY(dev_d2h(s->dev, s->got, s->d, bytes));
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_all_reduce(s->host, want, 3 * SHARE, DT_F32, COMM_SUM));
     CHECK(memcmp(s->got, want, (size_t)(4 * SHARE) * sizeof *want) == 0);

@@ -50,7 +50,7 @@ static void fill(char *p, const struct part *x, int64_t n, int seed)
 static enum err be_late(struct side *s, int first)
 {
     for (int i = 0; i < PASSES * ((s->me - first + s->n) % s->n); i++)
-        TRY(s->dev->ops->zero(s->dev, s->late, LATE));
+        TRY(dev_zero(s->dev, s->late, LATE));
     return ERR_OK;
 }
 
@@ -61,16 +61,16 @@ static enum err scatter(struct side *s, const struct part *x, char *host, int ro
     int64_t bytes = x->count * x->bytes, all = s->n * bytes;
     char *none = host + all, *want = none + all, *got = want + bytes;
     char *in = s->window, *out = s->window + all;
-    TRY(s->dev->ops->copy_in(s->dev, in, none, all));
+    TRY(dev_h2d(s->dev, in, none, all));
     for (int k = 1; k <= s->n; k++) {
         int64_t at = (s->me + k) % s->n * bytes;
         TRY(be_late(s, round + k));
-        TRY(s->dev->ops->copy_in(s->dev, in + at, host + at, bytes));
+        TRY(dev_h2d(s->dev, in + at, host + at, bytes));
         TRY(comm_scatter_step_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
     }
     for (int k = 1; k <= s->n; k++)
         TRY(comm_finish(&r[k - 1]));
-    TRY(s->dev->ops->copy_out(s->dev, got, out, bytes));
+    TRY(dev_d2h(s->dev, got, out, bytes));
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_reduce_scatter(s->host, want, host, x->count, x->dt));
     test_check(memcmp(got, want, (size_t)bytes) == 0, __FILE__, __LINE__,
@@ -86,17 +86,17 @@ static enum err gather(struct side *s, const struct part *x, char *host, int rou
     int64_t bytes = x->count * x->bytes, all = s->n * bytes;
     char *none = host + all, *want = none + all, *got = want + all;
     char *in = s->window, *out = s->window + all;
-    TRY(s->dev->ops->copy_in(s->dev, out, none, all));
+    TRY(dev_h2d(s->dev, out, none, all));
     TRY(be_late(s, round));
-    TRY(s->dev->ops->copy_in(s->dev, in, host, bytes));
+    TRY(dev_h2d(s->dev, in, host, bytes));
     for (int k = 1; k < s->n; k++)
         TRY(comm_gather_step_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
     for (int k = 1; k < s->n; k++) {
         int64_t at = (s->me + k) % s->n * bytes;
         TRY(comm_finish(&r[k - 1]));
-        TRY(s->dev->ops->copy_out(s->dev, got + at, out + at, bytes));
+        TRY(dev_d2h(s->dev, got + at, out + at, bytes));
     }
-    TRY(s->dev->ops->copy_out(s->dev, got + s->me * bytes, out + s->me * bytes, bytes));
+    TRY(dev_d2h(s->dev, got + s->me * bytes, out + s->me * bytes, bytes));
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_all_gather(s->host, want, host, x->count, x->dt));
     test_check(memcmp(got, want, (size_t)all) == 0, __FILE__, __LINE__,

@@ -16,7 +16,7 @@ static enum err sum_in(struct side *s, struct comm_group *g, char *window, const
     TRY(mem_new(c->times * bytes + 1, 1, "what should come", &want));
     TRY(mem_new(c->times * bytes + 1, 1, "what came", &got));
     fill(s, want, c->times * c->n, c->dt);
-    TRY(s->dev->ops->copy_in(s->dev, window + c->at, want, c->times * bytes));
+    TRY(dev_h2d(s->dev, window + c->at, want, c->times * bytes));
     for (int i = 0; i < c->times; i++)
         if (c->times == 1)
             TRY(comm_all_reduce(g, window + c->at, c->n, c->dt, COMM_SUM));
@@ -25,7 +25,7 @@ static enum err sum_in(struct side *s, struct comm_group *g, char *window, const
     for (int i = 0; i < c->times; i++)
         TRY(comm_finish(&r[i]));
     TRY(comm_all_reduce(s->host, want, c->times * c->n, c->dt, COMM_SUM));
-    TRY(s->dev->ops->copy_out(s->dev, got, window + c->at, c->times * bytes));
+    TRY(dev_d2h(s->dev, got, window + c->at, c->times * bytes));
     TRY(s->dev->ops->sync(s->dev));
     CHECK(memcmp(got, want, (size_t)(c->times * bytes)) == 0);
     mem_free(want);
@@ -194,10 +194,10 @@ static enum err compare_several(struct side *s, struct comm_group *g, char *wind
     TRY(mem_new(WINDOW, 1, "what should come", &want));
     TRY(mem_new(WINDOW, 1, "what came", &got));
     fill_several(s, want);
-    TRY(s->dev->ops->copy_in(s->dev, window, want, WINDOW));
+    TRY(dev_h2d(s->dev, window, want, WINDOW));
     TRY(do_how(s, g, window, how));
     TRY(do_several(s->host, want, how != AT_ONCE));
-    TRY(s->dev->ops->copy_out(s->dev, got, window, WINDOW));
+    TRY(dev_d2h(s->dev, got, window, WINDOW));
     TRY(s->dev->ops->sync(s->dev));
     CHECK(memcmp(got, want, WINDOW) == 0);
     mem_free(want);
@@ -335,10 +335,10 @@ static enum err post_compare(struct side *s, int64_t time, enum err (*way)(struc
     TRY(mem_new(n + time, sizeof *want, "what should come", &want));
     TRY(mem_new(n, sizeof *got, "what came", &got));
     fill(s, want, n + time, DT_F32); /* the count is part of the numbers */
-    TRY(s->dev->ops->copy_in(s->dev, s->window, want, bytes));
-    TRY(s->dev->ops->zero(s->dev, s->window + WINDOW / 2, bytes));
+    TRY(dev_h2d(s->dev, s->window, want, bytes));
+    TRY(dev_zero(s->dev, s->window + WINDOW / 2, bytes));
     TRY(way(s));
-    TRY(s->dev->ops->copy_out(s->dev, got, s->window + WINDOW / 2, bytes));
+    TRY(dev_d2h(s->dev, got, s->window + WINDOW / 2, bytes));
     TRY(s->dev->ops->sync(s->dev));
     fill(&peer, want, n + time, DT_F32);
     CHECK(memcmp(got, want, (size_t)bytes) == 0);
@@ -434,7 +434,7 @@ static enum err abort_behind(struct side *s, int before, int64_t n)
         return stumble(s);
     double begin = log_now();
     for (int i = 0; i < before && err == ERR_OK; i++)
-        err = s->dev->ops->zero(s->dev, window, WINDOW);
+        err = dev_zero(s->dev, window, WINDOW);
     if (err == ERR_OK)
         err = comm_all_reduce(g, window, n, DT_F32, COMM_SUM);
     if (err == ERR_OK)

@@ -31,31 +31,32 @@ static UNSEEN void write_more(enum plant what, void *p, int64_t n)
         end[i] = 0x55;
 }
 
-static enum err norm(struct dev *d, const struct norm *a)
+static void spill(const struct op *op)
 {
-    atomic_fetch_add(&calls, 1);
-    if (!isnan(((const double *)a->y)[0]))
-        atomic_fetch_add(&clean, 1);
-    TRY(real->norm(d, a));
-    if (a->mean)
-        write_more(MEAN, a->mean, a->n);
-    write_more(RSTD, a->rstd, a->n);
-    write_more(NORMED, a->y, a->n * a->c);
-    return ERR_OK;
+    const struct norm *a = &op->norm;
+    const struct attn *b = &op->attn;
+    if (op->kind == OP_NORM) {
+        if (a->mean)
+            write_more(MEAN, a->mean, a->n);
+        write_more(RSTD, a->rstd, a->n);
+        write_more(NORMED, a->y, a->n * a->c);
+    } else if (op->kind == OP_ATTN) {
+        write_more(LSE, b->lse, b->b * b->tq * b->heads);
+        write_more(ATTENTION, b->o, b->b * b->tq * b->ldo);
+    } else if (op->kind == OP_ADAMW) {
+        write_more(MOMENT, op->adamw.v, op->adamw.n);
+    }
 }
 
-static enum err attn(struct dev *d, const struct attn *a)
+static enum err run_op(struct dev *d, const struct op *op)
 {
-    TRY(real->attn(d, a));
-    write_more(LSE, a->lse, a->b * a->tq * a->heads);
-    write_more(ATTENTION, a->o, a->b * a->tq * a->ldo);
-    return ERR_OK;
-}
-
-static enum err adamw(struct dev *d, const struct adamw *a)
-{
-    TRY(real->adamw(d, a));
-    write_more(MOMENT, a->v, a->n);
+    if (op->kind == OP_NORM) {
+        atomic_fetch_add(&calls, 1);
+        if (!isnan(((const double *)op->norm.y)[0]))
+            atomic_fetch_add(&clean, 1);
+    }
+    TRY(real->run(d, op));
+    spill(op);
     return ERR_OK;
 }
 
@@ -78,9 +79,7 @@ static enum err run(enum plant what, int64_t bytes)
     real = dev->ops;
     ops = *real;
     dev_close(dev);
-    ops.norm = norm;
-    ops.attn = attn;
-    ops.adamw = adamw;
+    ops.run = run_op;
     planted = what;
     over = bytes;
     enum err err = layout_run(&l, &r);

@@ -50,55 +50,32 @@ static void strike(struct fake *f, const struct dev *d, enum kind k, void *first
         ((uint16_t *)first)[0] = bf16_from_f32((float)fault.value);
 }
 
-static enum err fake_gemm(struct fake *f, struct dev *d, const struct gemm *g)
-{
-    TRY(f->own->gemm(d, g));
-    if (g->trans_a || g->trans_b)
-        strike(f, d, g->trans_a ? WEIGHT_GEMM : FORWARD_GEMM, g->c, g->c_at ? d->at : d->ct);
-    return ERR_OK;
-}
-
-static enum err fake_attn(struct fake *f, struct dev *d, const struct attn *a)
-{
-    TRY(f->own->attn(d, a));
-    strike(f, d, ATTN, a->o, d->ct);
-    return ERR_OK;
-}
-
-static enum err fake_attn_grad(struct fake *f, struct dev *d, const struct attn_grad *a)
-{
-    TRY(f->own->attn_grad(d, a));
-    strike(f, d, ATTN_GRAD, a->dk, d->ct);
-    return ERR_OK;
-}
-
-static enum err fake_adamw(struct fake *f, struct dev *d, const struct adamw *a)
-{
-    TRY(f->own->adamw(d, a));
-    strike(f, d, UPDATE, a->w, d->ct);
-    return ERR_OK;
-}
-
 /* A run of a list begins with its loss, one double, as zero. */
-static enum err fake_zero(struct fake *f, struct dev *d, void *p, int64_t bytes)
+static void begin_run(struct fake *f, const struct op *op)
 {
-    if (bytes == (int64_t)sizeof(double)) {
+    if (op->kind == OP_ZERO && op->zero.n == (int64_t)sizeof(double)) {
         f->run++;
         memset(f->calls, 0, sizeof f->calls);
     }
-    return f->own->zero(d, p, bytes);
 }
 
-/* A rank has a thread: its device. */
-static _Thread_local struct fake *mine;
-static enum err my_gemm(struct dev *d, const struct gemm *g) { return fake_gemm(mine, d, g); }
-static enum err my_attn(struct dev *d, const struct attn *a) { return fake_attn(mine, d, a); }
-static enum err my_attn_grad(struct dev *d, const struct attn_grad *a)
+static _Thread_local struct fake *mine; /* a rank has a thread: its device */
+
+static enum err fake_run(struct dev *d, const struct op *op)
 {
-    return fake_attn_grad(mine, d, a);
+    const struct gemm *g = &op->gemm;
+    begin_run(mine, op);
+    TRY(mine->own->run(d, op));
+    if (op->kind == OP_GEMM && (g->trans_a || g->trans_b))
+        strike(mine, d, g->trans_a ? WEIGHT_GEMM : FORWARD_GEMM, g->c, g->c_at ? d->at : d->ct);
+    else if (op->kind == OP_ATTN)
+        strike(mine, d, ATTN, op->attn.o, d->ct);
+    else if (op->kind == OP_ATTN_GRAD)
+        strike(mine, d, ATTN_GRAD, op->attn_grad.dk, d->ct);
+    else if (op->kind == OP_ADAMW)
+        strike(mine, d, UPDATE, op->adamw.w, d->ct);
+    return ERR_OK;
 }
-static enum err my_adamw(struct dev *d, const struct adamw *a) { return fake_adamw(mine, d, a); }
-static enum err my_zero(struct dev *d, void *p, int64_t n) { return fake_zero(mine, d, p, n); }
 
 enum err __wrap_dev_open(const struct dev_args *a, struct dev **out)
 {
@@ -107,11 +84,7 @@ enum err __wrap_dev_open(const struct dev_args *a, struct dev **out)
         return ERR_OK;
     mine = &fake[a->index];
     *mine = (struct fake){.ops = *(*out)->ops, .own = (*out)->ops, .rank = a->index};
-    mine->ops.gemm = my_gemm;
-    mine->ops.attn = my_attn;
-    mine->ops.attn_grad = my_attn_grad;
-    mine->ops.adamw = my_adamw;
-    mine->ops.zero = my_zero;
+    mine->ops.run = fake_run;
     (*out)->ops = &mine->ops;
     return ERR_OK;
 }
@@ -170,10 +143,10 @@ static void places(void)
                                                                       NAN},
          {"rank 3 (", "the backward of microbatch 2, stage 1, layer 2, attn: attn_grad"}},
         {{"parallel.pp=2", "parallel.schedule=1f1b", "train.profile=true"},
-         {1, 0, 0, 2, 99, ATTN_GRAD, NAN},
+         {1, 2, 0, 2, 99, ATTN_GRAD, NAN},
          {"the backward of microbatch 0, stage 1, layer 3, attn"}},
         {{"parallel.tp=2"}, {EVERY_RANK, 1, 1, 2, 99, FORWARD_GEMM, 3e38},
-         {"the forward of microbatch 0, stage 0, layer 0, attn: what ", "residual reads",
+         {"the forward of microbatch 0, stage 0, layer 0, attn: what ", "residual_norm reads",
           "holds inf at [0, 0]"}},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {

@@ -19,10 +19,10 @@ static struct dev_ops counted;
 static const struct dev_ops *plain;
 static atomic_long products;
 
-static enum err count_gemm(struct dev *d, const struct gemm *g)
+static enum err count_gemm(struct dev *d, const struct op *op)
 {
-    atomic_fetch_add(&products, 1);
-    return plain->gemm(d, g);
+    atomic_fetch_add(&products, op->kind == OP_GEMM);
+    return plain->run(d, op);
 }
 
 /* All ranks have the same device, so the table is filled before they run. */
@@ -38,7 +38,7 @@ static enum err prepare(enum dev_kind kind, enum dtype ct)
     TRY(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &d));
     plain = d->ops;
     counted = *plain;
-    counted.gemm = count_gemm;
+    counted.run = count_gemm;
     dev_close(d);
     return ERR_OK;
 }

@@ -47,16 +47,16 @@ static enum err late_ready(struct dev *d, int slot)
     return ERR_OK;
 }
 
-static enum err late_aside(struct dev *d, int slot, void *to, const void *from, int64_t bytes)
+static enum err late_run(struct dev *d, const struct op *op)
 {
     struct late *l = late_of(d);
-    CHECK(l->ready[slot]);
+    const struct aside *a = &op->aside;
+    if (op->kind != OP_ASIDE)
+        return l->real->run(d, op);
+    CHECK(l->ready[a->slot]);
     pthread_mutex_lock(&l->lock);
     ENSURE(l->n < (int)(sizeof l->copy / sizeof *l->copy));
-    l->copy[l->n].to = to;
-    l->copy[l->n].from = from;
-    l->copy[l->n].slot = slot;
-    l->copy[l->n++].bytes = bytes;
+    l->copy[l->n++] = (struct copy){a->to, a->from, a->n, a->slot};
     pthread_mutex_unlock(&l->lock);
     return ERR_OK;
 }
@@ -101,7 +101,7 @@ static void opened_late(struct dev *d, int rank)
     struct late *l = &lates[rank];
     *l = (struct late){.real = d->ops, .ops = *d->ops};
     l->ops.aside_ready = late_ready;
-    l->ops.aside = late_aside;
+    l->ops.run = late_run;
     l->ops.aside_join = late_join;
     l->ops.aside_reach = late_reach;
     pthread_mutex_init(&l->lock, NULL);

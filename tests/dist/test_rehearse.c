@@ -188,9 +188,9 @@ static void validation_is_rehearsed(void)
     for (int rank = 0; rank < 2; rank++) {
         int dropped = 0, whole = 0;
         for (const char *at = before[rank].s; at && *at; at += strcspn(at, "\n") + 1) {
-            const char *drop = strstr(at, " drop "), *end = at + strcspn(at, "\n");
-            if (tape_is_attention(at))
-                ++*(drop && drop < end ? &dropped : &whole);
+            const char *none = strstr(at, " dropout 0 "), *end = at + strcspn(at, "\n");
+            if (tape_is(at, OP_ATTN))
+                ++*(none && none < end ? &whole : &dropped);
         }
         CHECK(dropped > 0);
         CHECK_INT(whole, 2); /* layers here, each once */

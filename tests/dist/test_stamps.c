@@ -21,10 +21,10 @@ static _Thread_local int64_t now, taken, at[STAMPS_MAX];
 static _Thread_local struct exec_event *before; /* of the step before */
 static _Thread_local int64_t steps;
 
-static enum err gemm(struct dev *d, const struct gemm *a)
+static enum err run_op(struct dev *d, const struct op *op)
 {
-    now += WORK;
-    return real->gemm(d, a);
+    now += op->kind == OP_GEMM ? WORK : 0;
+    return real->run(d, op);
 }
 
 static enum err stamps(struct dev *d, int64_t n, int64_t *first)
@@ -218,7 +218,7 @@ int main(int argc, char **argv)
         return 1;
     real = d->ops;
     scripted = *real;
-    scripted.gemm = gemm;
+    scripted.run = run_op;
     scripted.stamps = stamps;
     scripted.stamp = stamp;
     scripted.stamped = stamped;

@@ -24,46 +24,20 @@ static enum err count(void)
     return ERR_OK;
 }
 
-static enum err gemm(struct dev *d, const struct gemm *a)
+/* Operations of every kind of instruction. */
+static enum err run_op(struct dev *d, const struct op *op)
 {
-    TRY(count());
-    return real->gemm(d, a);
-}
-
-static enum err norm(struct dev *d, const struct norm *a)
-{
-    TRY(count());
-    return real->norm(d, a);
-}
-
-static enum err adamw(struct dev *d, const struct adamw *a)
-{
-    TRY(count());
-    return real->adamw(d, a);
+    static const bool counts[OPS] = {[OP_GEMM] = true, [OP_NORM] = true, [OP_NORM_GRAD] = true,
+                                     [OP_ADAMW] = true, [OP_SUMSQ] = true, [OP_ZERO] = true};
+    if (counts[op->kind])
+        TRY(count());
+    return real->run(d, op);
 }
 
 static enum err sync(struct dev *d)
 {
     TRY(count());
     return real->sync(d);
-}
-
-static enum err norm_grad(struct dev *d, const struct norm_grad *a)
-{
-    TRY(count());
-    return real->norm_grad(d, a);
-}
-
-static enum err sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
-{
-    TRY(count());
-    return real->sumsq(d, out, x, of);
-}
-
-static enum err zero(struct dev *d, void *p, int64_t bytes)
-{
-    TRY(count());
-    return real->zero(d, p, bytes);
 }
 
 static void opened(struct dev *d, int rank)
@@ -120,13 +94,8 @@ static void devices_fail(void)
     CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_REF, .ct = DT_F64, .threads = 1}, &d));
     real = d->ops;
     failing = *real;
-    failing.gemm = gemm;
-    failing.norm = norm;
-    failing.norm_grad = norm_grad;
-    failing.adamw = adamw;
-    failing.sumsq = sumsq;
+    failing.run = run_op;
     failing.sync = sync;
-    failing.zero = zero;
     fail_everywhere(&l, 23);
     l = layout_of(list, 2);
     fail_everywhere(&l, 29);

@@ -170,8 +170,7 @@ static double or(double x, double otherwise)
 static struct optim_step read_step(const struct rank *k)
 {
     unsigned rank = (unsigned)comm_rank(k->world);
-    return (struct optim_step){.step = k->step,
-                               .stop = k->job->l->stop >> rank & 1,
+    return (struct optim_step){.step = k->step, .stop = k->job->l->stop >> rank & 1,
                                .saved = k->job->l->saved >> rank & 1,
                                .lr = k->job->l->rate ? k->job->l->rate(k->step) : 1e-3,
                                .loss = k->losses ? exec_loss_at(k->x) : NULL,
@@ -288,7 +287,7 @@ static enum err poison(struct exec *x)
             int64_t bytes = s->param[j].count * s->at;
             TRY(mem_new(bytes, 1, "NaNs", &host));
             memset(host, 0xff, (size_t)bytes);
-            enum err err = s->dev->ops->copy_in(s->dev, param_grad(&s->param[j]), host, bytes);
+            enum err err = dev_h2d(s->dev, param_grad(&s->param[j]), host, bytes);
             mem_free(host);
             TRY(err);
         }

@@ -198,7 +198,7 @@ static void copy_to(struct parity *p, const struct parity_buf *b, int side, cons
     double *raw = parity_doubles(b->n); /* as wide as any type */
     for (int64_t i = 0; i < b->n; i++)
         store(type, raw, i, values[i]);
-    CHECK_OK(d->ops->copy_in(d, b->on[side], raw, b->n * dtype_size(type)));
+    CHECK_OK(dev_h2d(d, b->on[side], raw, b->n * dtype_size(type)));
     CHECK_OK(d->ops->sync(d));
     mem_free(raw);
 }
@@ -223,7 +223,7 @@ void parity_get(struct parity *p, const struct parity_buf *b, int side, double *
     enum dtype type = type_on(p, b, side);
     double *raw = parity_doubles(b->n);
     CHECK_OK(d->ops->sync(d));
-    CHECK_OK(d->ops->copy_out(d, raw, b->on[side], b->n * dtype_size(type)));
+    CHECK_OK(dev_d2h(d, raw, b->on[side], b->n * dtype_size(type)));
     CHECK_OK(d->ops->sync(d));
     for (int64_t i = 0; i < b->n; i++)
         values[i] = load(type, raw, i);
@@ -234,7 +234,7 @@ void parity_set_tokens(struct parity *p, struct parity_buf *b, const int32_t *to
 {
     for (int s = 0; s < PARITY_SIDES; s++) {
         struct dev *d = p->dev[s];
-        CHECK_OK(d->ops->copy_in(d, b->on[s], tokens, b->n * (int64_t)sizeof *tokens));
+        CHECK_OK(dev_h2d(d, b->on[s], tokens, b->n * (int64_t)sizeof *tokens));
         CHECK_OK(d->ops->sync(d));
     }
 }

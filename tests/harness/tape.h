@@ -13,6 +13,7 @@
 #include "device/device.h"
 
 struct tape {
+    struct dev_hook hook;
     const struct dev_ops *real;
     struct dev_ops ops;
     struct text text;            /* owned; a line a call since tape_begin */
@@ -24,13 +25,14 @@ struct tape {
 
 /* Puts the tape in front of a device that this thread uses and no other. The tape outlives it. */
 void tape_over(struct tape *t, struct dev *d, bool can_record);
+void tape_off(struct tape *t, struct dev *d);
 /* Forgets the lines so far. */
 void tape_begin(struct tape *t);
 void tape_free(struct tape *t);
-/* Is the line at `line` what forward and backward ask for, GEMMs among it? A forward
- * attention's? */
+/* Is the line at `line` what forward and backward ask for, GEMMs among it? Is it of such an
+ * operation? */
 bool tape_is_of_layers(const char *line);
-bool tape_is_attention(const char *line);
+bool tape_is(const char *line, enum op_kind kind);
 /* The first line in which two texts differ, as messages want it, into buf; NULL: they are equal. */
 const char *tape_difference(const struct text *a, const struct text *b, char buf[400]);
 

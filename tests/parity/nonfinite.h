@@ -74,7 +74,7 @@ static void gemm_run(const struct call *c, int s)
         g.pre = at(c, c->out[1], s);
     g.bias = g.act == GEMM_DGELU || g.trans_a ? NULL : in_at(c, i, s);
     g.db = g.trans_a ? at(c, c->out[1], s) : NULL;
-    CHECK_OK(c->p->dev[s]->ops->gemm(c->p->dev[s], &g));
+    CHECK_OK(dev_gemm(c->p->dev[s], &g));
 }
 
 static void gemm_make(struct call *c, int i)
@@ -121,14 +121,14 @@ static void norm_run(const struct call *c, int s)
                      .w = in_at(c, w, s), .b = c->rms ? NULL : in_at(c, w + 1, s), .n = c->n,
                      .c = c->c, .eps = 1e-5, .rms = c->rms};
     if (!c->apart) {
-        CHECK_OK(d->ops->norm(d, &a));
+        CHECK_OK(dev_norm(d, &a));
         return;
     }
     struct residual r = {.y = at(c, c->out[c->rms ? 2 : 3], s), .x = in_at(c, 0, s),
                          .f = in_at(c, 1, s), .bias = in_at(c, 2, s), .n = c->n, .c = c->c,
                          .drop = dropped(c, s)};
     a.x = r.y;
-    CHECK_OK(d->ops->residual_norm(d, &r, &a));
+    CHECK_OK(dev_residual_norm(d, &(struct residual_norm){r, a}));
 }
 
 static void norm_make(struct call *c, int i)
@@ -161,7 +161,7 @@ static void norm_grad_run(const struct call *c, int s)
                           .dy = in_at(c, 1, s), .d = in_at(c, 2, s), .w = in_at(c, 3, s),
                           .rstd = in_at(c, 4, s), .mean = c->rms ? NULL : in_at(c, 5, s),
                           .n = c->n, .c = c->c, .rms = c->rms};
-    CHECK_OK(c->p->dev[s]->ops->norm_grad(c->p->dev[s], &a));
+    CHECK_OK(dev_norm_grad(c->p->dev[s], &a));
 }
 
 static void norm_grad_make(struct call *c, int i)
@@ -192,7 +192,7 @@ static void attn_run(const struct call *c, int s)
     if (!c->apart) {
         f.o = at(c, c->out[0], s);
         f.lse = at(c, c->out[1], s);
-        CHECK_OK(c->p->dev[s]->ops->attn(c->p->dev[s], &f));
+        CHECK_OK(dev_attn(c->p->dev[s], &f));
         return;
     }
     f.o = in_at(c, 3, s);
@@ -200,7 +200,7 @@ static void attn_run(const struct call *c, int s)
     struct attn_grad g = {.f = f, .do_ = in_at(c, 5, s), .dq = at(c, c->out[0], s),
                           .dk = at(c, c->out[1], s), .dv = at(c, c->out[2], s),
                           .delta = at(c, c->out[3], s)};
-    CHECK_OK(c->p->dev[s]->ops->attn_grad(c->p->dev[s], &g));
+    CHECK_OK(dev_attn_grad(c->p->dev[s], &g));
 }
 
 static void attn_make(struct call *c, int i)
@@ -245,8 +245,8 @@ static void rope_run(const struct call *c, int s)
     struct dev *d = c->p->dev[s];
     struct rope a = {.x = at(c, c->out[0], s), .table = in_at(c, 1, s), .n = c->n, .t = c->n,
                      .heads = 2, .d = c->c / 2, .ld = c->c, .inverse = c->rms};
-    CHECK_OK(d->ops->copy(d, a.x, in_at(c, 0, s), c->n * c->c * dtype_size(d->ct)));
-    CHECK_OK(d->ops->rope(d, &a));
+    CHECK_OK(dev_copy(d, a.x, in_at(c, 0, s), c->n * c->c * dtype_size(d->ct)));
+    CHECK_OK(dev_rope(d, &a));
 }
 
 static void rope_make(struct call *c, int i)
@@ -265,9 +265,10 @@ static void swiglu_run(const struct call *c, int s)
     struct dev *d = c->p->dev[s];
     void *to = at(c, c->out[0], s);
     if (c->apart)
-        CHECK_OK(d->ops->swiglu_grad(d, to, in_at(c, 1, s), in_at(c, 0, s), c->n, c->c));
+        CHECK_OK(dev_swiglu_grad(
+            d, &(struct swiglu_grad){to, in_at(c, 1, s), in_at(c, 0, s), c->n, c->c}));
     else
-        CHECK_OK(d->ops->swiglu(d, to, in_at(c, 0, s), c->n, c->c));
+        CHECK_OK(dev_swiglu(d, &(struct swiglu){to, in_at(c, 0, s), c->n, c->c}));
 }
 
 static void swiglu_make(struct call *c, int i)
@@ -288,9 +289,9 @@ static void residual_run(const struct call *c, int s)
     struct residual a = {.y = at(c, c->out[0], s), .f = in_at(c, 0, s), .x = in_at(c, 1, s),
                          .bias = in_at(c, 2, s), .n = c->n, .c = c->c, .drop = drop};
     if (c->apart)
-        CHECK_OK(d->ops->dropout(d, a.y, a.f, c->n, c->c, &drop));
+        CHECK_OK(dev_dropout(d, &(struct dropout){a.y, a.f, c->n, c->c, drop}));
     else
-        CHECK_OK(d->ops->residual(d, &a));
+        CHECK_OK(dev_residual(d, &a));
 }
 
 static void residual_make(struct call *c, int i)
@@ -317,20 +318,21 @@ static void table_run(const struct call *c, int s)
     const int32_t *token = c->token->on[s];
     switch ((enum table_call)c->attn.b) {
     case EMBED:
-        CHECK_OK(d->ops->embed(d, to, from, token, c->n, c->c, 0, TABLE_ROWS));
+        CHECK_OK(dev_embed(d, &(struct embed){to, from, token, c->n, c->c, 0, TABLE_ROWS}));
         return;
     case EMBED_GRAD:
-        CHECK_OK(d->ops->embed_grad(d, to, from, token, c->n, c->c, 0, TABLE_ROWS));
+        CHECK_OK(
+            dev_embed_grad(d, &(struct embed_grad){to, from, token, c->n, c->c, 0, TABLE_ROWS}));
         return;
     case POS_ADD:
-        CHECK_OK(d->ops->copy(d, to, in_at(c, 1, s), c->n * c->c * dtype_size(d->ct)));
-        CHECK_OK(d->ops->pos_add(d, to, from, c->n, c->c, TABLE_ROWS, 0));
+        CHECK_OK(dev_copy(d, to, in_at(c, 1, s), c->n * c->c * dtype_size(d->ct)));
+        CHECK_OK(dev_pos_add(d, &(struct pos_add){to, from, c->n, c->c, TABLE_ROWS, 0}));
         return;
     case POS_GRAD:
-        CHECK_OK(d->ops->pos_grad(d, to, from, c->n, c->c, TABLE_ROWS, 0));
+        CHECK_OK(dev_pos_grad(d, &(struct pos_grad){to, from, c->n, c->c, TABLE_ROWS, 0}));
         return;
     default:
-        CHECK_OK(d->ops->bias_grad(d, to, from, c->n, c->c));
+        CHECK_OK(dev_bias_grad(d, &(struct bias_grad){to, from, c->n, c->c}));
     }
 }
 
@@ -364,12 +366,12 @@ static void xent_run(const struct call *c, int s)
                      .hit = at(c, c->out[2], s), .loss = at(c, c->out[3], s),
                      .dlogits = c->rms ? NULL : at(c, c->out[4], s)};
     if (!c->apart) {
-        CHECK_OK(d->ops->xent(d, &x));
+        CHECK_OK(dev_xent(d, &x));
         return;
     }
-    CHECK_OK(d->ops->xent_max(d, &x));
-    CHECK_OK(d->ops->xent_sum(d, &x));
-    CHECK_OK(d->ops->xent_grad(d, &x));
+    CHECK_OK(dev_xent_max(d, &x));
+    CHECK_OK(dev_xent_sum(d, &x));
+    CHECK_OK(dev_xent_grad(d, &x));
 }
 
 /* Of the results the loss and the gradient count: what lies between is no result. */
@@ -404,34 +406,33 @@ static void flat_run(const struct call *c, int s)
     const double now[NOW_COUNT] = {1e-3, 0.1, 0.1, 1, 1};
     switch ((enum flat_call)c->attn.b) {
     case SUM:
-        CHECK_OK(d->ops->sum(d, to, from, c->n));
+        CHECK_OK(dev_sum(d, &(struct sum){to, from, c->n}));
         return;
     case SUMSQ:
-        CHECK_OK(d->ops->sumsq(d, to, from, &all));
+        CHECK_OK(dev_sumsq(d, &(struct sumsq){to, from, &all, dev_parts_count(&all)}));
         return;
     case CAST:
-        CHECK_OK(d->ops->cast(d, to, from, c->n));
+        CHECK_OK(dev_cast(d, to, from, c->n));
         return;
     case ADD:
-        CHECK_OK(d->ops->copy(d, to, in_at(c, 1, s), c->n * dtype_size(d->at)));
-        CHECK_OK(d->ops->add(d, to, from, c->n));
+        CHECK_OK(dev_copy(d, to, in_at(c, 1, s), c->n * dtype_size(d->at)));
+        CHECK_OK(dev_add(d, to, from, c->n));
         return;
     case SCALE:
-        CHECK_OK(d->ops->scale(d, to, from, 0.5));
+        CHECK_OK(dev_scale(d, &(struct scale){to, from, 0.5}));
         return;
     default:
         break;
     }
-    CHECK_OK(d->ops->copy_in(d, at(c, c->out[3], s), now, sizeof now));
+    CHECK_OK(dev_h2d(d, at(c, c->out[3], s), now, sizeof now));
     for (int i = 0; i < 3; i++) /* what it writes: master, m, v */
-        CHECK_OK(d->ops->copy(d, at(c, c->out[i], s), in_at(c, i + 1, s),
-                              c->n * dtype_size(d->at)));
+        CHECK_OK(dev_copy(d, at(c, c->out[i], s), in_at(c, i + 1, s), c->n * dtype_size(d->at)));
     struct adamw a = {.w = d->ct == d->at ? to : at(c, c->out[4], s),
                       .master = d->ct == d->at ? NULL : to, .m = at(c, c->out[1], s),
                       .v = at(c, c->out[2], s), .grad = from, .n = c->n, .beta1 = 0.9,
                       .beta2 = 0.9, .eps = 1e-8, .decay = 0.1, .decays = &all,
                       .now = at(c, c->out[3], s)};
-    CHECK_OK(d->ops->adamw(d, &a));
+    CHECK_OK(dev_adamw(d, &a));
 }
 
 static void flat_make(struct call *c, int i)

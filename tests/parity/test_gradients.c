@@ -86,7 +86,7 @@ static double mlp_loss(const void *problem)
     const struct mlp *p = problem;
     struct gemm g = {.c = p->y, .a = p->x, .b = p->w, .bias = p->b, .pre = p->pre, .m = p->m,
                      .n = p->n, .k = p->k, .act = GEMM_GELU};
-    CHECK_OK(p->d->ops->gemm(p->d, &g));
+    CHECK_OK(dev_gemm(p->d, &g));
     return weigh(p->y, p->dy, p->m * p->n);
 }
 
@@ -94,7 +94,6 @@ static void gemm(void)
 {
     struct mlp p = {.d = open_ref(), .m = 5, .n = 7, .k = 3};
     int64_t mn = p.m * p.n, mk = p.m * p.k, kn = p.k * p.n;
-    const struct dev_ops *ops = p.d->ops;
     double *all[] = {p.x = values(mk, -1, 1), p.w = values(kn, -1, 1), p.b = values(p.n, -1, 1),
                      p.pre = zeros(mn), p.y = zeros(mn), p.dy = values(mn, -1, 1), zeros(mn),
                      zeros(mk), zeros(kn), zeros(p.n), values(mn, 1, 1), values(mn, 0, 0)};
@@ -103,15 +102,15 @@ static void gemm(void)
     /* dpre = dy * gelu'(pre): the slope alone is DGELU of a product that is one */
     struct gemm slope = {.c = dpre, .a = one, .b = one, .pre = p.pre, .m = p.m, .n = p.n, .k = 1,
                          .act = GEMM_DGELU};
-    CHECK_OK(ops->gemm(p.d, &slope));
+    CHECK_OK(dev_gemm(p.d, &slope));
     for (int64_t i = 0; i < mn; i++)
         dpre[i] *= p.dy[i];
     struct gemm gx = {.c = dx, .a = dpre, .b = p.w, .m = p.m, .n = p.k, .k = p.n, .trans_b = true};
     struct gemm gw = {.c = dw, .a = p.x, .b = dpre, .m = p.k, .n = p.n, .k = p.m, .trans_a = true,
                       .accumulate = true, .c_at = true};
-    CHECK_OK(ops->gemm(p.d, &gx));
-    CHECK_OK(ops->gemm(p.d, &gw));
-    CHECK_OK(ops->bias_grad(p.d, db, dpre, p.m, p.n));
+    CHECK_OK(dev_gemm(p.d, &gx));
+    CHECK_OK(dev_gemm(p.d, &gw));
+    CHECK_OK(dev_bias_grad(p.d, &(struct bias_grad){db, dpre, p.m, p.n}));
     check_slope(&(struct slope){"gemm dx", mlp_loss, &p}, p.x, dx, mk);
     check_slope(&(struct slope){"gemm dw", mlp_loss, &p}, p.w, dw, kn);
     check_slope(&(struct slope){"bias_grad", mlp_loss, &p}, p.b, db, p.n);
@@ -128,7 +127,7 @@ struct norm_problem {
 static double norm_loss(const void *problem)
 {
     const struct norm_problem *p = problem;
-    CHECK_OK(p->d->ops->norm(p->d, &p->f));
+    CHECK_OK(dev_norm(p->d, &p->f));
     return weigh(p->y, p->dy, p->f.n * p->f.c);
 }
 
@@ -146,7 +145,7 @@ static void norm_kind(bool rms)
     struct norm_grad g = {.dx = dx, .dw = dw, .db = rms ? NULL : db, .dy = p.dy, .x = p.x,
                           .w = p.w, .mean = rms ? NULL : mean, .rstd = rstd, .n = n, .c = c,
                           .rms = rms};
-    CHECK_OK(p.d->ops->norm_grad(p.d, &g));
+    CHECK_OK(dev_norm_grad(p.d, &g));
     check_slope(&(struct slope){"norm dx", norm_loss, &p}, p.x, dx, n * c);
     check_slope(&(struct slope){"norm dw", norm_loss, &p}, p.w, dw, c);
     if (!rms)
@@ -174,7 +173,7 @@ struct attn_problem {
 static double attn_loss(const void *problem)
 {
     const struct attn_problem *p = problem;
-    CHECK_OK(p->d->ops->attn(p->d, &p->f));
+    CHECK_OK(dev_attn(p->d, &p->f));
     return weigh(p->o, p->do_, p->f.b * p->f.tq * p->f.heads * p->f.d);
 }
 
@@ -197,7 +196,7 @@ static void attn_shape(struct attn f)
     attn_loss(&p);
     struct attn_grad g = {.f = p.f, .do_ = p.do_, .dq = all[6], .dk = all[7], .dv = all[8],
                           .delta = all[9]};
-    CHECK_OK(p.d->ops->attn_grad(p.d, &g));
+    CHECK_OK(dev_attn_grad(p.d, &g));
     check_slope(&(struct slope){"attention dq", attn_loss, &p}, p.q, all[6], nq);
     check_slope(&(struct slope){"attention dk", attn_loss, &p}, p.k, all[7], nk);
     check_slope(&(struct slope){"attention dv", attn_loss, &p}, p.v, all[8], nk);
@@ -239,14 +238,14 @@ static void rope(void)
     memcpy(turned, x, (size_t)(n * c) * sizeof *x);
     memcpy(back, y, (size_t)(n * c) * sizeof *y);
     r.x = turned;
-    CHECK_OK(d->ops->rope(d, &r));
+    CHECK_OK(dev_rope(d, &r));
     r.x = back;
     r.inverse = true;
-    CHECK_OK(d->ops->rope(d, &r));
+    CHECK_OK(dev_rope(d, &r));
     CHECK_NEAR(weigh(turned, y, n * c), weigh(x, back, n * c), 1e-12);
     CHECK(fabs(weigh(turned, y, n * c) - weigh(x, y, n * c)) > 1e-3); /* it did turn */
     r.x = turned;
-    CHECK_OK(d->ops->rope(d, &r));
+    CHECK_OK(dev_rope(d, &r));
     for (int64_t i = 0; i < n * c; i++)
         CHECK_NEAR(turned[i], x[i], 1e-14);
     release(all, 5);
@@ -265,7 +264,7 @@ struct simple {
 static double swiglu_loss(const void *problem)
 {
     const struct simple *p = problem;
-    CHECK_OK(p->d->ops->swiglu(p->d, p->y, p->x, p->n, p->c));
+    CHECK_OK(dev_swiglu(p->d, &(struct swiglu){p->y, p->x, p->n, p->c}));
     return weigh(p->y, p->dy, p->n * p->c);
 }
 
@@ -275,7 +274,7 @@ static void swiglu(void)
     int64_t nc = p.n * p.c;
     double *all[] = {p.x = values(2 * nc, -4, 4), p.y = zeros(nc), p.dy = values(nc, -1, 1),
                      zeros(2 * nc)};
-    CHECK_OK(p.d->ops->swiglu_grad(p.d, all[3], p.dy, p.x, p.n, p.c));
+    CHECK_OK(dev_swiglu_grad(p.d, &(struct swiglu_grad){all[3], p.dy, p.x, p.n, p.c}));
     check_slope(&(struct slope){"swiglu", swiglu_loss, &p}, p.x, all[3], 2 * nc);
     release(all, 4);
     dev_close(p.d);
@@ -285,7 +284,7 @@ static double residual_loss(const void *problem)
 {
     const struct simple *p = problem;
     struct residual a = {p->y, p->x, p->f, p->b, p->n, p->c, p->drop};
-    CHECK_OK(p->d->ops->residual(p->d, &a));
+    CHECK_OK(dev_residual(p->d, &a));
     return weigh(p->y, p->dy, p->n * p->c);
 }
 
@@ -298,8 +297,8 @@ static void residual(void)
     double *all[] = {p.x = values(nc, -1, 1), p.f = values(nc, -1, 1), p.b = values(p.c, -1, 1),
                      p.y = zeros(nc), p.dy = values(nc, -1, 1), zeros(nc), zeros(p.c)};
     double *df = all[5], *db = all[6];
-    CHECK_OK(p.d->ops->dropout(p.d, df, p.dy, p.n, p.c, &p.drop));
-    CHECK_OK(p.d->ops->bias_grad(p.d, db, df, p.n, p.c));
+    CHECK_OK(dev_dropout(p.d, &(struct dropout){df, p.dy, p.n, p.c, p.drop}));
+    CHECK_OK(dev_bias_grad(p.d, &(struct bias_grad){db, df, p.n, p.c}));
     check_slope(&(struct slope){"residual x", residual_loss, &p}, p.x, p.dy, nc);
     check_slope(&(struct slope){"residual f", residual_loss, &p}, p.f, df, nc);
     check_slope(&(struct slope){"residual bias", residual_loss, &p}, p.b, db, p.c);
@@ -312,9 +311,8 @@ enum { V0 = 3, POSITIONS = 4, ROW0 = 2 };
 static double embed_loss(const void *problem)
 {
     const struct simple *p = problem;
-    const struct dev_ops *ops = p->d->ops;
-    CHECK_OK(ops->embed(p->d, p->y, p->x, p->token, p->n, p->c, V0, p->rows));
-    CHECK_OK(ops->pos_add(p->d, p->y, p->b, p->n, p->c, POSITIONS, ROW0));
+    CHECK_OK(dev_embed(p->d, &(struct embed){p->y, p->x, p->token, p->n, p->c, V0, p->rows}));
+    CHECK_OK(dev_pos_add(p->d, &(struct pos_add){p->y, p->b, p->n, p->c, POSITIONS, ROW0}));
     return weigh(p->y, p->dy, p->n * p->c);
 }
 
@@ -326,8 +324,8 @@ static void embed(void)
     double *all[] = {p.x = values(nw, -1, 1), p.b = values(np, -1, 1), p.y = zeros(nc),
                      p.dy = values(nc, -1, 1), zeros(nw), zeros(np)};
     double *dw = all[4], *dp = all[5];
-    CHECK_OK(p.d->ops->embed_grad(p.d, dw, p.dy, token, p.n, p.c, V0, p.rows));
-    CHECK_OK(p.d->ops->pos_grad(p.d, dp, p.dy, p.n, p.c, POSITIONS, ROW0));
+    CHECK_OK(dev_embed_grad(p.d, &(struct embed_grad){dw, p.dy, token, p.n, p.c, V0, p.rows}));
+    CHECK_OK(dev_pos_grad(p.d, &(struct pos_grad){dp, p.dy, p.n, p.c, POSITIONS, ROW0}));
     check_slope(&(struct slope){"embed dw", embed_loss, &p}, p.x, dw, nw);
     check_slope(&(struct slope){"position dw", embed_loss, &p}, p.b, dp, np);
     release(all, 6);
@@ -344,22 +342,21 @@ struct xent_problem {
 static double xent_loss(const void *problem)
 {
     const struct xent_problem *p = problem;
-    const struct dev_ops *ops = p->d->ops;
     const struct xent *a = &p->shard[0], *b = &p->shard[1];
     double *amax = a->max, *asum = a->sum, *ahit = a->hit, *bmax = b->max, *bsum = b->sum,
            *bhit = b->hit, sum = 0;
     for (int s = 0; s < 2; s++)
-        CHECK_OK(ops->xent_max(p->d, &p->shard[s]));
+        CHECK_OK(dev_xent_max(p->d, &p->shard[s]));
     for (int64_t r = 0; r < p->n; r++)
         amax[r] = bmax[r] = fmax(amax[r], bmax[r]);
     for (int s = 0; s < 2; s++)
-        CHECK_OK(ops->xent_sum(p->d, &p->shard[s]));
+        CHECK_OK(dev_xent_sum(p->d, &p->shard[s]));
     for (int64_t r = 0; r < p->n; r++) {
         asum[r] = bsum[r] = asum[r] + bsum[r];
         ahit[r] = bhit[r] = ahit[r] + bhit[r];
     }
     for (int s = 0; s < 2; s++)
-        CHECK_OK(ops->xent_grad(p->d, &p->shard[s]));
+        CHECK_OK(dev_xent_grad(p->d, &p->shard[s]));
     for (int64_t r = 0; r < p->n; r++)
         sum += ((const double *)a->loss)[r];
     return sum;

@@ -157,7 +157,7 @@ static void forward(struct parity *p, const struct problem *x)
         int64_t parts = s == 2 && x->f.b > 0 ? x->f.b : 1, each = x->f.b / parts;
         for (int64_t i = 0; i < parts; i++) {
             struct attn f = attn_on(p, x, s, i * each, each);
-            CHECK_OK(p->dev[s]->ops->attn(p->dev[s], &f));
+            CHECK_OK(dev_attn(p->dev[s], &f));
         }
     }
 }
@@ -197,7 +197,7 @@ static void backward(struct parity *p, const struct problem *x)
                               .dk = slice_at(p, x->dk, s, 0),
                               .dv = slice_at(p, x->dv, s, 0),
                               .delta = parity_at(p, x->delta, s, 0)};
-        CHECK_OK(p->dev[s]->ops->attn_grad(p->dev[s], &g));
+        CHECK_OK(dev_attn_grad(p->dev[s], &g));
     }
 }
 
@@ -206,7 +206,7 @@ static void backward(struct parity *p, const struct problem *x)
 static void check_backward(struct parity *p, const struct problem *x)
 {
     struct attn f = attn_on(p, x, 0, 0, x->f.b);
-    CHECK_OK(p->dev[0]->ops->attn(p->dev[0], &f));
+    CHECK_OK(dev_attn(p->dev[0], &f));
     parity_agree(p, x->o);
     parity_agree(p, x->lse);
     backward(p, x);
@@ -345,9 +345,9 @@ static void rope(struct parity *p)
             if (s == 2 && a.n) { /* by parts: a whole sequence first */
                 first.n = a.t;
                 rest.n = a.n - a.t;
-                CHECK_OK(p->dev[s]->ops->rope(p->dev[s], &rest));
+                CHECK_OK(dev_rope(p->dev[s], &rest));
             }
-            CHECK_OK(p->dev[s]->ops->rope(p->dev[s], &first));
+            CHECK_OK(dev_rope(p->dev[s], &first));
         }
         parity_check(p, x, p->calc * 4);
     }

@@ -90,7 +90,7 @@ static void adamw(struct parity *p)
                 a.v = parity_at(p, v, s, at);
                 a.grad = parity_at(p, grad, s, at);
                 a.now = now->on[s];
-                CHECK_OK(p->dev[s]->ops->adamw(p->dev[s], &a));
+                CHECK_OK(dev_adamw(p->dev[s], &a));
             }
         }
         /* a step is lr m / sqrt(v), large where v is small: bounded by the largest weight */
@@ -113,9 +113,10 @@ static void sums(struct parity *p)
         struct parity_buf *sum = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
         struct parity_buf *square = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
         for (int s = 0; s < PARITY_SIDES; s++) {
-            CHECK_OK(p->dev[s]->ops->sum(p->dev[s], sum->on[s], x->on[s], n));
-            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], x->on[s],
-                                           &(struct dev_parts){1, {0, n}}));
+            CHECK_OK(dev_sum(p->dev[s], &(struct sum){sum->on[s], x->on[s], n}));
+            CHECK_OK(dev_sumsq(
+                p->dev[s], &(struct sumsq){square->on[s], x->on[s], &(struct dev_parts){1, {0, n}},
+                                           dev_parts_count(&(struct dev_parts){1, {0, n}})}));
         }
         parity_check(p, sum, p->calc * (1 + 0.5 * (double)n));
         parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
@@ -141,7 +142,8 @@ static void squares_of_parts(struct parity *p)
         parity_set(p, x, values);
         mem_free(values);
         for (int s = 0; s < PARITY_SIDES; s++)
-            CHECK_OK(p->dev[s]->ops->sumsq(p->dev[s], square->on[s], parity_at(p, x, s, at), &of));
+            CHECK_OK(dev_sumsq(p->dev[s], &(struct sumsq){square->on[s], parity_at(p, x, s, at),
+                                                          &of, dev_parts_count(&of)}));
         parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
     }
 }
@@ -158,8 +160,8 @@ static void cast_and_add(struct parity *p)
         struct parity_buf *more = parity_fill(p, PARITY_AT, n, -size, size);
         struct parity_buf *total = parity_fill(p, PARITY_AT, n, -size, size);
         for (int s = 0; s < PARITY_SIDES; s++) {
-            CHECK_OK(p->dev[s]->ops->cast(p->dev[s], to->on[s], from->on[s], n));
-            CHECK_OK(p->dev[s]->ops->add(p->dev[s], total->on[s], more->on[s], n));
+            CHECK_OK(dev_cast(p->dev[s], to->on[s], from->on[s], n));
+            CHECK_OK(dev_add(p->dev[s], total->on[s], more->on[s], n));
         }
         parity_check_same(p, to);
         parity_check(p, total, p->calc * size * 1e-2);
@@ -177,7 +179,7 @@ static void cast_edges(struct parity *p)
     struct parity_buf *from = parity_zero(p, PARITY_AT, n), *to = parity_zero(p, PARITY_CT, n);
     parity_set(p, from, edge);
     for (int s = 0; s < PARITY_SIDES; s++)
-        CHECK_OK(p->dev[s]->ops->cast(p->dev[s], to->on[s], from->on[s], n));
+        CHECK_OK(dev_cast(p->dev[s], to->on[s], from->on[s], n));
     parity_check_same(p, to);
 }
 
@@ -187,18 +189,18 @@ static void copies_aside(struct dev *d, void *from, int64_t bytes)
     char *host[2], *spare;
     bool there = false;
     CHECK_OK(d->ops->alloc(d, bytes, "a copy", (void **)&spare));
-    CHECK_OK(d->ops->copy(d, spare, from, bytes));
+    CHECK_OK(dev_copy(d, spare, from, bytes));
     CHECK_OK(d->ops->aside_ready(d, 0));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(d->ops->host_alloc(d, bytes, "copies aside", (void **)&host[i]));
-        CHECK_OK(d->ops->aside(d, 0, host[i], spare, i ? 0 : bytes));
+        CHECK_OK(dev_aside(d, &(struct aside){host[i], spare, i ? 0 : bytes, 0}));
     }
     CHECK_OK(d->ops->aside_join(d, 0));
-    CHECK_OK(d->ops->zero(d, spare, bytes));
+    CHECK_OK(dev_zero(d, spare, bytes));
     CHECK_OK(d->ops->aside_reach(d, NULL));
     CHECK_OK(d->ops->aside_reach(d, &there));
     CHECK(there);
-    CHECK_OK(d->ops->copy_out(d, host[1], from, bytes));
+    CHECK_OK(dev_d2h(d, host[1], from, bytes));
     CHECK_OK(d->ops->sync(d));
     CHECK(memcmp(host[0], host[1], (size_t)bytes) == 0);
     for (int i = 0; i < 2; i++)
@@ -214,10 +216,10 @@ static void memory(struct parity *p)
     for (int s = 0; s < PARITY_SIDES; s++) {
         struct dev *d = p->dev[s];
         int64_t size = dtype_size(d->at);
-        CHECK_OK(d->ops->copy(d, b->on[s], a->on[s], 100 * size));
-        CHECK_OK(d->ops->zero(d, parity_at(p, b, s, 10), 20 * size));
-        CHECK_OK(d->ops->copy(d, b->on[s], a->on[s], 0));
-        CHECK_OK(d->ops->zero(d, b->on[s], 0));
+        CHECK_OK(dev_copy(d, b->on[s], a->on[s], 100 * size));
+        CHECK_OK(dev_zero(d, parity_at(p, b, s, 10), 20 * size));
+        CHECK_OK(dev_copy(d, b->on[s], a->on[s], 0));
+        CHECK_OK(dev_zero(d, b->on[s], 0));
         CHECK_OK(d->ops->sync(d));
         copies_aside(d, b->on[s], 100 * size);
     }
@@ -258,7 +260,7 @@ static void scale(struct parity *p)
         parity_set(p, sums, in);
         parity_set(p, now, kept);
         for (int s = 0; s < PARITY_SIDES; s++)
-            CHECK_OK(p->dev[s]->ops->scale(p->dev[s], now->on[s], sums->on[s], clip));
+            CHECK_OK(dev_scale(p->dev[s], &(struct scale){now->on[s], sums->on[s], clip}));
         for (int s = 1; s < PARITY_SIDES; s++)
             check_factor(p, now, s);
         parity_get(p, now, 0, kept);

@@ -91,7 +91,7 @@ static double *bounds(struct parity *p, const struct problem *q, double error)
     g.c = c;
     g.bias = bias;
     g.act = GEMM_NONE;
-    CHECK_OK(p->dev[0]->ops->gemm(p->dev[0], &g));
+    CHECK_OK(dev_gemm(p->dev[0], &g));
     for (int64_t i = 0; i < q->c->n; i++)
         c[i] *= error;
     mem_free(a);
@@ -108,7 +108,7 @@ static void solve(struct parity *p, const struct problem *q)
     double *pre = bounds(p, q, p->calc);
     for (int s = 0; s < PARITY_SIDES; s++) {
         struct gemm g = gemm_on(p, q, s);
-        CHECK_OK(p->dev[s]->ops->gemm(p->dev[s], &g));
+        CHECK_OK(dev_gemm(p->dev[s], &g));
     }
     parity_check_each(p, q->c, c);
     if (q->pre)
@@ -177,7 +177,7 @@ static void bias_grad(struct parity *p)
         struct parity_buf *dy = parity_fill(p, PARITY_CT, n * c, -1, 1);
         struct parity_buf *db = parity_fill(p, PARITY_AT, c, -1, 1);
         for (int s = 0; s < PARITY_SIDES; s++)
-            CHECK_OK(p->dev[s]->ops->bias_grad(p->dev[s], db->on[s], dy->on[s], n, c));
+            CHECK_OK(dev_bias_grad(p->dev[s], &(struct bias_grad){db->on[s], dy->on[s], n, c}));
         parity_check(p, db, p->calc * (0.5 * (double)n + 1));
     }
 }
@@ -235,7 +235,7 @@ static void with_bias_grad(struct parity *p)
             one.b = b->on[s];
             one.c = c->on[s];
             one.db = parity_at(p, db, s, off);
-            CHECK_OK(p->dev[s]->ops->gemm(p->dev[s], &one));
+            CHECK_OK(dev_gemm(p->dev[s], &one));
         }
         parity_check(p, c, p->calc * (1 + (double)g.k));
         parity_check(p, db, p->calc * (1 + (double)g.k));

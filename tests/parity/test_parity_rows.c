@@ -62,7 +62,7 @@ static void norm_one(struct parity *p, int i, bool rms)
                              .x = parity_at(p, x, s, r.first * c),
                              .w = parity_at(p, w, s, 0), .b = parity_at(p, b, s, 0),
                              .n = r.rows, .c = c, .eps = eps, .rms = rms};
-            CHECK_OK(p->dev[s]->ops->norm(p->dev[s], &a));
+            CHECK_OK(dev_norm(p->dev[s], &a));
         }
     }
     /* xhat has error rstd |x|; rstd of a small variance the same, by the square of it */
@@ -120,7 +120,7 @@ static struct norm_problem norm_problem_of(struct parity *p, int i, bool rms)
     struct norm a = {.y = q.y->on[0], .mean = q.mean->on[0], .rstd = q.rstd->on[0],
                      .x = q.x->on[0], .w = q.w->on[0], .n = q.n, .c = q.c, .eps = 1e-2,
                      .rms = rms};
-    CHECK_OK(p->dev[0]->ops->norm(p->dev[0], &a));
+    CHECK_OK(dev_norm(p->dev[0], &a));
     parity_agree(p, q.mean);
     parity_agree(p, q.rstd);
     return q;
@@ -142,14 +142,13 @@ static void norm_grad_solve(struct parity *p, const struct norm_problem *q)
                               .dy = q->dy->on[s], .x = q->x->on[s], .w = q->w->on[s],
                               .mean = q->rms ? NULL : q->mean->on[s], .rstd = q->rstd->on[s],
                               .n = q->n, .c = q->c, .rms = q->rms};
-        CHECK_OK(p->dev[s]->ops->norm_grad(p->dev[s], &a));
+        CHECK_OK(dev_norm_grad(p->dev[s], &a));
     }
     double xhat = parity_largest(p, q->x) * parity_largest(p, q->rstd) * 2;
     double rstd = parity_largest(p, q->rstd);
     struct parity_buf *dx = over(q); /* ref wrote to its own buffer, which is now copied over */
     if (dx != q->dx)
-        CHECK_OK(p->dev[0]->ops->copy(p->dev[0], dx->on[0], q->dx->on[0],
-                                      q->n * q->c * dtype_size(DT_F64)));
+        CHECK_OK(dev_copy(p->dev[0], dx->on[0], q->dx->on[0], q->n * q->c * dtype_size(DT_F64)));
     parity_check(p, dx, p->calc * (1 + rstd * (2 + xhat * xhat)));
     xhat = q->behind ? fmax(xhat, 1) : xhat;
     parity_check(p, q->dw, p->calc * (1 + 0.5 * (double)q->n * xhat));
@@ -179,9 +178,11 @@ static void swiglu(struct parity *p)
             for (int k = 0; k < 2; k++) {
                 struct part r = part_of(s, k, n);
                 void *gu_at = parity_at(p, gu, s, r.first * 2 * f);
-                CHECK_OK(d->ops->swiglu(d, parity_at(p, y, s, r.first * f), gu_at, r.rows, f));
-                CHECK_OK(d->ops->swiglu_grad(d, parity_at(p, dgu, s, r.first * 2 * f),
-                                             parity_at(p, dy, s, r.first * f), gu_at, r.rows, f));
+                CHECK_OK(dev_swiglu(
+                    d, &(struct swiglu){parity_at(p, y, s, r.first * f), gu_at, r.rows, f}));
+                CHECK_OK(dev_swiglu_grad(
+                    d, &(struct swiglu_grad){parity_at(p, dgu, s, r.first * 2 * f),
+                                             parity_at(p, dy, s, r.first * f), gu_at, r.rows, f}));
             }
         }
         parity_check(p, y, p->calc * 6);
@@ -200,8 +201,8 @@ static void swiglu_far(struct parity *p)
     parity_set(p, gu, far);
     for (int s = 0; s < PARITY_SIDES; s++) {
         struct dev *d = p->dev[s];
-        CHECK_OK(d->ops->swiglu(d, y->on[s], gu->on[s], 1, 4));
-        CHECK_OK(d->ops->swiglu_grad(d, dgu->on[s], y->on[s], gu->on[s], 1, 4));
+        CHECK_OK(dev_swiglu(d, &(struct swiglu){y->on[s], gu->on[s], 1, 4}));
+        CHECK_OK(dev_swiglu_grad(d, &(struct swiglu_grad){dgu->on[s], y->on[s], gu->on[s], 1, 4}));
     }
     parity_check(p, y, p->calc * 1e4);
     for (int s = 0; s < PARITY_SIDES; s++) {
@@ -250,11 +251,11 @@ static void residual(struct parity *p)
                                      .f = parity_at(p, f, s, r.first * c),
                                      .bias = parity_at(p, bias, s, 0), .n = r.rows, .c = c,
                                      .drop = here};
-                CHECK_OK(p->dev[s]->ops->residual(p->dev[s], &a));
+                CHECK_OK(dev_residual(p->dev[s], &a));
             }
         }
         if (aliased)
-            CHECK_OK(p->dev[0]->ops->copy(p->dev[0], x->on[0], y->on[0], n * c * 8));
+            CHECK_OK(dev_copy(p->dev[0], x->on[0], y->on[0], n * c * 8));
         parity_check(p, aliased ? x : y, p->calc * (2 + 4 / (1 - drop.p)));
     }
 }
@@ -275,13 +276,14 @@ static void dropout(struct parity *p)
                 struct drop here = drop;
                 here.step = step->on[s];
                 here.row0 += r.first;
-                CHECK_OK(p->dev[s]->ops->dropout(
-                    p->dev[s], parity_at(p, s && aliased ? dy : dx, s, r.first * c),
-                    parity_at(p, dy, s, r.first * c), r.rows, c, &here));
+                CHECK_OK(dev_dropout(
+                    p->dev[s],
+                    &(struct dropout){parity_at(p, s && aliased ? dy : dx, s, r.first * c),
+                                      parity_at(p, dy, s, r.first * c), r.rows, c, here}));
             }
         }
         if (aliased)
-            CHECK_OK(p->dev[0]->ops->copy(p->dev[0], dy->on[0], dx->on[0], n * c * 8));
+            CHECK_OK(dev_copy(p->dev[0], dy->on[0], dx->on[0], n * c * 8));
         parity_check(p, aliased ? dy : dx, p->calc * 2 / (1 - drop.p));
     }
 }
@@ -306,9 +308,9 @@ static void dropout_mask(struct parity *p)
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct dev *d = p->dev[s];
             drop.step = step->on[s];
-            CHECK_OK(d->ops->dropout(d, dx->on[s], dy->on[s], n, c, &drop));
+            CHECK_OK(dev_dropout(d, &(struct dropout){dx->on[s], dy->on[s], n, c, drop}));
             struct residual a = {.y = y->on[s], .f = dy->on[s], .n = n, .c = c, .drop = drop};
-            CHECK_OK(d->ops->residual(d, &a));
+            CHECK_OK(dev_residual(d, &a));
             parity_get(p, dx, s, got);
             parity_get(p, y, s, sum);
             for (int64_t e = 0; e < n * c; e++) {
@@ -382,7 +384,7 @@ static void residual_norm_one(struct parity *p, int i, bool rms)
                               .rstd = parity_at(p, rstd, s, r.first),
                               .w = parity_at(p, w, s, 0), .b = parity_at(p, b, s, 0),
                               .n = r.rows, .c = c, .eps = 1e-2, .rms = rms};
-            CHECK_OK(p->dev[s]->ops->residual_norm(p->dev[s], &add, &of));
+            CHECK_OK(dev_residual_norm(p->dev[s], &(struct residual_norm){add, of}));
         }
     }
     double largest = parity_largest(p, sum), scale = parity_largest(p, rstd);

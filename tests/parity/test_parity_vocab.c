@@ -37,9 +37,11 @@ static void embed(struct parity *p)
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct dev *d = p->dev[s];
             int64_t half = s == 2 ? n / 2 : n;
-            CHECK_OK(d->ops->embed(d, out->on[s], w->on[s], token->on[s], half, c, v0, rows));
-            CHECK_OK(d->ops->embed(d, parity_at(p, out, s, half * c), w->on[s],
-                                   parity_at(p, token, s, half), n - half, c, v0, rows));
+            CHECK_OK(dev_embed(
+                d, &(struct embed){out->on[s], w->on[s], token->on[s], half, c, v0, rows}));
+            CHECK_OK(
+                dev_embed(d, &(struct embed){parity_at(p, out, s, half * c), w->on[s],
+                                             parity_at(p, token, s, half), n - half, c, v0, rows}));
         }
         parity_check_same(p, out);
     }
@@ -55,8 +57,8 @@ static void embed_grad(struct parity *p)
         struct parity_buf *dy = parity_fill(p, PARITY_CT, n * c, -1, 1);
         struct parity_buf *dw = parity_fill(p, PARITY_AT, rows * c, -1, 1);
         for (int s = 0; s < PARITY_SIDES; s++)
-            CHECK_OK(p->dev[s]->ops->embed_grad(p->dev[s], dw->on[s], dy->on[s], token->on[s], n,
-                                                c, v0, rows));
+            CHECK_OK(dev_embed_grad(p->dev[s], &(struct embed_grad){dw->on[s], dy->on[s],
+                                                                    token->on[s], n, c, v0, rows}));
         parity_check(p, dw, p->calc * (1 + 0.5 * (double)n / (double)rows));
     }
 }
@@ -74,10 +76,10 @@ static void positions(struct parity *p)
         for (int s = 0; s < PARITY_SIDES; s++) {
             struct dev *d = p->dev[s];
             int64_t half = s == 2 ? n / 2 : n;
-            CHECK_OK(d->ops->pos_add(d, x->on[s], w->on[s], half, c, t, row0));
-            CHECK_OK(d->ops->pos_add(d, parity_at(p, x, s, half * c), w->on[s], n - half, c, t,
-                                     row0 + half));
-            CHECK_OK(d->ops->pos_grad(d, dw->on[s], dy->on[s], n, c, t, row0));
+            CHECK_OK(dev_pos_add(d, &(struct pos_add){x->on[s], w->on[s], half, c, t, row0}));
+            CHECK_OK(dev_pos_add(d, &(struct pos_add){parity_at(p, x, s, half * c), w->on[s],
+                                                      n - half, c, t, row0 + half}));
+            CHECK_OK(dev_pos_grad(d, &(struct pos_grad){dw->on[s], dy->on[s], n, c, t, row0}));
         }
         parity_check(p, x, p->calc * 2);
         parity_check(p, dw, p->calc * (1 + 0.5 * (double)n / (double)t));
@@ -178,13 +180,13 @@ static enum err call(struct dev *d, enum step step, const struct xent *x)
 {
     switch (step) {
     case MAX:
-        return d->ops->xent_max(d, x);
+        return dev_xent_max(d, x);
     case SUM:
-        return d->ops->xent_sum(d, x);
+        return dev_xent_sum(d, x);
     case GRAD:
         break;
     }
-    return d->ops->xent_grad(d, x);
+    return dev_xent_grad(d, x);
 }
 
 static void solve(struct parity *p, const struct problem *q, enum step step)
@@ -263,15 +265,15 @@ static void xent_whole(struct parity *p)
             struct xent x = xent_on(p, &q, s);
             if (x.dlogits && in_place(p, s))
                 x.dlogits = (void *)(uintptr_t)x.logits;
-            CHECK_OK(p->dev[s]->ops->xent(p->dev[s], &x));
+            CHECK_OK(dev_xent(p->dev[s], &x));
         }
         parity_check(p, q.loss, p->calc * 10);
         if (!q.dlogits)
             continue;
         if (in_place(p, 1))
             for (int s = 1; s < PARITY_SIDES; s++)
-                CHECK_OK(p->dev[s]->ops->copy(p->dev[s], q.dlogits->on[s], q.logits->on[s],
-                                              q.x.n * q.x.ld * dtype_size(p->dev[s]->ct)));
+                CHECK_OK(dev_copy(p->dev[s], q.dlogits->on[s], q.logits->on[s],
+                                  q.x.n * q.x.ld * dtype_size(p->dev[s]->ct)));
         parity_check(p, q.dlogits, p->calc);
     }
 }

@@ -140,9 +140,9 @@ static void run_ref(struct problem *p, bool backward)
     CHECK_OK(dev_open(&args, &d));
     struct attn_grad g = grad_of(p, (void *const *)p->ref);
     if (backward)
-        CHECK_OK(d->ops->attn_grad(d, &g));
+        CHECK_OK(dev_attn_grad(d, &g));
     else
-        CHECK_OK(d->ops->attn(d, &g.f));
+        CHECK_OK(dev_attn(d, &g.f));
     dev_close(d);
 }
 

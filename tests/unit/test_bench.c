@@ -51,7 +51,7 @@ static void flops_are_the_models(void)
         note_step(&o, &b);
         CHECK_INT(b.tokens, rows);
         for (int k = 0; k < b.calls; k++)
-            if (b.call[k].call.op == CALL_GEMM)
+            if (b.call[k].call.op.kind == OP_GEMM)
                 got += b.call[k].call.flops * (double)b.call[k].call.count;
         for (int part = PART_ATTN; part <= PART_HEAD; part++)
             want += 3 * (part == PART_HEAD ? 1.0 : (double)a.layers) *
@@ -68,24 +68,28 @@ static void calls_are_run_as_noted(void)
         struct options o = options_of(models[i]);
         struct bench b;
         struct dev *d;
+        struct calls_list got;
         note_step(&o, &b);
-        CHECK_OK(calls_record_open(&b.types, o.model.vocab, &d));
+        CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = b.types.ct, .threads = 1},
+                          &d));
+        d->types = b.types;
+        calls_record(&got, d, o.model.vocab);
         for (int k = 0; k < b.calls; k++) {
-            const struct calls_call *want = &b.call[k].call, *got;
+            const struct calls_call *want = &b.call[k].call;
             struct calls_work w;
-            char name[128];
-            int n;
-            calls_describe(want, name, sizeof name);
-            CHECK_OK(calls_open(d, want, &w));
-            calls_record_reset(d);
+            char name[2][128];
+            CHECK_OK(calls_open(d, &want->op, &w));
+            calls_reset(&got);
             CHECK_OK(calls_run(&w));
-            got = calls_recorded(d, &n);
-            test_check(n == 1 && got->op == want->op && got->flops == want->flops &&
-                           got->bytes == want->bytes &&
-                           memcmp(got->size, want->size, sizeof got->size) == 0,
-                       __FILE__, __LINE__, "%s is run as another call", name);
+            op_describe(&want->op, name[0], sizeof name[0]);
+            op_describe(&got.call[0].op, name[1], sizeof name[1]);
+            test_check(got.n == 1 && strcmp(name[0], name[1]) == 0 &&
+                           got.call[0].flops == want->flops && got.call[0].bytes == want->bytes &&
+                           got.call[0].class == want->class,
+                       __FILE__, __LINE__, "%s is run as %s", name[0], name[1]);
             calls_close(&w);
         }
+        calls_free(&got, d);
         dev_close(d);
         mem_free(b.call);
     }
@@ -94,9 +98,9 @@ static void calls_are_run_as_noted(void)
 /* Long vectors are run in part. */
 static void long_vectors_are_cut(void)
 {
-    struct calls_call c = {.op = CALL_SUMSQ, .size = {4LL * CALLS_FLAT_MAX}};
-    struct calls_call whole = {.op = CALL_GEMM, .size = {4LL * CALLS_FLAT_MAX, 1, 1}};
-    CHECK_NEAR(calls_part(&c), 0.25, 0);
+    struct op of = {.kind = OP_SUMSQ, .sumsq.n = 4LL * CALLS_FLAT_MAX};
+    struct op whole = {.kind = OP_GEMM, .gemm = {.m = 4LL * CALLS_FLAT_MAX, .n = 1, .k = 1}};
+    CHECK_NEAR(calls_part(&of), 0.25, 0);
     CHECK_NEAR(calls_part(&whole), 1, 0);
 }
 
@@ -118,10 +122,23 @@ static void measures_and_writes_a_profile(void)
     CHECK_OK(fs_map_open(&m, path, ERR_DATA));
     cJSON *root = cJSON_ParseWithLength((const char *)m.data, (size_t)m.size);
     CHECK(root != NULL);
-    CHECK_INT(cJSON_GetNumberValue(cJSON_GetObjectItem(root, "plait_profile")), 1);
+    CHECK_INT(cJSON_GetNumberValue(cJSON_GetObjectItem(root, "plait_profile")), 2);
     const cJSON *call, *links = cJSON_GetObjectItem(root, "links");
     cJSON_ArrayForEach(call, cJSON_GetObjectItem(root, "calls"))
         CHECK(cJSON_GetNumberValue(cJSON_GetObjectItem(call, "seconds")) > 0);
+    call = cJSON_GetObjectItem(root, "calls")->child;
+    while (call && strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(call, "op")), "embed") != 0)
+        call = call->next;
+    const cJSON *sizes = cJSON_GetObjectItem(call, "sizes");
+    CHECK_INT(cJSON_GetArraySize(sizes), 3); /* not v0, which is a place */
+    CHECK_INT(cJSON_GetNumberValue(cJSON_GetObjectItem(sizes, "rows")), 257);
+    int flags = 0;
+    cJSON_ArrayForEach(call, cJSON_GetObjectItem(root, "calls")) {
+        const cJSON *flag;
+        cJSON_ArrayForEach(flag, cJSON_GetObjectItem(call, "flags"))
+            flags += strcmp(cJSON_GetStringValue(flag), "trans_b") == 0;
+    }
+    CHECK(flags > 0);
     CHECK_INT(cJSON_GetArraySize(links), BENCH_LINKS);
     CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetArrayItem(links, 0), "points")), 2);
     cJSON_Delete(root);

@@ -1,117 +1,181 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The operations of calls.h, one by one: each has its words and its class, each is run alone as the
- * call that it was noted as, on operands large enough, and each goes through a device in front of
- * another as itself. The device behind is the one that notes, so what came through is read there.
- * What a new operation lacks is found here, whether or not a model asks for it yet.
+ * The rows of the operations (op.h), one by one: each has its words, its group and its class, and
+ * all that it is asked with stands in its row; each is run alone as the call that it was noted as,
+ * on operands large enough, and comes through a profile and over a tape as itself. What a new
+ * operation lacks is found here, whether or not a model asks for it yet.
  */
 #include "device/calls.h"
 
+#include "base/mem.h"
+#include "device/profile.h"
 #include "tape.h"
 #include "test.h"
 
 enum { VOCAB = 1000 }; /* no extent is that */
 
-static const struct dtypes types = {.ct = DT_F32, .at = DT_F32, .logits = DT_F32, .chunk = 1 << 20};
-
 /* A call with extents that differ, so that one in the place of another shows; rows are longer than
- * what stands in them. */
-static struct calls_call call_of(enum calls_op op)
+ * what stands in them. All operands are there, and apart. */
+static struct op call_of(enum op_kind kind)
 {
-    struct calls_call c = {.op = op};
-    for (int i = 0; calls_size_name(op, i); i++) {
-        const char *name = calls_size_name(op, i);
-        c.size[i] = strncmp(name, "ld", 2) == 0 ? 64 + i : 3 + i;
-        if (strcmp(name, "kv_heads") == 0)
-            c.size[i] = c.size[i - 1] / 2;
-        if (strcmp(name, "flags") == 0) /* a norm without a mean is an rms norm */
-            c.size[i] = op == CALL_NORM_GRAD ? CALL_MEAN : 0;
+    struct op op = {.kind = kind};
+    struct op_operand o[OP_OPERANDS];
+    const struct op_row *row = &op_rows[kind];
+    int64_t at = 0, n[OP_FIELDS];
+    for (const struct op_field *f = row->field; f->name; f++, at++) {
+        n[at] = f->kind == FIELD_STRIDE ? 64 + at : 3 + at;
+        if (strcmp(f->name, "kv_heads") == 0)
+            n[at] = n[at - 1] / 2;
+        if (f->kind == FIELD_EXTENT || f->kind == FIELD_STRIDE)
+            memcpy((char *)&op + f->at, &n[at], sizeof *n);
     }
-    return c;
+    if (kind == OP_RESIDUAL_NORM)
+        op.residual_norm.norm.n = 3, op.residual_norm.norm.c = 4;
+    if (kind == OP_GEMM)
+        op.gemm.trans_a = op.gemm.c_at = true, op.gemm.lda = 0; /* as a bias gradient needs */
+    if (kind == OP_XENT || kind == OP_XENT_GRAD)
+        op.xent.dlogits = CALLS_THERE;
+    for (int i = row->operands(&op, o) - 1; i >= 0; i--)
+        if (o[i].rows > 0)
+            op_point(&op, &o[i], CALLS_THERE);
+    return op;
 }
 
-/* The recorder has noted this call and no other. */
-static void check_noted(struct dev *recorder, const struct calls_call *want, const char *where)
+static void check_same(const struct op *want, const struct calls_list *got, const char *where)
 {
-    int n;
-    const struct calls_call *got = calls_recorded(recorder, &n);
-    test_check(n == 1 && got->op == want->op && got->count == 1 &&
-                   memcmp(got->size, want->size, sizeof got->size) == 0,
-               __FILE__, __LINE__, "%s %s: %d calls came, the first %s",
-               calls_op_name(want->op), where, n, n ? calls_op_name(got->op) : "none");
+    char a[160], b[160] = "nothing";
+    op_describe(want, a, sizeof a);
+    if (got->n > 0)
+        op_describe(&got->call[0].op, b, sizeof b);
+    test_check(got->n == 1 && got->call[0].count == 1 && strcmp(a, b) == 0, __FILE__, __LINE__,
+               "%s %s: %d calls came, the first %s", a, where, got->n, b);
 }
 
 /* It has operands; a call that has none is not run. */
-static bool opened(struct dev *d, const struct calls_call *c, struct calls_work *w)
+static bool opened(struct dev *d, const struct op *op, struct calls_work *w)
 {
-    return test_check(calls_open(d, c, w) == ERR_OK, __FILE__, __LINE__, "%s: %s",
-                      calls_op_name(c->op), err_text());
+    return test_check(calls_open(d, op, w) == ERR_OK, __FILE__, __LINE__, "%s: %s",
+                      op_rows[op->kind].name, err_text());
 }
 
-static struct dev *open_recorder(void)
+static struct dev *open_device(enum dev_kind kind, enum dtype ct)
 {
     struct dev *d = NULL;
-    CHECK_OK(calls_record_open(&types, VOCAB, &d));
+    CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 2}, &d));
     return d;
 }
 
-/* Slots of kernels, from gemm to add, and the two of memory that are queued as kernels are. */
-static void each_slot_has_an_operation(void)
+/* Bytes between host and device are not noted. */
+static bool is_noted(enum op_kind kind)
 {
-    size_t first = offsetof(struct dev_ops, gemm), last = offsetof(struct dev_ops, add);
-    CHECK_INT((last - first) / sizeof(void *) + 1 + 2, CALLS_OPS);
-    CHECK_INT(last + sizeof(void *), sizeof(struct dev_ops)); /* a kernel behind it counts, too */
+    return kind != OP_H2D && kind != OP_D2H && kind != OP_ASIDE;
 }
 
 static void each_has_its_words(void)
 {
-    for (int op = 0; op < CALLS_OPS; op++) {
-        const char *name = calls_op_name((enum calls_op)op);
-        enum calls_class class = calls_op_class((enum calls_op)op);
-        if (!test_check(name != NULL, __FILE__, __LINE__, "operation %d has no row", op))
+    for (int k = 0; k < OPS; k++) {
+        const struct op_row *row = &op_rows[k];
+        if (!test_check(row->name && row->operands, __FILE__, __LINE__, "operation %d has no row",
+                        k))
             continue;
-        test_check(class != CLASS_NONE && class < CALLS_CLASSES && calls_class_name(class),
-                   __FILE__, __LINE__, "%s is of class %d, which is none", name, (int)class);
-        for (int other = 0; other < op; other++) {
-            const char *before = calls_op_name((enum calls_op)other);
-            CHECK(!before || strcmp(name, before) != 0);
-        }
+        test_check(row->category != CLASS_NONE && row->category < OP_CLASSES &&
+                       op_class_name(row->category), __FILE__, __LINE__,
+                   "%s is of class %d, which is none", row->name, (int)row->category);
+        CHECK((row->group == NULL) == (k == OP_GEMM));
+        for (int other = 0; other < k; other++)
+            CHECK(strcmp(row->name, op_rows[other].name) != 0);
     }
 }
 
-/* Each once on d; what the recorder behind it noted is the call. */
-static void each_noted(struct dev *recorder, struct dev *d, const char *how)
+/* Is byte `at` of the operation an operand's, a field's, or its kind's? */
+static bool has_byte(const struct op *op, size_t at)
 {
-    for (int op = 0; op < CALLS_OPS; op++) {
-        struct calls_call c = call_of((enum calls_op)op);
+    static const size_t size[] = {[FIELD_FLAG] = sizeof(bool), [FIELD_ACT] = sizeof(enum gemm_act),
+                                  [FIELD_DROP] = sizeof(struct drop),
+                                  [FIELD_EXTENT] = 8, [FIELD_STRIDE] = 8, [FIELD_PLACE] = 8,
+                                  [FIELD_REAL] = 8, [FIELD_PARTS] = sizeof(void *)};
+    struct op_operand o[OP_OPERANDS];
+    bool has = at < offsetof(struct op, gemm);
+    for (int i = op_rows[op->kind].operands(op, o) - 1; i >= 0; i--)
+        has = has || (at >= o[i].at && at < o[i].at + sizeof(void *));
+    for (const struct op_field *f = op_rows[op->kind].field; f->name; f++)
+        has = has || (at >= f->at && at < f->at + size[f->kind]);
+    return has;
+}
+
+/* Whatever an operation is asked with stands in its row, but for what it shares a struct with
+ * others for: the norm's extents behind a residual, which are the residual's, the slot of a copy
+ * aside, the source of zeros. The rest of the bytes are gaps. */
+static void each_is_all_in_its_row(void)
+{
+#define SIZE_OF(kind, member, type, ...) [kind] = sizeof(struct type),
+    static const size_t size[OPS] = {OP_LIST(SIZE_OF)};
+    enum { gap = 8 - sizeof(bool) };
+    static const size_t less[OPS] = {[OP_NORM] = gap, [OP_NORM_GRAD] = gap, [OP_ROPE] = gap,
+                                     [OP_RESIDUAL_NORM] = 2 * sizeof(int64_t) + gap,
+                                     [OP_ASIDE] = 8, [OP_ZERO] = sizeof(void *)};
+    for (int k = 0; k < OPS; k++) {
+        struct op op = call_of((enum op_kind)k);
+        size_t left = 0;
+        for (size_t i = 0; i < size[k]; i++)
+            left += !has_byte(&op, offsetof(struct op, gemm) + i);
+        test_check(left == less[k], __FILE__, __LINE__, "%zu bytes of %s stand in no row, not %zu",
+                   left, op_rows[k].name, less[k]);
+    }
+}
+
+/* Each once on d; what was noted is the call. */
+static void each_noted(struct dev *d, struct calls_list *got, const char *how)
+{
+    for (int k = 0; k < OPS; k++) {
+        struct op op = call_of((enum op_kind)k);
         struct calls_work w;
-        if (!opened(d, &c, &w))
+        if (!is_noted((enum op_kind)k) || !opened(d, &op, &w))
             continue;
-        calls_record_reset(recorder);
+        calls_reset(got);
         CHECK_OK(calls_run(&w));
-        check_noted(recorder, &c, how);
+        check_same(&op, got, how);
         calls_close(&w);
     }
 }
 
 static void each_runs_as_itself(void)
 {
-    struct dev *d = open_recorder();
-    each_noted(d, d, "run alone");
+    struct dev *d = open_device(DEV_NULL, DT_F32);
+    struct calls_list got;
+    calls_record(&got, d, VOCAB);
+    each_noted(d, &got, "run alone");
+    calls_free(&got, d);
     dev_close(d);
+}
+
+/* Bytes of all operands that have memory of their own; rows may share theirs. */
+static int64_t bytes_apart(const struct op *op, const struct dtypes *types)
+{
+    struct op_operand o[OP_OPERANDS];
+    int64_t bytes = 0;
+    for (int i = op_rows[op->kind].operands(op, o) - 1; i >= 0; i--) {
+        bool own = o[i].lies == LIES_APART || o[i].lies == LIES_BEHIND ||
+                   o[i].lies == LIES_MAYBE_OVER;
+        if (own && op_pointer(op, &o[i]))
+            bytes += o[i].rows * (o[i].ld ? o[i].ld : o[i].cols) * op_element(&o[i], types);
+    }
+    return bytes;
 }
 
 /* A sanitizer sees operands that are too small. */
 static void each_runs_on(enum dev_kind kind, enum dtype ct)
 {
-    struct dev *d;
-    CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 2}, &d));
-    for (int op = 0; op < CALLS_OPS; op++) {
-        struct calls_call c = call_of((enum calls_op)op);
+    struct dev *d = open_device(kind, ct);
+    for (int k = 0; k < OPS; k++) {
+        struct op op = call_of((enum op_kind)k);
         struct calls_work w;
-        if (!opened(d, &c, &w))
+        if (!opened(d, &op, &w))
             continue;
-        CHECK_OK(calls_run(&w));
+        test_check(calls_run(&w) == ERR_OK, __FILE__, __LINE__, "%s: %s", op_rows[k].name,
+                   err_text());
+        test_check(w.bytes >= bytes_apart(&w.op, &d->types), __FILE__, __LINE__,
+                   "%s has %lld bytes for its operands", op_rows[k].name, (long long)w.bytes);
         CHECK_OK(d->ops->sync(d));
         calls_close(&w);
     }
@@ -127,56 +191,60 @@ static void each_runs_on_the_host(void)
 
 static void each_goes_through_a_profile(void)
 {
-    struct dev *recorder = open_recorder(), *d;
-    CHECK_OK(dev_profile_open(recorder, 0, &d));
-    each_noted(recorder, d, "through a profile");
+    struct dev *d = open_device(DEV_NULL, DT_F32);
+    struct calls_list got;
+    struct dev_profile *p;
+    calls_record(&got, d, VOCAB);
+    CHECK_OK(dev_profile_open(d, 0, &p));
+    each_noted(d, &got, "through a profile");
+    dev_profile_close(p);
+    calls_free(&got, d);
     dev_close(d);
 }
 
-/* Once at once, once recorded and replayed; the recorder is asked with the tape taken off. */
-static void over_a_tape(struct dev *d, struct tape *tape, const struct calls_call *c)
+/* Once at once, once recorded and replayed: the same line. Only one of the same extents is. */
+static void over_a_tape(struct dev *d, struct tape *tape, const struct op *op)
 {
-    const struct dev_ops *with = d->ops;
     struct dev_recording *recording;
     struct calls_work w;
-    if (!opened(d, c, &w))
+    if (!opened(d, op, &w))
         return;
-    for (int again = 0; again < 2; again++) {
-        d->ops = tape->real;
-        calls_record_reset(d);
-        d->ops = with;
-        if (again)
-            CHECK_OK(d->ops->record_begin(d));
-        CHECK_OK(calls_run(&w));
-        if (again) {
-            CHECK_OK(d->ops->record_end(d, &recording));
-            CHECK_OK(d->ops->replay(d, recording));
-            d->ops->forget(d, recording);
-        }
-        d->ops = tape->real;
-        check_noted(d, c, again ? "replayed by a tape" : "over a tape");
-        d->ops = with;
-    }
+    tape_begin(tape);
+    CHECK_OK(calls_run(&w));
+    CHECK(tape->text.s && tape_is(tape->text.s, op->kind));
+    char *line = tape->text.s;
+    tape->text = (struct text){0};
+    CHECK_OK(d->ops->record_begin(d));
+    CHECK_OK(calls_run(&w));
+    CHECK_OK(d->ops->record_end(d, &recording));
+    CHECK(tape->text.s && strcmp(line, tape->text.s) == 0);
+    tape_begin(tape);
+    CHECK_OK(d->ops->replay(d, recording));
+    CHECK(tape->text.s && strcmp(line, tape->text.s) == 0);
+    d->ops->forget(d, recording);
+    mem_free(line);
     calls_close(&w);
 }
 
 static void each_goes_over_a_tape(void)
 {
-    struct dev *d = open_recorder();
+    struct dev *d = open_device(DEV_NULL, DT_F32);
     struct tape tape = {0};
     tape_over(&tape, d, true);
-    for (int op = 0; op < CALLS_OPS; op++) {
-        struct calls_call c = call_of((enum calls_op)op);
-        over_a_tape(d, &tape, &c);
+    for (int k = 0; k < OPS; k++) {
+        struct op op = call_of((enum op_kind)k);
+        if (is_noted((enum op_kind)k))
+            over_a_tape(d, &tape, &op);
     }
     CHECK_INT(tape.wrong, 0);
+    tape_off(&tape, d);
     dev_close(d);
     tape_free(&tape);
 }
 
 static const struct test_case cases[] = {
-    {"each slot has an operation", each_slot_has_an_operation},
     {"each has its words", each_has_its_words},
+    {"each is all in its row", each_is_all_in_its_row},
     {"each runs as itself", each_runs_as_itself},
     {"each runs on the host", each_runs_on_the_host},
     {"each goes through a profile", each_goes_through_a_profile},

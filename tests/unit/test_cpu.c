@@ -56,7 +56,7 @@ static void products_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
     for (int i = 0; i < 2; i++) {
         struct dev *d = open_dev(ct, i ? 3 : 1);
         g.c = c[i];
-        CHECK_OK(d->ops->gemm(d, &g));
+        CHECK_OK(dev_gemm(d, &g));
         dev_close(d);
     }
     CHECK(memcmp(c[0], c[1], (size_t)c_bytes) == 0);
@@ -64,11 +64,11 @@ static void products_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
         struct dev *d = open_dev(ct, 2);
         g.c = c[2];
         g.m = 100;
-        CHECK_OK(d->ops->gemm(d, &g));
+        CHECK_OK(dev_gemm(d, &g));
         g.c = (char *)c[2] + 100 * (c_bytes / M);
         g.a = (char *)a + 100 * K * size;
         g.m = M - 100;
-        CHECK_OK(d->ops->gemm(d, &g));
+        CHECK_OK(dev_gemm(d, &g));
         CHECK(memcmp(c[0], c[2], (size_t)c_bytes) == 0);
         dev_close(d);
     }
@@ -102,10 +102,10 @@ static void attention_of(enum dtype ct)
                          .tk = T, .heads = HEADS, .kv_heads = KV, .d = D, .ldq = wide,
                          .ldk = narrow, .ldv = narrow, .ldo = wide, .scale = 0.2,
                          .heads_total = HEADS, .drop = {.p = 0.2, .seed = 5, .stream = 7}};
-        CHECK_OK(d->ops->attn(d, &a));
+        CHECK_OK(dev_attn(d, &a));
         struct attn_grad g = {.f = a, .do_ = do_, .dq = out[i][2], .dk = out[i][3],
                               .dv = out[i][4], .delta = out[i][5]};
-        CHECK_OK(d->ops->attn_grad(d, &g));
+        CHECK_OK(dev_attn_grad(d, &g));
         dev_close(d);
     }
     for (int j = 0; j < 6; j++) {
@@ -150,7 +150,7 @@ static void onednn_once(struct dev *const d[2], struct gemm g)
     for (int i = 0; i < 2; i++) {
         g.c = i ? c2 : c;
         g.pre = i ? pre2 : pre;
-        CHECK_OK(d[i]->ops->gemm(d[i], &g));
+        CHECK_OK(dev_gemm(d[i], &g));
     }
     test_check(apart(c, c2, g.m * g.n, g.k) < 1e-5 && apart(pre, pre2, g.m * g.n, g.k) < 1e-5,
                __FILE__, __LINE__, "m %d n %d k %d trans %d %d accumulate %d act %d: apart by %g",
@@ -193,7 +193,7 @@ static void *rank(void *arg)
     float *x = arg;
     for (int i = 0; i < 200; i++) {
         double sum = 0.0;
-        CHECK_OK(d->ops->sum(d, &sum, x, 100000));
+        CHECK_OK(dev_sum(d, &(struct sum){&sum, x, 100000}));
         CHECK_NEAR(sum, 100000.0, 0.0);
     }
     dev_close(d);
@@ -226,9 +226,9 @@ static void refusals(void)
                             CPU_TILES, &d),
               ERR_CONFIG, "f32 products on amx tiles");
     d = open_dev(DT_F32, 1);
-    CHECK_ERR(d->ops->attn(d, &(struct attn){.b = 1, .tq = 1, .tk = 1, .heads = 1, .kv_heads = 1,
-                                             .d = 512}),
-              ERR_CONFIG, "at most 256");
+    CHECK_ERR(
+        dev_attn(d, &(struct attn){.b = 1, .tq = 1, .tk = 1, .heads = 1, .kv_heads = 1, .d = 512}),
+        ERR_CONFIG, "at most 256");
     dev_close(d);
 }
 

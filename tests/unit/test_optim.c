@@ -96,16 +96,11 @@ enum { REPLICAS = 3 };
 static int updates, squares; /* calls */
 static const struct dev_ops *real;
 
-static enum err adamw(struct dev *d, const struct adamw *a)
+static enum err count(struct dev *d, const struct op *op)
 {
-    updates++;
-    return real->adamw(d, a);
-}
-
-static enum err sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
-{
-    squares++;
-    return real->sumsq(d, out, x, of);
+    updates += op->kind == OP_ADAMW;
+    squares += op->kind == OP_SUMSQ;
+    return real->run(d, op);
 }
 
 /* Embedding and `blocks` blocks of a gpt on a tensor rank, q, k and v joined at odd addresses. */
@@ -147,7 +142,8 @@ static double by_parameter(struct store_rig *r, const struct optim *o)
         const struct dev_parts share = {1, {p->count / 256 * 1 / REPLICAS * 256,
                                             p->count / 256 * 2 / REPLICAS * 256}};
         if (p->counted)
-            CHECK_OK(d->ops->sumsq(d, &square, param_grad(p), &share));
+            CHECK_OK(dev_sumsq(
+                d, &(struct sumsq){&square, param_grad(p), &share, dev_parts_count(&share)}));
     }
     double norm = sqrt(square) / tokens;
     double now[NOW_COUNT] = {0.1, 1 - o->beta1, 1 - o->beta2, (o->clip / norm) / tokens};
@@ -159,7 +155,7 @@ static double by_parameter(struct store_rig *r, const struct optim *o)
                           .n = p->count, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
                           .decay = o->decay, .decays = &decays, .now = now};
         a.master = r->store.master == r->store.w ? NULL : param_master(p);
-        CHECK_OK(d->ops->adamw(d, &a));
+        CHECK_OK(dev_adamw(d, &a));
     }
     return norm;
 }
@@ -184,8 +180,7 @@ static void calls_of(int64_t blocks, enum dev_kind kind, enum dtype ct)
     struct optim o = optim_of(&r, &store, scalars);
     real = r.dev->ops;
     struct dev_ops counting = *real;
-    counting.adamw = adamw;
-    counting.sumsq = sumsq;
+    counting.run = count;
     r.dev->ops = &counting;
     updates = squares = 0;
     CHECK_OK(optim_run(&o, &(struct optim_step){.step = 1, .lr = 0.1, .tokens = 7}, &got));

@@ -10,6 +10,7 @@
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 #include "device/dev_plain.h"
+#include "device/op_plain.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -126,14 +127,6 @@ static void cpu_free(struct dev *d, void *p)
     mem_free(p);
 }
 
-static enum err cpu_copy(struct dev *d, void *to, const void *from, int64_t bytes)
-{
-    (void)d;
-    if (bytes > 0)
-        memmove(to, from, (size_t)bytes);
-    return ERR_OK;
-}
-
 struct pieces { char *to; const char *from; int64_t bytes, n; };
 
 static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
@@ -147,19 +140,10 @@ static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scr
 
 /* At once, by the threads of the rank, which have nothing else to do meanwhile. A piece for each: a
  * long memcpy goes past the caches. */
-static enum err cpu_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
+static enum err cpu_aside(struct dev *d, const struct aside *a)
 {
-    (void)slot;
-    const struct pieces p = {host_to, from, bytes, d->threads};
+    const struct pieces p = {a->to, a->from, a->n, d->threads};
     cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, p.n, 1);
-    return ERR_OK;
-}
-
-static enum err cpu_zero(struct dev *d, void *p, int64_t bytes)
-{
-    (void)d;
-    if (bytes > 0)
-        memset(p, 0, (size_t)bytes);
     return ERR_OK;
 }
 
@@ -169,25 +153,46 @@ static enum err cpu_sync(struct dev *d)
     return ERR_OK;
 }
 
+static enum err cpu_run(struct dev *d, const struct op *op)
+{
+    switch (op->kind) {
+    case OP_GEMM: return cpu_gemm(d, &op->gemm);
+    case OP_BIAS_GRAD: return cpu_bias_grad(d, &op->bias_grad);
+    case OP_NORM: return cpu_norm(d, &op->norm);
+    case OP_NORM_GRAD: return cpu_norm_grad(d, &op->norm_grad);
+    case OP_ATTN: return cpu_attn(d, &op->attn);
+    case OP_ATTN_GRAD: return cpu_attn_grad(d, &op->attn_grad);
+    case OP_ROPE: return cpu_rope(d, &op->rope);
+    case OP_SWIGLU: return cpu_swiglu(d, &op->swiglu);
+    case OP_SWIGLU_GRAD: return cpu_swiglu_grad(d, &op->swiglu_grad);
+    case OP_RESIDUAL: return cpu_residual(d, &op->residual);
+    case OP_DROPOUT: return cpu_dropout(d, &op->dropout);
+    case OP_EMBED: return cpu_embed(d, &op->embed);
+    case OP_EMBED_GRAD: return cpu_embed_grad(d, &op->embed_grad);
+    case OP_POS_ADD: return cpu_pos_add(d, &op->pos_add);
+    case OP_POS_GRAD: return cpu_pos_grad(d, &op->pos_grad);
+    case OP_XENT_MAX: return cpu_xent_max(d, &op->xent_max);
+    case OP_XENT_SUM: return cpu_xent_sum(d, &op->xent_sum);
+    case OP_XENT_GRAD: return cpu_xent_grad(d, &op->xent_grad);
+    case OP_ADAMW: return cpu_adamw(d, &op->adamw);
+    case OP_SUM: return cpu_sum(d, &op->sum);
+    case OP_SUMSQ: return cpu_sumsq(d, &op->sumsq);
+    case OP_CAST: return cpu_cast(d, &op->cast);
+    case OP_ADD: return cpu_add(d, &op->add);
+    case OP_ASIDE: return cpu_aside(d, &op->aside);
+    default: return op_plain(d, op);
+    }
+}
+
 static const struct dev_ops ops = {
     .name = "cpu", .close = cpu_close, .describe = cpu_describe,
     .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
-    .host_free = dev_plain_host_free, .copy_in = cpu_copy, .copy_out = cpu_copy,
-    .copy = cpu_copy, .zero = cpu_zero, .sync = cpu_sync, .aside = cpu_aside,
+    .host_free = dev_plain_host_free, .sync = cpu_sync,
     .aside_ready = dev_plain_mark, .aside_join = dev_plain_mark,
     .aside_reach = dev_plain_aside_reach,
     .mark = dev_plain_mark, .reach = dev_plain_mark, .stamps = dev_plain_stamps,
     .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
-    .room = dev_plain_room,
-    .gemm = cpu_gemm, .bias_grad = cpu_bias_grad, .norm = cpu_norm, .norm_grad = cpu_norm_grad,
-    .attn = cpu_attn, .attn_grad = cpu_attn_grad, .rope = cpu_rope, .swiglu = cpu_swiglu,
-    .swiglu_grad = cpu_swiglu_grad, .residual = cpu_residual,
-    .residual_norm = dev_plain_residual_norm, .dropout = cpu_dropout,
-    .embed = cpu_embed, .embed_grad = cpu_embed_grad, .pos_add = cpu_pos_add,
-    .pos_grad = cpu_pos_grad, .xent_max = cpu_xent_max, .xent_sum = cpu_xent_sum,
-    .xent_grad = cpu_xent_grad, .xent = dev_plain_xent,
-    .scale = dev_plain_scale, .adamw = cpu_adamw, .sum = cpu_sum, .sumsq = cpu_sumsq,
-    .cast = cpu_cast, .add = cpu_add,
+    .room = dev_plain_room, .run = cpu_run,
 };
 
 enum err cpu_open(const struct dev_args *a, struct dev **out)

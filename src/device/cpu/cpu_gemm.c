@@ -45,9 +45,9 @@ enum err cpu_gemm(struct dev *d, const struct gemm *g)
     struct cpu *p = cpu_of(d);
     ENSURE(!g->db || (g->trans_a && (!g->lda || g->lda == g->m)));
     if (g->db && !g->accumulate)
-        TRY(d->ops->zero(d, g->db, g->m * dtype_size(d->at)));
+        memset(g->db, 0, (size_t)(g->m * dtype_size(d->at)));
     if (g->db)
-        TRY(cpu_bias_grad(d, g->db, g->a, g->k, g->m));
+        TRY(cpu_bias_grad(d, &(struct bias_grad){g->db, g->a, g->k, g->m}));
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
     struct cpu_gemm w = {

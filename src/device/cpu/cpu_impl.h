@@ -92,34 +92,28 @@ struct cpu {
 
 /* The table of math calls (cpu_ops.c); the memory calls of cpu.c are filled in beside them. */
 enum err cpu_gemm(struct dev *d, const struct gemm *g);
-enum err cpu_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c);
+enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a);
 enum err cpu_norm(struct dev *d, const struct norm *a);
 enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a);
 enum err cpu_attn(struct dev *d, const struct attn *a);
 enum err cpu_attn_grad(struct dev *d, const struct attn_grad *a);
 enum err cpu_rope(struct dev *d, const struct rope *a);
-enum err cpu_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
-enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
-                         int64_t f);
+enum err cpu_swiglu(struct dev *d, const struct swiglu *a);
+enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a);
 enum err cpu_residual(struct dev *d, const struct residual *a);
-enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                     const struct drop *drop);
-enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
-                   int64_t c, int64_t v0, int64_t rows);
-enum err cpu_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
-                        int64_t c, int64_t v0, int64_t rows);
-enum err cpu_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
-                     int64_t row0);
-enum err cpu_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
-                      int64_t row0);
+enum err cpu_dropout(struct dev *d, const struct dropout *a);
+enum err cpu_embed(struct dev *d, const struct embed *a);
+enum err cpu_embed_grad(struct dev *d, const struct embed_grad *a);
+enum err cpu_pos_add(struct dev *d, const struct pos_add *a);
+enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a);
 enum err cpu_xent_max(struct dev *d, const struct xent *x);
 enum err cpu_xent_sum(struct dev *d, const struct xent *x);
 enum err cpu_xent_grad(struct dev *d, const struct xent *x);
 enum err cpu_adamw(struct dev *d, const struct adamw *a);
-enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n);
-enum err cpu_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of);
-enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n);
-enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n);
+enum err cpu_sum(struct dev *d, const struct sum *a);
+enum err cpu_sumsq(struct dev *d, const struct sumsq *a);
+enum err cpu_cast(struct dev *d, const struct flat *a);
+enum err cpu_add(struct dev *d, const struct flat *a);
 
 static inline struct cpu *cpu_of(struct dev *d)
 {

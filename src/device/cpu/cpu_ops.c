@@ -29,11 +29,11 @@ static void run_columns(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t
     cpu_pool_run(p->pool, fn, arg, groups, num_ceil_div(groups, cpu_pool_threads(p->pool)));
 }
 
-enum err cpu_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
+enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_rows w = {.y = db, .f = dy, .n = n, .c = c, .half = p->half};
-    run_columns(p, p->simd->bias_grad, &w, c);
+    struct cpu_rows w = {.y = a->db, .f = a->dy, .n = a->n, .c = a->c, .half = p->half};
+    run_columns(p, p->simd->bias_grad, &w, a->c);
     return ERR_OK;
 }
 
@@ -50,9 +50,9 @@ enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_norm_grad w = {*a, p->half};
-    TRY(d->ops->zero(d, a->dw, a->c * dtype_size(d->at)));
+    memset(a->dw, 0, (size_t)(a->c * dtype_size(d->at)));
     if (a->db)
-        TRY(d->ops->zero(d, a->db, a->c * dtype_size(d->at)));
+        memset(a->db, 0, (size_t)(a->c * dtype_size(d->at)));
     run_columns(p, p->simd->norm_sums, &w, a->c);
     run_rows(p, p->simd->norm_grad, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;
@@ -116,20 +116,20 @@ enum err cpu_rope(struct dev *d, const struct rope *a)
     return ERR_OK;
 }
 
-enum err cpu_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f)
+enum err cpu_swiglu(struct dev *d, const struct swiglu *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_swiglu w = {.out = out, .gu = gu, .n = n, .f = f, .half = p->half};
-    run_rows(p, p->simd->swiglu, &w, (int64_t[2]){n, 2 * f});
+    struct cpu_swiglu w = {.out = a->out, .gu = a->gu, .n = a->n, .f = a->f, .half = p->half};
+    run_rows(p, p->simd->swiglu, &w, (int64_t[2]){a->n, 2 * a->f});
     return ERR_OK;
 }
 
-enum err cpu_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
-                         int64_t f)
+enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_swiglu w = {.out = dgu, .dout = dout, .gu = gu, .n = n, .f = f, .half = p->half};
-    run_rows(p, p->simd->swiglu_grad, &w, (int64_t[2]){n, 2 * f});
+    struct cpu_swiglu w = {.out = a->dgu, .dout = a->dout, .gu = a->gu, .n = a->n, .f = a->f,
+                           .half = p->half};
+    run_rows(p, p->simd->swiglu_grad, &w, (int64_t[2]){a->n, 2 * a->f});
     return ERR_OK;
 }
 
@@ -144,52 +144,45 @@ enum err cpu_residual(struct dev *d, const struct residual *a)
     return ERR_OK;
 }
 
-enum err cpu_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                     const struct drop *drop)
+enum err cpu_dropout(struct dev *d, const struct dropout *a)
 {
-    struct residual a = {.y = dx, .f = dy, .n = n, .c = c};
-    if (drop)
-        a.drop = *drop;
-    return cpu_residual(d, &a);
+    return cpu_residual(
+        d, &(struct residual){.y = a->dx, .f = a->dy, .n = a->n, .c = a->c, .drop = a->drop});
 }
 
-enum err cpu_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
-                   int64_t c, int64_t v0, int64_t rows)
+enum err cpu_embed(struct dev *d, const struct embed *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_table t = {.to = out, .from = w, .token = token, .n = n, .c = c, .v0 = v0,
-                          .rows = rows, .half = p->half};
-    run_rows(p, p->simd->embed, &t, (int64_t[2]){n, c});
+    struct cpu_table t = {.to = a->out, .from = a->w, .token = a->token, .n = a->n, .c = a->c,
+                          .v0 = a->v0, .rows = a->rows, .half = p->half};
+    run_rows(p, p->simd->embed, &t, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
 
-enum err cpu_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
-                        int64_t c, int64_t v0, int64_t rows)
+enum err cpu_embed_grad(struct dev *d, const struct embed_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_table t = {.to = dw, .from = dy, .token = token, .n = n, .c = c, .v0 = v0,
-                          .rows = rows, .half = p->half};
-    run_columns(p, p->simd->embed_grad, &t, c);
+    struct cpu_table t = {.to = a->dw, .from = a->dy, .token = a->token, .n = a->n, .c = a->c,
+                          .v0 = a->v0, .rows = a->rows, .half = p->half};
+    run_columns(p, p->simd->embed_grad, &t, a->c);
     return ERR_OK;
 }
 
-enum err cpu_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
-                     int64_t row0)
+enum err cpu_pos_add(struct dev *d, const struct pos_add *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_table a = {.to = x, .from = w, .n = n, .c = c, .rows = t, .row0 = row0,
-                          .half = p->half};
-    run_rows(p, p->simd->pos_add, &a, (int64_t[2]){n, c});
+    struct cpu_table w = {.to = a->x, .from = a->w, .n = a->n, .c = a->c, .rows = a->t,
+                          .row0 = a->row0, .half = p->half};
+    run_rows(p, p->simd->pos_add, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
 
-enum err cpu_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
-                      int64_t row0)
+enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_table a = {.to = dw, .from = dy, .n = n, .c = c, .rows = t, .row0 = row0,
-                          .half = p->half};
-    run_columns(p, p->simd->pos_grad, &a, c);
+    struct cpu_table w = {.to = a->dw, .from = a->dy, .n = a->n, .c = a->c, .rows = a->t,
+                          .row0 = a->row0, .half = p->half};
+    run_columns(p, p->simd->pos_grad, &w, a->c);
     return ERR_OK;
 }
 
@@ -241,37 +234,39 @@ static void sum_pieces(struct cpu *p, cpu_task_fn *fn, struct cpu_flat *w, doubl
     *out += sum;
 }
 
-enum err cpu_sum(struct dev *d, double *out, const void *x, int64_t n)
+enum err cpu_sum(struct dev *d, const struct sum *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_flat w = {.from = x, .n = n};
-    sum_pieces(p, p->simd->sum, &w, out);
+    struct cpu_flat w = {.from = a->x, .n = a->n};
+    sum_pieces(p, p->simd->sum, &w, a->out);
     return ERR_OK;
 }
 
-enum err cpu_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
+enum err cpu_sumsq(struct dev *d, const struct sumsq *a)
 {
     struct cpu *p = cpu_of(d);
-    for (int i = 0; i < of->n; i++) {
-        int64_t begin = of->edge[2 * i];
-        struct cpu_flat w = {.from = (const float *)x + begin, .n = of->edge[2 * i + 1] - begin};
-        sum_pieces(p, p->simd->sumsq, &w, out);
+    for (int i = 0; i < a->of->n; i++) {
+        int64_t begin = a->of->edge[2 * i];
+        struct cpu_flat w = {.from = (const float *)a->x + begin,
+                             .n = a->of->edge[2 * i + 1] - begin};
+        sum_pieces(p, p->simd->sumsq, &w, a->out);
     }
     return ERR_OK;
 }
 
-enum err cpu_cast(struct dev *d, void *to, const void *from, int64_t n)
+enum err cpu_cast(struct dev *d, const struct flat *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN, .half = p->half};
-    cpu_pool_run(p->pool, p->simd->cast, &w, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN,
+                         .half = p->half};
+    cpu_pool_run(p->pool, p->simd->cast, &w, num_ceil_div(a->n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
     return ERR_OK;
 }
 
-enum err cpu_add(struct dev *d, void *to, const void *from, int64_t n)
+enum err cpu_add(struct dev *d, const struct flat *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_flat w = {.to = to, .from = from, .n = n, .piece = CPU_RUN};
-    cpu_pool_run(p->pool, p->simd->add, &w, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN};
+    cpu_pool_run(p->pool, p->simd->add, &w, num_ceil_div(a->n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
     return ERR_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "device/cuda/cuda_local.h"
+#include "device/op_plain.h"
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
@@ -75,29 +76,29 @@ static void cuda_host_free(struct dev *d, void *p)
         (void)cudaFreeHost(p);
 }
 
-static enum err cuda_copy_out(struct dev *d, void *host_to, const void *from, int64_t bytes)
+static enum err cuda_d2h(struct dev *d, const struct flat *a)
 {
-    bool done = bytes <= 0;
+    bool done = a->n <= 0;
     if (!done)
-        TRY(cuda_few_out(cuda_of(d), host_to, from, bytes, &done));
+        TRY(cuda_few_out(cuda_of(d), a->to, a->from, a->n, &done));
     if (!done)
-        CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost,
+        CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToHost,
                                  cuda_of(d)->stream));
     return ERR_OK;
 }
 
-static enum err cuda_copy(struct dev *d, void *to, const void *from, int64_t bytes)
+enum err cuda_copy(struct dev *d, const struct flat *a)
 {
-    if (bytes > 0 && to != from)
-        CUDA_TRY(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice,
+    if (a->n > 0 && a->to != a->from)
+        CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToDevice,
                                  cuda_of(d)->stream));
     return ERR_OK;
 }
 
-static enum err cuda_zero(struct dev *d, void *p, int64_t bytes)
+enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes)
 {
     if (bytes > 0)
-        CUDA_TRY(cudaMemsetAsync(p, 0, (size_t)bytes, cuda_of(d)->stream));
+        CUDA_TRY(cudaMemsetAsync(p, 0, (size_t)bytes, c->stream));
     return ERR_OK;
 }
 
@@ -229,24 +230,54 @@ static void cuda_close(struct dev *d)
     mem_free(c);
 }
 
+static enum err cuda_run(struct dev *d, const struct op *op)
+{
+    switch (op->kind) {
+    case OP_GEMM: return cuda_gemm(d, &op->gemm);
+    case OP_BIAS_GRAD: return cuda_bias_grad(d, &op->bias_grad);
+    case OP_NORM: return cuda_norm(d, &op->norm);
+    case OP_NORM_GRAD: return cuda_norm_grad(d, &op->norm_grad);
+    case OP_ATTN: return cuda_attn(d, &op->attn);
+    case OP_ATTN_GRAD: return cuda_attn_grad(d, &op->attn_grad);
+    case OP_ROPE: return cuda_rope(d, &op->rope);
+    case OP_SWIGLU: return cuda_swiglu(d, &op->swiglu);
+    case OP_SWIGLU_GRAD: return cuda_swiglu_grad(d, &op->swiglu_grad);
+    case OP_RESIDUAL: return cuda_residual(d, &op->residual);
+    case OP_RESIDUAL_NORM: return cuda_residual_norm(d, &op->residual_norm);
+    case OP_DROPOUT: return cuda_dropout(d, &op->dropout);
+    case OP_EMBED: return cuda_embed(d, &op->embed);
+    case OP_EMBED_GRAD: return cuda_embed_grad(d, &op->embed_grad);
+    case OP_POS_ADD: return cuda_pos_add(d, &op->pos_add);
+    case OP_POS_GRAD: return cuda_pos_grad(d, &op->pos_grad);
+    case OP_XENT: return cuda_xent(d, &op->xent);
+    case OP_XENT_MAX: return cuda_xent_max(d, &op->xent_max);
+    case OP_XENT_SUM: return cuda_xent_sum(d, &op->xent_sum);
+    case OP_XENT_GRAD: return cuda_xent_grad(d, &op->xent_grad);
+    case OP_ADAMW: return cuda_adamw(d, &op->adamw);
+    case OP_SCALE: return cuda_scale(d, &op->scale);
+    case OP_SUM: return cuda_sum(d, &op->sum);
+    case OP_SUMSQ: return cuda_sumsq(d, &op->sumsq);
+    case OP_CAST: return cuda_cast(d, &op->cast);
+    case OP_ADD: return cuda_add(d, &op->add);
+    case OP_COPY: return cuda_copy(d, &op->copy);
+    case OP_ZERO: return cuda_zeros(cuda_of(d), op->zero.to, op->zero.n);
+    case OP_H2D: return cuda_h2d(d, &op->h2d);
+    case OP_D2H: return cuda_d2h(d, &op->d2h);
+    case OP_ASIDE: return cuda_aside(d, &op->aside);
+    default: return op_plain(d, op);
+    }
+}
+
 static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
-    .copy_in = cuda_copy_in, .copy_out = cuda_copy_out, .copy = cuda_copy, .zero = cuda_zero,
-    .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside = cuda_aside,
-    .aside_join = cuda_aside_join, .aside_reach = cuda_aside_reach, .mark = cuda_mark,
+    .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside_join = cuda_aside_join,
+    .aside_reach = cuda_aside_reach, .mark = cuda_mark,
     .reach = cuda_reach, .stamps = cuda_stamps, .stamp = cuda_stamp, .stamped = cuda_stamped,
     .queue = cuda_queue, .room = cuda_room,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
     .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
-    .gemm = cuda_gemm, .bias_grad = cuda_bias_grad, .norm = cuda_norm, .norm_grad = cuda_norm_grad,
-    .attn = cuda_attn, .attn_grad = cuda_attn_grad, .rope = cuda_rope, .swiglu = cuda_swiglu,
-    .swiglu_grad = cuda_swiglu_grad, .residual = cuda_residual,
-    .residual_norm = cuda_residual_norm, .dropout = cuda_dropout, .embed = cuda_embed,
-    .embed_grad = cuda_embed_grad, .pos_add = cuda_pos_add, .pos_grad = cuda_pos_grad,
-    .xent_max = cuda_xent_max, .xent_sum = cuda_xent_sum, .xent_grad = cuda_xent_grad,
-    .xent = cuda_xent, .adamw = cuda_adamw, .scale = cuda_scale, .sum = cuda_sum,
-    .sumsq = cuda_sumsq, .cast = cuda_cast, .add = cuda_add,
+    .run = cuda_run,
 };
 
 static enum err make_parts(struct cuda *c)

@@ -10,7 +10,7 @@
  *
  * No event is to follow a copy of the stream's own to the host: it would go to the copy engine,
  * behind these (on an H200 a step began 0.34 s late behind 18.7 GB). What the host waits for in
- * each step is a few bytes, and goes by a kernel (cuda_copy_out).
+ * each step is a few bytes, and goes by a kernel (cuda_d2h).
  */
 #include "device/cuda/cuda_local.h"
 
@@ -58,15 +58,15 @@ enum err cuda_aside_ready(struct dev *d, int slot)
     return ERR_OK;
 }
 
-enum err cuda_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes)
+enum err cuda_aside(struct dev *d, const struct aside *a)
 {
     struct cuda *c = cuda_of(d);
     ENSURE(!c->recording);
-    if (bytes <= 0)
+    if (a->n <= 0)
         return ERR_OK;
-    CUDA_TRY(cudaStreamWaitEvent(c->aside, c->ready[slot], 0));
-    CUDA_TRY(cudaMemcpyAsync(host_to, from, (size_t)bytes, cudaMemcpyDeviceToHost, c->aside));
-    CUDA_TRY(cudaEventRecord(c->gone[slot], c->aside));
+    CUDA_TRY(cudaStreamWaitEvent(c->aside, c->ready[a->slot], 0));
+    CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToHost, c->aside));
+    CUDA_TRY(cudaEventRecord(c->gone[a->slot], c->aside));
     CUDA_TRY(cudaEventRecord(c->all_gone, c->aside));
     return ERR_OK;
 }

@@ -179,9 +179,9 @@ static __global__ void scale_kernel(double *now, const double *sums, double clip
     now[NOW_SCALE] = now[NOW_LOST] == 0 ? scale : __longlong_as_double(0x7ff8000000000000LL);
 }
 
-extern "C" enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip)
+extern "C" enum err cuda_scale(struct dev *d, const struct scale *a)
 {
-    scale_kernel<<<1, 1, 0, cuda_of(d)->stream>>>(now, sums, clip);
+    scale_kernel<<<1, 1, 0, cuda_of(d)->stream>>>(a->now, a->sums, a->clip);
     CUDA_LAUNCHED("scale");
     return ERR_OK;
 }
@@ -292,21 +292,20 @@ template <bool SQUARE, int V> static enum err sum_add(struct cuda *c, double *ou
     return ERR_OK;
 }
 
-extern "C" enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n)
+extern "C" enum err cuda_sum(struct dev *d, const struct sum *a)
 {
-    const struct dev_parts whole = {1, {0, n}};
-    const float *from = static_cast<const float *>(x);
-    return cuda_aligned(x) ? sum_add<false, 4>(cuda_of(d), out, from, &whole)
-                           : sum_add<false, 1>(cuda_of(d), out, from, &whole);
+    const struct dev_parts whole = {1, {0, a->n}};
+    const float *from = static_cast<const float *>(a->x);
+    return cuda_aligned(a->x) ? sum_add<false, 4>(cuda_of(d), a->out, from, &whole)
+                              : sum_add<false, 1>(cuda_of(d), a->out, from, &whole);
 }
 
-extern "C" enum err cuda_sumsq(struct dev *d, double *out, const void *x,
-                               const struct dev_parts *of)
+extern "C" enum err cuda_sumsq(struct dev *d, const struct sumsq *a)
 {
-    const struct dev_parts parts = merged(of);
-    const float *from = static_cast<const float *>(x);
-    return cuda_aligned(x) ? sum_add<true, 4>(cuda_of(d), out, from, &parts)
-                           : sum_add<true, 1>(cuda_of(d), out, from, &parts);
+    const struct dev_parts parts = merged(a->of);
+    const float *from = static_cast<const float *>(a->x);
+    return cuda_aligned(a->x) ? sum_add<true, 4>(cuda_of(d), a->out, from, &parts)
+                              : sum_add<true, 1>(cuda_of(d), a->out, from, &parts);
 }
 
 template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)
@@ -323,24 +322,24 @@ template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)
         from_f32(to + groups * V + id, from[groups * V + id]);
 }
 
-extern "C" enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t n)
+extern "C" enum err cuda_cast(struct dev *d, const struct flat *a)
 {
     struct cuda *c = cuda_of(d);
-    if (n == 0)
+    if (a->n == 0)
         return ERR_OK;
     if (!c->half) {
-        CUDA_TRY(cudaMemcpyAsync(to, from, (size_t)n * sizeof(float), cudaMemcpyDeviceToDevice,
-                                 c->stream));
+        CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n * sizeof(float),
+                                 cudaMemcpyDeviceToDevice, c->stream));
         return ERR_OK;
     }
-    bool wide = cuda_aligned(to) && cuda_aligned(from);
-    unsigned grid = cuda_blocks(n, FLAT_THREADS * (wide ? 8 : 1), FLAT_MOST);
-    bf16 *low = static_cast<bf16 *>(to);
-    const float *high = static_cast<const float *>(from);
+    bool wide = cuda_aligned(a->to) && cuda_aligned(a->from);
+    unsigned grid = cuda_blocks(a->n, FLAT_THREADS * (wide ? 8 : 1), FLAT_MOST);
+    bf16 *low = static_cast<bf16 *>(a->to);
+    const float *high = static_cast<const float *>(a->from);
     if (wide)
-        cast_kernel<8><<<grid, FLAT_THREADS, 0, c->stream>>>(low, high, n);
+        cast_kernel<8><<<grid, FLAT_THREADS, 0, c->stream>>>(low, high, a->n);
     else
-        cast_kernel<1><<<grid, FLAT_THREADS, 0, c->stream>>>(low, high, n);
+        cast_kernel<1><<<grid, FLAT_THREADS, 0, c->stream>>>(low, high, a->n);
     CUDA_LAUNCHED("cast");
     return ERR_OK;
 }
@@ -387,19 +386,19 @@ template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)
         to[groups * V + id] += from[groups * V + id];
 }
 
-extern "C" enum err cuda_add(struct dev *d, void *to, const void *from, int64_t n)
+extern "C" enum err cuda_add(struct dev *d, const struct flat *a)
 {
     struct cuda *c = cuda_of(d);
-    if (n == 0)
+    if (a->n == 0)
         return ERR_OK;
-    bool wide = cuda_aligned(to) && cuda_aligned(from);
-    unsigned grid = cuda_blocks(n, FLAT_THREADS * (wide ? 4 : 1), FLAT_MOST);
-    float *sum = static_cast<float *>(to);
-    const float *more = static_cast<const float *>(from);
+    bool wide = cuda_aligned(a->to) && cuda_aligned(a->from);
+    unsigned grid = cuda_blocks(a->n, FLAT_THREADS * (wide ? 4 : 1), FLAT_MOST);
+    float *sum = static_cast<float *>(a->to);
+    const float *more = static_cast<const float *>(a->from);
     if (wide)
-        add_kernel<4><<<grid, FLAT_THREADS, 0, c->stream>>>(sum, more, n);
+        add_kernel<4><<<grid, FLAT_THREADS, 0, c->stream>>>(sum, more, a->n);
     else
-        add_kernel<1><<<grid, FLAT_THREADS, 0, c->stream>>>(sum, more, n);
+        add_kernel<1><<<grid, FLAT_THREADS, 0, c->stream>>>(sum, more, a->n);
     CUDA_LAUNCHED("add");
     return ERR_OK;
 }

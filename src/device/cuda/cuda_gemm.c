@@ -83,7 +83,7 @@ static enum err measure(struct lt_call *k, const cublasLtMatmulAlgo_t *algo, dou
         if (i == 1)
             CUDA_TRY(cudaEventRecord(c->lt->from, c->stream));
         if (!algo) {
-            TRY(cuda_bias_grad(&c->dev, cuda_lt_db_room(c, g->m), g->a, g->k, g->m));
+            TRY(cuda_bias_sums(c, cuda_lt_db_room(c, g->m), g->a, g->k, g->m, false));
         } else if (cuda_lt_multiply(k, algo, measured_out(k)) != CUBLAS_STATUS_SUCCESS) {
             (void)cudaGetLastError(); /* it is no one's any more */
             return ERR_OK;
@@ -274,8 +274,8 @@ static enum err by_library(struct lt_call *k, const struct lt_known *w)
         return bias_grad(k);
     void *db = cuda_lt_db_at(k);
     if (k->g.accumulate)
-        return cuda_add(&k->c->dev, k->g.db, db, k->g.m);
-    return k->c->dev.ops->copy(&k->c->dev, k->g.db, db, k->g.m * (int64_t)sizeof(float));
+        return cuda_add(&k->c->dev, &(struct flat){k->g.db, db, k->g.m});
+    return cuda_copy(&k->c->dev, &(struct flat){k->g.db, db, k->g.m * (int64_t)sizeof(float)});
 }
 
 /* What of `g` is a product and nothing else, with its sums in f32 at c. */

@@ -77,6 +77,10 @@ const char *cuda_version_text(int v, char buf[16]);
 /* The workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
 enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
 
+/* cuda.c */
+enum err cuda_copy(struct dev *d, const struct flat *a);
+enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes);
+
 /* cuda_record.c. What a recorded step may take of the GPU's memory, as planned. */
 enum { CUDA_RECORD_BYTES = 64 << 20 };
 enum err cuda_record_begin(struct dev *d);
@@ -87,13 +91,13 @@ void cuda_forget(struct dev *d, struct dev_recording *r);
 /* cuda_stage.c: host memory to the device through pinned memory, without waiting. */
 enum err cuda_stage_open(struct cuda *c);
 void cuda_stage_close(struct cuda *c);
-enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes);
+enum err cuda_h2d(struct dev *d, const struct flat *a);
 
 /* cuda_aside.c */
 enum err cuda_aside_open(struct cuda *c);
 void cuda_aside_close(struct cuda *c);
 enum err cuda_aside_ready(struct dev *d, int slot);
-enum err cuda_aside(struct dev *d, int slot, void *host_to, const void *from, int64_t bytes);
+enum err cuda_aside(struct dev *d, const struct aside *a);
 enum err cuda_aside_join(struct dev *d, int slot);
 enum err cuda_aside_reach(struct dev *d, bool *there);
 
@@ -140,35 +144,25 @@ enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);
 /* cuda_norm.cu */
 enum err cuda_norm(struct dev *d, const struct norm *a);
 enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a);
-enum err cuda_residual_norm(struct dev *d, const struct residual *a, const struct norm *b);
+enum err cuda_residual_norm(struct dev *d, const struct residual_norm *a);
 
 /* cuda_rows.cu */
-enum err cuda_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c);
+enum err cuda_bias_grad(struct dev *d, const struct bias_grad *a);
 /* The same; fresh: db is written. */
 /* long: a bias gradient and whether it is the first */
 enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n, int64_t cols,
                         bool fresh);
 enum err cuda_rope(struct dev *d, const struct rope *a);
-enum err cuda_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f);
-enum err cuda_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
-                          int64_t f);
+enum err cuda_swiglu(struct dev *d, const struct swiglu *a);
+enum err cuda_swiglu_grad(struct dev *d, const struct swiglu_grad *a);
 enum err cuda_residual(struct dev *d, const struct residual *a);
-enum err cuda_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                      const struct drop *drop);
+enum err cuda_dropout(struct dev *d, const struct dropout *a);
 
 /* cuda_vocab.cu */
-/* long: the device table gives these eight arguments */
-enum err cuda_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
-                    int64_t c, int64_t v0, int64_t rows);
-/* long: as above */
-enum err cuda_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
-                         int64_t c, int64_t v0, int64_t rows);
-/* long: as above */
-enum err cuda_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
-                      int64_t row0);
-/* long: as above */
-enum err cuda_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
-                       int64_t row0);
+enum err cuda_embed(struct dev *d, const struct embed *a);
+enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a);
+enum err cuda_pos_add(struct dev *d, const struct pos_add *a);
+enum err cuda_pos_grad(struct dev *d, const struct pos_grad *a);
 
 /* cuda_xent.cu */
 enum err cuda_xent_max(struct dev *d, const struct xent *x);
@@ -180,10 +174,10 @@ enum err cuda_xent(struct dev *d, const struct xent *x);
  * host_alloc. */
 enum err cuda_few_out(struct cuda *c, void *host_to, const void *from, int64_t bytes, bool *done);
 enum err cuda_adamw(struct dev *d, const struct adamw *a);
-enum err cuda_scale(struct dev *d, double *now, const double *sums, double clip);
-enum err cuda_sum(struct dev *d, double *out, const void *x, int64_t n);
-enum err cuda_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of);
-enum err cuda_cast(struct dev *d, void *to, const void *from, int64_t n);
-enum err cuda_add(struct dev *d, void *to, const void *from, int64_t n);
+enum err cuda_scale(struct dev *d, const struct scale *a);
+enum err cuda_sum(struct dev *d, const struct sum *a);
+enum err cuda_sumsq(struct dev *d, const struct sumsq *a);
+enum err cuda_cast(struct dev *d, const struct flat *a);
+enum err cuda_add(struct dev *d, const struct flat *a);
 
 #endif

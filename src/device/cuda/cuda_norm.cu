@@ -270,10 +270,11 @@ template <typename T> static bool residual_norm_fits(const struct residual *a, c
     return norm_fits<T>(b) && cuda_aligned(a->x) && cuda_aligned(a->f) && cuda_aligned(a->bias);
 }
 
-extern "C" enum err cuda_residual_norm(struct dev *d, const struct residual *a,
-                                       const struct norm *b)
+extern "C" enum err cuda_residual_norm(struct dev *d, const struct residual_norm *both)
 {
     struct cuda *c = cuda_of(d);
+    const struct residual *a = &both->residual;
+    const struct norm *b = &both->norm;
     struct norm_work w = {*b, *a, cuda_drop_of(&a->drop, a->c)};
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
@@ -590,11 +591,10 @@ template <typename T> static enum err grad_as(struct cuda *c, const struct norm_
 extern "C" enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     struct cuda *c = cuda_of(d);
-    if (a->n == 0) {
-        TRY(d->ops->zero(d, a->dw, a->c * (int64_t)sizeof(float)));
-        return a->db ? d->ops->zero(d, a->db, a->c * (int64_t)sizeof(float)) : ERR_OK;
-    }
-    if (a->c == 0)
-        return ERR_OK;
+    int64_t bytes = a->c * (int64_t)sizeof(float);
+    if (a->n == 0)
+        TRY(cuda_zeros(c, a->dw, bytes));
+    if (a->n == 0 || a->c == 0)
+        return a->db ? cuda_zeros(c, a->db, bytes) : ERR_OK;
     return c->half ? grad_as<bf16>(c, a) : grad_as<float>(c, a);
 }

@@ -85,16 +85,16 @@ extern "C" enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int
 {
     float *to = static_cast<float *>(db);
     if (n == 0 && fresh)
-        return c->dev.ops->zero(&c->dev, db, cols * (int64_t)sizeof(float));
+        return cuda_zeros(c, db, cols * (int64_t)sizeof(float));
     if (n == 0 || cols == 0)
         return ERR_OK;
     return c->half ? bias_as(c, to, static_cast<const bf16 *>(dy), n, cols, fresh)
                    : bias_as(c, to, static_cast<const float *>(dy), n, cols, fresh);
 }
 
-extern "C" enum err cuda_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
+extern "C" enum err cuda_bias_grad(struct dev *d, const struct bias_grad *a)
 {
-    return cuda_bias_sums(cuda_of(d), db, dy, n, c, false);
+    return cuda_bias_sums(cuda_of(d), a->db, a->dy, a->n, a->c, false);
 }
 
 /* A block takes rows, a thread V pairs of one head at a time. */
@@ -159,15 +159,15 @@ static __device__ __forceinline__ float sigmoid(float x)
     return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
-struct swiglu {
+struct swiglu_args {
     void *out;              /* (n, f), or dgu (n, 2 f) */
     const void *gu, *dout;
     int64_t n, f;
 };
 
 /* A thread takes chunk `i` of the n f outputs. */
-template <typename T, int V> static __global__ void __launch_bounds__(ROWS_THREADS)
-    swiglu_kernel(struct swiglu a)
+template <typename T, int V>
+static __global__ void __launch_bounds__(ROWS_THREADS) swiglu_kernel(struct swiglu_args a)
 {
     int64_t across = a.f / V, total = a.n * across, threads = (int64_t)gridDim.x * ROWS_THREADS;
     int64_t i = (int64_t)blockIdx.x * ROWS_THREADS + threadIdx.x;
@@ -185,8 +185,8 @@ template <typename T, int V> static __global__ void __launch_bounds__(ROWS_THREA
 }
 
 /* silu'(g) = s (1 + g (1 - s)). */
-template <typename T, int V> static __global__ void __launch_bounds__(ROWS_THREADS)
-    swiglu_grad_kernel(struct swiglu a)
+template <typename T, int V>
+static __global__ void __launch_bounds__(ROWS_THREADS) swiglu_grad_kernel(struct swiglu_args a)
 {
     int64_t across = a.f / V, total = a.n * across, threads = (int64_t)gridDim.x * ROWS_THREADS;
     int64_t i = (int64_t)blockIdx.x * ROWS_THREADS + threadIdx.x;
@@ -209,7 +209,7 @@ template <typename T, int V> static __global__ void __launch_bounds__(ROWS_THREA
     }
 }
 
-template <typename T> static enum err swiglu_as(struct cuda *c, const struct swiglu *a)
+template <typename T> static enum err swiglu_as(struct cuda *c, const struct swiglu_args *a)
 {
     bool wide = a->f % cuda_lanes<T> == 0 && cuda_aligned(a->out) && cuda_aligned(a->gu) &&
                 cuda_aligned(a->dout);
@@ -226,23 +226,22 @@ template <typename T> static enum err swiglu_as(struct cuda *c, const struct swi
     return ERR_OK;
 }
 
-extern "C" enum err cuda_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f)
+extern "C" enum err cuda_swiglu(struct dev *d, const struct swiglu *a)
 {
     struct cuda *c = cuda_of(d);
-    struct swiglu a = {out, gu, NULL, n, f};
-    if (n == 0 || f == 0)
+    const struct swiglu_args args = {a->out, a->gu, NULL, a->n, a->f};
+    if (a->n == 0 || a->f == 0)
         return ERR_OK;
-    return c->half ? swiglu_as<bf16>(c, &a) : swiglu_as<float>(c, &a);
+    return c->half ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
 }
 
-extern "C" enum err cuda_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu,
-                                     int64_t n, int64_t f)
+extern "C" enum err cuda_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
 {
     struct cuda *c = cuda_of(d);
-    struct swiglu a = {dgu, gu, dout, n, f};
-    if (n == 0 || f == 0)
+    const struct swiglu_args args = {a->dgu, a->gu, a->dout, a->n, a->f};
+    if (a->n == 0 || a->f == 0)
         return ERR_OK;
-    return c->half ? swiglu_as<bf16>(c, &a) : swiglu_as<float>(c, &a);
+    return c->half ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
 }
 
 /* A thread takes ROWS_AHEAD chunks that lie ROWS_THREADS chunks apart. Nothing but its own chunk of
@@ -311,11 +310,10 @@ extern "C" enum err cuda_residual(struct dev *d, const struct residual *a)
 }
 
 /* A residual without its x. */
-extern "C" enum err cuda_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                                 const struct drop *drop)
+extern "C" enum err cuda_dropout(struct dev *d, const struct dropout *a)
 {
-    struct residual a = {dx, NULL, dy, NULL, n, c, *drop};
-    if (drop->p == 0 && dx == dy)
+    const struct residual args = {a->dx, NULL, a->dy, NULL, a->n, a->c, a->drop};
+    if (a->drop.p == 0 && a->dx == a->dy)
         return ERR_OK;
-    return cuda_residual(d, &a);
+    return cuda_residual(d, &args);
 }

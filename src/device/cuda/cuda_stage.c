@@ -40,17 +40,18 @@ void cuda_stage_close(struct cuda *c)
     c->stage = NULL;
 }
 
-enum err cuda_copy_in(struct dev *d, void *to, const void *host_from, int64_t bytes)
+enum err cuda_h2d(struct dev *d, const struct flat *a)
 {
     struct cuda *c = cuda_of(d);
     struct cuda_stage *s = c->stage;
     ENSURE(!c->recording); /* a replay would find another copy's bytes in the piece */
-    for (int64_t done = 0; done < bytes; done += STAGE_BYTES) {
-        size_t n = (size_t)num_min(bytes - done, STAGE_BYTES);
+    for (int64_t done = 0; done < a->n; done += STAGE_BYTES) {
+        size_t n = (size_t)num_min(a->n - done, STAGE_BYTES);
         char *piece = s->memory + (int64_t)s->next * STAGE_BYTES;
         CUDA_TRY(cudaEventSynchronize(s->gone[s->next]));
-        memcpy(piece, (const char *)host_from + done, n);
-        CUDA_TRY(cudaMemcpyAsync((char *)to + done, piece, n, cudaMemcpyHostToDevice, c->stream));
+        memcpy(piece, (const char *)a->from + done, n);
+        CUDA_TRY(
+            cudaMemcpyAsync((char *)a->to + done, piece, n, cudaMemcpyHostToDevice, c->stream));
         CUDA_TRY(cudaEventRecord(s->gone[s->next], c->stream));
         s->next = (s->next + 1) % STAGE_PIECES;
     }

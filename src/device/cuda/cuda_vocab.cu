@@ -47,25 +47,24 @@ static __global__ void embed_rows(W *out, const W *w, const int32_t *token, int6
         out[r * words + i] = here ? w[local * words + i] : W{};
 }
 
-extern "C" enum err cuda_embed(struct dev *d, void *out, const void *w, const int32_t *token,
-                               int64_t n, int64_t c, int64_t v0, int64_t rows)
+extern "C" enum err cuda_embed(struct dev *d, const struct embed *a)
 {
     struct cuda *cu = cuda_of(d);
     dim3 block(32, WARPS);
-    int64_t bytes = c * (cu->half ? 2 : 4);
+    int64_t bytes = a->c * (cu->half ? 2 : 4);
     unsigned blocks;
-    if (n == 0 || c == 0)
+    if (a->n == 0 || a->c == 0)
         return ERR_OK;
-    TRY(row_blocks("embed", n, &blocks));
-    if (bytes % 16 == 0 && aligned(out, 16) && aligned(w, 16))
-        embed_rows<<<blocks, block, 0, cu->stream>>>((uint4 *)out, (const uint4 *)w, token, n,
-                                                     bytes / 16, v0, rows);
+    TRY(row_blocks("embed", a->n, &blocks));
+    if (bytes % 16 == 0 && aligned(a->out, 16) && aligned(a->w, 16))
+        embed_rows<<<blocks, block, 0, cu->stream>>>((uint4 *)a->out, (const uint4 *)a->w, a->token,
+                                                     a->n, bytes / 16, a->v0, a->rows);
     else if (cu->half)
-        embed_rows<<<blocks, block, 0, cu->stream>>>((uint16_t *)out, (const uint16_t *)w, token,
-                                                     n, c, v0, rows);
+        embed_rows<<<blocks, block, 0, cu->stream>>>((uint16_t *)a->out, (const uint16_t *)a->w,
+                                                     a->token, a->n, a->c, a->v0, a->rows);
     else
-        embed_rows<<<blocks, block, 0, cu->stream>>>((uint32_t *)out, (const uint32_t *)w, token,
-                                                     n, c, v0, rows);
+        embed_rows<<<blocks, block, 0, cu->stream>>>((uint32_t *)a->out, (const uint32_t *)a->w,
+                                                     a->token, a->n, a->c, a->v0, a->rows);
     CUDA_LAUNCHED("embed");
     return ERR_OK;
 }
@@ -227,29 +226,28 @@ static enum err sort_tokens(struct cuda *cu, const int32_t *token, int64_t v0, s
     return ERR_OK;
 }
 
-extern "C" enum err cuda_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token,
-                                    int64_t n, int64_t c, int64_t v0, int64_t rows)
+extern "C" enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a)
 {
     struct cuda *cu = cuda_of(d);
     struct pieces p = {};
     bool wide;
-    if (n == 0 || c == 0 || rows == 0)
+    if (a->n == 0 || a->c == 0 || a->rows == 0)
         return ERR_OK;
-    if (n > INT32_MAX || rows >= UINT32_MAX)
-        FAIL(ERR_CONFIG, "embed_grad: %lld rows of %lld tokens; use at most %lld of each",
-             (long long)n, (long long)rows, (long long)INT32_MAX);
-    p.n = n;
-    p.c = c;
-    p.rows = rows;
-    TRY(sort_tokens(cu, token, v0, &p));
-    wide = c % 4 == 0 && aligned(dw, 16) && aligned(dy, cu->half ? 8 : 16);
+    if (a->n > INT32_MAX || a->rows >= UINT32_MAX)
+        FAIL(ERR_CONFIG, "embed_grad: %lld a->rows of %lld tokens; use at most %lld of each",
+             (long long)a->n, (long long)a->rows, (long long)INT32_MAX);
+    p.n = a->n;
+    p.c = a->c;
+    p.rows = a->rows;
+    TRY(sort_tokens(cu, a->token, a->v0, &p));
+    wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->half ? 8 : 16);
     if (cu->half && wide)
-        return sum_rows<__nv_bfloat16, 4>(cu, &p, (float *)dw, (const __nv_bfloat16 *)dy);
+        return sum_rows<__nv_bfloat16, 4>(cu, &p, (float *)a->dw, (const __nv_bfloat16 *)a->dy);
     if (cu->half)
-        return sum_rows<__nv_bfloat16, 1>(cu, &p, (float *)dw, (const __nv_bfloat16 *)dy);
+        return sum_rows<__nv_bfloat16, 1>(cu, &p, (float *)a->dw, (const __nv_bfloat16 *)a->dy);
     if (wide)
-        return sum_rows<float, 4>(cu, &p, (float *)dw, (const float *)dy);
-    return sum_rows<float, 1>(cu, &p, (float *)dw, (const float *)dy);
+        return sum_rows<float, 4>(cu, &p, (float *)a->dw, (const float *)a->dy);
+    return sum_rows<float, 1>(cu, &p, (float *)a->dw, (const float *)a->dy);
 }
 
 /* x[r] += w[(row0 + r) % t]: packs of W elements, `packs` a row. */
@@ -278,23 +276,22 @@ static void pos_add_launch(struct cuda *cu, unsigned blocks, void *x, const void
         (pack<T, W> *)x, (const pack<T, W> *)w, n, c / W, t, row0);
 }
 
-extern "C" enum err cuda_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c,
-                                 int64_t t, int64_t row0)
+extern "C" enum err cuda_pos_add(struct dev *d, const struct pos_add *a)
 {
     struct cuda *cu = cuda_of(d);
-    bool wide = c % (cu->half ? 8 : 4) == 0 && aligned(x, 16) && aligned(w, 16);
+    bool wide = a->c % (cu->half ? 8 : 4) == 0 && aligned(a->x, 16) && aligned(a->w, 16);
     unsigned blocks;
-    if (n == 0 || c == 0)
+    if (a->n == 0 || a->c == 0)
         return ERR_OK;
-    TRY(row_blocks("pos_add", n, &blocks));
+    TRY(row_blocks("pos_add", a->n, &blocks));
     if (cu->half && wide)
-        pos_add_launch<__nv_bfloat16, 8>(cu, blocks, x, w, n, c, t, row0);
+        pos_add_launch<__nv_bfloat16, 8>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
     else if (cu->half)
-        pos_add_launch<__nv_bfloat16, 1>(cu, blocks, x, w, n, c, t, row0);
+        pos_add_launch<__nv_bfloat16, 1>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
     else if (wide)
-        pos_add_launch<float, 4>(cu, blocks, x, w, n, c, t, row0);
+        pos_add_launch<float, 4>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
     else
-        pos_add_launch<float, 1>(cu, blocks, x, w, n, c, t, row0);
+        pos_add_launch<float, 1>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
     CUDA_LAUNCHED("pos_add");
     return ERR_OK;
 }
@@ -321,29 +318,28 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) pos_sum(float *dw, cons
     put<W>(dw + pos * c + col, sum, true);
 }
 
-extern "C" enum err cuda_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c,
-                                  int64_t t, int64_t row0)
+extern "C" enum err cuda_pos_grad(struct dev *d, const struct pos_grad *a)
 {
     struct cuda *cu = cuda_of(d);
-    bool wide = c % 4 == 0 && aligned(dw, 16) && aligned(dy, cu->half ? 8 : 16);
-    int64_t blocks = (t * (c / (wide ? 4 : 1)) + COLUMN_THREADS - 1) / COLUMN_THREADS;
-    if (n == 0 || c == 0)
+    bool wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->half ? 8 : 16);
+    int64_t blocks = (a->t * (a->c / (wide ? 4 : 1)) + COLUMN_THREADS - 1) / COLUMN_THREADS;
+    if (a->n == 0 || a->c == 0)
         return ERR_OK;
     if (blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "pos_grad: a table of %lld x %lld; use at most %lld elements",
-             (long long)t, (long long)c, (long long)INT32_MAX * COLUMN_THREADS);
+             (long long)a->t, (long long)a->c, (long long)INT32_MAX * COLUMN_THREADS);
     if (cu->half && wide)
         pos_sum<__nv_bfloat16, 4><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
-            (float *)dw, (const __nv_bfloat16 *)dy, n, c, t, row0);
+            (float *)a->dw, (const __nv_bfloat16 *)a->dy, a->n, a->c, a->t, a->row0);
     else if (cu->half)
         pos_sum<__nv_bfloat16, 1><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
-            (float *)dw, (const __nv_bfloat16 *)dy, n, c, t, row0);
+            (float *)a->dw, (const __nv_bfloat16 *)a->dy, a->n, a->c, a->t, a->row0);
     else if (wide)
         pos_sum<float, 4><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
-            (float *)dw, (const float *)dy, n, c, t, row0);
+            (float *)a->dw, (const float *)a->dy, a->n, a->c, a->t, a->row0);
     else
         pos_sum<float, 1><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
-            (float *)dw, (const float *)dy, n, c, t, row0);
+            (float *)a->dw, (const float *)a->dy, a->n, a->c, a->t, a->row0);
     CUDA_LAUNCHED("pos_grad");
     return ERR_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The null device: no memory and no math, but a count of both.
+ * The null device: no memory and no math.
  */
 #ifndef PLAIT_DEVICE_NULL_H
 #define PLAIT_DEVICE_NULL_H
@@ -10,8 +10,5 @@
 /* Errors: ERR_CONFIG when ct is not a floating type; ERR_MEMORY. */
 enum err null_open(const struct dev_args *a, struct dev **out);
 void null_describe_kind(char *buf, size_t n);
-
-/* Forget what has been counted. */
-void null_reset(struct dev *d);
 
 #endif

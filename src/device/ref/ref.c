@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "device/dev_plain.h"
+#include "device/op_plain.h"
 #include <stdio.h>
 
 struct ref_dev {
@@ -74,26 +75,21 @@ static void ref_free(struct dev *d, void *p)
     mem_free(p);
 }
 
-static enum err ref_copy(struct dev *d, void *to, const void *from, int64_t bytes)
-{
-    (void)d;
-    if (bytes > 0)
-        memcpy(to, from, (size_t)bytes);
-    return ERR_OK;
-}
-
-static enum err ref_zero(struct dev *d, void *p, int64_t bytes)
-{
-    (void)d;
-    if (bytes > 0)
-        memset(p, 0, (size_t)bytes);
-    return ERR_OK;
-}
-
 static enum err ref_sync(struct dev *d)
 {
     (void)d;
     return ERR_OK;
+}
+
+static enum err ref_run(struct dev *d, const struct op *op)
+{
+    switch (op->kind) {
+#define REF_CASE(kind, member, type, call, ref) case kind: return ref(d, &op->member);
+        OP_KERNELS(REF_CASE)
+        OP_FLAT_KERNELS(REF_CASE)
+#undef REF_CASE
+    default: return op_plain(d, op);
+    }
 }
 
 static const struct dev_ops ref_ops = {
@@ -104,12 +100,7 @@ static const struct dev_ops ref_ops = {
     .free = ref_free,
     .host_alloc = dev_plain_host_alloc,
     .host_free = dev_plain_host_free,
-    .copy_in = ref_copy,
-    .copy_out = ref_copy,
-    .copy = ref_copy,
-    .zero = ref_zero,
     .sync = ref_sync,
-    .aside = dev_plain_aside,
     .aside_ready = dev_plain_mark,
     .aside_join = dev_plain_mark,
     .aside_reach = dev_plain_aside_reach,
@@ -120,32 +111,7 @@ static const struct dev_ops ref_ops = {
     .stamped = dev_plain_stamped,
     .queue = dev_plain_queue,
     .room = dev_plain_room,
-    .gemm = ref_gemm,
-    .bias_grad = ref_bias_grad,
-    .norm = ref_norm,
-    .norm_grad = ref_norm_grad,
-    .attn = ref_attn,
-    .attn_grad = ref_attn_grad,
-    .rope = ref_rope,
-    .swiglu = ref_swiglu,
-    .swiglu_grad = ref_swiglu_grad,
-    .residual = ref_residual,
-    .residual_norm = dev_plain_residual_norm,
-    .dropout = ref_dropout,
-    .embed = ref_embed,
-    .embed_grad = ref_embed_grad,
-    .pos_add = ref_pos_add,
-    .pos_grad = ref_pos_grad,
-    .xent_max = ref_xent_max,
-    .xent_sum = ref_xent_sum,
-    .xent_grad = ref_xent_grad,
-    .xent = dev_plain_xent,
-    .adamw = ref_adamw,
-    .scale = dev_plain_scale,
-    .sum = ref_sum,
-    .sumsq = ref_sumsq,
-    .cast = ref_cast,
-    .add = ref_add,
+    .run = ref_run,
 };
 
 enum err ref_open(const struct dev_args *a, struct dev **out)

@@ -30,27 +30,26 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-enum err ref_swiglu(struct dev *d, void *out, const void *gu, int64_t n, int64_t f)
+enum err ref_swiglu(struct dev *d, const struct swiglu *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        const double *gate = (const double *)gu + r * 2 * f, *up = gate + f;
-        double *y = (double *)out + r * f;
-        for (int64_t i = 0; i < f; i++)
+    for (int64_t r = 0; r < a->n; r++) {
+        const double *gate = (const double *)a->gu + r * 2 * a->f, *up = gate + a->f;
+        double *y = (double *)a->out + r * a->f;
+        for (int64_t i = 0; i < a->f; i++)
             y[i] = gate[i] * sigmoid(gate[i]) * up[i];
     }
     return ERR_OK;
 }
 
-enum err ref_swiglu_grad(struct dev *d, void *dgu, const void *dout, const void *gu, int64_t n,
-                         int64_t f)
+enum err ref_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        const double *gate = (const double *)gu + r * 2 * f, *up = gate + f;
-        const double *dy = (const double *)dout + r * f;
-        double *dgate = (double *)dgu + r * 2 * f, *dup = dgate + f;
-        for (int64_t i = 0; i < f; i++) {
+    for (int64_t r = 0; r < a->n; r++) {
+        const double *gate = (const double *)a->gu + r * 2 * a->f, *up = gate + a->f;
+        const double *dy = (const double *)a->dout + r * a->f;
+        double *dgate = (double *)a->dgu + r * 2 * a->f, *dup = dgate + a->f;
+        for (int64_t i = 0; i < a->f; i++) {
             double s = sigmoid(gate[i]);
             dgate[i] = dy[i] * up[i] * s * (1.0 + gate[i] * (1.0 - s));
             dup[i] = dy[i] * gate[i] * s;
@@ -75,15 +74,14 @@ enum err ref_residual(struct dev *d, const struct residual *a)
     return ERR_OK;
 }
 
-enum err ref_dropout(struct dev *d, void *dx, const void *dy, int64_t n, int64_t c,
-                     const struct drop *drop)
+enum err ref_dropout(struct dev *d, const struct dropout *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        for (int64_t i = 0; i < c; i++) {
-            int64_t at = r * c + i;
-            double factor = drop->p == 0 ? 1.0 : ref_drop_factor(drop, (drop->row0 + r) * c + i);
-            ((double *)dx)[at] = ((const double *)dy)[at] * factor;
+    for (int64_t r = 0; r < a->n; r++) {
+        for (int64_t i = 0; i < a->c; i++) {
+            int64_t at = r * a->c + i;
+            double factor = ref_drop_factor(&a->drop, (a->drop.row0 + r) * a->c + i);
+            ((double *)a->dx)[at] = ((const double *)a->dy)[at] * factor;
         }
     }
     return ERR_OK;

@@ -27,35 +27,35 @@ enum err ref_adamw(struct dev *d, const struct adamw *a)
     return ERR_OK;
 }
 
-enum err ref_sum(struct dev *d, double *out, const void *x, int64_t n)
+enum err ref_sum(struct dev *d, const struct sum *a)
 {
     (void)d;
-    for (int64_t i = 0; i < n; i++)
-        *out += ((const double *)x)[i];
+    for (int64_t i = 0; i < a->n; i++)
+        *a->out += ((const double *)a->x)[i];
     return ERR_OK;
 }
 
-enum err ref_sumsq(struct dev *d, double *out, const void *x, const struct dev_parts *of)
+enum err ref_sumsq(struct dev *d, const struct sumsq *a)
 {
     (void)d;
-    for (int p = 0; p < of->n; p++)
-        for (int64_t i = of->edge[2 * p]; i < of->edge[2 * p + 1]; i++)
-            *out += ((const double *)x)[i] * ((const double *)x)[i];
+    for (int p = 0; p < a->of->n; p++)
+        for (int64_t i = a->of->edge[2 * p]; i < a->of->edge[2 * p + 1]; i++)
+            *a->out += ((const double *)a->x)[i] * ((const double *)a->x)[i];
     return ERR_OK;
 }
 
-enum err ref_cast(struct dev *d, void *to, const void *from, int64_t n)
+enum err ref_cast(struct dev *d, const struct flat *a)
 {
     (void)d;
-    for (int64_t i = 0; i < n; i++)
-        ((double *)to)[i] = ((const double *)from)[i];
+    for (int64_t i = 0; i < a->n; i++)
+        ((double *)a->to)[i] = ((const double *)a->from)[i];
     return ERR_OK;
 }
 
-enum err ref_add(struct dev *d, void *to, const void *from, int64_t n)
+enum err ref_add(struct dev *d, const struct flat *a)
 {
     (void)d;
-    for (int64_t i = 0; i < n; i++)
-        ((double *)to)[i] += ((const double *)from)[i];
+    for (int64_t i = 0; i < a->n; i++)
+        ((double *)a->to)[i] += ((const double *)a->from)[i];
     return ERR_OK;
 }

@@ -81,9 +81,9 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     ENSURE(!g->accumulate || g->c_at);
     ENSURE(!g->db || (g->trans_a && lda == g->m));
     if (g->db && !g->accumulate)
-        TRY(d->ops->zero(d, g->db, g->m * (int64_t)sizeof(double)));
+        memset(g->db, 0, (size_t)g->m * sizeof(double));
     if (g->db)
-        TRY(ref_bias_grad(d, g->db, a, g->k, g->m));
+        TRY(ref_bias_grad(d, &(struct bias_grad){g->db, a, g->k, g->m}));
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
     TRY(rows_of_b(d, g, &b, &ldb));
@@ -99,10 +99,10 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     return ERR_OK;
 }
 
-enum err ref_bias_grad(struct dev *d, void *db, const void *dy, int64_t n, int64_t c)
+enum err ref_bias_grad(struct dev *d, const struct bias_grad *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++)
-        add_scaled(db, 1.0, (const double *)dy + r * c, c);
+    for (int64_t r = 0; r < a->n; r++)
+        add_scaled(a->db, 1.0, (const double *)a->dy + r * a->c, a->c);
     return ERR_OK;
 }

@@ -12,45 +12,44 @@ static void add_row(double *restrict to, const double *restrict from, int64_t c)
         to[i] += from[i];
 }
 
-enum err ref_embed(struct dev *d, void *out, const void *w, const int32_t *token, int64_t n,
-                   int64_t c, int64_t v0, int64_t rows)
+enum err ref_embed(struct dev *d, const struct embed *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        int64_t local = token[r] - v0;
-        bool here = local >= 0 && local < rows;
-        for (int64_t i = 0; i < c; i++)
-            ((double *)out)[r * c + i] = here ? ((const double *)w)[local * c + i] : 0.0;
+    for (int64_t r = 0; r < a->n; r++) {
+        int64_t local = a->token[r] - a->v0;
+        bool here = local >= 0 && local < a->rows;
+        for (int64_t i = 0; i < a->c; i++)
+            ((double *)a->out)[r * a->c + i] =
+                here ? ((const double *)a->w)[local * a->c + i] : 0.0;
     }
     return ERR_OK;
 }
 
-enum err ref_embed_grad(struct dev *d, void *dw, const void *dy, const int32_t *token, int64_t n,
-                        int64_t c, int64_t v0, int64_t rows)
+enum err ref_embed_grad(struct dev *d, const struct embed_grad *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++) {
-        int64_t local = token[r] - v0;
-        if (local >= 0 && local < rows)
-            add_row((double *)dw + local * c, (const double *)dy + r * c, c);
+    for (int64_t r = 0; r < a->n; r++) {
+        int64_t local = a->token[r] - a->v0;
+        if (local >= 0 && local < a->rows)
+            add_row((double *)a->dw + local * a->c, (const double *)a->dy + r * a->c, a->c);
     }
     return ERR_OK;
 }
 
-enum err ref_pos_add(struct dev *d, void *x, const void *w, int64_t n, int64_t c, int64_t t,
-                     int64_t row0)
+enum err ref_pos_add(struct dev *d, const struct pos_add *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++)
-        add_row((double *)x + r * c, (const double *)w + (row0 + r) % t * c, c);
+    for (int64_t r = 0; r < a->n; r++)
+        add_row((double *)a->x + r * a->c, (const double *)a->w + (a->row0 + r) % a->t * a->c,
+                a->c);
     return ERR_OK;
 }
 
-enum err ref_pos_grad(struct dev *d, void *dw, const void *dy, int64_t n, int64_t c, int64_t t,
-                      int64_t row0)
+enum err ref_pos_grad(struct dev *d, const struct pos_grad *a)
 {
     (void)d;
-    for (int64_t r = 0; r < n; r++)
-        add_row((double *)dw + (row0 + r) % t * c, (const double *)dy + r * c, c);
+    for (int64_t r = 0; r < a->n; r++)
+        add_row((double *)a->dw + (a->row0 + r) % a->t * a->c, (const double *)a->dy + r * a->c,
+                a->c);
     return ERR_OK;
 }
