@@ -126,31 +126,56 @@ enum err arch_check_split(const struct arch *a, const struct arch_split *s)
     return ERR_OK;
 }
 
-int arch_stage_parts(const struct arch_stage *st)
+/* ---- layers and stages ---- */
+
+int64_t arch_layers(const struct arch *a)
 {
-    return (int)(2 * st->blocks) - st->from_mlp - st->to_attn + st->embed + st->head;
+    return 2 * a->layers + 2;
 }
 
-bool arch_stage_has(const struct arch_stage *st, enum arch_part part, int64_t block)
+enum arch_part arch_layer(const struct arch *a, int64_t layer, int64_t *block)
 {
-    int64_t at = 2 * block + (part == PART_MLP);
-    return at >= 2 * st->first + st->from_mlp &&
-           at < 2 * (st->first + st->blocks) - st->to_attn;
+    bool end = layer == 0 || layer == arch_layers(a) - 1;
+    *block = end ? -1 : (layer - 1) / 2;
+    if (end)
+        return layer == 0 ? PART_EMBED : PART_HEAD;
+    return layer % 2 ? PART_ATTN : PART_MLP;
+}
+
+int64_t arch_layer_of(const struct arch *a, enum arch_part part, int64_t block)
+{
+    if (part == PART_EMBED || part == PART_HEAD)
+        return part == PART_EMBED ? 0 : arch_layers(a) - 1;
+    return 1 + 2 * block + (part == PART_MLP);
+}
+
+int arch_stage_parts(const struct arch_stage *st)
+{
+    return (int)(st->end - st->first);
+}
+
+enum arch_part arch_stage_part(const struct arch *a, const struct arch_stage *st, int i,
+                               int64_t *block)
+{
+    return arch_layer(a, st->first + i, block);
+}
+
+bool arch_stage_has(const struct arch_stage *st, int64_t layer)
+{
+    return layer >= st->first && layer < st->end;
+}
+
+bool arch_stage_embed(const struct arch_stage *st)
+{
+    return st->first == 0;
+}
+
+bool arch_stage_head(const struct arch *a, const struct arch_stage *st)
+{
+    return st->end == arch_layers(a);
 }
 
 bool arch_stage_apart(const struct arch_stage *st)
 {
-    return !st->embed && !st->embed_beside;
-}
-
-enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block)
-{
-    *block = -1;
-    if (st->embed && i == 0)
-        return PART_EMBED;
-    int64_t j = i - st->embed + st->from_mlp;
-    if (j >= 2 * st->blocks - st->to_attn)
-        return PART_HEAD;
-    *block = st->first + j / 2;
-    return j % 2 ? PART_MLP : PART_ATTN;
+    return !arch_stage_embed(st) && !st->embed_beside;
 }

@@ -7,8 +7,8 @@
  * H heads, K kv heads, D head dim, F ffn, V vocabulary, L layers; n = B*T rows. A local extent
  * takes a slash: (n/sp, C), (n, H*D/tp).
  *
- * A model is a row of parts: one embed, then attn and mlp for each of L blocks, then one head.
- * Pipeline stages are contiguous runs of blocks; the first also has the embed, the last the head.
+ * A model is a row of layers: one embed, then attn and mlp for each of L blocks, then one head.
+ * Pipeline stages are contiguous runs of them.
  */
 #ifndef PLAIT_ARCH_ARCH_H
 #define PLAIT_ARCH_ARCH_H
@@ -97,18 +97,26 @@ void arch_param_box(const struct arch *a, const struct arch_split *s, const stru
 /* Elements that each parameter starts at a multiple of (joined ones excepted). */
 enum { ARCH_PARAM_ALIGN = 64 };
 
-/* A stage: blocks [first, first + blocks), with embed or head or both. from_mlp: without the attn
- * of the first of them, which is in the stage before; to_attn: without the mlp of the last, which
- * is in the next one. embed_beside: the embed stands in another stage of the same rank (a V
- * placement), so that a tied head needs no copy of it. */
-struct arch_stage { int64_t first, blocks; bool from_mlp, to_attn, embed, head, embed_beside; };
-int arch_stage_parts(const struct arch_stage *st); /* how many parts */
-/* Is that attn or mlp in the stage? */
-bool arch_stage_has(const struct arch_stage *st, enum arch_part part, int64_t block);
+/* The layers of a model in their order, from 0: the embed, then attn and mlp of each block, then
+ * the head. How many, and what stands at `layer` (block: -1 for embed and head), and the other way
+ * round. */
+int64_t arch_layers(const struct arch *a);
+enum arch_part arch_layer(const struct arch *a, int64_t layer, int64_t *block);
+int64_t arch_layer_of(const struct arch *a, enum arch_part part, int64_t block);
+
+/* A stage: any run of layers, [first, end). embed_beside: the embed stands in another stage of the
+ * same rank (a V placement), so that a tied head needs no copy of it. */
+struct arch_stage { int64_t first, end; bool embed_beside; };
+int arch_stage_parts(const struct arch_stage *st); /* how many layers */
+/* Layer i of a stage. */
+enum arch_part arch_stage_part(const struct arch *a, const struct arch_stage *st, int i,
+                               int64_t *block);
+bool arch_stage_has(const struct arch_stage *st, int64_t layer);
+/* Does it begin with the embed, end with the head? */
+bool arch_stage_embed(const struct arch_stage *st);
+bool arch_stage_head(const struct arch *a, const struct arch_stage *st);
 /* Is the embed on another rank than this stage? */
 bool arch_stage_apart(const struct arch_stage *st);
-/* Part i of a stage and its block index (-1 for embed and head). */
-enum arch_part arch_stage_part(const struct arch_stage *st, int i, int64_t *block);
 
 /* All parameters of the model in the order of its parts, a tied head's copy left out, into *out
  * (mem_free) and their number into *n. Errors: ERR_MEMORY. */
@@ -211,14 +219,18 @@ int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, b
  * backward; false, in a save set, which can be given back in between, since running the parts
  * forward again makes the same once more. What stays is the stage's input, and what the head's
  * forward leaves, for that one also adds the loss and must not run twice. */
-bool arch_save_stays(const struct arch_stage *st, int part, enum arch_save id);
+bool arch_save_stays(const struct arch *a, const struct arch_stage *st, int part,
+                     enum arch_save id);
 
 /* Bytes of one slot of a stage (the saves that stay, plus the output buffer when the stage is not
  * the last), of one save set (all others), of one keep set (per_slot: I and W apart; else the
  * shared set), of the scratch. */
-int64_t arch_slot_bytes(const struct arch_dims *d, const struct arch_stage *st);
-int64_t arch_save_set_bytes(const struct arch_dims *d, const struct arch_stage *st);
-int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *st, bool per_slot);
+int64_t arch_slot_bytes(const struct arch *a, const struct arch_dims *d,
+                        const struct arch_stage *st);
+int64_t arch_save_set_bytes(const struct arch *a, const struct arch_dims *d,
+                            const struct arch_stage *st);
+int64_t arch_keep_set_bytes(const struct arch *a, const struct arch_dims *d,
+                            const struct arch_stage *st, bool per_slot);
 int64_t arch_work_set_bytes(const struct arch_dims *d, const struct arch_split *s, bool head);
 
 #endif

@@ -108,38 +108,42 @@ int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, b
     return 0;
 }
 
-bool arch_save_stays(const struct arch_stage *st, int part, enum arch_save id)
+bool arch_save_stays(const struct arch *a, const struct arch_stage *st, int part, enum arch_save id)
 {
-    bool head = st->head && part == arch_stage_parts(st) - 1;
+    bool head = arch_stage_head(a, st) && part == arch_stage_parts(st) - 1;
     if (id == SAVE_X)
         return part == 0;
     return head && (id == SAVE_MEAN || id == SAVE_RSTD || id == SAVE_DH);
 }
 
 /* Saves of a stage: those that stay in a slot, or the others. */
-static int64_t saved_bytes(const struct arch_dims *d, const struct arch_stage *st, bool stay)
+static int64_t saved_bytes(const struct arch *a, const struct arch_dims *d,
+                           const struct arch_stage *st, bool stay)
 {
     int64_t total = 0, block;
     for (int i = 0; i < arch_stage_parts(st); i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (arch_save_stays(st, i, (enum arch_save)id) == stay)
-                total += arena_round(arch_save_bytes(d, arch_stage_part(st, i, &block),
-                                                     (enum arch_save)id));
+            if (arch_save_stays(a, st, i, (enum arch_save)id) == stay)
+                total += arena_round(
+                    arch_save_bytes(d, arch_stage_part(a, st, i, &block), (enum arch_save)id));
     return total;
 }
 
-int64_t arch_slot_bytes(const struct arch_dims *d, const struct arch_stage *st)
+int64_t arch_slot_bytes(const struct arch *a, const struct arch_dims *d,
+                        const struct arch_stage *st)
 {
-    int64_t out = st->head ? 0 : arena_round(d->nl * d->c * d->ct);
-    return saved_bytes(d, st, true) + out;
+    int64_t out = arch_stage_head(a, st) ? 0 : arena_round(d->nl * d->c * d->ct);
+    return saved_bytes(a, d, st, true) + out;
 }
 
-int64_t arch_save_set_bytes(const struct arch_dims *d, const struct arch_stage *st)
+int64_t arch_save_set_bytes(const struct arch *a, const struct arch_dims *d,
+                            const struct arch_stage *st)
 {
-    return saved_bytes(d, st, false);
+    return saved_bytes(a, d, st, false);
 }
 
-int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *st, bool per_slot)
+int64_t arch_keep_set_bytes(const struct arch *a, const struct arch_dims *d,
+                            const struct arch_stage *st, bool per_slot)
 {
     int64_t total = 0, block;
     if (!per_slot) {
@@ -150,8 +154,8 @@ int64_t arch_keep_set_bytes(const struct arch_dims *d, const struct arch_stage *
     }
     for (int i = 0; i < arch_stage_parts(st); i++)
         for (int id = 0; id < KEEP_COUNT; id++)
-            total += arena_round(arch_keep_bytes(d, arch_stage_part(st, i, &block),
-                                                 (enum arch_keep)id));
+            total += arena_round(
+                arch_keep_bytes(d, arch_stage_part(a, st, i, &block), (enum arch_keep)id));
     return total;
 }
 

@@ -72,22 +72,27 @@ static int cheapest(const struct cut *c)
     return best;
 }
 
+/* Blocks are counted in `end` until all are dealt. */
 static void share_out(const struct arch *a, struct cut *c, struct arch_stage *out)
 {
     double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
                    arch_part_flops(a, PART_MLP, a->seq, a->seq);
     for (int i = 0; i < c->stages; i++) {
-        out[i] = (struct arch_stage){.blocks = 1, .embed = i == 0, .head = i == c->stages - 1};
+        out[i] = (struct arch_stage){.end = 2};
         charge(c, i, block);
     }
     charge(c, c->stages - 1, arch_part_flops(a, PART_HEAD, a->seq, a->seq));
     for (int64_t left = a->layers - c->stages; left > 0; left--) {
         int i = cheapest(c);
-        out[i].blocks++;
+        out[i].end += 2;
         charge(c, i, block);
     }
-    for (int i = 1; i < c->stages; i++)
-        out[i].first = out[i - 1].first + out[i - 1].blocks;
+    out[0].end++;             /* the embed */
+    out[c->stages - 1].end++; /* the head */
+    for (int i = 1; i < c->stages; i++) {
+        out[i].first = out[i - 1].end;
+        out[i].end += out[i].first;
+    }
 }
 
 enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out)

@@ -152,19 +152,14 @@ static void halve(struct bounds *b)
 static void read_cut(struct bounds *b, const struct arch_stage *cut)
 {
     for (int i = 0; i < b->stages; i++)
-        b->at[i + 1] = 2 * (cut[i].first + cut[i].blocks) - cut[i].to_attn;
+        b->at[i + 1] = cut[i].end - 1 - (i == b->stages - 1); /* the embed; the head */
     add_up(b);
 }
 
 static void write_cut(const struct bounds *b, struct arch_stage *cut)
 {
-    for (int i = 0; i < b->stages; i++) {
-        int64_t begin = b->at[i], end = b->at[i + 1];
-        cut[i].first = begin / 2;
-        cut[i].blocks = (end + 1) / 2 - begin / 2;
-        cut[i].from_mlp = begin % 2;
-        cut[i].to_attn = end % 2;
-    }
+    for (int i = 1; i < b->stages; i++)
+        cut[i - 1].end = cut[i].first = 1 + b->at[i];
 }
 
 static void close_bounds(struct bounds *b)

@@ -134,13 +134,13 @@ int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, b
 
 enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n)
 {
-    struct arch_stage whole = {.blocks = a->layers, .embed = true, .head = true};
     struct arch_param *p;
-    int parts = arch_stage_parts(&whole), made = 0;
-    TRY(mem_new((int64_t)parts * ARCH_PART_PARAMS, sizeof *p, "the list of parameters", &p));
-    for (int i = 0; i < parts; i++) {
+    int64_t layers = arch_layers(a);
+    int made = 0;
+    TRY(mem_new(layers * ARCH_PART_PARAMS, sizeof *p, "the list of parameters", &p));
+    for (int64_t i = 0; i < layers; i++) {
         int64_t block;
-        enum arch_part part = arch_stage_part(&whole, i, &block);
+        enum arch_part part = arch_layer(a, i, &block);
         made += arch_part_params(a, part, block, false, p + made);
     }
     *out = p;
@@ -179,7 +179,7 @@ static int64_t stage_elements(const struct arch *a, const struct arch_split *s,
     int64_t total = 0;
     for (int i = 0; i < arch_stage_parts(st); i++) {
         int64_t block;
-        enum arch_part part = arch_stage_part(st, i, &block);
+        enum arch_part part = arch_stage_part(a, st, i, &block);
         int n = arch_part_params(a, part, block, arch_stage_apart(st), p);
         for (int j = 0; j < n; j++) {
             struct arch_box box;

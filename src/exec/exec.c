@@ -106,11 +106,11 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     TRY(exec_await(x, &slot->recv_f));
     TRY(exec_saves_take(x, e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
-    if (e->stage.span.head && x->hooks && x->hooks->logits)
+    if (stage_has_head(&e->stage) && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
     if (x->sched->forward_only || e->again[in.mb])
         exec_saves_give(e, in.mb);
-    if (e->stage.span.head && x->sched->forward_only)
+    if (stage_has_head(&e->stage) && x->sched->forward_only)
         exec_slot_give(e, in.mb);
     return ERR_OK;
 }
@@ -284,8 +284,8 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
 static enum err run_tied(struct exec *x, struct sched_instr in)
 {
     struct stage *s = &stage_held(x, in.stage)->stage;
-    const struct stage_part *part = &s->part[s->span.embed ? 0 : s->parts - 1];
-    const struct param *p = part->role[s->span.embed ? ROLE_TOKENS : ROLE_HEAD_W];
+    const struct stage_part *part = &s->part[arch_stage_embed(&s->span) ? 0 : s->parts - 1];
+    const struct param *p = part->role[arch_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
     /* The other end's owners have other ranges of it, so both add all of it. */
     TRY(dp_gather(&stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);

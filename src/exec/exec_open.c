@@ -196,7 +196,7 @@ static enum err open_shared(struct exec *x)
     arch_dims(x->a.arch, &x->a.split, x->a.samples, &x->a.dev->types, &d);
     for (int i = 0; i < x->stages_here; i++) {
         int id = x->stage[i].id, before = x->stage[i].holding - 1;
-        head = head || x->stage[i].stage.span.head;
+        head = head || stage_has_head(&x->stage[i].stage);
         sends = sends || (id > 0 && x->a.sched->place[before] != x->coord[AXIS_PP]);
     }
     TRY(stage_work_open(&d, &x->a.split, head, &x->work, &x->scratch));

@@ -145,7 +145,7 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
     struct stage_call c = stage_call_of(s, mb, s->parts - 1);
     struct tensor h;
     c.save = slot->save[s->parts - 1];
-    ENSURE(s->span.head && row < c.dims.n);
+    ENSURE(stage_has_head(s) && row < c.dims.n);
     TRY(norm_whole(&c, &h));
     return dev_gemm(s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
                                            .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v,

@@ -21,13 +21,19 @@ static void bind_parts(struct stage *s, const struct param *tokens)
 {
     for (int i = 0; i < s->parts; i++) {
         struct stage_part *p = &s->part[i];
-        p->part = arch_stage_part(&s->span, i, &p->block);
+        p->part = arch_stage_part(s->arch, &s->span, i, &p->block);
         p->kind = kind_of[p->part];
         for (int r = 0; r < ROLE_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum arch_role)r);
         if (p->part == PART_HEAD && !p->role[ROLE_HEAD_W])
-            p->role[ROLE_HEAD_W] = s->span.embed ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
+            p->role[ROLE_HEAD_W] =
+                arch_stage_embed(&s->span) ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
     }
+}
+
+bool stage_has_head(const struct stage *s)
+{
+    return arch_stage_head(s->arch, &s->span);
 }
 
 enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from)
@@ -87,7 +93,7 @@ static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
 {
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (arch_save_stays(&s->span, i, (enum arch_save)id) == stay)
+            if (arch_save_stays(s->arch, &s->span, i, (enum arch_save)id) == stay)
                 TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
                          save_name[id], &out[i][id]));
     return ERR_OK;
@@ -98,7 +104,7 @@ enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage
     *out = (struct stage_slot){0};
     TRY(mem_new(s->parts, sizeof *out->save, "a slot", &out->save));
     TRY(take_saves(s, true, from, out->save));
-    if (s->span.head)
+    if (stage_has_head(s))
         return ERR_OK;
     return take(from, s->dims.nl * s->dims.c * s->dims.ct, "output of a stage", &out->out);
 }
@@ -126,7 +132,7 @@ void stage_lend(const struct stage *s, struct stage_slot *slot, const struct sta
 {
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (!arch_save_stays(&s->span, i, (enum arch_save)id))
+            if (!arch_save_stays(s->arch, &s->span, i, (enum arch_save)id))
                 slot->save[i][id] = set ? set->save[i][id] : NULL;
 }
 
@@ -181,7 +187,7 @@ struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb
 
 void *stage_input(const struct stage *s, const struct stage_slot *slot)
 {
-    return s->span.embed ? NULL : slot->save[0][SAVE_X];
+    return arch_stage_embed(&s->span) ? NULL : slot->save[0][SAVE_X];
 }
 
 static bool is_sublayer(const struct stage *s, int part)
@@ -220,7 +226,8 @@ enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
 enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
                          const struct stage_slot *slot)
 {
-    return run_forward(s, mb, slot, s->span.head ? s->parts - 1 : s->parts, s->work->at[WORK_D]);
+    return run_forward(s, mb, slot, stage_has_head(s) ? s->parts - 1 : s->parts,
+                       s->work->at[WORK_D]);
 }
 
 /* Is the gradient of a part's output that of its sublayer's, element for element? */
@@ -249,8 +256,9 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
     c.save = b->slot->save[part];
     c.keep = b->keep->keep[part];
     c.d_in = gradient_at(s, b, part);
-    c.d_out = part > 0 ? gradient_at(s, b, part - 1)
-                       : s->span.embed ? s->work->at[WORK_D] : b->d_out;
+    c.d_out = part > 0                     ? gradient_at(s, b, part - 1)
+              : arch_stage_embed(&s->span) ? s->work->at[WORK_D]
+                                           : b->d_out;
     c.direct = is_direct(s);
     c.df = c.direct ? c.d_in : c.keep[KEEP_DF] ? c.keep[KEEP_DF] : c.d_out;
     return c;

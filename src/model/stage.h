@@ -117,6 +117,8 @@ struct stage_args {
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
 };
 
+bool stage_has_head(const struct stage *s);
+
 /* Errors: those of param_store_open. Released by stage_close. */
 enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from);
 void stage_close(struct stage *s);

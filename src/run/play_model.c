@@ -107,9 +107,9 @@ static enum err add_bytes(struct played *x)
     TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
     arch_dims(&u->arch, &u->split, u->samples, &u->types, &d);
     for (int i = 0; i < stages; i++) {
-        x->bytes[i] = arch_slot_bytes(&d, &u->cut[i]);
-        x->bytes[stages + i] = arch_save_set_bytes(&d, &u->cut[i]);
-        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&d, &u->cut[i], true) : 0;
+        x->bytes[i] = arch_slot_bytes(&u->arch, &d, &u->cut[i]);
+        x->bytes[stages + i] = arch_save_set_bytes(&u->arch, &d, &u->cut[i]);
+        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&u->arch, &d, &u->cut[i], true) : 0;
     }
     for (int i = 0; i < p; i++)
         x->bytes[3 * stages + i] =

@@ -43,12 +43,9 @@ static enum err list_params(struct saver *v)
  * the first is written. */
 static int stage_of(const struct setup *s, const struct arch_param *p)
 {
-    for (int i = 0; i < s->sched.stages; i++) {
-        const struct arch_stage *st = &s->cut[i];
-        if (p->block >= 0 ? arch_stage_has(st, p->part, p->block)
-                          : p->part == PART_EMBED ? st->embed : st->head)
+    for (int i = 0; i < s->sched.stages; i++)
+        if (arch_stage_has(&s->cut[i], arch_layer_of(&s->arch, p->part, p->block)))
             return i;
-    }
     return 0;
 }
 

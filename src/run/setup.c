@@ -193,14 +193,20 @@ double setup_redo_flops(const struct setup *s, int stage)
 {
     int64_t t = s->arch.seq;
     const struct arch_stage *st = &s->cut[stage];
-    return (double)(st->blocks - st->from_mlp) * arch_part_flops(&s->arch, PART_ATTN, t, t) +
-           (double)(st->blocks - st->to_attn) * arch_part_flops(&s->arch, PART_MLP, t, t);
+    double flops = 0;
+    for (int i = 0; i < arch_stage_parts(st); i++) {
+        int64_t block;
+        enum arch_part part = arch_stage_part(&s->arch, st, i, &block);
+        flops += block >= 0 ? arch_part_flops(&s->arch, part, t, t) : 0;
+    }
+    return flops;
 }
 
 double setup_stage_flops(const struct setup *s, int stage)
 {
     int64_t t = s->arch.seq;
-    double head = s->cut[stage].head ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0;
+    double head =
+        arch_stage_head(&s->arch, &s->cut[stage]) ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0;
     return setup_redo_flops(s, stage) + head;
 }
 
@@ -392,12 +398,13 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 /* ---- the table ---- */
 
 /* "mlp of layer 3, layers 4 to 7, attention of layer 8" */
-static void add_layers(const struct arch_stage *st, struct text *out)
+static void add_layers(const struct arch *a, const struct arch_stage *st, struct text *out)
 {
-    int64_t first = st->first + st->from_mlp, end = st->first + st->blocks - st->to_attn;
+    int64_t from = num_max(st->first, 1) - 1, to = num_min(st->end, arch_layers(a) - 1) - 1;
+    int64_t first = (from + 1) / 2, end = to / 2; /* whole layers */
     const char *between = "";
-    if (st->from_mlp) {
-        text_add(out, "mlp of layer %lld", (long long)st->first);
+    if (from % 2) {
+        text_add(out, "mlp of layer %lld", (long long)(from / 2));
         between = ", ";
     }
     if (first < end) {
@@ -406,7 +413,7 @@ static void add_layers(const struct arch_stage *st, struct text *out)
             text_add(out, " to %lld", (long long)(end - 1));
         between = ", ";
     }
-    if (st->to_attn)
+    if (to % 2)
         text_add(out, "%sattention of layer %lld", between, (long long)end);
 }
 
@@ -418,9 +425,9 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        add_layers(st, out);
-        text_add(out, "%s%s, %s parameters a rank\n", st->embed ? ", embedding" : "",
-                 st->head ? ", head" : "",
+        add_layers(&s->arch, st, out);
+        text_add(out, "%s%s, %s parameters a rank\n", arch_stage_embed(st) ? ", embedding" : "",
+                 arch_stage_head(&s->arch, st) ? ", head" : "",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
     }
 }

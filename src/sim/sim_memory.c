@@ -82,12 +82,12 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
         if (a->copiers > 0 && h < a->sched->stages) /* a second replica is saved by the first */
             out->copy += COPIED * dtype_size(a->types.at) *
                          arch_saved_elements(a->arch, &a->split, st, a->copiers);
-        *act += a->report->stage_peak[h] * arch_slot_bytes(&d, st);
-        *act += a->report->save_peak[h] * arch_save_set_bytes(&d, st);
+        *act += a->report->stage_peak[h] * arch_slot_bytes(a->arch, &d, st);
+        *act += a->report->save_peak[h] * arch_save_set_bytes(a->arch, &d, st);
         if (a->splits)
-            *act += a->report->grad_peak[h] * arch_keep_set_bytes(&d, st, true);
-        keep = num_max(keep, arch_keep_set_bytes(&d, st, false));
-        head = head || st->head;
+            *act += a->report->grad_peak[h] * arch_keep_set_bytes(a->arch, &d, st, true);
+        keep = num_max(keep, arch_keep_set_bytes(a->arch, &d, st, false));
+        head = head || arch_stage_head(a->arch, st);
         sends_back = sends_back || (stage > 0 && a->sched->place[h - 1] != pp);
     }
     out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);

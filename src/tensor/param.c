@@ -33,7 +33,7 @@ static void lay_out(struct param_store *s, const struct param_place *at)
     struct arch_param spec[ARCH_PART_PARAMS];
     int64_t end = 0, block;
     for (int i = 0; i < arch_stage_parts(st); i++) {
-        enum arch_part part = arch_stage_part(st, i, &block);
+        enum arch_part part = arch_stage_part(at->arch, st, i, &block);
         int n = arch_part_params(at->arch, part, block, arch_stage_apart(st), spec);
         s->part_first[i] = s->n;
         for (int j = 0; j < n; j++) {

@@ -76,13 +76,13 @@ static enum err rank_body(void *arg, struct comm_world *w)
 
 static void all_parts(void)
 {
-    struct arch_stage whole = {.embed = true, .blocks = 3, .head = true};
+    struct arch_stage whole = {.end = 2 * 3 + 2};
     CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &whole));
 }
 
 static void blocks_alone(void)
 {
-    struct arch_stage blocks = {.blocks = 2};
+    struct arch_stage blocks = {.first = 1, .end = 1 + 2 * 2};
     CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &blocks));
 }
 

@@ -30,7 +30,10 @@ static double replicas(const struct seen *k) { return k->s->mesh.size[AXIS_DP]; 
 static double stages(const struct seen *k) { return k->s->sched.stages; }
 static double microbatches(const struct seen *k) { return k->s->sched.m; }
 static double share(const struct seen *k) { return (double)k->s->share; }
-static double blocks(const struct seen *k) { return (double)k->s->cut[0].blocks; }
+static double layers(const struct seen *k)
+{
+    return (double)k->s->cut[0].end;
+}
 static double seed(const struct seen *k) { return (double)k->o->train.seed; }
 static double transport(const struct seen *k) { return k->o->train.transport; }
 static double device(const struct seen *k) { return options_device(k->o); }
@@ -140,7 +143,7 @@ static const struct {
     {"train.canonical_accumulation", "parallel.pp=2 parallel.schedule=looped-bfs",
      {"false", "true"}, out_of_order, {7, 0}},
     {"optim.post_validation", "parallel.pp=2", {"false", "true"}, proves, {0, 1}},
-    {"model.layers", "parallel.pp=2", {"4", "8"}, blocks, {2, 4}},
+    {"model.layers", "parallel.pp=2", {"4", "8"}, layers, {5, 9}},
 };
 enum { ROWS = sizeof row / sizeof *row };
 

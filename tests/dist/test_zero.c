@@ -20,7 +20,7 @@ struct model { enum dev_kind kind; enum dtype ct; int64_t blocks, least; };
 static void open_rig(struct store_rig *r, const struct model *m, int share, int shares)
 {
     *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
-    r->stage = (struct arch_stage){.embed = true, .blocks = m->blocks, .head = true};
+    r->stage = (struct arch_stage){.end = 2 * m->blocks + 2};
     r->arch = (struct arch){.kind = ARCH_GPT, .layers = m->blocks, .hidden = 6, .heads = 2,
                             .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 31, .seq = 5,
                             .tied = true, .norm_eps = 1e-5, .init_std = 0.1};

@@ -509,11 +509,8 @@ static enum err make_sched(const struct layout *l, struct job *job)
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
     TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));
-    for (int i = 1; l->halves && i < job->sched.stages; i++) {
-        job->cut[i - 1].to_attn = job->cut[i].from_mlp = true;
-        job->cut[i].first--;
-        job->cut[i].blocks++;
-    }
+    for (int i = 1; l->halves && i < job->sched.stages; i++)
+        job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     sim_memory_place(&job->sched, job->cut);
     return ERR_OK;
 }

@@ -56,12 +56,14 @@ static void as_good_as_any(int n, const uint16_t *rank)
             int64_t sum = 0;
             CHECK_OK(arch_cut(&a, n, rank, cut));
             for (int i = 0; i < n; i++) {
-                CHECK(cut[i].blocks >= 1 && cut[i].first == sum);
-                CHECK(cut[i].embed == (i == 0) && cut[i].head == (i == n - 1));
-                blocks[i] = (int)cut[i].blocks;
-                sum += cut[i].blocks;
+                bool embed = i == 0, head = i == n - 1;
+                CHECK(arch_stage_embed(&cut[i]) == embed && arch_stage_head(&a, &cut[i]) == head);
+                blocks[i] = (arch_stage_parts(&cut[i]) - embed - head) / 2;
+                CHECK(blocks[i] >= 1 && cut[i].first == sum);
+                CHECK_INT(arch_stage_parts(&cut[i]), embed + 2 * blocks[i] + head);
+                sum = cut[i].end;
             }
-            CHECK_INT(sum, layers);
+            CHECK_INT(sum, 2 * layers + 2);
             double got = costliest(&a, n, blocks, rank);
             CHECK_NEAR(got / best(&a, n, blocks, rank, 0, layers - n), 1.0, 1e-12);
         }
@@ -90,7 +92,7 @@ static void within_a_rank(void)
     struct arch_stage cut[4];
     CHECK_OK(arch_cut(&a, 4, (const uint16_t[]){0, 1, 0, 1}, cut));
     for (int i = 0; i < 4; i++)
-        CHECK_INT(cut[i].blocks, 3);
+        CHECK_INT(arch_stage_parts(&cut[i]), 6 + (i == 0) + (i == 3));
 }
 
 /* ---- between attn and mlp ---- */
@@ -104,14 +106,14 @@ static double finer_costliest(const struct arch *a, int n, const struct arch_sta
     for (int i = 0; i < n; i++) {
         int parts = arch_stage_parts(&cut[i]), here = 0;
         for (int j = 0; j < parts; j++) {
-            enum arch_part part = arch_stage_part(&cut[i], j, &block);
+            enum arch_part part = arch_stage_part(a, &cut[i], j, &block);
             total[rank ? rank[i] : i] += part == PART_EMBED
                                              ? 0 : arch_part_flops(a, part, a->seq, a->seq);
             if (block < 0)
                 continue;
             CHECK(part == (sublayers % 2 ? PART_MLP : PART_ATTN) && block == sublayers / 2);
             for (int k = 0; k < n; k++)
-                CHECK(arch_stage_has(&cut[k], part, block) == (k == i));
+                CHECK(arch_stage_has(&cut[k], arch_layer_of(a, part, block)) == (k == i));
             sublayers++;
             here++;
         }
@@ -135,8 +137,7 @@ static double finer_best(const struct arch *a, int n, int64_t *bound, const uint
     }
     bound[n] = 2 * a->layers;
     for (int i = 0; i < n; i++)
-        cut[i] = (struct arch_stage){bound[i] / 2, (bound[i + 1] + 1) / 2 - bound[i] / 2,
-                                     bound[i] % 2, bound[i + 1] % 2, i == 0, i == n - 1, false};
+        cut[i] = (struct arch_stage){bound[i] + (i > 0), 1 + bound[i + 1] + (i == n - 1), false};
     return finer_costliest(a, n, cut, rank);
 }
 

@@ -33,7 +33,7 @@ static bool has_halves(const struct setup *s)
 {
     bool found = false;
     for (int i = 0; i < s->sched.stages; i++)
-        found = found || s->cut[i].from_mlp || s->cut[i].to_attn;
+        found = found || (i > 0 && s->cut[i].first % 2 == 0); /* at an mlp */
     return found;
 }
 
@@ -51,8 +51,7 @@ static void one_cut_for_all(void)
         for (int k = 0; k < 4; k++) {
             if (i == 0)
                 first[k] = s.cut[k];
-            CHECK(first[k].first == s.cut[k].first && first[k].blocks == s.cut[k].blocks &&
-                  first[k].from_mlp == s.cut[k].from_mlp && first[k].to_attn == s.cut[k].to_attn);
+            CHECK(first[k].first == s.cut[k].first && first[k].end == s.cut[k].end);
         }
         setup_free(&s);
     }

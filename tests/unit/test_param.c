@@ -14,7 +14,7 @@
 /* The block of a llama on one rank of two, with gradients of NaN. */
 static void open_store(struct store_rig *r)
 {
-    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.blocks = 1}};
+    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.first = 1, .end = 3}};
     r->arch = (struct arch){.kind = ARCH_LLAMA, .layers = 1, .hidden = 12, .heads = 4,
                             .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 9, .seq = 4};
     store_rig_open(r, DEV_REF, DT_F64);

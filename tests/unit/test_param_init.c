@@ -14,8 +14,7 @@ enum { HIDDEN = 4200, WORDS = 1001 }; /* the second half of the embedding is of 
 /* The second tensor rank of two: embedding and a block of a gpt. */
 static void open_store(struct store_rig *r, enum dev_kind kind, enum dtype ct)
 {
-    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.embed = true, .blocks = 1},
-                            .tp_rank = 1};
+    *r = (struct store_rig){.split = {.tp = 2}, .stage = {.end = 3}, .tp_rank = 1};
     r->arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = HIDDEN, .heads = 4,
                             .kv_heads = 4, .head_dim = 3, .ffn = 8, .vocab = WORDS, .seq = 4,
                             .init_std = 0.02};

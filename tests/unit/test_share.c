@@ -16,7 +16,7 @@ static void open_share(struct store_rig *r, enum arch_kind kind, int share, int 
 {
     bool gpt = kind == ARCH_GPT;
     *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
-    r->stage = (struct arch_stage){.embed = true, .blocks = 3, .head = true};
+    r->stage = (struct arch_stage){.end = 2 * 3 + 2};
     r->arch = (struct arch){.kind = kind, .layers = 3, .hidden = 12, .heads = 4,
                             .kv_heads = gpt ? 4 : 2, .head_dim = 3, .ffn = 20, .vocab = 31,
                             .seq = 5, .tied = gpt, .init_std = 0.5};
