@@ -234,7 +234,7 @@ extern "C" enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a)
     if (a->n == 0 || a->c == 0 || a->rows == 0)
         return ERR_OK;
     if (a->n > INT32_MAX || a->rows >= UINT32_MAX)
-        FAIL(ERR_CONFIG, "embed_grad: %lld a->rows of %lld tokens; use at most %lld of each",
+        FAIL(ERR_CONFIG, "embed_grad: %lld rows of %lld tokens; use at most %lld of each",
              (long long)a->n, (long long)a->rows, (long long)INT32_MAX);
     p.n = a->n;
     p.c = a->c;
