@@ -14,14 +14,15 @@
 /* One kind of call. The same operation with the same fields (op_row.field) and operands is the same
  * call. */
 struct calls_call {
-    struct op op;        /* pointers: those below; random numbers and positions are not kept */
+    struct op op;        /* pointers: those below; seeds, steps and parts of vectors are not kept */
     enum op_class class; /* a GEMM of the head is the head's */
     double flops, bytes; /* of one (op_flops, op_bytes) */
     int64_t count;       /* in the step */
 };
-/* Of an operand that is there; of one in the place of the operand before it. Not to be read. */
+/* Of an operand that is there; of one that may be in the place of the operand before it, and is
+ * not. Not to be read. */
 #define CALLS_THERE ((void *)1)
-#define CALLS_OVER  ((void *)2)
+#define CALLS_APART ((void *)2)
 
 /* ---- noting ---- */
 

@@ -7,22 +7,24 @@
 
 #include "base/mem.h"
 
-/* The operation as the list keeps it. */
+/* The operation as the list keeps it, longer than what the caller's pointers point to. */
 static void strip(const struct op *op, struct op *out)
 {
     struct op_operand o[OP_OPERANDS];
     int n = op_rows[op->kind].operands(op, o);
     *out = *op;
-    for (int i = 0; i < n; i++)
-        op_point(out, &o[i],
-                 !op_pointer(op, &o[i]) ? NULL
-                 : op_is_over(op, o, i) ? CALLS_OVER
-                                        : CALLS_THERE);
-    for (const struct op_field *f = op_rows[op->kind].field; f->name; f++)
-        if (f->kind == FIELD_DROP) {
-            struct drop *drop = (struct drop *)(void *)((char *)out + f->at);
-            *drop = (struct drop){.p = drop->p};
-        }
+    for (int i = 0; i < n; i++) {
+        bool apart = o[i].lies == LIES_MAYBE_OVER && !op_is_over(op, o, i);
+        void *there = apart ? CALLS_APART : CALLS_THERE;
+        op_point(out, &o[i], op_pointer(op, &o[i]) ? there : NULL);
+    }
+    for (const struct op_field *f = op_rows[op->kind].field; f->name; f++) {
+        void *p = (char *)out + f->at;
+        if (f->kind == FIELD_DROP)
+            *(struct drop *)p = (struct drop){.p = ((struct drop *)p)->p};
+        if (f->kind == FIELD_PARTS)
+            memcpy(p, &(const struct dev_parts *){NULL}, sizeof(void *));
+    }
 }
 
 /* Does another number make another call of it? */

@@ -32,16 +32,16 @@ static double fixed(enum op_holds what, int64_t i)
     return what == HOLDS_NOW ? now[i] : 1;
 }
 
-/* n numbers (ids: below `limit`) into host memory `to`. */
-static void make_block(const struct op_operand *o, const struct dtypes *types, int64_t limit,
-                       int64_t n, void *to)
+/* n numbers into host memory `to`. */
+static void make_block(const struct op_operand *o, const struct dtypes *types, int64_t n, void *to)
 {
     enum dtype dt = op_type(o, types);
+    int64_t ids = num_max(o->ids, 1);
     for (int64_t i = 0; i < n; i++) {
         double x = num_normal(SEED, o->holds, i);
+        int64_t id = num_min((int64_t)(num_uniform(SEED, o->holds, i) * (double)ids), ids - 1);
         if (o->holds == HOLDS_IDS)
-            ((int32_t *)to)[i] = (int32_t)num_min(
-                (int64_t)(num_uniform(SEED, o->holds, i) * (double)limit), limit - 1);
+            ((int32_t *)to)[i] = (int32_t)(o->id0 + id);
         else if (o->holds == HOLDS_NOW || o->holds == HOLDS_SUMS || o->holds == HOLDS_F64)
             put(to, i, dt, fixed(o->holds, i));
         else
@@ -57,14 +57,6 @@ static enum err spread(struct dev *d, char *p, int64_t block, int64_t bytes)
     return ERR_OK;
 }
 
-/* Elements below which ids are. */
-static int64_t ids_of(const struct op *op)
-{
-    return op->kind == OP_EMBED        ? op->embed.rows
-           : op->kind == OP_EMBED_GRAD ? op->embed_grad.rows
-                                       : num_max(1, op->xent.v);
-}
-
 /* Fills an operand of `bytes` at p. */
 static enum err fill(struct calls_work *w, const struct op_operand *o, char *p, int64_t bytes)
 {
@@ -76,7 +68,7 @@ static enum err fill(struct calls_work *w, const struct op_operand *o, char *p, 
     if (block == 0)
         return ERR_OK;
     TRY(mem_new(block, (size_t)each, "random numbers", &host));
-    make_block(&as, &w->dev->types, ids_of(&w->op), block, host);
+    make_block(&as, &w->dev->types, block, host);
     enum err err = dev_h2d(w->dev, p, host, block * each);
     mem_free(host);
     TRY(err);
@@ -107,7 +99,7 @@ static enum err take(struct calls_work *w, const struct op_operand *o, int i, in
         TRY(bytes_of(w, &o[i], &bytes));
         if (!num_add(all, bytes, &all))
             FAIL(ERR_MEMORY, "bench: operands are beyond 63 bits");
-    } while (++i < n && o[i].lies == LIES_BEHIND);
+    } while (++i < n && o[i].lies == LIES_BEHIND && op_pointer(&w->op, &o[i]));
     ENSURE(w->blocks < OP_OPERANDS && num_add(w->bytes, all, &end));
     TRY(w->dev->ops->alloc(w->dev, num_max(all, 1), "an operand", out));
     w->memory[w->blocks++] = *out;
@@ -124,7 +116,8 @@ static void *place(const struct calls_work *w, const struct op_operand *o, int i
     int64_t each = op_element(at, &w->dev->types);
     bool beside = p && at->lies == LIES_BESIDE && at->rows == before->rows &&
                   at->ld == before->ld && *cols + at->cols <= stride(at);
-    if (at->lies == LIES_OVER || op_pointer(&w->op, at) == CALLS_OVER)
+    bool maybe = at->lies == LIES_MAYBE_OVER && op_pointer(&w->op, at) == CALLS_THERE;
+    if (at->lies == LIES_OVER || maybe)
         return p;
     if (p && at->lies == LIES_BEHIND)
         return p + before->rows * stride(before) * each;
@@ -189,13 +182,12 @@ static void cut(struct op *op)
 /* All of it decays: as of a store, in which matrices are nearly all. */
 static void take_parts(struct calls_work *w)
 {
-    struct op *op = &w->op;
-    int64_t n = op->kind == OP_ADAMW ? op->adamw.n : op->kind == OP_SUMSQ ? op->sumsq.n : 0;
-    w->all = (struct dev_parts){1, {0, n}};
-    if (op->kind == OP_ADAMW)
-        op->adamw.decays = &w->all;
-    if (op->kind == OP_SUMSQ)
-        op->sumsq.of = &w->all;
+    const struct op_field *n = flat_extent(&w->op);
+    const struct dev_parts *all = &w->all;
+    w->all = (struct dev_parts){1, {0, n ? op_get(&w->op, n) : 0}};
+    for (const struct op_field *f = op_rows[w->op.kind].field; f->name; f++)
+        if (f->kind == FIELD_PARTS)
+            memcpy((char *)&w->op + f->at, &all, sizeof all);
 }
 
 enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w)

@@ -16,7 +16,8 @@
 #define SOME(member, r, c, l, to, how, n)                                                          \
     .at = AT(member), .rows = (r), .cols = (c), .ld = (l), .moved = (n), .holds = (to),            \
     .access = (how)
-#define OPERAND(member, r, c, l, to, how) SOME(member, r, c, l, to, how, (r) * (c))
+#define AREA(r, c) ((double)(r) * (double)(c))
+#define OPERAND(member, r, c, l, to, how) SOME(member, r, c, l, to, how, AREA(r, c))
 /* Row-major, tight rows; flat vectors are one row. */
 #define IN(member, r, c, to) OPERAND(member, r, c, 0, to, ACCESS_READ)
 #define OUT(member, r, c, to) OPERAND(member, r, c, 0, to, ACCESS_WRITE)
@@ -30,6 +31,7 @@
 
 #define LIST(out, ...)                                                                             \
     const struct op_operand list_[] = {__VA_ARGS__};                                               \
+    _Static_assert(sizeof list_ <= OP_OPERANDS * sizeof *list_, "raise OP_OPERANDS");              \
     memcpy((out), list_, sizeof list_);                                                            \
     return (int)(sizeof list_ / sizeof *list_)
 
@@ -105,7 +107,7 @@ static int rope_operands(const struct op *op, struct op_operand *out)
     const struct rope *a = &op->rope;
     LIST(out, {OPERAND(rope.x, a->n, a->heads * a->d, a->ld, HOLDS_CT, ACCESS_ADD)},
          {SOME(rope.table, a->pos0 + num_min(a->n, a->t), a->d, 0, HOLDS_AT, ACCESS_READ,
-               num_min(a->n, a->t) * a->d)});
+               AREA(num_min(a->n, a->t), a->d))});
 }
 
 static int swiglu_operands(const struct op *op, struct op_operand *out)
@@ -158,28 +160,30 @@ static int embed_operands(const struct op *op, struct op_operand *out)
 {
     const struct embed *a = &op->embed;
     LIST(out, {OUT(embed.out, a->n, a->c, HOLDS_CT)},
-         {SOME(embed.w, a->rows, a->c, 0, HOLDS_CT, ACCESS_READ, a->n * a->c)},
-         {IN(embed.token, 1, a->n, HOLDS_IDS)});
+         {SOME(embed.w, a->rows, a->c, 0, HOLDS_CT, ACCESS_READ, AREA(a->n, a->c))},
+         {IN(embed.token, 1, a->n, HOLDS_IDS), .id0 = a->v0, .ids = a->rows});
 }
 
 static int embed_grad_operands(const struct op *op, struct op_operand *out)
 {
     const struct embed_grad *a = &op->embed_grad;
-    LIST(out, {SOME(embed_grad.dw, a->rows, a->c, 0, HOLDS_AT, ACCESS_ADD, a->n * a->c)},
-         {IN(embed_grad.dy, a->n, a->c, HOLDS_CT)}, {IN(embed_grad.token, 1, a->n, HOLDS_IDS)});
+    LIST(out, {SOME(embed_grad.dw, a->rows, a->c, 0, HOLDS_AT, ACCESS_ADD, AREA(a->n, a->c))},
+         {IN(embed_grad.dy, a->n, a->c, HOLDS_CT)},
+         {IN(embed_grad.token, 1, a->n, HOLDS_IDS), .id0 = a->v0, .ids = a->rows});
 }
 
 static int pos_add_operands(const struct op *op, struct op_operand *out)
 {
     const struct pos_add *a = &op->pos_add;
     LIST(out, {SUM_IN(pos_add.x, a->n, a->c, HOLDS_CT)},
-         {SOME(pos_add.w, a->t, a->c, 0, HOLDS_CT, ACCESS_READ, num_min(a->n, a->t) * a->c)});
+         {SOME(pos_add.w, a->t, a->c, 0, HOLDS_CT, ACCESS_READ, AREA(num_min(a->n, a->t), a->c))});
 }
 
 static int pos_grad_operands(const struct op *op, struct op_operand *out)
 {
     const struct pos_grad *a = &op->pos_grad;
-    LIST(out, {SOME(pos_grad.dw, a->t, a->c, 0, HOLDS_AT, ACCESS_ADD, num_min(a->n, a->t) * a->c)},
+    LIST(out, {SOME(pos_grad.dw, a->t, a->c, 0, HOLDS_AT, ACCESS_ADD,
+                    AREA(num_min(a->n, a->t), a->c))},
          {IN(pos_grad.dy, a->n, a->c, HOLDS_CT)});
 }
 
@@ -201,7 +205,8 @@ static int cross_operands(const struct op *op, struct kept k, struct op_operand 
          {OPERAND(xent.sum, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum)},
          {OPERAND(xent.hit, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum), .lies = LIES_BEHIND},
          {OPERAND(xent.loss, k.loss ? 1 : 0, x->n, 0, HOLDS_AT, k.loss)},
-         {OPERAND(xent.target, k.sum ? 1 : 0, x->n, 0, HOLDS_IDS, ACCESS_READ)});
+         {OPERAND(xent.target, k.sum ? 1 : 0, x->n, 0, HOLDS_IDS, ACCESS_READ), .id0 = x->v0,
+          .ids = x->v});
 }
 
 static int xent_max_operands(const struct op *op, struct op_operand *out)
@@ -262,7 +267,7 @@ static int sumsq_operands(const struct op *op, struct op_operand *out)
     const struct dev_parts *of = op->sumsq.of;
     int64_t end = of && of->n > 0 ? of->edge[2 * of->n - 1] : 0;
     LIST(out, {SUM_IN(sumsq.out, 1, 1, HOLDS_F64)},
-         {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, op->sumsq.n), .parts = of});
+         {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, (double)op->sumsq.n), .parts = of});
 }
 
 static int cast_operands(const struct op *op, struct op_operand *out)
@@ -501,7 +506,7 @@ double op_bytes(const struct op *op, const struct dtypes *types)
     for (int i = 0; i < n; i++) {
         if ((o[i].optional && !op_pointer(op, &o[i])) || o[i].host)
             continue;
-        double each = (double)(o[i].moved * op_element(&o[i], types));
+        double each = o[i].moved * (double)op_element(&o[i], types);
         bytes += o[i].access == ACCESS_ADD ? 2 * each : each;
     }
     return bytes;

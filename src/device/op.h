@@ -356,12 +356,13 @@ struct op_operand {
     size_t at;          /* of its pointer, in struct op */
     int64_t rows, cols; /* elements */
     int64_t ld;         /* from row to row; 0: tight */
-    int64_t moved;      /* elements that a call reads, or writes: all, or those of its tokens */
+    double moved;       /* elements that a call reads, or writes: all, or those of its tokens */
     enum op_holds holds;
     enum op_access access;
     bool optional;                 /* that it is there is said of the call, by its name */
     bool host;                     /* in the host's memory */
     enum op_lies lies;             /* where models have it */
+    int64_t id0, ids;              /* of IDS: id0 and those behind it, so many */
     const struct dev_parts *parts; /* of a flat vector: these alone are looked at; NULL: all */
 };
 
@@ -387,8 +388,8 @@ struct op_row {
     struct op_field field[OP_FIELDS]; /* all that are no operand's; name NULL behind the last */
     int (*operands)(const struct op *op, struct op_operand *out); /* [OP_OPERANDS]; how many */
     double (*flops)(const struct op *op);                         /* NULL: none that count */
-    bool blind;   /* it moves bytes, or knows what to do with a number that is not finite: nobody
-                     looks   at its operands for one (probe.h) */
+    bool blind; /* it moves bytes, or knows what to do with a number that is not finite: nobody
+                   looks at its operands for one (probe.h) */
 };
 extern const struct op_row op_rows[OPS];
 

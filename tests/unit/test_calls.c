@@ -26,7 +26,7 @@ static struct op call_of(enum op_kind kind)
         n[at] = f->kind == FIELD_STRIDE ? 64 + at : 3 + at;
         if (strcmp(f->name, "kv_heads") == 0)
             n[at] = n[at - 1] / 2;
-        if (f->kind == FIELD_EXTENT || f->kind == FIELD_STRIDE)
+        if (f->kind == FIELD_EXTENT || f->kind == FIELD_STRIDE || f->kind == FIELD_PLACE)
             memcpy((char *)&op + f->at, &n[at], sizeof *n);
     }
     if (kind == OP_RESIDUAL_NORM)
@@ -34,10 +34,10 @@ static struct op call_of(enum op_kind kind)
     if (kind == OP_GEMM)
         op.gemm.trans_a = op.gemm.c_at = true, op.gemm.lda = 0; /* as a bias gradient needs */
     if (kind == OP_XENT || kind == OP_XENT_GRAD)
-        op.xent.dlogits = CALLS_THERE;
+        op.xent.dlogits = CALLS_APART;
     for (int i = row->operands(&op, o) - 1; i >= 0; i--)
         if (o[i].rows > 0)
-            op_point(&op, &o[i], CALLS_THERE);
+            op_point(&op, &o[i], o[i].lies == LIES_MAYBE_OVER ? CALLS_APART : CALLS_THERE);
     return op;
 }
 
@@ -82,6 +82,7 @@ static void each_has_its_words(void)
                        op_class_name(row->category), __FILE__, __LINE__,
                    "%s is of class %d, which is none", row->name, (int)row->category);
         CHECK((row->group == NULL) == (k == OP_GEMM));
+        CHECK(row->field[OP_FIELDS - 1].name == NULL); /* behind the last */
         for (int other = 0; other < k; other++)
             CHECK(strcmp(row->name, op_rows[other].name) != 0);
     }
@@ -137,6 +138,106 @@ static void each_noted(struct dev *d, struct calls_list *got, const char *how)
         check_same(&op, got, how);
         calls_close(&w);
     }
+}
+
+/* The list is read when they that asked are gone. */
+static void lists_point_to_no_caller(void)
+{
+    static const uint32_t step;
+    static const struct dev_parts some = {1, {1, 2}}, *const parts = &some;
+    struct dev *d = open_device(DEV_NULL, DT_F32);
+    struct calls_list got;
+    calls_record(&got, d, VOCAB);
+    for (int k = 0; k < OPS; k++) {
+        struct op op = call_of((enum op_kind)k);
+        for (const struct op_field *f = op_rows[k].field; f->name; f++) {
+            if (f->kind == FIELD_DROP)
+                *(struct drop *)(void *)((char *)&op + f->at) =
+                    (struct drop){.p = 0.1, .step = &step};
+            if (f->kind == FIELD_PARTS)
+                memcpy((char *)&op + f->at, &parts, sizeof parts);
+        }
+        calls_reset(&got);
+        if (is_noted((enum op_kind)k))
+            CHECK_OK(dev_run(d, &op));
+        for (const struct op_field *f = op_rows[k].field; f->name && got.n > 0; f++) {
+            const void *kept = (char *)&got.call[0].op + f->at;
+            if (f->kind == FIELD_DROP)
+                CHECK(((const struct drop *)kept)->p > 0 && !((const struct drop *)kept)->step);
+            if (f->kind == FIELD_PARTS)
+                CHECK(*(const struct dev_parts *const *)kept == NULL);
+        }
+    }
+    calls_free(&got, d);
+    dev_close(d);
+}
+
+/* An operand in the place of another makes another call, which says so and is run so. */
+static void in_place_is_another_call(void)
+{
+    struct dev *d = open_device(DEV_NULL, DT_F32);
+    struct calls_list got;
+    double row[4];
+    calls_record(&got, d, VOCAB);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct xent x = {.logits = &row[0], .n = 1, .v = 1, .ld = 1, .max = &row[1],
+                         .sum = &row[1], .hit = &row[1], .loss = &row[1],
+                         .dlogits = &row[in_place ? 0 : 2]};
+        CHECK_OK(dev_xent(d, &x));
+    }
+    CHECK_INT(got.n, 2);
+    for (int i = 0; i < got.n; i++) {
+        struct calls_work w;
+        char name[160];
+        op_describe(&got.call[i].op, name, sizeof name);
+        CHECK((strstr(name, "in_place") != NULL) == (i == 1));
+        if (opened(d, &got.call[i].op, &w))
+            CHECK((w.op.xent.logits == w.op.xent.dlogits) == (i == 1));
+        calls_close(&w);
+    }
+    calls_free(&got, d);
+    dev_close(d);
+}
+
+/* Ids are rows that are here, wherever the first of them stands in the whole. */
+static void ids_are_of_rows_that_are_here(void)
+{
+    static const enum op_kind with[] = {OP_EMBED, OP_EMBED_GRAD, OP_XENT, OP_XENT_SUM};
+    struct dev *d = open_device(DEV_REF, DT_F64);
+    for (size_t k = 0; k < sizeof with / sizeof *with; k++) {
+        struct op op = call_of(with[k]);
+        bool rows = with[k] == OP_EMBED || with[k] == OP_EMBED_GRAD;
+        struct calls_work w;
+        if (!opened(d, &op, &w))
+            continue;
+        /* the same places in both structs of rows */
+        const int32_t *id = with[k] == OP_EMBED        ? w.op.embed.token
+                            : with[k] == OP_EMBED_GRAD ? w.op.embed_grad.token
+                                                       : w.op.xent.target;
+        int64_t n = rows ? op.embed.n : op.xent.n, v0 = rows ? op.embed.v0 : op.xent.v0;
+        int64_t here = rows ? op.embed.rows : op.xent.v;
+        CHECK(v0 > 0 && n > 1);
+        for (int64_t i = 0; i < n; i++)
+            CHECK(id[i] >= v0 && id[i] < v0 + here);
+        calls_close(&w);
+    }
+    dev_close(d);
+}
+
+/* Of an operand that lies behind another and is missing no memory is taken. */
+static void what_is_missing_takes_no_memory(void)
+{
+    struct dev *d = open_device(DEV_NULL, DT_F32);
+    struct op op = call_of(OP_NORM_GRAD);
+    struct calls_work with, without;
+    int64_t shift = op.norm_grad.c * (int64_t)sizeof(float);
+    CHECK(opened(d, &op, &with));
+    op.norm_grad.db = NULL;
+    CHECK(opened(d, &op, &without));
+    CHECK_INT(with.bytes - without.bytes, shift);
+    calls_close(&with);
+    calls_close(&without);
+    dev_close(d);
 }
 
 static void each_runs_as_itself(void)
@@ -246,6 +347,10 @@ static const struct test_case cases[] = {
     {"each has its words", each_has_its_words},
     {"each is all in its row", each_is_all_in_its_row},
     {"each runs as itself", each_runs_as_itself},
+    {"lists point to no caller", lists_point_to_no_caller},
+    {"in place is another call", in_place_is_another_call},
+    {"ids are of rows that are here", ids_are_of_rows_that_are_here},
+    {"what is missing takes no memory", what_is_missing_takes_no_memory},
     {"each runs on the host", each_runs_on_the_host},
     {"each goes through a profile", each_goes_through_a_profile},
     {"each goes over a tape", each_goes_over_a_tape},

@@ -281,6 +281,9 @@ static void bytes_are_counted(void)
     CHECK_INT(BYTES(OP_XENT, .xent = e), 4 * 21 + 4 * 4 * 3 + 4 * 3 + 2 * 24);
     CHECK_INT(BYTES(OP_XENT_MAX, .xent_max = e), 4 * 21 + 4 * 3);
     CHECK_INT(FLOPS(OP_XENT, .xent = e), 0);
+    const int64_t far = INT64_C(1) << 40; /* a product beyond 63 bits is a number all the same */
+    CHECK_NEAR(BYTES(OP_GEMM, .gemm = {.m = far, .n = far, .k = 1}), ldexp(2, 80), ldexp(1, 50));
+    CHECK_NEAR(BYTES(OP_ADD, .add = {.n = INT64_C(1) << 62}), ldexp(3 * 4, 62), 0);
 }
 
 /* Seconds in the line of a table that begins with `name`; -1: there is none. */
