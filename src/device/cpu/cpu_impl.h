@@ -90,7 +90,7 @@ struct cpu {
     bool tiles; /* products and attention on AMX tiles */
 };
 
-/* The table of math calls (cpu_ops.c); the memory calls of cpu.c are filled in beside them. */
+/* Operations that have a way here; cpu.c chooses among them (cpu_run). */
 enum err cpu_gemm(struct dev *d, const struct gemm *g);
 enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a);
 enum err cpu_norm(struct dev *d, const struct norm *a);
