@@ -172,6 +172,21 @@ static void finer(void)
     finer_than(4, (const uint16_t[]){0, 1, 0, 1}, 0.15);
 }
 
+/* The row of layers, there and back. */
+static void layers_in_order(void)
+{
+    static const enum arch_part want[] = {PART_EMBED, PART_ATTN, PART_MLP, PART_ATTN, PART_MLP,
+                                          PART_HEAD};
+    struct arch a = model(2, 16);
+    int64_t block;
+    CHECK_INT(arch_layers(&a), 6);
+    for (int64_t i = 0; i < 6; i++) {
+        CHECK(arch_layer(&a, i, &block) == want[i]);
+        CHECK_INT(block, i == 0 || i == 5 ? -1 : (i - 1) / 2);
+        CHECK_INT(arch_layer_of(&a, want[i], block), i);
+    }
+}
+
 static void refused(void)
 {
     struct arch a = model(3, 16);
@@ -208,6 +223,7 @@ static const struct test_case cases[] = {
     {"the costliest rank", ranks},
     {"within a rank", within_a_rank},
     {"finer than layers", finer},
+    {"layers in order", layers_in_order},
     {"refused", refused},
     {"figures by hand", figures_by_hand},
 };
