@@ -14,7 +14,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help build deps demo test test-mpi grid fuzz fuzz-config stops signals check lint asan tsan
 .PHONY: alone pairs reshard saves stopped judges test-cuda bench format golden hdr-check clean
-.PHONY: golden-sched mutants
+.PHONY: golden-sched mutants size
 
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 T ?=
@@ -63,6 +63,9 @@ lint: build ## the layer law, names, banned calls, budgets
 	@tools/lint --self-test
 	@tools/lint --build build
 	@tools/mutants --check
+
+size: ## lines of each folder and its budget
+	@tools/lint --size
 
 asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(call compile,asan,build-asan)

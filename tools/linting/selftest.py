@@ -5,7 +5,7 @@ tree's own tools/layers, so its lines are tested too."""
 import pathlib
 
 from . import law as law_module
-from . import source, symbols, textrules
+from . import sizes, source, symbols, textrules
 
 LAYERS = pathlib.Path(__file__).resolve().parent.parent / "layers"
 SPDX = "/* SPDX-License-Identifier: Apache-2.0 */\n"
@@ -172,6 +172,19 @@ def check_slots(report):
     report.check(rules_of(path, SPDX + text % "other", law) == ["budget"], "no slot's name")
 
 
+def check_sizes(report):
+    """A place over its budget, or none at all; the nearest place counts."""
+    law = law_module.Law.parse("size src: 4\nsize src/a: 3\n")
+
+    def found(*files):
+        read = [source.Source(name, "int x;\n" * lines) for name, lines in files]
+        return [(f.rule, f.place) for f in sizes.check(read, law)]
+    report.check(not found(("src/a/a.c", 3), ("src/b.c", 4), ("tests/t.c", 99)), "sizes are kept")
+    report.check(found(("src/a/a.c", 2), ("src/a/b.c", 2)) == [("size", "src/a")], "one is over")
+    report.check(found(("src/b.c", 5)) == [("size", "src")], "the rest is over")
+    report.check(found(("cmd/b.c", 1)) == [("size", "tools/layers")], "a place without a budget")
+
+
 def check_objects(report, law):
     def found(listed):
         objects = [symbols.Object(name, set(d.split()), set(u.split())) for name, d, u in listed]
@@ -186,7 +199,7 @@ def check_objects(report, law):
 
 def check_law(report):
     for text in ("layer a: b\n", "layer a: b\nlayer b: a\n", "layer\n", "ban x: nowhere\n",
-                 "vendor v: headers a\n"):
+                 "vendor v: headers a\n", "size a: many\n"):
         try:
             law_module.Law.parse(text)
             report.check(False, "a broken law is refused: %r" % text)
@@ -201,6 +214,7 @@ def run():
     check_bans(report, law)
     check_reasons(report, law)
     check_slots(report)
+    check_sizes(report)
     check_objects(report, law)
     check_law(report)
     print("%d passed, %d failed, 0 skipped" % (report.passed, report.failed))
