@@ -107,13 +107,24 @@ static void each_way(struct parity *p, void (*what)(struct parity *p, const char
     cpu->simd = best;
 }
 
+static bool asked[OPS];
+
+static enum err note(struct dev_hook *h, struct dev *d, const struct op *op)
+{
+    asked[op->kind] = true;
+    return dev_next(h->next, d, op);
+}
+
 static void every_operation(struct parity *p, const char *way)
 {
+    struct dev_hook hook = {.around = note};
+    dev_hook_put(p->dev[1], &hook);
     for (size_t o = 0; o < sizeof operations / sizeof *operations; o++)
         for (int i = 0; i < operations[o].variants; i++) {
             parity_problem(p, "%s, variant %d %s", operations[o].name, i, way);
             one_call(p, operations[o].make, i);
         }
+    dev_hook_take(p->dev[1], &hook);
 }
 
 static void traces(struct parity *p)
@@ -173,6 +184,9 @@ static void overflows(struct parity *p)
 static void case_traces(void)
 {
     parity_each("what is not finite", traces);
+    for (int k = 0; k < OPS; k++)
+        test_check(asked[k] || op_rows[k].blind, __FILE__, __LINE__, "%s is not in nonfinite.h",
+                   op_rows[k].name);
 }
 
 static void case_overflow(void)

@@ -73,10 +73,11 @@ static bool is_noted(enum op_kind kind)
 
 static void each_has_its_words(void)
 {
+#define NAME_OF(kind, ...) [kind] = #kind,
+    static const char *const name[OPS] = {OP_LIST(NAME_OF)};
     for (int k = 0; k < OPS; k++) {
         const struct op_row *row = &op_rows[k];
-        if (!test_check(row->name && row->operands, __FILE__, __LINE__, "operation %d has no row",
-                        k))
+        if (!test_check(row->name && row->operands, __FILE__, __LINE__, "%s has no row", name[k]))
             continue;
         test_check(row->category != CLASS_NONE && row->category < OP_CLASSES &&
                        op_class_name(row->category), __FILE__, __LINE__,
