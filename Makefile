@@ -75,7 +75,7 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 tsan: deps ## the tests of threads that talk, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
-	    tools/run-tests build-tsan -R '$(or $(T),comm|dist|fuzz_config)'
+	    tools/run-tests build-tsan -R '$(or $(T),comm|dist|fuzz_config|state_fill|fs_places)'
 
 grid: build ## gradients over every shape of the schedules (make test takes a part)
 	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_(loops|recompute))'

@@ -8,9 +8,13 @@
 #include "ckpt/state_local.h"
 #include "test.h"
 
+#include "base/fs_sys.h"
 #include "base/mem.h"
+#include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
 #define DIR_NAME "fill"
@@ -46,7 +50,7 @@ static void make_chunk(struct shard *s, int i, enum safet_type type, const int64
     s->from[i] = (struct state_source){s->memory[i], turned};
 }
 
-/* One of them takes more strips than may be ahead; the rest are of any size. */
+/* One of them takes many strips; the rest are of any size. */
 static void make(struct shard *s, enum safet_type type)
 {
     int large = (int)test_range(0, CHUNKS - 1);
@@ -90,6 +94,33 @@ static void check_chunk(const struct safet_file *f, int i, const struct state_ch
     CHECK(e && XXH3_64bits(f->data + e->begin, (size_t)(e->end - e->begin)) == c->hash);
 }
 
+/* None, one of one number, one of many strips and a last one that fits a strip: each thread finds
+ * what there is for it. */
+static void test_few(void)
+{
+    struct state_save save = {DIR_NAME, 1, "run", SAFET_F64, 0};
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    for (int n = 0; n <= 3; n++)
+        for (int helpers = 0; helpers <= STATE_HELPERS; helpers++) {
+            struct shard s = {.chunk = {{.nd = 0}}};
+            struct state_shard w = {.n = 0};
+            struct safet_file f;
+            for (int i = 0; i < n; i++)
+                make_chunk(&s, i, SAFET_F64, (int64_t[]){i == 1 ? 500 : 1, i == 0 ? 1 : 100},
+                           helpers % 2);
+            CHECK_OK(state_shard_create(&w, &save, "a.safetensors", s.chunk, n));
+            CHECK_OK(state_shard_fill(&w, s.from, helpers, NULL));
+            CHECK_OK(state_shard_commit(&w));
+            CHECK_OK(safet_open(&f, DIR_NAME "/a.safetensors"));
+            CHECK_INT(f.n, n);
+            for (int i = 0; i < n; i++)
+                check_chunk(&f, i, &w.chunk[i]);
+            safet_close(&f);
+            state_shard_close(&w);
+            drop(&s);
+        }
+}
+
 static void test_strips(void)
 {
     CHECK_OK(fs_make_dirs(DIR_NAME));
@@ -128,14 +159,31 @@ static void place_of(const struct shard *s, int i, int64_t at, char out[64])
     snprintf(out, 64, " at [%lld, %lld]", (long long)row, (long long)col);
 }
 
-static enum err fill(const struct shard *s, enum safet_type type, double most)
+/* What has no name yet, too. */
+static void check_gone(void)
+{
+    struct fs_folder f;
+    CHECK(fs_folder_open(&f, DIR_NAME));
+    for (const char *name; (name = fs_folder_next(&f));)
+        test_check(!strstr(name, "b.safetensors"), __FILE__, __LINE__, "%s is left", name);
+    fs_folder_close(&f);
+}
+
+/* By so many helpers; whatever comes of it, it is not committed. */
+static enum err fill_by(const struct shard *s, enum safet_type type, double most, int helpers)
 {
     struct state_save save = {DIR_NAME, 1, "run", type, most};
     struct state_shard w = {.n = 0};
     CHECK_OK(state_shard_create(&w, &save, "b.safetensors", s->chunk, CHUNKS));
-    enum err err = state_shard_fill(&w, s->from, (int)test_range(0, STATE_HELPERS), NULL);
+    enum err err = state_shard_fill(&w, s->from, helpers, NULL);
     state_shard_close(&w);
+    check_gone();
     return err;
+}
+
+static enum err fill(const struct shard *s, enum safet_type type, double most)
+{
+    return fill_by(s, type, most, (int)test_range(0, STATE_HELPERS));
 }
 
 /* Wherever it stands: its tensor and place are named, and no file is left. */
@@ -160,7 +208,6 @@ static void test_finite(void)
         enum err err = fill(&s, type, 0);
         CHECK_ERR(err, ERR_NONFINITE, place);
         CHECK_ERR(err, ERR_NONFINITE, name);
-        CHECK(!fs_exists(DIR_NAME "/b.safetensors"));
         put_number(&s, type, i, at, k % 2 ? 1.7976931348623157e308 : 3.402823466e38);
         CHECK_OK(fill(&s, type, 0));
         drop(&s);
@@ -244,6 +291,86 @@ static void test_fails(void)
     }
     CHECK_OK(err);
     fs_ops = real_ops;
+    drop(&s);
+}
+
+/* ---- a write fails beside others ---- */
+
+enum { FIRST_STRIPS = 12 };
+static atomic_int behind; /* writes of the first chunk that come when another's has failed */
+static atomic_bool met;
+
+/* The first chunk waits until a later one has failed. */
+static int64_t late_write(int fd, const void *p, int64_t n, int64_t at)
+{
+    if (at >= FIRST_STRIPS * (256 << 10)) {
+        atomic_store(&met, true);
+        errno = EFBIG;
+        return -1;
+    }
+    for (int i = 0; i < 2000 && !atomic_load(&met); i++)
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+    nanosleep(&(struct timespec){0, 20000000}, NULL);
+    atomic_fetch_add(&behind, 1);
+    return real_ops->write(fd, p, n, at);
+}
+
+/* No more is written, but what stands in front is looked at: that it is not finite counts more. */
+static void test_beside(void)
+{
+    struct fs_ops ops = *fs_ops;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    real_ops = fs_ops;
+    ops.write = late_write;
+    for (int k = 0; k < 6; k++) {
+        struct shard s = {.chunk = {{.nd = 0}}};
+        for (int i = 0; i < CHUNKS; i++)
+            make_chunk(&s, i, SAFET_F32, (int64_t[]){256, i == 0 ? 256 * FIRST_STRIPS : 300},
+                       test_range(0, 1));
+        if (k % 2)
+            put_number(&s, SAFET_F32, 0, state_box_elements(&s.chunk[0].box) - 1, INFINITY);
+        atomic_store(&met, false);
+        atomic_store(&behind, 0);
+        fs_ops = &ops;
+        enum err err = fill_by(&s, SAFET_F32, 0, 1 + k);
+        fs_ops = real_ops;
+        if (k % 2)
+            CHECK_ERR(err, ERR_NONFINITE, "t0 is inf at [255, 3071]");
+        else
+            CHECK_ERR(err, ERR_STORAGE, "cannot write " DIR_NAME "/b.safetensors");
+        CHECK(atomic_load(&met) && atomic_load(&behind) < FIRST_STRIPS / 2);
+        drop(&s);
+    }
+}
+
+/* ---- threads that cannot be started ---- */
+
+static atomic_int startable = -1; /* threads; negative: any number */
+
+/* In front of the C library's. */
+int pthread_create(pthread_t *out, const pthread_attr_t *attr, void *(*body)(void *), void *arg)
+{
+    static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+    if (atomic_load(&startable) >= 0 && atomic_fetch_sub(&startable, 1) == 0)
+        return EAGAIN;
+    return next(out, attr, body, arg);
+}
+
+/* Those that are there end, and nothing stays of them. */
+static void test_no_thread(void)
+{
+    struct shard s;
+    CHECK_OK(fs_make_dirs(DIR_NAME));
+    make(&s, SAFET_F32);
+    put_number(&s, SAFET_F32, 0, 0, NAN); /* is no matter then */
+    for (int n = 0; n < CHUNKS - 1; n++) {
+        atomic_store(&startable, n);
+        CHECK_ERR(fill_by(&s, SAFET_F32, 0, CHUNKS - 1), ERR_MEMORY,
+                  "no thread to write a checkpoint");
+        CHECK_INT(atomic_load(&startable), -1); /* none is tried behind it */
+    }
     drop(&s);
 }
 
@@ -371,7 +498,8 @@ static void test_copies(void)
 }
 
 static const struct test_case cases[] = {
-    {"strips", test_strips}, {"finite", test_finite}, {"first", test_first},
-    {"limit", test_limit}, {"fails", test_fails}, {"given up", test_given_up},
-    {"watched", test_watched}, {"copies", test_copies}};
+    {"few", test_few}, {"strips", test_strips}, {"finite", test_finite}, {"first", test_first},
+    {"limit", test_limit}, {"fails", test_fails}, {"beside", test_beside},
+    {"no thread", test_no_thread}, {"given up", test_given_up}, {"watched", test_watched},
+    {"copies", test_copies}};
 TEST_MAIN(cases)
