@@ -47,13 +47,14 @@ static const struct layout layouts[] = {
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 struct outcome { int code; struct folder_seen seen; };
+static struct source { const char *name; int strands; } text = {"tokens.bin", 60};
 
 /* Trains in run's folder until its end, or is stopped behind a step. */
 static void train(const char *run, const struct layout *l, const char *const *more,
                   int64_t stop_behind, struct outcome *o)
 {
-    folder_tokens("tokens.bin", "a braid of many strands, over and under\n", 60);
-    struct plait_config *c = folder_config(run, "tokens.bin");
+    folder_tokens(text.name, "a braid of many strands, over and under\n", text.strands);
+    struct plait_config *c = folder_config(run, text.name);
     folder_set(c, base_set, sizeof base_set / sizeof *base_set);
     folder_set(c, l->set, WORDS);
     if (more)
@@ -141,6 +142,26 @@ static void goes_on_elsewhere(void)
         folder_remove("run");
     }
     folder_remove("judge");
+}
+
+/* 20 samples end amid step 3 and behind step 5: it goes on with those that are left. */
+static void across_epochs(void)
+{
+    static const int from[] = {0, 4, 5, 6}, to[] = {0, 5, 2, 0};
+    static const char *const go_on[] = {"train.device=ref", "run.resume=auto", NULL};
+    struct outcome o;
+    text = (struct source){"few.bin", 4};
+    for (int i = 0; i < 8; i++) {
+        const struct layout *a = &layouts[from[i / 2]], *b = &layouts[to[i / 2]];
+        train("judge", b, go_on, 0, &o);
+        CHECK(strstr(o.seen.table, " 20 samples") != NULL);
+        train("run", a, go_on, i % 2 ? 5 : 2, &o);
+        train("run", b, go_on, 0, &o);
+        check_same("run", "judge", a == b ? 0 : 1e-10, b->name);
+        folder_remove("run");
+        folder_remove("judge");
+    }
+    text = (struct source){"tokens.bin", 60};
 }
 
 /* ---- what is refused, and what is taken instead ---- */
@@ -559,6 +580,7 @@ static void a_decay_is_kept(void)
 static const struct test_case cases[] = {
     {"goes on to the bit", goes_on_to_the_bit},
     {"goes on elsewhere", goes_on_elsewhere},
+    {"across epochs", across_epochs},
     {"what may not change", what_may_not_change},
     {"a damaged one", a_damaged_one},
     {"a damaged index", a_damaged_index},

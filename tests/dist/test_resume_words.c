@@ -100,7 +100,25 @@ static void check_refuses_alike(void)
     folder_set_file(c, "data.train", "others.bin");
     CHECK_INT(plait_config_check(c, 0, NULL), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "run.resume: data.train is of hash ") != NULL);
+    CHECK_INT(plait_config_set(c, "run.resume_insist=true"), 0);
+    CHECK_INT(plait_config_check(c, 0, NULL), 0);
     plait_config_free(c);
+    folder_remove("run");
+}
+
+/* The numbers that a gpt has not, or that are counted of its data. */
+static void another_llama(void)
+{
+    static const char *const key[] = {"model.kv_heads", "model.head_dim", "model.vocab",
+                                      "model.rope_theta", "model.norm_eps"};
+    static const char *const value[] = {"1", "6", "300", "500", "1e-6"};
+    CHECK_INT(train("run", (const char *[]){"model.kind=llama", NULL}), 0);
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
+        char words[80], said[80];
+        snprintf(words, sizeof words, "model.kind=llama %s=%s", key[i], value[i]);
+        snprintf(said, sizeof said, "run.resume: %s is ", key[i]);
+        both_refuse("run.resume=auto", words, PLAIT_CONFIG, said);
+    }
     folder_remove("run");
 }
 
@@ -255,6 +273,7 @@ static void what_is_cut(void)
 
 static const struct test_case cases[] = {
     {"check refuses alike", check_refuses_alike},
+    {"another llama", another_llama},
     {"check looks", check_looks},
     {"words that mean none", words_that_mean_none},
     {"all name the others", all_name_the_others},
