@@ -136,6 +136,7 @@ static enum err take_operands(struct calls_work *w)
     int64_t cols = 0, bytes;
     for (int i = 0; i < n; i++) {
         void *p = NULL;
+        ENSURE(!o[i].host);
         if (op_pointer(&w->op, &o[i]) && o[i].rows > 0)
             p = place(w, o, i, &cols);
         bool own = op_pointer(&w->op, &o[i]) && o[i].rows > 0 && !p;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of the device table: each makes the arguments of a task, says what an item is and how
+ * The operations of the device: each makes the arguments of a task, says what an item is and how
  * many there are, and lets the pool run it. A grain is the number of items worth a hand-out: small
  * enough to balance, large enough that the counter is not what is measured.
  */
