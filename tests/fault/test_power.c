@@ -24,8 +24,9 @@ enum { STEPS = 12, NODES = 4096, CHANGES = 8192, FDS = 1024, WORDS = 16 };
 
 /* ---- the disk ---- */
 
-/* A file or folder. Of a file: what was written, with zeros where nothing was. */
-struct node { bool folder; char *bytes; int64_t room; };
+/* A file or folder. Of a file: what was written, with zeros where nothing was; how many writes said
+ * their place. */
+struct node { bool folder; char *bytes; int64_t room; int placed; };
 /* A name in a folder gets a node, or none (-1); when it was flushed, -1: not yet. */
 struct change { int folder, node, at, flushed; char name[64]; };
 /* Of a file: n bytes came to a place; n 0: all was flushed. No byte is written twice. */
@@ -129,6 +130,7 @@ static int64_t on_write(int fd, const void *p, int64_t n, int64_t at)
             f->room = 2 * f->room + 65536;
         }
         memcpy(f->bytes + place, p, (size_t)done);
+        f->placed += at >= 0;
         note(of, place, done);
     }
     pthread_mutex_unlock(&lock);
@@ -282,8 +284,9 @@ static void put_folder(const char *path, int folder, int cut, const int *until)
 
 /* ---- runs ---- */
 
+/* Shards of several writes, by two threads. */
 static const char *const small[] = {
-    "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=16", "model.dropout=0.1",
+    "model.layers=2", "model.hidden=96", "model.heads=2", "model.seq=16", "model.dropout=0.1",
     "train.batch=4", "train.threads=1", "train.steps=12", "train.save_every=3", "optim.lr=0.01",
     "optim.warmup=2", "train.dtype=f32"};
 
@@ -350,6 +353,10 @@ static void record(const char *const *layout)
     fs_ops = under;
     test_check(code == 0, __FILE__, __LINE__, "%s", plait_error());
     CHECK(indices == STEPS / 3 && changes < CHANGES && events < 4 * CHANGES);
+    int placed = 0;
+    for (int i = 0; i < nodes; i++)
+        placed += node[i].placed > 2;
+    CHECK_INT(placed, 2 * indices); /* the shards */
 }
 
 /* The step of the last save that had ended by then: its index had its place, and the call behind it
@@ -390,7 +397,7 @@ static void at_every_call(void)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         record(layouts[i]);
-        for (int cut = 1; cut <= now; cut += getenv("PLAIT_SAVES") ? 1 : (int)test_range(1, 8))
+        for (int cut = 1; cut <= now; cut += getenv("PLAIT_SAVES") ? 1 : (int)test_range(1, 12))
             cut_at(layouts[i], cut);
     }
     printf("%d cuts\n", cuts);
