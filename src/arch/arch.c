@@ -72,7 +72,7 @@ enum err arch_check(const struct arch *a)
     }
     if (a->kind == ARCH_GPT)
         TRY(check_gpt(a));
-    if (a->kind == ARCH_LLAMA && a->head_dim % 2)
+    if (!arch_traits(a->kind)->positions && a->head_dim % 2)
         FAIL(ERR_CONFIG, "model.head_dim is %lld, but rotary positions turn pairs; use an even "
                          "number, %lld or %lld",
              (long long)a->head_dim, (long long)a->head_dim - 1, (long long)a->head_dim + 1);
@@ -124,6 +124,17 @@ enum err arch_check_split(const struct arch *a, const struct arch_split *s)
              (long long)a->seq, s->tp, (long long)(a->seq / s->tp * s->tp),
              (long long)(num_ceil_div(a->seq, s->tp) * s->tp));
     return ERR_OK;
+}
+
+/* ---- kinds ---- */
+
+const struct arch_traits *arch_traits(enum arch_kind kind)
+{
+    static const struct arch_traits traits[ARCH_KINDS] = {
+        [ARCH_GPT] = {.name = "gpt", .positions = true, .bias = true},
+        [ARCH_LLAMA] = {.name = "llama", .rms = true, .gated = true},
+    };
+    return &traits[kind];
 }
 
 /* ---- layers and stages ---- */

@@ -19,7 +19,18 @@
 enum arch_kind {
     ARCH_GPT,   /* GPT-2: learned positions, LayerNorm, GELU (tanh form), biases */
     ARCH_LLAMA, /* Llama: RMSNorm, rotary positions (half-split), SwiGLU, grouped kv, no biases */
+    ARCH_KINDS
 };
+
+/* What the layers of a kind have. */
+struct arch_traits {
+    const char *name; /* "gpt" */
+    bool positions;   /* learned, added to the embedding; else rotary, in attention */
+    bool bias;        /* of matrices, and a shift of norms */
+    bool rms;         /* norms without a mean */
+    bool gated;       /* SwiGLU: two matrices before the activation */
+};
+const struct arch_traits *arch_traits(enum arch_kind kind);
 
 struct arch {
     enum arch_kind kind;

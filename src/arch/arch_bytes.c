@@ -36,7 +36,7 @@ void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples
     d.ct = dtype_size(types->ct);
     d.at = dtype_size(types->at);
     d.logits = dtype_size(types->logits);
-    d.gated = a->kind == ARCH_LLAMA;
+    d.gated = arch_traits(a->kind)->gated;
     d.chunk = num_min(n, num_max(ARCH_CHUNK_ROWS, ARCH_CHUNK_BYTES(types) / (d.v * d.logits)));
     *out = d;
 }

@@ -20,7 +20,7 @@ static double part_weights(const struct arch *a, enum arch_part part)
     double kd = (double)(a->kv_heads * a->head_dim), f = (double)a->ffn;
     switch (part) {
     case PART_ATTN: return c * (hd + 2 * kd) + hd * c;
-    case PART_MLP: return (a->kind == ARCH_LLAMA ? 3 : 2) * c * f;
+    case PART_MLP: return (arch_traits(a->kind)->gated ? 3 : 2) * c * f;
     case PART_HEAD: return c * (double)a->vocab;
     default: return 0;
     }

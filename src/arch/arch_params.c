@@ -53,7 +53,7 @@ static void put_norm(struct list *l)
     struct arch_param *w = put(l, ROLE_NORM_W, "norm.weight", l->a->hidden, 1);
     w->init = INIT_ONE;
     w->rows_partial = true;
-    if (l->a->kind == ARCH_GPT)
+    if (arch_traits(l->a->kind)->bias)
         put(l, ROLE_NORM_B, "norm.bias", l->a->hidden, 1)->rows_partial = true;
 }
 
@@ -61,7 +61,7 @@ static void list_embed(struct list *l)
 {
     const struct arch *a = l->a;
     put_matrix(l, ROLE_TOKENS, "tokens", (int64_t[]){a->vocab, a->hidden}, SLICE_VOCAB);
-    if (a->kind == ARCH_GPT)
+    if (arch_traits(a->kind)->positions)
         put_matrix(l, ROLE_POSITIONS, "positions", (int64_t[]){a->seq, a->hidden}, SLICE_NONE)
             ->rows_partial = true;
 }
@@ -70,11 +70,12 @@ static void list_attn(struct list *l)
 {
     const struct arch *a = l->a;
     int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+    bool bias = arch_traits(a->kind)->bias;
     put_norm(l);
     put_matrix(l, ROLE_Q_W, "q.weight", (int64_t[]){q, a->hidden}, SLICE_ROWS);
     put_matrix(l, ROLE_K_W, "k.weight", (int64_t[]){kv, a->hidden}, SLICE_KV)->joined = true;
     put_matrix(l, ROLE_V_W, "v.weight", (int64_t[]){kv, a->hidden}, SLICE_KV)->joined = true;
-    if (a->kind == ARCH_GPT) {
+    if (bias) {
         put(l, ROLE_Q_B, "q.bias", q, 1)->slice = SLICE_ROWS;
         struct arch_param *k = put(l, ROLE_K_B, "k.bias", kv, 1);
         struct arch_param *v = put(l, ROLE_V_B, "v.bias", kv, 1);
@@ -83,23 +84,24 @@ static void list_attn(struct list *l)
     }
     put_matrix(l, ROLE_O_W, "o.weight", (int64_t[]){a->hidden, q}, SLICE_COLS)->std =
         a->init_std / sqrt(2.0 * (double)a->layers);
-    if (a->kind == ARCH_GPT)
+    if (bias)
         put(l, ROLE_O_B, "o.bias", a->hidden, 1);
 }
 
 static void list_mlp(struct list *l)
 {
     const struct arch *a = l->a;
+    const struct arch_traits *has = arch_traits(a->kind);
     put_norm(l);
-    if (a->kind == ARCH_LLAMA)
+    if (has->gated)
         put_matrix(l, ROLE_GATE_W, "gate.weight", (int64_t[]){a->ffn, a->hidden}, SLICE_ROWS);
     put_matrix(l, ROLE_UP_W, "up.weight", (int64_t[]){a->ffn, a->hidden}, SLICE_ROWS)->joined =
-        a->kind == ARCH_LLAMA;
-    if (a->kind == ARCH_GPT)
+        has->gated;
+    if (has->bias)
         put(l, ROLE_UP_B, "up.bias", a->ffn, 1)->slice = SLICE_ROWS;
     put_matrix(l, ROLE_DOWN_W, "down.weight", (int64_t[]){a->hidden, a->ffn}, SLICE_COLS)->std =
         a->init_std / sqrt(2.0 * (double)a->layers);
-    if (a->kind == ARCH_GPT)
+    if (has->bias)
         put(l, ROLE_DOWN_B, "down.bias", a->hidden, 1);
 }
 

@@ -77,7 +77,6 @@ static const struct field arch_field[MODEL_FIELDS] = {
     {"rope_theta", REAL, ARCH(rope_theta), 0},
     {"init_std", REAL, ARCH(init_std), 0},
 };
-static const char *const kind_word[] = {[ARCH_GPT] = "gpt", [ARCH_LLAMA] = "llama"};
 static const char *const type_word[] = {[SAFET_F64] = "F64", [SAFET_F32] = "F32"};
 
 /* ---- writing ---- */
@@ -100,7 +99,7 @@ static void add_value(const struct field *f, const void *p, struct text *out)
     case WORD: text_add_json(out, s); return;
     case FLAG: text_add(out, *(const bool *)p ? "true" : "false"); return;
     case TYPE: text_add_json(out, type_word[*(const enum safet_type *)p]); return;
-    case KIND: text_add_json(out, kind_word[*(const enum arch_kind *)p]); return;
+    case KIND: text_add_json(out, arch_traits(*(const enum arch_kind *)p)->name); return;
     }
 }
 
@@ -271,6 +270,7 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
 {
     int64_t count = 0;
     int choice = 0;
+    const char *kind[ARCH_KINDS];
     switch (f->form) {
     case WHOLE: *good = state_take_int(t, whole_most, p); break;
     case COUNT:
@@ -289,7 +289,9 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
         *(enum safet_type *)p = (enum safet_type)choice;
         break;
     case KIND:
-        *good = take_one(t, kind_word, 2, &choice);
+        for (int i = 0; i < ARCH_KINDS; i++)
+            kind[i] = arch_traits((enum arch_kind)i)->name;
+        *good = take_one(t, kind, ARCH_KINDS, &choice);
         *(enum arch_kind *)p = (enum arch_kind)choice;
         break;
     }

@@ -104,7 +104,7 @@ static enum err open_tables(struct exec *x)
     x->step = (uint32_t *)(x->loss + 1);
     TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), "sums and rates",
                    &x->scalars));
-    if (a->arch->kind != ARCH_LLAMA)
+    if (arch_traits(a->arch->kind)->positions)
         return ERR_OK;
     TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at),
                    "rotary table", &x->rope));

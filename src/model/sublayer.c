@@ -51,7 +51,7 @@ static struct norm norm_of(const struct stage_call *c, void *h)
     return (struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
                          .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
                          .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
-                         .eps = c->s->arch->norm_eps, .rms = c->s->arch->kind == ARCH_LLAMA};
+                         .eps = c->s->arch->norm_eps, .rms = arch_traits(c->s->arch->kind)->rms};
 }
 
 enum err stage_norm(const struct stage_call *c, void *h)
@@ -77,7 +77,7 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
                                                         .mean = c->save[SAVE_MEAN],
                                                         .rstd = c->save[SAVE_RSTD], .n = c->dims.nl,
                                                         .c = c->dims.c,
-                                                        .rms = c->s->arch->kind == ARCH_LLAMA});
+                                                        .rms = arch_traits(c->s->arch->kind)->rms});
 }
 
 /* to = from, or += from; n elements of `at`. */

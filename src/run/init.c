@@ -83,8 +83,8 @@ bool init_reads(const char *dir)
 static bool is_free(const struct model_key *k, enum arch_kind kind)
 {
     return k->at == offsetof(struct arch, dropout) || k->at == offsetof(struct arch, init_std) ||
-           (kind == ARCH_LLAMA && k->at == offsetof(struct arch, seq)) ||
-           (kind == ARCH_GPT && k->at == offsetof(struct arch, rope_theta));
+           k->at == (arch_traits(kind)->positions ? offsetof(struct arch, rope_theta)
+                                                 : offsetof(struct arch, seq));
 }
 
 /* The same word, or the same number however it is written. */
@@ -120,7 +120,7 @@ static enum err take_key(struct options *o, const char *key, const char *theirs,
 static enum err take_model(struct options *o, const struct arch *a, struct text *differs)
 {
     char value[MODEL_VALUE];
-    TRY(take_key(o, "kind", model_kind_name(a->kind), differs));
+    TRY(take_key(o, "kind", arch_traits(a->kind)->name, differs));
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         if (is_free(k, a->kind) || (k->at == offsetof(struct arch, vocab) && a->vocab == 0))

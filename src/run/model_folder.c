@@ -33,7 +33,7 @@ static enum err check_same(const char *dir, const struct options *o, const struc
     if (yaml.kind != json->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
                              "%s; keep the one that the weights are of", dir,
-             model_kind_name(yaml.kind), type_name[json->kind]);
+             arch_traits(yaml.kind)->name, type_name[json->kind]);
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         const char *key = model_key_theirs(k, json->kind);
@@ -64,7 +64,7 @@ static enum err set_word(struct options *o, const char *path, const char *theirs
 static enum err set_model(struct options *o, const char *path, const struct arch *a)
 {
     char value[MODEL_VALUE];
-    TRY(set_word(o, path, "model_type", "kind", model_kind_name(a->kind)));
+    TRY(set_word(o, path, "model_type", "kind", arch_traits(a->kind)->name));
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         const char *theirs = model_key_theirs(k, a->kind);
@@ -131,8 +131,8 @@ static enum err check_model(const struct model_folder *f, const struct state_ind
     char a[MODEL_VALUE], b[MODEL_VALUE];
     if (ours->kind != its->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
-                             "the weights are of", f->dir, model_kind_name(ours->kind), x->path,
-             model_kind_name(its->kind));
+                             "the weights are of", f->dir, arch_traits(ours->kind)->name, x->path,
+             arch_traits(its->kind)->name);
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         if (!is_open(k, ours) &&

@@ -68,9 +68,3 @@ const char *model_key_value(const struct model_key *k, const struct arch *a, cha
     }
     return buf;
 }
-
-const char *model_kind_name(enum arch_kind kind)
-{
-    static const char *const name[] = {[ARCH_GPT] = "gpt", [ARCH_LLAMA] = "llama"};
-    return name[kind];
-}

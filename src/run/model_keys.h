@@ -22,6 +22,5 @@ const char *model_key_theirs(const struct model_key *k, enum arch_kind kind);
 enum { MODEL_VALUE = 40 };
 const char *model_key_value(const struct model_key *k, const struct arch *a,
                             char buf[MODEL_VALUE]);
-const char *model_kind_name(enum arch_kind kind); /* "gpt", "llama" */
 
 #endif

@@ -287,8 +287,8 @@ void options_arch(const struct options *o, struct arch *out)
     if (a.head_dim == 0)
         a.head_dim = a.hidden / a.heads;
     if (a.ffn == 0)
-        a.ffn = a.kind == ARCH_GPT ? 4 * a.hidden
-                                   : num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32;
+        a.ffn = arch_traits(a.kind)->gated ? num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32
+                                           : 4 * a.hidden;
     *out = a;
 }
 
@@ -410,7 +410,7 @@ const char *options_idle(const struct options *o, const char *key)
         return "optim.post_validation is false";
     if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
         return "model.init is given, and no weights are drawn";
-    if (strcmp(key, "model.rope_theta") == 0 && o->model.kind != ARCH_LLAMA)
+    if (strcmp(key, "model.rope_theta") == 0 && arch_traits(o->model.kind)->positions)
         return "model.kind gpt learns its positions";
     return NULL;
 }

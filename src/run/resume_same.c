@@ -49,9 +49,9 @@ static enum err same_hash(const char *dir, const char *key, uint64_t there, uint
 static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
 {
     static const char way[] = "it is another model";
-    static const char *const kind[] = {"gpt", "llama"};
     if (a->kind != b->kind)
-        return differs(dir, "model.kind", kind[a->kind], kind[b->kind], way);
+        return differs(dir, "model.kind", arch_traits(a->kind)->name, arch_traits(b->kind)->name,
+                       way);
     TRY(same_int(dir, "model.layers", a->layers, b->layers, way));
     TRY(same_int(dir, "model.hidden", a->hidden, b->hidden, way));
     TRY(same_int(dir, "model.heads", a->heads, b->heads, way));

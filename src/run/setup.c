@@ -497,7 +497,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     char buf[32], bubble[SIM_BUBBLE_MAX];
     text_add(out,
              "model   %s, %s parameters, %lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
-             s->arch.kind == ARCH_GPT ? "gpt" : "llama", text_count(arch_params(&s->arch), buf),
+             arch_traits(s->arch.kind)->name, text_count(arch_params(&s->arch), buf),
              (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
              (long long)s->arch.hidden, (long long)s->arch.heads,
              (long long)s->arch.vocab);

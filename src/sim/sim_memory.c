@@ -62,7 +62,7 @@ static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
     *data += 2 * arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t));
     *data += arena_round(2 * (int64_t)sizeof(double)); /* loss; number of the step */
     *data += arena_round(ARCH_STEP_DOUBLES * (int64_t)sizeof(double));
-    if (a->arch->kind == ARCH_LLAMA)
+    if (!arch_traits(a->arch->kind)->positions)
         *data += arena_round(a->arch->seq * a->arch->head_dim * at);
 }
 
