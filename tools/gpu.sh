@@ -386,10 +386,10 @@ save()
         -v bytes="$(du -sb "$saves/run/checkpoints" | cut -f 1)" -v every="$every" \
         -v copied="$(field saves copied\ in "$first")" \
         -v rate="$(field saves written\ at "$first")" \
+        -v interval="$(field saves longest\ in "$first")" \
         -v waits="$(grep -c 'waits until that of' "$first" || true)" \
         -v step="$(median <"$work/far")" -v load="$(field loaded s, "$out/save-again.log")" \
         -v card="$card" -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
-        interval = copied / 1000 + bytes / rate / 1e9
         printf "{\"work\": \"saves of gpt2-1.5b B 16 T 1024\", \"card\": \"%s\", ", card
         printf "\"gpus\": 1, \"save_every\": %d, \"bytes\": %.0f, ", every, bytes
         printf "\"step_ms\": %.1f, \"stall_ms\": %s, ", 1000 * step, stall

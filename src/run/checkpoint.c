@@ -217,6 +217,7 @@ static void *write_beside(void *arg)
 {
     struct checkpoint *c = arg;
     err_keep(&c->err, comm_files_alone(c->s->o->run.io_timeout, write_part, c));
+    c->spent.longest = fmax(c->spent.longest, log_now() - c->began);
     atomic_store(&c->written, true);
     return NULL;
 }
@@ -485,10 +486,10 @@ void checkpoint_report(const struct checkpoint *c, struct text *out)
     char each[32];
     if (x->saves == 0)
         return;
-    text_add(out, "saves: %lld, of %s each, copied in %.1f ms, written at %.2f GB/s; the steps "
-                  "stood still for %.2f s\n", (long long)x->saves,
+    text_add(out, "saves: %lld, of %s each, copied in %.1f ms, written at %.2f GB/s, the longest "
+                  "in %.2f s; the steps stood still for %.2f s\n", (long long)x->saves,
              text_bytes((int64_t)((double)x->bytes / n), each), 1e3 * x->copied / n,
-             (double)x->bytes / fmax(x->wrote, 1e-9) / 1e9, x->waited);
+             (double)x->bytes / fmax(x->wrote, 1e-9) / 1e9, x->longest, x->waited);
 }
 
 /* ---- the best by validation ---- */

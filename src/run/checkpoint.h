@@ -27,6 +27,7 @@ struct checkpoint_spent {
     int64_t saves;            /* that became whole, on the writer */
     int64_t bytes;            /* of the shards that its thread has written */
     double copied, wrote;     /* s: until copies were there, also beside steps; of writing */
+    double longest;           /* s from a save's first copy until its thread was done */
     double waited;            /* s in which the steps stood still */
 };
 
