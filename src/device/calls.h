@@ -58,9 +58,9 @@ enum { CALLS_FLAT_MAX = 1 << 26 };
  * for all others. */
 double calls_part(const struct op *op);
 
-/* Operands of random numbers (normal; targets and tokens uniform), attention's gradient with the
- * outputs of its forward. Not of an operation that the list lets past: all operands are the
- * device's. Errors: ERR_MEMORY and what the device says; *w is then closed. */
+/* Operands of random numbers (normal; targets and tokens uniform), attn_grad with the outputs of
+ * attn. Not of an operation that the list lets past: all operands are the device's. Errors:
+ * ERR_MEMORY and what the device says; *w is then closed. */
 enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w);
 /* Queue the call once. */
 enum err calls_run(struct calls_work *w);

@@ -24,6 +24,7 @@
 #ifndef PLAIT_DEVICE_DEVICE_H
 #define PLAIT_DEVICE_DEVICE_H
 
+#include "base/text.h"
 #include "device/op.h"
 
 struct dev_recording;

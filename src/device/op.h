@@ -14,7 +14,6 @@
 
 #include "base/err.h"
 #include "base/num.h"
-#include "base/text.h"
 #include <stddef.h>
 
 struct dev;
@@ -404,9 +403,10 @@ int64_t op_element(const struct op_operand *o, const struct dtypes *types); /* b
 /* A field's number; a flag's is 0 or 1. Not of doubles and parts. */
 int64_t op_get(const struct op *op, const struct op_field *f);
 
-/* FLOPs of products only, two for each multiplication with its addition, as model FLOPs are counted
- * everywhere: 2 m n k of a GEMM; of causal attention by the pairs of query and key that see each
- * other, 4 d a pair forwards (scores, values), 10 d backwards (scores again, and four gradients).
+/* FLOPs of GEMMs and attention only, two for each multiplication with its addition, as model FLOPs
+ * are counted everywhere: 2 m n k of a GEMM; of causal attention by the pairs of query and key that
+ * see each other, 4 d a pair forwards (scores, values), 10 d backwards (scores again, and four
+ * gradients).
  */
 double op_flops(const struct op *op);
 /* What it must move at least: each operand read or written once, both where it is added to; of the
@@ -416,8 +416,6 @@ double op_bytes(const struct op *op, const struct dtypes *types);
 bool op_is_over(const struct op *op, const struct op_operand *o, int i);
 /* Names of flags that are set and of optional operands that are there; how many. Borrowed. */
 int op_flags(const struct op *op, const char *flag[OP_FLAGS]);
-/* All of a call, pointers and places too, as a line: two calls with one line are the same work. */
-void op_print(const struct op *op, struct text *out);
 /* "gemm m 64 n 32 k 16 +trans_b +bias": extents that are not 0, flags, optional operands. Into
  * buf. */
 void op_describe(const struct op *op, char *buf, size_t n);

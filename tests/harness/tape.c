@@ -37,11 +37,45 @@ static struct op op_of(const struct tape_call *c)
     return op;
 }
 
+static void print_field(const struct op *op, const struct op_field *f, struct text *out)
+{
+    const void *p = (const char *)op + f->at;
+    const struct dev_parts *parts;
+    const struct drop *drop = p;
+    text_add(out, " %s", f->name);
+    if (f->kind == FIELD_REAL) {
+        text_add(out, " %.17g", *(const double *)p);
+    } else if (f->kind == FIELD_DROP && drop->p > 0) {
+        text_add(out, " %.17g %llu %u %p %lld", drop->p, (unsigned long long)drop->seed,
+                 drop->stream, (const void *)drop->step, (long long)drop->row0);
+    } else if (f->kind == FIELD_PARTS) {
+        memcpy(&parts, p, sizeof parts);
+        for (int i = 0; parts && i < 2 * parts->n; i++)
+            text_add(out, " %lld", (long long)parts->edge[i]);
+    } else {
+        text_add(out, " %lld", (long long)op_get(op, f));
+    }
+}
+
+/* All of an operation, pointers and places too: two with one line are the same work. */
+static void print_op(const struct op *op, struct text *out)
+{
+    struct op_operand o[OP_OPERANDS];
+    const struct op_row *row = &op_rows[op->kind];
+    int n = row->operands(op, o);
+    text_add(out, "%s", row->name);
+    for (int i = 0; i < n; i++)
+        text_add(out, " %p", o[i].host ? NULL : op_pointer(op, &o[i]));
+    for (const struct op_field *f = row->field; f->name; f++)
+        print_field(op, f, out);
+    text_add(out, "\n");
+}
+
 static void say(struct text *t, const struct tape_call *c)
 {
     struct op op = op_of(c);
     if (c->call == CALL_OP)
-        op_print(&op, t);
+        print_op(&op, t);
     else
         text_add(t, "%s %d\n", c->call == CALL_JOIN ? "join" : "ready", c->slot);
 }
