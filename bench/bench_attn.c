@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention's gradient on a GPU, by each way that the device has (PLAIT_ATTN_GRAD): how far from
+ * Attention's gradient on a GPU, by each way that the device has (dev_args.attn_grad): how far from
  * double precision on the first and the last head, whether a second run gives the same bits, and
  * how long. Rows of q, k and v lie side by side, as a fused projection leaves them.
  *
@@ -172,13 +172,25 @@ static double measure(const struct work *w)
     return least;
 }
 
+/* In the order of enum dev_attn_grad. */
+static const char *const ways[] = {"auto", "hopper", "cudnn", "own"};
+
+static enum dev_attn_grad way_of(const char *name)
+{
+    for (int i = 0; i < 4; i++)
+        if (strcmp(ways[i], name) == 0)
+            return (enum dev_attn_grad)i;
+    printf("bench_attn: %s is no way; use auto, hopper, cudnn or own\n", name);
+    exit(1);
+}
+
 static void open_work(struct work *w, const char *way)
 {
     int64_t rows = w->b * w->t;
     struct attn a = {.b = w->b, .tq = w->t, .tk = w->t, .heads = w->heads, .kv_heads = w->heads,
                      .d = D};
-    struct dev_args args = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1, .largest = &a};
-    setenv("PLAIT_ATTN_GRAD", way, 1);
+    struct dev_args args = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1, .largest = &a,
+                            .attn_grad = way_of(way)};
     check(dev_open(&args, &w->d));
     w->ld = 3 * w->heads * D;
     w->qkv = random_on(w->d, rows * w->ld, 1, &w->on_qkv);
@@ -226,7 +238,6 @@ static void row(int64_t b, int64_t t, int64_t heads, const char *way)
 
 int main(int argc, char **argv)
 {
-    static const char *const ways[] = {"hopper", "cudnn", "own"};
     static const int64_t shapes[][3] = {{1, 128, 1}, {1, 256, 1}, {3, 200, 2}, {2, 1000, 3},
                                         {8, 384, 17}, {64, 1024, 12}, {16, 1024, 25},
                                         {4, 2048, 32}, {2, 4096, 32}};
@@ -239,11 +250,11 @@ int main(int argc, char **argv)
     dev_close(d);
     if (argc > 3) {
         for (int i = 0; i < (argc > 4 ? 1 : 3); i++)
-            row(atoll(argv[1]), atoll(argv[2]), atoll(argv[3]), argc > 4 ? argv[4] : ways[i]);
+            row(atoll(argv[1]), atoll(argv[2]), atoll(argv[3]), argc > 4 ? argv[4] : ways[1 + i]);
         return 0;
     }
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int i = 0; i < 3; i++)
-            row(shapes[s][0], shapes[s][1], shapes[s][2], ways[i]);
+            row(shapes[s][0], shapes[s][1], shapes[s][2], ways[1 + i]);
     return 0;
 }

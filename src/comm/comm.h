@@ -131,8 +131,8 @@ void comm_environment(void);
  * layout on the same machine, unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16
  * pairwise in f32, rounded at each hop. A maximum may lose a NaN. Members that state different
  * operations are not told so: they hang, or get the wrong bytes. A hang is found by a thread of its
- * own, which names it. */
-enum err comm_attach(struct comm_world *w, struct dev *d);
+ * own, which names it. copies: GPUs of one process may move by copies what they can. */
+enum err comm_attach(struct comm_world *w, struct dev *d, bool copies);
 /* While the device records (device.h), what is started in its memory is recorded with its own work
  * and not done. The members of a group or channel record the same operations, and replay them as
  * often and in the same order with what else they do. Communicators cannot end before a recording
@@ -215,13 +215,8 @@ bool comm_group_copies(const struct comm_group *g);
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 
-/* May GPUs move by copies, where they can? PLAIT_COPIES says: on, off; not set: on. Errors:
- * ERR_CONFIG for another word, which counts as on. Local. */
-enum err comm_copies_wished(bool *yes);
-
 /* Do groups of n ranks of such a transport move by copies between their GPUs what lies in their
- * windows, where the GPUs reach each other (comm_gpus_reach)? PLAIT_COPIES counts
- * (comm_copies_wished). Local. */
+ * windows, where the GPUs reach each other (comm_gpus_reach) and may (comm_attach)? Pure. */
 bool comm_would_copy(enum comm_kind k, int n);
 
 /* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of
@@ -232,7 +227,8 @@ bool comm_gpus_reach(const int *gpu, int n);
 /* What a rank will open in device memory: the members of its group with a window of sums and of
  * that with a mixed one (1: it has none), how many groups of other kinds (comm_group_args), and how
  * many channels. `beside`: the mixed one is, where NCCL does its work; apart: the windows' GPUs do
- * not reach each other (comm_gpus_reach), so NCCL does; stages_apart: nor do those of channels. */
+ * not reach each other (comm_gpus_reach), or may not (comm_attach), so NCCL does; stages_apart:
+ * nor do those of channels. */
 struct comm_device_plan {
     int window, mixed, full, small, channels;
     bool beside, apart, stages_apart;

@@ -103,7 +103,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
     *yes = false;
     /* Only what all members state alike: one without a window must tell the others. */
-    if (!comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
+    if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_nccl_of(g->world)->gpu;

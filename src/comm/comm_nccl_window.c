@@ -142,12 +142,10 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
 {
     struct comm_nccl *q = comm_nccl_of(w);
     void *p = NULL;
-    bool wish;
-    TRY(comm_copies_wished(&wish));
     if (q->windows == COMM_WINDOWS)
         FAIL(ERR_INTERNAL, "comm: rank %d takes window %d, for %s; there are %d", w->rank,
              q->windows + 1, name, COMM_WINDOWS);
-    if (comm_kind(w) != COMM_THREAD || !wish)
+    if (comm_kind(w) != COMM_THREAD || !w->copies)
         return ERR_OK;
     cudaError_t e = q->pool ? cudaSuccess : open_pool(q);
     if (e != cudaSuccess)

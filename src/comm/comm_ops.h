@@ -115,6 +115,7 @@ struct comm_world {
     double spent;        /* seconds in calls that start or finish one */
     void *impl;          /* the transport's seat of this rank, borrowed from it */
     struct dev *dev;     /* attached, borrowed; NULL: none that queues */
+    bool copies;         /* between GPUs of one process, where they can */
     bool warm;           /* comm_warm was called */
     int64_t device_taken; /* bytes of the device that the queue has taken */
     struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */

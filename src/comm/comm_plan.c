@@ -7,8 +7,6 @@
  */
 #include "comm/comm_ops.h"
 
-#include <stdlib.h>
-
 int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
 {
     if (k == COMM_THREAD || n < 2)
@@ -22,20 +20,9 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
 enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 32 * MIB,
        CHANNEL = 200 * MIB, POST = 16 * MIB };
 
-enum err comm_copies_wished(bool *yes)
-{
-    const char *wish = getenv("PLAIT_COPIES");
-    *yes = !wish || strcmp(wish, "off") != 0;
-    if (*yes && wish && strcmp(wish, "on") != 0)
-        FAIL(ERR_CONFIG, "PLAIT_COPIES is %.40s; use on or off", wish);
-    return ERR_OK;
-}
-
 bool comm_would_copy(enum comm_kind k, int n)
 {
-    bool wish;
-    (void)comm_copies_wished(&wish); /* another word is refused by who asks for its error */
-    return k == COMM_THREAD && wish && n <= COMM_COPIES_MEMBERS;
+    return k == COMM_THREAD && n <= COMM_COPIES_MEMBERS;
 }
 
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)

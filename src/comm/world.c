@@ -103,10 +103,11 @@ void comm_environment(void)
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 
-enum err comm_attach(struct comm_world *w, struct dev *d)
+enum err comm_attach(struct comm_world *w, struct dev *d, bool copies)
 {
     if (!d->queues)
         return ERR_OK;
+    w->copies = copies;
 #ifndef PLAIT_HAVE_NCCL
     if (w->size > 1)
         FAIL(ERR_CONFIG, "comm: %d ranks on GPUs talk by NCCL, which is not built in; build plait "

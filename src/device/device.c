@@ -18,7 +18,6 @@
 #define cuda_open NULL
 #define cuda_own_bytes NULL
 #define cuda_describe_all NULL
-#define cuda_environment NULL
 static void cuda_describe_kind(char *buf, size_t n)
 {
     snprintf(buf, n, "cuda: not built in (no CUDA toolkit was found)");
@@ -31,16 +30,15 @@ struct dev_row {
     void (*describe)(char *buf, size_t n);
     int64_t (*own)(const struct dev_args *a); /* NULL: none */
     void (*units)(struct text *out);          /* NULL: none */
-    enum err (*environment)(void);            /* NULL: it reads none */
 };
 
 /* Indexed by enum dev_kind. */
 static const struct dev_row rows[] = {
-    [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL, NULL, NULL},
-    [DEV_NULL] = {"null", null_open, null_describe_kind, NULL, NULL, NULL},
-    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, cpu_own_bytes, NULL, NULL},
+    [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL, NULL},
+    [DEV_NULL] = {"null", null_open, null_describe_kind, NULL, NULL},
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, cpu_own_bytes, NULL},
     [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes,
-                  cuda_describe_all, cuda_environment},
+                  cuda_describe_all},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -119,12 +117,6 @@ enum err dev_choose(struct dev *d, const char *choices, bool *taken)
 {
     *taken = true;
     return d->ops->choose ? d->ops->choose(d, choices, taken) : ERR_OK;
-}
-
-enum err dev_environment(enum dev_kind k)
-{
-    const struct dev_row *row = find(k);
-    return row && row->environment ? row->environment() : ERR_OK;
 }
 
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n)

@@ -122,6 +122,10 @@ struct dev {
 
 enum { DEV_MAX_THREADS = 1024 }; /* of a rank */
 
+/* cuda: who is asked first for attention's gradient. auto: the faster one by shape; hopper: kernels
+ * for Hopper wherever they can; cudnn: as if there were none of these; own: plain kernels alone. */
+enum dev_attn_grad { DEV_GRAD_AUTO, DEV_GRAD_HOPPER, DEV_GRAD_CUDNN, DEV_GRAD_OWN };
+
 struct dev_args {
     enum dev_kind kind;
     enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
@@ -131,6 +135,9 @@ struct dev_args {
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
     const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
                                    any, and what finds no room goes a slower way */
+    enum dev_attn_grad attn_grad;
+    const char *cache; /* cuda: the folder in which choices are kept, while the device is open; ""
+                          or NULL: they are this device's alone */
 };
 
 static inline enum err dev_next(struct dev_hook *h, struct dev *d, const struct op *op)
@@ -183,10 +190,6 @@ struct dtypes dev_types(enum dev_kind k, enum dtype ct);
  * measures: true. Errors: ERR_MEMORY, the device's. Local. */
 enum err dev_choices(struct dev *d, struct text *out);
 enum err dev_choose(struct dev *d, const char *choices, bool *taken);
-
-/* Are the words that the environment has for this kind of device ones that it knows? What asks
- * this beforehand is spared the same error at opening. Errors: ERR_CONFIG. Opens nothing. */
-enum err dev_environment(enum dev_kind k);
 
 /* Bytes of its memory that a device opened like that takes for itself, as workspace of its
  * kernels; cpu: of each of its threads. Pure. */

@@ -69,7 +69,7 @@ int plait_config_new(struct plait_config **out)
     enum err err = mem_new(1, sizeof *c, "a configuration", &c);
     if (err != ERR_OK)
         return (int)err;
-    err = conf_defaults(&options_table, &c->options);
+    err = options_fresh(&c->options);
     if (err != ERR_OK) {
         mem_free(c);
         return (int)err;

@@ -82,6 +82,7 @@ static enum err measure_device(struct bench *b)
     struct dev *d;
     TRY(dev_open(&(struct dev_args){.kind = options_device(b->o), .ct = b->types.ct,
                                     .threads = options_threads(b->o, 1),
+                                    .attn_grad = b->o->env.attn_grad, .cache = b->o->env.cache,
                                     .deterministic = b->o->train.deterministic}, &d));
     d->ops->describe(d, b->device, sizeof b->device);
     enum err err = bench_ceilings(b, d);

@@ -143,8 +143,9 @@ static enum err open_link(struct link *k)
         ranks[i] = i;
     TRY(dev_open(&(struct dev_args){.kind = options_device(k->b->o), .ct = k->b->types.ct,
                                     .threads = options_threads(k->b->o, n),
+                                    .cache = k->b->o->env.cache,
                                     .index = comm_local_rank(k->w)}, &k->dev));
-    TRY(comm_attach(k->w, k->dev));
+    TRY(comm_attach(k->w, k->dev, !k->b->o->env.no_copies));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
     a.scratch = comm_scratch_bytes(comm_kind(k->w), n, LARGEST);

@@ -74,16 +74,6 @@ static enum err check_final_decay(const struct options *o)
     return ERR_OK;
 }
 
-/* Variables that a plan or an opening reads: a slip in one would change the plan without a word. */
-static enum err check_environment(const struct options *o)
-{
-    bool copies;
-    TRY(dev_environment(options_device(o)));
-    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
-        TRY(comm_copies_wished(&copies));
-    return ERR_OK;
-}
-
 static enum err check_machine(const struct options *o)
 {
     char word[32];
@@ -111,7 +101,7 @@ static enum err check_machine(const struct options *o)
         FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
                          "plait where Open MPI is installed",
              row_word("train.transport", o->train.transport, word));
-    return check_environment(o);
+    return options_device(o) == DEV_CUDA ? env_check(&o->env, options_ranks(o) > 1) : ERR_OK;
 }
 
 /* ---- model and layout ---- */

@@ -209,7 +209,7 @@ static enum err open_device(struct generate_rank *r)
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
-    TRY(comm_attach(r->world, r->dev));
+    TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
     TRY(exec_open(&a, &r->x));
     return folder_others(load_weights(&(struct load){&s->arch, r->job->weights, r->job->threads},
                                       r->x), r->job->weights->state.dir);

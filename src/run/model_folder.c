@@ -97,7 +97,7 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
     if (err == ERR_OK) {
         bool known = fs_named(json);
         made.foreign = known && !fs_named(yaml);
-        err = made.foreign ? conf_defaults(&options_table, &made.options)
+        err = made.foreign ? options_fresh(&made.options)
                            : options_read_run(dir, &made.options);
         if (err == ERR_OK && known)
             err = read_json(&made, json);

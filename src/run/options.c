@@ -273,6 +273,13 @@ const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeo
                                          AT(given), hints, sizeof hints / sizeof *hints,
                                          options_alias};
 
+enum err options_fresh(struct options *out)
+{
+    TRY(conf_defaults(&options_table, out));
+    env_read(&out->env);
+    return ERR_OK;
+}
+
 void options_arch(const struct options *o, struct arch *out)
 {
     struct arch a = {
@@ -319,7 +326,7 @@ int64_t options_shares(const struct options *o)
 
 int64_t options_tp_rows(const struct options *o, bool apart)
 {
-    bool copies = o->train.device == OPTIONS_CUDA && !apart &&
+    bool copies = o->train.device == OPTIONS_CUDA && !apart && !o->env.no_copies &&
                   comm_would_copy((enum comm_kind)o->train.transport, (int)o->parallel.tp);
     bool beside = o->parallel.tp_overlap == OPTIONS_TP_ON ||
                   (o->parallel.tp_overlap == OPTIONS_TP_AUTO && copies);
@@ -456,7 +463,7 @@ void options_tidy(struct options *o)
 enum err options_read_run(const char *run, struct options *o)
 {
     char *path;
-    TRY(conf_defaults(&options_table, o));
+    TRY(options_fresh(o));
     TRY(fs_join(run, "config.yaml", &path));
     enum err err = conf_read_file(&options_table, o, path);
     options_tidy(o);

@@ -13,6 +13,7 @@
 #include "base/conf.h"
 #include "device/device.h"
 #include "mesh/mesh.h"
+#include "run/env.h"
 
 enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
 
@@ -92,11 +93,15 @@ struct options {
         double io_timeout;
     } run;
     bool given[OPTIONS_KEYS];      /* no key: which rows a file or word has set (conf_given) */
+    struct env env;                /* no keys: what the environment says (options_fresh) */
     char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
                                       does not write over */
 };
 
 extern const struct conf_table options_table;
+
+/* The defaults, in the environment there is. Errors: ERR_INTERNAL. Local. */
+enum err options_fresh(struct options *out);
 
 /* The model, zeros derived: kv_heads, head_dim, ffn. vocab is as configured, and so may be 0:
  * check_vocab (check.h) finds it. Local. */
@@ -111,8 +116,8 @@ int64_t options_ranks(const struct options *o);
 int64_t options_shares(const struct options *o);
 /* Fewest rows of a piece of a product of tensor ranks that talk beside their products; 0: they do
  * not. auto: where copies between GPUs carry the talk, which leave the multiprocessors to the
- * products (comm_would_copy). apart: GPUs of tensor ranks were asked and do not reach each other.
- * Local. */
+ * products (comm_would_copy, and env.no_copies is false). apart: GPUs of tensor ranks were asked
+ * and do not reach each other. Local. */
 int64_t options_tp_rows(const struct options *o, bool apart);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);

@@ -81,7 +81,7 @@ static enum err check_outputs(const struct plait_sim *a, const struct options *o
 
 static enum err read_options(const struct play_args *a, struct options *o)
 {
-    TRY(conf_defaults(&options_table, o));
+    TRY(options_fresh(o));
     TRY(conf_read_file(&options_table, o, a->sim->model));
     for (int i = 0; i < a->sim->sets; i++)
         TRY(conf_set(&options_table, o, a->sim->set[i]));

@@ -106,6 +106,7 @@ static enum err make_room_for_validation(struct setup *s)
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
 {
     *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
+                             .attn_grad = s->o->env.attn_grad, .cache = s->o->env.cache,
                              .deterministic = s->o->train.deterministic,
                              .records = s->training && !options_unrecorded(s->o)};
 }
@@ -119,7 +120,8 @@ static void make_attn(struct setup *s)
                             .kv_heads = d.k, .d = d.d, .drop.p = s->arch.dropout};
 }
 
-/* GPUs that do not reach each other: of a stage's data or tensor ranks; of the stages. */
+/* GPUs that do not reach each other, or are not to: of a stage's data or tensor ranks; of the
+ * stages. */
 struct apart { bool ranks, stages; };
 
 /* Communication of the plan uses the transport's staging, which the executor knows. */
@@ -149,7 +151,8 @@ static enum err make_memory(struct setup *s)
 {
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     for (int pp = 0; pp < s->sched.p; pp++)
-        plan_memory(s, pp, (struct apart){false, false}, &s->memory[pp]);
+        plan_memory(s, pp, (struct apart){s->o->env.no_copies, s->o->env.no_copies},
+                    &s->memory[pp]);
     return ERR_OK;
 }
 
@@ -173,7 +176,8 @@ static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const st
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 {
     struct asked k = {.reach = reach};
-    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD)
+    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD ||
+        s->o->env.no_copies)
         return ERR_OK;
     TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
     struct apart far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};

@@ -306,7 +306,7 @@ static enum err open_rank(struct train_rank *r)
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
     a.world = r->world;
-    TRY(comm_attach(r->world, r->dev));
+    TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));

@@ -136,7 +136,7 @@ static enum err open_side(struct side *s)
     int ranks[MOST] = {0, 1, 2, 3};
     TRY(dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = s->me},
                  &s->dev));
-    TRY(comm_attach(s->w, s->dev));
+    TRY(comm_attach(s->w, s->dev, true));
     TRY(s->dev->ops->alloc(s->dev, LATE, "to be late", (void **)&s->late));
     TRY(comm_window_take(s->w, WINDOW, "a window", (void **)&s->window));
     struct comm_group_args a = {.id = 1, .ranks = ranks, .n = s->n, .mem = COMM_DEVICE,

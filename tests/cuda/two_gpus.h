@@ -49,7 +49,7 @@ static inline enum err side_open(struct side *s)
     int64_t bytes = MOST * (int64_t)sizeof(double);
     TRY(dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = s->me},
                  &s->dev));
-    TRY(comm_attach(s->w, s->dev));
+    TRY(comm_attach(s->w, s->dev, true));
     TRY(s->dev->ops->alloc(s->dev, bytes, "the buffer", &s->d));
     TRY(mem_new(bytes, 1, "what came", &s->got));
     TRY(mem_new(bytes, 1, "what should come", &s->want));

@@ -10,6 +10,7 @@
 #include "exec/exec.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
+#include "run/env.h"
 #include "sched/sched.h"
 #include "sim/sim_memory.h"
 #include "tensor/param_state.h"
@@ -24,6 +25,7 @@ struct job {
     struct sched sched;
     struct sched_report report;
     struct arch_stage *cut;
+    struct env env;
     pthread_mutex_t lock;
 };
 
@@ -464,7 +466,7 @@ static enum err rank_body(void *arg, struct comm_world *w)
                                   .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)
         job->l->opened(dev, comm_rank(w));
-    enum err err = comm_attach(w, dev);
+    enum err err = comm_attach(w, dev, !job->env.no_copies);
     if (err == ERR_OK)
         err = run_rank(&k, w, dev);
     if (err != ERR_OK)
@@ -519,6 +521,7 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
 {
     int size[AXIS_COUNT] = {l->tp, 1, 1, l->dp, l->pp};
     struct job job = {.l = l, .r = out};
+    env_read(&job.env);
     *out = (struct layout_result){0};
     comm_environment();
     TRY(arch_check(&l->arch));

@@ -27,13 +27,13 @@ static const struct candidate candidates[] = {
 enum { CANDIDATES = sizeof candidates / sizeof *candidates, THREADS = 2 };
 
 /* NULL when it is not built in or has not the type. Other errors fail the case. */
-static struct dev *try_open(const struct candidate *c)
+static struct dev *try_open(const struct candidate *c, enum dev_attn_grad way)
 {
     struct dev *d = NULL;
     if (!dev_built(c->kind))
         return NULL;
     struct dev_args args = {.kind = c->kind, .ct = c->ct, .threads = THREADS,
-                            .deterministic = !c->fast};
+                            .deterministic = !c->fast, .attn_grad = way};
     enum err err = dev_open(&args, &d);
     if (err == ERR_OK)
         return d;
@@ -51,9 +51,10 @@ static void release(struct parity *p)
 }
 
 /* False where there is no such device here. */
-static bool run_on(const struct candidate *c, const char *name, void (*kernel)(struct parity *p))
+static bool run_on(const struct candidate *c, enum dev_attn_grad way, const char *name,
+                   void (*kernel)(struct parity *p))
 {
-    struct dev *d = try_open(c), *ref = NULL;
+    struct dev *d = try_open(c, way), *ref = NULL;
     if (!d)
         return false;
     struct dev_args args = {.kind = DEV_REF, .ct = DT_F64, .threads = 1};
@@ -72,15 +73,15 @@ static bool run_on(const struct candidate *c, const char *name, void (*kernel)(s
 void parity_each(const char *name, void (*kernel)(struct parity *p))
 {
     for (int i = 0; i < CANDIDATES; i++)
-        run_on(&candidates[i], name, kernel);
+        run_on(&candidates[i], DEV_GRAD_AUTO, name, kernel);
 }
 
-int parity_each_of(enum dev_kind kind, const char *name, void (*kernel)(struct parity *p))
+int parity_each_gpu(enum dev_attn_grad way, const char *name, void (*kernel)(struct parity *p))
 {
     int ran = 0;
     for (int i = 0; i < CANDIDATES; i++)
-        if (candidates[i].kind == kind)
-            ran += run_on(&candidates[i], name, kernel);
+        if (candidates[i].kind == DEV_CUDA)
+            ran += run_on(&candidates[i], way, name, kernel);
     return ran;
 }
 
@@ -89,7 +90,7 @@ void parity_devices(void)
     char missing[200] = "not built in, or no such unit here:";
     bool all = true;
     for (int i = 0; i < CANDIDATES; i++) {
-        struct dev *d = try_open(&candidates[i]);
+        struct dev *d = try_open(&candidates[i], DEV_GRAD_AUTO);
         size_t used = strlen(missing);
         if (!d)
             snprintf(missing + used, sizeof missing - used, "%s %s", all ? "" : ",",

@@ -42,9 +42,9 @@ struct parity {
 
 /* Runs `kernel` on every candidate that is built in, and prints how near it came to the bounds. */
 void parity_each(const char *name, void (*kernel)(struct parity *p));
-/* The same on the candidates of one kind of device, for what bears on that kind alone. How many
- * there were. */
-int parity_each_of(enum dev_kind kind, const char *name, void (*kernel)(struct parity *p));
+/* The same on GPUs that take attention's gradient this way, which bears on them alone. On how many
+ * candidates. */
+int parity_each_gpu(enum dev_attn_grad way, const char *name, void (*kernel)(struct parity *p));
 /* A case that is skipped, with their names, when some candidates are not built in. */
 void parity_devices(void);
 

@@ -387,39 +387,26 @@ static bool gpu_here(void)
 
 /* A way that a GPU has, wherever it can; it bears on no other device, so no other is asked. A case
  * a way: most of its time is the host's, for ref, and cases may run side by side. */
-static void grad_way(const char *way)
+static void grad_way(enum dev_attn_grad way, const char *name)
 {
     if (!gpu_here())
         return;
-    setenv("PLAIT_ATTN_GRAD", way, 1);
-    CHECK(parity_each_of(DEV_CUDA, way, attn_grad_blocks) > 0);
-    unsetenv("PLAIT_ATTN_GRAD");
+    CHECK(parity_each_gpu(way, name, attn_grad_blocks) > 0);
 }
 
 static void case_grad_hopper(void)
 {
-    grad_way("hopper");
+    grad_way(DEV_GRAD_HOPPER, "hopper");
 }
 
 static void case_grad_cudnn(void)
 {
-    grad_way("cudnn");
+    grad_way(DEV_GRAD_CUDNN, "cudnn");
 }
 
 static void case_grad_own(void)
 {
-    grad_way("own");
-}
-
-static void case_grad_no_way(void)
-{
-    struct dev_args args = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1};
-    struct dev *d = NULL;
-    if (!gpu_here())
-        return;
-    setenv("PLAIT_ATTN_GRAD", "fastest", 1);
-    CHECK_ERR(dev_open(&args, &d), ERR_CONFIG, "use auto, hopper, cudnn or own");
-    unsetenv("PLAIT_ATTN_GRAD");
+    grad_way(DEV_GRAD_OWN, "own");
 }
 
 static void case_mask(void)
@@ -447,7 +434,6 @@ static const struct test_case cases[] = {
     {"attn_grad: a GPU's kernels for Hopper", case_grad_hopper},
     {"attn_grad: a GPU's cuDNN", case_grad_cudnn},
     {"attn_grad: a GPU's other kernels", case_grad_own},
-    {"attn_grad: no such way", case_grad_no_way},
     {"attn: the mask is exact, both ways", case_mask},
     {"rope: both ways, strided, offset", case_rope},
 };

@@ -183,8 +183,9 @@ static void slips_of_the_environment_are_refused(void)
             for (int k = 0; k < 3 && c[i].set[k]; k++)
                 CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
             setenv(c[i].name, c[i].value, 1);
-            enum err err = run_check(&o, 0, purpose ? CHECK_TRAIN : CHECK_PLAN, NULL);
+            env_read(&o.env);
             unsetenv(c[i].name);
+            enum err err = run_check(&o, 0, purpose ? CHECK_TRAIN : CHECK_PLAN, NULL);
             test_check(c[i].says ? err == ERR_CONFIG && strstr(err_text(), c[i].says)
                                  : err == ERR_OK,
                        __FILE__, __LINE__, "row %d: %d %s", (int)i, (int)err,

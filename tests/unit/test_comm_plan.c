@@ -5,7 +5,6 @@
 #include "comm/comm.h"
 
 #include "test.h"
-#include <stdlib.h>
 
 /* None opened, none taken; sums by copies take less than NCCL's, serve threads of one process
  * alone, no more than eight, and GPUs that reach each other. */
@@ -57,43 +56,20 @@ static void tensor_ranks(void)
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
 }
 
-/* Threads' GPUs do, up to eight, unless PLAIT_COPIES forbids it; the plan of memory agrees. */
+/* Threads' GPUs do, up to eight; the plan of memory agrees. */
 static void who_copies(void)
 {
-    static const struct { enum comm_kind k; int n; const char *wish; bool would; } c[] = {
-        {COMM_THREAD, 2, NULL, true},  {COMM_THREAD, 8, NULL, true}, {COMM_THREAD, 9, NULL, false},
-        {COMM_THREAD, 2, "on", true},  {COMM_THREAD, 2, "off", false},
-        {COMM_THREAD, 8, "off", false}, {COMM_MPI, 2, NULL, false},  {COMM_MPI, 2, "on", false},
+    static const struct { enum comm_kind k; int n; bool would; } c[] = {
+        {COMM_THREAD, 2, true}, {COMM_THREAD, 8, true}, {COMM_THREAD, 9, false},
+        {COMM_MPI, 2, false},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         struct comm_device_plan p = {.window = 1, .mixed = c[i].n};
-        if (c[i].wish)
-            setenv("PLAIT_COPIES", c[i].wish, 1);
         bool would = comm_would_copy(c[i].k, c[i].n);
         int64_t bytes = comm_device_bytes(c[i].k, &p);
         p.apart = true;
         bool less = bytes < comm_device_bytes(c[i].k, &p);
-        unsetenv("PLAIT_COPIES");
         test_check(would == c[i].would && less == would, __FILE__, __LINE__, "row %d", (int)i);
-    }
-}
-
-/* Two words and none; any other is an error with what may be said, and counts as on. */
-static void words_for_copies(void)
-{
-    static const struct { const char *wish; enum err err; bool yes; } c[] = {
-        {NULL, ERR_OK, true}, {"on", ERR_OK, true}, {"off", ERR_OK, false},
-        {"foo", ERR_CONFIG, true}, {"OFF", ERR_CONFIG, true}, {"0", ERR_CONFIG, true},
-        {"", ERR_CONFIG, true},
-    };
-    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        bool yes = !c[i].yes;
-        if (c[i].wish)
-            setenv("PLAIT_COPIES", c[i].wish, 1);
-        enum err err = comm_copies_wished(&yes);
-        unsetenv("PLAIT_COPIES");
-        test_check(err == c[i].err && yes == c[i].yes, __FILE__, __LINE__, "row %d", (int)i);
-        CHECK(err == ERR_OK || strstr(err_text(), "use on or off"));
     }
 }
 
@@ -107,7 +83,7 @@ static void gpus_that_cannot_be_asked(void)
 static const struct test_case cases[] = {
     {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
     {"channels", channels}, {"tensor_ranks", tensor_ranks},
-    {"who_copies", who_copies}, {"words_for_copies", words_for_copies},
+    {"who_copies", who_copies},
     {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
 };
 TEST_MAIN(cases)

@@ -320,27 +320,6 @@ static void test_no_file(void)
     leave();
 }
 
-static void dir_is(const char *want)
-{
-    char *dir = NULL;
-    CHECK_OK(cuda_algos_dir(&dir));
-    CHECK_STR(dir ? dir : "none", want);
-    mem_free(dir);
-}
-
-static void test_dir(void)
-{
-    CHECK(setenv("PLAIT_CACHE", "/a", 1) == 0 && setenv("XDG_CACHE_HOME", "/b", 1) == 0 &&
-          setenv("HOME", "/c", 1) == 0);
-    dir_is("/a");
-    unsetenv("PLAIT_CACHE");
-    dir_is("/b/plait");
-    setenv("XDG_CACHE_HOME", "", 1);
-    dir_is("/c/.cache/plait");
-    unsetenv("HOME");
-    dir_is("none");
-}
-
 /* ---- as text ---- */
 
 static const int64_t versions[2] = {130100, 91900};
@@ -579,6 +558,5 @@ static const struct test_case cases[] = {
     {"processes that write at once agree", test_writers},
     {"without a file choices hold for the run", test_no_file},
     {"a full table", test_full},
-    {"the folder of the environment", test_dir},
 };
 TEST_MAIN(cases)

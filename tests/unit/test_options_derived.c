@@ -47,20 +47,20 @@ static void zeros_are_derived(void)
  * talks with tp 1. */
 static void overlap_follows_the_copies(void)
 {
-    static const struct { const char *set[3], *copies; bool apart; int64_t rows; } c[] = {
-        {{"parallel.tp=2"}, NULL, false, 0},
-        {{"parallel.tp=2", "train.device=ref"}, NULL, false, 0},
-        {{"train.device=cuda"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, NULL, false, 64},
-        {{"train.device=cuda", "parallel.tp=8"}, "on", false, 64},
-        {{"train.device=cuda", "parallel.tp=16"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, "off", false, 0},
-        {{"train.device=cuda", "parallel.tp=2"}, NULL, true, 0},
-        {{"train.device=cuda", "parallel.tp=2", "train.transport=mpi"}, NULL, false, 0},
-        {{"train.device=cuda", "parallel.tp=2", "parallel.tp_overlap=off"}, NULL, false, 0},
-        {{"parallel.tp=2", "parallel.tp_overlap=on"}, NULL, false, 64},
-        {{"train.device=cuda", "parallel.tp=16", "parallel.tp_overlap=on"}, "off", true, 64},
-        {{"train.device=cuda", "parallel.tp_overlap=on"}, NULL, false, 0},
+    static const struct { const char *set[3]; bool no_copies, apart; int64_t rows; } c[] = {
+        {{"parallel.tp=2"}, false, false, 0},
+        {{"parallel.tp=2", "train.device=ref"}, false, false, 0},
+        {{"train.device=cuda"}, false, false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, false, false, 64},
+        {{"train.device=cuda", "parallel.tp=8"}, false, false, 64},
+        {{"train.device=cuda", "parallel.tp=16"}, false, false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, true, false, 0},
+        {{"train.device=cuda", "parallel.tp=2"}, false, true, 0},
+        {{"train.device=cuda", "parallel.tp=2", "train.transport=mpi"}, false, false, 0},
+        {{"train.device=cuda", "parallel.tp=2", "parallel.tp_overlap=off"}, false, false, 0},
+        {{"parallel.tp=2", "parallel.tp_overlap=on"}, false, false, 64},
+        {{"train.device=cuda", "parallel.tp=16", "parallel.tp_overlap=on"}, true, true, 64},
+        {{"train.device=cuda", "parallel.tp_overlap=on"}, false, false, 0},
     };
     struct options o = fresh();
     CHECK_INT(o.parallel.tp_overlap, OPTIONS_TP_AUTO);
@@ -70,10 +70,8 @@ static void overlap_follows_the_copies(void)
         o.parallel.tp_rows = 64;
         for (int k = 0; k < 3 && c[i].set[k]; k++)
             CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
-        if (c[i].copies)
-            setenv("PLAIT_COPIES", c[i].copies, 1);
+        o.env.no_copies = c[i].no_copies;
         int64_t rows = options_tp_rows(&o, c[i].apart);
-        unsetenv("PLAIT_COPIES");
         test_check(rows == c[i].rows, __FILE__, __LINE__, "row %d: %lld", (int)i, (long long)rows);
     }
 }

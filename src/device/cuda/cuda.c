@@ -295,7 +295,6 @@ static enum err make_parts(struct cuda *c)
     TRY(cuda_stage_open(c));
     TRY(cuda_aside_open(c));
     TRY(cuda_clock_open(c));
-    TRY(cuda_attn_way(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;
 }
 
@@ -323,6 +322,8 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
     c->work_bytes = work_bytes(a);
     c->half = a->ct == DT_BF16;
     c->deterministic = a->deterministic;
+    c->attn_grad = a->attn_grad;
+    c->cache = a->cache;
     enum err err = make_parts(c);
     if (err != ERR_OK) {
         cuda_close(&c->dev);

@@ -15,8 +15,6 @@ void cuda_describe_kind(char *buf, size_t n);
 
 /* A line for each GPU, with its links to the others; none without a GPU. (cuda_info.c) */
 void cuda_describe_all(struct text *out);
-/* Does PLAIT_ATTN_GRAD name a way? Errors: ERR_CONFIG. (cuda_attn.c) */
-enum err cuda_environment(void);
 /* Workspace: what attention of a->largest needs, and no less than products do well with. Pure. */
 int64_t cuda_own_bytes(const struct dev_args *a);
 

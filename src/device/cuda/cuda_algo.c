@@ -392,9 +392,9 @@ enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
     TRY_OR(out_table, mem_new(CUDA_ALGO_ROWS, sizeof *a->rows, "the choices of algorithms",
                               &a->rows));
     TRY_OR(out_table, mem_new(CUDA_ALGO_BYTES + 1, 1, "the file of choices", &a->bytes));
-    if (dir)
+    if (dir && *dir)
         TRY_OR(out_table, path_of(dir, gpu, version, &a->path));
-    if (dir && (fs_make_dirs(dir) != ERR_OK || read_file(a) != ERR_OK))
+    if (a->path && (fs_make_dirs(dir) != ERR_OK || read_file(a) != ERR_OK))
         give_up(a);
     *out = a;
     return ERR_OK;
@@ -411,17 +411,4 @@ void cuda_algos_close(struct cuda_algos *a)
     mem_free(a->rows);
     mem_free(a->bytes);
     mem_free(a);
-}
-
-enum err cuda_algos_dir(char **out)
-{
-    static const struct { const char *name, *below; } places[] = {
-        {"PLAIT_CACHE", ""}, {"XDG_CACHE_HOME", "plait"}, {"HOME", ".cache/plait"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *s = getenv(places[i].name);
-        if (s && *s)
-            return *places[i].below ? fs_join(s, places[i].below, out) : mem_string(s, out);
-    }
-    *out = NULL;
-    return ERR_OK;
 }

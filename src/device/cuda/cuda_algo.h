@@ -35,8 +35,8 @@ struct cuda_algo_choice {
 struct cuda_algos;
 
 /* The choices of one kind of GPU and version of the library. `dir` is the folder of the file, made
- * when missing; NULL: none is read or written. A folder or file that cannot be used, and lines that
- * are no choices, are told in one warning and the rest goes on.
+ * when missing; NULL or "": none is read or written. A folder or file that cannot be used, and
+ * lines that are no choices, are told in one warning and the rest goes on.
  * Errors: ERR_MEMORY. Released by cuda_algos_close. Local. */
 enum err cuda_algos_open(const char *dir, const char *gpu, int64_t version,
                          struct cuda_algos **out);
@@ -68,9 +68,5 @@ void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t
  * damaged. Returns how many were taken, 0 where one found no room, which is said. Local. */
 int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
                         const char *text);
-
-/* The folder that the environment names: $PLAIT_CACHE, else $XDG_CACHE_HOME/plait, else
- * $HOME/.cache/plait; NULL when none is set. Released by mem_free. Errors: ERR_MEMORY. */
-enum err cuda_algos_dir(char **out);
 
 #endif

@@ -10,8 +10,7 @@
  * and head come out even on the multiprocessors (bench/bench_attn.c; an H200: 335 TFLOP/s beside
  * cuDNN's 252 at 64 x 1024 x 12 heads, 342 beside 369 at 2 x 4096 x 32).
  * They add in one order, so the deterministic mode takes them for longer sequences too.
- * PLAIT_ATTN_GRAD says otherwise when the device opens: hopper (wherever they can), cudnn (as if
- * there were none), own (neither of the two), auto. It is for tests and measurements.
+ * dev_args.attn_grad says otherwise, for tests and measurements.
  *
  * A deterministic backward of cuDNN keeps a (tq, tk) matrix a head in bf16. That is only let be
  * where it is small; above, our own kernels, which have no such matrix, are the deterministic ones.
@@ -21,7 +20,6 @@
 #include "base/log.h"
 #include "device/cuda/cuda.h"
 #include "device/cuda/cuda_attn_back.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* Most that a deterministic backward may take of the workspace. */
@@ -58,9 +56,9 @@ static bool suits(const struct attn *a)
 /* Are they asked first? */
 static bool leads(const struct cuda *c, const struct attn *a)
 {
-    if (c->attn_grad == CUDA_GRAD_AUTO)
+    if (c->attn_grad == DEV_GRAD_AUTO)
         return suits(a) && (c->deterministic || faster(c, a));
-    return c->attn_grad == CUDA_GRAD_HOPPER;
+    return c->attn_grad == DEV_GRAD_HOPPER;
 }
 
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
@@ -68,34 +66,6 @@ int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
     int64_t bytes = need(a, deterministic);
     int64_t back = suits(a) ? back_bytes(a->b * a->heads, a->tq) : 0;
     return num_max(deterministic && bytes > deterministic_most ? 0 : bytes, back);
-}
-
-static enum err grad_way(enum cuda_grad *way)
-{
-    static const char *const names[] = {"auto", "hopper", "cudnn", "own"};
-    const char *s = getenv("PLAIT_ATTN_GRAD");
-    *way = CUDA_GRAD_AUTO;
-    if (!s || !*s)
-        return ERR_OK;
-    for (int i = 0; i < (int)(sizeof names / sizeof *names); i++) {
-        if (strcmp(s, names[i]) == 0) {
-            *way = (enum cuda_grad)i;
-            return ERR_OK;
-        }
-    }
-    FAIL(ERR_CONFIG, "PLAIT_ATTN_GRAD %s is no way to take attention's gradient; use auto, hopper, "
-                     "cudnn or own", s);
-}
-
-enum err cuda_environment(void)
-{
-    enum cuda_grad way;
-    return grad_way(&way);
-}
-
-enum err cuda_attn_way(struct cuda *c)
-{
-    return grad_way(&c->attn_grad);
 }
 
 /* Is cuDNN asked at all? What it needs to know beyond this it finds out itself. */
@@ -142,7 +112,7 @@ enum err cuda_attn_grad(struct dev *d, const struct attn_grad *g)
         return ERR_OK;
     }
     bool small = !c->deterministic || need(&g->f, true) <= deterministic_most;
-    if (c->attn_grad != CUDA_GRAD_OWN && asks(c, &g->f) && g->f.tq > 0 && small)
+    if (c->attn_grad != DEV_GRAD_OWN && asks(c, &g->f) && g->f.tq > 0 && small)
         TRY(cuda_dnn_attn(c, g, true, &done));
     tell(c, &g->f, done ? "cuDNN" : "own kernels");
     if (!done)

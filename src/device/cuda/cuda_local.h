@@ -18,9 +18,6 @@ struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
 struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
 struct cuda_clock;  /* cuda_stamp.c: timed events, and the clocks of GPU and host */
 
-/* Who may take attention's gradient: cuda_attn.c. */
-enum cuda_grad { CUDA_GRAD_AUTO, CUDA_GRAD_HOPPER, CUDA_GRAD_CUDNN, CUDA_GRAD_OWN };
-
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
     int index;               /* the GPU */
@@ -41,7 +38,8 @@ struct cuda {
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
     struct cuda_clock *clock; /* owned */
-    enum cuda_grad attn_grad; /* cuda_attn_way */
+    enum dev_attn_grad attn_grad;
+    const char *cache;        /* borrowed: dev_args.cache */
     int64_t attn_told[6];     /* the shape that the log was told of last */
 };
 
@@ -119,8 +117,6 @@ enum err cuda_gemm(struct dev *d, const struct gemm *g);
 /* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length. */
 enum err cuda_attn(struct dev *d, const struct attn *a);
 enum err cuda_attn_grad(struct dev *d, const struct attn_grad *a);
-/* What PLAIT_ATTN_GRAD says, at opening. ERR_CONFIG: no such way. */
-enum err cuda_attn_way(struct cuda *c);
 /* Bytes of workspace that attention's gradient takes (bf16, no dropout), by cuDNN or by the kernels
  * for Hopper, from extents alone; 0 where neither is asked. A plan takes the largest of its layers
  * beforehand. */

@@ -50,13 +50,9 @@ void cuda_lt_close(struct cuda *c)
 static enum err open_algos(struct cuda *c)
 {
     struct cudaDeviceProp p;
-    char *dir;
     CUDA_TRY(cudaGetDeviceProperties(&p, c->index));
     snprintf(c->lt->gpu, sizeof c->lt->gpu, "%s", p.name);
-    TRY(cuda_algos_dir(&dir));
-    enum err err = cuda_algos_open(dir, c->lt->gpu, (int64_t)cublasLtGetVersion(), &c->lt->algos);
-    mem_free(dir);
-    return err;
+    return cuda_algos_open(c->cache, c->lt->gpu, (int64_t)cublasLtGetVersion(), &c->lt->algos);
 }
 
 static enum err open_parts(struct cuda *c)
