@@ -184,7 +184,7 @@ enum err conf_unknown(const struct conf_table *t, const char *place, const char 
 
 /* ---- strings ---- */
 
-static bool clean_string(const char *s)
+bool conf_is_clean(const char *s)
 {
     uint32_t c;
     for (int n; *s; s += n) {
@@ -211,8 +211,8 @@ static void shortest(double v, char buf[REAL_TEXT])
         snprintf(buf, REAL_TEXT, "%.0f", v); /* 100, not 1e+02 */
 }
 
-static enum err assign_int(const struct conf_row *row, char *field, const char *place,
-                           const char *value)
+enum err conf_assign_int(const struct conf_row *row, char *field, const char *place,
+                         const char *value)
 {
     int64_t v, min = (int64_t)row->min, max = (int64_t)row->max; /* (double)v may be rounded */
     enum text_number n = text_read_int(value, &v);
@@ -346,7 +346,7 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     if (value[0] == '~' || (colon && colon[1] == '~'))
         FAIL(ERR_CONFIG, "%s: %s is \"%.200s\", and only a shell makes a home folder of ~; write "
                          "the whole path, or ./~ for a file of that name", place, row->key, value);
-    if (!clean_string(value))
+    if (!conf_is_clean(value))
         FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text", place,
              row->key);
     memset(field, 0, row->size);
@@ -374,7 +374,7 @@ static enum err assign(const struct conf_table *t, const struct conf_row *row, c
              place, row->key, row->preset);
     switch (row->type) {
     case CONF_INT:
-        return assign_int(row, field, place, value);
+        return conf_assign_int(row, field, place, value);
     case CONF_REAL:
         return assign_real(row, field, place, value);
     case CONF_BOOL:
@@ -383,6 +383,9 @@ static enum err assign(const struct conf_table *t, const struct conf_row *row, c
         return assign_word(t, row, field, place, value);
     case CONF_STRING:
         return assign_string(row, field, place, value);
+    case CONF_NAMES:
+    case CONF_INTS:
+        return conf_assign_list(row, field, place, value);
     }
     FAIL(ERR_INTERNAL, "config: %s has a type that conf.c does not know", row->key);
 }
@@ -462,6 +465,10 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         break;
     case CONF_STRING:
         text_add(out, "%s", field);
+        break;
+    case CONF_NAMES:
+    case CONF_INTS:
+        conf_list_value(row, field, out);
         break;
     }
 }

@@ -16,17 +16,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum conf_type { CONF_INT, CONF_REAL, CONF_BOOL, CONF_WORD, CONF_STRING };
+enum conf_type { CONF_INT, CONF_REAL, CONF_BOOL, CONF_WORD, CONF_STRING, CONF_NAMES, CONF_INTS };
 enum { CONF_STRING_MAX = 4096 };
+
+/* Lists, of at most CONF_LIST_MAX elements, none of them empty: of names, the n texts one behind
+ * the other, each with the 0 at its end, and of whole numbers. What is not used is zero. */
+enum { CONF_LIST_MAX = 256, CONF_NAMES_BYTES = 4096 };
+struct conf_names {
+    int64_t n;
+    char text[CONF_NAMES_BYTES];
+};
+struct conf_ints {
+    int64_t n, v[CONF_LIST_MAX];
+};
+/* Element i < n, borrowed. */
+const char *conf_name(const struct conf_names *list, int64_t i);
 
 struct conf_row {
     const char *key; /* "model.layers" */
     enum conf_type type;
     size_t offset;       /* CONF_INT int64_t; REAL double; BOOL bool; WORD int (index into words);
-                            STRING char[size] within the struct */
+                            STRING char[size] of the struct; NAMES, INTS conf_names, conf_ints */
     size_t size;         /* STRING: bytes of the field */
-    const char *preset;  /* default, as text; "" for an empty string */
-    double min, max;     /* INT and REAL: legal range, both ends included */
+    const char *preset;  /* default, as text; "" for an empty string, [] for an empty list */
+    double min, max;     /* INT, REAL, each of INTS: legal range, both ends included */
     const char *words;   /* WORD: "gpt|llama" */
     const char *help;    /* one sentence, lower case, unit in brackets */
 };
@@ -60,12 +73,12 @@ struct conf_table {
 
 /* All rows to their defaults. Local. */
 enum err conf_defaults(const struct conf_table *t, void *conf);
-/* Read a YAML file. Anchors, tags, multiple documents and sequences are refused. */
+/* Read a YAML file. Anchors, tags, multiple documents, and sequences but for lists are refused. */
 enum err conf_read_file(const struct conf_table *t, void *conf, const char *path);
 /* As conf_read_file from memory; `name` stands in messages. */
 enum err conf_read_text(const struct conf_table *t, void *conf, const char *name, const char *text,
                         int64_t n);
-/* "key=value" as given on a command line. */
+/* "key=value" as given on a command line; of a list key=a,b or key=[a, b]. */
 enum err conf_set(const struct conf_table *t, void *conf, const char *word);
 /* The same of a word made of what another place says; `place` stands in messages. */
 enum err conf_set_from(const struct conf_table *t, void *conf, const char *place, const char *word);

@@ -25,14 +25,6 @@ static const char *tail(const struct conf_row *row)
     return row->key + conf_group(row->key) + 1;
 }
 
-static void add_quoted(struct text *out, const char *s)
-{
-    text_add_char(out, '"', 1);
-    for (; *s; s++)
-        text_add(out, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
-    text_add_char(out, '"', 1);
-}
-
 void conf_print(const struct conf_table *t, const void *conf, struct text *out)
 {
     for (int i = 0; i < t->n; i++) {
@@ -41,7 +33,7 @@ void conf_print(const struct conf_table *t, const void *conf, struct text *out)
             text_add(out, "%.*s:\n", conf_group(row->key), row->key);
         text_add(out, "  %s: ", tail(row));
         if (row->type == CONF_STRING)
-            add_quoted(out, (const char *)conf + row->offset);
+            conf_quoted((const char *)conf + row->offset, out);
         else
             conf_value(row, conf, out);
         text_add_char(out, '\n', 1);
@@ -50,7 +42,7 @@ void conf_print(const struct conf_table *t, const void *conf, struct text *out)
 
 static void add_bound(const struct conf_row *row, double v, struct text *out)
 {
-    if (row->type == CONF_INT)
+    if (row->type == CONF_INT || row->type == CONF_INTS)
         text_add(out, "%.0f", v);
     else
         conf_real(v, out);
@@ -62,10 +54,13 @@ static void add_range(const struct conf_row *row, const char *between, struct te
         text_add(out, "true%sfalse", between);
     } else if (row->type == CONF_STRING) {
         text_add(out, "text");
+    } else if (row->type == CONF_NAMES) {
+        text_add(out, "names");
     } else if (row->type == CONF_WORD) {
         for (const char *s = row->words; *s; s++)
             text_add(out, "%s", *s == '|' ? between : (char[2]){*s, '\0'});
     } else {
+        text_add(out, "%s", row->type == CONF_INTS ? "each " : "");
         add_bound(row, row->min, out);
         text_add(out, " to ");
         add_bound(row, row->max, out);
@@ -74,7 +69,7 @@ static void add_range(const struct conf_row *row, const char *between, struct te
 
 static const char *type_name(const struct conf_row *row)
 {
-    static const char *const name[] = {"whole", "real", "bool", "word", "text"};
+    static const char *const name[] = {"whole", "real", "bool", "word", "text", "list", "list"};
     return name[row->type];
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What conf.c, conf_yaml.c and conf_help.c share; nobody else includes it.
+ * What the files of conf share; nobody else includes it.
  */
 #ifndef PLAIT_BASE_CONF_LOCAL_H
 #define PLAIT_BASE_CONF_LOCAL_H
@@ -26,6 +26,19 @@ int conf_group(const char *key);
 
 /* The value of a row as text that conf_assign reads back to the same; strings without quotes. */
 void conf_value(const struct conf_row *row, const void *conf, struct text *out);
+
+/* Of a list: as conf_assign, and as conf_value. (conf_list.c) */
+enum err conf_assign_list(const struct conf_row *row, char *field, const char *place,
+                          const char *value);
+void conf_list_value(const struct conf_row *row, const char *field, struct text *out);
+
+/* A whole number within the row's range into an int64_t. */
+enum err conf_assign_int(const struct conf_row *row, char *field, const char *place,
+                         const char *value);
+/* UTF-8 of printable points? */
+bool conf_is_clean(const char *s);
+/* In double quotes, as YAML and lists have it. (conf_list.c) */
+void conf_quoted(const char *s, struct text *out);
 
 /* A double in the fewest digits that read back to it. */
 void conf_real(double v, struct text *out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A YAML file through libyaml's event parser into the option table. The language accepted is a
- * small part of YAML: one document, a mapping of groups, each a mapping of keys to scalars.
+ * small part of YAML: one document, a mapping of groups, each a mapping of keys to scalars, or to
+ * sequences of scalars where the key's value is a list.
  *
  *     stream-start document-start
  *       mapping-start { group mapping-start { key value } mapping-end } mapping-end
@@ -31,6 +32,7 @@ struct reader {
     const char *text; /* borrowed */
     int64_t n;
     bool *seen;       /* owned; [2 n]: keys given, then groups given (at their first row) */
+    bool list;        /* a sequence may come next */
     yaml_parser_t parser;
     yaml_event_t event;
     char place[CONF_PLACE_MAX];
@@ -88,6 +90,9 @@ static enum err next(struct reader *r)
     } else if (e->type == YAML_MAPPING_START_EVENT) {
         anchor = e->data.mapping_start.anchor;
         tag = e->data.mapping_start.tag;
+    } else if (e->type == YAML_SEQUENCE_START_EVENT) {
+        anchor = e->data.sequence_start.anchor;
+        tag = e->data.sequence_start.tag;
     }
     if (anchor || e->type == YAML_ALIAS_EVENT)
         FAIL(ERR_CONFIG, "%s: anchors (&) and aliases (*) are not read; write the value out, or "
@@ -95,8 +100,9 @@ static enum err next(struct reader *r)
     if (tag)
         FAIL(ERR_CONFIG, "%s: tags (!) are not read; write the plain value, or put it in quotes if "
                          "it begins so", here(r));
-    if (e->type == YAML_SEQUENCE_START_EVENT)
-        FAIL(ERR_CONFIG, "%s: lists are not read; each key has one value", here(r));
+    if (e->type == YAML_SEQUENCE_START_EVENT && !r->list)
+        FAIL(ERR_CONFIG, "%s: lists are not read here; write one value, or groups of keys",
+             here(r));
     return ERR_OK;
 }
 
@@ -118,6 +124,49 @@ static enum err once(struct reader *r, int64_t slot, const char *what, const cha
     return ERR_OK;
 }
 
+/* Is the scalar at hand YAML's word for no value? */
+static bool is_null(const struct reader *r, const char *s)
+{
+    return r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (strcmp(s, "~") == 0 || strcmp(s, "null") == 0);
+}
+
+/* The elements of a sequence as the text of a list, each in quotes; the event is at its start. */
+static enum err read_elements(struct reader *r, const char *key, struct text *out)
+{
+    const char *s;
+    text_add(out, "[");
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            break;
+        if (r->event.type != YAML_SCALAR_EVENT)
+            FAIL(ERR_CONFIG, "%s: an element of %s is a group of keys here; write a list as [a, b]",
+                 here(r), key);
+        TRY(scalar(r, &s));
+        if (is_null(r, s))
+            FAIL(ERR_CONFIG,
+                 "%s: an element of %s is null; leave it out, or write it in quotes if "
+                 "that is its name",
+                 here(r), key);
+        text_add(out, "%s", out->len > 1 ? ", " : "");
+        conf_quoted(s, out);
+    }
+    text_add(out, "]");
+    return out->err;
+}
+
+static enum err read_list(struct reader *r, const struct conf_row *row)
+{
+    struct text list = {0};
+    int64_t line = (int64_t)r->event.start_mark.line + 1;
+    enum err err = read_elements(r, row->key, &list);
+    if (err == ERR_OK)
+        err = conf_assign(r->t, row, r->conf, place(r, line), list.s);
+    text_free(&list);
+    return err;
+}
+
 /* key: value, with the event at the key. */
 static enum err read_key(struct reader *r, const char *group)
 {
@@ -131,14 +180,18 @@ static enum err read_key(struct reader *r, const char *group)
     if (!row)
         return conf_unknown(r->t, here(r), key);
     TRY(once(r, row - r->t->row, "key", key));
-    TRY(next(r));
+    r->list = row->type == CONF_NAMES || row->type == CONF_INTS;
+    enum err err = next(r);
+    r->list = false;
+    TRY(err);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT)
+        return read_list(r, row);
     if (r->event.type != YAML_SCALAR_EVENT)
         FAIL(ERR_CONFIG, "%s: %s is a group of keys here, wanted is one value; files have two "
                          "levels, group and key", here(r), key);
     TRY(scalar(r, &s));
-    bool plain = r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
     bool word = row->type == CONF_WORD && strcmp(s, "null") == 0; /* a device has this name */
-    if (plain && !word && (strcmp(s, "~") == 0 || strcmp(s, "null") == 0))
+    if (is_null(r, s) && !word)
         FAIL(ERR_CONFIG, "%s: %s is null; leave the key out for its default, or write \"\" for an "
                          "empty text", here(r), key);
     return conf_assign(r->t, row, r->conf, here(r), s);

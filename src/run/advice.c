@@ -209,6 +209,8 @@ static void list_values(struct inquiry *q, const struct conf_row *row)
         add_ints(q, row);
     } else if (row->type == CONF_STRING) {
         add_schedules(q);
+    } else if (row->type == CONF_NAMES || row->type == CONF_INTS) {
+        add_text(q, "[]", 0); /* no list is nearer to one than another */
     } else if (row->type == CONF_REAL) {
         char word[32];
         double own;

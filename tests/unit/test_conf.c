@@ -17,6 +17,8 @@ struct sample {
     bool tied;
     int kind;
     char path[64];
+    struct conf_names names;
+    struct conf_ints widths;
 };
 
 static const struct conf_row rows[] = {
@@ -28,7 +30,11 @@ static const struct conf_row rows[] = {
     {"train.seed", CONF_INT, offsetof(struct sample, seed), 0, "1", 0, 9007199254740992.0, NULL,
      "seed"},
     {"data.train", CONF_STRING, offsetof(struct sample, path), 64, "", 0, 0, NULL, "token file"},
+    {"data.names", CONF_NAMES, offsetof(struct sample, names), 0, "[]", 0, 0, NULL, "some names"},
+    {"data.widths", CONF_INTS, offsetof(struct sample, widths), 0, "[8, 4]", 1, 1000, NULL,
+     "some widths"},
 };
+enum { ROWS = sizeof rows / sizeof *rows };
 static const struct conf_hint hints[] = {
     {"model.kind", "l|meta", "llama", NULL},
     {"model.kind", "bert", NULL, "encoders are not served"},
@@ -41,7 +47,7 @@ static const struct conf_alias aliases[] = {
     {"training", "train", NULL},
     {NULL, NULL, NULL},
 };
-static const struct conf_table table = {rows, 6, sizeof(struct sample), 0, hints, 2, aliases};
+static const struct conf_table table = {rows, ROWS, sizeof(struct sample), 0, hints, 2, aliases};
 
 static struct sample fresh(void)
 {
@@ -73,6 +79,8 @@ static void defaults_are_the_presets(void)
     CHECK(!s.tied);
     CHECK_INT(s.kind, 0);
     CHECK_STR(s.path, "");
+    CHECK_INT(s.names.n, 0);
+    CHECK(s.widths.n == 2 && s.widths.v[0] == 8 && s.widths.v[1] == 4);
 }
 
 static void file_overrides_defaults(void)
@@ -236,7 +244,18 @@ static void hostile_yaml_is_refused(void)
         {"a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nmodel: *c\n", "there is no group a"},
         {"model:\n  layers: !!int 2\n", "tags (!) are not read"},
         {"model: !secret\n  layers: 2\n", "tags (!) are not read"},
-        {"model:\n  layers: [2]\n", "lists are not read"},
+        {"model:\n  layers: [2]\n", "run.yaml:2: lists are not read here"},
+        {"data:\n  names: &a [b]\n", "anchors (&) and aliases (*) are not read"},
+        {"data:\n  names: [&a b, *a]\n", "anchors (&) and aliases (*) are not read"},
+        {"data:\n  names: !!seq [b]\n", "tags (!) are not read"},
+        {"data:\n  names: [!!str b]\n", "tags (!) are not read"},
+        {"data:\n  names: [a, [b]]\n", "lists are not read here"},
+        {"data:\n  names:\n    - a\n    - - b\n", "run.yaml:4: lists are not read here"},
+        {"data:\n  names: [a, {b: c}]\n", "an element of data.names is a group of keys here"},
+        {"data:\n  names: [a: b]\n", "an element of data.names is a group of keys here"},
+        {"data:\n  names: [a, b\n", "not YAML"},
+        {"data: [a]\n", "lists are not read here"},
+        {"data:\n  ? [a]\n  : b\n", "lists are not read here"},
         {"- model\n", "lists are not read"},
         {"model:\n  layers: 2\n---\nmodel:\n  layers: 3\n", "a second document begins"},
         {"model:\n  layers: \"2\n", "not YAML"},
@@ -289,6 +308,166 @@ static void command_line_words(void)
     CHECK_INT(s.layers, 12);
 }
 
+/* The elements as "a|b|", and none empty. */
+static void names_are(const struct sample *s, const char *want)
+{
+    char all[CONF_NAMES_BYTES + 1] = "";
+    for (int64_t i = 0; i < s->names.n; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s|", conf_name(&s->names, i));
+    CHECK_STR(all, want);
+}
+
+/* In a word and in a file, where a value that is no sequence is such a word. */
+static void lists_are_read(void)
+{
+    static const struct { const char *value, *want; } word[] = {
+        {"[]", ""}, {" [ ] ", ""}, {"a", "a|"}, {"a,b", "a|b|"}, {"[a, b]", "a|b|"},
+        {"[ layers.3 ,layers.4.mlp]", "layers.3|layers.4.mlp|"}, {"a b, c", "a b|c|"},
+        {"\"a,b\",c", "a,b|c|"}, {"'a,b', \"c]\"", "a,b|c]|"},
+        {"\"it's\",'say \"x\"'", "it's|say \"x\"|"},
+        {"\"a\\\"b\\\\\"", "a\"b\\|"},
+        {"[\" a \"]", " a |"}, {"a\\b", "a\\b|"}, {"null,~", "null|~|"},
+    };
+    static const struct { const char *text, *want; } file[] = {
+        {"data:\n  names: [a, b]\n", "a|b|"}, {"data:\n  names: []\n", ""},
+        {"data:\n  names:\n    - a\n    - \"b,c\"\n  widths: [3]\n", "a|b,c|"},
+        {"data:\n  names:\n  - a\n  - b\n", "a|b|"},
+        {"data: {names: [a, 'b]', \"c'd\"]}\n", "a|b]|c'd|"},
+        {"data:\n  names: a, b\n", "a|b|"}, {"data:\n  names: a\n", "a|"},
+        {"data:\n  names: [\"null\", '~',]\n", "null|~|"},
+        {"data:\n  names: [a b, c\\d]\n", "a b|c\\d|"},
+    };
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) {
+        struct sample s = fresh();
+        char text[128];
+        snprintf(text, sizeof text, "data.names=%s", word[i].value);
+        CHECK_OK(conf_set(&table, &s, text));
+        names_are(&s, word[i].want);
+    }
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+        struct sample s = fresh();
+        CHECK_OK(read_into(&s, file[i].text));
+        names_are(&s, file[i].want);
+    }
+    struct sample s = fresh();
+    CHECK_OK(conf_set(&table, &s, "data.widths=512, 1e3,\"10\""));
+    CHECK(s.widths.n == 3 && s.widths.v[0] == 512 && s.widths.v[1] == 1000 && s.widths.v[2] == 10);
+    CHECK_OK(read_into(&s, "data:\n  widths:\n    - 7\n"));
+    CHECK(s.widths.n == 1 && s.widths.v[0] == 7 && s.widths.v[1] == 0);
+}
+
+static void lists_are_checked(void)
+{
+    static const struct { const char *word, *part; } bad[] = {
+        {"data.names=", "data.names has no value; give one or leave the key out (its default is "
+                        "[])"},
+        {"data.names=a,,b", "\"a,,b\", where element 2 is empty; write a list as [a, b]"},
+        {"data.names=a,", "element 2 is empty"}, {"data.names=,", "element 1 is empty"},
+        {"data.names=[,]", "element 1 is empty"}, {"data.names=\"\"", "element 1 is empty"},
+        {"data.names=[a", "[ is not closed"}, {"data.names=[", "element 1 is empty"},
+        {"data.names=a]", "a bracket or quote stands within an element"},
+        {"data.names=[a]]", "something follows"}, {"data.names=[a],b", "something follows"},
+        {"data.names=\"a\"b", "something follows"}, {"data.names=\"a", "a quote is not closed"},
+        {"data.names='a\\'", "a quote is not closed"},
+        {"data.names=\"a\\", "a quote is not closed"},
+        {"data.names=[['it''s]", "a bracket or quote stands within an element"},
+        {"data.names=a\tb", "data.names (element 1) holds control characters"},
+        {"data.names=a,\xc0\xaf", "data.names (element 2) holds control characters"},
+        {"data.widths=4,0", "data.widths (element 2) 0 is outside 1 to 1000; the nearest legal "
+                            "value is 1"},
+        {"data.widths=[1001]", "command line: data.widths (element 1) 1001 is outside"},
+        {"data.widths=4.5", "data.widths (element 1) is \"4.5\", which is not whole, wanted is a"},
+        {"data.widths=a,b", "wanted is a whole number from 1 to 1000"},
+        {"data.width=1", "the nearest is data.widths"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sample s = fresh(), before = s;
+        CHECK_ERR(conf_set(&table, &s, bad[i].word), ERR_CONFIG, bad[i].part);
+        CHECK(memcmp(&s, &before, sizeof s) == 0);
+    }
+    static const struct { const char *text, *part; } file[] = {
+        {"model:\n  layers: 2\ndata:\n  widths:\n    - 3\n    - 2000\n",
+         "run.yaml:5: data.widths (element 2) 2000 is outside"},
+        {"data:\n  names: [a, ~]\n", "run.yaml:2: an element of data.names is null"},
+        {"data:\n  names:\n    - a\n    -\n", "element 2 is empty"},
+        {"data:\n  names: [a, \"\"]\n", "element 2 is empty"},
+        {"data:\n  names:\n", "data.names has no value"},
+        {"data:\n  names: {a: b}\n", "data.names is a group of keys here"},
+        {"data:\n  names: [\"a\\0b\"]\n", "holds a NUL"},
+        {"data:\n  names: [a]\n  names: [b]\n", "key data.names is given twice"},
+    };
+    for (size_t i = 0; i < sizeof file / sizeof *file; i++)
+        refused(file[i].text, (int64_t)strlen(file[i].text), file[i].part);
+}
+
+/* As many and as long as are kept, and one more. */
+static void lists_have_limits(void)
+{
+    enum { LONG = 3 * CONF_NAMES_BYTES };
+    static char word[LONG], text[LONG];
+    for (int n = CONF_LIST_MAX; n <= CONF_LIST_MAX + 1; n++) {
+        struct sample s = fresh(), before = s;
+        snprintf(word, sizeof word, "data.names=x");
+        for (int i = 1; i < n; i++)
+            snprintf(word + strlen(word), sizeof word - strlen(word), ",x");
+        enum err err = conf_set(&table, &s, word);
+        CHECK(n <= CONF_LIST_MAX ? err == ERR_OK && s.names.n == n : err == ERR_CONFIG);
+        CHECK(err == ERR_OK || strstr(err_text(), "more than 256 elements"));
+        CHECK(err == ERR_OK || memcmp(&s, &before, sizeof s) == 0);
+    }
+    for (int bytes = CONF_NAMES_BYTES - 1; bytes <= CONF_NAMES_BYTES; bytes++)
+        for (int quoted = 0; quoted <= 1; quoted++)
+            for (int two = 0; two <= 1; two++) {
+                struct sample s = fresh();
+                memset(text, 'y', sizeof text);
+                snprintf(word, sizeof word, "data.names=%s%.*s%s%s", quoted ? "'" : "",
+                         bytes - 2 * two, text, quoted ? "'" : "", two ? ",z" : "");
+                enum err err = conf_set(&table, &s, word);
+                CHECK(bytes < CONF_NAMES_BYTES ? err == ERR_OK && s.names.n == 1 + two
+                                               : err == ERR_CONFIG);
+                CHECK(err == ERR_OK || strstr(err_text(), "at most so many are kept"));
+            }
+    struct sample s = fresh();
+    snprintf(word, sizeof word, "data.widths=1");
+    for (int i = 0; i < CONF_LIST_MAX; i++)
+        snprintf(word + strlen(word), sizeof word - strlen(word), ",1");
+    CHECK_ERR(conf_set(&table, &s, word), ERR_CONFIG, "more than 256 elements");
+}
+
+/* Pieces in any order: a list that is taken is printed so that it reads back, in a word and in a
+ * file, and one that is refused changes nothing. */
+static void drawn_lists(void)
+{
+    static const char *const piece[] = {"a", "layers.3", ",", ", ", "[", "]", "\"", "'", "\\", " ",
+                                        "\xc3\xa9", "null", "~", "#", ": ", "-", "&x", "\x01"};
+    int taken = 0;
+    for (int i = 0; i < 20000; i++) {
+        struct sample s = fresh(), before = s, back = fresh();
+        struct text value = {0}, yaml = {0};
+        char word[256] = "data.names=";
+        for (size_t n = strlen(word); n < 200 && test_range(0, 7) > 0; n = strlen(word))
+            snprintf(word + n, sizeof word - n, "%s",
+                     piece[test_range(0, (int64_t)(sizeof piece / sizeof *piece) - 1)]);
+        if (conf_set(&table, &s, word) != ERR_OK) {
+            CHECK(memcmp(&s, &before, sizeof s) == 0);
+            continue;
+        }
+        taken++;
+        CHECK_OK(conf_get(&table, &s, "data.names", &value));
+        conf_print(&table, &s, &yaml);
+        CHECK_OK(read_into(&back, yaml.s));
+        test_check(memcmp(&s, &back, sizeof s) == 0, __FILE__, __LINE__, "%s: %s", word, yaml.s);
+        back = fresh();
+        text_free(&yaml);
+        text_add(&yaml, "data.names=%s", value.s);
+        CHECK_OK(conf_set(&table, &back, yaml.s));
+        test_check(memcmp(&s, &back, sizeof s) == 0, __FILE__, __LINE__, "%s: %s", word, yaml.s);
+        text_free(&value);
+        text_free(&yaml);
+    }
+    CHECK(taken > 2000);
+}
+
 static void random_sample(struct sample *s)
 {
     static const char *const piece[] = {"a", "\"", "\\", "'", ": ", " #", "\xc3\xa9", "{", "&x",
@@ -338,6 +517,7 @@ static void help_names_every_key(void)
         CHECK(strstr(page, rows[i].help) != NULL);
         CHECK(strstr(page, strchr(rows[i].key, '.') + 1) != NULL);
     }
+    CHECK(strstr(page, "each 1 to 1000") && strstr(page, "names               some names"));
     CHECK(strstr(page, "1 to 1000") != NULL && strstr(page, "gpt|llama") != NULL);
     mem_free(page);
     conf_markdown(&table, &t);
@@ -382,6 +562,10 @@ static const struct test_case cases[] = {
     {"hostile_yaml_is_refused", hostile_yaml_is_refused},
     {"deep_nesting_is_cheap", deep_nesting_is_cheap},
     {"command_line_words", command_line_words},
+    {"lists_are_read", lists_are_read},
+    {"lists_are_checked", lists_are_checked},
+    {"lists_have_limits", lists_have_limits},
+    {"drawn_lists", drawn_lists},
     {"printed_reads_back_equal", printed_reads_back_equal},
     {"help_names_every_key", help_names_every_key},
     {"files_that_are_not", files_that_are_not},

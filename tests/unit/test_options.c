@@ -36,6 +36,10 @@ static size_t row_bytes(const struct conf_row *row)
         return sizeof(int);
     case CONF_STRING:
         return row->size;
+    case CONF_NAMES:
+        return sizeof(struct conf_names);
+    case CONF_INTS:
+        return sizeof(struct conf_ints);
     }
     return 0;
 }
@@ -189,6 +193,11 @@ static void random_value(const struct conf_row *row, char *buf, size_t size)
         snprintf(buf, size, "%.17g", test_real(row->min, row->max));
     else if (row->type == CONF_BOOL)
         snprintf(buf, size, "%s", test_range(0, 1) ? "true" : "false");
+    else if (row->type == CONF_INTS)
+        snprintf(buf, size, "%lld,%.0f",
+                 (long long)test_range((int64_t)row->min, (int64_t)row->max), row->max);
+    else if (row->type == CONF_NAMES)
+        snprintf(buf, size, "a.%lld,\"b, \\\"c\\\"\",d", (long long)test_range(0, 1000));
     else if (row->type == CONF_STRING)
         snprintf(buf, size, "a \"%lld\" \\ #: b", (long long)test_range(0, 1000));
     else
