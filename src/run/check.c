@@ -24,6 +24,7 @@
 #include "run/init.h"
 #include "run/resume_same.h"
 #include "run/schedule.h"
+#include "run/split.h"
 #include "sched/sched.h"
 #include <stdio.h>
 #include <string.h>
@@ -208,16 +209,17 @@ static enum err check_stages(const struct options *o, const struct arch *arch, b
     options_split(o, &split);
     TRY(arch_check_split(arch, &split));
     const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
-    bool needs = kind && kind->chunks > 0;
-    if (stages > arch->layers)
+    bool needs = kind && kind->chunks > 0, named = split_is_named(o);
+    if (!named && stages > arch->layers)
         FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
                          "each needs one of model.layers %lld; use fewer stages",
              (long long)o->parallel.pp, (long long)options_chunks(o),
              needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
              (long long)stages, (long long)arch->layers);
-    TRY(mem_new(stages, sizeof *cut, "the pipeline stages", &cut));
+    TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
+                &cut));
     *was_cut = true;
-    enum err err = arch_cut(arch, (int)stages, NULL, cut);
+    enum err err = named ? split_cut(o, arch, cut) : arch_cut(arch, (int)stages, NULL, cut);
     mem_free(cut);
     return err;
 }

@@ -79,6 +79,10 @@ static const struct conf_row rows[] = {
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
      "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1; "
      "interleaved and looped-bfs gain by 2 or more"},
+    {"parallel.split", CONF_NAMES, AT(parallel.split), 0, "[]", 0, 0, NULL,
+     "layers at which pipeline stages begin, by name in the model's order, one fewer than stages: "
+     "layers.3 (its attention), layers.3.attn, layers.3.mlp; []: cut so that the costliest stage "
+     "or rank is as cheap as can be, as `plait generate` always cuts"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
      "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
      "has its turn; 0: pp"},

@@ -82,9 +82,10 @@ const struct conf_alias options_alias[] = {
      "there is no context or expert parallelism; parallel.tp with sp and parallel.pp share long "
      "sequences and large models"},
     {"tp_comm_overlap|enable_async_tensor_parallel", "parallel.tp_overlap", NULL},
-    {"partition_method|split_points|module_fqns_per_model_part|decoder_first_pipeline_num_layers|"
-     "decoder_last_pipeline_num_layers|pipeline_parallel_split_points", NULL,
-     "layers are cut into stages so that the costliest is as cheap as can be"},
+    {"split_points|module_fqns_per_model_part|pipeline_parallel_split_points", "parallel.split",
+     "the layers at which stages begin, as [layers.3, layers.6]"},
+    {"partition_method|decoder_first_pipeline_num_layers|decoder_last_pipeline_num_layers",
+     "parallel.split", "[] cuts by cost, names of layers where they say"},
     {"overlap_grad_reduce|overlap_param_gather|overlap_comm|overlap_p2p_comm|reduce_bucket_size|"
      "allgather_bucket_size|bucket_cap_mb|ddp_bucket_size|contiguous_gradients|reduce_scatter|"
      "allgather_partitions|round_robin_gradients|gradient_as_bucket_view|static_graph|"
@@ -233,7 +234,7 @@ const struct conf_alias options_alias[] = {
     {"tokenizer_name|tokenizer_type", "data.tokenizer", "the name that the token file has"},
     {"hf_assets_path|tokenizer.path|tokenizer_path|tokenizer_model|vocab_file|merges_file", NULL,
      "tokens are made beforehand, by `plait data prepare`"},
-    {"dataloader_num_workers|num_workers|shuffle|split|streaming", NULL,
+    {"dataloader_num_workers|num_workers|shuffle|streaming", NULL,
      "leave it out: samples are read from the token file in an order drawn from train.seed"},
     {"out_dir|output_dir|dump_folder|save_dir|checkpoint_dir|ckpt_dir|log_dir|logdir|run_name|"
      "logging_dir|job.dump_folder|output|output_log_dir|checkpoint.folder|checkpoint_path|"

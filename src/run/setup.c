@@ -7,6 +7,7 @@
 
 #include "run/check.h"
 #include "run/schedule.h"
+#include "run/split.h"
 #include "sim/sim.h"
 
 /* The list with its weight gradients in the order of the microbatches. */
@@ -316,6 +317,11 @@ static enum err make_cut(struct setup *s)
     struct arch_stage *other;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
+    if (s->training && split_is_named(s->o)) {
+        double time;
+        TRY(split_cut(s->o, &s->arch, s->cut));
+        return play(s, &s->bubble, &time);
+    }
     TRY(arch_cut(&s->arch, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;

@@ -88,6 +88,9 @@ static double first_forwards(const struct seen *k, bool one_stage)
     return n;
 }
 
+/* The layer at which it begins: 0 is the embedding, then attn and mlp of each block. */
+static double second_stage(const struct seen *k) { return (double)k->s->cut[1].first; }
+
 static double warm_up(const struct seen *k) { return first_forwards(k, false); }
 static double group(const struct seen *k) { return first_forwards(k, true); }
 
@@ -126,6 +129,7 @@ static const struct {
      {7, 16}},
     {"parallel.schedule", "parallel.pp=2", {"1f1b", "gpipe"}, warm_up, {2, 8}},
     {"parallel.chunks", "parallel.pp=2 parallel.schedule=interleaved", {"1", "2"}, stages, {2, 4}},
+    {"parallel.split", "parallel.pp=2", {"layers.1", "[layers.2.mlp]"}, second_stage, {3, 6}},
     {"parallel.group", "parallel.pp=2 parallel.schedule=interleaved parallel.chunks=2",
      {"2", "4"}, group, {2, 4}},
     {"parallel.memory_limit", "parallel.pp=4 parallel.schedule=zb-1p", {"2", "3"}, warm_up,

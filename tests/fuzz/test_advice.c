@@ -217,6 +217,10 @@ static void draw_extreme(struct drawn *d, const struct conf_row *row)
         snprintf(value, sizeof value, "%.17g",
                  kind < 2 ? row->min : kind < 4 ? row->max
                                                 : row->min + share * (row->max - row->min));
+    } else if (row->type == CONF_NAMES || row->type == CONF_INTS) {
+        static const char *const list[] = {"[]", "layers.1", "layers.1,layers.2", "layers.9999",
+                                           "head,layers.0", "x", "1", "4294967296,0"};
+        snprintf(value, sizeof value, "%s", list[kind]);
     } else if (row->type == CONF_STRING) {
         int n = sched_kind_count();
         kind = (int)test_range(0, n);

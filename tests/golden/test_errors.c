@@ -76,6 +76,47 @@ static void messages_of_illegal_configurations(void)
     mem_free(all);
 }
 
+/* The lines of the start-up table about stages, the step and their memory. */
+static void add_stage_lines(const char *page, struct text *out)
+{
+    for (const char *line = page; *line;) {
+        size_t n = strcspn(line, "\n");
+        if (strncmp(line, "  stage", 7) == 0 || strncmp(line, "step", 4) == 0 ||
+            strncmp(line, "  pp", 4) == 0)
+            text_add(out, "%.*s\n", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+/* Stages by name, beside those by cost of the same layout. */
+static void stages_by_name(void)
+{
+    static const char *const of[] = {
+        "parallel.pp=2", "parallel.pp=2 parallel.split=layers.1",
+        "parallel.pp=2 parallel.split=[layers.2.mlp]", "parallel.pp=4 model.kind=llama",
+        "parallel.pp=4 model.kind=llama parallel.split=layers.1,layers.2.attn,layers.3.mlp",
+        "parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved "
+        "parallel.split=layers.0.mlp,layers.1.mlp,layers.2.mlp",
+        "parallel.pp=2 parallel.schedule=zb-v parallel.split=layers.1,layers.2,layers.3",
+        "parallel.pp=2 parallel.schedule=dualpipe parallel.split=layers.1.mlp",
+        "parallel.pp=2 parallel.schedule=zb-v train.recompute=full "
+        "parallel.split=layers.0.mlp,layers.1.attn,layers.1.mlp",
+    };
+    struct text t = {0};
+    char *all;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct options o;
+        CHECK_OK(illegal_options(&(struct illegal){.set = of[i]}, &o));
+        char *page = report_of(&o, CHECK_PLAN);
+        text_add(&t, "%s\n", of[i]);
+        add_stage_lines(page, &t);
+        mem_free(page);
+    }
+    CHECK_OK(text_done(&t, &all));
+    compare("tests/golden/stages.txt", all);
+    mem_free(all);
+}
+
 static void configuration_page_is_current(void)
 {
     char *page = NULL;
@@ -86,6 +127,7 @@ static void configuration_page_is_current(void)
 
 static const struct test_case cases[] = {
     {"messages_of_illegal_configurations", messages_of_illegal_configurations},
+    {"stages_by_name", stages_by_name},
     {"configuration_page_is_current", configuration_page_is_current},
 };
 TEST_MAIN(cases)

@@ -39,6 +39,9 @@ static const struct { const char *key, *common, *rare; } keys[] = {
      "dualpipe|dualpipev|chimera",
      "seq1f1b|1fb1|file:@two.csv|file:@one.csv|file:@none.csv|file:@costs2.csv"},
     {"parallel.chunks", "0|1|2|2|3", "4|1024|1025"},
+    {"parallel.split", "[]|[]|layers.1|layers.2|layers.1.mlp|layers.1,layers.2|"
+                       "[layers.0.mlp, layers.1, layers.1.mlp]|layers.1,layers.2,layers.3",
+     "head|layers.0|layers.99.attn|layers.2,layers.1|a,,b"},
     {"parallel.group", "0|2|3|4", "1|9|65535"},
     {"parallel.costs", "|@costs2.csv|@costs4.csv", "@none.csv|@two.csv"},
     {"parallel.memory_limit", "0|1|2|3.5|6", "0.5|1e6|-1"},

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers have the names that their parameters begin with: embed, layers.3.attn, layers.3.mlp, head;
+ * layers.3 is the first of its block. A stage begins at each that parallel.split has, the first one
+ * at the first layer. Names stand in the model's order, so they are found in one walk over it.
+ */
+#include "run/split.h"
+
+#include "base/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 40 };
+
+static void name_of(const struct arch *a, int64_t layer, char out[NAME])
+{
+    static const char *const part[] = {[PART_EMBED] = "embed", [PART_ATTN] = "attn",
+                                       [PART_MLP] = "mlp", [PART_HEAD] = "head"};
+    int64_t block;
+    enum arch_part its = arch_layer(a, layer, &block);
+    if (block < 0)
+        snprintf(out, NAME, "%s", part[its]);
+    else
+        snprintf(out, NAME, "layers.%lld.%s", (long long)block, part[its]);
+}
+
+static bool is_named(const struct arch *a, int64_t layer, const char *name)
+{
+    char its[NAME], before[NAME] = "";
+    size_t n = strlen(name);
+    name_of(a, layer, its);
+    if (layer > 0)
+        name_of(a, layer - 1, before);
+    bool first = strncmp(its, name, n) == 0 && its[n] == '.' && strncmp(before, its, n + 1) != 0;
+    return strcmp(its, name) == 0 || (first && strncmp(name, "layers.", 7) == 0);
+}
+
+/* The first layer from `from` on of that name; arch_layers: there is none. */
+static int64_t find(const struct arch *a, int64_t from, const char *name)
+{
+    while (from < arch_layers(a) && !is_named(a, from, name))
+        from++;
+    return from;
+}
+
+static const char *listed_name(const void *arg, int i)
+{
+    return (const char *)arg + (size_t)i * NAME;
+}
+
+/* The last block's for one beyond it, else the nearest by its letters. */
+static enum err find_nearest(const struct arch *a, const char *name, char out[NAME])
+{
+    char(*all)[NAME];
+    int n = (int)arch_layers(a);
+    size_t digits = strncmp(name, "layers.", 7) == 0 ? strspn(name + 7, "0123456789") : 0;
+    if (digits > 0) {
+        snprintf(out, NAME, "layers.%lld%.8s", (long long)a->layers - 1, name + 7 + digits);
+        if (find(a, 0, out) < n)
+            return ERR_OK;
+    }
+    TRY(mem_new(n, sizeof *all, "the names of layers", &all));
+    for (int i = 0; i < n; i++)
+        name_of(a, i, all[i]);
+    const char *near = text_nearest(name, n, listed_name, all);
+    snprintf(out, NAME, "%s", near ? near : all[n - 2]);
+    mem_free(all);
+    return ERR_OK;
+}
+
+static enum err refuse_unknown(const struct arch *a, const char *name)
+{
+    char near[NAME];
+    TRY(find_nearest(a, name, near));
+    FAIL(ERR_CONFIG, "parallel.split names \"%.60s\", and the model has no such layer: it has "
+                     "layers.0 to layers.%lld, each of them .attn and .mlp, and the nearest is %s; "
+                     "use a name of the model, or [], which cuts by cost", name,
+         (long long)a->layers - 1, near);
+}
+
+/* Today every stage has an attn or mlp. */
+static bool is_stage(const struct arch *a, int64_t first, int64_t end)
+{
+    int64_t block;
+    for (; first < end; first++) {
+        enum arch_part part = arch_layer(a, first, &block);
+        if (part != PART_EMBED && part != PART_HEAD)
+            return true;
+    }
+    return false;
+}
+
+static enum err end_stage(const struct options *o, const struct arch *a, int i, int64_t end,
+                          struct arch_stage *out)
+{
+    char first[NAME], last[NAME];
+    out[i].end = end;
+    if (is_stage(a, out[i].first, end))
+        return ERR_OK;
+    name_of(a, out[i].first, first);
+    name_of(a, end - 1, last);
+    FAIL(ERR_CONFIG, "parallel.split makes stage %d of %s%s%s alone, at \"%.60s\", and each stage "
+                     "needs an attn or mlp; use another name there, or [], which cuts by cost", i,
+         first, end - out[i].first > 1 ? " and " : "", end - out[i].first > 1 ? last : "",
+         conf_name(&o->parallel.split, num_min(i, o->parallel.split.n - 1)));
+}
+
+bool split_is_named(const struct options *o)
+{
+    return o->parallel.split.n > 0;
+}
+
+enum err split_cut(const struct options *o, const struct arch *a, struct arch_stage *out)
+{
+    const struct conf_names *split = &o->parallel.split;
+    int64_t stages = o->parallel.pp * options_chunks(o), end = arch_layers(a);
+    if (split->n != stages - 1)
+        FAIL(ERR_CONFIG, "parallel.split has %lld name%s, and parallel.pp %lld x parallel.chunks "
+                         "%lld makes %lld stage%s: that takes %lld, one for each behind the first; "
+                         "use as many, or [], which cuts by cost", (long long)split->n,
+             text_plural(split->n, "s"), (long long)o->parallel.pp, (long long)options_chunks(o),
+             (long long)stages, text_plural(stages, "s"), (long long)stages - 1);
+    out[0].first = 0;
+    for (int i = 0; i < split->n; i++) {
+        const char *name = conf_name(split, i);
+        int64_t at = find(a, out[i].first + 1, name);
+        if (at == end && find(a, 0, name) == end)
+            return refuse_unknown(a, name);
+        if (at == end)
+            FAIL(ERR_CONFIG, "parallel.split names \"%.60s\" behind \"%.60s\", and stages begin in "
+                             "the model's order, each at a layer of its own; use names in that "
+                             "order, or [], which cuts by cost", name,
+                 i > 0 ? conf_name(split, i - 1) : "embed");
+        TRY(end_stage(o, a, i, at, out));
+        out[i + 1].first = at;
+    }
+    return end_stage(o, a, (int)split->n, end, out);
+}
