@@ -261,6 +261,7 @@ static enum verdict judge(struct inquiry *q, const struct options *o,
     if (q->work < 0)
         return REFUSED;
     enum err err = check_rules(o, q->ranks, &f);
+    check_free(&f);
     q->work -= TRY_UNITS + (f.cut ? stages * o->model.layers / CUT_SHARE : 0);
     if (f.made)
         q->work -= num_min(units, CHECK_MAKE_UNITS) * (costly ? 16 : 1) + 1;
@@ -421,6 +422,7 @@ static bool offer_ranks(struct inquiry *q, struct text *out)
     if (strncmp(q->said, "ranks started", 13) != 0)
         return false;
     enum err err = check_rules(q->o, need, &f);
+    check_free(&f);
     if (err != ERR_OK && f.rule <= q->rule)
         return false;
     text_add(out, "; start %d", need);

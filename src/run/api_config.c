@@ -207,7 +207,7 @@ int plait_config_check(const struct plait_config *c, int ranks, char **report)
                             "as many as the layout needs", ranks);
     err = init_take(&o);
     if (err == ERR_OK)
-        err = run_check(&o, ranks, CHECK_PLAN, report ? &t : NULL);
+        err = run_check(&o, ranks, CHECK_PLAN, report ? &t : NULL, NULL);
     if (err == ERR_OK && report)
         err = text_done(&t, report);
     text_free(&t);

@@ -67,7 +67,7 @@ static enum err check(struct bench *b)
                          "leave the ceilings out, or the file", a->out);
     struct file_use in[FILES_OPTIONS];
     TRY(files_apart("bench", a->out, in, files_of_options(b->o, in)));
-    TRY(run_check(b->o, 0, CHECK_PLAN, NULL));
+    TRY(run_check(b->o, 0, CHECK_PLAN, NULL, NULL));
     if (a->product == 0 && b->o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing that could be measured; use another "
                          "device, or give the ceilings");

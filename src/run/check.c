@@ -23,7 +23,6 @@
 #include "run/folder.h"
 #include "run/init.h"
 #include "run/resume_same.h"
-#include "run/schedule.h"
 #include "run/split.h"
 #include "sched/sched.h"
 #include <stdio.h>
@@ -306,8 +305,7 @@ static int64_t units_made(const struct options *o)
  * of a group: so the smaller m has the same remainder by 2 p and is not below 2 p, nor a group. */
 static struct sched_shape probe_shape(const struct options *o)
 {
-    struct sched_shape shape = {(int)o->parallel.pp, (int)options_microbatches(o),
-                                (int)options_chunks(o), (int)o->parallel.group};
+    struct sched_shape shape = schedule_shape(o);
     int most = (int)num_max(4 * shape.p, units_made(o) / num_max(1, shape.p * shape.v));
     most = (int)num_max(most, shape.group + 2 * shape.p);
     if (shape.m > most)
@@ -341,58 +339,50 @@ static enum err check_validation(const struct options *o, const struct sched *ma
     return ERR_OK;
 }
 
-/* What other keys ask of the list. It was made for this alone, and ends here. */
-static enum err check_made(const struct options *o, const struct arch *arch, struct sched *made)
+/* Makes the list, and holds against it what other keys ask. */
+static enum err make_list(const struct options *o, const struct sched_shape *shape,
+                          struct check_facts *f)
 {
-    enum err err = check_accumulation(o, arch, made);
-    if (err == ERR_OK)
-        err = check_validation(o, made);
-    sched_free(made);
-    return err;
+    TRY(schedule_make(o, shape, &f->schedule));
+    TRY(check_accumulation(o, &f->arch, &f->schedule.list));
+    return check_validation(o, &f->schedule.list);
 }
 
-static enum err check_schedule(const struct options *o, const struct arch *arch,
-                               const double (*time)[SCHED_COMPUTE_OPS], bool *made)
+static enum err check_name(const char *name)
 {
-    const char *name = o->parallel.schedule;
-    struct sched_shape shape = probe_shape(o);
-    struct sched s;
-    *made = true;
-    if (schedule_path(name)) {
-        shape.m = (int)options_microbatches(o);
-        TRY(schedule_make(o, &shape, time, &s));
-        return check_made(o, arch, &s);
-    }
-    if (!sched_kind_find(name) && fs_exists(name))
+    struct text meant = {0};
+    if (sched_kind_find(name))
+        return ERR_OK;
+    if (fs_exists(name))
         FAIL(ERR_CONFIG, "parallel.schedule is \"%.200s\", which is a file and not the name of a "
                          "schedule; write file:%.200s", name, name);
-    if (!sched_kind_find(name)) {
-        struct text meant = {0};
-        sched_kind_meant_add(name, &meant);
-        enum err err = meant.err;
-        if (err == ERR_OK)
-            err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                          "parallel.schedule is \"%.64s\", which is not the name of a schedule "
-                          "(`plait help schedules` lists them, file:PATH reads one)%s",
-                          name, meant.s ? meant.s : "; use one of them");
-        text_free(&meant);
-        return err;
-    }
-    *made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
-    if (!*made)
-        return ERR_OK; /* thousands of pipeline ranks: the report says so */
-    TRY(schedule_make(o, &shape, time, &s));
-    return check_made(o, arch, &s);
+    sched_kind_meant_add(name, &meant);
+    enum err err = meant.err;
+    if (err == ERR_OK)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "parallel.schedule is \"%.64s\", which is not the name of a schedule "
+                      "(`plait help schedules` lists them, file:PATH reads one)%s",
+                      name, meant.s ? meant.s : "; use one of them");
+    text_free(&meant);
+    return err;
 }
 
 /* With the file of costs, if there is one. */
-static enum err check_costs(const struct options *o, const struct arch *arch, bool *made)
+static enum err check_schedule(const struct options *o, struct check_facts *f)
 {
-    double (*time)[SCHED_COMPUTE_OPS];
-    TRY(schedule_costs(o, &time));
-    enum err err = check_schedule(o, arch, (const double(*)[SCHED_COMPUTE_OPS])time, made);
-    mem_free(time);
-    return err;
+    struct sched_shape whole = schedule_shape(o), shape = probe_shape(o);
+    TRY(schedule_costs(o, &f->schedule));
+    f->made = true;
+    if (schedule_path(o->parallel.schedule))
+        return make_list(o, &whole, f);
+    TRY(check_name(o->parallel.schedule));
+    f->made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
+    if (!f->made)
+        return ERR_OK; /* thousands of pipeline ranks: the report says so */
+    TRY(make_list(o, &shape, f));
+    if (shape.m != whole.m)
+        sched_free(&f->schedule.list);
+    return ERR_OK;
 }
 
 /* ---- files ---- */
@@ -513,11 +503,12 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_machine(o));
     RULE(check_model(o, &f->arch));
     RULE(check_ranks(o, ranks));
+    f->rule_of_ranks = f->rule;
     RULE(check_stages(o, &f->arch, &f->cut));
     RULE(check_step(o));
     RULE(check_best(o));
     RULE(check_bytes(o, &f->arch));
-    RULE(check_costs(o, &f->arch, &f->made));
+    RULE(check_schedule(o, f));
     RULE(check_files(o, f));
     RULE(check_named(o));
     RULE(check_resume(o));
@@ -527,24 +518,49 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     return ERR_OK;
 }
 
-enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report)
+void check_free(struct check_facts *f)
+{
+    schedule_free(&f->schedule);
+    text_free(&f->resume);
+}
+
+static enum err check(const struct options *o, int ranks, struct check_facts *f)
+{
+    int launched = ranks;
+    enum err err = check_rules(o, ranks, f);
+    if (err != ERR_OK)
+        return advice_give(o, ranks, f, err);
+    if (f->purpose == CHECK_TRAIN)
+        TRY(check_start(o, &launched));
+    f->rule = f->rule_of_ranks;
+    err = check_ranks(o, launched);
+    if (err != ERR_OK)
+        return advice_give(o, launched, f, err);
+    f->ranks = (int)options_ranks(o);
+    f->microbatches = options_microbatches(o);
+    return check_goes_on(o, f);
+}
+
+/* Is the schedule played within an answer? */
+static bool is_brief(const struct options *o)
+{
+    int64_t units = o->parallel.pp * options_chunks(o) * options_microbatches(o);
+    return units <= CHECK_PLAY_UNITS && units * o->parallel.pp <= CHECK_PLAN_READS;
+}
+
+enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report,
+                   struct setup *plan)
 {
     struct check_facts f = {.purpose = purpose};
-    int launched = ranks;
-    enum err err = check_rules(o, ranks, &f);
-    if (err != ERR_OK)
-        return advice_give(o, ranks, &f, err);
-    if (purpose == CHECK_TRAIN)
-        TRY(check_start(o, &launched));
-    if (launched != ranks)
-        err = check_rules(o, launched, &f);
-    if (err != ERR_OK)
-        return advice_give(o, launched, &f, err);
-    f.ranks = (int)options_ranks(o);
-    f.microbatches = options_microbatches(o);
-    err = check_goes_on(o, &f);
+    struct setup own = {0}, *s = plan ? plan : &own;
+    enum err err = check(o, ranks, &f);
+    bool planned = err == ERR_OK && (plan || (report && is_brief(o)));
+    *s = own;
+    if (planned)
+        err = setup_make_with(o, f.arch.vocab, &f.schedule, s);
     if (err == ERR_OK && report)
-        err = check_report(o, &f, report);
-    text_free(&f.resume);
+        err = check_report(o, &f, planned ? s : NULL, report);
+    setup_free(&own);
+    check_free(&f);
     return err;
 }

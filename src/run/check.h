@@ -7,7 +7,7 @@
 #ifndef PLAIT_RUN_CHECK_H
 #define PLAIT_RUN_CHECK_H
 
-#include "run/options.h"
+#include "run/setup.h"
 
 enum check_for {
     CHECK_PLAN,  /* can this layout exist? Data may still be unnamed; what stands in run.dir is
@@ -16,12 +16,14 @@ enum check_for {
                     in run.dir is looked at when it is taken (folder.h) */
 };
 
-/* ranks: how many were or will be started; 0: as many as the layout needs. `report` (NULL: none)
- * receives readable lines: for CHECK_PLAN the start-up table (setup.h), which training prints
- * itself once memory is allocated; then machine, data, and warnings about what is legal but hardly
- * meant. Nothing is appended on failure, and nothing is written.
+/* ranks: how many were or will be started; 0: as many as the layout needs. `plan` (NULL: none is
+ * asked for) is released by setup_free, also after an error. `report` (NULL: none) receives
+ * readable lines: for CHECK_PLAN the start-up table (setup.h), which training prints itself once
+ * memory is allocated; then machine, data, and warnings about what is legal but hardly meant.
+ * Nothing is appended on failure, and nothing is written.
  * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files. Local. */
-enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report);
+enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report,
+                   struct setup *plan);
 
 /* Does the way the program was started fit the transport, for the layout's tp x pp x dp ranks?
  * Under a launcher *ranks becomes what it started. Errors: ERR_CONFIG. Local. */

@@ -28,14 +28,18 @@ struct check_facts {
     enum check_for purpose;
     bool cut;  /* the layers were cut into stages */
     bool made; /* the schedule was generated, so its shape is known to be legal */
-    int rule;  /* number of the rule that was looked at last */
+    struct schedule schedule; /* owned; its list is empty where a smaller one was made, or none */
+    int rule;  /* number of the rule that was looked at last, and of that on the number of ranks */
+    int rule_of_ranks;
 };
+void check_free(struct check_facts *f);
 
 /* All rules of a plan, in their order, up to the first that refuses. f->purpose is set before.
  * Errors: as run_check. */
 enum err check_rules(const struct options *o, int ranks, struct check_facts *f);
 
-/* Append the readable lines. Errors: ERR_MEMORY; ERR_CONFIG from the schedule. */
-enum err check_report(const struct options *o, const struct check_facts *f, struct text *out);
+/* Append the readable lines. plan NULL: it takes longer than an answer may. Errors: ERR_MEMORY. */
+enum err check_report(const struct options *o, const struct check_facts *f,
+                      const struct setup *plan, struct text *out);
 
 #endif

@@ -18,7 +18,6 @@
 #include "run/host.h"
 #include "run/init.h"
 #include "run/rates.h"
-#include "run/setup.h"
 #include "sim/sim.h"
 
 /* More threads than cores. Processes may each be bound to some cores, and all of a machine have no
@@ -191,30 +190,20 @@ static void note_periods(const struct options *o, const struct check_facts *f, s
                       "ahead of the norm\n", trust, steps, s);
 }
 
-/* The planner's part, when the schedule is small enough to be played within an answer. */
-static enum err add_plan(const struct options *o, const struct check_facts *f, double *bubble,
-                         struct text *out)
+/* The planner's part. */
+static void add_plan(const struct options *o, const struct check_facts *f,
+                     const struct setup *plan, struct text *out)
 {
-    int64_t stages = o->parallel.pp * options_chunks(o), units = stages * f->microbatches;
-    struct setup s;
-    *bubble = -1;
-    if (units > CHECK_PLAY_UNITS || units * o->parallel.pp > CHECK_PLAN_READS) {
+    if (!plan)
         text_add(out, "warning %lld stages x %lld microbatch%s are too many to be played here, so "
                       "memory and bubble are not predicted%s\n",
-                 (long long)stages, (long long)f->microbatches, text_plural(f->microbatches, "es"),
+                 (long long)(o->parallel.pp * options_chunks(o)), (long long)f->microbatches,
+                 text_plural(f->microbatches, "es"),
                  f->made ? "" : ", and the schedule's shape is proved at the start of training");
-        return ERR_OK;
+    else if (f->purpose == CHECK_PLAN) {
+        setup_table(plan, NULL, out);
+        host_note(plan, out);
     }
-    enum err err = setup_make(o, f->arch.vocab, true, &s);
-    if (err == ERR_OK) {
-        *bubble = s.bubble;
-        if (f->purpose == CHECK_PLAN) {
-            setup_table(&s, NULL, out);
-            host_note(&s, out);
-        }
-    }
-    setup_free(&s);
-    return err;
 }
 
 /* What the run begins with. */
@@ -239,21 +228,19 @@ static enum err add_folder(const struct options *o, const struct check_facts *f,
     return err;
 }
 
-enum err check_report(const struct options *o, const struct check_facts *f, struct text *out)
+enum err check_report(const struct options *o, const struct check_facts *f,
+                      const struct setup *plan, struct text *out)
 {
     struct text t = {0};
-    double bubble;
     char *page;
-    enum err err = add_plan(o, f, &bubble, &t);
-    if (err == ERR_OK) {
-        add_machine(o, f, &t);
-        add_files(o, f, &t);
-        warn_pipeline(o, f, bubble, &t);
-        warn_chunks(o, f, &t);
-        warn_rates(o, f, &t);
-        note_periods(o, f, &t);
-        err = warn_idle(o, &t);
-    }
+    add_plan(o, f, plan, &t);
+    add_machine(o, f, &t);
+    add_files(o, f, &t);
+    warn_pipeline(o, f, plan ? plan->bubble : -1, &t);
+    warn_chunks(o, f, &t);
+    warn_rates(o, f, &t);
+    note_periods(o, f, &t);
+    enum err err = warn_idle(o, &t);
     if (err == ERR_OK)
         err = add_init(o, &t);
     if (err == ERR_OK && f->resume.len > 0)

@@ -355,11 +355,6 @@ int64_t options_microbatches(const struct options *o)
     return num_ceil_div(options_samples(o), o->parallel.microbatch);
 }
 
-int64_t options_microbatch_samples(const struct options *o, int64_t mb)
-{
-    return num_min(o->parallel.microbatch, options_samples(o) - mb * o->parallel.microbatch);
-}
-
 const char *options_unrecorded(const struct options *o)
 {
     if (o->train.graph == OPTIONS_GRAPH_OFF)

@@ -126,8 +126,6 @@ int64_t options_samples(const struct options *o);
 int64_t options_chunks(const struct options *o);
 /* Microbatches a step on one data-parallel rank; the last may be short. Local. */
 int64_t options_microbatches(const struct options *o);
-/* Samples of microbatch mb: parallel.microbatch, or what is left for the last. Local. */
-int64_t options_microbatch_samples(const struct options *o, int64_t mb);
 /* Why no step is recorded; NULL: the second one is, and it and the others are replays of that. Each
  * reason names its key. Local. */
 const char *options_unrecorded(const struct options *o);

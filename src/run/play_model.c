@@ -160,14 +160,11 @@ static enum err check_size(const struct options *o)
 
 enum err play_model(const struct play_args *a, struct played *x)
 {
-    int64_t vocab;
     TRY(read_options(a, &x->options));
     TRY(init_take(&x->options));
-    TRY(run_check(&x->options, 0, CHECK_PLAN, NULL));
     TRY(check_size(&x->options));
-    TRY(check_vocab(&x->options, &vocab));
     x->modelled = true;
-    TRY(setup_make(&x->options, vocab, true, &x->setup));
+    TRY(run_check(&x->options, 0, CHECK_PLAN, NULL, &x->setup));
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));

@@ -8,6 +8,7 @@
 #include "run/schedule.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "run/costs.h"
 #include <ctype.h>
@@ -129,23 +130,36 @@ static enum err make_named(const struct options *o, const struct sched_shape *sh
     return err == ERR_CONFIG ? refused(o) : err;
 }
 
-enum err schedule_costs(const struct options *o, double (**out)[SCHED_COMPUTE_OPS])
+void schedule_free(struct schedule *s)
 {
-    *out = NULL;
+    mem_free(s->time);
+    sched_free(&s->list);
+    s->time = NULL;
+}
+
+struct sched_shape schedule_shape(const struct options *o)
+{
+    return (struct sched_shape){(int)o->parallel.pp, (int)options_microbatches(o),
+                                (int)options_chunks(o), (int)o->parallel.group};
+}
+
+enum err schedule_costs(const struct options *o, struct schedule *s)
+{
     if (!o->parallel.costs[0])
         return ERR_OK;
-    enum err err = costs_read(o->parallel.costs, (int)(o->parallel.pp * options_chunks(o)), out);
+    int stages = (int)(o->parallel.pp * options_chunks(o));
+    enum err err = costs_read(o->parallel.costs, stages, &s->time);
     if (err == ERR_CONFIG)
         return err_set(err, __FILE__, __LINE__, "parallel.costs: %s", err_bare(err_text()));
     return err;
 }
 
-enum err schedule_make(const struct options *o, const struct sched_shape *shape,
-                       const double (*time)[SCHED_COMPUTE_OPS], struct sched *out)
+enum err schedule_make(const struct options *o, const struct sched_shape *shape, struct schedule *s)
 {
     const char *path = schedule_path(o->parallel.schedule);
+    struct sched *out = &s->list;
     if (!path)
-        return make_named(o, shape, time, out);
+        return make_named(o, shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, out);
     if (shape->group != 0)
         FAIL(ERR_CONFIG, "parallel.group %d: a schedule from a file has its order already; use "
                          "group 0", shape->group);

@@ -12,14 +12,21 @@
 const char *schedule_path(const char *name);
 /* Read and parse a file; what it says is not proved. Errors: ERR_CONFIG. */
 enum err schedule_read(const char *path, struct sched *out);
-/* The times of parallel.costs, [stages], to be freed with mem_free; NULL: no file is named. Errors:
- * ERR_CONFIG. */
-enum err schedule_costs(const struct options *o, double (**out)[SCHED_COMPUTE_OPS]);
-/* parallel.schedule in the shape given, made for parallel.memory_limit and for `time` (of
- * schedule_costs; NULL: none) if it looks at them; a file must have that shape, and be neither
- * lowered nor of forward passes alone. Errors: ERR_CONFIG. Released by sched_free. */
+/* What the files and the generator give; all zero: nothing yet. Released by schedule_free. */
+struct schedule {
+    double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none are named */
+    struct sched list;                 /* owned; of parallel.schedule, the configured shape */
+};
+void schedule_free(struct schedule *s);
+/* The shape that a configuration has. */
+struct sched_shape schedule_shape(const struct options *o);
+/* The times, into s->time. Errors: ERR_CONFIG. */
+enum err schedule_costs(const struct options *o, struct schedule *s);
+/* parallel.schedule in the shape given, made for parallel.memory_limit and for s->time if it looks
+ * at them; a file must have that shape, and be neither lowered nor of forward passes alone. Into
+ * s->list. Errors: ERR_CONFIG. */
 enum err schedule_make(const struct options *o, const struct sched_shape *shape,
-                       const double (*time)[SCHED_COMPUTE_OPS], struct sched *out);
+                       struct schedule *s);
 
 /* What a generator says of a shape, in the words of those who asked: "v 2" becomes "parallel.chunks
  * 2" for a configuration, "-v 2" for a simulation. buf is returned. */

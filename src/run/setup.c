@@ -6,43 +6,38 @@
 #include "run/setup.h"
 
 #include "run/check.h"
-#include "run/schedule.h"
 #include "run/split.h"
 #include "sim/sim.h"
 
-/* The list with its weight gradients in the order of the microbatches. */
-static enum err make_canonical(const struct setup *s, const struct sched_shape *shape,
-                               struct sched *out)
+/* s with its weight gradients in the order of the microbatches. */
+static enum err make_canonical(struct sched *s, bool tied)
 {
-    struct sched made;
+    struct sched canonical;
     struct sched_report report = {0};
-    TRY(schedule_make(s->o, shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, &made));
-    enum err err = sched_check(&made, &report); /* a file may say anything */
+    enum err err = sched_check(s, &report); /* a file may say anything */
     if (err == ERR_OK)
-        err = sched_canonical(&made, s->arch.tied, out);
+        err = sched_canonical(s, tied, &canonical);
     sched_report_free(&report);
-    sched_free(&made);
-    return err;
+    TRY(err);
+    sched_free(s);
+    *s = canonical;
+    return ERR_OK;
 }
 
-/* The training list's computing. */
-static enum err make_compute(const struct setup *s, struct sched *out)
+/* The training list's computing, of the list that was made. */
+static enum err make_compute(const struct setup *s, struct schedule *made, struct sched *out)
 {
     const struct options *o = s->o;
-    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = (int)options_microbatches(o),
-                                .v = (int)options_chunks(o), .group = (int)o->parallel.group};
-    struct sched made;
+    struct sched_shape shape = schedule_shape(o);
+    if (made->list.p == 0)
+        TRY(schedule_make(o, &shape, made));
     if (o->train.canonical_accumulation)
-        TRY(make_canonical(s, &shape, &made));
-    else
-        TRY(schedule_make(o, &shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, &made));
-    if (o->train.recompute == OPTIONS_RECOMPUTE_NONE) {
-        *out = made;
-        return ERR_OK;
-    }
-    enum err err = sched_recompute(&made, out);
-    sched_free(&made);
-    return err;
+        TRY(make_canonical(&made->list, s->arch.tied));
+    if (o->train.recompute != OPTIONS_RECOMPUTE_NONE)
+        return sched_recompute(&made->list, out);
+    *out = made->list;
+    made->list = (struct sched){0};
+    return ERR_OK;
 }
 
 static enum err let_steps_go_ahead(struct sched *s)
@@ -54,14 +49,14 @@ static enum err let_steps_go_ahead(struct sched *s)
     return ERR_OK;
 }
 
-static enum err make_sched(struct setup *s)
+static enum err make_sched(struct setup *s, struct schedule *made)
 {
     const struct options *o = s->o;
     struct sched compute;
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
     if (s->training)
-        TRY(make_compute(s, &compute));
+        TRY(make_compute(s, made, &compute));
     else
         TRY(sched_make_forward(&shape, NULL, &compute));
     la.tied = s->training && s->arch.tied;
@@ -73,33 +68,22 @@ static enum err make_sched(struct setup *s)
     return sched_check(&s->sched, &s->report);
 }
 
-/* The forward-only list of a whole step with the placement of `s`, lowered and checked. */
-static enum err make_forward(const struct setup *s, struct sched *out, struct sched_report *report)
+/* Validation runs with the placement of training, forwards only, and uses its slots, of which it
+ * may need more of a stage's. */
+static enum err make_forward(struct setup *s)
 {
-    struct sched_shape shape = {.p = s->sched.p, .m = s->sched.m, .v = s->sched.v};
     struct sched compute;
-    TRY(sched_make_forward(&shape, s->sched.place, &compute));
-    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, out);
-    sched_free(&compute);
-    TRY(err);
-    err = sched_check(out, report);
-    if (err != ERR_OK)
-        sched_free(out);
-    return err;
-}
-
-/* Validation uses the slots of training, and its forward lists may need more of a stage's. */
-static enum err make_room_for_validation(struct setup *s)
-{
-    struct sched list;
+    struct sched_shape shape = {.p = s->sched.p, .m = s->sched.m, .v = s->sched.v};
     struct sched_report report = {0};
     if (!s->training || !s->o->data.valid[0])
         return ERR_OK;
-    enum err err = make_forward(s, &list, &report);
-    for (int i = 0; err == ERR_OK && i < list.stages; i++)
-        s->report.stage_peak[i] = (int)num_max(s->report.stage_peak[i], report.stage_peak[i]);
+    TRY(sched_make_forward(&shape, s->sched.place, &compute));
+    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, &s->forward);
+    sched_free(&compute);
     if (err == ERR_OK)
-        sched_free(&list);
+        err = sched_check(&s->forward, &report);
+    for (int i = 0; err == ERR_OK && i < s->forward.stages; i++)
+        s->report.stage_peak[i] = (int)num_max(s->report.stage_peak[i], report.stage_peak[i]);
     sched_report_free(&report);
     return err;
 }
@@ -332,10 +316,11 @@ static enum err make_cut(struct setup *s)
     return err;
 }
 
-enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
+/* made: of training; takes what it holds, but for the list, which may stay. */
+static enum err make(const struct options *o, int64_t vocab, struct schedule *made, struct setup *s)
 {
     int axes[AXIS_COUNT];
-    struct setup *s = out;
+    bool training = made != NULL;
     *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
     options_arch(o, &s->arch);
     if (s->arch.vocab == 0)
@@ -351,10 +336,12 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     TRY(arch_check_split(&s->arch, &s->split));
     TRY(check_bytes(o, &s->arch));
     TRY(mesh_make(axes, &s->mesh));
-    if (training)
-        TRY(schedule_costs(o, &s->time));
-    TRY(make_sched(s));
-    TRY(make_room_for_validation(s));
+    TRY(make_sched(s, made));
+    if (training) {
+        s->time = made->time;
+        made->time = NULL;
+    }
+    TRY(make_forward(s));
     TRY(make_cut(s));
     if (s->time)
         TRY(play_measured(s));
@@ -363,10 +350,29 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
     return make_memory(s);
 }
 
+enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule *made,
+                         struct setup *out)
+{
+    enum err err = make(o, vocab, made, out);
+    schedule_free(made);
+    return err;
+}
+
+enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
+{
+    struct schedule made = {0};
+    if (!training)
+        return make(o, vocab, NULL, out);
+    *out = (struct setup){0};
+    TRY(schedule_costs(o, &made));
+    return setup_make_with(o, vocab, &made, out);
+}
+
 void setup_free(struct setup *s)
 {
     sched_free(&s->sched);
     sched_report_free(&s->report);
+    sched_free(&s->forward);
     mem_free(s->cut);
     mem_free(s->memory);
     mem_free(s->time);
@@ -375,16 +381,10 @@ void setup_free(struct setup *s)
 
 enum err setup_forward(const struct setup *s, int m, struct sched *out)
 {
-    struct sched whole = {0};
-    struct sched_report report = {0}, of_whole = {0};
-    enum err err = make_forward(s, &whole, &of_whole);
-    if (err == ERR_OK)
-        err = sched_first(&whole, m, out);
-    if (err == ERR_OK)
-        err = sched_check(out, &report);
+    struct sched_report report = {0};
+    TRY(sched_first(&s->forward, m, out));
+    enum err err = sched_check(out, &report);
     sched_report_free(&report);
-    sched_report_free(&of_whole);
-    sched_free(&whole);
     return err;
 }
 

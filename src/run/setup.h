@@ -9,6 +9,7 @@
 
 #include "exec/exec.h"
 #include "run/options.h"
+#include "run/schedule.h"
 #include "sim/sim_memory.h"
 
 struct setup {
@@ -19,6 +20,8 @@ struct setup {
     struct mesh mesh;
     struct sched sched;             /* owned; the training list, or a forward-only one */
     struct sched_report report;     /* owned */
+    struct sched forward;           /* owned; of a whole step of validation, of two replicas by the
+                                       first; empty: there is none */
     struct arch_stage *cut;         /* owned; [stages] */
     struct sim_memory *memory;      /* owned; [pp] */
     struct dtypes types;
@@ -35,6 +38,10 @@ struct setup {
 /* vocab: the model's vocabulary when model.vocab is 0. training false: one sample, one microbatch,
  * forward only (generation). Errors: ERR_CONFIG. Released by setup_free, also after an error. */
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out);
+/* The same of training, with what has been made of its schedule (made->list.p 0: the times alone),
+ * which the setup takes. */
+enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule *made,
+                         struct setup *out);
 void setup_free(struct setup *s);
 
 /* What is planned anew for GPUs as they are: where those of data ranks, or of tensor ranks, do not
@@ -50,8 +57,7 @@ double setup_stage_flops(const struct setup *s, int stage);
 /* The same of what a recompute runs: all but the head. */
 double setup_redo_flops(const struct setup *s, int stage);
 
-/* A checked forward-only list of m microbatches, at most those of a step, with the same placement,
- * of two replicas by the first. Released by sched_free. */
+/* The first m microbatches of s->forward, checked. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);
 
 /* Arguments of dev_open; threads and index are set by the caller. They borrow from s. */

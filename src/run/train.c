@@ -468,7 +468,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     err_keep(&end, run_rank(&r));
     if (end.code != ERR_OK)
         comm_abort(world, end.code); /* peers may still read what is freed below */
-    train_valid_close(&r);
+    sched_free(&r.last_round);
     checkpoint_close(&r.ckpt);
     choices_close(&r.choices);
     exec_close(r.x);
@@ -512,11 +512,8 @@ static enum err open_data(struct train_job *job)
 static enum err run_job(const struct options *o, struct train_job *job, struct setup *s,
                         struct weights *init)
 {
-    int64_t vocab;
     struct train_outcome outcome = {.stopped = false};
     job->outcome = &outcome;
-    TRY(check_vocab(o, &vocab));
-    TRY(setup_make(o, vocab, true, s));
     comm_environment();
     TRY(setup_ask_gpus(s, comm_gpus_reach));
     TRY(host_check(s));
@@ -544,7 +541,7 @@ enum err run_train(const struct options *o, const struct plait_train *call)
     struct weights init = {.files = {NULL, 0}};
     char *page = NULL;
     train_log_open(&log);
-    enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes);
+    enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes, &s);
     if (err == ERR_OK)
         err = text_done(&notes, &page);
     job.notes = page;

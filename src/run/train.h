@@ -99,8 +99,8 @@ struct train_rank {
     int32_t *sample;            /* owned; host */
     int32_t *tokens, *targets;  /* owned; host; TRAIN_READ times a step's share, in turn */
     int64_t read;               /* the last step whose samples are there */
-    struct sched whole_round, last_round; /* owned; forward lists of validation, empty when no round
-                                             of this rank is whole, or ragged */
+    struct sched last_round;    /* owned; of a validation's ragged round, empty where this rank has
+                                   none */
     int64_t within, begun[2];   /* of the step whose number this is, forwards and backwards of the
                                    last stage that have begun; the reporting rank's */
     double took, seconds;       /* the last step; since the first step began */
@@ -121,10 +121,9 @@ struct train_rank {
 /* Where the tokens of a step begin among r->tokens, and its targets. Local. (train.c) */
 int64_t train_place(const struct train_rank *r, int64_t step);
 
-/* Make the lists of validation, when there is a file for it. Errors: ERR_MEMORY. Local; released by
- * train_valid_close. (valid.c) */
+/* Make the list of a validation's ragged round, and rehearse its rounds, when there is a file for
+ * it. Errors: ERR_MEMORY. Local. (valid.c) */
 enum err train_valid_open(struct train_rank *r);
-void train_valid_close(struct train_rank *r);
 /* Mean loss a token over the validation file, and of how many, into r->valid_loss and valid_tokens.
  * r->stop: it was cut short, by a request to stop or a file that could not be read, and there is
  * none. Errors: ERR_NONFINITE, on all ranks. Collective over the world. (valid.c) */

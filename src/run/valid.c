@@ -3,8 +3,8 @@
  * Validation: the samples of the file in order, dealt to the data ranks as a training batch is,
  * with forward-only lists. The mean is over tokens, not over batches, and the last round may be
  * ragged: a data rank with nothing left sits it out (its whole pipeline does). A rank's rounds are
- * whole ones and at most one that is not, so two lists serve all of them; they are made, proved and
- * rehearsed before the first step, and validating takes no memory.
+ * whole ones, by the plan's list, and at most one that is not, by the first part of that; it is
+ * made, checked and rehearsed before the first step, and validating takes no memory.
  */
 #include "run/train.h"
 
@@ -43,11 +43,10 @@ static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
                                .t = r->s->arch.seq};
 }
 
-/* The list of rounds of n samples, and a rehearsal. */
-static enum err open_round(struct train_rank *r, int64_t n, struct sched *list)
+/* Of n samples. */
+static enum err rehearse(struct train_rank *r, int64_t n)
 {
     struct exec_batch b = batch_of(r, n);
-    TRY(setup_forward(r->s, (int)num_ceil_div(n, r->s->samples), list));
     return r->dev->queues ? exec_rehearse_forward(r->x, &b) : ERR_OK;
 }
 
@@ -57,15 +56,12 @@ enum err train_valid_open(struct train_rank *r)
     if (!r->job->valid.samples)
         return ERR_OK;
     if (samples_of(r, 0, &first) == share)
-        TRY(open_round(r, share, &r->whole_round));
+        TRY(rehearse(r, share));
     int64_t rest = samples_of(r, train_valid_rounds(r) - 1, &first);
-    return rest > 0 && rest < share ? open_round(r, rest, &r->last_round) : ERR_OK;
-}
-
-void train_valid_close(struct train_rank *r)
-{
-    sched_free(&r->whole_round);
-    sched_free(&r->last_round);
+    if (rest == 0 || rest == share)
+        return ERR_OK;
+    TRY(setup_forward(r->s, (int)num_ceil_div(rest, r->s->samples), &r->last_round));
+    return rehearse(r, rest);
 }
 
 /* Round i on this rank: how many samples it has, and where it speaks for them their loss. */
@@ -79,7 +75,7 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
         return ERR_OK;
     struct exec_batch b = batch_of(r, *n);
     TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
-    TRY(exec_run(r->x, *n == r->s->share ? &r->whole_round : &r->last_round, &b, hooks));
+    TRY(exec_run(r->x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
     if (!r->speaks)
         return ERR_OK;
     double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a copy aside may be on its way */

@@ -10,6 +10,7 @@
 #include "sim/sim.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 static const char *const common[] = {
     "model.kind=gpt",      "model.layers=8", "model.hidden=16",  "model.heads=2", "model.seq=8",
@@ -167,7 +168,46 @@ static void measured_then_trained(void)
     CHECK_NEAR(second.loss[2], first.loss[2], 1e-10);
 }
 
+/* A verb that opens the file a second time has an error: the plan is made once. */
+static void files_are_read_once(void)
+{
+    static const char *const costs[] = {"parallel.schedule=zb-1p", "parallel.pp=4", NULL};
+    static const char list[] = "0F0,0F1,0F2,0F3,0B0,0F4,0B1,0F5,0B2,0F6,0B3,0F7,0B4,0F8,0B5,0B6,"
+                               "0B7,0B8\n";
+    char path[FOLDER_PATH], schedule[FOLDER_PATH + 32];
+    struct folder_seen seen;
+    int opened = 0; /* the fault counts on from verb to verb */
+    write_file("once.csv", four);
+    write_file("once.txt", list);
+    folder_path("once.txt", path);
+    snprintf(schedule, sizeof schedule, "parallel.schedule=file:%s", path);
+    const char *const of_file[] = {schedule, NULL};
+    for (int file = 0; file < 2; file++)
+        for (int train = 0; train < 2; train++) {
+            char fault[64], *report = NULL;
+            struct plait_config *c =
+                config(train ? "once" : "checked", file ? of_file : costs,
+                       file ? NULL : "once.csv");
+            snprintf(fault, sizeof fault, "open@once.%s:%d:EIO", file ? "txt" : "csv", opened + 2);
+            setenv("PLAIT_FAIL_FS", fault, 1);
+            int code = train ? folder_train(c, &seen) : plait_config_check(c, 0, &report);
+            unsetenv("PLAIT_FAIL_FS");
+            test_check(code == 0, __FILE__, __LINE__, "%s: %s", fault, plait_error());
+            opened++;
+            folder_remove("once");
+            plait_free(report);
+            if (!train)
+                plait_config_free(c);
+        }
+    setenv("PLAIT_FAIL_FS", "open@once.txt:5:EIO", 1); /* it is this call that counts */
+    struct plait_config *c = config("once2", of_file, NULL);
+    CHECK_INT(plait_config_check(c, 0, NULL), PLAIT_CONFIG);
+    unsetenv("PLAIT_FAIL_FS");
+    plait_config_free(c);
+}
+
 static const struct test_case cases[] = {
+    {"files_are_read_once", files_are_read_once},
     {"numbers_of_one_rank", numbers_of_one_rank},
     {"lists_and_bubbles", lists_and_bubbles},
     {"bubble_of_steps_ahead", bubble_of_steps_ahead},
