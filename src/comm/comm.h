@@ -193,7 +193,7 @@ struct comm_group_args {
     bool small;       /* they move a few words: it need not have much of a GPU */
     bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
     /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
-     * of one process then move it by copies (comm_nccl_copies.c). From comm_window_take, whose it
+     * of one process then move it by copies (gpu/coll.c). From comm_window_take, whose it
      * stays; NULL, or memory of the device's own, where that gave none, and the group goes by NCCL.
      * window_bytes: the same on all members, also of one without; 0: no such promise. */
     void *window;

@@ -18,7 +18,7 @@
  *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
  * With sp and copies between GPUs (t->steps) both go by owner, in steps in which every rank gives
- * to one and takes from one (comm_steps.c): a rank makes the next one's rows first and its own
+ * to one and takes from one (comm/core/steps.c): a rank makes the next one's rows first and its own
  * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
  * product is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
  * others' links idle, so four of them take four times as long as one reduce-scatter.

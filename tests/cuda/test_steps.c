@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums to owners and gathers in steps (comm_steps.c) between two, three and four GPUs of a process,
- * against the same in host memory. A part is written by the device's queue just before its step,
- * and read just behind it, and until then all is NaN; GPUs come to each step at other times, each
- * round another one last. Runs where this process sees as many GPUs.
+ * Sums to owners and gathers in steps (comm/core/steps.c) between two, three and four GPUs of a
+ * process, against the same in host memory. A part is written by the device's queue just before its
+ * step, and read just behind it, and until then all is NaN; GPUs come to each step at other times,
+ * each round another one last. Runs where this process sees as many GPUs.
  */
 #include "comm/comm.h"
 

@@ -8,7 +8,7 @@
 #include "comm/comm.h"
 
 #include "base/cores.h"
-#include "comm/comm_thread.h"
+#include "comm/host/thread.h"
 #include "test.h"
 
 /* What is waited for is there from the second look on. */

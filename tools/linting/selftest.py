@@ -45,7 +45,7 @@ TEXTS = [
     ("vendor", "src/model/a.c", "#include <dnnl.h>\n", "#include <math.h>\n"),
     ("vendor", "src/run/a.c", "#include <mpi.h>\n", None),
     ("vendor", "src/device/cpu/a.c", "#include <cuda_runtime.h>\n", None),
-    ("vendor", "src/comm/a.c", "#include <cublasLt.h>\n", "#include <mpi.h>\n"),
+    ("vendor", "src/comm/host/a.c", "#include <cublasLt.h>\n", "#include <mpi.h>\n"),
     ("vendor", "src/device/a.c", "#include <cudnn.h>\n", None),
     ("vendor", "src/exec/a.c", "#include <nccl.h>\n", None),
     ("vendor", "src/data/a.c", "#include <yaml.h>\n", "#include <xxhash.h>\n"),
@@ -93,7 +93,8 @@ OBJECTS = [
     ("prefix", [("src/base/a.c", "sched_x", "")], [("src/base/a.c", "philox4x32", "")]),
     ("vendor", [("src/model/a.c", "model_x", "dnnl_sgemm")],
      [("src/device/cpu/a.c", "cpu_x", "dnnl_sgemm")]),
-    ("vendor", [("src/run/a.c", "run_x", "MPI_Init")], [("src/comm/a.c", "comm_x", "MPI_Init")]),
+    ("vendor", [("src/run/a.c", "run_x", "MPI_Init")],
+     [("src/comm/host/a.c", "comm_x", "MPI_Init")]),
     ("vendor", [("src/comm/a.c", "comm_x", "cuMemAlloc_v2")],
      [("src/comm/a.c", "comm_x", "custom")]),
 ]

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks tell each other without a message: each has an entry that it alone writes and that its
+ * peers read when a wait gets long. In it stands what the rank is about, for whom it waits, whether
+ * a call of the file system holds it, and when it last gave a sign of life. The entries lie in the
+ * memory of the ranks that are threads, or in memory that processes of one machine share; a rank
+ * that is stopped, or busy, or gone cannot answer, but its entry can still be read.
+ */
+#ifndef PLAIT_COMM_BOARD_H
+#define PLAIT_COMM_BOARD_H
+
+#include "comm/core/core.h"
+#include <stdatomic.h>
+
+enum {
+    COMM_PLACE_TEXT = 48,
+    COMM_PLACE_WORDS = COMM_PLACE_TEXT / 8,
+    COMM_WANT_WORDS = COMM_WANT_TEXT / 8,
+    COMM_WAITS_WORDS = COMM_RANKS_MAX / 64,
+};
+
+enum comm_doing { COMM_BUSY, COMM_WAITS, COMM_ENDED, COMM_DEAD };
+
+/* Times are nanoseconds of the machine's monotonic clock. */
+struct comm_entry {
+    atomic_int pid;   /* of a process; 0: a thread */
+    atomic_int doing; /* enum comm_doing */
+    atomic_int_fast64_t moved; /* the last sign of life */
+    atomic_int_fast64_t since; /* COMM_WAITS: when the wait began */
+    atomic_int_fast64_t file;  /* until when the file call under way excuses; 0: there is none */
+    atomic_int_fast64_t filed; /* when the last one ended */
+    atomic_uint_fast64_t place[COMM_PLACE_WORDS];
+    atomic_uint_fast64_t want[COMM_WANT_WORDS];   /* COMM_WAITS: for what */
+    atomic_uint_fast64_t waits[COMM_WAITS_WORDS]; /* COMM_WAITS: for whom, a bit a rank */
+};
+
+struct comm_board {
+    int n;
+    struct comm_entry **of; /* (n) owned, the entries borrowed; NULL: of another machine */
+};
+
+/* An entry as it was read. */
+struct comm_seen {
+    enum comm_doing doing;
+    bool in_file;
+    int pid;
+    double quiet;  /* seconds since the last sign of life */
+    double waited; /* COMM_WAITS */
+    char place[COMM_PLACE_TEXT], want[COMM_WANT_TEXT];
+    uint64_t waits[COMM_WAITS_WORDS];
+};
+void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
+
+/* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. (core/blame.c) */
+enum { COMM_NAMES = 8 };
+struct comm_names { char text[128]; size_t used; int named, more; };
+void comm_names_add(struct comm_names *n, int rank);
+void comm_names_end(struct comm_names *n);
+
+/* A wait as it gets long. Zeroed by comm_long_begin, which also gives a sign of life. */
+struct comm_long {
+    double begin; /* of the wait; later by what the rank itself stood still */
+    double seen;  /* the last look */
+    double next;  /* when to look closely */
+    int suspect;  /* 1 + who held it up at the last close look; 0: nobody */
+};
+void comm_long_begin(struct comm_world *w, struct comm_long *l);
+/* A look at a wait that has not ended. Errors: ERR_HANG, when it has lasted for the world's timeout
+ * and a rank that it is for, or that those wait for, has given no sign of life for as long; the
+ * message names that one first and then the chain (core/blame.c). A rank in a file call is alive.
+ * The world has not failed yet. */
+enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l);
+/* Seconds until the next close look; negative: none comes. */
+double comm_long_nap(const struct comm_world *w, const struct comm_long *l);
+/* The wait has ended. */
+void comm_long_end(struct comm_world *w);
+
+/* This rank has ended well. */
+void comm_board_ended(struct comm_world *w);
+/* Has a rank of the world been in a file call within the last timeout? */
+bool comm_board_files(const struct comm_world *w);
+
+/* ---- core/blame.c ---- */
+
+enum comm_verdict_kind {
+    COMM_PATIENT, /* someone gave a sign of life not long ago */
+    COMM_SILENT,  /* rank `who` gives none */
+    COMM_CIRCLE,  /* all wait for each other; rank `who` is one of them */
+};
+struct comm_verdict { enum comm_verdict_kind kind; int who; };
+/* Who holds up this rank, which waits and whose entry says so. Errors: ERR_MEMORY. */
+enum err comm_blame(const struct comm_world *w, struct comm_verdict *out);
+/* FAIL with ERR_HANG, in words. */
+enum err comm_blame_fail(const struct comm_world *w, const struct comm_verdict *v);
+
+#endif

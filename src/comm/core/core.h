@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the transports share: the table that each of them fills, the objects behind the opaque
+ * names of comm.h, and the arithmetic of a reduction. Only files of this folder include it.
+ *
+ * comm.c checks arguments, answers groups of one by itself, and calls the transport for the rest;
+ * so a transport sees n >= 2, checked sizes and known ranks.
+ */
+#ifndef PLAIT_COMM_OPS_H
+#define PLAIT_COMM_OPS_H
+
+#include "comm/comm.h"
+
+enum comm_limit {
+    COMM_RANKS_MAX = 4096,
+    COMM_GROUP_IDS = 32768, /* they are MPI tags too: as many as the standard promises */
+    COMM_UNFINISHED_MAX = 64, /* started and not finished, in one group */
+    /* mpi: a reduction stages one slice of each other member; all slices fit the window. */
+    COMM_WINDOW_BYTES = 4 << 20,
+    COMM_SLICE_ALIGN = 64, /* bytes */
+    COMM_COPIES_BYTES = 64 << 20, /* most staging of sums by copies */
+    COMM_COPIES_MEMBERS = 8,  /* most members of such a group */
+};
+
+enum comm_coll_kind {
+    COMM_ALL_REDUCE,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER,
+    COMM_REDUCE,
+    COMM_BROADCAST,
+    COMM_BARRIER,
+};
+
+/* One collective as one member states it. Members must agree on all but the pointers. Broadcast
+ * counts bytes (its dt is not read); barrier has count 0. */
+struct comm_coll {
+    enum comm_coll_kind kind;
+    enum dtype dt;
+    enum comm_red red;
+    int root;       /* member; reduce and broadcast only */
+    int step;       /* of a reduce_scatter or all_gather (core/steps.c); 0: the whole */
+    int64_t count;  /* elements as in comm.h */
+    int64_t unit;   /* bytes of one element; 1 for broadcast */
+    void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
+    const void *in; /* borrowed from the caller until finish */
+};
+
+/* One message as one side states it: src is set for a send, dst for a receive. */
+struct comm_msg {
+    int from, to, tag;
+    int64_t bytes;
+    const void *src; /* borrowed from the caller until finish */
+    void *dst;       /* borrowed from the caller until finish */
+};
+
+/* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
+enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL, COMM_REQ_DEVICE };
+
+/* A transport. All slots required. A slot that fails has told the peers, so that none waits on. */
+struct comm_ops {
+    enum comm_kind kind;
+    /* Start a message; fills r->op and r->word from 1 on. */
+    enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
+    enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
+    /* Start operation g->started of the group. */
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
+    /* Complete operation g->finished of the group. */
+    enum err (*coll_finish)(struct comm_group *g);
+    enum err (*group_open)(struct comm_group *g, int64_t scratch); /* sets g->impl */
+    void (*group_close)(struct comm_group *g);
+    void (*abort)(struct comm_world *w, enum err code);
+    /* Has a rank failed, as far as is known here? Waits for nothing; from any thread. */
+    bool (*failed)(struct comm_world *w);
+    /* FAIL with ERR_PEER when one has, naming what this rank was about. */
+    enum err (*check)(struct comm_world *w, const char *what);
+    /* May this rank say why it ends the job? Once in a machine's ranks; from any thread. */
+    bool (*last_word)(struct comm_world *w);
+};
+
+/* Device memory of a device that queues: what is started is put in order with its queue, and
+ * finished means that whatever is queued from then on sees the result. All slots required; they
+ * see n >= 2 and known ranks. */
+struct comm_queue_ops {
+    enum err (*group_open)(struct comm_group *g); /* sets g->lane; g->host is open */
+    enum err (*channel_open)(struct comm_world *w, const struct comm_channel *c);
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
+    /* Started and finished in one; nothing else of the group is unfinished. */
+    enum err (*coll_now)(struct comm_group *g, const struct comm_coll *c);
+    enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
+    bool (*coll_steps)(const struct comm_group *g, const struct comm_coll *c); /* takes steps? */
+    enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
+                          struct comm_req *r);
+    enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
+    enum err (*window_take)(struct comm_world *w, int64_t bytes, const char *name, void **out);
+    /* The base world knows already. Calls w->forget when no peer is waited for any more. */
+    void (*abort)(struct comm_world *w);
+    enum err (*replayed)(struct comm_world *w, int64_t step, double seconds);
+    enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
+};
+struct comm_queue {
+    const struct comm_queue_ops *ops;
+    struct comm_world *world; /* borrowed */
+};
+
+struct comm_board; /* core/board.h */
+struct comm_files; /* core/files.c */
+
+struct comm_world {
+    const struct comm_ops *ops;
+    int rank, size;
+    struct comm_board *board; /* the transport's, borrowed: what peers read of each other */
+    struct comm_files *files; /* owned; NULL: its file calls have no watch (core/files.c) */
+    double timeout_s;    /* of one wait; 0: none */
+    int64_t unfinished;  /* requests started and not finished */
+    double spent;        /* seconds in calls that start or finish one */
+    void *impl;          /* the transport's seat of this rank, borrowed from it */
+    struct dev *dev;     /* attached, borrowed; NULL: none that queues */
+    bool copies;         /* between GPUs of one process, where they can */
+    bool warm;           /* comm_warm was called */
+    int64_t device_taken; /* bytes of the device that the queue has taken */
+    struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */
+    void (*forget)(void *arg); /* of a recording; NULL: there is none */
+    void *forget_arg;          /* borrowed */
+};
+
+struct comm_group {
+    struct comm_world *world; /* borrowed from the transport */
+    int id, n, me;            /* me: this rank's place among the members */
+    int *ranks;               /* (n) owned */
+    int64_t started, finished; /* operations so far; finished <= started */
+    int step;                 /* started last of one that goes in steps, not the last; 0: none */
+    enum comm_coll_kind step_of;
+    void *impl;               /* owned by the transport; NULL when n is 1 */
+    bool device;              /* device memory of the device that is attached */
+    bool small;               /* its largest operation is a few words */
+    bool beside;              /* its operations run beside the device's own work */
+    void *window;             /* device, borrowed: where operations read; NULL: anywhere */
+    int64_t window_bytes;     /* the same on all members */
+    bool mixed;               /* not all of them do */
+    struct comm_group *host;  /* owned; the same members, beside a lane */
+    bool copies;              /* its lane moves by copies what lies in the window */
+    void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
+};
+
+/* gpu/nccl.c */
+enum err comm_nccl_open(struct comm_world *w, struct dev *d);
+
+extern const struct comm_ops comm_thread_ops;
+
+/* FAIL with ERR_INTERNAL when c stands between steps of another. (core/steps.c) */
+enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c);
+
+/* What a caller can get wrong of an operation: the element type; a request that is still in use,
+ * bytes beyond 64 bits, sides that overlap. *bytes: of the longer side. (comm.c) */
+enum err comm_dtype_check(enum dtype dt);
+enum err comm_coll_check(const struct comm_group *g, const struct comm_coll *c,
+                         const struct comm_req *r, int64_t *bytes);
+/* Checks and starts an operation; answers a group of one. (comm.c) */
+enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r);
+
+/* "all_reduce" and so on. */
+const char *comm_coll_name(enum comm_coll_kind k);
+
+/* Do two members state the same operation? */
+bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b);
+/* "all_reduce(sum) of 12 f32 elements", into buf, which is returned. */
+const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
+/* FAIL with ERR_MISMATCH: operation number `seq` of group g differs between the ranks a and b. */
+enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
+                            const struct comm_coll c[2]);
+
+/* ---- what a rank waits for, as messages tell it; filled in by each kind of operation ---- */
+enum { COMM_WANT_TEXT = 160 };
+struct comm_want {
+    /* Is ranks[i] still to come? */
+    bool (*missing)(const struct comm_want *x, int i);
+    const char *(*text)(const struct comm_want *x, char buf[COMM_WANT_TEXT]);
+    const int *ranks; /* (n) those concerned, borrowed for the wait */
+    int n;
+    void *a;          /* the operation, borrowed for the wait */
+    int64_t seq;
+};
+/* This rank has given a sign of life. (core/board.c) */
+void comm_alive(struct comm_world *w);
+/* FAIL with ERR_PEER: ranks[i] has ended without coming. */
+enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
+/* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
+/* The message of a failed rank as the job's: the rank in place of the area that speaks, unless it
+ * begins with a rank already or there is one rank only. Into buf, which is returned. */
+enum { COMM_RANK_TEXT = 2048 + 32 };
+const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
+
+/* ---- arithmetic of a reduction, a tile at a time ----
+ * set the tile from the first member's elements, fold in the others in member order, take the
+ * result. Every transport reduces through these, so results do not depend on the transport. */
+enum { COMM_TILE_BYTES = 4096 };
+struct comm_tile {
+    union {
+        double f64[COMM_TILE_BYTES / 8];
+        float f32[COMM_TILE_BYTES / 4]; /* f32 and bf16 */
+        int32_t i32[COMM_TILE_BYTES / 4];
+    } wide;
+    uint16_t bf16[COMM_TILE_BYTES / 4]; /* the rounded result */
+};
+/* Elements that a tile holds. */
+int64_t comm_tile_elements(enum dtype dt);
+void comm_tile_set(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+/* A maximum with a NaN is NaN. */
+void comm_tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+void comm_tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+/* The result as `count` elements of dt; lies in the tile. */
+const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt);
+
+#endif

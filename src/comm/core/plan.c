@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a transport takes of memory, told before it is there. Staging in host memory is ours and
+ * exact. What NCCL takes of a GPU is its own affair; the figures are from cudaMemGetInfo around
+ * each opening (PLAIT_LOG=debug prints them), NCCL 2.28 on two H200, rounded up: buffers of every
+ * communicator, by the multiprocessors it may take, and once in a process the kernels.
+ */
+#include "comm/core/core.h"
+
+int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
+{
+    if (k == COMM_THREAD || n < 2)
+        return 0;
+    int64_t most = COMM_WINDOW_BYTES / (n - 1) / COMM_SLICE_ALIGN;
+    int64_t bytes = num_max(0, num_min(max_bytes, (int64_t)n * COMM_WINDOW_BYTES));
+    int64_t slice = num_ceil_div(num_ceil_div(bytes, n), COMM_SLICE_ALIGN);
+    return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
+}
+
+enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 32 * MIB,
+       CHANNEL = 200 * MIB, POST = 16 * MIB };
+
+bool comm_would_copy(enum comm_kind k, int n)
+{
+    return k == COMM_THREAD && n <= COMM_COPIES_MEMBERS;
+}
+
+int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
+{
+    bool sums = !p->apart && comm_would_copy(k, p->window);
+    bool moves = !p->apart && comm_would_copy(k, p->mixed);
+    bool posts = !p->stages_apart && comm_would_copy(k, 2);
+    int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
+                    p->channels * (int64_t)(posts ? POST : CHANNEL);
+    if (p->window > 1)
+        lanes += sums ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
+    if (p->mixed > 1)
+        lanes += moves ? (int64_t)COMM_COPIES_BYTES + SMALL : (int64_t)(p->beside ? BESIDE : FULL);
+    return lanes > 0 ? KERNELS + lanes : 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Words for messages about operations: what differs, who is gone. Both transports say the same.
+ */
+#include "comm/core/core.h"
+
+#include "base/text.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *comm_coll_name(enum comm_coll_kind k)
+{
+    static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "reduce", "broadcast", "barrier"};
+    return (unsigned)k < sizeof name / sizeof *name ? name[k] : "unknown operation";
+}
+
+bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
+{
+    return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
+           a->count == b->count && a->step == b->step;
+}
+
+const char *comm_coll_text(const struct comm_coll *c, char buf[96])
+{
+    const char *name = comm_coll_name(c->kind);
+    char to[32] = "";
+    if (c->kind == COMM_REDUCE)
+        snprintf(to, sizeof to, " to member %d", c->root);
+    if (c->step > 0)
+        snprintf(to, sizeof to, ", step %d", c->step);
+    if (c->kind == COMM_BARRIER)
+        snprintf(buf, 96, "%s", name);
+    else if (c->kind == COMM_BROADCAST)
+        snprintf(buf, 96, "%s of %" PRId64 " byte%s from member %d", name, c->count,
+                 text_plural(c->count, "s"), c->root);
+    else
+        snprintf(buf, 96, "%s%s of %" PRId64 " %s element%s%s", name,
+                 c->red == COMM_MAX ? " (max)" : "", c->count, dtype_name(c->dt),
+                 text_plural(c->count, "s"), to);
+    return buf;
+}
+
+enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
+                            const struct comm_coll c[2])
+{
+    char a[96], b[96];
+    FAIL(ERR_MISMATCH,
+         "comm: operation %" PRId64 " of group %d is %s on rank %d, but %s on rank %d; all members "
+         "must make the same calls in the same order",
+         seq, g->id, comm_coll_text(&c[0], a), rank[0], comm_coll_text(&c[1], b), rank[1]);
+}
+
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
+{
+    if (m->dst)
+        snprintf(buf, COMM_WANT_TEXT, "the receive of %" PRId64 " byte%s from rank %d, tag %d",
+                 m->bytes, text_plural(m->bytes, "s"), m->from, m->tag);
+    else
+        snprintf(buf, COMM_WANT_TEXT, "the send of %" PRId64 " byte%s to rank %d, tag %d",
+                 m->bytes, text_plural(m->bytes, "s"), m->to, m->tag);
+    return buf;
+}
+
+enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i)
+{
+    char what[COMM_WANT_TEXT];
+    FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
+         x->ranks[i], x->text(x, what), w->rank);
+}
+
+const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])
+{
+    const char *said = err_bare(text);
+    if (w->size == 1)
+        snprintf(buf, COMM_RANK_TEXT, "%s", text);
+    else if (strncmp(said, "rank ", 5) == 0 || strncmp(said, "ranks ", 6) == 0)
+        snprintf(buf, COMM_RANK_TEXT, "%s", said);
+    else
+        snprintf(buf, COMM_RANK_TEXT, "rank %d: %s", w->rank, said);
+    return buf;
+}

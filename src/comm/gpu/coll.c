@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums and gathers over GPUs of one process, by the GPUs' copy engines. NCCL's kernels take
+ * multiprocessors, and products that were cut to fill all of them run a second round for the few
+ * that are missing: measured on two H200, sums of 6.2 GB beside the backward of GPT-2 1.5B cost as
+ * much as sums behind it. A copy engine takes none. Threads of one process see each other's
+ * memory, and what members read lies alike in their windows: gradients of data ranks in one, with
+ * weights whose updates they share, activations and scratch of tensor ranks in another. So a member
+ * copies from the others'
+ *
+ *     all_reduce       its shard of a piece, to its staging; adds these and its own, in the order
+ *                      of the members, into its own (one kernel); then the others' summed shards
+ *     reduce_scatter   its part, to its staging, piece by piece, and adds, to where it is wanted
+ *     reduce           so the root alone, what is summed
+ *     all_gather       each one's part, to its place; or from there, where it is in place
+ *
+ * where a piece is PIECE_BYTES, which bounds the staging. reduce_scatter and all_gather may also go
+ * in steps (core/steps.c), part by part as they are made, and the sum when all have come: a pair
+ * tells each other the same words then, READY at the part's step, READ as soon as it was copied.
+ * Between what is listed members wait for each other by words of pinned host memory, which a peer's
+ * stream writes and one's own waits for: no kernel spins and no host thread is asked, but one can
+ * end all waiting with a store, which needs no call that a stuck driver might hold. The words are
+ * set to 1 by who tells and to 0 by who was told, so that a recorded step can be run again:
+ *
+ *     READY   what you read of mine is complete      told at the start, to each who will read
+ *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two words in turn
+ *     READ    I have read all that I need of yours   told at the end, to each who told READY
+ *
+ * No word is told again before it was heard, which each pair of members keeps for itself, so that a
+ * root and one other need not know of the rest. Whoever told READY ends the operation by hearing
+ * READ, told behind the hearing of that READY: the next READY finds the word heard. READ is told
+ * behind the hearing of a READY of the same operation, and that was told behind the hearing of the
+ * READ before. For SUMMED it takes two words: who tells piece i + 2 has heard the others' i + 1,
+ * and those were told behind their hearing of all of i.
+ *
+ * A group whose operations are not all of these kinds, or read elsewhere (comm_group_args.mixed),
+ * has a small communicator, too. Both work on the lane's one stream, or on the device's when
+ * nothing of the lane is on its way, so operations keep their order. Who does what follows from
+ * what all members state alike and from the place in the window, so they choose alike.
+ *
+ * Numbers are those of the host's transports: the same order of addition.
+ */
+#include "comm/gpu/coll.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
+/* ALL_REDUCE_LEAST: two rounds of words take as long as NCCL takes for this much. */
+enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
+
+_Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_TOTAL_MOST, "all members are added at once");
+
+/* What a member tells the others. */
+struct seat {
+    int64_t gpu, able, bytes;
+    char *window;
+    uint32_t *flags;
+};
+
+struct comm_copies {
+    int n, me;
+    struct seat seat[COMM_COPIES_MEMBERS];
+    uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who tells */
+    char *staging;    /* device, owned; n - 1 shards of a piece */
+    int64_t shard;    /* bytes of one there */
+    bool mixed;       /* NCCL does what copies do not, or not better */
+    const struct comm_words *words; /* the transport's */
+};
+
+/* ---- who can ---- */
+
+/* The members' seats, each filled in by its own. */
+static enum err exchange(struct comm_group *g, struct seat *seats)
+{
+    int64_t words = (int64_t)(sizeof *seats / sizeof(double));
+    _Static_assert(sizeof(struct seat) % sizeof(double) == 0, "seats travel as doubles");
+    struct seat mine = seats[g->me];
+    return comm_all_gather(g->host, seats, &mine, words, DT_F64);
+}
+
+/* This GPU can read the other members'. */
+static bool reaches(const struct comm_group *g, const struct seat *seats)
+{
+    for (int i = 0; i < g->n; i++)
+        if (i != g->me &&
+            (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
+             !comm_copies_reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
+            return false;
+    return true;
+}
+
+static bool is_window(const struct comm_nccl *q, const void *p)
+{
+    bool found = false;
+    for (int i = 0; i < q->windows; i++)
+        found = found || q->window[i] == p;
+    return found;
+}
+
+enum err comm_copies_agree(struct comm_group *g, bool *yes)
+{
+    struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
+    *yes = false;
+    /* Only what all members state alike: one without a window must tell the others. */
+    if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
+        return ERR_OK;
+    struct seat *mine = &seats[g->me];
+    mine->gpu = comm_nccl_of(g->world)->gpu;
+    mine->bytes = g->window_bytes;
+    mine->able = is_window(comm_nccl_of(g->world), g->window) && comm_nccl_of(g->world)->words.wait;
+    TRY(exchange(g, seats));
+    mine->able = mine->able && reaches(g, seats);
+    TRY(exchange(g, seats));
+    *yes = true;
+    for (int i = 0; i < g->n; i++)
+        *yes = *yes && seats[i].able;
+    if (!*yes && g->me == 0 && comm_nccl_of(g->world)->windows > 0)
+        log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
+                           "other's memory, or wait for words of the host's",
+                 g->mixed ? "tensor ranks talk" : "gradients are summed");
+    return ERR_OK;
+}
+
+/* ---- life ---- */
+
+/* Each way of the sum once: a kernel that is loaded at its first launch waits for all streams, also
+ * for one that waits for a peer. */
+static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
+{
+    static const struct { int64_t at, count; enum dtype dt; } ways[] = {
+        {0, 4, DT_F32}, {4, 1, DT_F32}, {0, 8, DT_BF16}, {2, 1, DT_BF16}};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        char *p = x->staging + ways[i].at;
+        struct comm_total t = {p, {p, p}, 2, ways[i].count, ways[i].dt};
+        TRY_CUDA(comm_nccl_total(&t, s));
+    }
+    TRY_CUDA(cudaStreamSynchronize(s));
+    return ERR_OK;
+}
+
+static enum err open_parts(struct comm_copies *x, cudaStream_t s)
+{
+    size_t flags = (size_t)(FLAG_KINDS * x->n) * sizeof *x->flags;
+    x->shard = num_ceil_div(num_ceil_div(PIECE_BYTES, x->n), UNIT) * UNIT;
+    TRY_CUDA(cudaHostAlloc((void **)&x->flags, flags, cudaHostAllocPortable));
+    memset(x->flags, 0, flags);
+    int64_t staging = (x->n - 1) * x->shard;
+    TRY(comm_copies_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
+                         "sums by copies", (int)x->seat[x->me].gpu));
+    return load_kernels(x, s);
+}
+
+/* Once addresses were given away peers may write there, whatever happens here. */
+enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out)
+{
+    struct comm_copies *x;
+    TRY(mem_new(1, sizeof *x, "copies between GPUs", &x));
+    x->n = g->n;
+    x->me = g->me;
+    x->mixed = g->mixed;
+    x->words = &comm_nccl_of(g->world)->words;
+    x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
+                                   .window = g->window};
+    enum err err = open_parts(x, s);
+    bool peers = err == ERR_OK;
+    x->seat[g->me].flags = x->flags;
+    if (err == ERR_OK)
+        err = exchange(g, x->seat);
+    if (err == ERR_OK)
+        *out = x;
+    else
+        comm_copies_close(x, peers);
+    return err;
+}
+
+/* Words that a peer may still write are left to the end of the process. */
+void comm_copies_close(struct comm_copies *x, bool peers)
+{
+    if (!x)
+        return;
+    (void)cudaFree(x->staging);
+    if (x->flags && !peers)
+        (void)cudaFreeHost(x->flags);
+    mem_free(x);
+}
+
+/* Who was told sets words to 0 and waits for the next, so this is done again and again. */
+void comm_copies_let_go(const struct comm_copies *x)
+{
+    for (int i = 0; i < FLAG_KINDS * x->n; i++)
+        __atomic_store_n(&x->flags[i], 1, __ATOMIC_RELEASE);
+}
+
+/* ---- operations ---- */
+
+/* long: a driver's call */
+static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
+                     unsigned flags)
+{
+    CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
+    if (e != CUDA_SUCCESS)
+        FAIL(ERR_INTERNAL, "comm: CUDA refuses to write or wait for a word: error %d of the driver",
+             (int)e);
+    return ERR_OK;
+}
+
+enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s)
+{
+    return call(f->write, s, theirs, 1, 0);
+}
+
+enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s)
+{
+    TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return call(f->write, s, mine, 0, 0);
+}
+
+static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
+{
+    return comm_words_tell(x->words, x->seat[who].flags + (int)kind * x->n + x->me, s);
+}
+
+static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s)
+{
+    for (int i = 0; i < x->n; i++)
+        if (i != x->me)
+            TRY(tell_one(x, kind, i, s));
+    return ERR_OK;
+}
+
+/* Until member `who` has told so; and what it told is forgotten. */
+static enum err hear(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
+{
+    return comm_words_hear(x->words, x->flags + (int)kind * x->n + who, s);
+}
+
+static enum err hear_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
+{
+    for (int k = 1; k < x->n; k++)
+        TRY(hear(x, kind, (x->me + k) % x->n, s));
+    return ERR_OK;
+}
+
+/* A part of an operation: `bytes` from `at` of the window on. */
+struct piece { int64_t at, bytes, unit; };
+
+/* Member i's shard of it: where in the window, how long. */
+static int64_t shard_of(const struct comm_copies *x, const struct piece *p, int i, int64_t *bytes)
+{
+    int64_t each = num_ceil_div(num_ceil_div(p->bytes, x->n), UNIT) * UNIT;
+    int64_t begin = num_min(i * each, p->bytes);
+    *bytes = num_min(each, p->bytes - begin);
+    return p->at + begin;
+}
+
+/* Summands of all members: `bytes` from `at` of their windows on, at most a shard of staging. */
+struct summands { int64_t at, bytes, unit; enum dtype dt; };
+
+/* Where another member's stands when it has come. */
+static char *staged(const struct comm_copies *x, int from)
+{
+    return x->staging + ((from - x->me + x->n) % x->n - 1) * x->shard;
+}
+
+static enum err fetch_summand(const struct comm_copies *x, const struct summands *p, int from,
+                              cudaStream_t s)
+{
+    if (p->bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(staged(x, from), x->seat[from].window + p->at, (size_t)p->bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return ERR_OK;
+}
+
+/* The sum of those that have come and of one's own, at `out`. */
+static enum err total(const struct comm_copies *x, const struct summands *p, void *out,
+                      cudaStream_t s)
+{
+    struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
+    for (int i = 0; i < x->n; i++)
+        t.in[i] = i == x->me ? x->seat[i].window + p->at : staged(x, i);
+    TRY_CUDA(comm_nccl_total(&t, s));
+    return ERR_OK;
+}
+
+/* Their sum, at `out`: the others' come to the staging and are added. */
+static enum err add_up(const struct comm_copies *x, const struct summands *p, void *out,
+                       cudaStream_t s)
+{
+    for (int k = 1; k < x->n; k++) /* each from another one at a time */
+        TRY(fetch_summand(x, p, (x->me + k) % x->n, s));
+    return total(x, p, out, s);
+}
+
+/* This member's shard of a piece. */
+static enum err sum_shard(const struct comm_copies *x, const struct piece *p, enum dtype dt,
+                          cudaStream_t s)
+{
+    struct summands own = {.unit = p->unit, .dt = dt};
+    own.at = shard_of(x, p, x->me, &own.bytes);
+    return add_up(x, &own, x->seat[x->me].window + own.at, s);
+}
+
+static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, enum flag summed,
+                             cudaStream_t s)
+{
+    for (int k = 1; k < x->n; k++) {
+        int from = (x->me + k) % x->n;
+        int64_t bytes, at = shard_of(x, p, from, &bytes);
+        TRY(hear(x, summed, from, s));
+        if (bytes > 0)
+            TRY_CUDA(cudaMemcpyAsync(x->seat[x->me].window + at, x->seat[from].window + at,
+                                     (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+    }
+    return ERR_OK;
+}
+
+static int64_t place_of(const struct comm_copies *x, const void *p)
+{
+    return (const char *)p - x->seat[x->me].window;
+}
+
+/* Does a gather find this member's part at its place of the whole already? Alike on all members, as
+ * what they state is. */
+static bool is_in_place(const struct comm_copies *x, const struct comm_coll *c)
+{
+    return c->in == (const char *)c->out + x->me * c->count * c->unit;
+}
+
+static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int64_t at = place_of(x, c->out), bytes = c->count * c->unit;
+    enum flag summed = FLAG_SUMMED;
+    TRY(tell(x, FLAG_READY, s));
+    TRY(hear_all(x, FLAG_READY, s));
+    for (int64_t done = 0; done < bytes; done += PIECE_BYTES) {
+        struct piece p = {at + done, num_min(PIECE_BYTES, bytes - done), c->unit};
+        TRY(sum_shard(x, &p, c->dt, s));
+        TRY(tell(x, summed, s));
+        TRY(fetch_shards(x, &p, summed, s));
+        summed = summed == FLAG_SUMMED ? FLAG_SUMMED_ODD : FLAG_SUMMED;
+    }
+    TRY(tell(x, FLAG_READ, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
+/* What all have at `at`, summed here. */
+static enum err sum_here(const struct comm_copies *x, const struct comm_coll *c, int64_t at,
+                         cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    TRY(hear_all(x, FLAG_READY, s));
+    for (int64_t done = 0; done < bytes; done += x->shard) {
+        struct summands p = {at + done, num_min(x->shard, bytes - done), c->unit, c->dt};
+        TRY(add_up(x, &p, (char *)c->out + done, s));
+    }
+    return tell(x, FLAG_READ, s);
+}
+
+static enum err reduce_scatter(const struct comm_copies *x, const struct comm_coll *c,
+                               cudaStream_t s)
+{
+    TRY(tell(x, FLAG_READY, s));
+    TRY(sum_here(x, c, place_of(x, c->in) + x->me * c->count * c->unit, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
+/* Between the root and each of the others, who do not know of each other. */
+static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    if (x->me == c->root)
+        return sum_here(x, c, place_of(x, c->in), s);
+    TRY(tell_one(x, FLAG_READY, c->root, s));
+    return hear(x, FLAG_READ, c->root, s);
+}
+
+/* Where member i's own part of a gather is told to lie: in place, at its place of the whole. */
+static int64_t part_of(const struct comm_copies *x, const struct comm_coll *c, int i)
+{
+    return is_in_place(x, c) ? place_of(x, c->out) + i * c->count * c->unit : place_of(x, c->in);
+}
+
+/* What member `from` has, to its place here. */
+static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *c, int from,
+                           cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    TRY(hear(x, FLAG_READY, from, s));
+    if (bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes,
+                                 x->seat[from].window + part_of(x, c, from), (size_t)bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return ERR_OK;
+}
+
+/* This member's own part, to its place; and all have read it. */
+static enum err end_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int64_t bytes = c->count * c->unit;
+    if (!is_in_place(x, c) && bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync((char *)c->out + x->me * bytes, c->in, (size_t)bytes,
+                                 cudaMemcpyDeviceToDevice, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
+static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    TRY(tell(x, FLAG_READY, s));
+    for (int k = 1; k < x->n; k++)
+        TRY(fetch_part(x, c, (x->me + k) % x->n, s));
+    TRY(tell(x, FLAG_READ, s));
+    return end_gather(x, c, s);
+}
+
+/* ---- in steps ---- */
+
+static enum err scatter_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int to = (x->me + c->step) % x->n, from = (x->me - c->step + x->n) % x->n;
+    struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
+    p.at = place_of(x, c->in) + x->me * p.bytes;
+    if (c->step == x->n) {
+        TRY(total(x, &p, c->out, s));
+        return hear_all(x, FLAG_READ, s);
+    }
+    TRY(tell_one(x, FLAG_READY, to, s));
+    TRY(hear(x, FLAG_READY, from, s));
+    TRY(fetch_summand(x, &p, from, s));
+    return tell_one(x, FLAG_READ, from, s);
+}
+
+static enum err gather_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    int from = (x->me + c->step) % x->n;
+    if (c->step == 1)
+        TRY(tell(x, FLAG_READY, s));
+    TRY(fetch_part(x, c, from, s));
+    TRY(tell_one(x, FLAG_READ, from, s));
+    return c->step < x->n - 1 ? ERR_OK : end_gather(x, c, s);
+}
+
+bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
+{
+    const struct comm_copies *x = l->copies;
+    int64_t at = place_of(x, c->in), bytes = c->count * c->unit;
+    bool adds = c->red == COMM_SUM && (c->dt == DT_F32 || c->dt == DT_BF16);
+    if (c->kind == COMM_REDUCE_SCATTER)
+        bytes *= x->n;
+    if (at < 0 || at + bytes > x->seat[x->me].bytes)
+        return false;
+    switch (c->kind) {
+    case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
+    case COMM_REDUCE_SCATTER: return adds && (c->step == 0 || c->count * c->unit <= x->shard);
+    case COMM_REDUCE: return adds;
+    case COMM_ALL_GATHER: return true;
+    case COMM_BROADCAST:
+    case COMM_BARRIER: return false;
+    }
+    return false;
+}
+
+enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
+{
+    const struct comm_nccl_lane *l = g->lane;
+    enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };
+    bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
+    double mine[SAID] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
+                         c->step, (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
+    char buf[96];
+    TRY(comm_all_gather(g->host, said, mine, SAID, DT_F64));
+    for (int i = 0; i < g->n; i++) {
+        if (memcmp(&said[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
+            FAIL(ERR_MISMATCH, "comm: %s in group %d on rank %d, and another operation on rank %d",
+                 comm_coll_text(c, buf), g->id, g->ranks[g->me], g->ranks[i]);
+        if (said[i][PLACE] != mine[PLACE])
+            FAIL(ERR_INTERNAL, "comm: %s in group %d reads byte %.0f of the window on rank %d and "
+                               "%.0f on rank %d; copies need one place", comm_coll_text(c, buf),
+                 g->id, mine[PLACE], g->ranks[g->me], said[i][PLACE], g->ranks[i]);
+    }
+    return ERR_OK;
+}
+
+enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s)
+{
+    const struct comm_copies *x = l->copies;
+    switch (c->kind) {
+    case COMM_ALL_REDUCE: return all_reduce(x, c, s);
+    case COMM_REDUCE_SCATTER:
+        return c->step ? scatter_step(x, c, s) : reduce_scatter(x, c, s);
+    case COMM_REDUCE: return reduce(x, c, s);
+    case COMM_ALL_GATHER: return c->step ? gather_step(x, c, s) : all_gather(x, c, s);
+    case COMM_BROADCAST:
+    case COMM_BARRIER: break;
+    }
+    FAIL(ERR_INTERNAL, "comm: group %d has no copies for %s", l->id, comm_coll_name(c->kind));
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the nccl transport share: a rank's communicators as lanes, each with a stream
+ * of its own. gpu/nccl.c has their life, gpu/ops.c what they carry, gpu/watch.c how
+ * they end when something goes wrong.
+ */
+#ifndef PLAIT_COMM_NCCL_H
+#define PLAIT_COMM_NCCL_H
+
+#include "comm/core/core.h"
+#include "device/device.h"
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { COMM_NCCL_TEXT = 512 };
+
+/* The driver's two calls for words that streams write and wait for; NULL both: it has none that
+ * serve. */
+typedef CUresult comm_word_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+struct comm_words { comm_word_fn *write, *wait; };
+
+/* An operation as the watcher reads it. */
+struct comm_nccl_op {
+    bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
+    int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
+    struct comm_coll coll;
+    struct comm_msg msg;
+    const void *from;      /* where a receive by copies reads */
+};
+
+/* A communicator with its queue. Operation k has its event and its description at k % 64. */
+struct comm_nccl_lane {
+    struct comm_nccl_lane *next;
+    ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
+    struct comm_copies *copies; /* owned; NULL: NCCL alone */
+    struct comm_post *post; /* owned; of a channel by copies; NULL: NCCL */
+    cudaStream_t stream; /* owned; for operations that overlap the device's own work */
+    cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
+    struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
+    int64_t started;     /* guarded by lock */
+    int64_t seen;        /* the watcher's: operations that were over when it last looked */
+    double since;        /* the watcher's: when `seen` last grew or the lane was idle */
+    double takes;        /* seconds that an operation may take of its own; guarded by lock */
+    bool group;
+    int id;              /* of the group */
+    struct comm_channel channel;
+};
+
+struct comm_nccl {
+    struct comm_queue queue; /* first: world.queue points here */
+    struct comm_group *all;  /* owned; the world, in host memory */
+    int gpu;
+    cudaStream_t stream;     /* the device's, borrowed */
+    cudaEvent_t ready;       /* owned; where the device's stream is at a start */
+    cudaMemPool_t pool;      /* owned; of the windows; NULL: none */
+    void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
+    int64_t window_bytes[COMM_WINDOWS];
+    int windows;
+    struct comm_words words; /* looked for as a window is taken */
+    void *spare;             /* device, owned: a few words for the first operation of a lane */
+    struct comm_nccl_lane *lanes; /* owned, the newest first */
+    struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are
+                                       replays, on the device's stream */
+    int64_t recorded;        /* operations of the recording */
+    pthread_mutex_t lock;    /* around calls on communicators */
+    pthread_t watcher;
+    bool watched;
+    atomic_bool stop;        /* the watcher's end is asked for */
+    pthread_t saver;
+    const struct comm_nccl_lane *let_go; /* lanes at the failure, the newest first, for the saver */
+    bool lets_go;            /* the saver runs */
+    atomic_bool free;        /* the saver's end is asked for */
+    atomic_bool dead;        /* communicators are aborted */
+    enum err fault;          /* what the watcher found; read by others once it is told */
+    char text[COMM_NCCL_TEXT];
+    atomic_bool told;
+};
+
+static inline struct comm_nccl *comm_nccl_of(struct comm_world *w)
+{
+    return (struct comm_nccl *)w->queue;
+}
+
+/* FAIL with ERR_INTERNAL and the library's own words. */
+enum err comm_nccl_cuda_failed(const char *file, int line, const char *call, cudaError_t e);
+enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResult_t e);
+#define TRY_CUDA(call)                                                                             \
+    do {                                                                                           \
+        cudaError_t try_cuda_ = (call);                                                            \
+        if (try_cuda_ != cudaSuccess)                                                              \
+            return comm_nccl_cuda_failed(__FILE__, __LINE__, #call, try_cuda_);                    \
+    } while (0)
+#define TRY_NCCL(call)                                                                             \
+    do {                                                                                           \
+        ncclResult_t try_nccl_ = (call);                                                           \
+        if (try_nccl_ != ncclSuccess)                                                              \
+            return comm_nccl_failed(__FILE__, __LINE__, #call, try_nccl_);                         \
+    } while (0)
+
+/* "all_reduce of 12 f32 elements in group 3", into buf, which is returned. */
+const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k,
+                              char buf[COMM_WANT_TEXT]);
+
+/* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
+ * the lock until this rank's recording is forgotten. */
+bool comm_nccl_lock(struct comm_nccl *q);
+/* For the watcher: the operation that was just put on stream s, with its event. Under the lock. */
+enum err comm_nccl_note(struct comm_nccl *q, struct comm_nccl_lane *l,
+                        const struct comm_nccl_op *op, cudaStream_t s);
+
+/* ---- gpu/watch.c ---- */
+
+/* FAIL when a peer or this rank has failed, naming what this rank was about. */
+enum err comm_nccl_check(struct comm_world *w, const char *what);
+/* The same, arg a world, for the device's waits. */
+enum err comm_nccl_check_device(void *arg);
+/* The watcher's thread, arg a struct comm_nccl. */
+void *comm_nccl_watch(void *arg);
+/* Aborts all communicators; from any thread. */
+void comm_nccl_kill(struct comm_nccl *q);
+/* Behind it no stream waits for a peer any more. */
+void comm_nccl_end_letting_go(struct comm_nccl *q);
+void comm_nccl_nap_ms(long ms);
+
+/* The slots of comm_queue_ops. */
+enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c);
+enum err comm_nccl_coll_now(struct comm_group *g, const struct comm_coll *c);
+enum err comm_nccl_coll_finish(struct comm_group *g);
+bool comm_nccl_coll_steps(const struct comm_group *g, const struct comm_coll *c);
+enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                             struct comm_req *r);
+enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);
+/* Bytes of host memory from one rank to another, at an opening. */
+enum err comm_nccl_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
+enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds);
+
+#endif

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages of the pipeline over GPUs of one process, by their copy engines. NCCL moves a message by
+ * kernels on both GPUs, and the one that comes first spins on multiprocessors until the other is
+ * there. In schedules whose messages lie ready for long, that is most of the time: 8B on two H200,
+ * zb-v, products took 4 % longer than in zb-h1, which has half as many messages. Here
+ *
+ *     sender's stream     tells READY                           waits for READ
+ *     receiver's stream   waits for READY, copies from where the sender has it, tells READ
+ *
+ * by a word of pinned host memory on each side, as in gpu/coll.c: written by the peer's
+ * stream, waited for and set back by one's own. A word is told again only when another was heard
+ * behind its being set back, so a recorded step can be run again. The receiver copies, for it knows
+ * when there is room; the sender's memory is in a window (comm_window_take), or it could not be
+ * read.
+ *
+ * Where the sender has it, its host says as it starts the send, in a box that both threads see; the
+ * receiver's host takes the places out in order. So the receiver's host waits for the sender's, not
+ * for its GPU. That stops nobody for good: the list of each rank is proved to end where a receive
+ * waits for its send and a send for nothing. A replay says nothing: its places are those of the
+ * recording.
+ */
+#include "comm/gpu/p2p.h"
+
+#include "comm/core/board.h"
+#include "comm/gpu/coll.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include <time.h>
+
+enum { LOOK_NS = 5000000, FIRST = 64 /* bytes */ };
+
+/* Places of messages that were sent and not yet received, [taken, put). */
+struct place { const void *p; int64_t bytes; };
+struct box {
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct place *of; /* owned */
+    int64_t taken, put, room;
+};
+
+struct comm_post {
+    uint32_t *mine, *theirs; /* pinned: what I wait for, owned; what my peer does */
+    struct box *box;         /* the receiver's, owned; the sender's, borrowed */
+    bool sends;
+    const struct comm_words *words; /* the transport's */
+};
+
+/* What one end tells the other. */
+struct end {
+    int64_t gpu, able;
+    uint32_t *word;
+    struct box *box;
+    const void *window;
+};
+
+/* ---- life ---- */
+
+static enum err box_new(struct box **out)
+{
+    struct box *b;
+    pthread_condattr_t attr;
+    TRY(mem_new(1, sizeof *b, "a channel's places", &b));
+    bool ok = pthread_condattr_init(&attr) == 0;
+    ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
+    ok = ok && pthread_cond_init(&b->filled, &attr) == 0;
+    ok = ok && pthread_mutex_init(&b->lock, NULL) == 0;
+    if (!ok) {
+        mem_free(b);
+        FAIL(ERR_MEMORY, "comm: no lock for a channel's places");
+    }
+    pthread_condattr_destroy(&attr);
+    *out = b;
+    return ERR_OK;
+}
+
+static void box_free(struct box *b)
+{
+    if (!b)
+        return;
+    pthread_cond_destroy(&b->filled);
+    pthread_mutex_destroy(&b->lock);
+    mem_free(b->of);
+    mem_free(b);
+}
+
+/* Both ends at once: each tells the other `mine` and hears `theirs`. */
+static enum err swap(struct comm_world *w, const struct comm_channel *c, const struct end *mine,
+                     struct end *theirs)
+{
+    struct end out = *mine;
+    bool sends = c->from == w->rank;
+    for (int way = 0; way < 2; way++) {
+        int from = way ? c->to : c->from, to = way ? c->from : c->to;
+        TRY(comm_nccl_pass(w, to, from, sends == (way == 0) ? (void *)&out : theirs,
+                           (int64_t)sizeof out));
+    }
+    return ERR_OK;
+}
+
+/* The two agree whether they can. */
+static enum err agree(struct comm_world *w, const struct comm_channel *c, struct comm_post *p,
+                      bool *yes)
+{
+    const struct comm_nccl *q = comm_nccl_of(w);
+    struct end mine = {.gpu = q->gpu, .word = p->mine, .box = p->box}, theirs = {0};
+    mine.window = q->windows > 0 ? q->window[0] : NULL;
+    TRY(swap(w, c, &mine, &theirs));
+    p->theirs = theirs.word;
+    if (p->sends)
+        p->box = theirs.box;
+    mine.able = q->windows > 0 && q->words.wait && mine.gpu != theirs.gpu &&
+                comm_copies_reads((int)mine.gpu, (int)theirs.gpu);
+    TRY(swap(w, c, &mine, &theirs));
+    *yes = mine.able && theirs.able;
+    if (*yes && !p->sends) { /* what a first copy needs is made here, where nobody waits */
+        TRY_CUDA(cudaMemcpyAsync(q->spare, theirs.window, FIRST, cudaMemcpyDeviceToDevice,
+                                 q->stream));
+        TRY_CUDA(cudaStreamSynchronize(q->stream));
+    }
+    return ERR_OK;
+}
+
+enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, struct comm_post **out)
+{
+    struct comm_post *p;
+    bool yes = false;
+    *out = NULL;
+    if (comm_kind(w) != COMM_THREAD)
+        return ERR_OK;
+    TRY(mem_new(1, sizeof *p, "a channel by copies", &p));
+    p->sends = c->from == w->rank;
+    p->words = &comm_nccl_of(w)->words;
+    enum err err = p->sends ? ERR_OK : box_new(&p->box);
+    if (err == ERR_OK &&
+        cudaHostAlloc((void **)&p->mine, sizeof *p->mine, cudaHostAllocPortable) != cudaSuccess) {
+        (void)cudaGetLastError();
+        err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no pinned word for a channel");
+    }
+    if (err == ERR_OK) {
+        *p->mine = 0;
+        err = agree(w, c, p, &yes);
+    }
+    if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_nccl_of(w)->windows > 0)
+        log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
+                           "their GPUs cannot read each other's memory, or wait for words of the "
+                           "host's", c->from, c->to);
+    if (err == ERR_OK && yes)
+        *out = p;
+    else
+        comm_post_close(p, err != ERR_OK);
+    return err;
+}
+
+void comm_post_close(struct comm_post *p, bool peers)
+{
+    if (!p)
+        return;
+    if (!p->sends && !peers)
+        box_free(p->box);
+    if (p->mine && !peers)
+        (void)cudaFreeHost(p->mine);
+    mem_free(p);
+}
+
+void comm_post_let_go(const struct comm_post *p)
+{
+    __atomic_store_n(p->mine, 1, __ATOMIC_RELEASE);
+}
+
+/* ---- the hosts ---- */
+
+static bool in_window(const struct comm_nccl *q, const struct comm_msg *m)
+{
+    for (int i = 0; i < q->windows; i++) {
+        const char *w = q->window[i], *p = m->src;
+        if (p >= w && p + m->bytes <= w + q->window_bytes[i])
+            return true;
+    }
+    return false;
+}
+
+static enum err put(struct box *b, struct place at)
+{
+    enum err err = ERR_OK;
+    pthread_mutex_lock(&b->lock);
+    if (b->put == b->room && b->taken > 0) {
+        memmove(b->of, b->of + b->taken, (size_t)(b->put - b->taken) * sizeof *b->of);
+        b->put -= b->taken;
+        b->taken = 0;
+    }
+    if (b->put == b->room) {
+        int64_t room = num_max(64, 2 * b->room);
+        err = mem_grow(b->room, room, sizeof *b->of, "a channel's places", &b->of);
+        b->room = err == ERR_OK ? room : b->room;
+    }
+    if (err == ERR_OK)
+        b->of[b->put++] = at;
+    pthread_cond_signal(&b->filled);
+    pthread_mutex_unlock(&b->lock);
+    return err;
+}
+
+/* The next place, if one comes within a look. */
+static bool take(struct box *b, struct place *out)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&b->lock);
+    if (b->taken == b->put)
+        (void)pthread_cond_timedwait(&b->filled, &b->lock, &until);
+    bool there = b->taken < b->put;
+    if (there)
+        *out = b->of[b->taken++];
+    pthread_mutex_unlock(&b->lock);
+    return there;
+}
+
+enum err comm_post_meet(struct comm_world *w, struct comm_post *p, const struct comm_msg *m,
+                        const void **from)
+{
+    char buf[COMM_WANT_TEXT];
+    struct place at = {m->src, m->bytes};
+    *from = NULL;
+    if (p->sends) {
+        if (!in_window(comm_nccl_of(w), m))
+            FAIL(ERR_INTERNAL, "comm: %s is not in a window, where its receiver could read it",
+                 comm_msg_text(m, buf));
+        return put(p->box, at);
+    }
+    double begin = log_now();
+    while (!take(p->box, &at)) {
+        TRY(comm_nccl_check(w, comm_msg_text(m, buf)));
+        if (w->timeout_s > 0 && log_now() - begin > w->timeout_s && !comm_board_files(w))
+            FAIL(ERR_HANG, "comm: rank %d has waited %g s for rank %d to begin %s; look where that "
+                           "one is, or raise the hang timeout", w->rank, w->timeout_s, m->from,
+                 comm_msg_text(m, buf));
+    }
+    if (at.bytes != m->bytes)
+        FAIL(ERR_MISMATCH, "comm: %s, but %lld bytes were sent", comm_msg_text(m, buf),
+             (long long)at.bytes);
+    *from = at.p;
+    return ERR_OK;
+}
+
+/* ---- the GPUs ---- */
+
+enum err comm_post_move(const struct comm_post *p, const struct comm_msg *m, const void *from,
+                        cudaStream_t s)
+{
+    if (p->sends) {
+        TRY(comm_words_tell(p->words, p->theirs, s));
+        return comm_words_hear(p->words, p->mine, s);
+    }
+    TRY(comm_words_hear(p->words, p->mine, s));
+    if (m->bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(m->dst, from, (size_t)m->bytes, cudaMemcpyDeviceToDevice, s));
+    return comm_words_tell(p->words, p->theirs, s);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What copies between GPUs (gpu/coll.c) stand on: memory of a GPU that the others may read,
+ * and the driver's operations by which streams write and wait for words of the host's memory. A
+ * machine may lack either, and says so here.
+ */
+#include "comm/gpu/coll.h"
+
+#include "base/log.h"
+
+/* ---- words ---- */
+
+static comm_word_fn *driver_fn(const char *name)
+{
+    enum cudaDriverEntryPointQueryResult found;
+    void *at = NULL;
+    comm_word_fn *fn;
+    if (cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess || found != cudaDriverEntryPointSuccess)
+        at = NULL;
+    (void)cudaGetLastError();
+    memcpy(&fn, &at, sizeof fn); /* C has no cast from one kind of pointer to the other */
+    return fn;
+}
+
+/* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
+ * heard, on a stream of its own. */
+static bool serve(const struct comm_words *f)
+{
+    uint32_t *word;
+    cudaStream_t s;
+    bool good = false;
+    if (!f->write || !f->wait)
+        return false;
+    if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess) {
+        (void)cudaGetLastError(); /* or a later launch would find it */
+        return false;
+    }
+    *word = 0;
+    if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
+        CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
+        good = f->write(s, at, 1, 0) == CUDA_SUCCESS &&
+               f->wait(s, at, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
+               cudaStreamSynchronize(s) == cudaSuccess && *word == 1;
+        (void)cudaStreamDestroy(s);
+    }
+    (void)cudaFreeHost(word);
+    (void)cudaGetLastError();
+    return good;
+}
+
+static struct comm_words find_words(void)
+{
+    struct comm_words f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32")};
+    return serve(&f) ? f : (struct comm_words){NULL, NULL};
+}
+
+/* ---- who reaches whom ---- */
+
+bool comm_copies_reads(int gpu, int other)
+{
+    int ok = 0;
+    bool can = cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok;
+    (void)cudaGetLastError();
+    return can;
+}
+
+/* What open_pool asks for. */
+static bool has_pools(int gpu)
+{
+    int ok = 0;
+    bool can = cudaDeviceGetAttribute(&ok, cudaDevAttrMemoryPoolsSupported, gpu) == cudaSuccess &&
+               ok;
+    (void)cudaGetLastError();
+    return can;
+}
+
+bool comm_gpus_reach(const int *gpu, int n)
+{
+    int gpus = 0;
+    if (cudaGetDeviceCount(&gpus) != cudaSuccess)
+        gpus = 0;
+    (void)cudaGetLastError();
+    for (int i = 0; i < n; i++)
+        if (gpu[i] >= gpus)
+            return true;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) ||
+                           !comm_copies_reads(gpu[i], gpu[j])))
+                return false;
+    return true;
+}
+
+/* ---- windows ---- */
+
+enum err comm_copies_room(cudaError_t e, int64_t bytes, const char *name, int gpu)
+{
+    if (e == cudaErrorMemoryAllocation) {
+        (void)cudaGetLastError();
+        FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d; use more ranks, smaller "
+                         "microbatches or train.recompute full", (long long)bytes, name, gpu);
+    }
+    TRY_CUDA(e);
+    return ERR_OK;
+}
+
+/* All GPUs that this process sees and that can, those of the other ranks among them, may read and
+ * write what comes from the pool. Only that: were all memory of a GPU open to its peers
+ * (cudaDeviceEnablePeerAccess), each later allocation and release would concern them all, and wait
+ * for what waits for a peer. */
+static cudaError_t open_pool(struct comm_nccl *q)
+{
+    struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
+                                     .location = {cudaMemLocationTypeDevice, q->gpu}};
+    int gpus = 0;
+    cudaError_t e = cudaGetDeviceCount(&gpus);
+    if (e == cudaSuccess)
+        e = cudaMemPoolCreate(&q->pool, &props);
+    for (int i = 0; i < gpus && e == cudaSuccess; i++) {
+        struct cudaMemAccessDesc peer = {{cudaMemLocationTypeDevice, i},
+                                         cudaMemAccessFlagsProtReadWrite};
+        if (i != q->gpu && comm_copies_reads(i, q->gpu))
+            e = cudaMemPoolSetAccess(q->pool, &peer, 1);
+    }
+    return e;
+}
+
+/* Where there can be no pool, there is no window, and NCCL sums. */
+static enum err no_window(struct comm_nccl *q, cudaError_t e)
+{
+    log_line(LOG_WARN, "comm: GPUs talk by NCCL and not by copies: no memory of GPU %d can be "
+                       "opened to the others (%s)", q->gpu, cudaGetErrorString(e));
+    if (q->pool)
+        (void)cudaMemPoolDestroy(q->pool);
+    q->pool = NULL;
+    (void)cudaGetLastError();
+    return ERR_OK;
+}
+
+enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out)
+{
+    struct comm_nccl *q = comm_nccl_of(w);
+    void *p = NULL;
+    if (q->windows == COMM_WINDOWS)
+        FAIL(ERR_INTERNAL, "comm: rank %d takes window %d, for %s; there are %d", w->rank,
+             q->windows + 1, name, COMM_WINDOWS);
+    if (comm_kind(w) != COMM_THREAD || !w->copies)
+        return ERR_OK;
+    cudaError_t e = q->pool ? cudaSuccess : open_pool(q);
+    if (e != cudaSuccess)
+        return no_window(q, e);
+    TRY(comm_copies_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes,
+                         name, q->gpu));
+    if (!q->words.wait)
+        q->words = find_words();
+    q->window_bytes[q->windows] = bytes;
+    q->window[q->windows++] = *out = p;
+    TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));
+    TRY_CUDA(cudaStreamSynchronize(q->stream));
+    return ERR_OK;
+}
+
+void comm_copies_window_free(struct comm_nccl *q)
+{
+    for (int i = 0; i < q->windows; i++)
+        (void)cudaFreeAsync(q->window[i], q->stream);
+    if (q->pool)
+        (void)cudaMemPoolDestroy(q->pool);
+}

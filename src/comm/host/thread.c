@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks as threads of one process: their life, how they wait, how they fail.
+ *
+ * Waiting. Each rank has a bell (a mutex and a condition variable) on which it alone waits.
+ * Whoever changes something a rank may wait for stores it atomically first and rings second; the
+ * waiter looks again under the bell's lock before it sleeps, so no ring is lost. A rank looks a
+ * few times before it sleeps when every rank can have a core of its own; with more ranks than
+ * cores it sleeps at once, for a spinning rank would keep the awaited one from running.
+ *
+ * Failing. Peers read and write a rank's buffers directly, and a failing rank is about to give
+ * these buffers back. So every piece that is copied is pinned: count up `copying`, look at
+ * `failed`, copy, count down. A rank that fails stores `failed` first and then waits until
+ * `copying` is zero; both sides are sequentially consistent, so either the copier sees the failure
+ * or the failing rank sees the copier. The wait is for one piece (a few hundred KB) at most.
+ */
+#include "comm/comm.h"
+
+#include "base/cores.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "comm/host/thread.h"
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    STACK_BYTES = 8 << 20,
+    SPINS = 20000,   /* looks before sleeping, when there are cores enough; about a millisecond:
+                        a rank that sleeps is woken late, and often on its waker's core */
+};
+
+void comm_thread_ring(struct comm_thread_hub *h, int rank)
+{
+    struct comm_thread_seat *s = &h->seat[rank];
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->bell);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void ring_all(struct comm_thread_hub *h)
+{
+    for (int i = 0; i < h->size; i++)
+        comm_thread_ring(h, i);
+}
+
+/* ---- failing ---- */
+
+bool comm_thread_pin(struct comm_thread_hub *h)
+{
+    atomic_fetch_add(&h->copying, 1);
+    if (atomic_load(&h->failed) == 0)
+        return true;
+    atomic_fetch_sub(&h->copying, 1);
+    return false;
+}
+
+void comm_thread_unpin(struct comm_thread_hub *h)
+{
+    atomic_fetch_sub(&h->copying, 1);
+}
+
+static void drain(struct comm_thread_hub *h)
+{
+    while (atomic_load(&h->copying) != 0)
+        sched_yield();
+}
+
+void comm_thread_fail(struct comm_thread_seat *s)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
+        ring_all(s->hub);
+    drain(s->hub);
+}
+
+enum err comm_thread_check(struct comm_thread_seat *s, const char *what)
+{
+    int failed = atomic_load(&s->hub->failed);
+    if (failed == 0)
+        return ERR_OK;
+    drain(s->hub);
+    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, s->world.rank,
+         what);
+}
+
+static void abort_rank(struct comm_world *w, enum err code)
+{
+    (void)code; /* the body's return value is what is reported */
+    comm_thread_fail(comm_thread_seat(w));
+}
+
+static bool has_failed(struct comm_world *w)
+{
+    return atomic_load(&comm_thread_seat(w)->hub->failed) != 0;
+}
+
+static enum err check_rank(struct comm_world *w, const char *what)
+{
+    return comm_thread_check(comm_thread_seat(w), what);
+}
+
+/* Whoever ends the process speaks for it. */
+static bool last_word(struct comm_world *w)
+{
+    (void)w;
+    return true;
+}
+
+/* ---- waiting ---- */
+
+/* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
+ * `gone` is read before `missing`. */
+static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x)
+{
+    if (atomic_load(&s->hub->gone) == 0)
+        return ERR_OK;
+    for (int i = 0; i < x->n; i++) {
+        if (!atomic_load(&s->hub->seat[x->ranks[i]].gone) || !x->missing(x, i))
+            continue;
+        comm_thread_fail(s);
+        return comm_want_gone(x, &s->world, i);
+    }
+    return ERR_OK;
+}
+
+static struct timespec deadline_of(double seconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + (int64_t)((seconds - floor(seconds)) * 1e9);
+    t.tv_sec += (time_t)floor(seconds) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* Sleep until the bell, for so many seconds at most; negative: without end. */
+static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
+                          const struct comm_want *x, double seconds)
+{
+    struct timespec deadline = deadline_of(fmax(0, seconds));
+    pthread_mutex_lock(&s->lock);
+    /* One look under the lock: whoever rings stores first. */
+    bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;
+    if (!woken && seconds >= 0)
+        pthread_cond_timedwait(&s->bell, &s->lock, &deadline);
+    else if (!woken)
+        pthread_cond_wait(&s->bell, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A hang is told by the rank that finds it first; for the others that one has failed. */
+static enum err hang(struct comm_thread_seat *s, const struct comm_want *x, enum err err)
+{
+    int none = 0;
+    char buf[COMM_WANT_TEXT];
+    if (!atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
+        TRY(comm_thread_check(s, x->text(x, buf)));
+    ring_all(s->hub);
+    drain(s->hub);
+    return err;
+}
+
+static enum err wait_loop(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x), struct comm_long *l)
+{
+    char buf[COMM_WANT_TEXT];
+    while (!ready(x)) {
+        if (atomic_load(&s->hub->failed) != 0)
+            TRY(comm_thread_check(s, x->text(x, buf)));
+        TRY(check_gone(s, x));
+        enum err err = comm_long_look(&s->world, x, l);
+        if (err != ERR_OK)
+            return hang(s, x, err);
+        sleep_on_bell(s, ready, x, comm_long_nap(&s->world, l));
+    }
+    return ERR_OK;
+}
+
+enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x))
+{
+    struct comm_long l;
+    for (int i = 0; i < s->hub->spins; i++)
+        if (ready(x))
+            return ERR_OK;
+    comm_long_begin(&s->world, &l);
+    enum err err = wait_loop(s, x, ready, &l);
+    comm_long_end(&s->world);
+    return err;
+}
+
+/* ---- the life of a rank ---- */
+
+const struct comm_ops comm_thread_ops = {
+    .kind = COMM_THREAD,
+    .msg_start = comm_thread_msg_start,
+    .msg_finish = comm_thread_msg_finish,
+    .coll_start = comm_thread_coll_start,
+    .coll_finish = comm_thread_coll_finish,
+    .group_open = comm_thread_group_open,
+    .group_close = comm_thread_group_close,
+    .abort = abort_rank,
+    .failed = has_failed,
+    .check = check_rank,
+    .last_word = last_word,
+};
+
+static enum err check_finished(const struct comm_world *w)
+{
+    if (w->unfinished != 0)
+        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
+             (long long)w->unfinished, text_plural(w->unfinished, "s"));
+    return ERR_OK;
+}
+
+static void *rank_main(void *arg)
+{
+    struct comm_thread_seat *s = arg;
+    struct comm_thread_hub *h = s->hub;
+    log_set_rank(s->world.rank);
+    s->err = h->body(h->arg, &s->world);
+    if (s->err == ERR_OK)
+        s->err = check_finished(&s->world);
+    if (s->err != ERR_OK) {
+        snprintf(s->text, sizeof s->text, "%s", err_text());
+        comm_thread_fail(s);
+    } else {
+        comm_board_ended(&s->world);
+        atomic_store(&s->gone, true);
+        atomic_fetch_add(&h->gone, 1);
+        ring_all(h);
+    }
+    return NULL;
+}
+
+static enum err seat_init(struct comm_thread_hub *h, int rank)
+{
+    struct comm_thread_seat *s = &h->seat[rank];
+    pthread_condattr_t attr;
+    s->hub = h;
+    s->world = (struct comm_world){.ops = &comm_thread_ops, .rank = rank, .size = h->size,
+                                   .timeout_s = h->timeout_s, .board = &h->board, .impl = s};
+    h->board.of[rank] = &s->entry;
+    comm_alive(&s->world);
+    s->box.sends.last = &s->box.sends.first;
+    s->box.recvs.last = &s->box.recvs.first;
+    bool ok = pthread_condattr_init(&attr) == 0;
+    ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
+    ok = ok && pthread_cond_init(&s->bell, &attr) == 0;
+    ok = ok && pthread_mutex_init(&s->lock, NULL) == 0;
+    ok = ok && pthread_mutex_init(&s->box.lock, NULL) == 0;
+    if (!ok)
+        FAIL(ERR_MEMORY, "comm: no lock for rank %d of %d; run fewer ranks", rank, h->size);
+    pthread_condattr_destroy(&attr);
+    return ERR_OK;
+}
+
+static void seat_release(struct comm_thread_seat *s)
+{
+    comm_thread_msg_release(s);
+    pthread_mutex_destroy(&s->box.lock);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->bell);
+}
+
+/* Start a thread for each rank and wait for all. When a thread cannot be started, those that run
+ * are told that this rank has failed. */
+static enum err run_threads(struct comm_thread_hub *h)
+{
+    pthread_attr_t attr;
+    int started = 0, rc = pthread_attr_init(&attr);
+    if (rc == 0)
+        rc = pthread_attr_setstacksize(&attr, STACK_BYTES);
+    while (rc == 0 && started < h->size) {
+        struct comm_thread_seat *s = &h->seat[started];
+        rc = pthread_create(&s->thread, &attr, rank_main, s);
+        started += rc == 0;
+    }
+    if (rc != 0)
+        comm_thread_fail(&h->seat[started < h->size ? started : 0]);
+    for (int i = 0; i < started; i++)
+        pthread_join(h->seat[i].thread, NULL);
+    pthread_attr_destroy(&attr);
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "comm: thread %d of %d with a stack of %d MB cannot start: %s; run fewer "
+                         "ranks", started, h->size, STACK_BYTES >> 20, strerror(rc));
+    return ERR_OK;
+}
+
+/* The first error that is not a peer's; else the first. */
+static enum err first_error(const struct comm_thread_hub *h)
+{
+    const struct comm_thread_seat *first = NULL;
+    for (int i = 0; i < h->size; i++) {
+        const struct comm_thread_seat *s = &h->seat[i];
+        if (s->err == ERR_OK)
+            continue;
+        if (!first || (first->err == ERR_PEER && s->err != ERR_PEER))
+            first = s;
+    }
+    if (!first)
+        return ERR_OK;
+    char text[COMM_RANK_TEXT];
+    return err_adopt(first->err, comm_rank_says(&first->world, first->text, text));
+}
+
+enum err comm_thread_run(int size, double timeout_s,
+                         enum err (*body)(void *arg, struct comm_world *w), void *arg)
+{
+    if (size < 1 || size > COMM_RANKS_MAX)
+        FAIL(ERR_CONFIG, "comm: %d ranks as threads; legal are 1..%d", size, COMM_RANKS_MAX);
+    bool roomy = size <= cores_usable();
+    struct comm_thread_hub h = {.size = size, .timeout_s = timeout_s, .spins = roomy ? SPINS : 0,
+                                .body = body, .arg = arg};
+    int made = 0;
+    enum err err;
+    h.board.n = size;
+    TRY(mem_new(size, sizeof *h.seat, "the ranks of a world", &h.seat));
+    TRY_OR(out_seats, mem_new(size, sizeof *h.board.of, "the ranks of a world", &h.board.of));
+    if (pthread_mutex_init(&h.lock, NULL) != 0) {
+        err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for a world of %d ranks",
+                      size);
+        goto out_seats;
+    }
+    for (; made < size; made++)
+        TRY_OR(out_locks, seat_init(&h, made));
+    TRY_OR(out_locks, run_threads(&h));
+    err = first_error(&h);
+out_locks:
+    for (int i = 0; i < made; i++)
+        seat_release(&h.seat[i]);
+    comm_thread_meet_release(&h);
+    pthread_mutex_destroy(&h.lock);
+out_seats:
+    mem_free(h.board.of);
+    mem_free(h.seat);
+    return err;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups of threads. The members of a group share a meet: a ring of slots, one for each operation
+ * under way. Starting an operation publishes the member's pointers in the slot; nothing is copied
+ * beforehand and nothing waits. When the last member has come the slot opens: its work is cut
+ * into blocks, and every member that finishes takes blocks until none is left. It does not matter
+ * who computes a block, for its result is fixed (core/tile.c), so members that come late to finish
+ * find the work done, and no member waits for one that is busy computing.
+ *
+ * In place without a copy: the block [i, i + k) of an all_reduce is read from all buffers and
+ * written to all buffers by one thread, tile by tile, reads before writes, and no other thread
+ * touches these elements.
+ *
+ *     member 0  |--b0--|--b1--|--b2--|      whoever takes b1 reads column b1 of all members,
+ *     member 1  |--b0--|--b1--|--b2--|      sums in member order, and writes column b1 of all
+ *     member 2  |--b0--|--b1--|--b2--|
+ *
+ * An operation of one block is done by the last member to come, within its start.
+ *
+ * The ring. A member has at most 64 unfinished operations (U), and can finish number k only when
+ * all have started k. If a member starts number k + 2U, it has finished k + U, so all have started
+ * k + U, so all have finished k: with 2U slots, slot k % 2U is free. The same argument makes slots
+ * safe to reuse without any further agreement.
+ */
+#include "comm/host/thread.h"
+
+#include "base/mem.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    RING = 2 * COMM_UNFINISHED_MAX,
+    BLOCK_BYTES = 64 << 10, /* of one member; one pin */
+};
+
+struct slot {
+    atomic_int_fast64_t open;     /* 1 + number of the latest operation that all have started */
+    atomic_int_fast64_t complete; /* 1 + number of the latest one that is done */
+    atomic_int_fast64_t next;     /* block to take */
+    atomic_int_fast64_t left;     /* blocks not done */
+    int64_t blocks;               /* of the open operation; written before open */
+    int came, first;              /* members so far, the first of them; guarded by meet->lock */
+    struct comm_coll *arg;        /* (n) what each member states; written before open */
+    int64_t *here;                /* (n) 1 + number of the member's latest; guarded by meet->lock */
+};
+
+/* A group as all its members see it. */
+struct comm_thread_meet {
+    struct comm_thread_meet *next; /* in hub->meets; guarded by hub->lock */
+    int id, n;
+    int opened, closed;            /* members so far; guarded by hub->lock */
+    int *ranks;                    /* (n) owned */
+    pthread_mutex_t lock;
+    struct slot slot[RING];
+    struct comm_coll *arg;         /* (RING, n) owned */
+    int64_t *here;                 /* (RING, n) owned */
+};
+
+/* ---- opening and closing ---- */
+
+static void meet_free(struct comm_thread_meet *m)
+{
+    pthread_mutex_destroy(&m->lock);
+    mem_free(m->here);
+    mem_free(m->arg);
+    mem_free(m->ranks);
+    mem_free(m);
+}
+
+static enum err meet_new(const struct comm_group *g, struct comm_thread_meet **out)
+{
+    struct comm_thread_meet *m;
+    enum err err;
+    TRY(mem_new(1, sizeof *m, "a group of threads", &m));
+    m->id = g->id;
+    m->n = g->n;
+    TRY_OR(out_meet, mem_new(g->n, sizeof *m->ranks, "the ranks of a group", &m->ranks));
+    int64_t slots = (int64_t)RING * g->n;
+    TRY_OR(out_meet, mem_new(slots, sizeof *m->arg, "the slots of a group", &m->arg));
+    TRY_OR(out_meet, mem_new(slots, sizeof *m->here, "the slots of a group", &m->here));
+    memcpy(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks);
+    for (int i = 0; i < RING; i++) {
+        m->slot[i].arg = m->arg + (int64_t)i * g->n;
+        m->slot[i].here = m->here + (int64_t)i * g->n;
+    }
+    if (pthread_mutex_init(&m->lock, NULL) == 0) {
+        *out = m;
+        return ERR_OK;
+    }
+    err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for group %d", g->id);
+out_meet:
+    mem_free(m->here);
+    mem_free(m->arg);
+    mem_free(m->ranks);
+    mem_free(m);
+    return err;
+}
+
+/* The meet of g's id that not all members have opened yet, or a new one. Under hub->lock. */
+static enum err meet_find(struct comm_thread_hub *h, const struct comm_group *g,
+                          struct comm_thread_meet **out)
+{
+    struct comm_thread_meet *m = h->meets;
+    while (m && (m->id != g->id || m->opened == m->n))
+        m = m->next;
+    if (m && (m->n != g->n || memcmp(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks) != 0))
+        FAIL(ERR_MISMATCH, "comm: rank %d opens group %d with %d members from rank %d on, another "
+                           "member opened it with %d from rank %d on, or in another order",
+             g->world->rank, g->id, g->n, g->ranks[0], m->n, m->ranks[0]);
+    if (!m) {
+        TRY(meet_new(g, &m));
+        m->next = h->meets;
+        h->meets = m; /* released by comm_thread_group_close or comm_thread_meet_release */
+    }
+    m->opened++;
+    *out = m;
+    return ERR_OK;
+}
+
+enum err comm_thread_group_open(struct comm_group *g, int64_t scratch)
+{
+    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_meet *m;
+    (void)scratch; /* this transport needs none */
+    pthread_mutex_lock(&s->hub->lock);
+    enum err err = meet_find(s->hub, g, &m);
+    pthread_mutex_unlock(&s->hub->lock);
+    if (err != ERR_OK) {
+        comm_thread_fail(s);
+        return err;
+    }
+    g->impl = m;
+    return ERR_OK;
+}
+
+void comm_thread_group_close(struct comm_group *g)
+{
+    struct comm_thread_hub *h = comm_thread_seat(g->world)->hub;
+    struct comm_thread_meet *m = g->impl;
+    pthread_mutex_lock(&h->lock);
+    bool last = ++m->closed == m->n;
+    if (last) {
+        struct comm_thread_meet **at = &h->meets;
+        while (*at != m)
+            at = &(*at)->next;
+        *at = m->next;
+    }
+    pthread_mutex_unlock(&h->lock);
+    if (last)
+        meet_free(m);
+    g->impl = NULL;
+}
+
+void comm_thread_meet_release(struct comm_thread_hub *h)
+{
+    while (h->meets) {
+        struct comm_thread_meet *m = h->meets;
+        h->meets = m->next;
+        meet_free(m);
+    }
+}
+
+/* ---- the work of an operation ---- */
+
+static int64_t block_elements(const struct comm_coll *c)
+{
+    return BLOCK_BYTES / c->unit;
+}
+
+/* The elements of an operation form `parts` runs of `count`, each cut into blocks. */
+static int64_t coll_parts(const struct comm_coll *c, int n)
+{
+    return c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER ? n : 1;
+}
+
+static int64_t coll_blocks(const struct comm_coll *c, int n)
+{
+    return coll_parts(c, n) * num_ceil_div(c->count, block_elements(c));
+}
+
+/* Sum (or maximum) over the members of elements [at, at + k) of `in`, into the tile. */
+static const void *reduce(struct comm_tile *t, const struct comm_coll *arg, int n, int64_t at,
+                          int64_t k)
+{
+    enum dtype dt = arg[0].dt;
+    int64_t byte = at * arg[0].unit;
+    comm_tile_set(t, (const char *)arg[0].in + byte, k, dt);
+    for (int m = 1; m < n; m++) {
+        const char *x = (const char *)arg[m].in + byte;
+        if (arg[0].red == COMM_MAX)
+            comm_tile_max(t, x, k, dt);
+        else
+            comm_tile_sum(t, x, k, dt);
+    }
+    return comm_tile_result(t, k, dt);
+}
+
+/* Elements [at, at + k) of part `part`. */
+static void reduce_block(const struct comm_coll *arg, int n, int64_t part, int64_t at, int64_t k)
+{
+    struct comm_tile t;
+    int64_t step = comm_tile_elements(arg[0].dt), unit = arg[0].unit;
+    for (int64_t end = at + k; at < end; at += step) {
+        int64_t run = num_min(step, end - at);
+        size_t bytes = (size_t)(run * unit);
+        const void *x = reduce(&t, arg, n, part * arg[0].count + at, run);
+        bool all = arg[0].kind == COMM_ALL_REDUCE;
+        int64_t one = arg[0].kind == COMM_REDUCE ? arg[0].root : part;
+        for (int64_t m = all ? 0 : one; m < (all ? n : one + 1); m++)
+            memcpy((char *)arg[m].out + at * unit, x, bytes);
+    }
+}
+
+/* Bytes [byte, byte + k) of member `from`'s input to `to_byte` on of everybody's output. */
+static void copy_block(const struct comm_coll *arg, int n, int64_t from, const int64_t range[3])
+{
+    const char *x = (const char *)arg[from].in + range[0];
+    for (int m = 0; m < n; m++) {
+        char *y = (char *)arg[m].out + range[1];
+        if (y != x)
+            memcpy(y, x, (size_t)range[2]);
+    }
+}
+
+static void do_block(const struct slot *slot, int n, int64_t block)
+{
+    const struct comm_coll *c = &slot->arg[0];
+    int64_t blocks = slot->blocks / coll_parts(c, n); /* of one part */
+    int64_t part = block / blocks, at = block % blocks * block_elements(c);
+    int64_t k = num_min(block_elements(c), c->count - at);
+    switch (c->kind) {
+    case COMM_ALL_REDUCE:
+    case COMM_REDUCE_SCATTER:
+    case COMM_REDUCE:
+        reduce_block(slot->arg, n, part, at, k);
+        break;
+    case COMM_ALL_GATHER:
+        copy_block(slot->arg, n, part, (int64_t[3]){at * c->unit, (part * c->count + at) * c->unit,
+                                                    k * c->unit});
+        break;
+    case COMM_BROADCAST:
+        copy_block(slot->arg, n, c->root, (int64_t[3]){at, at, k});
+        break;
+    case COMM_BARRIER:
+        break;
+    }
+}
+
+static void ring_members(struct comm_group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        if (i != g->me)
+            comm_thread_ring(comm_thread_seat(g->world)->hub, g->ranks[i]);
+}
+
+/* Take blocks of an open slot until none is left; whoever does the last one completes it. */
+static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
+{
+    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    int64_t block;
+    while ((block = atomic_fetch_add(&slot->next, 1)) < slot->blocks) {
+        if (!comm_thread_pin(s->hub))
+            return comm_thread_check(s, comm_coll_name(slot->arg[0].kind));
+        do_block(slot, g->n, block);
+        comm_thread_unpin(s->hub);
+        if (atomic_fetch_sub(&slot->left, 1) > 1)
+            continue;
+        atomic_store(&slot->complete, seq + 1);
+        ring_members(g);
+    }
+    return ERR_OK;
+}
+
+/* ---- starting ---- */
+
+/* Write down what this member states; true when it is the last. Under meet->lock. */
+static enum err arrive(struct comm_group *g, struct slot *slot, const struct comm_coll *c,
+                       bool *last)
+{
+    int64_t seq = g->started;
+    slot->arg[g->me] = *c;
+    slot->here[g->me] = seq + 1;
+    if (slot->came == 0)
+        slot->first = g->me;
+    int first = slot->first;
+    if (!comm_coll_same(c, &slot->arg[first]))
+        return comm_coll_mismatch(g, seq, (int[2]){g->ranks[first], g->world->rank},
+                                  (struct comm_coll[2]){slot->arg[first], *c});
+    *last = ++slot->came == g->n;
+    if (*last)
+        slot->came = 0;
+    return ERR_OK;
+}
+
+enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
+{
+    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_meet *m = g->impl;
+    struct slot *slot = &m->slot[g->started % RING];
+    bool last = false;
+    TRY(comm_thread_check(s, comm_coll_name(c->kind)));
+    pthread_mutex_lock(&m->lock);
+    enum err err = arrive(g, slot, c, &last);
+    pthread_mutex_unlock(&m->lock);
+    if (err != ERR_OK) {
+        comm_thread_fail(s);
+        return err;
+    }
+    if (!last)
+        return ERR_OK;
+    slot->blocks = coll_blocks(c, g->n);
+    atomic_store(&slot->next, 0);
+    atomic_store(&slot->left, slot->blocks);
+    atomic_store(&slot->open, g->started + 1);
+    if (slot->blocks == 0) {
+        atomic_store(&slot->complete, g->started + 1);
+        ring_members(g);
+    } else if (slot->blocks == 1) {
+        TRY(work(g, slot, g->started));
+    } else {
+        ring_members(g);
+    }
+    return ERR_OK;
+}
+
+/* ---- finishing ---- */
+
+static const struct slot *slot_of(const struct comm_want *x)
+{
+    const struct comm_group *g = x->a;
+    const struct comm_thread_meet *m = g->impl;
+    return &m->slot[x->seq % RING];
+}
+
+static bool is_open(const struct comm_want *x)
+{
+    return atomic_load(&slot_of(x)->open) > x->seq;
+}
+
+static bool is_complete(const struct comm_want *x)
+{
+    return atomic_load(&slot_of(x)->complete) > x->seq;
+}
+
+static bool member_missing(const struct comm_want *x, int i)
+{
+    const struct comm_group *g = x->a;
+    struct comm_thread_meet *m = g->impl;
+    pthread_mutex_lock(&m->lock);
+    bool here = slot_of(x)->here[i] > x->seq;
+    pthread_mutex_unlock(&m->lock);
+    return !here;
+}
+
+static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+{
+    const struct comm_group *g = x->a;
+    char what[96];
+    snprintf(buf, COMM_WANT_TEXT, "%s, operation %" PRId64 " of group %d",
+             comm_coll_text(&slot_of(x)->arg[g->me], what), x->seq, g->id);
+    return buf;
+}
+
+enum err comm_thread_coll_finish(struct comm_group *g)
+{
+    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_meet *m = g->impl;
+    struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
+                          .n = g->n, .a = g, .seq = g->finished};
+    TRY(comm_thread_wait(s, &x, is_open));
+    if (is_complete(&x))
+        return ERR_OK;
+    TRY(work(g, &m->slot[x.seq % RING], x.seq));
+    TRY(comm_thread_wait(s, &x, is_complete));
+    return ERR_OK;
+}

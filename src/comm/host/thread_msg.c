@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages between threads. Each rank has a mailbox with the sends to it and the receives by it
+ * that have found no partner yet, in the order of starting; a newcomer takes the first partner
+ * with the same (from, tag), which keeps the order of each channel.
+ *
+ * The bytes go straight from the sender's buffer to the receiver's, once, and the side that comes
+ * second copies them, within its start. So a message completes when both sides have started it
+ * and no finish ever waits for the other side's finish: a rank may compute for long between
+ * starting a receive and finishing it without holding its sender.
+ *
+ * Records come from a pool of the starting rank, which grows by whole slabs to the most messages
+ * ever under way; there is no allocation for each message.
+ */
+#include "comm/host/thread.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum {
+    SLAB_RECORDS = 128,
+    PIECE_BYTES = 256 << 10, /* copied under one pin */
+};
+
+struct comm_thread_slab {
+    struct comm_thread_slab *next;
+    struct comm_thread_msg record[SLAB_RECORDS];
+};
+
+static enum err take(struct comm_thread_seat *s, struct comm_thread_msg **out)
+{
+    if (!s->free) {
+        struct comm_thread_slab *slab;
+        TRY(mem_new(1, sizeof *slab, "message records", &slab));
+        slab->next = s->slabs;
+        s->slabs = slab; /* released by comm_thread_msg_release */
+        for (int i = 0; i < SLAB_RECORDS; i++) {
+            slab->record[i].next = s->free;
+            s->free = &slab->record[i];
+        }
+    }
+    *out = s->free;
+    s->free = s->free->next;
+    return ERR_OK;
+}
+
+static void give(struct comm_thread_seat *s, struct comm_thread_msg *m)
+{
+    m->next = s->free;
+    s->free = m;
+}
+
+void comm_thread_msg_release(struct comm_thread_seat *s)
+{
+    while (s->slabs) {
+        struct comm_thread_slab *slab = s->slabs;
+        s->slabs = slab->next;
+        mem_free(slab);
+    }
+}
+
+/* Take the first message of (from, tag) out of the queue; NULL: none. */
+static struct comm_thread_msg *queue_match(struct comm_thread_queue *q, const struct comm_msg *m)
+{
+    for (struct comm_thread_msg **at = &q->first; *at; at = &(*at)->next) {
+        struct comm_thread_msg *x = *at;
+        if (x->what.from != m->from || x->what.tag != m->tag)
+            continue;
+        *at = x->next;
+        if (!x->next)
+            q->last = at;
+        return x;
+    }
+    return NULL;
+}
+
+static void queue_push(struct comm_thread_queue *q, struct comm_thread_msg *m)
+{
+    m->next = NULL;
+    *q->last = m;
+    q->last = &m->next;
+}
+
+/* Move the bytes of a matched pair and tell the side that came first. */
+static enum err deliver(struct comm_thread_seat *s, const struct comm_thread_msg *mine,
+                        struct comm_thread_msg *first)
+{
+    const struct comm_msg *send = mine->what.src ? &mine->what : &first->what;
+    const struct comm_msg *recv = mine->what.src ? &first->what : &mine->what;
+    char buf[COMM_WANT_TEXT];
+    if (send->bytes != recv->bytes) {
+        comm_thread_fail(s);
+        FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " byte%s with tag %d, but rank %d "
+                           "receives %" PRId64 "; both sides must agree", send->from, send->bytes,
+             text_plural(send->bytes, "s"), send->tag, send->to, recv->bytes);
+    }
+    for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
+        if (!comm_thread_pin(s->hub))
+            return comm_thread_check(s, comm_msg_text(&mine->what, buf));
+        memcpy((char *)recv->dst + at, (const char *)send->src + at,
+               (size_t)num_min(PIECE_BYTES, send->bytes - at));
+        comm_thread_unpin(s->hub);
+    }
+    int rank = first->what.src ? first->what.from : first->what.to;
+    atomic_store(&first->done, true); /* from here the record is its owner's again */
+    comm_thread_ring(s->hub, rank);
+    return ERR_OK;
+}
+
+enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
+{
+    struct comm_thread_seat *s = comm_thread_seat(w);
+    struct comm_thread_box *box = &s->hub->seat[m->to].box;
+    struct comm_thread_msg *mine;
+    char buf[COMM_WANT_TEXT];
+    TRY(comm_thread_check(s, comm_msg_text(m, buf)));
+    TRY(take(s, &mine));
+    mine->what = *m;
+    atomic_store(&mine->done, false);
+    pthread_mutex_lock(&box->lock);
+    struct comm_thread_msg *first = queue_match(m->src ? &box->recvs : &box->sends, m);
+    if (!first)
+        queue_push(m->src ? &box->sends : &box->recvs, mine);
+    pthread_mutex_unlock(&box->lock);
+    if (first) {
+        TRY(deliver(s, mine, first));
+        atomic_store(&mine->done, true);
+    }
+    r->op = mine;
+    return ERR_OK;
+}
+
+static bool msg_ready(const struct comm_want *x)
+{
+    const struct comm_thread_msg *m = x->a;
+    return atomic_load(&m->done);
+}
+
+static bool msg_missing(const struct comm_want *x, int i)
+{
+    (void)i;
+    return !msg_ready(x);
+}
+
+static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+{
+    const struct comm_thread_msg *m = x->a;
+    return comm_msg_text(&m->what, buf);
+}
+
+enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
+{
+    struct comm_thread_seat *s = comm_thread_seat(w);
+    struct comm_thread_msg *m = r->op;
+    int peer = m->what.src ? m->what.to : m->what.from;
+    struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1,
+                          .a = m};
+    TRY(comm_thread_wait(s, &x, msg_ready));
+    give(s, m);
+    return ERR_OK;
+}
