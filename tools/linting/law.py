@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|size)\s+([^:]*):\s*(.*)")
+STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|circle|size)\s+([^:]*):\s*(.*)")
 
 
 class Finding:
@@ -65,6 +65,7 @@ class Law:
         self.layers, self.faces, self.prefixes = {}, {}, {}
         self.vendors, self.bans, self.bounds = [], {}, {}
         self.sizes = {}  # place: lines that it may have at most
+        self.circles = {}  # folder: files that may still stand on circles of calls
         self.slots = {}  # number of parameters: names of table slots that have so many
 
     @classmethod
@@ -90,10 +91,10 @@ class Law:
             self.faces[subject[0]] = set(words)
         elif kind == "prefix":
             self.prefixes[subject[0]] = words
-        elif kind == "size":
+        elif kind in ("size", "circle"):
             if not words or not words[0].isdigit() or len(subject) != 1:
-                raise SystemExit("layers:%d: size wants one place and a number of lines" % number)
-            self.sizes[subject[0]] = int(words[0])
+                raise SystemExit("layers:%d: %s wants one place and a number" % (number, kind))
+            (self.sizes if kind == "size" else self.circles)[subject[0]] = int(words[0])
         elif kind == "vendor":
             match = re.fullmatch(r"headers (.*) symbols (.*) in (.*)", rest)
             if not match:

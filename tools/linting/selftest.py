@@ -97,6 +97,10 @@ OBJECTS = [
      [("src/comm/host/a.c", "comm_x", "MPI_Init")]),
     ("vendor", [("src/comm/a.c", "comm_x", "cuMemAlloc_v2")],
      [("src/comm/a.c", "comm_x", "custom")]),
+    ("circle", [("src/comm/core/a.c", "comm_a", "comm_b"), ("src/comm/b.c", "comm_b", "comm_c"),
+                ("src/comm/c.c", "comm_c", "comm_a")],
+     [("src/comm/core/a.c", "comm_a", "malloc"), ("src/comm/b.c", "comm_b", "comm_a"),
+      ("src/comm/c.c", "comm_c", "comm_a comm_b")]),
 ]
 
 NM = "sched_x T 0 10\nmalloc U\n__asan_init U\nlocal t 0 5\nsched_table R 0 8\n"
@@ -198,9 +202,25 @@ def check_objects(report, law):
     report.check(where == "src/sched/a.c", "source of an object")
 
 
+def check_circles(report):
+    """A folder that has a number may have so many files on circles, and no more."""
+    law = law_module.Law.parse("circle src/a: 2\n")
+
+    def found(*files):
+        objects = [symbols.Object("src/%s.c" % name, {name}, set(used.split()))
+                   for name, used in files]
+        return [(f.rule, f.place) for f in symbols.check_circles(objects, law)]
+    two = (("a/a", "a/b"), ("a/b", "a/a"))
+    report.check(not found(*two), "as many as may be")
+    report.check(found(*two, ("a/c", "a/d"), ("a/d", "a/c")) == [("circle", "src/a")] * 2,
+                 "a second circle")
+    report.check(found(("b/a", "b/b"), ("b/b", "b/a")) == [("circle", "src/b")], "none may be")
+    report.check(not found(("a/a", "b/b"), ("b/b", "a/a")), "folders are the layer law's")
+
+
 def check_law(report):
     for text in ("layer a: b\n", "layer a: b\nlayer b: a\n", "layer\n", "ban x: nowhere\n",
-                 "vendor v: headers a\n", "size a: many\n"):
+                 "vendor v: headers a\n", "size a: many\n", "circle src/a:\n"):
         try:
             law_module.Law.parse(text)
             report.check(False, "a broken law is refused: %r" % text)
@@ -217,6 +237,7 @@ def run():
     check_slots(report)
     check_sizes(report)
     check_objects(report, law)
+    check_circles(report)
     check_law(report)
     print("%d passed, %d failed, 0 skipped" % (report.passed, report.failed))
     return 1 if report.failed else 0

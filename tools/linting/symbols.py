@@ -2,7 +2,8 @@
 """Rules on the symbols of compiled objects: what the text cannot hide.
 
 A folder's undefined symbols must be defined in folders that it may use; an external symbol carries
-its folder's or its file's name; a vendor's symbols are asked for only in the vendor's places."""
+its folder's or its file's name; a vendor's symbols are asked for only in the vendor's places; no
+file reaches itself by calls through others of its folder."""
 import subprocess
 
 from .law import Finding, folder_of, inside
@@ -87,6 +88,43 @@ def check_vendors(objects, law):
                                   % (symbol, vendor.name, " ".join(vendor.places)))
 
 
+def reach(start, calls):
+    """All files that `start` asks something of, directly or through others."""
+    found, left = set(), [start]
+    while left:
+        for used in calls[left.pop()] - found:
+            found.add(used)
+            left.append(used)
+    return found
+
+
+def circles(objects):
+    """{folder: [files of one circle]}, the places of files that reach each other by calls."""
+    home = {symbol: obj.source for obj in objects for symbol in obj.defined}
+    calls = {obj.source: {home[symbol] for symbol in obj.undefined if symbol in home and
+                          folder_of(home[symbol]) == folder_of(obj.source)} - {obj.source}
+             for obj in objects}
+    reached = {name: reach(name, calls) for name in calls}
+    found, seen = {}, set()
+    for name in sorted(calls):
+        if name in reached[name] and name not in seen:
+            circle = [other for other in sorted(reached[name]) if name in reached[other]]
+            seen.update(circle)
+            found.setdefault(folder_of(name), []).append(circle)
+    return found
+
+
+def check_circles(objects, law):
+    for folder, found in sorted(circles(objects).items()):
+        place = "cmd" if folder == "cmd" else "src/" + folder
+        files, most = sum(len(circle) for circle in found), law.circles.get(place, 0)
+        for circle in found if files > most else []:
+            yield Finding("circle", place, 0, "%s call each other in a circle; %d files of the "
+                          "folder stand on one, at most %d may: have what they share below them, "
+                          "and what knows them all above, with a table between"
+                          % (" ".join(circle), files, most))
+
+
 def check(objects, law):
-    return [finding for rule in (check_uses, check_prefixes, check_vendors)
+    return [finding for rule in (check_uses, check_prefixes, check_vendors, check_circles)
             for finding in rule(objects, law)]

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a rank that has waited for too long to the one that holds it up.
- *
- * Entries say who waits for whom. From the rank that asks they are followed, breadth first, through
- * every rank that waits; one that waits is innocent as long as it looks whether its wait is over.
- * The chain ends at ranks that do not wait: one that computes, one in a file call, one that is
- * stopped. Of those the one that was quiet longest is to blame, if that is the timeout or more.
- * When the chain has no end, all in it wait for each other: a deadlock.
- *
- * A rank of another machine has no entry here. It is blamed when nobody else can be and nobody is
- * alive who could still change things.
+ * From a rank that has waited for too long to the one that holds it up. Entries say who waits for
+ * whom. From the rank that asks they are followed, breadth first, through every rank that waits;
+ * one that waits is innocent as long as it looks whether its wait is over. The chain ends at ranks
+ * that do not wait: one that computes, one in a file call, one that is stopped. Of those the one
+ * that was quiet longest is to blame, if that is the timeout or more. When the chain has no end,
+ * all in it wait for each other: a deadlock. A rank of another machine has no entry here: it is
+ * blamed when nobody else can be and nobody is alive who could still change things.
  */
 #include "comm/core/board.h"
 
@@ -19,9 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    LINKS_MAX = 6, /* of a chain in words */
-};
+enum { LINKS_MAX = 6 }; /* of a chain in words */
 
 /* The search: ranks in the order of being found, and from whom. */
 struct search {
@@ -126,23 +121,6 @@ static const char *rank_text(const struct comm_seen *s, int rank, char buf[128])
     else
         snprintf(buf, 128, "rank %d", rank);
     return buf;
-}
-
-void comm_names_add(struct comm_names *n, int rank)
-{
-    if (n->named == COMM_NAMES) {
-        n->more++;
-        return;
-    }
-    int k = snprintf(n->text + n->used, sizeof n->text - n->used, "%s%d", n->named++ ? ", " : "",
-                     rank);
-    n->used += k > 0 ? (size_t)k : 0;
-}
-
-void comm_names_end(struct comm_names *n)
-{
-    if (n->more)
-        snprintf(n->text + n->used, sizeof n->text - n->used, " and %d more", n->more);
 }
 
 /* The ranks that it waits for. */

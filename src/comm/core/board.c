@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing and reading entries, and a wait that gets long.
- *
- * A wait of less than a moment costs a store. After that moment the rank writes down for whom it
- * waits, again at each close look, for members come one by one; who reads it follows from rank to
- * rank. Texts and sets may be torn, when they are read while they are written or their writer was
- * stopped amid writing, so nothing is concluded from one look: the same rank must be found twice.
- *
- * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
- * apart: what it stood still does not count as waiting.
+ * Writing and reading entries. Texts and sets may be torn, when they are read while they are
+ * written or their writer was stopped amid writing, so nothing is concluded from one look
+ * (core/long.c).
  */
 #include "comm/core/board.h"
 
 #include "base/log.h"
 #include <string.h>
-
-/* Seconds between close looks, at most; and looks so far apart are a standstill. */
-static const double close_s = 0.2, still_s = 1;
 
 static int64_t now_ns(void)
 {
@@ -99,22 +90,7 @@ bool comm_board_files(const struct comm_world *w)
     return false;
 }
 
-/* ---- a wait that gets long ---- */
-
-static double period(const struct comm_world *w)
-{
-    return fmin(close_s, w->timeout_s / 8);
-}
-
-void comm_long_begin(struct comm_world *w, struct comm_long *l)
-{
-    double now = log_now();
-    *l = (struct comm_long){.begin = now, .seen = now, .next = now + period(w)};
-    comm_alive(w);
-}
-
-/* For whom: all who are missing; where none is, whoever of the others may be amid copying. */
-static void show(struct comm_world *w, const struct comm_want *x, const struct comm_long *l)
+void comm_board_waits(struct comm_world *w, const struct comm_want *x, double since)
 {
     struct comm_entry *e = own(w);
     uint64_t waits[COMM_WAITS_WORDS] = {0};
@@ -128,38 +104,11 @@ static void show(struct comm_world *w, const struct comm_want *x, const struct c
     put_text(e->want, COMM_WANT_WORDS, x->text(x, text));
     for (int i = 0; i < COMM_WAITS_WORDS; i++)
         atomic_store_explicit(&e->waits[i], waits[i], memory_order_relaxed);
-    atomic_store(&e->since, (int64_t)(l->begin * 1e9));
+    atomic_store(&e->since, (int64_t)(since * 1e9));
     atomic_store(&e->doing, COMM_WAITS);
 }
 
-enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l)
-{
-    double now = log_now();
-    struct comm_verdict v;
-    comm_alive(w);
-    if (now - l->seen > still_s)
-        l->begin += now - l->seen;
-    l->seen = now;
-    if (w->timeout_s <= 0 || now < l->next)
-        return ERR_OK;
-    l->next = now + period(w);
-    show(w, x, l);
-    if (now - l->begin < w->timeout_s)
-        return ERR_OK;
-    TRY(comm_blame(w, &v));
-    if (v.kind == COMM_PATIENT || l->suspect != 1 + v.who) {
-        l->suspect = v.kind == COMM_PATIENT ? 0 : 1 + v.who;
-        return ERR_OK;
-    }
-    return comm_blame_fail(w, &v);
-}
-
-double comm_long_nap(const struct comm_world *w, const struct comm_long *l)
-{
-    return w->timeout_s > 0 ? fmax(0, l->next - log_now()) : -1;
-}
-
-void comm_long_end(struct comm_world *w)
+void comm_board_waits_end(struct comm_world *w)
 {
     atomic_store(&own(w)->doing, COMM_BUSY);
     comm_alive(w);

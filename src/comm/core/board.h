@@ -51,11 +51,18 @@ struct comm_seen {
 };
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
 
-/* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. (core/blame.c) */
-enum { COMM_NAMES = 8 };
-struct comm_names { char text[128]; size_t used; int named, more; };
-void comm_names_add(struct comm_names *n, int rank);
-void comm_names_end(struct comm_names *n);
+/* This rank waits, since then, for all who are missing; where none is, whoever of the others may be
+ * amid copying. */
+void comm_board_waits(struct comm_world *w, const struct comm_want *x, double since);
+/* It does not wait any more. */
+void comm_board_waits_end(struct comm_world *w);
+
+/* This rank has ended well. */
+void comm_board_ended(struct comm_world *w);
+/* Has a rank of the world been in a file call within the last timeout? */
+bool comm_board_files(const struct comm_world *w);
+
+/* ---- core/long.c ---- */
 
 /* A wait as it gets long. Zeroed by comm_long_begin, which also gives a sign of life. */
 struct comm_long {
@@ -72,13 +79,6 @@ void comm_long_begin(struct comm_world *w, struct comm_long *l);
 enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l);
 /* Seconds until the next close look; negative: none comes. */
 double comm_long_nap(const struct comm_world *w, const struct comm_long *l);
-/* The wait has ended. */
-void comm_long_end(struct comm_world *w);
-
-/* This rank has ended well. */
-void comm_board_ended(struct comm_world *w);
-/* Has a rank of the world been in a file call within the last timeout? */
-bool comm_board_files(const struct comm_world *w);
 
 /* ---- core/blame.c ---- */
 

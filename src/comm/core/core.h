@@ -3,8 +3,9 @@
  * What the transports share: the table that each of them fills, the objects behind the opaque
  * names of comm.h, and the arithmetic of a reduction. Only files of this folder include it.
  *
- * comm.c checks arguments, answers groups of one by itself, and calls the transport for the rest;
- * so a transport sees n >= 2, checked sizes and known ranks.
+ * Nothing here or below includes or calls a transport: those stand above and are reached by their
+ * tables alone. core/request.c checks arguments and answers groups of one by itself, so a transport
+ * sees n >= 2, checked sizes and known ranks.
  */
 #ifndef PLAIT_COMM_OPS_H
 #define PLAIT_COMM_OPS_H
@@ -40,7 +41,7 @@ struct comm_coll {
     int root;       /* member; reduce and broadcast only */
     int step;       /* of a reduce_scatter or all_gather (core/steps.c); 0: the whole */
     int64_t count;  /* elements as in comm.h */
-    int64_t unit;   /* bytes of one element; 1 for broadcast */
+    int64_t unit;   /* bytes of one element, 1 for broadcast; set by comm_coll_check */
     void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
     const void *in; /* borrowed from the caller until finish */
 };
@@ -142,21 +143,36 @@ struct comm_group {
     void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
 };
 
-/* gpu/nccl.c */
-enum err comm_nccl_open(struct comm_world *w, struct dev *d);
+/* ---- what stands above: transports as the roof file lists them (transports.c) ---- */
+struct comm_processes { /* comm_mpi_run and comm_say */
+    enum err (*run)(const char *what, double timeout_s,
+                    enum err (*body)(void *arg, struct comm_world *w), void *arg);
+    enum err (*say)(enum err code, const char *text, void (*say)(const char *text));
+};
+struct comm_gpus {
+    enum err (*fits)(void);               /* comm_nccl_fits */
+    bool (*reach)(const int *gpu, int n); /* comm_gpus_reach */
+    enum err (*open)(struct comm_world *w, struct dev *d); /* sets w->queue; w->size > 1 */
+};
+extern const struct comm_processes comm_mpi_transport;
+extern const struct comm_gpus comm_gpu_transport;
 
-extern const struct comm_ops comm_thread_ops;
+/* ---- requests (core/request.c) ---- */
 
-/* FAIL with ERR_INTERNAL when c stands between steps of another. (core/steps.c) */
-enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c);
+/* Checks and starts a message. */
+enum { COMM_HOST_LANE = -1 }; /* goes by the transport of the host's memory */
+enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                        struct comm_req *r);
+/* What a caller can get wrong of an operation: its element type, a request that is still in use,
+ * bytes beyond 64 bits, sides that overlap. Sets c->unit. *bytes: of the longer side. */
+enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const struct comm_req *r,
+                         int64_t *bytes);
+/* Checks and starts an operation; answers a group of one. */
+enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_req *r);
+/* The same, and finishes it. */
+enum err comm_coll_run(struct comm_group *g, struct comm_coll *c);
 
-/* What a caller can get wrong of an operation: the element type; a request that is still in use,
- * bytes beyond 64 bits, sides that overlap. *bytes: of the longer side. (comm.c) */
-enum err comm_dtype_check(enum dtype dt);
-enum err comm_coll_check(const struct comm_group *g, const struct comm_coll *c,
-                         const struct comm_req *r, int64_t *bytes);
-/* Checks and starts an operation; answers a group of one. (comm.c) */
-enum err comm_coll_start(struct comm_group *g, const struct comm_coll *c, struct comm_req *r);
+/* ---- words (core/words.c) ---- */
 
 /* "all_reduce" and so on. */
 const char *comm_coll_name(enum comm_coll_kind k);
@@ -186,6 +202,11 @@ void comm_alive(struct comm_world *w);
 enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
 const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
+/* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. */
+enum { COMM_NAMES = 8 };
+struct comm_names { char text[128]; size_t used; int named, more; };
+void comm_names_add(struct comm_names *n, int rank);
+void comm_names_end(struct comm_names *n);
 /* The message of a failed rank as the job's: the rank in place of the area that speaks, unless it
  * begins with a rank already or there is one rank only. Into buf, which is returned. */
 enum { COMM_RANK_TEXT = 2048 + 32 };
@@ -207,8 +228,8 @@ struct comm_tile {
 int64_t comm_tile_elements(enum dtype dt);
 void comm_tile_set(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
 /* A maximum with a NaN is NaN. */
-void comm_tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
-void comm_tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+void comm_tile_add(struct comm_tile *t, enum comm_red red, const void *x, int64_t count,
+                   enum dtype dt);
 /* The result as `count` elements of dt; lies in the tile. */
 const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt);
 

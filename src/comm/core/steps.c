@@ -1,31 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums to owners and gathers, member by member, so that products can be made beside them: of a
- * product whose rows are summed to their owners each member makes another owner's part first, and
- * of one whose operand is gathered it takes the parts as they come. In step k each member gives to
- * one and takes from one, all of them different, so that every link is in use both ways; that is
- * what a ring does, without passing anything on (Wang et al. 2023 cut products so).
+ * Sums to owners and gathers, member by member, so that GEMMs can be made beside them: each member
+ * makes another owner's part first, or takes the parts as they come. In step k each member gives to
+ * one and takes from one, all of them different, so that every link is in use both ways (Wang et
+ * al. 2023 cut GEMMs so). Only copies between GPUs gain by that; all else is done by one step.
  *
  *     step                 1          2          3
  *     summand goes to      me + 1     me + 2     me + 3     (and from there comes
  *     comes from           me - 1     me - 2     me - 3      what is gathered)
- *
- * Only copies between GPUs gain by that. Whoever else moves has it done by one step.
  */
 #include "comm/core/core.h"
 
 static bool goes(const struct comm_group *g, const struct comm_coll *c)
 {
     return g->lane && g->world->queue->ops->coll_steps(g, c);
-}
-
-enum err comm_steps_over(const struct comm_group *g, const struct comm_coll *c)
-{
-    char buf[96];
-    if (g->step > 0 && c->step == 0)
-        FAIL(ERR_INTERNAL, "comm: %s in group %d between steps %d and %d of another",
-             comm_coll_text(c, buf), g->id, g->step, g->step + 1);
-    return ERR_OK;
 }
 
 /* Behind the step before, of the same. */
@@ -46,10 +34,8 @@ static enum err start_step(struct comm_group *g, struct comm_coll *c, int whole,
 {
     int steps = (int)num_max(1, g->n - (c->kind == COMM_ALL_GATHER)), step = c->step;
     int64_t bytes;
-    TRY(comm_dtype_check(c->dt));
-    c->unit = dtype_size(c->dt);
-    TRY(check_step(g, c, steps));
     TRY(comm_coll_check(g, c, r, &bytes)); /* here, as not every step starts something */
+    TRY(check_step(g, c, steps));
     bool alone = goes(g, c);
     if (!alone)
         c->step = 0;

@@ -50,7 +50,7 @@ static void sum_i32(int32_t *restrict t, const int32_t *restrict x, int64_t coun
         t[i] = (int32_t)((uint32_t)t[i] + (uint32_t)x[i]);
 }
 
-void comm_tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
+static void tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
 {
     switch (dt) {
     case DT_F64: sum_f64(t->wide.f64, x, count); break;
@@ -66,7 +66,7 @@ static float max_f32(float a, float b)
     return b > a || b != b ? b : a; /* keeps a when a is NaN */
 }
 
-void comm_tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
+static void tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
 {
     const double *d = x;
     const float *f = x;
@@ -92,6 +92,15 @@ void comm_tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype
     case DT_COUNT:
         break;
     }
+}
+
+void comm_tile_add(struct comm_tile *t, enum comm_red red, const void *x, int64_t count,
+                   enum dtype dt)
+{
+    if (red == COMM_MAX)
+        tile_max(t, x, count, dt);
+    else
+        tile_sum(t, x, count, dt);
 }
 
 const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt)

@@ -63,6 +63,23 @@ const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
     return buf;
 }
 
+void comm_names_add(struct comm_names *n, int rank)
+{
+    if (n->named == COMM_NAMES) {
+        n->more++;
+        return;
+    }
+    int k = snprintf(n->text + n->used, sizeof n->text - n->used, "%s%d", n->named++ ? ", " : "",
+                     rank);
+    n->used += k > 0 ? (size_t)k : 0;
+}
+
+void comm_names_end(struct comm_names *n)
+{
+    if (n->more)
+        snprintf(n->text + n->used, sizeof n->text - n->used, " and %d more", n->more);
+}
+
 enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i)
 {
     char what[COMM_WANT_TEXT];

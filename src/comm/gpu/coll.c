@@ -1,44 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and gathers over GPUs of one process, by the GPUs' copy engines. NCCL's kernels take
- * multiprocessors, and products that were cut to fill all of them run a second round for the few
- * that are missing: measured on two H200, sums of 6.2 GB beside the backward of GPT-2 1.5B cost as
- * much as sums behind it. A copy engine takes none. Threads of one process see each other's
- * memory, and what members read lies alike in their windows: gradients of data ranks in one, with
- * weights whose updates they share, activations and scratch of tensor ranks in another. So a member
- * copies from the others'
- *
- *     all_reduce       its shard of a piece, to its staging; adds these and its own, in the order
- *                      of the members, into its own (one kernel); then the others' summed shards
- *     reduce_scatter   its part, to its staging, piece by piece, and adds, to where it is wanted
- *     reduce           so the root alone, what is summed
- *     all_gather       each one's part, to its place; or from there, where it is in place
- *
- * where a piece is PIECE_BYTES, which bounds the staging. reduce_scatter and all_gather may also go
- * in steps (core/steps.c), part by part as they are made, and the sum when all have come: a pair
- * tells each other the same words then, READY at the part's step, READ as soon as it was copied.
- * Between what is listed members wait for each other by words of pinned host memory, which a peer's
- * stream writes and one's own waits for: no kernel spins and no host thread is asked, but one can
- * end all waiting with a store, which needs no call that a stuck driver might hold. The words are
- * set to 1 by who tells and to 0 by who was told, so that a recorded step can be run again:
+ * Sums, gathers over GPUs of one process by their copy engines, which take no SMs. A member copies
+ * from the others' windows: its shard of a piece to its staging, adds it in the order of the
+ * members (one kernel), and then the others' summed shards; or parts of a gather. Between that
+ * members wait for each other by words that streams write and wait for (docs/design/comm.md proves
+ * them):
  *
  *     READY   what you read of mine is complete      told at the start, to each who will read
  *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two words in turn
  *     READ    I have read all that I need of yours   told at the end, to each who told READY
- *
- * No word is told again before it was heard, which each pair of members keeps for itself, so that a
- * root and one other need not know of the rest. Whoever told READY ends the operation by hearing
- * READ, told behind the hearing of that READY: the next READY finds the word heard. READ is told
- * behind the hearing of a READY of the same operation, and that was told behind the hearing of the
- * READ before. For SUMMED it takes two words: who tells piece i + 2 has heard the others' i + 1,
- * and those were told behind their hearing of all of i.
- *
- * A group whose operations are not all of these kinds, or read elsewhere (comm_group_args.mixed),
- * has a small communicator, too. Both work on the lane's one stream, or on the device's when
- * nothing of the lane is on its way, so operations keep their order. Who does what follows from
- * what all members state alike and from the place in the window, so they choose alike.
- *
- * Numbers are those of the host's transports: the same order of addition.
  */
 #include "comm/gpu/coll.h"
 
@@ -76,7 +46,7 @@ static enum err exchange(struct comm_group *g, struct seat *seats)
     int64_t words = (int64_t)(sizeof *seats / sizeof(double));
     _Static_assert(sizeof(struct seat) % sizeof(double) == 0, "seats travel as doubles");
     struct seat mine = seats[g->me];
-    return comm_all_gather(g->host, seats, &mine, words, DT_F64);
+    return comm_gpu_tell(g, seats, &mine, words);
 }
 
 /* This GPU can read the other members'. */
@@ -90,7 +60,7 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
     return true;
 }
 
-static bool is_window(const struct comm_nccl *q, const void *p)
+static bool is_window(const struct comm_gpu *q, const void *p)
 {
     bool found = false;
     for (int i = 0; i < q->windows; i++)
@@ -106,16 +76,16 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct seat *mine = &seats[g->me];
-    mine->gpu = comm_nccl_of(g->world)->gpu;
+    mine->gpu = comm_gpu_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_nccl_of(g->world), g->window) && comm_nccl_of(g->world)->words.wait;
+    mine->able = is_window(comm_gpu_of(g->world), g->window) && comm_gpu_of(g->world)->words.wait;
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
     *yes = true;
     for (int i = 0; i < g->n; i++)
         *yes = *yes && seats[i].able;
-    if (!*yes && g->me == 0 && comm_nccl_of(g->world)->windows > 0)
+    if (!*yes && g->me == 0 && comm_gpu_of(g->world)->windows > 0)
         log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
                            "other's memory, or wait for words of the host's",
                  g->mixed ? "tensor ranks talk" : "gradients are summed");
@@ -133,7 +103,7 @@ static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char *p = x->staging + ways[i].at;
         struct comm_total t = {p, {p, p}, 2, ways[i].count, ways[i].dt};
-        TRY_CUDA(comm_nccl_total(&t, s));
+        TRY_CUDA(comm_gpu_total(&t, s));
     }
     TRY_CUDA(cudaStreamSynchronize(s));
     return ERR_OK;
@@ -159,8 +129,8 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     x->n = g->n;
     x->me = g->me;
     x->mixed = g->mixed;
-    x->words = &comm_nccl_of(g->world)->words;
-    x->seat[g->me] = (struct seat){.gpu = comm_nccl_of(g->world)->gpu, .bytes = g->window_bytes,
+    x->words = &comm_gpu_of(g->world)->words;
+    x->seat[g->me] = (struct seat){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
                                    .window = g->window};
     enum err err = open_parts(x, s);
     bool peers = err == ERR_OK;
@@ -193,28 +163,6 @@ void comm_copies_let_go(const struct comm_copies *x)
 }
 
 /* ---- operations ---- */
-
-/* long: a driver's call */
-static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
-                     unsigned flags)
-{
-    CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
-    if (e != CUDA_SUCCESS)
-        FAIL(ERR_INTERNAL, "comm: CUDA refuses to write or wait for a word: error %d of the driver",
-             (int)e);
-    return ERR_OK;
-}
-
-enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s)
-{
-    return call(f->write, s, theirs, 1, 0);
-}
-
-enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s)
-{
-    TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
-    return call(f->write, s, mine, 0, 0);
-}
 
 static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
@@ -279,7 +227,7 @@ static enum err total(const struct comm_copies *x, const struct summands *p, voi
     struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
     for (int i = 0; i < x->n; i++)
         t.in[i] = i == x->me ? x->seat[i].window + p->at : staged(x, i);
-    TRY_CUDA(comm_nccl_total(&t, s));
+    TRY_CUDA(comm_gpu_total(&t, s));
     return ERR_OK;
 }
 
@@ -439,7 +387,7 @@ static enum err gather_step(const struct comm_copies *x, const struct comm_coll 
     return c->step < x->n - 1 ? ERR_OK : end_gather(x, c, s);
 }
 
-bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
+bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 {
     const struct comm_copies *x = l->copies;
     int64_t at = place_of(x, c->in), bytes = c->count * c->unit;
@@ -461,13 +409,13 @@ bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c)
 
 enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
 {
-    const struct comm_nccl_lane *l = g->lane;
+    const struct comm_gpu_lane *l = g->lane;
     enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };
     bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
     double mine[SAID] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
                          c->step, (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
     char buf[96];
-    TRY(comm_all_gather(g->host, said, mine, SAID, DT_F64));
+    TRY(comm_gpu_tell(g, said, mine, SAID));
     for (int i = 0; i < g->n; i++) {
         if (memcmp(&said[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
             FAIL(ERR_MISMATCH, "comm: %s in group %d on rank %d, and another operation on rank %d",
@@ -480,7 +428,7 @@ enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
-enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s)
+enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s)
 {
     const struct comm_copies *x = l->copies;
     switch (c->kind) {

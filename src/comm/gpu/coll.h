@@ -23,7 +23,7 @@ struct comm_total {
 #ifdef __cplusplus
 extern "C"
 #endif
-cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s);
+cudaError_t comm_gpu_total(const struct comm_total *t, cudaStream_t s);
 
 #ifndef __cplusplus
 #include "comm/gpu/gpu.h"
@@ -36,6 +36,8 @@ enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStrea
 enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s);
 /* Can this GPU read the other's memory? */
 bool comm_copies_reads(int gpu, int other);
+/* comm_gpus_reach. */
+bool comm_copies_reach(const int *gpu, int n);
 
 /* ---- windows and groups ---- */
 
@@ -44,7 +46,7 @@ enum err comm_copies_room(cudaError_t e, int64_t bytes, const char *name, int gp
 
 /* comm_window_take; and its end. */
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out);
-void comm_copies_window_free(struct comm_nccl *q);
+void comm_copies_window_free(struct comm_gpu *q);
 /* Can this group move by copies? All members answer the same; one may have no window, or none that
  * is the transport's, and then it is no. Collective over the members. */
 enum err comm_copies_agree(struct comm_group *g, bool *yes);
@@ -53,11 +55,11 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes);
 enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out);
 /* Is c done by copies? All members answer the same. Of a group that is not mixed everything must
  * be. */
-bool comm_copies_take(const struct comm_nccl_lane *l, const struct comm_coll *c);
+bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c);
 /* Hosts meet, and what they are about to do lies at the same place. Collective over the members. */
 enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c);
 /* c on stream s: the lane's, or the device's. */
-enum err comm_copies_do(const struct comm_nccl_lane *l, const struct comm_coll *c, cudaStream_t s);
+enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s);
 /* Whatever peer is waited for just now has told; what is summed is garbage from here on. Stores
  * alone, from any thread. */
 void comm_copies_let_go(const struct comm_copies *x);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the nccl transport share: a rank's communicators as lanes, each with a stream
- * of its own. gpu/nccl.c has their life, gpu/ops.c what they carry, gpu/watch.c how
- * they end when something goes wrong.
+ * What the files about memory of GPUs share: a rank's groups and channels as lanes, each with a
+ * stream of its own. From below: gpu/window.c windows and words, gpu/coll.c and gpu/p2p.c what
+ * stands on them, gpu/nccl.c communicators, gpu/ops.c what lanes carry, gpu/watch.c how they end
+ * when something goes wrong, gpu/life.c their life and the transport's table.
  */
-#ifndef PLAIT_COMM_NCCL_H
-#define PLAIT_COMM_NCCL_H
+#ifndef PLAIT_COMM_GPU_H
+#define PLAIT_COMM_GPU_H
 
 #include "comm/core/core.h"
 #include "device/device.h"
 #include <cuda.h>
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { COMM_NCCL_TEXT = 512 };
+enum { COMM_GPU_TEXT = 512 };
 
 /* The driver's two calls for words that streams write and wait for; NULL both: it has none that
  * serve. */
@@ -23,7 +23,7 @@ typedef CUresult comm_word_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 struct comm_words { comm_word_fn *write, *wait; };
 
 /* An operation as the watcher reads it. */
-struct comm_nccl_op {
+struct comm_gpu_op {
     bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
     int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
     struct comm_coll coll;
@@ -32,14 +32,14 @@ struct comm_nccl_op {
 };
 
 /* A communicator with its queue. Operation k has its event and its description at k % 64. */
-struct comm_nccl_lane {
-    struct comm_nccl_lane *next;
-    ncclComm_t comm;     /* owned; NULL once aborted, and where copies do the work */
+struct comm_gpu_lane {
+    struct comm_gpu_lane *next;
+    struct ncclComm *comm; /* owned; NULL once aborted, and where copies do the work */
     struct comm_copies *copies; /* owned; NULL: NCCL alone */
     struct comm_post *post; /* owned; of a channel by copies; NULL: NCCL */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
-    struct comm_nccl_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
+    struct comm_gpu_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
     int64_t started;     /* guarded by lock */
     int64_t seen;        /* the watcher's: operations that were over when it last looked */
     double since;        /* the watcher's: when `seen` last grew or the lane was idle */
@@ -49,7 +49,7 @@ struct comm_nccl_lane {
     struct comm_channel channel;
 };
 
-struct comm_nccl {
+struct comm_gpu {
     struct comm_queue queue; /* first: world.queue points here */
     struct comm_group *all;  /* owned; the world, in host memory */
     int gpu;
@@ -61,8 +61,8 @@ struct comm_nccl {
     int windows;
     struct comm_words words; /* looked for as a window is taken */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
-    struct comm_nccl_lane *lanes; /* owned, the newest first */
-    struct comm_nccl_lane *replays; /* one of them, or NULL: no communicator; its operations are
+    struct comm_gpu_lane *lanes; /* owned, the newest first */
+    struct comm_gpu_lane *replays; /* one of them, or NULL: no communicator; its operations are
                                        replays, on the device's stream */
     int64_t recorded;        /* operations of the recording */
     pthread_mutex_t lock;    /* around calls on communicators */
@@ -70,71 +70,71 @@ struct comm_nccl {
     bool watched;
     atomic_bool stop;        /* the watcher's end is asked for */
     pthread_t saver;
-    const struct comm_nccl_lane *let_go; /* lanes at the failure, the newest first, for the saver */
+    const struct comm_gpu_lane *let_go; /* lanes at the failure, the newest first, for the saver */
     bool lets_go;            /* the saver runs */
     atomic_bool free;        /* the saver's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
     enum err fault;          /* what the watcher found; read by others once it is told */
-    char text[COMM_NCCL_TEXT];
+    char text[COMM_GPU_TEXT];
     atomic_bool told;
 };
 
-static inline struct comm_nccl *comm_nccl_of(struct comm_world *w)
+static inline struct comm_gpu *comm_gpu_of(struct comm_world *w)
 {
-    return (struct comm_nccl *)w->queue;
+    return (struct comm_gpu *)w->queue;
 }
 
 /* FAIL with ERR_INTERNAL and the library's own words. */
-enum err comm_nccl_cuda_failed(const char *file, int line, const char *call, cudaError_t e);
-enum err comm_nccl_failed(const char *file, int line, const char *call, ncclResult_t e);
+enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError_t e);
 #define TRY_CUDA(call)                                                                             \
     do {                                                                                           \
         cudaError_t try_cuda_ = (call);                                                            \
         if (try_cuda_ != cudaSuccess)                                                              \
-            return comm_nccl_cuda_failed(__FILE__, __LINE__, #call, try_cuda_);                    \
-    } while (0)
-#define TRY_NCCL(call)                                                                             \
-    do {                                                                                           \
-        ncclResult_t try_nccl_ = (call);                                                           \
-        if (try_nccl_ != ncclSuccess)                                                              \
-            return comm_nccl_failed(__FILE__, __LINE__, #call, try_nccl_);                         \
+            return comm_gpu_failed(__FILE__, __LINE__, #call, try_cuda_);                          \
     } while (0)
 
 /* "all_reduce of 12 f32 elements in group 3", into buf, which is returned. */
-const char *comm_nccl_op_text(const struct comm_nccl_lane *l, int64_t k,
-                              char buf[COMM_WANT_TEXT]);
+const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_WANT_TEXT]);
 
 /* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
  * the lock until this rank's recording is forgotten. */
-bool comm_nccl_lock(struct comm_nccl *q);
+bool comm_gpu_lock(struct comm_gpu *q);
 /* For the watcher: the operation that was just put on stream s, with its event. Under the lock. */
-enum err comm_nccl_note(struct comm_nccl *q, struct comm_nccl_lane *l,
-                        const struct comm_nccl_op *op, cudaStream_t s);
+enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                       cudaStream_t s);
+/* FAIL when a peer or this rank has failed, naming what this rank was about. */
+enum err comm_gpu_check(struct comm_world *w, const char *what);
+/* The same, arg a world, for the device's waits. */
+enum err comm_gpu_check_device(void *arg);
+void comm_gpu_nap_ms(long ms);
+
+/* ---- hosts, as something opens ---- */
+
+/* Bytes of host memory from one rank to another. */
+/* long: a message */
+enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
+/* All members of g, a group of host memory, are there. */
+enum err comm_gpu_meet(struct comm_group *g);
+/* Words of 8 bytes of each member to all, beside a group of device memory. */
+enum err comm_gpu_tell(struct comm_group *g, void *all, const void *mine, int64_t words);
 
 /* ---- gpu/watch.c ---- */
 
-/* FAIL when a peer or this rank has failed, naming what this rank was about. */
-enum err comm_nccl_check(struct comm_world *w, const char *what);
-/* The same, arg a world, for the device's waits. */
-enum err comm_nccl_check_device(void *arg);
-/* The watcher's thread, arg a struct comm_nccl. */
-void *comm_nccl_watch(void *arg);
+/* The watcher's thread, arg a struct comm_gpu. */
+void *comm_gpu_watch(void *arg);
 /* Aborts all communicators; from any thread. */
-void comm_nccl_kill(struct comm_nccl *q);
+void comm_gpu_kill(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */
-void comm_nccl_end_letting_go(struct comm_nccl *q);
-void comm_nccl_nap_ms(long ms);
+void comm_gpu_end_letting_go(struct comm_gpu *q);
 
-/* The slots of comm_queue_ops. */
-enum err comm_nccl_coll_start(struct comm_group *g, const struct comm_coll *c);
-enum err comm_nccl_coll_now(struct comm_group *g, const struct comm_coll *c);
-enum err comm_nccl_coll_finish(struct comm_group *g);
-bool comm_nccl_coll_steps(const struct comm_group *g, const struct comm_coll *c);
-enum err comm_nccl_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
-                             struct comm_req *r);
-enum err comm_nccl_msg_finish(struct comm_world *w, struct comm_req *r);
-/* Bytes of host memory from one rank to another, at an opening. */
-enum err comm_nccl_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
-enum err comm_nccl_replayed(struct comm_world *w, int64_t step, double seconds);
+/* ---- gpu/ops.c: slots of comm_queue_ops ---- */
+
+enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c);
+enum err comm_gpu_coll_now(struct comm_group *g, const struct comm_coll *c);
+enum err comm_gpu_coll_finish(struct comm_group *g);
+bool comm_gpu_coll_steps(const struct comm_group *g, const struct comm_coll *c);
+enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                            struct comm_req *r);
+enum err comm_gpu_msg_finish(struct comm_world *w, struct comm_req *r);
 
 #endif

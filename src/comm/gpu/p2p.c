@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages of the pipeline over GPUs of one process, by their copy engines. NCCL moves a message by
- * kernels on both GPUs, and the one that comes first spins on multiprocessors until the other is
- * there. In schedules whose messages lie ready for long, that is most of the time: 8B on two H200,
- * zb-v, products took 4 % longer than in zb-h1, which has half as many messages. Here
+ * Messages of the pipeline over GPUs of one process, by their copy engines:
  *
  *     sender's stream     tells READY                           waits for READ
  *     receiver's stream   waits for READY, copies from where the sender has it, tells READ
  *
- * by a word of pinned host memory on each side, as in gpu/coll.c: written by the peer's
- * stream, waited for and set back by one's own. A word is told again only when another was heard
- * behind its being set back, so a recorded step can be run again. The receiver copies, for it knows
- * when there is room; the sender's memory is in a window (comm_window_take), or it could not be
- * read.
- *
- * Where the sender has it, its host says as it starts the send, in a box that both threads see; the
- * receiver's host takes the places out in order. So the receiver's host waits for the sender's, not
- * for its GPU. That stops nobody for good: the list of each rank is proved to end where a receive
- * waits for its send and a send for nothing. A replay says nothing: its places are those of the
- * recording.
+ * The sender's memory is in a window; where, its host says as it starts the send, in a box that
+ * both threads see, and the receiver's host waits for that. A replay says nothing: its places are
+ * those of the recording. Why, and why nobody waits for good: docs/design/comm.md.
  */
 #include "comm/gpu/p2p.h"
 
@@ -93,7 +82,7 @@ static enum err swap(struct comm_world *w, const struct comm_channel *c, const s
     bool sends = c->from == w->rank;
     for (int way = 0; way < 2; way++) {
         int from = way ? c->to : c->from, to = way ? c->from : c->to;
-        TRY(comm_nccl_pass(w, to, from, sends == (way == 0) ? (void *)&out : theirs,
+        TRY(comm_gpu_pass(w, to, from, sends == (way == 0) ? (void *)&out : theirs,
                            (int64_t)sizeof out));
     }
     return ERR_OK;
@@ -103,7 +92,7 @@ static enum err swap(struct comm_world *w, const struct comm_channel *c, const s
 static enum err agree(struct comm_world *w, const struct comm_channel *c, struct comm_post *p,
                       bool *yes)
 {
-    const struct comm_nccl *q = comm_nccl_of(w);
+    const struct comm_gpu *q = comm_gpu_of(w);
     struct end mine = {.gpu = q->gpu, .word = p->mine, .box = p->box}, theirs = {0};
     mine.window = q->windows > 0 ? q->window[0] : NULL;
     TRY(swap(w, c, &mine, &theirs));
@@ -131,7 +120,7 @@ enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, stru
         return ERR_OK;
     TRY(mem_new(1, sizeof *p, "a channel by copies", &p));
     p->sends = c->from == w->rank;
-    p->words = &comm_nccl_of(w)->words;
+    p->words = &comm_gpu_of(w)->words;
     enum err err = p->sends ? ERR_OK : box_new(&p->box);
     if (err == ERR_OK &&
         cudaHostAlloc((void **)&p->mine, sizeof *p->mine, cudaHostAllocPortable) != cudaSuccess) {
@@ -142,7 +131,7 @@ enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, stru
         *p->mine = 0;
         err = agree(w, c, p, &yes);
     }
-    if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_nccl_of(w)->windows > 0)
+    if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_gpu_of(w)->windows > 0)
         log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
                            "their GPUs cannot read each other's memory, or wait for words of the "
                            "host's", c->from, c->to);
@@ -171,7 +160,7 @@ void comm_post_let_go(const struct comm_post *p)
 
 /* ---- the hosts ---- */
 
-static bool in_window(const struct comm_nccl *q, const struct comm_msg *m)
+static bool in_window(const struct comm_gpu *q, const struct comm_msg *m)
 {
     for (int i = 0; i < q->windows; i++) {
         const char *w = q->window[i], *p = m->src;
@@ -227,14 +216,14 @@ enum err comm_post_meet(struct comm_world *w, struct comm_post *p, const struct 
     struct place at = {m->src, m->bytes};
     *from = NULL;
     if (p->sends) {
-        if (!in_window(comm_nccl_of(w), m))
+        if (!in_window(comm_gpu_of(w), m))
             FAIL(ERR_INTERNAL, "comm: %s is not in a window, where its receiver could read it",
                  comm_msg_text(m, buf));
         return put(p->box, at);
     }
     double begin = log_now();
     while (!take(p->box, &at)) {
-        TRY(comm_nccl_check(w, comm_msg_text(m, buf)));
+        TRY(comm_gpu_check(w, comm_msg_text(m, buf)));
         if (w->timeout_s > 0 && log_now() - begin > w->timeout_s && !comm_board_files(w))
             FAIL(ERR_HANG, "comm: rank %d has waited %g s for rank %d to begin %s; look where that "
                            "one is, or raise the hang timeout", w->rank, w->timeout_s, m->from,

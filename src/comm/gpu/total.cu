@@ -62,7 +62,7 @@ static cudaError_t total(void *out, const pieces &p, int64_t count, cudaStream_t
     return cudaGetLastError();
 }
 
-cudaError_t comm_nccl_total(const struct comm_total *t, cudaStream_t s)
+cudaError_t comm_gpu_total(const struct comm_total *t, cudaStream_t s)
 {
     pieces p = {{0}, t->n};
     for (int k = 0; k < t->n; k++)

@@ -1,23 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of NCCL's operations that go wrong.
- *
- * A kernel that waits for a peer spins on the GPU and knows no timeout, and the host may sit in any
- * call of the driver behind it, so nothing on the rank's own thread can be relied upon.
- * A watcher, a thread for each rank, looks every few milliseconds whether the world has failed,
+ * The end of a GPU's operations that go wrong. The rank's own thread may sit in any call of the
+ * driver, so a thread for each rank looks every few milliseconds whether the world has failed,
  * whether NCCL reports an error, and whether a lane has stood still for longer than the world's
- * timeout, with no rank in a file call meanwhile. If so it aborts all communicators: their kernels
- * end, the host wakes, and finds the reason at its next look. They are aborted as one group, for
- * giving one back waits for the device, which another may hold. A failing rank gives its peers time
- * to do the same before it frees what they write to.
- *
- * Recorded operations have no events of their own. A replay is one operation of a lane without a
- * communicator, with an event behind it, so that one that hangs is found and named by its step.
- * NCCL gives a communicator back only when no recording has operations of it: aborting ends its
- * kernels at once and then waits until the rank's own thread has woken, failed, and forgotten its
- * recording. So that thread must not wait for the lock which the aborting one holds.
+ * timeout, with no rank in a file call meanwhile. If so it aborts all communicators, and ends all
+ * waiting of copies: the host wakes, and finds the reason at its next look. Recordings must be
+ * forgotten before communicators can end: docs/design/comm.md.
  */
-#include "comm/gpu/gpu.h"
+#include "comm/gpu/nccl.h"
 
 #include "comm/core/board.h"
 #include "comm/gpu/coll.h"
@@ -37,10 +27,10 @@ enum {
  * alone, for every call of the driver may stand behind what it must set free. */
 static void *let_go(void *arg)
 {
-    struct comm_nccl *q = arg;
+    struct comm_gpu *q = arg;
     const struct timespec nap = {.tv_nsec = 100000};
     while (!atomic_load(&q->free)) {
-        for (const struct comm_nccl_lane *l = q->let_go; l; l = l->next) {
+        for (const struct comm_gpu_lane *l = q->let_go; l; l = l->next) {
             if (l->copies)
                 comm_copies_let_go(l->copies);
             if (l->post)
@@ -51,10 +41,10 @@ static void *let_go(void *arg)
     return NULL;
 }
 
-static void begin_to_let_go(struct comm_nccl *q)
+static void begin_to_let_go(struct comm_gpu *q)
 {
     bool any = false;
-    for (const struct comm_nccl_lane *l = q->lanes; l; l = l->next)
+    for (const struct comm_gpu_lane *l = q->lanes; l; l = l->next)
         any = any || l->copies || l->post;
     if (!any)
         return;
@@ -64,14 +54,14 @@ static void begin_to_let_go(struct comm_nccl *q)
         log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
 }
 
-void comm_nccl_end_letting_go(struct comm_nccl *q)
+void comm_gpu_end_letting_go(struct comm_gpu *q)
 {
-    for (const struct comm_nccl_lane *l = q->lanes; l && q->lets_go; l = l->next)
+    for (const struct comm_gpu_lane *l = q->lanes; l && q->lets_go; l = l->next)
         for (int ms = 0; (l->copies || l->post) && ms < LET_GO_MS; ms++) {
             if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
                 cudaStreamQuery(q->stream) != cudaErrorNotReady)
                 break;
-            comm_nccl_nap_ms(1);
+            comm_gpu_nap_ms(1);
         }
     (void)cudaGetLastError();
     atomic_store(&q->free, true);
@@ -91,7 +81,7 @@ static bool lock_soon(pthread_mutex_t *m)
 /* Abort all communicators; from any thread, the first call counts. A thread that holds the lock for
  * long is stuck in the driver, behind the very kernel that must end. Ranks of one process take
  * turns: of a communicator's ranks there NCCL has the last one free what is all of theirs. */
-void comm_nccl_kill(struct comm_nccl *q)
+void comm_gpu_kill(struct comm_gpu *q)
 {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     if (atomic_exchange(&q->dead, true)) {
@@ -102,46 +92,17 @@ void comm_nccl_kill(struct comm_nccl *q)
     bool locked = lock_soon(&q->lock);
     begin_to_let_go(q);
     bool alone = lock_soon(&turn);
-    ncclResult_t e = ncclGroupStart();
-    for (struct comm_nccl_lane *l = q->lanes; l; l = l->next) {
-        if (l->comm && e == ncclSuccess)
-            e = ncclCommAbort(l->comm);
-        l->comm = NULL;
-    }
-    if (e == ncclSuccess)
-        e = ncclGroupEnd();
-    if (e != ncclSuccess)
-        log_line(LOG_WARN, "comm: NCCL's communicators do not end: %s", ncclGetErrorString(e));
+    comm_nccl_abort_all(q->lanes);
     if (alone)
         pthread_mutex_unlock(&turn);
     if (locked)
         pthread_mutex_unlock(&q->lock);
 }
 
-enum err comm_nccl_check(struct comm_world *w, const char *what)
-{
-    struct comm_nccl *q = comm_nccl_of(w);
-    if (!atomic_load(&q->dead))
-        return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
-    if (atomic_load(&q->told))
-        FAIL(q->fault, "%s", q->text);
-    TRY(w->ops->check(w, what));
-    FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
-         what);
-}
-
-/* For the device's waits, which are the rank's own: so a world of processes may listen, too. */
-enum err comm_nccl_check_device(void *arg)
-{
-    struct comm_world *w = arg;
-    const char *what = "what its GPU was about";
-    return atomic_load(&comm_nccl_of(w)->dead) ? comm_nccl_check(w, what) : w->ops->check(w, what);
-}
-
 /* ---- the watcher ---- */
 
 /* Moves `seen` on to the first operation that is not over. */
-static void look_at_lane(struct comm_nccl_lane *l)
+static void look_at_lane(struct comm_gpu_lane *l)
 {
     int64_t before = l->seen;
     l->seen = num_max(l->seen, l->started - COMM_UNFINISHED_MAX);
@@ -156,26 +117,24 @@ static void look_at_lane(struct comm_nccl_lane *l)
 }
 
 /* Under the lock: does all go well? Else the fault is noted. */
-static bool all_well(struct comm_nccl *q)
+static bool all_well(struct comm_gpu *q)
 {
     const struct comm_world *w = q->queue.world;
     char what[COMM_WANT_TEXT];
-    for (struct comm_nccl_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
-        ncclResult_t e = ncclSuccess;
+    for (struct comm_gpu_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
+        const char *said;
         look_at_lane(l);
-        if (l->comm && ncclCommGetAsyncError(l->comm, &e) == ncclSuccess && e != ncclSuccess &&
-            e != ncclInProgress) {
-            q->fault = e == ncclRemoteError ? ERR_PEER : ERR_INTERNAL;
+        if ((said = comm_nccl_reports(l, &q->fault))) {
             snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
-                     l->seen < l->started ? comm_nccl_op_text(l, l->seen, what) : "no operation",
-                     ncclGetErrorString(e));
+                     l->seen < l->started ? comm_gpu_op_text(l, l->seen, what) : "no operation",
+                     said);
         } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes &&
                    !comm_board_files(w)) {
             q->fault = ERR_HANG;
             snprintf(q->text, sizeof q->text,
                      "comm: rank %d has waited %g s in %s on its GPU; a member has not come, or "
                      "stands before it; look where they are, or raise the hang timeout", w->rank,
-                     w->timeout_s, comm_nccl_op_text(l, l->seen, what));
+                     w->timeout_s, comm_gpu_op_text(l, l->seen, what));
         }
     }
     return q->fault == ERR_OK;
@@ -183,7 +142,7 @@ static bool all_well(struct comm_nccl *q)
 
 /* One look. Whoever holds the lock for longer than a hang is waiting in the driver, behind the
  * kernel that hangs. */
-static bool look(struct comm_nccl *q, double *looked)
+static bool look(struct comm_gpu *q, double *looked)
 {
     const struct comm_world *w = q->queue.world;
     if (w->ops->failed(q->queue.world))
@@ -205,9 +164,9 @@ static bool look(struct comm_nccl *q, double *looked)
 }
 
 /* Queries of events must not spoil a recording that another thread makes: mode relaxed. */
-void *comm_nccl_watch(void *arg)
+void *comm_gpu_watch(void *arg)
 {
-    struct comm_nccl *q = arg;
+    struct comm_gpu *q = arg;
     struct comm_world *w = q->queue.world;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     double looked = log_now();
@@ -217,10 +176,10 @@ void *comm_nccl_watch(void *arg)
     if (!ready)
         log_line(LOG_WARN, "comm: GPU %d cannot be watched", q->gpu);
     while (ready && !atomic_load(&q->stop)) {
-        comm_nccl_nap_ms(LOOK_MS);
+        comm_gpu_nap_ms(LOOK_MS);
         if (!look(q, &looked)) {
             atomic_store(&q->told, q->fault != ERR_OK);
-            comm_nccl_kill(q);
+            comm_gpu_kill(q);
             break;
         }
     }

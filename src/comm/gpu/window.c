@@ -55,6 +55,28 @@ static struct comm_words find_words(void)
     return serve(&f) ? f : (struct comm_words){NULL, NULL};
 }
 
+/* long: a driver's call */
+static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
+                     unsigned flags)
+{
+    CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
+    if (e != CUDA_SUCCESS)
+        FAIL(ERR_INTERNAL, "comm: CUDA refuses to write or wait for a word: error %d of the driver",
+             (int)e);
+    return ERR_OK;
+}
+
+enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s)
+{
+    return call(f->write, s, theirs, 1, 0);
+}
+
+enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s)
+{
+    TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    return call(f->write, s, mine, 0, 0);
+}
+
 /* ---- who reaches whom ---- */
 
 bool comm_copies_reads(int gpu, int other)
@@ -75,7 +97,7 @@ static bool has_pools(int gpu)
     return can;
 }
 
-bool comm_gpus_reach(const int *gpu, int n)
+bool comm_copies_reach(const int *gpu, int n)
 {
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess)
@@ -109,7 +131,7 @@ enum err comm_copies_room(cudaError_t e, int64_t bytes, const char *name, int gp
  * write what comes from the pool. Only that: were all memory of a GPU open to its peers
  * (cudaDeviceEnablePeerAccess), each later allocation and release would concern them all, and wait
  * for what waits for a peer. */
-static cudaError_t open_pool(struct comm_nccl *q)
+static cudaError_t open_pool(struct comm_gpu *q)
 {
     struct cudaMemPoolProps props = {.allocType = cudaMemAllocationTypePinned,
                                      .location = {cudaMemLocationTypeDevice, q->gpu}};
@@ -127,7 +149,7 @@ static cudaError_t open_pool(struct comm_nccl *q)
 }
 
 /* Where there can be no pool, there is no window, and NCCL sums. */
-static enum err no_window(struct comm_nccl *q, cudaError_t e)
+static enum err no_window(struct comm_gpu *q, cudaError_t e)
 {
     log_line(LOG_WARN, "comm: GPUs talk by NCCL and not by copies: no memory of GPU %d can be "
                        "opened to the others (%s)", q->gpu, cudaGetErrorString(e));
@@ -140,7 +162,7 @@ static enum err no_window(struct comm_nccl *q, cudaError_t e)
 
 enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
-    struct comm_nccl *q = comm_nccl_of(w);
+    struct comm_gpu *q = comm_gpu_of(w);
     void *p = NULL;
     if (q->windows == COMM_WINDOWS)
         FAIL(ERR_INTERNAL, "comm: rank %d takes window %d, for %s; there are %d", w->rank,
@@ -161,7 +183,7 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
     return ERR_OK;
 }
 
-void comm_copies_window_free(struct comm_nccl *q)
+void comm_copies_window_free(struct comm_gpu *q)
 {
     for (int i = 0; i < q->windows; i++)
         (void)cudaFreeAsync(q->window[i], q->stream);

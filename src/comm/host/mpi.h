@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The MPI transport's own objects. host/mpi.c has the world, waiting, failing and messages,
- * host/mpi_coll.c the groups, host/mpi_life.c what processes of a machine share.
+ * The MPI transport's own objects. host/mpi.c has ranks, host/mpi_wait.c waiting and failing,
+ * host/mpi_msg.c the messages, host/mpi_coll.c the groups, host/mpi_life.c what processes of a
+ * machine share, host/mpi_start.c the start of all.
  */
 #ifndef PLAIT_COMM_MPI_H
 #define PLAIT_COMM_MPI_H
@@ -11,7 +12,11 @@
 #include <mpi.h>
 #include <stdatomic.h>
 
-struct comm_mpi_group;
+/* An operation of a group, which a rank moves on whenever it looks. */
+struct comm_mpi_active {
+    struct comm_mpi_active *next;
+    enum err (*advance)(struct comm_mpi_active *a); /* as far as it goes without waiting */
+};
 
 struct comm_mpi_seat {
     struct comm_world world; /* what the body holds; world.impl points back here */
@@ -27,7 +32,7 @@ struct comm_mpi_seat {
     atomic_int failed;           /* 1 + the rank whose failure counts, maybe this one; 0: none */
     enum err failed_code;
     struct comm_mpi_life life;
-    struct comm_mpi_group *active; /* groups with operations under way */
+    struct comm_mpi_active *active; /* groups with operations under way */
 };
 
 enum { COMM_MPI_BLOCK = 1 << 20 };
@@ -46,6 +51,17 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line);
             return comm_mpi_error(try_rc_, #call, __FILE__, __LINE__);                             \
     } while (0)
 
+void comm_mpi_nap(long ns);
+
+/* Hear peers' words, unless a failure is known: whatever looks for a message moves all of them. */
+enum err comm_mpi_listen(struct comm_mpi_seat *s);
+/* This rank fails first, as far as it knows: say so. */
+void comm_mpi_say_failed(struct comm_mpi_seat *s, enum err code);
+/* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
+void comm_mpi_agree(struct comm_mpi_seat *s);
+/* Tell all that this rank has ended well. */
+enum err comm_mpi_tell_end(struct comm_mpi_seat *s);
+
 /* Look once: for a peer's word, and at all groups' operations. */
 enum err comm_mpi_progress(struct comm_mpi_seat *s);
 
@@ -62,16 +78,13 @@ enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err);
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
 enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what);
 
-/* Move the operations of a group on as far as they go without waiting. */
-enum err comm_mpi_advance(struct comm_mpi_group *m);
-
 /* Slots of comm_ops. */
+void comm_mpi_abort(struct comm_world *w, enum err code);
+enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
+enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r);
 enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c);
 enum err comm_mpi_coll_finish(struct comm_group *g);
 enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch);
 void comm_mpi_group_close(struct comm_group *g);
-
-/* The group after `m` in seat->active. */
-struct comm_mpi_group *comm_mpi_next(const struct comm_mpi_group *m);
 
 #endif

@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups over MPI, from point-to-point messages, so that the order of summation is ours: member r
- * receives its part of everybody's elements, sums them in member order (core/tile.c), and sends
- * the result to all. This is the traffic of a bandwidth-optimal all_reduce, with n - 1 messages
- * instead of n - 1 steps.
+ * Groups over MPI, from point-to-point messages, so that the order of summation is ours. A group
+ * works on one operation at a time, in the order of starting, by phases (docs/design/comm.md):
  *
- *     heads    every member tells every other what it is about to do (64 bytes);
- *              up to INLINE bytes of input ride along, and then this is all there is
+ *     heads    every member tells every other what it is about to do (64 bytes); up to INLINE bytes
+ *              of input ride along, and then this is all there is. A broadcast has one sender
  *     data     a round of payload: for reductions to the part's owner, into the scratch window;
- *              all of a reduce is the root's
+ *              received when all heads have been compared, so that a mismatch overwrites nothing
  *     share    all_reduce: the owner's sums to everybody, in place
- *
- * Heads make every operation with more than one sender a meeting, and let a mismatch be named
- * instead of overwriting memory: payload is received only after all heads have been compared. It
- * is sent right behind the head, so this costs no time on the way.
- *
- * Large operations go in rounds that fit the window. A group works on one operation at a time, in
- * the order of starting; the channel keeps the order of messages between two ranks, and the tag is
- * the group's id, so messages of different groups and operations cannot meet. Groups advance
- * whenever their rank looks (comm_mpi_progress).
- *
- * A broadcast is flat and has one sender; its members need not meet.
  */
 #include "comm/host/mpi.h"
 
@@ -50,7 +37,7 @@ enum phase { PHASE_IDLE, PHASE_HEADS, PHASE_DATA, PHASE_SHARE };
 enum row { ROW_HEAD_SEND, ROW_HEAD_RECV, ROW_SEND, ROW_RECV, ROWS };
 
 struct comm_mpi_group {
-    struct comm_mpi_group *next; /* in seat->active */
+    struct comm_mpi_active active; /* first; in seat->active */
     struct comm_group *g;
     struct comm_coll queue[COMM_UNFINISHED_MAX]; /* number k at k % 64 */
     int64_t queued, done; /* operations so far */
@@ -63,11 +50,6 @@ struct comm_mpi_group {
     struct head *head;    /* (n) owned: what came in; at the own place, what goes out */
     const char **source;  /* (n) owned: where the members' elements of a sum lie */
 };
-
-struct comm_mpi_group *comm_mpi_next(const struct comm_mpi_group *m)
-{
-    return m->next;
-}
 
 /* ---- opening and closing ---- */
 
@@ -116,12 +98,12 @@ enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch)
 /* Take the group out of the list of those with operations under way. */
 static void deactivate(struct comm_mpi_group *m)
 {
-    struct comm_mpi_group **at = &comm_mpi_seat(m->g->world)->active;
-    while (*at && *at != m)
+    struct comm_mpi_active **at = &comm_mpi_seat(m->g->world)->active;
+    while (*at && *at != &m->active)
         at = &(*at)->next;
     if (*at)
-        *at = m->next;
-    m->next = NULL;
+        *at = m->active.next;
+    m->active.next = NULL;
 }
 
 void comm_mpi_group_close(struct comm_group *g)
@@ -262,12 +244,8 @@ static void reduce(const struct comm_mpi_group *m, const struct comm_coll *c, ch
     for (int64_t at = 0; at < count; at += step) {
         int64_t k = num_min(step, count - at), byte = at * c->unit;
         comm_tile_set(&t, m->source[0] + byte, k, c->dt);
-        for (int i = 1; i < m->g->n; i++) {
-            if (c->red == COMM_MAX)
-                comm_tile_max(&t, m->source[i] + byte, k, c->dt);
-            else
-                comm_tile_sum(&t, m->source[i] + byte, k, c->dt);
-        }
+        for (int i = 1; i < m->g->n; i++)
+            comm_tile_add(&t, c->red, m->source[i] + byte, k, c->dt);
         memcpy(out + byte, comm_tile_result(&t, k, c->dt), (size_t)(k * c->unit));
     }
 }
@@ -403,8 +381,10 @@ static enum err after_round(struct comm_mpi_group *m, const struct comm_coll *c)
     return recv_round(m, c);
 }
 
-enum err comm_mpi_advance(struct comm_mpi_group *m)
+/* Move the operations of a group on as far as they go without waiting. */
+static enum err advance(struct comm_mpi_active *a)
 {
+    struct comm_mpi_group *m = (struct comm_mpi_group *)a;
     while (m->done < m->queued) {
         const struct comm_coll *c = &m->queue[m->done % COMM_UNFINISHED_MAX];
         bool all;
@@ -434,8 +414,8 @@ static enum err start(struct comm_group *g, const struct comm_coll *c)
     struct comm_mpi_group *m = g->impl;
     TRY(comm_mpi_check(s, comm_coll_name(c->kind)));
     if (m->queued == m->done) {
-        m->next = s->active;
-        s->active = m;
+        m->active = (struct comm_mpi_active){s->active, advance};
+        s->active = &m->active;
     }
     m->queue[m->queued++ % COMM_UNFINISHED_MAX] = *c;
     TRY(comm_mpi_progress(s));

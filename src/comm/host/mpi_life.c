@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared memory of the ranks of a machine, and a watch over their processes.
- *
- * The launcher ends a job of which a process was killed, but it names what it calls a process, says
- * nothing of where that stood, and others (srun without --kill-on-bad-exit) do not end it at all.
- * The kernel tells whoever holds a descriptor of a process (pidfd) of its end at once. A thread
- * sleeps on those of all peers; the first one to wake says who has died and at which instruction,
- * for the launcher's signal may follow within milliseconds. The rank's own thread hears of it at
- * its next look and ends the job.
- *
- * Numbers of processes mean nothing in another name space (a container for each rank): such peers
- * are not watched.
+ * Shared memory of the ranks of a machine, and a watch over their processes. The launcher ends a
+ * job of which a process was killed, but says nothing of where that stood, and others (srun without
+ * --kill-on-bad-exit) do not end it at all. The kernel tells whoever holds a descriptor of a
+ * process (pidfd) of its end at once: a thread sleeps on those of all peers, and the first one to
+ * wake says who has died and where. The rank's own thread hears of it at its next look and ends the
+ * job. Numbers of processes mean nothing in another name space (a container for each rank): such
+ * peers are not watched.
  */
 #include "comm/host/mpi.h"
 

@@ -153,7 +153,7 @@ static void say_own(const struct agreement *a, const char *text, void (*say)(con
     say(a->same == a->size ? text : comm_rank_says(&w, text, buf));
 }
 
-enum err comm_say(enum err code, const char *given, void (*say)(const char *text))
+enum err comm_mpi_say(enum err code, const char *given, void (*say)(const char *text))
 {
     struct agreement a;
     char text[ERR_TEXT]; /* MPI may fail, too, and `given` be the last error's */

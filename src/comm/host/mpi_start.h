@@ -10,9 +10,12 @@
 
 /* Start MPI, if nobody has, and hear whether each process of the launch could and is about to run
  * `what`. Within limit_s (comm_mpi_limit), until comm_mpi_limit_end. Collective over the launch, in
- * which processes that have an error, or run nothing, take part by comm_say. Errors: the code of a
- * process that has one; ERR_MISMATCH, with who runs something else. */
+ * which processes that have an error, or run nothing, take part by comm_mpi_say. Errors: the code
+ * of a process that has one; ERR_MISMATCH, with who runs something else. */
 enum err comm_mpi_start(const char *what, double limit_s);
+
+/* comm_say. */
+enum err comm_mpi_say(enum err code, const char *text, void (*say)(const char *text));
 
 /* Run while this process is in calls of MPI that wait for all others and know no limit; until
  * comm_mpi_limit_end peers on the same machine can see that it has come to them. When

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The thread transport's own objects. A hub is a world of ranks that are threads; a seat is one
- * rank in it. host/thread.c has ranks, waiting and failing, host/thread_msg.c the messages,
- * host/thread_coll.c the groups.
+ * rank in it. host/thread.c has ranks, host/thread_wait.c waiting and failing, host/thread_msg.c
+ * the messages, host/thread_coll.c the groups.
  */
 #ifndef PLAIT_COMM_THREAD_H
 #define PLAIT_COMM_THREAD_H
@@ -74,8 +74,9 @@ static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world 
 enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x));
 
-/* Make rank `rank` look again at what it waits for. */
+/* Make rank `rank`, or all, look again at what they wait for. */
 void comm_thread_ring(struct comm_thread_hub *h, int rank);
+void comm_thread_ring_all(struct comm_thread_hub *h);
 
 /* This rank has failed: wake all, and return when no peer touches published buffers any more
  * (each is at most one piece away from noticing). */

@@ -1,26 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Groups of threads. The members of a group share a meet: a ring of slots, one for each operation
- * under way. Starting an operation publishes the member's pointers in the slot; nothing is copied
- * beforehand and nothing waits. When the last member has come the slot opens: its work is cut
- * into blocks, and every member that finishes takes blocks until none is left. It does not matter
- * who computes a block, for its result is fixed (core/tile.c), so members that come late to finish
- * find the work done, and no member waits for one that is busy computing.
- *
- * In place without a copy: the block [i, i + k) of an all_reduce is read from all buffers and
- * written to all buffers by one thread, tile by tile, reads before writes, and no other thread
- * touches these elements.
- *
- *     member 0  |--b0--|--b1--|--b2--|      whoever takes b1 reads column b1 of all members,
- *     member 1  |--b0--|--b1--|--b2--|      sums in member order, and writes column b1 of all
- *     member 2  |--b0--|--b1--|--b2--|
- *
- * An operation of one block is done by the last member to come, within its start.
- *
- * The ring. A member has at most 64 unfinished operations (U), and can finish number k only when
- * all have started k. If a member starts number k + 2U, it has finished k + U, so all have started
- * k + U, so all have finished k: with 2U slots, slot k % 2U is free. The same argument makes slots
- * safe to reuse without any further agreement.
+ * under way. Starting an operation publishes the member's pointers; nothing is copied beforehand
+ * and nothing waits. When the last member has come the slot opens: its work is cut into blocks, and
+ * every member that finishes takes blocks until none is left. It does not matter who computes a
+ * block, for its result is fixed (core/tile.c), so no member waits for one that is busy computing.
+ * An operation of one block is done by the last member to come, within its start. With slots for
+ * twice the 64 operations that may be unfinished none is taken too early: docs/design/comm.md.
  */
 #include "comm/host/thread.h"
 
@@ -186,13 +172,8 @@ static const void *reduce(struct comm_tile *t, const struct comm_coll *arg, int 
     enum dtype dt = arg[0].dt;
     int64_t byte = at * arg[0].unit;
     comm_tile_set(t, (const char *)arg[0].in + byte, k, dt);
-    for (int m = 1; m < n; m++) {
-        const char *x = (const char *)arg[m].in + byte;
-        if (arg[0].red == COMM_MAX)
-            comm_tile_max(t, x, k, dt);
-        else
-            comm_tile_sum(t, x, k, dt);
-    }
+    for (int m = 1; m < n; m++)
+        comm_tile_add(t, arg[0].red, (const char *)arg[m].in + byte, k, dt);
     return comm_tile_result(t, k, dt);
 }
 

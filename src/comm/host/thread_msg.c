@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages between threads. Each rank has a mailbox with the sends to it and the receives by it
- * that have found no partner yet, in the order of starting; a newcomer takes the first partner
- * with the same (from, tag), which keeps the order of each channel.
- *
- * The bytes go straight from the sender's buffer to the receiver's, once, and the side that comes
- * second copies them, within its start. So a message completes when both sides have started it
- * and no finish ever waits for the other side's finish: a rank may compute for long between
- * starting a receive and finishing it without holding its sender.
- *
- * Records come from a pool of the starting rank, which grows by whole slabs to the most messages
- * ever under way; there is no allocation for each message.
+ * that have found no partner yet, in the order of starting; a newcomer takes the first partner with
+ * the same (from, tag), which keeps the order of each channel. The bytes go straight from the
+ * sender's buffer to the receiver's, once, and the side that comes second copies them, within its
+ * start, so no finish ever waits for the other side's finish. Records come from a pool of the
+ * starting rank, which grows by whole slabs; there is no allocation for each message.
  */
 #include "comm/host/thread.h"
 

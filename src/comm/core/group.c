@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups: who is in, and the same members in host memory beside one whose operations queue.
+ */
+#include "comm/core/core.h"
+
+#include "base/mem.h"
+
+static enum err group_check(const struct comm_world *w, const struct comm_group_args *a)
+{
+    const int *ranks = a->ranks;
+    int id = a->id, n = a->n;
+    if (id < 0 || id >= COMM_GROUP_IDS)
+        FAIL(ERR_INTERNAL, "comm: group id %d is outside 0..%d", id, COMM_GROUP_IDS - 1);
+    if (n < 1 || n > w->size)
+        FAIL(ERR_INTERNAL, "comm: group %d of %d members in a world of %d ranks", id, n, w->size);
+    int me = 0;
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= w->size)
+            FAIL(ERR_INTERNAL, "comm: group %d names rank %d, the world has 0..%d", id, ranks[i],
+                 w->size - 1);
+        for (int j = 0; j < i; j++)
+            if (ranks[i] == ranks[j])
+                FAIL(ERR_INTERNAL, "comm: group %d names rank %d twice", id, ranks[i]);
+        me += ranks[i] == w->rank;
+    }
+    if (!me)
+        FAIL(ERR_INTERNAL, "comm: rank %d opens group %d without being a member", w->rank, id);
+    return ERR_OK;
+}
+
+/* The same members in host memory beside it: they tell each other how to meet, and are what a
+ * barrier is made of. */
+static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
+{
+    struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
+    host.scratch = comm_scratch_bytes(comm_kind(g->world), a->n, 1);
+    TRY(comm_group_open(g->world, &host, &g->host));
+    return g->world->queue->ops->group_open(g);
+}
+
+enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
+                         struct comm_group **out)
+{
+    struct comm_group *g;
+    enum err err;
+    TRY(group_check(w, a));
+    TRY(mem_new(1, sizeof *g, "a group", &g));
+    *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
+    g->device = w->dev && a->mem == COMM_DEVICE;
+    g->small = a->small;
+    g->beside = a->beside;
+    g->window = a->window;
+    g->window_bytes = a->window_bytes;
+    g->mixed = a->mixed;
+    TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
+    for (int i = 0; i < a->n; i++) {
+        g->ranks[i] = a->ranks[i];
+        if (a->ranks[i] == w->rank)
+            g->me = i;
+    }
+    if (a->n > 1 && g->device)
+        TRY_OR(out_host, open_lane(g, a));
+    else if (a->n > 1)
+        TRY_OR(out_group, w->ops->group_open(g, a->scratch));
+    *out = g;
+    return ERR_OK;
+out_host:
+    comm_group_close(g->host);
+out_group:
+    mem_free(g->ranks);
+    mem_free(g);
+    return err;
+}
+
+void comm_group_close(struct comm_group *g)
+{
+    if (!g)
+        return;
+    /* Only a rank that is failing leaves operations behind. Its buffers are about to go, so the
+     * peers must stop using them first. */
+    if (g->finished < g->started)
+        comm_abort(g->world, ERR_INTERNAL);
+    if (g->impl)
+        g->world->ops->group_close(g);
+    comm_group_close(g->host);
+    mem_free(g->ranks);
+    mem_free(g);
+}
+
+int comm_group_rank(const struct comm_group *g)
+{
+    return g->me;
+}
+
+int comm_group_size(const struct comm_group *g)
+{
+    return g->n;
+}
+
+bool comm_group_copies(const struct comm_group *g)
+{
+    return g->copies;
+}
+

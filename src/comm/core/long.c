@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A wait that gets long. One of less than a moment costs a store. After that moment the rank writes
+ * down for whom it waits, again at each close look, for members come one by one; who reads it
+ * follows from rank to rank (core/blame.c), and the same rank must be found twice.
+ *
+ * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
+ * apart: what it stood still does not count as waiting.
+ */
+#include "comm/core/board.h"
+
+#include "base/log.h"
+
+/* Seconds between close looks, at most; and looks so far apart are a standstill. */
+static const double close_s = 0.2, still_s = 1;
+
+static double period(const struct comm_world *w)
+{
+    return fmin(close_s, w->timeout_s / 8);
+}
+
+void comm_long_begin(struct comm_world *w, struct comm_long *l)
+{
+    double now = log_now();
+    *l = (struct comm_long){.begin = now, .seen = now, .next = now + period(w)};
+    comm_alive(w);
+}
+
+enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l)
+{
+    double now = log_now();
+    struct comm_verdict v;
+    comm_alive(w);
+    if (now - l->seen > still_s)
+        l->begin += now - l->seen;
+    l->seen = now;
+    if (w->timeout_s <= 0 || now < l->next)
+        return ERR_OK;
+    l->next = now + period(w);
+    comm_board_waits(w, x, l->begin);
+    if (now - l->begin < w->timeout_s)
+        return ERR_OK;
+    TRY(comm_blame(w, &v));
+    if (v.kind == COMM_PATIENT || l->suspect != 1 + v.who) {
+        l->suspect = v.kind == COMM_PATIENT ? 0 : 1 + v.who;
+        return ERR_OK;
+    }
+    return comm_blame_fail(w, &v);
+}
+
+double comm_long_nap(const struct comm_world *w, const struct comm_long *l)
+{
+    return w->timeout_s > 0 ? fmax(0, l->next - log_now()) : -1;
+}

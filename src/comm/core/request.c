@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages and collectives as requests: what callers can get wrong is found here, groups of one
+ * member are answered without a transport, and the rest goes to a transport's table.
+ *
+ * Operations of a group carry numbers (started, finished), and finishing number k finishes all
+ * before it, so that a call that waits (a reduce_scatter between two started all_reduces, say)
+ * keeps the order by itself.
+ */
+#include "comm/core/core.h"
+
+#include "base/log.h"
+#include "device/device.h"
+#include <inttypes.h>
+
+/* ---- messages ---- */
+
+/* A call that began then is over. */
+static void spend(struct comm_world *w, double begin)
+{
+    w->spent += log_now() - begin;
+    comm_alive(w);
+}
+
+enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
+                        struct comm_req *r)
+{
+    const char *what = m->dst ? "receive from" : "send to";
+    int peer = m->dst ? m->from : m->to;
+    if (peer < 0 || peer >= w->size || peer == w->rank)
+        FAIL(ERR_INTERNAL, "comm: %s rank %d on rank %d of %d: not a peer", what, peer, w->rank,
+             w->size);
+    if (m->tag < 0 || m->bytes < 0)
+        FAIL(ERR_INTERNAL, "comm: %s rank %d has tag %d and %" PRId64 " bytes; neither may be "
+                           "negative", what, peer, m->tag, m->bytes);
+    if (r->world)
+        FAIL(ERR_INTERNAL, "comm: %s rank %d, tag %d: its request is still unfinished; finish or "
+                           "zero it first", what, peer, m->tag);
+    *r = (struct comm_req){.word = {lane == COMM_HOST_LANE ? COMM_REQ_MSG : COMM_REQ_DEVICE}};
+    double begin = log_now();
+    TRY(lane == COMM_HOST_LANE ? w->ops->msg_start(w, m, r)
+                               : w->queue->ops->msg_start(w, m, lane, r));
+    spend(w, begin);
+    r->world = w;
+    w->unfinished++;
+    return ERR_OK;
+}
+
+/* ---- collectives ---- */
+
+/* Bytes of the longer side: `parts` x count x unit. */
+static enum err coll_bytes(const struct comm_group *g, const struct comm_coll *c, int64_t *out)
+{
+    bool wide = c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER;
+    int64_t elements;
+    char buf[96];
+    if (c->count < 0 || !num_mul(c->count, wide ? g->n : 1, &elements) ||
+        !num_mul(elements, c->unit, out))
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d is negative or beyond 64 bits",
+             comm_coll_text(c, buf), g->n);
+    return ERR_OK;
+}
+
+/* The root's two sides are one or apart. */
+static enum err root_apart(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+{
+    uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
+    bool apart = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)bytes;
+    char buf[96];
+    if (c->root == g->me && !apart && a != b)
+        FAIL(ERR_INTERNAL, "comm: %s: input and output overlap, but are not the same",
+             comm_coll_text(c, buf));
+    return ERR_OK;
+}
+
+/* The short side may lie inside the long one, but only at this member's own place. */
+static enum err coll_overlap(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+{
+    if (c->kind == COMM_REDUCE)
+        return root_apart(g, c, bytes);
+    if (c->kind != COMM_REDUCE_SCATTER && c->kind != COMM_ALL_GATHER)
+        return ERR_OK;
+    int64_t part = bytes / g->n;
+    uintptr_t a = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->in : c->out); /* long */
+    uintptr_t b = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->out : c->in); /* short */
+    bool apart = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)part;
+    char buf[96];
+    if (part > 0 && !apart && b != a + (uintptr_t)(part * g->me))
+        FAIL(ERR_INTERNAL, "comm: %s: input and output overlap elsewhere than at member %d's own "
+                           "place", comm_coll_text(c, buf), g->me);
+    return ERR_OK;
+}
+
+/* A group of one: the result is the input. */
+static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+{
+    if (bytes == 0 || c->out == c->in)
+        return ERR_OK;
+    if (g->device)
+        return dev_copy(g->world->dev, c->out, c->in, bytes);
+    memmove(c->out, c->in, (size_t)bytes);
+    return ERR_OK;
+}
+
+enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const struct comm_req *r,
+                         int64_t *bytes)
+{
+    char buf[96];
+    if ((unsigned)c->dt >= DT_COUNT)
+        FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)c->dt);
+    if (c->root < 0 || c->root >= g->n)
+        FAIL(ERR_INTERNAL, "comm: %s %s member %d in a group of %d", comm_coll_name(c->kind),
+             c->kind == COMM_REDUCE ? "to" : "from", c->root, g->n);
+    c->unit = c->kind == COMM_BROADCAST || c->kind == COMM_BARRIER ? 1 : dtype_size(c->dt);
+    if (r->world)
+        FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
+             comm_coll_text(c, buf));
+    TRY(coll_bytes(g, c, bytes));
+    return coll_overlap(g, c, *bytes);
+}
+
+/* Not between the steps of another (core/steps.c). */
+static enum err steps_over(const struct comm_group *g, const struct comm_coll *c)
+{
+    char buf[96];
+    if (g->step > 0 && c->step == 0)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d between steps %d and %d of another",
+             comm_coll_text(c, buf), g->id, g->step, g->step + 1);
+    return ERR_OK;
+}
+
+enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_req *r)
+{
+    char buf[96];
+    int64_t bytes;
+    TRY(comm_coll_check(g, c, r, &bytes));
+    TRY(steps_over(g, c));
+    *r = (struct comm_req){0};
+    if (g->n == 1)
+        return coll_alone(g, c, bytes);
+    if (g->started - g->finished >= COMM_UNFINISHED_MAX)
+        FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
+             comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
+    double begin = log_now();
+    TRY(g->lane ? g->world->queue->ops->coll_start(g, c) : g->world->ops->coll_start(g, c));
+    spend(g->world, begin);
+    *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
+    g->started++;
+    g->world->unfinished++;
+    return ERR_OK;
+}
+
+/* ---- finishing ---- */
+
+/* Complete all operations of the group up to number `seq`. */
+static enum err coll_finish(struct comm_group *g, int64_t seq)
+{
+    while (g->finished <= seq) {
+        TRY(g->lane ? g->world->queue->ops->coll_finish(g) : g->world->ops->coll_finish(g));
+        g->finished++;
+    }
+    return ERR_OK;
+}
+
+enum err comm_finish(struct comm_req *r)
+{
+    struct comm_world *w = r->world;
+    if (!w)
+        return ERR_OK;
+    double begin = log_now();
+    enum err err = r->word[0] == COMM_REQ_MSG      ? w->ops->msg_finish(w, r)
+                   : r->word[0] == COMM_REQ_DEVICE ? w->queue->ops->msg_finish(w, r)
+                                                   : coll_finish(r->op, r->word[1]);
+    spend(w, begin);
+    *r = (struct comm_req){0};
+    w->unfinished--;
+    return err;
+}
+
+enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
+{
+    struct comm_req r = {0};
+    int64_t bytes;
+    if (g->lane && g->started == g->finished) {
+        TRY(comm_coll_check(g, c, &r, &bytes));
+        TRY(steps_over(g, c));
+        TRY(g->world->queue->ops->coll_now(g, c));
+        g->finished = ++g->started;
+        return ERR_OK;
+    }
+    TRY(comm_coll_start(g, c, &r));
+    TRY(comm_finish(&r));
+    return ERR_OK;
+}

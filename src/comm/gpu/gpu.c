@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all files about GPUs stand on: errors, what an operation is called, and the lock by which
+ * the watcher and a rank's own thread keep out of each other's way (gpu/watch.c).
+ */
+#include "comm/gpu/gpu.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { OPENING_TAG = 32766 }; /* of the messages of an opening */
+
+void comm_gpu_nap_ms(long ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
+enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError_t e)
+{
+    return err_set(ERR_INTERNAL, file, line, "comm: CUDA refuses %s: %s", call,
+                   cudaGetErrorString(e));
+}
+
+const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_WANT_TEXT])
+{
+    const struct comm_gpu_op *op = &l->op[k % COMM_UNFINISHED_MAX];
+    char what[96];
+    if (op->is_msg)
+        return comm_msg_text(&op->msg, buf);
+    if (op->replay) {
+        snprintf(buf, COMM_WANT_TEXT, "the replay of step %" PRId64 " (%" PRId64 " operations "
+                                      "between ranks; a run without recording names the one)",
+                 op->replay, op->of);
+        return buf;
+    }
+    snprintf(buf, COMM_WANT_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
+    return buf;
+}
+
+bool comm_gpu_lock(struct comm_gpu *q)
+{
+    while (pthread_mutex_trylock(&q->lock) != 0) {
+        if (atomic_load(&q->dead))
+            return false;
+        sched_yield(); /* the watcher's looks are short */
+    }
+    if (!atomic_load(&q->dead))
+        return true;
+    pthread_mutex_unlock(&q->lock);
+    return false;
+}
+
+enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l,
+                        const struct comm_gpu_op *op, cudaStream_t s)
+{
+    int64_t k = l->started % COMM_UNFINISHED_MAX;
+    enum cudaStreamCaptureStatus how;
+    TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
+    TRY_CUDA(cudaEventRecord(l->done[k], s));
+    l->op[k] = *op;
+    l->op[k].captured = how != cudaStreamCaptureStatusNone;
+    q->recorded += l->op[k].captured;
+    l->started++;
+    return ERR_OK;
+}
+
+enum err comm_gpu_check(struct comm_world *w, const char *what)
+{
+    struct comm_gpu *q = comm_gpu_of(w);
+    if (!atomic_load(&q->dead))
+        return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
+    if (atomic_load(&q->told))
+        FAIL(q->fault, "%s", q->text);
+    TRY(w->ops->check(w, what));
+    FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
+         what);
+}
+
+/* For the device's waits, which are the rank's own: so a world of processes may listen, too. */
+enum err comm_gpu_check_device(void *arg)
+{
+    struct comm_world *w = arg;
+    const char *what = "what its GPU was about";
+    return atomic_load(&comm_gpu_of(w)->dead) ? comm_gpu_check(w, what) : w->ops->check(w, what);
+}
+
+/* long: a message of an opening */
+enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)
+{
+    struct comm_req r = {0};
+    struct comm_msg m = {.from = from, .to = to, .tag = OPENING_TAG, .bytes = bytes};
+    m.src = to == w->rank ? NULL : p;
+    m.dst = to == w->rank ? p : NULL;
+    TRY(comm_msg_start(w, &m, COMM_HOST_LANE, &r));
+    return comm_finish(&r);
+}
+
+enum err comm_gpu_meet(struct comm_group *g)
+{
+    return comm_coll_run(g, &(struct comm_coll){.kind = COMM_BARRIER});
+}
+
+enum err comm_gpu_tell(struct comm_group *g, void *all, const void *mine, int64_t words)
+{
+    return comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = DT_F64,
+                                                      .count = words, .out = all, .in = mine});
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The life of a rank's lanes, and the table of the transport. Each group of device memory and each
+ * channel has one, with copies, with a communicator of NCCL, or both; they are made once, while the
+ * executor opens, in one order on all ranks, so each that waits for a peer waits for one that has
+ * fewer left to make. What NCCL's kernels may take of the GPU is bounded: docs/design/comm.md.
+ */
+#include "comm/gpu/coll.h"
+#include "comm/gpu/nccl.h"
+#include "comm/gpu/p2p.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    PEERS_MS = 300,      /* until peers that look every few milliseconds have let go */
+    ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
+    SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
+};
+
+/* ---- lanes ---- */
+
+static enum err lane_parts(struct comm_gpu_lane *l, bool stream)
+{
+    int least, greatest;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    if (stream)
+        TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
+    for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
+        TRY_CUDA(cudaEventCreateWithFlags(&l->done[i], cudaEventDisableTiming));
+    return ERR_OK;
+}
+
+/* peers: they may still look at what is theirs to see. */
+static void lane_free(struct comm_gpu_lane *l, bool peers)
+{
+    comm_copies_close(l->copies, peers);
+    comm_post_close(l->post, peers);
+    for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
+        if (l->done[i])
+            (void)cudaEventDestroy(l->done[i]);
+    if (l->stream)
+        (void)cudaStreamDestroy(l->stream);
+    mem_free(l);
+}
+
+/* Under the watcher's eyes from here on, for a peer may fail before it connects. */
+static enum err lane_meet(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
+{
+    l->since = log_now();
+    pthread_mutex_lock(&q->lock);
+    bool late = atomic_load(&q->dead);
+    l->next = q->lanes;
+    q->lanes = l;
+    pthread_mutex_unlock(&q->lock);
+    if (!late)
+        return comm_nccl_connect(q, l, me);
+    comm_nccl_abort(l);
+    return ERR_OK;
+}
+
+/* What a communicator has taken of the GPU; for PLAIT_LOG=debug in words, too. */
+static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l, size_t before)
+{
+    size_t left = 0, all = 0;
+    char name[64];
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess)
+        return;
+    q->queue.world->device_taken += (int64_t)before - (int64_t)left;
+    if (!l)
+        snprintf(name, sizeof name, "NCCL to begin with");
+    else if (l->group)
+        snprintf(name, sizeof name, "NCCL's group %d", l->id);
+    else
+        snprintf(name, sizeof name, "NCCL's lane %d from rank %d to rank %d", l->channel.lane,
+                 l->channel.from, l->channel.to);
+    log_line(LOG_DEBUG, "comm: %s: %.1f MiB of GPU %d, which has %.1f left", name,
+             ((double)before - (double)left) / (1 << 20), q->gpu, (double)left / (1 << 20));
+}
+
+static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
+                          const struct comm_nccl_args *a)
+{
+    struct comm_gpu_lane *l;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(mem_new(1, sizeof *l, "a communicator", &l));
+    *l = *as;
+    enum err err = lane_parts(l, true);
+    if (err == ERR_OK)
+        err = comm_nccl_init(l, a);
+    if (err == ERR_OK)
+        err = lane_meet(q, l, a->me);
+    else
+        lane_free(l, true);
+    TRY(comm_gpu_check(q->queue.world, "opening a communicator")); /* a peer's failure first */
+    TRY(err);
+    note_memory(q, l, before);
+    return ERR_OK;
+}
+
+/* Under the watcher's eyes, without a communicator. False: all is over. */
+static bool lane_join(struct comm_gpu *q, struct comm_gpu_lane *l)
+{
+    if (!comm_gpu_lock(q))
+        return false;
+    l->since = log_now();
+    l->next = q->lanes;
+    q->lanes = l;
+    pthread_mutex_unlock(&q->lock);
+    return true;
+}
+
+/* Sums by copies, all that such a group does, need no communicator. */
+static enum err copies_open(struct comm_group *g)
+{
+    struct comm_gpu *q = comm_gpu_of(g->world);
+    struct comm_gpu_lane *l;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(mem_new(1, sizeof *l, "a lane of copies", &l));
+    *l = (struct comm_gpu_lane){.group = true, .id = g->id};
+    enum err err = lane_parts(l, true);
+    if (err == ERR_OK)
+        err = comm_copies_open(g, l->stream, &l->copies);
+    if (err != ERR_OK || !lane_join(q, l)) {
+        lane_free(l, true);
+        TRY(comm_gpu_check(g->world, "opening a lane of copies"));
+        return err;
+    }
+    g->lane = l;
+    g->copies = true;
+    note_memory(q, l, before);
+    return ERR_OK;
+}
+
+/* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
+ * that operations keep their order. The lane is known to the watcher, which at a failure looks at
+ * its copies: they are whole when it gets them, and none come behind that. */
+static enum err copies_beside(struct comm_group *g)
+{
+    struct comm_gpu *q = comm_gpu_of(g->world);
+    struct comm_gpu_lane *l = g->lane;
+    struct comm_copies *copies;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(comm_copies_open(g, l->stream, &copies));
+    if (!comm_gpu_lock(q)) {
+        comm_copies_close(copies, true);
+        return comm_gpu_check(g->world, "opening copies beside a communicator");
+    }
+    l->copies = copies;
+    pthread_mutex_unlock(&q->lock);
+    g->copies = true;
+    note_memory(q, l, before);
+    return ERR_OK;
+}
+
+static enum err group_open(struct comm_group *g)
+{
+    struct comm_gpu *q = comm_gpu_of(g->world);
+    struct comm_nccl_args a = {.n = g->n, .me = g->me};
+    bool copies;
+    TRY(comm_copies_agree(g, &copies));
+    if (copies && !g->mixed)
+        return copies_open(g);
+    if (g->me == 0)
+        TRY(comm_nccl_name(&a.id));
+    TRY(comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_BROADCAST, .out = &a.id,
+                                                   .in = &a.id, .count = (int64_t)sizeof a.id}));
+    TRY(comm_gpu_meet(g->host)); /* all are there: initialising waits without a limit */
+    a.ctas = g->small || copies ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0;
+    TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, &a));
+    g->lane = q->lanes;
+    return copies ? copies_beside(g) : ERR_OK;
+}
+
+/* A channel by copies needs no communicator. */
+static enum err post_open(struct comm_world *w, const struct comm_channel *c,
+                          struct comm_post *post)
+{
+    struct comm_gpu *q = comm_gpu_of(w);
+    struct comm_gpu_lane *l;
+    enum err err = mem_new(1, sizeof *l, "a channel", &l);
+    if (err != ERR_OK) {
+        comm_post_close(post, true);
+        return err;
+    }
+    *l = (struct comm_gpu_lane){.channel = *c, .post = post};
+    err = lane_parts(l, true);
+    if (err == ERR_OK && lane_join(q, l))
+        return ERR_OK;
+    lane_free(l, true);
+    TRY(err);
+    return comm_gpu_check(w, "opening a channel");
+}
+
+static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
+{
+    struct comm_post *post;
+    TRY(comm_post_open(w, c, &post));
+    if (post)
+        return post_open(w, c, post);
+    bool sends = c->from == w->rank;
+    struct comm_nccl_args a = {.n = 2, .me = !sends, .ctas = CHANNEL_CTAS};
+    char here = 1;
+    if (sends)
+        TRY(comm_nccl_name(&a.id));
+    TRY(comm_gpu_pass(w, c->to, c->from, &a.id, (int64_t)sizeof a.id));
+    TRY(comm_gpu_pass(w, c->from, c->to, &here, 1));
+    return lane_open(comm_gpu_of(w), &(struct comm_gpu_lane){.channel = *c}, &a);
+}
+
+/* ---- life ---- */
+
+static void abort_queue(struct comm_world *w)
+{
+    void (*forget)(void *arg) = w->forget;
+    comm_gpu_nap_ms(PEERS_MS); /* the base world is told; so is the watcher, and kernels end */
+    w->forget = NULL;
+    if (forget)
+        forget(w->forget_arg);
+    comm_gpu_kill(comm_gpu_of(w));
+}
+
+static enum err settle(struct comm_gpu *q)
+{
+    TRY_CUDA(cudaStreamSynchronize(q->stream));
+    for (struct comm_gpu_lane *l = q->lanes; l; l = l->next)
+        if (l->stream)
+            TRY_CUDA(cudaStreamSynchronize(l->stream));
+    TRY(comm_gpu_check(q->queue.world, "ending"));
+    return comm_gpu_meet(q->all); /* peers may still write to what is given back below */
+}
+
+static void release(struct comm_gpu *q)
+{
+    atomic_store(&q->stop, true);
+    if (q->watched)
+        pthread_join(q->watcher, NULL);
+    comm_gpu_end_letting_go(q);
+    while (q->lanes) {
+        struct comm_gpu_lane *l = q->lanes;
+        q->lanes = l->next;
+        comm_nccl_end(l);
+        lane_free(l, atomic_load(&q->dead));
+    }
+    comm_group_close(q->all);
+    if (!atomic_load(&q->dead)) /* else peers may be at it still: it ends with the process */
+        comm_copies_window_free(q);
+    if (q->ready)
+        (void)cudaEventDestroy(q->ready);
+    (void)cudaFree(q->spare);
+    pthread_mutex_destroy(&q->lock);
+    mem_free(q);
+}
+
+static enum err close_queue(struct comm_world *w)
+{
+    struct comm_gpu *q = comm_gpu_of(w);
+    bool failed = w->ops->failed(w) || atomic_load(&q->dead);
+    enum err err = failed ? ERR_OK : settle(q);
+    if (failed || err != ERR_OK)
+        comm_gpu_kill(q);
+    release(q);
+    return err;
+}
+
+/* The lane of replays, with the first of them. */
+static enum err open_replays(struct comm_gpu *q)
+{
+    struct comm_gpu_lane *l;
+    TRY(mem_new(1, sizeof *l, "the lane of replays", &l));
+    enum err err = lane_parts(l, false);
+    if (err != ERR_OK || !lane_join(q, l)) {
+        lane_free(l, true);
+        return err;
+    }
+    q->replays = l;
+    return ERR_OK;
+}
+
+static enum err replayed(struct comm_world *w, int64_t step, double seconds)
+{
+    struct comm_gpu *q = comm_gpu_of(w);
+    if (!q->replays)
+        TRY(open_replays(q));
+    if (!comm_gpu_lock(q))
+        return comm_gpu_check(w, "replaying a step");
+    q->replays->takes = seconds;
+    struct comm_gpu_op op = {.replay = step, .of = q->recorded};
+    enum err err = comm_gpu_note(q, q->replays, &op, q->stream);
+    pthread_mutex_unlock(&q->lock);
+    return err;
+}
+
+static const struct comm_queue_ops gpu_ops = {
+    .group_open = group_open, .channel_open = channel_open, .coll_start = comm_gpu_coll_start,
+    .coll_now = comm_gpu_coll_now, .coll_finish = comm_gpu_coll_finish,
+    .coll_steps = comm_gpu_coll_steps,
+    .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
+    .window_take = comm_copies_window, .replayed = replayed, .abort = abort_queue,
+    .close = close_queue,
+};
+
+static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
+{
+    int *ranks;
+    size_t before = 0, all = 0;
+    TRY_CUDA(cudaGetDevice(&q->gpu));
+    TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY_CUDA(cudaEventCreateWithFlags(&q->ready, cudaEventDisableTiming));
+    TRY_CUDA(cudaMalloc(&q->spare, 256));
+    TRY_CUDA(cudaMemset(q->spare, 0, 256));
+    TRY(mem_new(w->size, sizeof *ranks, "the ranks of the world", &ranks));
+    for (int i = 0; i < w->size; i++)
+        ranks[i] = i;
+    struct comm_group_args a = {.id = ALL_ID, .ranks = ranks, .n = w->size};
+    a.scratch = comm_scratch_bytes(comm_kind(w), w->size, 1);
+    enum err err = comm_group_open(w, &a, &q->all);
+    mem_free(ranks);
+    TRY(err);
+    int rc = pthread_create(&q->watcher, NULL, comm_gpu_watch, q);
+    if (rc != 0)
+        FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));
+    q->watched = true;
+    note_memory(q, NULL, before);
+    return ERR_OK;
+}
+
+static enum err open_queue(struct comm_world *w, struct dev *d)
+{
+    struct comm_gpu *q;
+    TRY(mem_new(1, sizeof *q, "NCCL", &q));
+    q->queue = (struct comm_queue){.ops = &gpu_ops, .world = w};
+    q->stream = d->ops->queue(d);
+    if (pthread_mutex_init(&q->lock, NULL) != 0) {
+        mem_free(q);
+        FAIL(ERR_MEMORY, "comm: no lock for rank %d's GPU", w->rank);
+    }
+    enum err err = open_parts(q, w);
+    if (err != ERR_OK) {
+        release(q);
+        return err;
+    }
+    w->queue = &q->queue;
+    dev_watch(d, comm_gpu_check_device, w);
+    return ERR_OK;
+}
+
+const struct comm_gpus comm_gpu_transport = {
+    .fits = comm_nccl_version_fits, .reach = comm_copies_reach, .open = open_queue,
+};

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages over MPI: they travel straight between the callers' buffers, beyond an int's bytes as a
+ * count of 1 MiB blocks and a rest. The request's words: 1: peer's rank; 2, 3: MPI's requests for
+ * the blocks and the rest; 4: bytes; 5: tag, negative (-1 - tag) for a receive.
+ */
+#include "comm/host/mpi.h"
+
+#include "base/text.h"
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static MPI_Request get_request(const struct comm_req *r, int i)
+{
+    MPI_Request q;
+    _Static_assert(sizeof q <= sizeof r->word[0], "a request of MPI fits a word");
+    memcpy(&q, &r->word[2 + i], sizeof q);
+    return q;
+}
+
+static void put_request(struct comm_req *r, int i, MPI_Request q)
+{
+    memcpy(&r->word[2 + i], &q, sizeof q);
+}
+
+static struct comm_msg msg_of(const struct comm_req *r, int me)
+{
+    int tag = (int)r->word[5], peer = (int)r->word[1];
+    static char there; /* says that it is a receive */
+    if (tag < 0)
+        return (struct comm_msg){.from = peer, .to = me, .tag = -1 - tag, .bytes = r->word[4],
+                                 .dst = &there};
+    return (struct comm_msg){.from = me, .to = peer, .tag = tag, .bytes = r->word[4]};
+}
+
+/* Start piece 0 (whole blocks) or 1 (the rest) of a message. */
+static enum err post_piece(struct comm_mpi_seat *s, const struct comm_msg *m, struct comm_req *r,
+                           int piece)
+{
+    int64_t blocks = m->bytes / COMM_MPI_BLOCK, rest = m->bytes % COMM_MPI_BLOCK;
+    int count = (int)(piece == 0 ? blocks : rest);
+    MPI_Datatype type = piece == 0 ? s->block : MPI_BYTE;
+    int64_t at = piece == 0 ? 0 : blocks * COMM_MPI_BLOCK;
+    MPI_Request q = MPI_REQUEST_NULL;
+    bool needed = piece == 0 ? blocks > 0 : rest > 0 || blocks == 0;
+    if (needed && m->dst)
+        TRY_MPI(MPI_Irecv((char *)m->dst + at, count, type, m->from, m->tag, s->msg, &q));
+    else if (needed)
+        TRY_MPI(MPI_Isend((const char *)m->src + at, count, type, m->to, m->tag, s->msg, &q));
+    put_request(r, piece, q);
+    return ERR_OK;
+}
+
+static enum err msg_post(struct comm_mpi_seat *s, const struct comm_msg *m, struct comm_req *r)
+{
+    char buf[COMM_WANT_TEXT];
+    TRY(comm_mpi_check(s, comm_msg_text(m, buf)));
+    TRY(comm_mpi_listen(s));
+    TRY(comm_mpi_check(s, buf));
+    if (m->tag > s->tag_max || m->bytes / COMM_MPI_BLOCK > INT_MAX)
+        FAIL(ERR_INTERNAL, "comm: %s: MPI's tags end at %d and messages at 2 PiB", buf, s->tag_max);
+    r->word[1] = m->dst ? m->from : m->to;
+    r->word[4] = m->bytes;
+    r->word[5] = m->dst ? -1 - m->tag : m->tag;
+    TRY(post_piece(s, m, r, 0));
+    TRY(post_piece(s, m, r, 1));
+    return ERR_OK;
+}
+
+enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
+{
+    enum err err = msg_post(comm_mpi_seat(w), m, r);
+    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_seat(w), err);
+}
+
+struct msg_want {
+    struct comm_mpi_seat *s;
+    struct comm_req *r;
+};
+
+static enum err fail_length(const struct comm_msg *m, const char *sent)
+{
+    FAIL(ERR_MISMATCH, "comm: rank %d sends %s with tag %d, but rank %d receives %lld; both "
+                       "sides must agree", m->from, sent, m->tag, m->to, (long long)m->bytes);
+}
+
+/* Did the piece bring all the bytes it should? */
+static enum err check_length(const struct comm_mpi_seat *s, const struct comm_msg *m, int piece,
+                             const MPI_Status *status)
+{
+    MPI_Count bytes = 0;
+    char sent[32];
+    int64_t want = piece == 0 ? m->bytes / COMM_MPI_BLOCK * COMM_MPI_BLOCK
+                              : m->bytes % COMM_MPI_BLOCK;
+    TRY_MPI(MPI_Get_elements_x(status, piece == 0 ? s->block : MPI_BYTE, &bytes));
+    if (bytes == want)
+        return ERR_OK;
+    bytes += m->bytes - want;
+    snprintf(sent, sizeof sent, "%lld byte%s", (long long)bytes, text_plural(bytes, "s"));
+    return fail_length(m, sent);
+}
+
+static enum err msg_step(const struct comm_want *x, bool *done)
+{
+    const struct msg_want *mw = x->a;
+    struct comm_msg m = msg_of(mw->r, mw->s->world.rank);
+    *done = true;
+    for (int i = 0; i < 2; i++) {
+        MPI_Request q = get_request(mw->r, i);
+        MPI_Status status;
+        int come;
+        if (q == MPI_REQUEST_NULL)
+            continue;
+        int rc = MPI_Test(&q, &come, &status), class = 0;
+        if (rc != MPI_SUCCESS)
+            MPI_Error_class(rc, &class);
+        if (class == MPI_ERR_TRUNCATE)
+            return fail_length(&m, "more bytes");
+        TRY_MPI(rc);
+        put_request(mw->r, i, q);
+        if (come && m.dst)
+            TRY(check_length(mw->s, &m, i, &status));
+        *done = *done && come;
+    }
+    return ERR_OK;
+}
+
+static bool msg_missing(const struct comm_want *x, int i)
+{
+    const struct msg_want *mw = x->a;
+    (void)i;
+    return get_request(mw->r, 0) != MPI_REQUEST_NULL || get_request(mw->r, 1) != MPI_REQUEST_NULL;
+}
+
+static const char *msg_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+{
+    const struct msg_want *mw = x->a;
+    struct comm_msg m = msg_of(mw->r, mw->s->world.rank);
+    return comm_msg_text(&m, buf);
+}
+
+enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r)
+{
+    struct msg_want mw = {.s = comm_mpi_seat(w), .r = r};
+    int peer = (int)r->word[1];
+    struct comm_want x = {.missing = msg_missing, .text = msg_text, .ranks = &peer, .n = 1,
+                          .a = &mw};
+    return comm_mpi_wait(mw.s, &x, msg_step);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How ranks that are processes wait, and how they fail. A wait looks at its own requests, at all
+ * operations under way (a peer may need this rank's part in one that it is not waiting for), and at
+ * the control channel, which carries two words, `ended` and `failed`; and it gives the core away
+ * between looks, for there may be more ranks than cores. A rank ends its run only when all others
+ * have ended. From the moment a rank knows of a failure it makes no further call that could move
+ * data: buffers are given back while unwinding, with requests on them that nobody will finish.
+ */
+#include "comm/host/mpi.h"
+
+#include "base/log.h"
+#include <sched.h>
+#include <time.h>
+
+enum {
+    LOOKS = 2000,       /* with sched_yield between, before naps */
+    NAP_NS = 50000,
+    AGREE_NAPS = 400,   /* of 10 NAP_NS: a fifth of a second to unwind and agree on who reports */
+};
+/* A rank's last messages may come after the word that it has ended: channels keep no order among
+ * each other. Seconds until a missing message counts as never sent. */
+static const double late_s = 0.5;
+
+enum word { WORD_ENDED = 1, WORD_FAILED = 2 };
+
+void comm_mpi_nap(long ns)
+{
+    struct timespec t = {0, ns};
+    nanosleep(&t, NULL);
+}
+
+enum err comm_mpi_error(int rc, const char *call, const char *file, int line)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int n = 0;
+    MPI_Error_string(rc, text, &n);
+    return err_set(ERR_INTERNAL, file, line, "comm: MPI refuses %s: %s", call, text);
+}
+
+/* ---- failing and ending ---- */
+
+/* Send a word to all others. The sends are tiny and complete by themselves. */
+static enum err tell(struct comm_mpi_seat *s, enum word word, enum err code)
+{
+    s->word_out[0] = (int)word;
+    s->word_out[1] = (int)code;
+    for (int i = 0; i < s->world.size && s->ctl != MPI_COMM_NULL; i++)
+        if (i != s->world.rank)
+            TRY_MPI(MPI_Isend(s->word_out, 2, MPI_INT, i, 0, s->ctl, &s->out[i]));
+    return ERR_OK;
+}
+
+enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what)
+{
+    if (s->failed)
+        FAIL(ERR_PEER, "comm: rank %d has %s; rank %d gives up %s", s->failed - 1,
+             s->failed == atomic_load(&s->life.died) ? "died" : "failed", s->world.rank, what);
+    return ERR_OK;
+}
+
+/* A failure that is not a peer's counts before one that is; then the lower rank's. */
+static void heard_failure(struct comm_mpi_seat *s, int rank, enum err code)
+{
+    bool peer = code == ERR_PEER, known_peer = s->failed_code == ERR_PEER;
+    if (s->failed && (peer != known_peer ? peer : rank > s->failed - 1))
+        return;
+    s->failed = 1 + rank;
+    s->failed_code = code;
+}
+
+/* Take in what has come on the control channel. Each rank says one word at most; after the last
+ * one no receive stays posted. */
+static enum err hear(struct comm_mpi_seat *s)
+{
+    while (s->in != MPI_REQUEST_NULL) {
+        MPI_Status status;
+        int come;
+        TRY_MPI(MPI_Test(&s->in, &come, &status));
+        if (!come)
+            return ERR_OK;
+        if (s->word_in[0] == WORD_FAILED)
+            heard_failure(s, status.MPI_SOURCE, (enum err)s->word_in[1]);
+        else
+            s->ended[status.MPI_SOURCE] = log_now();
+        s->ends += s->word_in[0] == WORD_ENDED;
+        if (++s->words < s->world.size - 1)
+            TRY_MPI(MPI_Irecv(s->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, s->ctl, &s->in));
+    }
+    return ERR_OK;
+}
+
+/* Hear, unless a failure is known: whatever looks for one message moves all of them. */
+enum err comm_mpi_listen(struct comm_mpi_seat *s)
+{
+    int died = atomic_load(&s->life.died);
+    if (died && !s->failed)
+        heard_failure(s, died - 1, ERR_PEER);
+    return s->failed ? ERR_OK : hear(s);
+}
+
+/* This rank fails first, as far as it knows: say so. */
+void comm_mpi_say_failed(struct comm_mpi_seat *s, enum err code)
+{
+    s->failed = 1 + s->world.rank;
+    s->failed_code = code;
+    if (tell(s, WORD_FAILED, code) != ERR_OK)
+        log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
+}
+
+/* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
+void comm_mpi_agree(struct comm_mpi_seat *s)
+{
+    for (int i = 0; i < AGREE_NAPS && hear(s) == ERR_OK; i++)
+        comm_mpi_nap(10 * NAP_NS);
+}
+
+void comm_mpi_abort(struct comm_world *w, enum err code)
+{
+    struct comm_mpi_seat *s = comm_mpi_seat(w);
+    struct err_kept first; /* MPI may fail, too */
+    if (s->failed)
+        return;
+    err_keep(&first, code);
+    comm_mpi_say_failed(s, code);
+    comm_mpi_agree(s);
+    (void)err_again(&first);
+}
+
+enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
+{
+    if (s->failed)
+        return err;
+    comm_mpi_abort(&s->world, err);
+    if (s->failed != 1 + s->world.rank)
+        TRY(comm_mpi_check(s, "what it cannot do either"));
+    return err;
+}
+
+enum err comm_mpi_tell_end(struct comm_mpi_seat *s)
+{
+    TRY(comm_mpi_listen(s));
+    TRY(comm_mpi_check(s, "ending"));
+    return tell(s, WORD_ENDED, ERR_OK);
+}
+
+/* ---- waiting ---- */
+
+enum err comm_mpi_progress(struct comm_mpi_seat *s)
+{
+    TRY(comm_mpi_listen(s));
+    if (s->failed)
+        return ERR_OK;
+    for (struct comm_mpi_active *a = s->active, *next; a; a = next) {
+        next = a->next; /* advancing may take it out of the list */
+        TRY(a->advance(a));
+    }
+    return ERR_OK;
+}
+
+static enum err check_gone(const struct comm_mpi_seat *s, const struct comm_want *x)
+{
+    for (int i = 0; s->ends > 0 && i < x->n; i++) {
+        double ended = s->ended[x->ranks[i]];
+        if (ended > 0 && log_now() - ended > late_s && x->missing(x, i))
+            return comm_want_gone(x, &s->world, i);
+    }
+    return ERR_OK;
+}
+
+static enum err wait_loop(struct comm_mpi_seat *s, const struct comm_want *x,
+                          enum err (*step)(const struct comm_want *x, bool *done))
+{
+    char buf[COMM_WANT_TEXT];
+    struct comm_long l = {0};
+    for (int64_t looks = 0;; looks++) {
+        bool done = false;
+        if (s->failed)
+            TRY(comm_mpi_check(s, x->text(x, buf)));
+        TRY(step(x, &done));
+        if (done)
+            return ERR_OK;
+        TRY(comm_mpi_progress(s));
+        if (looks < LOOKS)
+            sched_yield();
+        else
+            comm_mpi_nap(NAP_NS);
+        if (looks % 64 != 0)
+            continue;
+        TRY(check_gone(s, x));
+        if (looks == 0)
+            comm_long_begin(&s->world, &l);
+        TRY(comm_long_look(&s->world, x, &l));
+    }
+}
+
+enum err comm_mpi_wait(struct comm_mpi_seat *s, const struct comm_want *x,
+                       enum err (*step)(const struct comm_want *x, bool *done))
+{
+    enum err err = wait_loop(s, x, step);
+    comm_board_waits_end(&s->world);
+    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(s, err);
+}

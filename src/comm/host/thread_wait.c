@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How ranks that are threads wait, and how they fail. Each has a bell (a mutex and a condition
+ * variable) on which it alone waits. Whoever changes something a rank may wait for stores it
+ * atomically first and rings second; the waiter looks again under the bell's lock before it sleeps.
+ * With more ranks than cores it sleeps at once, for one that spins keeps the awaited one from
+ * running. Every piece of another rank's buffers is pinned while it is copied, and a rank that
+ * fails waits until none is (docs/design/comm.md).
+ */
+#include "comm/host/thread.h"
+
+#include <sched.h>
+#include <time.h>
+
+void comm_thread_ring(struct comm_thread_hub *h, int rank)
+{
+    struct comm_thread_seat *s = &h->seat[rank];
+    pthread_mutex_lock(&s->lock);
+    pthread_cond_signal(&s->bell);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void comm_thread_ring_all(struct comm_thread_hub *h)
+{
+    for (int i = 0; i < h->size; i++)
+        comm_thread_ring(h, i);
+}
+
+/* ---- failing ---- */
+
+bool comm_thread_pin(struct comm_thread_hub *h)
+{
+    atomic_fetch_add(&h->copying, 1);
+    if (atomic_load(&h->failed) == 0)
+        return true;
+    atomic_fetch_sub(&h->copying, 1);
+    return false;
+}
+
+void comm_thread_unpin(struct comm_thread_hub *h)
+{
+    atomic_fetch_sub(&h->copying, 1);
+}
+
+static void drain(struct comm_thread_hub *h)
+{
+    while (atomic_load(&h->copying) != 0)
+        sched_yield();
+}
+
+void comm_thread_fail(struct comm_thread_seat *s)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
+        comm_thread_ring_all(s->hub);
+    drain(s->hub);
+}
+
+enum err comm_thread_check(struct comm_thread_seat *s, const char *what)
+{
+    int failed = atomic_load(&s->hub->failed);
+    if (failed == 0)
+        return ERR_OK;
+    drain(s->hub);
+    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, s->world.rank,
+         what);
+}
+
+/* ---- waiting ---- */
+
+/* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
+ * `gone` is read before `missing`. */
+static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x)
+{
+    if (atomic_load(&s->hub->gone) == 0)
+        return ERR_OK;
+    for (int i = 0; i < x->n; i++) {
+        if (!atomic_load(&s->hub->seat[x->ranks[i]].gone) || !x->missing(x, i))
+            continue;
+        comm_thread_fail(s);
+        return comm_want_gone(x, &s->world, i);
+    }
+    return ERR_OK;
+}
+
+static struct timespec deadline_of(double seconds)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + (int64_t)((seconds - floor(seconds)) * 1e9);
+    t.tv_sec += (time_t)floor(seconds) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+/* Sleep until the bell, for so many seconds at most; negative: without end. */
+static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
+                          const struct comm_want *x, double seconds)
+{
+    struct timespec deadline = deadline_of(fmax(0, seconds));
+    pthread_mutex_lock(&s->lock);
+    /* One look under the lock: whoever rings stores first. */
+    bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;
+    if (!woken && seconds >= 0)
+        pthread_cond_timedwait(&s->bell, &s->lock, &deadline);
+    else if (!woken)
+        pthread_cond_wait(&s->bell, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A hang is told by the rank that finds it first; for the others that one has failed. */
+static enum err hang(struct comm_thread_seat *s, const struct comm_want *x, enum err err)
+{
+    int none = 0;
+    char buf[COMM_WANT_TEXT];
+    if (!atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
+        TRY(comm_thread_check(s, x->text(x, buf)));
+    comm_thread_ring_all(s->hub);
+    drain(s->hub);
+    return err;
+}
+
+static enum err wait_loop(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x), struct comm_long *l)
+{
+    char buf[COMM_WANT_TEXT];
+    while (!ready(x)) {
+        if (atomic_load(&s->hub->failed) != 0)
+            TRY(comm_thread_check(s, x->text(x, buf)));
+        TRY(check_gone(s, x));
+        enum err err = comm_long_look(&s->world, x, l);
+        if (err != ERR_OK)
+            return hang(s, x, err);
+        sleep_on_bell(s, ready, x, comm_long_nap(&s->world, l));
+    }
+    return ERR_OK;
+}
+
+enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+                          bool (*ready)(const struct comm_want *x))
+{
+    struct comm_long l;
+    for (int i = 0; i < s->hub->spins; i++)
+        if (ready(x))
+            return ERR_OK;
+    comm_long_begin(&s->world, &l);
+    enum err err = wait_loop(s, x, ready, &l);
+    comm_board_waits_end(&s->world);
+    return err;
+}
