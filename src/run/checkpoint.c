@@ -281,7 +281,7 @@ enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
     if (!whole || c->refused > 0)
         return err_again(&earlier);
     TRY(start(c, head));
-    if (!c->s->o->train.save_async || !options_copies_state(c->s->o))
+    if (!c->s->o->train.save_async || !c->s->decided[DECIDED_COPIES].value)
         TRY(checkpoint_end(c));
     return err_again(&earlier);
 }

@@ -111,7 +111,7 @@ static const char *way_out(const struct setup *s)
     if (is_apart(s))
         return "spread the ranks over more machines (train.transport mpi), use a smaller model, or "
                "save no checkpoints (train.save_keep 0)";
-    return options_copies_state(s->o)
+    return s->decided[DECIDED_COPIES].value
                ? "write checkpoints without a copy (train.save_async false), use a smaller model "
                  "or train.batch, parallel.microbatch, or train.recompute full"
                : "use a smaller model or train.batch, parallel.microbatch, or train.recompute full";

@@ -155,7 +155,7 @@ static void summarize(const struct train_rank *r, struct text *page)
         dev_profile_table(r->profile, page);
     if (o->optim.post_validation)
         report_ahead(r, page);
-    if (!options_unrecorded(o))
+    if (r->s->decided[DECIDED_GRAPH].value)
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
                  (long long)r->replayed, (long long)(r->taken - r->resumed));
     if (r->loaded > 0)

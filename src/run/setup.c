@@ -93,7 +93,7 @@ void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *
     *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
                              .attn_grad = s->o->env.attn_grad, .cache = s->o->env.cache,
                              .deterministic = s->o->train.deterministic,
-                             .records = s->training && !options_unrecorded(s->o)};
+                             .records = s->decided[DECIDED_GRAPH].value};
 }
 
 /* The attention of a whole microbatch on one rank. */
@@ -123,7 +123,7 @@ static void plan_memory(const struct setup *s, int pp, struct apart far, struct 
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
     setup_exec_args(s, pp, &x);
     a.shares = exec_shares_of(&x);
-    a.copiers = s->training && options_copies_state(s->o) ? s->mesh.size[AXIS_DP] : 0;
+    a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
     x.apart = far.ranks;
     x.stages_apart = far.stages;
     a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
@@ -167,8 +167,12 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
     struct apart far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
     s->tp_apart = false;
-    for (int pp = 0; pp < s->sched.p; pp++)
+    s->apart = far.stages;
+    for (int pp = 0; pp < s->sched.p; pp++) {
         s->tp_apart = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_apart;
+        s->apart = s->apart || s->tp_apart || !axis_reaches(s, pp, AXIS_DP, &k);
+    }
+    decision_make(s, s->decided);
     for (int pp = 0; pp < s->sched.p; pp++) {
         far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
         if (far.ranks || far.stages)
@@ -347,6 +351,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
         TRY(play_measured(s));
     sim_memory_place(&s->sched, s->cut);
     make_attn(s);
+    decision_make(s, s->decided);
     return make_memory(s);
 }
 
@@ -394,7 +399,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
-                              .tp_rows = options_tp_rows(s->o, s->tp_apart),
+                              .tp_rows = s->decided[DECIDED_OVERLAP].value,
                               .zero = s->o->parallel.zero};
     if (s->memory) {
         const int64_t *b = s->memory[pp].bytes;
@@ -476,27 +481,21 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
     }
 }
 
+static void add_decision(const struct setup *s, enum decided which, struct text *out)
+{
+    const struct decision *d = &s->decided[which];
+    if (d->told)
+        text_add(out, "%-7s %s: %s\n", decision_name(which), d->words, d->reason);
+}
+
 /* What of the host's memory is planned beside that. */
 static void add_copies(const struct setup *s, struct text *out)
 {
     char buf[32];
-    if (!options_copies_state(s->o) || !s->training)
-        return;
-    text_add(out, "copies  of the state for checkpoints, in the host's memory\n");
-    for (int pp = 0; pp < s->sched.p; pp++)
+    add_decision(s, DECIDED_COPIES, out);
+    for (int pp = 0; pp < s->sched.p && s->decided[DECIDED_COPIES].value; pp++)
         text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
                  text_bytes(s->memory[pp].copy, buf));
-}
-
-/* How steps reach a device that queues. */
-static void add_graph(const struct options *o, struct text *out)
-{
-    const char *why = options_unrecorded(o);
-    if (why)
-        text_add(out, "graph   steps are not recorded: %s\n", why);
-    else
-        text_add(out, "graph   step %d is recorded, and it and those behind it are replays\n",
-                 OPTIONS_RECORDED);
 }
 
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
@@ -513,8 +512,9 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
              (long long)s->arch.vocab);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
-             options_tp_rows(o, s->tp_apart) > 0 ? " beside products" : "", s->sched.p,
-             s->mesh.size[AXIS_DP], s->training && options_shares(o) > 1 ? " with zero 1" : "",
+             s->decided[DECIDED_OVERLAP].value ? " beside products" : "", s->sched.p,
+             s->mesh.size[AXIS_DP],
+             s->training && s->decided[DECIDED_ZERO].value > 1 ? " with zero 1" : "",
              dtype_name(s->types.ct), device[o->train.device],
              o->train.deterministic ? ", deterministic" : "");
     add_stages(s, out);
@@ -537,8 +537,9 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  sim_bubble_words(s->bubble, 1, bubble),
                  s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
-    if (s->training && o->train.device == OPTIONS_CUDA)
-        add_graph(o, out);
+    for (int i = 0; i < DECISIONS; i++)
+        if (i != DECIDED_COPIES)
+            add_decision(s, (enum decided)i, out);
     add_memory(s, allocated, out);
     add_copies(s, out);
 }

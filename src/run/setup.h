@@ -8,6 +8,7 @@
 #define PLAIT_RUN_SETUP_H
 
 #include "exec/exec.h"
+#include "run/decision.h"
 #include "run/options.h"
 #include "run/schedule.h"
 #include "sim/sim_memory.h"
@@ -28,8 +29,9 @@ struct setup {
     struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
-    bool tp_apart;                  /* GPUs of tensor ranks do not reach each other: by
+    bool apart, tp_apart;           /* GPUs, and those of tensor ranks, do not reach each other: by
                                        setup_ask_gpus, before it false */
+    struct decision decided[DECISIONS];
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */
     double bubble;                  /* predicted fraction of idle time, from those times, or from
                                        FLOPs of the stages */

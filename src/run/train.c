@@ -234,7 +234,7 @@ static enum err open_optimizer(struct train_rank *r)
                               .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],
                               .replicas = (int)o->parallel.dp};
-    r->records = !options_unrecorded(o) && r->dev->ops->record_begin;
+    r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->record_begin;
     r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return r->dev->ops->host_alloc(r->dev,
                                    (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
