@@ -144,31 +144,40 @@ int64_t arch_layers(const struct arch *a)
     return 2 * a->layers + 2;
 }
 
-enum arch_part arch_layer(const struct arch *a, int64_t layer, int64_t *block)
+/* Output projections are drawn with std / sqrt(2 L), so that the residual stream's variance does
+ * not grow with depth (Radford et al. 2019). */
+struct layer arch_layer(const struct arch *a, int64_t at)
 {
-    bool end = layer == 0 || layer == arch_layers(a) - 1;
-    *block = end ? -1 : (layer - 1) / 2;
-    if (end)
-        return layer == 0 ? PART_EMBED : PART_HEAD;
-    return layer % 2 ? PART_ATTN : PART_MLP;
+    const struct arch_traits *has = arch_traits(a->kind);
+    bool first = at == 0, last = at == arch_layers(a) - 1;
+    ENSURE(at >= 0 && at < arch_layers(a));
+    return (struct layer){
+        .type = first    ? &layer_type_embed
+                : last   ? &layer_type_head
+                : at % 2 ? &layer_type_attn
+                         : &layer_type_mlp,
+        .at = at, .block = first || last ? -1 : (at - 1) / 2,
+        .dims = {.in = first ? 0 : a->hidden, .out = last ? 0 : a->hidden, .rows = a->seq,
+                 .heads = a->heads, .kv_heads = a->kv_heads, .head_dim = a->head_dim, .ffn = a->ffn,
+                 .vocab = a->vocab, .bias = has->bias, .rms = has->rms, .gated = has->gated,
+                 .positions = has->positions, .tied = a->tied, .dropout = a->dropout,
+                 .norm_eps = a->norm_eps, .rope_theta = a->rope_theta, .init_std = a->init_std,
+                 .out_std = a->init_std / sqrt(2.0 * (double)a->layers)}};
 }
 
-int64_t arch_layer_of(const struct arch *a, enum arch_part part, int64_t block)
+bool arch_rotary(const struct arch *a)
 {
-    if (part == PART_EMBED || part == PART_HEAD)
-        return part == PART_EMBED ? 0 : arch_layers(a) - 1;
-    return 1 + 2 * block + (part == PART_MLP);
+    bool found = false;
+    for (int64_t i = 0; i < arch_layers(a) && !found; i++) {
+        struct layer l = arch_layer(a, i);
+        found = l.type == &layer_type_attn && !l.dims.positions;
+    }
+    return found;
 }
 
 int arch_stage_parts(const struct arch_stage *st)
 {
     return (int)(st->end - st->first);
-}
-
-enum arch_part arch_stage_part(const struct arch *a, const struct arch_stage *st, int i,
-                               int64_t *block)
-{
-    return arch_layer(a, st->first + i, block);
 }
 
 bool arch_stage_has(const struct arch_stage *st, int64_t layer)

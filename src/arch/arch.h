@@ -7,8 +7,8 @@
  * H heads, K kv heads, D head dim, F ffn, V vocabulary, L layers; n = B*T rows. A local extent
  * takes a slash: (n/sp, C), (n, H*D/tp).
  *
- * A model is a row of layers: one embed, then attn and mlp for each of L blocks, then one head.
- * Pipeline stages are contiguous runs of them.
+ * A model is a list of layers, each of a type. All that is known of a type as numbers is its row
+ * (struct layer_type, one file a type); pipeline stages are runs of the list, any runs.
  */
 #ifndef PLAIT_ARCH_ARCH_H
 #define PLAIT_ARCH_ARCH_H
@@ -49,11 +49,49 @@ struct arch_split { int tp; bool sp; };
 enum err arch_check(const struct arch *a);
 enum err arch_check_split(const struct arch *a, const struct arch_split *s);
 
+/* ---- Layers ------------------------------------------------------------------------------ */
+
+enum arch_part { PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_COUNT }; /* types of layers */
+
+/* What a layer is made of; a type reads what concerns it. */
+struct layer_dims {
+    int64_t in, out;          /* columns of its input and output; 0: it has none */
+    int64_t rows;             /* of a sample: T */
+    int64_t heads, kv_heads, head_dim, ffn, vocab;
+    bool bias, rms, gated;    /* as in arch_traits */
+    bool positions;           /* learned, in the embed; else rotary, in attn */
+    bool tied;                /* the head's matrix is that of the embed */
+    double dropout, norm_eps, rope_theta, init_std, out_std; /* out_std: of output projections */
+};
+
+struct layer_type;
+struct layer {
+    const struct layer_type *type;
+    int64_t at, block;        /* place in the model; of those that repeat, from 0, -1: an end */
+    struct layer_dims dims;
+};
+
+/* The list, from 0. A name is what the layer's parameters begin with: "layers.3.attn", "head". */
+int64_t arch_layers(const struct arch *a);
+struct layer arch_layer(const struct arch *a, int64_t at);
+bool arch_rotary(const struct arch *a); /* is there attention with rotary positions? */
+enum { ARCH_NAME_MAX = 40 };
+const char *arch_layer_name(const struct layer *l, char buf[ARCH_NAME_MAX]);
+
+/* A stage: any run of layers, [first, end). embed_beside: the embed stands in another stage of the
+ * same rank (a V placement), so that a tied head needs no copy of it. */
+struct arch_stage { int64_t first, end; bool embed_beside; };
+int arch_stage_parts(const struct arch_stage *st); /* how many layers */
+bool arch_stage_has(const struct arch_stage *st, int64_t layer);
+/* Does it begin with the model's first layer, end with its last, which makes the loss? */
+bool arch_stage_embed(const struct arch_stage *st);
+bool arch_stage_head(const struct arch *a, const struct arch_stage *st);
+/* Is the embed on another rank than this stage? */
+bool arch_stage_apart(const struct arch_stage *st);
+
 /* ---- Parameters -------------------------------------------------------------------------- */
 
-enum arch_part { PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_COUNT };
-
-/* What a parameter is to its part; index of the part's parameter table. */
+/* What a parameter is to its layer; index of the layer's parameter table. */
 enum arch_role {
     ROLE_TOKENS, ROLE_POSITIONS,                                           /* embed */
     ROLE_NORM_W, ROLE_NORM_B,                                              /* attn, mlp, head */
@@ -77,11 +115,12 @@ enum arch_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct arch_param {
     char name[64];      /* global and layout-free: "layers.3.attn.q.weight" */
-    enum arch_part part;
+    enum arch_part part; /* type of its layer */
     enum arch_role role;
-    int64_t block;      /* 0..L-1; -1 for embed and head */
+    int64_t layer, block; /* its layer's place in the model and block; of a tied copy, the head's */
     int64_t shape[2];   /* global; (out, in) for matrices, (n, 1) for vectors */
     enum arch_slice slice;
+    int64_t kv_heads;   /* of SLICE_KV */
     bool decay;         /* weight decay: matrices only */
     bool joined;        /* stored directly behind the one before it, so that one product serves both
                            (q k v; gate up) */
@@ -94,42 +133,20 @@ struct arch_param {
 
 enum { ARCH_PART_PARAMS = 12 };
 
-/* Parameters of one part in storage order; returns how many. `apart`: the head stands on another
- * rank than the embed (matters when tied: a copy exists there). */
-int arch_part_params(const struct arch *a, enum arch_part part, int64_t block, bool apart,
-                     struct arch_param out[ARCH_PART_PARAMS]);
+/* Parameters of one layer in storage order; returns how many. `apart`: it stands on another rank
+ * than the embed (matters when tied: a copy exists there). */
+int arch_layer_params(const struct layer *l, bool apart, struct arch_param out[ARCH_PART_PARAMS]);
 
 /* Local box of a parameter on tensor rank `tp_rank`: rows [at[0], at[0]+real[0]) of the global dim
  * 0 and so on; `local` is the stored extent (>= real for a padded vocabulary). */
 struct arch_box { int64_t local[2], real[2], at[2]; };
-void arch_param_box(const struct arch *a, const struct arch_split *s, const struct arch_param *p,
-                    int tp_rank, struct arch_box *out);
+void arch_param_box(const struct arch_split *s, const struct arch_param *p, int tp_rank,
+                    struct arch_box *out);
 
 /* Elements that each parameter starts at a multiple of (joined ones excepted). */
 enum { ARCH_PARAM_ALIGN = 64 };
 
-/* The layers of a model in their order, from 0: the embed, then attn and mlp of each block, then
- * the head. How many, and what stands at `layer` (block: -1 for embed and head), and the other way
- * round. */
-int64_t arch_layers(const struct arch *a);
-enum arch_part arch_layer(const struct arch *a, int64_t layer, int64_t *block);
-int64_t arch_layer_of(const struct arch *a, enum arch_part part, int64_t block);
-
-/* A stage: any run of layers, [first, end). embed_beside: the embed stands in another stage of the
- * same rank (a V placement), so that a tied head needs no copy of it. */
-struct arch_stage { int64_t first, end; bool embed_beside; };
-int arch_stage_parts(const struct arch_stage *st); /* how many layers */
-/* Layer i of a stage. */
-enum arch_part arch_stage_part(const struct arch *a, const struct arch_stage *st, int i,
-                               int64_t *block);
-bool arch_stage_has(const struct arch_stage *st, int64_t layer);
-/* Does it begin with the embed, end with the head? */
-bool arch_stage_embed(const struct arch_stage *st);
-bool arch_stage_head(const struct arch *a, const struct arch_stage *st);
-/* Is the embed on another rank than this stage? */
-bool arch_stage_apart(const struct arch_stage *st);
-
-/* All parameters of the model in the order of its parts, a tied head's copy left out, into *out
+/* All parameters of the model in the order of its layers, a tied head's copy left out, into *out
  * (mem_free) and their number into *n. Errors: ERR_MEMORY. */
 enum err arch_model_params(const struct arch *a, struct arch_param **out, int *n);
 
@@ -150,12 +167,10 @@ int64_t arch_params(const struct arch *a);
  * counted (head: 6 V C FLOPs a token); ties give the earlier stages more. Every stage has a block.
  * rank: [stages] ranks of the stages; with it the costliest rank is made cheapest, and among its
  * stages the costliest; NULL: each stage by itself. out[stages]. Errors: ERR_CONFIG when stages >
- * layers. */
+ * layers; ERR_MEMORY. */
 enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out);
-/* Make such a cut finer, between the attn and the mlp of a block: bounds of stages move by one of
- * them, or two bounds do, as long as costs of ranks (rank NULL: stages) come nearer to each other.
- * Not the best of all cuts, and never a worse one; with rank NULL it has the least costliest stage
- * that there is, and where that is not `worth` a share less than before the cut stays as it was.
+/* Make such a cut finer, between the attn and the mlp of a block (partition_improve). With rank
+ * NULL it stays as it was where the costliest stage would not be `worth` a share less than before.
  * *finer: it was made so. Errors: ERR_MEMORY. */
 /* long: a cut, what a finer one must be worth, and whether it is */
 enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, double worth,
@@ -163,8 +178,11 @@ enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, 
 
 /* ---- FLOPs ------------------------------------------------------------------------------- */
 
-/* Forward FLOPs of one part for n rows of sequences of t tokens; causal attention counts half. */
-double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int64_t t);
+/* Forward FLOPs of a layer for n rows of sequences of t tokens; causal attention counts half. */
+double arch_layer_flops(const struct layer *l, int64_t n, int64_t t);
+/* The same of a stage for one sample; a head makes its gradients in the forward, and all of it
+ * counts here. once_more: of the layers that a recompute runs. */
+double arch_flops(const struct arch *a, const struct arch_stage *st, bool once_more);
 /* Training FLOPs of one token: 6 x matmul parameters + attention in full, 12 L H D T (the
  * convention of published MFU figures). */
 double arch_train_flops_per_token(const struct arch *a);
@@ -174,15 +192,18 @@ enum { ARCH_STEP_DOUBLES = 13 };
 
 /* ---- Bytes ------------------------------------------------------------------------------- */
 
-/* Local extents of one microbatch on one rank. */
+/* Local extents of one microbatch in one layer on one rank. */
 struct arch_dims {
     int64_t b, t, n, nl;      /* samples, tokens, rows b*t, rows of the stream (n or n/tp) */
-    int64_t c, h, k, d, f, v; /* local: channels (all), heads, kv heads, head dim, ffn, vocab */
+    int64_t in, out, c;       /* columns of input and output, all of them; of the wider one */
+    int64_t h, k, d, f, v;    /* local: heads, kv heads, head dim, ffn, vocab */
     int64_t chunk;           /* rows of logits at once in the head */
     int64_t ct, at, logits;  /* bytes of the compute, the accumulation and the logits' type */
-    bool gated;              /* SwiGLU: two products before the activation */
+    bool sp;
+    bool gated;              /* SwiGLU: two GEMMs before the activation */
+    bool rms;                /* norms without a mean */
 };
-void arch_dims(const struct arch *a, const struct arch_split *s, int64_t samples,
+void arch_dims(const struct layer *l, const struct arch_split *s, int64_t samples,
                const struct dtypes *types, struct arch_dims *out);
 
 /* Saved by the forward of a part for its backward: lives from F to B (or W), in a slot or in a save
@@ -220,28 +241,66 @@ enum arch_work {
     WORK_ROW,     /* (4, n) in the accumulation type: max, sum, target logit, loss */
     WORK_COUNT
 };
-/* Bytes of one buffer, 0 when the part has none; not yet rounded to the arena's alignment. */
-int64_t arch_save_bytes(const struct arch_dims *d, enum arch_part part, enum arch_save id);
-int64_t arch_keep_bytes(const struct arch_dims *d, enum arch_part part, enum arch_keep id);
-int64_t arch_work_bytes(const struct arch_dims *d, const struct arch_split *s, bool head,
-                        enum arch_work id);
 
-/* Where a save of part `part` of a stage lies: true, in the slot, from before the forward to the
- * backward; false, in a save set, which can be given back in between, since running the parts
- * forward again makes the same once more. What stays is the stage's input, and what the head's
- * forward leaves, for that one also adds the loss and must not run twice. */
-bool arch_save_stays(const struct arch *a, const struct arch_stage *st, int part,
-                     enum arch_save id);
+/* A type of layers as numbers. Bytes of one buffer are 0 where the type has none, and not yet
+ * rounded to the arena's alignment. Its math has the same name (model/). */
+struct arch_params; /* a layer's list, being written */
+struct layer_type {
+    const char *name;
+    enum arch_part part;
+    void (*params)(const struct layer *l, struct arch_params *to);
+    int64_t (*saved)(const struct arch_dims *d, enum arch_save id);
+    int64_t (*kept)(const struct arch_dims *d, enum arch_keep id);
+    int64_t (*work)(const struct arch_dims *d, enum arch_work id);
+    double (*weights)(const struct layer *l); /* that GEMMs read for each row */
+    double (*scores)(const struct layer *l);  /* columns of attention's two GEMMs over keys; NULL */
+    int64_t (*said)(const struct arch_dims *d); /* bytes of the largest message of tensor ranks */
+    unsigned stays;           /* bits of saves that a recompute does not make again, SAVE_X aside */
+    bool sublayer;            /* x + f(norm(x)): its norm can be made with the residual before it */
+    bool loss;                /* its forward adds to the loss and makes its gradients: runs once */
+};
+extern const struct layer_type layer_type_embed, layer_type_attn, layer_type_mlp, layer_type_head;
 
+/* ---- for the types ---- */
+struct arch_param *arch_put(struct arch_params *to, enum arch_role role, const char *what,
+                            int64_t rows, int64_t cols);
+/* A matrix (out, in): decays, drawn from a normal. */
+struct arch_param *arch_put_matrix(struct arch_params *to, enum arch_role role, const char *what,
+                                   const int64_t shape[2], enum arch_slice slice);
+void arch_put_norm(struct arch_params *to);
+bool arch_is_apart(const struct arch_params *to); /* on another rank than the embed */
+/* What every sublayer has: of a norm; scratch of its stream. */
+int64_t arch_norm_saved(const struct arch_dims *d, enum arch_save id);
+int64_t arch_stream_work(const struct arch_dims *d, enum arch_work id);
+
+/* ---- a stage's buffers ---- */
+
+/* What of a layer of a stage lies in the slot, from before the forward to the backward; else in a
+ * save set, which can be given back in between, since running the layers forward again makes the
+ * same once more. What stays is the stage's input, and what the forward of the loss leaves. */
+bool arch_save_stays(const struct layer *l, bool first, enum arch_save id);
+
+/* What a rank is cut by, for the bytes of its stages. */
+struct arch_rank {
+    const struct arch *arch;
+    struct arch_split split;
+    int64_t samples;          /* of a full microbatch */
+    const struct dtypes *types;
+};
+/* Bytes of the boundary before a layer: (nl, C) of what it reads, 0 before the first and behind the
+ * last. */
+int64_t arch_boundary_bytes(const struct arch_rank *r, int64_t layer);
 /* Bytes of one slot of a stage (the saves that stay, plus the output buffer when the stage is not
- * the last), of one save set (all others), of one keep set (per_slot: I and W apart; else the
- * shared set), of the scratch. */
-int64_t arch_slot_bytes(const struct arch *a, const struct arch_dims *d,
-                        const struct arch_stage *st);
-int64_t arch_save_set_bytes(const struct arch *a, const struct arch_dims *d,
-                            const struct arch_stage *st);
-int64_t arch_keep_set_bytes(const struct arch *a, const struct arch_dims *d,
-                            const struct arch_stage *st, bool per_slot);
-int64_t arch_work_set_bytes(const struct arch_dims *d, const struct arch_split *s, bool head);
+ * the last), of one save set (all others), of one keep set of its own (I and W apart). */
+int64_t arch_slot_bytes(const struct arch_rank *r, const struct arch_stage *st);
+int64_t arch_save_set_bytes(const struct arch_rank *r, const struct arch_stage *st);
+int64_t arch_keep_set_bytes(const struct arch_rank *r, const struct arch_stage *st);
+/* Of the keep set that is shared where they are not, and of scratch: the most that a layer of the
+ * stage needs. A rank has the most of its stages, id by id. */
+int64_t arch_keep_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_keep id);
+int64_t arch_work_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_work id);
+/* The largest message of tensor ranks in all the model; elements of a tied matrix on this rank. */
+int64_t arch_said_bytes(const struct arch_rank *r);
+int64_t arch_tied_elements(const struct arch_rank *r);
 
 #endif

@@ -1,115 +1,136 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FLOPs of a part, and the cut of the layers into stages by them.
- *
- * The blocks of a model are alike, so the best contiguous cut is found greedily: every stage begins
- * with one block and what it must carry (embed, head); each further block goes to the stage that
- * stays cheapest. For equal items this minimises the costliest stage, and ties go to the earlier
- * stage, because a later stage also waits longer for its first input. With the ranks of the stages
- * known, the same is done to ranks, and within a rank to its stages.
+ * FLOPs of a layer, and the cut of the layers into stages by them: between blocks, or finer,
+ * between any two layers. What stands before the blocks or behind them belongs to the first or the
+ * last item of the partitioner.
  */
 #include "arch/arch.h"
 
+#include "arch/partition.h"
 #include "base/mem.h"
 #include "base/text.h"
 
-/* Weights that a part's products read for each row. */
-static double part_weights(const struct arch *a, enum arch_part part)
+double arch_layer_flops(const struct layer *l, int64_t n, int64_t t)
 {
-    double c = (double)a->hidden, hd = (double)(a->heads * a->head_dim);
-    double kd = (double)(a->kv_heads * a->head_dim), f = (double)a->ffn;
-    switch (part) {
-    case PART_ATTN: return c * (hd + 2 * kd) + hd * c;
-    case PART_MLP: return (arch_traits(a->kind)->gated ? 3 : 2) * c * f;
-    case PART_HEAD: return c * (double)a->vocab;
-    default: return 0;
-    }
+    double flops = 2.0 * (double)n * l->type->weights(l);
+    if (l->type->scores) /* scores and values, 2 FLOPs each, half of the keys on average */
+        flops += 2.0 * (double)n * (double)t * l->type->scores(l);
+    return flops;
 }
 
-double arch_part_flops(const struct arch *a, enum arch_part part, int64_t n, int64_t t)
+double arch_flops(const struct arch *a, const struct arch_stage *st, bool once_more)
 {
-    double flops = 2.0 * (double)n * part_weights(a, part);
-    if (part == PART_ATTN) /* scores and values, 2 FLOPs each, half of the keys on average */
-        flops += 2.0 * (double)n * (double)t * (double)(a->heads * a->head_dim);
+    double flops = 0;
+    for (int64_t i = st->first; i < st->end; i++) {
+        struct layer l = arch_layer(a, i);
+        if (!once_more || !l.type->loss)
+            flops += arch_layer_flops(&l, l.dims.rows, l.dims.rows);
+    }
     return flops;
 }
 
 double arch_train_flops_per_token(const struct arch *a)
 {
-    double layer = part_weights(a, PART_ATTN) + part_weights(a, PART_MLP);
-    double l = (double)a->layers;
-    return 6.0 * (l * layer + part_weights(a, PART_HEAD)) +
-           12.0 * l * (double)(a->heads * a->head_dim) * (double)a->seq;
+    double weights = 0, scores = 0;
+    for (int64_t i = 0; i < arch_layers(a); i++) {
+        struct layer l = arch_layer(a, i);
+        weights += l.type->weights(&l);
+        scores += l.type->scores ? l.type->scores(&l) * (double)l.dims.rows : 0;
+    }
+    return 6.0 * weights + 12.0 * scores;
 }
 
-/* What stages cost, for the cut. */
-struct cut {
-    int stages;
-    const uint16_t *rank; /* of each stage; NULL: each is its own */
-    double *alone, *total; /* owned; [stages] cost of a stage; of all stages of a rank */
+/* Items of the partitioner: each begins at a layer. */
+struct items {
+    int64_t n;
+    double *cost;   /* owned; [n] */
+    int64_t *first; /* owned; [n + 1] */
 };
 
-static int rank_of(const struct cut *c, int stage)
+static void items_close(struct items *it)
 {
-    return c->rank ? c->rank[stage] : stage;
+    mem_free(it->cost);
+    mem_free(it->first);
 }
 
-static void charge(struct cut *c, int stage, double cost)
+/* Blocks, or layers; what stands before the first block or behind the last belongs to it. */
+static enum err items_open(const struct arch *a, bool blocks, struct items *it)
 {
-    c->alone[stage] += cost;
-    c->total[rank_of(c, stage)] += cost;
+    int64_t layers = arch_layers(a);
+    struct layer before = {.block = -1};
+    *it = (struct items){0};
+    TRY(mem_new(layers, sizeof *it->cost, "the cut", &it->cost));
+    enum err err = mem_new(layers + 1, sizeof *it->first, "the cut", &it->first);
+    for (int64_t i = 0; i < layers && err == ERR_OK; i++) {
+        struct layer l = arch_layer(a, i);
+        bool inside = before.block >= 0 && l.block >= 0;
+        if (i == 0 || (inside && (!blocks || l.block != before.block)))
+            it->first[it->n++] = i;
+        it->cost[it->n - 1] += arch_layer_flops(&l, l.dims.rows, l.dims.rows);
+        before = l;
+    }
+    if (err == ERR_OK)
+        it->first[it->n] = layers;
+    else
+        items_close(it);
+    return err;
 }
 
-/* The stage that a block more hurts least. */
-static int cheapest(const struct cut *c)
+static void write_cut(const struct items *it, int stages, const int64_t *at, struct arch_stage *cut)
 {
-    int best = 0;
-    for (int i = 1; i < c->stages; i++) {
-        double here = c->total[rank_of(c, i)], least = c->total[rank_of(c, best)];
-        if (here < least || (here == least && c->alone[i] < c->alone[best]))
-            best = i;
-    }
-    return best;
+    for (int i = 0; i < stages; i++)
+        cut[i] = (struct arch_stage){it->first[at[i]], it->first[at[i + 1]], false};
 }
 
-/* Blocks are counted in `end` until all are dealt. */
-static void share_out(const struct arch *a, struct cut *c, struct arch_stage *out)
+/* Bounds of stages as items; all of them are bounds of items. */
+static void read_cut(const struct items *it, int stages, const struct arch_stage *cut, int64_t *at)
 {
-    double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
-                   arch_part_flops(a, PART_MLP, a->seq, a->seq);
-    for (int i = 0; i < c->stages; i++) {
-        out[i] = (struct arch_stage){.end = 2};
-        charge(c, i, block);
-    }
-    charge(c, c->stages - 1, arch_part_flops(a, PART_HEAD, a->seq, a->seq));
-    for (int64_t left = a->layers - c->stages; left > 0; left--) {
-        int i = cheapest(c);
-        out[i].end += 2;
-        charge(c, i, block);
-    }
-    out[0].end++;             /* the embed */
-    out[c->stages - 1].end++; /* the head */
-    for (int i = 1; i < c->stages; i++) {
-        out[i].first = out[i - 1].end;
-        out[i].end += out[i].first;
-    }
+    at[0] = 0;
+    for (int i = 0; i < stages; i++)
+        for (at[i + 1] = at[i]; it->first[at[i + 1]] < cut[i].end;)
+            at[i + 1]++;
 }
 
 enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct arch_stage *out)
 {
-    struct cut c = {.stages = stages, .rank = rank};
+    struct items it;
+    int64_t *at = NULL;
+    double most[2];
     if (stages < 1 || stages > a->layers)
         FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
                          "every stage needs a layer, so use at most %lld stage%s",
              stages, (long long)a->layers, (long long)a->layers, text_plural(a->layers, "s"));
-    for (int i = 0; rank && i < stages; i++)
-        ENSURE(rank[i] < stages);
-    enum err err = mem_new(stages, sizeof *c.alone, "the cut", &c.alone);
+    TRY(items_open(a, true, &it));
+    enum err err = mem_new(stages + 1, sizeof *at, "the cut", &at);
+    for (int i = 0; err == ERR_OK && i <= stages; i++)
+        at[i] = i * it.n / stages; /* the partitioner wants some cut */
     if (err == ERR_OK)
-        err = mem_new(stages, sizeof *c.total, "the cut", &c.total);
+        err = partition_improve(&(struct partition){it.cost, it.n, stages, rank}, at, most);
     if (err == ERR_OK)
-        share_out(a, &c, out);
-    mem_free(c.alone);
-    mem_free(c.total);
+        write_cut(&it, stages, at, out);
+    mem_free(at);
+    items_close(&it);
+    return err;
+}
+
+/* long: see arch.h */
+enum err arch_cut_finer(const struct arch *a, int stages, const uint16_t *rank, double worth,
+                        struct arch_stage *cut, bool *finer)
+{
+    struct items it;
+    int64_t *at = NULL;
+    TRY(items_open(a, false, &it));
+    struct partition p = {it.cost, it.n, stages, rank};
+    enum err err = mem_new(stages + 1, sizeof *at, "the cut", &at);
+    if (err == ERR_OK) {
+        double most[2] = {0};
+        read_cut(&it, stages, cut, at);
+        err = partition_improve(&p, at, most);
+        *finer = rank || most[1] <= most[0] * (1 - worth);
+    }
+    if (err == ERR_OK && *finer)
+        write_cut(&it, stages, at, cut);
+    mem_free(at);
+    items_close(&it);
     return err;
 }

@@ -78,18 +78,10 @@ enum err arena_guard_piece(struct arena *a, int64_t bytes, const char *name, voi
     struct piece *p = &g->piece[g->n++];
     *p = (struct piece){a->base + a->used + (int64_t)(g->n - 1) * ARENA_GUARD, a->used, bytes,
                         name};
-    OPEN(p->p, (size_t)(bytes + guard_bytes(p))); /* what was rewound may have closed it */
     memset(p->p + bytes, PATTERN, (size_t)guard_bytes(p));
     CLOSE(p->p + bytes, (size_t)guard_bytes(p));
     *out = p->p;
     return ERR_OK;
-}
-
-void arena_rewind(struct arena *a, int64_t mark)
-{
-    a->used = mark;
-    while (a->guards && a->guards->n > 0 && a->guards->piece[a->guards->n - 1].at >= mark)
-        a->guards->n--;
 }
 
 /* Bytes up to the last one of the guard that was written; 0: none was. */

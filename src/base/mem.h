@@ -45,8 +45,6 @@ void arena_over(struct arena *a, void *base, int64_t bytes, const char *name);
 /* name: of the piece, for messages; it outlives the arena. Errors: ERR_INTERNAL when the piece does
  * not fit: the memory plan is wrong. */
 enum err arena_take(struct arena *a, int64_t bytes, const char *name, void *out);
-/* Back to where `used` was `mark`: the same bytes are handed out again. */
-void arena_rewind(struct arena *a, int64_t mark);
 void arena_close(struct arena *a);
 
 /* ---- guards: what is written behind a piece is found (arena_guard.c) ----

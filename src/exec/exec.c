@@ -36,14 +36,12 @@ static struct exec_stage *stage_held(struct exec *x, int id)
     return &x->stage[x->here[holding]];
 }
 
-/* Bytes of the residual stream of a microbatch on this rank. */
-int64_t exec_stream_bytes(const struct exec *x, int mb)
+/* Of a batch whose sequences are shorter, so much less. */
+int64_t exec_input_bytes(const struct exec *x, int stage, int mb)
 {
     struct stage_mb s = exec_mb_of(x, mb);
-    int64_t n = s.samples * s.t;
-    if (x->a.split.sp)
-        n /= x->a.split.tp;
-    return n * x->a.arch->hidden * dtype_size(x->a.dev->ct);
+    struct arch_rank r = {x->a.arch, x->a.split, s.samples, &x->a.dev->types};
+    return arch_boundary_bytes(&r, x->a.cut[stage].first) / x->a.arch->seq * s.t;
 }
 
 int exec_world_rank(const struct exec *x, int pp)
@@ -65,9 +63,10 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
                                 void *p)
 {
     bool next = in.op == SCHED_SEND_F, before = in.op == SCHED_SEND_B;
+    int reads = in.stage + (next || in.op == SCHED_RECV_B); /* the stage whose input it is of */
     return (struct comm_device_msg){.peer = exec_world_rank(x, in.peer), .lane = gradient,
                                     .tag = exec_tag(x, in.stage + next - before, in.mb, gradient),
-                                    .p = p, .bytes = exec_stream_bytes(x, in.mb)};
+                                    .p = p, .bytes = exec_input_bytes(x, reads, in.mb)};
 }
 
 /* Every wait for a message goes through here: the host's, or that of the device's queue. */
@@ -88,7 +87,7 @@ static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
     TRY(exec_slot_take(x, e, mb));
     TRY(dev_copy(x->a.dev, stage_input(&e->stage, &exec_slot_of(e, mb)->slot),
-                 exec_slot_of(before, mb)->slot.out, exec_stream_bytes(x, mb)));
+                 exec_slot_of(before, mb)->slot.out, exec_input_bytes(x, e->id, mb)));
     if (x->sched->forward_only)
         exec_slot_give(before, mb);
     return ERR_OK;

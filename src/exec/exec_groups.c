@@ -31,7 +31,7 @@ static int partner_of(const struct sched *s, int pp)
 static int kv_neighbours(const struct exec_args *a)
 {
     int64_t tp = a->split.tp, kv = a->arch->kv_heads;
-    return kv < tp ? (int)(tp / kv) : 1;
+    return kv > 0 && kv < tp ? (int)(tp / kv) : 1;
 }
 
 /* Ranks with one pipeline coordinate, when their sums are passed on by it. */
@@ -44,10 +44,8 @@ static int plane_size(const struct exec_args *a)
 static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
                              const struct dtypes *types, int pp)
 {
-    int64_t size[2] = {dtype_size(types->ct), dtype_size(types->at)};
-    struct arch_dims d;
-    int64_t largest = 0;
-    arch_dims(a->arch, &a->split, a->samples, types, &d);
+    int64_t at = dtype_size(types->at), largest = 0;
+    struct arch_rank r = {a->arch, a->split, a->samples, types};
     if (k == GROUP_WORLD)
         return 8 * (int64_t)sizeof(double);
     if (k == GROUP_SUMS)
@@ -55,15 +53,15 @@ static int64_t message_bytes(const struct exec_args *a, enum group_kind k,
     if (k == GROUP_PLANE)
         return plane_size(a) * EXEC_SUMS * (int64_t)sizeof(double);
     if (k == GROUP_TP)
-        return num_max(d.n * d.c * size[0], 2 * d.chunk * size[1]);
+        return arch_said_bytes(&r);
     if (k == GROUP_TIED) /* members hold different stages: the same number on both */
-        return d.v * d.c * size[1];
+        return arch_tied_elements(&r) * at;
     for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
         if (a->sched->place[h] == pp)
             largest = num_max(largest, arch_shared_elements(
                 arch_stage_elements(a->arch, &a->split, &a->cut[h % a->sched->stages]),
                 exec_shares_of(a)));
-    return largest * size[1]; /* no part is larger than its stage; partners hold the same ones */
+    return largest * at; /* no part is larger than its stage; partners hold the same ones */
 }
 
 /* How many ranks each group of pipeline rank pp has. */

@@ -103,10 +103,10 @@ struct exec {
     struct exec_trace trace;
 };
 
-/* exec.c: every wait for a message goes through exec_await; bytes of the residual stream of a
+/* exec.c: every wait for a message goes through exec_await; bytes of what a stage reads of a
  * microbatch on this rank; world rank of a pipeline rank; tag of messages into a stage. */
 enum err exec_await(struct exec *x, struct comm_req *r);
-int64_t exec_stream_bytes(const struct exec *x, int mb);
+int64_t exec_input_bytes(const struct exec *x, int stage, int mb);
 int exec_world_rank(const struct exec *x, int pp);
 int exec_tag(const struct exec *x, int stage, int mb, bool gradient);
 /* The message of an instruction: the activation of its microbatch into a stage, or the gradient of

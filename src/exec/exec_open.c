@@ -104,7 +104,7 @@ static enum err open_tables(struct exec *x)
     x->step = (uint32_t *)(x->loss + 1);
     TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), "sums and rates",
                    &x->scalars));
-    if (arch_traits(a->arch->kind)->positions)
+    if (!arch_rotary(a->arch))
         return ERR_OK;
     TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at),
                    "rotary table", &x->rope));
@@ -191,37 +191,28 @@ static void mark_again(struct exec *x)
 
 static enum err open_shared(struct exec *x)
 {
-    bool head = false, sends = false;
-    struct arch_dims d;
-    arch_dims(x->a.arch, &x->a.split, x->a.samples, &x->a.dev->types, &d);
+    struct arch_rank r = {x->a.arch, x->a.split, x->a.samples, &x->a.dev->types};
+    struct stage_work_bytes work = {0};
+    int64_t sends = 0;
     for (int i = 0; i < x->stages_here; i++) {
-        int id = x->stage[i].id, before = x->stage[i].holding - 1;
-        head = head || stage_has_head(&x->stage[i].stage);
-        sends = sends || (id > 0 && x->a.sched->place[before] != x->coord[AXIS_PP]);
+        const struct arch_stage *st = &x->stage[i].stage.span;
+        int before = x->stage[i].holding - 1;
+        for (int id = 0; id < WORK_COUNT; id++)
+            work.at[id] = num_max(work.at[id], arch_work_shared(&r, st, (enum arch_work)id));
+        for (int id = 0; id < KEEP_COUNT && x->a.training && !x->splits; id++)
+            work.keep[id] = num_max(work.keep[id], arch_keep_shared(&r, st, (enum arch_keep)id));
+        if (x->stage[i].id > 0 && x->a.sched->place[before] != x->coord[AXIS_PP])
+            sends = num_max(sends, arch_boundary_bytes(&r, st->first));
     }
-    TRY(stage_work_open(&d, &x->a.split, head, &x->work, &x->scratch));
-    if (!x->a.training)
-        return ERR_OK;
-    if (!sends)
+    TRY(stage_work_open(&work, &x->work, &x->scratch));
+    for (int i = 0; i < x->stages_here && x->a.training && !x->splits; i++)
+        TRY(stage_keep_open(&x->stage[i].stage, false, NULL, &x->stage[i].shared));
+    if (!x->a.training || !sends)
         return ERR_OK;
     TRY(mem_new(x->a.report->ring, sizeof *x->ring, "the ring of gradients", &x->ring));
     TRY(mem_new(x->a.report->ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
     for (; x->rings < x->a.report->ring; x->rings++)
-        TRY(arena_take(&x->comm, d.nl * d.c * d.ct, "gradient on its way", &x->ring[x->rings]));
-    return ERR_OK;
-}
-
-/* The stages of a rank run one at a time and have the same shapes, so each takes its keep set from
- * the same bytes. */
-static enum err open_keep(struct exec *x)
-{
-    int64_t mark = x->work.used;
-    if (!x->a.training || x->splits)
-        return ERR_OK;
-    for (int i = 0; i < x->stages_here; i++) {
-        arena_rewind(&x->work, mark);
-        TRY(stage_keep_open(&x->stage[i].stage, false, &x->work, &x->stage[i].shared));
-    }
+        TRY(arena_take(&x->comm, sends, "gradient on its way", &x->ring[x->rings]));
     return ERR_OK;
 }
 
@@ -255,7 +246,6 @@ static enum err open_all(struct exec *x)
     TRY(open_stages(x));
     mark_again(x);
     TRY(open_shared(x));
-    TRY(open_keep(x));
     exec_poison_scratch(x);
     TRY(exec_trace_open(x));
     TRY(open_post(x));

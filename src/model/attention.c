@@ -39,7 +39,7 @@ static struct attn attn_of(const struct stage_call *c)
                          .k = q + at.k0 * d->ct, .v = q + at.v0 * d->ct, .b = d->b, .tq = d->t,
                          .tk = d->t, .heads = d->h, .kv_heads = d->k, .d = d->d, .ldq = at.ld,
                          .ldk = at.ld, .ldv = at.ld, .ldo = d->h * d->d,
-                         .scale = 1.0 / sqrt((double)d->d), .heads_total = c->s->arch->heads,
+                         .scale = 1.0 / sqrt((double)d->d), .heads_total = c->p->layer.dims.heads,
                          .head0 = c->s->tp.rank * d->h, .drop = stage_drop(c, SITE_PROBS, true)};
 }
 

@@ -19,13 +19,16 @@ static const struct layer_kind *const kind_of[PART_COUNT] = {
 
 static void bind_parts(struct stage *s, const struct param *tokens)
 {
+    s->direct = !s->split.sp;
     for (int i = 0; i < s->parts; i++) {
         struct stage_part *p = &s->part[i];
-        p->part = arch_stage_part(s->arch, &s->span, i, &p->block);
-        p->kind = kind_of[p->part];
+        p->layer = arch_layer(s->arch, s->span.first + i);
+        p->kind = kind_of[p->layer.type->part];
+        arch_dims(&p->layer, &s->split, s->samples, &s->dev->types, &p->dims);
+        s->direct = s->direct && p->layer.dims.dropout == 0;
         for (int r = 0; r < ROLE_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum arch_role)r);
-        if (p->part == PART_HEAD && !p->role[ROLE_HEAD_W])
+        if (p->layer.type->part == PART_HEAD && !p->role[ROLE_HEAD_W])
             p->role[ROLE_HEAD_W] =
                 arch_stage_embed(&s->span) ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
     }
@@ -41,8 +44,8 @@ enum err stage_open(struct stage *s, const struct stage_args *a, const struct pa
     enum err err;
     *s = (struct stage){.arch = a->arch, .split = a->split, .span = a->span, .dev = a->dev,
                         .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
-                        .seed = a->seed, .parts = arch_stage_parts(&a->span)};
-    arch_dims(a->arch, &a->split, a->samples, &a->dev->types, &s->dims);
+                        .seed = a->seed, .samples = a->samples,
+                        .parts = arch_stage_parts(&a->span)};
     struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank, a->copy,
                              a->share, a->shares};
     TRY(param_store_open(&s->params, a->dev, &at, from, a->training));
@@ -87,15 +90,22 @@ static enum err take(struct arena *from, int64_t bytes, const char *name, void *
     return bytes ? arena_take(from, bytes, name, out) : ERR_OK;
 }
 
+static bool stays(const struct stage *s, int part, int id)
+{
+    return arch_save_stays(&s->part[part].layer, part == 0, (enum arch_save)id);
+}
+
 /* The saves of a stage that stay in a slot, or the others. */
 static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
                            void *(*out)[SAVE_COUNT])
 {
-    for (int i = 0; i < s->parts; i++)
+    for (int i = 0; i < s->parts; i++) {
+        const struct stage_part *p = &s->part[i];
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (arch_save_stays(s->arch, &s->span, i, (enum arch_save)id) == stay)
-                TRY(take(from, arch_save_bytes(&s->dims, s->part[i].part, (enum arch_save)id),
-                         save_name[id], &out[i][id]));
+            if (stays(s, i, id) == stay)
+                TRY(take(from, p->layer.type->saved(&p->dims, (enum arch_save)id), save_name[id],
+                         &out[i][id]));
+    }
     return ERR_OK;
 }
 
@@ -104,9 +114,8 @@ enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage
     *out = (struct stage_slot){0};
     TRY(mem_new(s->parts, sizeof *out->save, "a slot", &out->save));
     TRY(take_saves(s, true, from, out->save));
-    if (stage_has_head(s))
-        return ERR_OK;
-    return take(from, s->dims.nl * s->dims.c * s->dims.ct, "output of a stage", &out->out);
+    struct arch_rank r = {s->arch, s->split, s->samples, &s->dev->types};
+    return take(from, arch_boundary_bytes(&r, s->span.end), "output of a stage", &out->out);
 }
 
 void stage_slot_close(struct stage_slot *slot)
@@ -132,27 +141,24 @@ void stage_lend(const struct stage *s, struct stage_slot *slot, const struct sta
 {
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (!arch_save_stays(s->arch, &s->span, i, (enum arch_save)id))
+            if (!stays(s, i, id))
                 slot->save[i][id] = set ? set->save[i][id] : NULL;
 }
 
 enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
                          struct stage_keep *out)
 {
-    void *shared[KEEP_COUNT] = {0};
     *out = (struct stage_keep){.per_slot = per_slot};
     TRY(mem_new(s->parts, sizeof *out->keep, "a keep set", &out->keep));
-    for (int id = 0; id < KEEP_COUNT && !per_slot; id++)
-        TRY(take(from, num_max(arch_keep_bytes(&s->dims, PART_ATTN, (enum arch_keep)id),
-                               arch_keep_bytes(&s->dims, PART_MLP, (enum arch_keep)id)),
-                 keep_name[id], &shared[id]));
-    for (int i = 0; i < s->parts; i++)
+    for (int i = 0; i < s->parts; i++) {
+        const struct stage_part *p = &s->part[i];
         for (int id = 0; id < KEEP_COUNT; id++) {
-            out->keep[i][id] = s->part[i].part == PART_EMBED ? NULL : shared[id];
+            int64_t bytes = p->layer.type->kept(&p->dims, (enum arch_keep)id);
+            out->keep[i][id] = bytes ? s->work->keep[id] : NULL;
             if (per_slot)
-                TRY(take(from, arch_keep_bytes(&s->dims, s->part[i].part, (enum arch_keep)id),
-                         keep_name[id], &out->keep[i][id]));
+                TRY(take(from, bytes, keep_name[id], &out->keep[i][id]));
         }
+    }
     return ERR_OK;
 }
 
@@ -162,12 +168,13 @@ void stage_keep_close(struct stage_keep *k)
     *k = (struct stage_keep){0};
 }
 
-enum err stage_work_open(const struct arch_dims *d, const struct arch_split *split, bool head,
-                         struct arena *from, struct stage_work *out)
+enum err stage_work_open(const struct stage_work_bytes *bytes, struct arena *from,
+                         struct stage_work *out)
 {
     for (int id = 0; id < WORK_COUNT; id++)
-        TRY(take(from, arch_work_bytes(d, split, head, (enum arch_work)id), work_name[id],
-                 &out->at[id]));
+        TRY(take(from, bytes->at[id], work_name[id], &out->at[id]));
+    for (int id = 0; id < KEEP_COUNT; id++)
+        TRY(take(from, bytes->keep[id], keep_name[id], &out->keep[id]));
     return ERR_OK;
 }
 
@@ -175,7 +182,8 @@ enum err stage_work_open(const struct arch_dims *d, const struct arch_split *spl
 
 struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part)
 {
-    struct stage_call c = {.s = s, .p = &s->part[part], .mb = mb, .dims = s->dims};
+    const struct stage_part *p = &s->part[part];
+    struct stage_call c = {.s = s, .p = p, .mb = mb, .dims = p->dims};
     struct arch_dims *d = &c.dims;
     ENSURE(mb->samples * mb->t <= d->n);
     d->b = mb->samples;
@@ -192,8 +200,7 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot)
 
 static bool is_sublayer(const struct stage *s, int part)
 {
-    return part < s->parts &&
-           (s->part[part].part == PART_ATTN || s->part[part].part == PART_MLP);
+    return part < s->parts && s->part[part].layer.type->sublayer;
 }
 
 /* The first `parts` parts; what the stage as a whole gives out goes to `out`. */
@@ -230,20 +237,13 @@ enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
                        s->work->at[WORK_D]);
 }
 
-/* Is the gradient of a part's output that of its sublayer's, element for element? */
-static bool is_direct(const struct stage *s)
-{
-    return !s->tp.sp && s->arch->dropout == 0;
-}
-
 /* Where the gradient of a part's output stands. Where it must stay until the part's weights have
- * theirs, neighbours that share a keep set take turns with the scratch; the embed, which has none
- * there, is part 0. */
+ * theirs, neighbours that share a keep set take turns with the scratch. */
 static void *gradient_at(const struct stage *s, const struct stage_back *b, int part)
 {
     if (part + 1 == s->parts)
         return b->slot->out;
-    if (!is_direct(s) || (!b->keep->per_slot && part % 2 == 0))
+    if (!s->direct || !b->keep->keep[part][KEEP_DF] || (!b->keep->per_slot && part % 2 == 0))
         return s->work->at[WORK_D];
     return b->keep->keep[part][KEEP_DF];
 }
@@ -259,7 +259,7 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
     c.d_out = part > 0                     ? gradient_at(s, b, part - 1)
               : arch_stage_embed(&s->span) ? s->work->at[WORK_D]
                                            : b->d_out;
-    c.direct = is_direct(s);
+    c.direct = s->direct;
     c.df = c.direct ? c.d_in : c.keep[KEEP_DF] ? c.keep[KEEP_DF] : c.d_out;
     return c;
 }

@@ -32,10 +32,10 @@ struct stage_mb {
     bool training;                   /* dropout on, gradients made */
 };
 
-/* Pointers into the run's activations; sizes by arch_save_bytes and arch_keep_bytes. */
+/* Pointers into the run's activations; sizes by the types of layers. */
 struct stage_slot {
     void *(*save)[SAVE_COUNT]; /* owned; [parts]; those of a save set while it is lent, else NULL */
-    void *out;                 /* (nl, C) for the next stage; its gradient comes back here */
+    void *out;                 /* for the next stage; its gradient comes back here; NULL: none */
 };
 struct stage_saves {
     void *(*save)[SAVE_COUNT]; /* owned; [parts]; NULL for what stays in slots */
@@ -45,8 +45,10 @@ struct stage_keep {
     bool per_slot;             /* each part has its own; else the parts share one */
 };
 
-/* Scratch of the rank, shared by its stages (one part runs at a time). */
-struct stage_work { void *at[WORK_COUNT]; };
+/* Scratch of the rank, shared by its stages (one part runs at a time), and where backward is not
+ * split the keep set that all their parts share. */
+struct stage_work { void *at[WORK_COUNT], *keep[KEEP_COUNT]; };
+struct stage_work_bytes { int64_t at[WORK_COUNT], keep[KEEP_COUNT]; };
 
 /* A layer kind. c is the call: everything a part needs. */
 struct stage_call;
@@ -63,8 +65,8 @@ extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head;
 
 struct stage_part {
     const struct layer_kind *kind;
-    enum arch_part part;
-    int64_t block;
+    struct layer layer;
+    struct arch_dims dims;                /* of a full microbatch */
     const struct param *role[ROLE_COUNT]; /* NULL when the part has none */
 };
 
@@ -72,7 +74,8 @@ struct stage {
     const struct arch *arch;        /* borrowed */
     struct arch_split split;
     struct arch_stage span;
-    struct arch_dims dims;          /* of a full microbatch */
+    int64_t samples;                /* of a full microbatch */
+    bool direct;                    /* see stage_call */
     struct dev *dev;                /* borrowed */
     struct tp tp;
     struct param_store params;
@@ -131,13 +134,14 @@ void stage_saves_close(struct stage_saves *set);
 /* Lend a slot the buffers of a set, which it needs while parts run forward or backward. NULL: take
  * them back. */
 void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set);
+/* per_slot: its own buffers; else those of the scratch. */
 enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
                          struct stage_keep *out);
 void stage_keep_close(struct stage_keep *k);
-enum err stage_work_open(const struct arch_dims *d, const struct arch_split *split, bool head,
-                         struct arena *from, struct stage_work *out);
+enum err stage_work_open(const struct stage_work_bytes *bytes, struct arena *from,
+                         struct stage_work *out);
 
-/* Where the stage's input belongs: (nl, C) in the slot; NULL when the stage has the embed. */
+/* Where the stage's input belongs, in the slot; NULL when it is the model's. */
 void *stage_input(const struct stage *s, const struct stage_slot *slot);
 
 /* Forward of all parts; the input is in stage_input. Head: adds to the loss; when training it also

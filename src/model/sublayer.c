@@ -36,11 +36,13 @@ enum err stage_weight_grad(const struct stage_call *c, const enum arch_role r[2]
 
 struct drop stage_drop(const struct stage_call *c, int site, bool whole)
 {
+    const int types = 4; /* that may drop; masks of all runs depend on it */
     const struct stage *s = c->s;
-    int64_t block = c->p->block < 0 ? s->arch->layers : c->p->block;
-    struct drop d = {.p = c->mb->training ? s->arch->dropout : 0, .seed = s->seed,
+    const struct layer *l = &c->p->layer;
+    int64_t block = l->block < 0 ? s->arch->layers : l->block;
+    struct drop d = {.p = c->mb->training ? l->dims.dropout : 0, .seed = s->seed,
                      .step = c->mb->step, .row0 = c->mb->row0};
-    d.stream = (uint32_t)((block * PART_COUNT + c->p->part) * SITE_COUNT + site);
+    d.stream = (uint32_t)((block * types + (int)l->type->part) * SITE_COUNT + site);
     if (!whole && s->tp.sp)
         d.row0 += s->tp.rank * c->dims.nl;
     return d;
@@ -51,7 +53,7 @@ static struct norm norm_of(const struct stage_call *c, void *h)
     return (struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
                          .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
                          .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
-                         .eps = c->s->arch->norm_eps, .rms = arch_traits(c->s->arch->kind)->rms};
+                         .eps = c->p->layer.dims.norm_eps, .rms = c->dims.rms};
 }
 
 enum err stage_norm(const struct stage_call *c, void *h)
@@ -76,8 +78,7 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
                                                         .w = stage_w(c, ROLE_NORM_W),
                                                         .mean = c->save[SAVE_MEAN],
                                                         .rstd = c->save[SAVE_RSTD], .n = c->dims.nl,
-                                                        .c = c->dims.c,
-                                                        .rms = arch_traits(c->s->arch->kind)->rms});
+                                                        .c = c->dims.c, .rms = c->dims.rms});
 }
 
 /* to = from, or += from; n elements of `at`. */

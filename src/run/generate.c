@@ -130,7 +130,8 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
                           const struct stage_slot *slot)
 {
     struct generate_rank *r = arg;
-    int64_t cols = s->dims.v, at = dtype_size(r->dev->at), all = cols * r->s->split.tp;
+    int64_t cols = s->part[s->parts - 1].dims.v, all = cols * r->s->split.tp;
+    int64_t at = dtype_size(r->dev->at);
     char *mine = (char *)r->logits + r->coord[AXIS_TP] * cols * at;
     TRY(head_row_logits(s, mb, slot, r->row, mine));
     if (exec_tp_group(r->x))

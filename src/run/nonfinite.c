@@ -229,8 +229,8 @@ static void add_place(const struct search *s, struct text *t)
     if (!of || s->probe.part < 0)
         return;
     const struct stage_part *p = &of->part[s->probe.part];
-    if (p->block >= 0)
-        text_add(t, ", layer %lld", (long long)p->block);
+    if (p->layer.block >= 0)
+        text_add(t, ", layer %lld", (long long)p->layer.block);
     text_add(t, ", %s", p->kind->name);
 }
 

@@ -101,15 +101,14 @@ static enum err read_options(const struct play_args *a, struct options *o)
 static enum err add_bytes(struct played *x)
 {
     const struct setup *u = &x->setup;
-    struct arch_dims d;
+    struct arch_rank r = {&u->arch, u->split, u->samples, &u->types};
     int stages = x->s->stages, p = x->s->p;
     bool splits = sim_memory_splits(x->s);
     TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
-    arch_dims(&u->arch, &u->split, u->samples, &u->types, &d);
     for (int i = 0; i < stages; i++) {
-        x->bytes[i] = arch_slot_bytes(&u->arch, &d, &u->cut[i]);
-        x->bytes[stages + i] = arch_save_set_bytes(&u->arch, &d, &u->cut[i]);
-        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&u->arch, &d, &u->cut[i], true) : 0;
+        x->bytes[i] = arch_slot_bytes(&r, &u->cut[i]);
+        x->bytes[stages + i] = arch_save_set_bytes(&r, &u->cut[i]);
+        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&r, &u->cut[i]) : 0;
     }
     for (int i = 0; i < p; i++)
         x->bytes[3 * stages + i] =
@@ -120,8 +119,9 @@ static enum err add_bytes(struct played *x)
         .keep = x->bytes + 2 * stages,
         .fixed = x->bytes + 3 * stages,
     };
-    if (x->cost.bandwidth > 0 && x->cost.bytes == 0)
-        x->cost.bytes = (double)(d.nl * d.c * d.ct);
+    bool asked = x->cost.bandwidth == 0 || x->cost.bytes != 0;
+    for (int i = 0; !asked && i < stages; i++)
+        x->cost.bytes = fmax(x->cost.bytes, (double)arch_boundary_bytes(&r, u->cut[i].first));
     return ERR_OK;
 }
 
@@ -137,8 +137,8 @@ static enum err add_scale(struct played *x)
     TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
     TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
     for (int i = 0; i < x->s->stages; i++) {
-        x->scale[i] = setup_stage_flops(&x->setup, i);
-        x->redo[i] = setup_redo_flops(&x->setup, i);
+        x->scale[i] = arch_flops(&x->setup.arch, &x->setup.cut[i], false);
+        x->redo[i] = arch_flops(&x->setup.arch, &x->setup.cut[i], true);
         sum += x->scale[i];
     }
     for (int i = 0; i < x->s->stages; i++) {

@@ -44,7 +44,7 @@ static enum err list_params(struct saver *v)
 static int stage_of(const struct setup *s, const struct arch_param *p)
 {
     for (int i = 0; i < s->sched.stages; i++)
-        if (arch_stage_has(&s->cut[i], arch_layer_of(&s->arch, p->part, p->block)))
+        if (arch_stage_has(&s->cut[i], p->layer))
             return i;
     return 0;
 }
@@ -103,7 +103,7 @@ static enum err move_box(struct saver *v, const struct arch_param *p, int tp_ran
     int owner = mesh_rank(&s->mesh, coord), me = comm_rank(v->world);
     if (me != owner && me != v->writer)
         return ERR_OK;
-    arch_param_box(&s->arch, &s->split, p, tp_rank, &box);
+    arch_param_box(&s->split, p, tp_rank, &box);
     int64_t n = box.local[0] * box.local[1];
     TRY(mem_new(n, sizeof *values, p->name, &values));
     enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;

@@ -99,10 +99,14 @@ void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *
 /* The attention of a whole microbatch on one rank. */
 static void make_attn(struct setup *s)
 {
-    struct arch_dims d;
-    arch_dims(&s->arch, &s->split, s->samples, &s->types, &d);
-    s->attn = (struct attn){.b = s->samples, .tq = s->arch.seq, .tk = s->arch.seq, .heads = d.h,
-                            .kv_heads = d.k, .d = d.d, .drop.p = s->arch.dropout};
+    for (int64_t i = 0; i < arch_layers(&s->arch) && !s->attn.heads; i++) {
+        struct arch_dims d;
+        struct layer l = arch_layer(&s->arch, i);
+        arch_dims(&l, &s->split, s->samples, &s->types, &d);
+        if (l.type == &layer_type_attn)
+            s->attn = (struct attn){.b = d.b, .tq = d.t, .tk = d.t, .heads = d.h, .kv_heads = d.k,
+                                    .d = d.d, .drop.p = l.dims.dropout};
+    }
 }
 
 /* GPUs that do not reach each other, or are not to: of a stage's data or tensor ranks; of the
@@ -182,27 +186,6 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     return ERR_OK;
 }
 
-double setup_redo_flops(const struct setup *s, int stage)
-{
-    int64_t t = s->arch.seq;
-    const struct arch_stage *st = &s->cut[stage];
-    double flops = 0;
-    for (int i = 0; i < arch_stage_parts(st); i++) {
-        int64_t block;
-        enum arch_part part = arch_stage_part(&s->arch, st, i, &block);
-        flops += block >= 0 ? arch_part_flops(&s->arch, part, t, t) : 0;
-    }
-    return flops;
-}
-
-double setup_stage_flops(const struct setup *s, int stage)
-{
-    int64_t t = s->arch.seq;
-    double head =
-        arch_stage_head(&s->arch, &s->cut[stage]) ? arch_part_flops(&s->arch, PART_HEAD, t, t) : 0;
-    return setup_redo_flops(s, stage) + head;
-}
-
 /* When steps go ahead of the norm, ranks end a step one after the other as they began it, and what
  * counts is the longest that one of them takes. */
 static double bubble_of(const struct setup *s, const struct sim_result *r)
@@ -219,8 +202,8 @@ static enum err play(const struct setup *s, double *bubble, double *time)
     struct sim_result r;
     TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
     for (int i = 0; i < stages; i++) {
-        scale[i] = setup_stage_flops(s, i);
-        scale[stages + i] = setup_redo_flops(s, i);
+        scale[i] = arch_flops(&s->arch, &s->cut[i], false);
+        scale[stages + i] = arch_flops(&s->arch, &s->cut[i], true);
     }
     struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
                             .redo_scale = scale + stages};

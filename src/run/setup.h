@@ -53,12 +53,6 @@ void setup_free(struct setup *s);
  * devices have no copies, and nothing is asked. Errors: ERR_MEMORY. Local. */
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n));
 
-/* Forward FLOPs of a stage for one sequence. The head makes its gradients in the forward, so all of
- * it counts there. */
-double setup_stage_flops(const struct setup *s, int stage);
-/* The same of what a recompute runs: all but the head. */
-double setup_redo_flops(const struct setup *s, int stage);
-
 /* The first m microbatches of s->forward, checked. Released by sched_free. */
 enum err setup_forward(const struct setup *s, int m, struct sched *out);
 

@@ -10,18 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME = 40 };
+enum { NAME = ARCH_NAME_MAX };
 
-static void name_of(const struct arch *a, int64_t layer, char out[NAME])
+static void name_of(const struct arch *a, int64_t at, char out[NAME])
 {
-    static const char *const part[] = {[PART_EMBED] = "embed", [PART_ATTN] = "attn",
-                                       [PART_MLP] = "mlp", [PART_HEAD] = "head"};
-    int64_t block;
-    enum arch_part its = arch_layer(a, layer, &block);
-    if (block < 0)
-        snprintf(out, NAME, "%s", part[its]);
-    else
-        snprintf(out, NAME, "layers.%lld.%s", (long long)block, part[its]);
+    struct layer l = arch_layer(a, at);
+    arch_layer_name(&l, out);
 }
 
 static bool is_named(const struct arch *a, int64_t layer, const char *name)
@@ -81,13 +75,9 @@ static enum err refuse_unknown(const struct arch *a, const char *name)
 /* Today every stage has an attn or mlp. */
 static bool is_stage(const struct arch *a, int64_t first, int64_t end)
 {
-    int64_t block;
-    for (; first < end; first++) {
-        enum arch_part part = arch_layer(a, first, &block);
-        if (part != PART_EMBED && part != PART_HEAD)
-            return true;
-    }
-    return false;
+    while (first < end && arch_layer(a, first).block < 0)
+        first++;
+    return first < end;
 }
 
 static enum err end_stage(const struct options *o, const struct arch *a, int i, int64_t end,

@@ -62,17 +62,16 @@ static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
     *data += 2 * arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t));
     *data += arena_round(2 * (int64_t)sizeof(double)); /* loss; number of the step */
     *data += arena_round(ARCH_STEP_DOUBLES * (int64_t)sizeof(double));
-    if (!arch_traits(a->arch->kind)->positions)
+    if (arch_rotary(a->arch))
         *data += arena_round(a->arch->seq * a->arch->head_dim * at);
 }
 
 void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory *out)
 {
-    struct arch_dims d;
-    bool head = false, sends_back = false;
+    struct arch_rank r = {a->arch, a->split, a->samples, &a->types};
+    int64_t sends_back = 0, work[WORK_COUNT] = {0}, keep[KEEP_COUNT] = {0};
     *out = (struct sim_memory){0};
-    arch_dims(a->arch, &a->split, a->samples, &a->types, &d);
-    int64_t *act = &out->bytes[MEMORY_ACTIVATIONS], keep = 0;
+    int64_t *act = &out->bytes[MEMORY_ACTIVATIONS];
     for (int h = 0; h < a->sched->replicas * a->sched->stages; h++) {
         if (a->sched->place[h] != pp)
             continue;
@@ -82,20 +81,23 @@ void sim_memory_plan(const struct sim_memory_args *a, int pp, struct sim_memory 
         if (a->copiers > 0 && h < a->sched->stages) /* a second replica is saved by the first */
             out->copy += COPIED * dtype_size(a->types.at) *
                          arch_saved_elements(a->arch, &a->split, st, a->copiers);
-        *act += a->report->stage_peak[h] * arch_slot_bytes(a->arch, &d, st);
-        *act += a->report->save_peak[h] * arch_save_set_bytes(a->arch, &d, st);
+        *act += a->report->stage_peak[h] * arch_slot_bytes(&r, st);
+        *act += a->report->save_peak[h] * arch_save_set_bytes(&r, st);
         if (a->splits)
-            *act += a->report->grad_peak[h] * arch_keep_set_bytes(a->arch, &d, st, true);
-        keep = num_max(keep, arch_keep_set_bytes(a->arch, &d, st, false));
-        head = head || arch_stage_head(a->arch, st);
-        sends_back = sends_back || (stage > 0 && a->sched->place[h - 1] != pp);
+            *act += a->report->grad_peak[h] * arch_keep_set_bytes(&r, st);
+        for (int id = 0; id < KEEP_COUNT && a->training && !a->splits; id++)
+            keep[id] = num_max(keep[id], arch_keep_shared(&r, st, (enum arch_keep)id));
+        for (int id = 0; id < WORK_COUNT; id++)
+            work[id] = num_max(work[id], arch_work_shared(&r, st, (enum arch_work)id));
+        if (stage > 0 && a->sched->place[h - 1] != pp)
+            sends_back = num_max(sends_back, arch_boundary_bytes(&r, st->first));
     }
-    out->bytes[MEMORY_WORK] = arch_work_set_bytes(&d, &a->split, head);
-    if (a->training) {
-        out->bytes[MEMORY_WORK] += a->splits ? 0 : keep;
-        out->bytes[MEMORY_COMM] =
-            sends_back ? a->report->ring * arena_round(d.nl * d.c * d.ct) : 0;
-    }
+    for (int id = 0; id < WORK_COUNT; id++)
+        out->bytes[MEMORY_WORK] += arena_round(work[id]);
+    for (int id = 0; id < KEEP_COUNT; id++)
+        out->bytes[MEMORY_WORK] += arena_round(keep[id]);
+    if (a->training)
+        out->bytes[MEMORY_COMM] = a->report->ring * arena_round(sends_back);
     out->bytes[MEMORY_COMM] += a->scratch;
     out->bytes[MEMORY_LIBRARY] = a->library;
     out->bytes[MEMORY_TRANSPORT] = a->transport;

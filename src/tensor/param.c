@@ -22,8 +22,8 @@ bool param_counts(const struct arch_param *p, const struct param_place *at)
         return false;
     if (p->slice == SLICE_NONE)
         return r == 0;
-    if (p->slice == SLICE_KV && at->arch->kv_heads < tp)
-        return r % (tp / at->arch->kv_heads) == 0;
+    if (p->slice == SLICE_KV && p->kv_heads < tp)
+        return r % (tp / p->kv_heads) == 0;
     return true;
 }
 
@@ -31,16 +31,16 @@ static void lay_out(struct param_store *s, const struct param_place *at)
 {
     const struct arch_stage *st = at->stage;
     struct arch_param spec[ARCH_PART_PARAMS];
-    int64_t end = 0, block;
+    int64_t end = 0;
     for (int i = 0; i < arch_stage_parts(st); i++) {
-        enum arch_part part = arch_stage_part(at->arch, st, i, &block);
-        int n = arch_part_params(at->arch, part, block, arch_stage_apart(st), spec);
+        struct layer l = arch_layer(at->arch, st->first + i);
+        int n = arch_layer_params(&l, arch_stage_apart(st), spec);
         s->part_first[i] = s->n;
         for (int j = 0; j < n; j++) {
             struct param *p = &s->param[s->n++];
             p->store = s;
             p->spec = spec[j];
-            arch_param_box(at->arch, at->split, &spec[j], at->tp_rank, &p->box);
+            arch_param_box(at->split, &spec[j], at->tp_rank, &p->box);
             p->offset = spec[j].joined ? end : align_up(end);
             p->count = p->box.local[0] * p->box.local[1];
             p->counted = param_counts(&spec[j], at);

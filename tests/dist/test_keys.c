@@ -61,7 +61,8 @@ static double rows_of_a_piece(const struct seen *k)
 static double stream_rows(const struct seen *k)
 {
     struct arch_dims d;
-    arch_dims(&k->s->arch, &k->s->split, k->s->samples, &k->s->types, &d);
+    struct layer first = arch_layer(&k->s->arch, 0);
+    arch_dims(&first, &k->s->split, k->s->samples, &k->s->types, &d);
     return (double)d.nl;
 }
 

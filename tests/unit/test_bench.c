@@ -53,9 +53,10 @@ static void flops_are_the_models(void)
         for (int k = 0; k < b.calls; k++)
             if (b.call[k].call.op.kind == OP_GEMM)
                 got += b.call[k].call.flops * (double)b.call[k].call.count;
-        for (int part = PART_ATTN; part <= PART_HEAD; part++)
-            want += 3 * (part == PART_HEAD ? 1.0 : (double)a.layers) *
-                    arch_part_flops(&a, (enum arch_part)part, rows, 0);
+        for (int64_t at = 0; at < arch_layers(&a); at++) {
+            struct layer l = arch_layer(&a, at);
+            want += 3 * arch_layer_flops(&l, rows, 0);
+        }
         CHECK_NEAR(got, want, 1e-9 * want);
         mem_free(b.call);
     }

@@ -5,6 +5,7 @@
  * near the best of its kind. Parameters and FLOPs, by which it is made, against figures by hand.
  */
 #include "arch/arch.h"
+#include "arch/partition.h"
 #include "base/num.h"
 #include "test.h"
 
@@ -16,15 +17,20 @@ static struct arch model(int64_t layers, int64_t vocab)
                          .kv_heads = 4, .head_dim = 16, .ffn = 256, .vocab = vocab, .seq = 32};
 }
 
+/* Of a layer, for one sample. */
+static double flops(const struct arch *a, int64_t at)
+{
+    return arch_flops(a, &(struct arch_stage){at, at + 1, false}, false);
+}
+
 /* Cost of the costliest rank (rank NULL: stage), in forward FLOPs. */
 static double costliest(const struct arch *a, int n, const int *blocks, const uint16_t *rank)
 {
     double total[STAGES_MAX] = {0}, most = 0;
-    double block = arch_part_flops(a, PART_ATTN, a->seq, a->seq) +
-                   arch_part_flops(a, PART_MLP, a->seq, a->seq);
+    double block = flops(a, 1) + flops(a, 2);
     for (int i = 0; i < n; i++)
         total[rank ? rank[i] : i] += blocks[i] * block;
-    total[rank ? rank[n - 1] : n - 1] += arch_part_flops(a, PART_HEAD, a->seq, a->seq);
+    total[rank ? rank[n - 1] : n - 1] += flops(a, arch_layers(a) - 1);
     for (int i = 0; i < n; i++)
         most = fmax(most, total[i]);
     return most;
@@ -102,18 +108,18 @@ static double finer_costliest(const struct arch *a, int n, const struct arch_sta
                               const uint16_t *rank)
 {
     double total[STAGES_MAX] = {0}, most = 0;
-    int64_t sublayers = 0, block;
+    int64_t sublayers = 0;
     for (int i = 0; i < n; i++) {
         int parts = arch_stage_parts(&cut[i]), here = 0;
         for (int j = 0; j < parts; j++) {
-            enum arch_part part = arch_stage_part(a, &cut[i], j, &block);
-            total[rank ? rank[i] : i] += part == PART_EMBED
-                                             ? 0 : arch_part_flops(a, part, a->seq, a->seq);
-            if (block < 0)
+            struct layer l = arch_layer(a, cut[i].first + j);
+            total[rank ? rank[i] : i] += flops(a, l.at);
+            if (l.block < 0)
                 continue;
-            CHECK(part == (sublayers % 2 ? PART_MLP : PART_ATTN) && block == sublayers / 2);
+            CHECK(l.type->part == (sublayers % 2 ? PART_MLP : PART_ATTN));
+            CHECK_INT(l.block, sublayers / 2);
             for (int k = 0; k < n; k++)
-                CHECK(arch_stage_has(&cut[k], arch_layer_of(a, part, block)) == (k == i));
+                CHECK(arch_stage_has(&cut[k], l.at) == (k == i));
             sublayers++;
             here++;
         }
@@ -172,19 +178,81 @@ static void finer(void)
     finer_than(4, (const uint16_t[]){0, 1, 0, 1}, 0.15);
 }
 
-/* The row of layers, there and back. */
+/* The list of layers and their names. */
 static void layers_in_order(void)
 {
     static const enum arch_part want[] = {PART_EMBED, PART_ATTN, PART_MLP, PART_ATTN, PART_MLP,
                                           PART_HEAD};
+    static const char *const name[] = {"embed", "layers.0.attn", "layers.0.mlp", "layers.1.attn",
+                                       "layers.1.mlp", "head"};
     struct arch a = model(2, 16);
-    int64_t block;
+    char buf[ARCH_NAME_MAX];
     CHECK_INT(arch_layers(&a), 6);
     for (int64_t i = 0; i < 6; i++) {
-        CHECK(arch_layer(&a, i, &block) == want[i]);
-        CHECK_INT(block, i == 0 || i == 5 ? -1 : (i - 1) / 2);
-        CHECK_INT(arch_layer_of(&a, want[i], block), i);
+        struct layer l = arch_layer(&a, i);
+        CHECK(l.type->part == want[i] && l.at == i);
+        CHECK_INT(l.block, i == 0 || i == 5 ? -1 : (i - 1) / 2);
+        CHECK_STR(arch_layer_name(&l, buf), name[i]);
     }
+}
+
+/* ---- items of any cost ---- */
+
+enum { ITEMS_MAX = 10 };
+
+static double costliest_of(const struct partition *p, const int64_t *at)
+{
+    double total[STAGES_MAX] = {0}, most = 0;
+    for (int i = 0; i < p->stages; i++)
+        for (int64_t k = at[i]; k < at[i + 1]; k++)
+            total[p->rank ? p->rank[i] : i] += p->cost[k];
+    for (int i = 0; i < p->stages; i++)
+        most = fmax(most, total[i]);
+    return most;
+}
+
+/* The least of that over all bounds from `i` on. */
+static double best_bounds(const struct partition *p, int64_t *at, int i)
+{
+    double least = INFINITY;
+    at[p->stages] = p->items;
+    if (i == p->stages)
+        return costliest_of(p, at);
+    for (at[i] = at[i - 1] + 1; at[i] <= p->items - (p->stages - i); at[i]++)
+        least = fmin(least, best_bounds(p, at, i + 1));
+    return least;
+}
+
+/* Costs that differ by far, zeros among them: never worse than what there was, and for stages by
+ * themselves the best; for ranks with two stages each seldom more than a little worse. */
+static void any_costs(void)
+{
+    static const uint16_t places[2][4] = {{0, 1, 1, 0}, {0, 1, 0, 1}};
+    int best = 0, all = 0;
+    for (int i = 0; i < 400; i++) {
+        double cost[ITEMS_MAX], most[2];
+        int64_t at[STAGES_MAX + 1] = {0}, other[STAGES_MAX + 1] = {0};
+        struct partition p = {.cost = cost, .items = test_range(4, ITEMS_MAX), .stages = 4};
+        p.rank = i % 3 ? NULL : places[i % 2];
+        p.stages = p.rank ? 4 : (int)test_range(1, 4);
+        for (int k = 0; k < p.items; k++)
+            cost[k] = (double)(test_range(0, 3) * test_range(0, 50));
+        for (int k = 1; k <= p.stages; k++)
+            at[k] = k < p.stages ? k : p.items;
+        double before = costliest_of(&p, at), least = best_bounds(&p, other, 1);
+        CHECK_OK(partition_improve(&p, at, most));
+        CHECK(at[0] == 0 && at[p.stages] == p.items);
+        for (int k = 0; k < p.stages; k++)
+            CHECK(at[k] < at[k + 1]);
+        CHECK_NEAR(most[0], before, 1e-9 * before);
+        CHECK_NEAR(most[1], costliest_of(&p, at), 1e-9 * before);
+        CHECK(most[1] <= before * (1 + 1e-9));
+        if (!p.rank)
+            CHECK(most[1] <= least * (1 + 1e-9));
+        best += p.rank && most[1] <= least * (1 + 1e-9);
+        all += p.rank != NULL;
+    }
+    test_check(best * 10 >= all * 8, __FILE__, __LINE__, "%d of %d are the best", best, all);
 }
 
 static void refused(void)
@@ -211,10 +279,12 @@ static void figures_by_hand(void)
                                .seq = 4096};
     CHECK_INT(arch_params(&gpt2), 124439808);
     CHECK_INT(arch_params(&llama), 6738415616);
-    CHECK_NEAR(arch_part_flops(&gpt2, PART_ATTN, 1024, 1024), 6442450944.0, 0);
-    CHECK_NEAR(arch_part_flops(&gpt2, PART_MLP, 1024, 1024), 9663676416.0, 0);
-    CHECK_NEAR(arch_part_flops(&llama, PART_MLP, 10, 10), 2.0 * 10 * 3 * 4096 * 11008, 0);
-    CHECK_NEAR(arch_part_flops(&gpt2, PART_HEAD, 3, 1024), 2.0 * 3 * 768 * 50257, 0);
+    struct layer attn = arch_layer(&gpt2, 1), mlp = arch_layer(&gpt2, 2);
+    struct layer head = arch_layer(&gpt2, 25), gated = arch_layer(&llama, 2);
+    CHECK_NEAR(arch_layer_flops(&attn, 1024, 1024), 6442450944.0, 0);
+    CHECK_NEAR(arch_layer_flops(&mlp, 1024, 1024), 9663676416.0, 0);
+    CHECK_NEAR(arch_layer_flops(&gated, 10, 10), 2.0 * 10 * 3 * 4096 * 11008, 0);
+    CHECK_NEAR(arch_layer_flops(&head, 3, 1024), 2.0 * 3 * 768 * 50257, 0);
     CHECK_NEAR(arch_train_flops_per_token(&gpt2), 854438400.0, 0);
 }
 
@@ -223,6 +293,7 @@ static const struct test_case cases[] = {
     {"the costliest rank", ranks},
     {"within a rank", within_a_rank},
     {"finer than layers", finer},
+    {"items of any cost", any_costs},
     {"layers in order", layers_in_order},
     {"refused", refused},
     {"figures by hand", figures_by_hand},

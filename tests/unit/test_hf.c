@@ -164,7 +164,8 @@ static void test_tied_copy(void)
 {
     struct arch_param p[ARCH_PART_PARAMS];
     struct hf_place h;
-    int n = arch_part_params(&gpt, PART_HEAD, -1, true, p);
+    struct layer head = arch_layer(&gpt, arch_layers(&gpt) - 1);
+    int n = arch_layer_params(&head, true, p);
     CHECK(p[n - 1].tied_copy);
     hf_place(&gpt, &p[n - 1], &h);
     CHECK_STR(h.tensor, "transformer.wte.weight");

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What types of layers share when they say their numbers: names, the list of parameters being
+ * written, the buffers of a norm and of the stream.
+ */
+#include "arch/arch.h"
+
+#include <stdio.h>
+
+const char *arch_layer_name(const struct layer *l, char buf[ARCH_NAME_MAX])
+{
+    if (l->block < 0)
+        snprintf(buf, ARCH_NAME_MAX, "%s", l->type->name);
+    else
+        snprintf(buf, ARCH_NAME_MAX, "layers.%lld.%s", (long long)l->block, l->type->name);
+    return buf;
+}
+
+/* A layer's parameters being listed. */
+struct arch_params {
+    const struct layer *layer;
+    struct arch_param *out;
+    int n;
+    bool apart;
+};
+
+bool arch_is_apart(const struct arch_params *to)
+{
+    return to->apart;
+}
+
+struct arch_param *arch_put(struct arch_params *to, enum arch_role role, const char *what,
+                            int64_t rows, int64_t cols)
+{
+    const struct layer *l = to->layer;
+    char name[ARCH_NAME_MAX];
+    ENSURE(to->n < ARCH_PART_PARAMS);
+    struct arch_param *p = &to->out[to->n++];
+    *p = (struct arch_param){.part = l->type->part, .role = role, .layer = l->at,
+                             .block = l->block, .shape = {rows, cols}, .slice = SLICE_NONE,
+                             .kv_heads = l->dims.kv_heads};
+    snprintf(p->name, sizeof p->name, "%s.%s", arch_layer_name(l, name), what);
+    return p;
+}
+
+struct arch_param *arch_put_matrix(struct arch_params *to, enum arch_role role, const char *what,
+                                   const int64_t shape[2], enum arch_slice slice)
+{
+    struct arch_param *p = arch_put(to, role, what, shape[0], shape[1]);
+    p->slice = slice;
+    p->decay = true;
+    p->init = INIT_NORMAL;
+    p->std = to->layer->dims.init_std;
+    return p;
+}
+
+void arch_put_norm(struct arch_params *to)
+{
+    const struct layer_dims *d = &to->layer->dims;
+    struct arch_param *w = arch_put(to, ROLE_NORM_W, "norm.weight", d->in, 1);
+    w->init = INIT_ONE;
+    w->rows_partial = true;
+    if (d->bias)
+        arch_put(to, ROLE_NORM_B, "norm.bias", d->in, 1)->rows_partial = true;
+}
+
+int arch_layer_params(const struct layer *l, bool apart, struct arch_param out[ARCH_PART_PARAMS])
+{
+    struct arch_params to = {l, out, 0, apart};
+    l->type->params(l, &to);
+    return to.n;
+}
+
+/* The norm's input and statistics, for its gradient. Its output is the weight gradient's of the
+ * GEMM behind it, and the sublayers' own. */
+int64_t arch_norm_saved(const struct arch_dims *d, enum arch_save id)
+{
+    switch (id) {
+    case SAVE_X: return d->nl * d->in * d->ct;
+    case SAVE_MEAN: return d->rms ? 0 : d->nl * d->at;
+    case SAVE_RSTD: return d->nl * d->at;
+    default: return 0;
+    }
+}
+
+int64_t arch_stream_work(const struct arch_dims *d, enum arch_work id)
+{
+    switch (id) {
+    case WORK_FULL: return d->sp ? d->n * d->c * d->ct : 0;
+    case WORK_PARTIAL: return d->n * d->c * d->ct;
+    case WORK_D:
+    case WORK_DH: return d->nl * d->c * d->ct;
+    default: return 0;
+    }
+}

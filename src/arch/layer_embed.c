@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The embed as numbers: tokens (V, C), learned positions (T, C) where the model has them. It saves
+ * nothing, for tokens stay in their own memory.
+ */
+#include "arch/arch.h"
+
+static void params(const struct layer *l, struct arch_params *to)
+{
+    const struct layer_dims *d = &l->dims;
+    arch_put_matrix(to, ROLE_TOKENS, "tokens", (int64_t[]){d->vocab, d->out}, SLICE_VOCAB);
+    if (d->positions)
+        arch_put_matrix(to, ROLE_POSITIONS, "positions", (int64_t[]){d->rows, d->out}, SLICE_NONE)
+            ->rows_partial = true;
+}
+
+static int64_t saved(const struct arch_dims *d, enum arch_save id)
+{
+    (void)d, (void)id;
+    return 0;
+}
+
+static int64_t kept(const struct arch_dims *d, enum arch_keep id)
+{
+    return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
+}
+
+static int64_t said(const struct arch_dims *d)
+{
+    return d->n * d->c * d->ct;
+}
+
+static double weights(const struct layer *l)
+{
+    (void)l; /* rows are looked up */
+    return 0;
+}
+
+const struct layer_type layer_type_embed = {
+    .name = "embed", .part = PART_EMBED, .params = params, .saved = saved, .kept = kept,
+    .work = arch_stream_work, .weights = weights, .said = said};

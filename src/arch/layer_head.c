@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head as numbers: a norm, the output matrix, the loss. Loss and gradient of the logits are
+ * made in one pass over rows, a chunk at a time, so that no (n, V) matrix has to live until the
+ * backward; saved is the gradient of the norm's output.
+ */
+#include "arch/arch.h"
+
+#include <stdio.h>
+
+static void params(const struct layer *l, struct arch_params *to)
+{
+    const struct layer_dims *d = &l->dims;
+    arch_put_norm(to);
+    if (d->tied && !arch_is_apart(to))
+        return; /* the rank's own embedding serves */
+    struct arch_param *w = arch_put_matrix(to, ROLE_HEAD_W, "weight",
+                                           (int64_t[]){d->vocab, d->in}, SLICE_VOCAB);
+    if (d->tied) {
+        snprintf(w->name, sizeof w->name, "embed.tokens");
+        w->tied_copy = true;
+    }
+}
+
+static int64_t saved(const struct arch_dims *d, enum arch_save id)
+{
+    return id == SAVE_DH ? d->nl * d->c * d->ct : arch_norm_saved(d, id);
+}
+
+static int64_t kept(const struct arch_dims *d, enum arch_keep id)
+{
+    return id == KEEP_DNORM ? (d->rms ? 1 : 2) * d->c * d->at : 0;
+}
+
+static int64_t work(const struct arch_dims *d, enum arch_work id)
+{
+    switch (id) {
+    case WORK_LOGITS: return d->chunk * d->v * d->logits;
+    case WORK_DLOGITS: return d->logits == d->at ? d->chunk * d->v * d->ct : 0;
+    case WORK_ROW: return 4 * d->n * d->at;
+    default: return arch_stream_work(d, id);
+    }
+}
+
+static double weights(const struct layer *l)
+{
+    return (double)l->dims.in * (double)l->dims.vocab;
+}
+
+static int64_t said(const struct arch_dims *d)
+{
+    return num_max(d->n * d->c * d->ct, 2 * d->chunk * d->at);
+}
+
+const struct layer_type layer_type_head = {
+    .name = "head", .part = PART_HEAD, .params = params, .saved = saved, .kept = kept, .work = work,
+    .weights = weights, .said = said, .loss = true,
+    .stays = 1u << SAVE_MEAN | 1u << SAVE_RSTD | 1u << SAVE_DH};
