@@ -10,7 +10,7 @@
  * for the stage before leave from a ring of buffers, because their slot is free again at once.
  * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
  * activation is made while the last one leaves. Of all these there are as many as the check
- * counted. Neighbouring stages on one rank pass activation and gradient in memory.
+ * counted. Neighbouring stages on one rank pass activation and gradient by pointer.
  */
 #include "exec/exec_local.h"
 
@@ -81,13 +81,15 @@ enum err exec_await(struct exec *x, struct comm_req *r)
 
 /* ---- forward ---- */
 
-/* The input of a stage whose neighbour lives on this rank too. */
+/* The input of a stage whose neighbour lives on this rank too: the two slots change buffers, for
+ * one holds the input, and the other is free for its gradient. */
 static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_stage *before = stage_at(x, e->id - 1, mb);
     TRY(exec_slot_take(x, e, mb));
-    TRY(dev_copy(x->a.dev, stage_input(&e->stage, &exec_slot_of(e, mb)->slot),
-                 exec_slot_of(before, mb)->slot.out, exec_input_bytes(x, e->id, mb)));
+    void **in = &exec_slot_of(e, mb)->slot.save[0][SAVE_X], *free = *in;
+    *in = exec_slot_of(before, mb)->slot.out;
+    exec_slot_of(before, mb)->slot.out = free;
     if (x->sched->forward_only)
         exec_slot_give(before, mb);
     return ERR_OK;
@@ -365,6 +367,7 @@ void exec_reset(struct exec *x)
         e->left = sched_microbatches(s, e->holding / s->stages);
         e->summed = false;
         e->slot_next = 0;
+        exec_slots_home(e);
     }
     x->ring_next = 0;
 }

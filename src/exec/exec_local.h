@@ -11,6 +11,7 @@ enum { EXEC_NO_SLOT = -1 };
 
 struct exec_slot {
     struct stage_slot slot;
+    void *in, *out;                       /* its own buffers: of the input, of slot.out */
     struct comm_req sent, recv_f, recv_b; /* of out; of the input; of out's gradient */
     bool used;
     int set;                              /* the save set that is lent to it, or EXEC_NO_SLOT */
@@ -131,6 +132,8 @@ struct exec_slot *exec_slot_of(struct exec_stage *e, int mb);
  * which stays free. Errors: ERR_INTERNAL where the check counted too few. */
 enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb);
 void exec_slot_give(struct exec_stage *e, int mb);
+/* Each slot has its own buffers again (neighbours on a rank change theirs). Between runs. */
+void exec_slots_home(struct exec_stage *e);
 enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb);
 void exec_saves_give(struct exec_stage *e, int mb);
 enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k);

@@ -122,8 +122,11 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
     for (; e->slots < r->stage_peak[e->holding]; e->slots++) {
-        e->slot[e->slots].set = EXEC_NO_SLOT;
-        TRY(stage_slot_open(&e->stage, &x->activations, &e->slot[e->slots].slot));
+        struct exec_slot *slot = &e->slot[e->slots];
+        slot->set = EXEC_NO_SLOT;
+        TRY(stage_slot_open(&e->stage, &x->activations, &slot->slot));
+        slot->in = slot->slot.save[0][SAVE_X];
+        slot->out = slot->slot.out;
     }
     TRY(mem_new(r->save_peak[e->holding], sizeof *e->saves, "save sets", &e->saves));
     for (; e->save_sets < r->save_peak[e->holding]; e->save_sets++)

@@ -74,6 +74,14 @@ void exec_slot_give(struct exec_stage *e, int mb)
     e->slot_of[mb] = EXEC_NO_SLOT;
 }
 
+void exec_slots_home(struct exec_stage *e)
+{
+    for (int i = 0; i < e->slots; i++) {
+        e->slot[i].slot.save[0][SAVE_X] = e->slot[i].in;
+        e->slot[i].slot.out = e->slot[i].out;
+    }
+}
+
 void exec_drop(struct exec_stage *e, int m)
 {
     for (int mb = 0; mb < m; mb++) {
