@@ -411,8 +411,16 @@ static void add_layers(const struct arch *a, const struct arch_stage *st, struct
             text_add(out, " to %lld", (long long)(end - 1));
         between = ", ";
     }
-    if (to % 2)
+    if (to % 2) {
         text_add(out, "%sattention of layer %lld", between, (long long)end);
+        between = ", ";
+    }
+    if (arch_stage_embed(st)) {
+        text_add(out, "%sembedding", between);
+        between = ", ";
+    }
+    if (arch_stage_head(a, st))
+        text_add(out, "%shead", between);
 }
 
 static void add_stages(const struct setup *s, struct text *out)
@@ -424,8 +432,7 @@ static void add_stages(const struct setup *s, struct text *out)
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
         add_layers(&s->arch, st, out);
-        text_add(out, "%s%s, %s parameters a rank\n", arch_stage_embed(st) ? ", embedding" : "",
-                 arch_stage_head(&s->arch, st) ? ", head" : "",
+        text_add(out, ", %s parameters a rank\n",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
     }
 }

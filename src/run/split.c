@@ -72,29 +72,6 @@ static enum err refuse_unknown(const struct arch *a, const char *name)
          (long long)a->layers - 1, near);
 }
 
-/* Today every stage has an attn or mlp. */
-static bool is_stage(const struct arch *a, int64_t first, int64_t end)
-{
-    while (first < end && arch_layer(a, first).block < 0)
-        first++;
-    return first < end;
-}
-
-static enum err end_stage(const struct options *o, const struct arch *a, int i, int64_t end,
-                          struct arch_stage *out)
-{
-    char first[NAME], last[NAME];
-    out[i].end = end;
-    if (is_stage(a, out[i].first, end))
-        return ERR_OK;
-    name_of(a, out[i].first, first);
-    name_of(a, end - 1, last);
-    FAIL(ERR_CONFIG, "parallel.split makes stage %d of %s%s%s alone, at \"%.60s\", and each stage "
-                     "needs an attn or mlp; use another name there, or [], which cuts by cost", i,
-         first, end - out[i].first > 1 ? " and " : "", end - out[i].first > 1 ? last : "",
-         conf_name(&o->parallel.split, num_min(i, o->parallel.split.n - 1)));
-}
-
 bool split_is_named(const struct options *o)
 {
     return o->parallel.split.n > 0;
@@ -121,8 +98,8 @@ enum err split_cut(const struct options *o, const struct arch *a, struct arch_st
                              "the model's order, each at a layer of its own; use names in that "
                              "order, or [], which cuts by cost", name,
                  i > 0 ? conf_name(split, i - 1) : "embed");
-        TRY(end_stage(o, a, i, at, out));
-        out[i + 1].first = at;
+        out[i].end = out[i + 1].first = at;
     }
-    return end_stage(o, a, (int)split->n, end, out);
+    out[split->n].end = end;
+    return ERR_OK;
 }

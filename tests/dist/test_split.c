@@ -49,6 +49,14 @@ static void any_split_is_one_rank(void)
         "parallel.pp=2 parallel.schedule=dualpipev parallel.split=layers.1.mlp,layers.2.mlp,"
         "layers.3",
         "parallel.pp=2 parallel.schedule=chimera parallel.split=layers.2.mlp",
+        "parallel.pp=3 parallel.split=layers.0,head parallel.schedule=zb-h1",
+        "parallel.pp=2 parallel.split=head parallel.tp=2 parallel.sp=true train.recompute=full",
+        "parallel.pp=2 parallel.split=layers.0 parallel.dp=2 parallel.zero=1",
+        "parallel.pp=2 parallel.schedule=zb-v parallel.split=layers.0,layers.2,head",
+        "parallel.pp=2 parallel.schedule=dualpipev parallel.split=layers.0,layers.1.mlp,head",
+        "parallel.pp=2 parallel.schedule=chimera parallel.split=head",
+        "parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved "
+        "parallel.split=layers.0,layers.3,head",
     };
     static const char *const kind[] = {"gpt", "llama"};
     for (int k = 0; k < 2; k++) {
