@@ -11,12 +11,19 @@
 # bench         plait bench of three models: what kernels reach of their ceilings       16
 # 124m 1.5b 1b  a model on one GPU, and its peer                                12, 61, 81
 # dp            the first two on all GPUs as data ranks that share the updates          74
-# save          GPT-2 1.5B on one GPU that saves to SAVES: what it costs steps, writing and
-#               loading beside plain copies; not among "everything"                    ~ 300
 # 8b            llama 8B on all GPUs: pp by two schedules with their bubbles, tp       177
+#
+# and not among "everything", each a run of its own of at most eight minutes:
+#
+# save dpsave   GPT-2 1.5B on one GPU, or on all as data ranks that share the updates, that saves
+#               to SAVES: what it costs steps, writing and loading beside plain copies
+# layouts       two GPUs, a small GPT-2: losses of every layout by copies, by NCCL and under mpirun
+#               against each other, resumption on another layout, the same text of each
+# old           this tree beside OLD, an older one, in turn: both GPT-2s as data ranks on all GPUs,
+#               which share the updates, llama 8B by pp with zb-v and by tp
 # soak          every schedule on two GPUs, recorded and not, SOAKED=200 steps of a small GPT-2:
-#               none may hang, and all end with one loss; what has a row already is left out; not
-#               among "everything"
+#               none may hang, and all end with one loss
+# nccl          test_nccl NCCL_RUNS=100 times, NCCL_LOT=12 side by side: some 100 s a lot
 #
 # The seconds are of two H200, the tree built and both peers there, which are some half of it: 517
 # in all, of a run of 549 with a third schedule of 32. Four H200 should take 600, by what parts took
@@ -26,8 +33,11 @@
 # OUT=DIR       where results go (default build/gpu): DATE-gpu.jsonl, a row a figure, and logs
 # PEER=FILE     torch_gpt.py, run with PYTHON (default python3): PyTorch on the same shapes
 # LLMC=DIR      a built llm.c (train_gpt2cu): in its place for the GPT-2 rows
-# GPUS=N        of dp and 8b, which take two or more (default: all that nvidia-smi lists)
-# SAVES=/dev/shm  the folder of part save: two checkpoints of 18.7 GB, beside as much memory;
+# MPIRUN=mpirun with what it needs here
+# OLD=DIR       another built tree, of commit OLD_COMMIT; TURNS="old new new old"
+# RESUME=1      leave out what has a row of this commit in OUT: a list that was cut off goes on
+# GPUS=N        of parts that take two or more (default: all that nvidia-smi lists)
+# SAVES=/dev/shm  the folder of saves: two checkpoints of 18.7 GB, beside as much memory;
 #               EVERY=30 steps between them; SAVED="48 1600" what is held against plain copies
 # STEPS=14      of a run; the median is of the second half
 # COMMIT=...    for the rows, where this is no git tree
@@ -36,14 +46,18 @@ set -eu
 
 cd "$(dirname "$0")/.."
 steps=${STEPS:-14} device=${DEVICE:-cuda} words=${WORDS:-} python=${PYTHON:-python3}
+mpirun=${MPIRUN:-mpirun}
 out=${OUT:-build/gpu} peer=${PEER:-} llmc=${LLMC:-}
 parts=${*:-test bench 124m 1.5b 1b dp 8b}
 today=$(date +%F)
 commit=${COMMIT:-$(git rev-parse --short HEAD 2>/dev/null || echo unknown)}
 for part in $parts; do
     case $part in
-    test | bench | 124m | 1.5b | 1b | dp | save | 8b | soak) ;;
-    *) echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, dp, save, 8b, soak" >&2; exit 2 ;;
+    test | bench | 124m | 1.5b | 1b | dp | 8b | save | dpsave | layouts | old | soak | nccl) ;;
+    *)
+        echo "gpu: no part $part; use test, bench, 124m, 1.5b, 1b, dp, 8b, save, dpsave, layouts," \
+            "old, soak, nccl" >&2
+        exit 2 ;;
     esac
 done
 if [ -z "${BUILD:-}" ]; then
@@ -61,13 +75,40 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
+# undone NAME: to do, since it has no row of this commit, or since nothing is left out.
+undone()
+{
+    [ -z "${RESUME:-}" ] || ! cat "$out"/*-gpu.jsonl 2>/dev/null |
+        grep -F "\"work\": \"$1\"" | grep -qF "\"commit\": \"$commit\""
+}
+
+# note NAME GPUS COMMAND MEMBERS...: a row of what is no speed of training.
+note()
+{
+    head="{\"work\": \"$1\", \"card\": \"$card\", \"gpus\": $2"
+    foot="\"date\": \"$today\", \"commit\": \"$commit\", \"command\": \"$3\"}"
+    shift 3
+    echo "$head, $*, $foot" >>"$rows"
+}
+
 # one PROGRAM LOG CASE...: a test program, or cases of it; LOG.code is there if it did not pass.
 one()
 {
     program=$1 log=$2
     shift 2
+    undone "$program${1:+: $*}" || return 0
     rm -f "$log.code"
-    timeout 300 "$BUILD/tests/$program" "$@" >"$log" 2>&1 || echo $? >"$log.code"
+    code=0 from=$(date +%s)
+    timeout 300 "$BUILD/tests/$program" "$@" >"$log" 2>&1 || code=$?
+    [ "$code" = 0 ] || echo "$code" >"$log.code"
+    note "$program${1:+: $*}" "$gpus" "$program${1:+ '$*'}" \
+        "\"code\": $code, \"said\": \"$(tail -n 1 "$log" | tr -cd 'A-Za-z0-9 ,.:')\"," \
+        "$(seconds_since "$from")"
+}
+
+seconds_since()
+{
+    echo "\"seconds\": $(($(date +%s) - $1))"
 }
 
 # Each case of PROGRAM as a run of its own, beside whatever else runs.
@@ -88,7 +129,7 @@ cases_of()
 tests()
 {
     echo "== tests"
-    rm -f "$out"/test_*.log "$out"/test_*.log.code
+    [ -n "${RESUME:-}" ] || rm -f "$out"/test_*.log "$out"/test_*.log.code
     for program in test_cuda_law test_parity_attn; do
         cases_of "$program"
     done
@@ -100,7 +141,10 @@ tests()
         esac
     done
     wait
-    one test_reshard "$out/test_reshard.log" "on GPUs"
+    for type in f32 bf16; do
+        one test_reshard "$out/test_reshard-$type.log" "on GPUs, $type" &
+    done
+    wait
     one test_cuda_trace "$out/test_cuda_trace.log"
     for log in "$out"/test_*.log; do
         echo "$(basename "$log" .log): $(tail -n 1 "$log")"
@@ -360,9 +404,13 @@ field()
     sed -n "s/^$1: .*$2 \([0-9.]*\).*/\1/p" "$3" | tail -n 1
 }
 
-# Files in memory. The first save is left out: it opens what later ones have open.
+# save RANKS: files in memory. The first save is left out: it opens what later ones have open.
 save()
 {
+    name="saves of gpt2-1.5b B 16 T 1024" zero=''
+    [ "$1" = 1 ] || name="$name, dp $1 zero 1" zero="parallel.dp=$1 parallel.zero=1"
+    undone "$name" || return 0
+    ranks=$1
     saves=$(mktemp -d "${SAVES:-/dev/shm}/gpu-saves-XXXXXX")
     trap 'rm -rf "$work" "$saves"' EXIT
     data=$(tokens_of 50304) every=${EVERY:-30}
@@ -370,13 +418,13 @@ save()
         more="train.steps=$((every * 4))"
         [ "$run" = first ] || more="train.steps=$((every * 4 + 2)) run.resume=auto"
         # shellcheck disable=SC2086  # words of a command line
-        set -- train.batch=16 parallel.microbatch=16 train.device="$device" optim.warmup=1 \
-            optim.schedule=constant optim.lr_min=0 train.save_every="$every" train.save_keep=1 \
-            $more $words
-        command="plait train configs/gpt2-1.5b.yaml $*"
+        set -- train.batch="$((16 * ranks))" parallel.microbatch=16 $zero train.device="$device" \
+            optim.warmup=1 optim.schedule=constant optim.lr_min=0 train.save_every="$every" \
+            train.save_keep=1 $more $words
+        command="plait train configs/gpt2-1.5b.yaml $* -n $ranks"
         echo "\$ $command"
         timeout 280 "$plait" train configs/gpt2-1.5b.yaml "$@" data.train="$data" \
-            run.dir="$saves/run" >"$out/save-$run.log" 2>&1 ||
+            run.dir="$saves/run" -n "$ranks" >"$out/save-$run.log" 2>&1 ||
             { failed=1; tail -n 3 "$out/save-$run.log"; return 0; }
         grep -E '^(saves|loaded): ' "$out/save-$run.log"
         [ "$run" = again ] || cp "$saves/run/metrics.jsonl" "$out/save.jsonl"
@@ -389,9 +437,10 @@ save()
         -v interval="$(field saves longest\ in "$first")" \
         -v waits="$(grep -c 'waits until that of' "$first" || true)" \
         -v step="$(median <"$work/far")" -v load="$(field loaded s, "$out/save-again.log")" \
-        -v card="$card" -v date="$today" -v commit="$commit" -v command="$command" 'BEGIN {
-        printf "{\"work\": \"saves of gpt2-1.5b B 16 T 1024\", \"card\": \"%s\", ", card
-        printf "\"gpus\": 1, \"save_every\": %d, \"bytes\": %.0f, ", every, bytes
+        -v card="$card" -v date="$today" -v commit="$commit" -v command="$command" \
+        -v name="$name" -v ranks="$ranks" 'BEGIN {
+        printf "{\"work\": \"%s\", \"card\": \"%s\", \"gpus\": %d, ", name, card, ranks
+        printf "\"save_every\": %d, \"bytes\": %.0f, ", every, bytes
         printf "\"step_ms\": %.1f, \"stall_ms\": %s, ", 1000 * step, stall
         printf "\"shortest_interval_s\": %.2f, \"share_at_it\": %.4f, \"waits\": %d, ", interval,
             stall / 1000 / interval, waits
@@ -401,23 +450,230 @@ save()
     }' | tee -a "$rows"
     rm -rf "$saves/run"
     # shellcheck disable=SC2086  # two numbers
-    "$BUILD/bench/bench_ckpt" "$saves" ${SAVED:-48 1600} 1 2 8 | tee "$out/save-copies.log"
+    "$BUILD/bench/bench_ckpt" "$saves" ${SAVED:-48 1600} "$ranks" 2 8 | tee "$out/save-copies.log"
     tail -n 1 "$out/save-copies.log" |
         sed "s/}\$/, \"date\": \"$today\", \"commit\": \"$commit\"}/" >>"$rows"
     rm -rf "$saves"
 }
 
-# soak_of SCHEDULE GRAPH: its row, unless there is one.
+# pair WORK LAYOUT NAME CONFIG VOCAB RANKS KEY=VALUE...: ours of OLD and of this tree, in TURNS; a
+# row with the means of both.
+pair()
+{
+    pair_of="$1, $2, beside ${OLD_COMMIT:-another tree}"
+    undone "$pair_of" || return 0
+    turn=$3
+    shift 3
+    : >"$work/pair"
+    count=0
+    for tree in ${TURNS:-old new new old}; do
+        [ "$tree" = new ] || plait=$OLD/plait
+        count=$((count + 1))
+        ours "$turn-$count-$tree" "$@"
+        plait=$BUILD/plait
+        rm -rf "$work/$turn-$count-$tree"
+        [ "$speed" != 0 ] || return 0
+        echo "$tree $speed" >>"$work/pair"
+    done
+    figures=$(awk -v ranks="$ranks" '
+        { v = $2 / ranks; all = all (NR > 1 ? ", " : "") sprintf("%.0f", v) }
+        { sum[$1] += v; n[$1]++ }
+        END { now = sum["new"] / n["new"]; old = sum["old"] / n["old"]
+              printf "\"tok_s_gpu\": %.0f, \"old_tok_s_gpu\": %.0f, ", now, old
+              printf "\"ratio\": %.4f, \"turns\": [%s]", now / old, all }' "$work/pair")
+    note "$pair_of" "$ranks" "$command" "$figures"
+    echo "$pair_of: $figures"
+}
+
+old()
+{
+    if [ -z "${OLD:-}" ]; then
+        echo "gpu: old needs OLD, another built tree" >&2
+        failed=1
+        return
+    fi
+    dp="parallel.dp=$gpus parallel.zero=1"
+    # shellcheck disable=SC2086  # words of a command line
+    pair "gpt2-124m B 64 T 1024" "dp $gpus zero 1" 124m configs/gpt2-124m.yaml 50304 "$gpus" $dp \
+        parallel.microbatch=64 train.batch="$((64 * gpus))"
+    # shellcheck disable=SC2086  # words of a command line
+    pair "gpt2-1.5b B 16 T 1024" "dp $gpus zero 1" 1.5b configs/gpt2-1.5b.yaml 50304 "$gpus" $dp \
+        parallel.microbatch=16 train.batch="$((16 * gpus))"
+    kept=$steps steps=6
+    pair "llama-8b 16 microbatches of 1 T 4096" "pp $gpus zb-v" 8b-pp configs/llama-8b.yaml 128256 \
+        "$gpus" parallel.pp="$gpus" parallel.schedule=zb-v
+    pair "llama-8b B 2 T 4096" "tp $gpus sp" 8b-tp configs/llama-8b.yaml 128256 "$gpus" \
+        parallel.pp=1 parallel.tp="$gpus" parallel.sp=true train.batch=2 parallel.microbatch=2
+    steps=$kept
+}
+
+# ---- the same run by every layout and transport ----
+
+# plait_by HOW LAYOUT VERB WORDS...: HOW: ranks that are threads, whose GPUs copy; threads by NCCL;
+# or processes.
+plait_by()
+{
+    how=$1
+    case $2 in
+    one) layout="parallel.dp=1" ;;
+    dp) layout="parallel.dp=2" ;;
+    zero) layout="parallel.dp=2 parallel.zero=1" ;;
+    tp) layout="parallel.tp=2 parallel.sp=true" ;;
+    pp) layout="parallel.pp=2 parallel.schedule=zb-v" ;;
+    esac
+    shift 2
+    # shellcheck disable=SC2086  # words of a command line
+    set -- "$@" $layout train.device="$device" $words
+    case $how in
+    copies) timeout 120 "$plait" "$@" ;;
+    nccl) PLAIT_COPIES=off timeout 120 "$plait" "$@" ;;
+    mpi) # its own folder is one for all, else, and goes with the first that ends
+        # shellcheck disable=SC2086  # words of a command line
+        OMPI_MCA_orte_tmpdir_base=$(mktemp -d "$work/XXXX") timeout 120 \
+            $mpirun --bind-to none -n 2 "$plait" "$@" train.transport=mpi </dev/null ;;
+    esac
+}
+
+# trains HOW LAYOUT RUN WORDS...: a GPT-2 of four layers on the text of docs, 24 steps, without what
+# may sum in another order from time to time; its log and code lie beside its folder.
+trains()
+{
+    at=$work/$3 by=$1 of=$2
+    shift 3
+    code=0
+    plait_by "$by" "$of" train configs/gpt2-124m.yaml model.seq=128 model.layers=4 model.vocab=512 \
+        train.batch=16 parallel.microbatch=4 train.steps=24 optim.warmup=4 optim.clip=0 \
+        optim.schedule=constant optim.lr_min=0 train.deterministic=true train.hang_timeout=30 \
+        data.train="$work/text.tok" run.dir="$at" "$@" >"$at.log" 2>&1 || code=$?
+    echo "$code" >"$at.code"
+}
+
+# apart RUN OTHER: the largest relative difference of losses of the same step, if all are there.
+apart()
+{
+    for run in "$1" "$2"; do
+        sed -n 's/.*"step": \([0-9]*\), "loss": \([-0-9.e]*\),.*/\1 \2/p' \
+            "$work/$run/metrics.jsonl" >"$work/$run.losses" 2>/dev/null || true
+    done
+    awk 'NR == FNR { want[$1] = $2; next }
+        $1 in want { d = ($2 - want[$1]) / want[$1]; d = d < 0 ? -d : d
+                     if (d > most) most = d
+                     last = $1 }
+        END { if (last == 24) printf "%.3g", most }' "$work/$1.losses" "$work/$2.losses"
+}
+
+# alike RUN WANT LIMIT: the row of a run whose losses may be so far from those of another.
+alike()
+{
+    code=$(cat "$work/$1.code") far=$(apart "$2" "$1")
+    note "layouts: $1 beside $2" 2 "tools/gpu.sh layouts" \
+        "\"code\": $code, \"differs\": ${far:-null}, \"limit\": $3"
+    echo "$1 beside $2: code $code, losses differ by ${far:-?}, at most $3"
+    ! echo "$code ${far:-1} $3" | awk '{ exit !($1 == 0 && $2 <= $3) }' || return 0
+    failed=1
+    cp "$work/$1.log" "$out/layouts-$1.log"
+    tail -n 3 "$work/$1.log"
+}
+
+# writes HOW LAYOUT: the text of the first run's weights, in f32; its code beside it.
+writes()
+{
+    code=0
+    plait_by "$1" "$2" generate "$work/one" --prompt "The " --tokens 60 --top-k 40 \
+        train.dtype=f32 >"$work/text-$1-$2" 2>"$work/text-$1-$2.log" || code=$?
+    echo "$code" >"$work/text-$1-$2.code"
+}
+
+# same_text HOW LAYOUT: beside what one rank writes.
+same_text()
+{
+    code=$(cat "$work/text-$1-$2.code") same=false
+    ! cmp -s "$work/text-copies-one" "$work/text-$1-$2" || same=true
+    note "layouts: text, $1 $2" 2 "tools/gpu.sh layouts" "\"code\": $code, \"same\": $same"
+    echo "text, $1 $2: code $code, same $same"
+    [ "$code$same" != 0true ] || return 0
+    failed=1
+    cp "$work/text-$1-$2.log" "$out/layouts-text-$1-$2.log"
+}
+
+# Bit by bit are: who shares updates and who does not, copies and NCCL (of two ranks), threads and
+# processes, replayed and not, stopped and not. Layouts differ by the rounding of bf16.
+layouts()
+{
+    undone "layouts" || return 0
+    processes='' before=$failed failed=0
+    if command -v "${mpirun%% *}" >/dev/null && ! "$plait" info | grep -q 'mpi: not built in'; then
+        processes=mpi
+    else
+        echo "gpu: no mpirun here, or none in this build, so no run of processes"
+    fi
+    "$plait" data prepare docs/*.md -o "$work/text.tok" >/dev/null
+    trains copies one one &
+    trains copies dp dp &
+    trains copies zero zero train.save_every=12 &
+    trains copies tp tp &
+    trains copies pp pp &
+    wait
+    for next in one zero tp pp; do
+        cp -r "$work/zero" "$work/zero-then-$next"
+        trains copies "$next" "zero-then-$next" run.resume=12 run.save=false &
+    done
+    for layout in dp zero tp pp; do
+        trains nccl "$layout" "$layout-nccl" run.save=false &
+    done
+    wait
+    for layout in ${processes:+dp zero tp pp}; do
+        trains mpi "$layout" "$layout-mpi" run.save=false &
+        trains mpi "$layout" "$layout-mpi-calls" run.save=false train.graph=off &
+    done
+    wait
+    for how in copies nccl $processes; do
+        for layout in one tp pp; do
+            [ "$how$layout" = mpione ] || writes "$how" "$layout" &
+        done
+    done
+    wait
+    compare_layouts
+    note "layouts" 2 "tools/gpu.sh layouts" "\"code\": $failed"
+    failed=$((failed || before))
+}
+
+compare_layouts()
+{
+    for other in dp tp pp tp-nccl; do
+        alike "$other" one 0.005
+    done
+    alike zero dp 0
+    for layout in dp zero pp; do
+        alike "$layout-nccl" "$layout" 0
+    done
+    alike zero-then-zero zero 0
+    for next in one tp pp; do
+        alike "zero-then-$next" zero 0.005
+    done
+    for layout in ${processes:+dp zero tp pp}; do
+        alike "$layout-mpi" "$layout-nccl" 0
+        alike "$layout-mpi-calls" "$layout-nccl" 0
+    done
+    for how in copies nccl $processes; do
+        same_text "$how" tp
+        same_text "$how" pp
+    done
+}
+
+# ---- what may happen seldom ----
+
+# soak_of SCHEDULE GRAPH: its row.
 soak_of()
 {
     name="soak of $1, train.graph $2"
-    ! grep -qs "\"$name\"" "$rows" || return 0
+    undone "$name" || return 0
     # shellcheck disable=SC2086  # words of a command line
     set -- parallel.pp=2 parallel.schedule="$1" train.graph="$2" model.seq=128 model.layers=8 \
         train.batch=16 parallel.microbatch=2 train.steps="$soaked" train.device="$device" \
         optim.warmup=20 run.save=false train.hang_timeout=20 $words
     command="plait train configs/gpt2-124m.yaml $*"
-    since_run=$(date +%s)
+    from=$(date +%s)
     code=0
     timeout 90 "$plait" train configs/gpt2-124m.yaml "$@" data.train="$data" \
         run.dir="$work/soak" >"$out/soak.log" 2>&1 || code=$?
@@ -429,10 +685,7 @@ soak_of()
         echo "gpu: $command: code $code"
         tail -n 3 "$out/soak.log"
     fi
-    echo "{\"work\": \"$name\", \"card\": \"$card\", \"gpus\": 2, \"code\": $code," \
-        "\"loss\": ${loss:-null}, \"seconds\": $(($(date +%s) - since_run))," \
-        "\"date\": \"$today\", \"commit\": \"$commit\", \"command\": \"$command\"}" |
-        tee -a "$rows"
+    note "$name" 2 "$command" "\"code\": $code, \"loss\": ${loss:-null}, $(seconds_since "$from")"
 }
 
 soak()
@@ -445,10 +698,36 @@ soak()
     done
     # In bf16 the order of sums, another in each schedule and by chance in attention's gradient of
     # cuDNN, is some hundredths behind 200 steps; a message that is lost is more.
-    sed -n 's/.*"work": "soak .*"loss": \([-0-9.e]*\),.*/\1/p' "$rows" | sort -g |
+    cat "$out"/*-gpu.jsonl | grep -F "\"commit\": \"$commit\"" |
+        sed -n 's/.*"work": "soak .*"loss": \([-0-9.e]*\),.*/\1/p' | sort -g |
         awk 'NR == 1 { low = $1 } { high = $1 }
             END { printf "soak: %d runs, losses from %s to %s\n", NR, low, high
                   exit !(NR > 0 && high - low < 0.05) }' || failed=1
+}
+
+# Side by side, as beside other work of a machine.
+nccl()
+{
+    lot=0 left=${NCCL_RUNS:-100} most=${NCCL_LOT:-12}
+    while [ "$left" -gt 0 ]; do
+        lot=$((lot + 1)) here=$((left < most ? left : most))
+        left=$((left - here))
+        undone "test_nccl, lot $lot" || continue
+        from=$(date +%s) number=0
+        while [ "$number" -lt "$here" ]; do
+            number=$((number + 1))
+            { code=0
+              timeout 300 "$BUILD/tests/test_nccl" >"$out/nccl-$lot-$number.log" 2>&1 || code=$?
+              echo "$code" >"$work/nccl-$number"; } &
+        done
+        wait
+        codes=$(cat "$work"/nccl-* | tr '\n' ' ')
+        rm -f "$work"/nccl-*
+        note "test_nccl, lot $lot" 2 test_nccl \
+            "\"runs\": $here, \"codes\": \"${codes% }\", $(seconds_since "$from")"
+        echo "test_nccl, lot $lot: codes $codes"
+        ! echo "$codes" | grep -q '[1-9]' || failed=1
+    done
 }
 
 begun=$(date +%s)
@@ -469,18 +748,23 @@ for part in $parts; do
     124m) gpt2 124m 12 64 "$f124" 1 single ;;
     1.5b) gpt2 1.5b 48 16 "$f1500" 1 single ;;
     1b) llama_1b ;;
-    save) save ;;
-    dp | 8b | soak)
+    save) save 1 ;;
+    *)
         if [ "$gpus" -lt 2 ]; then
             echo "gpu: $part needs two GPUs or more, and there is $gpus"
-        elif [ "$part" = dp ]; then
+            continue
+        fi
+        case $part in
+        dp)
             gpt2 124m 12 64 "$f124" "$gpus" ddp
-            gpt2 1.5b 48 16 "$f1500" "$gpus" fsdp
-        elif [ "$part" = soak ]; then
-            soak
-        else
-            llama_8b
-        fi ;;
+            gpt2 1.5b 48 16 "$f1500" "$gpus" fsdp ;;
+        8b) llama_8b ;;
+        dpsave) save "$gpus" ;;
+        layouts) layouts ;;
+        old) old ;;
+        soak) soak ;;
+        nccl) nccl ;;
+        esac ;;
     esac
     echo "-- $part took $(($(date +%s) - since)) s"
 done

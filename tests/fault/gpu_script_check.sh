@@ -22,8 +22,9 @@ words="$words model.ffn=32 model.seq=16 train.batch=4 parallel.microbatch=2 trai
 script() { # WORDS PART...
     more=$1
     shift
-    BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=none \
-        PEER=$peer PYTHON=${python:-python3} LLMC=$llmc \
+    BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=${commit:-none} \
+        PEER=$peer PYTHON=${python:-python3} LLMC=$llmc OLD=$build OLD_COMMIT=older \
+        MPIRUN="mpirun --oversubscribe" \
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 
@@ -67,7 +68,57 @@ check "a row of what saves cost" [ "$(rows | grep -c '^{"work": "saves of .*", "
 check "a row of plain copies" [ "$(rows | grep -c '"write_ratio": [0-9.]*, .*"commit": "none"}$')" \
     -eq 1 ]
 check "and nothing is left" [ -z "$(find "$dir" -name 'gpu-saves-*')" ]
+script "" dpsave
+check "of data ranks, too: it ends well" [ $? -eq 0 ]
+check "a row of them" [ "$(rows | grep -c '^{"work": "saves of .*, dp 2 zero 1", "card": "cpu", '\
+'"gpus": 2, .*parallel.dp=2 parallel.zero=1 .* -n 2"}$')" -eq 1 ]
 rm -rf "$dir/out"
+
+script "" old
+check "old: it ends well" [ $? -eq 0 ]
+check "four rows of two trees in turn" [ "$(rows | grep -c '^{"work": ".*, beside older", '\
+'"card": "cpu", "gpus": 2, "tok_s_gpu": [1-9][0-9]*, "old_tok_s_gpu": [1-9][0-9]*, '\
+'"ratio": [0-9.]*, "turns": \[[0-9]*, [0-9]*, [0-9]*, [0-9]*\], "date": .*"}$')" -eq 4 ]
+check "with the keys of each layout" [ "$(rows | grep -cE 'dp 2 zero 1, .*parallel.zero=1|'\
+'pp 2 zb-v, .*schedule=zb-v|tp 2 sp, .*parallel.sp=true')" -eq 4 ]
+RESUME=1 script "" old
+check "none again" [ "$(rows | wc -l)" -eq 4 ]
+RESUME=1 commit=another script "" old
+check "but of another commit" [ "$(rows | wc -l)" -eq 8 ]
+rm -rf "$dir/out"
+
+# Under mpirun where it is there and plait can.
+runs=12 texts=4
+! "$build/plait" info | grep -q '^transports.* mpi' || runs=20 texts=6
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+script "" layouts
+check "layouts: it ends well" [ $? -eq 0 ]
+check "a row a run, each with what it differs by" [ "$(rows | grep -c '^{"work": "layouts: .* '\
+'beside .*", "card": "cpu", "gpus": 2, "code": 0, "differs": [0-9.e-]*, "limit": [0-9.]*, ')" \
+    -eq "$runs" ]
+check "and a text" [ "$(rows | grep -c '"layouts: text, .*"code": 0, "same": true, ')" \
+    -eq "$texts" ]
+rm -rf "$dir/out"
+# A program that goes another way by NCCL is told, by each run and each text.
+programs=$dir/other
+mkdir "$programs"
+cat >"$programs/plait" <<END
+#!/bin/sh
+[ "\${PLAIT_COPIES:-on}" = on ] || case \$1 in
+train) set -- "\$@" train.seed=2 ;;
+generate) set -- "\$@" --seed 5 ;;
+esac
+exec "$build/plait" "\$@"
+END
+chmod +x "$programs/plait"
+script "" layouts
+check "another way is told" [ $? -eq 1 ]
+check "by each run" [ "$(rows | grep 'layouts: [a-z]*-nccl beside' | grep -vc '"differs": 0,')" \
+    -eq 4 ]
+check "and each text" [ "$(rows | grep -c 'layouts: text, nccl .*"same": false')" -eq 2 ]
+rm -rf "$dir/out" "$programs"
+programs=''
 
 SOAKED=3
 export SOAKED
@@ -76,7 +127,7 @@ check "soak: it ends well" [ $? -eq 0 ]
 check "a row a run, each with a loss" [ "$(rows | grep -c '^{"work": "soak of .*", "card": "cpu", '\
 '"gpus": 2, "code": 0, "loss": [0-9.]*, "seconds": [0-9]*, .*"command": "plait train [^"]*"}$')" \
     -eq 32 ]
-script "train.batch=16 train.graph=auto" soak
+RESUME=1 script "train.batch=16 train.graph=auto" soak
 check "none twice" [ "$(rows | wc -l)" -eq 32 ]
 rm -rf "$dir/out"
 
@@ -167,11 +218,25 @@ script "" test
 check "tests that pass end well" [ $? -eq 0 ]
 check "the law's cases run apart" apart test_cuda_law
 check "attention's, too" apart test_parity_attn
-check "checkpoints, on GPUs alone" [ "$(called test_reshard)" = "called with (on GPUs) " ]
+check "checkpoints, on GPUs alone, a type each" [ "$(called test_reshard)" = \
+    "called with (on GPUs, bf16) called with (on GPUs, f32) " ]
 check "the others once" others
 echo "test_parity_attn a case: second" >"$dir/bad"
 script "" test
 check "a case that fails is told" [ $? -eq 1 ]
 check "by its name" grep -qx "FAIL a case: second" "$dir/said"
+
+rm -rf "$dir/out"
+
+# And of part "nccl": a run each, in lots.
+NCCL_RUNS=5 NCCL_LOT=3
+export NCCL_RUNS NCCL_LOT
+script "" nccl
+check "test_nccl: it ends well" [ $? -eq 0 ]
+check "a row a lot" [ "$(rows | sed -n 's/.*"runs": \([0-9]*\), "codes": "\([0 ]*\)".*/\1: \2;/p' |
+    tr '\n' ' ')" = "3: 0 0 0; 2: 0 0; " ]
+echo "test_nccl " >"$dir/bad"
+script "" nccl
+check "one that fails is told" [ $? -eq 1 ]
 
 checks_end
