@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * plait data: text into token files. The work is the library's; here are arguments and a bar.
+ * plait data: text into token files, tables into row files. The work is the library's; here are
+ * arguments and a bar.
  */
 #include "cmd.h"
 #include "cmd_bar.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Of the parts that write a token file. */
+/* Of the parts that write a file. */
 static struct cmd_option output_option(const char **out)
 {
-    return (struct cmd_option){"output", 'o', CMD_TEXT, out, 0, 0, "FILE",
-                               "the token file to write"};
+    return (struct cmd_option){"output", 'o', CMD_TEXT, out, 0, 0, "FILE", "the file to write"};
 }
 
 /* The end of a line that names the file. */
@@ -68,12 +69,95 @@ static int data_prepare(int argc, char **argv)
     return print_path(out);
 }
 
+/* "8x8" of an option; NULL: not given, and both are 0. Returns a code; when it fails, the message
+ * has been said. */
+static int read_shape(const char *option, const char *word, int *height, int *width)
+{
+    char *end;
+    *height = *width = 0;
+    if (!word)
+        return PLAIT_OK;
+    long h = strtol(word, &end, 10), w = *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+    bool whole = word[0] >= '0' && word[0] <= '9' && !*end && end[-1] != 'x';
+    if (!whole || h < 1 || w < 1 || h > 1 << 24 || w > 1 << 24)
+        return cmd_usage("--%s is \"%.40s\", wanted is a height and a width of 1 or more, as 8x8",
+                         option, word);
+    *height = (int)h;
+    *width = (int)w;
+    return PLAIT_OK;
+}
+
+static int import_table(struct plait_import *call, const char *shape, const char *resize,
+                        const char *labels)
+{
+    int64_t rows;
+    int code = read_shape("shape", shape, &call->height, &call->width);
+    if (code == PLAIT_OK)
+        code = read_shape("resize", resize, &call->to_height, &call->to_width);
+    if (code != PLAIT_OK)
+        return code;
+    call->label_first = strcmp(labels, "first") == 0;
+    if (!call->label_first && strcmp(labels, "last") != 0)
+        return cmd_usage("--labels is \"%.40s\", wanted is first or last", labels);
+    struct cmd_bar bar;
+    cmd_bar_open(&bar, "MB/s", 1e-6);
+    call->progress = cmd_bar_draw;
+    call->arg = &bar;
+    code = plait_data_import(call, &rows);
+    cmd_bar_clear(&bar);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    printf("%lld row%s in ", (long long)rows, rows == 1 ? "" : "s");
+    return print_path(call->out);
+}
+
+static int data_import(int argc, char **argv)
+{
+    const char *out = NULL, *shape = NULL, *resize = NULL, *labels = "last";
+    bool header = false;
+    double scale = 1;
+    int64_t classes = 0;
+    const struct cmd_option option[] = {
+        output_option(&out),
+        {"labels", 0, CMD_TEXT, &labels, 0, 0, "WHERE", "last (default) or first value of a line"},
+        {"header", 0, CMD_FLAG, &header, 0, 0, NULL, "pass over the first line"},
+        {"shape", 0, CMD_TEXT, &shape, 0, 0, "HxW", "rows are pictures of this height and width"},
+        {"resize", 0, CMD_TEXT, &resize, 0, 0, "HxW",
+         "make pictures so large: bilinear, half-pixel centres"},
+        {"scale", 0, CMD_REAL, &scale, -1e30, 1e30, "X", "multiply features by it; 1 (default)"},
+        {"classes", 0, CMD_INT, &classes, 1, INT32_MAX, "N",
+         "how many there are; default: one more than the largest label"},
+    };
+    const struct cmd_page page = {
+        .usage = "plait data import TABLE -o FILE [--labels first|last] [--shape HxW] "
+                 "[--resize HxW] ...",
+        .about = "Turn a table of numbers as text (CSV: a row a line, values between commas, one\n"
+                 "of them the label from 0 on) into a row file. The file is written whole or\n"
+                 "not at all.",
+        .option = option,
+        .options = sizeof option / sizeof *option,
+        .more = "example: plait data import digits.csv -o digits.rows --shape 8x8 --resize 16x32",
+        .names = cmd_names_import,
+    };
+    int words, code;
+    if (!cmd_parse(&page, argc, argv, &words, &code))
+        return code;
+    if (words != 1)
+        return cmd_usage("data import takes one table, and %d are given", words);
+    if (!out)
+        return cmd_usage("data import needs -o FILE, the row file to write");
+    struct plait_import call = {.size = sizeof call, .table = argv[1], .out = out,
+                                .header = header, .scale = scale, .classes = classes};
+    return import_table(&call, shape, resize, labels);
+}
+
 static int data_info(int argc, char **argv)
 {
     const struct cmd_page page = {
         .usage = "plait data info FILE",
-        .about = "Say what a token file holds, after reading it whole: every token is held\n"
-                 "against the vocabulary, and all of them against the hash.",
+        .about = "Say what a token file or a row file holds, after reading it whole: every token\n"
+                 "is held against the vocabulary, every label against the classes, and all of\n"
+                 "them against the hash.",
     };
     char *text;
     int words, code;
@@ -89,22 +173,51 @@ static int data_info(int argc, char **argv)
     return PLAIT_OK;
 }
 
+/* What is drawn: tokens, or rows. */
+struct drawn { int64_t vocab, tokens, features, classes, rows, seed; };
+
+static int draw(const struct drawn *d, const char *out)
+{
+    bool tokens = d->vocab && d->tokens, rows = d->features && d->classes && d->rows;
+    bool any_token = d->vocab || d->tokens, any_row = d->features || d->classes || d->rows;
+    if (!out || tokens == rows || (tokens && any_row) || (rows && any_token))
+        return cmd_usage("data random needs -o FILE, and --vocab and --tokens, or --features, "
+                         "--classes and --rows");
+    int code = tokens ? plait_data_random(out, d->vocab, d->tokens, (uint64_t)d->seed)
+                      : plait_data_random_rows(out, d->features, d->classes, d->rows,
+                                               (uint64_t)d->seed);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    if (tokens)
+        printf("%lld random tokens of %lld ids in ", (long long)d->tokens, (long long)d->vocab);
+    else
+        printf("%lld random row%s of %lld feature%s and %lld class%s in ", (long long)d->rows,
+               d->rows == 1 ? "" : "s", (long long)d->features, d->features == 1 ? "" : "s",
+               (long long)d->classes, d->classes == 1 ? "" : "es");
+    return print_path(out);
+}
+
 static int data_random(int argc, char **argv)
 {
     const char *out = NULL;
-    int64_t vocab = 0, tokens = 0, seed = 1;
+    struct drawn d = {.seed = 1};
     const struct cmd_option option[] = {
         output_option(&out),
-        {"vocab", 0, CMD_INT, &vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
-        {"tokens", 0, CMD_INT, &tokens, 1, 1e12, "N", "how many to draw"},
-        {"seed", 0, CMD_INT, &seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
+        {"vocab", 0, CMD_INT, &d.vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
+        {"tokens", 0, CMD_INT, &d.tokens, 1, 1e12, "N", "how many to draw"},
+        {"features", 0, CMD_INT, &d.features, 1, 1 << 24, "N", "of a row, each normal"},
+        {"classes", 0, CMD_INT, &d.classes, 1, INT32_MAX, "N", "of rows, each with its centre"},
+        {"rows", 0, CMD_INT, &d.rows, 1, 1e12, "N", "how many to draw"},
+        {"seed", 0, CMD_INT, &d.seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
     };
     const struct cmd_page page = {
-        .usage = "plait data random --vocab N --tokens N -o FILE [--seed N]",
+        .usage = "plait data random -o FILE --vocab N --tokens N [--seed N], or\n"
+                 "       plait data random -o FILE --features N --classes N --rows N [--seed N]",
         .about = "Write a token file of random ids, each equally often: data to measure speed\n"
-                 "with. The file is written whole or not at all.",
+                 "with; or a row file of random rows around a centre for each class, which can be\n"
+                 "told apart in part. The file is written whole or not at all.",
         .option = option,
-        .options = 4,
+        .options = sizeof option / sizeof *option,
         .more = "example: plait data random --vocab 50257 --tokens 1000000 -o random.tok",
         .names = cmd_names_random,
     };
@@ -113,19 +226,14 @@ static int data_random(int argc, char **argv)
         return code;
     if (words > 0)
         return cmd_usage("data random takes no words, and \"%.40s\" was given", argv[1]);
-    if (!out || !vocab || !tokens)
-        return cmd_usage("data random needs --vocab, --tokens and -o FILE");
-    code = plait_data_random(out, vocab, tokens, (uint64_t)seed);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    printf("%lld random tokens of %lld ids in ", (long long)tokens, (long long)vocab);
-    return print_path(out);
+    return draw(&d, out);
 }
 
 static const struct cmd_verb parts[] = {
     {"prepare", "turn text files into a token file", data_prepare, false},
-    {"random", "write a token file of random ids, to measure speed with", data_random, false},
-    {"info", "say what a token file holds, and check it", data_info, false},
+    {"import", "turn a table of numbers into a row file", data_import, false},
+    {"random", "write a token file or a row file drawn by a seed", data_random, false},
+    {"info", "say what such a file holds, and check it", data_info, false},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -136,7 +244,7 @@ static const char *part_name(int i)
 
 static void print_parts(FILE *to)
 {
-    fputs("usage: plait data PART ...\n\nToken files.\n\n", to);
+    fputs("usage: plait data PART ...\n\nToken files and row files.\n\n", to);
     for (int i = 0; i < PARTS; i++)
         fprintf(to, "  %-10s %s\n", parts[i].name, parts[i].about);
     fputs("\n`plait data PART --help` explains a part.\n", to);

@@ -134,10 +134,26 @@ const struct cmd_name cmd_names_prepare[] = {
     {NULL, NULL, NULL},
 };
 
+const struct cmd_name cmd_names_import[] = {
+    {"i|input|inputs|input_file|csv|table|file|files|f|in|src|source|data|dataset|path", NULL,
+     "the table is a word without an option, as in `plait data import digits.csv -o digits.rows`"},
+    {"out|output_path|output_file|out_file|dest|destination|outfile", "--output FILE", NULL},
+    {"label|label_column|label_col|target|target_column|target_col|y", "--labels first|last", NULL},
+    {"skip_header|skiprows|skip_rows|has_header|headers", "--header", "one line is passed over"},
+    {"size|image_size|img_size|height|width", "--shape HxW", NULL},
+    {"resize_to|out_shape|target_size|interpolate", "--resize HxW", NULL},
+    {"rescale|normalize|divide|factor", "--scale X", "0.0625 makes 0 to 16 0 to 1"},
+    {"num_classes|n_classes|nclasses", "--classes N", NULL},
+    {NULL, NULL, NULL},
+};
+
 const struct cmd_name cmd_names_random[] = {
     {"out|output_path|output_file|out_file|dest|destination|file|f|path", "--output FILE", NULL},
     {"num_tokens|n_tokens|size|count|n|length|len|max_tokens|samples", "--tokens N", NULL},
     {"vocab_size|n_vocab|num_ids|v", "--vocab N", NULL},
+    {"n_features|num_features|dim|columns|inputs", "--features N", NULL},
+    {"n_classes|num_classes|labels", "--classes N", NULL},
+    {"n_rows|num_rows|n_samples|num_samples", "--rows N", NULL},
     {"random_seed|s|manual_seed|rng_seed", "--seed N", NULL},
     {NULL, NULL, NULL},
 };

@@ -15,7 +15,8 @@ struct cmd_name {
 
 /* Each ends with names NULL. run: train, check and bench. */
 extern const struct cmd_name cmd_names_generate[], cmd_names_run[], cmd_names_sim[],
-    cmd_names_compare[], cmd_names_export[], cmd_names_prepare[], cmd_names_random[];
+    cmd_names_compare[], cmd_names_export[], cmd_names_prepare[], cmd_names_import[],
+    cmd_names_random[];
 
 /* The row that has the name, or NULL; list NULL: none. */
 const struct cmd_name *cmd_name_find(const struct cmd_name *list, const char *word);

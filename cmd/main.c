@@ -12,7 +12,7 @@
 static const struct cmd_verb verbs[] = {
     {"train", "train a model", cmd_train, true},
     {"check", "say what a configuration will do, or why it cannot run", cmd_check, true},
-    {"data", "turn text into token files, and check them", cmd_data, false},
+    {"data", "turn text or numbers into data files, and check them", cmd_data, false},
     {"sim", "play a pipeline schedule on a clock: time, idle share, memory, chart", cmd_sim,
      false},
     {"compare", "show what a traced run took, beside what the simulator says", cmd_compare, false},

@@ -96,9 +96,30 @@ struct plait_prepare {
 int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens);
 /* A token file of `tokens` ids drawn equally from a vocabulary, for measuring speed. */
 int plait_data_random(const char *out, int64_t vocab, int64_t tokens, uint64_t seed);
-/* What a token file holds, as readable lines: size, tokenizer, tokens, texts, hash. The file is
- * read whole, each token held against the vocabulary and all against the hash; a file that is
- * damaged is an error (PLAIT_DATA, PLAIT_TOKEN) and not a line. */
+/* A row file of `rows` rows of normal features around the centre of a class drawn equally. */
+int plait_data_random_rows(const char *out, int64_t features, int64_t classes, int64_t rows,
+                           uint64_t seed);
+
+/* A table of numbers as text (CSV), a row a line with its label, into a row file. Pictures are
+ * resized by bilinear interpolation with half-pixel centres (docs/data-format.md). */
+struct plait_import {
+    size_t size;
+    const char *table; /* path */
+    const char *out;   /* row file, written whole or not at all */
+    int header;        /* the first line is passed over */
+    int label_first;   /* the label is the first value of a line; else the last */
+    int height, width; /* of the pictures that rows are; 0: they are none */
+    int to_height, to_width; /* to which these are resized; 0: not */
+    double scale;      /* features are multiplied by; 0: 1 */
+    int64_t classes;   /* 0: one more than the largest label */
+    void (*progress)(void *arg, int64_t done_bytes, int64_t all_bytes); /* optional */
+    void *arg;
+};
+int plait_data_import(const struct plait_import *a, int64_t *rows);
+/* What a token file or a row file holds, as readable lines: size, tokenizer, tokens and texts, or
+ * rows, features and classes; hash. The file is read whole, each token or label held against what
+ * the header says and all against the hash; a file that is damaged is an error (PLAIT_DATA,
+ * PLAIT_TOKEN) and not a line. */
 int plait_data_info(const char *path, char **out);
 
 /* ---- Simulation --------------------------------------------------------------------------- */

@@ -1,20 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A token file, opened and read by sample.
+ * A file of tokens or rows, opened and read by sample.
  *
  * The file stays where it is: a sample is a slice of it, found by arithmetic alone, so ranks share
- * the page cache and keep no index. Sample s is tokens [s T, s T + T], T + 1 of them: its last
+ * the page cache and keep no index. Sample s of tokens is [s T, s T + T], T + 1 of them: its last
  * token is the target of its last place and the first token of sample s + 1, so every token but the
- * first is a target exactly once an epoch (a rest of less than T tokens at the end of the file is
- * not visited).
+ * first is a target exactly once an epoch (a rest of less than T tokens is not visited).
  *
- * A sample is read by a call and not through a map. A run has the file open for days, and another
- * program may cut it: a map then ends the process by a signal, a call says how many bytes came. The
- * call and a look at the ids, which may have been written over since they were checked, take three
- * microseconds for a sample of 1024 tokens.
- *
- * The full check reads blocks that fit a cache, hashes and compares each while it is there. A bad
- * id is told before a bad hash: it names the place.
+ * A sample is read by a call and not through a map: a run has the file open for days, another
+ * program may cut it, and a map then ends the process. What was read is looked at, since it may
+ * have been written over since it was checked: three microseconds for 1024 tokens.
  */
 #include "data/data.h"
 
@@ -22,11 +17,11 @@
 #include "base/num.h"
 #include "base/text.h"
 #include "data/data_file.h"
+#include <math.h>
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
-#include <xxhash.h>
 
-enum { BLOCK = 65536 }; /* tokens */
+enum { BLOCK = 65536,        /* tokens of a check, bytes / 4 of rows */
+       SAMPLE_BLOCK = 4096 }; /* tokens of a call */
 
 static uint32_t token_at(const uint8_t *p, int bytes)
 {
@@ -52,10 +47,16 @@ static uint32_t largest(const uint8_t *p, int bytes, int64_t n)
     return max;
 }
 
-/* n tokens from token `at` on, as they stand in the file, into p. */
-static enum err read_tokens(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
+/* Bytes of a token or a row. */
+static int64_t unit_bytes(const struct data_set *d)
 {
-    return fs_reader_get(&d->file, DATA_HEADER + at * d->token_bytes, n * d->token_bytes, p);
+    return d->kind == DATA_ROWS ? DATA_VALUE * (d->features + 1) : d->token_bytes;
+}
+
+/* n tokens or rows from `at` on, as they stand in the file, into p. */
+static enum err read_units(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
+{
+    return fs_reader_get(&d->file, DATA_HEADER + at * unit_bytes(d), n * unit_bytes(d), p);
 }
 
 /* The n tokens at p, which were read from token `at` on, are below the vocabulary. */
@@ -73,18 +74,60 @@ static enum err check_ids_below(const struct data_set *d, int64_t at, int64_t n,
          (long long)d->vocab, (long long)d->vocab - 1);
 }
 
-/* Calls visit for each block of the file: n tokens from token `at` on, at p. */
+/* The features of row `at`, from the file's bytes at p, where they may also go. */
+static enum err get_features(const struct data_set *d, int64_t at, const uint8_t *p, float *out)
+{
+    const uint32_t exponent = 0x7f800000;
+    bool finite = true;
+    for (int64_t i = 0; i < d->features; i++) {
+        uint32_t bits = token_at(p + DATA_VALUE * i, DATA_VALUE);
+        finite = finite && (bits & exponent) != exponent;
+        memcpy(out + i, &bits, sizeof bits);
+    }
+    for (int64_t i = 0; i < d->features && !finite; i++)
+        if (!isfinite(out[i]))
+            FAIL(ERR_DATA, "data: feature %lld of row %lld of %s is %g, the rule is a finite "
+                           "number; import the rows again", (long long)i, (long long)at, d->path,
+                 (double)out[i]);
+    return ERR_OK;
+}
+
+static enum err get_label(const struct data_set *d, int64_t at, const uint8_t *p, int32_t *out)
+{
+    uint32_t label = token_at(p, DATA_VALUE);
+    if (label >= (uint32_t)d->classes)
+        FAIL(ERR_TOKEN, "data: row %lld of %s has label %d, its %lld class%s end at label %lld; "
+                        "import the rows again", (long long)at, d->path, (int)label,
+             (long long)d->classes, text_plural(d->classes, "es"), (long long)d->classes - 1);
+    *out = (int32_t)label;
+    return ERR_OK;
+}
+
+/* n rows at p, whose features are written over. */
+static enum err check_rows(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
+{
+    for (int64_t i = 0; i < n; i++, p += unit_bytes(d)) {
+        int32_t label;
+        TRY(get_features(d, at + i, p, (float *)(void *)p));
+        TRY(get_label(d, at + i, p + DATA_VALUE * d->features, &label));
+    }
+    return ERR_OK;
+}
+
+/* Calls visit for each block of the file: n tokens or rows from `at` on, at p. */
 static enum err each_block(const struct data_set *d,
                            enum err (*visit)(const struct data_set *d, int64_t at, int64_t n,
-                                             const uint8_t *p, void *arg),
+                                             uint8_t *p, void *arg),
                            void *arg)
 {
     uint8_t *p;
     enum err err = ERR_OK;
-    TRY(mem_new(BLOCK, (size_t)d->token_bytes, "a block of tokens", &p));
-    for (int64_t at = 0; at < d->count && err == ERR_OK; at += BLOCK) {
-        int64_t n = num_min(BLOCK, d->count - at);
-        err = read_tokens(d, at, n, p);
+    int64_t block = d->kind == DATA_ROWS ? num_max(1, 4 * BLOCK / unit_bytes(d)) : BLOCK;
+    block = num_min(block, d->count);
+    TRY(mem_new(block, (size_t)unit_bytes(d), "a block of data", &p));
+    for (int64_t at = 0; at < d->count && err == ERR_OK; at += block) {
+        int64_t n = num_min(block, d->count - at);
+        err = read_units(d, at, n, p);
         if (err == ERR_OK)
             err = visit(d, at, n, p, arg);
     }
@@ -92,14 +135,13 @@ static enum err each_block(const struct data_set *d,
     return err;
 }
 
-static enum err check_block(const struct data_set *d, int64_t at, int64_t n, const uint8_t *p,
-                            void *arg)
+static enum err check_block(const struct data_set *d, int64_t at, int64_t n, uint8_t *p, void *arg)
 {
-    XXH3_64bits_update(arg, p, (size_t)(n * d->token_bytes));
-    return check_ids_below(d, at, n, p);
+    XXH3_64bits_update(arg, p, (size_t)(n * unit_bytes(d)));
+    return d->kind == DATA_ROWS ? check_rows(d, at, n, p) : check_ids_below(d, at, n, p);
 }
 
-static enum err check_tokens(const struct data_set *d)
+static enum err check_all(const struct data_set *d)
 {
     XXH3_state_t hash;
     XXH3_64bits_reset(&hash);
@@ -107,16 +149,16 @@ static enum err check_tokens(const struct data_set *d)
     uint64_t found = XXH3_64bits_digest(&hash);
     if (found != d->hash)
         FAIL(ERR_DATA,
-             "data: the tokens of %s hash to %016llx, its header says %016llx; the file "
-             "is damaged, copy it again or prepare the text again",
-             d->path, (unsigned long long)found, (unsigned long long)d->hash);
+             "data: the %ss of %s hash to %016llx, its header says %016llx; the file "
+             "is damaged, copy it again or make it again",
+             d->kind == DATA_ROWS ? "row" : "token", d->path, (unsigned long long)found,
+             (unsigned long long)d->hash);
     return ERR_OK;
 }
 
 struct counted { int32_t id; int64_t n; };
 
-static enum err count_block(const struct data_set *d, int64_t at, int64_t n, const uint8_t *p,
-                            void *arg)
+static enum err count_block(const struct data_set *d, int64_t at, int64_t n, uint8_t *p, void *arg)
 {
     struct counted *c = arg;
     (void)at;
@@ -128,54 +170,98 @@ static enum err count_block(const struct data_set *d, int64_t at, int64_t n, con
 enum err data_count(const struct data_set *d, int32_t id, int64_t *n)
 {
     struct counted c = {.id = id};
+    ENSURE(d->kind == DATA_TOKENS);
     TRY(each_block(d, count_block, &c));
     *n = c.n;
     return ERR_OK;
 }
 
+/* Are the tokens what a model of these ids and this length reads? */
+static enum err fit_tokens(struct data_set *d, const struct data_want *want)
+{
+    int64_t seq = want->seq;
+    ENSURE(seq > 0 && want->vocab > 0);
+    if (d->vocab > want->vocab)
+        FAIL(ERR_TOKEN,
+             "data: %s has vocabulary %lld, the model has %lld id%s; set model.vocab to "
+             "%lld or more",
+             d->path, (long long)d->vocab, (long long)want->vocab, text_plural(want->vocab, "s"),
+             (long long)d->vocab);
+    if (d->count - 1 < seq)
+        FAIL(ERR_DATA,
+             "data: %s holds %lld token%s, one sample of model.seq %lld takes one more "
+             "than that; give more text or set model.seq to %lld or less",
+             d->path, (long long)d->count, text_plural(d->count, "s"), (long long)seq,
+             (long long)num_max(d->count - 1, 1));
+    d->inputs = d->targets = seq;
+    d->samples = (d->count - 1) / seq;
+    return ERR_OK;
+}
+
+static enum err fit_rows(const struct data_set *d, const struct data_want *want)
+{
+    if (d->features != want->features)
+        FAIL(ERR_DATA, "data: %s has rows of %lld feature%s, the model reads %lld; give rows of so "
+                       "many, as by plait data import --resize, or another model", d->path,
+             (long long)d->features, text_plural(d->features, "s"), (long long)want->features);
+    if (d->classes > want->classes)
+        FAIL(ERR_TOKEN, "data: %s has %lld class%s, the model tells %lld apart; give a model of "
+                        "%lld or more", d->path, (long long)d->classes,
+             text_plural(d->classes, "es"), (long long)want->classes, (long long)d->classes);
+    return ERR_OK;
+}
+
+static enum err fit(struct data_set *d, const struct data_want *want)
+{
+    d->inputs = d->kind == DATA_ROWS ? d->features : 1;
+    d->targets = 1;
+    d->samples = d->kind == DATA_ROWS ? d->count : d->count - 1;
+    if (!want)
+        return ERR_OK;
+    if (want->kind != d->kind && want->kind == DATA_TOKENS)
+        FAIL(ERR_DATA, "data: %s is a row file, and the model reads tokens; make a token file from "
+                       "text with plait data prepare", d->path);
+    if (want->kind != d->kind)
+        FAIL(ERR_DATA, "data: %s is a token file, and the model reads rows; make a row file from "
+                       "numbers with plait data import", d->path);
+    return d->kind == DATA_ROWS ? fit_rows(d, want) : fit_tokens(d, want);
+}
+
 /* Everything behind the opening: fills d from the header and holds it against what is asked. */
-static enum err read_header(struct data_set *d, int64_t seq, int64_t vocab, bool check_ids)
+static enum err read_header(struct data_set *d, const struct data_want *want, bool check)
 {
     struct data_header h;
     uint8_t head[DATA_HEADER];
     TRY(fs_reader_get(&d->file, 0, num_min(d->file.size, DATA_HEADER), head));
     TRY(data_header_get(d->path, head, d->file.size, &h));
-    if (h.vocab > vocab)
-        FAIL(ERR_TOKEN,
-             "data: %s has vocabulary %lld, the model has %lld id%s; set model.vocab to "
-             "%lld or more",
-             d->path, (long long)h.vocab, (long long)vocab, text_plural(vocab, "s"),
-             (long long)h.vocab);
-    if (h.count - 1 < seq)
-        FAIL(ERR_DATA,
-             "data: %s holds %lld token%s, one sample of model.seq %lld takes one more "
-             "than that; give more text or set model.seq to %lld or less",
-             d->path, (long long)h.count, text_plural(h.count, "s"), (long long)seq,
-             (long long)num_max(h.count - 1, 1));
+    d->kind = h.kind;
     d->count = h.count;
     d->vocab = h.vocab;
-    d->seq = seq;
-    d->samples = (h.count - 1) / seq;
     d->token_bytes = h.token_bytes;
+    d->features = h.features;
+    d->classes = h.classes;
+    d->height = h.height;
+    d->width = h.width;
     d->hash = h.hash;
-    memcpy(d->tokenizer, h.tokenizer, sizeof d->tokenizer);
-    return check_ids ? check_tokens(d) : ERR_OK;
+    memcpy(d->tokenizer, h.kind == DATA_ROWS ? "rows" : h.tokenizer,
+           h.kind == DATA_ROWS ? sizeof "rows" : sizeof d->tokenizer);
+    TRY(fit(d, want));
+    return check ? check_all(d) : ERR_OK;
 }
 
-enum err data_open(const char *path, int64_t seq, int64_t vocab, bool check_ids,
+enum err data_open(const char *path, const struct data_want *want, bool check,
                    struct data_set *out)
 {
     struct data_set d = {0};
-    ENSURE(seq > 0 && vocab > 0);
     if (strlen(path) >= sizeof d.path)
         FAIL(ERR_DATA,
-             "data: the path of the token file has %zu bytes, at most %zu are taken; use "
+             "data: the path of the file has %zu bytes, at most %zu are taken; use "
              "a shorter path",
              strlen(path), sizeof d.path - 1);
     memcpy(d.path, path, strlen(path));
     TRY(fs_reader_open(&d.file, path, ERR_DATA));
     enum err err;
-    TRY_OR(out_file, read_header(&d, seq, vocab, check_ids));
+    TRY_OR(out_file, read_header(&d, want, check));
     *out = d;
     return ERR_OK;
 out_file:
@@ -189,24 +275,45 @@ void data_close(struct data_set *d)
     *d = (struct data_set){0};
 }
 
-/* The tokens are read into the end of `out` and widened from its beginning on: a token is read
- * before the place where it stood is written, and no second buffer is needed. */
-enum err data_sample_plain(const struct data_set *d, int64_t s, int32_t *out)
+/* Token i of the sample's T + 1 is input i and target i - 1. */
+static enum err sample_tokens(const struct data_set *d, int64_t s, int32_t *input, int32_t *target)
 {
-    ENSURE(s >= 0 && s < d->samples);
-    int64_t n = d->seq + 1, first = s * d->seq;
+    uint8_t block[4 * SAMPLE_BLOCK];
+    const int64_t t = d->inputs;
     const int bytes = d->token_bytes;
-    uint8_t *p = (uint8_t *)(out + n) - n * bytes;
-    TRY(read_tokens(d, first, n, p));
-    TRY(check_ids_below(d, first, n, p));
-    for (int64_t i = 0; i < n; i++)
-        out[i] = (int32_t)token_at(p + i * bytes, bytes);
+    for (int64_t at = 0, n; at <= t; at += n) {
+        n = num_min(SAMPLE_BLOCK, t + 1 - at);
+        TRY(read_units(d, s * t + at, n, block));
+        TRY(check_ids_below(d, s * t + at, n, block));
+        for (int64_t i = 0; i < num_min(n, t - at); i++)
+            input[at + i] = (int32_t)token_at(block + i * bytes, bytes);
+        for (int64_t i = at == 0; i < n; i++)
+            target[at + i - 1] = (int32_t)token_at(block + i * bytes, bytes);
+    }
     return ERR_OK;
 }
 
-enum err data_sample(const struct data_set *d, uint64_t seed, int64_t index, int32_t *out)
+static enum err sample_row(const struct data_set *d, int64_t s, float *input, int32_t *target)
+{
+    uint8_t label[DATA_VALUE];
+    int64_t at = DATA_HEADER + s * unit_bytes(d), bytes = DATA_VALUE * d->features;
+    TRY(fs_reader_get(&d->file, at, bytes, input));
+    TRY(fs_reader_get(&d->file, at + bytes, DATA_VALUE, label));
+    TRY(get_features(d, s, (const uint8_t *)input, input));
+    return get_label(d, s, label, target);
+}
+
+enum err data_sample_plain(const struct data_set *d, int64_t s, void *input, int32_t *target)
+{
+    ENSURE(s >= 0 && s < d->samples);
+    return d->kind == DATA_ROWS ? sample_row(d, s, input, target)
+                                : sample_tokens(d, s, input, target);
+}
+
+enum err data_sample(const struct data_set *d, uint64_t seed, int64_t index, void *input,
+                     int32_t *target)
 {
     ENSURE(index >= 0);
     int64_t epoch = index / d->samples, i = index % d->samples;
-    return data_sample_plain(d, data_permute(seed, epoch, d->samples, i), out);
+    return data_sample_plain(d, data_permute(seed, epoch, d->samples, i), input, target);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Header of a token file: bytes to struct and back.
+ * Header of a token file or a row file: bytes to struct and back.
  *
  * The file comes from outside, so the order of the checks is the order in which a person would ask:
  * is it long enough, is it ours, is it a version we know, is the header whole (its own hash), does
@@ -14,21 +14,32 @@
 
 #include "base/num.h"
 #include "base/text.h"
-#include "data/data.h"
 #include <string.h>
-#include <xxhash.h>
 
+enum { MAGIC = 8 };
 enum {
     AT_VERSION = 8,
-    AT_TOKEN_BYTES = 12,
-    AT_VOCAB = 16,
+    AT_UNIT_BYTES = 12, /* of a token, of a feature */
+    AT_VOCAB = 16,      /* rows: features */
     AT_COUNT = 24,
     AT_HASH = 32,
-    AT_NAME = 40,
-    AT_RESERVED = 72,
+    AT_NAME = 40, /* of tokens */
+    AT_TOKENS_RESERVED = 72,
+    AT_CLASSES = 40, /* of rows */
+    AT_HEIGHT = 48,
+    AT_WIDTH = 52,
+    AT_ROWS_RESERVED = 56,
     AT_SUM = 120
 };
-static const char magic[8] = {'P', 'L', 'A', 'I', 'T', 'T', 'O', 'K'};
+
+/* What differs between the kinds, and words for messages. */
+static const struct kind {
+    const char *magic; /* 8 characters */
+    const char *file, *unit, *again;
+} kinds[] = {
+    [DATA_TOKENS] = {"PLAITTOK", "token file", "token", "prepare the text again"},
+    [DATA_ROWS] = {"PLAITROW", "row file", "row", "import the rows again"},
+};
 
 static void put_le(uint8_t *to, uint64_t v, int bytes)
 {
@@ -54,22 +65,35 @@ int data_token_bytes(int64_t vocab)
     return vocab <= 65536 ? 2 : 4;
 }
 
-bool data_file_bytes(int64_t tokens, int token_bytes, int64_t *out)
+int64_t data_unit_bytes(const struct data_header *h)
+{
+    return h->kind == DATA_ROWS ? DATA_VALUE * (h->features + 1) : h->token_bytes;
+}
+
+bool data_file_bytes(const struct data_header *h, int64_t *out)
 {
     int64_t bytes;
-    return num_mul(tokens, token_bytes, &bytes) && num_add(bytes, DATA_HEADER, out);
+    return num_mul(h->count, data_unit_bytes(h), &bytes) && num_add(bytes, DATA_HEADER, out);
 }
 
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
 {
     memset(out, 0, DATA_HEADER);
-    memcpy(out, magic, sizeof magic);
+    memcpy(out, kinds[h->kind].magic, MAGIC);
     put_le(out + AT_VERSION, DATA_VERSION, 4);
-    put_le(out + AT_TOKEN_BYTES, (uint64_t)h->token_bytes, 4);
-    put_le(out + AT_VOCAB, (uint64_t)h->vocab, 8);
     put_le(out + AT_COUNT, (uint64_t)h->count, 8);
     put_le(out + AT_HASH, h->hash, 8);
-    memcpy(out + AT_NAME, h->tokenizer, strnlen(h->tokenizer, DATA_NAME - 1));
+    if (h->kind == DATA_ROWS) {
+        put_le(out + AT_UNIT_BYTES, DATA_VALUE, 4);
+        put_le(out + AT_VOCAB, (uint64_t)h->features, 8);
+        put_le(out + AT_CLASSES, (uint64_t)h->classes, 8);
+        put_le(out + AT_HEIGHT, (uint64_t)h->height, 4);
+        put_le(out + AT_WIDTH, (uint64_t)h->width, 4);
+    } else {
+        put_le(out + AT_UNIT_BYTES, (uint64_t)h->token_bytes, 4);
+        put_le(out + AT_VOCAB, (uint64_t)h->vocab, 8);
+        memcpy(out + AT_NAME, h->tokenizer, strnlen(h->tokenizer, DATA_NAME - 1));
+    }
     put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
 }
 
@@ -89,30 +113,65 @@ static bool name_is_clean(const uint8_t *field)
 }
 
 /* Is there a header, is it plait's, and is it the one that was written? */
-static enum err check_frame(const char *path, const uint8_t *file, int64_t size)
+static enum err check_frame(const char *path, const uint8_t *file, int64_t size,
+                            enum data_kind *kind)
 {
     if (size < DATA_HEADER)
         FAIL(ERR_DATA,
              "data: %s has %lld byte%s, a token file begins with a header of %d; make it "
              "with plait data prepare",
              path, (long long)size, text_plural(size, "s"), DATA_HEADER);
-    if (memcmp(file, magic, sizeof magic) != 0)
+    *kind = DATA_TOKENS;
+    while (*kind < DATA_KINDS && memcmp(file, kinds[*kind].magic, MAGIC) != 0)
+        (*kind)++;
+    if (*kind == DATA_KINDS)
         FAIL(ERR_DATA,
-             "data: %s does not begin with PLAITTOK, so it is no token file; make one "
-             "from text with plait data prepare",
+             "data: %s begins with neither PLAITTOK nor PLAITROW, so it is no token file and no "
+             "row file; make one from text with plait data prepare, from numbers with plait data "
+             "import",
              path);
     uint64_t version = get_le(file + AT_VERSION, 4);
     if (version != DATA_VERSION)
-        FAIL(ERR_DATA,
-             "data: %s is a token file of version %llu, this program reads version %d; "
-             "prepare the text again",
-             path, (unsigned long long)version, DATA_VERSION);
+        FAIL(ERR_DATA, "data: %s is a %s of version %llu, this program reads version %d; %s", path,
+             kinds[*kind].file, (unsigned long long)version, DATA_VERSION, kinds[*kind].again);
     uint64_t found = data_hash(file, AT_SUM), noted = get_le(file + AT_SUM, 8);
     if (found != noted)
         FAIL(ERR_DATA,
              "data: the header of %s hashes to %016llx, it says %016llx; the file is "
-             "damaged, copy it again or prepare the text again",
-             path, (unsigned long long)found, (unsigned long long)noted);
+             "damaged, copy it again or %s",
+             path, (unsigned long long)found, (unsigned long long)noted, kinds[*kind].again);
+    return ERR_OK;
+}
+
+static enum err check_reserved(const char *path, const uint8_t *file, enum data_kind kind)
+{
+    for (int i = kind == DATA_ROWS ? AT_ROWS_RESERVED : AT_TOKENS_RESERVED; i < AT_SUM; i++)
+        if (file[i])
+            FAIL(ERR_DATA, "data: reserved byte %d of the header of %s is %d, the rule is 0; %s", i,
+                 path, file[i], kinds[kind].again);
+    return ERR_OK;
+}
+
+/* The count that the header says is that of the bytes behind it. */
+static enum err check_count(const char *path, const uint8_t *file, int64_t size,
+                            struct data_header *h)
+{
+    const struct kind *k = &kinds[h->kind];
+    uint64_t there = (uint64_t)(size - DATA_HEADER), unit = (uint64_t)data_unit_bytes(h);
+    uint64_t count = get_le(file + AT_COUNT, 8), whole = there / unit, left = there % unit;
+    if (left != 0 || count != whole)
+        FAIL(ERR_DATA,
+             "data: %s says %llu %s%s of %llu bytes behind a header of %d, the file has "
+             "%lld bytes, which are %llu %s%s and %llu byte%s; it is cut or damaged, "
+             "copy it again or %s",
+             path, (unsigned long long)count, k->unit, text_plural((int64_t)count, "s"),
+             (unsigned long long)unit, DATA_HEADER, (long long)size, (unsigned long long)whole,
+             k->unit, text_plural((int64_t)whole, "s"), (unsigned long long)left,
+             text_plural((int64_t)left, "s"), k->again);
+    if (count < 1)
+        FAIL(ERR_DATA, "data: %s holds 0 %ss; make it of something that is not empty", path,
+             k->unit);
+    h->count = (int64_t)count;
     return ERR_OK;
 }
 
@@ -123,12 +182,6 @@ static enum err check_name(const char *path, const struct data_header *h, const 
              "data: the tokenizer's name in %s is not 1 to %d characters of a-z A-Z 0-9 "
              ". _ - filled up with zeros; prepare the text again",
              path, DATA_NAME - 1);
-    for (int i = AT_RESERVED; i < AT_SUM; i++)
-        if (file[i])
-            FAIL(ERR_DATA,
-                 "data: reserved byte %d of the header of %s is %d, the rule is 0; "
-                 "prepare the text again",
-                 i, path, file[i]);
     int64_t own = tokenizer_vocab(h->tokenizer);
     if (own > 0 && own != h->vocab)
         FAIL(ERR_DATA,
@@ -138,41 +191,61 @@ static enum err check_name(const char *path, const struct data_header *h, const 
     return ERR_OK;
 }
 
-enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
-                         struct data_header *out)
+static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
+                           struct data_header *h)
 {
-    TRY(check_frame(path, file, size));
-    uint64_t token_bytes = get_le(file + AT_TOKEN_BYTES, 4);
-    uint64_t vocab = get_le(file + AT_VOCAB, 8), count = get_le(file + AT_COUNT, 8);
+    uint64_t token_bytes = get_le(file + AT_UNIT_BYTES, 4), vocab = get_le(file + AT_VOCAB, 8);
     if (vocab < 1 || vocab > INT32_MAX)
         FAIL(ERR_DATA, "data: %s says vocabulary %llu, the rule is 1 to %d; prepare the text again",
              path, (unsigned long long)vocab, INT32_MAX);
-    int want = data_token_bytes((int64_t)vocab);
-    if (token_bytes != (uint64_t)want)
+    h->vocab = (int64_t)vocab;
+    h->token_bytes = data_token_bytes(h->vocab);
+    if (token_bytes != (uint64_t)h->token_bytes)
         FAIL(ERR_DATA,
              "data: %s says %llu byte%s a token, vocabulary %llu takes %d; prepare the "
              "text again",
              path, (unsigned long long)token_bytes, text_plural((int64_t)token_bytes, "s"),
-             (unsigned long long)vocab, want);
-    uint64_t there = (uint64_t)(size - DATA_HEADER);
-    uint64_t whole = there / (uint64_t)want, left = there % (uint64_t)want;
-    if (left != 0 || count != whole)
-        FAIL(ERR_DATA,
-             "data: %s says %llu token%s of %d bytes behind a header of %d, the file has "
-             "%lld bytes, which are %llu token%s and %llu byte%s; it is cut or damaged, "
-             "copy it again or prepare the text again",
-             path, (unsigned long long)count, text_plural((int64_t)count, "s"), want,
-             DATA_HEADER, (long long)size,
-             (unsigned long long)whole, text_plural((int64_t)whole, "s"),
-             (unsigned long long)left, text_plural((int64_t)left, "s"));
-    if (count < 1)
-        FAIL(ERR_DATA, "data: %s holds 0 tokens; prepare it from a text that is not empty", path);
-    struct data_header h = {.token_bytes = want,
-                            .vocab = (int64_t)vocab,
-                            .count = (int64_t)count,
-                            .hash = get_le(file + AT_HASH, 8)};
-    memcpy(h.tokenizer, file + AT_NAME, DATA_NAME - 1);
-    TRY(check_name(path, &h, file));
+             (unsigned long long)vocab, h->token_bytes);
+    TRY(check_count(path, file, size, h));
+    memcpy(h->tokenizer, file + AT_NAME, DATA_NAME - 1);
+    return check_name(path, h, file);
+}
+
+static enum err get_rows(const char *path, const uint8_t *file, int64_t size,
+                         struct data_header *h)
+{
+    uint64_t value = get_le(file + AT_UNIT_BYTES, 4), features = get_le(file + AT_VOCAB, 8);
+    uint64_t classes = get_le(file + AT_CLASSES, 8);
+    uint64_t height = get_le(file + AT_HEIGHT, 4), width = get_le(file + AT_WIDTH, 4);
+    if (value != DATA_VALUE)
+        FAIL(ERR_DATA, "data: %s says %llu bytes a feature, the rule is %d; import the rows again",
+             path, (unsigned long long)value, DATA_VALUE);
+    if (features < 1 || features > DATA_FEATURES_MAX)
+        FAIL(ERR_DATA, "data: %s says %llu features a row, the rule is 1 to %d; import the rows "
+                       "again", path, (unsigned long long)features, DATA_FEATURES_MAX);
+    if (classes < 1 || classes > INT32_MAX)
+        FAIL(ERR_DATA, "data: %s says %llu classes, the rule is 1 to %d; import the rows again",
+             path, (unsigned long long)classes, INT32_MAX);
+    if (height * width != features)
+        FAIL(ERR_DATA, "data: %s says %llu features of %llu x %llu, which are %llu; import the "
+                       "rows again", path, (unsigned long long)features,
+             (unsigned long long)height, (unsigned long long)width,
+             (unsigned long long)(height * width));
+    h->features = (int64_t)features;
+    h->classes = (int64_t)classes;
+    h->height = (int)height;
+    h->width = (int)width;
+    return check_count(path, file, size, h);
+}
+
+enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
+                         struct data_header *out)
+{
+    struct data_header h = {.count = 0};
+    TRY(check_frame(path, file, size, &h.kind));
+    h.hash = get_le(file + AT_HASH, 8);
+    TRY(h.kind == DATA_ROWS ? get_rows(path, file, size, &h) : get_tokens(path, file, size, &h));
+    TRY(check_reserved(path, file, h.kind));
     *out = h;
     return ERR_OK;
 }

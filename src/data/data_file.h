@@ -1,34 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The header of a token file, shared by the reader and the writer of this folder. The byte layout
- * stands in data.h.
+ * What readers and writers of this folder share: the header of a file, whose byte layout stands in
+ * data.h, and the two passes in which a file is written.
  */
 #ifndef PLAIT_DATA_DATA_FILE_H
 #define PLAIT_DATA_DATA_FILE_H
 
-#include "base/err.h"
-#include <stdbool.h>
-#include <stdint.h>
+#include "data/data.h"
+#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
+#include <xxhash.h>
 
-enum { DATA_HEADER = 128, DATA_VERSION = 1, DATA_NAME = 32 };
+enum { DATA_HEADER = 128, DATA_VERSION = 1, DATA_NAME = 32, DATA_VALUE = 4 /* bytes */ };
 
 struct data_header {
+    enum data_kind kind;
+    int64_t count; /* of tokens, of rows */
+    uint64_t hash; /* of their bytes */
+    /* tokens */
     int token_bytes;
-    int64_t vocab, count;
-    uint64_t hash; /* of the token bytes */
+    int64_t vocab;
     char tokenizer[DATA_NAME];
+    /* rows */
+    int64_t features, classes;
+    int height, width; /* whose product is features */
 };
 
-/* xxh3-64, seed 0: the hash of header and tokens. */
+/* xxh3-64, seed 0: the hash of header and contents. */
 uint64_t data_hash(const void *p, int64_t bytes);
 /* Bytes of a token for a vocabulary: 2 up to 65536 ids, else 4. */
 int data_token_bytes(int64_t vocab);
-/* Bytes of a file of so many tokens; false, *out untouched, when 64 bits do not hold them. */
-bool data_file_bytes(int64_t tokens, int token_bytes, int64_t *out);
+/* Bytes of a token, or of a row with its label. */
+int64_t data_unit_bytes(const struct data_header *h);
+/* Bytes of the file; false, *out untouched, when 64 bits do not hold them. */
+bool data_file_bytes(const struct data_header *h, int64_t *out);
 void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER]);
 /* Read and check the header of a file of `size` bytes, of which `file` has the first DATA_HEADER,
  * or all where there are fewer. `path` stands in messages. Errors: ERR_DATA. */
 enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
                          struct data_header *out);
+
+/* Where a text begins, behind the mark of its byte order. Errors: ERR_DATA. (data_prepare.c) */
+enum err data_text_begin(const struct fs_reader *text, const char *name, int64_t *at);
+
+/* A file is written from front to back, whole or not at all, and its header has the count and hash
+ * of what follows: so `pass` is run twice, to hash what it puts and then to write it. */
+struct data_pass {
+    struct fs_file *file; /* borrowed; NULL the first time */
+    XXH3_state_t hash;
+};
+enum err data_put(struct data_pass *p, const void *bytes, int64_t n);
+struct data_writer {
+    const struct data_header *header; /* borrowed; what is counted in it a pass sets itself */
+    enum err (*pass)(void *arg, struct data_pass *p);
+    void *arg;
+    const char *source; /* "a text": in the message when the passes differ */
+};
+/* Errors: those of pass; ERR_DATA when the two differ; ERR_STORAGE. */
+enum err data_write(const struct data_writer *w, const char *path);
 
 #endif

@@ -2,11 +2,8 @@
  *
  * Text files into one token file.
  *
- * The file is written from front to back, whole or not at all, and its header, which stands first,
- * holds the count and the hash of what follows. So the texts are read twice: the first pass makes
- * count and hash, the second writes. The second also makes both again and compares, so a text that
- * changed between the passes cannot leave a file whose hash is wrong. Texts are read by block, so
- * memory does not grow with them. A byte order mark is no part of a text.
+ * Texts are read by block, twice (data_write.c), so memory does not grow with them. A byte order
+ * mark is no part of a text.
  *
  * Everything that can be refused by looking is refused before the first pass: missing, empty or
  * unreadable texts, an output that is one of them (under any name), a folder that cannot be
@@ -19,8 +16,6 @@
 #include "base/text.h"
 #include "data/data_file.h"
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
-#include <xxhash.h>
 
 enum { BLOCK = 16384 }; /* bytes of text */
 
@@ -28,26 +23,16 @@ struct job {
     const struct data_prepare *a;
     int64_t *size;        /* owned; bytes of each text */
     int64_t done, all;    /* bytes of text, both passes */
-    struct data_header h; /* count and hash as the first pass made them */
-    struct fs_file file;
+    struct data_header h;
 };
 
-/* What one pass makes; `file` is NULL in the first. */
-struct pass {
-    struct fs_file *file;
-    int64_t count;
-    XXH3_state_t hash;
-};
-
-static enum err put(struct pass *p, const uint8_t *tokens, int64_t n)
+static enum err put(struct job *j, struct data_pass *p, const uint8_t *tokens, int64_t n)
 {
-    XXH3_64bits_update(&p->hash, tokens, (size_t)(2 * n));
-    p->count += n;
-    return p->file ? fs_write(p->file, tokens, 2 * n) : ERR_OK;
+    j->h.count += n;
+    return data_put(p, tokens, 2 * n);
 }
 
-/* Where the text begins, behind its mark. */
-static enum err begin_of(const struct fs_reader *text, const char *name, int64_t *at)
+enum err data_text_begin(const struct fs_reader *text, const char *name, int64_t *at)
 {
     uint8_t bytes[4];
     const char *s = (const char *)bytes;
@@ -59,12 +44,12 @@ static enum err begin_of(const struct fs_reader *text, const char *name, int64_t
 }
 
 /* One text and the end of its document. */
-static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader *text,
+static enum err pass_text(struct job *j, struct data_pass *p, const struct fs_reader *text,
                           const char *name)
 {
     uint8_t bytes[BLOCK], tokens[2 * BLOCK];
     int64_t at;
-    TRY(begin_of(text, name, &at));
+    TRY(data_text_begin(text, name, &at));
     j->done += at;
     while (at < text->size) {
         int64_t part = num_min(BLOCK, text->size - at);
@@ -73,7 +58,7 @@ static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader 
             tokens[2 * i] = bytes[i];
             tokens[2 * i + 1] = 0;
         }
-        TRY(put(p, tokens, part));
+        TRY(put(j, p, tokens, part));
         at += part;
         j->done += part;
         if (j->a->progress)
@@ -82,13 +67,13 @@ static enum err pass_text(struct job *j, struct pass *p, const struct fs_reader 
     int32_t end = tokenizer_end(j->a->tokenizer);
     tokens[0] = (uint8_t)end;
     tokens[1] = (uint8_t)(end >> 8);
-    return put(p, tokens, 1);
+    return put(j, p, tokens, 1);
 }
 
-static enum err pass_all(struct job *j, struct pass *p)
+static enum err pass_all(void *arg, struct data_pass *p)
 {
-    p->count = 0;
-    XXH3_64bits_reset(&p->hash);
+    struct job *j = arg;
+    j->h.count = 0;
     for (int i = 0; i < j->a->texts; i++) {
         struct fs_reader text;
         enum err err;
@@ -112,21 +97,21 @@ static enum err pass_all(struct job *j, struct pass *p)
 /* Sizes of the texts; count of tokens and the file's size are known to fit 64 bits. */
 static enum err measure(struct job *j)
 {
-    int64_t sum = 0, tokens, bytes;
+    int64_t sum = 0, bytes;
     for (int i = 0; i < j->a->texts; i++) {
         struct fs_reader text;
         int64_t begin;
         TRY(fs_reader_open(&text, j->a->text[i], ERR_DATA));
         j->size[i] = text.size;
-        enum err err = begin_of(&text, j->a->text[i], &begin);
+        enum err err = data_text_begin(&text, j->a->text[i], &begin);
         fs_reader_close(&text);
         TRY(err);
         if (j->size[i] == begin)
             FAIL(ERR_DATA, "data: text %s is empty (%lld bytes); leave it out", j->a->text[i],
                  (long long)begin);
         /* A token a byte, one more a text; both passes together read twice the sum. */
-        if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &tokens) ||
-            !data_file_bytes(tokens, j->h.token_bytes, &bytes))
+        if (!num_add(sum, j->size[i], &sum) || !num_add(sum, j->a->texts, &j->h.count) ||
+            !data_file_bytes(&j->h, &bytes))
             FAIL(ERR_DATA,
                  "data: texts 1 to %d make more tokens than a file can hold; "
                  "prepare them into several files",
@@ -134,24 +119,6 @@ static enum err measure(struct job *j)
     }
     j->all = 2 * sum;
     return ERR_OK;
-}
-
-/* Both passes into the open output. */
-static enum err write_file(struct job *j)
-{
-    struct pass p = {0};
-    uint8_t header[DATA_HEADER];
-    TRY(pass_all(j, &p));
-    j->h.count = p.count;
-    j->h.hash = XXH3_64bits_digest(&p.hash);
-    data_header_put(&j->h, header);
-    TRY(fs_write(&j->file, header, sizeof header));
-    p.file = &j->file;
-    TRY(pass_all(j, &p));
-    if (p.count != j->h.count || XXH3_64bits_digest(&p.hash) != j->h.hash)
-        FAIL(ERR_DATA, "data: a text changed between the two times it was read; let nothing write "
-                       "to the texts and prepare again");
-    return fs_commit(&j->file);
 }
 
 enum err data_prepare(const struct data_prepare *a, int64_t *tokens)
@@ -171,11 +138,8 @@ enum err data_prepare(const struct data_prepare *a, int64_t *tokens)
                  a->out, a->text[i]);
     TRY(mem_new(a->texts, sizeof *j.size, "the sizes of the texts", &j.size));
     TRY_OR(out_size, measure(&j));
-    TRY_OR(out_size, fs_create(&j.file, a->out));
-    TRY_OR(out_file, write_file(&j));
+    TRY_OR(out_size, data_write(&(struct data_writer){&j.h, pass_all, &j, "a text"}, a->out));
     *tokens = j.h.count;
-out_file:
-    fs_abandon(&j.file);
 out_size:
     mem_free(j.size);
     return err;

@@ -1,75 +1,108 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random tokens, for measuring speed: all ids of a vocabulary equally often, so that embeddings are
- * read and gradients scattered over the whole table, which a text in bytes would not do. A token is
- * a function of (seed, its place), so the hash, which stands before the tokens, is made by a first
- * pass and the tokens are written by a second, in fixed memory.
+ * Data drawn by a seed. Tokens, for measuring speed: all ids of a vocabulary equally often, so that
+ * embeddings are read and gradients scattered over the whole table, which a text in bytes would not
+ * do. Rows: classes around centres that lie close to each other, so that a loss falls, and not to
+ * nothing. Each number is a function of (seed, its place), so both passes of data_write draw the
+ * same.
  */
-#include "data/data.h"
-
-#include "base/num.h"
 #include "data/data_file.h"
+
+#include "base/mem.h"
+#include "base/num.h"
 #include <string.h>
-#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
-#include <xxhash.h>
 
-enum { BLOCK = 16384, STREAM = 1 }; /* tokens */
+enum { BLOCK = 16384 };                                  /* tokens */
+enum { TOKENS = 1, LABELS = 2, CENTRES = 3, NOISE = 4 }; /* streams */
+static const double centre_std = 0.25;
 
-/* Tokens first .. first + n - 1 as the file has them. */
-static void put_tokens(const struct data_random *a, int size, int64_t first, int n, uint8_t *out)
+static void put_le(uint8_t *to, uint32_t v, int bytes)
 {
-    for (int64_t i = 0; i < n; i++) {
-        double x = num_uniform(a->seed, STREAM, first + i) * (double)a->vocab;
-        uint32_t id = (uint32_t)num_min((int64_t)x, a->vocab - 1);
-        for (int b = 0; b < size; b++)
-            out[i * size + b] = (uint8_t)(id >> (8 * b));
-    }
+    for (int b = 0; b < bytes; b++)
+        to[b] = (uint8_t)(v >> (8 * b));
 }
 
-/* One pass over all tokens: into the hash, or, with a file, into that. */
-static enum err pass(const struct data_random *a, int size, XXH3_state_t *hash,
-                     struct fs_file *file)
+/* One of n, each as likely. */
+static uint32_t draw(const struct data_random *a, uint64_t stream, int64_t at, int64_t n)
 {
+    double x = num_uniform(a->seed, stream, at) * (double)n;
+    return (uint32_t)num_min((int64_t)x, n - 1);
+}
+
+static enum err pass_tokens(void *arg, struct data_pass *p)
+{
+    const struct data_random *a = arg;
     uint8_t block[BLOCK * 4];
-    for (int64_t first = 0; first < a->tokens; first += BLOCK) {
-        int n = (int)num_min(BLOCK, a->tokens - first);
-        put_tokens(a, size, first, n, block);
-        if (file)
-            TRY(fs_write(file, block, (int64_t)n * size));
-        else
-            XXH3_64bits_update(hash, block, (size_t)n * (size_t)size);
+    int size = data_token_bytes(a->vocab);
+    for (int64_t first = 0; first < a->count; first += BLOCK) {
+        int n = (int)num_min(BLOCK, a->count - first);
+        for (int64_t i = 0; i < n; i++)
+            put_le(block + i * size, draw(a, TOKENS, first + i, a->vocab), size);
+        TRY(data_put(p, block, (int64_t)n * size));
     }
     return ERR_OK;
 }
 
-static enum err write_file(const struct data_random *a, struct data_header *h,
-                           struct fs_file *file)
+/* A row's numbers: of its centre, then its own, then as the file has them. */
+static void draw_row(const struct data_random *a, int64_t row, double *of, uint8_t *out)
 {
-    uint8_t header[DATA_HEADER];
-    XXH3_state_t hash;
-    XXH3_64bits_reset(&hash);
-    TRY(pass(a, h->token_bytes, &hash, NULL));
-    h->hash = XXH3_64bits_digest(&hash);
-    data_header_put(h, header);
-    TRY(fs_write(file, header, sizeof header));
-    TRY(pass(a, h->token_bytes, NULL, file));
-    return fs_commit(file);
+    int64_t n = a->features;
+    uint32_t label = draw(a, LABELS, row, a->classes);
+    num_normals(a->seed, CENTRES, label * n, n, of);
+    num_normals(a->seed, NOISE, row * n, n, of + n);
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)(centre_std * of[i] + of[n + i]);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        put_le(out + DATA_VALUE * i, bits, DATA_VALUE);
+    }
+    put_le(out + DATA_VALUE * n, label, DATA_VALUE);
+}
+
+static enum err pass_rows(void *arg, struct data_pass *p)
+{
+    const struct data_random *a = arg;
+    int64_t bytes = DATA_VALUE * (a->features + 1);
+    double *of;
+    TRY(mem_new(3 * a->features + 1, sizeof *of, "a row", &of));
+    uint8_t *row = (uint8_t *)(of + 2 * a->features);
+    enum err err = ERR_OK;
+    for (int64_t i = 0; i < a->count && err == ERR_OK; i++) {
+        draw_row(a, i, of, row);
+        err = data_put(p, row, bytes);
+    }
+    mem_free(of);
+    return err;
+}
+
+static enum err check_sizes(const struct data_random *a)
+{
+    bool rows = a->features != 0;
+    if (!rows && (a->vocab < 1 || a->vocab > INT32_MAX))
+        FAIL(ERR_CONFIG, "data: a vocabulary of %lld was asked for; use 1 to %d",
+             (long long)a->vocab, INT32_MAX);
+    if (rows && (a->features < 1 || a->features > DATA_FEATURES_MAX))
+        FAIL(ERR_CONFIG, "data: rows of %lld features were asked for; use 1 to %d",
+             (long long)a->features, DATA_FEATURES_MAX);
+    if (rows && (a->classes < 1 || a->classes > INT32_MAX))
+        FAIL(ERR_CONFIG, "data: %lld classes were asked for; use 1 to %d", (long long)a->classes,
+             INT32_MAX);
+    return ERR_OK;
 }
 
 enum err data_random(const struct data_random *a)
 {
-    struct data_header h = {.vocab = a->vocab, .count = a->tokens, .tokenizer = "random"};
-    struct fs_file file;
+    struct data_random mine = *a;
+    bool rows = a->features != 0;
+    struct data_header h = {.kind = rows ? DATA_ROWS : DATA_TOKENS, .vocab = a->vocab,
+                            .count = a->count, .tokenizer = "random", .features = a->features,
+                            .classes = a->classes, .height = 1, .width = (int)a->features};
     int64_t bytes;
-    if (a->vocab < 1 || a->vocab > INT32_MAX)
-        FAIL(ERR_CONFIG, "data: a vocabulary of %lld was asked for; use 1 to %d",
-             (long long)a->vocab, INT32_MAX);
-    h.token_bytes = data_token_bytes(a->vocab);
-    if (a->tokens < 1 || !data_file_bytes(a->tokens, h.token_bytes, &bytes))
-        FAIL(ERR_CONFIG, "data: %lld random tokens were asked for; use 1 or more, in fewer bytes "
-                         "than 2^63", (long long)a->tokens);
-    TRY(fs_create(&file, a->out));
-    enum err err = write_file(a, &h, &file);
-    fs_abandon(&file);
-    return err;
+    TRY(check_sizes(a));
+    h.token_bytes = rows ? 0 : data_token_bytes(a->vocab);
+    if (a->count < 1 || !data_file_bytes(&h, &bytes))
+        FAIL(ERR_CONFIG, "data: %lld random %s were asked for; use 1 or more, in fewer bytes "
+                         "than 2^63", (long long)a->count, rows ? "rows" : "tokens");
+    return data_write(&(struct data_writer){&h, rows ? pass_rows : pass_tokens, &mine, NULL},
+                      a->out);
 }

@@ -117,7 +117,8 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
         FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and "
                          "data.train is empty; name a token file, or set vocab (257 for bytes, "
                          "50257 for the GPT-2 tokenizer)");
-    enum err err = data_open(o->data.train, o->model.seq, INT64_MAX, false, &set);
+    struct data_want want = {.seq = o->model.seq, .vocab = INT64_MAX};
+    enum err err = data_open(o->data.train, &want, false, &set);
     if (err != ERR_OK)
         return under_key(err, "data.train");
     *vocab = set.vocab;
@@ -391,7 +392,9 @@ static enum err check_file(const char *key, const char *path, const struct arch 
                            struct check_data *out, char tokenizer[32])
 {
     struct data_set set;
-    enum err err = data_open(path, arch->seq, arch->vocab, false, &set);
+    struct data_want want;
+    options_want(arch, &want);
+    enum err err = data_open(path, &want, false, &set);
     if (err != ERR_OK)
         return under_key(err, key);
     *out = (struct check_data){set.count, set.vocab, set.samples, set.hash};

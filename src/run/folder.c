@@ -79,7 +79,9 @@ static enum err is_kept(const struct options *o, const struct arch *a, const cha
     *kept = false;
     if (!o->source[0] || !o->data.train[0] || !fs_same(o->source, path))
         return ERR_OK;
-    TRY(data_open(o->data.train, a->seq, a->vocab, false, &set));
+    struct data_want want;
+    options_want(a, &want);
+    TRY(data_open(o->data.train, &want, false, &set));
     enum err err = config_text(o, a->vocab, set.tokenizer, &words);
     data_close(&set);
     if (err == ERR_OK && fs_map_open(&m, path, ERR_CONFIG) == ERR_OK)

@@ -139,7 +139,7 @@ static enum err on_step(void *arg)
     struct search *s = arg;
     const struct train_rank *r = s->r;
     struct optim_step step = {.step = r->taken + 1, .loss = r->losses ? exec_loss_at(r->x) : NULL,
-                              .tokens = r->speaks ? r->s->share * r->s->arch.seq : 0};
+                              .tokens = r->speaks ? r->s->share * r->job->train.targets : 0};
     return optim_sums(&r->optim, &step, s->sums);
 }
 

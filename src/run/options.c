@@ -303,6 +303,11 @@ void options_arch(const struct options *o, struct arch *out)
     *out = a;
 }
 
+void options_want(const struct arch *a, struct data_want *out)
+{
+    *out = (struct data_want){.kind = DATA_TOKENS, .seq = a->seq, .vocab = a->vocab};
+}
+
 void options_split(const struct options *o, struct arch_split *out)
 {
     *out = (struct arch_split){.tp = (int)o->parallel.tp,

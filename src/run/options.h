@@ -11,6 +11,7 @@
 
 #include "arch/arch.h"
 #include "base/conf.h"
+#include "data/data.h"
 #include "device/device.h"
 #include "mesh/mesh.h"
 #include "run/env.h"
@@ -107,6 +108,8 @@ enum err options_fresh(struct options *out);
 /* The model, zeros derived: kv_heads, head_dim, ffn. vocab is as configured, and so may be 0:
  * check_vocab (check.h) finds it. Local. */
 void options_arch(const struct options *o, struct arch *out);
+/* What it reads. Local. */
+void options_want(const struct arch *a, struct data_want *out);
 /* How the tensor axis cuts it. Local. */
 void options_split(const struct options *o, struct arch_split *out);
 /* Sizes of the mesh axes, to be given to mesh_make. Local. */

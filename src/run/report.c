@@ -51,11 +51,12 @@ enum err train_report_start(struct train_rank *r)
 enum err train_report_step(struct train_rank *r, int64_t step)
 {
     const struct options *o = r->s->o;
+    int64_t targets = o->train.batch * r->job->train.targets;
     struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
                            .grad_norm = r->result.grad_norm, .lr = lr_at(&r->lr, step),
-                           .tokens = step * o->train.batch * r->s->arch.seq, .seconds = r->took};
+                           .tokens = step * targets, .seconds = r->took};
     r->seconds += r->took;
-    p.tokens_per_s = (double)(o->train.batch * r->s->arch.seq) / r->took;
+    p.tokens_per_s = (double)targets / r->took;
     p.seconds_left = r->seconds / (double)(step - r->resumed) *
                      (double)(o->train.steps - step);
     if (!r->reports)

@@ -25,18 +25,17 @@
 
 int64_t train_place(const struct train_rank *r, int64_t step)
 {
-    return step % TRAIN_READ * r->s->share * r->s->arch.seq;
+    return step % TRAIN_READ * r->s->share;
 }
 
 enum err train_read(struct train_rank *r, int64_t step)
 {
-    int64_t t = r->s->arch.seq, share = r->s->share, at = train_place(r, step);
+    const struct data_set *d = &r->job->train;
+    int64_t share = r->s->share, at = train_place(r, step);
     int64_t first = (step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
-    for (int64_t i = 0; i < share; i++) {
-        TRY(data_sample(&r->job->train, (uint64_t)r->s->o->train.seed, first + i, r->sample));
-        memcpy(r->tokens + at + i * t, r->sample, (size_t)t * sizeof *r->tokens);
-        memcpy(r->targets + at + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
-    }
+    for (int64_t i = 0; i < share; i++)
+        TRY(data_sample(d, (uint64_t)r->s->o->train.seed, first + i,
+                        r->inputs + (at + i) * d->inputs, r->targets + (at + i) * d->targets));
     r->read = step;
     return ERR_OK;
 }
@@ -56,8 +55,10 @@ static enum err read_ahead(struct train_rank *r)
 
 void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
 {
+    const struct data_set *d = &r->job->train;
     int64_t at = train_place(r, step);
-    *b = (struct exec_batch){.tokens = r->tokens + at, .targets = r->targets + at,
+    *b = (struct exec_batch){.tokens = r->inputs + at * d->inputs,
+                             .targets = r->targets + at * d->targets,
                              .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)step,
                              .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
 }
@@ -67,7 +68,7 @@ static struct optim_step this_step(const struct train_rank *r)
 {
     return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
                                .loss = r->losses ? exec_loss_at(r->x) : NULL,
-                               .tokens = r->speaks ? r->s->share * r->s->arch.seq : 0,
+                               .tokens = r->speaks ? r->s->share * r->job->train.targets : 0,
                                .stop = train_asks(r), .save = stop_saves() != r->heard,
                                .saved = checkpoint_written(&r->ckpt)};
 }
@@ -166,7 +167,7 @@ static enum err on_step_ahead(void *arg, const double *sums)
 {
     struct train_rank *r = arg;
     struct optim_step step = this_step(r);
-    double tokens = (double)(r->s->o->train.batch * r->s->arch.seq); /* every target counts */
+    double tokens = (double)(r->s->o->train.batch * r->job->train.targets);
     return optim_go_ahead(&r->ahead, &step, tokens, sums);
 }
 
@@ -254,7 +255,7 @@ static enum err open_trace(struct train_rank *r)
 /* With samples of zeros. */
 static enum err rehearse(struct train_rank *r)
 {
-    struct exec_batch b = {.tokens = r->tokens, .targets = r->targets, .samples = r->s->share,
+    struct exec_batch b = {.tokens = r->inputs, .targets = r->targets, .samples = r->s->share,
                            .t = r->s->arch.seq};
     return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
 }
@@ -316,10 +317,10 @@ static enum err open_rank(struct train_rank *r)
     TRY(exec_weights_keep(r->x));
     TRY(train_save_open(r));
     TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
-    TRY(mem_new(s->arch.seq + 1, sizeof *r->sample, "a sample", &r->sample));
-    int64_t read = TRAIN_READ * s->share * s->arch.seq;
-    TRY(mem_new(read, sizeof *r->tokens, "the steps' tokens", &r->tokens));
-    TRY(mem_new(read, sizeof *r->targets, "the steps' targets", &r->targets));
+    int64_t read = TRAIN_READ * s->share;
+    TRY(mem_new(read * r->job->train.inputs, sizeof *r->inputs, "the steps' inputs", &r->inputs));
+    TRY(mem_new(read * r->job->train.targets, sizeof *r->targets, "the steps' targets",
+                &r->targets));
     TRY(rehearse(r));
     TRY(train_valid_open(r));
     return ERR_OK;
@@ -490,8 +491,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
         folder_leave(job->folder);
     }
     mem_free(r.store);
-    mem_free(r.sample);
-    mem_free(r.tokens);
+    mem_free(r.inputs);
     mem_free(r.targets);
     return err_again(&end);
 }
@@ -502,9 +502,11 @@ static enum err open_data(struct train_job *job)
 {
     const struct options *o = job->setup->o;
     const struct arch *a = &job->setup->arch;
-    TRY(data_open(o->data.train, a->seq, a->vocab, true, &job->train));
+    struct data_want want;
+    options_want(a, &want);
+    TRY(data_open(o->data.train, &want, true, &job->train));
     if (o->data.valid[0])
-        TRY(data_open(o->data.valid, a->seq, a->vocab, true, &job->valid));
+        TRY(data_open(o->data.valid, &want, true, &job->valid));
     return ERR_OK;
 }
 

@@ -96,8 +96,8 @@ struct train_rank {
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
     int64_t stamp;              /* the first of TRAIN_STAMPS, in turn: where a step ends */
     int64_t traced;             /* the last step whose events are written */
-    int32_t *sample;            /* owned; host */
-    int32_t *tokens, *targets;  /* owned; host; TRAIN_READ times a step's share, in turn */
+    int32_t *inputs, *targets;  /* owned; host; of TRAIN_READ times a step's share of samples, in
+                                   turn; inputs are tokens, or features (float) */
     int64_t read;               /* the last step whose samples are there */
     struct sched last_round;    /* owned; of a validation's ragged round, empty where this rank has
                                    none */
@@ -118,7 +118,7 @@ struct train_rank {
     double logged;              /* log_now of the last step's line in log.txt */
 };
 
-/* Where the tokens of a step begin among r->tokens, and its targets. Local. (train.c) */
+/* The first sample of a step in r->inputs and r->targets. Local. (train.c) */
 int64_t train_place(const struct train_rank *r, int64_t step);
 
 /* Make the list of a validation's ragged round, and rehearse its rounds, when there is a file for
@@ -135,7 +135,7 @@ enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_ho
                            double *loss);
 int64_t train_valid_rounds(const struct train_rank *r);
 
-/* Samples of this rank for a step, into tokens and targets; and the batch that they are. Local.
+/* Samples of this rank for a step, into inputs and targets; and the batch that they are. Local.
  * (train.c) */
 enum err train_read(struct train_rank *r, int64_t step);
 void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b);

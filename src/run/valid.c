@@ -12,12 +12,11 @@
  * done. */
 static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
 {
-    int64_t t = r->s->arch.seq, at = train_place(r, r->step);
-    for (int64_t i = 0; i < n; i++) {
-        TRY(data_sample_plain(&r->job->valid, first + i, r->sample));
-        memcpy(r->tokens + at + i * t, r->sample, (size_t)t * sizeof *r->tokens);
-        memcpy(r->targets + at + i * t, r->sample + 1, (size_t)t * sizeof *r->targets);
-    }
+    const struct data_set *d = &r->job->valid;
+    int64_t at = train_place(r, r->step);
+    for (int64_t i = 0; i < n; i++)
+        TRY(data_sample_plain(d, first + i, r->inputs + (at + i) * d->inputs,
+                              r->targets + (at + i) * d->targets));
     return ERR_OK;
 }
 
@@ -38,8 +37,10 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
 /* n samples of what lies in the host's arrays. */
 static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 {
+    const struct data_set *d = &r->job->valid;
     int64_t at = train_place(r, r->step);
-    return (struct exec_batch){.tokens = r->tokens + at, .targets = r->targets + at, .samples = n,
+    return (struct exec_batch){.tokens = r->inputs + at * d->inputs,
+                               .targets = r->targets + at * d->targets, .samples = n,
                                .t = r->s->arch.seq};
 }
 
@@ -112,7 +113,7 @@ enum err train_validate(struct train_rank *r)
     for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
         TRY(run_round(r, i, NULL, &n, &loss));
         sums[0] += loss;
-        sums[1] += r->speaks ? (double)(n * r->s->arch.seq) : 0;
+        sums[1] += r->speaks ? (double)(n * r->job->valid.targets) : 0;
         if (bad < 0 && !isfinite(loss))
             bad = i;
         TRY(agree_to_stop(r, i, &asks, &stops));

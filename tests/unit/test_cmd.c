@@ -23,7 +23,7 @@ static bool begins(const char *s, const char *with)
 
 static void usage_errors_end_with_10(void)
 {
-    static const struct { const char *word[4], *says; } bad[] = {
+    static const struct { const char *word[8], *says; } bad[] = {
         {{"chek"}, "there is no verb \"chek\"; the nearest is check"},
         {{"plan"}, "there is no verb \"plan\"; the nearest is check; `plait help` lists them"},
         {{"simulate"}, "the nearest is sim"},
@@ -51,7 +51,17 @@ static void usage_errors_end_with_10(void)
         {{"check", "model.leyers=2"}, "there is no key model.leyers; the nearest is model.layers"},
         {{"check", "a=b", "words"}, "there is no key a"},
         {{"data", "prepear"}, "data has no part \"prepear\"; the nearest is prepare"},
-        {{"data", "random", "--vocab=7"}, "needs --vocab, --tokens and -o FILE"},
+        {{"data", "random", "--vocab=7"}, "data random needs -o FILE, and --vocab"},
+        {{"data", "random", "-oa", "--vocab=7", "--tokens=7", "--rows=7"}, "needs -o FILE, and"},
+        {{"data", "random", "-oa", "--features=7", "--classes=7"}, "--features, --classes and --r"},
+        {{"data", "import"}, "data import takes one table, and 0 are given"},
+        {{"data", "import", "a.csv"}, "data import needs -o FILE"},
+        {{"data", "import", "a", "-ob", "--shape=8"}, "--shape is \"8\", wanted is a height and a"},
+        {{"data", "import", "a", "-ob", "--shape=8x"}, "--shape is \"8x\""},
+        {{"data", "import", "a", "-ob", "--resize=0x8"}, "--resize is \"0x8\""},
+        {{"data", "import", "a", "-ob", "--resize=8x8x8"}, "--resize is \"8x8x8\""},
+        {{"data", "import", "a", "-ob", "--labels=mid"}, "--labels is \"mid\", wanted is first or"},
+        {{"data", "import", "a", "-ob", "--csv"}, "the table is a word without an option"},
         {{"data", "info"}, "data info takes one file, and 0 are given"},
         {{"data", "prepare", "a.txt"}, "data prepare needs -o FILE"},
         {{"data", "prepare", "-oa.tok"}, "data prepare needs a text file"},
@@ -229,6 +239,29 @@ static void data_prepare_makes_a_file(void)
     CHECK(strstr(o.err, "so it is no token file") != NULL);
     RUN(&o, "check", DEMO, key, "train.valid_every=0", "train.valid_batches=0");
     test_check(o.code == PLAIT_OK, __FILE__, __LINE__, "%d: %s", o.code, o.err);
+}
+
+/* A table becomes a row file, pictures resized, that data info describes. */
+static void data_import_makes_a_file(void)
+{
+    struct outcome o;
+    CHECK_OK(fs_put("t.csv", "label,a,b\n3,1,2\n0,3,4\n", 22));
+    RUN(&o, "data", "import", "t.csv", "-o", "t.rows");
+    CHECK_INT(o.code, PLAIT_DATA);
+    CHECK(strstr(o.err, "pass over a line of names with --header") && !fs_exists("t.rows"));
+    RUN(&o, "data", "import", "t.csv", "-o", "t.rows", "--header", "--labels", "first", "--shape",
+        "1x2", "--resize", "2x4", "--scale", "0.5", "--classes", "7");
+    CHECK_INT(o.code, PLAIT_OK);
+    CHECK_STR(o.out, "2 rows in t.rows\n");
+    CHECK_STR(o.err, "");
+    RUN(&o, "data", "info", "t.rows");
+    CHECK_INT(o.code, PLAIT_OK);
+    CHECK(strstr(o.out, "rows        2 (2) of 8 features, 2 x 4, and a label of 7 classes\n"
+                        "hash        xxh3-64 ") && strstr(o.out, "agrees with the rows\n"));
+    RUN(&o, "data", "random", "--features", "3", "--classes", "1", "--rows", "1", "-o", "r.rows");
+    CHECK_STR(o.out, "1 random row of 3 features and 1 class in r.rows\n");
+    RUN(&o, "data", "info", "r.rows");
+    CHECK(strstr(o.out, "rows        1 (1) of 3 features, and a label of 1 class\n") != NULL);
 }
 
 /* Is each word behind a lone 1 in the singular? */
@@ -436,6 +469,7 @@ static const struct test_case cases[] = {
     {"yaml_reads_back", yaml_reads_back},
     {"every_failing_allocation_is_told", every_failing_allocation_is_told},
     {"data_prepare_makes_a_file", data_prepare_makes_a_file},
+    {"data_import_makes_a_file", data_import_makes_a_file},
     {"one_is_no_plural", one_is_no_plural},
     {"lost_output_is_an_error", lost_output_is_an_error},
 };

@@ -5,6 +5,7 @@
  */
 #include "data/data.h"
 #include "data/data_file.h"
+#include "data_sample.h"
 #include "test.h"
 
 #include "base/mem.h"
@@ -94,10 +95,10 @@ static void test_prepare_sizes(void)
         put_file(text, p, (size_t)size[k]);
         CHECK_OK(prepare(&text, 1, out, &tokens));
         CHECK_INT(tokens, size[k] + 1);
-        CHECK_OK(data_open(out, 1, 257, true, &d));
+        CHECK_OK(open_tokens(out, 1, 257, true, &d));
         CHECK_INT(d.samples, size[k]);
         for (int64_t i = 0; i < size[k]; i++) {
-            CHECK_OK(data_sample_plain(&d, i, last));
+            CHECK_OK(sample_plain(&d, i, last));
             if (last[0] != p[i] || last[1] != (i + 1 < size[k] ? p[i + 1] : 256))
                 CHECK_INT(i, -1);
         }
@@ -147,7 +148,7 @@ static void test_public(void)
     put_file(text[0], "words", 5);
     CHECK_INT(plait_data_prepare(&call, &tokens), PLAIT_OK);
     CHECK_INT(tokens, 6);
-    CHECK_OK(data_open(call.out, 5, 257, true, &d));
+    CHECK_OK(open_tokens(call.out, 5, 257, true, &d));
     CHECK_STR(d.tokenizer, "bytes");
     data_close(&d);
     CHECK_INT(plait_data_prepare(&call, NULL), PLAIT_OK);
@@ -179,11 +180,11 @@ static void test_samples(void)
     struct data_set d;
     int32_t x[8], y[8];
     put_tokens(DIR "/ramp.tok", 1000, 1000, ramp);
-    CHECK_OK(data_open(DIR "/ramp.tok", T, 1000, true, &d));
+    CHECK_OK(open_tokens(DIR "/ramp.tok", T, 1000, true, &d));
     CHECK_INT(d.samples, 142); /* 999 / 7 */
     CHECK_STR(d.tokenizer, "test");
     for (int64_t s = 0; s < d.samples; s++) {
-        CHECK_OK(data_sample_plain(&d, s, x));
+        CHECK_OK(sample_plain(&d, s, x));
         for (int64_t i = 0; i <= T; i++)
             CHECK_INT(x[i], s * T + i);
     }
@@ -192,8 +193,8 @@ static void test_samples(void)
         for (int64_t i = 0; i < d.samples; i++) {
             int64_t index = epoch * d.samples + i;
             int64_t s = data_permute(5, epoch, d.samples, i);
-            CHECK_OK(data_sample(&d, 5, index, x));
-            CHECK_OK(data_sample_plain(&d, s, y));
+            CHECK_OK(sample_of(&d, &(uint64_t){5}, index, x));
+            CHECK_OK(sample_plain(&d, s, y));
             CHECK(memcmp(x, y, sizeof x) == 0 && !seen[s]);
             seen[s] = true;
         }
@@ -212,22 +213,22 @@ static void test_file_changes_while_open(void)
     int32_t x[T + 1];
     int64_t n = 0;
     put_tokens(path, 20000, COUNT, ramp);
-    CHECK_OK(data_open(path, T, 20000, true, &d));
+    CHECK_OK(open_tokens(path, T, 20000, true, &d));
     CHECK_OK(data_count(&d, COUNT - 1, &n));
     CHECK_INT(n, 1);
     CHECK(truncate(path, DATA_HEADER + 2 * (T * 10 + 3)) == 0);
-    CHECK_OK(data_sample_plain(&d, 8, x));
+    CHECK_OK(sample_plain(&d, 8, x));
     CHECK_INT(x[T], 9 * T);
-    CHECK_ERR(data_sample_plain(&d, 9 + 1, x), ERR_DATA, "cut.tok: it had 40128 bytes");
-    CHECK_ERR(data_sample_plain(&d, d.samples - 1, x), ERR_DATA, "ends before that now");
+    CHECK_ERR(sample_plain(&d, 9 + 1, x), ERR_DATA, "cut.tok: it had 40128 bytes");
+    CHECK_ERR(sample_plain(&d, d.samples - 1, x), ERR_DATA, "ends before that now");
     CHECK_ERR(data_count(&d, 5, &n), ERR_DATA, "ends before that now");
     FILE *f = fopen(path, "r+b");
     CHECK(f && fseek(f, DATA_HEADER + 2 * 12, SEEK_SET) == 0 && fwrite("\xff\xff", 1, 2, f) == 2 &&
           fclose(f) == 0);
-    CHECK_OK(data_sample_plain(&d, 0, x));
-    CHECK_ERR(data_sample_plain(&d, 1, x), ERR_TOKEN, "token 12 of " DIR "/cut.tok has id 65535");
+    CHECK_OK(sample_plain(&d, 0, x));
+    CHECK_ERR(sample_plain(&d, 1, x), ERR_TOKEN, "token 12 of " DIR "/cut.tok has id 65535");
     put_tokens(path, 20000, COUNT, ramp);
-    CHECK_OK(data_sample_plain(&d, d.samples - 1, x));
+    CHECK_OK(sample_plain(&d, d.samples - 1, x));
     data_close(&d);
 }
 
@@ -236,12 +237,12 @@ static void test_sequence_bounds(void)
 {
     struct data_set d;
     put_tokens(DIR "/ten.tok", 100, 10, ramp);
-    CHECK_OK(data_open(DIR "/ten.tok", 9, 100, true, &d));
+    CHECK_OK(open_tokens(DIR "/ten.tok", 9, 100, true, &d));
     CHECK_INT(d.samples, 1);
     data_close(&d);
-    CHECK_ERR(data_open(DIR "/ten.tok", 10, 100, true, &d), ERR_DATA, "set model.seq to 9 or less");
-    CHECK_ERR(data_open(DIR "/ten.tok", INT64_MAX, 100, true, &d), ERR_DATA, "10 tokens");
-    CHECK_ERR(data_open(DIR "/ten.tok", 5, 99, true, &d), ERR_TOKEN, "model.vocab to 100 or more");
+    CHECK_ERR(open_tokens(DIR "/ten.tok", 10, 100, true, &d), ERR_DATA, "set model.seq to 9 or");
+    CHECK_ERR(open_tokens(DIR "/ten.tok", INT64_MAX, 100, true, &d), ERR_DATA, "10 tokens");
+    CHECK_ERR(open_tokens(DIR "/ten.tok", 5, 99, true, &d), ERR_TOKEN, "model.vocab to 100 or");
 }
 
 static uint32_t wide(int64_t i)
@@ -256,22 +257,22 @@ static void test_wide_ids(void)
     struct data_set d;
     int32_t x[6];
     put_tokens(DIR "/wide.tok", INT32_MAX, 6, wide);
-    CHECK_OK(data_open(DIR "/wide.tok", 5, INT32_MAX, true, &d));
+    CHECK_OK(open_tokens(DIR "/wide.tok", 5, INT32_MAX, true, &d));
     CHECK_INT(d.token_bytes, 4);
-    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_OK(sample_plain(&d, 0, x));
     for (int i = 0; i < 6; i++)
         CHECK_INT(x[i], wide(i));
     data_close(&d);
     put_tokens(DIR "/wide.tok", 65536, 2, wide);
-    CHECK_OK(data_open(DIR "/wide.tok", 1, 65536, true, &d));
+    CHECK_OK(open_tokens(DIR "/wide.tok", 1, 65536, true, &d));
     CHECK_INT(d.token_bytes, 2);
-    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_OK(sample_plain(&d, 0, x));
     CHECK_INT(x[1], 65535);
     data_close(&d);
     put_tokens(DIR "/wide.tok", 65537, 3, wide); /* one id more than two bytes hold */
-    CHECK_OK(data_open(DIR "/wide.tok", 2, 65537, true, &d));
+    CHECK_OK(open_tokens(DIR "/wide.tok", 2, 65537, true, &d));
     CHECK_INT(d.token_bytes, 4);
-    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_OK(sample_plain(&d, 0, x));
     CHECK_INT(x[2], 65536);
     data_close(&d);
 }
@@ -286,9 +287,9 @@ static void test_random_tokens(void)
     uint64_t hash;
     CHECK_OK(fs_make_dirs(DIR));
     CHECK_INT(plait_data_random(DIR "/random.tok", VOCAB, TOKENS, 5), PLAIT_OK);
-    CHECK_OK(data_open(DIR "/random.tok", TOKENS - 1, VOCAB, true, &d));
+    CHECK_OK(open_tokens(DIR "/random.tok", TOKENS - 1, VOCAB, true, &d));
     CHECK_STR(d.tokenizer, "random");
-    CHECK_OK(data_sample_plain(&d, 0, x));
+    CHECK_OK(sample_plain(&d, 0, x));
     for (int i = 0; i < TOKENS; i++)
         seen[x[i]]++;
     for (int i = 0; i < VOCAB; i++) /* five standard deviations */
@@ -296,7 +297,7 @@ static void test_random_tokens(void)
     hash = d.hash;
     data_close(&d);
     CHECK_INT(plait_data_random(DIR "/random.tok", VOCAB, TOKENS, 6), PLAIT_OK);
-    CHECK_OK(data_open(DIR "/random.tok", 1, VOCAB, true, &d));
+    CHECK_OK(open_tokens(DIR "/random.tok", 1, VOCAB, true, &d));
     CHECK(d.hash != hash);
     data_close(&d);
     CHECK_INT(plait_data_random("", VOCAB, TOKENS, 6), PLAIT_CONFIG);
@@ -330,9 +331,9 @@ static void test_beyond_32_bits(void)
         test_skip("the file system makes no sparse file of 4 GiB");
         return;
     }
-    CHECK_OK(data_open(path, 1000, 257, false, &d));
+    CHECK_OK(open_tokens(path, 1000, 257, false, &d));
     CHECK_INT(d.samples, (count - 1) / 1000);
-    CHECK_OK(data_sample_plain(&d, d.samples - 1, x));
+    CHECK_OK(sample_plain(&d, d.samples - 1, x));
     int64_t first = (d.samples - 1) * 1000 - (count - 1000); /* place in the tail; may be below 0 */
     for (int64_t i = 0; i <= 1000; i++)
         CHECK_INT(x[i], first + i < 0 ? 0 : (first + i) % 251);

@@ -5,6 +5,7 @@
  */
 #include "data/data.h"
 #include "data/data_file.h"
+#include "data_sample.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -66,7 +67,7 @@ static enum err open_bytes(const uint8_t *p, int64_t n)
     static const char path[] = DIR_NAME "/mutant.tok";
     struct data_set d;
     put_file(path, p, (size_t)n);
-    enum err err = data_open(path, 4, 257, true, &d);
+    enum err err = open_tokens(path, 4, 257, true, &d);
     if (err == ERR_OK)
         data_close(&d);
     return err;
@@ -175,11 +176,11 @@ static void test_bad_id(void)
     put_le(file + 32, data_hash(file + DATA_HEADER, 2 * COUNT), 8);
     put_sum(file);
     CHECK_ERR(open_bytes(file, SIZE), ERR_TOKEN, "token 17 of " DIR_NAME "/mutant.tok has id 257");
-    CHECK_ERR(data_open(path, 4, 100000, true, &d), ERR_TOKEN, "token 17");
-    CHECK_OK(data_open(path, 4, 257, false, &d));
+    CHECK_ERR(open_tokens(path, 4, 100000, true, &d), ERR_TOKEN, "token 17");
+    CHECK_OK(open_tokens(path, 4, 257, false, &d));
     int32_t x[5];
-    CHECK_OK(data_sample_plain(&d, 3, x));
-    CHECK_ERR(data_sample_plain(&d, 4, x), ERR_TOKEN, "token 17"); /* tokens 16 to 20 */
+    CHECK_OK(sample_plain(&d, 3, x));
+    CHECK_ERR(sample_plain(&d, 4, x), ERR_TOKEN, "token 17"); /* tokens 16 to 20 */
     data_close(&d);
 }
 
@@ -222,13 +223,13 @@ static void test_no_files(void)
     CHECK_OK(fs_make_dirs(DIR_NAME));
     unlink(DIR_NAME "/fifo");
     CHECK(mkfifo(DIR_NAME "/fifo", 0600) == 0);
-    CHECK_ERR(data_open(DIR_NAME "/missing", 4, 257, true, &d), ERR_DATA, "missing");
-    CHECK_ERR(data_open(DIR_NAME, 4, 257, true, &d), ERR_DATA, "folder");
-    CHECK_ERR(data_open(DIR_NAME "/fifo", 4, 257, true, &d), ERR_DATA, "fifo");
-    CHECK_ERR(data_open("/dev/zero", 4, 257, true, &d), ERR_DATA, "/dev/zero");
+    CHECK_ERR(open_tokens(DIR_NAME "/missing", 4, 257, true, &d), ERR_DATA, "missing");
+    CHECK_ERR(open_tokens(DIR_NAME, 4, 257, true, &d), ERR_DATA, "folder");
+    CHECK_ERR(open_tokens(DIR_NAME "/fifo", 4, 257, true, &d), ERR_DATA, "fifo");
+    CHECK_ERR(open_tokens("/dev/zero", 4, 257, true, &d), ERR_DATA, "/dev/zero");
     memset(path, 'x', sizeof path);
     path[sizeof path - 1] = '\0';
-    CHECK_ERR(data_open(path, 4, 257, true, &d), ERR_DATA, "1199 bytes, at most 1023");
+    CHECK_ERR(open_tokens(path, 4, 257, true, &d), ERR_DATA, "1199 bytes, at most 1023");
 }
 
 /* ---- preparing ---- */
@@ -286,17 +287,22 @@ static void test_prepare_refusals(void)
     CHECK(stat(text[0], &st) == 0 && st.st_size == 3);
 }
 
+static bool file_bytes(int64_t tokens, int token_bytes, int64_t *out)
+{
+    return data_file_bytes(&(struct data_header){.count = tokens, .token_bytes = token_bytes}, out);
+}
+
 /* Texts that long cannot be made here; the arithmetic that stops them can be asked. */
 static void test_prepare_overflow(void)
 {
     int64_t bytes = -1;
-    CHECK(data_file_bytes((INT64_MAX - DATA_HEADER) / 2, 2, &bytes));
+    CHECK(file_bytes((INT64_MAX - DATA_HEADER) / 2, 2, &bytes));
     CHECK_INT(bytes, INT64_MAX - 1);
-    CHECK(!data_file_bytes((INT64_MAX - DATA_HEADER) / 2 + 1, 2, &bytes));
-    CHECK(!data_file_bytes((int64_t)1 << 62, 2, &bytes));
-    CHECK(!data_file_bytes(((int64_t)1 << 62) + 1, 4, &bytes));
-    CHECK(!data_file_bytes(INT64_MAX, 4, &bytes));
-    CHECK(!data_file_bytes(-1, 2, &bytes));
+    CHECK(!file_bytes((INT64_MAX - DATA_HEADER) / 2 + 1, 2, &bytes));
+    CHECK(!file_bytes((int64_t)1 << 62, 2, &bytes));
+    CHECK(!file_bytes(((int64_t)1 << 62) + 1, 4, &bytes));
+    CHECK(!file_bytes(INT64_MAX, 4, &bytes));
+    CHECK(!file_bytes(-1, 2, &bytes));
     CHECK_INT(bytes, INT64_MAX - 1);
 }
 
@@ -408,7 +414,7 @@ static void test_full_disk(void)
     fs_ops = real_ops;
     CHECK_OK(err);
     CHECK(failures >= 7); /* open, writes, two flushes, rename */
-    CHECK_OK(data_open(out, 1, 257, true, &d));
+    CHECK_OK(open_tokens(out, 1, 257, true, &d));
     CHECK_INT(d.count, TEXT + 1);
     data_close(&d);
 }
