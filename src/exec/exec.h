@@ -12,6 +12,7 @@
 #include "mesh/mesh.h"
 #include "model/stage.h"
 #include "parallel/dp.h"
+#include "plan/groups.h"
 #include "sched/sched.h"
 
 struct exec;
@@ -44,8 +45,8 @@ struct exec_args {
                                           behind each buffer, NaN in those that are not in use */
     int64_t tp_rows;                   /* struct tp's rows */
     bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
-    int zero;                          /* ZeRO's stage: 0, or 1: data ranks share the updates */
-    bool apart, stages_apart;          /* see comm_device_plan */
+    int shares;                        /* data ranks that share the updates; 1: each makes all */
+    const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
     struct exec_bytes plan;
 };
 
@@ -55,13 +56,6 @@ struct exec_args {
  * are not what the layout takes. */
 enum err exec_open(const struct exec_args *a, struct exec **out);
 void exec_close(struct exec *x);
-
-/* Bytes that the transport stages with on this rank, part of plan.comm: pure, for the plan. pp: the
- * pipeline rank asked about. */
-int64_t exec_scratch_bytes(const struct exec_args *a, enum comm_kind kind,
-                           const struct dtypes *types, int pp);
-/* Bytes of a GPU that the transport of pipeline rank pp takes for itself: an estimate. Pure. */
-int64_t exec_device_bytes(const struct exec_args *a, enum comm_kind kind, int pp);
 
 /* Draw the initial weights, with so many host threads; weights may be written then, too, until
  * exec_weights_keep, which comes before the first run that is of training. Both local. */
@@ -73,8 +67,6 @@ enum err exec_weights_gather(struct exec *x);
 /* Behind a step: gradients, too, of which such ranks have sums only where they own them. Collective
  * over data ranks. */
 enum err exec_grads_gather(struct exec *x);
-/* How many data ranks share the updates; 1: each makes all of them. Pure. */
-int exec_shares_of(const struct exec_args *a);
 /* They, for the optimizer; NULL: none do. */
 struct comm_group *exec_share_group(struct exec *x);
 
@@ -86,7 +78,7 @@ struct exec_batch {
     uint32_t step;
 };
 
-enum { EXEC_SUMS = 5 };
+enum { EXEC_SUMS = GROUP_SUMS_DOUBLES };
 
 struct exec_hooks {
     enum err (*step)(void *arg);                /* at STEP: the optimizer */

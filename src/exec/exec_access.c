@@ -15,11 +15,6 @@ enum err exec_init(struct exec *x, uint64_t seed, int threads)
 
 /* ---- shared updates ---- */
 
-int exec_shares_of(const struct exec_args *a)
-{
-    return a->training && a->zero > 0 ? a->mesh->size[AXIS_DP] : 1;
-}
-
 enum err exec_weights_keep(struct exec *x)
 {
     for (int i = 0; i < x->stages_here; i++)
@@ -48,7 +43,7 @@ enum err exec_grads_gather(struct exec *x)
 
 struct comm_group *exec_share_group(struct exec *x)
 {
-    return exec_shares_of(&x->a) > 1 ? x->dp : NULL;
+    return x->a.shares > 1 ? x->dp : NULL;
 }
 
 int exec_stage_count(const struct exec *x)
@@ -99,11 +94,9 @@ void exec_zero_grads(struct exec *x)
 
 void exec_bytes(const struct exec *x, struct exec_bytes *out)
 {
-    int64_t scratch = exec_scratch_bytes(&x->a, comm_kind(x->a.world), &x->a.dev->types,
-                                         x->coord[AXIS_PP]);
     *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
                                x->shadow.used, x->activations.used, x->work.used,
-                               x->comm.used + scratch, x->data.used};
+                               x->comm.used + groups_scratch(x->a.groups), x->data.used};
 }
 
 int64_t exec_instrs(const struct exec *x)

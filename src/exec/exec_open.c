@@ -20,7 +20,7 @@ static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes
 static enum err open_grads_and_weights(struct exec *x)
 {
     int64_t grads = x->a.plan.grads, weights = x->a.plan.weights;
-    bool shared = exec_shares_of(&x->a) > 1;
+    bool shared = x->a.shares > 1;
     void *p = NULL;
     x->window_bytes = grads + (shared ? weights : 0);
     if (x->mesh.size[AXIS_DP] > 1)
@@ -147,7 +147,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed,
                            .training = a->training, .copy = holding >= a->sched->stages,
-                           .share = x->coord[AXIS_DP], .shares = exec_shares_of(a)};
+                           .share = x->coord[AXIS_DP], .shares = a->shares};
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
@@ -241,9 +241,7 @@ static enum err open_post(struct exec *x)
 static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
-    int64_t scratch = exec_scratch_bytes(a, comm_kind(a->world), &a->dev->types,
-                                         x->coord[AXIS_PP]);
-    TRY(open_arenas(x, scratch));
+    TRY(open_arenas(x, groups_scratch(a->groups)));
     TRY(exec_groups_open(x)); /* one of them is told where gradients lie */
     TRY(open_tables(x));
     TRY(open_stages(x));

@@ -7,6 +7,7 @@
 #include "run/files.h"
 
 #include "base/fs_sys.h"
+#include "base/mem.h"
 #include "ckpt/state.h"
 #include "comm/comm.h"
 #include "run/folder.h"

@@ -10,6 +10,7 @@
 
 #include "base/fs_sys.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "run/files.h"

@@ -8,6 +8,7 @@
 #include "run/folder.h"
 
 #include "base/fs_sys.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <linux/magic.h>

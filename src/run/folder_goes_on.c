@@ -8,6 +8,7 @@
 
 #include "base/fs_sys.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "ckpt/state.h"
 #include "run/metrics_read.h"
 

@@ -4,6 +4,8 @@
  * while it lives or when it died, and the lines of metrics.jsonl, which say how far it came.
  */
 #include "run/folder.h"
+
+#include "base/mem.h"
 #include "run/metrics_read.h"
 
 #include <stdio.h>

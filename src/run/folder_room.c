@@ -8,6 +8,7 @@
  */
 #include "run/folder.h"
 
+#include "base/mem.h"
 #include "ckpt/state.h"
 
 #include <stdio.h>

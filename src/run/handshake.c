@@ -5,6 +5,7 @@
  */
 #include "run/handshake.h"
 
+#include "base/mem.h"
 #include "plait.h"
 
 #include <stdio.h>

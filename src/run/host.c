@@ -9,6 +9,7 @@
 
 #include "base/fs_sys.h"
 #include "base/log.h"
+#include "comm/comm.h"
 #include "run/options.h"
 #include <stdio.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #define PLAIT_RUN_LOAD_H
 
 #include "ckpt/weights.h"
+#include "exec/exec.h"
 #include "run/setup.h"
 #include "tensor/param_state.h"
 

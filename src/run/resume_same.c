@@ -5,6 +5,7 @@
  */
 #include "run/resume_same.h"
 
+#include "base/mem.h"
 #include "data/data.h"
 #include "run/folder.h"
 

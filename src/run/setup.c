@@ -5,6 +5,8 @@
  */
 #include "run/setup.h"
 
+#include "comm/comm.h"
+#include "exec/exec.h"
 #include "run/check.h"
 #include "run/split.h"
 #include "sim/sim.h"
@@ -113,32 +115,57 @@ static void make_attn(struct setup *s)
  * stages. */
 struct apart { bool ranks, stages; };
 
-/* Communication of the plan uses the transport's staging, which the executor knows. */
+/* Bytes that the transport of pipeline rank pp takes of a GPU. */
+static int64_t device_bytes(const struct setup *s, int pp, struct apart far)
+{
+    const struct group *g = s->groups[pp];
+    struct comm_device_plan p = {.window = g[GROUP_DP].members, .mixed = g[GROUP_TP].members,
+                                 .beside = s->decided[DECIDED_OVERLAP].value > 0,
+                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
+                                         (g[GROUP_MERGE].members > 1),
+                                 .small = g[GROUP_SUMS].members > 1,
+                                 .channels = groups_channels(&s->sched, pp, NULL),
+                                 .apart = far.ranks, .stages_apart = far.stages};
+    return comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
+}
+
+static void plan_groups(const struct setup *s, int pp)
+{
+    struct groups_args a = {.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
+                            .sched = &s->sched, .cut = s->cut, .types = s->types,
+                            .samples = s->samples, .shares = (int)s->decided[DECIDED_ZERO].value,
+                            .ahead = s->report.ahead,
+                            .beside = s->decided[DECIDED_OVERLAP].value > 0};
+    struct group *g = s->groups[pp];
+    groups_make(&a, pp, g);
+    for (int k = 0; k < GROUP_KINDS; k++)
+        g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,
+                                          g[k].max_bytes);
+}
+
 static void plan_memory(const struct setup *s, int pp, struct apart far, struct sim_memory *out)
 {
     struct dev_args dev;
-    struct exec_args x;
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = options_threads(s->o, s->mesh.world);
+    plan_groups(s, pp);
     struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
                                 .share = s->share, .types = s->types,
                                 .library = dev_own_bytes(&dev),
+                                .shares = (int)s->decided[DECIDED_ZERO].value,
+                                .scratch = groups_scratch(s->groups[pp]),
                                 .training = s->training, .splits = sim_memory_splits(&s->sched)};
-    setup_exec_args(s, pp, &x);
-    a.shares = exec_shares_of(&x);
     a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
-    x.apart = far.ranks;
-    x.stages_apart = far.stages;
-    a.scratch = exec_scratch_bytes(&x, (enum comm_kind)s->o->train.transport, &s->types, pp);
     if (options_device(s->o) == DEV_CUDA)
-        a.transport = exec_device_bytes(&x, (enum comm_kind)s->o->train.transport, pp);
+        a.transport = device_bytes(s, pp, far);
     sim_memory_plan(&a, pp, out);
 }
 
 static enum err make_memory(struct setup *s)
 {
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
+    TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
     for (int pp = 0; pp < s->sched.p; pp++)
         plan_memory(s, pp, (struct apart){s->o->env.no_copies, s->o->env.no_copies},
                     &s->memory[pp]);
@@ -179,8 +206,7 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     decision_make(s, s->decided);
     for (int pp = 0; pp < s->sched.p; pp++) {
         far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
-        if (far.ranks || far.stages)
-            plan_memory(s, pp, far, &s->memory[pp]);
+        plan_memory(s, pp, far, &s->memory[pp]);
     }
     mem_free(k.gpu);
     return ERR_OK;
@@ -363,6 +389,7 @@ void setup_free(struct setup *s)
     sched_free(&s->forward);
     mem_free(s->cut);
     mem_free(s->memory);
+    mem_free(s->groups);
     mem_free(s->time);
     *s = (struct setup){0};
 }
@@ -378,19 +405,17 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out)
 
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
+    const int64_t *b = s->memory[pp].bytes;
     *out = (struct exec_args){.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
-                              .zero = s->o->parallel.zero};
-    if (s->memory) {
-        const int64_t *b = s->memory[pp].bytes;
-        out->plan = (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
-                                        b[MEMORY_OPTIM], b[MEMORY_SHADOW],
-                                        b[MEMORY_ACTIVATIONS], b[MEMORY_WORK],
-                                        b[MEMORY_COMM], b[MEMORY_DATA]};
-    }
+                              .shares = (int)s->decided[DECIDED_ZERO].value,
+                              .groups = s->groups[pp],
+                              .plan = {b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
+                                       b[MEMORY_OPTIM], b[MEMORY_SHADOW], b[MEMORY_ACTIVATIONS],
+                                       b[MEMORY_WORK], b[MEMORY_COMM], b[MEMORY_DATA]}};
 }
 
 /* ---- the table ---- */

@@ -7,11 +7,13 @@
 #ifndef PLAIT_RUN_SETUP_H
 #define PLAIT_RUN_SETUP_H
 
-#include "exec/exec.h"
+#include "plan/groups.h"
 #include "run/decision.h"
 #include "run/options.h"
 #include "run/schedule.h"
 #include "sim/sim_memory.h"
+
+struct exec_args;
 
 struct setup {
     const struct options *o; /* borrowed */
@@ -25,6 +27,7 @@ struct setup {
                                        first; empty: there is none */
     struct arch_stage *cut;         /* owned; [stages] */
     struct sim_memory *memory;      /* owned; [pp] */
+    struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
     struct dtypes types;
     struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */

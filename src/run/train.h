@@ -8,6 +8,7 @@
 #include "ckpt/weights.h"
 #include "base/log.h"
 #include "data/data.h"
+#include "exec/exec.h"
 #include "optim/optim.h"
 #include "plait.h"
 #include "run/checkpoint.h"

@@ -7,6 +7,7 @@
 #include "folder.h"
 
 #include "base/fs.h"
+#include "exec/exec.h"
 #include "run/setup.h"
 
 #include <pthread.h>
@@ -47,7 +48,7 @@ static double sharers(const struct seen *k)
 {
     struct exec_args a;
     setup_exec_args(k->s, 0, &a);
-    return exec_shares_of(&a);
+    return a.shares;
 }
 
 static double rows_of_a_piece(const struct seen *k)

@@ -152,6 +152,7 @@ struct rank {
     struct job *job;
     struct comm_world *world;
     struct exec *x;
+    struct group groups[GROUP_KINDS];
     struct optim optim;
     struct optim_ahead ahead;
     struct optim_result result;
@@ -420,6 +421,16 @@ static enum err give_results(struct rank *k, const struct exec_bytes *plan)
     return ERR_OK;
 }
 
+/* As run/setup.c does. */
+static void plan_groups(const struct exec_args *a, int pp, struct group *out)
+{
+    groups_make(&(struct groups_args){a->arch, a->split, a->mesh, a->sched, a->cut, a->dev->types,
+                                      a->samples, a->shares, a->report->ahead, a->tp_rows > 0},
+                pp, out);
+    for (int i = 0; i < GROUP_KINDS; i++)
+        out[i].scratch = comm_scratch_bytes(comm_kind(a->world), out[i].members, out[i].max_bytes);
+}
+
 static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
 {
     struct job *job = k->job;
@@ -430,14 +441,16 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
-                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .zero = l->zero};
+                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
+                          .shares = l->zero ? l->dp : 1};
     struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
                                  .report = &job->report, .cut = job->cut, .samples = a.samples,
                                  .share = a.share, .types = dev->types, .training = true,
                                  .splits = sim_memory_splits(&job->sched),
-                                 .shares = exec_shares_of(&a), .copiers = l->dp};
+                                 .shares = a.shares, .copiers = l->dp};
     struct sim_memory plan;
-    ma.scratch = exec_scratch_bytes(&a, comm_kind(w), &dev->types, coord[AXIS_PP]);
+    plan_groups(&a, coord[AXIS_PP], k->groups);
+    ma.scratch = groups_scratch(k->groups);
     sim_memory_plan(&ma, coord[AXIS_PP], &plan);
     a.plan = bytes_of(&plan);
     if (comm_rank(w) < LAYOUT_COPIES)
@@ -539,59 +552,4 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
     sched_report_free(&job.report);
     mem_free(job.cut);
     return err;
-}
-
-/* ---- comparing ---- */
-
-static double largest(const double *x, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, fabs(x[i]));
-    return most;
-}
-
-/* Values of a parameter that say how large its summands are. A key bias has gradient zero in exact
- * arithmetic, since softmax does not see a shift; what it shows is the rounding of what its weight
- * sums. */
-static double scale_of(const struct layout_result *r, int i, bool weights)
-{
-    int from = i;
-    if (r->param[i].spec.role == ROLE_K_B && !weights)
-        while (r->param[from].spec.role != ROLE_K_W)
-            from--;
-    const struct layout_param *p = &r->param[from];
-    return largest(weights ? p->weight : p->grad, p->count);
-}
-
-double layout_difference(const struct layout_result *a, const struct layout_result *b, bool weights,
-                         const char **worst)
-{
-    double most = 0;
-    for (int i = 0; i < a->params; i++) {
-        const double *x = weights ? a->param[i].weight : a->param[i].grad;
-        const double *y = weights ? b->param[i].weight : b->param[i].grad;
-        double scale = scale_of(a, i, weights), far = 0;
-        for (int64_t j = 0; j < a->param[i].count; j++)
-            far = fmax(far, isfinite(y[j]) ? fabs(x[j] - y[j]) : INFINITY);
-        far = scale > 0 ? far / scale : far;
-        if (far > most || i == 0) {
-            most = far;
-            *worst = a->param[i].spec.name;
-        }
-    }
-    return most;
-}
-
-bool layout_same_bits(const struct layout_result *a, const struct layout_result *b)
-{
-    if (memcmp(&a->loss, &b->loss, sizeof a->loss) != 0)
-        return false;
-    for (int i = 0; i < a->params; i++) {
-        size_t bytes = (size_t)a->param[i].count * sizeof(double);
-        if (memcmp(a->param[i].grad, b->param[i].grad, bytes) != 0 ||
-            memcmp(a->param[i].weight, b->param[i].weight, bytes) != 0)
-            return false;
-    }
-    return true;
 }

@@ -5,6 +5,7 @@
  */
 #include "run/decision.h"
 
+#include "exec/exec.h"
 #include "run/setup.h"
 #include "test.h"
 

@@ -6,6 +6,7 @@
 #include "run/room.h"
 
 #include "comm/comm.h"
+#include "exec/exec.h"
 #include "run/options.h"
 #include "test.h"
 

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who sums and gathers with whom, and how much at most. Ranks of one pipeline coordinate have the
+ * same table; who their members are follows from their place in the mesh.
+ */
+#include "plan/groups.h"
+
+static const unsigned ALL = (1u << AXIS_COUNT) - 1;
+
+const char *groups_name(enum group_kind k)
+{
+    static const char *const name[GROUP_KINDS] = {
+        [GROUP_WORLD] = "world", [GROUP_TP] = "tp", [GROUP_KV] = "kv", [GROUP_DP] = "dp",
+        [GROUP_PLANE] = "plane", [GROUP_SUMS] = "sums", [GROUP_TIED] = "tied",
+        [GROUP_MERGE] = "merge"};
+    return name[k];
+}
+
+static bool is_tied_apart(const struct groups_args *a)
+{
+    return a->arch->tied && a->sched->replicas == 1 &&
+           a->sched->place[0] != a->sched->place[a->sched->stages - 1];
+}
+
+/* The pipeline rank with the other replica of what pp holds; pp itself: there is none. */
+static int partner_of(const struct sched *s, int pp)
+{
+    for (int stage = 0; stage < s->stages && s->replicas > 1; stage++) {
+        int a = s->place[stage], b = s->place[s->stages + stage];
+        if (a == pp || b == pp)
+            return a == pp ? b : a;
+    }
+    return pp;
+}
+
+/* Ranks that hold the same kv heads as this one: neighbours on the tensor axis. */
+static int kv_neighbours(const struct groups_args *a)
+{
+    int64_t tp = a->split.tp, kv = a->arch->kv_heads;
+    return kv > 0 && kv < tp ? (int)(tp / kv) : 1;
+}
+
+/* Ranks with one pipeline coordinate, when their sums are passed on by it. */
+static int plane_size(const struct groups_args *a)
+{
+    return a->ahead ? a->mesh->world / a->mesh->size[AXIS_PP] : 1;
+}
+
+/* Of pipeline rank pp's stages the largest gradients: no part is larger than its stage, and members
+ * hold the same ones. */
+static int64_t grads_bytes(const struct groups_args *a, int pp)
+{
+    int64_t largest = 0;
+    for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
+        if (a->sched->place[h] == pp)
+            largest = num_max(largest, arch_shared_elements(
+                arch_stage_elements(a->arch, &a->split, &a->cut[h % a->sched->stages]),
+                a->shares));
+    return largest * dtype_size(a->types.at);
+}
+
+void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KINDS])
+{
+    const struct sched *s = a->sched;
+    struct arch_rank r = {a->arch, a->split, a->samples, &a->types};
+    int64_t sums = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double), grads = grads_bytes(a, pp);
+    int first = s->place[0], last = s->place[s->stages - 1], other = partner_of(s, pp);
+    bool tied = is_tied_apart(a) && (pp == first || pp == last);
+    const int *size = a->mesh->size;
+    const struct group all[GROUP_KINDS] = {
+        [GROUP_WORLD] = {.members = a->mesh->world, .axes = ALL, .host = true,
+                         .max_bytes = 8 * (int64_t)sizeof(double)},
+        [GROUP_TP] = {.members = a->split.tp, .axes = 1u << AXIS_TP, .beside = a->beside,
+                      .max_bytes = arch_said_bytes(&r), .window = true, .mixed = true},
+        [GROUP_KV] = {.members = kv_neighbours(a), .axes = 1u << AXIS_TP, .max_bytes = grads},
+        [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
+                      .window = true},
+        [GROUP_PLANE] = {.members = plane_size(a), .axes = ALL & ~(1u << AXIS_PP), .host = true,
+                         .max_bytes = plane_size(a) * sums},
+        [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums, .small = true},
+        [GROUP_TIED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
+                        .max_bytes = arch_tied_elements(&r) * dtype_size(a->types.at)},
+        [GROUP_MERGE] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,
+                         .pair = {pp < other ? pp : other, pp < other ? other : pp},
+                         .max_bytes = grads},
+    };
+    for (int k = 0; k < GROUP_KINDS; k++) {
+        out[k] = all[k];
+        out[k].kind = (enum group_kind)k;
+    }
+}
+
+int groups_ranks(const struct mesh *m, const struct group *g, int rank, int *ranks)
+{
+    int coord[AXIS_COUNT];
+    if (g->members < 2)
+        return 0;
+    mesh_coord(m, rank, coord);
+    if (g->axes == 1u << AXIS_PP) {
+        for (int i = 0; i < 2; i++) {
+            coord[AXIS_PP] = g->pair[i];
+            ranks[i] = mesh_rank(m, coord);
+        }
+        return 2;
+    }
+    if (g->kind != GROUP_KV)
+        return mesh_group(m, rank, g->axes, ranks);
+    coord[AXIS_TP] = coord[AXIS_TP] / g->members * g->members;
+    for (int i = 0; i < g->members; i++, coord[AXIS_TP]++)
+        ranks[i] = mesh_rank(m, coord);
+    return g->members;
+}
+
+int64_t groups_scratch(const struct group g[GROUP_KINDS])
+{
+    int64_t total = 0;
+    for (int k = 0; k < GROUP_KINDS; k++)
+        total += g[k].scratch;
+    return total;
+}
+
+int groups_channels(const struct sched *s, int pp, struct group_channel *out)
+{
+    int n = 0;
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        const struct sched_instr *in = &s->instr[i];
+        bool sends = in->op == SCHED_SEND_F || in->op == SCHED_SEND_B;
+        bool first = sends || in->op == SCHED_RECV_F || in->op == SCHED_RECV_B;
+        for (int64_t j = s->begin[pp]; j < i && first; j++)
+            first = s->instr[j].op != in->op || s->instr[j].peer != in->peer;
+        if (first && out)
+            out[n] = (struct group_channel){
+                in->peer, in->op == SCHED_SEND_B || in->op == SCHED_RECV_B, sends};
+        n += first;
+    }
+    return n;
+}
