@@ -29,6 +29,12 @@ static void run_columns(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t
     cpu_pool_run(p->pool, fn, arg, groups, num_ceil_div(groups, cpu_pool_threads(p->pool)));
 }
 
+/* Runs of a flat vector of n elements. */
+static void run_flat(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t n)
+{
+    cpu_pool_run(p->pool, fn, arg, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+}
+
 enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a)
 {
     struct cpu *p = cpu_of(d);
@@ -216,8 +222,7 @@ enum err cpu_adamw(struct dev *d, const struct adamw *a)
     struct cpu_adamw w = {*a, p->half};
     if (!isfinite(a->now[NOW_SCALE]))
         return ERR_OK;
-    cpu_pool_run(p->pool, p->simd->adamw, &w, num_ceil_div(a->n, CPU_RUN),
-                 GRAIN_ELEMENTS / CPU_RUN);
+    run_flat(p, p->simd->adamw, &w, a->n);
     return ERR_OK;
 }
 
@@ -259,7 +264,7 @@ enum err cpu_cast(struct dev *d, const struct flat *a)
     struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN,
                          .half = p->half};
-    cpu_pool_run(p->pool, p->simd->cast, &w, num_ceil_div(a->n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    run_flat(p, p->simd->cast, &w, a->n);
     return ERR_OK;
 }
 
@@ -267,6 +272,6 @@ enum err cpu_add(struct dev *d, const struct flat *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN};
-    cpu_pool_run(p->pool, p->simd->add, &w, num_ceil_div(a->n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
+    run_flat(p, p->simd->add, &w, a->n);
     return ERR_OK;
 }
