@@ -121,6 +121,19 @@ static int swiglu_grad_operands(const struct op *op, struct op_operand *out)
          {IN(swiglu_grad.gu, a->n, 2 * a->f, HOLDS_CT)});
 }
 
+static int relu_operands(const struct op *op, struct op_operand *out)
+{
+    const struct relu *a = &op->relu;
+    LIST(out, {OUT(relu.y, 1, a->n, HOLDS_CT)}, {IN(relu.x, 1, a->n, HOLDS_CT)});
+}
+
+static int relu_grad_operands(const struct op *op, struct op_operand *out)
+{
+    const struct relu_grad *a = &op->relu_grad;
+    LIST(out, {OUT(relu_grad.dx, 1, a->n, HOLDS_CT)}, {IN(relu_grad.dy, 1, a->n, HOLDS_CT)},
+         {IN(relu_grad.x, 1, a->n, HOLDS_CT)});
+}
+
 static int residual_operands(const struct op *op, struct op_operand *out)
 {
     const struct residual *a = &op->residual;
@@ -349,6 +362,7 @@ static double attn_grad_flops(const struct op *op)
 #define BYTES(of) {"bytes", AT(of.n), FIELD_EXTENT}
 
 #define G_ACT "gated activation"
+#define G_RELU "relu"
 #define G_RESIDUAL "residual, dropout"
 #define G_EMBED "embedding"
 #define G_XENT "cross entropy"
@@ -381,6 +395,9 @@ const struct op_row op_rows[OPS] = {
     [OP_SWIGLU_GRAD] = {"swiglu_grad", CLASS_ACTIVATION, G_ACT,
                         {EXTENT(swiglu_grad, n), EXTENT(swiglu_grad, f)},
                         .operands = swiglu_grad_operands},
+    [OP_RELU] = {"relu", CLASS_ACTIVATION, G_RELU, {EXTENT(relu, n)}, .operands = relu_operands},
+    [OP_RELU_GRAD] = {"relu_grad", CLASS_ACTIVATION, G_RELU, {EXTENT(relu_grad, n)},
+                      .operands = relu_grad_operands},
     [OP_BIAS_GRAD] = {"bias_grad", CLASS_GEMM, "bias gradient",
                       {EXTENT(bias_grad, n), EXTENT(bias_grad, c)}, .operands = bias_grad_operands},
     [OP_RESIDUAL] = {"residual", CLASS_NORM, G_RESIDUAL,

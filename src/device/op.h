@@ -147,6 +147,20 @@ struct swiglu_grad {
     int64_t n, f;
 };
 
+/* relu: y = x where !(x <= 0), else 0, so that a NaN stays one; y may be x.
+ * relu_grad: dx = dy where !(x <= 0), else 0; dx may be dy. Of x the sign alone is asked, so that
+ * relu's y does in its place. All (n) ct, flat; n may be 0. */
+struct relu {
+    void *y;
+    const void *x;
+    int64_t n;
+};
+struct relu_grad {
+    void *dx;
+    const void *dy, *x;
+    int64_t n;
+};
+
 /* out (n, c) ct: row token[i] - v0 of w (rows, c) ct. Tokens outside [v0, v0 + rows) give a row of
  * zeros and no gradient. dw (rows, c) at +=. */
 struct embed {
@@ -284,6 +298,8 @@ struct aside {
     X(OP_ROPE, rope, rope, dev_rope, ref_rope)                                    \
     X(OP_SWIGLU, swiglu, swiglu, dev_swiglu, ref_swiglu)                          \
     X(OP_SWIGLU_GRAD, swiglu_grad, swiglu_grad, dev_swiglu_grad, ref_swiglu_grad) \
+    X(OP_RELU, relu, relu, dev_relu, ref_relu)                                    \
+    X(OP_RELU_GRAD, relu_grad, relu_grad, dev_relu_grad, ref_relu_grad)           \
     X(OP_BIAS_GRAD, bias_grad, bias_grad, dev_bias_grad, ref_bias_grad)           \
     X(OP_RESIDUAL, residual, residual, dev_residual, ref_residual)                \
     X(OP_DROPOUT, dropout, dropout, dev_dropout, ref_dropout)                     \

@@ -10,11 +10,13 @@
 
 enum { MOST = 10 };
 
-/* NO_MINUS: a logit of minus infinity is a token of probability 0, which masks are made of.
+/* NO_MINUS: a logit of minus infinity is a token of probability 0, which masks are made of; ReLU of
+ * it is 0.
  * NO_PLUS: a log-sum-exp of plus infinity is a query that is not there; a forward never gives it.
  * AS_REF: a key of infinity may make a score of minus infinity, and so a probability of 0; where it
- * does on ref, it may here. The gradient shows it. */
-enum except { ALL, NO_MINUS, NO_PLUS, AS_REF };
+ * does on ref, it may here. The gradient shows it. CHOOSES: it says where the gradient passes, and
+ * the activation itself has shown it. */
+enum except { ALL, NO_MINUS, NO_PLUS, AS_REF, CHOOSES };
 
 struct operand {
     struct parity_buf *buf;
@@ -282,6 +284,28 @@ static void swiglu_make(struct call *c, int i)
     c->run = swiglu_run;
 }
 
+static void relu_run(const struct call *c, int s)
+{
+    struct dev *d = c->p->dev[s];
+    void *to = at(c, c->out[0], s), *x = in_at(c, 0, s);
+    if (c->apart)
+        CHECK_OK(dev_relu_grad(d, &(struct relu_grad){to, in_at(c, 1, s), x, c->n}));
+    else
+        CHECK_OK(dev_relu(d, &(struct relu){to, x, c->n}));
+}
+
+static void relu_make(struct call *c, int i)
+{
+    c->n = i % 2 ? 3000 : 37;
+    c->apart = i / 2;
+    in(c, "x", PARITY_CT, c->n);
+    c->in[0].except = c->apart ? CHOOSES : NO_MINUS;
+    if (c->apart)
+        in(c, "dy", PARITY_CT, c->n);
+    out(c, PARITY_CT, c->n);
+    c->run = relu_run;
+}
+
 static void residual_run(const struct call *c, int s)
 {
     struct dev *d = c->p->dev[s];
@@ -471,7 +495,8 @@ static const struct operation operations[] = {
     {"gemm", gemm_make, 10},         {"norm", norm_make, 12},
     {"norm_grad", norm_grad_make, 6}, {"attn", attn_make, 8},
     {"rope", rope_make, 4},          {"swiglu", swiglu_make, 6},
-    {"residual", residual_make, 6},  {"table", table_make, 3 * TABLE_CALLS},
+    {"relu", relu_make, 4},          {"residual", residual_make, 6},
+    {"table", table_make, 3 * TABLE_CALLS},
     {"xent", xent_make, 12},         {"flat", flat_make, 2 * FLAT_CALLS},
 };
 

@@ -252,7 +252,7 @@ static void rope(void)
     dev_close(d);
 }
 
-/* One input, one output, one weighing: swiglu, residual with dropout, embedding. */
+/* One input, one output, one weighing: activations, residual with dropout, embedding. */
 struct simple {
     struct dev *d;
     int64_t n, c, rows;
@@ -276,6 +276,27 @@ static void swiglu(void)
                      zeros(2 * nc)};
     CHECK_OK(dev_swiglu_grad(p.d, &(struct swiglu_grad){all[3], p.dy, p.x, p.n, p.c}));
     check_slope(&(struct slope){"swiglu", swiglu_loss, &p}, p.x, all[3], 2 * nc);
+    release(all, 4);
+    dev_close(p.d);
+}
+
+static double relu_loss(const void *problem)
+{
+    const struct simple *p = problem;
+    CHECK_OK(dev_relu(p->d, &(struct relu){p->y, p->x, p->n}));
+    return weigh(p->y, p->dy, p->n);
+}
+
+/* Away from 0, where it has no slope. */
+static void relu(void)
+{
+    struct simple p = {.d = open_ref(), .n = 15};
+    double *all[] = {p.x = values(p.n, -4, 4), p.y = zeros(p.n), p.dy = values(p.n, -1, 1),
+                     zeros(p.n)};
+    for (int64_t i = 0; i < p.n; i++)
+        p.x[i] += i % 2 ? 5 : -5;
+    CHECK_OK(dev_relu_grad(p.d, &(struct relu_grad){all[3], p.dy, p.x, p.n}));
+    check_slope(&(struct slope){"relu", relu_loss, &p}, p.x, all[3], p.n);
     release(all, 4);
     dev_close(p.d);
 }
@@ -397,6 +418,7 @@ static const struct test_case cases[] = {
     {"attention: dropout", attn_dropout},
     {"rope: the inverse is the transpose", rope},
     {"swiglu", swiglu},
+    {"relu", relu},
     {"residual, bias and dropout", residual},
     {"embedding and positions", embed},
     {"cross entropy over two shards", xent},

@@ -49,7 +49,8 @@ static void poison(struct call *c, struct operand *o, double value)
 {
     int64_t where = test_range(0, (o->buf->n - 1) / o->step) * o->step;
     double keep = o->was[where];
-    if ((o->except == NO_MINUS && value == -INFINITY) || (o->except == NO_PLUS && value > 0))
+    if (o->except == CHOOSES || (o->except == NO_MINUS && value == -INFINITY) ||
+        (o->except == NO_PLUS && value > 0))
         return;
     o->was[where] = value;
     parity_set(c->p, o->buf, o->was);

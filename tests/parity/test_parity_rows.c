@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels that work row by row: norms, SwiGLU, residual addition, dropout. Side 2 does each in two
- * calls, the first on rows 0..half, the second on the rest, and must give the same bits.
+ * Kernels that work row by row: norms, activations, residual addition, dropout. Side 2 does each in
+ * two calls, the first on rows 0..half, the second on the rest, and must give the same bits.
  */
 #include "parity.h"
 
@@ -213,6 +213,53 @@ static void swiglu_far(struct parity *p)
     }
 }
 
+/* n values, of which many are zeros, the least normal numbers (cpu flushes denormals), and not
+ * finite. */
+static struct parity_buf *edges(struct parity *p, int64_t n)
+{
+    static const double edge[] = {0, -0.0, 0x1p-126, -0x1p-126, INFINITY, -INFINITY, NAN};
+    struct parity_buf *b = parity_zero(p, PARITY_CT, n);
+    double *x = parity_doubles(n);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = test_range(0, 1) ? edge[test_range(0, 6)] : test_real(-2, 2);
+    parity_set(p, b, x);
+    mem_free(x);
+    return b;
+}
+
+/* A choice, not arithmetic: the same bits. dx over dy and y over x on the candidate in every other
+ * problem. */
+static void relu(struct parity *p)
+{
+    for (int i = 0; i < SHAPES + WIDE; i++) {
+        int64_t n = rows_with(i), c = cols_of(i, 150);
+        bool aliased = i & 1;
+        parity_problem(p, "relu n %d x %d aliased %d", (int)n, (int)c, aliased);
+        struct parity_buf *x = edges(p, n * c), *dy = edges(p, n * c);
+        struct parity_buf *y = parity_fill(p, PARITY_CT, n * c, -1, 1);
+        struct parity_buf *dx = parity_fill(p, PARITY_CT, n * c, -1, 1);
+        for (int s = 0; s < PARITY_SIDES; s++) {
+            struct dev *d = p->dev[s];
+            bool over = s && aliased;
+            for (int k = 0; k < 2; k++) {
+                struct part r = part_of(s, k, n);
+                int64_t at = r.first * c;
+                void *x_at = parity_at(p, x, s, at), *dy_at = parity_at(p, dy, s, at);
+                void *dx_at = over ? dy_at : parity_at(p, dx, s, at);
+                void *y_at = over ? x_at : parity_at(p, y, s, at);
+                CHECK_OK(dev_relu_grad(d, &(struct relu_grad){dx_at, dy_at, x_at, r.rows * c}));
+                CHECK_OK(dev_relu(d, &(struct relu){y_at, x_at, r.rows * c}));
+            }
+        }
+        if (aliased) {
+            CHECK_OK(dev_copy(p->dev[0], x->on[0], y->on[0], n * c * 8));
+            CHECK_OK(dev_copy(p->dev[0], dy->on[0], dx->on[0], n * c * 8));
+        }
+        parity_check_same(p, aliased ? x : y);
+        parity_check_same(p, aliased ? dy : dx);
+    }
+}
+
 static uint32_t any_step(void)
 {
     return (uint32_t)test_range(0, 1000000);
@@ -351,6 +398,11 @@ static void case_swiglu_far(void)
     parity_each("swiglu, far values", swiglu_far);
 }
 
+static void case_relu(void)
+{
+    parity_each("relu", relu);
+}
+
 /* The sum is stored in ct before its norm is taken, so the norm's operand has that rounding. */
 static void residual_norm_one(struct parity *p, int i, bool rms)
 {
@@ -430,6 +482,7 @@ static const struct test_case cases[] = {
     {"norm_grad: both kinds, dx over d and x, no d, no db", case_norm_grad},
     {"swiglu: forward and gradient", case_swiglu},
     {"swiglu: far values stay finite", case_swiglu_far},
+    {"relu: forward and gradient, in place and not, not finite", case_relu},
     {"residual: bias, no x, y over x, dropout", case_residual},
     {"residual and the norm of it", case_residual_norm},
     {"dropout: in place and not", case_dropout},

@@ -140,6 +140,35 @@ static void elementwise(void)
     dev_close(d);
 }
 
+/* By the definition, not a number or two at the edges; in place, and of nothing. */
+static void relu(void)
+{
+    enum { N = 9 };
+    const double x[N] = {-INFINITY, -2, -0x1p-1074, -0.0, 0, 0x1p-1074, 3, INFINITY, NAN};
+    const double dy[N] = {1, NAN, INFINITY, 4, -5, 6, -7, -INFINITY, 9};
+    const double y[N] = {0, 0, 0, 0, 0, 0x1p-1074, 3, INFINITY, NAN};
+    const double dx[N] = {0, 0, 0, 0, 0, 6, -7, -INFINITY, 9};
+    struct dev *d = open_ref();
+    for (int in_place = 0; in_place < 2; in_place++) {
+        double a[N], b[N], to[2][N] = {{0}};
+        memcpy(a, x, sizeof a);
+        memcpy(b, dy, sizeof b);
+        double *got_y = in_place ? a : to[0], *got_dx = in_place ? b : to[1];
+        CHECK_OK(dev_relu(d, &(struct relu){got_y, a, 0}));
+        CHECK_OK(dev_relu_grad(d, &(struct relu_grad){got_dx, b, a, 0}));
+        CHECK(in_place ? a[1] == -2 && b[8] == 9 : to[0][6] == 0 && to[1][6] == 0);
+        CHECK_OK(dev_relu_grad(d, &(struct relu_grad){got_dx, b, a, N}));
+        CHECK_OK(dev_relu(d, &(struct relu){got_y, a, N}));
+        for (int i = 0; i < N; i++) {
+            test_check(got_y[i] == y[i] || (isnan(got_y[i]) && isnan(y[i])), __FILE__, __LINE__,
+                       "relu of %g is %g", x[i], got_y[i]);
+            test_check(got_dx[i] == dx[i], __FILE__, __LINE__,
+                       "the gradient of relu at %g, of %g, is %g", x[i], dy[i], got_dx[i]);
+        }
+    }
+    dev_close(d);
+}
+
 static void cross_entropy(void)
 {
     static const int32_t target[] = {0, 5, -1, 2};
@@ -183,6 +212,7 @@ static const struct test_case cases[] = {
     {"norm: both kinds", norms},
     {"attention: groups, causal, fewer queries", attention},
     {"rope and swiglu", elementwise},
+    {"relu and its gradient", relu},
     {"cross entropy", cross_entropy},
     {"adamw", adamw},
 };

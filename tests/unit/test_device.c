@@ -263,6 +263,8 @@ static void bytes_are_counted(void)
               2 * (4 * 15 + 5) + 4 * 3);
     CHECK_INT(BYTES(OP_ROPE, .rope = {.n = 6, .t = 4, .heads = 2, .d = 8}), 2 * 2 * 96 + 4 * 32);
     CHECK_INT(BYTES(OP_SWIGLU_GRAD, .swiglu_grad = {.n = 3, .f = 5}), 2 * 5 * 15);
+    CHECK_INT(BYTES(OP_RELU, .relu = {.n = 15}), 2 * 2 * 15);
+    CHECK_INT(BYTES(OP_RELU_GRAD, .relu_grad = {.n = 15}), 2 * 3 * 15);
     CHECK_INT(BYTES(OP_EMBED, .embed = {.n = 3, .c = 5, .rows = 100}), 2 * 2 * 15 + 4 * 3);
     CHECK_INT(BYTES(OP_EMBED_GRAD, .embed_grad = {.n = 3, .c = 5, .rows = 100}),
               2 * 15 + 4 * 2 * 15 + 4 * 3);

@@ -165,6 +165,8 @@ static enum err cpu_run(struct dev *d, const struct op *op)
     case OP_ROPE: return cpu_rope(d, &op->rope);
     case OP_SWIGLU: return cpu_swiglu(d, &op->swiglu);
     case OP_SWIGLU_GRAD: return cpu_swiglu_grad(d, &op->swiglu_grad);
+    case OP_RELU: return cpu_relu(d, &op->relu);
+    case OP_RELU_GRAD: return cpu_relu_grad(d, &op->relu_grad);
     case OP_RESIDUAL: return cpu_residual(d, &op->residual);
     case OP_DROPOUT: return cpu_dropout(d, &op->dropout);
     case OP_EMBED: return cpu_embed(d, &op->embed);

@@ -36,6 +36,7 @@ struct cpu_attn { struct attn a; bool half; };
 struct cpu_attn_grad { struct attn_grad a; bool half; };
 struct cpu_rope { struct rope a; bool half; };
 struct cpu_adamw { struct adamw a; bool half; };
+struct cpu_relu { struct relu_grad a; bool half; };
 struct cpu_xent { struct xent a; bool half; };
 /* y (n, c) = x + drop(f + bias), or of fewer parts */
 struct cpu_rows { void *y; const void *x, *f, *bias; int64_t n, c; struct drop drop; bool half; };
@@ -65,6 +66,7 @@ struct cpu_simd {
     cpu_task_fn *attn_grad_queries; /* cpu_attn_grad, dq; tiles of queries x heads x sequences */
     cpu_task_fn *rope;      /* cpu_rope; rows */
     cpu_task_fn *swiglu, *swiglu_grad; /* cpu_swiglu; rows */
+    cpu_task_fn *relu;      /* cpu_relu; runs of CPU_RUN elements */
     cpu_task_fn *residual;  /* cpu_rows; rows */
     cpu_task_fn *embed, *pos_add; /* cpu_table; rows */
     cpu_task_fn *embed_grad, *pos_grad; /* cpu_table; groups of CPU_COLS columns */
@@ -100,6 +102,8 @@ enum err cpu_attn_grad(struct dev *d, const struct attn_grad *a);
 enum err cpu_rope(struct dev *d, const struct rope *a);
 enum err cpu_swiglu(struct dev *d, const struct swiglu *a);
 enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a);
+enum err cpu_relu(struct dev *d, const struct relu *a);
+enum err cpu_relu_grad(struct dev *d, const struct relu_grad *a);
 enum err cpu_residual(struct dev *d, const struct residual *a);
 enum err cpu_dropout(struct dev *d, const struct dropout *a);
 enum err cpu_embed(struct dev *d, const struct embed *a);

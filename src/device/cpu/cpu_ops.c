@@ -139,6 +139,20 @@ enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
     return ERR_OK;
 }
 
+enum err cpu_relu_grad(struct dev *d, const struct relu_grad *a)
+{
+    struct cpu *p = cpu_of(d);
+    struct cpu_relu w = {*a, p->half};
+    run_flat(p, p->simd->relu, &w, a->n);
+    return ERR_OK;
+}
+
+/* Its gradient where dy is x. */
+enum err cpu_relu(struct dev *d, const struct relu *a)
+{
+    return cpu_relu_grad(d, &(struct relu_grad){a->y, a->x, a->x, a->n});
+}
+
 enum err cpu_residual(struct dev *d, const struct residual *a)
 {
     struct cpu *p = cpu_of(d);

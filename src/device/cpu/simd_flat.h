@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Kernels over flat vectors: AdamW in one pass (the bf16 weight is written in the same pass as its
- * f32 master), sums in f64, casts, additions. All are bound by memory.
+ * f32 master), ReLU, sums in f64, casts, additions. All are bound by memory.
  */
 #ifndef PLAIT_DEVICE_CPU_SIMD_FLAT_H
 #define PLAIT_DEVICE_CPU_SIMD_FLAT_H
@@ -54,6 +54,25 @@ static inline void simd_adamw(const void *arg, int64_t first, int64_t last, floa
         else
             adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, false);
     }
+}
+
+SIMD_INLINE void relu_range(const struct relu_grad *a, int64_t i, int64_t end, bool half)
+{
+    for (; i < end; i += VL) {
+        vi off = (vi)(ct_load(a->x, i, end, half) <= 0.0f);
+        ct_store(a->dx, i, end, vf_select(off, vf_set(0.0f), ct_load(a->dy, i, end, half)), half);
+    }
+}
+
+static inline void simd_relu(const void *arg, int64_t first, int64_t last, float *scratch)
+{
+    const struct cpu_relu *w = arg;
+    int64_t i = first * CPU_RUN, end = num_min(last * CPU_RUN, w->a.n);
+    (void)scratch;
+    if (w->half)
+        relu_range(&w->a, i, end, true);
+    else
+        relu_range(&w->a, i, end, false);
 }
 
 /* Sum of x or of x^2 over n elements, in f64. */

@@ -19,7 +19,7 @@
     .norm_sums = simd_norm_sums, .bias_grad = simd_bias_grad, .attn = simd_attn,                   \
     .attn_delta = simd_attn_delta, .attn_grad = simd_attn_grad,                                    \
     .attn_grad_keys = simd_attn_grad_keys, .attn_grad_queries = simd_attn_grad_queries,            \
-    .rope = simd_rope, .swiglu = simd_swiglu, .swiglu_grad = simd_swiglu_grad,                     \
+    .rope = simd_rope, .swiglu = simd_swiglu, .swiglu_grad = simd_swiglu_grad, .relu = simd_relu,  \
     .residual = simd_residual, .embed = simd_embed, .pos_add = simd_pos_add,                       \
     .embed_grad = simd_scatter, .pos_grad = simd_scatter, .xent_max = simd_xent_max,               \
     .xent_sum = simd_xent_sum, .xent_grad = simd_xent_grad, .adamw = simd_adamw, .sum = simd_sum,  \

@@ -242,6 +242,8 @@ static enum err cuda_run(struct dev *d, const struct op *op)
     case OP_ROPE: return cuda_rope(d, &op->rope);
     case OP_SWIGLU: return cuda_swiglu(d, &op->swiglu);
     case OP_SWIGLU_GRAD: return cuda_swiglu_grad(d, &op->swiglu_grad);
+    case OP_RELU: return cuda_relu(d, &op->relu);
+    case OP_RELU_GRAD: return cuda_relu_grad(d, &op->relu_grad);
     case OP_RESIDUAL: return cuda_residual(d, &op->residual);
     case OP_RESIDUAL_NORM: return cuda_residual_norm(d, &op->residual_norm);
     case OP_DROPOUT: return cuda_dropout(d, &op->dropout);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flat vectors: AdamW (Loshchilov and Hutter 2019), the scale of gradients, sums, conversion,
+ * Flat vectors: AdamW (Loshchilov and Hutter 2019), the scale of gradients, ReLU, sums, conversion,
  * addition. All but the scale are bound by memory: AdamW reads 16 bytes and writes 12 to 14 for
  * each parameter, a sum reads 4.
  *
- * A thread takes 16 bytes of f32 at a time when every pointer allows it, else one element; both
- * ways do the same arithmetic to the bit, since a vector may be cut anywhere. Sums add f32 into
- * doubles in two stages: each block leaves its sum in the workspace, then one block adds those in
- * order. A short vector is one block's work, and then there is no second stage.
+ * A thread takes 16 bytes of f32 (ReLU: of ct) at a time when every pointer allows it, else one
+ * element; both ways do the same arithmetic to the bit, since a vector may be cut anywhere. Sums
+ * add f32 into doubles in two stages: each block leaves its sum in the workspace, then one block
+ * adds those in order. A short vector is one block's work, and then there is no second stage.
  *
  * The parts of a vector (struct dev_parts) come with the launch, as arguments of the kernel:
  * nothing is copied to the device for them, and a launch that was recorded holds its own. A thread
@@ -306,6 +306,58 @@ extern "C" enum err cuda_sumsq(struct dev *d, const struct sumsq *a)
     const float *from = static_cast<const float *>(a->x);
     return cuda_aligned(a->x) ? sum_add<true, 4>(cuda_of(d), a->out, from, &parts)
                               : sum_add<true, 1>(cuda_of(d), a->out, from, &parts);
+}
+
+template <typename T, int V>
+static __device__ __forceinline__ void relu_at(const struct relu_grad &a, int64_t at)
+{
+    float x[V], d[V];
+    cuda_get(static_cast<const T *>(a.x) + at, x);
+    cuda_get(static_cast<const T *>(a.dy) + at, d);
+#pragma unroll
+    for (int e = 0; e < V; e++)
+        d[e] = x[e] <= 0.0f ? 0.0f : d[e];
+    cuda_put(static_cast<T *>(a.dx) + at, d);
+}
+
+/* What a thread writes it alone has read, before: dx may be dy or x. */
+template <typename T, int V> static __global__ void __launch_bounds__(FLAT_THREADS)
+    relu_kernel(struct relu_grad a)
+{
+    int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
+    int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = a.n / V;
+    for (int64_t i = id; i < groups; i += threads)
+        relu_at<T, V>(a, i * V);
+    if (V > 1 && id < a.n - groups * V)
+        relu_at<T, 1>(a, groups * V + id);
+}
+
+template <typename T> static enum err relu_as(struct cuda *c, const struct relu_grad *a)
+{
+    constexpr int V = cuda_lanes<T>;
+    bool wide = cuda_aligned(a->dx) && cuda_aligned(a->dy) && cuda_aligned(a->x);
+    unsigned grid = cuda_blocks(a->n, FLAT_THREADS * (wide ? V : 1), FLAT_MOST);
+    if (wide)
+        relu_kernel<T, V><<<grid, FLAT_THREADS, 0, c->stream>>>(*a);
+    else
+        relu_kernel<T, 1><<<grid, FLAT_THREADS, 0, c->stream>>>(*a);
+    CUDA_LAUNCHED("relu");
+    return ERR_OK;
+}
+
+extern "C" enum err cuda_relu_grad(struct dev *d, const struct relu_grad *a)
+{
+    struct cuda *c = cuda_of(d);
+    if (a->n == 0)
+        return ERR_OK;
+    return c->half ? relu_as<bf16>(c, a) : relu_as<float>(c, a);
+}
+
+/* Its gradient where dy is x. */
+extern "C" enum err cuda_relu(struct dev *d, const struct relu *a)
+{
+    const struct relu_grad args = {a->y, a->x, a->x, a->n};
+    return cuda_relu_grad(d, &args);
 }
 
 template <int V> static __global__ void __launch_bounds__(FLAT_THREADS)

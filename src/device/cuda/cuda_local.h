@@ -173,6 +173,8 @@ enum err cuda_adamw(struct dev *d, const struct adamw *a);
 enum err cuda_scale(struct dev *d, const struct scale *a);
 enum err cuda_sum(struct dev *d, const struct sum *a);
 enum err cuda_sumsq(struct dev *d, const struct sumsq *a);
+enum err cuda_relu(struct dev *d, const struct relu *a);
+enum err cuda_relu_grad(struct dev *d, const struct relu_grad *a);
 enum err cuda_cast(struct dev *d, const struct flat *a);
 enum err cuda_add(struct dev *d, const struct flat *a);
 

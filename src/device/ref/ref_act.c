@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens to each element or pair of elements: rotary positions, SwiGLU (Shazeer 2020),
+ * What happens to each element or pair of elements: rotary positions, SwiGLU (Shazeer 2020), ReLU,
  * residual addition with bias and dropout.
  */
 #include "device/ref/ref.h"
@@ -55,6 +55,26 @@ enum err ref_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
             dup[i] = dy[i] * gate[i] * s;
         }
     }
+    return ERR_OK;
+}
+
+enum err ref_relu(struct dev *d, const struct relu *a)
+{
+    const double *x = a->x;
+    double *y = a->y;
+    (void)d;
+    for (int64_t i = 0; i < a->n; i++)
+        y[i] = x[i] <= 0 ? 0 : x[i];
+    return ERR_OK;
+}
+
+enum err ref_relu_grad(struct dev *d, const struct relu_grad *a)
+{
+    const double *dy = a->dy, *x = a->x;
+    double *dx = a->dx;
+    (void)d;
+    for (int64_t i = 0; i < a->n; i++)
+        dx[i] = x[i] <= 0 ? 0 : dy[i];
     return ERR_OK;
 }
 
