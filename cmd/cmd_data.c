@@ -132,8 +132,8 @@ static int data_import(int argc, char **argv)
         .usage = "plait data import TABLE -o FILE [--labels first|last] [--shape HxW] "
                  "[--resize HxW] ...",
         .about = "Turn a table of numbers as text (CSV: a row a line, values between commas, one\n"
-                 "of them the label from 0 on) into a row file. The file is written whole or\n"
-                 "not at all.",
+                 "of them the label from 0 on), or an array of NumPy with such rows (.npy), into\n"
+                 "a row file. The file is written whole or not at all.",
         .option = option,
         .options = sizeof option / sizeof *option,
         .more = "example: plait data import digits.csv -o digits.rows --shape 8x8 --resize 16x32",

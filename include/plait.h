@@ -100,7 +100,8 @@ int plait_data_random(const char *out, int64_t vocab, int64_t tokens, uint64_t s
 int plait_data_random_rows(const char *out, int64_t features, int64_t classes, int64_t rows,
                            uint64_t seed);
 
-/* A table of numbers as text (CSV), a row a line with its label, into a row file. Pictures are
+/* A table of numbers as text (CSV), a row a line with its label, or as such an array of NumPy
+ * (.npy), into a row file. Pictures are
  * resized by bilinear interpolation with half-pixel centres (docs/data-format.md). */
 struct plait_import {
     size_t size;

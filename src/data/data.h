@@ -118,13 +118,13 @@ struct data_random {
 };
 enum err data_random(const struct data_random *a);
 
-/* `plait data import`: a table of numbers as text, a row a line, its values between commas, the
- * label first or last, into one row file, written whole or not at all, in memory for a row.
- * Features that are a picture of height x width are resized to to_height x to_width (0: not) by
- * bilinear interpolation with half-pixel centres (data_import.c), then multiplied by scale.
- * progress as in data_prepare. *rows: how many were written. Errors: ERR_CONFIG, sizes that are
- * none, or the output is the table; ERR_DATA with line and column, what is no number, a line of
- * another length, a label that is none; ERR_STORAGE, ERR_MEMORY. Local. */
+/* `plait data import`: a table of numbers, as text (a row a line, its values between commas) or as
+ * an array of NumPy (.npy), the label first or last in a row, into one row file, written whole or
+ * not at all, in memory for a row. Features that are a picture of height x width are resized to
+ * to_height x to_width (0: not) by bilinear interpolation with half-pixel centres (data_import.c),
+ * then multiplied by scale. progress as in data_prepare. *rows: how many were written. Errors:
+ * ERR_CONFIG, sizes that are none, or the output is the table; ERR_DATA with line and column, what
+ * is no number, a line of another length, a label that is none; ERR_STORAGE, ERR_MEMORY. Local. */
 struct data_import {
     const char *table, *out;
     bool header;      /* the first line is passed over */

@@ -58,4 +58,17 @@ struct data_writer {
 /* Errors: those of pass; ERR_DATA when the two differ; ERR_STORAGE. */
 enum err data_write(const struct data_writer *w, const char *path);
 
+/* An array of numpy.save: rows x columns elements of `bytes` bytes from byte `at` on, of type f, i,
+ * u or b. bytes 0: the file is none. (data_npy.c) */
+struct data_npy {
+    int64_t rows, columns, at;
+    int bytes;
+    char type;
+};
+/* `path` stands in messages. Errors: ERR_DATA, an array that is not read, or damaged. */
+enum err data_npy_open(const struct fs_reader *file, const char *path, struct data_npy *out);
+/* The columns of a row into out. Errors: ERR_DATA, also for what is not finite. */
+enum err data_npy_row(const struct fs_reader *file, const char *path, const struct data_npy *a,
+                      int64_t row, double *out);
+
 #endif

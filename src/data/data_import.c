@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A table of numbers as text into one row file, read by block, twice (data_write.c).
+ * A table of numbers, as text or as an array of NumPy, into one row file, read by block, twice
+ * (data_write.c).
  *
  * A picture is resized by bilinear interpolation with half-pixel centres: place i of n on an axis
  * of m is x = (i + 1/2) m / n - 1/2, kept within 0 .. m - 1, between its two neighbours, with no
@@ -26,6 +27,7 @@ struct job {
     double *value;  /* owned; [room] the values of a line, as they stand */
     double *pixel;  /* owned; [to_height x to_width]; NULL: not resized */
     uint8_t *row;   /* owned; a row as the file has it */
+    const char *unit; /* of the table, for messages: a line, or a row of an array */
     int64_t values, room;
 };
 
@@ -35,7 +37,7 @@ struct reader {
     char block[BLOCK];
     int64_t at;   /* of the block in the file */
     int n, i;     /* bytes of it, and those that have been read */
-    int64_t line; /* from 1 */
+    int64_t line; /* from 1, or a row of an array */
 };
 
 /* Is there another character? */
@@ -79,15 +81,17 @@ static enum err read_field(struct job *j, struct reader *r, char out[FIELD], boo
     return ERR_OK;
 }
 
-static enum err grow(struct job *j)
+/* Room for so many values. */
+static enum err grow(struct job *j, int64_t values)
 {
     double *larger;
-    if (j->values < j->room)
+    if (values <= j->room)
         return ERR_OK;
-    int64_t room = num_max(FIRST_ROOM, 2 * j->room);
-    if (j->room > DATA_FEATURES_MAX)
-        FAIL(ERR_DATA, "data: the first line of %s has more than %d values, and a row has at most "
-                       "%d features", j->a->table, DATA_FEATURES_MAX + 1, DATA_FEATURES_MAX);
+    if (values > DATA_FEATURES_MAX + 1)
+        FAIL(ERR_DATA, "data: the first row of %s has more than %d values, and a row has at most "
+                       "%d features and a label", j->a->table, DATA_FEATURES_MAX + 1,
+             DATA_FEATURES_MAX);
+    int64_t room = num_max(num_max(FIRST_ROOM, values), 2 * j->room);
     TRY(mem_new(room, sizeof *larger, "a row", &larger));
     if (j->values > 0)
         memcpy(larger, j->value, (size_t)j->values * sizeof *larger);
@@ -106,7 +110,7 @@ static enum err read_line(struct job *j, struct reader *r)
         TRY(read_field(j, r, field, &last));
         if (last && j->values == 0 && !field[0])
             break;
-        TRY(grow(j));
+        TRY(grow(j, j->values + 1));
         if (text_read_real(field, &j->value[j->values]) != TEXT_NUMBER)
             FAIL(ERR_DATA, "data: line %lld, column %lld of %s is \"%.40s\", which is no number%s",
                  (long long)r->line, (long long)j->values + 1, j->a->table, field,
@@ -167,8 +171,8 @@ static enum err put_label(struct job *j, const struct reader *r, double v)
 {
     int64_t most = j->a->classes ? j->a->classes - 1 : INT32_MAX - 1;
     if (!(v >= 0 && v <= (double)most && v == floor(v)))
-        FAIL(ERR_DATA, "data: line %lld of %s has label %g in its %s column, the rule is a whole "
-                       "number from 0 to %lld; use --labels, --classes or another table",
+        FAIL(ERR_DATA, "data: %s %lld of %s has label %g in its %s column, the rule is a whole "
+                       "number from 0 to %lld; use --labels, --classes or another table", j->unit,
              (long long)r->line, j->a->table, v, j->a->label_first ? "first" : "last",
              (long long)most);
     j->h.classes = j->a->classes ? j->a->classes : num_max(j->h.classes, (int64_t)v + 1);
@@ -194,9 +198,9 @@ static enum err put_row(struct job *j, const struct reader *r, struct data_pass 
         float f = (float)(x[i] * a->scale);
         uint32_t bits;
         if (!isfinite(f))
-            FAIL(ERR_DATA, "data: line %lld of %s has %g, which times scale %g is more than 32 "
-                           "bits hold; use a smaller --scale", (long long)r->line, a->table, x[i],
-                 a->scale);
+            FAIL(ERR_DATA, "data: %s %lld of %s has %g, which times scale %g is more than 32 "
+                           "bits hold; use a smaller --scale", j->unit, (long long)r->line,
+                 a->table, x[i], a->scale);
         memcpy(&bits, &f, sizeof bits);
         put_le(j->row + DATA_VALUE * i, bits);
     }
@@ -224,13 +228,37 @@ static enum err pass_lines(struct job *j, struct reader *r, struct data_pass *p)
     }
 }
 
+static enum err pass_array(struct job *j, struct reader *r, const struct data_npy *array,
+                           struct data_pass *p)
+{
+    if (j->a->header)
+        FAIL(ERR_CONFIG, "data: %s is an array, which has no line of names; leave --header out",
+             j->a->table);
+    TRY(grow(j, array->columns));
+    j->values = array->columns;
+    for (r->line = 1; r->line <= array->rows; r->line++) {
+        TRY(data_npy_row(&r->text, j->a->table, array, r->line - 1, j->value));
+        if (!j->row)
+            TRY(begin_rows(j));
+        TRY(put_row(j, r, p));
+        if (j->a->progress)
+            j->a->progress(j->a->arg, j->done + r->text.size / array->rows * r->line,
+                           2 * r->text.size);
+    }
+    return ERR_OK;
+}
+
 static enum err pass_table(void *arg, struct data_pass *p)
 {
     struct job *j = arg;
     struct reader r = {.n = 0};
+    struct data_npy array;
     j->h.count = 0;
     TRY(fs_reader_open(&r.text, j->a->table, ERR_DATA));
-    enum err err = pass_lines(j, &r, p);
+    enum err err = data_npy_open(&r.text, j->a->table, &array);
+    j->unit = array.bytes ? "row" : "line";
+    if (err == ERR_OK)
+        err = array.bytes ? pass_array(j, &r, &array, p) : pass_lines(j, &r, p);
     j->done += r.text.size;
     fs_reader_close(&r.text);
     TRY(err);

@@ -9,6 +9,7 @@
 #include "plait.h"
 #include "test.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -215,8 +216,6 @@ static void tables_that_are_refused(void)
     CHECK(!fs_exists("table.rows"));
 }
 
-/* ---- while it is read ---- */
-
 static const char *next_text; /* what the table becomes between the two times that it is read */
 static int64_t last_done, last_all;
 
@@ -228,6 +227,142 @@ static void on_progress(void *arg, int64_t done, int64_t all)
     if (next_text && done == all / 2)
         CHECK_OK(fs_put("table.csv", next_text, (int64_t)strlen(next_text)));
 }
+
+/* ---- arrays of NumPy ---- */
+
+/* An array of `bytes` bytes of elements; version 1, or 2 with the wider length. */
+static void put_array(const char *dictionary, int version, const void *elements, int64_t bytes)
+{
+    uint8_t file[1024] = "\x93NUMPY";
+    int wide = version > 1 ? 4 : 2;
+    size_t n = strlen(dictionary);
+    file[6] = (uint8_t)version;
+    file[8] = (uint8_t)n;
+    file[9] = (uint8_t)(n >> 8);
+    memcpy(file + 8 + wide, dictionary, n);
+    memcpy(file + 8 + wide + n, elements, (size_t)bytes);
+    CHECK_OK(fs_put("table.npy", file, 8 + wide + (int64_t)n + bytes));
+}
+
+static int import_array(const struct plait_import *how)
+{
+    struct plait_import a = *how;
+    a.size = sizeof a;
+    a.table = "table.npy";
+    a.out = "table.rows";
+    unlink("table.rows");
+    return plait_data_import(&a, NULL);
+}
+
+/* What numpy.save(column_stack([[[1, -2], [3, 4]], [0, 2]])) writes for each type. */
+static void arrays_are_read(void)
+{
+    static const float f4[] = {1, -2, 0, 3, 4, 2};
+    static const double f8[] = {1, -2, 0, 3, 4, 2};
+    static const int8_t i1[] = {1, -2, 0, 3, 4, 2};
+    static const int16_t i2[] = {1, -2, 0, 3, 4, 2};
+    static const int32_t i4[] = {1, -2, 0, 3, 4, 2};
+    static const int64_t i8[] = {1, -2, 0, 3, 4, 2};
+    static const uint8_t u1[] = {1, 254, 0, 3, 4, 2};
+    static const uint16_t u2[] = {1, 254, 0, 3, 4, 2};
+    static const uint32_t u4[] = {1, 254, 0, 3, 4, 2};
+    static const uint64_t u8[] = {1, 254, 0, 3, 4, 2};
+    static const struct { const char *type; const void *p; int bytes; } c[] = {
+        {"<f4", f4, 4}, {"<f8", f8, 8}, {"|i1", i1, 1}, {"<i2", i2, 2}, {"<i4", i4, 4},
+        {"<i8", i8, 8}, {"|u1", u1, 1}, {"<u2", u2, 2}, {"<u4", u4, 4}, {"<u8", u8, 8}};
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        char dictionary[128];
+        snprintf(dictionary, sizeof dictionary,
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (2, 3), }            \n",
+                 c[i].type);
+        put_array(dictionary, 1 + (int)i % 3, c[i].p, 6 * c[i].bytes);
+        test_check(import_array(&(struct plait_import){.scale = 1}) == 0, __FILE__, __LINE__, "%s",
+                   plait_error());
+        rows_are(c[i].type[1] == 'u' ? "1 254 : 0 of 3\n3 4 : 2 of 3\n"
+                                     : "1 -2 : 0 of 3\n3 4 : 2 of 3\n");
+    }
+    put_array("{'descr': '|b1', 'fortran_order': False, 'shape': (1, 3), }", 1, "\1\0\1", 3);
+    CHECK_INT(import_array(&(struct plait_import){.label_first = 1}), 0);
+    rows_are("0 1 : 1 of 2\n");
+    put_array("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 1, f4, sizeof f4);
+    CHECK_INT(import_array(&(struct plait_import){.height = 1, .width = 2, .to_height = 1,
+                                                  .to_width = 4, .progress = on_progress}), 0);
+    rows_are("1 0.25 -1.25 -2 : 0 of 3\n3 3.25 3.75 4 : 2 of 3\n");
+    CHECK(last_done <= last_all && last_done >= last_all - 4);
+}
+
+static void arrays_that_are_refused(void)
+{
+    static const float f4[] = {1, -2, 0, 3, 4, 2};
+    static const struct { const char *dictionary; int code; const char *part; } c[] = {
+        {"", PLAIT_DATA, "elements of another kind"},
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3)}", PLAIT_DATA, "save it as fl"},
+        {"{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3)}", PLAIT_DATA, "another kind"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (2, 3)}", PLAIT_DATA, "another kind"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2, 3)}", PLAIT_DATA,
+         "another kind"},
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3)}", PLAIT_DATA, "two dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}", PLAIT_DATA, "two dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3)}", PLAIT_DATA, "two dim"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-2, 3)}", PLAIT_DATA, "two dim"},
+        {"{'descr': '<f4', 'fortran_order': False}", PLAIT_DATA, "two dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}", PLAIT_DATA,
+         "says 2 x 2 elements of 4 bytes behind a header of 67, the file has 91 bytes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387905, 4)}", PLAIT_DATA,
+         "it is cut or damaged"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999999, 4)}",
+         PLAIT_DATA, "two dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (6, 1)}", PLAIT_DATA, "has 1 value"},
+    };
+    for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
+        put_array(c[i].dictionary, 1, f4, sizeof f4);
+        int code = import_array(&(struct plait_import){.scale = 1});
+        test_check(code == c[i].code && strstr(plait_error(), c[i].part), __FILE__, __LINE__,
+                   "%s: %d: %s", c[i].dictionary, code, plait_error());
+        CHECK(!fs_exists("table.rows"));
+    }
+    static const char good[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+    put_array(good, 1, f4, sizeof f4);
+    CHECK_INT(import_array(&(struct plait_import){.header = 1}), PLAIT_CONFIG);
+    put_array(good, 4, f4, sizeof f4);
+    CHECK_INT(import_array(&(struct plait_import){.scale = 1}), PLAIT_DATA);
+    put_array(good, 1, (const float[]){1, -2, 0, NAN, 4, 2}, sizeof f4);
+    CHECK_INT(import_array(&(struct plait_import){.scale = 1}), PLAIT_DATA);
+    CHECK(strstr(plait_error(), "row 2, column 1 of table.npy is nan") != NULL);
+    put_array(good, 1, (const float[]){1, -2, 0, 3, 4, 2.5F}, sizeof f4);
+    CHECK_INT(import_array(&(struct plait_import){.scale = 1}), PLAIT_DATA);
+    CHECK(strstr(plait_error(), "row 2 of table.npy has label 2.5") != NULL);
+    CHECK_OK(fs_put("table.npy", "\x93NUMPY\1\0\xff\xff....", 14));
+    CHECK_INT(import_array(&(struct plait_import){.scale = 1}), PLAIT_DATA);
+    CHECK(strstr(plait_error(), "a header of 65535 bytes") != NULL);
+}
+
+/* Damaged bytes: refused, or an array that keeps the rules. */
+static void damaged_arrays(void)
+{
+    static const char good[] = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+    static const float f4[] = {1, -2, 0, 3, 4, 2};
+    for (int round = 0; round < 2000; round++) {
+        uint8_t file[16 + sizeof good + sizeof f4] = "\x93NUMPY\1";
+        size_t n = sizeof good - 1, all = 10 + n + sizeof f4;
+        file[8] = (uint8_t)n;
+        memcpy(file + 10, good, n);
+        memcpy(file + 10 + n, f4, sizeof f4);
+        for (int64_t k = test_range(1, 3); k > 0; k--)
+            file[test_range(6, (int64_t)all - 1)] =
+                (uint8_t)(test_random() % 3 ? '0' + test_random() % 10 : test_random());
+        int fd = open("table.npy", O_WRONLY | O_CREAT, 0666);
+        CHECK(fd >= 0 && pwrite(fd, file, all, 0) == (ssize_t)all);
+        CHECK(ftruncate(fd, (off_t)all) == 0);
+        close(fd);
+        int code = import_array(&(struct plait_import){.scale = 1});
+        test_check(code == 0 || code == PLAIT_DATA, __FILE__, __LINE__, "%d: %s", code,
+                   plait_error());
+    }
+}
+
+
+/* ---- while it is read ---- */
 
 static void tables_that_change(void)
 {
@@ -329,6 +464,9 @@ static const struct test_case cases[] = {
     {"pictures_are_resized", pictures_are_resized},
     {"long_lines", long_lines},
     {"tables_that_are_refused", tables_that_are_refused},
+    {"arrays_are_read", arrays_are_read},
+    {"arrays_that_are_refused", arrays_that_are_refused},
+    {"damaged_arrays", damaged_arrays},
     {"tables_that_change", tables_that_change},
     {"no_memory", no_memory},
     {"digits_of_scikit_learn", digits_of_scikit_learn},
