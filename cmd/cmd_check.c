@@ -7,11 +7,12 @@
 
 #include <stdio.h>
 
-/* The report, or the configuration that was checked. Returns a code; when it fails, the message has
- * been said. */
-static int answer(const struct plait_config *c, int ranks, bool yaml, char **text)
+/* The report, the plan, or the configuration that was checked. Returns a code; when it fails, the
+ * message has been said. */
+static int answer(const struct plait_config *c, int ranks, bool yaml, bool json, char **text)
 {
-    int code = plait_config_check(c, ranks, yaml ? NULL : text);
+    int code = json ? plait_config_plan(c, ranks, text)
+                    : plait_config_check(c, ranks, yaml ? NULL : text);
     if (code == PLAIT_OK && yaml)
         code = plait_config_print(c, text);
     return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
@@ -20,23 +21,25 @@ static int answer(const struct plait_config *c, int ranks, bool yaml, char **tex
 int cmd_check(int argc, char **argv)
 {
     int64_t ranks = 0;
-    bool yaml = false;
+    bool yaml = false, json = false;
     struct cmd_keys keys = {false, false};
-    struct cmd_option option[2 + CMD_KEYS] = {
+    struct cmd_option option[3 + CMD_KEYS] = {
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
          "ranks that will be started; 0 (default): as many as the layout needs"},
         {"yaml", 0, CMD_FLAG, &yaml, 0, 0, NULL,
          "print the whole configuration, defaults included, as a file"},
+        {"json", 0, CMD_FLAG, &json, 0, 0, NULL,
+         "print the whole plan for a program, as JSON (docs/plan.md)"},
     };
-    cmd_keys_options(&keys, option + 2);
+    cmd_keys_options(&keys, option + 3);
     const struct cmd_page page = {
-        .usage = "plait check FILE [KEY=VALUE ...] [-n RANKS] [--yaml] ...",
+        .usage = "plait check FILE [KEY=VALUE ...] [-n RANKS] [--yaml | --json] ...",
         .about = "Say what a configuration will do: layout, stages, memory of each rank,\n"
                  "predicted bubble. Or say why it cannot run: key, value, rule, nearest legal\n"
                  "values. It takes what `plait train` takes, and looks at no GPU: compare the\n"
                  "bytes of a rank with what yours has.",
         .option = option,
-        .options = 2 + CMD_KEYS,
+        .options = 3 + CMD_KEYS,
         .more = "example: plait check configs/demo.yaml parallel.pp=3\n"
                 "`plait help config` lists the keys.",
         .names = cmd_names_run,
@@ -47,12 +50,14 @@ int cmd_check(int argc, char **argv)
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
+    if (yaml && json)
+        return cmd_usage("--yaml and --json exclude one another; use one of them");
     code = cmd_config(words, argv, &config);
     if (code != PLAIT_OK)
         return code;
     code = cmd_keys_set(&keys, config);
     if (code == PLAIT_OK)
-        code = answer(config, (int)ranks, yaml, &text);
+        code = answer(config, (int)ranks, yaml, json, &text);
     plait_config_free(config);
     if (code != PLAIT_OK)
         return code;

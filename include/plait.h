@@ -82,6 +82,9 @@ const char *plait_config_nearest(const char *word);
 /* ranks 0: the product of the layout. *report: the start-up table (layout, stages, parameters,
  * memory per rank, predicted bubble); NULL if not wanted. */
 int plait_config_check(const struct plait_config *c, int ranks, char **report);
+/* The same, and the whole plan as a JSON object, docs/plan.md: model, mesh, stages, program, memory
+ * by kind, communication, decisions. */
+int plait_config_plan(const struct plait_config *c, int ranks, char **json);
 
 /* ---- Data --------------------------------------------------------------------------------- */
 struct plait_prepare {

@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "run/check.h"
 #include "run/init.h"
+#include "run/plan_json.h"
 #include <string.h>
 
 _Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&
@@ -197,19 +198,40 @@ const char *plait_config_nearest(const char *word)
     return conf_nearest(&options_table, word);
 }
 
+/* json: the plan; else the report. */
+static enum err check(const struct plait_config *c, int ranks, bool json, struct text *out)
+{
+    struct options o = c->options;
+    struct setup plan = {0};
+    if (ranks < 0)
+        FAIL(ERR_CONFIG, "%d ranks cannot be started; use 0 for as many as the layout needs",
+             ranks);
+    TRY(init_take(&o));
+    if (!json)
+        return run_check(&o, ranks, CHECK_PLAN, out, NULL);
+    enum err err = run_check(&o, ranks, CHECK_PLAN, NULL, &plan);
+    if (err == ERR_OK)
+        err = plan_json(&plan, out);
+    setup_free(&plan);
+    return err;
+}
+
 int plait_config_check(const struct plait_config *c, int ranks, char **report)
 {
     struct text t = {0};
-    struct options o = c->options;
-    enum err err;
-    if (ranks < 0)
-        return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "%d ranks cannot be started; use 0 for "
-                            "as many as the layout needs", ranks);
-    err = init_take(&o);
-    if (err == ERR_OK)
-        err = run_check(&o, ranks, CHECK_PLAN, report ? &t : NULL, NULL);
+    enum err err = check(c, ranks, false, report ? &t : NULL);
     if (err == ERR_OK && report)
         err = text_done(&t, report);
+    text_free(&t);
+    return (int)err;
+}
+
+int plait_config_plan(const struct plait_config *c, int ranks, char **json)
+{
+    struct text t = {0};
+    enum err err = check(c, ranks, true, &t);
+    if (err == ERR_OK)
+        err = text_done(&t, json);
     text_free(&t);
     return (int)err;
 }

@@ -45,8 +45,10 @@ static struct decision moves(const struct setup *s)
     bool threads = comm_would_copy((enum comm_kind)o->train.transport, 2);
     struct decision d = {.told = on_gpus(s) && s->mesh.world > 1};
     d.value = d.told && threads && !o->env.no_copies && !s->apart;
-    d.words = d.value ? "between GPUs by copies" : "between GPUs by NCCL";
-    d.reason = !d.told             ? "there are no two GPUs"
+    d.words = !d.told   ? "nothing between GPUs"
+              : d.value ? "between GPUs by copies"
+                        : "between GPUs by NCCL";
+    d.reason = !d.told             ? "there are no two of them"
                : !threads          ? "train.transport is mpi"
                : o->env.no_copies  ? "PLAIT_COPIES is off"
                : s->apart          ? "some do not reach each other"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The messages of refused configurations, and docs/configuration.md, word for word: a change of
- * wording is seen by a person before it is seen by users. PLAIT_GOLDEN_UPDATE=1 (or `make golden`)
- * writes both anew.
+ * The messages of refused configurations, a plan as JSON, and docs/configuration.md, word for word:
+ * a change of wording is seen by a person before it is seen by users. PLAIT_GOLDEN_UPDATE=1 (or
+ * `make golden`) writes all anew.
  */
 #include "../unit/illegal.h"
 
@@ -117,6 +117,23 @@ static void stages_by_name(void)
     mem_free(all);
 }
 
+static void plan_of_a_layout(void)
+{
+    static const char *const set[] = {
+        "model.kind=llama", "model.layers=3", "model.vocab=64", "model.tied=true", "parallel.tp=2",
+        "parallel.sp=true", "parallel.pp=2", "parallel.dp=2", "parallel.zero=1", "train.batch=8",
+        "train.threads=1", "train.save_every=5", "train.recompute=full"};
+    struct plait_config *c;
+    char *json = NULL;
+    CHECK_INT(plait_config_new(&c), PLAIT_OK);
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++)
+        CHECK_INT(plait_config_set(c, set[i]), PLAIT_OK);
+    test_check(plait_config_plan(c, 0, &json) == PLAIT_OK, __FILE__, __LINE__, "%s", plait_error());
+    compare("tests/golden/plan.json", json ? json : "");
+    plait_free(json);
+    plait_config_free(c);
+}
+
 static void configuration_page_is_current(void)
 {
     char *page = NULL;
@@ -128,6 +145,7 @@ static void configuration_page_is_current(void)
 static const struct test_case cases[] = {
     {"messages_of_illegal_configurations", messages_of_illegal_configurations},
     {"stages_by_name", stages_by_name},
+    {"plan_of_a_layout", plan_of_a_layout},
     {"configuration_page_is_current", configuration_page_is_current},
 };
 TEST_MAIN(cases)

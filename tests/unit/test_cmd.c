@@ -45,6 +45,7 @@ static void usage_errors_end_with_10(void)
         {{"check", "-n-1"}, "--ranks is \"-1\""},
         {{"check", "--ranks=99999999999999999999"}, "--ranks is \"99999999999999999999\""},
         {{"check", "--yaml=1", "a=b"}, "--yaml takes no value"},
+        {{"check", "--yaml", "--json", "a=b"}, "--yaml and --json exclude one another"},
         {{"check", "--", "--yaml"}, "cannot read --yaml"},
         {{"check", "/nonexistent.yaml"}, "plait: config: cannot read /nonexistent.yaml: no such"},
         {{"train", "/tmp"}, "plait: config: cannot read /tmp: it is a folder"},

@@ -28,7 +28,7 @@ static const struct row rows[] = {
     {{"parallel.tp=2"}, DECIDED_OVERLAP, 0, true, "auto is on only where"},
     {{"parallel.tp=2", "parallel.tp_overlap=on"}, DECIDED_OVERLAP, 2048, true, "overlap is on"},
     {{"parallel.tp=2", "train.device=cuda"}, DECIDED_OVERLAP, 2048, true, "is auto, and GPUs copy"},
-    {{NULL}, DECIDED_MOVES, 0, false, "no two GPUs"},
+    {{NULL}, DECIDED_MOVES, 0, false, "no two of them"},
     {{"parallel.dp=2", "train.device=cuda"}, DECIDED_MOVES, 1, true, "threads of one process"},
     {{"parallel.dp=2", "train.device=cuda", "train.transport=mpi"}, DECIDED_MOVES, 0, true,
      "train.transport is mpi"},

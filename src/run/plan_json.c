@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan as one JSON object, all of it, for programs: docs/plan.md says what each member is.
+ * What pipeline ranks have differently is a list by pipeline rank; ranks that differ on other axes
+ * alone have the same.
+ */
+#include "run/plan_json.h"
+
+#include "base/mem.h"
+#include "run/setup.h"
+#include <string.h>
+
+/* Before item i of a list with an item a line. */
+static void begin(int64_t i, struct text *out)
+{
+    text_add(out, i > 0 ? ",\n    " : "\n    ");
+}
+
+static void add_model(const struct setup *s, struct text *out)
+{
+    const struct arch *a = &s->arch;
+    const struct { const char *key; int64_t value; } number[] = {
+        {"layers", a->layers}, {"hidden", a->hidden}, {"heads", a->heads},
+        {"kv_heads", a->kv_heads}, {"head_dim", a->head_dim}, {"ffn", a->ffn},
+        {"vocab", a->vocab}, {"seq", a->seq}, {"parameters", arch_params(a)}};
+    text_add(out, "  \"model\": {\"kind\": \"%s\"", arch_traits(a->kind)->name);
+    for (size_t i = 0; i < sizeof number / sizeof *number; i++)
+        text_add(out, ", \"%s\": %lld", number[i].key, (long long)number[i].value);
+    text_add(out, ", \"tied\": %s},\n", a->tied ? "true" : "false");
+}
+
+static void add_mesh(const struct setup *s, struct text *out)
+{
+    text_add(out, "  \"mesh\": {\"ranks\": %d", s->mesh.world);
+    for (int i = 0; i < AXIS_COUNT; i++)
+        text_add(out, ", \"%s\": %d", mesh_axis_name((enum axis)i), s->mesh.size[i]);
+    text_add(out, ", \"sp\": %s},\n  \"compute\": \"%s\",\n  \"accumulate\": \"%s\",\n",
+             s->split.sp ? "true" : "false", dtype_name(s->types.ct), dtype_name(s->types.at));
+}
+
+static void add_step(const struct setup *s, struct text *out)
+{
+    char bubble[32];
+    text_add(out, "  \"step\": {\"samples\": %lld, \"microbatch\": %lld, \"microbatches\": %d, "
+                  "\"schedule\": ", (long long)s->o->train.batch, (long long)s->samples,
+             s->sched.m);
+    text_add_json(out, s->sched.name);
+    text_add(out, ", \"hash\": \"%016llx\", \"bubble\": %s},\n",
+             (unsigned long long)s->report.hash, text_json_real(s->bubble, bubble));
+}
+
+static void add_stages(const struct setup *s, struct text *out)
+{
+    char name[ARCH_NAME_MAX];
+    text_add(out, "  \"stages\": [");
+    for (int i = 0; i < s->sched.stages; i++) {
+        const struct arch_stage *st = &s->cut[i];
+        begin(i, out);
+        text_add(out, "{\"stage\": %d, \"pp\": [%d", i, s->sched.place[i]);
+        if (s->sched.replicas > 1)
+            text_add(out, ", %d", s->sched.place[s->sched.stages + i]);
+        text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"layers\": [",
+                 (long long)arch_stage_elements(&s->arch, &s->split, st),
+                 s->report.stage_peak[i]);
+        for (int64_t at = st->first; at < st->end; at++) {
+            struct layer l = arch_layer(&s->arch, at);
+            text_add(out, "%s\"%s\"", at > st->first ? ", " : "", arch_layer_name(&l, name));
+        }
+        text_add(out, "]}");
+    }
+    text_add(out, "],\n");
+}
+
+/* The lines of the text form, a string each. */
+static void add_program(const struct setup *s, struct text *out)
+{
+    struct text lines = {0};
+    sched_print(&s->sched, &lines);
+    text_add(out, "  \"program\": [");
+    char *line = lines.s;
+    for (int pp = 0; line && pp < s->sched.p; pp++) {
+        char *end = strchr(line, '\n');
+        *end = '\0';
+        begin(pp, out);
+        text_add_json(out, line);
+        line = end + 1;
+    }
+    text_add(out, "],\n");
+    out->err = out->err ? out->err : lines.err;
+    text_free(&lines);
+}
+
+static void add_memory(const struct setup *s, struct text *out)
+{
+    text_add(out, "  \"memory\": [");
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        const struct sim_memory *m = &s->memory[pp];
+        begin(pp, out);
+        text_add(out, "{\"pp\": %d, \"total\": %lld, \"copy\": %lld, \"kinds\": {", pp,
+                 (long long)sim_memory_total(m), (long long)m->copy);
+        for (int k = 0; k < MEMORY_KINDS; k++)
+            text_add(out, "%s\"%s\": %lld", k ? ", " : "", sim_memory_name((enum memory_kind)k),
+                     (long long)m->bytes[k]);
+        text_add(out, "}}");
+    }
+    text_add(out, "],\n");
+}
+
+static void add_group(const struct group *g, struct text *out)
+{
+    const char *between = "";
+    text_add(out, "{\"group\": \"%s\", \"members\": %d, \"axes\": [", groups_name(g->kind),
+             g->members);
+    for (int i = 0; i < AXIS_COUNT; i++)
+        if (g->axes >> i & 1) {
+            text_add(out, "%s\"%s\"", between, mesh_axis_name((enum axis)i));
+            between = ", ";
+        }
+    text_add(out, "], \"memory\": \"%s\", \"max_bytes\": %lld, \"scratch\": %lld, \"overlaps\": "
+                  "%s}", g->host ? "host" : "device", (long long)g->max_bytes,
+             (long long)g->scratch, g->beside ? "true" : "false");
+}
+
+/* Those that pipeline rank pp has. */
+static void add_groups(const struct setup *s, int pp, struct text *out)
+{
+    const char *between = "";
+    text_add(out, "{\"pp\": %d, \"groups\": [", pp);
+    for (int k = 0; k < GROUP_KINDS; k++)
+        if (s->groups[pp][k].members > 1) {
+            text_add(out, "%s\n      ", between);
+            add_group(&s->groups[pp][k], out);
+            between = ",";
+        }
+    text_add(out, "],");
+}
+
+static enum err add_channels(const struct setup *s, int pp, struct text *out)
+{
+    struct group_channel *c;
+    int n = groups_channels(&s->sched, pp, NULL);
+    TRY(mem_new(n, sizeof *c, "channels", &c));
+    groups_channels(&s->sched, pp, c);
+    text_add(out, "\n     \"channels\": [");
+    for (int i = 0; i < n; i++)
+        text_add(out, "%s{\"%s\": %d, \"of\": \"%s\"}", i ? ", " : "", c[i].sends ? "to" : "from",
+                 c[i].peer, c[i].lane ? "gradients" : "activations");
+    text_add(out, "]}");
+    mem_free(c);
+    return ERR_OK;
+}
+
+static void add_decisions(const struct setup *s, struct text *out)
+{
+    text_add(out, "  \"decisions\": [");
+    for (int i = 0; i < DECISIONS; i++) {
+        const struct decision *d = &s->decided[i];
+        begin(i, out);
+        text_add(out, "{\"name\": \"%s\", \"value\": %lld, \"words\": \"%s\", \"reason\": ",
+                 decision_name((enum decided)i), (long long)d->value, d->words);
+        text_add_json(out, d->reason);
+        text_add(out, "}");
+    }
+    text_add(out, "]\n");
+}
+
+enum err plan_json(const struct setup *s, struct text *out)
+{
+    text_add(out, "{\n  \"plait_plan\": 1,\n");
+    add_model(s, out);
+    add_mesh(s, out);
+    add_step(s, out);
+    add_stages(s, out);
+    add_program(s, out);
+    add_memory(s, out);
+    text_add(out, "  \"communication\": [");
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        begin(pp, out);
+        add_groups(s, pp, out);
+        TRY(add_channels(s, pp, out));
+    }
+    text_add(out, "],\n");
+    add_decisions(s, out);
+    text_add(out, "}\n");
+    return out->err;
+}

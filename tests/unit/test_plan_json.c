@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The plan as JSON: a parser reads it, and it says what the plan is: every layer once, bytes that
+ * add up, a program that is read again as the same one, whatever the layout; refusals are those of
+ * a check.
+ */
+#include "plait.h"
+#include "run/setup.h"
+#include "test.h"
+
+#include <cJSON.h>
+
+static const char *const layouts[][8] = {
+    {NULL},
+    {"parallel.pp=2", "parallel.tp=2", "parallel.sp=true", NULL},
+    {"parallel.pp=4", "parallel.schedule=dualpipe", "parallel.dp=2", "parallel.zero=1", NULL},
+    {"parallel.pp=2", "parallel.schedule=zb-v", "train.recompute=full", "model.kind=llama", NULL},
+    {"parallel.pp=3", "parallel.split=layers.1,layers.2.mlp", "model.tied=false", NULL},
+    {"parallel.pp=2", "parallel.dp=2", "optim.post_validation=true", "train.save_every=3", NULL},
+};
+
+static struct plait_config *config(const char *const *words)
+{
+    struct plait_config *c;
+    CHECK_INT(plait_config_new(&c), PLAIT_OK);
+    CHECK_INT(plait_config_set(c, "model.vocab=257"), PLAIT_OK);
+    CHECK_INT(plait_config_set(c, "train.batch=16"), PLAIT_OK);
+    for (; *words; words++)
+        test_check(plait_config_set(c, *words) == 0, __FILE__, __LINE__, "%s", plait_error());
+    return c;
+}
+
+static const cJSON *list(const cJSON *of, const char *name)
+{
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(of, name);
+    test_check(cJSON_IsArray(x), __FILE__, __LINE__, "%s is no list", name);
+    return x;
+}
+
+static double number(const cJSON *of, const char *name)
+{
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(of, name);
+    test_check(cJSON_IsNumber(x), __FILE__, __LINE__, "%s is no number", name);
+    return x ? x->valuedouble : -1;
+}
+
+/* Stages go on where the one before ended, from the embed to the head. */
+static void check_layers(const cJSON *plan)
+{
+    const cJSON *stage, *layer;
+    int n = 0;
+    char last[64] = "";
+    cJSON_ArrayForEach(stage, list(plan, "stages")) {
+        cJSON_ArrayForEach(layer, list(stage, "layers")) {
+            CHECK(n > 0 || strcmp(layer->valuestring, "embed") == 0);
+            snprintf(last, sizeof last, "%s", layer->valuestring);
+            n++;
+        }
+    }
+    CHECK_STR(last, "head");
+    CHECK_INT(n, 2 + 2 * number(cJSON_GetObjectItemCaseSensitive(plan, "model"), "layers"));
+}
+
+static void check_memory(const cJSON *plan)
+{
+    const cJSON *rank, *kind;
+    cJSON_ArrayForEach(rank, list(plan, "memory")) {
+        double sum = 0;
+        cJSON_ArrayForEach(kind, cJSON_GetObjectItemCaseSensitive(rank, "kinds"))
+            sum += kind->valuedouble;
+        CHECK(sum == number(rank, "total") && sum > 0);
+    }
+}
+
+/* Read by the reader of the text form, and printed again. */
+static void check_program(const cJSON *plan)
+{
+    const cJSON *line;
+    struct text all = {0}, again = {0};
+    struct sched s;
+    cJSON_ArrayForEach(line, list(plan, "program"))
+        text_add(&all, "%s\n", line->valuestring);
+    CHECK_OK(sched_parse("program", all.s, all.len, &s));
+    sched_print(&s, &again);
+    CHECK_STR(again.s, all.s);
+    sched_free(&s);
+    text_free(&all);
+    text_free(&again);
+}
+
+/* Each has two or more members, and each channel another end. */
+static void check_communication(const cJSON *plan)
+{
+    const cJSON *rank, *g, *c;
+    int to = 0, from = 0, pps = 0;
+    double ranks = number(cJSON_GetObjectItemCaseSensitive(plan, "mesh"), "ranks");
+    cJSON_ArrayForEach(rank, list(plan, "communication")) {
+        CHECK_INT(number(rank, "pp"), pps++);
+        cJSON_ArrayForEach(g, list(rank, "groups"))
+            CHECK(number(g, "members") > 1 && number(g, "members") <= ranks &&
+                  number(g, "max_bytes") > 0 && cJSON_GetArraySize(list(g, "axes")) > 0);
+        CHECK((ranks > 1) == (cJSON_GetArraySize(list(rank, "groups")) > 0));
+        cJSON_ArrayForEach(c, list(rank, "channels")) {
+            to += cJSON_HasObjectItem(c, "to");
+            from += cJSON_HasObjectItem(c, "from");
+        }
+    }
+    CHECK_INT(to, from);
+}
+
+static void a_parser_reads_what_is_planned(void)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct plait_config *c = config(layouts[i]);
+        char *json = NULL;
+        int code = plait_config_plan(c, 0, &json);
+        test_check(code == 0, __FILE__, __LINE__, "layout %d: %s", (int)i, plait_error());
+        cJSON *plan = cJSON_ParseWithOpts(json ? json : "", NULL, true);
+        test_check(plan != NULL, __FILE__, __LINE__, "layout %d: %s", (int)i, json ? json : "");
+        CHECK_INT(number(plan, "plait_plan"), 1);
+        check_layers(plan);
+        check_memory(plan);
+        check_program(plan);
+        check_communication(plan);
+        CHECK_INT(cJSON_GetArraySize(list(plan, "decisions")), DECISIONS);
+        cJSON_Delete(plan);
+        plait_free(json);
+        plait_config_free(c);
+    }
+}
+
+static void refusals_are_those_of_a_check(void)
+{
+    static const char *const bad[] = {"parallel.pp=3", "parallel.schedule=zb-w", NULL};
+    struct plait_config *c = config(bad);
+    char said[512], *json = NULL;
+    CHECK_INT(plait_config_check(c, 0, NULL), PLAIT_CONFIG);
+    snprintf(said, sizeof said, "%s", plait_error());
+    CHECK_INT(plait_config_plan(c, 0, &json), PLAIT_CONFIG);
+    CHECK_STR(plait_error(), said);
+    CHECK(json == NULL);
+    CHECK_INT(plait_config_plan(c, -1, &json), PLAIT_CONFIG);
+    plait_config_free(c);
+}
+
+static const struct test_case cases[] = {
+    {"a_parser_reads_what_is_planned", a_parser_reads_what_is_planned},
+    {"refusals_are_those_of_a_check", refusals_are_those_of_a_check},
+};
+TEST_MAIN(cases)
