@@ -7,6 +7,7 @@
 #include "folder.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { STEPS = 3 };
 
@@ -78,6 +79,32 @@ static void any_split_is_one_rank(void)
     }
 }
 
+/* What `plait sim --model` says of a run's configuration, and what check predicts of it. */
+static void simulated_as_trained(void)
+{
+    static const char *const run[] = {"cost", "named", "other"};
+    char *said[3], *report = NULL, path[FOLDER_PATH];
+    for (int i = 0; i < 3; i++) {
+        struct plait_config *c;
+        folder_path_in(run[i], "config.yaml", path);
+        CHECK_INT(plait_simulate(&(struct plait_sim){.size = sizeof(struct plait_sim),
+                                                     .model = path}, &said[i]), 0);
+        CHECK_INT(plait_config_new(&c), 0);
+        CHECK_INT(plait_config_read(c, path), 0);
+        CHECK_INT(plait_config_check(c, 0, &report), 0);
+        const char *ours = strstr(said[i], "\nbubble "), *its = strstr(report, "predicted bubble ");
+        CHECK(ours && its);
+        if (ours && its)
+            CHECK_NEAR(strtod(ours + 8, NULL), strtod(its + 17, NULL), 0.051);
+        plait_free(report);
+        plait_config_free(c);
+    }
+    CHECK_STR(said[0], said[1]);
+    CHECK(strcmp(said[0], said[2]) != 0);
+    for (int i = 0; i < 3; i++)
+        plait_free(said[i]);
+}
+
 /* The table says which the stages are; where they are those of the cut by cost, so are the bits. */
 static void the_same_stages_by_name(void)
 {
@@ -91,6 +118,7 @@ static void the_same_stages_by_name(void)
     CHECK(strstr(other.table, "stage 1   pp 1   mlp of layer 1, layers 2 to 3, head") != NULL);
     CHECK(folder_same_in("cost", "named", "model.safetensors"));
     CHECK(folder_times("named", "config.yaml", "split: [layers.2.mlp]") == 1);
+    simulated_as_trained();
 }
 
 /* A run goes on from a checkpoint of other stages: the state knows none. */
