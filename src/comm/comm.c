@@ -146,6 +146,14 @@ enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void
     return comm_coll_start(g, &c, r);
 }
 
+enum err comm_all_to_all(struct comm_group *g, const struct comm_to_all *a)
+{
+    struct comm_coll c = coll(COMM_ALL_TO_ALL, a->out, a->in, 0, a->dt);
+    c.recv = a->recv;
+    c.send = a->send;
+    return comm_coll_run(g, &c);
+}
+
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes)
 {
     struct comm_coll c = {.kind = COMM_BROADCAST, .root = root, .count = bytes, .out = p, .in = p};

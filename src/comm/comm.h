@@ -252,6 +252,20 @@ enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, in
  * out. */
 enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
                          enum dtype dt);
+/* A part of a buffer for each member: `count[i]` elements, from element at[i] on. */
+struct comm_parts { const int64_t *count, *at; }; /* (size) borrowed till the operation is over */
+struct comm_to_all {
+    void *out;
+    const void *in;
+    struct comm_parts recv, send; /* of out, by its sender; of in, by its receiver */
+    enum dtype dt;
+};
+/* Each member sends a part of `in` to each member, itself among them. Counts may all differ, and be
+ * 0; of two members one receives what the other sends, else it is ERR_MISMATCH. Nothing of `out`
+ * overlaps. Device memory that moves by copies: where parts lie the hosts tell each other at
+ * the start, which waits for the others'. By NCCL: the first one connects, and waits so; members
+ * that state different counts are not told so. */
+enum err comm_all_to_all(struct comm_group *g, const struct comm_to_all *a);
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes);
 enum err comm_barrier(struct comm_group *g);
 

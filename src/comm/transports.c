@@ -9,15 +9,20 @@
 #include "device/device.h"
 #include <stdlib.h>
 
+/* NULL: not built in. */
 static const struct {
-    const struct comm_processes *processes; /* NULL: not built in */
-    const struct comm_gpus *gpus;           /* NULL: not built in */
+    const struct comm_processes *processes;
+    const struct comm_gpus *gpus;
 } transports = {
 #ifdef PLAIT_HAVE_MPI
     .processes = &comm_mpi_transport,
+#else
+    .processes = NULL,
 #endif
 #ifdef PLAIT_HAVE_NCCL
     .gpus = &comm_gpu_transport,
+#else
+    .gpus = NULL,
 #endif
 };
 

@@ -19,7 +19,8 @@ struct bench_call {
 
 /* A point of a curve: `bytes` of one rank's buffer took `seconds`. */
 struct bench_point { int64_t bytes; double seconds; };
-enum bench_link { LINK_ALL_REDUCE, LINK_ALL_GATHER, LINK_REDUCE_SCATTER, LINK_SEND, BENCH_LINKS };
+enum bench_link { LINK_ALL_REDUCE, LINK_ALL_GATHER, LINK_REDUCE_SCATTER, LINK_ALL_TO_ALL, LINK_SEND,
+                  BENCH_LINKS };
 enum { BENCH_POINTS = 10 }; /* 1 KiB, 4 KiB, ... 256 MiB */
 
 struct bench {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the links between ranks carry: collectives over all ranks and a message from rank 0 to rank
- * 1, each over buffers of 1 KiB to 256 MiB in device memory. A point is the median of several
- * batches, between barriers, of operations one behind the other; a message goes there and back and
- * counts half. Rank 0 keeps the times.
+ * 1, each over buffers of 1 KiB to 256 MiB in device memory, the way those of a run's tensor ranks
+ * go: what is sent lies in a window, where GPUs have one. A point is the median of several batches,
+ * between barriers, of operations one behind the other; a message goes there and back and counts
+ * half. Rank 0 keeps the times.
  */
 #include "run/bench.h"
 
@@ -19,12 +20,13 @@ struct link {
     struct comm_group *all;
     struct dev *dev;
     char *to, *from;  /* device, LARGEST bytes */
+    char *window;     /* from, where that is the transport's */
 };
 
 const char *bench_link_name(enum bench_link l)
 {
     static const char *const name[BENCH_LINKS] = {"all_reduce", "all_gather", "reduce_scatter",
-                                                  "send"};
+                                                  "all_to_all", "send"};
     return name[l];
 }
 
@@ -56,15 +58,29 @@ static enum err bounce(struct link *k, int64_t bytes)
     return ERR_OK;
 }
 
+/* An equal part to each, and from each. */
+static enum err exchange(struct link *k, int64_t part)
+{
+    int64_t count[RANKS_MAX], at[RANKS_MAX];
+    struct comm_to_all a = {.out = k->to, .in = k->from, .recv = {count, at}, .send = {count, at},
+                            .dt = k->dev->ct};
+    for (int i = 0; i < comm_size(k->w); i++) {
+        count[i] = part;
+        at[i] = i * part;
+    }
+    return comm_all_to_all(k->all, &a);
+}
+
 /* bytes: of the whole buffer, of which a gather gives and a scatter takes a part. */
 static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
 {
     int64_t size = dtype_size(k->dev->ct), n = bytes / size, part = n / comm_size(k->w);
     switch (l) {
-    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->to, n, k->dev->ct, COMM_SUM);
+    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->from, n, k->dev->ct, COMM_SUM);
     case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, k->dev->ct);
     case LINK_REDUCE_SCATTER:
         return comm_reduce_scatter(k->all, k->to, k->from, part, k->dev->ct);
+    case LINK_ALL_TO_ALL: return exchange(k, part);
     default: return bounce(k, bytes);
     }
 }
@@ -147,7 +163,13 @@ static enum err open_link(struct link *k)
                                     .index = comm_local_rank(k->w)}, &k->dev));
     TRY(comm_attach(k->w, k->dev, !k->b->o->env.no_copies));
     TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
-    TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
+    TRY(comm_window_take(k->w, LARGEST, "a buffer", (void **)&k->window));
+    k->from = k->window;
+    if (!k->window)
+        TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
+    a.window = k->window;
+    a.window_bytes = LARGEST;
+    a.mixed = true;
     a.scratch = comm_scratch_bytes(comm_kind(k->w), n, LARGEST);
     TRY(comm_group_open(k->w, &a, &k->all));
     return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);
@@ -165,7 +187,7 @@ enum err bench_links(struct bench *b, struct comm_world *w)
         comm_group_close(k.all);
     if (k.to)
         k.dev->ops->free(k.dev, k.to);
-    if (k.from)
+    if (k.from && !k.window)
         k.dev->ops->free(k.dev, k.from);
     enum err last = comm_detach(w);
     if (err == ERR_OK)

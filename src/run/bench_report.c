@@ -70,9 +70,9 @@ void bench_report_links(const struct bench *b)
     char size[32];
     bench_say(b, "\nlinks of %d ranks, us and GB/s on the bus (of collectives: what each rank must "
                  "send)", b->ranks);
-    bench_say(b, "%-10s %18s %18s %18s %18s", "bytes", bench_link_name(LINK_ALL_REDUCE),
+    bench_say(b, "%-10s %18s %18s %18s %18s %18s", "bytes", bench_link_name(LINK_ALL_REDUCE),
               bench_link_name(LINK_ALL_GATHER), bench_link_name(LINK_REDUCE_SCATTER),
-              bench_link_name(LINK_SEND));
+              bench_link_name(LINK_ALL_TO_ALL), bench_link_name(LINK_SEND));
     for (int i = 0; i < b->points[0]; i++) {
         struct text line = {0};
         for (int l = 0; l < BENCH_LINKS; l++)

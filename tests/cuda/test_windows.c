@@ -83,7 +83,7 @@ static enum err windows_of(struct side *s)
 }
 
 /* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
-enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, SCATTER_STEPS, GATHER_STEPS,
+enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, TO_ALL, SCATTER_STEPS, GATHER_STEPS,
             SCATTER_INSIDE, GATHER_INSIDE, GATHER_STEPS_INSIDE }; /* the short side in the long */
 struct one { enum kind kind; int64_t count; enum dtype dt; int root; };
 static const struct one several[] = {
@@ -97,7 +97,8 @@ static const struct one several[] = {
     {GATHER, 64, DT_F32, 0},       {SCATTER_STEPS, 0, DT_F32, 0},
     {SCATTER_INSIDE, 2 << 20, DT_F32, 0}, {GATHER_INSIDE, 3 << 20, DT_BF16, 0},
     {GATHER_INSIDE, 64, DT_F32, 0}, {GATHER_STEPS_INSIDE, 4097, DT_BF16, 0},
-    {SCATTER_INSIDE, 64, DT_F32, 0}, {GATHER, 1000, DT_BF16, 0},
+    {SCATTER_INSIDE, 64, DT_F32, 0}, {GATHER, 1000, DT_BF16, 0}, {TO_ALL, 1 << 20, DT_F32, 0},
+    {TO_ALL, 3, DT_BF16, 0},         {SUM, 1 << 19, DT_F32, 0},  {TO_ALL, 0, DT_I32, 0},
 };
 enum { SEVERAL = sizeof several / sizeof *several };
 
@@ -118,7 +119,8 @@ static enum err do_steps(struct comm_group *g, const struct one *o, char *in, ch
     return ERR_OK;
 }
 
-/* Started with `r`, or without it done at once. A sum to a root is always started. */
+/* Started with `r`, or without it done at once. A sum to a root is always started, what goes to all
+ * is done at once. */
 /* long: an operation, its sides and its request */
 static enum err do_one(struct comm_group *g, const struct one *o, char *in, char *out,
                        struct comm_req *r)
@@ -146,6 +148,8 @@ static enum err do_one(struct comm_group *g, const struct one *o, char *in, char
     case TO_ROOT:
         return r ? comm_reduce_start(g, o->root, comm_group_rank(g) == o->root ? out : NULL, in, n,
                                      o->dt, r) : ERR_OK;
+    case TO_ALL:
+        return exchange(g, out, in, n, o->dt);
     case SCATTER_STEPS:
     case GATHER_STEPS:
         return do_steps(g, o, in, out, r);

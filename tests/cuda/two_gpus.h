@@ -112,6 +112,21 @@ static inline void fill(const struct side *s, void *p, int64_t count, enum dtype
     }
 }
 
+/* An all_to_all from 2 * count elements at `in` to as many at `out`: counts differ, and are 0 where
+ * `count` is small. */
+static inline enum err exchange(struct comm_group *g, void *out, const void *in, int64_t count,
+                                enum dtype dt)
+{
+    int64_t at[RANKS] = {0, count}, send[RANKS], recv[RANKS];
+    struct comm_to_all a = {.out = out, .in = in, .recv = {recv, at}, .send = {send, at},
+                            .dt = dt};
+    for (int i = 0; i < RANKS; i++) {
+        send[i] = count * (1 + comm_group_rank(g) + 2 * i) / 5;
+        recv[i] = count * (1 + i + 2 * comm_group_rank(g)) / 5;
+    }
+    return comm_all_to_all(g, &a);
+}
+
 /* A rank that stays away, and then fails. */
 static inline enum err stumble(struct side *s)
 {

@@ -301,10 +301,59 @@ static inline enum err law_broadcast(struct law_run *r, const struct law_flight 
     return ERR_OK;
 }
 
+/* Elements that member i sends member j of an all_to_all of f, and a gap before them; the sum of
+ * what one sends fits a buffer. */
+static inline int64_t law_pair(const struct law_run *r, const struct law_flight *f, int i, int j,
+                               int64_t *gap)
+{
+    uint64_t state = r->law->seed * 77 + (uint64_t)((f->op * LAW_RANKS + i) * LAW_RANKS + j);
+    *gap = law_draw(&state, 0, 3);
+    return law_draw(&state, 0, 2) == 0 ? 0 : law_count(&state) / 2;
+}
+
+/* Where that begins in what member i sends. */
+static inline int64_t law_pair_at(const struct law_run *r, const struct law_flight *f, int i, int j)
+{
+    int64_t at = 0, gap;
+    for (int k = 0; k < j; k++) {
+        at += law_pair(r, f, i, k, &gap);
+        at += gap;
+    }
+    (void)law_pair(r, f, i, j, &gap);
+    return at + gap;
+}
+
+static inline enum err law_all_to_all(struct law_run *r, const struct law_flight *f)
+{
+    const struct law_group *g = &r->group[f->group];
+    int me = comm_group_rank(g->g);
+    int64_t unit = dtype_size(f->dt), take[2][LAW_RANKS], give[2][LAW_RANKS], gap, out = 0, all = 0;
+    for (int i = 0; i < g->n; i++) {
+        give[0][i] = law_pair(r, f, me, i, &gap);
+        give[1][i] = law_pair_at(r, f, me, i);
+        take[0][i] = law_pair(r, f, i, me, &gap);
+        take[1][i] = out + gap;
+        out += take[0][i] + gap;
+    }
+    law_fill(r, r->a, comm_rank(r->w), f, give[1][g->n - 1] + give[0][g->n - 1]);
+    struct comm_to_all a = {.out = r->b, .in = r->a, .recv = {take[0], take[1]},
+                            .send = {give[0], give[1]}, .dt = f->dt};
+    TRY(comm_all_to_all(g->g, &a));
+    for (int i = 0; i < g->n; i++) { /* what came, without gaps */
+        int64_t at = law_pair_at(r, f, i, me);
+        for (int64_t k = 0; k < take[0][i]; k++)
+            law_put(r->want, all + k, f->dt, law_value(r->law, f->op, g->ranks[i], at + k));
+        memmove(r->b + all * unit, r->b + take[1][i] * unit, (size_t)(take[0][i] * unit));
+        all += take[0][i];
+    }
+    law_same(r, r->b, all * unit, "all_to_all");
+    return ERR_OK;
+}
+
 /* One operation of the program, the same on all ranks; those that are not in it go on. */
 static inline enum err law_op(struct law_run *r, int op)
 {
-    int kind = (int)law_draw(&r->shared, 0, 9), started = (int)law_draw(&r->shared, 0, 5);
+    int kind = (int)law_draw(&r->shared, 0, 10), started = (int)law_draw(&r->shared, 0, 5);
     struct law_flight f = {.op = op, .check = true};
     f.kind = started < 2 ? LAW_SUM : (enum law_kind)(LAW_SUM + started - 2);
     if (kind <= 2)
@@ -326,7 +375,9 @@ static inline enum err law_op(struct law_run *r, int op)
         return law_reduce_scatter(r, &f, inside);
     if (kind == 7)
         return law_all_gather(r, &f, inside);
-    return kind == 8 ? law_broadcast(r, &f, root) : comm_barrier(g->g);
+    if (kind == 8)
+        return law_all_to_all(r, &f);
+    return kind == 9 ? law_broadcast(r, &f, root) : comm_barrier(g->g);
 }
 
 /* Group 0: all. 1..3: the three axes of a mesh with extents of two, when there are eight ranks.

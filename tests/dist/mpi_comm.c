@@ -66,6 +66,18 @@ static enum err wide_round(struct comm_world *w, struct comm_group *g, uint32_t 
     TRY(comm_all_gather(g, buffer[1], buffer[0], words, DT_I32));
     for (int i = 0; i < size; i++)
         TRY(numbered(buffer[1] + i * words, words, (uint32_t)i * 77, "gather"));
+    int64_t take[2][LAW_RANKS], give[2][LAW_RANKS];
+    for (int i = 0; i < size; i++) { /* all of it to the next, one word to the one before */
+        give[0][i] = i == next ? words : i == last;
+        give[1][i] = i == last ? 7 : 0;
+        take[0][i] = i == last ? words : i == next;
+        take[1][i] = i == next ? words : 0;
+    }
+    struct comm_to_all a = {.out = buffer[1], .in = buffer[0], .recv = {take[0], take[1]},
+                            .send = {give[0], give[1]}, .dt = DT_I32};
+    TRY(comm_all_to_all(g, &a));
+    TRY(numbered(buffer[1], words, (uint32_t)last * 77, "part of an all_to_all"));
+    TRY(numbered(buffer[1] + words, 1, (uint32_t)next * 77 + 7, "short part of one"));
     TRY(comm_broadcast(g, size - 1, buffer[0], words * 4));
     TRY(numbered(buffer[0], words, (uint32_t)(size - 1) * 77, "broadcast"));
     return ERR_OK;
@@ -145,6 +157,16 @@ static enum err gone(struct comm_world *w, struct comm_group *g)
     return err;
 }
 
+/* Three elements from and to each; rank 1 sends rank 2 one of them less. */
+static enum err parts(struct comm_world *w, struct comm_group *g)
+{
+    static int32_t x[9], y[9];
+    int64_t at[] = {0, 3, 6}, take[] = {3, 3, 3}, give[] = {3, 3, comm_rank(w) == 1 ? 2 : 3};
+    struct comm_to_all a = {.out = y, .in = x, .recv = {take, at}, .send = {give, at},
+                            .dt = DT_I32};
+    return comm_all_to_all(g, &a);
+}
+
 /* What rank 1 does while the others sum; the names are the script's. */
 static enum err misbehave(struct comm_world *w, struct comm_group *g, const char *how)
 {
@@ -187,6 +209,8 @@ static enum err fail_body(void *arg, struct comm_world *w)
     TRY(open_all(w, 400, &g));
     if (strcmp(how, "gone") == 0)
         return gone(w, g);
+    if (strcmp(how, "parts") == 0 || (strcmp(how, "parted") == 0 && comm_rank(w) != 1))
+        return parts(w, g);
     if (strcmp(how, "long") == 0)
         return message(w, 64, 8);
     if (strcmp(how, "short") == 0)

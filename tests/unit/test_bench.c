@@ -141,7 +141,12 @@ static void measures_and_writes_a_profile(void)
     }
     CHECK(flags > 0);
     CHECK_INT(cJSON_GetArraySize(links), BENCH_LINKS);
-    CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetArrayItem(links, 0), "points")), 2);
+    for (int l = 0; l < BENCH_LINKS; l++) {
+        const cJSON *link = cJSON_GetArrayItem(links, l);
+        CHECK(strcmp(cJSON_GetStringValue(cJSON_GetObjectItem(link, "op")), bench_link_name(l)) ==
+              0);
+        CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(link, "points")), 2);
+    }
     cJSON_Delete(root);
     fs_map_close(&m);
     unlink(path);

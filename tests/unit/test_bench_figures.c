@@ -51,8 +51,8 @@ static void a_step_by_hand(void)
     text_free(&page);
 }
 
-/* Each of four ranks must send three quarters of a buffer that is gathered or scattered, and both
- * to sum it. */
+/* Each of four ranks must send three quarters of a buffer that is gathered or scattered, or of
+ * which each gets a part, and both to sum it. */
 static void links_by_hand(void)
 {
     struct bench b = {.ranks = 4};
@@ -60,6 +60,7 @@ static void links_by_hand(void)
     CHECK_NEAR(bench_bus(&b, LINK_ALL_REDUCE, &p), 6000, 1e-9);
     CHECK_NEAR(bench_bus(&b, LINK_ALL_GATHER, &p), 3000, 1e-9);
     CHECK_NEAR(bench_bus(&b, LINK_REDUCE_SCATTER, &p), 3000, 1e-9);
+    CHECK_NEAR(bench_bus(&b, LINK_ALL_TO_ALL, &p), 3000, 1e-9);
     CHECK_NEAR(bench_bus(&b, LINK_SEND, &p), 4000, 1e-9);
 }
 

@@ -27,6 +27,7 @@ enum comm_coll_kind {
     COMM_ALL_REDUCE,
     COMM_REDUCE_SCATTER,
     COMM_ALL_GATHER,
+    COMM_ALL_TO_ALL,
     COMM_REDUCE,
     COMM_BROADCAST,
     COMM_BARRIER,
@@ -40,10 +41,11 @@ struct comm_coll {
     enum comm_red red;
     int root;       /* member; reduce and broadcast only */
     int step;       /* of a reduce_scatter or all_gather (core/steps.c); 0: the whole */
-    int64_t count;  /* elements as in comm.h */
+    int64_t count;  /* elements as in comm.h; all_to_all: all that this member receives */
     int64_t unit;   /* bytes of one element, 1 for broadcast; set by comm_coll_check */
     void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
     const void *in; /* borrowed from the caller until finish */
+    struct comm_parts recv, send; /* all_to_all only; borrowed as these */
 };
 
 /* One message as one side states it: src is set for a send, dst for a receive. */
@@ -184,6 +186,9 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
 /* FAIL with ERR_MISMATCH: operation number `seq` of group g differs between the ranks a and b. */
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2]);
+/* FAIL with ERR_MISMATCH: of an all_to_all rank `from` sends other elements than `to` receives. */
+struct comm_pair { int from, to; int64_t sends, receives; };
+enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struct comm_pair *p);
 
 /* ---- what a rank waits for, as messages tell it; filled in by each kind of operation ---- */
 enum { COMM_WANT_TEXT = 160 };

@@ -48,6 +48,41 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
 
 /* ---- collectives ---- */
 
+/* Elements from the first to behind the last of a buffer's parts, and all of them together. */
+static bool parts_span(const struct comm_parts *p, int n, int64_t *end, int64_t *sum)
+{
+    *end = *sum = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t last;
+        if (p->count[i] < 0 || p->at[i] < 0 || !num_add(p->count[i], p->at[i], &last) ||
+            !num_add(*sum, p->count[i], sum))
+            return false;
+        *end = p->count[i] > 0 ? num_max(*end, last) : *end;
+    }
+    return true;
+}
+
+/* all_to_all: sets c->count. */
+static enum err parts_check(const struct comm_group *g, struct comm_coll *c, int64_t *bytes)
+{
+    int64_t sends, end[2], size[2];
+    if (!parts_span(&c->send, g->n, &end[0], &sends) ||
+        !parts_span(&c->recv, g->n, &end[1], &c->count) ||
+        !num_mul(end[0], c->unit, &size[0]) || !num_mul(end[1], c->unit, &size[1]))
+        FAIL(ERR_INTERNAL, "comm: a part of an all_to_all in a group of %d is negative or beyond "
+                           "64 bits", g->n);
+    uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
+    if (sends > 0 && c->count > 0 && b < a + (uintptr_t)size[0] && a < b + (uintptr_t)size[1])
+        FAIL(ERR_INTERNAL, "comm: an all_to_all of %" PRId64 " elements: input and output overlap",
+             c->count);
+    struct comm_pair own = {g->ranks[g->me], g->ranks[g->me], c->send.count[g->me],
+                            c->recv.count[g->me]};
+    if (own.sends != own.receives)
+        return comm_pair_mismatch(g, g->started, &own);
+    *bytes = num_max(size[0], size[1]);
+    return ERR_OK;
+}
+
 /* Bytes of the longer side: `parts` x count x unit. */
 static enum err coll_bytes(const struct comm_group *g, const struct comm_coll *c, int64_t *out)
 {
@@ -92,8 +127,13 @@ static enum err coll_overlap(const struct comm_group *g, const struct comm_coll 
 }
 
 /* A group of one: the result is the input. */
-static enum err coll_alone(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+static enum err coll_alone(const struct comm_group *g, struct comm_coll *c, int64_t bytes)
 {
+    if (c->kind == COMM_ALL_TO_ALL) {
+        c->in = (const char *)c->in + c->send.at[0] * c->unit;
+        c->out = (char *)c->out + c->recv.at[0] * c->unit;
+        bytes = c->count * c->unit;
+    }
     if (bytes == 0 || c->out == c->in)
         return ERR_OK;
     if (g->device)
@@ -115,6 +155,8 @@ enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const 
     if (r->world)
         FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
              comm_coll_text(c, buf));
+    if (c->kind == COMM_ALL_TO_ALL)
+        return parts_check(g, c, bytes);
     TRY(coll_bytes(g, c, bytes));
     return coll_overlap(g, c, *bytes);
 }

@@ -12,14 +12,15 @@
 const char *comm_coll_name(enum comm_coll_kind k)
 {
     static const char *const name[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                       "reduce", "broadcast", "barrier"};
+                                       "all_to_all", "reduce", "broadcast", "barrier"};
     return (unsigned)k < sizeof name / sizeof *name ? name[k] : "unknown operation";
 }
 
 bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
 {
+    bool counts = a->kind == COMM_ALL_TO_ALL || a->count == b->count; /* pairs agree on those */
     return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
-           a->count == b->count && a->step == b->step;
+           counts && a->step == b->step;
 }
 
 const char *comm_coll_text(const struct comm_coll *c, char buf[96])
@@ -50,6 +51,14 @@ enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int r
          "comm: operation %" PRId64 " of group %d is %s on rank %d, but %s on rank %d; all members "
          "must make the same calls in the same order",
          seq, g->id, comm_coll_text(&c[0], a), rank[0], comm_coll_text(&c[1], b), rank[1]);
+}
+
+enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struct comm_pair *p)
+{
+    FAIL(ERR_MISMATCH,
+         "comm: operation %" PRId64 " of group %d, an all_to_all: rank %d sends %" PRId64
+         " element%s to rank %d, but rank %d receives %" PRId64 "; both sides must agree",
+         seq, g->id, p->from, p->sends, text_plural(p->sends, "s"), p->to, p->to, p->receives);
 }
 
 const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])

@@ -35,6 +35,8 @@ struct comm_copies {
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
     bool mixed;       /* NCCL does what copies do not, or not better */
+    bool parts_fit;   /* those of the all_to_all that is started, in the window of each member */
+    int64_t part[COMM_COPIES_MEMBERS]; /* where in member i's window this one's part begins */
     const struct comm_words *words; /* the transport's */
 };
 
@@ -351,6 +353,23 @@ static enum err end_gather(const struct comm_copies *x, const struct comm_coll *
     return hear_all(x, FLAG_READ, s);
 }
 
+static enum err all_to_all(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    TRY(tell(x, FLAG_READY, s));
+    for (int k = 1; k <= x->n; k++) { /* one's own part last */
+        int from = (x->me + k) % x->n;
+        int64_t bytes = c->recv.count[from] * c->unit;
+        if (from != x->me)
+            TRY(hear(x, FLAG_READY, from, s));
+        if (bytes > 0)
+            TRY_CUDA(cudaMemcpyAsync((char *)c->out + c->recv.at[from] * c->unit,
+                                     x->seat[from].window + x->part[from], (size_t)bytes,
+                                     cudaMemcpyDeviceToDevice, s));
+    }
+    TRY(tell(x, FLAG_READ, s));
+    return hear_all(x, FLAG_READ, s);
+}
+
 static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     TRY(tell(x, FLAG_READY, s));
@@ -394,6 +413,8 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
     bool adds = c->red == COMM_SUM && (c->dt == DT_F32 || c->dt == DT_BF16);
     if (c->kind == COMM_REDUCE_SCATTER)
         bytes *= x->n;
+    if (c->kind == COMM_ALL_TO_ALL)
+        return x->parts_fit;
     if (at < 0 || at + bytes > x->seat[x->me].bytes)
         return false;
     switch (c->kind) {
@@ -401,10 +422,41 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
     case COMM_REDUCE_SCATTER: return adds && (c->step == 0 || c->count * c->unit <= x->shard);
     case COMM_REDUCE: return adds;
     case COMM_ALL_GATHER: return true;
+    case COMM_ALL_TO_ALL:
     case COMM_BROADCAST:
     case COMM_BARRIER: return false;
     }
     return false;
+}
+
+/* All members know of all, so they find alike whether copies can do it. */
+enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
+{
+    struct comm_copies *x = ((struct comm_gpu_lane *)g->lane)->copies;
+    /* Does it fit, counts, places; a number of words that comm_copies_meet never says. */
+    enum { FITS, PARTS = 2, MOST = PARTS + 2 * COMM_COPIES_MEMBERS };
+    double mine[MOST] = {[FITS] = 1}, said[COMM_COPIES_MEMBERS * MOST];
+    int64_t words = PARTS + 2 * x->n;
+    for (int i = 0; i < x->n; i++) {
+        int64_t at = place_of(x, c->in) + c->send.at[i] * c->unit;
+        int64_t bytes = c->send.count[i] * c->unit;
+        mine[PARTS + i] = (double)c->send.count[i];
+        mine[PARTS + x->n + i] = (double)at;
+        if (bytes > 0 && (at < 0 || at + bytes > x->seat[x->me].bytes))
+            mine[FITS] = 0;
+    }
+    TRY(comm_gpu_tell(g, said, mine, words));
+    x->parts_fit = true;
+    for (int i = 0; i < x->n; i++) {
+        const double *of = said + i * words;
+        struct comm_pair p = {g->ranks[i], g->ranks[g->me], (int64_t)of[PARTS + x->me],
+                              c->recv.count[i]};
+        if (p.sends != p.receives)
+            return comm_pair_mismatch(g, g->started, &p);
+        x->parts_fit = x->parts_fit && of[FITS] > 0;
+        x->part[i] = (int64_t)of[PARTS + x->n + x->me];
+    }
+    return ERR_OK;
 }
 
 enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
@@ -437,6 +489,7 @@ enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c
         return c->step ? scatter_step(x, c, s) : reduce_scatter(x, c, s);
     case COMM_REDUCE: return reduce(x, c, s);
     case COMM_ALL_GATHER: return c->step ? gather_step(x, c, s) : all_gather(x, c, s);
+    case COMM_ALL_TO_ALL: return all_to_all(x, c, s);
     case COMM_BROADCAST:
     case COMM_BARRIER: break;
     }

@@ -83,6 +83,25 @@ static ncclDataType_t type_of(enum dtype dt)
     return type[dt];
 }
 
+/* One of NCCL's groups: all that goes and comes is under way at once. */
+static enum err all_to_all(const struct comm_gpu_lane *l, const struct comm_coll *c, int n,
+                           cudaStream_t s)
+{
+    ncclDataType_t type = type_of(c->dt);
+    ncclResult_t e = ncclGroupStart();
+    for (int i = 0; i < n && e == ncclSuccess; i++) {
+        const char *in = (const char *)c->in + c->send.at[i] * c->unit;
+        char *out = (char *)c->out + c->recv.at[i] * c->unit;
+        e = ncclSend(in, (size_t)c->send.count[i], type, i, l->comm, s);
+        if (e == ncclSuccess)
+            e = ncclRecv(out, (size_t)c->recv.count[i], type, i, l->comm, s);
+    }
+    ncclResult_t end = ncclGroupEnd();
+    TRY_NCCL(e);
+    TRY_NCCL(end);
+    return ERR_OK;
+}
+
 enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s)
 {
     size_t count = (size_t)c->count;
@@ -98,6 +117,11 @@ enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c
     case COMM_ALL_GATHER:
         TRY_NCCL(ncclAllGather(c->in, c->out, count, type, l->comm, s));
         break;
+    case COMM_ALL_TO_ALL: {
+        int n;
+        TRY_NCCL(ncclCommCount(l->comm, &n));
+        return all_to_all(l, c, n, s);
+    }
     case COMM_REDUCE:
         TRY_NCCL(ncclReduce(c->in, c->out, count, type, ncclSum, c->root, l->comm, s));
         break;

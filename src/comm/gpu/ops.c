@@ -84,10 +84,13 @@ static enum err see_through(struct comm_group *g, const struct comm_coll *c)
 static enum err coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
     const struct comm_gpu_lane *l = g->lane;
-    bool met = l->copies && !g->world->warm && comm_copies_take(l, c);
+    bool parts = l->copies && c->kind == COMM_ALL_TO_ALL;
     if (g->world->ops->failed(g->world))
         TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
-    if (met)
+    if (parts)
+        TRY(comm_copies_parts(g, c));
+    bool met = l->copies && !g->world->warm && comm_copies_take(l, c);
+    if (met && !parts)
         TRY(comm_copies_meet(g, c));
     TRY(start(g->world, g->lane, &(struct comm_gpu_op){.coll = *c}, now));
     return met ? see_through(g, c) : ERR_OK;

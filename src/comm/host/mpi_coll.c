@@ -47,7 +47,8 @@ struct comm_mpi_group {
     char *window;         /* (n - 1, slice) owned */
     MPI_Request *request; /* (ROWS, n) owned */
     int *index;           /* (ROWS, n) owned, for MPI's answers */
-    struct head *head;    /* (n) owned: what came in; at the own place, what goes out */
+    struct head *head;    /* (n) owned: what came in; at the own place, what goes out to all */
+    struct head *pair;    /* (n) owned: all_to_all: what goes out to each */
     const char **source;  /* (n) owned: where the members' elements of a sum lie */
 };
 
@@ -56,6 +57,7 @@ struct comm_mpi_group {
 static void group_free(struct comm_mpi_group *m)
 {
     mem_free(m->source);
+    mem_free(m->pair);
     mem_free(m->head);
     mem_free(m->index);
     mem_free(m->request);
@@ -69,6 +71,7 @@ static enum err group_memory(struct comm_mpi_group *m, int n)
     TRY(mem_new(ROWS * n, sizeof *m->request, "requests of a group", &m->request));
     TRY(mem_new(ROWS * n, sizeof *m->index, "requests of a group", &m->index));
     TRY(mem_new(n, sizeof *m->head, "heads of a group", &m->head));
+    TRY(mem_new(n, sizeof *m->pair, "heads of a group", &m->pair));
     TRY(mem_new(n, sizeof *m->source, "the members of a group", (void *)&m->source));
     for (int i = 0; i < ROWS * n; i++)
         m->request[i] = MPI_REQUEST_NULL;
@@ -167,7 +170,25 @@ static int64_t input_count(const struct comm_coll *c, int n)
 /* Does the operation ride in the heads? */
 static bool rides(const struct comm_coll *c, int n)
 {
-    return input_count(c, n) * c->unit <= INLINE_BYTES;
+    return c->kind != COMM_ALL_TO_ALL && input_count(c, n) * c->unit <= INLINE_BYTES;
+}
+
+/* all_to_all: does a part, that both sides of a pair know? */
+static bool part_rides(const struct comm_coll *c, int64_t count)
+{
+    return count * c->unit <= INLINE_BYTES;
+}
+
+/* Elements that rounds go through: of an all_to_all the longest part to or from another member. */
+static int64_t rounds_count(const struct comm_mpi_group *m, const struct comm_coll *c)
+{
+    int64_t longest = 0;
+    if (c->kind != COMM_ALL_TO_ALL)
+        return c->count;
+    for (int i = 0; i < m->g->n; i++)
+        if (i != m->g->me)
+            longest = num_max(longest, num_max(c->send.count[i], c->recv.count[i]));
+    return longest;
 }
 
 /* Elements of c->count that the round beginning at m->at covers. */
@@ -178,7 +199,7 @@ static int64_t round_count(const struct comm_mpi_group *m, const struct comm_col
         most = m->slice / c->unit * m->g->n;
     else if (reduces(c))
         most = m->slice / c->unit;
-    return num_min(most, c->count - m->at);
+    return num_min(most, rounds_count(m, c) - m->at);
 }
 
 /* The elements of member `i`'s part of a round, as (first element in the long buffer, count). */
@@ -198,6 +219,14 @@ static struct part part_of(const struct comm_mpi_group *m, const struct comm_col
     return (struct part){m->at + first, num_min(each, round - first)};
 }
 
+/* all_to_all: what goes to or comes from member i in a round. */
+static struct part pair_part(const struct comm_mpi_group *m, const struct comm_coll *c,
+                             const struct comm_parts *p, int i)
+{
+    int64_t left = part_rides(c, p->count[i]) ? 0 : p->count[i] - m->at;
+    return (struct part){p->at[i] + m->at, num_max(0, num_min(round_count(m, c), left))};
+}
+
 static char *slice_of(const struct comm_mpi_group *m, int member)
 {
     return m->window + m->slice * (member < m->g->me ? member : member - 1);
@@ -208,9 +237,10 @@ static char *slice_of(const struct comm_mpi_group *m, int member)
 /* Payload of the round that goes out: right behind the head, or behind the last round. */
 static enum err send_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
+    bool pairs = c->kind == COMM_ALL_TO_ALL;
     for (int i = 0; i < m->g->n; i++) {
-        struct part p = part_of(m, c, i);
-        if (reduces(c))
+        struct part p = pairs ? pair_part(m, c, &c->send, i) : part_of(m, c, i);
+        if (reduces(c) || pairs)
             TRY(post_send(m, ROW_SEND, i, (const char *)c->in + p.first * c->unit,
                           p.count * c->unit));
         else if (c->kind == COMM_ALL_GATHER || c->root == m->g->me)
@@ -223,11 +253,12 @@ static enum err send_round(struct comm_mpi_group *m, const struct comm_coll *c)
 static enum err recv_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int me = m->g->me;
+    bool pairs = c->kind == COMM_ALL_TO_ALL;
     for (int i = 0; i < m->g->n; i++) {
-        struct part p = part_of(m, c, reduces(c) ? me : i);
+        struct part p = pairs ? pair_part(m, c, &c->recv, i) : part_of(m, c, reduces(c) ? me : i);
         if (reduces(c))
             TRY(post_recv(m, ROW_RECV, i, i == me ? NULL : slice_of(m, i), p.count * c->unit));
-        else if (c->kind == COMM_ALL_GATHER)
+        else if (c->kind == COMM_ALL_GATHER || pairs)
             TRY(post_recv(m, ROW_RECV, i, (char *)c->out + p.first * c->unit, p.count * c->unit));
         else if (i == c->root)
             TRY(post_recv(m, ROW_RECV, i, (char *)c->out + m->at, p.count));
@@ -292,23 +323,37 @@ static void take_riders(struct comm_mpi_group *m, const struct comm_coll *c)
         memcpy(c->out, m->source[c->root], (size_t)bytes);
 }
 
+/* all_to_all: what is said to member i, with its part if that rides. */
+static struct head *pair_head(struct comm_mpi_group *m, const struct comm_coll *c, int i)
+{
+    struct head *h = &m->pair[i];
+    int64_t count = c->send.count[i];
+    *h = m->head[m->g->me];
+    h->count = count;
+    h->inside = part_rides(c, count) ? (int)(count * c->unit) : 0;
+    if (h->inside > 0)
+        memcpy(h->data, (const char *)c->in + c->send.at[i] * c->unit, (size_t)h->inside);
+    return h;
+}
+
 /* Begin operation `done`: heads, and the first payload behind them. */
 static enum err launch(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int n = m->g->n, me = m->g->me;
     bool ride = rides(c, n), flat = c->kind == COMM_BROADCAST;
     int64_t inside = ride ? input_count(c, n) * c->unit : 0;
-    struct head *h = &m->head[me];
-    *h = (struct head){.seq = m->done, .count = c->count, .slice = m->slice, .kind = (int)c->kind,
-                       .dt = (int)c->dt, .red = (int)c->red, .root = c->root, .n = n,
-                       .inside = (int)inside};
+    struct head *own = &m->head[me];
+    *own = (struct head){.seq = m->done, .count = c->count, .slice = m->slice,
+                         .kind = (int)c->kind, .dt = (int)c->dt, .red = (int)c->red,
+                         .root = c->root, .n = n, .inside = (int)inside};
     if (inside > 0)
-        memcpy(h->data, c->in, (size_t)inside);
+        memcpy(own->data, c->in, (size_t)inside);
     m->at = 0;
     m->phase = PHASE_HEADS;
     for (int i = 0; i < n; i++) {
+        struct head *h = c->kind == COMM_ALL_TO_ALL ? pair_head(m, c, i) : own;
         if (!flat || me == c->root)
-            TRY(post_send(m, ROW_HEAD_SEND, i, h, HEAD_BYTES + inside));
+            TRY(post_send(m, ROW_HEAD_SEND, i, h, HEAD_BYTES + h->inside));
         if (!flat || i == c->root)
             TRY(post_recv(m, ROW_HEAD_RECV, i, &m->head[i], sizeof *h));
     }
@@ -333,6 +378,9 @@ static enum err check_heads(const struct comm_mpi_group *m, const struct comm_co
             return comm_coll_mismatch(m->g, m->done,
                                       (int[2]){m->g->ranks[i], m->g->world->rank},
                                       (struct comm_coll[2]){other, *c});
+        if (c->kind == COMM_ALL_TO_ALL && h->count != c->recv.count[i])
+            return comm_pair_mismatch(m->g, m->done, &(struct comm_pair){
+                m->g->ranks[i], m->g->world->rank, h->count, c->recv.count[i]});
     }
     return ERR_OK;
 }
@@ -344,6 +392,19 @@ static void place_own(const struct comm_mpi_group *m, const struct comm_coll *c)
     char *own = (char *)c->out + m->g->me * bytes;
     if (own != c->in)
         memcpy(own, c->in, (size_t)bytes);
+}
+
+/* all_to_all: what a member sends itself, and what came with the heads, to its place. */
+static void place_parts(const struct comm_mpi_group *m, const struct comm_coll *c)
+{
+    int me = m->g->me;
+    for (int i = 0; i < m->g->n; i++) {
+        int64_t bytes = c->recv.count[i] * c->unit;
+        const char *from = i == me ? (const char *)c->in + c->send.at[i] * c->unit
+                                   : m->head[i].data;
+        if (bytes > 0 && (i == me || part_rides(c, c->recv.count[i])))
+            memcpy((char *)c->out + c->recv.at[i] * c->unit, from, (size_t)bytes);
+    }
 }
 
 /* The heads are here. */
@@ -358,6 +419,8 @@ static enum err after_heads(struct comm_mpi_group *m, const struct comm_coll *c)
     }
     if (c->kind == COMM_ALL_GATHER)
         place_own(m, c);
+    if (c->kind == COMM_ALL_TO_ALL)
+        place_parts(m, c);
     m->phase = PHASE_DATA;
     return recv_round(m, c);
 }
@@ -372,7 +435,7 @@ static enum err after_round(struct comm_mpi_group *m, const struct comm_coll *c)
         return share_round(m, c);
     }
     m->at += round_count(m, c);
-    m->phase = m->at < c->count ? PHASE_DATA : PHASE_IDLE;
+    m->phase = m->at < rounds_count(m, c) ? PHASE_DATA : PHASE_IDLE;
     if (m->phase == PHASE_IDLE) {
         m->done++;
         return ERR_OK;

@@ -154,15 +154,25 @@ static int64_t block_elements(const struct comm_coll *c)
     return BLOCK_BYTES / c->unit;
 }
 
-/* The elements of an operation form `parts` runs of `count`, each cut into blocks. */
+/* The elements of an operation form parts, each cut into blocks: of an all_to_all what a member
+ * receives, else runs of `count`. */
 static int64_t coll_parts(const struct comm_coll *c, int n)
 {
-    return c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER ? n : 1;
+    bool wide = c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER;
+    return wide || c->kind == COMM_ALL_TO_ALL ? n : 1;
 }
 
-static int64_t coll_blocks(const struct comm_coll *c, int n)
+static int64_t part_blocks(const struct comm_coll *arg, int64_t part)
 {
-    return coll_parts(c, n) * num_ceil_div(c->count, block_elements(c));
+    return num_ceil_div(arg[arg->kind == COMM_ALL_TO_ALL ? part : 0].count, block_elements(arg));
+}
+
+static int64_t coll_blocks(const struct comm_coll *arg, int n)
+{
+    int64_t blocks = 0;
+    for (int64_t part = 0; part < coll_parts(arg, n); part++)
+        blocks += part_blocks(arg, part);
+    return blocks;
 }
 
 /* Sum (or maximum) over the members of elements [at, at + k) of `in`, into the tile. */
@@ -204,13 +214,34 @@ static void copy_block(const struct comm_coll *arg, int n, int64_t from, const i
     }
 }
 
+/* all_to_all: elements [at, at + k) of what member `to` receives, sender by sender. */
+static void recv_block(const struct comm_coll *arg, int n, int64_t to, int64_t at, int64_t k)
+{
+    const struct comm_parts *recv = &arg[to].recv;
+    int64_t unit = arg[0].unit;
+    for (int from = 0; from < n && k > 0; from++) {
+        int64_t run = num_max(0, num_min(recv->count[from] - at, k));
+        const struct comm_parts *send = &arg[from].send;
+        if (run > 0)
+            memcpy((char *)arg[to].out + (recv->at[from] + at) * unit,
+                   (const char *)arg[from].in + (send->at[to] + at) * unit, (size_t)(run * unit));
+        at = num_max(0, at - recv->count[from]);
+        k -= run;
+    }
+}
+
 static void do_block(const struct slot *slot, int n, int64_t block)
 {
     const struct comm_coll *c = &slot->arg[0];
-    int64_t blocks = slot->blocks / coll_parts(c, n); /* of one part */
-    int64_t part = block / blocks, at = block % blocks * block_elements(c);
-    int64_t k = num_min(block_elements(c), c->count - at);
+    int64_t part = 0;
+    for (; block >= part_blocks(c, part); part++)
+        block -= part_blocks(c, part);
+    int64_t at = block * block_elements(c);
+    int64_t k = num_min(block_elements(c), c[c->kind == COMM_ALL_TO_ALL ? part : 0].count - at);
     switch (c->kind) {
+    case COMM_ALL_TO_ALL:
+        recv_block(c, n, part, at, k);
+        break;
     case COMM_ALL_REDUCE:
     case COMM_REDUCE_SCATTER:
     case COMM_REDUCE:
@@ -255,6 +286,18 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
 
 /* ---- starting ---- */
 
+/* all_to_all: does each receive what the other sends? Under meet->lock; peers' counts pinned. */
+static enum err check_pairs(const struct comm_group *g, const struct slot *slot)
+{
+    const struct comm_coll *arg = slot->arg;
+    for (int i = 0; i < g->n; i++)
+        for (int j = 0; j < g->n; j++)
+            if (arg[i].send.count[j] != arg[j].recv.count[i])
+                return comm_pair_mismatch(g, g->started, &(struct comm_pair){
+                    g->ranks[i], g->ranks[j], arg[i].send.count[j], arg[j].recv.count[i]});
+    return ERR_OK;
+}
+
 /* Write down what this member states; true when it is the last. Under meet->lock. */
 static enum err arrive(struct comm_group *g, struct slot *slot, const struct comm_coll *c,
                        bool *last)
@@ -271,7 +314,14 @@ static enum err arrive(struct comm_group *g, struct slot *slot, const struct com
     *last = ++slot->came == g->n;
     if (*last)
         slot->came = 0;
-    return ERR_OK;
+    if (!*last || c->kind != COMM_ALL_TO_ALL)
+        return ERR_OK;
+    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    if (!comm_thread_pin(s->hub))
+        return comm_thread_check(s, comm_coll_name(c->kind));
+    enum err err = check_pairs(g, slot);
+    comm_thread_unpin(s->hub);
+    return err;
 }
 
 enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
@@ -290,7 +340,7 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
     }
     if (!last)
         return ERR_OK;
-    slot->blocks = coll_blocks(c, g->n);
+    slot->blocks = coll_blocks(slot->arg, g->n);
     atomic_store(&slot->next, 0);
     atomic_store(&slot->left, slot->blocks);
     atomic_store(&slot->open, g->started + 1);
