@@ -41,18 +41,25 @@ static const struct kind {
     [DATA_ROWS] = {"PLAITROW", "row file", "row", "import the rows again"},
 };
 
-static void put_le(uint8_t *to, uint64_t v, int bytes)
+void data_put_le(uint8_t *to, uint64_t v, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         to[i] = (uint8_t)(v >> (8 * i));
 }
 
-static uint64_t get_le(const uint8_t *from, int bytes)
+uint64_t data_get_le(const uint8_t *from, int bytes)
 {
     uint64_t v = 0;
     for (int i = bytes; i-- > 0;)
         v = v << 8 | from[i];
     return v;
+}
+
+void data_put_value(uint8_t *to, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    data_put_le(to, bits, DATA_VALUE);
 }
 
 uint64_t data_hash(const void *p, int64_t bytes)
@@ -80,21 +87,21 @@ void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
 {
     memset(out, 0, DATA_HEADER);
     memcpy(out, kinds[h->kind].magic, MAGIC);
-    put_le(out + AT_VERSION, DATA_VERSION, 4);
-    put_le(out + AT_COUNT, (uint64_t)h->count, 8);
-    put_le(out + AT_HASH, h->hash, 8);
+    data_put_le(out + AT_VERSION, DATA_VERSION, 4);
+    data_put_le(out + AT_COUNT, (uint64_t)h->count, 8);
+    data_put_le(out + AT_HASH, h->hash, 8);
     if (h->kind == DATA_ROWS) {
-        put_le(out + AT_UNIT_BYTES, DATA_VALUE, 4);
-        put_le(out + AT_VOCAB, (uint64_t)h->features, 8);
-        put_le(out + AT_CLASSES, (uint64_t)h->classes, 8);
-        put_le(out + AT_HEIGHT, (uint64_t)h->height, 4);
-        put_le(out + AT_WIDTH, (uint64_t)h->width, 4);
+        data_put_le(out + AT_UNIT_BYTES, DATA_VALUE, 4);
+        data_put_le(out + AT_VOCAB, (uint64_t)h->features, 8);
+        data_put_le(out + AT_CLASSES, (uint64_t)h->classes, 8);
+        data_put_le(out + AT_HEIGHT, (uint64_t)h->height, 4);
+        data_put_le(out + AT_WIDTH, (uint64_t)h->width, 4);
     } else {
-        put_le(out + AT_UNIT_BYTES, (uint64_t)h->token_bytes, 4);
-        put_le(out + AT_VOCAB, (uint64_t)h->vocab, 8);
+        data_put_le(out + AT_UNIT_BYTES, (uint64_t)h->token_bytes, 4);
+        data_put_le(out + AT_VOCAB, (uint64_t)h->vocab, 8);
         memcpy(out + AT_NAME, h->tokenizer, strnlen(h->tokenizer, DATA_NAME - 1));
     }
-    put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
+    data_put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
 }
 
 /* A name of [a-zA-Z0-9._-] that ends within its field, zeros behind it: it goes into messages. */
@@ -130,11 +137,11 @@ static enum err check_frame(const char *path, const uint8_t *file, int64_t size,
              "row file; make one from text with plait data prepare, from numbers with plait data "
              "import",
              path);
-    uint64_t version = get_le(file + AT_VERSION, 4);
+    uint64_t version = data_get_le(file + AT_VERSION, 4);
     if (version != DATA_VERSION)
         FAIL(ERR_DATA, "data: %s is a %s of version %llu, this program reads version %d; %s", path,
              kinds[*kind].file, (unsigned long long)version, DATA_VERSION, kinds[*kind].again);
-    uint64_t found = data_hash(file, AT_SUM), noted = get_le(file + AT_SUM, 8);
+    uint64_t found = data_hash(file, AT_SUM), noted = data_get_le(file + AT_SUM, 8);
     if (found != noted)
         FAIL(ERR_DATA,
              "data: the header of %s hashes to %016llx, it says %016llx; the file is "
@@ -158,7 +165,7 @@ static enum err check_count(const char *path, const uint8_t *file, int64_t size,
 {
     const struct kind *k = &kinds[h->kind];
     uint64_t there = (uint64_t)(size - DATA_HEADER), unit = (uint64_t)data_unit_bytes(h);
-    uint64_t count = get_le(file + AT_COUNT, 8), whole = there / unit, left = there % unit;
+    uint64_t count = data_get_le(file + AT_COUNT, 8), whole = there / unit, left = there % unit;
     if (left != 0 || count != whole)
         FAIL(ERR_DATA,
              "data: %s says %llu %s%s of %llu bytes behind a header of %d, the file has "
@@ -194,7 +201,8 @@ static enum err check_name(const char *path, const struct data_header *h, const 
 static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
                            struct data_header *h)
 {
-    uint64_t token_bytes = get_le(file + AT_UNIT_BYTES, 4), vocab = get_le(file + AT_VOCAB, 8);
+    uint64_t token_bytes = data_get_le(file + AT_UNIT_BYTES, 4);
+    uint64_t vocab = data_get_le(file + AT_VOCAB, 8);
     if (vocab < 1 || vocab > INT32_MAX)
         FAIL(ERR_DATA, "data: %s says vocabulary %llu, the rule is 1 to %d; prepare the text again",
              path, (unsigned long long)vocab, INT32_MAX);
@@ -214,9 +222,10 @@ static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
 static enum err get_rows(const char *path, const uint8_t *file, int64_t size,
                          struct data_header *h)
 {
-    uint64_t value = get_le(file + AT_UNIT_BYTES, 4), features = get_le(file + AT_VOCAB, 8);
-    uint64_t classes = get_le(file + AT_CLASSES, 8);
-    uint64_t height = get_le(file + AT_HEIGHT, 4), width = get_le(file + AT_WIDTH, 4);
+    uint64_t value = data_get_le(file + AT_UNIT_BYTES, 4);
+    uint64_t features = data_get_le(file + AT_VOCAB, 8);
+    uint64_t classes = data_get_le(file + AT_CLASSES, 8);
+    uint64_t height = data_get_le(file + AT_HEIGHT, 4), width = data_get_le(file + AT_WIDTH, 4);
     if (value != DATA_VALUE)
         FAIL(ERR_DATA, "data: %s says %llu bytes a feature, the rule is %d; import the rows again",
              path, (unsigned long long)value, DATA_VALUE);
@@ -243,7 +252,7 @@ enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
 {
     struct data_header h = {.count = 0};
     TRY(check_frame(path, file, size, &h.kind));
-    h.hash = get_le(file + AT_HASH, 8);
+    h.hash = data_get_le(file + AT_HASH, 8);
     TRY(h.kind == DATA_ROWS ? get_rows(path, file, size, &h) : get_tokens(path, file, size, &h));
     TRY(check_reserved(path, file, h.kind));
     *out = h;

@@ -25,6 +25,10 @@ struct data_header {
     int height, width; /* whose product is features */
 };
 
+/* Numbers of 1 to 8 bytes, little-endian; and a feature. */
+void data_put_le(uint8_t *to, uint64_t v, int bytes);
+uint64_t data_get_le(const uint8_t *from, int bytes);
+void data_put_value(uint8_t *to, float x);
 /* xxh3-64, seed 0: the hash of header and contents. */
 uint64_t data_hash(const void *p, int64_t bytes);
 /* Bytes of a token for a vocabulary: 2 up to 65536 ids, else 4. */

@@ -140,12 +140,6 @@ static void resize(const double *in, struct shape from, struct shape to, double 
     }
 }
 
-static void put_le(uint8_t *to, uint32_t v)
-{
-    for (int b = 0; b < DATA_VALUE; b++)
-        to[b] = (uint8_t)(v >> (8 * b));
-}
-
 /* What the first row says of all. */
 static enum err begin_rows(struct job *j)
 {
@@ -176,7 +170,7 @@ static enum err put_label(struct job *j, const struct reader *r, double v)
              (long long)r->line, j->a->table, v, j->a->label_first ? "first" : "last",
              (long long)most);
     j->h.classes = j->a->classes ? j->a->classes : num_max(j->h.classes, (int64_t)v + 1);
-    put_le(j->row + DATA_VALUE * j->h.features, (uint32_t)v);
+    data_put_le(j->row + DATA_VALUE * j->h.features, (uint64_t)v, DATA_VALUE);
     return ERR_OK;
 }
 
@@ -196,13 +190,11 @@ static enum err put_row(struct job *j, const struct reader *r, struct data_pass 
     }
     for (int64_t i = 0; i < j->h.features; i++) {
         float f = (float)(x[i] * a->scale);
-        uint32_t bits;
         if (!isfinite(f))
             FAIL(ERR_DATA, "data: %s %lld of %s has %g, which times scale %g is more than 32 "
                            "bits hold; use a smaller --scale", j->unit, (long long)r->line,
                  a->table, x[i], a->scale);
-        memcpy(&bits, &f, sizeof bits);
-        put_le(j->row + DATA_VALUE * i, bits);
+        data_put_value(j->row + DATA_VALUE * i, f);
     }
     j->h.count++;
     return data_put(p, j->row, data_unit_bytes(&j->h));

@@ -14,14 +14,6 @@
 
 enum { FRAME = 12, DICTIONARY = 4096, BLOCK = 512 /* elements */ };
 
-static uint64_t get_le(const uint8_t *from, int bytes)
-{
-    uint64_t v = 0;
-    for (int i = bytes; i-- > 0;)
-        v = v << 8 | from[i];
-    return v;
-}
-
 /* What stands behind "'key':" and blanks, or NULL. */
 static const char *entry(const char *dictionary, const char *key)
 {
@@ -79,7 +71,7 @@ enum err data_npy_open(const struct fs_reader *file, const char *path, struct da
     if (memcmp(frame, "\x93NUMPY", 6) != 0)
         return ERR_OK;
     int wide = frame[6] > 1 ? 4 : 2;
-    int64_t n = (int64_t)get_le(frame + 8, wide), begin = 8 + wide;
+    int64_t n = (int64_t)data_get_le(frame + 8, wide), begin = 8 + wide;
     if (frame[6] < 1 || frame[6] > 3 || n > DICTIONARY || n > file->size - begin)
         FAIL(ERR_DATA, "data: array %s has version %d and a header of %lld bytes, read are "
                        "versions 1 to 3 with at most %d; save it again with numpy.save", path,
@@ -99,7 +91,7 @@ enum err data_npy_open(const struct fs_reader *file, const char *path, struct da
 
 static double element(const struct data_npy *a, const uint8_t *p)
 {
-    uint64_t bits = get_le(p, a->bytes);
+    uint64_t bits = data_get_le(p, a->bytes);
     uint32_t low = (uint32_t)bits;
     float single;
     double whole;

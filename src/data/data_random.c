@@ -10,17 +10,10 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include <string.h>
 
 enum { BLOCK = 16384 };                                  /* tokens */
 enum { TOKENS = 1, LABELS = 2, CENTRES = 3, NOISE = 4 }; /* streams */
 static const double centre_std = 0.25;
-
-static void put_le(uint8_t *to, uint32_t v, int bytes)
-{
-    for (int b = 0; b < bytes; b++)
-        to[b] = (uint8_t)(v >> (8 * b));
-}
 
 /* One of n, each as likely. */
 static uint32_t draw(const struct data_random *a, uint64_t stream, int64_t at, int64_t n)
@@ -37,7 +30,7 @@ static enum err pass_tokens(void *arg, struct data_pass *p)
     for (int64_t first = 0; first < a->count; first += BLOCK) {
         int n = (int)num_min(BLOCK, a->count - first);
         for (int64_t i = 0; i < n; i++)
-            put_le(block + i * size, draw(a, TOKENS, first + i, a->vocab), size);
+            data_put_le(block + i * size, draw(a, TOKENS, first + i, a->vocab), size);
         TRY(data_put(p, block, (int64_t)n * size));
     }
     return ERR_OK;
@@ -50,13 +43,9 @@ static void draw_row(const struct data_random *a, int64_t row, double *of, uint8
     uint32_t label = draw(a, LABELS, row, a->classes);
     num_normals(a->seed, CENTRES, label * n, n, of);
     num_normals(a->seed, NOISE, row * n, n, of + n);
-    for (int64_t i = 0; i < n; i++) {
-        float x = (float)(centre_std * of[i] + of[n + i]);
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        put_le(out + DATA_VALUE * i, bits, DATA_VALUE);
-    }
-    put_le(out + DATA_VALUE * n, label, DATA_VALUE);
+    for (int64_t i = 0; i < n; i++)
+        data_put_value(out + DATA_VALUE * i, (float)(centre_std * of[i] + of[n + i]));
+    data_put_le(out + DATA_VALUE * n, label, DATA_VALUE);
 }
 
 static enum err pass_rows(void *arg, struct data_pass *p)
