@@ -45,9 +45,8 @@ static struct decision moves(const struct setup *s)
     bool threads = comm_would_copy((enum comm_kind)o->train.transport, 2);
     struct decision d = {.told = on_gpus(s) && s->mesh.world > 1};
     d.value = d.told && threads && !o->env.no_copies && !s->apart;
-    d.words = !d.told   ? "nothing between GPUs"
-              : d.value ? "between GPUs by copies"
-                        : "between GPUs by NCCL";
+    d.words = !d.told ? "nothing between GPUs"
+                      : d.value ? "between GPUs by copies" : "between GPUs by NCCL";
     d.reason = !d.told             ? "there are no two of them"
                : !threads          ? "train.transport is mpi"
                : o->env.no_copies  ? "PLAIT_COPIES is off"
@@ -62,8 +61,7 @@ static struct decision zero(const struct setup *s)
     d.words = d.value > 1 ? "data ranks share master weights, moments and their update"
                           : "each data rank updates all weights";
     d.reason = s->o->parallel.dp == 1 ? "parallel.dp is 1"
-               : d.value > 1          ? "parallel.zero is 1"
-                                      : "parallel.zero is 0";
+                                      : d.value > 1 ? "parallel.zero is 1" : "parallel.zero is 0";
     return d;
 }
 
@@ -93,8 +91,7 @@ static struct decision recompute(const struct setup *s)
     d.told = full && !d.value;
     d.reason = d.told     ? "train.recompute is full, and each backward follows its forward at once"
                : full     ? "train.recompute is full"
-               : d.value  ? "its file says so"
-                          : "train.recompute is none";
+                          : d.value ? "its file says so" : "train.recompute is none";
     return d;
 }
 
@@ -115,15 +112,15 @@ static struct decision copies(const struct setup *s)
 static struct decision attention(const struct setup *s)
 {
     static const struct { const char *words, *reason; } of[] = {
-        [DEV_GRAD_AUTO] = {"its gradient the faster way by shape", "PLAIT_ATTN_GRAD is not set"},
+        [DEV_GRAD_AUTO] = {"its gradient the faster way by shape", "no other is asked for"},
         [DEV_GRAD_HOPPER] = {"its gradient by kernels for Hopper, where they can",
                              "PLAIT_ATTN_GRAD is hopper"},
         [DEV_GRAD_CUDNN] = {"its gradient by cuDNN, where it can", "PLAIT_ATTN_GRAD is cudnn"},
         [DEV_GRAD_OWN] = {"its gradient by plain kernels", "PLAIT_ATTN_GRAD is own"},
     };
-    enum dev_attn_grad way = s->o->env.attn_grad;
+    enum dev_attn_grad way = on_gpus(s) ? s->o->env.attn_grad : DEV_GRAD_AUTO;
     return (struct decision){.value = way, .words = of[way].words, .reason = of[way].reason,
-                             .told = on_gpus(s) && s->training && way != DEV_GRAD_AUTO};
+                             .told = s->training && way != DEV_GRAD_AUTO};
 }
 
 static const struct { const char *name; struct decision (*of)(const struct setup *s); } rows[] = {

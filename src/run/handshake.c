@@ -10,11 +10,20 @@
 
 #include <stdio.h>
 
-enum { DIGESTS = 8, GREETING = 32767 /* a group id above those of layouts */ };
+enum { DIGESTS = 9, GREETING = 32767 /* a group id above those of layouts */ };
 
 static const char *const digest_name[DIGESTS] = {
     "version of plait", "configuration", "parallel.costs", "schedule", "data.train", "data.valid",
-    "the prompt or an option", "the weights"};
+    "the prompt or an option", "the weights", "what the environment decides (PLAIT_ATTN_GRAD)"};
+
+/* Keys are compared, and files; what else a plan goes by is decided. */
+static uint64_t decisions_digest(const struct setup *s)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < DECISIONS; i++)
+        sum = 1099511628211u * sum + (uint64_t)s->decided[i].value;
+    return sum;
+}
 
 static enum err config_digest(const struct options *o, uint64_t *out)
 {
@@ -89,7 +98,8 @@ static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_
 enum err handshake(const struct setup *s, const struct handshake *read, struct comm_world *world)
 {
     uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), 0, 0, s->report.hash,
-                              read->train, read->valid, read->prompt, read->weights};
+                              read->train, read->valid, read->prompt, read->weights,
+                              decisions_digest(s)};
     uint64_t *all;
     if (comm_size(world) == 1)
         return ERR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Each line takes what the lines above made and makes one thing: options -> arch, mesh -> schedule
- * -> cut -> memory, bubble.
+ * -> cut -> bubble -> decisions -> groups, memory.
  */
 #include "run/setup.h"
 
@@ -93,9 +93,9 @@ static enum err make_forward(struct setup *s)
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
 {
     *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
-                             .attn_grad = s->o->env.attn_grad, .cache = s->o->env.cache,
                              .deterministic = s->o->train.deterministic,
-                             .records = s->decided[DECIDED_GRAPH].value};
+                             .cache = s->o->env.cache, .records = s->decided[DECIDED_GRAPH].value,
+                             .attn_grad = (enum dev_attn_grad)s->decided[DECIDED_ATTENTION].value};
 }
 
 /* The attention of a whole microbatch on one rank. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From options to everything that is known before a device is touched: model, mesh, cut, schedule
- * lowered and checked, memory of each pipeline rank, predicted bubble. Pure; `check`, `train` and
- * `generate` start from the same struct.
+ * lowered and checked, decisions, groups and memory of each pipeline rank, predicted bubble. Read
+ * are parallel.schedule's and parallel.costs' files, where they are not handed in, and the number
+ * of cores. `check`, `train` and `generate` start from the same struct.
  */
 #ifndef PLAIT_RUN_SETUP_H
 #define PLAIT_RUN_SETUP_H

@@ -149,6 +149,12 @@ static void ranks_differ(void)
     start_differing(&d);
     snprintf(d.o[1].parallel.schedule, sizeof d.o[1].parallel.schedule, "naive");
     CHECK_ERR(comm_thread_run(2, 20, greet, &d), ERR_MISMATCH, "differs between rank 0 and rank 1");
+    start_differing(&d);
+    d.o[1].env.attn_grad = DEV_GRAD_OWN; /* of GPUs alone */
+    CHECK_OK(comm_thread_run(2, 20, greet, &d));
+    d.o[0].train.device = d.o[1].train.device = OPTIONS_CUDA;
+    CHECK_ERR(comm_thread_run(2, 20, greet, &d), ERR_MISMATCH,
+              "what the environment decides (PLAIT_ATTN_GRAD) differs");
 }
 
 static const struct test_case cases[] = {{"allocations", allocations},

@@ -50,7 +50,7 @@ static const struct row rows[] = {
     {{"train.save_every=5", "train.save_async=false"}, DECIDED_COPIES, 0, false,
      "train.save_async is false"},
     {{"train.device=cuda"}, DECIDED_COPIES, 1, true, "train.device is cuda"},
-    {{"train.device=cuda"}, DECIDED_ATTENTION, DEV_GRAD_AUTO, false, "is not set"},
+    {{"train.device=cuda"}, DECIDED_ATTENTION, DEV_GRAD_AUTO, false, "no other is asked for"},
 };
 
 /* Is the line in the start-up table, whole? */
