@@ -11,6 +11,7 @@
 
 #include "comm/core/core.h"
 #include <stdatomic.h>
+#include <time.h>
 
 enum {
     COMM_PLACE_TEXT = 48,
@@ -79,6 +80,8 @@ void comm_long_begin(struct comm_world *w, struct comm_long *l);
 enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l);
 /* Seconds until the next close look; negative: none comes. */
 double comm_long_nap(const struct comm_world *w, const struct comm_long *l);
+/* So many seconds from now. */
+struct timespec comm_deadline(clockid_t clock, double seconds);
 
 /* ---- core/blame.c ---- */
 

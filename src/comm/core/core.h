@@ -86,9 +86,8 @@ struct comm_ops {
 struct comm_queue_ops {
     enum err (*group_open)(struct comm_group *g); /* sets g->lane; g->host is open */
     enum err (*channel_open)(struct comm_world *w, const struct comm_channel *c);
-    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
-    /* Started and finished in one; nothing else of the group is unfinished. */
-    enum err (*coll_now)(struct comm_group *g, const struct comm_coll *c);
+    /* now: started and finished in one; nothing else of the group is unfinished. */
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c, bool now);
     enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
     bool (*coll_steps)(const struct comm_group *g, const struct comm_coll *c); /* takes steps? */
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,

@@ -20,7 +20,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* A thread of this process whose file calls have a watch; a rank's is owned by its world. */
 struct comm_files {
@@ -115,11 +114,7 @@ static void *watch(void *arg)
             pthread_mutex_unlock(&f->lock);
             period = f->limit_s > 0 ? fmin(period, f->limit_s / 8) : period;
         }
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        int64_t ns = until.tv_nsec + ns_of(period);
-        until.tv_sec += (time_t)(ns / 1000000000);
-        until.tv_nsec = (long)(ns % 1000000000);
+        struct timespec until = comm_deadline(CLOCK_REALTIME, period);
         (void)pthread_cond_timedwait(&keeper.wake, &keeper.lock, &until);
     }
     keeper.runs = false;

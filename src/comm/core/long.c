@@ -52,3 +52,13 @@ double comm_long_nap(const struct comm_world *w, const struct comm_long *l)
 {
     return w->timeout_s > 0 ? fmax(0, l->next - log_now()) : -1;
 }
+
+struct timespec comm_deadline(clockid_t clock, double seconds)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    int64_t ns = t.tv_nsec + (int64_t)((seconds - floor(seconds)) * 1e9);
+    t.tv_sec += (time_t)floor(seconds) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}

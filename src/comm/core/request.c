@@ -184,7 +184,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
-    TRY(g->lane ? g->world->queue->ops->coll_start(g, c) : g->world->ops->coll_start(g, c));
+    TRY(g->lane ? g->world->queue->ops->coll_start(g, c, false) : g->world->ops->coll_start(g, c));
     spend(g->world, begin);
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
     g->started++;
@@ -226,7 +226,7 @@ enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
     if (g->lane && g->started == g->finished) {
         TRY(comm_coll_check(g, c, &r, &bytes));
         TRY(steps_over(g, c));
-        TRY(g->world->queue->ops->coll_now(g, c));
+        TRY(g->world->queue->ops->coll_start(g, c, true));
         g->finished = ++g->started;
         return ERR_OK;
     }

@@ -3,14 +3,16 @@
  * Sums, gathers over GPUs of one process by their copy engines, which take no SMs. A member copies
  * from the others' windows: its shard of a piece to its staging, adds it in the order of the
  * members (one kernel), and then the others' summed shards; or parts of a gather. Between that
- * members wait for each other by words that streams write and wait for (docs/design/comm.md proves
- * them):
+ * members wait for each other by signals (docs/design/comm.md proves them):
  *
- *     READY   what you read of mine is complete      told at the start, to each who will read
- *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two words in turn
- *     READ    I have read all that I need of yours   told at the end, to each who told READY
+ *     READY   what you read of mine is complete      at the start, to each who will read
+ *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two in turn
+ *     READ    I have read all that I need of yours   at the end, to each who said READY
  */
 #include "comm/gpu/coll.h"
+
+#include "comm/gpu/sum.h"
+#include "comm/gpu/window.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,7 +21,7 @@ enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
 /* ALL_REDUCE_LEAST: two rounds of words take as long as NCCL takes for this much. */
 enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
 
-_Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_TOTAL_MOST, "all members are added at once");
+_Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_SUM_MOST, "all members are added at once");
 
 /* What a member tells the others. */
 struct seat {
@@ -31,13 +33,13 @@ struct seat {
 struct comm_copies {
     int n, me;
     struct seat seat[COMM_COPIES_MEMBERS];
-    uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who tells */
+    uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who signals */
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
     bool mixed;       /* NCCL does what copies do not, or not better */
     bool parts_fit;   /* those of the all_to_all that is started, in the window of each member */
     int64_t part[COMM_COPIES_MEMBERS]; /* where in member i's window this one's part begins */
-    const struct comm_words *words; /* the transport's */
+    const struct comm_signals *signals; /* the transport's */
 };
 
 /* ---- who can ---- */
@@ -57,7 +59,7 @@ static bool reaches(const struct comm_group *g, const struct seat *seats)
     for (int i = 0; i < g->n; i++)
         if (i != g->me &&
             (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
-             !comm_copies_reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
+             !comm_gpu_reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
             return false;
     return true;
 }
@@ -80,7 +82,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     struct seat *mine = &seats[g->me];
     mine->gpu = comm_gpu_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_gpu_of(g->world), g->window) && comm_gpu_of(g->world)->words.wait;
+    mine->able = is_window(comm_gpu_of(g->world), g->window) && comm_gpu_of(g->world)->signals.wait;
     TRY(exchange(g, seats));
     mine->able = mine->able && reaches(g, seats);
     TRY(exchange(g, seats));
@@ -104,8 +106,8 @@ static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
         {0, 4, DT_F32}, {4, 1, DT_F32}, {0, 8, DT_BF16}, {2, 1, DT_BF16}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char *p = x->staging + ways[i].at;
-        struct comm_total t = {p, {p, p}, 2, ways[i].count, ways[i].dt};
-        TRY_CUDA(comm_gpu_total(&t, s));
+        struct comm_sum_args t = {p, {p, p}, 2, ways[i].count, ways[i].dt};
+        TRY_CUDA(comm_sum_kernel(&t, s));
     }
     TRY_CUDA(cudaStreamSynchronize(s));
     return ERR_OK;
@@ -113,12 +115,10 @@ static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
 
 static enum err open_parts(struct comm_copies *x, cudaStream_t s)
 {
-    size_t flags = (size_t)(FLAG_KINDS * x->n) * sizeof *x->flags;
     x->shard = num_ceil_div(num_ceil_div(PIECE_BYTES, x->n), UNIT) * UNIT;
-    TRY_CUDA(cudaHostAlloc((void **)&x->flags, flags, cudaHostAllocPortable));
-    memset(x->flags, 0, flags);
+    TRY(comm_signals_new(FLAG_KINDS * x->n, &x->flags));
     int64_t staging = (x->n - 1) * x->shard;
-    TRY(comm_copies_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
+    TRY(comm_window_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
                          "sums by copies", (int)x->seat[x->me].gpu));
     return load_kernels(x, s);
 }
@@ -131,7 +131,7 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     x->n = g->n;
     x->me = g->me;
     x->mixed = g->mixed;
-    x->words = &comm_gpu_of(g->world)->words;
+    x->signals = &comm_gpu_of(g->world)->signals;
     x->seat[g->me] = (struct seat){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
                                    .window = g->window};
     enum err err = open_parts(x, s);
@@ -152,43 +152,41 @@ void comm_copies_close(struct comm_copies *x, bool peers)
     if (!x)
         return;
     (void)cudaFree(x->staging);
-    if (x->flags && !peers)
-        (void)cudaFreeHost(x->flags);
+    if (!peers)
+        comm_signals_free(x->flags);
     mem_free(x);
 }
 
-/* Who was told sets words to 0 and waits for the next, so this is done again and again. */
-void comm_copies_let_go(const struct comm_copies *x)
+void comm_copies_release(const struct comm_copies *x)
 {
-    for (int i = 0; i < FLAG_KINDS * x->n; i++)
-        __atomic_store_n(&x->flags[i], 1, __ATOMIC_RELEASE);
+    comm_signals_release(x->flags, FLAG_KINDS * x->n);
 }
 
 /* ---- operations ---- */
 
-static enum err tell_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
+static enum err signal_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    return comm_words_tell(x->words, x->seat[who].flags + (int)kind * x->n + x->me, s);
+    return comm_signal(x->signals, x->seat[who].flags + (int)kind * x->n + x->me, s);
 }
 
-static enum err tell(const struct comm_copies *x, enum flag kind, cudaStream_t s)
+static enum err signal_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
 {
     for (int i = 0; i < x->n; i++)
         if (i != x->me)
-            TRY(tell_one(x, kind, i, s));
+            TRY(signal_one(x, kind, i, s));
     return ERR_OK;
 }
 
-/* Until member `who` has told so; and what it told is forgotten. */
-static enum err hear(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
+/* Until member `who` has signalled so; its word is 0 again. */
+static enum err wait_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    return comm_words_hear(x->words, x->flags + (int)kind * x->n + who, s);
+    return comm_wait(x->signals, x->flags + (int)kind * x->n + who, s);
 }
 
-static enum err hear_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
+static enum err wait_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
 {
     for (int k = 1; k < x->n; k++)
-        TRY(hear(x, kind, (x->me + k) % x->n, s));
+        TRY(wait_one(x, kind, (x->me + k) % x->n, s));
     return ERR_OK;
 }
 
@@ -216,20 +214,17 @@ static char *staged(const struct comm_copies *x, int from)
 static enum err fetch_summand(const struct comm_copies *x, const struct summands *p, int from,
                               cudaStream_t s)
 {
-    if (p->bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync(staged(x, from), x->seat[from].window + p->at, (size_t)p->bytes,
-                                 cudaMemcpyDeviceToDevice, s));
-    return ERR_OK;
+    return comm_get(staged(x, from), x->seat[from].window + p->at, p->bytes, s);
 }
 
 /* The sum of those that have come and of one's own, at `out`. */
 static enum err total(const struct comm_copies *x, const struct summands *p, void *out,
                       cudaStream_t s)
 {
-    struct comm_total t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
+    struct comm_sum_args t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
     for (int i = 0; i < x->n; i++)
         t.in[i] = i == x->me ? x->seat[i].window + p->at : staged(x, i);
-    TRY_CUDA(comm_gpu_total(&t, s));
+    TRY_CUDA(comm_sum_kernel(&t, s));
     return ERR_OK;
 }
 
@@ -257,10 +252,8 @@ static enum err fetch_shards(const struct comm_copies *x, const struct piece *p,
     for (int k = 1; k < x->n; k++) {
         int from = (x->me + k) % x->n;
         int64_t bytes, at = shard_of(x, p, from, &bytes);
-        TRY(hear(x, summed, from, s));
-        if (bytes > 0)
-            TRY_CUDA(cudaMemcpyAsync(x->seat[x->me].window + at, x->seat[from].window + at,
-                                     (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+        TRY(wait_one(x, summed, from, s));
+        TRY(comm_get(x->seat[x->me].window + at, x->seat[from].window + at, bytes, s));
     }
     return ERR_OK;
 }
@@ -281,17 +274,17 @@ static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *
 {
     int64_t at = place_of(x, c->out), bytes = c->count * c->unit;
     enum flag summed = FLAG_SUMMED;
-    TRY(tell(x, FLAG_READY, s));
-    TRY(hear_all(x, FLAG_READY, s));
+    TRY(signal_all(x, FLAG_READY, s));
+    TRY(wait_all(x, FLAG_READY, s));
     for (int64_t done = 0; done < bytes; done += PIECE_BYTES) {
         struct piece p = {at + done, num_min(PIECE_BYTES, bytes - done), c->unit};
         TRY(sum_shard(x, &p, c->dt, s));
-        TRY(tell(x, summed, s));
+        TRY(signal_all(x, summed, s));
         TRY(fetch_shards(x, &p, summed, s));
         summed = summed == FLAG_SUMMED ? FLAG_SUMMED_ODD : FLAG_SUMMED;
     }
-    TRY(tell(x, FLAG_READ, s));
-    return hear_all(x, FLAG_READ, s);
+    TRY(signal_all(x, FLAG_READ, s));
+    return wait_all(x, FLAG_READ, s);
 }
 
 /* What all have at `at`, summed here. */
@@ -299,20 +292,20 @@ static enum err sum_here(const struct comm_copies *x, const struct comm_coll *c,
                          cudaStream_t s)
 {
     int64_t bytes = c->count * c->unit;
-    TRY(hear_all(x, FLAG_READY, s));
+    TRY(wait_all(x, FLAG_READY, s));
     for (int64_t done = 0; done < bytes; done += x->shard) {
         struct summands p = {at + done, num_min(x->shard, bytes - done), c->unit, c->dt};
         TRY(add_up(x, &p, (char *)c->out + done, s));
     }
-    return tell(x, FLAG_READ, s);
+    return signal_all(x, FLAG_READ, s);
 }
 
 static enum err reduce_scatter(const struct comm_copies *x, const struct comm_coll *c,
                                cudaStream_t s)
 {
-    TRY(tell(x, FLAG_READY, s));
+    TRY(signal_all(x, FLAG_READY, s));
     TRY(sum_here(x, c, place_of(x, c->in) + x->me * c->count * c->unit, s));
-    return hear_all(x, FLAG_READ, s);
+    return wait_all(x, FLAG_READ, s);
 }
 
 /* Between the root and each of the others, who do not know of each other. */
@@ -320,8 +313,8 @@ static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, c
 {
     if (x->me == c->root)
         return sum_here(x, c, place_of(x, c->in), s);
-    TRY(tell_one(x, FLAG_READY, c->root, s));
-    return hear(x, FLAG_READ, c->root, s);
+    TRY(signal_one(x, FLAG_READY, c->root, s));
+    return wait_one(x, FLAG_READ, c->root, s);
 }
 
 /* Where member i's own part of a gather is told to lie: in place, at its place of the whole. */
@@ -335,47 +328,40 @@ static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *
                            cudaStream_t s)
 {
     int64_t bytes = c->count * c->unit;
-    TRY(hear(x, FLAG_READY, from, s));
-    if (bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync((char *)c->out + from * bytes,
-                                 x->seat[from].window + part_of(x, c, from), (size_t)bytes,
-                                 cudaMemcpyDeviceToDevice, s));
-    return ERR_OK;
+    TRY(wait_one(x, FLAG_READY, from, s));
+    return comm_get((char *)c->out + from * bytes, x->seat[from].window + part_of(x, c, from),
+                    bytes, s);
 }
 
 /* This member's own part, to its place; and all have read it. */
 static enum err end_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     int64_t bytes = c->count * c->unit;
-    if (!is_in_place(x, c) && bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync((char *)c->out + x->me * bytes, c->in, (size_t)bytes,
-                                 cudaMemcpyDeviceToDevice, s));
-    return hear_all(x, FLAG_READ, s);
+    if (!is_in_place(x, c))
+        TRY(comm_get((char *)c->out + x->me * bytes, c->in, bytes, s));
+    return wait_all(x, FLAG_READ, s);
 }
 
 static enum err all_to_all(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
-    TRY(tell(x, FLAG_READY, s));
+    TRY(signal_all(x, FLAG_READY, s));
     for (int k = 1; k <= x->n; k++) { /* one's own part last */
         int from = (x->me + k) % x->n;
-        int64_t bytes = c->recv.count[from] * c->unit;
         if (from != x->me)
-            TRY(hear(x, FLAG_READY, from, s));
-        if (bytes > 0)
-            TRY_CUDA(cudaMemcpyAsync((char *)c->out + c->recv.at[from] * c->unit,
-                                     x->seat[from].window + x->part[from], (size_t)bytes,
-                                     cudaMemcpyDeviceToDevice, s));
+            TRY(wait_one(x, FLAG_READY, from, s));
+        TRY(comm_get((char *)c->out + c->recv.at[from] * c->unit,
+                     x->seat[from].window + x->part[from], c->recv.count[from] * c->unit, s));
     }
-    TRY(tell(x, FLAG_READ, s));
-    return hear_all(x, FLAG_READ, s);
+    TRY(signal_all(x, FLAG_READ, s));
+    return wait_all(x, FLAG_READ, s);
 }
 
 static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
-    TRY(tell(x, FLAG_READY, s));
+    TRY(signal_all(x, FLAG_READY, s));
     for (int k = 1; k < x->n; k++)
         TRY(fetch_part(x, c, (x->me + k) % x->n, s));
-    TRY(tell(x, FLAG_READ, s));
+    TRY(signal_all(x, FLAG_READ, s));
     return end_gather(x, c, s);
 }
 
@@ -388,21 +374,21 @@ static enum err scatter_step(const struct comm_copies *x, const struct comm_coll
     p.at = place_of(x, c->in) + x->me * p.bytes;
     if (c->step == x->n) {
         TRY(total(x, &p, c->out, s));
-        return hear_all(x, FLAG_READ, s);
+        return wait_all(x, FLAG_READ, s);
     }
-    TRY(tell_one(x, FLAG_READY, to, s));
-    TRY(hear(x, FLAG_READY, from, s));
+    TRY(signal_one(x, FLAG_READY, to, s));
+    TRY(wait_one(x, FLAG_READY, from, s));
     TRY(fetch_summand(x, &p, from, s));
-    return tell_one(x, FLAG_READ, from, s);
+    return signal_one(x, FLAG_READ, from, s);
 }
 
 static enum err gather_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     int from = (x->me + c->step) % x->n;
     if (c->step == 1)
-        TRY(tell(x, FLAG_READY, s));
+        TRY(signal_all(x, FLAG_READY, s));
     TRY(fetch_part(x, c, from, s));
-    TRY(tell_one(x, FLAG_READ, from, s));
+    TRY(signal_one(x, FLAG_READ, from, s));
     return c->step < x->n - 1 ? ERR_OK : end_gather(x, c, s);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files about memory of GPUs share: a rank's groups and channels as lanes, each with a
- * stream of its own. From below: gpu/window.c windows and words, gpu/coll.c and gpu/p2p.c what
+ * stream of its own. From below: gpu/window.c windows and signals, gpu/coll.c and gpu/p2p.c what
  * stands on them, gpu/nccl.c communicators, gpu/ops.c what lanes carry, gpu/watch.c how they end
  * when something goes wrong, gpu/life.c their life and the transport's table.
  */
@@ -17,10 +17,10 @@
 
 enum { COMM_GPU_TEXT = 512 };
 
-/* The driver's two calls for words that streams write and wait for; NULL both: it has none that
- * serve. */
-typedef CUresult comm_word_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-struct comm_words { comm_word_fn *write, *wait; };
+/* The driver's two calls for signals, words that streams write and wait for; NULL both: it has none
+ * that serve. */
+typedef CUresult comm_signal_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
+struct comm_signals { comm_signal_fn *write, *wait; };
 
 /* An operation as the watcher reads it. */
 struct comm_gpu_op {
@@ -36,7 +36,7 @@ struct comm_gpu_lane {
     struct comm_gpu_lane *next;
     struct ncclComm *comm; /* owned; NULL once aborted, and where copies do the work */
     struct comm_copies *copies; /* owned; NULL: NCCL alone */
-    struct comm_post *post; /* owned; of a channel by copies; NULL: NCCL */
+    struct comm_p2p *p2p; /* owned; of a channel by copies; NULL: NCCL */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_gpu_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
@@ -59,7 +59,7 @@ struct comm_gpu {
     void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
     int64_t window_bytes[COMM_WINDOWS];
     int windows;
-    struct comm_words words; /* looked for as a window is taken */
+    struct comm_signals signals; /* looked for as a window is taken */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_gpu_lane *lanes; /* owned, the newest first */
     struct comm_gpu_lane *replays; /* one of them, or NULL: no communicator; its operations are
@@ -70,8 +70,8 @@ struct comm_gpu {
     bool watched;
     atomic_bool stop;        /* the watcher's end is asked for */
     pthread_t saver;
-    const struct comm_gpu_lane *let_go; /* lanes at the failure, the newest first, for the saver */
-    bool lets_go;            /* the saver runs */
+    const struct comm_gpu_lane *waiters; /* lanes at the failure, the newest first, for the saver */
+    bool releasing;           /* the saver runs */
     atomic_bool free;        /* the saver's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
     enum err fault;          /* what the watcher found; read by others once it is told */
@@ -125,12 +125,11 @@ void *comm_gpu_watch(void *arg);
 /* Aborts all communicators; from any thread. */
 void comm_gpu_kill(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */
-void comm_gpu_end_letting_go(struct comm_gpu *q);
+void comm_gpu_end_release(struct comm_gpu *q);
 
 /* ---- gpu/ops.c: slots of comm_queue_ops ---- */
 
-enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c);
-enum err comm_gpu_coll_now(struct comm_group *g, const struct comm_coll *c);
+enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_gpu_coll_finish(struct comm_group *g);
 bool comm_gpu_coll_steps(const struct comm_group *g, const struct comm_coll *c);
 enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,

@@ -8,6 +8,7 @@
 #include "comm/gpu/coll.h"
 #include "comm/gpu/nccl.h"
 #include "comm/gpu/p2p.h"
+#include "comm/gpu/window.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -37,7 +38,7 @@ static enum err lane_parts(struct comm_gpu_lane *l, bool stream)
 static void lane_free(struct comm_gpu_lane *l, bool peers)
 {
     comm_copies_close(l->copies, peers);
-    comm_post_close(l->post, peers);
+    comm_p2p_close(l->p2p, peers);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         if (l->done[i])
             (void)cudaEventDestroy(l->done[i]);
@@ -46,14 +47,39 @@ static void lane_free(struct comm_gpu_lane *l, bool peers)
     mem_free(l);
 }
 
-/* Under the watcher's eyes from here on, for a peer may fail before it connects. */
-static enum err lane_meet(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
+/* A lane known as *as, with a stream of its own or on the device's. What *as owns is the lane's,
+ * also behind an error. */
+static enum err lane_new(const struct comm_gpu_lane *as, bool stream, struct comm_gpu_lane **out)
+{
+    struct comm_gpu_lane *l;
+    enum err err = mem_new(1, sizeof *l, "a lane", &l);
+    if (err != ERR_OK) {
+        comm_p2p_close(as->p2p, true);
+        return err;
+    }
+    *l = *as;
+    err = lane_parts(l, stream);
+    if (err == ERR_OK)
+        *out = l;
+    else
+        lane_free(l, true);
+    return err;
+}
+
+/* Under the lock: under the watcher's eyes from here on. */
+static void lane_link(struct comm_gpu *q, struct comm_gpu_lane *l)
 {
     l->since = log_now();
-    pthread_mutex_lock(&q->lock);
-    bool late = atomic_load(&q->dead);
     l->next = q->lanes;
     q->lanes = l;
+}
+
+/* Linked before it connects, for a peer may fail meanwhile. */
+static enum err lane_meet(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
+{
+    pthread_mutex_lock(&q->lock);
+    bool late = atomic_load(&q->dead);
+    lane_link(q, l);
     pthread_mutex_unlock(&q->lock);
     if (!late)
         return comm_nccl_connect(q, l, me);
@@ -86,11 +112,8 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
     struct comm_gpu_lane *l;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(mem_new(1, sizeof *l, "a communicator", &l));
-    *l = *as;
-    enum err err = lane_parts(l, true);
-    if (err == ERR_OK)
-        err = comm_nccl_init(l, a);
+    TRY(lane_new(as, true, &l));
+    enum err err = comm_nccl_init(l, a);
     if (err == ERR_OK)
         err = lane_meet(q, l, a->me);
     else
@@ -101,16 +124,16 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
     return ERR_OK;
 }
 
-/* Under the watcher's eyes, without a communicator. False: all is over. */
-static bool lane_join(struct comm_gpu *q, struct comm_gpu_lane *l)
+/* One without a communicator; it is freed where all is over. `what` is about to open. */
+static enum err lane_join(struct comm_gpu *q, struct comm_gpu_lane *l, const char *what)
 {
-    if (!comm_gpu_lock(q))
-        return false;
-    l->since = log_now();
-    l->next = q->lanes;
-    q->lanes = l;
+    if (!comm_gpu_lock(q)) {
+        lane_free(l, true);
+        return comm_gpu_check(q->queue.world, what);
+    }
+    lane_link(q, l);
     pthread_mutex_unlock(&q->lock);
-    return true;
+    return ERR_OK;
 }
 
 /* Sums by copies, all that such a group does, need no communicator. */
@@ -120,16 +143,14 @@ static enum err copies_open(struct comm_group *g)
     struct comm_gpu_lane *l;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(mem_new(1, sizeof *l, "a lane of copies", &l));
-    *l = (struct comm_gpu_lane){.group = true, .id = g->id};
-    enum err err = lane_parts(l, true);
-    if (err == ERR_OK)
-        err = comm_copies_open(g, l->stream, &l->copies);
-    if (err != ERR_OK || !lane_join(q, l)) {
+    TRY(lane_new(&(struct comm_gpu_lane){.group = true, .id = g->id}, true, &l));
+    enum err err = comm_copies_open(g, l->stream, &l->copies);
+    if (err != ERR_OK) {
         lane_free(l, true);
-        TRY(comm_gpu_check(g->world, "opening a lane of copies"));
+        TRY(comm_gpu_check(g->world, "opening a lane of copies")); /* a peer's failure first */
         return err;
     }
+    TRY(lane_join(q, l, "opening a lane of copies"));
     g->lane = l;
     g->copies = true;
     note_memory(q, l, before);
@@ -177,32 +198,14 @@ static enum err group_open(struct comm_group *g)
     return copies ? copies_beside(g) : ERR_OK;
 }
 
-/* A channel by copies needs no communicator. */
-static enum err post_open(struct comm_world *w, const struct comm_channel *c,
-                          struct comm_post *post)
-{
-    struct comm_gpu *q = comm_gpu_of(w);
-    struct comm_gpu_lane *l;
-    enum err err = mem_new(1, sizeof *l, "a channel", &l);
-    if (err != ERR_OK) {
-        comm_post_close(post, true);
-        return err;
-    }
-    *l = (struct comm_gpu_lane){.channel = *c, .post = post};
-    err = lane_parts(l, true);
-    if (err == ERR_OK && lane_join(q, l))
-        return ERR_OK;
-    lane_free(l, true);
-    TRY(err);
-    return comm_gpu_check(w, "opening a channel");
-}
-
 static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 {
-    struct comm_post *post;
-    TRY(comm_post_open(w, c, &post));
-    if (post)
-        return post_open(w, c, post);
+    struct comm_gpu_lane as = {.channel = *c}, *l;
+    TRY(comm_p2p_open(w, c, &as.p2p));
+    if (as.p2p) { /* by copies, which need no communicator */
+        TRY(lane_new(&as, true, &l));
+        return lane_join(comm_gpu_of(w), l, "opening a channel");
+    }
     bool sends = c->from == w->rank;
     struct comm_nccl_args a = {.n = 2, .me = !sends, .ctas = CHANNEL_CTAS};
     char here = 1;
@@ -210,7 +213,7 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
         TRY(comm_nccl_name(&a.id));
     TRY(comm_gpu_pass(w, c->to, c->from, &a.id, (int64_t)sizeof a.id));
     TRY(comm_gpu_pass(w, c->from, c->to, &here, 1));
-    return lane_open(comm_gpu_of(w), &(struct comm_gpu_lane){.channel = *c}, &a);
+    return lane_open(comm_gpu_of(w), &as, &a);
 }
 
 /* ---- life ---- */
@@ -240,7 +243,7 @@ static void release(struct comm_gpu *q)
     atomic_store(&q->stop, true);
     if (q->watched)
         pthread_join(q->watcher, NULL);
-    comm_gpu_end_letting_go(q);
+    comm_gpu_end_release(q);
     while (q->lanes) {
         struct comm_gpu_lane *l = q->lanes;
         q->lanes = l->next;
@@ -249,7 +252,7 @@ static void release(struct comm_gpu *q)
     }
     comm_group_close(q->all);
     if (!atomic_load(&q->dead)) /* else peers may be at it still: it ends with the process */
-        comm_copies_window_free(q);
+        comm_windows_free(q);
     if (q->ready)
         (void)cudaEventDestroy(q->ready);
     (void)cudaFree(q->spare);
@@ -272,12 +275,8 @@ static enum err close_queue(struct comm_world *w)
 static enum err open_replays(struct comm_gpu *q)
 {
     struct comm_gpu_lane *l;
-    TRY(mem_new(1, sizeof *l, "the lane of replays", &l));
-    enum err err = lane_parts(l, false);
-    if (err != ERR_OK || !lane_join(q, l)) {
-        lane_free(l, true);
-        return err;
-    }
+    TRY(lane_new(&(struct comm_gpu_lane){.copies = NULL}, false, &l));
+    TRY(lane_join(q, l, "replaying a step"));
     q->replays = l;
     return ERR_OK;
 }
@@ -298,10 +297,10 @@ static enum err replayed(struct comm_world *w, int64_t step, double seconds)
 
 static const struct comm_queue_ops gpu_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_gpu_coll_start,
-    .coll_now = comm_gpu_coll_now, .coll_finish = comm_gpu_coll_finish,
+    .coll_finish = comm_gpu_coll_finish,
     .coll_steps = comm_gpu_coll_steps,
     .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
-    .window_take = comm_copies_window, .replayed = replayed, .abort = abort_queue,
+    .window_take = comm_window_open, .replayed = replayed, .abort = abort_queue,
     .close = close_queue,
 };
 
@@ -351,5 +350,5 @@ static enum err open_queue(struct comm_world *w, struct dev *d)
 }
 
 const struct comm_gpus comm_gpu_transport = {
-    .fits = comm_nccl_version_fits, .reach = comm_copies_reach, .open = open_queue,
+    .fits = comm_nccl_version_fits, .reach = comm_windows_reach, .open = open_queue,
 };

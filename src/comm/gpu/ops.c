@@ -42,7 +42,7 @@ static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
         TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
     }
     TRY(!op->is_msg ? launch_in_group(l, &op->coll, s)
-        : l->post   ? comm_post_move(l->post, &op->msg, op->from, s)
+        : l->p2p   ? comm_p2p_move(l->p2p, &op->msg, op->from, s)
                     : comm_nccl_msg(l, &op->msg, s));
     return comm_gpu_note(q, l, op, s);
 }
@@ -81,7 +81,7 @@ static enum err see_through(struct comm_group *g, const struct comm_coll *c)
     return comm_gpu_check(g->world, comm_coll_name(c->kind));
 }
 
-static enum err coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
+enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
     const struct comm_gpu_lane *l = g->lane;
     bool parts = l->copies && c->kind == COMM_ALL_TO_ALL;
@@ -94,16 +94,6 @@ static enum err coll_start(struct comm_group *g, const struct comm_coll *c, bool
         TRY(comm_copies_meet(g, c));
     TRY(start(g->world, g->lane, &(struct comm_gpu_op){.coll = *c}, now));
     return met ? see_through(g, c) : ERR_OK;
-}
-
-enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c)
-{
-    return coll_start(g, c, false);
-}
-
-enum err comm_gpu_coll_now(struct comm_group *g, const struct comm_coll *c)
-{
-    return coll_start(g, c, true);
 }
 
 /* The device's queue goes on when operation k is over. */
@@ -148,8 +138,8 @@ enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int 
     if (w->ops->failed(w))
         TRY(comm_gpu_check(w, comm_msg_text(m, buf)));
     struct comm_gpu_op op = {.is_msg = true, .msg = *m};
-    if (l->post)
-        TRY(comm_post_meet(w, l->post, m, &op.from));
+    if (l->p2p)
+        TRY(comm_p2p_meet(w, l->p2p, m, &op.from));
     r->op = l;
     r->word[1] = l->started;
     return start(w, l, &op, false);

@@ -12,13 +12,13 @@
 #include "comm/gpu/p2p.h"
 
 #include "comm/core/board.h"
-#include "comm/gpu/coll.h"
+#include "comm/gpu/window.h"
 
 #include "base/log.h"
 #include "base/mem.h"
-#include <time.h>
 
-enum { LOOK_NS = 5000000, FIRST = 64 /* bytes */ };
+static const double look_s = 0.005;
+enum { FIRST = 64 }; /* bytes */
 
 /* Places of messages that were sent and not yet received, [taken, put). */
 struct place { const void *p; int64_t bytes; };
@@ -29,11 +29,11 @@ struct box {
     int64_t taken, put, room;
 };
 
-struct comm_post {
+struct comm_p2p {
     uint32_t *mine, *theirs; /* pinned: what I wait for, owned; what my peer does */
     struct box *box;         /* the receiver's, owned; the sender's, borrowed */
     bool sends;
-    const struct comm_words *words; /* the transport's */
+    const struct comm_signals *signals; /* the transport's */
 };
 
 /* What one end tells the other. */
@@ -89,7 +89,7 @@ static enum err swap(struct comm_world *w, const struct comm_channel *c, const s
 }
 
 /* The two agree whether they can. */
-static enum err agree(struct comm_world *w, const struct comm_channel *c, struct comm_post *p,
+static enum err agree(struct comm_world *w, const struct comm_channel *c, struct comm_p2p *p,
                       bool *yes)
 {
     const struct comm_gpu *q = comm_gpu_of(w);
@@ -99,38 +99,32 @@ static enum err agree(struct comm_world *w, const struct comm_channel *c, struct
     p->theirs = theirs.word;
     if (p->sends)
         p->box = theirs.box;
-    mine.able = q->windows > 0 && q->words.wait && mine.gpu != theirs.gpu &&
-                comm_copies_reads((int)mine.gpu, (int)theirs.gpu);
+    mine.able = q->windows > 0 && q->signals.wait && mine.gpu != theirs.gpu &&
+                comm_gpu_reads((int)mine.gpu, (int)theirs.gpu);
     TRY(swap(w, c, &mine, &theirs));
     *yes = mine.able && theirs.able;
     if (*yes && !p->sends) { /* what a first copy needs is made here, where nobody waits */
-        TRY_CUDA(cudaMemcpyAsync(q->spare, theirs.window, FIRST, cudaMemcpyDeviceToDevice,
-                                 q->stream));
+        TRY(comm_get(q->spare, theirs.window, FIRST, q->stream));
         TRY_CUDA(cudaStreamSynchronize(q->stream));
     }
     return ERR_OK;
 }
 
-enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, struct comm_post **out)
+enum err comm_p2p_open(struct comm_world *w, const struct comm_channel *c, struct comm_p2p **out)
 {
-    struct comm_post *p;
+    struct comm_p2p *p;
     bool yes = false;
     *out = NULL;
     if (comm_kind(w) != COMM_THREAD)
         return ERR_OK;
     TRY(mem_new(1, sizeof *p, "a channel by copies", &p));
     p->sends = c->from == w->rank;
-    p->words = &comm_gpu_of(w)->words;
+    p->signals = &comm_gpu_of(w)->signals;
     enum err err = p->sends ? ERR_OK : box_new(&p->box);
-    if (err == ERR_OK &&
-        cudaHostAlloc((void **)&p->mine, sizeof *p->mine, cudaHostAllocPortable) != cudaSuccess) {
-        (void)cudaGetLastError();
-        err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no pinned word for a channel");
-    }
-    if (err == ERR_OK) {
-        *p->mine = 0;
+    if (err == ERR_OK)
+        err = comm_signals_new(1, &p->mine);
+    if (err == ERR_OK)
         err = agree(w, c, p, &yes);
-    }
     if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_gpu_of(w)->windows > 0)
         log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
                            "their GPUs cannot read each other's memory, or wait for words of the "
@@ -138,24 +132,24 @@ enum err comm_post_open(struct comm_world *w, const struct comm_channel *c, stru
     if (err == ERR_OK && yes)
         *out = p;
     else
-        comm_post_close(p, err != ERR_OK);
+        comm_p2p_close(p, err != ERR_OK);
     return err;
 }
 
-void comm_post_close(struct comm_post *p, bool peers)
+void comm_p2p_close(struct comm_p2p *p, bool peers)
 {
     if (!p)
         return;
     if (!p->sends && !peers)
         box_free(p->box);
-    if (p->mine && !peers)
-        (void)cudaFreeHost(p->mine);
+    if (!peers)
+        comm_signals_free(p->mine);
     mem_free(p);
 }
 
-void comm_post_let_go(const struct comm_post *p)
+void comm_p2p_release(const struct comm_p2p *p)
 {
-    __atomic_store_n(p->mine, 1, __ATOMIC_RELEASE);
+    comm_signals_release(p->mine, 1);
 }
 
 /* ---- the hosts ---- */
@@ -194,11 +188,7 @@ static enum err put(struct box *b, struct place at)
 /* The next place, if one comes within a look. */
 static bool take(struct box *b, struct place *out)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += LOOK_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = comm_deadline(CLOCK_MONOTONIC, look_s);
     pthread_mutex_lock(&b->lock);
     if (b->taken == b->put)
         (void)pthread_cond_timedwait(&b->filled, &b->lock, &until);
@@ -209,7 +199,7 @@ static bool take(struct box *b, struct place *out)
     return there;
 }
 
-enum err comm_post_meet(struct comm_world *w, struct comm_post *p, const struct comm_msg *m,
+enum err comm_p2p_meet(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
                         const void **from)
 {
     char buf[COMM_WANT_TEXT];
@@ -238,15 +228,14 @@ enum err comm_post_meet(struct comm_world *w, struct comm_post *p, const struct 
 
 /* ---- the GPUs ---- */
 
-enum err comm_post_move(const struct comm_post *p, const struct comm_msg *m, const void *from,
+enum err comm_p2p_move(const struct comm_p2p *p, const struct comm_msg *m, const void *from,
                         cudaStream_t s)
 {
     if (p->sends) {
-        TRY(comm_words_tell(p->words, p->theirs, s));
-        return comm_words_hear(p->words, p->mine, s);
+        TRY(comm_signal(p->signals, p->theirs, s));
+        return comm_wait(p->signals, p->mine, s);
     }
-    TRY(comm_words_hear(p->words, p->mine, s));
-    if (m->bytes > 0)
-        TRY_CUDA(cudaMemcpyAsync(m->dst, from, (size_t)m->bytes, cudaMemcpyDeviceToDevice, s));
-    return comm_words_tell(p->words, p->theirs, s);
+    TRY(comm_wait(p->signals, p->mine, s));
+    TRY(comm_get(m->dst, from, m->bytes, s));
+    return comm_signal(p->signals, p->theirs, s);
 }

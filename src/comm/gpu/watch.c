@@ -15,49 +15,48 @@
 
 #include "base/log.h"
 #include <stdio.h>
-#include <time.h>
 
 enum {
     LOOK_MS = 5,
     LOCK_S = 2,          /* until a call under the lock counts as stuck in the driver */
-    LET_GO_MS = 10000,   /* until streams that wait for nobody any more are through */
+    RELEASE_MS = 10000,   /* until streams that wait for nobody any more are through */
 };
 
 /* From the failure to the end: nobody waits for a copy's peer. A thread of its own, and stores
  * alone, for every call of the driver may stand behind what it must set free. */
-static void *let_go(void *arg)
+static void *release_waiters(void *arg)
 {
     struct comm_gpu *q = arg;
     const struct timespec nap = {.tv_nsec = 100000};
     while (!atomic_load(&q->free)) {
-        for (const struct comm_gpu_lane *l = q->let_go; l; l = l->next) {
+        for (const struct comm_gpu_lane *l = q->waiters; l; l = l->next) {
             if (l->copies)
-                comm_copies_let_go(l->copies);
-            if (l->post)
-                comm_post_let_go(l->post);
+                comm_copies_release(l->copies);
+            if (l->p2p)
+                comm_p2p_release(l->p2p);
         }
         nanosleep(&nap, NULL);
     }
     return NULL;
 }
 
-static void begin_to_let_go(struct comm_gpu *q)
+static void begin_release(struct comm_gpu *q)
 {
     bool any = false;
     for (const struct comm_gpu_lane *l = q->lanes; l; l = l->next)
-        any = any || l->copies || l->post;
+        any = any || l->copies || l->p2p;
     if (!any)
         return;
-    q->let_go = q->lanes; /* none with copies comes behind a failure */
-    q->lets_go = pthread_create(&q->saver, NULL, let_go, q) == 0;
-    if (!q->lets_go)
+    q->waiters = q->lanes; /* none with copies comes behind a failure */
+    q->releasing = pthread_create(&q->saver, NULL, release_waiters, q) == 0;
+    if (!q->releasing)
         log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
 }
 
-void comm_gpu_end_letting_go(struct comm_gpu *q)
+void comm_gpu_end_release(struct comm_gpu *q)
 {
-    for (const struct comm_gpu_lane *l = q->lanes; l && q->lets_go; l = l->next)
-        for (int ms = 0; (l->copies || l->post) && ms < LET_GO_MS; ms++) {
+    for (const struct comm_gpu_lane *l = q->lanes; l && q->releasing; l = l->next)
+        for (int ms = 0; (l->copies || l->p2p) && ms < RELEASE_MS; ms++) {
             if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
                 cudaStreamQuery(q->stream) != cudaErrorNotReady)
                 break;
@@ -65,16 +64,14 @@ void comm_gpu_end_letting_go(struct comm_gpu *q)
         }
     (void)cudaGetLastError();
     atomic_store(&q->free, true);
-    if (q->lets_go)
+    if (q->releasing)
         pthread_join(q->saver, NULL);
 }
 
 /* False: whoever has it does not give it back for LOCK_S. */
 static bool lock_soon(pthread_mutex_t *m)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += LOCK_S;
+    struct timespec until = comm_deadline(CLOCK_REALTIME, LOCK_S);
     return pthread_mutex_timedlock(m, &until) == 0;
 }
 
@@ -90,7 +87,7 @@ void comm_gpu_kill(struct comm_gpu *q)
         return;
     }
     bool locked = lock_soon(&q->lock);
-    begin_to_let_go(q);
+    begin_release(q);
     bool alone = lock_soon(&turn);
     comm_nccl_abort_all(q->lanes);
     if (alone)

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What copies between GPUs (gpu/coll.c) stand on: memory of a GPU that the others may read,
- * and the driver's operations by which streams write and wait for words of the host's memory. A
- * machine may lack either, and says so here.
+ * Memory of a GPU that the others may read, and the driver's operations by which streams write and
+ * wait for words of the host's memory. A machine may lack either, and says so here.
  */
-#include "comm/gpu/coll.h"
+#include "comm/gpu/window.h"
 
 #include "base/log.h"
 
-/* ---- words ---- */
+/* ---- signals ---- */
 
-static comm_word_fn *driver_fn(const char *name)
+static comm_signal_fn *driver_fn(const char *name)
 {
     enum cudaDriverEntryPointQueryResult found;
     void *at = NULL;
-    comm_word_fn *fn;
+    comm_signal_fn *fn;
     if (cudaGetDriverEntryPointByVersion(name, &at, 12000, cudaEnableDefault, &found) !=
             cudaSuccess || found != cudaDriverEntryPointSuccess)
         at = NULL;
@@ -23,20 +22,42 @@ static comm_word_fn *driver_fn(const char *name)
     return fn;
 }
 
+enum err comm_signals_new(int n, uint32_t **out)
+{
+    cudaError_t e = cudaHostAlloc((void **)out, (size_t)n * sizeof **out, cudaHostAllocPortable);
+    if (e != cudaSuccess) {
+        (void)cudaGetLastError(); /* or a later launch would find it */
+        *out = NULL;
+        FAIL(ERR_MEMORY, "comm: no pinned memory for %d words of signals: %s", n,
+             cudaGetErrorString(e));
+    }
+    memset(*out, 0, (size_t)n * sizeof **out);
+    return ERR_OK;
+}
+
+void comm_signals_free(uint32_t *words)
+{
+    if (words)
+        (void)cudaFreeHost(words);
+}
+
+void comm_signals_release(uint32_t *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        __atomic_store_n(&words[i], 1, __ATOMIC_RELEASE);
+}
+
 /* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
  * heard, on a stream of its own. */
-static bool serve(const struct comm_words *f)
+static bool serve(const struct comm_signals *f)
 {
     uint32_t *word;
     cudaStream_t s;
     bool good = false;
     if (!f->write || !f->wait)
         return false;
-    if (cudaHostAlloc((void **)&word, sizeof *word, cudaHostAllocPortable) != cudaSuccess) {
-        (void)cudaGetLastError(); /* or a later launch would find it */
+    if (comm_signals_new(1, &word) != ERR_OK)
         return false;
-    }
-    *word = 0;
     if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
         CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
         good = f->write(s, at, 1, 0) == CUDA_SUCCESS &&
@@ -44,19 +65,19 @@ static bool serve(const struct comm_words *f)
                cudaStreamSynchronize(s) == cudaSuccess && *word == 1;
         (void)cudaStreamDestroy(s);
     }
-    (void)cudaFreeHost(word);
+    comm_signals_free(word);
     (void)cudaGetLastError();
     return good;
 }
 
-static struct comm_words find_words(void)
+static struct comm_signals find_signals(void)
 {
-    struct comm_words f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32")};
-    return serve(&f) ? f : (struct comm_words){NULL, NULL};
+    struct comm_signals f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32")};
+    return serve(&f) ? f : (struct comm_signals){NULL, NULL};
 }
 
 /* long: a driver's call */
-static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
+static enum err call(comm_signal_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
                      unsigned flags)
 {
     CUresult e = fn(s, (CUdeviceptr)(uintptr_t)word, value, flags);
@@ -66,20 +87,27 @@ static enum err call(comm_word_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_
     return ERR_OK;
 }
 
-enum err comm_words_tell(const struct comm_words *f, uint32_t *theirs, cudaStream_t s)
+enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_t s)
 {
     return call(f->write, s, theirs, 1, 0);
 }
 
-enum err comm_words_hear(const struct comm_words *f, uint32_t *mine, cudaStream_t s)
+enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s)
 {
     TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
     return call(f->write, s, mine, 0, 0);
 }
 
+enum err comm_get(void *to, const void *from, int64_t bytes, cudaStream_t s)
+{
+    if (bytes > 0)
+        TRY_CUDA(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToDevice, s));
+    return ERR_OK;
+}
+
 /* ---- who reaches whom ---- */
 
-bool comm_copies_reads(int gpu, int other)
+bool comm_gpu_reads(int gpu, int other)
 {
     int ok = 0;
     bool can = cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok;
@@ -97,7 +125,7 @@ static bool has_pools(int gpu)
     return can;
 }
 
-bool comm_copies_reach(const int *gpu, int n)
+bool comm_windows_reach(const int *gpu, int n)
 {
     int gpus = 0;
     if (cudaGetDeviceCount(&gpus) != cudaSuccess)
@@ -109,14 +137,14 @@ bool comm_copies_reach(const int *gpu, int n)
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
             if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) ||
-                           !comm_copies_reads(gpu[i], gpu[j])))
+                           !comm_gpu_reads(gpu[i], gpu[j])))
                 return false;
     return true;
 }
 
 /* ---- windows ---- */
 
-enum err comm_copies_room(cudaError_t e, int64_t bytes, const char *name, int gpu)
+enum err comm_window_room(cudaError_t e, int64_t bytes, const char *name, int gpu)
 {
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
@@ -142,7 +170,7 @@ static cudaError_t open_pool(struct comm_gpu *q)
     for (int i = 0; i < gpus && e == cudaSuccess; i++) {
         struct cudaMemAccessDesc peer = {{cudaMemLocationTypeDevice, i},
                                          cudaMemAccessFlagsProtReadWrite};
-        if (i != q->gpu && comm_copies_reads(i, q->gpu))
+        if (i != q->gpu && comm_gpu_reads(i, q->gpu))
             e = cudaMemPoolSetAccess(q->pool, &peer, 1);
     }
     return e;
@@ -160,7 +188,7 @@ static enum err no_window(struct comm_gpu *q, cudaError_t e)
     return ERR_OK;
 }
 
-enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *name, void **out)
+enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
     struct comm_gpu *q = comm_gpu_of(w);
     void *p = NULL;
@@ -172,10 +200,10 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
     cudaError_t e = q->pool ? cudaSuccess : open_pool(q);
     if (e != cudaSuccess)
         return no_window(q, e);
-    TRY(comm_copies_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes,
+    TRY(comm_window_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes,
                          name, q->gpu));
-    if (!q->words.wait)
-        q->words = find_words();
+    if (!q->signals.wait)
+        q->signals = find_signals();
     q->window_bytes[q->windows] = bytes;
     q->window[q->windows++] = *out = p;
     TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));
@@ -183,7 +211,7 @@ enum err comm_copies_window(struct comm_world *w, int64_t bytes, const char *nam
     return ERR_OK;
 }
 
-void comm_copies_window_free(struct comm_gpu *q)
+void comm_windows_free(struct comm_gpu *q)
 {
     for (int i = 0; i < q->windows; i++)
         (void)cudaFreeAsync(q->window[i], q->stream);

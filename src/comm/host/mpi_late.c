@@ -180,10 +180,8 @@ static void too_late(void)
 
 static void *keep_time(void *arg)
 {
-    struct timespec end;
+    struct timespec end = comm_deadline(CLOCK_MONOTONIC, ceil(keeper.limit_s));
     (void)arg;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += (time_t)ceil(keeper.limit_s);
     pthread_mutex_lock(&keeper.lock);
     int rc = 0;
     while (!keeper.done && rc == 0)

@@ -10,7 +10,6 @@
 #include "comm/host/thread.h"
 
 #include <sched.h>
-#include <time.h>
 
 void comm_thread_ring(struct comm_thread_hub *h, int rank)
 {
@@ -83,21 +82,11 @@ static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x
     return ERR_OK;
 }
 
-static struct timespec deadline_of(double seconds)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    int64_t ns = t.tv_nsec + (int64_t)((seconds - floor(seconds)) * 1e9);
-    t.tv_sec += (time_t)floor(seconds) + (time_t)(ns / 1000000000);
-    t.tv_nsec = (long)(ns % 1000000000);
-    return t;
-}
-
 /* Sleep until the bell, for so many seconds at most; negative: without end. */
 static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
                           const struct comm_want *x, double seconds)
 {
-    struct timespec deadline = deadline_of(fmax(0, seconds));
+    struct timespec deadline = comm_deadline(CLOCK_MONOTONIC, fmax(0, seconds));
     pthread_mutex_lock(&s->lock);
     /* One look under the lock: whoever rings stores first. */
     bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;

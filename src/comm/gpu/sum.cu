@@ -4,14 +4,14 @@
  * in f32 and rounded once. A thread takes 16 bytes of each at a time where all lie so; the work is
  * that of memory, and the grid no larger than keeps memory busy.
  */
-#include "comm/gpu/coll.h"
+#include "comm/gpu/sum.h"
 
 #include <cuda_bf16.h>
 
 enum { BLOCK = 512, BLOCKS_MAX = 264 };
 
 struct pieces {
-    const void *in[COMM_TOTAL_MOST];
+    const void *in[COMM_SUM_MOST];
     int n;
 };
 
@@ -62,7 +62,7 @@ static cudaError_t total(void *out, const pieces &p, int64_t count, cudaStream_t
     return cudaGetLastError();
 }
 
-cudaError_t comm_gpu_total(const struct comm_total *t, cudaStream_t s)
+cudaError_t comm_sum_kernel(const struct comm_sum_args *t, cudaStream_t s)
 {
     pieces p = {{0}, t->n};
     for (int k = 0; k < t->n; k++)

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one kernel of sums by copies (gpu/sum.cu), which C and CUDA know alike.
+ */
+#ifndef PLAIT_COMM_SUM_H
+#define PLAIT_COMM_SUM_H
+
+#include "base/num.h"
+#include <cuda_runtime_api.h>
+
+enum { COMM_SUM_MOST = 8 };
+
+/* out = the sum of in[0..n-1], count elements of f32 or bf16, in that order; out may be one of
+ * them. Queued on s. */
+struct comm_sum_args {
+    void *out;
+    const void *in[COMM_SUM_MOST];
+    int n;
+    int64_t count;
+    enum dtype dt;
+};
+#ifdef __cplusplus
+extern "C"
+#endif
+cudaError_t comm_sum_kernel(const struct comm_sum_args *t, cudaStream_t s);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What GPUs of one process do without NCCL stands on this: windows, memory that the others may
+ * read, and get, signal, wait: a copy out of one (the receiver's, which knows when there is room),
+ * a word of pinned host memory that a peer's stream writes, and one's own stream's wait for it.
+ */
+#ifndef PLAIT_COMM_WINDOW_H
+#define PLAIT_COMM_WINDOW_H
+
+#include "comm/gpu/gpu.h"
+
+/* Can this GPU read the other's memory? */
+bool comm_gpu_reads(int gpu, int other);
+/* comm_gpus_reach. */
+bool comm_windows_reach(const int *gpu, int n);
+/* comm_window_take; and its end. */
+enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name, void **out);
+void comm_windows_free(struct comm_gpu *q);
+/* e, of an allocation: ERR_MEMORY in words where there was no room. */
+enum err comm_window_room(cudaError_t e, int64_t bytes, const char *name, int gpu);
+
+/* Signal words, n of them, zero: pinned memory of the host. Free of NULL does nothing. */
+enum err comm_signals_new(int n, uint32_t **out);
+void comm_signals_free(uint32_t *words);
+/* Whatever is waited for just now has come. Stores alone, from any thread; who has waited sets its
+ * word back and waits for the next, so this is done again and again. */
+void comm_signals_release(uint32_t *words, int n);
+
+/* On stream s: a peer's word is set; one's own is waited for, and set back; bytes come out of a
+ * window, a peer's or one's own. */
+enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_t s);
+enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s);
+enum err comm_get(void *to, const void *from, int64_t bytes, cudaStream_t s);
+
+#endif
