@@ -143,7 +143,7 @@ static enum err body(void *arg, struct comm_world *w)
     for (int i = 0; i < n; i++)
         ranks[i] = i;
     struct comm_group_args a = {.ranks = ranks, .n = n};
-    a.scratch = comm_scratch_bytes(comm_kind(w), n, LARGE);
+    a.max_bytes = LARGE;
     TRY(comm_group_open(w, &a, &b.all));
     TRY(mem_new(LARGE, 1, "the buffer", &b.buffer));
     enum err err = measure(&b);

@@ -188,9 +188,9 @@ struct comm_group_args {
     int id;           /* unique per set within the world, 0..32767 */
     const int *ranks; /* (n) */
     int n;
-    int64_t scratch;  /* bytes that the transport may use for staging (comm_scratch_bytes) */
+    int64_t max_bytes; /* of its largest operation, for staging (comm_scratch_bytes); larger ones
+                          go in more pieces, and groups of a few words take little of a GPU */
     enum comm_mem mem; /* what all its operations move */
-    bool small;       /* they move a few words: it need not have much of a GPU */
     bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
     /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
      * of one process then move it by copies (gpu/coll.c). From comm_window_take, whose it
@@ -201,7 +201,7 @@ struct comm_group_args {
     bool mixed; /* some lie elsewhere, or are not of a kind that copies do; else all are sums
                    (all_reduce, f32 or bf16) */
 };
-/* Collective over the members, who give the same ranks in the same order and the same id. Scratch
+/* Collective over the members, who give the same ranks in the same order, id and max_bytes. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out);

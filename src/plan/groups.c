@@ -77,7 +77,7 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
                       .window = true},
         [GROUP_PLANE] = {.members = plane_size(a), .axes = ALL & ~(1u << AXIS_PP), .host = true,
                          .max_bytes = plane_size(a) * sums},
-        [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums, .small = true},
+        [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums},
         [GROUP_TIED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
                         .max_bytes = arch_tied_elements(&r) * dtype_size(a->types.at)},
         [GROUP_MERGE] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,

@@ -34,7 +34,6 @@ struct group {
     int64_t max_bytes; /* of its largest operation */
     int64_t scratch;   /* bytes that its transport stages with: filled in by who knows that */
     bool host;         /* moves memory of the host; else of the device */
-    bool small;        /* moves a few words */
     bool beside;       /* runs beside the device's own work */
     bool window;       /* what it reads lies in a window */
     bool mixed;        /* of a window: some lie elsewhere; else all are sums */

@@ -170,7 +170,7 @@ static enum err open_link(struct link *k)
     a.window = k->window;
     a.window_bytes = LARGEST;
     a.mixed = true;
-    a.scratch = comm_scratch_bytes(comm_kind(k->w), n, LARGEST);
+    a.max_bytes = LARGEST;
     TRY(comm_group_open(k->w, &a, &k->all));
     return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);
 }

@@ -86,7 +86,7 @@ static enum err exchange(struct comm_world *world, const uint64_t *mine, uint64_
     for (int r = 0; r < size; r++)
         ranks[r] = r;
     struct comm_group_args a = {.id = GREETING, .ranks = ranks, .n = size};
-    a.scratch = comm_scratch_bytes(comm_kind(world), size, bytes);
+    a.max_bytes = bytes;
     enum err err = comm_group_open(world, &a, &group);
     mem_free(ranks);
     TRY(err);

@@ -408,7 +408,7 @@ static inline enum err law_groups(struct law_run *r)
             member = member || g->ranks[k] == me;
         /* Smaller than the largest operation, so that some go in pieces. */
         struct comm_group_args a = {.id = id, .ranks = g->ranks, .n = g->n};
-        a.scratch = comm_scratch_bytes(comm_kind(r->w), g->n, LAW_COUNT * 2);
+        a.max_bytes = LAW_COUNT * 2;
         if (member)
             TRY(comm_group_open(r->w, &a, &g->g));
     }

@@ -29,7 +29,7 @@ static enum err open_all(struct comm_world *w, int64_t bytes, struct comm_group 
     for (int i = 0; i < comm_size(w); i++)
         ranks[i] = i;
     struct comm_group_args a = {.ranks = ranks, .n = comm_size(w)};
-    a.scratch = comm_scratch_bytes(comm_kind(w), a.n, bytes);
+    a.max_bytes = bytes;
     TRY(comm_group_open(w, &a, g));
     return ERR_OK;
 }

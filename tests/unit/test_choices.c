@@ -45,7 +45,7 @@ static enum err body(void *arg, struct comm_world *w)
     for (int i = 0; i < p->ranks; i++)
         ranks[i] = i;
     struct comm_group_args a = {.ranks = ranks, .n = p->ranks};
-    a.scratch = comm_scratch_bytes(comm_kind(w), p->ranks, 4096);
+    a.max_bytes = 4096;
     if (p->ranks > 1)
         TRY(comm_group_open(w, &a, &all));
     for (int round = 0; round < ROUNDS; round++) {
@@ -83,7 +83,7 @@ static enum err agree(void *arg, struct comm_world *w)
     struct comm_group *all = NULL;
     int ranks[3] = {0, 1, 2};
     struct comm_group_args a = {.ranks = ranks, .n = 3};
-    a.scratch = comm_scratch_bytes(comm_kind(w), 3, 4096);
+    a.max_bytes = 4096;
     TRY(comm_group_open(w, &a, &all));
     bool taken = comm_rank(w) != *lacking;
     TRY(choices_agree(all, &taken));

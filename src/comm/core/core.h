@@ -21,6 +21,7 @@ enum comm_limit {
     COMM_SLICE_ALIGN = 64, /* bytes */
     COMM_COPIES_BYTES = 64 << 20, /* most staging of sums by copies */
     COMM_COPIES_MEMBERS = 8,  /* most members of such a group */
+    COMM_FEW_BYTES = 256,     /* a group of such operations need not have much of a GPU */
 };
 
 enum comm_coll_kind {

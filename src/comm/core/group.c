@@ -34,7 +34,6 @@ static enum err group_check(const struct comm_world *w, const struct comm_group_
 static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
 {
     struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
-    host.scratch = comm_scratch_bytes(comm_kind(g->world), a->n, 1);
     TRY(comm_group_open(g->world, &host, &g->host));
     return g->world->queue->ops->group_open(g);
 }
@@ -48,7 +47,7 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     TRY(mem_new(1, sizeof *g, "a group", &g));
     *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
     g->device = w->dev && a->mem == COMM_DEVICE;
-    g->small = a->small;
+    g->small = a->max_bytes > 0 && a->max_bytes <= COMM_FEW_BYTES;
     g->beside = a->beside;
     g->window = a->window;
     g->window_bytes = a->window_bytes;
@@ -62,7 +61,8 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     if (a->n > 1 && g->device)
         TRY_OR(out_host, open_lane(g, a));
     else if (a->n > 1)
-        TRY_OR(out_group, w->ops->group_open(g, a->scratch));
+        TRY_OR(out_group, w->ops->group_open(g, comm_scratch_bytes(comm_kind(w), a->n,
+                                                                   a->max_bytes)));
     *out = g;
     return ERR_OK;
 out_host:

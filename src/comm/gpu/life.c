@@ -317,7 +317,6 @@ static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
     for (int i = 0; i < w->size; i++)
         ranks[i] = i;
     struct comm_group_args a = {.id = ALL_ID, .ranks = ranks, .n = w->size};
-    a.scratch = comm_scratch_bytes(comm_kind(w), w->size, 1);
     enum err err = comm_group_open(w, &a, &q->all);
     mem_free(ranks);
     TRY(err);

@@ -82,10 +82,6 @@ enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch)
 {
     struct comm_mpi_group *m;
     int64_t slice = scratch / (g->n - 1) / COMM_SLICE_ALIGN * COMM_SLICE_ALIGN;
-    if (slice < COMM_SLICE_ALIGN)
-        FAIL(ERR_INTERNAL, "comm: group %d of %d members is given %" PRId64 " bytes of scratch, at "
-                           "least %d are needed; ask comm_scratch_bytes", g->id, g->n, scratch,
-             (g->n - 1) * COMM_SLICE_ALIGN);
     TRY(mem_new(1, sizeof *m, "a group over MPI", &m));
     m->g = g;
     m->slice = num_min(slice, COMM_WINDOW_BYTES);
