@@ -19,12 +19,23 @@
 enum arch_kind {
     ARCH_GPT,   /* GPT-2: learned positions, LayerNorm, GELU (tanh form), biases */
     ARCH_LLAMA, /* Llama: RMSNorm, rotary positions (half-split), SwiGLU, grouped kv, no biases */
+    ARCH_MLP,   /* a classifier of rows: linear layers with biases and ReLU between them */
     ARCH_KINDS
 };
 
-/* What the layers of a kind have. */
+/* A kind of model: its list of layers, the models and the splits that can be, and what layers of
+ * text models have. */
+struct arch;
+struct arch_split;
+struct layer;
 struct arch_traits {
     const char *name; /* "gpt" */
+    int64_t (*layers)(const struct arch *a);
+    struct layer (*layer)(const struct arch *a, int64_t at);
+    enum err (*check)(const struct arch *a);
+    enum err (*check_split)(const struct arch *a, const struct arch_split *s);
+    const char *blocks; /* that stages are cut between, in messages: the key that counts them */
+    bool text;        /* reads token ids and tells the next one; else rows of floats and a class */
     bool positions;   /* learned, added to the embedding; else rotary, in attention */
     bool bias;        /* of matrices, and a shift of norms */
     bool rms;         /* norms without a mean */
@@ -32,13 +43,21 @@ struct arch_traits {
 };
 const struct arch_traits *arch_traits(enum arch_kind kind);
 
+/* Of mlp: layers are the linear ones, a width more than these; width[0] is that of the rows, the
+ * last one, which is vocab, that of the classes, the largest hidden and ffn; seq is 1. Others have
+ * none. */
+enum { ARCH_WIDTHS = 32 };
 struct arch {
     enum arch_kind kind;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
     bool tied;         /* head weight is the token embedding */
     double dropout;    /* embedding, attention probabilities, sublayer outputs; 0..0.9 */
     double norm_eps, rope_theta, init_std;
+    int64_t width[ARCH_WIDTHS];
 };
+
+/* The mlp of n widths; of more than ARCH_WIDTHS arch_check says so. */
+struct arch arch_of_widths(const int64_t *width, int64_t n);
 
 /* How the tensor axis cuts the model. sp: the residual stream is sharded over rows (sequence
  * parallelism, Korthikanti et al. 2022), so norms, dropout and residuals work on n/tp rows. */
@@ -51,7 +70,10 @@ enum err arch_check_split(const struct arch *a, const struct arch_split *s);
 
 /* ---- Layers ------------------------------------------------------------------------------ */
 
-enum arch_part { PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_COUNT }; /* types of layers */
+/* Types of layers. */
+enum arch_part {
+    PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_INPUT, PART_LINEAR, PART_RELU, PART_COUNT
+};
 
 /* What a layer is made of; a type reads what concerns it. */
 struct layer_dims {
@@ -59,6 +81,7 @@ struct layer_dims {
     int64_t rows;             /* of a sample: T */
     int64_t heads, kv_heads, head_dim, ffn, vocab;
     bool bias, rms, gated;    /* as in arch_traits */
+    bool norm;                /* of the head: a norm before its matrix */
     bool positions;           /* learned, in the embed; else rotary, in attn */
     bool tied;                /* the head's matrix is that of the embed */
     double dropout, norm_eps, rope_theta, init_std, out_std; /* out_std: of output projections */
@@ -68,13 +91,16 @@ struct layer_type;
 struct layer {
     const struct layer_type *type;
     int64_t at, block;        /* place in the model; of those that repeat, from 0, -1: an end */
+    const char *stem;         /* of its name, "fc" of fc3; NULL: the name is of its type */
     struct layer_dims dims;
 };
 
-/* The list, from 0. A name is what the layer's parameters begin with: "layers.3.attn", "head". */
+/* The list, from 0. A name is what the layer's parameters begin with: "layers.3.attn", "head",
+ * "fc3" of block 2. */
 int64_t arch_layers(const struct arch *a);
 struct layer arch_layer(const struct arch *a, int64_t at);
 bool arch_rotary(const struct arch *a); /* is there attention with rotary positions? */
+int64_t arch_floats(const struct arch *a); /* of a row that the model reads; 0: it reads an id */
 enum { ARCH_NAME_MAX = 40 };
 const char *arch_layer_name(const struct layer *l, char buf[ARCH_NAME_MAX]);
 
@@ -98,7 +124,8 @@ enum arch_role {
     ROLE_Q_W, ROLE_K_W, ROLE_V_W, ROLE_Q_B, ROLE_K_B, ROLE_V_B,            /* attn */
     ROLE_O_W, ROLE_O_B,
     ROLE_GATE_W, ROLE_UP_W, ROLE_UP_B, ROLE_DOWN_W, ROLE_DOWN_B,           /* mlp */
-    ROLE_HEAD_W,                                                           /* head */
+    ROLE_HEAD_W, ROLE_HEAD_B,                                              /* head */
+    ROLE_LINEAR_W, ROLE_LINEAR_B,                                          /* linear */
     ROLE_COUNT
 };
 
@@ -201,7 +228,7 @@ struct arch_dims {
     int64_t ct, at, logits;  /* bytes of the compute, the accumulation and the logits' type */
     bool sp;
     bool gated;              /* SwiGLU: two GEMMs before the activation */
-    bool rms;                /* norms without a mean */
+    bool norm, rms;          /* norms without a mean */
 };
 void arch_dims(const struct layer *l, const struct arch_split *s, int64_t samples,
                const struct dtypes *types, struct arch_dims *out);
@@ -242,8 +269,8 @@ enum arch_work {
     WORK_COUNT
 };
 
-/* A type of layers as numbers. Bytes of one buffer are 0 where the type has none, and not yet
- * rounded to the arena's alignment. Its math has the same name (model/). */
+/* A type of layers as numbers; NULL: it has none. Bytes are not yet rounded to the arena's
+ * alignment. Its math has the same name (model/). */
 struct arch_params; /* a layer's list, being written */
 struct layer_type {
     const char *name;
@@ -253,13 +280,24 @@ struct layer_type {
     int64_t (*kept)(const struct arch_dims *d, enum arch_keep id);
     int64_t (*work)(const struct arch_dims *d, enum arch_work id);
     double (*weights)(const struct layer *l); /* that GEMMs read for each row */
-    double (*scores)(const struct layer *l);  /* columns of attention's two GEMMs over keys; NULL */
+    double (*scores)(const struct layer *l);  /* columns of attention's two GEMMs over keys */
     int64_t (*said)(const struct arch_dims *d); /* bytes of the largest message of tensor ranks */
     unsigned stays;           /* bits of saves that a recompute does not make again, SAVE_X aside */
     bool sublayer;            /* x + f(norm(x)): its norm can be made with the residual before it */
     bool loss;                /* its forward adds to the loss and makes its gradients: runs once */
+    bool leaf;                /* nobody wants the gradient of its output */
 };
-extern const struct layer_type layer_type_embed, layer_type_attn, layer_type_mlp, layer_type_head;
+extern const struct layer_type layer_type_embed, layer_type_attn, layer_type_mlp, layer_type_head,
+    layer_type_input, layer_type_linear, layer_type_relu;
+extern const struct arch_traits arch_gpt, arch_llama, arch_mlp;
+/* key is value; it has to be from 1 to max. */
+enum err arch_check_range(const char *key, int64_t value, int64_t max);
+/* Extents above this are typing errors; below it no product of four extents and a size overflows
+ * without num_mul seeing it. */
+enum { ARCH_MAX_EXTENT = 1 << 24, ARCH_MAX_LAYERS = 10000 };
+
+int64_t arch_saved(const struct layer *l, const struct arch_dims *d, enum arch_save id);
+int64_t arch_kept(const struct layer *l, const struct arch_dims *d, enum arch_keep id);
 
 /* ---- for the types ---- */
 struct arch_param *arch_put(struct arch_params *to, enum arch_role role, const char *what,
@@ -269,9 +307,12 @@ struct arch_param *arch_put_matrix(struct arch_params *to, enum arch_role role, 
                                    const int64_t shape[2], enum arch_slice slice);
 void arch_put_norm(struct arch_params *to);
 bool arch_is_apart(const struct arch_params *to); /* on another rank than the embed */
-/* What every sublayer has: of a norm; scratch of its stream. */
+/* What every sublayer has: of a norm; scratch of its stream. Of other layers: their input; a
+ * gradient. */
 int64_t arch_norm_saved(const struct arch_dims *d, enum arch_save id);
 int64_t arch_stream_work(const struct arch_dims *d, enum arch_work id);
+int64_t arch_input_saved(const struct arch_dims *d, enum arch_save id);
+int64_t arch_gradient_work(const struct arch_dims *d, enum arch_work id);
 
 /* ---- a stage's buffers ---- */
 
@@ -279,6 +320,9 @@ int64_t arch_stream_work(const struct arch_dims *d, enum arch_work id);
  * save set, which can be given back in between, since running the layers forward again makes the
  * same once more. What stays is the stage's input, and what the forward of the loss leaves. */
 bool arch_save_stays(const struct layer *l, bool first, enum arch_save id);
+
+/* Bytes of what the model reads at one position, as the device holds it: an id, or a row. */
+int64_t arch_input_bytes(const struct arch *a, const struct dtypes *types);
 
 /* What a rank is cut by, for the bytes of its stages. */
 struct arch_rank {

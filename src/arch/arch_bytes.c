@@ -35,6 +35,7 @@ void arch_dims(const struct layer *l, const struct arch_split *s, int64_t sample
     d.logits = dtype_size(types->logits);
     d.sp = s->sp;
     d.gated = of->gated;
+    d.norm = of->norm;
     d.rms = of->rms;
     if (of->vocab > 0)
         d.chunk = num_min(n, num_max(ARCH_CHUNK_ROWS, ARCH_CHUNK_BYTES(types) / (d.v * d.logits)));
@@ -44,6 +45,12 @@ void arch_dims(const struct layer *l, const struct arch_split *s, int64_t sample
 bool arch_save_stays(const struct layer *l, bool first, enum arch_save id)
 {
     return id == SAVE_X ? first : (l->type->stays >> id & 1) != 0;
+}
+
+int64_t arch_input_bytes(const struct arch *a, const struct dtypes *types)
+{
+    int64_t floats = arch_floats(a);
+    return floats ? floats * dtype_size(types->at) : (int64_t)sizeof(int32_t);
 }
 
 static struct layer layer_at(const struct arch_rank *r, int64_t at, struct arch_dims *d)
@@ -71,7 +78,7 @@ static int64_t saved_bytes(const struct arch_rank *r, const struct arch_stage *s
         struct layer l = layer_at(r, i, &d);
         for (int id = 0; id < SAVE_COUNT; id++)
             if (arch_save_stays(&l, i == st->first, (enum arch_save)id) == stay)
-                total += arena_round(l.type->saved(&d, (enum arch_save)id));
+                total += arena_round(arch_saved(&l, &d, (enum arch_save)id));
     }
     return total;
 }
@@ -93,7 +100,7 @@ int64_t arch_keep_set_bytes(const struct arch_rank *r, const struct arch_stage *
         struct arch_dims d;
         struct layer l = layer_at(r, i, &d);
         for (int id = 0; id < KEEP_COUNT; id++)
-            total += arena_round(l.type->kept(&d, (enum arch_keep)id));
+            total += arena_round(arch_kept(&l, &d, (enum arch_keep)id));
     }
     return total;
 }
@@ -109,9 +116,10 @@ static int64_t most_of(const struct arch_rank *r, const struct arch_stage *st, e
     for (int64_t i = st->first; i < st->end; i++) {
         struct arch_dims d;
         struct layer l = layer_at(r, i, &d);
-        most = num_max(most, what == KEPT   ? l.type->kept(&d, (enum arch_keep)id)
+        most = num_max(most, what == KEPT   ? arch_kept(&l, &d, (enum arch_keep)id)
                              : what == WORK ? l.type->work(&d, (enum arch_work)id)
-                                            : l.type->said(&d));
+                                            : l.type->said ? l.type->said(&d)
+                                            : 0);
     }
     return most;
 }

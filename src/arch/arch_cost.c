@@ -12,7 +12,7 @@
 
 double arch_layer_flops(const struct layer *l, int64_t n, int64_t t)
 {
-    double flops = 2.0 * (double)n * l->type->weights(l);
+    double flops = l->type->weights ? 2.0 * (double)n * l->type->weights(l) : 0;
     if (l->type->scores) /* scores and values, 2 FLOPs each, half of the keys on average */
         flops += 2.0 * (double)n * (double)t * l->type->scores(l);
     return flops;
@@ -34,7 +34,7 @@ double arch_train_flops_per_token(const struct arch *a)
     double weights = 0, scores = 0;
     for (int64_t i = 0; i < arch_layers(a); i++) {
         struct layer l = arch_layer(a, i);
-        weights += l.type->weights(&l);
+        weights += l.type->weights ? l.type->weights(&l) : 0;
         scores += l.type->scores ? l.type->scores(&l) * (double)l.dims.rows : 0;
     }
     return 6.0 * weights + 12.0 * scores;
@@ -97,9 +97,10 @@ enum err arch_cut(const struct arch *a, int stages, const uint16_t *rank, struct
     int64_t *at = NULL;
     double most[2];
     if (stages < 1 || stages > a->layers)
-        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of model.layers %lld; "
+        FAIL(ERR_CONFIG, "parallel.pp x parallel.chunks makes %d stages of %s %lld; "
                          "every stage needs a layer, so use at most %lld stage%s",
-             stages, (long long)a->layers, (long long)a->layers, text_plural(a->layers, "s"));
+             stages, arch_traits(a->kind)->blocks, (long long)a->layers, (long long)a->layers,
+             text_plural(a->layers, "s"));
     TRY(items_open(a, true, &it));
     enum err err = mem_new(stages + 1, sizeof *at, "the cut", &at);
     for (int i = 0; err == ERR_OK && i <= stages; i++)

@@ -7,9 +7,19 @@
 
 #include <stdio.h>
 
+enum err arch_check_range(const char *key, int64_t value, int64_t max)
+{
+    if (value < 1 || value > max)
+        FAIL(ERR_CONFIG, "%s is %lld; it has to be from 1 to %lld", key, (long long)value,
+             (long long)max);
+    return ERR_OK;
+}
+
 const char *arch_layer_name(const struct layer *l, char buf[ARCH_NAME_MAX])
 {
-    if (l->block < 0)
+    if (l->stem)
+        snprintf(buf, ARCH_NAME_MAX, "%s%lld", l->stem, (long long)l->block + 1);
+    else if (l->block < 0)
         snprintf(buf, ARCH_NAME_MAX, "%s", l->type->name);
     else
         snprintf(buf, ARCH_NAME_MAX, "layers.%lld.%s", (long long)l->block, l->type->name);
@@ -67,8 +77,29 @@ void arch_put_norm(struct arch_params *to)
 int arch_layer_params(const struct layer *l, bool apart, struct arch_param out[ARCH_PART_PARAMS])
 {
     struct arch_params to = {l, out, 0, apart};
-    l->type->params(l, &to);
+    if (l->type->params)
+        l->type->params(l, &to);
     return to.n;
+}
+
+int64_t arch_saved(const struct layer *l, const struct arch_dims *d, enum arch_save id)
+{
+    return l->type->saved ? l->type->saved(d, id) : 0;
+}
+
+int64_t arch_kept(const struct layer *l, const struct arch_dims *d, enum arch_keep id)
+{
+    return l->type->kept ? l->type->kept(d, id) : 0;
+}
+
+int64_t arch_input_saved(const struct arch_dims *d, enum arch_save id)
+{
+    return id == SAVE_X ? d->nl * d->in * d->ct : 0;
+}
+
+int64_t arch_gradient_work(const struct arch_dims *d, enum arch_work id)
+{
+    return id == WORK_D ? d->nl * d->c * d->ct : 0;
 }
 
 /* The norm's input and statistics, for its gradient. Its output is the weight gradient's of the

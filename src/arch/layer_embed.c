@@ -14,12 +14,6 @@ static void params(const struct layer *l, struct arch_params *to)
             ->rows_partial = true;
 }
 
-static int64_t saved(const struct arch_dims *d, enum arch_save id)
-{
-    (void)d, (void)id;
-    return 0;
-}
-
 static int64_t kept(const struct arch_dims *d, enum arch_keep id)
 {
     return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
@@ -30,12 +24,6 @@ static int64_t said(const struct arch_dims *d)
     return d->n * d->c * d->ct;
 }
 
-static double weights(const struct layer *l)
-{
-    (void)l; /* rows are looked up */
-    return 0;
-}
-
 const struct layer_type layer_type_embed = {
-    .name = "embed", .part = PART_EMBED, .params = params, .saved = saved, .kept = kept,
-    .work = arch_stream_work, .weights = weights, .said = said};
+    .name = "embed", .part = PART_EMBED, .params = params, .kept = kept,
+    .work = arch_stream_work, .said = said};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The head as numbers: a norm, the output matrix, the loss. Loss and gradient of the logits are
- * made in one pass over rows, a chunk at a time, so that no (n, V) matrix has to live until the
- * backward; saved is the gradient of the norm's output.
+ * The head as numbers: a norm and the output matrix, or that with a bias; the loss. Loss and
+ * gradient of the logits are made in one pass over rows, a chunk at a time, so that no (n, V)
+ * matrix has to live until the backward; saved is the gradient of what the matrix reads.
  */
 #include "arch/arch.h"
 
@@ -11,7 +11,8 @@
 static void params(const struct layer *l, struct arch_params *to)
 {
     const struct layer_dims *d = &l->dims;
-    arch_put_norm(to);
+    if (d->norm)
+        arch_put_norm(to);
     if (d->tied && !arch_is_apart(to))
         return; /* the rank's own embedding serves */
     struct arch_param *w = arch_put_matrix(to, ROLE_HEAD_W, "weight",
@@ -20,16 +21,20 @@ static void params(const struct layer *l, struct arch_params *to)
         snprintf(w->name, sizeof w->name, "embed.tokens");
         w->tied_copy = true;
     }
+    if (!d->norm)
+        arch_put(to, ROLE_HEAD_B, "bias", d->vocab, 1)->slice = SLICE_VOCAB;
 }
 
 static int64_t saved(const struct arch_dims *d, enum arch_save id)
 {
-    return id == SAVE_DH ? d->nl * d->c * d->ct : arch_norm_saved(d, id);
+    if (id == SAVE_DH)
+        return d->nl * d->c * d->ct;
+    return d->norm || id == SAVE_X ? arch_norm_saved(d, id) : 0;
 }
 
 static int64_t kept(const struct arch_dims *d, enum arch_keep id)
 {
-    return id == KEEP_DNORM ? (d->rms ? 1 : 2) * d->c * d->at : 0;
+    return id == KEEP_DNORM && d->norm ? (d->rms ? 1 : 2) * d->c * d->at : 0;
 }
 
 static int64_t work(const struct arch_dims *d, enum arch_work id)

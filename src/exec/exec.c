@@ -305,11 +305,14 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
 
 enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
-    int64_t bytes = b->samples * b->t * (int64_t)sizeof(int32_t);
+    int64_t n = b->samples * b->t, floats = arch_floats(x->a.arch);
+    const void *input = b->input;
     ENSURE(b->samples <= x->a.share && b->t <= x->a.arch->seq);
-    TRY(dev_h2d(x->a.dev, x->tokens, b->tokens, bytes));
+    for (int64_t i = 0; x->wide && i < n * floats; i++)
+        x->wide[i] = (double)((const float *)b->input)[i];
+    TRY(dev_h2d(x->a.dev, x->input, x->wide ? x->wide : input, n * x->input_bytes));
     if (b->targets)
-        TRY(dev_h2d(x->a.dev, x->targets, b->targets, bytes));
+        TRY(dev_h2d(x->a.dev, x->targets, b->targets, n * (int64_t)sizeof(int32_t)));
     TRY(dev_h2d(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
     return dev_zero(x->a.dev, x->loss, (int64_t)sizeof(double));
 }

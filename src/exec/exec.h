@@ -72,7 +72,8 @@ struct comm_group *exec_share_group(struct exec *x);
 
 /* What a rank feeds: host arrays, copied in. */
 struct exec_batch {
-    const int32_t *tokens, *targets; /* (samples, t) of this rank; targets NULL: no loss */
+    const void *input;               /* (samples, t) of this rank: int32_t ids, or rows of floats */
+    const int32_t *targets;          /* (samples, t): ids or classes; NULL: no loss */
     int64_t samples, t;
     int64_t row0;                    /* global row of the first, within the step's batch */
     uint32_t step;

@@ -86,7 +86,10 @@ struct exec {
     void **ring;              /* owned; [rings] gradients on their way to the stage before */
     struct comm_req *ring_sent; /* owned; [rings] */
     int rings, ring_next;
-    int32_t *tokens, *targets; /* device (share, T) */
+    char *input;               /* device (share, T): ids, or rows of the accumulation type */
+    int32_t *targets;          /* device (share, T) */
+    int64_t input_bytes;       /* of one position of `input` */
+    double *wide;              /* owned, of the host: a batch of rows, where that type is f64 */
     double *loss, *scalars;    /* device */
     uint32_t *step;            /* device: number of the step under way */
     void *rope;                /* device */

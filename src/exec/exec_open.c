@@ -97,9 +97,12 @@ static enum err fill_rope(struct exec *x)
 static enum err open_tables(struct exec *x)
 {
     const struct exec_args *a = &x->a;
-    int64_t ids = a->share * a->arch->seq * (int64_t)sizeof(int32_t);
-    TRY(arena_take(&x->data, ids, "tokens", &x->tokens));
-    TRY(arena_take(&x->data, ids, "targets", &x->targets));
+    int64_t n = a->share * a->arch->seq, floats = arch_floats(a->arch);
+    x->input_bytes = arch_input_bytes(a->arch, &a->dev->types);
+    if (floats && a->dev->at == DT_F64)
+        TRY(mem_new(n * floats, sizeof *x->wide, "a batch of rows", &x->wide));
+    TRY(arena_take(&x->data, n * x->input_bytes, "input", &x->input));
+    TRY(arena_take(&x->data, n * (int64_t)sizeof(int32_t), "targets", &x->targets));
     TRY(arena_take(&x->data, 2 * (int64_t)sizeof(double), "loss and step", &x->loss));
     x->step = (uint32_t *)(x->loss + 1);
     TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), "sums and rates",
@@ -317,6 +320,7 @@ void exec_close(struct exec *x)
     mem_free(x->here);
     mem_free(x->ring);
     mem_free(x->ring_sent);
+    mem_free(x->wide);
     exec_trace_close(x);
     mem_free(x->post.each);
     mem_free(x);

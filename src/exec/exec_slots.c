@@ -12,7 +12,7 @@ struct stage_mb exec_mb_of(const struct exec *x, int mb)
     int64_t first = mb * x->a.samples, rows = first * b->t;
     int64_t samples = num_min(x->a.samples, b->samples - first);
     ENSURE(samples > 0);
-    return (struct stage_mb){.tokens = x->tokens + rows,
+    return (struct stage_mb){.input = x->input + rows * x->input_bytes,
                              .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
                              .t = b->t, .row0 = b->row0 + rows, .step = x->step,
                              .training = !x->sched->forward_only};

@@ -20,7 +20,7 @@ static enum err forward(const struct stage_call *c)
     struct drop drop = stage_drop(c, SITE_OUTPUT, false);
     struct tensor x;
     TRY(dev_embed(c->s->dev,
-                  &(struct embed){tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->tokens,
+                  &(struct embed){tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->input,
                                   d->n, d->c, tokens->box.at[0], tokens->box.real[0]}));
     TRY(tp_reduce(&c->s->tp, d->n, d->c, &b, &x));
     if (c->p->role[ROLE_POSITIONS])
@@ -51,7 +51,7 @@ static enum err backward_weight(const struct stage_call *c)
     }
     TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole));
     TRY(stage_grad(c, ROLE_TOKENS, &dw));
-    return dev_embed_grad(c->s->dev, &(struct embed_grad){dw, whole.p, c->mb->tokens, d->n, d->c,
+    return dev_embed_grad(c->s->dev, &(struct embed_grad){dw, whole.p, c->mb->input, d->n, d->c,
                                                           tokens->box.at[0], tokens->box.real[0]});
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Output head and cross entropy in one pass. Logits are made a chunk of rows at a time; while the
- * chunk is at hand its loss, its gradient, the gradient's product with the weight and the weight's
- * gradient are all made, so the logits are computed once and never stored for the batch. What the
- * backward needs is then one (nl, C) matrix, the gradient of the norm's output, kept in the slot.
- * So this part's forward carries the work of its backward; the cost model counts it so.
+ * Output head and cross entropy in one pass, behind a norm or with a bias. Logits are made a chunk
+ * of rows at a time; while the chunk is at hand its loss, its gradient, the gradient's GEMM with
+ * the weight and the weight's gradient are all made, so the logits are computed once and never
+ * stored. What the backward needs is then one (nl, C) matrix, the gradient of what the matrix
+ * reads, kept in the slot. So this layer's forward carries the work of its backward.
  *
  * The vocabulary is cut over tensor ranks; a row's maximum, its sum of exponentials and its
  * target's logit are agreed by two small all-reduces a chunk (Shoeybi et al. 2019, section 3).
@@ -47,6 +47,11 @@ static struct chunk chunk_at(const struct stage_call *c, int64_t row)
     return k;
 }
 
+static bool has_norm(const struct stage_call *c)
+{
+    return c->p->layer.dims.norm;
+}
+
 /* Loss of a chunk's rows, agreed over tensor ranks; the gradient of its logits when training. */
 static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
                            const struct tensor *h)
@@ -56,7 +61,8 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     bool wide = c->s->dev->logits == c->s->dev->at;
     TRY(dev_gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
-                                           .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->v,
+                                           .b = stage_w(c, ROLE_HEAD_W),
+                                           .bias = stage_w(c, ROLE_HEAD_B), .m = k->rows, .n = d->v,
                                            .k = d->c, .trans_b = true, .c_at = wide}));
     if (tp->size == 1)
         return dev_xent(c->s->dev, &k->x);
@@ -90,17 +96,22 @@ static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
                                            .k = d->v}));
     if (tp->rows > 0)
         TRY(tp_reduce_rows(tp, &(struct tp_rows){k->row, k->rows, d->n, d->c}, &b, w));
-    bool add = param_grad_begin(weight(c), d->v * d->c);
+    const struct param *bias = c->p->role[ROLE_HEAD_B];
+    bool add;
+    TRY(param_grads_begin(weight(c), bias, (int64_t[]){d->v * d->c, d->v}, &add));
     return dev_gemm(c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows,
                                               .m = d->v, .n = d->c, .k = k->rows, .trans_a = true,
-                                              .accumulate = add, .c_at = true});
+                                              .accumulate = add, .c_at = true,
+                                              .db = param_grad(bias)});
 }
 
-/* The norm's output, whole, in scratch. */
-static enum err norm_whole(const struct stage_call *c, struct tensor *h)
+/* What the matrix reads, whole: the norm's output, in scratch, or the input. */
+static enum err input_whole(const struct stage_call *c, struct tensor *h)
 {
-    struct tensor local = {c->s->work->at[WORK_DH], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
-    TRY(stage_norm(c, local.p));
+    struct tensor local = {has_norm(c) ? c->s->work->at[WORK_DH] : c->save[SAVE_X], c->dims.nl,
+                           c->dims.c, tp_stream(&c->s->tp)};
+    if (has_norm(c))
+        TRY(stage_norm(c, local.p));
     return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h);
 }
 
@@ -112,7 +123,7 @@ static enum err forward(const struct stage_call *c)
     struct tensor h, dh;
     if (!c->mb->targets)
         return ERR_OK; /* generation: head_row_logits follows */
-    TRY(norm_whole(c, &h));
+    TRY(input_whole(c, &h));
     for (int64_t row = 0; row < d->n; row += d->chunk) {
         struct chunk k = chunk_at(c, row);
         TRY(chunk_loss(c, &k, &h));
@@ -129,12 +140,14 @@ static enum err forward(const struct stage_call *c)
 static enum err backward_input(const struct stage_call *c)
 {
     struct tensor dh = {c->save[SAVE_DH], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
-    return stage_norm_grad(c, NULL, &dh);
+    if (has_norm(c))
+        return stage_norm_grad(c, NULL, &dh);
+    return c->d_out ? dev_copy(c->s->dev, c->d_out, dh.p, dh.rows * dh.cols * c->dims.ct) : ERR_OK;
 }
 
 static enum err backward_weight(const struct stage_call *c)
 {
-    return stage_norm_weight(c); /* that of the matrix is made by the forward */
+    return has_norm(c) ? stage_norm_weight(c) : ERR_OK; /* the matrix's is made by the forward */
 }
 
 const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight, NULL};
@@ -146,7 +159,7 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
     struct tensor h;
     c.save = slot->save[s->parts - 1];
     ENSURE(stage_has_head(s) && row < c.dims.n);
-    TRY(norm_whole(&c, &h));
+    TRY(input_whole(&c, &h));
     return dev_gemm(s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
                                            .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v,
                                            .k = c.dims.c, .trans_b = true, .c_at = true});

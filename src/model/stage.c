@@ -14,7 +14,8 @@
 
 static const struct layer_kind *const kind_of[PART_COUNT] = {
     [PART_EMBED] = &layer_embed, [PART_ATTN] = &layer_attn,
-    [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head,
+    [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head, [PART_INPUT] = &layer_input,
+    [PART_LINEAR] = &layer_linear, [PART_RELU] = &layer_relu,
 };
 
 static void bind_parts(struct stage *s, const struct param *tokens)
@@ -26,6 +27,8 @@ static void bind_parts(struct stage *s, const struct param *tokens)
         p->kind = kind_of[p->layer.type->part];
         arch_dims(&p->layer, &s->split, s->samples, &s->dev->types, &p->dims);
         s->direct = s->direct && p->layer.dims.dropout == 0;
+        p->grad_kept = i > 0 && !p[-1].grad_kept &&
+                       arch_kept(&p->layer, &p->dims, KEEP_DF) > 0;
         for (int r = 0; r < ROLE_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum arch_role)r);
         if (p->layer.type->part == PART_HEAD && !p->role[ROLE_HEAD_W])
@@ -103,7 +106,7 @@ static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
         const struct stage_part *p = &s->part[i];
         for (int id = 0; id < SAVE_COUNT; id++)
             if (stays(s, i, id) == stay)
-                TRY(take(from, p->layer.type->saved(&p->dims, (enum arch_save)id), save_name[id],
+                TRY(take(from, arch_saved(&p->layer, &p->dims, (enum arch_save)id), save_name[id],
                          &out[i][id]));
     }
     return ERR_OK;
@@ -153,7 +156,7 @@ enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *fro
     for (int i = 0; i < s->parts; i++) {
         const struct stage_part *p = &s->part[i];
         for (int id = 0; id < KEEP_COUNT; id++) {
-            int64_t bytes = p->layer.type->kept(&p->dims, (enum arch_keep)id);
+            int64_t bytes = arch_kept(&p->layer, &p->dims, (enum arch_keep)id);
             out->keep[i][id] = bytes ? s->work->keep[id] : NULL;
             if (per_slot)
                 TRY(take(from, bytes, keep_name[id], &out->keep[i][id]));
@@ -238,14 +241,17 @@ enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
 }
 
 /* Where the gradient of a part's output stands. Where it must stay until the part's weights have
- * theirs, neighbours that share a keep set take turns with the scratch. */
+ * theirs, it is kept; of a keep set that parts share neighbours take turns with the scratch
+ * (grad_kept), for one reads its gradient when the other's is made. */
 static void *gradient_at(const struct stage *s, const struct stage_back *b, int part)
 {
+    const struct stage_part *p = &s->part[part];
     if (part + 1 == s->parts)
         return b->slot->out;
-    if (!s->direct || !b->keep->keep[part][KEEP_DF] || (!b->keep->per_slot && part % 2 == 0))
-        return s->work->at[WORK_D];
-    return b->keep->keep[part][KEEP_DF];
+    if (p->layer.type->leaf)
+        return NULL;
+    bool kept = b->keep->per_slot ? b->keep->keep[part][KEEP_DF] != NULL : p->grad_kept;
+    return s->direct && kept ? b->keep->keep[part][KEEP_DF] : s->work->at[WORK_D];
 }
 
 /* The backward of a part, from here on. */

@@ -25,7 +25,8 @@ struct stage;
 /* One microbatch as a stage sees it. Rows are (sample, token); global row = (global sample) * T + t
  * counts over the step's whole batch, and keys dropout. */
 struct stage_mb {
-    const int32_t *tokens, *targets; /* device memory (n); targets -1 do not count; NULL: none */
+    const void *input;               /* device memory: token ids (n), or rows (n, arch_floats) at */
+    const int32_t *targets;          /* device memory (n): ids or classes; -1: does not count */
     int64_t samples, t;              /* n = samples * t */
     int64_t row0;                    /* global row of the first row */
     const uint32_t *step;            /* device (1): number of the step, keys dropout */
@@ -61,13 +62,15 @@ struct layer_kind {
      * after the other. */
     enum err (*backward)(const struct stage_call *c);
 };
-extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head;
+extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head, layer_input,
+    layer_linear, layer_relu;
 
 struct stage_part {
     const struct layer_kind *kind;
     struct layer layer;
     struct arch_dims dims;                /* of a full microbatch */
     const struct param *role[ROLE_COUNT]; /* NULL when the part has none */
+    bool grad_kept;                       /* see gradient_at (stage.c) */
 };
 
 struct stage {
@@ -101,6 +104,7 @@ struct stage_call {
     void *df;                       /* backward: where the gradient of the sublayer's output stays
                                        for backward_weight */
     bool direct;                    /* df is d_in: nothing lies between the two gradients */
+                                    /* d_out NULL: nobody wants the input's gradient */
 };
 
 struct stage_args {

@@ -101,7 +101,8 @@ static enum err start_piece(struct dp *d, int piece)
 static enum err start_above(struct dp *d, int part)
 {
     const struct param_store *s = d->store;
-    int64_t low = part == 0 ? 0 : s->param[s->part_first[part]].offset;
+    int first = s->part_first[part]; /* a part may have none, the last one, too */
+    int64_t low = part == 0 ? 0 : first < s->n ? s->param[first].offset : s->elements;
     while (d->above > 0 && s->edge[d->above - 1] >= low)
         TRY(start_piece(d, --d->above));
     return ERR_OK;

@@ -64,7 +64,7 @@ static enum err open_step(struct step *t, struct comm_world *world)
 static enum err run_step(struct step *t)
 {
     struct exec_hooks hooks = {.step = on_step, .arg = t};
-    struct exec_batch batch = {.tokens = t->tokens, .targets = t->tokens, .samples = t->s->share,
+    struct exec_batch batch = {.input = t->tokens, .targets = t->tokens, .samples = t->s->share,
                                .t = t->s->arch.seq, .step = 1};
     exec_zero_grads(t->x);
     calls_reset(&t->list); /* opening is no part of a step */

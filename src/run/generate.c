@@ -160,7 +160,7 @@ static int64_t fill_window(struct generate_rank *r, int64_t have)
 static enum err next_token(struct generate_rank *r, int64_t have)
 {
     struct exec_hooks hooks = {.logits = on_logits, .arg = r};
-    struct exec_batch b = {.tokens = r->window, .samples = 1, .t = fill_window(r, have)};
+    struct exec_batch b = {.input = r->window, .samples = 1, .t = fill_window(r, have)};
     int32_t token = 0;
     TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
@@ -306,6 +306,10 @@ static enum err check_call(const struct model_folder *folder, const struct plait
     if (c->ids && c->id_count < 1)
         FAIL(ERR_CONFIG, "generate: ids are asked for and none is given to begin with; give one or "
                          "more");
+    if (!arch_traits(folder->arch.kind)->text)
+        FAIL(ERR_CONFIG, "generate: %s has model.kind %s, which tells classes and writes no text; "
+                         "use a folder of gpt or llama", folder->dir,
+             arch_traits(folder->arch.kind)->name);
     if (o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
                          "train.device=cpu");

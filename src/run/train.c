@@ -57,7 +57,7 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
 {
     const struct data_set *d = &r->job->train;
     int64_t at = train_place(r, step);
-    *b = (struct exec_batch){.tokens = r->inputs + at * d->inputs,
+    *b = (struct exec_batch){.input = r->inputs + at * d->inputs,
                              .targets = r->targets + at * d->targets,
                              .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)step,
                              .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
@@ -255,7 +255,7 @@ static enum err open_trace(struct train_rank *r)
 /* With samples of zeros. */
 static enum err rehearse(struct train_rank *r)
 {
-    struct exec_batch b = {.tokens = r->inputs, .targets = r->targets, .samples = r->s->share,
+    struct exec_batch b = {.input = r->inputs, .targets = r->targets, .samples = r->s->share,
                            .t = r->s->arch.seq};
     return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
 }

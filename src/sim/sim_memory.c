@@ -59,7 +59,8 @@ static void add_stores(const struct sim_memory_args *a, const struct arch_stage 
 static void add_tables(const struct sim_memory_args *a, struct sim_memory *out)
 {
     int64_t *data = &out->bytes[MEMORY_DATA], at = dtype_size(a->types.at);
-    *data += 2 * arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t));
+    *data += arena_round(a->share * a->arch->seq * arch_input_bytes(a->arch, &a->types));
+    *data += arena_round(a->share * a->arch->seq * (int64_t)sizeof(int32_t)); /* targets */
     *data += arena_round(2 * (int64_t)sizeof(double)); /* loss; number of the step */
     *data += arena_round(ARCH_STEP_DOUBLES * (int64_t)sizeof(double));
     if (arch_rotary(a->arch))

@@ -79,8 +79,9 @@ static void read_line(char *line)
                "%lld vocab %lld seq %lld batch %lld",
                kind, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8]) == 10) {
         bool gpt = strcmp(kind, "gpt") == 0;
-        *a = (struct arch){gpt ? ARCH_GPT : ARCH_LLAMA, n[0], n[1], n[2], n[3], n[4], n[5], n[6],
-                           n[7], gpt, 0, 0, 0, 0.02};
+        *a = (struct arch){.kind = gpt ? ARCH_GPT : ARCH_LLAMA, .layers = n[0], .hidden = n[1],
+                           .heads = n[2], .kv_heads = n[3], .head_dim = n[4], .ffn = n[5],
+                           .vocab = n[6], .seq = n[7], .tied = gpt, .init_std = 0.02};
         fixture.batch = n[8];
     }
     sscanf(line, "numbers norm_eps %lf rope_theta %lf", &a->norm_eps, &a->rope_theta);

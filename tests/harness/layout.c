@@ -45,11 +45,30 @@ static int32_t target_at(const struct layout *l, int64_t sample, int64_t t)
     return token_at(l, sample, t + 1);
 }
 
-static int64_t fill_batch(const struct layout *l, int64_t first, int64_t n, int32_t *tokens,
+float layout_row(int64_t sample, int64_t i)
+{
+    return (float)sin((double)sample * 1.7 + (double)i * (double)(sample + 3) * 0.3);
+}
+
+/* One in five does not count. */
+int32_t layout_class(const struct layout *l, int64_t sample)
+{
+    return sample % 5 == 2 ? -1 : (int32_t)((sample * 7 + 3) % l->arch.vocab);
+}
+
+static int64_t fill_batch(const struct layout *l, int64_t first, int64_t n, void *input,
                           int32_t *targets)
 {
-    int64_t count = 0;
-    for (int64_t s = 0; s < n; s++)
+    int64_t count = 0, floats = arch_floats(&l->arch);
+    int32_t *tokens = input;
+    float *row = input;
+    for (int64_t s = 0; s < n && floats; s++) {
+        for (int64_t i = 0; i < floats; i++)
+            row[s * floats + i] = layout_row(first + s, i);
+        targets[s] = layout_class(l, first + s);
+        count += targets[s] >= 0;
+    }
+    for (int64_t s = 0; s < n && !floats; s++)
         for (int64_t t = 0; t < l->arch.seq; t++) {
             int64_t i = s * l->arch.seq + t, g = (first + s) * l->arch.seq + t;
             tokens[i] = l->tokens ? l->tokens[g] : token_at(l, first + s, t);
@@ -320,12 +339,12 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
 }
 
 /* Gradients hold NaN before it, and words of another batch are read. */
-static enum err rehearse(struct rank *k, int64_t share, int32_t *tokens, int32_t *targets)
+static enum err rehearse(struct rank *k, int64_t share, void *input, int32_t *targets)
 {
     const struct layout *l = k->job->l;
-    struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share, .t = l->arch.seq,
+    struct exec_batch b = {.input = input, .targets = targets, .samples = share, .t = l->arch.seq,
                            .step = 99};
-    (void)fill_batch(l, 3 * l->batch, share, tokens, targets);
+    (void)fill_batch(l, 3 * l->batch, share, input, targets);
     TRY(poison(k->x));
     TRY(exec_rehearse(k->x, &b));
     return exec_rehearse_forward(k->x, &b);
@@ -335,11 +354,12 @@ static enum err train(struct rank *k, struct dev *dev)
 {
     const struct layout *l = k->job->l;
     int64_t share = l->batch / l->dp;
-    int32_t *tokens, *targets;
+    int32_t *targets;
+    char *input;
     struct param_store *store[64];
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
                                .step_ahead = on_step_ahead, .check = on_check, .arg = k};
-    TRY(mem_new(share * l->arch.seq, sizeof *tokens, "tokens", &tokens));
+    TRY(mem_new(share * l->arch.seq * num_max(1, arch_floats(&l->arch)), 4, "input", &input));
     TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         store[i] = &exec_stage_at(k->x, i)->params;
@@ -352,14 +372,14 @@ static enum err train(struct rank *k, struct dev *dev)
                               .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
     k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
-    enum err err = l->rehearsed ? rehearse(k, share, tokens, targets) : ERR_OK;
+    enum err err = l->rehearsed ? rehearse(k, share, input, targets) : ERR_OK;
     for (k->step = l->done + 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
         k->all = 0;
         for (int d = 0; d < l->dp; d++)
-            k->all += fill_batch(l, (k->step - 1) * l->batch + d * share, share, tokens, targets);
-        k->count = fill_batch(l, first, share, tokens, targets);
-        struct exec_batch b = {.tokens = tokens, .targets = targets, .samples = share,
+            k->all += fill_batch(l, (k->step - 1) * l->batch + d * share, share, input, targets);
+        k->count = fill_batch(l, first, share, input, targets);
+        struct exec_batch b = {.input = input, .targets = targets, .samples = share,
                                .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
                                .step = (uint32_t)k->step};
         if (!exec_pending(k->x) && !l->settles) /* proved, they are marked zero already */
@@ -378,7 +398,7 @@ static enum err train(struct rank *k, struct dev *dev)
     }
     if (err == ERR_OK)
         err = exec_settle(k->x, &hooks);
-    mem_free(tokens);
+    mem_free(input);
     mem_free(targets);
     return err;
 }
@@ -523,7 +543,12 @@ static enum err make_sched(const struct layout *l, struct job *job)
     }
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
-    TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));
+    if (!l->first)
+        TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));
+    for (int i = 0; l->first && i < job->sched.stages; i++)
+        job->cut[i] = (struct arch_stage){i ? l->first[i - 1] : 0,
+                                          i + 1 < job->sched.stages ? l->first[i]
+                                                                    : arch_layers(&l->arch), false};
     for (int i = 1; l->halves && i < job->sched.stages; i++)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     sim_memory_place(&job->sched, job->cut);

@@ -22,6 +22,8 @@ struct layout {
     bool tp_steps;            /* exec_args.tp_steps */
     bool recompute;           /* it goes through sched_recompute, then */
     bool halves;              /* each stage but the last leaves its last mlp to the next */
+    const int64_t *first;     /* [stages - 1] layers at which the stages behind the first begin;
+                                 NULL: by cost */
     bool ahead;               /* steps are post-validated, from the first on or after `trust` */
     int64_t trust;
     const char *schedule;     /* a name, or NULL with `text` */
@@ -52,7 +54,8 @@ struct layout {
     int recorded;             /* this step is recorded, where the device can; it and those behind it
                                  are replays. 0: none */
     unsigned stop, saved;     /* optim_step's, bits of the world's ranks, in every step */
-    const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula */
+    const int32_t *tokens, *targets; /* (batch, seq); NULL: made from a formula, as rows of floats
+                                        always are */
 };
 
 struct layout_param {
@@ -75,6 +78,10 @@ struct layout_result {
     int64_t replayed;       /* steps that were replays, on the first rank */
     int64_t went, undone;   /* steps ahead of the norm; of these done again */
 };
+
+/* What the formula gives: number i of the row of a sample, its class. */
+float layout_row(int64_t sample, int64_t i);
+int32_t layout_class(const struct layout *l, int64_t sample);
 
 /* Run on the thread transport. Errors: whatever the run gives. */
 enum err layout_run(const struct layout *l, struct layout_result *out);

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A multilayer perceptron that tells a class: rows of floats, linear layers with ReLU between them,
+ * and the last one with the softmax cross entropy, as one layer. Its layers are called input, fc1,
+ * relu1, fc2, ..., and the last fcN, which is its head.
+ */
+#include "arch/arch.h"
+
+struct arch arch_of_widths(const int64_t *width, int64_t n)
+{
+    struct arch a = {.kind = ARCH_MLP, .layers = n - 1, .heads = 1, .kv_heads = 1, .head_dim = 1,
+                     .seq = 1};
+    for (int64_t i = 0; i < num_min(n, ARCH_WIDTHS); i++) {
+        a.vocab = a.width[i] = width[i];
+        a.hidden = a.ffn = num_max(a.hidden, width[i]);
+    }
+    return a;
+}
+
+static int64_t layers(const struct arch *a)
+{
+    return 2 * a->layers;
+}
+
+static struct layer layer(const struct arch *a, int64_t at)
+{
+    int64_t n = a->layers, k = (at + 1) / 2; /* which linear layer it is, or follows */
+    struct layer_dims d = {.rows = 1, .bias = true};
+    if (at == 0) {
+        d.in = d.out = a->width[0];
+        return (struct layer){.type = &layer_type_input, .at = at, .block = -1, .dims = d};
+    }
+    bool head = at == 2 * n - 1, linear = at % 2;
+    d.in = a->width[linear ? k - 1 : k];
+    d.out = head ? 0 : a->width[k];
+    d.vocab = head ? a->width[n] : 0;
+    /* He et al. 2015, for a ReLU behind it */
+    d.init_std = sqrt((head ? 1.0 : 2.0) / (double)d.in);
+    return (struct layer){.type = head     ? &layer_type_head
+                                  : linear ? &layer_type_linear
+                                           : &layer_type_relu,
+                          .at = at, .block = k - 1, .stem = linear ? "fc" : "relu", .dims = d};
+}
+
+static enum err check(const struct arch *a)
+{
+    bool fits = true;
+    if (a->layers < 1 || a->layers >= ARCH_WIDTHS)
+        FAIL(ERR_CONFIG, "model.widths lists %lld numbers, and model.kind mlp takes from 2 to %d, "
+                         "as [512,1024,256,10]: those of a row, of each layer, and of the classes",
+             (long long)a->layers + 1, ARCH_WIDTHS);
+    for (int64_t i = 0; i <= a->layers; i++)
+        TRY(arch_check_range("one of model.widths", a->width[i], ARCH_MAX_EXTENT));
+    for (int64_t i = 0; i < ARCH_WIDTHS; i++) {
+        bool there = i <= a->layers;
+        bool within = a->width[i] <= a->hidden && a->width[i] <= a->ffn;
+        fits = fits && within && there == (a->width[i] > 0);
+    }
+    if (!fits || a->seq != 1 || a->heads != 1 || a->kv_heads != 1 || a->head_dim != 1 ||
+        a->hidden > ARCH_MAX_EXTENT || a->ffn > ARCH_MAX_EXTENT || a->vocab != a->width[a->layers])
+        FAIL(ERR_CONFIG, "a model of kind mlp has its extents from model.widths, and others stand "
+                         "beside them");
+    return ERR_OK;
+}
+
+static enum err check_split(const struct arch *a, const struct arch_split *s)
+{
+    (void)a;
+    if (s->tp != 1)
+        FAIL(ERR_CONFIG, "parallel.tp is %d, and the layers of model.kind mlp are not cut over "
+                         "tensor ranks; use 1, with parallel.dp or parallel.pp", s->tp);
+    return ERR_OK;
+}
+
+const struct arch_traits arch_mlp = {.name = "mlp", .layers = layers, .layer = layer,
+                                     .check = check, .check_split = check_split,
+                                     .blocks = "the layers of model.widths:", .bias = true};
