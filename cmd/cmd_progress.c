@@ -91,7 +91,7 @@ static double pace_of(const struct cmd_progress *p)
 /* ---- the text ---- */
 
 /* "12.3k", "1.23M": three digits. */
-static void add_rate(struct line *l, double v)
+static void add_rate(struct line *l, double v, const char *what)
 {
     const char *unit = "";
     if (v >= 1e6) {
@@ -101,7 +101,7 @@ static void add_rate(struct line *l, double v)
         v /= 1e3;
         unit = "k";
     }
-    add(l, "%.*f%s tok/s", *unit && v < 10 ? 2 : *unit && v < 100 ? 1 : 0, v, unit);
+    add(l, "%.*f%s %s/s", *unit && v < 10 ? 2 : *unit && v < 100 ? 1 : 0, v, unit, what);
 }
 
 static void add_left(struct line *l, double s)
@@ -122,7 +122,7 @@ static void add_pace(const struct cmd_progress *p, struct line *l)
 {
     const struct plait_step *s = &p->last;
     double each = pace_of(p);
-    add_rate(l, (double)s->tokens / (double)s->step / each);
+    add_rate(l, (double)s->tokens / (double)s->step / each, s->rows ? "rows" : "tok");
     add_left(l, each * (double)(s->steps - s->step));
 }
 

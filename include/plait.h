@@ -184,9 +184,10 @@ struct plait_step {
     int64_t step, steps; /* 1-based number of the step just done */
     double loss;         /* nats a token, mean over the step's tokens */
     double grad_norm, lr;
-    int64_t tokens;      /* trained so far */
+    int64_t tokens;      /* trained so far; of model.kind mlp rows */
     double tokens_per_s, seconds; /* of this step, by the device's clock */
     double seconds_left;          /* of the run, by the mean of its steps so far */
+    int rows;                     /* not 0: "tokens" are rows */
 };
 /* Where a step is: the forward, or backward, of a microbatch begins on the reporting rank's last
  * stage, the microbatch-th of `microbatches` there. */

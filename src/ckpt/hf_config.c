@@ -92,6 +92,16 @@ static void add_llama(struct text *t, const struct arch *a)
     add_word(t, "pretraining_tp", "1");
 }
 
+/* No model of transformers; for who reads the weights. */
+static void add_mlp(struct text *t, const struct arch *a, const char *dtype)
+{
+    add_word(t, "model_type", "\"mlp\"");
+    text_add(t, "  \"widths\": [");
+    for (int64_t i = 0; i <= a->layers; i++)
+        text_add(t, "%s%lld", i > 0 ? ", " : "", (long long)a->width[i]);
+    text_add(t, "],\n  \"hidden_act\": \"relu\",\n  \"dtype\": \"%s\"\n}\n", dtype);
+}
+
 /* Of begin and end; null where the tokenizer is not known. */
 static void add_ends(struct text *t, int32_t end)
 {
@@ -109,6 +119,10 @@ enum err hf_config_text(const struct arch *a, enum safet_type type, int32_t end,
     const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
     ENSURE(dtype);
     text_add(t, "{\n");
+    if (a->kind == ARCH_MLP) {
+        add_mlp(t, a, dtype);
+        return t->err;
+    }
     if (a->kind == ARCH_GPT)
         add_gpt(t, a);
     else

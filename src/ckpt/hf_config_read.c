@@ -224,6 +224,21 @@ static void read_llama(struct config *c, struct arch *a)
         a->head_dim = get_int(c, "head_dim", num_max(a->hidden / a->heads, 1));
 }
 
+/* What plait writes of an mlp (hf_config.c); transformers knows none. */
+static void read_mlp(struct config *c, struct arch *a)
+{
+    const cJSON *list = get(c, c->root, "widths"), *x;
+    int64_t width[ARCH_WIDTHS] = {0}, n = 0;
+    cJSON_ArrayForEach(x, list)
+    {
+        if (n == ARCH_WIDTHS || !ckpt_json_int(x, &width[n]))
+            refuse(c, "has widths that are no whole numbers, at most %d of them", ARCH_WIDTHS);
+        n += n < ARCH_WIDTHS;
+    }
+    need_word(c, c->root, "hidden_act", "relu");
+    *a = arch_of_widths(width, n);
+}
+
 /* One id, a list of them, or none. */
 static void read_ends(struct config *c, struct hf_config *out)
 {
@@ -291,13 +306,17 @@ static enum err read_root(struct config *c, struct hf_config *out)
         read_gpt(c, a);
     else if (strcmp(name, "llama") == 0)
         read_llama(c, a);
+    else if (strcmp(name, "mlp") == 0)
+        read_mlp(c, a);
     else
         refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama", name);
-    a->init_std = get_real(c, "initializer_range", 0.02);
-    read_layer_types(c);
-    read_ends(c, &made);
-    if (c->err == ERR_OK)
-        check_keys(c, a->kind, &made);
+    if (arch_traits(a->kind)->text) {
+        a->init_std = get_real(c, "initializer_range", 0.02);
+        read_layer_types(c);
+        read_ends(c, &made);
+        if (c->err == ERR_OK)
+            check_keys(c, a->kind, &made);
+    }
     TRY(c->err);
     if (arch_check(a) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", c->path,

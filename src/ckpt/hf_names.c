@@ -97,7 +97,8 @@ static bool is_vector(enum arch_role role)
 {
     static const bool vector[ROLE_COUNT] = {
         [ROLE_NORM_W] = true, [ROLE_NORM_B] = true, [ROLE_Q_B] = true,  [ROLE_K_B] = true,
-        [ROLE_V_B] = true,    [ROLE_O_B] = true,    [ROLE_UP_B] = true, [ROLE_DOWN_B] = true};
+        [ROLE_V_B] = true,    [ROLE_O_B] = true,    [ROLE_UP_B] = true, [ROLE_DOWN_B] = true,
+        [ROLE_HEAD_B] = true, [ROLE_LINEAR_B] = true};
     return vector[role];
 }
 
@@ -105,8 +106,13 @@ void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place 
 {
     enum arch_part part = p->tied_copy ? PART_EMBED : p->part;
     enum arch_role role = p->tied_copy ? ROLE_TOKENS : p->role;
-    const char *name = name_of(a->kind, part, role);
     struct hf_place h = {.nd = is_vector(role) ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
+    if (a->kind == ARCH_MLP) { /* of which transformers knows none: PyTorch's names */
+        snprintf(h.tensor, sizeof h.tensor, "%s", p->name);
+        *out = h;
+        return;
+    }
+    const char *name = name_of(a->kind, part, role);
     if (part == PART_ATTN || part == PART_MLP)
         snprintf(h.tensor, sizeof h.tensor, "%s.%lld.%s",
                  a->kind == ARCH_GPT ? "transformer.h" : "model.layers", (long long)p->block, name);

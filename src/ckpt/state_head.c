@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include <inttypes.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -26,6 +27,7 @@ enum form {
     FLAG,   /* bool */
     TYPE,   /* enum safet_type, of the first two */
     KIND,   /* enum arch_kind */
+    WIDTHS, /* int64_t [ARCH_WIDTHS] as one text; left out where the first is 0 */
 };
 
 struct field {
@@ -37,7 +39,7 @@ struct field {
 
 #define HEAD(member) offsetof(struct state_head, member)
 #define WORD_AT(member) HEAD(member), sizeof(((struct state_head *)0)->member)
-enum { STATE_FIELDS = 18, MODEL_FIELDS = 14 };
+enum { STATE_FIELDS = 18, MODEL_FIELDS = 15 };
 static const int64_t whole_most = ((int64_t)1 << 53) - 1;
 static const struct field head_field[STATE_FIELDS] = {
     {"step", WHOLE, HEAD(step), 0},
@@ -76,6 +78,7 @@ static const struct field arch_field[MODEL_FIELDS] = {
     {"norm_eps", REAL, ARCH(norm_eps), 0},
     {"rope_theta", REAL, ARCH(rope_theta), 0},
     {"init_std", REAL, ARCH(init_std), 0},
+    {"widths", WIDTHS, ARCH(width), 0},
 };
 static const char *const type_word[] = {[SAFET_F64] = "F64", [SAFET_F32] = "F32"};
 
@@ -100,12 +103,26 @@ static void add_value(const struct field *f, const void *p, struct text *out)
     case FLAG: text_add(out, *(const bool *)p ? "true" : "false"); return;
     case TYPE: text_add_json(out, type_word[*(const enum safet_type *)p]); return;
     case KIND: text_add_json(out, arch_traits(*(const enum arch_kind *)p)->name); return;
+    case WIDTHS:
+        for (int i = 0; i < ARCH_WIDTHS && ((const int64_t *)p)[i] > 0; i++)
+            text_add(out, "%c%" PRId64, i ? ',' : '"', ((const int64_t *)p)[i]);
+        text_add(out, "\"");
+        return;
     }
+}
+
+/* Of a model that has none they are left out. */
+static bool is_there(const struct field *f, const void *from)
+{
+    const char *p = (const char *)from + f->at;
+    return f->form != WIDTHS || *(const int64_t *)(const void *)p > 0;
 }
 
 static void add_fields(const struct field *f, int n, const void *from, struct text *out)
 {
     for (int i = 0; i < n; i++) {
+        if (!is_there(&f[i], from))
+            continue;
         text_add(out, "%s\"%s\":", i ? "," : "{", f[i].key);
         add_value(&f[i], (const char *)from + f[i].at, out);
     }
@@ -127,7 +144,8 @@ static uint64_t digest_fields(const struct field *f, int n, const void *from, ui
     static const size_t size[] = {
         [WHOLE] = sizeof(int64_t), [COUNT] = sizeof(int), [WIDE] = sizeof(uint64_t),
         [HASH] = sizeof(uint64_t), [REAL] = sizeof(double), [MAYBE] = sizeof(double),
-        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum arch_kind)};
+        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum arch_kind),
+        [WIDTHS] = ARCH_WIDTHS * sizeof(int64_t)};
     for (int i = 0; i < n; i++) {
         const char *p = (const char *)from + f[i].at;
         bool text = f[i].form == TEXT || f[i].form == WORD;
@@ -259,6 +277,21 @@ static bool take_flag(struct ckpt_json_text t, bool *out)
     return *out || (t.n == 5 && memcmp(t.s, "false", 5) == 0);
 }
 
+/* "512,1024,10", from 2 to ARCH_WIDTHS of them. */
+static bool take_widths(struct ckpt_json_text t, int64_t *out)
+{
+    char s[12 * ARCH_WIDTHS], *end = s;
+    int n = 0;
+    if (!state_take_word(t, s, sizeof s))
+        return false;
+    for (; n < ARCH_WIDTHS && *end >= '1' && *end <= '9'; n++) {
+        out[n] = strtoll(end, &end, 10);
+        if (*end == ',' && end[1])
+            end++;
+    }
+    return *end == '\0' && n >= 2;
+}
+
 /* What only looks like text: "null" for a loss that there is none of. */
 static bool take_maybe(struct ckpt_json_text t, double *out)
 {
@@ -294,6 +327,7 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
         *good = take_one(t, kind, ARCH_KINDS, &choice);
         *(enum arch_kind *)p = (enum arch_kind)choice;
         break;
+    case WIDTHS: *good = take_widths(t, p); break;
     }
     return ERR_OK;
 }
@@ -303,7 +337,8 @@ static const char *const form_say[] = {
     [WIDE] = "a whole number from 0 to 2^64 - 1", [HASH] = "a hash, 16 hexadecimal digits",
     [REAL] = "a number that is not below 0", [MAYBE] = "a number or null",
     [WORD] = "a short word", [TEXT] = "a text of at most 16 MiB", [FLAG] = "true or false",
-    [TYPE] = "F32 or F64", [KIND] = "gpt or llama"};
+    [TYPE] = "F32 or F64", [KIND] = "gpt, llama or mlp",
+    [WIDTHS] = "2 to 32 whole numbers above 0 with commas between"};
 
 static enum err read_fields(const char *path, struct ckpt_json_text object, const struct field *f,
                             int n, void *into)
@@ -330,7 +365,7 @@ static enum err read_fields(const char *path, struct ckpt_json_text object, cons
     if (step == CKPT_JSON_BAD)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %s in its scalars; it is damaged", path, w.why);
     for (int i = 0; i < n; i++)
-        if (!(seen & 1u << i))
+        if (!(seen & 1u << i) && f[i].form != WIDTHS)
             FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or of another plait", path,
                  f[i].key);
     return ERR_OK;

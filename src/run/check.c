@@ -109,6 +109,12 @@ static enum err check_machine(const struct options *o)
 enum err check_vocab(const struct options *o, int64_t *vocab)
 {
     struct data_set set;
+    struct arch a;
+    options_arch(o, &a);
+    if (!arch_traits(a.kind)->text) {
+        *vocab = a.vocab;
+        return ERR_OK;
+    }
     if (o->model.vocab > 0) {
         *vocab = o->model.vocab;
         return ERR_OK;
@@ -152,11 +158,13 @@ static bool has_vocab(const struct options *o)
 
 static enum err check_model(const struct options *o, struct arch *arch)
 {
+    options_arch(o, arch);
+    if (!arch_traits(arch->kind)->text)
+        return arch_check(arch);
     if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
         FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
                          "model.head_dim 0 (hidden / heads) needs; use a multiple",
              (long long)o->model.hidden, (long long)o->model.heads);
-    options_arch(o, arch);
     TRY(check_derived(o, arch));
     arch->vocab = VOCAB_UNKNOWN;
     if (has_vocab(o))
@@ -212,10 +220,10 @@ static enum err check_stages(const struct options *o, const struct arch *arch, b
     bool needs = kind && kind->chunks > 0, named = split_is_named(o);
     if (!named && stages > arch->layers)
         FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
-                         "each needs one of model.layers %lld; use fewer stages",
+                         "each needs one of %s %lld; use fewer stages",
              (long long)o->parallel.pp, (long long)options_chunks(o),
              needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
-             (long long)stages, (long long)arch->layers);
+             (long long)stages, arch_traits(arch->kind)->blocks, (long long)arch->layers);
     TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
                 &cut));
     *was_cut = true;
@@ -248,7 +256,7 @@ static enum err check_step(const struct options *o)
              (long long)o->parallel.dp, SCHED_MAX_MB,
              (long long)num_ceil_div(samples, SCHED_MAX_MB));
     if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
-        !num_mul(tokens, o->model.seq, &tokens))
+        !num_mul(tokens, arch_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
         FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
                          "64 bits; use fewer steps", (long long)o->train.steps,
              (long long)o->train.batch, (long long)o->model.seq);

@@ -64,16 +64,18 @@ static void add_file(const char *label, const char *path, const struct check_dat
                      struct text *out)
 {
     char tokens[32], samples[32];
-    text_add(out, "%-7s %s: %s token%s, %s sample%s", label, path, text_count(d->count, tokens),
-             text_plural(d->count, "s"), text_count(d->samples, samples),
-             text_plural(d->samples, "s"));
+    text_add(out, "%-7s %s: %s %s%s", label, path, text_count(d->count, tokens),
+             d->vocab > 0 ? "token" : "row", text_plural(d->count, "s"));
+    if (d->vocab > 0)
+        text_add(out, ", %s sample%s", text_count(d->samples, samples),
+                 text_plural(d->samples, "s"));
 }
 
 /* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
 static void warn_vocab(const struct check_facts *f, struct text *out)
 {
     int64_t has = f->train.vocab, model = f->arch.vocab;
-    if (model > has + has / 4 + 128)
+    if (has > 0 && model > has + has / 4 + 128)
         text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
                       "others are never trained, and cost memory and time; model.vocab %lld or 0 "
                       "takes the file's\n", (long long)model, (long long)has, (long long)has);

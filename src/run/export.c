@@ -250,8 +250,10 @@ static enum err write_all(struct export *e)
     TRY(write_map(e));
     (void)hf_config_text(&head->arch, e->type, end, &config);
     TRY(put_text(e, "config.json", &config));
-    (void)hf_generation_text(end, &generation);
-    TRY(put_text(e, "generation_config.json", &generation));
+    if (arch_traits(head->arch.kind)->text) {
+        (void)hf_generation_text(end, &generation);
+        TRY(put_text(e, "generation_config.json", &generation));
+    }
     TRY(stopped(e));
     return fs_dir_commit(&e->dir);
 }

@@ -82,6 +82,8 @@ bool init_reads(const char *dir)
 /* Does the key say nothing of the weights? */
 static bool is_free(const struct model_key *k, enum arch_kind kind)
 {
+    if (!arch_traits(kind)->text || k->type == MODEL_WIDTHS)
+        return arch_traits(kind)->text || k->type != MODEL_WIDTHS;
     return k->at == offsetof(struct arch, dropout) || k->at == offsetof(struct arch, init_std) ||
            k->at == (arch_traits(kind)->positions ? offsetof(struct arch, rope_theta)
                                                  : offsetof(struct arch, seq));
@@ -98,7 +100,7 @@ static bool is_same(const char *a, const char *b)
 static enum err take_key(struct options *o, const char *key, const char *theirs,
                          struct text *differs)
 {
-    char word[96];
+    char word[MODEL_VALUE + 80];
     struct text ours = {0};
     snprintf(word, sizeof word, "model.%s", key);
     bool given = conf_given(&options_table, o, word);

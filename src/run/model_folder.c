@@ -15,7 +15,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *const type_name[] = {[ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama"};
+static const char *const type_name[] = {
+    [ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama", [ARCH_MLP] = "mlp"};
 
 /* ---- two descriptions of one model ---- */
 
@@ -52,7 +53,7 @@ static enum err check_same(const char *dir, const struct options *o, const struc
 static enum err set_word(struct options *o, const char *path, const char *theirs, const char *key,
                          const char *value)
 {
-    char word[80], place[80];
+    char word[MODEL_VALUE + 80], place[80];
     snprintf(word, sizeof word, "model.%s=%s", key, value);
     snprintf(place, sizeof place, "its %s", theirs);
     if (conf_set_from(&options_table, o, place, word) != ERR_OK)

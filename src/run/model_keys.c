@@ -25,6 +25,7 @@ static const struct model_key keys[] = {
     {"norm_eps", "layer_norm_epsilon", "rms_norm_eps", FIELD(norm_eps), MODEL_REAL},
     {"rope_theta", NULL, "rope_theta", FIELD(rope_theta), MODEL_REAL},
     {"init_std", "initializer_range", "initializer_range", FIELD(init_std), MODEL_REAL},
+    {"widths", NULL, NULL, FIELD(width), MODEL_WIDTHS},
 };
 
 int model_keys(void)
@@ -39,6 +40,8 @@ const struct model_key *model_key_at(int i)
 
 const char *model_key_theirs(const struct model_key *k, enum arch_kind kind)
 {
+    if (kind == ARCH_MLP)
+        return k->type == MODEL_WIDTHS ? k->key : NULL;
     return kind == ARCH_GPT ? k->gpt : k->llama;
 }
 
@@ -64,6 +67,12 @@ const char *model_key_value(const struct model_key *k, const struct arch *a, cha
     case MODEL_SWITCH:
         memcpy(&on, at, sizeof on);
         snprintf(buf, MODEL_VALUE, "%s", on ? "true" : "false");
+        break;
+    case MODEL_WIDTHS:
+        snprintf(buf, MODEL_VALUE, "[]");
+        for (int64_t i = 0, used = 0; a->kind == ARCH_MLP && i <= a->layers; i++)
+            used += snprintf(buf + used, (size_t)(MODEL_VALUE - used), "%s%lld%s", i ? ", " : "[",
+                             (long long)a->width[i], i == a->layers ? "]" : "");
         break;
     }
     return buf;

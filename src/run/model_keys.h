@@ -11,7 +11,7 @@
 struct model_key {
     const char *key, *gpt, *llama; /* key without its group; NULL: not of this kind */
     size_t at;                     /* in struct arch */
-    enum { MODEL_WHOLE, MODEL_REAL, MODEL_SWITCH } type;
+    enum { MODEL_WHOLE, MODEL_REAL, MODEL_SWITCH, MODEL_WIDTHS } type; /* WIDTHS: mlp's alone */
 };
 /* All but model.kind, which says which name is whose. */
 int model_keys(void);
@@ -19,7 +19,7 @@ const struct model_key *model_key_at(int i);
 /* Its name in config.json of that kind, or NULL. */
 const char *model_key_theirs(const struct model_key *k, enum arch_kind kind);
 /* Its value as a word of a configuration. */
-enum { MODEL_VALUE = 40 };
+enum { MODEL_VALUE = 12 * ARCH_WIDTHS };
 const char *model_key_value(const struct model_key *k, const struct arch *a,
                             char buf[MODEL_VALUE]);
 

@@ -20,8 +20,9 @@
 #define ROOM(field) sizeof(((struct options *)0)->field)
 
 static const struct conf_row rows[] = {
-    {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama",
-     "family: gpt is GPT-2, llama has RMSNorm, rotary positions and SwiGLU"},
+    {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama|mlp",
+     "family: gpt is GPT-2, llama has RMSNorm, rotary positions and SwiGLU; mlp tells the class of "
+     "a row of numbers, with ReLU between linear layers (docs/mlp.md)"},
     {"model.layers", CONF_INT, AT(model.layers), 0, "4", 1, 10000, NULL, "transformer blocks"},
     {"model.hidden", CONF_INT, AT(model.hidden), 0, "128", 1, 1 << 24, NULL,
      "channels of the residual stream"},
@@ -37,6 +38,9 @@ static const struct conf_row rows[] = {
      "vocabulary [tokens]; 0: that of the file data.train"},
     {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL,
      "length of a sample [tokens]"},
+    {"model.widths", CONF_INTS, AT(model.widths), 0, "[]", 1, 1 << 24, NULL,
+     "mlp: numbers of a row, outputs of each linear layer, the last of them classes, as "
+     "[512, 1024, 256, 10]"},
     {"model.tied", CONF_BOOL, AT(model.tied), 0, "true", 0, 0, NULL,
      "the output matrix is the token embedding"},
     {"model.dropout", CONF_REAL, AT(model.dropout), 0, "0", 0, 0.9, NULL,
@@ -269,6 +273,7 @@ static const struct conf_hint hints[] = {
     {"model.kind", "bert|t5|roberta|mamba|rwkv|mixtral|deepseek|moe|bloom|opt|neox|gpt_neox|"
      "gemma|gemma2|gemma3|phi|phi2|falcon|cohere|command_r|olmo2", NULL,
      "gpt has the layers of GPT-2, llama those of Llama"},
+    {"model.kind", "perceptron|classifier|ffnn|feedforward|dense|sequential", "mlp", NULL},
     {"model.kind", "mistral|phi3|decoder|transformer|olmo|yi", "llama", NULL},
 };
 
@@ -284,6 +289,19 @@ enum err options_fresh(struct options *out)
     return ERR_OK;
 }
 
+/* Keys of the other kinds. */
+static bool is_of_text(const char *key)
+{
+    static const char *const keys[] = {
+        "model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim",
+        "model.ffn", "model.vocab", "model.seq", "model.tied", "model.dropout", "model.norm_eps",
+        "model.rope_theta", "model.init_std", "data.tokenizer"};
+    size_t n = sizeof keys / sizeof *keys, i = 0;
+    while (i < n && strcmp(key, keys[i]) != 0)
+        i++;
+    return i < n;
+}
+
 void options_arch(const struct options *o, struct arch *out)
 {
     struct arch a = {
@@ -293,6 +311,10 @@ void options_arch(const struct options *o, struct arch *out)
         .dropout = o->model.dropout, .norm_eps = o->model.norm_eps,
         .rope_theta = o->model.rope_theta, .init_std = o->model.init_std,
     };
+    if (a.kind == ARCH_MLP) {
+        *out = arch_of_widths(o->model.widths.v, o->model.widths.n);
+        return;
+    }
     if (a.kv_heads == 0)
         a.kv_heads = a.heads;
     if (a.head_dim == 0)
@@ -305,7 +327,11 @@ void options_arch(const struct options *o, struct arch *out)
 
 void options_want(const struct arch *a, struct data_want *out)
 {
-    *out = (struct data_want){.kind = DATA_TOKENS, .seq = a->seq, .vocab = a->vocab};
+    int64_t floats = arch_floats(a);
+    if (floats)
+        *out = (struct data_want){.kind = DATA_ROWS, .features = floats, .classes = a->vocab};
+    else
+        *out = (struct data_want){.kind = DATA_TOKENS, .seq = a->seq, .vocab = a->vocab};
 }
 
 void options_split(const struct options *o, struct arch_split *out)
@@ -421,6 +447,10 @@ const char *options_idle(const struct options *o, const char *key)
         return "optim.post_validation is false";
     if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
         return "model.init is given, and no weights are drawn";
+    if (strcmp(key, "model.widths") == 0 && arch_traits(o->model.kind)->text)
+        return "it is of model.kind mlp alone";
+    if (is_of_text(key) && !arch_traits(o->model.kind)->text)
+        return "model.kind mlp has model.widths alone";
     if (strcmp(key, "model.rope_theta") == 0 && arch_traits(o->model.kind)->positions)
         return "model.kind gpt learns its positions";
     return NULL;

@@ -35,6 +35,7 @@ struct options {
     struct {
         int kind; /* enum arch_kind */
         int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
+        struct conf_ints widths; /* of mlp */
         bool tied;
         double dropout, norm_eps, rope_theta, init_std;
         char init[OPTIONS_PATH_MAX]; /* a folder with the weights to begin with; "": drawn */

@@ -53,7 +53,10 @@ static enum err same_model(const char *dir, const struct arch *a, const struct a
     if (a->kind != b->kind)
         return differs(dir, "model.kind", arch_traits(a->kind)->name, arch_traits(b->kind)->name,
                        way);
-    TRY(same_int(dir, "model.layers", a->layers, b->layers, way));
+    TRY(same_int(dir, arch_traits(a->kind)->text ? "model.layers" : "model.widths", a->layers,
+                 b->layers, way));
+    for (int i = 0; i < ARCH_WIDTHS; i++)
+        TRY(same_int(dir, "model.widths", a->width[i], b->width[i], way));
     TRY(same_int(dir, "model.hidden", a->hidden, b->hidden, way));
     TRY(same_int(dir, "model.heads", a->heads, b->heads, way));
     TRY(same_int(dir, "model.kv_heads", a->kv_heads, b->kv_heads, way));

@@ -10,6 +10,7 @@
 #include "run/check.h"
 #include "run/split.h"
 #include "sim/sim.h"
+#include <stdio.h>
 
 /* s with its weight gradients in the order of the microbatches. */
 static enum err make_canonical(struct sched *s, bool tied)
@@ -421,7 +422,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 /* ---- the table ---- */
 
 /* "mlp of layer 3, layers 4 to 7, attention of layer 8" */
-static void add_layers(const struct arch *a, const struct arch_stage *st, struct text *out)
+static void add_blocks(const struct arch *a, const struct arch_stage *st, struct text *out)
 {
     int64_t from = num_max(st->first, 1) - 1, to = num_min(st->end, arch_layers(a) - 1) - 1;
     int64_t first = (from + 1) / 2, end = to / 2; /* whole layers */
@@ -448,6 +449,16 @@ static void add_layers(const struct arch *a, const struct arch_stage *st, struct
         text_add(out, "%shead", between);
 }
 
+/* "input, fc1, relu1" */
+static void add_names(const struct arch *a, const struct arch_stage *st, struct text *out)
+{
+    char name[ARCH_NAME_MAX];
+    for (int64_t i = st->first; i < st->end; i++) {
+        struct layer l = arch_layer(a, i);
+        text_add(out, "%s%s", i > st->first ? ", " : "", arch_layer_name(&l, name));
+    }
+}
+
 static void add_stages(const struct setup *s, struct text *out)
 {
     char buf[32];
@@ -456,7 +467,10 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        add_layers(&s->arch, st, out);
+        if (arch_traits(s->arch.kind)->text)
+            add_blocks(&s->arch, st, out);
+        else
+            add_names(&s->arch, st, out);
         text_add(out, ", %s parameters a rank\n",
                  text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
     }
@@ -513,18 +527,27 @@ static void add_copies(const struct setup *s, struct text *out)
                  text_bytes(s->memory[pp].copy, buf));
 }
 
+static void add_model(const struct arch *a, struct text *out)
+{
+    char buf[32];
+    text_add(out, "model   %s, %s parameters, ", arch_traits(a->kind)->name,
+             text_count(arch_params(a), buf));
+    if (arch_traits(a->kind)->text)
+        text_add(out, "%lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
+                 (long long)a->layers, text_plural(a->layers, "s"), (long long)a->hidden,
+                 (long long)a->heads, (long long)a->vocab);
+    for (int64_t i = 0; i <= a->layers && !arch_traits(a->kind)->text; i++)
+        text_add(out, "%s%lld%s", i ? "-" : "widths ", (long long)a->width[i],
+                 i == a->layers ? "\n" : "");
+}
+
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
 {
     static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
-    char buf[32], bubble[SIM_BUBBLE_MAX];
-    text_add(out,
-             "model   %s, %s parameters, %lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
-             arch_traits(s->arch.kind)->name, text_count(arch_params(&s->arch), buf),
-             (long long)s->arch.layers, text_plural(s->arch.layers, "s"),
-             (long long)s->arch.hidden, (long long)s->arch.heads,
-             (long long)s->arch.vocab);
+    char tokens[48] = "", bubble[SIM_BUBBLE_MAX];
+    add_model(&s->arch, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
              s->decided[DECIDED_OVERLAP].value ? " beside products" : "", s->sched.p,
@@ -538,11 +561,13 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
         sched_passed_add(&s->sched, out);
         text_add(out, "\n");
     }
+    if (arch_traits(s->arch.kind)->text)
+        snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->arch.seq,
+                 text_plural(s->arch.seq, "s"));
     if (s->training)
-        text_add(out, "step    %lld sample%s of %lld token%s, %d microbatch%s of %s%lld a data "
+        text_add(out, "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
                       "rank, schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",
-                 (long long)o->train.batch, text_plural(o->train.batch, "s"),
-                 (long long)s->arch.seq, text_plural(s->arch.seq, "s"), s->sched.m,
+                 (long long)o->train.batch, text_plural(o->train.batch, "s"), tokens, s->sched.m,
                  text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",

@@ -117,8 +117,9 @@ void train_log_step(struct train_rank *r, const struct plait_step *p)
     if (!edge && (every > 0 ? p->step % every != 0 : now - r->logged < line_pause))
         return;
     r->logged = now;
-    log_kept("step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  %.0f tok/s", (long long)p->step,
-             (long long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s);
+    log_kept("step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  %.0f %s/s", (long long)p->step,
+             (long long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s,
+             p->rows ? "rows" : "tok");
 }
 
 /* ---- the end ---- */

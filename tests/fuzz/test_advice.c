@@ -217,7 +217,11 @@ static void draw_extreme(struct drawn *d, const struct conf_row *row)
         snprintf(value, sizeof value, "%.17g",
                  kind < 2 ? row->min : kind < 4 ? row->max
                                                 : row->min + share * (row->max - row->min));
-    } else if (row->type == CONF_NAMES || row->type == CONF_INTS) {
+    } else if (row->type == CONF_INTS) {
+        static const char *const list[] = {"[]", "1", "8,4", "16777216,1,16777216", "0",
+                                           "4294967296,0", "-1", "[4, 4, 4, 4, 4, 4, 2]"};
+        snprintf(value, sizeof value, "%s", list[kind]);
+    } else if (row->type == CONF_NAMES) {
         static const char *const list[] = {"[]", "layers.1", "layers.1,layers.2", "layers.9999",
                                            "head,layers.0", "x", "1", "4294967296,0"};
         snprintf(value, sizeof value, "%s", list[kind]);

@@ -21,6 +21,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"model.ffn", "0|32|64|24|36", "1|33|16777216"},
     {"model.vocab", "0|0|37|41|257|300", "1|2|36|16777216"},
     {"model.seq", "4|8|8|12|16", "1|7|4096|16777216"},
+    {"model.widths", "[]", "[4]|8,37|4,0|[4, 1024, 2]"},
     {"model.tied", "true|false", "maybe|1"},
     {"model.dropout", "0|0.1|0.3", "0.9|0.95|1e-400|-0"},
     {"model.norm_eps", "1e-5|1e-6|1e-2", "0|1|1e-12"},

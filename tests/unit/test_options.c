@@ -248,7 +248,7 @@ static void example_files_are_legal(void)
     }
     if (dir)
         closedir(dir);
-    CHECK_INT(files, 5);
+    CHECK_INT(files, 6);
 }
 
 /* A file and a word say which keys they set, be it to the default; a refused word says nothing. */
@@ -286,6 +286,7 @@ static void idle_keys_wait_for_others(void)
         {"train.hang_timeout", "one rank", {"parallel.tp=2", NULL}},
         {"optim.trust_after", "optim.post_validation", {"optim.post_validation=true", NULL}},
         {"model.rope_theta", "model.kind gpt", {"model.kind=llama", NULL}},
+        {"model.widths", "model.kind mlp alone", {"model.kind=mlp", NULL}},
     };
     int idle = 0;
     struct options o = fresh();

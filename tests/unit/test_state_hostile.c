@@ -170,7 +170,7 @@ static const struct { const char *key, *with, *say; } bad_value[] = {
     {"loss", "1 2", "comma between"},
     {"world", "0", "not a whole number"},
     {"world", "1048577", "not a whole number"},
-    {"kind", "\"bert\"", "not gpt or llama"},
+    {"kind", "\"bert\"", "not gpt, llama or mlp"},
     {"kind", "\"llama\"", "it is damaged"},
     {"tied", "1", "not true or false"},
     {"norm_eps", "-1", "not a number"},
