@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|circle|size)\s+([^:]*):\s*(.*)")
+STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|below|circle|size)\s+([^:]*):\s*(.*)")
 
 
 class Finding:
@@ -65,6 +65,7 @@ class Law:
         self.layers, self.faces, self.prefixes = {}, {}, {}
         self.vendors, self.bans, self.bounds = [], {}, {}
         self.sizes = {}  # place: lines that it may have at most
+        self.below = {}  # place: places of which its files know nothing
         self.circles = {}  # folder: files that may still stand on circles of calls
         self.slots = {}  # number of parameters: names of table slots that have so many
 
@@ -100,6 +101,8 @@ class Law:
             if not match:
                 raise SystemExit("layers:%d: vendor wants headers, symbols, in" % number)
             self.vendors.append(Vendor(subject[0], *(part.split() for part in match.groups())))
+        elif kind == "below":
+            self.below.update((place, words) for place in subject)
         elif kind == "ban":
             match = re.fullmatch(r"in (.*) instead (.*)", rest)
             if not match:
@@ -122,6 +125,11 @@ class Law:
 
     def may_use(self, folder, used):
         return used == folder or used in self.layers.get(folder, set())
+
+    def stands_below(self, name, used):
+        """May the file `name` know nothing of the file `used`?"""
+        return any(inside(name, [place]) and inside(used, above)
+                   for place, above in self.below.items())
 
     def face(self, folder):
         return self.faces.get(folder, {"%s/%s.h" % (folder, folder)})

@@ -68,6 +68,15 @@ def check_uses(objects, law):
                               % (symbol, used, folder, used))
 
 
+def check_below(objects, law):
+    home = {symbol: obj.source for obj in objects for symbol in obj.defined}
+    for obj in objects:
+        for symbol in sorted(obj.undefined):
+            if symbol in home and law.stands_below(obj.source, home[symbol]):
+                yield Finding("below", obj.source, 0, "%s of %s is used, which stands above"
+                              % (symbol, home[symbol]))
+
+
 def check_prefixes(objects, law):
     for obj in objects:
         parts = obj.source.split("/")
@@ -126,5 +135,5 @@ def check_circles(objects, law):
 
 
 def check(objects, law):
-    return [finding for rule in (check_uses, check_prefixes, check_vendors, check_circles)
-            for finding in rule(objects, law)]
+    rules = (check_uses, check_below, check_prefixes, check_vendors, check_circles)
+    return [finding for rule in rules for finding in rule(objects, law)]

@@ -66,6 +66,9 @@ def includes(source, law):
             allowed = " ".join(sorted(law.layers[folder])) or "nothing"
             yield Finding("layer", source.name, number, "%s may not use %s (%s); it may use: %s"
                           % (folder, used, header, allowed))
+        elif law.stands_below(source.name, "src/" + header):
+            yield Finding("below", source.name, number, "%s stands above and is not known here"
+                          % header)
         elif used != folder and used != "plait.h" and not law.is_face(used, header):
             yield Finding("face", source.name, number, "%s is %s's own; other folders include %s"
                           % (header, used, " ".join(sorted(law.face(used)))))
