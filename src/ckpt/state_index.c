@@ -161,21 +161,6 @@ void state_index_close(struct state_index *x)
     *x = (struct state_index){0};
 }
 
-const struct state_tensor *state_index_find(const struct state_index *x, const char *name)
-{
-    int low = 0, high = x->tensors;
-    while (low < high) {
-        int mid = low + (high - low) / 2, order = strcmp(name, x->tensor[mid].name);
-        if (order == 0)
-            return &x->tensor[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
-}
-
 uint64_t state_index_digest(const struct state_index *x)
 {
     uint64_t sum = state_head_digest(&x->head);

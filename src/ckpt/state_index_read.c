@@ -20,6 +20,21 @@ static const char *const member[STATE_MEMBERS] = {"format", "state", "model", "t
                                                    "hash"};
 static const char *const shard_member[SHARD_MEMBERS] = {"file", "bytes", "hash", "chunks"};
 
+const struct state_tensor *state_index_find(const struct state_index *x, const char *name)
+{
+    int low = 0, high = x->tensors;
+    while (low < high) {
+        int mid = low + (high - low) / 2, order = strcmp(name, x->tensor[mid].name);
+        if (order == 0)
+            return &x->tensor[mid];
+        if (order < 0)
+            high = mid;
+        else
+            low = mid + 1;
+    }
+    return NULL;
+}
+
 static enum err bad(const struct state_index *x, const char *why)
 {
     FAIL(ERR_CHECKPOINT, "ckpt: %s has %s; it is damaged or no index of a checkpoint", x->path,
