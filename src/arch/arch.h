@@ -334,15 +334,6 @@ struct arch_rank {
 /* Bytes of the boundary before a layer: (nl, C) of what it reads, 0 before the first and behind the
  * last. */
 int64_t arch_boundary_bytes(const struct arch_rank *r, int64_t layer);
-/* Bytes of one slot of a stage (the saves that stay, plus the output buffer when the stage is not
- * the last), of one save set (all others), of one keep set of its own (I and W apart). */
-int64_t arch_slot_bytes(const struct arch_rank *r, const struct arch_stage *st);
-int64_t arch_save_set_bytes(const struct arch_rank *r, const struct arch_stage *st);
-int64_t arch_keep_set_bytes(const struct arch_rank *r, const struct arch_stage *st);
-/* Of the keep set that is shared where they are not, and of scratch: the most that a layer of the
- * stage needs. A rank has the most of its stages, id by id. */
-int64_t arch_keep_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_keep id);
-int64_t arch_work_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_work id);
 /* The largest message of tensor ranks in all the model; elements of a tied matrix on this rank. */
 int64_t arch_said_bytes(const struct arch_rank *r);
 int64_t arch_tied_elements(const struct arch_rank *r);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes of every buffer of a microbatch, from the numbers of the layers. The stage (src/model/)
- * takes its buffers in the order and sizes of these functions and nowhere else, which is why the
- * plan's bytes and the allocated bytes are the same number.
+ * Extents of a layer on one rank, and bytes that follow from them.
  */
 #include "arch/arch.h"
-#include "base/mem.h"
 
 /* Least rows of a chunk of logits. Tests build this file once more with chunks of that many, so
  * that the head of a small model is cut too. */
@@ -69,74 +66,15 @@ int64_t arch_boundary_bytes(const struct arch_rank *r, int64_t layer)
     return d.nl * d.in * d.ct;
 }
 
-/* Saves of a stage: those that stay in a slot, or the others. */
-static int64_t saved_bytes(const struct arch_rank *r, const struct arch_stage *st, bool stay)
-{
-    int64_t total = 0;
-    for (int64_t i = st->first; i < st->end; i++) {
-        struct arch_dims d;
-        struct layer l = layer_at(r, i, &d);
-        for (int id = 0; id < SAVE_COUNT; id++)
-            if (arch_save_stays(&l, i == st->first, (enum arch_save)id) == stay)
-                total += arena_round(arch_saved(&l, &d, (enum arch_save)id));
-    }
-    return total;
-}
-
-int64_t arch_slot_bytes(const struct arch_rank *r, const struct arch_stage *st)
-{
-    return saved_bytes(r, st, true) + arena_round(arch_boundary_bytes(r, st->end));
-}
-
-int64_t arch_save_set_bytes(const struct arch_rank *r, const struct arch_stage *st)
-{
-    return saved_bytes(r, st, false);
-}
-
-int64_t arch_keep_set_bytes(const struct arch_rank *r, const struct arch_stage *st)
-{
-    int64_t total = 0;
-    for (int64_t i = st->first; i < st->end; i++) {
-        struct arch_dims d;
-        struct layer l = layer_at(r, i, &d);
-        for (int id = 0; id < KEEP_COUNT; id++)
-            total += arena_round(arch_kept(&l, &d, (enum arch_keep)id));
-    }
-    return total;
-}
-
-/* ---- the most that one of several layers needs ---- */
-
-enum what { KEPT, WORK, SAID };
-
-static int64_t most_of(const struct arch_rank *r, const struct arch_stage *st, enum what what,
-                       int id)
-{
-    int64_t most = 0;
-    for (int64_t i = st->first; i < st->end; i++) {
-        struct arch_dims d;
-        struct layer l = layer_at(r, i, &d);
-        most = num_max(most, what == KEPT   ? arch_kept(&l, &d, (enum arch_keep)id)
-                             : what == WORK ? l.type->work(&d, (enum arch_work)id)
-                                            : l.type->said ? l.type->said(&d)
-                                            : 0);
-    }
-    return most;
-}
-
-int64_t arch_keep_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_keep id)
-{
-    return most_of(r, st, KEPT, id);
-}
-
-int64_t arch_work_shared(const struct arch_rank *r, const struct arch_stage *st, enum arch_work id)
-{
-    return most_of(r, st, WORK, id);
-}
-
 int64_t arch_said_bytes(const struct arch_rank *r)
 {
-    return most_of(r, &(struct arch_stage){0, arch_layers(r->arch), false}, SAID, 0);
+    int64_t most = 0;
+    for (int64_t i = 0; i < arch_layers(r->arch); i++) {
+        struct arch_dims d;
+        struct layer l = layer_at(r, i, &d);
+        most = num_max(most, l.type->said ? l.type->said(&d) : 0);
+    }
+    return most;
 }
 
 int64_t arch_tied_elements(const struct arch_rank *r)

@@ -12,15 +12,11 @@
 #include "mesh/mesh.h"
 #include "model/stage.h"
 #include "parallel/dp.h"
+#include "plan/buffers.h"
 #include "plan/groups.h"
 #include "sched/sched.h"
 
 struct exec;
-
-/* Arena sizes in bytes: the plan of sim_memory.h, kind by kind. */
-struct exec_bytes {
-    int64_t weights, master, grads, optim, shadow, activations, work, comm, data;
-};
 
 /* When an instruction of the training list ran, in seconds of log_now: of its time, `waited` was
  * spent on messages that had not come or not gone. What tensor ranks wait for each other in the
@@ -47,7 +43,7 @@ struct exec_args {
     bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
     int shares;                        /* data ranks that share the updates; 1: each makes all */
     const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
-    struct exec_bytes plan;
+    const int64_t *plan;               /* [MEMORY_KINDS] bytes of this rank (plan/memory.h) */
 };
 
 /* Collective over the world; same arguments on all ranks but the device. All pointers are borrowed
@@ -142,8 +138,8 @@ double *exec_scalars(struct exec *x);             /* device (ARCH_STEP_DOUBLES),
 const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, device memory */
 /* All gradients are zero from here on (param_grads_reset: no memory is touched). */
 void exec_zero_grads(struct exec *x);
-/* Bytes taken from the device, kind by kind. */
-void exec_bytes(const struct exec *x, struct exec_bytes *out);
+/* Bytes taken from the device. */
+int64_t exec_bytes(const struct exec *x);
 /* Instructions of this rank's training list. */
 int64_t exec_instrs(const struct exec *x);
 /* When each of them ran, [exec_instrs], good until the next call: in the last run of the training

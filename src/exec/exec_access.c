@@ -92,11 +92,14 @@ void exec_zero_grads(struct exec *x)
         param_grads_reset(&x->stage[i].stage.params);
 }
 
-void exec_bytes(const struct exec *x, struct exec_bytes *out)
+int64_t exec_bytes(const struct exec *x)
 {
-    *out = (struct exec_bytes){x->weights.used, x->master.used, x->grads.used, x->optim.used,
-                               x->shadow.used, x->activations.used, x->work.used,
-                               x->comm.used + groups_scratch(x->a.groups), x->data.used};
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
+                                 &x->activations, &x->work, &x->comm, &x->data};
+    int64_t total = groups_scratch(x->a.groups);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        total += all[i]->used;
+    return total;
 }
 
 int64_t exec_instrs(const struct exec *x)

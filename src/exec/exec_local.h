@@ -30,6 +30,7 @@ struct exec_keep {
 /* A stage with its slots: a holding of the schedule. */
 struct exec_stage {
     struct stage stage;
+    struct param_memory memory; /* of its parameters */
     int id;                  /* 0 .. stages - 1 */
     int holding;             /* 0 .. replicas * stages - 1 */
     struct exec_slot *slot;  /* owned; [slots] */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the executor: arenas, groups, stages, slots, tables, in one fixed order. The terms follow
- * src/sim/sim_memory.c; at the end every arena must be used up to its last byte.
+ * Opening the executor: arenas, groups, and all buffers of the plan's list (plan/buffers.h), from
+ * the arena of their kind to where they belong; then the stages over them.
  */
 #include "exec/exec_local.h"
 
@@ -19,7 +19,7 @@ static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes
  * where data ranks share the updates, so do the weights, behind them. */
 static enum err open_grads_and_weights(struct exec *x)
 {
-    int64_t grads = x->a.plan.grads, weights = x->a.plan.weights;
+    int64_t grads = x->a.plan[MEMORY_GRADS], weights = x->a.plan[MEMORY_WEIGHTS];
     bool shared = x->a.shares > 1;
     void *p = NULL;
     x->window_bytes = grads + (shared ? weights : 0);
@@ -44,10 +44,10 @@ static enum err open_grads_and_weights(struct exec *x)
  * depend on the pipeline coordinate alone. */
 static enum err open_stream(struct exec *x, int64_t scratch)
 {
-    const struct exec_bytes *b = &x->a.plan;
+    const int64_t *b = x->a.plan;
     struct arena *part[] = {&x->activations, &x->work, &x->comm};
     const char *name[] = {"activations", "scratch", "communication"};
-    int64_t bytes[] = {b->activations, b->work, b->comm - scratch};
+    int64_t bytes[] = {b[MEMORY_ACTIVATIONS], b[MEMORY_WORK], b[MEMORY_COMM] - scratch};
     if (x->a.split.tp > 1 || x->mesh.size[AXIS_PP] > 1)
         TRY(comm_window_take(x->a.world, bytes[0] + bytes[1] + bytes[2],
                              "activations, scratch and communication", &x->stream));
@@ -65,13 +65,13 @@ static enum err open_stream(struct exec *x, int64_t scratch)
 
 static enum err open_arenas(struct exec *x, int64_t scratch)
 {
-    const struct exec_bytes *b = &x->a.plan;
-    TRY(arena_from_device(x, &x->master, b->master, "master weights"));
+    const int64_t *b = x->a.plan;
+    TRY(arena_from_device(x, &x->master, b[MEMORY_MASTER], "master weights"));
     TRY(open_grads_and_weights(x));
-    TRY(arena_from_device(x, &x->optim, b->optim, "optimizer state"));
-    TRY(arena_from_device(x, &x->shadow, b->shadow, "shadow"));
+    TRY(arena_from_device(x, &x->optim, b[MEMORY_OPTIM], "optimizer state"));
+    TRY(arena_from_device(x, &x->shadow, b[MEMORY_SHADOW], "shadow"));
     TRY(open_stream(x, scratch));
-    return arena_from_device(x, &x->data, b->data, "data and tables");
+    return arena_from_device(x, &x->data, b[MEMORY_DATA], "data and tables");
 }
 
 /* cos and sin of pos * theta^(-2i/D), i < D/2, for each position: (T, D) in the wide type. */
@@ -94,30 +94,11 @@ static enum err fill_rope(struct exec *x)
     return err;
 }
 
-static enum err open_tables(struct exec *x)
-{
-    const struct exec_args *a = &x->a;
-    int64_t n = a->share * a->arch->seq, floats = arch_floats(a->arch);
-    x->input_bytes = arch_input_bytes(a->arch, &a->dev->types);
-    if (floats && a->dev->at == DT_F64)
-        TRY(mem_new(n * floats, sizeof *x->wide, "a batch of rows", &x->wide));
-    TRY(arena_take(&x->data, n * x->input_bytes, "input", &x->input));
-    TRY(arena_take(&x->data, n * (int64_t)sizeof(int32_t), "targets", &x->targets));
-    TRY(arena_take(&x->data, 2 * (int64_t)sizeof(double), "loss and step", &x->loss));
-    x->step = (uint32_t *)(x->loss + 1);
-    TRY(arena_take(&x->data, ARCH_STEP_DOUBLES * (int64_t)sizeof(double), "sums and rates",
-                   &x->scalars));
-    if (!arch_rotary(a->arch))
-        return ERR_OK;
-    TRY(arena_take(&x->data, a->arch->seq * a->arch->head_dim * dtype_size(a->dev->at),
-                   "rotary table", &x->rope));
-    return fill_rope(x);
-}
-
+/* Room for pointers, of a stage as of a holding here. */
 static enum err open_slots(struct exec *x, struct exec_stage *e)
 {
-    int m = x->a.sched->m;
     const struct sched_report *r = x->a.report;
+    int m = x->a.sched->m, parts = arch_stage_parts(&x->a.cut[e->id]);
     TRY(mem_new(r->stage_peak[e->holding], sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
@@ -125,61 +106,129 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
     for (; e->slots < r->stage_peak[e->holding]; e->slots++) {
-        struct exec_slot *slot = &e->slot[e->slots];
-        slot->set = EXEC_NO_SLOT;
-        TRY(stage_slot_open(&e->stage, &x->activations, &slot->slot));
-        slot->in = slot->slot.save[0][SAVE_X];
-        slot->out = slot->slot.out;
+        e->slot[e->slots].set = EXEC_NO_SLOT;
+        TRY(stage_slot_open(parts, &e->slot[e->slots].slot));
     }
     TRY(mem_new(r->save_peak[e->holding], sizeof *e->saves, "save sets", &e->saves));
     for (; e->save_sets < r->save_peak[e->holding]; e->save_sets++)
-        TRY(stage_saves_open(&e->stage, &x->activations, &e->saves[e->save_sets].saves));
-    if (!x->splits)
-        return ERR_OK;
+        TRY(stage_saves_open(parts, &e->saves[e->save_sets].saves));
     TRY(mem_new(r->grad_peak[e->holding], sizeof *e->keep, "keep sets", &e->keep));
-    for (; e->keeps < r->grad_peak[e->holding]; e->keeps++)
-        TRY(stage_keep_open(&e->stage, true, &x->activations, &e->keep[e->keeps].keep));
-    return ERR_OK;
+    for (; x->splits && e->keeps < r->grad_peak[e->holding]; e->keeps++)
+        TRY(stage_keep_open(parts, &e->keep[e->keeps].keep));
+    return x->splits ? ERR_OK : stage_keep_open(parts, &e->shared);
 }
 
-static enum err open_stage(struct exec *x, struct exec_stage *e, int holding)
-{
-    const struct exec_args *a = &x->a;
-    int id = holding % a->sched->stages;
-    struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[id],
-                           .samples = a->samples, .dev = a->dev, .work = &x->scratch,
-                           .rope = x->rope, .loss = x->loss, .seed = a->seed,
-                           .training = a->training, .copy = holding >= a->sched->stages,
-                           .share = x->coord[AXIS_DP], .shares = a->shares};
-    if (s.span.embed_beside) /* stages are opened in order: the first is there */
-        s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
-    s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
-                       a->split.tp > 1 ? a->tp_rows : 0,
-                       a->tp_steps || (x->tp && comm_group_copies(x->tp))};
-    struct param_arenas from = {&x->weights, &x->master, &x->grads, &x->optim,
-                                x->a.plan.shadow ? &x->shadow : NULL};
-    e->id = id;
-    e->holding = holding;
-    TRY(stage_open(&e->stage, &s, &from));
-    TRY(dp_open(&e->dp, x->dp, &e->stage.tp, &e->stage.params, e->stage.parts));
-    return open_slots(x, e);
-}
-
-static enum err open_stages(struct exec *x)
+static enum err open_holdings(struct exec *x)
 {
     const struct sched *s = x->a.sched;
-    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages;
+    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages, ring = x->a.report->ring;
     TRY(mem_new(sched_held_count(s, pp), sizeof *x->stage, "the stages", &x->stage));
     TRY(mem_new(holdings, sizeof *x->here, "the stages", &x->here));
+    TRY(mem_new(ring, sizeof *x->ring, "the ring of gradients", &x->ring));
+    TRY(mem_new(ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
     for (int h = 0; h < holdings; h++)
         x->here[h] = -1;
     for (int id = 0; id < s->stages; id++) {
         int h = sched_held(s, id, pp);
         if (h < 0)
             continue;
-        x->here[h] = x->stages_here;
-        TRY(open_stage(x, &x->stage[x->stages_here++], h));
+        struct exec_stage *e = &x->stage[x->stages_here];
+        x->here[h] = x->stages_here++;
+        e->id = id;
+        e->holding = h;
+        TRY(open_slots(x, e));
     }
+    return ERR_OK;
+}
+
+/* Where the i-th of a buffer belongs. */
+static void *place_of(struct exec *x, const struct buffer *b, int i)
+{
+    struct exec_stage *e = b->holding >= 0 ? &x->stage[x->here[b->holding]] : NULL;
+    switch (b->what) {
+    case BUFFER_W: return &e->memory.w;
+    case BUFFER_MASTER: return &e->memory.master;
+    case BUFFER_GRAD: return &e->memory.grad;
+    case BUFFER_M: return &e->memory.m;
+    case BUFFER_V: return &e->memory.v;
+    case BUFFER_SHADOW: return &e->memory.shadow;
+    case BUFFER_SLOT: return &e->slot[i].slot.save[b->layer][b->id];
+    case BUFFER_OUT: return &e->slot[i].slot.out;
+    case BUFFER_SAVE: return &e->saves[i].saves.save[b->layer][b->id];
+    case BUFFER_KEEP: return &e->keep[i].keep.keep[b->layer][b->id];
+    case BUFFER_WORK: return &x->scratch.at[b->id];
+    case BUFFER_WORK_KEEP: return &x->scratch.keep[b->id];
+    case BUFFER_GRAD_SEND: return &x->ring[x->rings++];
+    case BUFFER_INPUT: return &x->input;
+    case BUFFER_TARGETS: return &x->targets;
+    case BUFFER_LOSS: return &x->loss;
+    case BUFFER_SCALARS: return &x->scalars;
+    case BUFFER_ROPE: return &x->rope;
+    }
+    return NULL;
+}
+
+static enum err take(void *arg, const struct buffer *b)
+{
+    struct exec *x = arg;
+    struct arena *from[MEMORY_KINDS] = {
+        [MEMORY_WEIGHTS] = &x->weights, [MEMORY_MASTER] = &x->master, [MEMORY_GRADS] = &x->grads,
+        [MEMORY_OPTIM] = &x->optim, [MEMORY_SHADOW] = &x->shadow,
+        [MEMORY_ACTIVATIONS] = &x->activations, [MEMORY_WORK] = &x->work, [MEMORY_COMM] = &x->comm,
+        [MEMORY_DATA] = &x->data};
+    for (int i = 0; i < b->count; i++)
+        TRY(arena_take(from[b->kind], b->bytes, b->name, place_of(x, b, i)));
+    return ERR_OK;
+}
+
+static struct buffers_args buffers_of(const struct exec *x)
+{
+    const struct exec_args *a = &x->a;
+    return (struct buffers_args){.arch = a->arch, .split = a->split, .sched = a->sched,
+                                 .report = a->report, .cut = a->cut, .samples = a->samples,
+                                 .share = a->share, .types = a->dev->types, .shares = a->shares,
+                                 .training = a->training, .splits = x->splits};
+}
+
+static enum err open_stage(struct exec *x, struct exec_stage *e)
+{
+    const struct exec_args *a = &x->a;
+    struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[e->id],
+                           .samples = a->samples, .dev = a->dev, .work = &x->scratch,
+                           .rope = x->rope, .loss = x->loss, .seed = a->seed, .memory = e->memory,
+                           .copy = e->holding >= a->sched->stages,
+                           .share = x->coord[AXIS_DP], .shares = a->shares};
+    if (s.span.embed_beside) /* stages are opened in order: the first is there */
+        s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
+    s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
+                       a->split.tp > 1 ? a->tp_rows : 0,
+                       a->tp_steps || (x->tp && comm_group_copies(x->tp))};
+    TRY(stage_open(&e->stage, &s));
+    for (int i = 0; i < e->slots; i++) {
+        e->slot[i].in = e->slot[i].slot.save[0][SAVE_X];
+        e->slot[i].out = e->slot[i].slot.out;
+    }
+    if (!x->splits)
+        stage_keep_share(&e->stage, &e->shared);
+    return dp_open(&e->dp, x->dp, &e->stage.tp, &e->stage.params, e->stage.parts);
+}
+
+/* All buffers, and what stands over them. */
+static enum err open_stages(struct exec *x)
+{
+    struct buffers_args b = buffers_of(x);
+    int64_t floats = arch_floats(x->a.arch);
+    TRY(open_holdings(x));
+    TRY(buffers_each(&b, x->coord[AXIS_PP], take, x));
+    x->step = (uint32_t *)(x->loss + 1);
+    x->input_bytes = arch_input_bytes(x->a.arch, &x->a.dev->types);
+    if (floats && x->a.dev->at == DT_F64)
+        TRY(mem_new(x->a.share * x->a.arch->seq * floats, sizeof *x->wide, "a batch of rows",
+                    &x->wide));
+    if (x->rope)
+        TRY(fill_rope(x));
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(open_stage(x, &x->stage[i]));
     return ERR_OK;
 }
 
@@ -195,44 +244,6 @@ static void mark_again(struct exec *x)
     }
 }
 
-static enum err open_shared(struct exec *x)
-{
-    struct arch_rank r = {x->a.arch, x->a.split, x->a.samples, &x->a.dev->types};
-    struct stage_work_bytes work = {0};
-    int64_t sends = 0;
-    for (int i = 0; i < x->stages_here; i++) {
-        const struct arch_stage *st = &x->stage[i].stage.span;
-        int before = x->stage[i].holding - 1;
-        for (int id = 0; id < WORK_COUNT; id++)
-            work.at[id] = num_max(work.at[id], arch_work_shared(&r, st, (enum arch_work)id));
-        for (int id = 0; id < KEEP_COUNT && x->a.training && !x->splits; id++)
-            work.keep[id] = num_max(work.keep[id], arch_keep_shared(&r, st, (enum arch_keep)id));
-        if (x->stage[i].id > 0 && x->a.sched->place[before] != x->coord[AXIS_PP])
-            sends = num_max(sends, arch_boundary_bytes(&r, st->first));
-    }
-    TRY(stage_work_open(&work, &x->work, &x->scratch));
-    for (int i = 0; i < x->stages_here && x->a.training && !x->splits; i++)
-        TRY(stage_keep_open(&x->stage[i].stage, false, NULL, &x->stage[i].shared));
-    if (!x->a.training || !sends)
-        return ERR_OK;
-    TRY(mem_new(x->a.report->ring, sizeof *x->ring, "the ring of gradients", &x->ring));
-    TRY(mem_new(x->a.report->ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
-    for (; x->rings < x->a.report->ring; x->rings++)
-        TRY(arena_take(&x->comm, sends, "gradient on its way", &x->ring[x->rings]));
-    return ERR_OK;
-}
-
-static enum err check_full(const struct exec *x)
-{
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
-                                 &x->activations, &x->work, &x->comm, &x->data};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i]->used != all[i]->size)
-            FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, the layout takes %lld",
-                 all[i]->name, (long long)all[i]->size, (long long)all[i]->used);
-    return ERR_OK;
-}
-
 static enum err open_post(struct exec *x)
 {
     int plane = x->plane ? comm_group_size(x->plane) : 1;
@@ -246,14 +257,11 @@ static enum err open_all(struct exec *x)
     const struct exec_args *a = &x->a;
     TRY(open_arenas(x, groups_scratch(a->groups)));
     TRY(exec_groups_open(x)); /* one of them is told where gradients lie */
-    TRY(open_tables(x));
     TRY(open_stages(x));
     mark_again(x);
-    TRY(open_shared(x));
     exec_poison_scratch(x);
     TRY(exec_trace_open(x));
-    TRY(open_post(x));
-    return check_full(x);
+    return open_post(x);
 }
 
 enum err exec_open(const struct exec_args *a, struct exec **out)
@@ -267,9 +275,7 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     x->a = *a;
     x->mesh = *a->mesh;
     x->guards = exec_guarded(a);
-    x->splits = false;
-    for (int64_t i = 0; i < a->sched->begin[a->sched->p]; i++)
-        x->splits = x->splits || a->sched->instr[i].op == SCHED_I;
+    x->splits = sched_has(a->sched, SCHED_I);
     mesh_coord(&x->mesh, comm_rank(a->world), x->coord);
     enum err err = open_all(x);
     if (err != ERR_OK) {

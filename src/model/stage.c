@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a stage and running its parts in order. Buffers are taken from the arenas in the order of
- * the tables in arch_bytes.c, so that the bytes taken are the bytes planned.
+ * Opening a stage and running its parts in order.
  *
  * The gradient stream: the last part reads the output's gradient where it arrived (slot->out),
  * every part writes into the shared scratch, and the first part writes where the executor sends
@@ -42,7 +41,7 @@ bool stage_has_head(const struct stage *s)
     return arch_stage_head(s->arch, &s->span);
 }
 
-enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from)
+enum err stage_open(struct stage *s, const struct stage_args *a)
 {
     enum err err;
     *s = (struct stage){.arch = a->arch, .split = a->split, .span = a->span, .dev = a->dev,
@@ -51,7 +50,7 @@ enum err stage_open(struct stage *s, const struct stage_args *a, const struct pa
                         .parts = arch_stage_parts(&a->span)};
     struct param_place at = {s->arch, &s->split, &s->span, a->tp.rank, a->copy,
                              a->share, a->shares};
-    TRY(param_store_open(&s->params, a->dev, &at, from, a->training));
+    TRY(param_store_open(&s->params, a->dev, &at, &a->memory));
     TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
     bind_parts(s, a->tokens);
     return ERR_OK;
@@ -69,56 +68,14 @@ void stage_close(struct stage *s)
 
 /* ---- buffers ---- */
 
-/* What they are called in messages. */
-static const char *const save_name[SAVE_COUNT] = {
-    [SAVE_X] = "saved input", [SAVE_MEAN] = "saved mean", [SAVE_RSTD] = "saved rstd",
-    [SAVE_H] = "saved norm", [SAVE_QKV] = "saved q k v", [SAVE_O] = "saved attention",
-    [SAVE_LSE] = "saved log-sum-exp", [SAVE_PRE] = "saved pre-activation",
-    [SAVE_ACT] = "saved activation", [SAVE_DH] = "saved gradient of the head's norm",
-};
-static const char *const keep_name[KEEP_COUNT] = {
-    [KEEP_DF] = "kept gradient of an output", [KEEP_DMID] = "kept gradient inside a sublayer",
-    [KEEP_DNORM] = "kept gradient of a norm",
-};
-static const char *const work_name[WORK_COUNT] = {
-    [WORK_FULL] = "gathered rows", [WORK_PARTIAL] = "partial sums", [WORK_D] = "gradient stream",
-    [WORK_DH] = "gradient of a norm's output", [WORK_DMID] = "gradient inside a sublayer",
-    [WORK_DELTA] = "row sums of attention", [WORK_LOGITS] = "logits",
-    [WORK_DLOGITS] = "gradient of logits", [WORK_ROW] = "rows of cross entropy",
-};
-
-static enum err take(struct arena *from, int64_t bytes, const char *name, void **out)
-{
-    *out = NULL;
-    return bytes ? arena_take(from, bytes, name, out) : ERR_OK;
-}
-
 static bool stays(const struct stage *s, int part, int id)
 {
     return arch_save_stays(&s->part[part].layer, part == 0, (enum arch_save)id);
 }
 
-/* The saves of a stage that stay in a slot, or the others. */
-static enum err take_saves(const struct stage *s, bool stay, struct arena *from,
-                           void *(*out)[SAVE_COUNT])
+enum err stage_slot_open(int parts, struct stage_slot *out)
 {
-    for (int i = 0; i < s->parts; i++) {
-        const struct stage_part *p = &s->part[i];
-        for (int id = 0; id < SAVE_COUNT; id++)
-            if (stays(s, i, id) == stay)
-                TRY(take(from, arch_saved(&p->layer, &p->dims, (enum arch_save)id), save_name[id],
-                         &out[i][id]));
-    }
-    return ERR_OK;
-}
-
-enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out)
-{
-    *out = (struct stage_slot){0};
-    TRY(mem_new(s->parts, sizeof *out->save, "a slot", &out->save));
-    TRY(take_saves(s, true, from, out->save));
-    struct arch_rank r = {s->arch, s->split, s->samples, &s->dev->types};
-    return take(from, arch_boundary_bytes(&r, s->span.end), "output of a stage", &out->out);
+    return mem_new(parts, sizeof *out->save, "a slot", &out->save);
 }
 
 void stage_slot_close(struct stage_slot *slot)
@@ -127,11 +84,9 @@ void stage_slot_close(struct stage_slot *slot)
     *slot = (struct stage_slot){0};
 }
 
-enum err stage_saves_open(const struct stage *s, struct arena *from, struct stage_saves *out)
+enum err stage_saves_open(int parts, struct stage_saves *out)
 {
-    *out = (struct stage_saves){0};
-    TRY(mem_new(s->parts, sizeof *out->save, "a save set", &out->save));
-    return take_saves(s, false, from, out->save);
+    return mem_new(parts, sizeof *out->save, "a save set", &out->save);
 }
 
 void stage_saves_close(struct stage_saves *set)
@@ -148,37 +103,25 @@ void stage_lend(const struct stage *s, struct stage_slot *slot, const struct sta
                 slot->save[i][id] = set ? set->save[i][id] : NULL;
 }
 
-enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
-                         struct stage_keep *out)
+enum err stage_keep_open(int parts, struct stage_keep *out)
 {
-    *out = (struct stage_keep){.per_slot = per_slot};
-    TRY(mem_new(s->parts, sizeof *out->keep, "a keep set", &out->keep));
-    for (int i = 0; i < s->parts; i++) {
-        const struct stage_part *p = &s->part[i];
-        for (int id = 0; id < KEEP_COUNT; id++) {
-            int64_t bytes = arch_kept(&p->layer, &p->dims, (enum arch_keep)id);
-            out->keep[i][id] = bytes ? s->work->keep[id] : NULL;
-            if (per_slot)
-                TRY(take(from, bytes, keep_name[id], &out->keep[i][id]));
-        }
-    }
-    return ERR_OK;
+    *out = (struct stage_keep){.per_slot = true};
+    return mem_new(parts, sizeof *out->keep, "a keep set", &out->keep);
+}
+
+void stage_keep_share(const struct stage *s, struct stage_keep *k)
+{
+    k->per_slot = false;
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < KEEP_COUNT; id++)
+            if (arch_kept(&s->part[i].layer, &s->part[i].dims, (enum arch_keep)id))
+                k->keep[i][id] = s->work->keep[id];
 }
 
 void stage_keep_close(struct stage_keep *k)
 {
     mem_free(k->keep);
     *k = (struct stage_keep){0};
-}
-
-enum err stage_work_open(const struct stage_work_bytes *bytes, struct arena *from,
-                         struct stage_work *out)
-{
-    for (int id = 0; id < WORK_COUNT; id++)
-        TRY(take(from, bytes->at[id], work_name[id], &out->at[id]));
-    for (int id = 0; id < KEEP_COUNT; id++)
-        TRY(take(from, bytes->keep[id], keep_name[id], &out->keep[id]));
-    return ERR_OK;
 }
 
 /* ---- running ---- */

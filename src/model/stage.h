@@ -49,7 +49,6 @@ struct stage_keep {
 /* Scratch of the rank, shared by its stages (one part runs at a time), and where backward is not
  * split the keep set that all their parts share. */
 struct stage_work { void *at[WORK_COUNT], *keep[KEEP_COUNT]; };
-struct stage_work_bytes { int64_t at[WORK_COUNT], keep[KEEP_COUNT]; };
 
 /* A layer kind. c is the call: everything a part needs. */
 struct stage_call;
@@ -118,7 +117,7 @@ struct stage_args {
     const void *rope;
     double *loss;
     uint64_t seed;
-    bool training;
+    struct param_memory memory; /* of its parameters */
     bool copy;              /* a second replica: its parameters are counted in the first */
     int share, shares;      /* param_place */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
@@ -127,23 +126,22 @@ struct stage_args {
 bool stage_has_head(const struct stage *s);
 
 /* Errors: those of param_store_open. Released by stage_close. */
-enum err stage_open(struct stage *s, const struct stage_args *a, const struct param_arenas *from);
+enum err stage_open(struct stage *s, const struct stage_args *a);
 void stage_close(struct stage *s);
 
-/* Take a slot's, a save set's, a keep set's or the scratch's buffers from an arena. */
-enum err stage_slot_open(const struct stage *s, struct arena *from, struct stage_slot *out);
+/* Room for the pointers of a slot, a save set, a keep set of a stage of so many parts; they are set
+ * by who takes the buffers. */
+enum err stage_slot_open(int parts, struct stage_slot *out);
 void stage_slot_close(struct stage_slot *slot);
-enum err stage_saves_open(const struct stage *s, struct arena *from, struct stage_saves *out);
+enum err stage_saves_open(int parts, struct stage_saves *out);
 void stage_saves_close(struct stage_saves *set);
 /* Lend a slot the buffers of a set, which it needs while parts run forward or backward. NULL: take
  * them back. */
 void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set);
-/* per_slot: its own buffers; else those of the scratch. */
-enum err stage_keep_open(const struct stage *s, bool per_slot, struct arena *from,
-                         struct stage_keep *out);
+enum err stage_keep_open(int parts, struct stage_keep *out);
+/* The keep set that all parts share, in the rank's scratch. */
+void stage_keep_share(const struct stage *s, struct stage_keep *k);
 void stage_keep_close(struct stage_keep *k);
-enum err stage_work_open(const struct stage_work_bytes *bytes, struct arena *from,
-                         struct stage_work *out);
 
 /* Where the stage's input belongs, in the slot; NULL when it is the model's. */
 void *stage_input(const struct stage *s, const struct stage_slot *slot);

@@ -96,8 +96,8 @@ static int64_t needs(const struct setup *s)
 {
     int64_t all = 0, least = INT64_MAX;
     for (int64_t pp = 0; pp < s->o->parallel.pp; pp++) {
-        const struct sim_memory *m = &s->memory[pp];
-        int64_t one = m->copy + (is_apart(s) ? 0 : sim_memory_total(m));
+        const struct memory *m = &s->memory[pp];
+        int64_t one = m->copy + (is_apart(s) ? 0 : memory_total(m));
         all += one * (s->mesh.world / s->o->parallel.pp);
         least = num_min(least, one);
     }

@@ -94,16 +94,54 @@ static void add_memory(const struct setup *s, struct text *out)
 {
     text_add(out, "  \"memory\": [");
     for (int pp = 0; pp < s->sched.p; pp++) {
-        const struct sim_memory *m = &s->memory[pp];
+        const struct memory *m = &s->memory[pp];
         begin(pp, out);
         text_add(out, "{\"pp\": %d, \"total\": %lld, \"copy\": %lld, \"kinds\": {", pp,
-                 (long long)sim_memory_total(m), (long long)m->copy);
+                 (long long)memory_total(m), (long long)m->copy);
         for (int k = 0; k < MEMORY_KINDS; k++)
-            text_add(out, "%s\"%s\": %lld", k ? ", " : "", sim_memory_name((enum memory_kind)k),
+            text_add(out, "%s\"%s\": %lld", k ? ", " : "", memory_name((enum memory_kind)k),
                      (long long)m->bytes[k]);
         text_add(out, "}}");
     }
     text_add(out, "],\n");
+}
+
+struct listed { const struct setup *s; struct text *out; const char *between; };
+
+static enum err add_buffer(void *arg, const struct buffer *b)
+{
+    struct listed *l = arg;
+    const struct setup *s = l->s;
+    char name[ARCH_NAME_MAX];
+    text_add(l->out, "%s\n      {\"name\": \"%s\", \"kind\": \"%s\", \"bytes\": %lld, "
+                     "\"count\": %d", l->between, b->name, memory_name(b->kind),
+             (long long)b->bytes, b->count);
+    if (b->holding >= 0)
+        text_add(l->out, ", \"stage\": %d", b->holding % s->sched.stages);
+    if (b->what == BUFFER_SLOT || b->what == BUFFER_SAVE || b->what == BUFFER_KEEP) {
+        int64_t at = s->cut[b->holding % s->sched.stages].first + b->layer;
+        struct layer of = arch_layer(&s->arch, at);
+        text_add(l->out, ", \"layer\": \"%s\"", arch_layer_name(&of, name));
+    }
+    text_add(l->out, "}");
+    l->between = ",";
+    return ERR_OK;
+}
+
+static enum err add_buffers(const struct setup *s, struct text *out)
+{
+    struct buffers_args a;
+    setup_buffers(s, &a);
+    text_add(out, "  \"buffers\": [");
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        struct listed l = {s, out, ""};
+        begin(pp, out);
+        text_add(out, "{\"pp\": %d, \"buffers\": [", pp);
+        TRY(buffers_each(&a, pp, add_buffer, &l));
+        text_add(out, "]}");
+    }
+    text_add(out, "],\n");
+    return ERR_OK;
 }
 
 static void add_group(const struct group *g, struct text *out)
@@ -173,6 +211,7 @@ enum err plan_json(const struct setup *s, struct text *out)
     add_stages(s, out);
     add_program(s, out);
     add_memory(s, out);
+    TRY(add_buffers(s, out));
     text_add(out, "  \"communication\": [");
     for (int pp = 0; pp < s->sched.p; pp++) {
         begin(pp, out);

@@ -102,17 +102,23 @@ static enum err add_bytes(struct played *x)
 {
     const struct setup *u = &x->setup;
     struct arch_rank r = {&u->arch, u->split, u->samples, &u->types};
+    struct buffers_args a;
+    struct stage_bytes *of;
     int stages = x->s->stages, p = x->s->p;
-    bool splits = sim_memory_splits(x->s);
     TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
+    TRY(mem_new(stages, sizeof *of, "bytes of stages", &of));
+    setup_buffers(u, &a);
+    for (int pp = 0; pp < p; pp++)
+        memory_stages(&a, pp, of);
     for (int i = 0; i < stages; i++) {
-        x->bytes[i] = arch_slot_bytes(&r, &u->cut[i]);
-        x->bytes[stages + i] = arch_save_set_bytes(&r, &u->cut[i]);
-        x->bytes[2 * stages + i] = splits ? arch_keep_set_bytes(&r, &u->cut[i]) : 0;
+        x->bytes[i] = of[i].slot;
+        x->bytes[stages + i] = of[i].saves;
+        x->bytes[2 * stages + i] = of[i].keep;
     }
+    mem_free(of);
     for (int i = 0; i < p; i++)
         x->bytes[3 * stages + i] =
-            sim_memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];
+            memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];
     x->memory = (struct sim_bytes){
         .slot = x->bytes,
         .save = x->bytes + stages,

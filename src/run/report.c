@@ -16,17 +16,14 @@
 
 enum err train_report_start(struct train_rank *r)
 {
-    struct exec_bytes b;
     struct text table = {0};
     double *all;
     enum err err = ERR_OK;
-    exec_bytes(r->x, &b);
     int n = r->s->mesh.world;
     TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
     all[n] = train_asks(r);
-    all[comm_rank(r->world)] = (double)(b.weights + b.master + b.grads + b.optim + b.shadow +
-                                        b.activations + b.work + b.comm + b.data +
-                                        r->dev->own + comm_device_taken(r->world));
+    all[comm_rank(r->world)] =
+        (double)(exec_bytes(r->x) + r->dev->own + comm_device_taken(r->world));
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;

@@ -6,7 +6,7 @@
  */
 #include "run/room.h"
 
-static const struct sim_memory *memory_of(const struct setup *s, int rank)
+static const struct memory *memory_of(const struct setup *s, int rank)
 {
     int coord[AXIS_COUNT];
     mesh_coord(&s->mesh, rank, coord);
@@ -17,8 +17,8 @@ enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
 {
     char need[32], open[32], whole[32];
     struct text kinds = {0};
-    const struct sim_memory *m = memory_of(s, rank);
-    int64_t total = sim_memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
+    const struct memory *m = memory_of(s, rank);
+    int64_t total = memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
     if (all == 0 || rest <= left)
         return ERR_OK;
     setup_kinds(m, &kinds);
@@ -39,7 +39,7 @@ void room_table(const struct setup *s, const double *used, struct text *out)
     char planned[32], taken[32];
     text_add(out, "memory of the devices      planned           used\n");
     for (int r = 0; r < s->mesh.world; r++) {
-        int64_t total = sim_memory_total(memory_of(s, r));
+        int64_t total = memory_total(memory_of(s, r));
         text_add(out, "  rank %-6d %18lld B %12lld B  (%s, %s)\n", r, (long long)total,
                  (long long)used[r], text_bytes(total, planned),
                  text_bytes((int64_t)used[r], taken));

@@ -144,23 +144,29 @@ static void plan_groups(const struct setup *s, int pp)
                                           g[k].max_bytes);
 }
 
-static void plan_memory(const struct setup *s, int pp, struct apart far, struct sim_memory *out)
+void setup_buffers(const struct setup *s, struct buffers_args *out)
+{
+    *out = (struct buffers_args){.arch = &s->arch, .split = s->split, .sched = &s->sched,
+                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
+                                 .share = s->share, .types = s->types,
+                                 .shares = (int)s->decided[DECIDED_ZERO].value,
+                                 .training = s->training,
+                                 .splits = sched_has(&s->sched, SCHED_I)};
+}
+
+static void plan_memory(const struct setup *s, int pp, struct apart far, struct memory *out)
 {
     struct dev_args dev;
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = options_threads(s->o, s->mesh.world);
     plan_groups(s, pp);
-    struct sim_memory_args a = {.arch = &s->arch, .split = s->split, .sched = &s->sched,
-                                .report = &s->report, .cut = s->cut, .samples = s->samples,
-                                .share = s->share, .types = s->types,
-                                .library = dev_own_bytes(&dev),
-                                .shares = (int)s->decided[DECIDED_ZERO].value,
-                                .scratch = groups_scratch(s->groups[pp]),
-                                .training = s->training, .splits = sim_memory_splits(&s->sched)};
+    struct memory_args a = {.library = dev_own_bytes(&dev),
+                            .scratch = groups_scratch(s->groups[pp])};
+    setup_buffers(s, &a.buffers);
     a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
     if (options_device(s->o) == DEV_CUDA)
         a.transport = device_bytes(s, pp, far);
-    sim_memory_plan(&a, pp, out);
+    memory_plan(&a, pp, out);
 }
 
 static enum err make_memory(struct setup *s)
@@ -359,7 +365,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     TRY(make_cut(s));
     if (s->time)
         TRY(play_measured(s));
-    sim_memory_place(&s->sched, s->cut);
+    buffers_place(&s->sched, s->cut);
     make_attn(s);
     decision_make(s, s->decided);
     return make_memory(s);
@@ -406,7 +412,6 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out)
 
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
-    const int64_t *b = s->memory[pp].bytes;
     *out = (struct exec_args){.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
@@ -414,9 +419,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
                               .shares = (int)s->decided[DECIDED_ZERO].value,
                               .groups = s->groups[pp],
-                              .plan = {b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
-                                       b[MEMORY_OPTIM], b[MEMORY_SHADOW], b[MEMORY_ACTIVATIONS],
-                                       b[MEMORY_WORK], b[MEMORY_COMM], b[MEMORY_DATA]}};
+                              .plan = s->memory[pp].bytes};
 }
 
 /* ---- the table ---- */
@@ -476,14 +479,14 @@ static void add_stages(const struct setup *s, struct text *out)
     }
 }
 
-void setup_kinds(const struct sim_memory *m, struct text *out)
+void setup_kinds(const struct memory *m, struct text *out)
 {
     char buf[32];
     const char *between = "";
     for (int k = 0; k < MEMORY_KINDS; k++) {
         if (!m->bytes[k])
             continue;
-        text_add(out, "%s %s %s", between, sim_memory_name((enum memory_kind)k),
+        text_add(out, "%s %s %s", between, memory_name((enum memory_kind)k),
                  text_bytes(m->bytes[k], buf));
         between = ",";
     }
@@ -494,7 +497,7 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
     char buf[32];
     text_add(out, "memory a rank      predicted%s\n", allocated ? "     allocated" : "");
     for (int pp = 0; pp < s->sched.p; pp++) {
-        int64_t total = sim_memory_total(&s->memory[pp]), taken = 0;
+        int64_t total = memory_total(&s->memory[pp]), taken = 0;
         text_add(out, "  pp %-3d       %14lld B", pp, (long long)total);
         for (int r = 0; allocated && r < s->mesh.world; r++) {
             int coord[AXIS_COUNT];

@@ -12,7 +12,7 @@
 #include "run/decision.h"
 #include "run/options.h"
 #include "run/schedule.h"
-#include "sim/sim_memory.h"
+#include "plan/memory.h"
 
 struct exec_args;
 
@@ -27,7 +27,7 @@ struct setup {
     struct sched forward;           /* owned; of a whole step of validation, of two replicas by the
                                        first; empty: there is none */
     struct arch_stage *cut;         /* owned; [stages] */
-    struct sim_memory *memory;      /* owned; [pp] */
+    struct memory *memory;      /* owned; [pp] */
     struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
     struct dtypes types;
     struct attn attn;               /* extents of the largest attention of a rank */
@@ -63,12 +63,15 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out);
 /* Arguments of dev_open; threads and index are set by the caller. They borrow from s. */
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out);
 
+/* What the list of a rank's buffers is made from. It borrows from s. */
+void setup_buffers(const struct setup *s, struct buffers_args *out);
+
 /* Arguments of exec_open for a rank; pp its pipeline coordinate. dev and world are set by the
  * caller. */
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
 
 /* " weights 1.2 GiB, gradients 2.4 GiB": what a memory plan is for. */
-void setup_kinds(const struct sim_memory *m, struct text *out);
+void setup_kinds(const struct memory *m, struct text *out);
 
 /* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each
  * rank of the world as doubles, NULL before anything is allocated. */

@@ -51,20 +51,16 @@ static void lay_out(struct param_store *s, const struct param_place *at)
     s->elements = arch_shared_elements(end, s->shares);
 }
 
-static enum err take_stores(struct param_store *s, const struct param_arenas *from, bool training)
+static void take_memory(struct param_store *s, const struct param_memory *m)
 {
-    int64_t ct = s->elements * s->ct, at = s->elements * s->at, own = at / s->shares;
-    TRY(arena_take(from->weights, ct, "weights", &s->w));
-    s->master = s->whole = s->w;
-    if (!training)
-        return ERR_OK;
-    if (s->dev->ct != s->dev->at)
-        TRY(arena_take(from->master, own, "master weights", &s->master));
-    TRY(arena_take(from->grads, at, "gradients", &s->grad));
-    TRY(arena_take(from->optim, own, "first moments", &s->m));
-    TRY(arena_take(from->optim, own, "second moments", &s->v));
-    s->whole = param_share_apart(s) ? s->grad : s->master;
-    return from->shadow ? arena_take(from->shadow, 3 * at, "shadow", &s->shadow) : ERR_OK;
+    s->w = m->w;
+    s->master = s->whole = m->master ? m->master : m->w;
+    s->grad = m->grad;
+    s->m = m->m;
+    s->v = m->v;
+    s->shadow = m->shadow;
+    if (s->grad && param_share_apart(s))
+        s->whole = s->grad;
 }
 
 /* Of a store that is small or at once written one slot is enough. */
@@ -84,7 +80,7 @@ int param_slot(const struct param_store *s, int64_t own)
 }
 
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
-                          const struct param_arenas *from, bool with_training)
+                          const struct param_memory *memory)
 {
     enum err err;
     int parts = arch_stage_parts(at->stage);
@@ -98,7 +94,7 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
                               &s->part_first));
     lay_out(s, at);
     s->slot = slot_elements(s);
-    TRY_OR(out_close, take_stores(s, from, with_training));
+    take_memory(s, memory);
     return ERR_OK;
 out_close:
     param_store_close(s);

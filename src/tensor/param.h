@@ -48,8 +48,10 @@ struct param_store {
     int64_t ct, at;           /* bytes of an element */
 };
 
-/* Where the stores' memory comes from; sizes by param_store_bytes. shadow NULL: without one. */
-struct param_arenas { struct arena *weights, *master, *grads, *optim, *shadow; };
+/* Its memory, of the device, borrowed: elements of a store by their types; master weights, moments
+ * and shadow of this rank's range alone where updates are shared. grad NULL: weights alone
+ * (generation); master NULL: the weights are their own; shadow NULL: none. */
+struct param_memory { char *w, *master, *grad, *m, *v, *shadow; };
 struct param_place { const struct arch *arch; const struct arch_split *split;
                      const struct arch_stage *stage; int tp_rank;
                      bool copy; /* a second pipeline replica: counts nothing */
@@ -58,10 +60,9 @@ struct param_place { const struct arch *arch; const struct arch_split *split;
 /* Does this rank's copy of a parameter count? Of copies on several ranks exactly one does. */
 bool param_counts(const struct arch_param *p, const struct param_place *at);
 
-/* Lay out and take the memory; weights undefined until param_init. with_training false: weights
- * alone (generation). Errors: ERR_INTERNAL when an arena is too small, ERR_MEMORY. */
+/* Lay it out over the memory; weights undefined until param_init. Errors: ERR_MEMORY. */
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
-                          const struct param_arenas *from, bool with_training);
+                          const struct param_memory *memory);
 void param_store_close(struct param_store *s);
 
 /* Draw the weights: element i of a parameter is num_normal(seed, hash(name), global index) * std,

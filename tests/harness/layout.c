@@ -12,7 +12,7 @@
 #include "optim/optim.h"
 #include "run/env.h"
 #include "sched/sched.h"
-#include "sim/sim_memory.h"
+#include "plan/memory.h"
 #include "tensor/param_state.h"
 
 #include <pthread.h>
@@ -403,28 +403,12 @@ static enum err train(struct rank *k, struct dev *dev)
     return err;
 }
 
-static struct exec_bytes bytes_of(const struct sim_memory *m)
-{
-    const int64_t *b = m->bytes;
-    return (struct exec_bytes){b[MEMORY_WEIGHTS], b[MEMORY_MASTER], b[MEMORY_GRADS],
-                               b[MEMORY_OPTIM], b[MEMORY_SHADOW], b[MEMORY_ACTIVATIONS],
-                               b[MEMORY_WORK], b[MEMORY_COMM], b[MEMORY_DATA]};
-}
-
-static int64_t total_bytes(const struct exec_bytes *b)
-{
-    return b->weights + b->master + b->grads + b->optim + b->shadow + b->activations + b->work +
-           b->comm + b->data;
-}
-
-static enum err give_results(struct rank *k, const struct exec_bytes *plan)
+static enum err give_results(struct rank *k, const struct memory *plan)
 {
     struct job *job = k->job;
-    struct exec_bytes taken;
-    exec_bytes(k->x, &taken);
     pthread_mutex_lock(&job->lock);
-    job->r->planned += total_bytes(plan);
-    job->r->taken += total_bytes(&taken);
+    job->r->planned += memory_total(plan);
+    job->r->taken += exec_bytes(k->x);
     pthread_mutex_unlock(&job->lock);
     TRY(exec_grads_gather(k->x));
     TRY(give_params(job, k->x, true, k->dp_rank == 0));
@@ -463,16 +447,17 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
                           .shares = l->zero ? l->dp : 1};
-    struct sim_memory_args ma = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
-                                 .report = &job->report, .cut = job->cut, .samples = a.samples,
-                                 .share = a.share, .types = dev->types, .training = true,
-                                 .splits = sim_memory_splits(&job->sched),
-                                 .shares = a.shares, .copiers = l->dp};
-    struct sim_memory plan;
+    struct memory_args ma = {
+        .buffers = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
+                    .report = &job->report, .cut = job->cut, .samples = a.samples,
+                    .share = a.share, .types = dev->types, .shares = a.shares, .training = true,
+                    .splits = sched_has(&job->sched, SCHED_I)},
+        .copiers = l->dp};
+    struct memory plan;
     plan_groups(&a, coord[AXIS_PP], k->groups);
     ma.scratch = groups_scratch(k->groups);
-    sim_memory_plan(&ma, coord[AXIS_PP], &plan);
-    a.plan = bytes_of(&plan);
+    memory_plan(&ma, coord[AXIS_PP], &plan);
+    a.plan = plan.bytes;
     if (comm_rank(w) < LAYOUT_COPIES)
         job->r->copy[comm_rank(w)] = plan.copy;
     k->dp_rank = coord[AXIS_DP];
@@ -486,7 +471,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
         TRY(l->filled(k->x, comm_rank(w)));
     TRY(exec_weights_keep(k->x));
     TRY(train(k, dev));
-    return give_results(k, &a.plan);
+    return give_results(k, &plan);
 }
 
 static enum err rank_body(void *arg, struct comm_world *w)
@@ -551,7 +536,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
                                                                     : arch_layers(&l->arch), false};
     for (int i = 1; l->halves && i < job->sched.stages; i++)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
-    sim_memory_place(&job->sched, job->cut);
+    buffers_place(&job->sched, job->cut);
     return ERR_OK;
 }
 

@@ -14,7 +14,7 @@ struct store_rig {
     int tp_rank;
     int share, shares;        /* param_place's */
     struct dev *dev;
-    struct arena arena[4];    /* weights, master, gradients, moments */
+    void *memory[5];          /* owned: weights, master, gradients, moments */
     struct param_store store;
 };
 

@@ -39,7 +39,7 @@ enum verdict { SILENT, WARNED, REFUSED };
 static int64_t held(const struct setup *s, int pp)
 {
     bool apart = s->o->train.device == OPTIONS_CUDA;
-    return s->memory[pp].copy + (apart ? 0 : sim_memory_total(&s->memory[pp]));
+    return s->memory[pp].copy + (apart ? 0 : memory_total(&s->memory[pp]));
 }
 
 static enum verdict judge(const struct setup *s, int64_t memory, int64_t swap, int64_t limit)

@@ -73,12 +73,12 @@ static void to_the_byte(void)
     struct setup s;
     make(&o, &s);
     for (int r = 0; r < 2; r++) {
-        int64_t rest = sim_memory_total(&s.memory[r]) - 1000;
+        int64_t rest = memory_total(&s.memory[r]) - 1000;
         CHECK_OK(room_check(&s, r, rest, 1 << 30));
         CHECK_INT(room_check(&s, r, rest - 1, 1 << 30), ERR_MEMORY);
         CHECK_OK(room_check(&s, r, 0, 0));
     }
-    CHECK(sim_memory_total(&s.memory[0]) != sim_memory_total(&s.memory[1]));
+    CHECK(memory_total(&s.memory[0]) != memory_total(&s.memory[1]));
     setup_free(&s);
 }
 
@@ -93,7 +93,7 @@ static void what_needs_what(void)
     setup_kinds(&s.memory[1], &kinds);
     snprintf(want, sizeof want, "memory: rank 1 needs %s, and its device has 2.0 KiB free of 1.0 "
              "MiB:%s; use more ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
-             "train.recompute full", text_bytes(sim_memory_total(&s.memory[1]), need), kinds.s);
+             "train.recompute full", text_bytes(memory_total(&s.memory[1]), need), kinds.s);
     CHECK_STR(err_text(), want);
     CHECK(strstr(kinds.s, ", library 1000 B") != NULL && kinds.s[0] == ' ');
     text_free(&kinds);
@@ -110,7 +110,7 @@ static void planned_beside_used(void)
     room_table(&s, (const double[]){5e9, 7}, &table);
     for (int r = 0; r < 2; r++) {
         snprintf(want, sizeof want, "  rank %-6d %18lld B %12lld B  (", r,
-                 (long long)sim_memory_total(&s.memory[r]), r ? 7LL : 5000000000LL);
+                 (long long)memory_total(&s.memory[r]), r ? 7LL : 5000000000LL);
         test_check(strstr(table.s, want) != NULL, __FILE__, __LINE__, "no \"%s\" in %s", want,
                    table.s);
     }
@@ -158,14 +158,14 @@ static void plan_follows_the_gpus(void)
     struct setup s;
     eight_gpus(&o);
     CHECK_OK(setup_make(&o, 257, true, &s));
-    int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
+    int64_t first = memory_total(&s.memory[0]), last = memory_total(&s.memory[1]);
     CHECK_OK(setup_ask_gpus(&s, one_island));
     CHECK_INT(asked, 0xff);
-    CHECK_INT(sim_memory_total(&s.memory[0]), first);
-    CHECK_INT(sim_memory_total(&s.memory[1]), last);
+    CHECK_INT(memory_total(&s.memory[0]), first);
+    CHECK_INT(memory_total(&s.memory[1]), last);
     CHECK_OK(setup_ask_gpus(&s, two_islands));
     int64_t channels = s.memory[0].bytes[MEMORY_TRANSPORT];
-    CHECK(sim_memory_total(&s.memory[0]) > first && sim_memory_total(&s.memory[1]) > last);
+    CHECK(memory_total(&s.memory[0]) > first && memory_total(&s.memory[1]) > last);
     CHECK_OK(setup_ask_gpus(&s, no_island));
     int64_t more = s.memory[0].bytes[MEMORY_TRANSPORT];
     CHECK(more > channels);
@@ -205,10 +205,10 @@ static void stages_are_planned_apart(void)
     struct setup s;
     eight_gpus(&o);
     CHECK_OK(setup_make(&o, 257, true, &s));
-    int64_t first = sim_memory_total(&s.memory[0]), last = sim_memory_total(&s.memory[1]);
+    int64_t first = memory_total(&s.memory[0]), last = memory_total(&s.memory[1]);
     CHECK_OK(setup_ask_gpus(&s, second_pair_apart)); /* of stage 1, the pair of tp 1 */
-    CHECK_INT(sim_memory_total(&s.memory[0]), first);
-    CHECK(sim_memory_total(&s.memory[1]) > last);
+    CHECK_INT(memory_total(&s.memory[0]), first);
+    CHECK(memory_total(&s.memory[1]) > last);
     setup_free(&s);
 }
 

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of buffers, written by one walk over the stages of a rank.
+ */
+#include "plan/buffers.h"
+
+#include "base/mem.h"
+
+/* What they are called in messages. */
+static const char *const save_name[SAVE_COUNT] = {
+    [SAVE_X] = "saved input", [SAVE_MEAN] = "saved mean", [SAVE_RSTD] = "saved rstd",
+    [SAVE_H] = "saved norm", [SAVE_QKV] = "saved q k v", [SAVE_O] = "saved attention",
+    [SAVE_LSE] = "saved log-sum-exp", [SAVE_PRE] = "saved pre-activation",
+    [SAVE_ACT] = "saved activation", [SAVE_DH] = "saved gradient of the head's input",
+};
+static const char *const keep_name[KEEP_COUNT] = {
+    [KEEP_DF] = "kept gradient of an output", [KEEP_DMID] = "kept gradient inside a sublayer",
+    [KEEP_DNORM] = "kept gradient of a norm",
+};
+static const char *const work_name[WORK_COUNT] = {
+    [WORK_FULL] = "gathered rows", [WORK_PARTIAL] = "partial sums", [WORK_D] = "gradient stream",
+    [WORK_DH] = "gradient of a norm's output", [WORK_DMID] = "gradient inside a sublayer",
+    [WORK_DELTA] = "row sums of attention", [WORK_LOGITS] = "logits",
+    [WORK_DLOGITS] = "gradient of logits", [WORK_ROW] = "rows of cross entropy",
+};
+
+void buffers_place(const struct sched *s, struct arch_stage *cut)
+{
+    cut[s->stages - 1].embed_beside = s->stages > 1 && sched_ends_meet(s);
+}
+
+struct walk {
+    const struct buffers_args *a;
+    struct arch_rank rank;
+    buffer_fn *fn;
+    void *arg;
+    int holding;
+    int64_t work[WORK_COUNT], keep[KEEP_COUNT], sends; /* the most that the stages so far need */
+};
+
+static enum err list(struct walk *w, struct buffer b)
+{
+    return b.bytes > 0 && b.count > 0 ? w->fn(w->arg, &b) : ERR_OK;
+}
+
+static enum err list_store(struct walk *w, const struct arch_stage *st)
+{
+    const struct buffers_args *a = w->a;
+    int64_t ct = dtype_size(a->types.ct), at = dtype_size(a->types.at);
+    int64_t n = arch_stage_elements(a->arch, &a->split, st);
+    n = arch_shared_elements(n, a->shares);
+    struct buffer b = {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, w->holding, 0, 0};
+    TRY(list(w, b));
+    if (!a->training)
+        return ERR_OK;
+    b = (struct buffer){MEMORY_MASTER, BUFFER_MASTER, "master weights", n / a->shares * at,
+                        a->types.ct != a->types.at, w->holding, 0, 0};
+    TRY(list(w, b));
+    b.count = 1;
+    b.kind = MEMORY_OPTIM;
+    b.what = BUFFER_M;
+    b.name = "first moments";
+    TRY(list(w, b));
+    b.what = BUFFER_V;
+    b.name = "second moments";
+    TRY(list(w, b));
+    b = (struct buffer){MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, w->holding, 0, 0};
+    TRY(list(w, b));
+    b = (struct buffer){MEMORY_SHADOW, BUFFER_SHADOW, "shadow", 3 * n * at, a->report->ahead,
+                        w->holding, 0, 0}; /* master weights and moments, one piece */
+    return list(w, b);
+}
+
+/* A layer's in the slots and sets of its stage; and what it needs of the rank. */
+static enum err list_layer(struct walk *w, const struct arch_stage *st, int64_t at)
+{
+    const struct sched_report *r = w->a->report;
+    struct layer l = arch_layer(w->a->arch, at);
+    struct arch_dims d;
+    struct buffer b = {.kind = MEMORY_ACTIVATIONS, .holding = w->holding,
+                       .layer = (int)(at - st->first)};
+    bool splits = w->a->splits;
+    arch_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
+    for (b.id = 0; b.id < SAVE_COUNT; b.id++) {
+        bool stays = arch_save_stays(&l, at == st->first, (enum arch_save)b.id);
+        b.what = stays ? BUFFER_SLOT : BUFFER_SAVE;
+        b.count = stays ? r->stage_peak[w->holding] : r->save_peak[w->holding];
+        b.name = save_name[b.id];
+        b.bytes = arch_saved(&l, &d, (enum arch_save)b.id);
+        TRY(list(w, b));
+    }
+    for (b.id = 0; b.id < KEEP_COUNT && w->a->training; b.id++) {
+        b.what = BUFFER_KEEP;
+        b.count = splits ? r->grad_peak[w->holding] : 0;
+        b.name = keep_name[b.id];
+        b.bytes = arch_kept(&l, &d, (enum arch_keep)b.id);
+        if (!splits)
+            w->keep[b.id] = num_max(w->keep[b.id], b.bytes);
+        TRY(list(w, b));
+    }
+    for (int id = 0; id < WORK_COUNT; id++)
+        w->work[id] = num_max(w->work[id], l.type->work(&d, (enum arch_work)id));
+    return ERR_OK;
+}
+
+static enum err list_stage(struct walk *w, int pp)
+{
+    const struct buffers_args *a = w->a;
+    int stage = w->holding % a->sched->stages;
+    const struct arch_stage *st = &a->cut[stage];
+    TRY(list_store(w, st));
+    for (int64_t at = st->first; at < st->end; at++)
+        TRY(list_layer(w, st, at));
+    if (stage > 0 && a->sched->place[w->holding - 1] != pp)
+        w->sends = num_max(w->sends, arch_boundary_bytes(&w->rank, st->first));
+    return list(w, (struct buffer){MEMORY_ACTIVATIONS, BUFFER_OUT, "output of a stage",
+                                   arch_boundary_bytes(&w->rank, st->end),
+                                   a->report->stage_peak[w->holding], w->holding, 0, 0});
+}
+
+static enum err list_shared(struct walk *w)
+{
+    struct buffer b = {.kind = MEMORY_WORK, .what = BUFFER_WORK, .count = 1, .holding = -1};
+    for (b.id = 0; b.id < WORK_COUNT; b.id++) {
+        b.name = work_name[b.id];
+        b.bytes = w->work[b.id];
+        TRY(list(w, b));
+    }
+    b.what = BUFFER_WORK_KEEP;
+    for (b.id = 0; b.id < KEEP_COUNT; b.id++) {
+        b.name = keep_name[b.id];
+        b.bytes = w->keep[b.id];
+        TRY(list(w, b));
+    }
+    return list(w, (struct buffer){MEMORY_COMM, BUFFER_GRAD_SEND, "gradient on its way", w->sends,
+                                   w->a->training ? w->a->report->ring : 0, -1, 0, 0});
+}
+
+static enum err list_tables(struct walk *w)
+{
+    const struct buffers_args *a = w->a;
+    int64_t n = a->share * a->arch->seq, at = dtype_size(a->types.at);
+    const struct buffer all[] = {
+        {MEMORY_DATA, BUFFER_INPUT, "input", n * arch_input_bytes(a->arch, &a->types), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_TARGETS, "targets", n * (int64_t)sizeof(int32_t), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_LOSS, "loss and step", 2 * (int64_t)sizeof(double), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_SCALARS, "sums and rates",
+         ARCH_STEP_DOUBLES * (int64_t)sizeof(double), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_ROPE, "rotary table", a->arch->seq * a->arch->head_dim * at,
+         arch_rotary(a->arch), -1, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        TRY(list(w, all[i]));
+    return ERR_OK;
+}
+
+enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void *arg)
+{
+    struct walk w = {.a = a, .rank = {a->arch, a->split, a->samples, &a->types}, .fn = fn,
+                     .arg = arg};
+    for (w.holding = 0; w.holding < a->sched->replicas * a->sched->stages; w.holding++)
+        if (a->sched->place[w.holding] == pp)
+            TRY(list_stage(&w, pp));
+    TRY(list_shared(&w));
+    return list_tables(&w);
+}
