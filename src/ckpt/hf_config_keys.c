@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GPT = 1 << ARCH_GPT, LLAMA = 1 << ARCH_LLAMA, BOTH = GPT | LLAMA };
+enum { GPT = 1 << ARCH_GPT, LLAMA = 1 << ARCH_LLAMA, MLP = 1 << ARCH_MLP, BOTH = GPT | LLAMA };
 
 /* Read by hf_config_read.c, spaces between. */
 static const char *const read_keys[] = {
@@ -25,6 +25,7 @@ static const char *const read_keys[] = {
                    "num_hidden_layers num_attention_heads num_key_value_heads head_dim "
                    "rms_norm_eps tie_word_embeddings attention_dropout initializer_range "
                    "eos_token_id rope_theta rope_scaling rope_parameters layer_types ",
+    [ARCH_MLP] = " model_type widths ",
 };
 
 /* Legal only with these values, in JSON, | between; "null": with none. */
@@ -64,6 +65,8 @@ static const struct { int kinds; const char *key, *legal; } neutral[] = {
     {LLAMA, "partial_rotary_factor", "1"},
     {LLAMA, "rotary_pct", "1"},
     {LLAMA, "position_embedding_type", "\"rope\""},
+    {MLP, "hidden_act", "\"relu\""},
+    {MLP, "bias", "true"},
     {BOTH, "is_causal", "true"},
     {BOTH, "causal", "true"},
     {BOTH, "pre_norm", "true"},

@@ -229,13 +229,14 @@ static void read_mlp(struct config *c, struct arch *a)
 {
     const cJSON *list = get(c, c->root, "widths"), *x;
     int64_t width[ARCH_WIDTHS] = {0}, n = 0;
+    if (!cJSON_IsArray(list))
+        refuse(c, "has no list widths, which its model_type needs");
     cJSON_ArrayForEach(x, list)
     {
         if (n == ARCH_WIDTHS || !ckpt_json_int(x, &width[n]))
             refuse(c, "has widths that are no whole numbers, at most %d of them", ARCH_WIDTHS);
         n += n < ARCH_WIDTHS;
     }
-    need_word(c, c->root, "hidden_act", "relu");
     *a = arch_of_widths(width, n);
 }
 
@@ -309,14 +310,14 @@ static enum err read_root(struct config *c, struct hf_config *out)
     else if (strcmp(name, "mlp") == 0)
         read_mlp(c, a);
     else
-        refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama", name);
+        refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama, and mlp of its own", name);
     if (arch_traits(a->kind)->text) {
         a->init_std = get_real(c, "initializer_range", 0.02);
         read_layer_types(c);
         read_ends(c, &made);
-        if (c->err == ERR_OK)
-            check_keys(c, a->kind, &made);
     }
+    if (c->err == ERR_OK)
+        check_keys(c, a->kind, &made);
     TRY(c->err);
     if (arch_check(a) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", c->path,

@@ -400,7 +400,7 @@ static void test_config_refusals(void)
         {"[]", "no object"},
         {"{}", "model_type \"\""},
         {"{\"model_type\":3}", "model_type \"\""},
-        {"{\"model_type\":\"qwen2\"}", "model_type \"qwen2\", plait reads gpt2 and llama"},
+        {"{\"model_type\":\"qwen2\"}", "model_type \"qwen2\", plait reads gpt2 and llama, and mlp"},
         {"{\"model_type\":\"llama\"}", "no key vocab_size"},
         {LLAMA, "has no comma"},
         {LLAMA ",\"hidden_size\":8}", "hidden_size twice"},

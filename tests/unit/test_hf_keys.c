@@ -16,6 +16,8 @@ static const char *const base[] = {
     "\"num_attention_heads\":2,\"vocab_size\":9",
     "{\"model_type\":\"gpt2\",\"n_embd\":8,\"n_layer\":1,\"n_head\":2,\"n_positions\":4,"
     "\"vocab_size\":9",
+    "{\"model_type\":\"mlp\",\"widths\":[3,2]",
+    "{\"model_type\":\"mlp\"",
 };
 
 static enum err read_with(int kind, const char *key, const char *value, struct hf_config *out)
@@ -239,11 +241,31 @@ static void test_families(void)
     }
 }
 
+/* No relative of these, but what is said of them is judged as well. */
+static void test_mlp(void)
+{
+    struct hf_config c;
+    CHECK_OK(read_with(2, "hidden_act", "\"relu\"", &c));
+    CHECK_ERR(read_with(2, "hidden_act", "\"gelu\"", &c), ERR_CHECKPOINT, "\"relu\" only");
+    CHECK_OK(read_with(2, "bias", "true", &c));
+    CHECK_ERR(read_with(2, "bias", "false", &c), ERR_CHECKPOINT, "bias false");
+    CHECK_ERR(read_with(2, "batch_norm", "true", &c), ERR_CHECKPOINT, "batch_norm true");
+    CHECK_OK(read_with(2, "dtype", "\"float32\"", &c));
+    CHECK_STR(c.unknown, "");
+    CHECK_OK(read_with(2, "colour", "\"red\"", &c));
+    CHECK_STR(c.unknown, "colour");
+    CHECK_OK(read_with(3, "widths", "[3,2]", &c));
+    CHECK_ERR(read_with(3, "widths", "{\"a\":3,\"b\":2}", &c), ERR_CHECKPOINT, "no list widths");
+    CHECK_ERR(read_with(3, "widths", "\"3,2\"", &c), ERR_CHECKPOINT, "no list widths");
+    CHECK_ERR(read_with(3, "dtype", "\"float32\"", &c), ERR_CHECKPOINT, "no list widths");
+}
+
 static const struct test_case cases[] = {
     {"keys of the tables", test_tabled},
     {"keys of relatives", test_relatives},
     {"drawn names", test_drawn},
     {"keys without effect", test_harmless},
     {"keys by family", test_families},
+    {"keys of an mlp", test_mlp},
 };
 TEST_MAIN(cases)
