@@ -35,18 +35,21 @@ static void say_sum(const struct bench *b, const char *name, const struct totals
 void bench_report_classes(const struct bench *b)
 {
     struct totals of[OP_CLASSES] = {{0}}, all = {0};
+    struct arch a;
+    options_arch(b->o, &a);
+    const char *unit = arch_traits(a.kind)->text ? "tokens" : "rows";
     for (int i = 0; i < b->calls; i++) {
         add(b, &b->call[i], &of[b->call[i].call.class]);
         add(b, &b->call[i], &all);
     }
-    bench_say(b, "\nstep of %lld tokens on one rank; ceilings %.2f TFLOP/s, %.1f GB/s",
-              (long long)b->tokens, b->product * 1e-12, b->copy * 1e-9);
+    bench_say(b, "\nstep of %lld %s on one rank; ceilings %.2f TFLOP/s, %.1f GB/s",
+              (long long)b->tokens, unit, b->product * 1e-12, b->copy * 1e-9);
     if (b->o->parallel.tp > 1)
         bench_say(b, "parallel.tp %lld is passed over: this rank has whole tensors",
                   (long long)b->o->parallel.tp);
     if (b->o->parallel.pp > 1)
         bench_say(b, "parallel.pp %lld is passed over: this rank has all %lld layers",
-                  (long long)b->o->parallel.pp, (long long)b->o->model.layers);
+                  (long long)b->o->parallel.pp, (long long)a.layers);
     if (options_shares(b->o) > 1)
         bench_say(b, "parallel.zero %d is passed over: this rank updates all of its weights",
                   b->o->parallel.zero);
@@ -59,10 +62,11 @@ void bench_report_classes(const struct bench *b)
         if (of[c].bytes > 0)
             say_sum(b, op_class_name((enum op_class)c), &of[c], &all);
     say_sum(b, "all", &all, &all);
-    bench_say(b, "floor %.0f tokens/s%s", (double)b->tokens / all.floor,
+    bench_say(b, "floor %.0f %s/s%s", (double)b->tokens / all.floor, unit,
               all.seconds > 0 ? "" : "; nothing was measured");
     if (all.seconds > 0)
-        bench_say(b, "calls one behind the other %.0f tokens/s", (double)b->tokens / all.seconds);
+        bench_say(b, "calls one behind the other %.0f %s/s",
+                  (double)b->tokens / all.seconds, unit);
 }
 
 void bench_report_links(const struct bench *b)

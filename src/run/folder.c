@@ -63,8 +63,10 @@ static enum err config_text(const struct options *o, int64_t vocab, const char *
                             struct text *out)
 {
     struct options mine = *o;
-    mine.model.vocab = vocab;
-    snprintf(mine.data.tokenizer, sizeof mine.data.tokenizer, "%s", tokenizer);
+    if (arch_traits(o->model.kind)->text) {
+        mine.model.vocab = vocab;
+        snprintf(mine.data.tokenizer, sizeof mine.data.tokenizer, "%s", tokenizer);
+    }
     mine.run.takeover = mine.run.resume_insist = false; /* are asked once */
     mine.run.resume[0] = '\0';
     conf_print(&options_table, &mine, out);

@@ -245,9 +245,10 @@ static enum err say_source(const struct source *s, struct text *out)
     else
         text_add(out, "%s%s", s->weights.files.file[0].path,
                  s->weights.files.files > 1 ? " and other shards" : "");
-    if (its.name[0])
+    bool ids = arch_traits(s->arch.kind)->text;
+    if (ids && its.name[0])
         text_add(out, ", ids of %s", its.name);
-    else
+    else if (ids)
         text_add(out, "; whose ids they know is not said there: the data have to be of the same "
                       "tokenizer");
     if (s->unknown[0])

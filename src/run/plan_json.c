@@ -26,7 +26,10 @@ static void add_model(const struct setup *s, struct text *out)
     text_add(out, "  \"model\": {\"kind\": \"%s\"", arch_traits(a->kind)->name);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         text_add(out, ", \"%s\": %lld", number[i].key, (long long)number[i].value);
-    text_add(out, ", \"tied\": %s},\n", a->tied ? "true" : "false");
+    for (int i = 0; i < ARCH_WIDTHS && a->width[i] > 0; i++)
+        text_add(out, "%s%lld", i ? ", " : ", \"widths\": [", (long long)a->width[i]);
+    text_add(out, "%s, \"tied\": %s},\n", a->width[0] > 0 ? "]" : "",
+             a->tied ? "true" : "false");
 }
 
 static void add_mesh(const struct setup *s, struct text *out)

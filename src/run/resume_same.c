@@ -8,8 +8,10 @@
 #include "base/mem.h"
 #include "data/data.h"
 #include "run/folder.h"
+#include "run/model_keys.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* ---- what may not have changed ---- */
 
@@ -29,14 +31,6 @@ static enum err same_int(const char *dir, const char *key, int64_t there, int64_
     return there == here ? ERR_OK : differs(dir, key, a, b, way);
 }
 
-static enum err same_real(const char *dir, const char *key, double there, double here)
-{
-    char a[32], b[32];
-    snprintf(a, sizeof a, "%.17g", there);
-    snprintf(b, sizeof b, "%.17g", here);
-    return there == here ? ERR_OK : differs(dir, key, a, b, "it is another model");
-}
-
 /* 0: there is none, or it is not known. */
 static enum err same_hash(const char *dir, const char *key, uint64_t there, uint64_t here,
                           const char *way)
@@ -50,27 +44,21 @@ static enum err same_hash(const char *dir, const char *key, uint64_t there, uint
 static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
 {
     static const char way[] = "it is another model";
+    char key[32], there[MODEL_VALUE], here[MODEL_VALUE];
     if (a->kind != b->kind)
         return differs(dir, "model.kind", arch_traits(a->kind)->name, arch_traits(b->kind)->name,
                        way);
-    TRY(same_int(dir, arch_traits(a->kind)->text ? "model.layers" : "model.widths", a->layers,
-                 b->layers, way));
-    for (int i = 0; i < ARCH_WIDTHS; i++)
-        TRY(same_int(dir, "model.widths", a->width[i], b->width[i], way));
-    TRY(same_int(dir, "model.hidden", a->hidden, b->hidden, way));
-    TRY(same_int(dir, "model.heads", a->heads, b->heads, way));
-    TRY(same_int(dir, "model.kv_heads", a->kv_heads, b->kv_heads, way));
-    TRY(same_int(dir, "model.head_dim", a->head_dim, b->head_dim, way));
-    TRY(same_int(dir, "model.ffn", a->ffn, b->ffn, way));
-    TRY(same_int(dir, "model.vocab", a->vocab, b->vocab, way));
-    TRY(same_int(dir, "model.seq", a->seq, b->seq, way));
-    if (a->tied != b->tied)
-        return differs(dir, "model.tied", a->tied ? "true" : "false", b->tied ? "true" : "false",
-                       way);
-    TRY(same_real(dir, "model.dropout", a->dropout, b->dropout));
-    TRY(same_real(dir, "model.norm_eps", a->norm_eps, b->norm_eps));
-    TRY(same_real(dir, "model.rope_theta", a->rope_theta, b->rope_theta));
-    return same_real(dir, "model.init_std", a->init_std, b->init_std);
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        if (arch_traits(a->kind)->text == (k->type == MODEL_WIDTHS))
+            continue;
+        snprintf(key, sizeof key, "model.%s", k->key);
+        model_key_value(k, a, there);
+        model_key_value(k, b, here);
+        if (strcmp(there, here) != 0)
+            return differs(dir, key, there, here, way);
+    }
+    return ERR_OK;
 }
 
 enum err resume_same(const struct resume_here *here, const struct state_index *x,

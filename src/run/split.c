@@ -64,12 +64,17 @@ static enum err find_nearest(const struct arch *a, const char *name, char out[NA
 
 static enum err refuse_unknown(const struct arch *a, const char *name)
 {
-    char near[NAME];
+    char near[NAME], first[NAME], last[NAME], has[2 * NAME + 40];
     TRY(find_nearest(a, name, near));
-    FAIL(ERR_CONFIG, "parallel.split names \"%.60s\", and the model has no such layer: it has "
-                     "layers.0 to layers.%lld, each of them .attn and .mlp, and the nearest is %s; "
-                     "use a name of the model, or [], which cuts by cost", name,
-         (long long)a->layers - 1, near);
+    name_of(a, 0, first);
+    name_of(a, arch_layers(a) - 1, last);
+    snprintf(has, sizeof has, "%s to %s, as `plait check` lists them", first, last);
+    if (arch_traits(a->kind)->text)
+        snprintf(has, sizeof has, "layers.0 to layers.%lld, each of them .attn and .mlp",
+                 (long long)a->layers - 1);
+    FAIL(ERR_CONFIG, "parallel.split names \"%.60s\", and the model has no such layer: it has %s, "
+                     "and the nearest is %s; use a name of the model, or [], which cuts by cost",
+         name, has, near);
 }
 
 bool split_is_named(const struct options *o)
@@ -81,6 +86,7 @@ enum err split_cut(const struct options *o, const struct arch *a, struct arch_st
 {
     const struct conf_names *split = &o->parallel.split;
     int64_t stages = o->parallel.pp * options_chunks(o), end = arch_layers(a);
+    char before[NAME];
     if (split->n != stages - 1)
         FAIL(ERR_CONFIG, "parallel.split has %lld name%s, and parallel.pp %lld x parallel.chunks "
                          "%lld makes %lld stage%s: that takes %lld, one for each behind the first; "
@@ -88,6 +94,7 @@ enum err split_cut(const struct options *o, const struct arch *a, struct arch_st
              text_plural(split->n, "s"), (long long)o->parallel.pp, (long long)options_chunks(o),
              (long long)stages, text_plural(stages, "s"), (long long)stages - 1);
     out[0].first = 0;
+    name_of(a, 0, before);
     for (int i = 0; i < split->n; i++) {
         const char *name = conf_name(split, i);
         int64_t at = find(a, out[i].first + 1, name);
@@ -97,7 +104,7 @@ enum err split_cut(const struct options *o, const struct arch *a, struct arch_st
             FAIL(ERR_CONFIG, "parallel.split names \"%.60s\" behind \"%.60s\", and stages begin in "
                              "the model's order, each at a layer of its own; use names in that "
                              "order, or [], which cuts by cost", name,
-                 i > 0 ? conf_name(split, i - 1) : "embed");
+                 i > 0 ? conf_name(split, i - 1) : before);
         out[i].end = out[i + 1].first = at;
     }
     out[split->n].end = end;

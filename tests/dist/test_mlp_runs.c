@@ -74,6 +74,9 @@ static void stages_by_name(void)
     CHECK(strstr(seen.table, "stage 1   pp 1   relu1, fc2, relu2, fc3, relu3, fc4, ") != NULL);
     CHECK_INT(train("no", "parallel.pp=2 parallel.split=fc9", &seen), PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "\"fc9\"") && strstr(plait_error(), "nearest is fc"));
+    CHECK(strstr(plait_error(), "it has input to fc4, as") != NULL);
+    CHECK_INT(train("no", "parallel.pp=2 parallel.split=input", &seen), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "names \"input\" behind \"input\"") != NULL);
 }
 
 static void goes_on_elsewhere(void)
@@ -87,7 +90,11 @@ static void goes_on_elsewhere(void)
     CHECK_NEAR(got.loss[0], want.loss[2], 1e-6); /* the state is saved in f32 */
     CHECK_INT(train("half", "model.widths=12,20,9,8,5 train.steps=4 run.resume=auto", &got),
               PLAIT_CONFIG);
-    CHECK(strstr(plait_error(), "model.widths") != NULL);
+    CHECK(strstr(plait_error(), "model.widths is [12, 20, 9, 7, 5] in the checkpoint") &&
+          strstr(plait_error(), "and [12, 20, 9, 8, 5] here"));
+    CHECK_INT(train("half", "model.widths=12,20,5 train.steps=4 run.resume=auto", &got),
+              PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "and [12, 20, 5] here") != NULL);
 }
 
 static void weights_in_and_out(void)
@@ -110,6 +117,25 @@ static void weights_in_and_out(void)
                                                       .run = run, .prompt = "a", .tokens = 1}),
               PLAIT_CONFIG);
     CHECK(strstr(plait_error(), "tells classes") != NULL);
+}
+
+/* What is of text alone is said nowhere: whose ids weights know, a vocabulary, a tokenizer. */
+static void nothing_of_text(void)
+{
+    struct folder_seen seen;
+    char run[FOLDER_PATH], yaml[FOLDER_PATH], word[FOLDER_PATH + 16], *report = NULL;
+    CHECK_INT(train("rows_only", "", &seen), 0);
+    folder_path("rows_only", run);
+    folder_path_in("rows_only", "config.yaml", yaml);
+    struct plait_config *c = folder_config("rows_next", "rows");
+    CHECK_INT(plait_config_read(c, yaml), 0);
+    snprintf(word, sizeof word, "model.init=%s", run);
+    folder_set(c, (const char *const[]){word}, 1);
+    folder_set_file(c, "run.dir", "rows_next");
+    CHECK_INT(plait_config_check(c, 0, &report), 0);
+    CHECK(strstr(report, "behind step 3") && !strstr(report, "ids") && !strstr(report, "warning"));
+    plait_free(report);
+    plait_config_free(c);
 }
 
 /* Rows of another model, and tokens. */
@@ -135,6 +161,7 @@ static const struct test_case cases[] = {
     {"stages_by_name", stages_by_name},
     {"goes_on_elsewhere", goes_on_elsewhere},
     {"weights_in_and_out", weights_in_and_out},
+    {"nothing_of_text", nothing_of_text},
     {"other_data", other_data},
 };
 TEST_MAIN(cases)

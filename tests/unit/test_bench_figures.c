@@ -48,6 +48,13 @@ static void a_step_by_hand(void)
     says(&page, "step of 1000 tokens on one rank; ceilings 1.00 TFLOP/s, 1.0 GB/s\n");
     says(&page, "floor 45455 tokens/s\n");
     says(&page, "calls one behind the other 20408 tokens/s\n");
+    CHECK_OK(conf_set(&options_table, &o, "model.kind=mlp"));
+    CHECK_OK(conf_set(&options_table, &o, "model.widths=8,6,4"));
+    CHECK_OK(conf_set(&options_table, &o, "parallel.pp=2"));
+    bench_report_classes(&b);
+    says(&page, "step of 1000 rows on one rank; ceilings 1.00 TFLOP/s, 1.0 GB/s\n"
+                "parallel.pp 2 is passed over: this rank has all 2 layers\n");
+    says(&page, "floor 45455 rows/s\n");
     text_free(&page);
 }
 

@@ -129,6 +129,22 @@ static void a_parser_reads_what_is_planned(void)
     }
 }
 
+static void widths_are_said_of_an_mlp(void)
+{
+    static const char *const words[] = {"model.kind=mlp", "model.widths=12,20,5", NULL};
+    struct plait_config *c = config(words);
+    char *json = NULL;
+    CHECK_INT(plait_config_plan(c, 0, &json), 0);
+    cJSON *plan = cJSON_Parse(json);
+    char *said = cJSON_PrintUnformatted(
+        list(cJSON_GetObjectItemCaseSensitive(plan, "model"), "widths"));
+    CHECK_STR(said, "[12,20,5]");
+    cJSON_free(said);
+    cJSON_Delete(plan);
+    plait_free(json);
+    plait_config_free(c);
+}
+
 static void refusals_are_those_of_a_check(void)
 {
     static const char *const bad[] = {"parallel.pp=3", "parallel.schedule=zb-w", NULL};
@@ -145,6 +161,7 @@ static void refusals_are_those_of_a_check(void)
 
 static const struct test_case cases[] = {
     {"a_parser_reads_what_is_planned", a_parser_reads_what_is_planned},
+    {"widths_are_said_of_an_mlp", widths_are_said_of_an_mlp},
     {"refusals_are_those_of_a_check", refusals_are_those_of_a_check},
 };
 TEST_MAIN(cases)
