@@ -221,7 +221,7 @@ static enum err check_unused(const struct hf_weights *w, const struct arch *a, b
                 TRY(check_tied(w, a, t));
             else
                 FAIL(ERR_CHECKPOINT,
-                     "ckpt: %s has tensor %s, which the model of model.layers %lld would not read; "
+                     "ckpt: %s has tensor %s, which the model, of %lld layers, would not read; "
                      "use weights of this model, or set model.* to those of the weights",
                      t.file->path, t.entry->name, (long long)a->layers);
         }

@@ -58,7 +58,7 @@ static enum err check_known(const struct state_index *x, const struct state_tens
             j++;
         if (j == n || strcmp(known[j].name, x->tensor[i].name) != 0)
             FAIL(ERR_CHECKPOINT,
-                 "ckpt: %s has tensor %s, which the model of model.layers %lld would not read; "
+                 "ckpt: %s has tensor %s, which the model, of %lld layers, would not read; "
                  "use weights of this model, or set model.* to those of the weights", x->dir,
                  x->tensor[i].name, (long long)a->layers);
     }

@@ -422,7 +422,8 @@ static enum err check_files(const struct options *o, struct check_facts *f)
         FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
                         "both texts with one tokenizer", valid, train);
     const char *made = train[0] ? train : valid;
-    if (o->data.tokenizer[0] && made[0] && strcmp(o->data.tokenizer, made) != 0)
+    bool read = o->data.tokenizer[0] && arch_traits(f->arch.kind)->text;
+    if (read && made[0] && strcmp(o->data.tokenizer, made) != 0)
         FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
                         "text with that tokenizer, or leave data.tokenizer empty",
              o->data.tokenizer, train[0] ? "data.train" : "data.valid", made);
@@ -485,8 +486,10 @@ static enum err check_start(const struct options *o, int *ranks)
 {
     TRY(check_launch(o, ranks));
     if (!o->data.train[0])
-        FAIL(ERR_CONFIG, "data.train is empty, and training needs a token file; make one with "
-                         "`plait data prepare TEXT -o FILE` and give data.train=FILE");
+        FAIL(ERR_CONFIG, "data.train is empty, and training needs a %s -o FILE` and give "
+                         "data.train=FILE", arch_traits(o->model.kind)->text
+                 ? "token file; make one with `plait data prepare TEXT"
+                 : "row file; make one with `plait data import TABLE");
     return ERR_OK;
 }
 

@@ -135,7 +135,15 @@ static void nothing_of_text(void)
     CHECK_INT(plait_config_check(c, 0, &report), 0);
     CHECK(strstr(report, "behind step 3") && !strstr(report, "ids") && !strstr(report, "warning"));
     plait_free(report);
+    folder_set(c, (const char *const[]){"data.tokenizer=bytes"}, 1);
+    CHECK_INT(plait_config_check(c, 0, &report), 0);
+    CHECK(strstr(report, "data.tokenizer bytes has no effect") != NULL);
+    plait_free(report);
     plait_config_free(c);
+    CHECK_INT(plait_config_new(&c), 0);
+    folder_set(c, (const char *const[]){"model.kind=mlp", "model.widths=12,5"}, 2);
+    CHECK_INT(folder_train(c, &seen), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "needs a row file; make one with `plait data import TABLE -o"));
 }
 
 /* Rows of another model, and tokens. */

@@ -145,6 +145,33 @@ static void widths_are_said_of_an_mlp(void)
     plait_config_free(c);
 }
 
+static double bytes_of(const char *zero, const char *kind)
+{
+    const char *const words[] = {"parallel.dp=2", "train.dtype=bf16", zero, NULL};
+    struct plait_config *c = config(words);
+    char *json = NULL;
+    CHECK_INT(plait_config_plan(c, 0, &json), 0);
+    cJSON *plan = cJSON_Parse(json);
+    const cJSON *rank = cJSON_GetArrayItem(list(plan, "memory"), 0);
+    double bytes = number(cJSON_GetObjectItemCaseSensitive(rank, "kinds"), kind);
+    cJSON_Delete(plan);
+    plait_free(json);
+    plait_config_free(c);
+    return bytes;
+}
+
+/* Two data ranks that share the updates have half of what is updated, but for padding. */
+static void shares_are_parts(void)
+{
+    static const struct { const char *kind; double part; } of[] = {
+        {"weights", 1}, {"gradients", 1}, {"master weights", 0.5}, {"optimizer", 0.5}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        double all = bytes_of("parallel.zero=0", of[i].kind);
+        CHECK(all > 100000);
+        CHECK_NEAR(bytes_of("parallel.zero=1", of[i].kind) / all, of[i].part, 0.01);
+    }
+}
+
 static void refusals_are_those_of_a_check(void)
 {
     static const char *const bad[] = {"parallel.pp=3", "parallel.schedule=zb-w", NULL};
@@ -162,6 +189,7 @@ static void refusals_are_those_of_a_check(void)
 static const struct test_case cases[] = {
     {"a_parser_reads_what_is_planned", a_parser_reads_what_is_planned},
     {"widths_are_said_of_an_mlp", widths_are_said_of_an_mlp},
+    {"shares_are_parts", shares_are_parts},
     {"refusals_are_those_of_a_check", refusals_are_those_of_a_check},
 };
 TEST_MAIN(cases)
