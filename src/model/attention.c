@@ -90,25 +90,5 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     return rotate(c, dqkv, true);
 }
 
-static enum err backward_input(const struct stage_call *c)
-{
-    struct stage_sub s = sub_of(c);
-    TRY(inner_grad(c, NULL));
-    return stage_sub_input(c, &s);
-}
-
-static enum err backward_weight(const struct stage_call *c)
-{
-    struct stage_sub s = sub_of(c);
-    return stage_sub_weight(c, &s);
-}
-
-static enum err backward(const struct stage_call *c)
-{
-    struct stage_sub s = sub_of(c);
-    struct stage_again a = {0};
-    TRY(inner_grad(c, &a));
-    return stage_sub_both(c, &s, &a);
-}
-
-const struct layer_kind layer_attn = {"attn", forward, backward_input, backward_weight, backward};
+const struct layer_kind layer_attn = {"attn", forward, stage_sub_input, stage_sub_weight,
+                                       stage_sub_both, sub_of, inner_grad};

@@ -55,5 +55,6 @@ static enum err backward_weight(const struct stage_call *c)
                                                           tokens->box.at[0], tokens->box.real[0]});
 }
 
-const struct layer_kind layer_embed = {"embed", forward, backward_input, backward_weight,
-                                        NULL};
+const struct layer_kind layer_embed = {.name = "embed", .forward = forward,
+                                       .backward_input = backward_input,
+                                       .backward_weight = backward_weight};

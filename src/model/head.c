@@ -150,7 +150,9 @@ static enum err backward_weight(const struct stage_call *c)
     return has_norm(c) ? stage_norm_weight(c) : ERR_OK; /* the matrix's is made by the forward */
 }
 
-const struct layer_kind layer_head = {"head", forward, backward_input, backward_weight, NULL};
+const struct layer_kind layer_head = {.name = "head", .forward = forward,
+                                      .backward_input = backward_input,
+                                      .backward_weight = backward_weight};
 
 enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
                          const struct stage_slot *slot, int64_t row, void *out)

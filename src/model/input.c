@@ -15,4 +15,6 @@ static enum err backward(const struct stage_call *c)
     return ERR_OK;
 }
 
-const struct layer_kind layer_input = {"input", forward, backward, backward, NULL};
+const struct layer_kind layer_input = {.name = "input", .forward = forward,
+                                       .backward_input = backward,
+                                       .backward_weight = backward};

@@ -35,4 +35,6 @@ static enum err backward_weight(const struct stage_call *c)
     return stage_weight_grad(c, role, &dy, &x);
 }
 
-const struct layer_kind layer_linear = {"linear", forward, backward_input, backward_weight, NULL};
+const struct layer_kind layer_linear = {.name = "linear", .forward = forward,
+                                        .backward_input = backward_input,
+                                        .backward_weight = backward_weight};

@@ -21,4 +21,6 @@ static enum err backward_weight(const struct stage_call *c)
     return ERR_OK;
 }
 
-const struct layer_kind layer_relu = {"relu", forward, backward_input, backward_weight, NULL};
+const struct layer_kind layer_relu = {.name = "relu", .forward = forward,
+                                      .backward_input = backward_input,
+                                      .backward_weight = backward_weight};

@@ -52,6 +52,8 @@ struct stage_work { void *at[WORK_COUNT], *keep[KEEP_COUNT]; };
 
 /* A layer kind. c is the call: everything a part needs. */
 struct stage_call;
+struct stage_again;
+struct stage_sub;
 struct layer_kind {
     const char *name;
     enum err (*forward)(const struct stage_call *c);
@@ -60,6 +62,10 @@ struct layer_kind {
     /* Both, with tensor ranks talking beside products (tp.rows is set); the same bits. NULL: one
      * after the other. */
     enum err (*backward)(const struct stage_call *c);
+    /* Of a sublayer: its two GEMMs; gradients from its output's to dmid, with the norm's output on
+     * its way behind them (a NULL: it is not wanted yet). */
+    struct stage_sub (*sub)(const struct stage_call *c);
+    enum err (*inner)(const struct stage_call *c, struct stage_again *a);
 };
 extern const struct layer_kind layer_embed, layer_attn, layer_mlp, layer_head, layer_input,
     layer_linear, layer_relu;
@@ -221,11 +227,10 @@ struct stage_again {
     struct tp_wait wait;
 };
 enum err stage_norm_again(const struct stage_call *c, struct stage_again *a);
-/* From dmid on: the input's gradient; the weights'; both, with *a started. */
-enum err stage_sub_input(const struct stage_call *c, const struct stage_sub *s);
-enum err stage_sub_weight(const struct stage_call *c, const struct stage_sub *s);
-enum err stage_sub_both(const struct stage_call *c, const struct stage_sub *s,
-                        struct stage_again *a);
+/* The backward of both, in halves and whole; they call the kind's sub and inner. */
+enum err stage_sub_input(const struct stage_call *c);
+enum err stage_sub_weight(const struct stage_call *c);
+enum err stage_sub_both(const struct stage_call *c);
 /* Dropout of a site of this part: rows of the stream (whole: all rows of the microbatch). */
 enum { SITE_PROBS, SITE_OUTPUT, SITE_COUNT };
 struct drop stage_drop(const struct stage_call *c, int site, bool whole);

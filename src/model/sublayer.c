@@ -139,11 +139,13 @@ static struct tp_buffers dh_buffers(const struct stage_call *c)
     return (struct tp_buffers){work[WORK_PARTIAL], work[WORK_DH]};
 }
 
-enum err stage_sub_input(const struct stage_call *c, const struct stage_sub *s)
+enum err stage_sub_input(const struct stage_call *c)
 {
+    struct stage_sub s = c->p->kind->sub(c);
     struct tp_buffers b = dh_buffers(c);
     struct tensor dh;
-    TRY(tp_column_grad(&c->s->tp, &s->dmid, stage_w(c, s->in[0]), c->dims.c, &b, &dh));
+    TRY(c->p->kind->inner(c, NULL));
+    TRY(tp_column_grad(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh));
     return stage_norm_grad(c, c->d_in, &dh);
 }
 
@@ -156,22 +158,25 @@ static enum err weights(const struct stage_call *c, const struct stage_sub *s,
     return stage_weight_grad(c, s->in, &s->dmid, &a->h);
 }
 
-enum err stage_sub_weight(const struct stage_call *c, const struct stage_sub *s)
+enum err stage_sub_weight(const struct stage_call *c)
 {
+    struct stage_sub s = c->p->kind->sub(c);
     struct stage_again a = {0};
     TRY(stage_norm_weight(c));
     TRY(stage_norm_again(c, &a));
-    return weights(c, s, &a);
+    return weights(c, &s, &a);
 }
 
-enum err stage_sub_both(const struct stage_call *c, const struct stage_sub *s,
-                        struct stage_again *a)
+enum err stage_sub_both(const struct stage_call *c)
 {
+    struct stage_sub s = c->p->kind->sub(c);
     struct tp_buffers b = dh_buffers(c);
+    struct stage_again a = {0};
     struct tp_wait sum = {0};
     struct tensor dh;
-    TRY(tp_column_grad_start(&c->s->tp, &s->dmid, stage_w(c, s->in[0]), c->dims.c, &b, &dh, &sum));
-    TRY(weights(c, s, a));
+    TRY(c->p->kind->inner(c, &a));
+    TRY(tp_column_grad_start(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh, &sum));
+    TRY(weights(c, &s, &a));
     TRY(tp_finish(&sum));
     TRY(stage_norm_grad(c, c->d_in, &dh));
     return stage_norm_weight(c);
