@@ -38,7 +38,10 @@ struct arena {
 enum { ARENA_ALIGN = 64, ARENA_GUARD = 64 };
 
 /* Bytes that a piece of `bytes` takes in an arena (rounded up to ARENA_ALIGN). */
-int64_t arena_round(int64_t bytes);
+static inline int64_t arena_round(int64_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
 enum err arena_open(struct arena *a, int64_t bytes, const char *name);
 /* An arena over memory somebody else owns (a device's, say). */
 void arena_over(struct arena *a, void *base, int64_t bytes, const char *name);

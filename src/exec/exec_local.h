@@ -108,7 +108,7 @@ struct exec {
     struct exec_trace trace;
 };
 
-/* exec.c: every wait for a message goes through exec_await; bytes of what a stage reads of a
+/* exec_msg.c: every wait for a message goes through exec_await; bytes of what a stage reads of a
  * microbatch on this rank; world rank of a pipeline rank; tag of messages into a stage. */
 enum err exec_await(struct exec *x, struct comm_req *r);
 int64_t exec_input_bytes(const struct exec *x, int stage, int mb);
@@ -120,6 +120,8 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
                                 void *p);
 /* Waits until every send is over, before the buffers of the run are used again. */
 enum err exec_drain(struct exec *x);
+/* Microbatch mb of the batch under way, full or the rest. */
+struct stage_mb exec_mb_of(const struct exec *x, int mb);
 
 /* Before each run: what the choice of slots depends on is as before any other, so that a list
  * always makes the same calls, with the same buffers. */
@@ -129,8 +131,7 @@ enum err exec_feed(struct exec *x, const struct exec_batch *b);
 /* All instructions of x->sched, until every send is over. */
 enum err exec_perform(struct exec *x);
 
-/* exec_slots.c: microbatch mb of the batch under way, full or the rest; its slot. */
-struct stage_mb exec_mb_of(const struct exec *x, int mb);
+/* exec_slots.c: the slot of microbatch mb. */
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb);
 /* A slot for it, and back; a save set lent to that slot, and back; *k = a keep set that is free,
  * which stays free. Errors: ERR_INTERNAL where the check counted too few. */

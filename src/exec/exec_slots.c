@@ -5,19 +5,6 @@
  */
 #include "exec/exec_local.h"
 
-/* Samples of microbatch mb: full ones, and the rest in the last. */
-struct stage_mb exec_mb_of(const struct exec *x, int mb)
-{
-    const struct exec_batch *b = x->batch;
-    int64_t first = mb * x->a.samples, rows = first * b->t;
-    int64_t samples = num_min(x->a.samples, b->samples - first);
-    ENSURE(samples > 0);
-    return (struct stage_mb){.input = x->input + rows * x->input_bytes,
-                             .targets = b->targets ? x->targets + rows : NULL, .samples = samples,
-                             .t = b->t, .row0 = b->row0 + rows, .step = x->step,
-                             .training = !x->sched->forward_only};
-}
-
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb)
 {
     ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);

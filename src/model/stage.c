@@ -36,11 +36,6 @@ static void bind_parts(struct stage *s, const struct param *tokens)
     }
 }
 
-bool stage_has_head(const struct stage *s)
-{
-    return arch_stage_head(s->arch, &s->span);
-}
-
 enum err stage_open(struct stage *s, const struct stage_args *a)
 {
     enum err err;
@@ -125,19 +120,6 @@ void stage_keep_close(struct stage_keep *k)
 }
 
 /* ---- running ---- */
-
-struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part)
-{
-    const struct stage_part *p = &s->part[part];
-    struct stage_call c = {.s = s, .p = p, .mb = mb, .dims = p->dims};
-    struct arch_dims *d = &c.dims;
-    ENSURE(mb->samples * mb->t <= d->n);
-    d->b = mb->samples;
-    d->t = mb->t;
-    d->n = d->b * d->t;
-    d->nl = s->tp.sp ? d->n / s->tp.size : d->n;
-    return c;
-}
 
 void *stage_input(const struct stage *s, const struct stage_slot *slot)
 {

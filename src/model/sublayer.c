@@ -16,38 +16,6 @@
  */
 #include "model/stage.h"
 
-const void *stage_w(const struct stage_call *c, enum arch_role r)
-{
-    return param_w(c->p->role[r]);
-}
-
-enum err stage_grad(const struct stage_call *c, enum arch_role r, void **out)
-{
-    TRY(param_grad_settle(c->p->role[r]));
-    *out = param_grad(c->p->role[r]);
-    return ERR_OK;
-}
-
-enum err stage_weight_grad(const struct stage_call *c, const enum arch_role r[2],
-                           const struct tensor *dy, const struct tensor *x)
-{
-    return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], c->p->role[r[1]]);
-}
-
-struct drop stage_drop(const struct stage_call *c, int site, bool whole)
-{
-    const int types = 4; /* that may drop; masks of all runs depend on it */
-    const struct stage *s = c->s;
-    const struct layer *l = &c->p->layer;
-    int64_t block = l->block < 0 ? s->arch->layers : l->block;
-    struct drop d = {.p = c->mb->training ? l->dims.dropout : 0, .seed = s->seed,
-                     .step = c->mb->step, .row0 = c->mb->row0};
-    d.stream = (uint32_t)((block * types + (int)l->type->part) * SITE_COUNT + site);
-    if (!whole && s->tp.sp)
-        d.row0 += s->tp.rank * c->dims.nl;
-    return d;
-}
-
 static struct norm norm_of(const struct stage_call *c, void *h)
 {
     return (struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],

@@ -51,6 +51,11 @@ static void lay_out(struct param_store *s, const struct param_place *at)
     s->elements = arch_shared_elements(end, s->shares);
 }
 
+bool param_share_apart(const struct param_store *s)
+{
+    return s->shares > 1 && s->master != s->w;
+}
+
 static void take_memory(struct param_store *s, const struct param_memory *m)
 {
     s->w = m->w;

@@ -41,11 +41,6 @@ enum err param_share_cut(struct param_store *s, int64_t least)
     return ERR_OK;
 }
 
-bool param_share_apart(const struct param_store *s)
-{
-    return s->shares > 1 && s->master != s->w;
-}
-
 int param_share_pieces(const struct param_store *s)
 {
     return s->edge ? s->pieces : 1;
