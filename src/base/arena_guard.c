@@ -28,7 +28,8 @@
 #define OPEN(p, n) ((void)(p), (void)(n))
 #endif
 
-enum { PATTERN = 0xff };
+/* Poison is NaN, too, and another, so that guards see it copied over them. */
+enum { PATTERN = 0xff, POISON = 0x7f };
 
 struct piece {
     char *p;            /* borrowed from the arena's block */
@@ -115,7 +116,12 @@ enum err arena_check(const struct arena *a)
 
 void arena_poison(const struct arena *a, const void *piece)
 {
-    for (int i = 0; a->guards && piece && i < a->guards->n; i++)
-        if (a->guards->piece[i].p == piece)
-            memset(a->guards->piece[i].p, PATTERN, (size_t)a->guards->piece[i].bytes);
+    for (int i = 0; a->guards && piece && i < a->guards->n; i++) {
+        const struct piece *p = &a->guards->piece[i];
+        if (p->p != piece)
+            continue;
+        memset(p->p, PATTERN, (size_t)p->bytes);
+        for (int64_t k = 1; k < p->bytes; k += 2)
+            p->p[k] = POISON;
+    }
 }

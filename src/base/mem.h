@@ -62,8 +62,8 @@ enum err arena_guard_piece(struct arena *a, int64_t bytes, const char *name, voi
 /* Was anything written behind a piece? Without guards nothing is looked at. Errors: ERR_INTERNAL
  * with arena, piece and how many bytes. Local. */
 enum err arena_check(const struct arena *a);
-/* Fill a piece, which begins there, with 0xff: NaN to who reads what is none of his. Of an arena
- * without guards, and of what is no piece, nothing is touched. */
+/* Fill a piece, which begins there, with NaN to who reads what is none of his, another than that of
+ * the guards. Of an arena without guards, and of what is no piece, nothing is touched. */
 void arena_poison(const struct arena *a, const void *piece);
 
 #endif

@@ -169,10 +169,10 @@ static void arenas_fail_to_open_by_name(void)
 #endif
 
 /* n bytes behind a piece, in no call that a sanitizer knows. */
-static UNSEEN void overrun(volatile char *end, int64_t n)
+static UNSEEN void overrun(volatile char *end, int64_t n, char byte)
 {
     for (int64_t i = 0; i < n; i++)
-        end[i] = 0x55;
+        end[i] = byte;
 }
 
 /* Of three pieces of drawn lengths one is overrun by a drawn number of bytes: it is named, with the
@@ -199,7 +199,7 @@ static void guards_name_what_was_overrun(void)
         CHECK_OK(arena_check(&a));
         int which = (int)test_range(0, 2);
         int64_t over = test_range(1, ARENA_GUARD - 1);
-        overrun(piece[which] + bytes[which], over);
+        overrun(piece[which] + bytes[which], over, 0x55);
         snprintf(said, sizeof said, "buffers: %lld bytes were written behind the %lld of \"%s\" "
                  "(piece %d of 3)", (long long)over, (long long)bytes[which], name[which],
                  which + 1);
@@ -209,12 +209,13 @@ static void guards_name_what_was_overrun(void)
     }
 }
 
-/* Poison fills a piece and nothing else. */
+/* Poison fills a piece and nothing else; all of it is NaN, and seen where it is copied too far. */
 static void poison_fills_a_piece(void)
 {
     _Alignas(64) static char block[1024];
     struct arena a;
     char *x, *z;
+    float f[5];
     arena_over(&a, block, 256, "a block");
     CHECK_OK(arena_guard(&a));
     CHECK_OK(arena_take(&a, 64, "x", &x));
@@ -225,7 +226,12 @@ static void poison_fills_a_piece(void)
     arena_poison(&a, z + 1); /* no piece begins here */
     CHECK(z[0] == 1 && z[1] == 1);
     arena_poison(&a, z);
-    CHECK((unsigned char)z[0] == 0xff && (unsigned char)z[19] == 0xff && x[63] == 1);
+    memcpy(f, z, sizeof f);
+    CHECK(isnan(f[0]) && isnan(f[4]) && x[63] == 1);
+    CHECK_OK(arena_check(&a));
+    for (int i = 0; i < 8; i++)
+        overrun(z + 20 + i, 1, z[i]);
+    CHECK_ERR(arena_check(&a), ERR_INTERNAL, "8 bytes were written behind the 20 of \"z\"");
     arena_close(&a);
 }
 
