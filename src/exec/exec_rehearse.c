@@ -8,11 +8,11 @@
  */
 #include "exec/exec_local.h"
 
-/* Where a stage that is not the first puts its input's gradient: where messages leave from, or a
- * slot of the stage before, which is here. */
+/* Where a stage that is not the first puts its input's gradient: a slot of the stage before, if it
+ * is here, or where messages leave from, which is as wide as what goes to other ranks. */
 static void *any_out(const struct exec *x, const struct exec_stage *e)
 {
-    for (int i = 0; x->rings == 0 && i < x->stages_here; i++)
+    for (int i = 0; i < x->stages_here; i++)
         if (x->stage[i].id == e->id - 1)
             return x->stage[i].slot[0].slot.out;
     return x->rings > 0 ? x->ring[0] : NULL;

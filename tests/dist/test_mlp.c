@@ -170,6 +170,7 @@ static const struct row rows[] = {
     {.pp = 8, .dp = 1, .schedule = "zb-h1", .microbatch = 1, .first = {1, 2, 3, 4, 5, 6, 7}},
     {.pp = 2, .dp = 1, .v = 2, .schedule = "interleaved", .microbatch = 2, .first = {1, 3, 5}},
     {.pp = 2, .dp = 1, .v = 2, .schedule = "zb-v", .microbatch = 2, .first = {2, 5, 7}},
+    {.pp = 2, .dp = 1, .v = 2, .schedule = "zb-v", .microbatch = 2, .first = {1, 2, 5}},
     {.pp = 2, .dp = 2, .v = 2, .schedule = "v-half", .microbatch = 1, .first = {3, 4, 6}},
     {.pp = 2, .dp = 1, .v = 2, .schedule = "dualpipev", .microbatch = 3, .first = {1, 4, 7}},
     {.pp = 2, .dp = 1, .schedule = "dualpipe", .microbatch = 3, .first = {3}},
@@ -199,6 +200,7 @@ static void law(enum dev_kind dev, enum dtype ct, int steps, double bound)
         l.recompute = r->recompute;
         l.ahead = r->ahead;
         l.zero = i % 2;
+        l.rehearsed = true; /* which leaves no trace */
         l.dev = dev;
         l.ct = ct;
         if (l.zero && l.dp == 1)
