@@ -24,7 +24,7 @@ struct step {
     struct exec *x;             /* owned */
     struct param_store **store; /* owned */
     struct optim optim;
-    int32_t *tokens;            /* owned; host */
+    int32_t *input;             /* owned; host: zeros, the targets, too */
 };
 
 static enum err on_step(void *arg)
@@ -57,14 +57,14 @@ static enum err open_step(struct step *t, struct comm_world *world)
                               .dev = t->dev, .store = t->store, .stores = n,
                               .sums = exec_scalars(t->x), .now = exec_scalars(t->x) + SUMS_COUNT,
                               .replicas = 1};
-    return mem_new(t->s->share * t->s->arch.seq, sizeof *t->tokens, "the step's tokens",
-                   &t->tokens);
+    int64_t numbers = t->s->share * t->s->arch.seq * num_max(1, arch_floats(&t->s->arch));
+    return mem_new(numbers, sizeof *t->input, "the step's input", &t->input);
 }
 
 static enum err run_step(struct step *t)
 {
     struct exec_hooks hooks = {.step = on_step, .arg = t};
-    struct exec_batch batch = {.input = t->tokens, .targets = t->tokens, .samples = t->s->share,
+    struct exec_batch batch = {.input = t->input, .targets = t->input, .samples = t->s->share,
                                .t = t->s->arch.seq, .step = 1};
     exec_zero_grads(t->x);
     calls_reset(&t->list); /* opening is no part of a step */
@@ -94,7 +94,7 @@ static enum err body(void *arg, struct comm_world *world)
     calls_free(&t->list, t->dev);
     dev_close(t->dev);
     mem_free(t->store);
-    mem_free(t->tokens);
+    mem_free(t->input);
     return err;
 }
 

@@ -17,6 +17,8 @@ static const char *const models[] = {
     ("model.kind=llama model.vocab=300 model.tied=false model.kv_heads=2 train.batch=2 "
      "parallel.microbatch=2"),
     "model.kind=gpt model.vocab=257 train.dtype=bf16 train.batch=2 train.recompute=full",
+    /* long: rows beside which tokens are few, made wide by the host */
+    "model.kind=mlp model.widths=90000,4,3,2,2 train.batch=30 train.device=ref",
 };
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -67,14 +69,16 @@ static void calls_are_run_as_noted(void)
 {
     for (int i = 0; i < MODELS; i++) {
         struct options o = options_of(models[i]);
+        struct arch a;
         struct bench b;
         struct dev *d;
         struct calls_list got;
+        options_arch(&o, &a);
         note_step(&o, &b);
         CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = b.types.ct, .threads = 1},
                           &d));
         d->types = b.types;
-        calls_record(&got, d, o.model.vocab);
+        calls_record(&got, d, a.vocab);
         for (int k = 0; k < b.calls; k++) {
             const struct calls_call *want = &b.call[k].call;
             struct calls_work w;
