@@ -283,22 +283,28 @@ static enum err check_best(const struct options *o)
  * once, eight bytes an element, in doubles. */
 enum err check_bytes(const struct options *o, const struct arch *a)
 {
+    bool text = arch_traits(a->kind)->text;
     double rows = (double)o->parallel.microbatch * (double)a->seq;
     double heads = (double)(a->heads + 2 * a->kv_heads) * (double)a->head_dim;
-    double c = (double)a->hidden, f = (double)a->ffn, v = (double)a->vocab;
-    double weights = (double)a->layers * (2 * c * heads + 3 * c * f + 8 * (c + heads + f)) +
-                     2 * v * c + (double)a->seq * c;
-    double live = (double)a->layers * (8 * c + 4 * heads + 8 * f + 4 * (double)a->heads) +
-                  4 * v + 8 * c;
+    double c = (double)a->hidden, v = (double)a->vocab;
+    double weights = 2 * v * c + (double)a->seq * c, live = 4 * v + 8 * c;
+    char model[256] = "model.widths";
+    for (int64_t i = 0; i < a->layers; i++) {
+        double f = (double)(text ? a->ffn : a->width[i + 1]);
+        c = text ? c : (double)a->width[i];
+        weights += 2 * c * heads + 3 * c * f + 8 * (c + heads + f);
+        live += 8 * c + 4 * heads + 8 * f + 4 * (double)a->heads;
+    }
     double bytes = 48 * weights + 8 * rows * live * (double)options_microbatches(o);
+    if (text)
+        snprintf(model, sizeof model, "model.layers %lld, model.hidden %lld, model.heads %lld, "
+                 "model.head_dim %lld, model.ffn %lld, model.vocab %lld, model.seq %lld",
+                 (long long)a->layers, (long long)a->hidden, (long long)a->heads,
+                 (long long)a->head_dim, (long long)a->ffn, (long long)a->vocab, (long long)a->seq);
     if (bytes > 0x1p60)
-        FAIL(ERR_CONFIG, "model.layers %lld, model.hidden %lld, model.heads %lld, model.head_dim "
-                         "%lld, model.ffn %lld, model.vocab %lld, model.seq %lld and "
-                         "parallel.microbatch %lld may take %.2g bytes, and bytes are counted up "
-                         "to %.2g; use smaller ones",
-             (long long)a->layers, (long long)a->hidden, (long long)a->heads,
-             (long long)a->head_dim, (long long)a->ffn, (long long)a->vocab,
-             (long long)a->seq, (long long)o->parallel.microbatch, bytes, 0x1p60);
+        FAIL(ERR_CONFIG, "%s and parallel.microbatch %lld may take %.2g bytes, and bytes are "
+                         "counted up to %.2g; use smaller ones", model,
+             (long long)o->parallel.microbatch, bytes, 0x1p60);
     return ERR_OK;
 }
 

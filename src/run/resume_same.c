@@ -53,9 +53,7 @@ static enum err same_model(const char *dir, const struct arch *a, const struct a
         if (arch_traits(a->kind)->text == (k->type == MODEL_WIDTHS))
             continue;
         snprintf(key, sizeof key, "model.%s", k->key);
-        model_key_value(k, a, there);
-        model_key_value(k, b, here);
-        if (strcmp(there, here) != 0)
+        if (strcmp(model_key_value(k, a, there), model_key_value(k, b, here)) != 0)
             return differs(dir, key, there, here, way);
     }
     return ERR_OK;

@@ -146,6 +146,24 @@ static void nothing_of_text(void)
     CHECK(strstr(plait_error(), "needs a row file; make one with `plait data import TABLE -o"));
 }
 
+/* Each layer has its own widths: one that is large makes no others so. */
+static void large_layers(void)
+{
+    char words[32 * 10 + 16] = "model.widths=16777216";
+    for (int large = 1; large >= 0; large--) {
+        struct plait_config *c;
+        CHECK_INT(plait_config_new(&c), 0);
+        for (int i = 1, n = 21; i < 32; i++)
+            n += snprintf(words + n, sizeof words - (size_t)n, large ? ",16777216" : ",1");
+        folder_set(c, (const char *const[]){"model.kind=mlp", words}, 2);
+        CHECK_INT(plait_config_check(c, 0, NULL), large ? PLAIT_CONFIG : 0);
+        if (large)
+            CHECK(strncmp(plait_error(), "model.widths and parallel.microbatch 1 may take", 47) ==
+                  0);
+        plait_config_free(c);
+    }
+}
+
 /* Rows of another model, and tokens. */
 static void other_data(void)
 {
@@ -170,6 +188,7 @@ static const struct test_case cases[] = {
     {"goes_on_elsewhere", goes_on_elsewhere},
     {"weights_in_and_out", weights_in_and_out},
     {"nothing_of_text", nothing_of_text},
+    {"large_layers", large_layers},
     {"other_data", other_data},
 };
 TEST_MAIN(cases)
