@@ -26,7 +26,7 @@ enum { ROUNDS = 3, PIECE = 2 << 20, RANKS_MAX = 64, VOCAB = 50304 };
 
 struct chunk { struct state_chunk chunk; struct state_source from; int64_t bytes; int rank; };
 struct bench {
-    struct arch arch;
+    struct model model;
     const char *dir;
     int ranks, helpers, readers, n;
     struct chunk *chunk;  /* owned; [n], dealt to the ranks by their bytes */
@@ -52,12 +52,12 @@ static void need(enum err err)
 
 /* ---- what is saved ---- */
 
-static void add(struct bench *b, const struct arch_param *p, int kind)
+static void add(struct bench *b, const struct model_param *p, int kind)
 {
     struct chunk *c = &b->chunk[b->n++];
     struct hf_place at;
     struct state_box box = {{0, 0}, {p->shape[0], p->shape[1]}};
-    hf_place(&b->arch, p, &at);
+    hf_place(&b->model, p, &at);
     *c = (struct chunk){.chunk = {.kind = (enum state_kind)kind, .nd = at.nd},
                         .from = {NULL, at.transposed}};
     memcpy(c->chunk.tensor, at.tensor, sizeof at.tensor);
@@ -72,9 +72,9 @@ static void add(struct bench *b, const struct arch_param *p, int kind)
 
 static void make(struct bench *b)
 {
-    struct arch_param *param;
+    struct model_param *param;
     int n;
-    need(arch_model_params(&b->arch, &param, &n));
+    need(model_param_list(&b->model, &param, &n));
     need(mem_new(n * STATE_KINDS, sizeof *b->chunk, "chunks", &b->chunk));
     for (int kind = 0; kind < STATE_KINDS; kind++)
         for (int i = 0; i < n; i++)
@@ -218,7 +218,7 @@ static void round_of(struct bench *b, double speed[4])
 {
     struct rank rank[RANKS_MAX];
     const char *text[RANKS_MAX];
-    struct state_head head = {.step = 1, .run = "bench", .type = SAFET_F32, .arch = b->arch,
+    struct state_head head = {.step = 1, .run = "bench", .type = SAFET_F32, .model = b->model,
                               .config = "", .seed = 1, .steps = 1, .loss = 1, .valid_loss = 1,
                               .world = b->ranks, .layout = "bench"};
     for (int i = 0; i < b->ranks; i++)
@@ -270,10 +270,10 @@ int main(int argc, char **argv)
         }
     struct bench b = {.dir = argv[1], .ranks = (int)n[2], .helpers = (int)n[3],
                       .readers = (int)n[4]};
-    b.arch = (struct arch){.kind = ARCH_GPT, .layers = n[0], .hidden = n[1], .heads = n[1] / 64,
-                           .kv_heads = n[1] / 64, .head_dim = 64, .ffn = 4 * n[1], .vocab = VOCAB,
-                           .seq = 1024, .tied = true, .norm_eps = 1e-5, .rope_theta = 10000,
-                           .init_std = 0.02};
+    b.model = (struct model){.kind = MODEL_GPT, .layers = n[0], .hidden = n[1], .heads = n[1] / 64,
+                             .kv_heads = n[1] / 64, .head_dim = 64, .ffn = 4 * n[1], .vocab = VOCAB,
+                             .seq = 1024, .tied = true, .norm_eps = 1e-5, .rope_theta = 10000,
+                             .init_std = 0.02};
     char dir[4096];
     snprintf(dir, sizeof dir, "%s/bench-ckpt-%ld/step-1", b.dir, (long)getpid());
     b.save = (struct state_save){dir, 1, "bench", SAFET_F32, 0};

@@ -6,7 +6,7 @@
 #ifndef PLAIT_CKPT_CKPT_H
 #define PLAIT_CKPT_CKPT_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "base/err.h"
 #include "base/fs.h"
 #include "base/text.h"
@@ -134,7 +134,7 @@ struct hf_tensor hf_weights_find(const struct hf_weights *w, const char *name);
 
 /* ---- names: plait's parameters <-> Hugging Face's tensors ---- */
 
-/* How one parameter of arch.h lies in the files: tensor name, and for GPT-2's fused and transposed
+/* How one parameter of model.h lies in the files: tensor name, and for GPT-2's fused and transposed
  * Conv1D weights where in it. The parameter's global shape is (out, in), or (n, 1) for a vector;
  * element (o, i) of it is element (out0 + o, i) of the tensor, (i, out0 + o) when transposed, and
  * out0 + o when the tensor has one extent. */
@@ -147,7 +147,7 @@ struct hf_place {
 };
 /* gpt: the names that GPT2LMHeadModel saves, "transformer.h.0.ln_1.weight"; llama: those of
  * LlamaForCausalLM. A tied copy of the embedding has the embedding's place. */
-void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place *out);
+void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out);
 /* The tensor of a place, its shape checked. Files of the bare GPT2Model and LlamaModel have the
  * names without "transformer." and "model."; both are found. Errors: ERR_CHECKPOINT: no such
  * tensor, or of another shape, or of a type whose values are not read. */
@@ -155,8 +155,8 @@ enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struc
 
 /* The tensors of a model's files, in the order in which they are written, all of one type, into
  * *out (mem_free); begin and end are left to safet_create. Parameters of one tensor are neighbours
- * in arch_model_params. Errors: ERR_MEMORY. (hf_write.c) */
-enum err hf_entries(const struct arch *a, enum safet_type type, struct safet_entry **out, int *n);
+ * in model_param_list. Errors: ERR_MEMORY. (hf_write.c) */
+enum err hf_entries(const struct model *a, enum safet_type type, struct safet_entry **out, int *n);
 /* What weights say of whose ids they know, as notes of safet_create; hash 0: it is not known. */
 struct hf_notes { const char *word[5]; char hash[17]; };
 void hf_notes(const char *tokenizer, uint64_t hash, struct hf_notes *out);
@@ -164,14 +164,14 @@ void hf_notes(const char *tokenizer, uint64_t hash, struct hf_notes *out);
 /* Is every tensor one of the model's? Passed over are what the model would make itself (masks of
  * GPT-2's attention, rotary frequencies) and a tied output matrix that is the embedding. Errors:
  * ERR_CHECKPOINT naming one that is none of these; ERR_MEMORY. Local. */
-enum err hf_check_rest(const struct hf_weights *w, const struct arch *a);
+enum err hf_check_rest(const struct hf_weights *w, const struct model *a);
 
 /* config.json as Hugging Face writes it for gpt2 and llama. type: of the weights, SAFET_F32,
  * SAFET_F16 or SAFET_BF16. end: the id that ends a text, -1: not known.
  * Rotary positions are written in both forms: rope_theta with rope_scaling, and rope_parameters
- * (transformers 5). llama knows dropout of attention only: attention_dropout holds arch's.
+ * (transformers 5). llama knows dropout of attention only: attention_dropout holds model's.
  * Errors: ERR_MEMORY. Local. */
-enum err hf_config_text(const struct arch *a, enum safet_type type, int32_t end,
+enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end,
                         struct text *out);
 /* generation_config.json: what transformers would make of config.json. Errors: ERR_MEMORY. */
 enum err hf_generation_text(int32_t end, struct text *out);
@@ -180,7 +180,7 @@ enum err hf_generation_text(int32_t end, struct text *out);
  * transformers' default. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
 enum { HF_ENDS = 8 };
 struct hf_config {
-    struct arch arch;
+    struct model model;
     int32_t end[HF_ENDS]; /* ids that end a text (eos_token_id) */
     int ends;
     char unknown[256];    /* keys that are passed over and not known to be harmless: "a, b"; "" */

@@ -46,7 +46,7 @@ static void add_word(struct text *t, const char *key, const char *value)
     text_add(t, "  \"%s\": %s,\n", key, value);
 }
 
-static void add_gpt(struct text *t, const struct arch *a)
+static void add_gpt(struct text *t, const struct model *a)
 {
     add_word(t, "architectures", "[\"GPT2LMHeadModel\"]");
     add_word(t, "model_type", "\"gpt2\"");
@@ -67,7 +67,7 @@ static void add_gpt(struct text *t, const struct arch *a)
     add_word(t, "add_cross_attention", "false");
 }
 
-static void add_llama(struct text *t, const struct arch *a)
+static void add_llama(struct text *t, const struct model *a)
 {
     char theta[32];
     add_word(t, "architectures", "[\"LlamaForCausalLM\"]");
@@ -93,7 +93,7 @@ static void add_llama(struct text *t, const struct arch *a)
 }
 
 /* No model of transformers; for who reads the weights. */
-static void add_mlp(struct text *t, const struct arch *a, const char *dtype)
+static void add_mlp(struct text *t, const struct model *a, const char *dtype)
 {
     add_word(t, "model_type", "\"mlp\"");
     text_add(t, "  \"widths\": [");
@@ -112,18 +112,18 @@ static void add_ends(struct text *t, int32_t end)
     add_word(t, "eos_token_id", id);
 }
 
-enum err hf_config_text(const struct arch *a, enum safet_type type, int32_t end, struct text *t)
+enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end, struct text *t)
 {
     static const char *const word[] = {[SAFET_F32] = "float32", [SAFET_F16] = "float16",
                                        [SAFET_BF16] = "bfloat16"};
     const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
     ENSURE(dtype);
     text_add(t, "{\n");
-    if (a->kind == ARCH_MLP) {
+    if (a->kind == MODEL_MLP) {
         add_mlp(t, a, dtype);
         return t->err;
     }
-    if (a->kind == ARCH_GPT)
+    if (a->kind == MODEL_GPT)
         add_gpt(t, a);
     else
         add_llama(t, a);

@@ -13,19 +13,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GPT = 1 << ARCH_GPT, LLAMA = 1 << ARCH_LLAMA, MLP = 1 << ARCH_MLP, BOTH = GPT | LLAMA };
+enum { GPT = 1 << MODEL_GPT, LLAMA = 1 << MODEL_LLAMA, MLP = 1 << MODEL_MLP, BOTH = GPT | LLAMA };
 
 /* Read by hf_config_read.c, spaces between. */
 static const char *const read_keys[] = {
-    [ARCH_GPT] = " model_type vocab_size n_positions n_embd n_layer n_head n_inner "
-                 "layer_norm_epsilon tie_word_embeddings resid_pdrop embd_pdrop attn_pdrop "
-                 "initializer_range eos_token_id hidden_size max_position_embeddings "
-                 "num_attention_heads num_hidden_layers layer_types ",
-    [ARCH_LLAMA] = " model_type vocab_size max_position_embeddings hidden_size intermediate_size "
-                   "num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-                   "rms_norm_eps tie_word_embeddings attention_dropout initializer_range "
-                   "eos_token_id rope_theta rope_scaling rope_parameters layer_types ",
-    [ARCH_MLP] = " model_type widths ",
+    [MODEL_GPT] = " model_type vocab_size n_positions n_embd n_layer n_head n_inner "
+                  "layer_norm_epsilon tie_word_embeddings resid_pdrop embd_pdrop attn_pdrop "
+                  "initializer_range eos_token_id hidden_size max_position_embeddings "
+                  "num_attention_heads num_hidden_layers layer_types ",
+    [MODEL_LLAMA] = " model_type vocab_size max_position_embeddings hidden_size intermediate_size "
+                    "num_hidden_layers num_attention_heads num_key_value_heads head_dim "
+                    "rms_norm_eps tie_word_embeddings attention_dropout initializer_range "
+                    "eos_token_id rope_theta rope_scaling rope_parameters layer_types ",
+    [MODEL_MLP] = " model_type widths ",
 };
 
 /* Legal only with these values, in JSON, | between; "null": with none. */
@@ -180,7 +180,7 @@ static bool is_off(const cJSON *member)
            ((cJSON_IsArray(member) || cJSON_IsObject(member)) && !member->child);
 }
 
-enum hf_key hf_key_judge(enum arch_kind kind, const cJSON *member, const char **legal)
+enum hf_key hf_key_judge(enum model_kind kind, const cJSON *member, const char **legal)
 {
     *legal = NULL;
     for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {

@@ -6,7 +6,7 @@
 #ifndef PLAIT_CKPT_HF_CONFIG_KEYS_H
 #define PLAIT_CKPT_HF_CONFIG_KEYS_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include <cjson/cJSON.h>
 
 enum hf_key {
@@ -17,6 +17,6 @@ enum hf_key {
 
 /* *legal: the values with which the model computes what plait computes ("false", "null|1"), NULL
  * where the key is judged by its name alone. null always passes. */
-enum hf_key hf_key_judge(enum arch_kind kind, const cJSON *member, const char **legal);
+enum hf_key hf_key_judge(enum model_kind kind, const cJSON *member, const char **legal);
 
 #endif

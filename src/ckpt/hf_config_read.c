@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config.json into arch. The rule: a key that changes what the model computes is either understood
+ * config.json into model. The rule: a key that changes what the model computes is either understood
  * or refused; keys that do not (use_cache, task lists) are passed over (hf_config_keys.c), and keys
  * of which neither is known are told. Keys left out have the default that transformers gives them,
  * since files are written with that in mind.
@@ -119,9 +119,9 @@ static void check_alias(struct config *c, const char *alias, const char *key, in
                (long long)value, alias, (long long)other);
 }
 
-static void read_gpt(struct config *c, struct arch *a)
+static void read_gpt(struct config *c, struct model *a)
 {
-    a->kind = ARCH_GPT;
+    a->kind = MODEL_GPT;
     a->vocab = get_int(c, "vocab_size", 0);
     a->seq = get_int(c, "n_positions", 0);
     a->hidden = get_int(c, "n_embd", 0);
@@ -173,7 +173,7 @@ static void take_theta(struct config *c, const cJSON *object, const char *place,
 }
 
 /* Rotary positions, in the old form, the new one, or both when they agree. */
-static void read_rope(struct config *c, struct arch *a)
+static void read_rope(struct config *c, struct model *a)
 {
     const cJSON *old = get(c, c->root, "rope_scaling"), *now = get(c, c->root, "rope_parameters");
     double theta = -1.0;
@@ -199,9 +199,9 @@ static void read_layer_types(struct config *c)
     }
 }
 
-static void read_llama(struct config *c, struct arch *a)
+static void read_llama(struct config *c, struct model *a)
 {
-    a->kind = ARCH_LLAMA;
+    a->kind = MODEL_LLAMA;
     a->vocab = get_int(c, "vocab_size", 0);
     a->seq = get_int(c, "max_position_embeddings", 2048);
     a->hidden = get_int(c, "hidden_size", 0);
@@ -225,19 +225,19 @@ static void read_llama(struct config *c, struct arch *a)
 }
 
 /* What plait writes of an mlp (hf_config.c); transformers knows none. */
-static void read_mlp(struct config *c, struct arch *a)
+static void read_mlp(struct config *c, struct model *a)
 {
     const cJSON *list = get(c, c->root, "widths"), *x;
-    int64_t width[ARCH_WIDTHS] = {0}, n = 0;
+    int64_t width[MODEL_WIDTHS] = {0}, n = 0;
     if (!cJSON_IsArray(list))
         refuse(c, "has no list widths, which its model_type needs");
     cJSON_ArrayForEach(x, list)
     {
-        if (n == ARCH_WIDTHS || !ckpt_json_int(x, &width[n]))
-            refuse(c, "has widths that are no whole numbers, at most %d of them", ARCH_WIDTHS);
-        n += n < ARCH_WIDTHS;
+        if (n == MODEL_WIDTHS || !ckpt_json_int(x, &width[n]))
+            refuse(c, "has widths that are no whole numbers, at most %d of them", MODEL_WIDTHS);
+        n += n < MODEL_WIDTHS;
     }
-    *a = arch_of_widths(width, n);
+    *a = model_of_widths(width, n);
 }
 
 /* One id, a list of them, or none. */
@@ -270,7 +270,7 @@ static void refuse_key(struct config *c, const cJSON *member, const char *legal)
 }
 
 /* Keys with another value than plait computes; then those that nobody knows. */
-static void check_keys(struct config *c, enum arch_kind kind, struct hf_config *out)
+static void check_keys(struct config *c, enum model_kind kind, struct hf_config *out)
 {
     const cJSON *x;
     size_t used = 0;
@@ -300,7 +300,7 @@ static void check_keys(struct config *c, enum arch_kind kind, struct hf_config *
 static enum err read_root(struct config *c, struct hf_config *out)
 {
     struct hf_config made = {0};
-    struct arch *a = &made.arch;
+    struct model *a = &made.model;
     const cJSON *type = get(c, c->root, "model_type");
     const char *name = type && cJSON_IsString(type) ? type->valuestring : "";
     if (strcmp(name, "gpt2") == 0)
@@ -311,7 +311,7 @@ static enum err read_root(struct config *c, struct hf_config *out)
         read_mlp(c, a);
     else
         refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama, and mlp of its own", name);
-    if (arch_traits(a->kind)->text) {
+    if (model_traits(a->kind)->text) {
         a->init_std = get_real(c, "initializer_range", 0.02);
         read_layer_types(c);
         read_ends(c, &made);
@@ -319,7 +319,7 @@ static enum err read_root(struct config *c, struct hf_config *out)
     if (c->err == ERR_OK)
         check_keys(c, a->kind, &made);
     TRY(c->err);
-    if (arch_check(a) != ERR_OK)
+    if (model_check(a) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", c->path,
              err_text());
     *out = made;

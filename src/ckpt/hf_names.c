@@ -23,8 +23,8 @@
 
 /* Name of a role; within its block when the part is attn or mlp, else whole. */
 struct hf_name {
-    enum arch_part part;
-    enum arch_role role;
+    enum model_part part;
+    enum model_role role;
     const char *name;
 };
 
@@ -67,20 +67,20 @@ static const struct hf_name llama_names[] = {
     {PART_HEAD, ROLE_HEAD_W, "lm_head.weight"},
 };
 
-static const char *name_of(enum arch_kind kind, enum arch_part part, enum arch_role role)
+static const char *name_of(enum model_kind kind, enum model_part part, enum model_role role)
 {
-    const struct hf_name *t = kind == ARCH_GPT ? gpt_names : llama_names;
-    size_t n = kind == ARCH_GPT ? sizeof gpt_names / sizeof *gpt_names
-                                : sizeof llama_names / sizeof *llama_names;
+    const struct hf_name *t = kind == MODEL_GPT ? gpt_names : llama_names;
+    size_t n = kind == MODEL_GPT ? sizeof gpt_names / sizeof *gpt_names
+                                 : sizeof llama_names / sizeof *llama_names;
     size_t i = 0;
     while (i < n && (t[i].part != part || t[i].role != role))
         i++;
-    ENSURE(i < n); /* arch.h lists no other role for this kind */
+    ENSURE(i < n); /* model.h lists no other role for this kind */
     return t[i].name;
 }
 
 /* Rows of c_attn before this role's. */
-static int64_t fused_row(const struct arch *a, enum arch_role role)
+static int64_t fused_row(const struct model *a, enum model_role role)
 {
     int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
     if (role == ROLE_K_W || role == ROLE_K_B)
@@ -88,12 +88,12 @@ static int64_t fused_row(const struct arch *a, enum arch_role role)
     return role == ROLE_V_W || role == ROLE_V_B ? q + kv : 0;
 }
 
-static bool is_fused(enum arch_role role)
+static bool is_fused(enum model_role role)
 {
     return role >= ROLE_Q_W && role <= ROLE_V_B;
 }
 
-static bool is_vector(enum arch_role role)
+static bool is_vector(enum model_role role)
 {
     static const bool vector[ROLE_COUNT] = {
         [ROLE_NORM_W] = true, [ROLE_NORM_B] = true, [ROLE_Q_B] = true,  [ROLE_K_B] = true,
@@ -102,12 +102,12 @@ static bool is_vector(enum arch_role role)
     return vector[role];
 }
 
-void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place *out)
+void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out)
 {
-    enum arch_part part = p->tied_copy ? PART_EMBED : p->part;
-    enum arch_role role = p->tied_copy ? ROLE_TOKENS : p->role;
+    enum model_part part = p->tied_copy ? PART_EMBED : p->part;
+    enum model_role role = p->tied_copy ? ROLE_TOKENS : p->role;
     struct hf_place h = {.nd = is_vector(role) ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
-    if (a->kind == ARCH_MLP) { /* of which transformers knows none: PyTorch's names */
+    if (a->kind == MODEL_MLP) { /* of which transformers knows none: PyTorch's names */
         snprintf(h.tensor, sizeof h.tensor, "%s", p->name);
         *out = h;
         return;
@@ -115,14 +115,15 @@ void hf_place(const struct arch *a, const struct arch_param *p, struct hf_place 
     const char *name = name_of(a->kind, part, role);
     if (part == PART_ATTN || part == PART_MLP)
         snprintf(h.tensor, sizeof h.tensor, "%s.%lld.%s",
-                 a->kind == ARCH_GPT ? "transformer.h" : "model.layers", (long long)p->block, name);
+                 a->kind == MODEL_GPT ? "transformer.h" : "model.layers", (long long)p->block,
+                 name);
     else
         snprintf(h.tensor, sizeof h.tensor, "%s", name);
-    if (a->kind == ARCH_GPT && is_fused(role)) {
+    if (a->kind == MODEL_GPT && is_fused(role)) {
         h.out0 = fused_row(a, role);
         h.shape[0] = (a->heads + 2 * a->kv_heads) * a->head_dim;
     }
-    h.transposed = a->kind == ARCH_GPT && h.nd == 2 && (part == PART_ATTN || part == PART_MLP);
+    h.transposed = a->kind == MODEL_GPT && h.nd == 2 && (part == PART_ATTN || part == PART_MLP);
     if (h.transposed) {
         int64_t rows = h.shape[0];
         h.shape[0] = h.shape[1];
@@ -153,8 +154,8 @@ static struct hf_tensor lookup(const struct hf_weights *w, const struct hf_place
     return t.entry || !prefix ? t : hf_weights_find(w, place->tensor + n);
 }
 
-static struct hf_tensor lookup_role(const struct hf_weights *w, const struct arch *a,
-                                    const struct arch_param *p)
+static struct hf_tensor lookup_role(const struct hf_weights *w, const struct model *a,
+                                    const struct model_param *p)
 {
     struct hf_place at;
     hf_place(a, p, &at);
@@ -168,19 +169,19 @@ static bool ends_with(const char *s, const char *end)
 }
 
 /* What a model of this kind makes itself and some versions of transformers saved. */
-static bool is_made(const struct arch *a, const char *name)
+static bool is_made(const struct model *a, const char *name)
 {
-    if (a->kind == ARCH_GPT)
+    if (a->kind == MODEL_GPT)
         return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
     return ends_with(name, ".rotary_emb.inv_freq");
 }
 
 /* A tied model's output matrix has to be its embedding. */
-static enum err check_tied(const struct hf_weights *w, const struct arch *a,
+static enum err check_tied(const struct hf_weights *w, const struct model *a,
                            struct hf_tensor head)
 {
     struct hf_tensor tokens = lookup_role(
-        w, a, &(struct arch_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
+        w, a, &(struct model_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
     if (!tokens.entry)
         return ERR_OK;
     int64_t bytes = tokens.entry->end - tokens.entry->begin;
@@ -195,11 +196,11 @@ static enum err check_tied(const struct hf_weights *w, const struct arch *a,
 }
 
 /* Marks the tensors that the model reads: used[i][j] for entry j of file i. */
-static enum err mark_used(const struct hf_weights *w, const struct arch *a, bool *const *used)
+static enum err mark_used(const struct hf_weights *w, const struct model *a, bool *const *used)
 {
-    struct arch_param *param;
+    struct model_param *param;
     int n;
-    TRY(arch_model_params(a, &param, &n));
+    TRY(model_param_list(a, &param, &n));
     for (int i = 0; i < n; i++) {
         struct hf_tensor t = lookup_role(w, a, &param[i]);
         if (t.entry)
@@ -209,7 +210,7 @@ static enum err mark_used(const struct hf_weights *w, const struct arch *a, bool
     return ERR_OK;
 }
 
-static enum err check_unused(const struct hf_weights *w, const struct arch *a, bool *const *used)
+static enum err check_unused(const struct hf_weights *w, const struct model *a, bool *const *used)
 {
     TRY(mark_used(w, a, used));
     for (int i = 0; i < w->files; i++)
@@ -228,7 +229,7 @@ static enum err check_unused(const struct hf_weights *w, const struct arch *a, b
     return ERR_OK;
 }
 
-enum err hf_check_rest(const struct hf_weights *w, const struct arch *a)
+enum err hf_check_rest(const struct hf_weights *w, const struct model *a)
 {
     bool **used, *all;
     int64_t n = 0, at = 0;

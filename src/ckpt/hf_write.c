@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum err hf_entries(const struct arch *a, enum safet_type type, struct safet_entry **out, int *n)
+enum err hf_entries(const struct model *a, enum safet_type type, struct safet_entry **out, int *n)
 {
-    struct arch_param *param;
+    struct model_param *param;
     struct safet_entry *entry = NULL;
     int params, made = 0;
-    TRY(arch_model_params(a, &param, &params));
+    TRY(model_param_list(a, &param, &params));
     enum err err = mem_new(params, sizeof *entry, "the list of weights", &entry);
     for (int i = 0; i < params && err == ERR_OK; i++) {
         struct hf_place at;

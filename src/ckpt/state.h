@@ -29,7 +29,7 @@ struct state_box { int64_t at[2], n[2]; };
  * piece of a row, whole rows, a piece of a row. Each is dense in the array and they stand one
  * behind another. Returns how many, 0 (from == to) to 3. */
 int state_boxes(int64_t cols, int64_t from, int64_t to, struct state_box out[3]);
-/* A box of a parameter (global, as in arch.h) in the tensor of its place. When place->transposed,
+/* A box of a parameter (global, as in model.h) in the tensor of its place. When place->transposed,
  * the box's rows are its columns there. */
 struct state_box state_place_box(const struct hf_place *place, const struct state_box *b);
 
@@ -110,7 +110,7 @@ struct state_head {
     int64_t step;
     char run[64];               /* state_save.run */
     enum safet_type type;       /* SAFET_F32, SAFET_F64 */
-    struct arch arch;           /* of the model; says which tensors there are */
+    struct model model;           /* of the model; says which tensors there are */
     const char *config;         /* the whole configuration, YAML, at most 16 MiB */
     const char *notes;          /* what else the run wants to find again, at most 16 MiB */
     uint64_t seed;
@@ -142,17 +142,17 @@ enum err state_index_validated(const char *dir, double loss);
 struct state_tensor { char name[128]; int nd; int64_t shape[2]; };
 struct state_index {
     struct state_head head;      /* texts owned */
-    struct state_tensor *tensor; /* owned; [tensors], by name: those of head.arch */
+    struct state_tensor *tensor; /* owned; [tensors], by name: those of head.model */
     int tensors;
     char *dir;                   /* owned */
     char *path;                  /* owned; of index.json, for messages */
     struct state_reading *inner; /* owned (state_index.c) */
 };
 /* Everything that the index says holds when it returns ERR_OK: numbers are in range, the tensors
- * are those of head.arch, the chunks tile each in every kind, and the files that it names are there
- * in the folder itself, regular and of the size it says. The data are not read. Time is that of a
- * sort, memory that of the index. Errors: ERR_CHECKPOINT naming file, what was expected and what
- * was found; also when there is no index; ERR_MEMORY. Local. */
+ * are those of head.model, the chunks tile each in every kind, and the files that it names are
+ * there in the folder itself, regular and of the size it says. The data are not read. Time is that
+ * of a sort, memory that of the index. Errors: ERR_CHECKPOINT naming file, what was expected and
+ * what was found; also when there is no index; ERR_MEMORY. Local. */
 enum err state_index_open(struct state_index *x, const char *dir);
 void state_index_close(struct state_index *x); /* idempotent, also of one that is all zero */
 /* Of all that it says but valid_loss, which may come later: of the scalars and of the data, their

@@ -26,8 +26,8 @@ enum form {
     TEXT,   /* const char *, owned */
     FLAG,   /* bool */
     TYPE,   /* enum safet_type, of the first two */
-    KIND,   /* enum arch_kind */
-    WIDTHS, /* int64_t [ARCH_WIDTHS] as one text; left out where the first is 0 */
+    KIND,   /* enum model_kind */
+    WIDTHS, /* int64_t [MODEL_WIDTHS] as one text; left out where the first is 0 */
 };
 
 struct field {
@@ -62,23 +62,23 @@ static const struct field head_field[STATE_FIELDS] = {
     {"layout", WORD, WORD_AT(layout)},
 };
 
-#define ARCH(member) offsetof(struct arch, member)
-static const struct field arch_field[MODEL_FIELDS] = {
-    {"kind", KIND, ARCH(kind), 0},
-    {"layers", WHOLE, ARCH(layers), 0},
-    {"hidden", WHOLE, ARCH(hidden), 0},
-    {"heads", WHOLE, ARCH(heads), 0},
-    {"kv_heads", WHOLE, ARCH(kv_heads), 0},
-    {"head_dim", WHOLE, ARCH(head_dim), 0},
-    {"ffn", WHOLE, ARCH(ffn), 0},
-    {"vocab", WHOLE, ARCH(vocab), 0},
-    {"seq", WHOLE, ARCH(seq), 0},
-    {"tied", FLAG, ARCH(tied), 0},
-    {"dropout", REAL, ARCH(dropout), 0},
-    {"norm_eps", REAL, ARCH(norm_eps), 0},
-    {"rope_theta", REAL, ARCH(rope_theta), 0},
-    {"init_std", REAL, ARCH(init_std), 0},
-    {"widths", WIDTHS, ARCH(width), 0},
+#define FIELD_OF(member) offsetof(struct model, member)
+static const struct field model_field[MODEL_FIELDS] = {
+    {"kind", KIND, FIELD_OF(kind), 0},
+    {"layers", WHOLE, FIELD_OF(layers), 0},
+    {"hidden", WHOLE, FIELD_OF(hidden), 0},
+    {"heads", WHOLE, FIELD_OF(heads), 0},
+    {"kv_heads", WHOLE, FIELD_OF(kv_heads), 0},
+    {"head_dim", WHOLE, FIELD_OF(head_dim), 0},
+    {"ffn", WHOLE, FIELD_OF(ffn), 0},
+    {"vocab", WHOLE, FIELD_OF(vocab), 0},
+    {"seq", WHOLE, FIELD_OF(seq), 0},
+    {"tied", FLAG, FIELD_OF(tied), 0},
+    {"dropout", REAL, FIELD_OF(dropout), 0},
+    {"norm_eps", REAL, FIELD_OF(norm_eps), 0},
+    {"rope_theta", REAL, FIELD_OF(rope_theta), 0},
+    {"init_std", REAL, FIELD_OF(init_std), 0},
+    {"widths", WIDTHS, FIELD_OF(width), 0},
 };
 static const char *const type_word[] = {[SAFET_F64] = "F64", [SAFET_F32] = "F32"};
 
@@ -102,9 +102,9 @@ static void add_value(const struct field *f, const void *p, struct text *out)
     case WORD: text_add_json(out, s); return;
     case FLAG: text_add(out, *(const bool *)p ? "true" : "false"); return;
     case TYPE: text_add_json(out, type_word[*(const enum safet_type *)p]); return;
-    case KIND: text_add_json(out, arch_traits(*(const enum arch_kind *)p)->name); return;
+    case KIND: text_add_json(out, model_traits(*(const enum model_kind *)p)->name); return;
     case WIDTHS:
-        for (int i = 0; i < ARCH_WIDTHS && ((const int64_t *)p)[i] > 0; i++)
+        for (int i = 0; i < MODEL_WIDTHS && ((const int64_t *)p)[i] > 0; i++)
             text_add(out, "%c%" PRId64, i ? ',' : '"', ((const int64_t *)p)[i]);
         text_add(out, "\"");
         return;
@@ -134,7 +134,7 @@ void state_head_add(const struct state_head *head, struct text *out)
     text_add(out, "\"state\":");
     add_fields(head_field, STATE_FIELDS, head, out);
     text_add(out, ",\n\"model\":");
-    add_fields(arch_field, MODEL_FIELDS, &head->arch, out);
+    add_fields(model_field, MODEL_FIELDS, &head->model, out);
 }
 
 /* ---- digest ---- */
@@ -144,8 +144,8 @@ static uint64_t digest_fields(const struct field *f, int n, const void *from, ui
     static const size_t size[] = {
         [WHOLE] = sizeof(int64_t), [COUNT] = sizeof(int), [WIDE] = sizeof(uint64_t),
         [HASH] = sizeof(uint64_t), [REAL] = sizeof(double), [MAYBE] = sizeof(double),
-        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum arch_kind),
-        [WIDTHS] = ARCH_WIDTHS * sizeof(int64_t)};
+        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum model_kind),
+        [WIDTHS] = MODEL_WIDTHS * sizeof(int64_t)};
     for (int i = 0; i < n; i++) {
         const char *p = (const char *)from + f[i].at;
         bool text = f[i].form == TEXT || f[i].form == WORD;
@@ -160,7 +160,7 @@ uint64_t state_head_digest(const struct state_head *head)
 {
     struct state_head h = *head;
     h.valid_loss = 0;
-    return digest_fields(arch_field, MODEL_FIELDS, &h.arch,
+    return digest_fields(model_field, MODEL_FIELDS, &h.model,
                          digest_fields(head_field, STATE_FIELDS, &h, 0));
 }
 
@@ -277,14 +277,14 @@ static bool take_flag(struct ckpt_json_text t, bool *out)
     return *out || (t.n == 5 && memcmp(t.s, "false", 5) == 0);
 }
 
-/* "512,1024,10", from 2 to ARCH_WIDTHS of them. */
+/* "512,1024,10", from 2 to MODEL_WIDTHS of them. */
 static bool take_widths(struct ckpt_json_text t, int64_t *out)
 {
-    char s[12 * ARCH_WIDTHS], *end = s;
+    char s[12 * MODEL_WIDTHS], *end = s;
     int n = 0;
     if (!state_take_word(t, s, sizeof s))
         return false;
-    for (; n < ARCH_WIDTHS && *end >= '1' && *end <= '9'; n++) {
+    for (; n < MODEL_WIDTHS && *end >= '1' && *end <= '9'; n++) {
         out[n] = strtoll(end, &end, 10);
         if (*end == ',' && end[1])
             end++;
@@ -303,7 +303,7 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
 {
     int64_t count = 0;
     int choice = 0;
-    const char *kind[ARCH_KINDS];
+    const char *kind[MODEL_KINDS];
     switch (f->form) {
     case WHOLE: *good = state_take_int(t, whole_most, p); break;
     case COUNT:
@@ -322,10 +322,10 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
         *(enum safet_type *)p = (enum safet_type)choice;
         break;
     case KIND:
-        for (int i = 0; i < ARCH_KINDS; i++)
-            kind[i] = arch_traits((enum arch_kind)i)->name;
-        *good = take_one(t, kind, ARCH_KINDS, &choice);
-        *(enum arch_kind *)p = (enum arch_kind)choice;
+        for (int i = 0; i < MODEL_KINDS; i++)
+            kind[i] = model_traits((enum model_kind)i)->name;
+        *good = take_one(t, kind, MODEL_KINDS, &choice);
+        *(enum model_kind *)p = (enum model_kind)choice;
         break;
     case WIDTHS: *good = take_widths(t, p); break;
     }
@@ -376,8 +376,8 @@ enum err state_head_read(const char *path, struct ckpt_json_text state, struct c
 {
     struct err_kept kept;
     TRY(read_fields(path, state, head_field, STATE_FIELDS, head));
-    TRY(read_fields(path, model, arch_field, MODEL_FIELDS, &head->arch));
-    err_keep(&kept, arch_check(&head->arch));
+    TRY(read_fields(path, model, model_field, MODEL_FIELDS, &head->model));
+    err_keep(&kept, model_check(&head->model));
     if (kept.code != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has a model that cannot be: %s; it is damaged", path,
              kept.text);

@@ -23,7 +23,7 @@ static enum err make_text(const struct state_head *head, const char *const *shar
 {
     struct state_tensor *tensor;
     int tensors;
-    TRY(state_model_tensors(&head->arch, &tensor, &tensors));
+    TRY(state_model_tensors(&head->model, &tensor, &tensors));
     text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
     state_head_add(head, t);
     text_add(t, ",\n\"tensors\":{");

@@ -87,13 +87,13 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct state_tensor *)a)->name, ((const struct state_tensor *)b)->name);
 }
 
-enum err state_model_tensors(const struct arch *a, struct state_tensor **out, int *n)
+enum err state_model_tensors(const struct model *a, struct state_tensor **out, int *n)
 {
-    struct arch_param *param;
+    struct model_param *param;
     struct state_tensor *t;
     int params, kept = 0;
     enum err err;
-    TRY(arch_model_params(a, &param, &params));
+    TRY(model_param_list(a, &param, &params));
     TRY_OR(out_params, mem_new(params, sizeof *t, "the tensors of a model", &t));
     for (int i = 0; i < params; i++) {
         struct hf_place p;
@@ -165,12 +165,12 @@ static enum err read_tensors(struct state_index *x, struct ckpt_json_text t)
     bool *seen;
     int n;
     TRY(walk_tensors(x, t, NULL, &n));
-    if (x->head.arch.layers <= n)
-        TRY(state_model_tensors(&x->head.arch, &x->tensor, &x->tensors));
+    if (x->head.model.layers <= n)
+        TRY(state_model_tensors(&x->head.model, &x->tensor, &x->tensors));
     if (x->tensors == 0 || x->tensors != n)
         FAIL(ERR_CHECKPOINT, "ckpt: %s names %d tensor%s, its model of %" PRId64 " layers has "
                              "other ones; it is damaged", x->path, n, text_plural(n, "s"),
-             x->head.arch.layers);
+             x->head.model.layers);
     TRY(mem_new(n, sizeof *seen, "the tensors that are named", &seen));
     enum err err = walk_tensors(x, t, seen, &n);
     mem_free(seen);

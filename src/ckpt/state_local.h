@@ -112,7 +112,7 @@ enum err state_index_split(const struct state_index *x, const struct fs_map *m,
  * calls closes x in any case. (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
 enum err state_index_parse(struct state_index *x, const struct fs_map *m);
 /* The tensors that a model has, by name, into *out (mem_free). Errors: ERR_MEMORY. */
-enum err state_model_tensors(const struct arch *a, struct state_tensor **out, int *n);
+enum err state_model_tensors(const struct model *a, struct state_tensor **out, int *n);
 /* Chunk of a piece. */
 struct state_chunk state_chunk_of(const struct state_index *x, const struct state_piece *p);
 

@@ -51,7 +51,7 @@ uint64_t weights_digest(const struct weights *w)
 
 /* Both lists are sorted. */
 static enum err check_known(const struct state_index *x, const struct state_tensor *known, int n,
-                            const struct arch *a)
+                            const struct model *a)
 {
     for (int i = 0, j = 0; i < x->tensors; i++) {
         while (j < n && strcmp(known[j].name, x->tensor[i].name) < 0)
@@ -65,7 +65,7 @@ static enum err check_known(const struct state_index *x, const struct state_tens
     return ERR_OK;
 }
 
-enum err weights_check_rest(const struct weights *w, const struct arch *a)
+enum err weights_check_rest(const struct weights *w, const struct model *a)
 {
     struct state_tensor *known;
     int n;
@@ -107,14 +107,14 @@ enum err weights_find(const struct weights *w, const struct hf_place *place,
     return ERR_OK;
 }
 
-enum err weights_check(const struct weights *w, const struct arch *a)
+enum err weights_check(const struct weights *w, const struct model *a)
 {
-    struct arch_param *param;
+    struct model_param *param;
     struct weights_tensor t;
     struct hf_place at;
     enum err err = ERR_OK;
     int n;
-    TRY(arch_model_params(a, &param, &n));
+    TRY(model_param_list(a, &param, &n));
     for (int i = 0; i < n && err == ERR_OK; i++) {
         hf_place(a, &param[i], &at);
         err = weights_find(w, &at, &t);

@@ -24,7 +24,7 @@ enum err weights_tokenizer(const struct weights *w, struct weights_tokenizer *ou
 /* Whoever reads another copy finds another. */
 uint64_t weights_digest(const struct weights *w);
 /* hf_check_rest, of either. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
-enum err weights_check_rest(const struct weights *w, const struct arch *a);
+enum err weights_check_rest(const struct weights *w, const struct model *a);
 
 /* The tensor of a place, as hf_find finds it. Name and path are for messages. */
 struct weights_tensor {
@@ -38,8 +38,8 @@ enum err weights_find(const struct weights *w, const struct hf_place *place,
                       struct weights_tensor *out);
 /* Does the model find each of its tensors, in its shape, and is no other there? Nothing of the data
  * is read. Errors: those of weights_find and weights_check_rest. Local. */
-enum err weights_check(const struct weights *w, const struct arch *a);
-/* A box of the parameter that has the place (global, as in arch.h) into `out` of type SAFET_F32 or
+enum err weights_check(const struct weights *w, const struct model *a);
+/* A box of the parameter that has the place (global, as in model.h) into `out` of type SAFET_F32 or
  * SAFET_F64, row-major. Any thread, several at once. Errors: ERR_CHECKPOINT, ERR_MEMORY. */
 enum err weights_read(const struct weights_tensor *t, const struct state_box *box,
                       enum safet_type type, void *out);

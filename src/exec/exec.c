@@ -242,8 +242,8 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
 static enum err run_tied(struct exec *x, struct sched_instr in)
 {
     struct stage *s = &stage_held(x, in.stage)->stage;
-    const struct stage_part *part = &s->part[arch_stage_embed(&s->span) ? 0 : s->parts - 1];
-    const struct param *p = part->role[arch_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
+    const struct stage_part *part = &s->part[model_stage_embed(&s->span) ? 0 : s->parts - 1];
+    const struct param *p = part->role[model_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
     /* The other end's owners have other ranges of it, so both add all of it. */
     TRY(dp_gather(&stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
@@ -262,9 +262,9 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
 
 enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
-    int64_t n = b->samples * b->t, floats = arch_floats(x->a.arch);
+    int64_t n = b->samples * b->t, floats = model_floats(x->a.model);
     const void *input = b->input;
-    ENSURE(b->samples <= x->a.share && b->t <= x->a.arch->seq);
+    ENSURE(b->samples <= x->a.share && b->t <= x->a.model->seq);
     for (int64_t i = 0; x->wide && i < n * floats; i++)
         x->wide[i] = (double)((const float *)b->input)[i];
     TRY(dev_h2d(x->a.dev, x->input, x->wide ? x->wide : input, n * x->input_bytes));

@@ -7,10 +7,10 @@
 #ifndef PLAIT_EXEC_EXEC_H
 #define PLAIT_EXEC_EXEC_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "comm/comm.h"
 #include "mesh/mesh.h"
-#include "model/stage.h"
+#include "layer/stage.h"
 #include "parallel/dp.h"
 #include "plan/buffers.h"
 #include "plan/groups.h"
@@ -25,12 +25,12 @@ struct exec;
 struct exec_event { double start, end, waited; };
 
 struct exec_args {
-    const struct arch *arch;
-    struct arch_split split;
+    const struct model *model;
+    struct model_split split;
     const struct mesh *mesh;
     const struct sched *sched;         /* the training schedule; sizes the slots */
     const struct sched_report *report;
-    const struct arch_stage *cut;      /* [stages] */
+    const struct model_stage *cut;      /* [stages] */
     struct dev *dev;
     struct comm_world *world;
     int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */
@@ -134,7 +134,7 @@ struct comm_group *exec_world_group(struct exec *x); /* all ranks, host memory; 
 /* All ranks, device memory, for the optimizer's sums (EXEC_SUMS doubles); NULL: one rank. */
 struct comm_group *exec_sums_group(struct exec *x);
 struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
-double *exec_scalars(struct exec *x);             /* device (ARCH_STEP_DOUBLES), the optimizer's */
+double *exec_scalars(struct exec *x);             /* device (MODEL_STEP_DOUBLES), the optimizer's */
 const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, device memory */
 /* All gradients are zero from here on (param_grads_reset: no memory is touched). */
 void exec_zero_grads(struct exec *x);

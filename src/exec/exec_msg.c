@@ -21,8 +21,8 @@ struct stage_mb exec_mb_of(const struct exec *x, int mb)
 int64_t exec_input_bytes(const struct exec *x, int stage, int mb)
 {
     struct stage_mb s = exec_mb_of(x, mb);
-    struct arch_rank r = {x->a.arch, x->a.split, s.samples, &x->a.dev->types};
-    return arch_boundary_bytes(&r, x->a.cut[stage].first) / x->a.arch->seq * s.t;
+    struct model_rank r = {x->a.model, x->a.split, s.samples, &x->a.dev->types};
+    return model_boundary_bytes(&r, x->a.cut[stage].first) / x->a.model->seq * s.t;
 }
 
 int exec_world_rank(const struct exec *x, int pp)

@@ -77,7 +77,7 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
 /* cos and sin of pos * theta^(-2i/D), i < D/2, for each position: (T, D) in the wide type. */
 static enum err fill_rope(struct exec *x)
 {
-    const struct arch *a = x->a.arch;
+    const struct model *a = x->a.model;
     int64_t half = a->head_dim / 2, n = a->seq * a->head_dim, at = dtype_size(x->a.dev->at);
     char *host;
     TRY(mem_new(n, (size_t)at, "the rotary table", &host));
@@ -98,7 +98,7 @@ static enum err fill_rope(struct exec *x)
 static enum err open_slots(struct exec *x, struct exec_stage *e)
 {
     const struct sched_report *r = x->a.report;
-    int m = x->a.sched->m, parts = arch_stage_parts(&x->a.cut[e->id]);
+    int m = x->a.sched->m, parts = model_stage_parts(&x->a.cut[e->id]);
     TRY(mem_new(r->stage_peak[e->holding], sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
@@ -184,7 +184,7 @@ static enum err take(void *arg, const struct buffer *b)
 static struct buffers_args buffers_of(const struct exec *x)
 {
     const struct exec_args *a = &x->a;
-    return (struct buffers_args){.arch = a->arch, .split = a->split, .sched = a->sched,
+    return (struct buffers_args){.model = a->model, .split = a->split, .sched = a->sched,
                                  .report = a->report, .cut = a->cut, .samples = a->samples,
                                  .share = a->share, .types = a->dev->types, .shares = a->shares,
                                  .training = a->training, .splits = x->splits};
@@ -193,7 +193,7 @@ static struct buffers_args buffers_of(const struct exec *x)
 static enum err open_stage(struct exec *x, struct exec_stage *e)
 {
     const struct exec_args *a = &x->a;
-    struct stage_args s = {.arch = a->arch, .split = a->split, .span = a->cut[e->id],
+    struct stage_args s = {.model = a->model, .split = a->split, .span = a->cut[e->id],
                            .samples = a->samples, .dev = a->dev, .work = &x->scratch,
                            .rope = x->rope, .loss = x->loss, .seed = a->seed, .memory = e->memory,
                            .copy = e->holding >= a->sched->stages,
@@ -217,13 +217,13 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
 static enum err open_stages(struct exec *x)
 {
     struct buffers_args b = buffers_of(x);
-    int64_t floats = arch_floats(x->a.arch);
+    int64_t floats = model_floats(x->a.model);
     TRY(open_holdings(x));
     TRY(buffers_each(&b, x->coord[AXIS_PP], take, x));
     x->step = (uint32_t *)(x->loss + 1);
-    x->input_bytes = arch_input_bytes(x->a.arch, &x->a.dev->types);
+    x->input_bytes = model_input_bytes(x->a.model, &x->a.dev->types);
     if (floats && x->a.dev->at == DT_F64)
-        TRY(mem_new(x->a.share * x->a.arch->seq * floats, sizeof *x->wide, "a batch of rows",
+        TRY(mem_new(x->a.share * x->a.model->seq * floats, sizeof *x->wide, "a batch of rows",
                     &x->wide));
     if (x->rope)
         TRY(fill_rope(x));

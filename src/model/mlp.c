@@ -1,75 +1,78 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The feed-forward sublayer. gpt: up, GELU (tanh form), down. llama: gate and up in one product,
- * silu(gate) * up (Shazeer 2020), down. The inner columns are cut over tensor ranks.
+ * A multilayer perceptron that tells a class: rows of floats, linear layers with ReLU between them,
+ * and the last one with the softmax cross entropy, as one layer. Its layers are called input, fc1,
+ * relu1, fc2, ..., and the last fcN, which is its head.
  */
-#include "model/stage.h"
+#include "model/model.h"
 
-static int64_t inner_cols(const struct arch_dims *d)
+struct model model_of_widths(const int64_t *width, int64_t n)
 {
-    return d->gated ? 2 * d->f : d->f;
-}
-
-/* The first product's weight: gate and up lie joined in llama. */
-static enum arch_role inner_role(const struct arch_dims *d)
-{
-    return d->gated ? ROLE_GATE_W : ROLE_UP_W;
-}
-
-static enum err forward(const struct stage_call *c)
-{
-    const struct arch_dims *d = &c->dims;
-    const struct tp *tp = &c->s->tp;
-    void *const *work = c->s->work->at;
-    struct tensor h = stage_norm_output(c), mid, f;
-    TRY(stage_norm(c, c->save[SAVE_H]));
-    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, ROLE_UP_B),
-                           .full = work[WORK_FULL]};
-    if (d->gated) {
-        in.out = c->save[SAVE_PRE];
-        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
-        TRY(dev_swiglu(c->s->dev, &(struct swiglu){c->save[SAVE_ACT], mid.p, d->n, d->f}));
-    } else {
-        in.act = GEMM_GELU;
-        in.pre = c->save[SAVE_PRE];
-        in.out = c->save[SAVE_ACT];
-        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
+    struct model a = {.kind = MODEL_MLP, .layers = n - 1, .heads = 1, .kv_heads = 1, .head_dim = 1,
+                      .seq = 1};
+    for (int64_t i = 0; i < num_min(n, MODEL_WIDTHS); i++) {
+        a.vocab = a.width[i] = width[i];
+        a.hidden = a.ffn = num_max(a.hidden, width[i]);
     }
-    struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
-    struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
-    TRY(tp_row(tp, &act, stage_w(c, ROLE_DOWN_W), d->c, &b, &f));
-    return stage_residual(c, &f, ROLE_DOWN_B, SITE_OUTPUT);
+    return a;
 }
 
-static struct stage_sub sub_of(const struct stage_call *c)
+static int64_t layers(const struct model *a)
 {
-    const struct arch_dims *d = &c->dims;
-    return (struct stage_sub){.out = {ROLE_DOWN_W, ROLE_DOWN_B}, .in = {inner_role(d), ROLE_UP_B},
-                              .mid = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS},
-                              .dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS}};
+    return 2 * a->layers;
 }
 
-/* As attention's. */
-static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
+static struct layer layer(const struct model *a, int64_t at)
 {
-    const struct arch_dims *d = &c->dims;
-    struct tensor df, dact;
-    TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
-    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->df,
-                             .out = c->s->work->at[WORK_DMID]};
-    if (!d->gated) {
-        down.act = GEMM_DGELU;
-        down.pre = c->save[SAVE_PRE];
-        down.out = c->keep[KEEP_DMID];
+    int64_t n = a->layers, k = (at + 1) / 2; /* which linear layer it is, or follows */
+    struct layer_dims d = {.rows = 1, .bias = true};
+    if (at == 0) {
+        d.in = d.out = a->width[0];
+        return (struct layer){.type = &layer_type_input, .at = at, .block = -1, .dims = d};
     }
-    TRY(tp_row_grad(&c->s->tp, &df, &down, d->f, &dact));
-    if (a)
-        TRY(stage_norm_again(c, a));
-    if (!d->gated)
-        return ERR_OK;
-    return dev_swiglu_grad(c->s->dev, &(struct swiglu_grad){c->keep[KEEP_DMID], dact.p,
-                                                            c->save[SAVE_PRE], d->n, d->f});
+    bool head = at == 2 * n - 1, linear = at % 2;
+    d.in = a->width[linear ? k - 1 : k];
+    d.out = head ? 0 : a->width[k];
+    d.vocab = head ? a->width[n] : 0;
+    /* He et al. 2015, for a ReLU behind it */
+    d.init_std = sqrt((head ? 1.0 : 2.0) / (double)d.in);
+    return (struct layer){.type = head     ? &layer_type_head
+                                  : linear ? &layer_type_linear
+                                           : &layer_type_relu,
+                          .at = at, .block = k - 1, .stem = linear ? "fc" : "relu", .dims = d};
 }
 
-const struct layer_kind layer_mlp = {"mlp", forward, stage_sub_input, stage_sub_weight,
-                                      stage_sub_both, sub_of, inner_grad};
+static enum err check(const struct model *a)
+{
+    bool fits = true;
+    if (a->layers < 1 || a->layers >= MODEL_WIDTHS)
+        FAIL(ERR_CONFIG, "model.widths lists %lld numbers, and model.kind mlp takes from 2 to %d, "
+                         "as [512,1024,256,10]: those of a row, of each layer, and of the classes",
+             (long long)a->layers + 1, MODEL_WIDTHS);
+    for (int64_t i = 0; i <= a->layers; i++)
+        TRY(model_check_range("one of model.widths", a->width[i], MODEL_MAX_EXTENT));
+    for (int64_t i = 0; i < MODEL_WIDTHS; i++) {
+        bool there = i <= a->layers;
+        bool within = a->width[i] <= a->hidden && a->width[i] <= a->ffn;
+        fits = fits && within && there == (a->width[i] > 0);
+    }
+    if (!fits || a->seq != 1 || a->heads != 1 || a->kv_heads != 1 || a->head_dim != 1 ||
+        a->hidden > MODEL_MAX_EXTENT || a->ffn > MODEL_MAX_EXTENT ||
+        a->vocab != a->width[a->layers])
+        FAIL(ERR_CONFIG, "a model of kind mlp has its extents from model.widths, and others stand "
+                         "beside them");
+    return ERR_OK;
+}
+
+static enum err check_split(const struct model *a, const struct model_split *s)
+{
+    (void)a;
+    if (s->tp != 1)
+        FAIL(ERR_CONFIG, "parallel.tp is %d, and the layers of model.kind mlp are not cut over "
+                         "tensor ranks; use 1, with parallel.dp or parallel.pp", s->tp);
+    return ERR_OK;
+}
+
+const struct model_traits model_mlp = {.name = "mlp", .layers = layers, .layer = layer,
+                                       .check = check, .check_split = check_split,
+                                       .blocks = "the layers of model.widths:", .bias = true};

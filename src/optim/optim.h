@@ -13,7 +13,7 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
-#include "tensor/param.h"
+#include "param/param.h"
 
 enum lr_kind { LR_CONSTANT, LR_LINEAR, LR_COSINE, LR_WSD };
 

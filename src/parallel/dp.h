@@ -13,7 +13,7 @@
 
 #include "comm/comm.h"
 #include "parallel/tp.h"
-#include "tensor/param.h"
+#include "param/param.h"
 
 struct dp {
     struct comm_group *group; /* borrowed; NULL when there is one replica */

@@ -14,8 +14,8 @@
 
 #include "comm/comm.h"
 #include "device/device.h"
-#include "tensor/param.h"
-#include "tensor/tensor.h"
+#include "param/param.h"
+#include "parallel/tensor.h"
 
 struct tp {
     struct dev *dev;          /* borrowed */

@@ -24,14 +24,14 @@ static const char *const work_name[WORK_COUNT] = {
     [WORK_DLOGITS] = "gradient of logits", [WORK_ROW] = "rows of cross entropy",
 };
 
-void buffers_place(const struct sched *s, struct arch_stage *cut)
+void buffers_place(const struct sched *s, struct model_stage *cut)
 {
     cut[s->stages - 1].embed_beside = s->stages > 1 && sched_ends_meet(s);
 }
 
 struct walk {
     const struct buffers_args *a;
-    struct arch_rank rank;
+    struct model_rank rank;
     buffer_fn *fn;
     void *arg;
     int holding;
@@ -43,12 +43,12 @@ static enum err list(struct walk *w, struct buffer b)
     return b.bytes > 0 && b.count > 0 ? w->fn(w->arg, &b) : ERR_OK;
 }
 
-static enum err list_store(struct walk *w, const struct arch_stage *st)
+static enum err list_store(struct walk *w, const struct model_stage *st)
 {
     const struct buffers_args *a = w->a;
     int64_t ct = dtype_size(a->types.ct), at = dtype_size(a->types.at);
-    int64_t n = arch_stage_elements(a->arch, &a->split, st);
-    n = arch_shared_elements(n, a->shares);
+    int64_t n = model_stage_elements(a->model, &a->split, st);
+    n = model_shared_elements(n, a->shares);
     struct buffer b = {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, w->holding, 0, 0};
     TRY(list(w, b));
     if (!a->training)
@@ -72,34 +72,34 @@ static enum err list_store(struct walk *w, const struct arch_stage *st)
 }
 
 /* A layer's in the slots and sets of its stage; and what it needs of the rank. */
-static enum err list_layer(struct walk *w, const struct arch_stage *st, int64_t at)
+static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t at)
 {
     const struct sched_report *r = w->a->report;
-    struct layer l = arch_layer(w->a->arch, at);
-    struct arch_dims d;
+    struct layer l = model_layer(w->a->model, at);
+    struct model_dims d;
     struct buffer b = {.kind = MEMORY_ACTIVATIONS, .holding = w->holding,
                        .layer = (int)(at - st->first)};
     bool splits = w->a->splits;
-    arch_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
+    model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
     for (b.id = 0; b.id < SAVE_COUNT; b.id++) {
-        bool stays = arch_save_stays(&l, at == st->first, (enum arch_save)b.id);
+        bool stays = model_save_stays(&l, at == st->first, (enum model_save)b.id);
         b.what = stays ? BUFFER_SLOT : BUFFER_SAVE;
         b.count = stays ? r->stage_peak[w->holding] : r->save_peak[w->holding];
         b.name = save_name[b.id];
-        b.bytes = arch_saved(&l, &d, (enum arch_save)b.id);
+        b.bytes = model_saved(&l, &d, (enum model_save)b.id);
         TRY(list(w, b));
     }
     for (b.id = 0; b.id < KEEP_COUNT && w->a->training; b.id++) {
         b.what = BUFFER_KEEP;
         b.count = splits ? r->grad_peak[w->holding] : 0;
         b.name = keep_name[b.id];
-        b.bytes = arch_kept(&l, &d, (enum arch_keep)b.id);
+        b.bytes = model_kept(&l, &d, (enum model_keep)b.id);
         if (!splits)
             w->keep[b.id] = num_max(w->keep[b.id], b.bytes);
         TRY(list(w, b));
     }
     for (int id = 0; id < WORK_COUNT; id++)
-        w->work[id] = num_max(w->work[id], l.type->work(&d, (enum arch_work)id));
+        w->work[id] = num_max(w->work[id], l.type->work(&d, (enum model_work)id));
     return ERR_OK;
 }
 
@@ -107,14 +107,14 @@ static enum err list_stage(struct walk *w, int pp)
 {
     const struct buffers_args *a = w->a;
     int stage = w->holding % a->sched->stages;
-    const struct arch_stage *st = &a->cut[stage];
+    const struct model_stage *st = &a->cut[stage];
     TRY(list_store(w, st));
     for (int64_t at = st->first; at < st->end; at++)
         TRY(list_layer(w, st, at));
     if (stage > 0 && a->sched->place[w->holding - 1] != pp)
-        w->sends = num_max(w->sends, arch_boundary_bytes(&w->rank, st->first));
+        w->sends = num_max(w->sends, model_boundary_bytes(&w->rank, st->first));
     return list(w, (struct buffer){MEMORY_ACTIVATIONS, BUFFER_OUT, "output of a stage",
-                                   arch_boundary_bytes(&w->rank, st->end),
+                                   model_boundary_bytes(&w->rank, st->end),
                                    a->report->stage_peak[w->holding], w->holding, 0, 0});
 }
 
@@ -139,15 +139,16 @@ static enum err list_shared(struct walk *w)
 static enum err list_tables(struct walk *w)
 {
     const struct buffers_args *a = w->a;
-    int64_t n = a->share * a->arch->seq, at = dtype_size(a->types.at);
+    int64_t n = a->share * a->model->seq, at = dtype_size(a->types.at);
     const struct buffer all[] = {
-        {MEMORY_DATA, BUFFER_INPUT, "input", n * arch_input_bytes(a->arch, &a->types), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_INPUT, "input", n * model_input_bytes(a->model, &a->types), 1, -1, 0,
+         0},
         {MEMORY_DATA, BUFFER_TARGETS, "targets", n * (int64_t)sizeof(int32_t), 1, -1, 0, 0},
         {MEMORY_DATA, BUFFER_LOSS, "loss and step", 2 * (int64_t)sizeof(double), 1, -1, 0, 0},
         {MEMORY_DATA, BUFFER_SCALARS, "sums and rates",
-         ARCH_STEP_DOUBLES * (int64_t)sizeof(double), 1, -1, 0, 0},
-        {MEMORY_DATA, BUFFER_ROPE, "rotary table", a->arch->seq * a->arch->head_dim * at,
-         arch_rotary(a->arch), -1, 0, 0},
+         MODEL_STEP_DOUBLES * (int64_t)sizeof(double), 1, -1, 0, 0},
+        {MEMORY_DATA, BUFFER_ROPE, "rotary table", a->model->seq * a->model->head_dim * at,
+         model_rotary(a->model), -1, 0, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(list(w, all[i]));
@@ -156,7 +157,7 @@ static enum err list_tables(struct walk *w)
 
 enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void *arg)
 {
-    struct walk w = {.a = a, .rank = {a->arch, a->split, a->samples, &a->types}, .fn = fn,
+    struct walk w = {.a = a, .rank = {a->model, a->split, a->samples, &a->types}, .fn = fn,
                      .arg = arg};
     for (w.holding = 0; w.holding < a->sched->replicas * a->sched->stages; w.holding++)
         if (a->sched->place[w.holding] == pp)

@@ -2,12 +2,12 @@
  *
  * Every buffer of a rank, in one list: its kind, bytes and name, and what it is for. The plan of
  * memory adds the list up, and the executor takes what it lists, so bytes planned are bytes taken.
- * Sizes come from the layers (arch.h), counts from the check of the schedule. Pure.
+ * Sizes come from the layers (model.h), counts from the check of the schedule. Pure.
  */
 #ifndef PLAIT_PLAN_BUFFERS_H
 #define PLAIT_PLAN_BUFFERS_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "sched/sched.h"
 
 enum memory_kind {
@@ -17,11 +17,11 @@ enum memory_kind {
 
 enum buffer_what {
     BUFFER_W, BUFFER_MASTER, BUFFER_GRAD, BUFFER_M, BUFFER_V, BUFFER_SHADOW, /* a stage's store */
-    BUFFER_SLOT,      /* what a layer saves that stays in a slot; id: enum arch_save */
+    BUFFER_SLOT,      /* what a layer saves that stays in a slot; id: enum model_save */
     BUFFER_OUT,       /* a slot's output */
-    BUFFER_SAVE,      /* what it saves besides, in a save set; id: enum arch_save */
-    BUFFER_KEEP,      /* what I leaves for W, in a keep set; id: enum arch_keep */
-    BUFFER_WORK, BUFFER_WORK_KEEP, /* scratch of the rank; id: enum arch_work, enum arch_keep */
+    BUFFER_SAVE,      /* what it saves besides, in a save set; id: enum model_save */
+    BUFFER_KEEP,      /* what I leaves for W, in a keep set; id: enum model_keep */
+    BUFFER_WORK, BUFFER_WORK_KEEP, /* scratch of the rank; id: enum model_work, enum model_keep */
     BUFFER_GRAD_SEND, /* gradients on their way to the stage before */
     BUFFER_INPUT, BUFFER_TARGETS, BUFFER_LOSS, BUFFER_SCALARS, BUFFER_ROPE
 };
@@ -37,11 +37,11 @@ struct buffer {
 };
 
 struct buffers_args {
-    const struct arch *arch;
-    struct arch_split split;
+    const struct model *model;
+    struct model_split split;
     const struct sched *sched;         /* lowered and checked */
     const struct sched_report *report;
-    const struct arch_stage *cut;      /* [stages] */
+    const struct model_stage *cut;      /* [stages] */
     int64_t samples, share;            /* of a full microbatch; of a step on one data rank */
     struct dtypes types;
     int shares;                        /* data ranks that share the updates; 1: none */
@@ -55,6 +55,6 @@ typedef enum err buffer_fn(void *arg, const struct buffer *b);
 enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void *arg);
 
 /* Mark in the cut which stages stand on one rank with the embed, as the schedule places them. */
-void buffers_place(const struct sched *s, struct arch_stage *cut);
+void buffers_place(const struct sched *s, struct model_stage *cut);
 
 #endif

@@ -18,7 +18,7 @@ const char *groups_name(enum group_kind k)
 
 static bool is_tied_apart(const struct groups_args *a)
 {
-    return a->arch->tied && a->sched->replicas == 1 &&
+    return a->model->tied && a->sched->replicas == 1 &&
            a->sched->place[0] != a->sched->place[a->sched->stages - 1];
 }
 
@@ -36,7 +36,7 @@ static int partner_of(const struct sched *s, int pp)
 /* Ranks that hold the same kv heads as this one: neighbours on the tensor axis. */
 static int kv_neighbours(const struct groups_args *a)
 {
-    int64_t tp = a->split.tp, kv = a->arch->kv_heads;
+    int64_t tp = a->split.tp, kv = a->model->kv_heads;
     return kv > 0 && kv < tp ? (int)(tp / kv) : 1;
 }
 
@@ -53,8 +53,8 @@ static int64_t grads_bytes(const struct groups_args *a, int pp)
     int64_t largest = 0;
     for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
         if (a->sched->place[h] == pp)
-            largest = num_max(largest, arch_shared_elements(
-                arch_stage_elements(a->arch, &a->split, &a->cut[h % a->sched->stages]),
+            largest = num_max(largest, model_shared_elements(
+                model_stage_elements(a->model, &a->split, &a->cut[h % a->sched->stages]),
                 a->shares));
     return largest * dtype_size(a->types.at);
 }
@@ -62,7 +62,7 @@ static int64_t grads_bytes(const struct groups_args *a, int pp)
 void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KINDS])
 {
     const struct sched *s = a->sched;
-    struct arch_rank r = {a->arch, a->split, a->samples, &a->types};
+    struct model_rank r = {a->model, a->split, a->samples, &a->types};
     int64_t sums = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double), grads = grads_bytes(a, pp);
     int first = s->place[0], last = s->place[s->stages - 1], other = partner_of(s, pp);
     bool tied = is_tied_apart(a) && (pp == first || pp == last);
@@ -71,7 +71,7 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
         [GROUP_WORLD] = {.members = a->mesh->world, .axes = ALL, .host = true,
                          .max_bytes = 8 * (int64_t)sizeof(double)},
         [GROUP_TP] = {.members = a->split.tp, .axes = 1u << AXIS_TP, .beside = a->beside,
-                      .max_bytes = arch_said_bytes(&r), .window = true, .mixed = true},
+                      .max_bytes = model_said_bytes(&r), .window = true, .mixed = true},
         [GROUP_KV] = {.members = kv_neighbours(a), .axes = 1u << AXIS_TP, .max_bytes = grads},
         [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
                       .window = true},
@@ -79,7 +79,7 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
                          .max_bytes = plane_size(a) * sums},
         [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums},
         [GROUP_TIED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
-                        .max_bytes = arch_tied_elements(&r) * dtype_size(a->types.at)},
+                        .max_bytes = model_tied_elements(&r) * dtype_size(a->types.at)},
         [GROUP_MERGE] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,
                          .pair = {pp < other ? pp : other, pp < other ? other : pp},
                          .max_bytes = grads},

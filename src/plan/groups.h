@@ -6,7 +6,7 @@
 #ifndef PLAIT_PLAN_GROUPS_H
 #define PLAIT_PLAN_GROUPS_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "mesh/mesh.h"
 #include "sched/sched.h"
 
@@ -40,11 +40,11 @@ struct group {
 };
 
 struct groups_args {
-    const struct arch *arch;
-    struct arch_split split;
+    const struct model *model;
+    struct model_split split;
     const struct mesh *mesh;
     const struct sched *sched;
-    const struct arch_stage *cut; /* [stages] */
+    const struct model_stage *cut; /* [stages] */
     struct dtypes types;
     int64_t samples; /* of a full microbatch */
     int shares;      /* data ranks that share the updates; 1: none */

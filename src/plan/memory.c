@@ -38,7 +38,7 @@ static int64_t copied_bytes(const struct memory_args *m, int pp)
     int64_t elements = 0;
     for (int i = 0; i < a->sched->stages && m->copiers > 0; i++)
         if (a->sched->place[i] == pp)
-            elements += arch_saved_elements(a->arch, &a->split, &a->cut[i], m->copiers);
+            elements += model_saved_elements(a->model, &a->split, &a->cut[i], m->copiers);
     return COPIED * dtype_size(a->types.at) * elements;
 }
 

@@ -35,9 +35,9 @@ static void say_sum(const struct bench *b, const char *name, const struct totals
 void bench_report_classes(const struct bench *b)
 {
     struct totals of[OP_CLASSES] = {{0}}, all = {0};
-    struct arch a;
+    struct model a;
     options_arch(b->o, &a);
-    const char *unit = arch_traits(a.kind)->text ? "tokens" : "rows";
+    const char *unit = model_traits(a.kind)->text ? "tokens" : "rows";
     for (int i = 0; i < b->calls; i++) {
         add(b, &b->call[i], &of[b->call[i].call.class]);
         add(b, &b->call[i], &all);

@@ -31,7 +31,7 @@ static enum err on_step(void *arg)
 {
     struct step *t = arg;
     struct optim_step step = {.step = 1, .lr = 1, .loss = exec_loss_at(t->x),
-                              .tokens = t->s->share * t->s->arch.seq};
+                              .tokens = t->s->share * t->s->model.seq};
     TRY(optim_ready(&t->optim, &step));
     return optim_start(&t->optim, step.loss);
 }
@@ -43,7 +43,7 @@ static enum err open_step(struct step *t, struct comm_world *world)
     TRY(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = t->s->types.ct, .threads = 1},
                  &t->dev));
     t->dev->types = t->s->types;
-    calls_record(&t->list, t->dev, t->s->arch.vocab);
+    calls_record(&t->list, t->dev, t->s->model.vocab);
     setup_exec_args(t->s, 0, &a);
     a.dev = t->dev;
     a.world = world;
@@ -57,7 +57,7 @@ static enum err open_step(struct step *t, struct comm_world *world)
                               .dev = t->dev, .store = t->store, .stores = n,
                               .sums = exec_scalars(t->x), .now = exec_scalars(t->x) + SUMS_COUNT,
                               .replicas = 1};
-    int64_t numbers = t->s->share * t->s->arch.seq * num_max(1, arch_floats(&t->s->arch));
+    int64_t numbers = t->s->share * t->s->model.seq * num_max(1, model_floats(&t->s->model));
     return mem_new(numbers, sizeof *t->input, "the step's input", &t->input);
 }
 
@@ -65,7 +65,7 @@ static enum err run_step(struct step *t)
 {
     struct exec_hooks hooks = {.step = on_step, .arg = t};
     struct exec_batch batch = {.input = t->input, .targets = t->input, .samples = t->s->share,
-                               .t = t->s->arch.seq, .step = 1};
+                               .t = t->s->model.seq, .step = 1};
     exec_zero_grads(t->x);
     calls_reset(&t->list); /* opening is no part of a step */
     return exec_run(t->x, &t->s->sched, &batch, &hooks);
@@ -78,7 +78,7 @@ static enum err keep_calls(struct step *t)
     TRY(mem_new(b->calls, sizeof *b->call, "the calls of a step", &b->call));
     for (int i = 0; i < b->calls; i++)
         b->call[i].call = t->list.call[i];
-    b->tokens = t->s->share * t->s->arch.seq;
+    b->tokens = t->s->share * t->s->model.seq;
     return ERR_OK;
 }
 

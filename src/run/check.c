@@ -109,9 +109,9 @@ static enum err check_machine(const struct options *o)
 enum err check_vocab(const struct options *o, int64_t *vocab)
 {
     struct data_set set;
-    struct arch a;
+    struct model a;
     options_arch(o, &a);
-    if (!arch_traits(a.kind)->text) {
+    if (!model_traits(a.kind)->text) {
         *vocab = a.vocab;
         return ERR_OK;
     }
@@ -133,7 +133,7 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
 }
 
 /* What 0 stands for has the range of the row, too. */
-static enum err check_derived(const struct options *o, const struct arch *a)
+static enum err check_derived(const struct options *o, const struct model *a)
 {
     int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
     int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
@@ -156,20 +156,20 @@ static bool has_vocab(const struct options *o)
     return o->model.vocab > 0 || o->data.train[0];
 }
 
-static enum err check_model(const struct options *o, struct arch *arch)
+static enum err check_model(const struct options *o, struct model *model)
 {
-    options_arch(o, arch);
-    if (!arch_traits(arch->kind)->text)
-        return arch_check(arch);
+    options_arch(o, model);
+    if (!model_traits(model->kind)->text)
+        return model_check(model);
     if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
         FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
                          "model.head_dim 0 (hidden / heads) needs; use a multiple",
              (long long)o->model.hidden, (long long)o->model.heads);
-    TRY(check_derived(o, arch));
-    arch->vocab = VOCAB_UNKNOWN;
+    TRY(check_derived(o, model));
+    model->vocab = VOCAB_UNKNOWN;
     if (has_vocab(o))
-        TRY(check_vocab(o, &arch->vocab));
-    return arch_check(arch);
+        TRY(check_vocab(o, &model->vocab));
+    return model_check(model);
 }
 
 static enum err check_ranks(const struct options *o, int ranks)
@@ -209,25 +209,25 @@ enum err check_launch(const struct options *o, int *ranks)
     return ERR_OK;
 }
 
-static enum err check_stages(const struct options *o, const struct arch *arch, bool *was_cut)
+static enum err check_stages(const struct options *o, const struct model *model, bool *was_cut)
 {
     int64_t stages = o->parallel.pp * options_chunks(o);
-    struct arch_split split;
-    struct arch_stage *cut;
+    struct model_split split;
+    struct model_stage *cut;
     options_split(o, &split);
-    TRY(arch_check_split(arch, &split));
+    TRY(model_check_split(model, &split));
     const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
     bool needs = kind && kind->chunks > 0, named = split_is_named(o);
-    if (!named && stages > arch->layers)
+    if (!named && stages > model->layers)
         FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
                          "each needs one of %s %lld; use fewer stages",
              (long long)o->parallel.pp, (long long)options_chunks(o),
              needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
-             (long long)stages, arch_traits(arch->kind)->blocks, (long long)arch->layers);
+             (long long)stages, model_traits(model->kind)->blocks, (long long)model->layers);
     TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
                 &cut));
     *was_cut = true;
-    enum err err = named ? split_cut(o, arch, cut) : arch_cut(arch, (int)stages, NULL, cut);
+    enum err err = named ? split_cut(o, model, cut) : model_cut(model, (int)stages, NULL, cut);
     mem_free(cut);
     return err;
 }
@@ -256,7 +256,7 @@ static enum err check_step(const struct options *o)
              (long long)o->parallel.dp, SCHED_MAX_MB,
              (long long)num_ceil_div(samples, SCHED_MAX_MB));
     if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
-        !num_mul(tokens, arch_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
+        !num_mul(tokens, model_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
         FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
                          "64 bits; use fewer steps", (long long)o->train.steps,
              (long long)o->train.batch, (long long)o->model.seq);
@@ -281,9 +281,9 @@ static enum err check_best(const struct options *o)
 
 /* Every weight with its gradient and optimizer state, and every activation of all microbatches at
  * once, eight bytes an element, in doubles. */
-enum err check_bytes(const struct options *o, const struct arch *a)
+enum err check_bytes(const struct options *o, const struct model *a)
 {
-    bool text = arch_traits(a->kind)->text;
+    bool text = model_traits(a->kind)->text;
     double rows = (double)o->parallel.microbatch * (double)a->seq;
     double heads = (double)(a->heads + 2 * a->kv_heads) * (double)a->head_dim;
     double c = (double)a->hidden, v = (double)a->vocab;
@@ -328,10 +328,10 @@ static struct sched_shape probe_shape(const struct options *o)
     return shape;
 }
 
-static enum err check_accumulation(const struct options *o, const struct arch *arch,
+static enum err check_accumulation(const struct options *o, const struct model *model,
                                    const struct sched *made)
 {
-    if (sched_ends_meet(made) && arch->tied && o->train.canonical_accumulation)
+    if (sched_ends_meet(made) && model->tied && o->train.canonical_accumulation)
         FAIL(ERR_CONFIG,
              "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
              "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
@@ -359,7 +359,7 @@ static enum err make_list(const struct options *o, const struct sched_shape *sha
                           struct check_facts *f)
 {
     TRY(schedule_make(o, shape, &f->schedule));
-    TRY(check_accumulation(o, &f->arch, &f->schedule.list));
+    TRY(check_accumulation(o, &f->model, &f->schedule.list));
     return check_validation(o, &f->schedule.list);
 }
 
@@ -402,12 +402,12 @@ static enum err check_schedule(const struct options *o, struct check_facts *f)
 
 /* ---- files ---- */
 
-static enum err check_file(const char *key, const char *path, const struct arch *arch,
+static enum err check_file(const char *key, const char *path, const struct model *model,
                            struct check_data *out, char tokenizer[32])
 {
     struct data_set set;
     struct data_want want;
-    options_want(arch, &want);
+    options_want(model, &want);
     enum err err = data_open(path, &want, false, &set);
     if (err != ERR_OK)
         return under_key(err, key);
@@ -421,14 +421,14 @@ static enum err check_files(const struct options *o, struct check_facts *f)
 {
     char train[32] = "", valid[32] = "";
     if (o->data.train[0])
-        TRY(check_file("data.train", o->data.train, &f->arch, &f->train, train));
+        TRY(check_file("data.train", o->data.train, &f->model, &f->train, train));
     if (o->data.valid[0])
-        TRY(check_file("data.valid", o->data.valid, &f->arch, &f->valid, valid));
+        TRY(check_file("data.valid", o->data.valid, &f->model, &f->valid, valid));
     if (train[0] && valid[0] && strcmp(train, valid) != 0)
         FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
                         "both texts with one tokenizer", valid, train);
     const char *made = train[0] ? train : valid;
-    bool read = o->data.tokenizer[0] && arch_traits(f->arch.kind)->text;
+    bool read = o->data.tokenizer[0] && model_traits(f->model.kind)->text;
     if (read && made[0] && strcmp(o->data.tokenizer, made) != 0)
         FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
                         "text with that tokenizer, or leave data.tokenizer empty",
@@ -467,7 +467,7 @@ static enum err check_init(const struct options *o, const struct check_facts *f)
              o->model.init);
     if (!init_begins(o))
         return ERR_OK;
-    TRY(init_open(o, &f->arch, f->tokenizer, &w));
+    TRY(init_open(o, &f->model, f->tokenizer, &w));
     weights_close(&w);
     return ERR_OK;
 }
@@ -493,7 +493,7 @@ static enum err check_start(const struct options *o, int *ranks)
     TRY(check_launch(o, ranks));
     if (!o->data.train[0])
         FAIL(ERR_CONFIG, "data.train is empty, and training needs a %s -o FILE` and give "
-                         "data.train=FILE", arch_traits(o->model.kind)->text
+                         "data.train=FILE", model_traits(o->model.kind)->text
                  ? "token file; make one with `plait data prepare TEXT"
                  : "row file; make one with `plait data import TABLE");
     return ERR_OK;
@@ -502,7 +502,7 @@ static enum err check_start(const struct options *o, int *ranks)
 /* What a run would go on from; training looks itself, when all ranks have the same in view. */
 static enum err check_goes_on(const struct options *o, struct check_facts *f)
 {
-    struct resume_here here = {o, &f->arch, f->train.count > 0 ? f->tokenizer : NULL,
+    struct resume_here here = {o, &f->model, f->train.count > 0 ? f->tokenizer : NULL,
                                f->train.hash, f->valid.hash};
     if (f->purpose != CHECK_PLAN || !o->run.resume[0] || !o->run.dir[0])
         return ERR_OK;
@@ -521,20 +521,20 @@ enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
     RULE(check_rate(o));
     RULE(check_final_decay(o));
     RULE(check_machine(o));
-    RULE(check_model(o, &f->arch));
+    RULE(check_model(o, &f->model));
     RULE(check_ranks(o, ranks));
     f->rule_of_ranks = f->rule;
-    RULE(check_stages(o, &f->arch, &f->cut));
+    RULE(check_stages(o, &f->model, &f->cut));
     RULE(check_step(o));
     RULE(check_best(o));
-    RULE(check_bytes(o, &f->arch));
+    RULE(check_bytes(o, &f->model));
     RULE(check_schedule(o, f));
     RULE(check_files(o, f));
     RULE(check_named(o));
     RULE(check_resume(o));
     RULE(check_init(o, f));
     if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
-        RULE(check_vocab(o, &f->arch.vocab));
+        RULE(check_vocab(o, &f->model.vocab));
     return ERR_OK;
 }
 
@@ -577,7 +577,7 @@ enum err run_check(const struct options *o, int ranks, enum check_for purpose, s
     bool planned = err == ERR_OK && (plan || (report && is_brief(o)));
     *s = own;
     if (planned)
-        err = setup_make_with(o, f.arch.vocab, &f.schedule, s);
+        err = setup_make_with(o, f.model.vocab, &f.schedule, s);
     if (err == ERR_OK && report)
         err = check_report(o, &f, planned ? s : NULL, report);
     setup_free(&own);

@@ -31,7 +31,7 @@ enum err check_launch(const struct options *o, int *ranks);
 
 /* Bytes are counted exactly, in 64 bits; this bounds them from above, so that the exact counts that
  * follow cannot overflow. setup_make begins with it. Errors: ERR_CONFIG. Local. */
-enum err check_bytes(const struct options *o, const struct arch *a);
+enum err check_bytes(const struct options *o, const struct model *a);
 
 /* The vocabulary of the model: model.vocab, or when that is 0 the one of the file data.train.
  * Errors: ERR_CONFIG when there is neither; ERR_DATA. Local. */

@@ -19,7 +19,7 @@ enum { CHECK_MAKE_UNITS = 1 << 21, CHECK_SEARCH_UNITS = 1 << 17, CHECK_PLAY_UNIT
 struct check_data { int64_t count, vocab, samples; uint64_t hash; };
 
 struct check_facts {
-    struct arch arch; /* vocabulary resolved */
+    struct model model; /* vocabulary resolved */
     int ranks;
     int64_t microbatches;
     struct check_data train, valid;

@@ -74,7 +74,7 @@ static void add_file(const char *label, const char *path, const struct check_dat
 /* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
 static void warn_vocab(const struct check_facts *f, struct text *out)
 {
-    int64_t has = f->train.vocab, model = f->arch.vocab;
+    int64_t has = f->train.vocab, model = f->model.vocab;
     if (has > 0 && model > has + has / 4 + 128)
         text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
                       "others are never trained, and cost memory and time; model.vocab %lld or 0 "
@@ -155,7 +155,7 @@ static void warn_chunks(const struct options *o, const struct check_facts *f, st
     text_add(out, "warning parallel.schedule %s gains by several chunks a rank, and "
                   "parallel.chunks %lld makes one; ", o->parallel.schedule,
              (long long)o->parallel.chunks);
-    if (two <= f->arch.layers)
+    if (two <= f->model.layers)
         text_add(out, "parallel.chunks=2 makes two\n");
     else
         text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
@@ -223,7 +223,7 @@ static enum err add_init(const struct options *o, struct text *out)
 static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
 {
     struct text note = {0};
-    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->arch, &note) : ERR_OK;
+    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->model, &note) : ERR_OK;
     if (err == ERR_OK && note.len > 0)
         text_add(out, "note    %s: training refuses it\n", note.s);
     text_free(&note);

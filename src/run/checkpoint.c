@@ -56,7 +56,7 @@ static struct state_chunk chunk_of(const struct setup *s, const struct param *p,
 {
     struct hf_place at;
     struct state_chunk c = {.kind = checkpoint_kind(kind)};
-    hf_place(&s->arch, &p->spec, &at);
+    hf_place(&s->model, &p->spec, &at);
     memcpy(c.tensor, at.tensor, sizeof at.tensor);
     c.nd = at.nd;
     memcpy(c.shape, at.shape, sizeof c.shape);
@@ -94,7 +94,7 @@ static enum err config_text(struct checkpoint *c)
 {
     struct text yaml = {0};
     struct options mine = *c->s->o;
-    mine.model.vocab = c->s->arch.vocab;
+    mine.model.vocab = c->s->model.vocab;
     conf_print(&options_table, &mine, &yaml);
     return text_done(&yaml, &c->config);
 }

@@ -11,7 +11,7 @@
 #include "comm/comm.h"
 #include "run/older.h"
 #include "run/setup.h"
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -70,8 +70,8 @@ static struct decision cut(const struct setup *s)
     struct decision d = {.told = s->training && s->sched.stages > 1};
     bool named = s->training && split_is_named(s->o);
     for (int i = 1; i < s->sched.stages; i++) {
-        int64_t at = s->cut[i].first, block = arch_layer(&s->arch, at).block;
-        d.value += block >= 0 && block == arch_layer(&s->arch, at - 1).block;
+        int64_t at = s->cut[i].first, block = model_layer(&s->model, at).block;
+        d.value += block >= 0 && block == model_layer(&s->model, at - 1).block;
     }
     d.words = d.value ? "stages begin within layers, too" : "stages begin with whole layers";
     d.reason = named                   ? "parallel.split names them"

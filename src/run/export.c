@@ -102,7 +102,7 @@ static enum err plan_files(struct export *e)
 {
     int64_t most = e->call->shard_bytes > 0 ? e->call->shard_bytes : shard_default, used = 0;
     int64_t largest = 1;
-    TRY(hf_entries(&e->x.head.arch, e->type, &e->entry, &e->entries));
+    TRY(hf_entries(&e->x.head.model, e->type, &e->entry, &e->entries));
     TRY(mem_new(e->entries, sizeof *e->shard, "the files of an export", &e->shard));
     e->shards = 1;
     for (int i = 0; i < e->entries; i++) {
@@ -248,9 +248,9 @@ static enum err write_all(struct export *e)
     hf_notes(head->tokenizer, head->tokenizer_hash, &e->notes);
     TRY(write_weights(e));
     TRY(write_map(e));
-    (void)hf_config_text(&head->arch, e->type, end, &config);
+    (void)hf_config_text(&head->model, e->type, end, &config);
     TRY(put_text(e, "config.json", &config));
-    if (arch_traits(head->arch.kind)->text) {
+    if (model_traits(head->model.kind)->text) {
         (void)hf_generation_text(end, &generation);
         TRY(put_text(e, "generation_config.json", &generation));
     }

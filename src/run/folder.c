@@ -63,7 +63,7 @@ static enum err config_text(const struct options *o, int64_t vocab, const char *
                             struct text *out)
 {
     struct options mine = *o;
-    if (arch_traits(o->model.kind)->text) {
+    if (model_traits(o->model.kind)->text) {
         mine.model.vocab = vocab;
         snprintf(mine.data.tokenizer, sizeof mine.data.tokenizer, "%s", tokenizer);
     }
@@ -74,7 +74,8 @@ static enum err config_text(const struct options *o, int64_t vocab, const char *
 }
 
 /* Is the file this run's configuration, and what it would write? */
-static enum err is_kept(const struct options *o, const struct arch *a, const char *path, bool *kept)
+static enum err is_kept(const struct options *o, const struct model *a, const char *path,
+                        bool *kept)
 {
     struct text words = {0};
     struct fs_map m = {0};
@@ -102,7 +103,7 @@ struct taken {
 
 /* dead: words of the lock of a run that died there, "": of none. What it left that the next start
  * removes is no conflict. begins: traces are none either, other ranks may have begun theirs. */
-static enum err list_taken(const struct options *o, const struct arch *a, const char *dead,
+static enum err list_taken(const struct options *o, const struct model *a, const char *dead,
                            bool begins, struct taken *t)
 {
     struct stat st;
@@ -289,7 +290,7 @@ static enum err refuse_run(const char *dir, const char *list)
     return err;
 }
 
-static enum err check_names(struct folder *f, const struct arch *a, bool begins)
+static enum err check_names(struct folder *f, const struct model *a, bool begins)
 {
     struct taken t;
     f->goes_on = f->goes_on || (!begins && folder_goes_on(f->o));
@@ -307,7 +308,7 @@ static enum err check_names(struct folder *f, const struct arch *a, bool begins)
     return err;
 }
 
-enum err folder_take(struct folder *f, const struct options *o, const struct arch *a)
+enum err folder_take(struct folder *f, const struct options *o, const struct model *a)
 {
     char *path;
     *f = (struct folder){.o = o, .lock = {.fd = -1}, .log = -1};
@@ -410,8 +411,8 @@ static enum err read_record(struct folder *f)
 static enum err make_words(struct folder *f, const struct setup *s, int64_t resumed,
                            struct text *facts, struct text words[FOLDER_LOG])
 {
-    TRY(config_text(f->o, s->arch.vocab, s->tokenizer, &words[FOLDER_YAML]));
-    TRY(hf_config_text(&s->arch, SAFET_F32, tokenizer_end(s->tokenizer), &words[FOLDER_JSON]));
+    TRY(config_text(f->o, s->model.vocab, s->tokenizer, &words[FOLDER_YAML]));
+    TRY(hf_config_text(&s->model, SAFET_F32, tokenizer_end(s->tokenizer), &words[FOLDER_JSON]));
     TRY(read_record(f));
     TRY(text_done(facts, &f->record.facts));
     TRY(record_begin(&f->record, resumed));
@@ -424,8 +425,8 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 {
     struct text words[FOLDER_LOG] = {{0}};
     ENSURE(f->taken);
-    TRY(folder_room(f, &s->arch, resumed));
-    TRY(check_names(f, &s->arch, true)); /* opening devices takes its time, and so may disks */
+    TRY(folder_room(f, &s->model, resumed));
+    TRY(check_names(f, &s->model, true)); /* opening devices takes its time, and so may disks */
     f->begun = true;
     enum err err = make_words(f, s, resumed, facts, words);
     if (err == ERR_OK && f->goes_on)
@@ -551,7 +552,7 @@ static void note_taken(const struct options *o, const struct fs_lock_found *foun
         text_add(out, "; the run of pid %ld, since %s, died there", w.pid, w.since);
 }
 
-enum err folder_note(const struct options *o, const struct arch *a, struct text *out)
+enum err folder_note(const struct options *o, const struct model *a, struct text *out)
 {
     struct fs_lock_found found;
     struct taken t;

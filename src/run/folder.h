@@ -43,7 +43,7 @@ enum err folder_check_dir(const char *dir);
 
 /* What stands against a run in this folder, as a sentence for a report; nothing is appended when
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
-enum err folder_note(const struct options *o, const struct arch *a, struct text *out);
+enum err folder_note(const struct options *o, const struct model *a, struct text *out);
 
 /* What a start makes, known by its content: hashes of the descriptions, 0: it is not made; the log
  * by its owner's pid. */
@@ -78,7 +78,7 @@ struct folder {
 /* Make the folder and take it: remove what a dead run left half written, or without a step; look at
  * every name that this run will write. Of a run that goes on traces of before become trace.N.
  * Errors: ERR_LOCKED, naming the owner; ERR_CONFIG for a name that exists; ERR_STORAGE. Local. */
-enum err folder_take(struct folder *f, const struct options *o, const struct arch *a);
+enum err folder_take(struct folder *f, const struct options *o, const struct model *a);
 /* Asks for room (folder_room), then makes config.yaml, the vocabulary filled in, Hugging Face's
  * config.json, run.json with these facts, log.txt, and metrics.jsonl, open, empty or with the lines
  * of a run that goes on behind step `resumed`. Errors: ERR_STORAGE. Local. */
@@ -139,7 +139,7 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated);
 /* Has the file system of run.dir room for the weights, and for the checkpoints that can be there at
  * once, beside those that the run, behind step `resumed`, has there already? Errors: ERR_STORAGE,
  * ERR_CHECKPOINT: those cannot be listed; ERR_MEMORY. Local. (folder_room.c) */
-enum err folder_room(const struct folder *f, const struct arch *a, int64_t resumed);
+enum err folder_room(const struct folder *f, const struct model *a, int64_t resumed);
 /* Behind the closing of its files. The message of an error stays. Idempotent, also of one that is
  * all zero. */
 void folder_leave(struct folder *f);

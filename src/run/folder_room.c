@@ -89,12 +89,12 @@ static int64_t saves_of(const struct options *o, int64_t resumed)
     return options_checkpoints(o) ? num_max(left, !saved) : 0;
 }
 
-enum err folder_room(const struct folder *f, const struct arch *a, int64_t resumed)
+enum err folder_room(const struct folder *f, const struct model *a, int64_t resumed)
 {
     const struct options *o = f->o;
     char need[32], have[32], what[64] = "the weights take", fewer[64] = "";
     int64_t left = o->run.save ? fs_sys_space(o->run.dir) : -1;
-    double params = (double)arch_params(a);
+    double params = (double)model_params(a);
     struct room r = {.one = 3 * params * (double)dtype_size(options_types(o).at),
                      .most = o->train.save_keep + 1 + o->train.save_best,
                      .saves = saves_of(o, resumed)};

@@ -86,11 +86,11 @@ static void note_unknown(const struct generate_rank *r)
 static void tell_prompt(struct generate_rank *r)
 {
     const struct generate_job *job = r->job;
-    int64_t unseen = job->prompts - r->s->arch.seq;
+    int64_t unseen = job->prompts - r->s->model.seq;
     char text[160];
     snprintf(text, sizeof text,
              "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
-             (long long)job->prompts, (long long)r->s->arch.seq, (long long)unseen,
+             (long long)job->prompts, (long long)r->s->model.seq, (long long)unseen,
              unseen == 1 ? "is" : "are");
     if (unseen > 0)
         note(r, text);
@@ -113,7 +113,7 @@ static enum err write_logits(struct generate_rank *r)
     struct text line = {0};
     if (!r->file.path)
         return ERR_OK;
-    for (int64_t i = 0; i < r->s->arch.vocab; i++)
+    for (int64_t i = 0; i < r->s->model.vocab; i++)
         text_add(&line, "%s%.*g", i ? " " : "", r->dev->at == DT_F64 ? 17 : 9, r->values[i]);
     text_add(&line, "\n");
     enum err err = line.err;
@@ -147,7 +147,7 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
  * not see what stands behind). */
 static int64_t fill_window(struct generate_rank *r, int64_t have)
 {
-    int64_t t = num_min(have, r->s->arch.seq), rows = t;
+    int64_t t = num_min(have, r->s->model.seq), rows = t;
     if (r->s->split.sp)
         rows = num_ceil_div(t, r->s->split.tp) * r->s->split.tp;
     memcpy(r->window, r->text + have - t, (size_t)t * sizeof *r->window);
@@ -164,7 +164,7 @@ static enum err next_token(struct generate_rank *r, int64_t have)
     int32_t token = 0;
     TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
-        TRY(generate_pick(r->values, r->s->arch.vocab, &r->job->how, have, &token));
+        TRY(generate_pick(r->values, r->s->model.vocab, &r->job->how, have, &token));
     TRY(write_logits(r));
     if (exec_world_group(r->x))
         TRY(comm_broadcast(exec_world_group(r->x), r->teller, &token, (int64_t)sizeof token));
@@ -212,7 +212,7 @@ static enum err open_device(struct generate_rank *r)
     a.world = r->world;
     TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
     TRY(exec_open(&a, &r->x));
-    return folder_others(load_weights(&(struct load){&s->arch, r->job->weights, r->job->threads},
+    return folder_others(load_weights(&(struct load){&s->model, r->job->weights, r->job->threads},
                                       r->x), r->job->weights->state.dir);
 }
 
@@ -232,9 +232,9 @@ static enum err open_rank(struct generate_rank *r)
     if (r->tells && r->job->call->logits)
         TRY(fs_create(&r->file, r->job->call->logits));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
-    TRY(mem_new(s->arch.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
+    TRY(mem_new(s->model.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
     memcpy(r->text, r->job->prompt, (size_t)r->job->prompts * sizeof *r->text);
-    int64_t cols = num_ceil_div(s->arch.vocab, s->split.tp) * s->split.tp;
+    int64_t cols = num_ceil_div(s->model.vocab, s->split.tp) * s->split.tp;
     TRY(mem_new(cols, sizeof(double), "logits", &r->values));
     TRY(mem_new(cols, sizeof(double), "logits", &r->raw));
     return r->dev->ops->alloc(r->dev, cols * dtype_size(r->dev->at), "logits", &r->logits);
@@ -306,10 +306,10 @@ static enum err check_call(const struct model_folder *folder, const struct plait
     if (c->ids && c->id_count < 1)
         FAIL(ERR_CONFIG, "generate: ids are asked for and none is given to begin with; give one or "
                          "more");
-    if (!arch_traits(folder->arch.kind)->text)
+    if (!model_traits(folder->model.kind)->text)
         FAIL(ERR_CONFIG, "generate: %s has model.kind %s, which tells classes and writes no text; "
                          "use a folder of gpt or llama", folder->dir,
-             arch_traits(folder->arch.kind)->name);
+             model_traits(folder->model.kind)->name);
     if (o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
                          "train.device=cpu");
@@ -360,7 +360,7 @@ static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int
                             bool **legal)
 {
     const struct model_folder *folder = job->folder;
-    int64_t vocab = job->setup->arch.vocab;
+    int64_t vocab = job->setup->model.vocab;
     enum err err = model_folder_tokenizer(folder, job->weights, name);
     if (job->call->ids && (err == ERR_OK || err == ERR_TOKEN)) {
         bool known = err == ERR_OK; /* else its end is not known, and config.json's may be */
@@ -385,7 +385,7 @@ static enum err run_ranks(struct generate_job *job)
     char name[SAFET_NOTE];
     int32_t *prompt = NULL;
     bool *legal = NULL;
-    TRY(weights_check_rest(job->weights, &job->setup->arch));
+    TRY(weights_check_rest(job->weights, &job->setup->model));
     enum err err = take_prompt(job, name, &prompt, &legal);
     job->prompt = prompt;
     job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);

@@ -37,7 +37,7 @@ static enum err under_key(enum err err)
 /* What is opened: the model of the weights, and whose ids the folder says they know. */
 struct source {
     struct weights weights;
-    struct arch arch;
+    struct model model;
     char tokenizer[32]; /* data.tokenizer of a run's configuration */
     char unknown[256];  /* model_folder's */
 };
@@ -47,13 +47,13 @@ static enum err open_folder(const char *dir, struct source *s)
     struct model_folder f;
     if (state_exists(dir)) {
         TRY(folder_others(weights_open(&s->weights, dir), dir));
-        s->arch = s->weights.state.head.arch;
+        s->model = s->weights.state.head.model;
         return ERR_OK;
     }
     TRY(model_folder_open(&f, dir));
     TRY(model_folder_filled(&f));
     TRY(model_folder_weights(&f, "", &s->weights));
-    s->arch = f.arch;
+    s->model = f.model;
     memcpy(s->unknown, f.unknown, sizeof s->unknown);
     memcpy(s->tokenizer, f.options.data.tokenizer, sizeof s->tokenizer);
     return ERR_OK;
@@ -80,13 +80,13 @@ bool init_reads(const char *dir)
 /* ---- the model ---- */
 
 /* Does the key say nothing of the weights? */
-static bool is_free(const struct model_key *k, enum arch_kind kind)
+static bool is_free(const struct model_key *k, enum model_kind kind)
 {
-    if (!arch_traits(kind)->text || k->type == MODEL_WIDTHS)
-        return arch_traits(kind)->text || k->type != MODEL_WIDTHS;
-    return k->at == offsetof(struct arch, dropout) || k->at == offsetof(struct arch, init_std) ||
-           k->at == (arch_traits(kind)->positions ? offsetof(struct arch, rope_theta)
-                                                 : offsetof(struct arch, seq));
+    if (!model_traits(kind)->text || k->type == MODEL_LIST)
+        return model_traits(kind)->text || k->type != MODEL_LIST;
+    return k->at == offsetof(struct model, dropout) || k->at == offsetof(struct model, init_std) ||
+           k->at == (model_traits(kind)->positions ? offsetof(struct model, rope_theta)
+                                                 : offsetof(struct model, seq));
 }
 
 /* The same word, or the same number however it is written. */
@@ -119,13 +119,13 @@ static enum err take_key(struct options *o, const char *key, const char *theirs,
     return conf_set_from(&options_table, o, "model.init", word);
 }
 
-static enum err take_model(struct options *o, const struct arch *a, struct text *differs)
+static enum err take_model(struct options *o, const struct model *a, struct text *differs)
 {
     char value[MODEL_VALUE];
-    TRY(take_key(o, "kind", arch_traits(a->kind)->name, differs));
+    TRY(take_key(o, "kind", model_traits(a->kind)->name, differs));
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
-        if (is_free(k, a->kind) || (k->at == offsetof(struct arch, vocab) && a->vocab == 0))
+        if (is_free(k, a->kind) || (k->at == offsetof(struct model, vocab) && a->vocab == 0))
             continue;
         TRY(take_key(o, k->key, model_key_value(k, a, value), differs));
     }
@@ -134,7 +134,7 @@ static enum err take_model(struct options *o, const struct arch *a, struct text 
 
 /* The model of the checkpoint that run.resume means, as far as one can be read here: what is wrong
  * with one is said where it is resumed. */
-static bool resumed_model(const struct options *o, struct arch *out)
+static bool resumed_model(const struct options *o, struct model *out)
 {
     struct state_index x = {.dir = NULL};
     struct state_found *found = NULL;
@@ -156,7 +156,7 @@ static bool resumed_model(const struct options *o, struct arch *out)
             break;
         good = state_index_open(&x, dir) == ERR_OK;
         if (good)
-            *out = x.head.arch;
+            *out = x.head.model;
         state_index_close(&x);
         mem_free(dir);
     }
@@ -168,7 +168,7 @@ static bool resumed_model(const struct options *o, struct arch *out)
 enum err init_take(struct options *o)
 {
     struct source s;
-    struct arch a;
+    struct model a;
     struct text differs = {0};
     if (!o->model.init[0])
         return ERR_OK;
@@ -176,7 +176,7 @@ enum err init_take(struct options *o)
         return resumed_model(o, &a) ? take_model(o, &a, NULL) : ERR_OK;
     TRY(open_source(o->model.init, &s));
     weights_close(&s.weights);
-    enum err err = take_model(o, &s.arch, &differs);
+    enum err err = take_model(o, &s.model, &differs);
     if (err == ERR_OK)
         err = differs.err;
     if (err == ERR_OK && differs.len > 0)
@@ -219,7 +219,7 @@ static enum err check_tokenizer(const struct options *o, const struct source *s,
 
 /* ---- for a run ---- */
 
-enum err init_open(const struct options *o, const struct arch *a, const char *tokenizer,
+enum err init_open(const struct options *o, const struct model *a, const char *tokenizer,
                    struct weights *out)
 {
     struct source s;
@@ -245,7 +245,7 @@ static enum err say_source(const struct source *s, struct text *out)
     else
         text_add(out, "%s%s", s->weights.files.file[0].path,
                  s->weights.files.files > 1 ? " and other shards" : "");
-    bool ids = arch_traits(s->arch.kind)->text;
+    bool ids = model_traits(s->model.kind)->text;
     if (ids && its.name[0])
         text_add(out, ", ids of %s", its.name);
     else if (ids)

@@ -23,7 +23,7 @@ enum err init_take(struct options *o);
 /* The weights, held against the model and the tokenizer of the data ("": not known yet). The data
  * of the tensors are not read. Errors: as init_take; ERR_TOKEN: they know another tokenizer's ids.
  * Local; released by weights_close, nothing when it fails. */
-enum err init_open(const struct options *o, const struct arch *a, const char *tokenizer,
+enum err init_open(const struct options *o, const struct model *a, const char *tokenizer,
                    struct weights *out);
 /* What a run begins with, as a half sentence; nothing without model.init. Errors: as init_take.
  * Local. */

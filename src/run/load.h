@@ -9,10 +9,10 @@
 #include "ckpt/weights.h"
 #include "exec/exec.h"
 #include "run/setup.h"
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 
 /* Where parameters of a model come from (borrowed), and how many threads may read: 8 at most do. */
-struct load { const struct arch *arch; const struct weights *from; int threads; };
+struct load { const struct model *model; const struct weights *from; int threads; };
 
 /* All that this rank holds of its stores, before exec_weights_keep: the weights, and with `moments`
  * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a number that is not finite

@@ -248,7 +248,7 @@ static enum err list_param(struct team *t, const struct param *p, int kinds)
 {
     struct hf_place place;
     struct weights_tensor found;
-    hf_place(t->l->arch, &p->spec, &place);
+    hf_place(t->l->model, &p->spec, &place);
     TRY(weights_find(t->l->from, &place, &found));
     for (int kind = 0; kind < kinds; kind++)
         for (int i = 0; i < (kind == PARAM_WEIGHT ? 1 : param_share_pieces(p->store)); i++) {

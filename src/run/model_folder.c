@@ -16,25 +16,25 @@
 #include <stdio.h>
 
 static const char *const type_name[] = {
-    [ARCH_GPT] = "gpt2", [ARCH_LLAMA] = "llama", [ARCH_MLP] = "mlp"};
+    [MODEL_GPT] = "gpt2", [MODEL_LLAMA] = "llama", [MODEL_MLP] = "mlp"};
 
 /* ---- two descriptions of one model ---- */
 
 /* 0: whatever the data have. */
-static bool is_open(const struct model_key *k, const struct arch *a)
+static bool is_open(const struct model_key *k, const struct model *a)
 {
-    return k->at == offsetof(struct arch, vocab) && a->vocab == 0;
+    return k->at == offsetof(struct model, vocab) && a->vocab == 0;
 }
 
-static enum err check_same(const char *dir, const struct options *o, const struct arch *json)
+static enum err check_same(const char *dir, const struct options *o, const struct model *json)
 {
-    struct arch yaml;
+    struct model yaml;
     char ours[MODEL_VALUE], theirs[MODEL_VALUE];
     options_arch(o, &yaml);
     if (yaml.kind != json->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
                              "%s; keep the one that the weights are of", dir,
-             arch_traits(yaml.kind)->name, type_name[json->kind]);
+             model_traits(yaml.kind)->name, type_name[json->kind]);
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         const char *key = model_key_theirs(k, json->kind);
@@ -62,10 +62,10 @@ static enum err set_word(struct options *o, const char *path, const char *theirs
     return ERR_OK;
 }
 
-static enum err set_model(struct options *o, const char *path, const struct arch *a)
+static enum err set_model(struct options *o, const char *path, const struct model *a)
 {
     char value[MODEL_VALUE];
-    TRY(set_word(o, path, "model_type", "kind", arch_traits(a->kind)->name));
+    TRY(set_word(o, path, "model_type", "kind", model_traits(a->kind)->name));
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         const char *theirs = model_key_theirs(k, a->kind);
@@ -80,12 +80,12 @@ static enum err read_json(struct model_folder *f, const char *path)
     struct hf_config c;
     TRY(hf_config_read(path, &c));
     if (!f->foreign)
-        return check_same(f->dir, &f->options, &c.arch);
+        return check_same(f->dir, &f->options, &c.model);
     memcpy(f->end, c.end, sizeof f->end);
     f->ends = c.ends;
     memcpy(f->unknown, c.unknown, sizeof f->unknown);
-    c.arch.dropout = 0; /* it may be anything there, and nothing is trained */
-    return set_model(&f->options, path, &c.arch);
+    c.model.dropout = 0; /* it may be anything there, and nothing is trained */
+    return set_model(&f->options, path, &c.model);
 }
 
 enum err model_folder_open(struct model_folder *f, const char *dir)
@@ -106,7 +106,7 @@ enum err model_folder_open(struct model_folder *f, const char *dir)
     mem_free(yaml);
     mem_free(json);
     if (err == ERR_OK)
-        options_arch(&made.options, &made.arch);
+        options_arch(&made.options, &made.model);
     *f = made;
     return err;
 }
@@ -128,12 +128,12 @@ enum err model_folder_filled(const struct model_folder *f)
 /* A checkpoint is of the folder's model; what config.yaml leaves open may be anything. */
 static enum err check_model(const struct model_folder *f, const struct state_index *x)
 {
-    const struct arch *ours = &f->arch, *its = &x->head.arch;
+    const struct model *ours = &f->model, *its = &x->head.model;
     char a[MODEL_VALUE], b[MODEL_VALUE];
     if (ours->kind != its->kind)
         FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
-                             "the weights are of", f->dir, arch_traits(ours->kind)->name, x->path,
-             arch_traits(its->kind)->name);
+                             "the weights are of", f->dir, model_traits(ours->kind)->name, x->path,
+             model_traits(its->kind)->name);
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
         if (!is_open(k, ours) &&

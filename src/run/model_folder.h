@@ -12,7 +12,7 @@
 struct model_folder {
     const char *dir;       /* borrowed */
     struct options options;
-    struct arch arch;      /* as the folder has it; zeros of options derived */
+    struct model model;      /* as the folder has it; zeros of options derived */
     bool foreign;          /* config.json alone */
     int32_t end[HF_ENDS];  /* ids that end a text, of a foreign one */
     int ends;

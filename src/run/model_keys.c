@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIELD(name) offsetof(struct arch, name)
+#define FIELD(name) offsetof(struct model, name)
 static const struct model_key keys[] = {
     {"layers", "n_layer", "num_hidden_layers", FIELD(layers), MODEL_WHOLE},
     {"hidden", "n_embd", "hidden_size", FIELD(hidden), MODEL_WHOLE},
@@ -25,7 +25,7 @@ static const struct model_key keys[] = {
     {"norm_eps", "layer_norm_epsilon", "rms_norm_eps", FIELD(norm_eps), MODEL_REAL},
     {"rope_theta", NULL, "rope_theta", FIELD(rope_theta), MODEL_REAL},
     {"init_std", "initializer_range", "initializer_range", FIELD(init_std), MODEL_REAL},
-    {"widths", NULL, NULL, FIELD(width), MODEL_WIDTHS},
+    {"widths", NULL, NULL, FIELD(width), MODEL_LIST},
 };
 
 int model_keys(void)
@@ -38,14 +38,14 @@ const struct model_key *model_key_at(int i)
     return &keys[i];
 }
 
-const char *model_key_theirs(const struct model_key *k, enum arch_kind kind)
+const char *model_key_theirs(const struct model_key *k, enum model_kind kind)
 {
-    if (kind == ARCH_MLP)
-        return k->type == MODEL_WIDTHS ? k->key : NULL;
-    return kind == ARCH_GPT ? k->gpt : k->llama;
+    if (kind == MODEL_MLP)
+        return k->type == MODEL_LIST ? k->key : NULL;
+    return kind == MODEL_GPT ? k->gpt : k->llama;
 }
 
-const char *model_key_value(const struct model_key *k, const struct arch *a, char buf[MODEL_VALUE])
+const char *model_key_value(const struct model_key *k, const struct model *a, char buf[MODEL_VALUE])
 {
     const char *at = (const char *)a + k->at;
     int64_t whole;
@@ -68,9 +68,9 @@ const char *model_key_value(const struct model_key *k, const struct arch *a, cha
         memcpy(&on, at, sizeof on);
         snprintf(buf, MODEL_VALUE, "%s", on ? "true" : "false");
         break;
-    case MODEL_WIDTHS:
+    case MODEL_LIST:
         snprintf(buf, MODEL_VALUE, "[]");
-        for (int64_t i = 0, used = 0; a->kind == ARCH_MLP && i <= a->layers; i++)
+        for (int64_t i = 0, used = 0; a->kind == MODEL_MLP && i <= a->layers; i++)
             used += snprintf(buf + used, (size_t)(MODEL_VALUE - used), "%s%lld%s", i ? ", " : "[",
                              (long long)a->width[i], i == a->layers ? "]" : "");
         break;

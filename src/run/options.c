@@ -302,17 +302,18 @@ static bool is_of_text(const char *key)
     return i < n;
 }
 
-void options_arch(const struct options *o, struct arch *out)
+void options_arch(const struct options *o, struct model *out)
 {
-    struct arch a = {
-        .kind = (enum arch_kind)o->model.kind, .layers = o->model.layers, .hidden = o->model.hidden,
-        .heads = o->model.heads, .kv_heads = o->model.kv_heads, .head_dim = o->model.head_dim,
+    struct model a = {
+        .kind = (enum model_kind)o->model.kind, .layers = o->model.layers,
+        .hidden = o->model.hidden, .heads = o->model.heads, .kv_heads = o->model.kv_heads,
+        .head_dim = o->model.head_dim,
         .ffn = o->model.ffn, .vocab = o->model.vocab, .seq = o->model.seq, .tied = o->model.tied,
         .dropout = o->model.dropout, .norm_eps = o->model.norm_eps,
         .rope_theta = o->model.rope_theta, .init_std = o->model.init_std,
     };
-    if (a.kind == ARCH_MLP) {
-        *out = arch_of_widths(o->model.widths.v, o->model.widths.n);
+    if (a.kind == MODEL_MLP) {
+        *out = model_of_widths(o->model.widths.v, o->model.widths.n);
         return;
     }
     if (a.kv_heads == 0)
@@ -320,24 +321,24 @@ void options_arch(const struct options *o, struct arch *out)
     if (a.head_dim == 0)
         a.head_dim = a.hidden / a.heads;
     if (a.ffn == 0)
-        a.ffn = arch_traits(a.kind)->gated ? num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32
-                                           : 4 * a.hidden;
+        a.ffn = model_traits(a.kind)->gated ? num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32
+                                            : 4 * a.hidden;
     *out = a;
 }
 
-void options_want(const struct arch *a, struct data_want *out)
+void options_want(const struct model *a, struct data_want *out)
 {
-    int64_t floats = arch_floats(a);
+    int64_t floats = model_floats(a);
     if (floats)
         *out = (struct data_want){.kind = DATA_ROWS, .features = floats, .classes = a->vocab};
     else
         *out = (struct data_want){.kind = DATA_TOKENS, .seq = a->seq, .vocab = a->vocab};
 }
 
-void options_split(const struct options *o, struct arch_split *out)
+void options_split(const struct options *o, struct model_split *out)
 {
-    *out = (struct arch_split){.tp = (int)o->parallel.tp,
-                               .sp = o->parallel.sp && o->parallel.tp > 1};
+    *out = (struct model_split){.tp = (int)o->parallel.tp,
+                                .sp = o->parallel.sp && o->parallel.tp > 1};
 }
 
 void options_axes(const struct options *o, int size[AXIS_COUNT])
@@ -447,11 +448,11 @@ const char *options_idle(const struct options *o, const char *key)
         return "optim.post_validation is false";
     if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
         return "model.init is given, and no weights are drawn";
-    if (strcmp(key, "model.widths") == 0 && arch_traits(o->model.kind)->text)
+    if (strcmp(key, "model.widths") == 0 && model_traits(o->model.kind)->text)
         return "it is of model.kind mlp alone";
-    if (is_of_text(key) && !arch_traits(o->model.kind)->text)
+    if (is_of_text(key) && !model_traits(o->model.kind)->text)
         return "model.kind mlp has model.widths alone";
-    if (strcmp(key, "model.rope_theta") == 0 && arch_traits(o->model.kind)->positions)
+    if (strcmp(key, "model.rope_theta") == 0 && model_traits(o->model.kind)->positions)
         return "model.kind gpt learns its positions";
     return NULL;
 }

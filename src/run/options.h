@@ -9,7 +9,7 @@
 #ifndef PLAIT_RUN_OPTIONS_H
 #define PLAIT_RUN_OPTIONS_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "base/conf.h"
 #include "data/data.h"
 #include "device/device.h"
@@ -18,7 +18,7 @@
 
 enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
 
-/* Values of the word fields, in the order of their rows' words. model.kind is an arch_kind,
+/* Values of the word fields, in the order of their rows' words. model.kind is an model_kind,
  * train.transport a comm_kind. */
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
@@ -33,7 +33,7 @@ enum { OPTIONS_RECORDED = 2 };
 
 struct options {
     struct {
-        int kind; /* enum arch_kind */
+        int kind; /* enum model_kind */
         int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, seq;
         struct conf_ints widths; /* of mlp */
         bool tied;
@@ -108,11 +108,11 @@ enum err options_fresh(struct options *out);
 
 /* The model, zeros derived: kv_heads, head_dim, ffn. vocab is as configured, and so may be 0:
  * check_vocab (check.h) finds it. Local. */
-void options_arch(const struct options *o, struct arch *out);
+void options_arch(const struct options *o, struct model *out);
 /* What it reads. Local. */
-void options_want(const struct arch *a, struct data_want *out);
+void options_want(const struct model *a, struct data_want *out);
 /* How the tensor axis cuts it. Local. */
-void options_split(const struct options *o, struct arch_split *out);
+void options_split(const struct options *o, struct model_split *out);
 /* Sizes of the mesh axes, to be given to mesh_make. Local. */
 void options_axes(const struct options *o, int size[AXIS_COUNT]);
 /* Ranks that the layout needs: tp x pp x dp. Local. */

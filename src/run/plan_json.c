@@ -18,15 +18,15 @@ static void begin(int64_t i, struct text *out)
 
 static void add_model(const struct setup *s, struct text *out)
 {
-    const struct arch *a = &s->arch;
+    const struct model *a = &s->model;
     const struct { const char *key; int64_t value; } number[] = {
         {"layers", a->layers}, {"hidden", a->hidden}, {"heads", a->heads},
         {"kv_heads", a->kv_heads}, {"head_dim", a->head_dim}, {"ffn", a->ffn},
-        {"vocab", a->vocab}, {"seq", a->seq}, {"parameters", arch_params(a)}};
-    text_add(out, "  \"model\": {\"kind\": \"%s\"", arch_traits(a->kind)->name);
+        {"vocab", a->vocab}, {"seq", a->seq}, {"parameters", model_params(a)}};
+    text_add(out, "  \"model\": {\"kind\": \"%s\"", model_traits(a->kind)->name);
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
         text_add(out, ", \"%s\": %lld", number[i].key, (long long)number[i].value);
-    for (int i = 0; i < ARCH_WIDTHS && a->width[i] > 0; i++)
+    for (int i = 0; i < MODEL_WIDTHS && a->width[i] > 0; i++)
         text_add(out, "%s%lld", i ? ", " : ", \"widths\": [", (long long)a->width[i]);
     text_add(out, "%s, \"tied\": %s},\n", a->width[0] > 0 ? "]" : "",
              a->tied ? "true" : "false");
@@ -54,20 +54,20 @@ static void add_step(const struct setup *s, struct text *out)
 
 static void add_stages(const struct setup *s, struct text *out)
 {
-    char name[ARCH_NAME_MAX];
+    char name[MODEL_NAME_MAX];
     text_add(out, "  \"stages\": [");
     for (int i = 0; i < s->sched.stages; i++) {
-        const struct arch_stage *st = &s->cut[i];
+        const struct model_stage *st = &s->cut[i];
         begin(i, out);
         text_add(out, "{\"stage\": %d, \"pp\": [%d", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, ", %d", s->sched.place[s->sched.stages + i]);
         text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"layers\": [",
-                 (long long)arch_stage_elements(&s->arch, &s->split, st),
+                 (long long)model_stage_elements(&s->model, &s->split, st),
                  s->report.stage_peak[i]);
         for (int64_t at = st->first; at < st->end; at++) {
-            struct layer l = arch_layer(&s->arch, at);
-            text_add(out, "%s\"%s\"", at > st->first ? ", " : "", arch_layer_name(&l, name));
+            struct layer l = model_layer(&s->model, at);
+            text_add(out, "%s\"%s\"", at > st->first ? ", " : "", model_layer_name(&l, name));
         }
         text_add(out, "]}");
     }
@@ -115,7 +115,7 @@ static enum err add_buffer(void *arg, const struct buffer *b)
 {
     struct listed *l = arg;
     const struct setup *s = l->s;
-    char name[ARCH_NAME_MAX];
+    char name[MODEL_NAME_MAX];
     text_add(l->out, "%s\n      {\"name\": \"%s\", \"kind\": \"%s\", \"bytes\": %lld, "
                      "\"count\": %d", l->between, b->name, memory_name(b->kind),
              (long long)b->bytes, b->count);
@@ -123,8 +123,8 @@ static enum err add_buffer(void *arg, const struct buffer *b)
         text_add(l->out, ", \"stage\": %d", b->holding % s->sched.stages);
     if (b->what == BUFFER_SLOT || b->what == BUFFER_SAVE || b->what == BUFFER_KEEP) {
         int64_t at = s->cut[b->holding % s->sched.stages].first + b->layer;
-        struct layer of = arch_layer(&s->arch, at);
-        text_add(l->out, ", \"layer\": \"%s\"", arch_layer_name(&of, name));
+        struct layer of = model_layer(&s->model, at);
+        text_add(l->out, ", \"layer\": \"%s\"", model_layer_name(&of, name));
     }
     text_add(l->out, "}");
     l->between = ",";

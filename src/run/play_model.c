@@ -101,7 +101,7 @@ static enum err read_options(const struct play_args *a, struct options *o)
 static enum err add_bytes(struct played *x)
 {
     const struct setup *u = &x->setup;
-    struct arch_rank r = {&u->arch, u->split, u->samples, &u->types};
+    struct model_rank r = {&u->model, u->split, u->samples, &u->types};
     struct buffers_args a;
     struct stage_bytes *of;
     int stages = x->s->stages, p = x->s->p;
@@ -127,7 +127,7 @@ static enum err add_bytes(struct played *x)
     };
     bool asked = x->cost.bandwidth == 0 || x->cost.bytes != 0;
     for (int i = 0; !asked && i < stages; i++)
-        x->cost.bytes = fmax(x->cost.bytes, (double)arch_boundary_bytes(&r, u->cut[i].first));
+        x->cost.bytes = fmax(x->cost.bytes, (double)model_boundary_bytes(&r, u->cut[i].first));
     return ERR_OK;
 }
 
@@ -143,8 +143,8 @@ static enum err add_scale(struct played *x)
     TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
     TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
     for (int i = 0; i < x->s->stages; i++) {
-        x->scale[i] = arch_flops(&x->setup.arch, &x->setup.cut[i], false);
-        x->redo[i] = arch_flops(&x->setup.arch, &x->setup.cut[i], true);
+        x->scale[i] = model_flops(&x->setup.model, &x->setup.cut[i], false);
+        x->redo[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
         sum += x->scale[i];
     }
     for (int i = 0; i < x->s->stages; i++) {

@@ -51,7 +51,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     int64_t targets = o->train.batch * r->job->train.targets;
     struct plait_step p = {.step = step, .steps = o->train.steps, .loss = r->result.loss,
                            .grad_norm = r->result.grad_norm, .lr = lr_at(&r->lr, step),
-                           .rows = !arch_traits(r->s->arch.kind)->text,
+                           .rows = !model_traits(r->s->model.kind)->text,
                            .tokens = step * targets, .seconds = r->took};
     r->seconds += r->took;
     p.tokens_per_s = (double)targets / r->took;

@@ -29,7 +29,7 @@ static int64_t held_bytes(const struct train_rank *r)
 static enum err load_all(struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
-    const struct load from = {&r->s->arch, &saved, r->job->threads};
+    const struct load from = {&r->s->model, &saved, r->job->threads};
     double begin = log_now();
     TRY(load_stores(&from, (const struct param_store *const *)r->store, r->optim.stores, true));
     r->loaded = held_bytes(r);
@@ -185,7 +185,7 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
 static enum err same_run(const struct train_rank *r, const struct state_index *x,
                          const struct options *was)
 {
-    struct resume_here here = {r->s->o, &r->s->arch, r->s->tokenizer, r->job->train.hash,
+    struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
                                r->job->valid.hash};
     return resume_same(&here, x, was);
 }

@@ -41,16 +41,16 @@ static enum err same_hash(const char *dir, const char *key, uint64_t there, uint
     return there == here || there == 0 || here == 0 ? ERR_OK : differs(dir, key, a, b, way);
 }
 
-static enum err same_model(const char *dir, const struct arch *a, const struct arch *b)
+static enum err same_model(const char *dir, const struct model *a, const struct model *b)
 {
     static const char way[] = "it is another model";
     char key[32], there[MODEL_VALUE], here[MODEL_VALUE];
     if (a->kind != b->kind)
-        return differs(dir, "model.kind", arch_traits(a->kind)->name, arch_traits(b->kind)->name,
+        return differs(dir, "model.kind", model_traits(a->kind)->name, model_traits(b->kind)->name,
                        way);
     for (int i = 0; i < model_keys(); i++) {
         const struct model_key *k = model_key_at(i);
-        if (arch_traits(a->kind)->text == (k->type == MODEL_WIDTHS))
+        if (model_traits(a->kind)->text == (k->type == MODEL_LIST))
             continue;
         snprintf(key, sizeof key, "model.%s", k->key);
         if (strcmp(model_key_value(k, a, there), model_key_value(k, b, here)) != 0)
@@ -65,7 +65,7 @@ enum err resume_same(const struct resume_here *here, const struct state_index *x
     static const char way[] = "give the same, or insist with run.resume_insist=true";
     const struct options *o = here->o;
     const struct state_head *h = &x->head;
-    TRY(same_model(x->dir, &h->arch, here->arch));
+    TRY(same_model(x->dir, &h->model, here->model));
     TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
                  "the place in the data is counted in batches; give the same"));
     if (h->step > o->train.steps)

@@ -12,7 +12,7 @@
  * them is compared. Hashes of the tokens; 0: none, or not known. */
 struct resume_here {
     const struct options *o;
-    const struct arch *arch;
+    const struct model *model;
     const char *tokenizer;
     uint64_t train, valid;
 };

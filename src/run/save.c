@@ -22,7 +22,7 @@ struct saver {
     struct exec *x;
     struct comm_world *world;
     int writer;
-    struct arch_param *param; /* owned; all parameters of the model, tied once */
+    struct model_param *param; /* owned; all parameters of the model, tied once */
     int params;
     struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
     int entries;
@@ -34,23 +34,23 @@ struct saver {
 
 static enum err list_params(struct saver *v)
 {
-    const struct arch *a = &v->s->arch;
-    TRY(arch_model_params(a, &v->param, &v->params));
+    const struct model *a = &v->s->model;
+    TRY(model_param_list(a, &v->param, &v->params));
     return hf_entries(a, SAFET_F32, &v->entry, &v->entries);
 }
 
 /* Pipeline stage that holds a part; the tied head's copy is never asked for, and of two replicas
  * the first is written. */
-static int stage_of(const struct setup *s, const struct arch_param *p)
+static int stage_of(const struct setup *s, const struct model_param *p)
 {
     for (int i = 0; i < s->sched.stages; i++)
-        if (arch_stage_has(&s->cut[i], p->layer))
+        if (model_stage_has(&s->cut[i], p->layer))
             return i;
     return 0;
 }
 
 /* This rank's parameter of that name. */
-static const struct param *own(struct saver *v, const struct arch_param *p)
+static const struct param *own(struct saver *v, const struct model_param *p)
 {
     for (int i = 0; i < exec_stage_count(v->x); i++) {
         const struct param_store *s = &exec_stage_at(v->x, i)->params;
@@ -62,7 +62,7 @@ static const struct param *own(struct saver *v, const struct arch_param *p)
 }
 
 /* This rank's box, local extents. */
-static enum err read_box(struct saver *v, const struct arch_param *p, float *out, int64_t n)
+static enum err read_box(struct saver *v, const struct model_param *p, float *out, int64_t n)
 {
     const struct param *mine = own(v, p);
     ENSURE(mine && mine->count == n);
@@ -71,7 +71,7 @@ static enum err read_box(struct saver *v, const struct arch_param *p, float *out
 
 /* What a file keeps transposed goes tile by tile, so that its cache lines are filled while they are
  * near. */
-static void place_box(const struct hf_place *at, const struct arch_box *b, const float *box,
+static void place_box(const struct hf_place *at, const struct model_box *b, const float *box,
                       float *tensor)
 {
     int64_t cols = at->nd == 2 ? at->shape[1] : 1, rows = b->real[0], n = b->real[1];
@@ -87,14 +87,14 @@ static void place_box(const struct hf_place *at, const struct arch_box *b, const
 }
 
 /* Move one rank's box of a parameter to the writer, which places it. */
-static enum err move_box(struct saver *v, const struct arch_param *p, int tp_rank, float *tensor)
+static enum err move_box(struct saver *v, const struct model_param *p, int tp_rank, float *tensor)
 {
     const struct setup *s = v->s;
     int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
-    struct param_place place = {&s->arch, &s->split, &s->cut[stage], tp_rank, false, 0, 1};
+    struct param_place place = {&s->model, &s->split, &s->cut[stage], tp_rank, false, 0, 1};
     struct comm_req req = {0};
     struct hf_place at;
-    struct arch_box box;
+    struct model_box box;
     float *values;
     if (!param_counts(p, &place))
         return ERR_OK;
@@ -103,7 +103,7 @@ static enum err move_box(struct saver *v, const struct arch_param *p, int tp_ran
     int owner = mesh_rank(&s->mesh, coord), me = comm_rank(v->world);
     if (me != owner && me != v->writer)
         return ERR_OK;
-    arch_param_box(&s->split, p, tp_rank, &box);
+    model_param_box(&s->split, p, tp_rank, &box);
     int64_t n = box.local[0] * box.local[1];
     TRY(mem_new(n, sizeof *values, p->name, &values));
     enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;
@@ -114,7 +114,7 @@ static enum err move_box(struct saver *v, const struct arch_param *p, int tp_ran
     if (err == ERR_OK)
         err = comm_finish(&req);
     if (err == ERR_OK && me == v->writer) {
-        hf_place(&s->arch, p, &at);
+        hf_place(&s->model, p, &at);
         place_box(&at, &box, values, tensor);
     }
     mem_free(values);
@@ -132,7 +132,7 @@ static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *n
         TRY(mem_new(n, sizeof *tensor, e->name, &tensor));
     for (; *next < v->params; (*next)++) {
         struct hf_place at;
-        hf_place(&v->s->arch, &v->param[*next], &at);
+        hf_place(&v->s->model, &v->param[*next], &at);
         if (strcmp(at.tensor, e->name) != 0)
             break;
         for (int t = 0; t < v->s->split.tp && err == ERR_OK; t++)

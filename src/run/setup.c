@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each line takes what the lines above made and makes one thing: options -> arch, mesh -> schedule
+ * Each line takes what the lines above made and makes one thing: options -> model, mesh -> schedule
  * -> cut -> bubble -> decisions -> groups, memory.
  */
 #include "run/setup.h"
@@ -35,7 +35,7 @@ static enum err make_compute(const struct setup *s, struct schedule *made, struc
     if (made->list.p == 0)
         TRY(schedule_make(o, &shape, made));
     if (o->train.canonical_accumulation)
-        TRY(make_canonical(&made->list, s->arch.tied));
+        TRY(make_canonical(&made->list, s->model.tied));
     if (o->train.recompute != OPTIONS_RECOMPUTE_NONE)
         return sched_recompute(&made->list, out);
     *out = made->list;
@@ -62,7 +62,7 @@ static enum err make_sched(struct setup *s, struct schedule *made)
         TRY(make_compute(s, made, &compute));
     else
         TRY(sched_make_forward(&shape, NULL, &compute));
-    la.tied = s->training && s->arch.tied;
+    la.tied = s->training && s->model.tied;
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
@@ -102,10 +102,10 @@ void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *
 /* The attention of a whole microbatch on one rank. */
 static void make_attn(struct setup *s)
 {
-    for (int64_t i = 0; i < arch_layers(&s->arch) && !s->attn.heads; i++) {
-        struct arch_dims d;
-        struct layer l = arch_layer(&s->arch, i);
-        arch_dims(&l, &s->split, s->samples, &s->types, &d);
+    for (int64_t i = 0; i < model_layers(&s->model) && !s->attn.heads; i++) {
+        struct model_dims d;
+        struct layer l = model_layer(&s->model, i);
+        model_dims(&l, &s->split, s->samples, &s->types, &d);
         if (l.type == &layer_type_attn)
             s->attn = (struct attn){.b = d.b, .tq = d.t, .tk = d.t, .heads = d.h, .kv_heads = d.k,
                                     .d = d.d, .drop.p = l.dims.dropout};
@@ -132,7 +132,7 @@ static int64_t device_bytes(const struct setup *s, int pp, struct apart far)
 
 static void plan_groups(const struct setup *s, int pp)
 {
-    struct groups_args a = {.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
+    struct groups_args a = {.model = &s->model, .split = s->split, .mesh = &s->mesh,
                             .sched = &s->sched, .cut = s->cut, .types = s->types,
                             .samples = s->samples, .shares = (int)s->decided[DECIDED_ZERO].value,
                             .ahead = s->report.ahead,
@@ -146,7 +146,7 @@ static void plan_groups(const struct setup *s, int pp)
 
 void setup_buffers(const struct setup *s, struct buffers_args *out)
 {
-    *out = (struct buffers_args){.arch = &s->arch, .split = s->split, .sched = &s->sched,
+    *out = (struct buffers_args){.model = &s->model, .split = s->split, .sched = &s->sched,
                                  .report = &s->report, .cut = s->cut, .samples = s->samples,
                                  .share = s->share, .types = s->types,
                                  .shares = (int)s->decided[DECIDED_ZERO].value,
@@ -235,8 +235,8 @@ static enum err play(const struct setup *s, double *bubble, double *time)
     struct sim_result r;
     TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
     for (int i = 0; i < stages; i++) {
-        scale[i] = arch_flops(&s->arch, &s->cut[i], false);
-        scale[stages + i] = arch_flops(&s->arch, &s->cut[i], true);
+        scale[i] = model_flops(&s->model, &s->cut[i], false);
+        scale[stages + i] = model_flops(&s->model, &s->cut[i], true);
     }
     struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
                             .redo_scale = scale + stages};
@@ -264,15 +264,16 @@ static enum err play_measured(struct setup *s)
 static const double FINER_WORTH = 0.01;
 
 /* `other` for the cut there is, which it then holds. */
-static void exchange(struct setup *s, struct arch_stage **other)
+static void exchange(struct setup *s, struct model_stage **other)
 {
-    struct arch_stage *before = s->cut;
+    struct model_stage *before = s->cut;
     s->cut = *other;
     *other = before;
 }
 
 /* `other` for the cut, if the step is shorter with it, by a share of *time. */
-static enum err take_shorter(struct setup *s, struct arch_stage **other, double share, double *time)
+static enum err take_shorter(struct setup *s, struct model_stage **other, double share,
+                             double *time)
 {
     double bubble, its;
     exchange(s, other);
@@ -289,13 +290,13 @@ static enum err take_shorter(struct setup *s, struct arch_stage **other, double 
 /* Of ranks with one stage the costliest must have less: this asks for no schedule, so that all of
  * them have the same stages, and with these the same bits and measured times. With two replicas a
  * stage has two ranks, and is cut between layers. */
-static enum err cut_by_stages(struct setup *s, struct arch_stage **other)
+static enum err cut_by_stages(struct setup *s, struct model_stage **other)
 {
     double time;
     bool finer = false;
     memcpy(*other, s->cut, (size_t)s->sched.stages * sizeof **other);
     if (s->sched.replicas == 1)
-        TRY(arch_cut_finer(&s->arch, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
+        TRY(model_cut_finer(&s->model, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
     if (finer)
         exchange(s, other);
     return play(s, &s->bubble, &time);
@@ -303,30 +304,30 @@ static enum err cut_by_stages(struct setup *s, struct arch_stage **other)
 
 /* Where ranks have several, the costliest stage may be made cheap or the costliest rank, and that
  * finer. What counts is the step, which uneven stages of even ranks may make longer. */
-static enum err cut_by_steps(struct setup *s, struct arch_stage **other)
+static enum err cut_by_steps(struct setup *s, struct model_stage **other)
 {
     int stages = s->sched.stages;
     double time;
     bool finer;
     TRY(play(s, &s->bubble, &time));
-    TRY(arch_cut(&s->arch, stages, s->sched.place, *other));
+    TRY(model_cut(&s->model, stages, s->sched.place, *other));
     TRY(take_shorter(s, other, 0, &time));
     memcpy(*other, s->cut, (size_t)stages * sizeof **other);
-    TRY(arch_cut_finer(&s->arch, stages, s->sched.place, FINER_WORTH, *other, &finer));
+    TRY(model_cut_finer(&s->model, stages, s->sched.place, FINER_WORTH, *other, &finer));
     return take_shorter(s, other, FINER_WORTH, &time);
 }
 
 static enum err make_cut(struct setup *s)
 {
-    struct arch_stage *other;
+    struct model_stage *other;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
     if (s->training && split_is_named(s->o)) {
         double time;
-        TRY(split_cut(s->o, &s->arch, s->cut));
+        TRY(split_cut(s->o, &s->model, s->cut));
         return play(s, &s->bubble, &time);
     }
-    TRY(arch_cut(&s->arch, stages, NULL, s->cut));
+    TRY(model_cut(&s->model, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;
     TRY(mem_new(stages, sizeof *other, "the cut", &other));
@@ -342,9 +343,9 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     int axes[AXIS_COUNT];
     bool training = made != NULL;
     *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
-    options_arch(o, &s->arch);
-    if (s->arch.vocab == 0)
-        s->arch.vocab = vocab;
+    options_arch(o, &s->model);
+    if (s->model.vocab == 0)
+        s->model.vocab = vocab;
     options_split(o, &s->split);
     options_axes(o, axes);
     s->types = options_types(o);
@@ -352,9 +353,9 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
         s->samples = o->parallel.microbatch;
         s->share = options_samples(o);
     }
-    TRY(arch_check(&s->arch));
-    TRY(arch_check_split(&s->arch, &s->split));
-    TRY(check_bytes(o, &s->arch));
+    TRY(model_check(&s->model));
+    TRY(model_check_split(&s->model, &s->split));
+    TRY(check_bytes(o, &s->model));
     TRY(mesh_make(axes, &s->mesh));
     TRY(make_sched(s, made));
     if (training) {
@@ -412,7 +413,7 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out)
 
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
-    *out = (struct exec_args){.arch = &s->arch, .split = s->split, .mesh = &s->mesh,
+    *out = (struct exec_args){.model = &s->model, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
                               .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
@@ -425,9 +426,9 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 /* ---- the table ---- */
 
 /* "mlp of layer 3, layers 4 to 7, attention of layer 8" */
-static void add_blocks(const struct arch *a, const struct arch_stage *st, struct text *out)
+static void add_blocks(const struct model *a, const struct model_stage *st, struct text *out)
 {
-    int64_t from = num_max(st->first, 1) - 1, to = num_min(st->end, arch_layers(a) - 1) - 1;
+    int64_t from = num_max(st->first, 1) - 1, to = num_min(st->end, model_layers(a) - 1) - 1;
     int64_t first = (from + 1) / 2, end = to / 2; /* whole layers */
     const char *between = "";
     if (from % 2) {
@@ -444,21 +445,21 @@ static void add_blocks(const struct arch *a, const struct arch_stage *st, struct
         text_add(out, "%sattention of layer %lld", between, (long long)end);
         between = ", ";
     }
-    if (arch_stage_embed(st)) {
+    if (model_stage_embed(st)) {
         text_add(out, "%sembedding", between);
         between = ", ";
     }
-    if (arch_stage_head(a, st))
+    if (model_stage_head(a, st))
         text_add(out, "%shead", between);
 }
 
 /* "input, fc1, relu1" */
-static void add_names(const struct arch *a, const struct arch_stage *st, struct text *out)
+static void add_names(const struct model *a, const struct model_stage *st, struct text *out)
 {
-    char name[ARCH_NAME_MAX];
+    char name[MODEL_NAME_MAX];
     for (int64_t i = st->first; i < st->end; i++) {
-        struct layer l = arch_layer(a, i);
-        text_add(out, "%s%s", i > st->first ? ", " : "", arch_layer_name(&l, name));
+        struct layer l = model_layer(a, i);
+        text_add(out, "%s%s", i > st->first ? ", " : "", model_layer_name(&l, name));
     }
 }
 
@@ -466,16 +467,16 @@ static void add_stages(const struct setup *s, struct text *out)
 {
     char buf[32];
     for (int i = 0; i < s->sched.stages; i++) {
-        const struct arch_stage *st = &s->cut[i];
+        const struct model_stage *st = &s->cut[i];
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        if (arch_traits(s->arch.kind)->text)
-            add_blocks(&s->arch, st, out);
+        if (model_traits(s->model.kind)->text)
+            add_blocks(&s->model, st, out);
         else
-            add_names(&s->arch, st, out);
+            add_names(&s->model, st, out);
         text_add(out, ", %s parameters a rank\n",
-                 text_count(arch_stage_elements(&s->arch, &s->split, st), buf));
+                 text_count(model_stage_elements(&s->model, &s->split, st), buf));
     }
 }
 
@@ -530,16 +531,16 @@ static void add_copies(const struct setup *s, struct text *out)
                  text_bytes(s->memory[pp].copy, buf));
 }
 
-static void add_model(const struct arch *a, struct text *out)
+static void add_model(const struct model *a, struct text *out)
 {
     char buf[32];
-    text_add(out, "model   %s, %s parameters, ", arch_traits(a->kind)->name,
-             text_count(arch_params(a), buf));
-    if (arch_traits(a->kind)->text)
+    text_add(out, "model   %s, %s parameters, ", model_traits(a->kind)->name,
+             text_count(model_params(a), buf));
+    if (model_traits(a->kind)->text)
         text_add(out, "%lld layer%s, hidden %lld, heads %lld, vocabulary %lld\n",
                  (long long)a->layers, text_plural(a->layers, "s"), (long long)a->hidden,
                  (long long)a->heads, (long long)a->vocab);
-    for (int64_t i = 0; i <= a->layers && !arch_traits(a->kind)->text; i++)
+    for (int64_t i = 0; i <= a->layers && !model_traits(a->kind)->text; i++)
         text_add(out, "%s%lld%s", i ? "-" : "widths ", (long long)a->width[i],
                  i == a->layers ? "\n" : "");
 }
@@ -550,7 +551,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
     char tokens[48] = "", bubble[SIM_BUBBLE_MAX];
-    add_model(&s->arch, out);
+    add_model(&s->model, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
              s->decided[DECIDED_OVERLAP].value ? " beside products" : "", s->sched.p,
@@ -564,9 +565,9 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
         sched_passed_add(&s->sched, out);
         text_add(out, "\n");
     }
-    if (arch_traits(s->arch.kind)->text)
-        snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->arch.seq,
-                 text_plural(s->arch.seq, "s"));
+    if (model_traits(s->model.kind)->text)
+        snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->model.seq,
+                 text_plural(s->model.seq, "s"));
     if (s->training)
         text_add(out, "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
                       "rank, schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",

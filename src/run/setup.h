@@ -19,14 +19,14 @@ struct exec_args;
 struct setup {
     const struct options *o; /* borrowed */
     const char *tokenizer;   /* borrowed: of the data, once that is open; NULL before */
-    struct arch arch;
-    struct arch_split split;
+    struct model model;
+    struct model_split split;
     struct mesh mesh;
     struct sched sched;             /* owned; the training list, or a forward-only one */
     struct sched_report report;     /* owned */
     struct sched forward;           /* owned; of a whole step of validation, of two replicas by the
                                        first; empty: there is none */
-    struct arch_stage *cut;         /* owned; [stages] */
+    struct model_stage *cut;         /* owned; [stages] */
     struct memory *memory;      /* owned; [pp] */
     struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
     struct dtypes types;

@@ -10,15 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME = ARCH_NAME_MAX };
+enum { NAME = MODEL_NAME_MAX };
 
-static void name_of(const struct arch *a, int64_t at, char out[NAME])
+static void name_of(const struct model *a, int64_t at, char out[NAME])
 {
-    struct layer l = arch_layer(a, at);
-    arch_layer_name(&l, out);
+    struct layer l = model_layer(a, at);
+    model_layer_name(&l, out);
 }
 
-static bool is_named(const struct arch *a, int64_t layer, const char *name)
+static bool is_named(const struct model *a, int64_t layer, const char *name)
 {
     char its[NAME], before[NAME] = "";
     size_t n = strlen(name);
@@ -29,10 +29,10 @@ static bool is_named(const struct arch *a, int64_t layer, const char *name)
     return strcmp(its, name) == 0 || (first && strncmp(name, "layers.", 7) == 0);
 }
 
-/* The first layer from `from` on of that name; arch_layers: there is none. */
-static int64_t find(const struct arch *a, int64_t from, const char *name)
+/* The first layer from `from` on of that name; model_layers: there is none. */
+static int64_t find(const struct model *a, int64_t from, const char *name)
 {
-    while (from < arch_layers(a) && !is_named(a, from, name))
+    while (from < model_layers(a) && !is_named(a, from, name))
         from++;
     return from;
 }
@@ -43,10 +43,10 @@ static const char *listed_name(const void *arg, int i)
 }
 
 /* The last block's for one beyond it, else the nearest by its letters. */
-static enum err find_nearest(const struct arch *a, const char *name, char out[NAME])
+static enum err find_nearest(const struct model *a, const char *name, char out[NAME])
 {
     char(*all)[NAME];
-    int n = (int)arch_layers(a);
+    int n = (int)model_layers(a);
     size_t digits = strncmp(name, "layers.", 7) == 0 ? strspn(name + 7, "0123456789") : 0;
     if (digits > 0) {
         snprintf(out, NAME, "layers.%lld%.8s", (long long)a->layers - 1, name + 7 + digits);
@@ -62,14 +62,14 @@ static enum err find_nearest(const struct arch *a, const char *name, char out[NA
     return ERR_OK;
 }
 
-static enum err refuse_unknown(const struct arch *a, const char *name)
+static enum err refuse_unknown(const struct model *a, const char *name)
 {
     char near[NAME], first[NAME], last[NAME], has[2 * NAME + 40];
     TRY(find_nearest(a, name, near));
     name_of(a, 0, first);
-    name_of(a, arch_layers(a) - 1, last);
+    name_of(a, model_layers(a) - 1, last);
     snprintf(has, sizeof has, "%s to %s, as `plait check` lists them", first, last);
-    if (arch_traits(a->kind)->text)
+    if (model_traits(a->kind)->text)
         snprintf(has, sizeof has, "layers.0 to layers.%lld, each of them .attn and .mlp",
                  (long long)a->layers - 1);
     FAIL(ERR_CONFIG, "parallel.split names \"%.60s\", and the model has no such layer: it has %s, "
@@ -82,10 +82,10 @@ bool split_is_named(const struct options *o)
     return o->parallel.split.n > 0;
 }
 
-enum err split_cut(const struct options *o, const struct arch *a, struct arch_stage *out)
+enum err split_cut(const struct options *o, const struct model *a, struct model_stage *out)
 {
     const struct conf_names *split = &o->parallel.split;
-    int64_t stages = o->parallel.pp * options_chunks(o), end = arch_layers(a);
+    int64_t stages = o->parallel.pp * options_chunks(o), end = model_layers(a);
     char before[NAME];
     if (split->n != stages - 1)
         FAIL(ERR_CONFIG, "parallel.split has %lld name%s, and parallel.pp %lld x parallel.chunks "

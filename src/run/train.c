@@ -59,8 +59,8 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
     int64_t at = train_place(r, step);
     *b = (struct exec_batch){.input = r->inputs + at * d->inputs,
                              .targets = r->targets + at * d->targets,
-                             .samples = r->s->share, .t = r->s->arch.seq, .step = (uint32_t)step,
-                             .row0 = r->coord[AXIS_DP] * r->s->share * r->s->arch.seq};
+                             .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
+                             .row0 = r->coord[AXIS_DP] * r->s->share * r->s->model.seq};
 }
 
 /* What this rank brings to the step under way. */
@@ -256,7 +256,7 @@ static enum err open_trace(struct train_rank *r)
 static enum err rehearse(struct train_rank *r)
 {
     struct exec_batch b = {.input = r->inputs, .targets = r->targets, .samples = r->s->share,
-                           .t = r->s->arch.seq};
+                           .t = r->s->model.seq};
     return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
 }
 
@@ -264,7 +264,7 @@ static enum err rehearse(struct train_rank *r)
 static enum err take_folder(const struct train_rank *r)
 {
     bool own = comm_kind(r->world) == COMM_MPI && r->reports;
-    return own ? folder_take(r->job->folder, r->s->o, &r->s->arch) : ERR_OK;
+    return own ? folder_take(r->job->folder, r->s->o, &r->s->model) : ERR_OK;
 }
 
 /* The weights of model.init, where the run begins. */
@@ -277,7 +277,7 @@ static enum err begin_with(struct train_rank *r)
         FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the start "
                              "are gone, and model.init was not read for them; start again",
              o->run.dir);
-    const struct load from = {&r->s->arch, r->job->init, r->job->threads};
+    const struct load from = {&r->s->model, r->job->init, r->job->threads};
     return folder_others(load_weights(&from, r->x), r->job->init->state.dir);
 }
 
@@ -501,7 +501,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
 static enum err open_data(struct train_job *job)
 {
     const struct options *o = job->setup->o;
-    const struct arch *a = &job->setup->arch;
+    const struct model *a = &job->setup->model;
     struct data_want want;
     options_want(a, &want);
     TRY(data_open(o->data.train, &want, true, &job->train));
@@ -520,11 +520,11 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     TRY(setup_ask_gpus(s, comm_gpus_reach));
     TRY(host_check(s));
     if (o->train.transport != COMM_MPI)
-        TRY(folder_take(job->folder, o, &s->arch));
+        TRY(folder_take(job->folder, o, &s->model));
     TRY(open_data(job));
     s->tokenizer = job->train.tokenizer;
     if (init_begins(o)) {
-        TRY(init_open(o, &s->arch, s->tokenizer, init));
+        TRY(init_open(o, &s->model, s->tokenizer, init));
         job->init = init;
     }
     job->threads = options_threads(o, s->mesh.world);

@@ -67,7 +67,7 @@ static void fill_head(const struct train_rank *r, struct state_head *h)
     const struct options *o = r->s->o;
     *h = (struct state_head){
         .step = r->taken, .type = checkpoint_type(r->dev->at),
-        .arch = r->s->arch, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
+        .model = r->s->model, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
         .valid_hash = r->job->valid.hash, .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
         .warmup = r->lr.warmup, .decay = r->lr.decay, .steps = r->lr.steps,
         .within = r->ahead.within, .loss = r->loss,

@@ -41,7 +41,7 @@ static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
     int64_t at = train_place(r, r->step);
     return (struct exec_batch){.input = r->inputs + at * d->inputs,
                                .targets = r->targets + at * d->targets, .samples = n,
-                               .t = r->s->arch.seq};
+                               .t = r->s->model.seq};
 }
 
 /* Of n samples. */

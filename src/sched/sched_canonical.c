@@ -16,7 +16,7 @@
  * move can make a circle. What it costs is memory: between I and W an activation and a keep set
  * stay, and the check counts both. A list that is in order already comes back unchanged.
  *
- * The gradient of the head's matrix is made by the forward (src/model/head.c), so the forwards of
+ * The gradient of the head's matrix is made by the forward (src/layer/head.c), so the forwards of
  * the last stage must come in the order of the microbatches by themselves; all generators do that.
  * A tied head on the rank of its embedding adds that gradient to the embedding's, which comes with
  * the weight gradients of the first stage: one sum from two lists, which no delay of weight

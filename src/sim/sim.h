@@ -7,7 +7,7 @@
 #ifndef PLAIT_SIM_SIM_H
 #define PLAIT_SIM_SIM_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "base/err.h"
 #include "base/text.h"
 #include "mesh/mesh.h"

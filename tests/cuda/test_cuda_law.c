@@ -22,11 +22,11 @@ static int gpus(void)
     return known;
 }
 
-static struct arch model(enum arch_kind kind, bool whole, double dropout)
+static struct model model(enum model_kind kind, bool whole, double dropout)
 {
-    struct arch a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4, .kv_heads = 4,
-                     .head_dim = 6, .ffn = 40, .vocab = 37, .seq = 8, .tied = true,
-                     .dropout = dropout, .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.08};
+    struct model a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4, .kv_heads = 4,
+                      .head_dim = 6, .ffn = 40, .vocab = 37, .seq = 8, .tied = true,
+                      .dropout = dropout, .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.08};
     if (whole) {
         a.hidden = 256;
         a.head_dim = 64;
@@ -34,7 +34,7 @@ static struct arch model(enum arch_kind kind, bool whole, double dropout)
         a.vocab = 515;
         a.seq = 128;
     }
-    if (kind == ARCH_LLAMA)
+    if (kind == MODEL_LLAMA)
         a.kv_heads = 2;
     return a;
 }
@@ -64,16 +64,16 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 /* Rehearsed, as training is: what loads kernels amid messages waits for all of the GPU, and peers
  * wait for it. */
-static struct layout layout_of(const struct row *r, const struct arch *a, enum dtype ct)
+static struct layout layout_of(const struct row *r, const struct model *a, enum dtype ct)
 {
-    return (struct layout){.arch = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v,
+    return (struct layout){.model = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v,
                            .sp = r->sp, .schedule = r->schedule, .batch = BATCH,
                            .microbatch = r->microbatch, .dev = DEV_CUDA, .ct = ct, .threads = 1,
                            .tp_rows = r->tp_rows, .steps = 1, .clip = 0.05,
                            .rehearsed = true};
 }
 
-static void judge(const struct arch *a, struct layout_result *out)
+static void judge(const struct model *a, struct layout_result *out)
 {
     struct row one = {1, 1, 1, 1, false, "naive", BATCH, 0};
     struct layout l = layout_of(&one, a, DT_F64);
@@ -92,7 +92,7 @@ static double bound_of(const struct row *r, enum dtype ct)
 }
 
 /* long: a layout, its model and type, and the judge's numbers */
-static void compare(const struct row *r, int zero, const struct arch *a, enum dtype ct,
+static void compare(const struct row *r, int zero, const struct model *a, enum dtype ct,
                     const struct layout_result *want)
 {
     const char *worst = "";
@@ -114,9 +114,9 @@ static void compare(const struct row *r, int zero, const struct arch *a, enum dt
     layout_result_free(&got);
 }
 
-static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
+static void law(enum model_kind kind, bool whole, double dropout, enum dtype ct)
 {
-    struct arch a = model(kind, whole, dropout);
+    struct model a = model(kind, whole, dropout);
     struct layout_result want;
     if (gpus() == 0) {
         test_skip("no GPU");
@@ -129,21 +129,21 @@ static void law(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
     layout_result_free(&want);
 }
 
-static void gpt_f32(void) { law(ARCH_GPT, false, 0.1, DT_F32); }
-static void llama_f32(void) { law(ARCH_LLAMA, false, 0.1, DT_F32); }
-static void gpt_whole_f32(void) { law(ARCH_GPT, true, 0, DT_F32); }
-static void llama_whole_f32(void) { law(ARCH_LLAMA, true, 0.1, DT_F32); }
-static void gpt_bf16(void) { law(ARCH_GPT, false, 0.1, DT_BF16); }
-static void llama_bf16(void) { law(ARCH_LLAMA, false, 0.1, DT_BF16); }
-static void gpt_whole_bf16(void) { law(ARCH_GPT, true, 0, DT_BF16); }
-static void llama_whole_bf16(void) { law(ARCH_LLAMA, true, 0, DT_BF16); }
+static void gpt_f32(void) { law(MODEL_GPT, false, 0.1, DT_F32); }
+static void llama_f32(void) { law(MODEL_LLAMA, false, 0.1, DT_F32); }
+static void gpt_whole_f32(void) { law(MODEL_GPT, true, 0, DT_F32); }
+static void llama_whole_f32(void) { law(MODEL_LLAMA, true, 0.1, DT_F32); }
+static void gpt_bf16(void) { law(MODEL_GPT, false, 0.1, DT_BF16); }
+static void llama_bf16(void) { law(MODEL_LLAMA, false, 0.1, DT_BF16); }
+static void gpt_whole_bf16(void) { law(MODEL_GPT, true, 0, DT_BF16); }
+static void llama_whole_bf16(void) { law(MODEL_LLAMA, true, 0, DT_BF16); }
 
 /* A deterministic device, again and with another schedule: the same bits. */
 static void same_bits(void)
 {
     static const char *const names[] = {"1f1b", "1f1b", "gpipe"};
     struct layout_result first = {0}, got;
-    struct arch a = model(ARCH_GPT, true, 0);
+    struct model a = model(MODEL_GPT, true, 0);
     int here = gpus();
     a.tied = false; /* on one rank, head and embedding add to one gradient in the list's order */
     if (here == 0) {
@@ -165,7 +165,7 @@ static void same_bits(void)
 }
 
 /* Five steps of which four are replays, against five queued call by call: the same bits. */
-static void replay(const struct row *r, int zero, const struct arch *a, enum dtype ct)
+static void replay(const struct row *r, int zero, const struct model *a, enum dtype ct)
 {
     struct layout_result want, got;
     struct layout l = layout_of(r, a, ct);
@@ -185,9 +185,9 @@ static void replay(const struct row *r, int zero, const struct arch *a, enum dty
 }
 
 /* On every layout that the GPUs here allow. */
-static void recorded(enum arch_kind kind, bool whole, double dropout, enum dtype ct)
+static void recorded(enum model_kind kind, bool whole, double dropout, enum dtype ct)
 {
-    struct arch a = model(kind, whole, dropout);
+    struct model a = model(kind, whole, dropout);
     int here = gpus(), ran = 0;
     if (here == 0) {
         test_skip("no GPU");
@@ -203,10 +203,10 @@ static void recorded(enum arch_kind kind, bool whole, double dropout, enum dtype
     printf("     %d of %d layouts\n", ran, ROWS);
 }
 
-static void recorded_gpt_f32(void) { recorded(ARCH_GPT, false, 0.1, DT_F32); }
-static void recorded_llama_bf16(void) { recorded(ARCH_LLAMA, false, 0.1, DT_BF16); }
-static void recorded_gpt_bf16(void) { recorded(ARCH_GPT, true, 0, DT_BF16); }
-static void recorded_llama_whole_bf16(void) { recorded(ARCH_LLAMA, true, 0, DT_BF16); }
+static void recorded_gpt_f32(void) { recorded(MODEL_GPT, false, 0.1, DT_F32); }
+static void recorded_llama_bf16(void) { recorded(MODEL_LLAMA, false, 0.1, DT_BF16); }
+static void recorded_gpt_bf16(void) { recorded(MODEL_GPT, true, 0, DT_BF16); }
+static void recorded_llama_whole_bf16(void) { recorded(MODEL_LLAMA, true, 0, DT_BF16); }
 
 static const struct test_case cases[] = {
     {"gpt, odd, dropout, f32", gpt_f32},       {"llama, odd, dropout, f32", llama_f32},

@@ -13,10 +13,10 @@ enum { RANKS = 4, MICROBATCHES = 5, STEPS = 6 };
 
 static struct layout layout_of(const char *schedule, int v)
 {
-    struct arch a = {.kind = ARCH_LLAMA, .layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2,
-                     .head_dim = 4, .ffn = 24, .vocab = 37, .seq = 8, .dropout = 0.1,
-                     .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = RANKS, .dp = 1, .v = v, .schedule = schedule,
+    struct model a = {.kind = MODEL_LLAMA, .layers = 8, .hidden = 16, .heads = 4, .kv_heads = 2,
+                      .head_dim = 4, .ffn = 24, .vocab = 37, .seq = 8, .dropout = 0.1,
+                      .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = RANKS, .dp = 1, .v = v, .schedule = schedule,
                            .batch = MICROBATCHES, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64,
                            .steps = STEPS, .clip = 8};
 }
@@ -75,7 +75,7 @@ static void beside_other_ranks(void)
     l.sp = true;
     l.batch = 6;
     compare(&l, &t);
-    l.arch.tied = true;
+    l.model.tied = true;
     l.schedule = "zb-2p";
     compare(&l, &t);
     l.schedule = "zb-v";
@@ -125,7 +125,7 @@ static void trust_is_earned(void)
     layout_result_free(&r);
 }
 
-static void broken(const struct arch_param *p, double *values)
+static void broken(const struct model_param *p, double *values)
 {
     for (int64_t i = 0; i < p->shape[0] * p->shape[1]; i++)
         values[i] = i ? values[i] : NAN;

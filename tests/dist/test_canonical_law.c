@@ -18,10 +18,10 @@ enum class { ONE_SUM, TWO_REPLICAS, ENDS_APART, CLASSES };
 
 static struct layout layout_of(const char *schedule, int v, bool tied)
 {
-    struct arch a = {.kind = ARCH_GPT, .layers = 8, .hidden = 16, .heads = 2, .kv_heads = 2,
-                     .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8, .tied = tied, .dropout = 0.1,
-                     .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = RANKS, .dp = 1, .v = v, .schedule = schedule,
+    struct model a = {.kind = MODEL_GPT, .layers = 8, .hidden = 16, .heads = 2, .kv_heads = 2,
+                      .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8, .tied = tied, .dropout = 0.1,
+                      .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = RANKS, .dp = 1, .v = v, .schedule = schedule,
                            .batch = MICROBATCHES, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64,
                            .steps = 2};
 }
@@ -41,8 +41,8 @@ static void run_kind(int k, const struct layout *shape, struct tally *t)
     l.schedule = sched_kind_at(k)->name;
     if (sched_make(l.schedule, &(struct sched_shape){RANKS, MICROBATCHES, l.v, 0}, &s) != ERR_OK)
         return;
-    enum class class = s.replicas > 1 ? TWO_REPLICAS : l.arch.tied ? ENDS_APART : ONE_SUM;
-    bool refused = l.arch.tied && sched_ends_meet(&s);
+    enum class class = s.replicas > 1 ? TWO_REPLICAS : l.model.tied ? ENDS_APART : ONE_SUM;
+    bool refused = l.model.tied && sched_ends_meet(&s);
     sched_free(&s);
     if (refused) {
         l.canonical = true;
@@ -65,7 +65,7 @@ static void run_kind(int k, const struct layout *shape, struct tally *t)
     t->differ += !same;
     if (l.canonical)
         test_check(same, __FILE__, __LINE__, "%s v %d%s has bits of its own", l.schedule, l.v,
-                   l.arch.tied ? " tied" : "");
+                   l.model.tied ? " tied" : "");
     layout_result_free(&got);
 }
 
@@ -75,7 +75,7 @@ static void run_all(const struct layout *shape, struct tally *t)
     one.pp = one.v = 1;
     one.schedule = "1f1b";
     *t = (struct tally){0};
-    one.canonical = one.canonical && !one.arch.tied;
+    one.canonical = one.canonical && !one.model.tied;
     CHECK_OK(layout_run(&one, &t->first[ONE_SUM]));
     t->known[ONE_SUM] = true;
     for (int k = 0; k < sched_kind_count(); k++)

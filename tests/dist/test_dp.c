@@ -54,19 +54,20 @@ static enum err steps_of(struct dp *d, const struct store_rig *r, struct comm_wo
 
 static enum err rank_body(void *arg, struct comm_world *w)
 {
-    const struct arch_stage *stage = arg;
+    const struct model_stage *stage = arg;
     struct store_rig r = {.split = {.tp = 1}, .stage = *stage};
     struct tp tp = {.size = 1};
     struct comm_group *g;
     struct dp d;
-    r.arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = 12, .heads = 2, .kv_heads = 2,
-                           .head_dim = 6, .ffn = 20, .vocab = 31, .seq = 5, .tied = true,
-                           .norm_eps = 1e-5, .init_std = 0.1};
+    r.model = (struct model){.kind = MODEL_GPT, .layers = 3, .hidden = 12, .heads = 2,
+                             .kv_heads = 2,
+                             .head_dim = 6, .ffn = 20, .vocab = 31, .seq = 5, .tied = true,
+                             .norm_eps = 1e-5, .init_std = 0.1};
     store_rig_open(&r, DEV_REF, DT_F64);
     tp.dev = r.dev;
     struct comm_group_args both = {.ranks = (const int[]){0, 1}, .n = RANKS};
     TRY(comm_group_open(w, &both, &g));
-    TRY(dp_open(&d, g, &tp, &r.store, arch_stage_parts(stage)));
+    TRY(dp_open(&d, g, &tp, &r.store, model_stage_parts(stage)));
     enum err err = steps_of(&d, &r, w);
     dp_close(&d);
     comm_group_close(g);
@@ -76,13 +77,13 @@ static enum err rank_body(void *arg, struct comm_world *w)
 
 static void all_parts(void)
 {
-    struct arch_stage whole = {.end = 2 * 3 + 2};
+    struct model_stage whole = {.end = 2 * 3 + 2};
     CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &whole));
 }
 
 static void blocks_alone(void)
 {
-    struct arch_stage blocks = {.first = 1, .end = 1 + 2 * 2};
+    struct model_stage blocks = {.first = 1, .end = 1 + 2 * 2};
     CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &blocks));
 }
 

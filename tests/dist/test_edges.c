@@ -15,7 +15,7 @@ enum { TOKENS_MAX = 4096 };
 /* A model's departures from the usual, the layout, and the data. Zeros: as usual. */
 struct edge {
     const char *name;
-    enum arch_kind kind;
+    enum model_kind kind;
     int64_t layers, heads, kv_heads, vocab, seq;
     bool tied;
     int tp, pp, dp;
@@ -34,12 +34,12 @@ static int64_t or(int64_t x, int64_t usual)
 static struct layout layout_of(const struct edge *e)
 {
     int64_t heads = or(e->heads, 4);
-    struct arch a = {.kind = e->kind, .layers = or(e->layers, 2), .hidden = 8 * heads,
-                     .heads = heads, .kv_heads = e->kind == ARCH_GPT ? heads : or(e->kv_heads, 2),
-                     .head_dim = 8, .ffn = 48, .vocab = or(e->vocab, 257), .seq = or(e->seq, 8),
-                     .tied = e->tied, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = e->tp, .pp = e->pp, .dp = e->dp, .sp = e->sp,
+    struct model a = {.kind = e->kind, .layers = or(e->layers, 2), .hidden = 8 * heads,
+                      .heads = heads, .kv_heads = e->kind == MODEL_GPT ? heads : or(e->kv_heads, 2),
+                      .head_dim = 8, .ffn = 48, .vocab = or(e->vocab, 257), .seq = or(e->seq, 8),
+                      .tied = e->tied, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.2};
+    return (struct layout){.model = a, .tp = e->tp, .pp = e->pp, .dp = e->dp, .sp = e->sp,
                            .schedule = e->schedule ? e->schedule : "1f1b",
                            .batch = or(e->batch, 6), .microbatch = or(e->microbatch, 2),
                            .dev = DEV_REF, .ct = DT_F64, .steps = (int)or(e->steps, 2),
@@ -71,44 +71,44 @@ static bool no_token(int64_t sample, int64_t t)
 }
 
 static const struct edge edges[] = {
-    {"three rows over four ranks", ARCH_GPT, .vocab = 5, .tied = true, .tp = 4, .pp = 2, .dp = 1},
-    {"three rows over four ranks", ARCH_LLAMA, .vocab = 5, .tp = 4, .pp = 1, .dp = 2, .sp = true},
-    {"an empty shard", ARCH_LLAMA, .heads = 8, .kv_heads = 8, .vocab = 9, .tied = true, .tp = 8,
+    {"three rows over four ranks", MODEL_GPT, .vocab = 5, .tied = true, .tp = 4, .pp = 2, .dp = 1},
+    {"three rows over four ranks", MODEL_LLAMA, .vocab = 5, .tp = 4, .pp = 1, .dp = 2, .sp = true},
+    {"an empty shard", MODEL_LLAMA, .heads = 8, .kv_heads = 8, .vocab = 9, .tied = true, .tp = 8,
      .pp = 1, .dp = 1, .sp = true},
-    {"one row a rank", ARCH_GPT, .vocab = 4, .tied = true, .tp = 4, .pp = 1, .dp = 1},
-    {"one kv head", ARCH_LLAMA, .kv_heads = 1, .tp = 2, .pp = 1, .dp = 2, .sp = true},
-    {"one kv head", ARCH_LLAMA, .kv_heads = 1, .tp = 4, .pp = 2, .dp = 2, .tied = true},
-    {"two kv heads over eight ranks", ARCH_LLAMA, .heads = 8, .kv_heads = 2, .tp = 8, .pp = 1,
+    {"one row a rank", MODEL_GPT, .vocab = 4, .tied = true, .tp = 4, .pp = 1, .dp = 1},
+    {"one kv head", MODEL_LLAMA, .kv_heads = 1, .tp = 2, .pp = 1, .dp = 2, .sp = true},
+    {"one kv head", MODEL_LLAMA, .kv_heads = 1, .tp = 4, .pp = 2, .dp = 2, .tied = true},
+    {"two kv heads over eight ranks", MODEL_LLAMA, .heads = 8, .kv_heads = 2, .tp = 8, .pp = 1,
      .dp = 2, .sp = true},
-    {"tied over all axes", ARCH_GPT, .layers = 4, .tied = true, .tp = 2, .pp = 4, .dp = 2,
+    {"tied over all axes", MODEL_GPT, .layers = 4, .tied = true, .tp = 2, .pp = 4, .dp = 2,
      .sp = true, .batch = 8, .microbatch = 1},
-    {"rows of one token", ARCH_GPT, .seq = 1, .tied = true, .tp = 2, .pp = 2, .dp = 2},
-    {"rows of one token", ARCH_LLAMA, .seq = 1, .tp = 4, .pp = 1, .dp = 3},
-    {"a batch of one", ARCH_LLAMA, .batch = 1, .microbatch = 1, .tp = 2, .pp = 2, .dp = 1,
+    {"rows of one token", MODEL_GPT, .seq = 1, .tied = true, .tp = 2, .pp = 2, .dp = 2},
+    {"rows of one token", MODEL_LLAMA, .seq = 1, .tp = 4, .pp = 1, .dp = 3},
+    {"a batch of one", MODEL_LLAMA, .batch = 1, .microbatch = 1, .tp = 2, .pp = 2, .dp = 1,
      .sp = true},
-    {"one layer", ARCH_GPT, .layers = 1, .tied = true, .tp = 2, .pp = 1, .dp = 3, .sp = true},
-    {"many layers", ARCH_LLAMA, .layers = 40, .tied = true, .tp = 1, .pp = 1, .dp = 2},
-    {"a ragged end over all axes", ARCH_GPT, .batch = 10, .microbatch = 2, .tp = 2, .pp = 2,
+    {"one layer", MODEL_GPT, .layers = 1, .tied = true, .tp = 2, .pp = 1, .dp = 3, .sp = true},
+    {"many layers", MODEL_LLAMA, .layers = 40, .tied = true, .tp = 1, .pp = 1, .dp = 2},
+    {"a ragged end over all axes", MODEL_GPT, .batch = 10, .microbatch = 2, .tp = 2, .pp = 2,
      .dp = 2, .sp = true, .tied = true},
-    {"microbatches without a counted token", ARCH_GPT, .tp = 2, .pp = 2, .dp = 1, .microbatch = 1,
+    {"microbatches without a counted token", MODEL_GPT, .tp = 2, .pp = 2, .dp = 1, .microbatch = 1,
      .steps = 1, .counts = first_sample},
-    {"data ranks without a counted token", ARCH_LLAMA, .tp = 1, .pp = 2, .dp = 3, .steps = 1,
+    {"data ranks without a counted token", MODEL_LLAMA, .tp = 1, .pp = 2, .dp = 3, .steps = 1,
      .counts = first_sample, .tied = true},
-    {"one counted token", ARCH_LLAMA, .tp = 2, .pp = 1, .dp = 2, .sp = true, .steps = 1,
+    {"one counted token", MODEL_LLAMA, .tp = 2, .pp = 1, .dp = 2, .sp = true, .steps = 1,
      .counts = one_token},
-    {"the first data rank without a counted token", ARCH_GPT, .tp = 1, .pp = 1, .dp = 2,
+    {"the first data rank without a counted token", MODEL_GPT, .tp = 1, .pp = 1, .dp = 2,
      .steps = 1, .counts = not_first_half},
-    {"twenty steps", ARCH_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true, .tied = true, .steps = 20},
+    {"twenty steps", MODEL_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true, .tied = true, .steps = 20},
 };
 
 static void fill_targets(const struct edge *e, const struct layout *l, int32_t *tokens,
                          int32_t *targets)
 {
     for (int64_t s = 0; s < l->batch; s++)
-        for (int64_t t = 0; t < l->arch.seq; t++) {
-            int64_t i = s * l->arch.seq + t;
-            tokens[i] = (int32_t)((i * 31 + s) % l->arch.vocab);
-            targets[i] = e->counts(s, t) ? (int32_t)((i * 17 + 3) % l->arch.vocab) : -1;
+        for (int64_t t = 0; t < l->model.seq; t++) {
+            int64_t i = s * l->model.seq + t;
+            tokens[i] = (int32_t)((i * 31 + s) % l->model.vocab);
+            targets[i] = e->counts(s, t) ? (int32_t)((i * 17 + 3) % l->model.vocab) : -1;
         }
 }
 
@@ -207,7 +207,7 @@ static void law_at_edges_cpu(void) { law(DEV_CPU, DT_F32, 2e-4); }
 static void nothing_counts(void)
 {
     static int32_t tokens[TOKENS_MAX], targets[TOKENS_MAX];
-    struct edge e = {"nothing counts", ARCH_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true,
+    struct edge e = {"nothing counts", MODEL_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true,
                      .steps = 1, .tied = true, .counts = no_token};
     struct layout l = layout_of(&e);
     struct layout_result before, after;
@@ -235,7 +235,7 @@ static void nothing_counts(void)
 static void steps_by_hand(void)
 {
     const double lr = 1e-3, beta1 = 0.9, beta2 = 0.95, decay = 0.1;
-    struct edge e = {"steps by hand", ARCH_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true,
+    struct edge e = {"steps by hand", MODEL_GPT, .tp = 2, .pp = 2, .dp = 2, .sp = true,
                      .tied = true};
     struct layout_result r[3];
     double mean[3] = {0}; /* factor from a gathered gradient to what the moments take */
@@ -275,15 +275,15 @@ static void steps_by_hand(void)
  * itself too. That no two steps do is in test_record.c. */
 static void masks_differ(void)
 {
-    struct arch a = {.layers = 5, .dropout = 0.3};
-    struct stage s = {.arch = &a, .seed = 9};
+    struct model a = {.layers = 5, .dropout = 0.3};
+    struct stage s = {.model = &a, .seed = 9};
     uint32_t number = 3;
     struct stage_mb mb = {.training = true, .row0 = 40, .step = &number};
     uint32_t stream[64];
     int n = 0;
-    for (int64_t at = 0; at < arch_layers(&a) - 1; at++) /* all but the head */
+    for (int64_t at = 0; at < model_layers(&a) - 1; at++) /* all but the head */
         for (int site = 0; site < SITE_COUNT; site++) {
-            struct stage_part p = {.layer = arch_layer(&a, at)};
+            struct stage_part p = {.layer = model_layer(&a, at)};
             struct stage_call c = {.s = &s, .p = &p, .mb = &mb};
             struct drop first = stage_drop(&c, site, false);
             CHECK(first.step == &number); /* read when the mask is drawn */

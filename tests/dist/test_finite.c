@@ -19,7 +19,7 @@ static const double step_of_w = 4e-3, ulps = 64, left_over = 1e-2;
 
 static struct { const char *name; int64_t at; double by; } moved; /* one element of the weights */
 
-static void weights(const struct arch_param *p, double *values)
+static void weights(const struct model_param *p, double *values)
 {
     for (int64_t i = 0; i < p->shape[0] * p->shape[1]; i++) {
         double u = 2 * num_uniform(5, num_hash(p->name), i) - 1;
@@ -29,14 +29,14 @@ static void weights(const struct arch_param *p, double *values)
         values[moved.at] += moved.by;
 }
 
-static struct layout layout_of(const struct arch *a)
+static struct layout layout_of(const struct model *a)
 {
-    return (struct layout){.arch = *a, .tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b",
+    return (struct layout){.model = *a, .tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b",
                            .batch = BATCH, .microbatch = 2, .dev = DEV_REF, .ct = DT_F64,
                            .steps = 1, .weights = weights};
 }
 
-static double loss_at(const struct arch *a, const char *name, int64_t at, double by)
+static double loss_at(const struct model *a, const char *name, int64_t at, double by)
 {
     struct layout l = layout_of(a);
     struct layout_result r;
@@ -50,7 +50,7 @@ static double loss_at(const struct arch *a, const char *name, int64_t at, double
     return loss;
 }
 
-static double slope(const struct arch *a, const char *name, int64_t at, double h)
+static double slope(const struct model *a, const char *name, int64_t at, double h)
 {
     return (loss_at(a, name, at, h) - loss_at(a, name, at, -h)) / (2 * h);
 }
@@ -66,7 +66,7 @@ static int64_t element(const struct layout_param *p, int i)
     return most;
 }
 
-static void check_param(const struct arch *a, const struct layout_result *r,
+static void check_param(const struct model *a, const struct layout_result *r,
                         const struct layout_param *p)
 {
     for (int i = 0; i < ELEMENTS; i++) {
@@ -81,7 +81,7 @@ static void check_param(const struct arch *a, const struct layout_result *r,
     }
 }
 
-static void check_model(const struct arch *a)
+static void check_model(const struct model *a)
 {
     struct layout l = layout_of(a);
     struct layout_result r;
@@ -92,31 +92,31 @@ static void check_model(const struct arch *a)
     layout_result_free(&r);
 }
 
-static struct arch gpt_of(double dropout, bool tied)
+static struct model gpt_of(double dropout, bool tied)
 {
-    return (struct arch){.kind = ARCH_GPT, .layers = 2, .hidden = 6, .heads = 2, .kv_heads = 2,
-                         .head_dim = 3, .ffn = 7, .vocab = 11, .seq = SEQ, .tied = tied,
-                         .dropout = dropout, .norm_eps = 0.01, .init_std = 0.02};
+    return (struct model){.kind = MODEL_GPT, .layers = 2, .hidden = 6, .heads = 2, .kv_heads = 2,
+                          .head_dim = 3, .ffn = 7, .vocab = 11, .seq = SEQ, .tied = tied,
+                          .dropout = dropout, .norm_eps = 0.01, .init_std = 0.02};
 }
 
-static struct arch llama_of(double dropout, bool tied)
+static struct model llama_of(double dropout, bool tied)
 {
-    return (struct arch){.kind = ARCH_LLAMA, .layers = 2, .hidden = 6, .heads = 4, .kv_heads = 2,
-                         .head_dim = 4, .ffn = 7, .vocab = 11, .seq = SEQ, .tied = tied,
-                         .dropout = dropout, .norm_eps = 0.01, .rope_theta = 20,
-                         .init_std = 0.02};
+    return (struct model){.kind = MODEL_LLAMA, .layers = 2, .hidden = 6, .heads = 4, .kv_heads = 2,
+                          .head_dim = 4, .ffn = 7, .vocab = 11, .seq = SEQ, .tied = tied,
+                          .dropout = dropout, .norm_eps = 0.01, .rope_theta = 20,
+                          .init_std = 0.02};
 }
 
 static void gpt(void)
 {
-    struct arch tied = gpt_of(0.3, true), dry = gpt_of(0, false);
+    struct model tied = gpt_of(0.3, true), dry = gpt_of(0, false);
     check_model(&tied);
     check_model(&dry);
 }
 
 static void llama(void)
 {
-    struct arch untied = llama_of(0.3, false), dry = llama_of(0, true);
+    struct model untied = llama_of(0.3, false), dry = llama_of(0, true);
     check_model(&untied);
     check_model(&dry);
 }
@@ -124,7 +124,7 @@ static void llama(void)
 /* Or the cases above prove nothing of masks. */
 static void dropout_is_on(void)
 {
-    struct arch none = gpt_of(0, true), some = gpt_of(0.3, true);
+    struct model none = gpt_of(0, true), some = gpt_of(0.3, true);
     CHECK(fabs(loss_at(&none, NULL, 0, 0) - loss_at(&some, NULL, 0, 0)) > 1e-3);
 }
 

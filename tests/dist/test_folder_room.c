@@ -41,13 +41,13 @@ static int64_t little_space(const char *dir)
 static int64_t params(void)
 {
     struct options o;
-    struct arch a;
+    struct model a;
     CHECK_OK(conf_defaults(&options_table, &o));
     for (int i = 0; i < 4; i++)
         CHECK_OK(conf_set(&options_table, &o, base_set[i]));
     o.model.vocab = 257;
     options_arch(&o, &a);
-    return arch_params(&a);
+    return model_params(&a);
 }
 
 struct room { const char *set[8]; int checkpoints, bytes; };

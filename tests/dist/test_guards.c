@@ -68,9 +68,9 @@ static void opened(struct dev *dev, int rank)
 
 static enum err run(enum plant what, int64_t bytes)
 {
-    struct layout l = {.arch = {.kind = ARCH_GPT, .layers = 2, .hidden = 12, .heads = 3,
-                                .kv_heads = 3, .head_dim = 4, .ffn = 20, .vocab = 19, .seq = 5,
-                                .tied = true, .dropout = 0.1, .norm_eps = 1e-5, .init_std = 0.1},
+    struct layout l = {.model = {.kind = MODEL_GPT, .layers = 2, .hidden = 12, .heads = 3,
+                                 .kv_heads = 3, .head_dim = 4, .ffn = 20, .vocab = 19, .seq = 5,
+                                 .tied = true, .dropout = 0.1, .norm_eps = 1e-5, .init_std = 0.1},
                        .tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b", .batch = 4, .microbatch = 2,
                        .dev = DEV_REF, .ct = DT_F64, .steps = 2, .opened = opened};
     struct layout_result r;

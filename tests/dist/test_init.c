@@ -42,12 +42,12 @@ static void read_expected(const char *folder, struct expected *e)
 }
 
 static struct weights weights; /* of the case; read by all ranks */
-static struct arch arch;
+static struct model model;
 
 static enum err fill(struct exec *x, int rank)
 {
     (void)rank;
-    return load_weights(&(struct load){&arch, &weights, 2}, x);
+    return load_weights(&(struct load){&model, &weights, 2}, x);
 }
 
 struct cut { int tp, pp, dp, zero; bool sp; const char *schedule; };
@@ -69,8 +69,8 @@ static void gradients_of(const char *folder)
     read_expected(folder, &want);
     snprintf(path, sizeof path, ORACLE "%s/config.json", folder);
     CHECK_OK(hf_config_read(path, &c));
-    arch = c.arch;
-    arch.dropout = 0;
+    model = c.model;
+    model.dropout = 0;
     snprintf(path, sizeof path, ORACLE "%s", folder);
     CHECK_OK(weights_open(&weights, path));
     for (int i = 0; i < BATCH * SEQ; i++) {
@@ -79,7 +79,7 @@ static void gradients_of(const char *folder)
     }
     for (int i = 0; i < CUTS; i++) {
         const struct cut *k = &cuts[i];
-        struct layout l = {.arch = arch, .tp = k->tp, .pp = k->pp, .dp = k->dp, .zero = k->zero,
+        struct layout l = {.model = model, .tp = k->tp, .pp = k->pp, .dp = k->dp, .zero = k->zero,
                            .sp = k->sp, .schedule = k->schedule, .batch = BATCH, .microbatch = 1,
                            .dev = DEV_REF, .ct = DT_F64, .steps = 1, .filled = fill,
                            .tokens = tokens, .targets = targets};

@@ -93,7 +93,7 @@ static bool ends(const char *name, const char *with)
 
 /* What a run of seed 77 draws: scales are ones, shifts zeros, matrices normal, and those that add
  * to the residual stream narrower by the root of the number of their additions. */
-static void drawn(const struct arch_param *p, double *values)
+static void drawn(const struct model_param *p, double *values)
 {
     bool matrix = p->shape[1] > 1, out = ends(p->name, ".o.weight") || ends(p->name, "down.weight");
     double std = out ? 0.05 / sqrt(2 * 2) : 0.05;
@@ -102,15 +102,15 @@ static void drawn(const struct arch_param *p, double *values)
                            : ends(p->name, "norm.weight");
 }
 
-static struct layout layout_of(enum arch_kind kind, double dropout)
+static struct layout layout_of(enum model_kind kind, double dropout)
 {
     struct layout l = {.tp = 1, .pp = 1, .dp = 1, .schedule = "1f1b", .batch = BATCH,
                        .microbatch = 2, .dev = DEV_REF, .ct = DT_F64, .threads = 1, .eps = 1e-3,
                        .whole_tokens = true, .weights = drawn};
-    l.arch = (struct arch){.kind = kind, .layers = 2, .hidden = 16, .heads = 2, .kv_heads = 2,
-                           .head_dim = 8, .ffn = 24, .vocab = VOCAB, .seq = SEQ, .tied = true,
-                           .dropout = dropout, .norm_eps = 1e-3, .rope_theta = 500,
-                           .init_std = 0.05};
+    l.model = (struct model){.kind = kind, .layers = 2, .hidden = 16, .heads = 2, .kv_heads = 2,
+                             .head_dim = 8, .ffn = 24, .vocab = VOCAB, .seq = SEQ, .tied = true,
+                             .dropout = dropout, .norm_eps = 1e-3, .rope_theta = 500,
+                             .init_std = 0.05};
     return l;
 }
 
@@ -130,7 +130,7 @@ static void samples_of_training(int32_t *tokens, int32_t *targets)
 static double held(const char *run, const char *const *words, const struct layout *like)
 {
     static int32_t tokens[STEPS * BATCH * SEQ], targets[STEPS * BATCH * SEQ];
-    const char *word[16] = {like->arch.kind == ARCH_GPT ? "model.kind=gpt" : "model.kind=llama",
+    const char *word[16] = {like->model.kind == MODEL_GPT ? "model.kind=gpt" : "model.kind=llama",
                             "model.init_std=0.05", "model.rope_theta=500"};
     struct seen seen;
     double last = NAN;
@@ -165,9 +165,9 @@ static double held(const char *run, const char *const *words, const struct layou
 
 static void steps_are_of_the_samples(void)
 {
-    for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
+    for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++)
         for (int drops = 0; drops < 2; drops++) {
-            struct layout l = layout_of((enum arch_kind)kind, drops ? 0.2 : 0);
+            struct layout l = layout_of((enum model_kind)kind, drops ? 0.2 : 0);
             char run[32];
             snprintf(run, sizeof run, "samples-%d-%d", kind, drops);
             held(run, (const char *[]){drops ? "model.dropout=0.2" : "model.dropout=0", NULL}, &l);
@@ -206,7 +206,7 @@ static double larger(int64_t step)
  * handed the value, and they are not those without it. */
 static void keys_are_handed_down(void)
 {
-    const struct layout gpt = layout_of(ARCH_GPT, 0);
+    const struct layout gpt = layout_of(MODEL_GPT, 0);
     struct { const char *words[3]; struct layout l; } key[] = {
         {{"optim.beta1=0.5"}, gpt},           {{"optim.beta2=0.5"}, gpt},
         {{"optim.decay=5"}, gpt},             {{"optim.eps=0.1"}, gpt},
@@ -226,8 +226,8 @@ static void keys_are_handed_down(void)
     key[7].l.rate = cosine;
     key[8].l.rate = warmed;
     key[9].l.rate = stable;
-    key[10].l.arch.norm_eps = 0.3;
-    key[11].l.arch.tied = false;
+    key[10].l.model.norm_eps = 0.3;
+    key[11].l.model.tied = false;
     double plain = held("keys-plain", (const char *[]){NULL}, &gpt);
     for (int i = 0; i < KEYS; i++)
         test_check(fabs(held(key[i].words[0], key[i].words, &key[i].l) - plain) > 1e-9, __FILE__,
@@ -240,7 +240,7 @@ static void keys_are_handed_down(void)
 static double loss_of_first(int64_t n)
 {
     static int32_t tokens[VALID_SAMPLES * SEQ], targets[VALID_SAMPLES * SEQ];
-    struct layout l = layout_of(ARCH_GPT, 0);
+    struct layout l = layout_of(MODEL_GPT, 0);
     struct layout_result r;
     for (int64_t i = 0; i < n * SEQ; i++) {
         tokens[i] = token(2, VALID_SAMPLES, i);

@@ -61,9 +61,9 @@ static double rows_of_a_piece(const struct seen *k)
 /* Rows of the residual stream on a rank. */
 static double stream_rows(const struct seen *k)
 {
-    struct arch_dims d;
-    struct layer first = arch_layer(&k->s->arch, 0);
-    arch_dims(&first, &k->s->split, k->s->samples, &k->s->types, &d);
+    struct model_dims d;
+    struct layer first = model_layer(&k->s->model, 0);
+    model_dims(&first, &k->s->split, k->s->samples, &k->s->types, &d);
     return (double)d.nl;
 }
 

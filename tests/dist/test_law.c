@@ -10,13 +10,13 @@
 
 enum { BATCH = 6, SEQ = 8 };
 
-static struct arch model(enum arch_kind kind, bool tied, double dropout)
+static struct model model(enum model_kind kind, bool tied, double dropout)
 {
-    bool gpt = kind == ARCH_GPT;
-    return (struct arch){.kind = kind, .layers = 5, .hidden = 32, .heads = 4,
-                         .kv_heads = gpt ? 4 : 2, .head_dim = 8, .ffn = 48, .vocab = 257,
-                         .seq = SEQ, .tied = tied, .dropout = dropout, .norm_eps = 1e-5,
-                         .rope_theta = 10000, .init_std = 0.2};
+    bool gpt = kind == MODEL_GPT;
+    return (struct model){.kind = kind, .layers = 5, .hidden = 32, .heads = 4,
+                          .kv_heads = gpt ? 4 : 2, .head_dim = 8, .ffn = 48, .vocab = 257,
+                          .seq = SEQ, .tied = tied, .dropout = dropout, .norm_eps = 1e-5,
+                          .rope_theta = 10000, .init_std = 0.2};
 }
 
 /* A row of the table: layout in a few numbers. */
@@ -39,9 +39,9 @@ static const struct row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static struct layout layout_of(const struct row *r, const struct arch *a)
+static struct layout layout_of(const struct row *r, const struct model *a)
 {
-    return (struct layout){.arch = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .sp = r->sp,
+    return (struct layout){.model = *a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .sp = r->sp,
                            .schedule = r->schedule, .batch = BATCH, .microbatch = r->microbatch,
                            .dev = DEV_REF, .ct = DT_F64, .steps = 2, .clip = 0.05};
 }
@@ -52,7 +52,7 @@ static void name_row(const struct row *r, char buf[96])
              r->sp ? " sp" : "", r->schedule, (long long)r->microbatch);
 }
 
-static void judge(const struct arch *a, int steps, struct layout_result *out)
+static void judge(const struct model *a, int steps, struct layout_result *out)
 {
     struct row one = {1, 1, 1, false, "naive", BATCH};
     struct layout l = layout_of(&one, a);
@@ -89,9 +89,9 @@ static void compare(const struct row *r, const struct layout *l, const struct la
     layout_result_free(&got);
 }
 
-static void law(enum arch_kind kind, bool tied, double dropout)
+static void law(enum model_kind kind, bool tied, double dropout)
 {
-    struct arch a = model(kind, tied, dropout);
+    struct model a = model(kind, tied, dropout);
     struct layout_result want;
     judge(&a, 2, &want);
     for (int i = 0; i < ROWS; i++) {
@@ -106,9 +106,9 @@ static void law(enum arch_kind kind, bool tied, double dropout)
 
 /* The cpu device against the judge: every layout within the bound of its number type. One step:
  * Adam turns the rounding of a gradient near zero into a whole step of the next weights. */
-static void law_on_cpu(enum arch_kind kind, enum dtype ct, double bound)
+static void law_on_cpu(enum model_kind kind, enum dtype ct, double bound)
 {
-    struct arch a = model(kind, true, 0.1);
+    struct model a = model(kind, true, 0.1);
     struct layout_result want;
     a.init_std = ct == DT_BF16 ? 0.08 : a.init_std; /* steep softmaxes magnify input rounding */
     if (!dev_built(DEV_CPU)) {
@@ -130,20 +130,20 @@ static void law_on_cpu(enum arch_kind kind, enum dtype ct, double bound)
     layout_result_free(&want);
 }
 
-static void law_cpu_f32_gpt(void) { law_on_cpu(ARCH_GPT, DT_F32, 1e-5); }
-static void law_cpu_f32_llama(void) { law_on_cpu(ARCH_LLAMA, DT_F32, 1e-5); }
-static void law_cpu_bf16_gpt(void) { law_on_cpu(ARCH_GPT, DT_BF16, 0.05); }
-static void law_cpu_bf16_llama(void) { law_on_cpu(ARCH_LLAMA, DT_BF16, 0.05); }
+static void law_cpu_f32_gpt(void) { law_on_cpu(MODEL_GPT, DT_F32, 1e-5); }
+static void law_cpu_f32_llama(void) { law_on_cpu(MODEL_LLAMA, DT_F32, 1e-5); }
+static void law_cpu_bf16_gpt(void) { law_on_cpu(MODEL_GPT, DT_BF16, 0.05); }
+static void law_cpu_bf16_llama(void) { law_on_cpu(MODEL_LLAMA, DT_BF16, 0.05); }
 
-static void law_gpt_tied(void) { law(ARCH_GPT, true, 0); }
-static void law_gpt_untied_dropout(void) { law(ARCH_GPT, false, 0.2); }
-static void law_llama_tied_dropout(void) { law(ARCH_LLAMA, true, 0.2); }
-static void law_llama_untied(void) { law(ARCH_LLAMA, false, 0); }
+static void law_gpt_tied(void) { law(MODEL_GPT, true, 0); }
+static void law_gpt_untied_dropout(void) { law(MODEL_GPT, false, 0.2); }
+static void law_llama_tied_dropout(void) { law(MODEL_LLAMA, true, 0.2); }
+static void law_llama_untied(void) { law(MODEL_LLAMA, false, 0); }
 
 /* Weights are drawn the same, bit for bit, whatever the layout. */
 static void same_init(void)
 {
-    struct arch a = model(ARCH_LLAMA, true, 0);
+    struct model a = model(MODEL_LLAMA, true, 0);
     struct row one = {1, 1, 1, false, "naive", BATCH};
     struct layout l = layout_of(&one, &a);
     struct layout_result want, got;
@@ -180,10 +180,10 @@ static const char *const lists[] = {
 
 static void law_of_lists(void)
 {
-    static const enum arch_kind kinds[] = {ARCH_GPT, ARCH_LLAMA};
+    static const enum model_kind kinds[] = {MODEL_GPT, MODEL_LLAMA};
     static const int chunks[] = {2, 1, 2};
     for (int k = 0; k < 2; k++) {
-        struct arch a = model(kinds[k], true, 0.1);
+        struct model a = model(kinds[k], true, 0.1);
         struct layout_result want;
         judge(&a, 2, &want);
         for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
@@ -202,7 +202,7 @@ static void law_of_lists(void)
 static void same_bits(enum dev_kind dev, enum dtype ct)
 {
     static const char *const names[] = {"naive", "gpipe", "1f1b", NULL};
-    struct arch a = model(ARCH_GPT, true, 0.1);
+    struct model a = model(MODEL_GPT, true, 0.1);
     struct layout_result first, other;
     if (!dev_built(dev)) {
         test_skip("the device is not built in");
@@ -229,7 +229,7 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
  * nothing is clipped: after three steps the same bits, in less memory. */
 static void shared_updates(enum dev_kind dev, enum dtype ct)
 {
-    struct arch a = model(ARCH_GPT, true, 0.1);
+    struct model a = model(MODEL_GPT, true, 0.1);
     if (!dev_built(dev)) {
         test_skip("the device is not built in");
         return;

@@ -12,14 +12,14 @@
 
 #include <stdlib.h>
 
-static struct layout layout_of(enum arch_kind kind, const char *schedule, struct sched_shape x)
+static struct layout layout_of(enum model_kind kind, const char *schedule, struct sched_shape x)
 {
-    bool gpt = kind == ARCH_GPT;
-    struct arch a = {.kind = kind, .layers = x.v * x.p + 1, .hidden = 16, .heads = 2,
-                     .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 4,
-                     .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = x.p, .dp = 1, .v = x.v, .group = x.group,
+    bool gpt = kind == MODEL_GPT;
+    struct model a = {.kind = kind, .layers = x.v * x.p + 1, .hidden = 16, .heads = 2,
+                      .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 4,
+                      .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = x.p, .dp = 1, .v = x.v, .group = x.group,
                            .schedule = schedule, .batch = x.m, .microbatch = 1, .dev = DEV_REF,
                            .ct = DT_F64, .steps = 2, .clip = 0.05};
 }
@@ -83,11 +83,11 @@ static void grid_of_m(const char *schedule, int p, int most_v)
     bool whole = whole_grid();
     for (int m = 1; m <= 3 * p; m++)
         for (int v = 1; v <= most_v; v++)
-            for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++) {
+            for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++) {
                 bool one = most_v == 1 || is_in_part(p, m, v);
-                if (!whole && (!one || kind != (m % 2 ? ARCH_GPT : ARCH_LLAMA)))
+                if (!whole && (!one || kind != (m % 2 ? MODEL_GPT : MODEL_LLAMA)))
                     continue;
-                struct layout l = layout_of((enum arch_kind)kind, schedule,
+                struct layout l = layout_of((enum model_kind)kind, schedule,
                                             (struct sched_shape){p, m, v, 0});
                 check(&l, 1e-10);
             }
@@ -112,7 +112,7 @@ static void groups(void)
         for (int m = whole_grid() ? p : 7; m <= (whole_grid() ? 3 * p : 7); m++)
             for (int v = 2; v <= most_v; v++)
                 for (int group = p; group <= m; group++) {
-                    struct layout l = layout_of(ARCH_LLAMA, "interleaved",
+                    struct layout l = layout_of(MODEL_LLAMA, "interleaved",
                                                 (struct sched_shape){p, m, v, group});
                     check(&l, 1e-10);
                 }
@@ -134,11 +134,11 @@ static void beside_other_axes(void)
         {"zb-h2", 1, 2, 2, 1, false, true},
     };
     for (size_t i = 0; i < sizeof row / sizeof *row; i++)
-        for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
+        for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++)
             for (int cpu = 0; cpu <= dev_built(DEV_CPU); cpu++) {
                 struct sched_shape shape = {row[i].p, 5, row[i].v, 0};
-                struct layout l = layout_of((enum arch_kind)kind, row[i].schedule, shape);
-                l.arch.tied = row[i].tied;
+                struct layout l = layout_of((enum model_kind)kind, row[i].schedule, shape);
+                l.model.tied = row[i].tied;
                 l.tp = row[i].tp;
                 l.sp = row[i].sp;
                 l.dp = row[i].dp;
@@ -176,7 +176,7 @@ static void check_bits(const struct ordered *row, int n, int v, enum dev_kind de
     uint64_t order = order_of(row[0].schedule, (struct sched_shape){3, 7, v, row[0].group});
     for (int i = 0; i < n; i++) {
         struct sched_shape shape = {3, 7, v, row[i].group};
-        struct layout l = layout_of(ARCH_GPT, row[i].schedule, shape);
+        struct layout l = layout_of(MODEL_GPT, row[i].schedule, shape);
         l.dev = dev;
         l.ct = ct;
         CHECK((order_of(row[i].schedule, shape) == order) == row[i].same);

@@ -12,12 +12,12 @@ static const int64_t width[LAYERS + 1] = {12, 20, 9, 7, 5};
 
 static struct layout layout_of(void)
 {
-    struct layout l = {.arch = {.kind = ARCH_MLP, .layers = LAYERS, .hidden = WIDEST, .heads = 1,
-                                .kv_heads = 1, .head_dim = 1, .ffn = WIDEST, .vocab = 5, .seq = 1},
+    struct layout l = {.model = {.kind = MODEL_MLP, .layers = LAYERS, .hidden = WIDEST, .heads = 1,
+                                 .kv_heads = 1, .head_dim = 1, .ffn = WIDEST, .vocab = 5, .seq = 1},
                        .tp = 1, .pp = 1, .dp = 1, .schedule = "naive", .batch = BATCH,
                        .microbatch = BATCH, .dev = DEV_REF, .ct = DT_F64, .steps = STEPS,
                        .clip = 0.05, .eps = 1e-3};
-    memcpy(l.arch.width, width, sizeof width);
+    memcpy(l.model.width, width, sizeof width);
     return l;
 }
 

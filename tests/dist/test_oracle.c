@@ -23,7 +23,7 @@ struct want {
 };
 
 struct fixture {
-    struct arch arch;
+    struct model model;
     int64_t batch, count;
     double mean;
     struct want param[PARAMS_MAX];
@@ -40,7 +40,7 @@ static const struct want *find(const char *name)
     return NULL;
 }
 
-static void weights(const struct arch_param *p, double *values)
+static void weights(const struct model_param *p, double *values)
 {
     const struct want *w = find(p->name);
     if (!test_check(w != NULL, __FILE__, __LINE__, "no fixture for %s", p->name))
@@ -70,7 +70,7 @@ static void read_param(char *line)
 
 static void read_line(char *line)
 {
-    struct arch *a = &fixture.arch;
+    struct model *a = &fixture.model;
     long long n[9], count;
     double sum;
     char kind[16];
@@ -79,9 +79,9 @@ static void read_line(char *line)
                "%lld vocab %lld seq %lld batch %lld",
                kind, &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6], &n[7], &n[8]) == 10) {
         bool gpt = strcmp(kind, "gpt") == 0;
-        *a = (struct arch){.kind = gpt ? ARCH_GPT : ARCH_LLAMA, .layers = n[0], .hidden = n[1],
-                           .heads = n[2], .kv_heads = n[3], .head_dim = n[4], .ffn = n[5],
-                           .vocab = n[6], .seq = n[7], .tied = gpt, .init_std = 0.02};
+        *a = (struct model){.kind = gpt ? MODEL_GPT : MODEL_LLAMA, .layers = n[0], .hidden = n[1],
+                            .heads = n[2], .kv_heads = n[3], .head_dim = n[4], .ffn = n[5],
+                            .vocab = n[6], .seq = n[7], .tied = gpt, .init_std = 0.02};
         fixture.batch = n[8];
     }
     sscanf(line, "numbers norm_eps %lf rope_theta %lf", &a->norm_eps, &a->rope_theta);
@@ -147,12 +147,12 @@ static void run(const char *name, const struct split *s)
     double whole = 0;
     if (!read_fixture(name))
         return;
-    for (int64_t row = 0; row < fixture.batch * fixture.arch.seq; row++) {
-        tokens[row] = (int32_t)(test_mix(TOKENS_K, row) % (uint32_t)fixture.arch.vocab);
-        int32_t next = (int32_t)(test_mix(TARGETS_K, row) % (uint32_t)fixture.arch.vocab);
+    for (int64_t row = 0; row < fixture.batch * fixture.model.seq; row++) {
+        tokens[row] = (int32_t)(test_mix(TOKENS_K, row) % (uint32_t)fixture.model.vocab);
+        int32_t next = (int32_t)(test_mix(TARGETS_K, row) % (uint32_t)fixture.model.vocab);
         targets[row] = row % 7 == 3 ? -1 : next;
     }
-    struct layout l = {.arch = fixture.arch, .tp = s->tp, .pp = s->pp, .dp = s->dp, .sp = s->sp,
+    struct layout l = {.model = fixture.model, .tp = s->tp, .pp = s->pp, .dp = s->dp, .sp = s->sp,
                        .schedule = "1f1b", .batch = fixture.batch, .microbatch = 1, .dev = s->dev,
                        .ct = s->ct, .steps = 1, .weights = weights, .tokens = tokens,
                        .targets = targets};

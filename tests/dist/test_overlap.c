@@ -45,13 +45,13 @@ static enum err prepare(enum dev_kind kind, enum dtype ct)
 
 /* ---- the law ---- */
 
-static struct arch model(enum arch_kind kind)
+static struct model model(enum model_kind kind)
 {
-    bool gpt = kind == ARCH_GPT;
-    return (struct arch){.kind = kind, .layers = 2, .hidden = 32, .heads = 4,
-                         .kv_heads = gpt ? 4 : 2, .head_dim = 8, .ffn = 48, .vocab = 131,
-                         .seq = SEQ, .tied = gpt, .dropout = gpt ? 0.1 : 0, .norm_eps = 1e-5,
-                         .rope_theta = 10000, .init_std = 0.1};
+    bool gpt = kind == MODEL_GPT;
+    return (struct model){.kind = kind, .layers = 2, .hidden = 32, .heads = 4,
+                          .kv_heads = gpt ? 4 : 2, .head_dim = 8, .ffn = 48, .vocab = 131,
+                          .seq = SEQ, .tied = gpt, .dropout = gpt ? 0.1 : 0, .norm_eps = 1e-5,
+                          .rope_theta = 10000, .init_std = 0.1};
 }
 
 /* Backward split, weight gradients late. */
@@ -65,9 +65,9 @@ static const struct row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static struct layout layout_of(const struct row *r, enum arch_kind kind)
+static struct layout layout_of(const struct row *r, enum model_kind kind)
 {
-    return (struct layout){.arch = model(kind), .tp = r->tp, .pp = 1, .dp = 1, .sp = r->sp,
+    return (struct layout){.model = model(kind), .tp = r->tp, .pp = 1, .dp = 1, .sp = r->sp,
                            .schedule = r->split ? NULL : "1f1b", .text = r->split ? split : NULL,
                            .recompute = r->recompute, .batch = BATCH, .microbatch = MICROBATCH,
                            .steps = 2, .clip = 0.05, .opened = count_products};
@@ -91,7 +91,7 @@ static void compare(const struct row *r, struct layout *l, const struct layout_r
         long made = atomic_load(&products) - before;
         test_check(layout_same_bits(want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
                    "%s tp %d%s%s%s, pieces of %lld rows%s: other bits",
-                   l->arch.kind == ARCH_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
+                   l->model.kind == MODEL_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
                    r->split ? " split" : "", r->recompute ? " recompute" : "",
                    (long long)l->tp_rows, l->tp_steps ? ", steps" : "");
         test_check(got.planned == got.taken, __FILE__, __LINE__, "bytes");
@@ -112,7 +112,7 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
     CHECK_OK(prepare(dev, ct));
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < ROWS; i++) {
-            struct layout l = layout_of(&rows[i], k ? ARCH_LLAMA : ARCH_GPT);
+            struct layout l = layout_of(&rows[i], k ? MODEL_LLAMA : MODEL_GPT);
             struct layout_result want;
             l.dev = dev;
             l.ct = ct;
@@ -142,7 +142,7 @@ static void with_other_axes(void)
     CHECK_OK(prepare(DEV_REF, DT_F64));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct row r = {2, all[i].sp, false, false};
-        struct layout l = layout_of(&r, ARCH_LLAMA);
+        struct layout l = layout_of(&r, MODEL_LLAMA);
         struct layout_result want, got;
         l.pp = all[i].pp;
         l.dp = all[i].dp;

@@ -12,7 +12,7 @@
 #include "kept.h"
 #include "layout.h"
 #include "tape.h"
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -141,7 +141,7 @@ static struct {
 
 static int64_t padding_of(const struct param_store *s)
 {
-    int64_t n = ARCH_PARAM_ALIGN * (param_share_pieces(s) + 1);
+    int64_t n = MODEL_PARAM_ALIGN * (param_share_pieces(s) + 1);
     for (int i = 0; i < s->n; i++)
         n += (s->param[i].box.local[0] - s->param[i].box.real[0]) * s->param[i].box.local[1];
     return n;
@@ -340,12 +340,12 @@ static bool run_layout(struct layout *l, struct kept *to, int at, const struct k
 
 /* ---- layouts ---- */
 
-static struct arch model(enum arch_kind kind, bool tied)
+static struct model model(enum model_kind kind, bool tied)
 {
-    return (struct arch){.kind = kind, .layers = 4, .hidden = 12, .heads = 2,
-                         .kv_heads = kind == ARCH_GPT ? 2 : 1, .head_dim = 6, .ffn = 22,
-                         .vocab = 37, .seq = 6, .tied = tied, .dropout = 0.1, .norm_eps = 1e-5,
-                         .rope_theta = 10000, .init_std = 0.2};
+    return (struct model){.kind = kind, .layers = 4, .hidden = 12, .heads = 2,
+                          .kv_heads = kind == MODEL_GPT ? 2 : 1, .head_dim = 6, .ffn = 22,
+                          .vocab = 37, .seq = 6, .tied = tied, .dropout = 0.1, .norm_eps = 1e-5,
+                          .rope_theta = 10000, .init_std = 0.2};
 }
 
 static const struct row {
@@ -363,9 +363,9 @@ static const struct row {
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static struct layout layout_of(const struct row *r, enum arch_kind kind, bool tied)
+static struct layout layout_of(const struct row *r, enum model_kind kind, bool tied)
 {
-    return (struct layout){.arch = model(kind, tied), .tp = r->tp, .pp = r->pp, .dp = r->dp,
+    return (struct layout){.model = model(kind, tied), .tp = r->tp, .pp = r->pp, .dp = r->dp,
                            .zero = r->zero, .schedule = r->schedule, .v = r->v, .sp = r->sp,
                            .halves = r->halves, .batch = 12, .microbatch = 1, .dev = DEV_REF,
                            .ct = DT_F64, .steps = 3, .clip = 0.5, .threads = 1};
@@ -374,7 +374,7 @@ static struct layout layout_of(const struct row *r, enum arch_kind kind, bool ti
 static void name_of(const struct layout *l, char buf[96])
 {
     snprintf(buf, 96, "%s tp %d pp %d dp %d zero %d %s%s", l->schedule, l->tp, l->pp, l->dp,
-             l->zero, l->arch.kind == ARCH_GPT ? "gpt" : "llama", l->arch.tied ? " tied" : "");
+             l->zero, l->model.kind == MODEL_GPT ? "gpt" : "llama", l->model.tied ? " tied" : "");
 }
 
 /* What is saved at the end are the weights that the run ends with. */
@@ -409,7 +409,7 @@ static void tile(struct layout *l)
     struct layout_result r;
     char what[96];
     name_of(l, what);
-    kept_open(&k, &l->arch);
+    kept_open(&k, &l->model);
     if (run_layout(l, &k, l->steps, NULL, &r)) {
         kept_check_tiled(&k, what);
         check_weights(&k, &r, what);
@@ -423,7 +423,7 @@ static void each_is_saved_once(void)
 {
     for (int i = 0; i < ROWS; i++)
         for (int m = 0; m < 4; m++) {
-            struct layout l = layout_of(&rows[i], m & 1 ? ARCH_GPT : ARCH_LLAMA, m & 2);
+            struct layout l = layout_of(&rows[i], m & 1 ? MODEL_GPT : MODEL_LLAMA, m & 2);
             l.steps = 1;
             run.direct = (i + m) % 2;
             tile(&l);
@@ -436,15 +436,15 @@ static void any_layout_is_filled(void)
 {
     for (int m = 0; m < 2; m++)
         for (int i = 0; i < ROWS; i++) {
-            struct layout a = layout_of(&rows[i], m ? ARCH_GPT : ARCH_LLAMA, m);
+            struct layout a = layout_of(&rows[i], m ? MODEL_GPT : MODEL_LLAMA, m);
             struct kept k;
             struct layout_result r;
             a.steps = 2;
-            kept_open(&k, &a.arch);
+            kept_open(&k, &a.model);
             (void)run_layout(&a, &k, 2, NULL, &r);
             layout_result_free(&r);
             for (int j = (i + m) % 2; j < ROWS; j += 2) {
-                struct layout b = layout_of(&rows[j], a.arch.kind, m);
+                struct layout b = layout_of(&rows[j], a.model.kind, m);
                 b.done = b.steps - 1;
                 (void)run_layout(&b, NULL, 0, &k, &r);
                 layout_result_free(&r);
@@ -464,7 +464,7 @@ static void the_same_run_goes_on(void)
     for (int i = 0; i < ROWS; i++)
         for (int other = 0; other < 2; other++) {
             int d = (i + other) % 3;
-            struct layout l = layout_of(&rows[i], i & 1 ? ARCH_GPT : ARCH_LLAMA, true);
+            struct layout l = layout_of(&rows[i], i & 1 ? MODEL_GPT : MODEL_LLAMA, true);
             struct layout_result whole, rest;
             struct kept k;
             char what[96];
@@ -473,7 +473,7 @@ static void the_same_run_goes_on(void)
             l.ct = on[d].ct;
             l.threads = on[d].threads;
             l.steps = 4;
-            kept_open(&k, &l.arch);
+            kept_open(&k, &l.model);
             bool ran_both = run_layout(&l, &k, 2, NULL, &whole);
             kept_check_tiled(&k, what);
             l.done = 2;
@@ -496,8 +496,8 @@ static void check_whole(struct layout *l, bool thread, const char *way)
     char what[96];
     int joined = 0;
     name_of(l, what);
-    kept_open(&want, &l->arch);
-    kept_open(&got, &l->arch);
+    kept_open(&want, &l->model);
+    kept_open(&got, &l->model);
     l->steps = 3;
     (void)run_layout(l, &want, 3, NULL, &r);
     layout_result_free(&r);
@@ -519,7 +519,7 @@ static void check_whole(struct layout *l, bool thread, const char *way)
 static void late_copies(bool thread)
 {
     for (int i = 0; i < ROWS; i++) {
-        struct layout l = layout_of(&rows[i], i & 1 ? ARCH_GPT : ARCH_LLAMA, i & 2);
+        struct layout l = layout_of(&rows[i], i & 1 ? MODEL_GPT : MODEL_LLAMA, i & 2);
         int d = (i + thread) % 3;
         l.dev = on[d].dev;
         l.ct = on[d].ct;
@@ -543,7 +543,7 @@ static void a_thread_waits(void)
 static void steps_go_ahead(void)
 {
     for (int i = 0; i < 4; i++) {
-        struct layout l = layout_of(&rows[i & 1 ? 10 : 0], i & 1 ? ARCH_GPT : ARCH_LLAMA, true);
+        struct layout l = layout_of(&rows[i & 1 ? 10 : 0], i & 1 ? MODEL_GPT : MODEL_LLAMA, true);
         l.pp = 2;
         l.dp = 2;
         l.schedule = i & 1 ? "interleaved" : "zb-h1";
@@ -558,7 +558,7 @@ static void steps_go_ahead(void)
 static void steps_are_replays(void)
 {
     for (int d = 0; d < 3; d++) {
-        struct layout l = layout_of(&rows[0], ARCH_GPT, true);
+        struct layout l = layout_of(&rows[0], MODEL_GPT, true);
         l.dev = on[d].dev;
         l.ct = on[d].ct;
         l.opened = opened_taped;

@@ -15,14 +15,14 @@
 
 #include <stdlib.h>
 
-static struct layout layout_of(enum arch_kind kind, const char *schedule, struct sched_shape x)
+static struct layout layout_of(enum model_kind kind, const char *schedule, struct sched_shape x)
 {
-    bool gpt = kind == ARCH_GPT;
-    struct arch a = {.kind = kind, .layers = x.v * x.p + 1, .hidden = 16, .heads = 2,
-                     .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
-                     .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = x.p, .dp = 1, .v = x.v, .group = x.group,
+    bool gpt = kind == MODEL_GPT;
+    struct model a = {.kind = kind, .layers = x.v * x.p + 1, .hidden = 16, .heads = 2,
+                      .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
+                      .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = x.p, .dp = 1, .v = x.v, .group = x.group,
                            .schedule = schedule, .batch = x.m, .microbatch = 1, .dev = DEV_REF,
                            .ct = DT_F64, .steps = 2, .clip = 0.05};
 }
@@ -87,7 +87,7 @@ static int shapes_of(int kind)
                     continue;
                 if (!serves(name, shape))
                     continue;
-                law(layout_of(m % 2 ? ARCH_GPT : ARCH_LLAMA, name, shape));
+                law(layout_of(m % 2 ? MODEL_GPT : MODEL_LLAMA, name, shape));
                 ran++;
             }
     return ran;
@@ -122,11 +122,11 @@ static void beside_tensor_ranks(enum dev_kind dev, enum dtype ct)
         return;
     }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
+        for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++)
             for (int tied = 0; tied <= 1; tied++) {
                 struct sched_shape shape = {rows[i].p, 6, rows[i].v, 0};
-                struct layout l = layout_of((enum arch_kind)kind, rows[i].schedule, shape);
-                l.arch.tied = tied;
+                struct layout l = layout_of((enum model_kind)kind, rows[i].schedule, shape);
+                l.model.tied = tied;
                 l.tp = 2;
                 l.sp = (i + (size_t)kind) % 3 != 0;
                 l.batch = 11;
@@ -147,7 +147,7 @@ static void data_ranks(void)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sched_shape shape = {rows[i].p, 5, rows[i].v, 0};
-        struct layout l = layout_of(i % 2 ? ARCH_GPT : ARCH_LLAMA, rows[i].schedule, shape);
+        struct layout l = layout_of(i % 2 ? MODEL_GPT : MODEL_LLAMA, rows[i].schedule, shape);
         l.dp = 2;
         l.batch = 10;
         law(l);
@@ -158,7 +158,7 @@ static void data_ranks(void)
 static void with_canonical_order(void)
 {
     struct layout_result one = {0}, got = {0};
-    struct layout l = layout_of(ARCH_LLAMA, "looped-bfs", (struct sched_shape){2, 5, 2, 0});
+    struct layout l = layout_of(MODEL_LLAMA, "looped-bfs", (struct sched_shape){2, 5, 2, 0});
     l.canonical = true;
     l.clip = 0;
     law(l);
@@ -180,7 +180,7 @@ static void with_steps_ahead(void)
     static const double clip[] = {0.05, 1e6};
     for (int i = 0; i < 4; i++) {
         const char *name = i < 2 ? "zb-h2" : "zb-v";
-        struct layout l = layout_of(ARCH_LLAMA, name, (struct sched_shape){3, 7, 1 + i / 2, 0});
+        struct layout l = layout_of(MODEL_LLAMA, name, (struct sched_shape){3, 7, 1 + i / 2, 0});
         l.ahead = true;
         l.clip = clip[i % 2];
         l.steps = 4;
@@ -197,7 +197,7 @@ static void own_lists(void)
          "1F0,1F1,1F2,1I0,1R1,1I1,1I2,1W0,1W1,1W2\n"),
         "0F0,0F1,0R0,(0F2;0B0)OV,0R1,0B1,0B2\n1F0,1F1,1R0,1B0,(1F2;1B1)OV,1R2,1B2\n",
     };
-    struct layout l = layout_of(ARCH_GPT, NULL, (struct sched_shape){2, 3, 1, 0});
+    struct layout l = layout_of(MODEL_GPT, NULL, (struct sched_shape){2, 3, 1, 0});
     struct layout_result want, got;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         l.text = NULL;
@@ -223,8 +223,8 @@ static void own_lists(void)
 static void bytes_of_gpipe(void)
 {
     enum { M = 8, LAYERS = 4, N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
-    struct layout l = layout_of(ARCH_GPT, "gpipe", (struct sched_shape){2, M, 1, 0});
-    l.arch.layers = LAYERS;
+    struct layout l = layout_of(MODEL_GPT, "gpipe", (struct sched_shape){2, M, 1, 0});
+    l.model.layers = LAYERS;
     l.steps = 1;
     int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
     int64_t attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
@@ -239,8 +239,8 @@ static void bytes_of_gpipe(void)
 /* A list without recompute takes what it took before there was one. */
 static void nothing_for_one_microbatch(void)
 {
-    CHECK_INT(law(layout_of(ARCH_LLAMA, "1f1b", (struct sched_shape){1, 1, 1, 0})), 0);
-    CHECK_INT(law(layout_of(ARCH_LLAMA, "1f1b", (struct sched_shape){1, 6, 1, 0})), 0);
+    CHECK_INT(law(layout_of(MODEL_LLAMA, "1f1b", (struct sched_shape){1, 1, 1, 0})), 0);
+    CHECK_INT(law(layout_of(MODEL_LLAMA, "1f1b", (struct sched_shape){1, 6, 1, 0})), 0);
 }
 
 static const struct test_case cases[] = {

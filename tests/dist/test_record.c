@@ -41,17 +41,17 @@ static void forget_lines(void)
     }
 }
 
-static struct arch model(enum arch_kind kind, int64_t layers)
+static struct model model(enum model_kind kind, int64_t layers)
 {
-    return (struct arch){.kind = kind, .layers = layers, .hidden = 8, .heads = 2,
-                         .kv_heads = kind == ARCH_GPT ? 2 : 1, .head_dim = 4, .ffn = 12,
-                         .vocab = 13, .seq = 5, .tied = kind == ARCH_GPT, .dropout = 0.2,
-                         .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
+    return (struct model){.kind = kind, .layers = layers, .hidden = 8, .heads = 2,
+                          .kv_heads = kind == MODEL_GPT ? 2 : 1, .head_dim = 4, .ffn = 12,
+                          .vocab = 13, .seq = 5, .tied = kind == MODEL_GPT, .dropout = 0.2,
+                          .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.2};
 }
 
 static struct layout layout_of(const char *schedule, int pp, int v)
 {
-    return (struct layout){.arch = model(ARCH_GPT, 8), .tp = 1, .pp = pp, .dp = 1, .v = v,
+    return (struct layout){.model = model(MODEL_GPT, 8), .tp = 1, .pp = pp, .dp = 1, .v = v,
                            .schedule = schedule, .dev = DEV_REF, .ct = DT_F64, .steps = 4,
                            .clip = 0.1, .opened = opened, .stepping = stepping};
 }
@@ -123,11 +123,11 @@ static void every_axis(void)
         {1, 4, 1, false, true, false, 0},  {1, 4, 1, false, false, true, 0},
         {2, 1, 1, false, false, false, 5}, {2, 2, 1, true, false, false, 5},
     };
-    for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
+    for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             struct layout l = layout_of("1f1b", rows[i].pp, 1);
-            l.arch = model((enum arch_kind)kind, 4);
-            l.arch.seq = 6;
+            l.model = model((enum model_kind)kind, 4);
+            l.model.seq = 6;
             l.tp = rows[i].tp;
             l.dp = rows[i].dp;
             l.sp = rows[i].sp;
@@ -137,7 +137,7 @@ static void every_axis(void)
             l.batch = 6 * l.dp;
             l.microbatch = 4; /* the last one is short */
             for (l.zero = 0; l.zero <= (l.dp > 1); l.zero++)
-                check_static(&l, kind == ARCH_GPT ? "gpt" : "llama");
+                check_static(&l, kind == MODEL_GPT ? "gpt" : "llama");
         }
 }
 
@@ -172,9 +172,9 @@ static void replays(void)
     static const char *const names[] = {"naive", "1f1b", "gpipe", "zb-h1"};
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 4; k++)
-            for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++) {
+            for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++) {
                 struct layout l = layout_of(names[k], 1, 1);
-                l.arch = model((enum arch_kind)kind, 2);
+                l.model = model((enum model_kind)kind, 2);
                 l.dev = on[i].dev;
                 l.ct = on[i].ct;
                 l.batch = 5;
@@ -188,7 +188,7 @@ static void replays(void)
 static void refused(void)
 {
     struct layout l = layout_of("1f1b", 1, 1);
-    l.arch = model(ARCH_GPT, 2);
+    l.model = model(MODEL_GPT, 2);
     l.batch = 4;
     l.microbatch = 1;
     refuses = true;
@@ -208,8 +208,8 @@ static double second_loss(double dropout, int steps, int recorded)
         tokens[i] = i % (SAMPLES * SEQ) % 7;
         targets[i] = i % (SAMPLES * SEQ) % 5;
     }
-    l.arch = model(ARCH_GPT, 2);
-    l.arch.dropout = dropout;
+    l.model = model(MODEL_GPT, 2);
+    l.model.dropout = dropout;
     l.batch = SAMPLES;
     l.microbatch = 1;
     l.tokens = tokens;

@@ -40,15 +40,17 @@ static void behind_one(struct layout *l)
     layout_result_free(&rehearsed);
 }
 
-static void same_bits(enum arch_kind kind, enum dev_kind dev, enum dtype ct)
+static void same_bits(enum model_kind kind, enum dev_kind dev, enum dtype ct)
 {
-    struct arch a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4,
-                     .kv_heads = kind == ARCH_LLAMA ? 2 : 4, .head_dim = 6, .ffn = 40, .vocab = 37,
-                     .seq = 8, .tied = kind == ARCH_GPT, .dropout = 0.1, .norm_eps = 1e-5,
-                     .rope_theta = 10000, .init_std = 0.08};
+    struct model a = {.kind = kind, .layers = 4, .hidden = 24, .heads = 4,
+                      .kv_heads = kind == MODEL_LLAMA ? 2 : 4, .head_dim = 6, .ffn = 40,
+                      .vocab = 37, .seq = 8, .tied = kind == MODEL_GPT,
+                      .dropout = 0.1, .norm_eps = 1e-5,
+                      .rope_theta = 10000, .init_std = 0.08};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *r = &rows[i];
-        struct layout l = {.arch = a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v, .sp = r->sp,
+        struct layout l = {.model = a, .tp = r->tp, .pp = r->pp, .dp = r->dp, .v = r->v,
+                           .sp = r->sp,
                            .recompute = r->recompute, .schedule = r->schedule, .batch = 6,
                            .microbatch = r->microbatch, .dev = dev, .ct = ct, .threads = 1,
                            .steps = 2, .clip = 0.05};
@@ -57,9 +59,9 @@ static void same_bits(enum arch_kind kind, enum dev_kind dev, enum dtype ct)
     }
 }
 
-static void gpt_ref(void) { same_bits(ARCH_GPT, DEV_REF, DT_F64); }
-static void llama_ref(void) { same_bits(ARCH_LLAMA, DEV_REF, DT_F64); }
-static void gpt_bf16(void) { same_bits(ARCH_GPT, DEV_CPU, DT_BF16); }
+static void gpt_ref(void) { same_bits(MODEL_GPT, DEV_REF, DT_F64); }
+static void llama_ref(void) { same_bits(MODEL_LLAMA, DEV_REF, DT_F64); }
+static void gpt_bf16(void) { same_bits(MODEL_GPT, DEV_CPU, DT_BF16); }
 
 /* ---- what a step asks for was asked for before ---- */
 
@@ -149,9 +151,9 @@ static void check_seen(const char *schedule, const int shape[3], int64_t tp_rows
                        .tp_rows = tp_rows, .batch = 2 * m - 1, .microbatch = 2, .dev = DEV_REF,
                        .ct = DT_F64, .steps = 2, .clip = 0.1, .opened = opened,
                        .stepping = stepping, .rehearsed = true};
-    l.arch = (struct arch){.kind = ARCH_GPT, .layers = 8, .hidden = 8, .heads = 2, .kv_heads = 2,
-                           .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
-                           .init_std = 0.2, .tied = true};
+    l.model = (struct model){.kind = MODEL_GPT, .layers = 8, .hidden = 8, .heads = 2, .kv_heads = 2,
+                             .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
+                             .init_std = 0.2, .tied = true};
     if (sched_make(schedule, &(struct sched_shape){pp, m, v, 0}, &s) != ERR_OK)
         return;
     sched_free(&s);
@@ -181,9 +183,9 @@ static void validation_is_rehearsed(void)
     struct layout l = {.tp = 1, .pp = 2, .dp = 1, .v = 2, .schedule = "zb-v", .batch = 4,
                        .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 1, .clip = 0.1,
                        .opened = opened, .stepping = stepping, .rehearsed = true};
-    l.arch = (struct arch){.kind = ARCH_GPT, .layers = 4, .hidden = 8, .heads = 2, .kv_heads = 2,
-                           .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
-                           .init_std = 0.2, .dropout = 0.1};
+    l.model = (struct model){.kind = MODEL_GPT, .layers = 4, .hidden = 8, .heads = 2, .kv_heads = 2,
+                             .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
+                             .init_std = 0.2, .dropout = 0.1};
     CHECK_OK(layout_run(&l, &r));
     for (int rank = 0; rank < 2; rank++) {
         int dropped = 0, whole = 0;

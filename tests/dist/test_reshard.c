@@ -27,7 +27,7 @@ static const char *const base_set[] = {
     "optim.eps=1e-3"};
 
 /* Fewer kv heads than heads; and biases, transposed matrices, q, k and v in one tensor. */
-static const struct model { const char *name, *set[4]; } models[] = {
+static const struct sort { const char *name, *set[4]; } models[] = {
     {"llama", {"model.kind=llama", "model.kv_heads=2"}}, {"gpt", {"model.kind=gpt"}}};
 enum { MODELS = sizeof models / sizeof *models };
 
@@ -61,7 +61,7 @@ static int pairs;
 
 /* ---- runs ---- */
 
-static struct plait_config *config(const char *run, const struct model *m, const struct type *t,
+static struct plait_config *config(const char *run, const struct sort *m, const struct type *t,
                                    const struct layout *l)
 {
     folder_tokens("tokens", "a braid of many strands, over and under\n", 60);
@@ -73,7 +73,7 @@ static struct plait_config *config(const char *run, const struct model *m, const
     return c;
 }
 
-static void name_of(int layout, const struct model *m, const struct type *t, char out[NAME])
+static void name_of(int layout, const struct sort *m, const struct type *t, char out[NAME])
 {
     snprintf(out, NAME, "%s-%s-%d", m->name, t->name, layout);
 }
@@ -100,7 +100,7 @@ static void compare(const char *run, const char *judge, int64_t from, double bou
 }
 
 /* The run of a layout that never stops, and its checkpoints; made once. The first is the judge. */
-static void begin(int layout, const struct model *m, const struct type *t)
+static void begin(int layout, const struct sort *m, const struct type *t)
 {
     static const char *const saves[] = {"train.save_every=3", "train.save_keep=4",
                                         "train.save_async=false"};
@@ -140,7 +140,7 @@ static bool holds(const struct type *a, const struct type *b)
 }
 
 /* From layout i and type t to layout j and type u. */
-static void move(int i, int j, const struct model *m, const struct type *t, const struct type *u)
+static void move(int i, int j, const struct sort *m, const struct type *t, const struct type *u)
 {
     char from[NAME], judge[NAME], what[2 * NAME];
     struct left_worst worst;
@@ -235,7 +235,7 @@ static void on_gpus(const struct type *t)
         if (layouts[i].ranks <= here)
             of[n++] = i;
     for (int i = 0; i < n; i++) {
-        const struct model *m = &models[i / 2 % MODELS];
+        const struct sort *m = &models[i / 2 % MODELS];
         if (!all_of_them() && n > 1 && (i + (t - types)) % 2)
             continue;
         for (int j = 0; j < n; j++)

@@ -141,10 +141,10 @@ static enum err ran(struct exec *x, int rank)
 
 static struct layout layout_of(const char *schedule, int pp, int v)
 {
-    struct arch a = {.kind = ARCH_GPT, .layers = 8, .hidden = 16, .heads = 2, .kv_heads = 2,
-                     .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4, .norm_eps = 1e-5,
-                     .init_std = 0.1};
-    return (struct layout){.arch = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
+    struct model a = {.kind = MODEL_GPT, .layers = 8, .hidden = 16, .heads = 2, .kv_heads = 2,
+                      .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4, .norm_eps = 1e-5,
+                      .init_std = 0.1};
+    return (struct layout){.model = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
                            .batch = 6, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64,
                            .steps = STEPS, .clip = 1, .trace = true, .opened = opened, .ran = ran};
 }

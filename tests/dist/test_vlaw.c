@@ -8,15 +8,15 @@
 #include "layout.h"
 #include "test.h"
 
-static struct layout layout_of(enum arch_kind kind, int pp, int m, const char *schedule)
+static struct layout layout_of(enum model_kind kind, int pp, int m, const char *schedule)
 {
-    bool gpt = kind == ARCH_GPT;
+    bool gpt = kind == MODEL_GPT;
     int v = strncmp(schedule, "zb-", 3) == 0 && schedule[3] != 'v' ? 1 : 2;
-    struct arch a = {.kind = kind, .layers = v * pp + 1, .hidden = 16, .heads = 2,
-                     .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
-                     .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
+    struct model a = {.kind = kind, .layers = v * pp + 1, .hidden = 16, .heads = 2,
+                      .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
+                      .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
                            .batch = m, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 2,
                            .clip = 0.05};
 }
@@ -51,7 +51,7 @@ static void grid(const char *schedule)
 {
     for (int p = 1; p <= 4; p++)
         for (int m = 1; m <= 3 * p; m++)
-            check(layout_of(m % 2 ? ARCH_GPT : ARCH_LLAMA, p, m, schedule));
+            check(layout_of(m % 2 ? MODEL_GPT : MODEL_LLAMA, p, m, schedule));
 }
 
 static void grid_zb_1p(void) { grid("zb-1p"); }
@@ -67,8 +67,8 @@ static void beside_other_axes(void)
     static const char *const names[] = {"zb-1p", "zb-2p", "zb-v", "v-half", "v-min", "1f1b-v"};
     for (int i = 0; i < 6; i++)
         for (int tied = 0; tied <= 1; tied++) {
-            struct layout l = layout_of(ARCH_GPT, 2, 14, names[i]);
-            l.arch.tied = tied != 0;
+            struct layout l = layout_of(MODEL_GPT, 2, 14, names[i]);
+            l.model.tied = tied != 0;
             l.tp = 1 + tied;
             l.sp = tied != 0;
             l.dp = 2;
@@ -85,15 +85,15 @@ static void half_layers(void)
     for (int i = 0; i < 6; i++)
         for (int p = 2; p <= 3; p++)
             for (int k = 0; k < 4; k++) {
-                struct layout l = layout_of(k % 2 ? ARCH_GPT : ARCH_LLAMA, p, 2 * p, names[i]);
+                struct layout l = layout_of(k % 2 ? MODEL_GPT : MODEL_LLAMA, p, 2 * p, names[i]);
                 l.v = i < 3 ? 1 : 2;
                 l.halves = true;
                 l.recompute = k > 1 && !strstr(names[i], "zb-");
                 l.tp = 1 + k / 2;
                 l.sp = k == 2;
                 l.tp_rows = 2 * (k == 2);
-                l.arch.kv_heads = 2;
-                l.arch.layers = l.v * p + k % 2;
+                l.model.kv_heads = 2;
+                l.model.layers = l.v * p + k % 2;
                 check(l);
             }
 }
@@ -104,10 +104,10 @@ static void same_bits_as(const char *const names[], int n, bool tied)
 {
     struct layout_result first = {0}, other = {0};
     for (int i = 0; i < n; i++) {
-        struct layout l = layout_of(ARCH_GPT, 3, 7, names[i]);
+        struct layout l = layout_of(MODEL_GPT, 3, 7, names[i]);
         l.v = strstr(names[n - 1], "zb-") ? 1 : 2;
-        l.arch.layers = 7;
-        l.arch.tied = tied;
+        l.model.layers = 7;
+        l.model.tied = tied;
         CHECK_OK(layout_run(&l, i ? &other : &first));
         if (i) {
             test_check(layout_same_bits(&first, &other), __FILE__, __LINE__,

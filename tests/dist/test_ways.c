@@ -8,15 +8,15 @@
 #include "layout.h"
 #include "test.h"
 
-static struct layout layout_of(enum arch_kind kind, int pp, int m, const char *schedule)
+static struct layout layout_of(enum model_kind kind, int pp, int m, const char *schedule)
 {
-    bool gpt = kind == ARCH_GPT;
+    bool gpt = kind == MODEL_GPT;
     int v = schedule && strcmp(schedule, "dualpipev") == 0 ? 2 : 1;
-    struct arch a = {.kind = kind, .layers = v * pp + 1, .hidden = 16, .heads = 2,
-                     .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
-                     .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.2};
-    return (struct layout){.arch = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
+    struct model a = {.kind = kind, .layers = v * pp + 1, .hidden = 16, .heads = 2,
+                      .kv_heads = gpt ? 2 : 1, .head_dim = 8, .ffn = 24, .vocab = 37, .seq = 8,
+                      .tied = gpt, .dropout = 0.1, .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.2};
+    return (struct layout){.model = a, .tp = 1, .pp = pp, .dp = 1, .v = v, .schedule = schedule,
                            .batch = m, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 2,
                            .clip = 0.05};
 }
@@ -60,8 +60,8 @@ static void grid(const char *schedule, int step)
 {
     for (int p = step; p <= 4; p += step)
         for (int m = 1; m <= 3 * p; m++)
-            for (int kind = ARCH_GPT; kind <= ARCH_LLAMA; kind++)
-                check(layout_of((enum arch_kind)kind, p, m, schedule));
+            for (int kind = MODEL_GPT; kind <= MODEL_LLAMA; kind++)
+                check(layout_of((enum model_kind)kind, p, m, schedule));
 }
 
 static void grid_dualpipe(void) { grid("dualpipe", 2); }
@@ -75,8 +75,8 @@ static void beside_data_ranks(void)
     for (int n = 0; n < 3; n++)
         for (int m = 1; m <= 5; m++)
             for (int tied = 0; tied <= 1; tied++) {
-                struct layout l = layout_of(ARCH_GPT, 4, m, names[n]);
-                l.arch.tied = tied;
+                struct layout l = layout_of(MODEL_GPT, 4, m, names[n]);
+                l.model.tied = tied;
                 l.batch = m > 1 ? 4 * m - 2 : 2 * m;
                 l.microbatch = m > 1 ? 2 : 1;
                 l.dp = 2;
@@ -87,9 +87,9 @@ static void beside_data_ranks(void)
 /* Two replicas with several stages a rank, a V each, and pairs: no generator writes this. */
 static void list_of_two_vs(void)
 {
-    struct layout l = layout_of(ARCH_GPT, 2, 4, NULL);
+    struct layout l = layout_of(MODEL_GPT, 2, 4, NULL);
     l.v = 2;
-    l.arch.layers = 4;
+    l.model.layers = 4;
     l.text = "0F0,0F1,1F2,3F0,2F2,1F3,(2F3;3B0)OV,2B2,1B2,(3F1;2B3)OV,0B0,1B3,3B1,0I1,0W1\n"
              "0F2,1F0,0F3,2F0,3F2,3B2,1F1,2F1,3F3,2B0,1B0,3I3,3W3,0B2,2B1,1B1,0B3\n";
     check(l);

@@ -15,15 +15,15 @@
 
 enum { RANKS = 3, BLOCKS = 130, STEPS = 2, TOKENS = 7 };
 
-struct model { enum dev_kind kind; enum dtype ct; int64_t blocks, least; };
+struct sort { enum dev_kind kind; enum dtype ct; int64_t blocks, least; };
 
-static void open_rig(struct store_rig *r, const struct model *m, int share, int shares)
+static void open_rig(struct store_rig *r, const struct sort *m, int share, int shares)
 {
     *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
-    r->stage = (struct arch_stage){.end = 2 * m->blocks + 2};
-    r->arch = (struct arch){.kind = ARCH_GPT, .layers = m->blocks, .hidden = 6, .heads = 2,
-                            .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 31, .seq = 5,
-                            .tied = true, .norm_eps = 1e-5, .init_std = 0.1};
+    r->stage = (struct model_stage){.end = 2 * m->blocks + 2};
+    r->model = (struct model){.kind = MODEL_GPT, .layers = m->blocks, .hidden = 6, .heads = 2,
+                              .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 31, .seq = 5,
+                              .tied = true, .norm_eps = 1e-5, .init_std = 0.1};
     store_rig_open(r, m->kind, m->ct);
     CHECK_OK(param_init(&r->store, 5, 1));
 }
@@ -100,7 +100,7 @@ static enum err cut_again(struct dp *d, int64_t least)
 }
 
 static enum err steps_of(struct dp *d, struct optim *shared, struct optim *alone,
-                         const struct model *m)
+                         const struct sort *m)
 {
     TRY(cut_again(d, m->least));
     TRY(param_share_keep(d->store));
@@ -117,7 +117,7 @@ static enum err steps_of(struct dp *d, struct optim *shared, struct optim *alone
 
 static enum err rank_body(void *arg, struct comm_world *w)
 {
-    const struct model *m = arg;
+    const struct sort *m = arg;
     struct store_rig r, whole;
     struct comm_group *g;
     struct dp d;
@@ -129,7 +129,7 @@ static enum err rank_body(void *arg, struct comm_world *w)
     tp.dev = r.dev;
     struct comm_group_args all = {.ranks = (const int[]){0, 1, 2}, .n = RANKS};
     TRY(comm_group_open(w, &all, &g));
-    TRY(dp_open(&d, g, &tp, &r.store, arch_stage_parts(&r.stage)));
+    TRY(dp_open(&d, g, &tp, &r.store, model_stage_parts(&r.stage)));
     struct optim alone = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.3, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],
                           .now = scalars[0] + SUMS_COUNT, .replicas = 1}, shared = alone;
@@ -155,7 +155,7 @@ static void pieces_of_any_length(void)
         {DEV_REF, DT_F64}, {DEV_CPU, DT_F32}, {DEV_CPU, DT_BF16}};
     for (size_t k = 0; k < sizeof on / sizeof *on; k++)
         for (size_t i = 0; i < sizeof least / sizeof *least && dev_built(on[k].kind); i++) {
-            struct model few = {on[k].kind, on[k].ct, 3, least[i]}, many = few;
+            struct sort few = {on[k].kind, on[k].ct, 3, least[i]}, many = few;
             many.blocks = BLOCKS;
             CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &few));
             CHECK_OK(comm_thread_run(RANKS, 20, rank_body, &many));

@@ -49,10 +49,10 @@ static void opened(struct dev *d, int rank)
 
 static struct layout layout_of(const char *text, int v)
 {
-    struct arch a = {.kind = ARCH_GPT, .layers = 4, .hidden = 16, .heads = 2, .kv_heads = 2,
-                     .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4, .tied = true, .dropout = 0.1,
-                     .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.1};
-    return (struct layout){.arch = a, .tp = 2, .pp = 2, .dp = 2, .sp = true, .v = v, .text = text,
+    struct model a = {.kind = MODEL_GPT, .layers = 4, .hidden = 16, .heads = 2, .kv_heads = 2,
+                      .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4, .tied = true, .dropout = 0.1,
+                      .norm_eps = 1e-5, .rope_theta = 10000, .init_std = 0.1};
+    return (struct layout){.model = a, .tp = 2, .pp = 2, .dp = 2, .sp = true, .v = v, .text = text,
                            .schedule = "1f1b", .batch = 6, .microbatch = 1, .dev = DEV_REF,
                            .ct = DT_F64, .steps = 2, .clip = 1, .opened = opened};
 }

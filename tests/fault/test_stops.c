@@ -52,11 +52,11 @@ static struct layout draw(void)
         {"gpipe", 1}, {"1f1b", 1}, {"zb-h1", 1}, {"zb-v", 2}, {"interleaved", 2}, {"dualpipe", 1},
     };
     int k = (int)test_range(0, sizeof schedule / sizeof *schedule - 1);
-    struct arch a = {.kind = test_range(0, 1) ? ARCH_GPT : ARCH_LLAMA, .layers = 4, .hidden = 16,
-                     .heads = 2, .kv_heads = 2, .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4,
-                     .tied = test_range(0, 1), .norm_eps = 1e-5, .rope_theta = 10000,
-                     .init_std = 0.1};
-    struct layout l = {.arch = a, .pp = 2, .v = schedule[k].v, .schedule = schedule[k].name,
+    struct model a = {.kind = test_range(0, 1) ? MODEL_GPT : MODEL_LLAMA, .layers = 4, .hidden = 16,
+                      .heads = 2, .kv_heads = 2, .head_dim = 8, .ffn = 16, .vocab = 17, .seq = 4,
+                      .tied = test_range(0, 1), .norm_eps = 1e-5, .rope_theta = 10000,
+                      .init_std = 0.1};
+    struct layout l = {.model = a, .pp = 2, .v = schedule[k].v, .schedule = schedule[k].name,
                        .batch = 8, .microbatch = 1, .dev = DEV_REF, .ct = DT_F64, .steps = 2,
                        .clip = 1, .opened = opened, .timeout_s = timeout_s};
     l.tp = (int)test_range(1, 2);

@@ -218,7 +218,7 @@ static void feed_shard(const struct saved *s)
 }
 
 /* Inputs from one checkpoint. */
-static void feed(enum arch_kind kind, int64_t inputs)
+static void feed(enum model_kind kind, int64_t inputs)
 {
     struct saved s;
     struct input in = {0};
@@ -256,7 +256,7 @@ static void test_damage(void)
         return;
     }
     for (int64_t left = inputs; left > 0; left -= ROUND)
-        feed(left / ROUND % 2 ? ARCH_GPT : ARCH_LLAMA, num_min(ROUND, left));
+        feed(left / ROUND % 2 ? MODEL_GPT : MODEL_LLAMA, num_min(ROUND, left));
     printf("     %lld inputs: %lld refused, %lld opened, %lld read\n", (long long)count.inputs,
            (long long)count.refused, (long long)count.opened, (long long)count.read);
     CHECK(inputs < INPUTS || count.read > 0);

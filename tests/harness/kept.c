@@ -13,10 +13,10 @@ int64_t kept_count(const struct kept *k, int i)
     return k->spec[i].shape[0] * k->spec[i].shape[1];
 }
 
-void kept_open(struct kept *k, const struct arch *a)
+void kept_open(struct kept *k, const struct model *a)
 {
     *k = (struct kept){0};
-    CHECK_OK(arch_model_params(a, &k->spec, &k->n));
+    CHECK_OK(model_param_list(a, &k->spec, &k->n));
     CHECK_OK(mem_new(k->n * PARAM_KINDS, sizeof *k->value, "values", &k->value));
     CHECK_OK(mem_new(k->n * PARAM_KINDS, sizeof *k->times, "counts", &k->times));
     for (int i = 0; i < k->n * PARAM_KINDS; i++) {

@@ -5,19 +5,19 @@
 #ifndef PLAIT_TEST_KEPT_H
 #define PLAIT_TEST_KEPT_H
 
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 
 #include <pthread.h>
 
 struct kept {
-    struct arch_param *spec; /* owned */
+    struct model_param *spec; /* owned */
     int n;
     double **value;          /* owned; [n * PARAM_KINDS] owned */
     uint8_t **times;         /* owned; so many ranks have saved it */
     pthread_mutex_t lock;
 };
 
-void kept_open(struct kept *k, const struct arch *a);
+void kept_open(struct kept *k, const struct model *a);
 void kept_free(struct kept *k);
 /* All of a rank's snapshot; from any thread. */
 void kept_add(struct kept *k, const struct param_snapshot *s);

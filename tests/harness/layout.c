@@ -13,7 +13,7 @@
 #include "run/env.h"
 #include "sched/sched.h"
 #include "plan/memory.h"
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct job {
     struct mesh mesh;
     struct sched sched;
     struct sched_report report;
-    struct arch_stage *cut;
+    struct model_stage *cut;
     struct env env;
     pthread_mutex_t lock;
 };
@@ -34,13 +34,13 @@ struct job {
 static int32_t token_at(const struct layout *l, int64_t sample, int64_t t)
 {
     return (int32_t)((uint64_t)(sample * 7919 + t * 104729 + sample * t * 31) %
-                     (uint64_t)l->arch.vocab);
+                     (uint64_t)l->model.vocab);
 }
 
 /* Targets left out unevenly: sample s keeps the first (s * 5 + 3) % (T + 1) of its positions. */
 static int32_t target_at(const struct layout *l, int64_t sample, int64_t t)
 {
-    if (!l->whole_tokens && t >= (sample * 5 + 3) % (l->arch.seq + 1))
+    if (!l->whole_tokens && t >= (sample * 5 + 3) % (l->model.seq + 1))
         return -1;
     return token_at(l, sample, t + 1);
 }
@@ -53,13 +53,13 @@ float layout_row(int64_t sample, int64_t i)
 /* One in five does not count. */
 int32_t layout_class(const struct layout *l, int64_t sample)
 {
-    return sample % 5 == 2 ? -1 : (int32_t)((sample * 7 + 3) % l->arch.vocab);
+    return sample % 5 == 2 ? -1 : (int32_t)((sample * 7 + 3) % l->model.vocab);
 }
 
 static int64_t fill_batch(const struct layout *l, int64_t first, int64_t n, void *input,
                           int32_t *targets)
 {
-    int64_t count = 0, floats = arch_floats(&l->arch);
+    int64_t count = 0, floats = model_floats(&l->model);
     int32_t *tokens = input;
     float *row = input;
     for (int64_t s = 0; s < n && floats; s++) {
@@ -69,8 +69,8 @@ static int64_t fill_batch(const struct layout *l, int64_t first, int64_t n, void
         count += targets[s] >= 0;
     }
     for (int64_t s = 0; s < n && !floats; s++)
-        for (int64_t t = 0; t < l->arch.seq; t++) {
-            int64_t i = s * l->arch.seq + t, g = (first + s) * l->arch.seq + t;
+        for (int64_t t = 0; t < l->model.seq; t++) {
+            int64_t i = s * l->model.seq + t, g = (first + s) * l->model.seq + t;
             tokens[i] = l->tokens ? l->tokens[g] : token_at(l, first + s, t);
             targets[i] = l->targets ? l->targets[g] : target_at(l, first + s, t);
             count += targets[i] >= 0;
@@ -88,11 +88,11 @@ static struct layout_param *find(struct layout_result *r, const char *name)
     return NULL;
 }
 
-static enum err list_params(const struct arch *a, struct layout_result *r)
+static enum err list_params(const struct model *a, struct layout_result *r)
 {
-    struct arch_param *spec;
+    struct model_param *spec;
     int n;
-    TRY(arch_model_params(a, &spec, &n));
+    TRY(model_param_list(a, &spec, &n));
     enum err err = mem_new(n, sizeof *r->param, "results", &r->param);
     for (; r->params < n && err == ERR_OK; r->params++) {
         struct layout_param *p = &r->param[r->params];
@@ -342,7 +342,7 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
 static enum err rehearse(struct rank *k, int64_t share, void *input, int32_t *targets)
 {
     const struct layout *l = k->job->l;
-    struct exec_batch b = {.input = input, .targets = targets, .samples = share, .t = l->arch.seq,
+    struct exec_batch b = {.input = input, .targets = targets, .samples = share, .t = l->model.seq,
                            .step = 99};
     (void)fill_batch(l, 3 * l->batch, share, input, targets);
     TRY(poison(k->x));
@@ -359,8 +359,8 @@ static enum err train(struct rank *k, struct dev *dev)
     struct param_store *store[64];
     struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
                                .step_ahead = on_step_ahead, .check = on_check, .arg = k};
-    TRY(mem_new(share * l->arch.seq * num_max(1, arch_floats(&l->arch)), 4, "input", &input));
-    TRY(mem_new(share * l->arch.seq, sizeof *targets, "targets", &targets));
+    TRY(mem_new(share * l->model.seq * num_max(1, model_floats(&l->model)), 4, "input", &input));
+    TRY(mem_new(share * l->model.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
         store[i] = &exec_stage_at(k->x, i)->params;
     k->optim = (struct optim){.beta1 = or(l->beta1, 0.9), .beta2 = or(l->beta2, 0.95),
@@ -380,7 +380,7 @@ static enum err train(struct rank *k, struct dev *dev)
             k->all += fill_batch(l, (k->step - 1) * l->batch + d * share, share, input, targets);
         k->count = fill_batch(l, first, share, input, targets);
         struct exec_batch b = {.input = input, .targets = targets, .samples = share,
-                               .t = l->arch.seq, .row0 = k->dp_rank * share * l->arch.seq,
+                               .t = l->model.seq, .row0 = k->dp_rank * share * l->model.seq,
                                .step = (uint32_t)k->step};
         if (!exec_pending(k->x) && !l->settles) /* proved, they are marked zero already */
             err = poison(k->x);
@@ -428,7 +428,7 @@ static enum err give_results(struct rank *k, const struct memory *plan)
 /* As run/setup.c does. */
 static void plan_groups(const struct exec_args *a, int pp, struct group *out)
 {
-    groups_make(&(struct groups_args){a->arch, a->split, a->mesh, a->sched, a->cut, a->dev->types,
+    groups_make(&(struct groups_args){a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types,
                                       a->samples, a->shares, a->report->ahead, a->tp_rows > 0},
                 pp, out);
     for (int i = 0; i < GROUP_KINDS; i++)
@@ -441,14 +441,14 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     const struct layout *l = job->l;
     int coord[AXIS_COUNT];
     mesh_coord(&job->mesh, comm_rank(w), coord);
-    struct exec_args a = {.arch = &l->arch, .split = {l->tp, l->sp}, .mesh = &job->mesh,
+    struct exec_args a = {.model = &l->model, .split = {l->tp, l->sp}, .mesh = &job->mesh,
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
                           .shares = l->zero ? l->dp : 1};
     struct memory_args ma = {
-        .buffers = {.arch = &l->arch, .split = a.split, .sched = &job->sched,
+        .buffers = {.model = &l->model, .split = a.split, .sched = &job->sched,
                     .report = &job->report, .cut = job->cut, .samples = a.samples,
                     .share = a.share, .types = dev->types, .shares = a.shares, .training = true,
                     .splits = sched_has(&job->sched, SCHED_I)},
@@ -506,7 +506,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
         TRY(sched_make(l->schedule, &shape, &compute));
     if (l->canonical) {
         struct sched made = compute;
-        enum err err = sched_canonical(&made, l->arch.tied, &compute);
+        enum err err = sched_canonical(&made, l->model.tied, &compute);
         sched_free(&made);
         TRY(err);
     }
@@ -516,7 +516,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
         sched_free(&made);
         TRY(err);
     }
-    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->arch.tied};
+    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->model.tied};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);
@@ -529,11 +529,11 @@ static enum err make_sched(const struct layout *l, struct job *job)
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
     if (!l->first)
-        TRY(arch_cut(&l->arch, job->sched.stages, NULL, job->cut));
+        TRY(model_cut(&l->model, job->sched.stages, NULL, job->cut));
     for (int i = 0; l->first && i < job->sched.stages; i++)
-        job->cut[i] = (struct arch_stage){i ? l->first[i - 1] : 0,
-                                          i + 1 < job->sched.stages ? l->first[i]
-                                                                    : arch_layers(&l->arch), false};
+        job->cut[i] = (struct model_stage){
+            i ? l->first[i - 1] : 0,
+            i + 1 < job->sched.stages ? l->first[i] : model_layers(&l->model), false};
     for (int i = 1; l->halves && i < job->sched.stages; i++)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     buffers_place(&job->sched, job->cut);
@@ -547,10 +547,10 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
     env_read(&job.env);
     *out = (struct layout_result){0};
     comm_environment();
-    TRY(arch_check(&l->arch));
-    TRY(arch_check_split(&l->arch, &(struct arch_split){l->tp, l->sp}));
+    TRY(model_check(&l->model));
+    TRY(model_check_split(&l->model, &(struct model_split){l->tp, l->sp}));
     TRY(mesh_make(size, &job.mesh));
-    TRY(list_params(&l->arch, out));
+    TRY(list_params(&l->model, out));
     enum err err = make_sched(l, &job);
     if (err == ERR_OK) {
         pthread_mutex_init(&job.lock, NULL);

@@ -7,14 +7,14 @@
 #ifndef PLAIT_TEST_LAYOUT_H
 #define PLAIT_TEST_LAYOUT_H
 
-#include "arch/arch.h"
+#include "model/model.h"
 #include "comm/comm.h"
 #include "device/device.h"
 
 struct exec;
 
 struct layout {
-    struct arch arch;
+    struct model model;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
     int zero;                 /* exec_args.zero */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
@@ -41,7 +41,7 @@ struct layout {
     double beta1, beta2, decay; /* of AdamW; 0: 0.9, 0.95, 0.1 */
     double (*rate)(int64_t step); /* learning rate; NULL: 1e-3 */
     bool whole_tokens;        /* no target is left out; else some are, unevenly */
-    void (*weights)(const struct arch_param *p, double *values); /* replaces the drawn weights */
+    void (*weights)(const struct model_param *p, double *values); /* replaces the drawn weights */
     enum err (*filled)(struct exec *x, int rank); /* the weights are there, and not yet kept: a test
                                                      may write others, and moments. NULL: none */
     bool settles;             /* each step is proved behind it, before `ran` */
@@ -59,7 +59,7 @@ struct layout {
 };
 
 struct layout_param {
-    struct arch_param spec;
+    struct model_param spec;
     double *grad, *weight;  /* owned; global extents */
     int64_t count;
 };

@@ -31,33 +31,33 @@ static int tensor_of(struct saved *s, const struct hf_place *p)
     return s->tensors++;
 }
 
-static struct arch draw_arch(enum arch_kind kind)
+static struct model draw_arch(enum model_kind kind)
 {
-    struct arch a = {.kind = kind, .layers = test_range(1, 2), .heads = 2 * test_range(1, 2),
-                     .head_dim = 2 * test_range(1, 3), .ffn = test_range(3, 17),
-                     .vocab = test_range(3, 23), .seq = test_range(2, 9),
-                     .tied = test_range(0, 1), .dropout = 0.1, .norm_eps = 1e-5,
-                     .rope_theta = 10000, .init_std = 0.02};
-    a.kv_heads = kind == ARCH_GPT ? a.heads : a.heads / 2;
-    a.hidden = kind == ARCH_GPT ? a.heads * a.head_dim : test_range(2, 12);
+    struct model a = {.kind = kind, .layers = test_range(1, 2), .heads = 2 * test_range(1, 2),
+                      .head_dim = 2 * test_range(1, 3), .ffn = test_range(3, 17),
+                      .vocab = test_range(3, 23), .seq = test_range(2, 9),
+                      .tied = test_range(0, 1), .dropout = 0.1, .norm_eps = 1e-5,
+                      .rope_theta = 10000, .init_std = 0.02};
+    a.kv_heads = kind == MODEL_GPT ? a.heads : a.heads / 2;
+    a.hidden = kind == MODEL_GPT ? a.heads * a.head_dim : test_range(2, 12);
     return a;
 }
 
-void saved_make(struct saved *s, enum arch_kind kind, enum safet_type type)
+void saved_make(struct saved *s, enum model_kind kind, enum safet_type type)
 {
     *s = (struct saved){.head = {.step = test_range(0, 1000), .run = "run \"1\"", .type = type,
-                                 .arch = draw_arch(kind), .config = "model:\n  kind: \"gpt\"\n",
+                                 .model = draw_arch(kind), .config = "model:\n  kind: \"gpt\"\n",
                                  .notes = "\xc3\xa9", .seed = (uint64_t)test_random(),
                                  .data_hash = test_random(), .tokenizer = "bytes",
                                  .tokenizer_hash = test_random(), .warmup = 3, .decay = 9,
                                  .steps = 12, .within = 2, .loss = 0.1, .valid_loss = NAN,
                                  .world = 1, .layout = "tp 1"}};
-    CHECK_OK(arch_model_params(&s->head.arch, &s->param, &s->params));
+    CHECK_OK(model_param_list(&s->head.model, &s->param, &s->params));
     CHECK_OK(mem_new(s->params, sizeof *s->place, "places", &s->place));
     for (int i = 0; i < s->params; i++) {
         struct hf_place *p = &s->place[i];
         const int64_t *shape = s->param[i].shape;
-        hf_place(&s->head.arch, &s->param[i], p);
+        hf_place(&s->head.model, &s->param[i], p);
         int t = tensor_of(s, p);
         for (int k = 0; k < STATE_KINDS; k++)
             for (int64_t j = 0; j < shape[0] * shape[1]; j++) {

@@ -14,7 +14,7 @@ enum { SAVED_TENSORS = 64, SAVED_CHUNKS = 4096, SAVED_RANKS = 8,
 
 struct saved {
     struct state_head head;
-    struct arch_param *param; /* owned; [params]: of the model */
+    struct model_param *param; /* owned; [params]: of the model */
     struct hf_place *place;   /* owned; [params] */
     int params;
     struct state_tensor tensor[SAVED_TENSORS];
@@ -27,7 +27,7 @@ struct saved {
 };
 
 /* A model of that kind and its values, representable in `type`, by the runner's random numbers. */
-void saved_make(struct saved *s, enum arch_kind kind, enum safet_type type);
+void saved_make(struct saved *s, enum model_kind kind, enum safet_type type);
 /* Who writes what: like_layout: tp parts of parameters, flat ranges of them; else random boxes. */
 void saved_cut(struct saved *s, int ranks, bool like_layout);
 /* All shards, then the index, into a folder that is there. Ends at the first error, having given

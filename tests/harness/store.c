@@ -9,8 +9,8 @@
 void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct)
 {
     CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &r->dev));
-    int64_t elements = arch_stage_elements(&r->arch, &r->split, &r->stage);
-    elements = arch_shared_elements(elements, r->shares > 1 ? r->shares : 1);
+    int64_t elements = model_stage_elements(&r->model, &r->split, &r->stage);
+    elements = model_shared_elements(elements, r->shares > 1 ? r->shares : 1);
     for (int i = 0; i < 5; i++)
         CHECK_OK(r->dev->ops->alloc(r->dev, elements * dtype_size(r->dev->at), "a store",
                                     &r->memory[i]));
@@ -18,7 +18,7 @@ void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct)
                                   .v = r->memory[4]};
     if (r->dev->ct != r->dev->at)
         memory.master = r->memory[1];
-    struct param_place at = {.arch = &r->arch, .split = &r->split, .stage = &r->stage,
+    struct param_place at = {.model = &r->model, .split = &r->split, .stage = &r->stage,
                              .tp_rank = r->tp_rank, .share = r->share,
                              .shares = r->shares};
     CHECK_OK(param_store_open(&r->store, r->dev, &at, &memory));

@@ -5,12 +5,12 @@
 #ifndef PLAIT_TEST_STORE_H
 #define PLAIT_TEST_STORE_H
 
-#include "tensor/param.h"
+#include "param/param.h"
 
 struct store_rig {
-    struct arch arch;         /* these six by the caller */
-    struct arch_split split;
-    struct arch_stage stage;
+    struct model model;         /* these six by the caller */
+    struct model_split split;
+    struct model_stage stage;
     int tp_rank;
     int share, shares;        /* param_place's */
     struct dev *dev;

@@ -45,7 +45,7 @@ static void flops_are_the_models(void)
 {
     for (int i = 0; i < 2; i++) { /* the third computes some of them twice */
         struct options o = options_of(models[i]);
-        struct arch a;
+        struct model a;
         struct bench b;
         double got = 0, want = 0;
         int64_t rows = o.train.batch * o.model.seq;
@@ -55,9 +55,9 @@ static void flops_are_the_models(void)
         for (int k = 0; k < b.calls; k++)
             if (b.call[k].call.op.kind == OP_GEMM)
                 got += b.call[k].call.flops * (double)b.call[k].call.count;
-        for (int64_t at = 0; at < arch_layers(&a); at++) {
-            struct layer l = arch_layer(&a, at);
-            want += 3 * arch_layer_flops(&l, rows, 0);
+        for (int64_t at = 0; at < model_layers(&a); at++) {
+            struct layer l = model_layer(&a, at);
+            want += 3 * model_layer_flops(&l, rows, 0);
         }
         CHECK_NEAR(got, want, 1e-9 * want);
         mem_free(b.call);
@@ -69,7 +69,7 @@ static void calls_are_run_as_noted(void)
 {
     for (int i = 0; i < MODELS; i++) {
         struct options o = options_of(models[i]);
-        struct arch a;
+        struct model a;
         struct bench b;
         struct dev *d;
         struct calls_list got;

@@ -4,40 +4,40 @@
  * with ranks the costliest rank. The finer one, between attn and mlp, is a cut and no worse, and
  * near the best of its kind. Parameters and FLOPs, by which it is made, against figures by hand.
  */
-#include "arch/arch.h"
-#include "arch/partition.h"
+#include "model/model.h"
+#include "model/partition.h"
 #include "base/num.h"
 #include "test.h"
 
 enum { STAGES_MAX = 6 };
 
-static struct arch model(int64_t layers, int64_t vocab)
+static struct model model(int64_t layers, int64_t vocab)
 {
-    return (struct arch){.kind = ARCH_GPT, .layers = layers, .hidden = 64, .heads = 4,
-                         .kv_heads = 4, .head_dim = 16, .ffn = 256, .vocab = vocab, .seq = 32};
+    return (struct model){.kind = MODEL_GPT, .layers = layers, .hidden = 64, .heads = 4,
+                          .kv_heads = 4, .head_dim = 16, .ffn = 256, .vocab = vocab, .seq = 32};
 }
 
 /* Of a layer, for one sample. */
-static double flops(const struct arch *a, int64_t at)
+static double flops(const struct model *a, int64_t at)
 {
-    return arch_flops(a, &(struct arch_stage){at, at + 1, false}, false);
+    return model_flops(a, &(struct model_stage){at, at + 1, false}, false);
 }
 
 /* Cost of the costliest rank (rank NULL: stage), in forward FLOPs. */
-static double costliest(const struct arch *a, int n, const int *blocks, const uint16_t *rank)
+static double costliest(const struct model *a, int n, const int *blocks, const uint16_t *rank)
 {
     double total[STAGES_MAX] = {0}, most = 0;
     double block = flops(a, 1) + flops(a, 2);
     for (int i = 0; i < n; i++)
         total[rank ? rank[i] : i] += blocks[i] * block;
-    total[rank ? rank[n - 1] : n - 1] += flops(a, arch_layers(a) - 1);
+    total[rank ? rank[n - 1] : n - 1] += flops(a, model_layers(a) - 1);
     for (int i = 0; i < n; i++)
         most = fmax(most, total[i]);
     return most;
 }
 
 /* The least of that over all ways to give `left` more blocks to stages from `at` on. */
-static double best(const struct arch *a, int n, int *blocks, const uint16_t *rank, int at,
+static double best(const struct model *a, int n, int *blocks, const uint16_t *rank, int at,
                    int64_t left) /* long: a recursion over all cuts */
 {
     double least = INFINITY;
@@ -56,17 +56,17 @@ static void as_good_as_any(int n, const uint16_t *rank)
 {
     for (int64_t layers = n; layers < n + 7; layers++) {
         for (int64_t vocab = 16; vocab <= 4096; vocab *= 4) {
-            struct arch a = model(layers, vocab);
-            struct arch_stage cut[STAGES_MAX];
+            struct model a = model(layers, vocab);
+            struct model_stage cut[STAGES_MAX];
             int blocks[STAGES_MAX];
             int64_t sum = 0;
-            CHECK_OK(arch_cut(&a, n, rank, cut));
+            CHECK_OK(model_cut(&a, n, rank, cut));
             for (int i = 0; i < n; i++) {
                 bool embed = i == 0, head = i == n - 1;
-                CHECK(arch_stage_embed(&cut[i]) == embed && arch_stage_head(&a, &cut[i]) == head);
-                blocks[i] = (arch_stage_parts(&cut[i]) - embed - head) / 2;
+                CHECK(model_stage_embed(&cut[i]) == embed && model_stage_head(&a, &cut[i]) == head);
+                blocks[i] = (model_stage_parts(&cut[i]) - embed - head) / 2;
                 CHECK(blocks[i] >= 1 && cut[i].first == sum);
-                CHECK_INT(arch_stage_parts(&cut[i]), embed + 2 * blocks[i] + head);
+                CHECK_INT(model_stage_parts(&cut[i]), embed + 2 * blocks[i] + head);
                 sum = cut[i].end;
             }
             CHECK_INT(sum, 2 * layers + 2);
@@ -94,32 +94,32 @@ static void ranks(void)
 /* Among the stages of a rank the blocks are spread. */
 static void within_a_rank(void)
 {
-    struct arch a = model(12, 16);
-    struct arch_stage cut[4];
-    CHECK_OK(arch_cut(&a, 4, (const uint16_t[]){0, 1, 0, 1}, cut));
+    struct model a = model(12, 16);
+    struct model_stage cut[4];
+    CHECK_OK(model_cut(&a, 4, (const uint16_t[]){0, 1, 0, 1}, cut));
     for (int i = 0; i < 4; i++)
-        CHECK_INT(arch_stage_parts(&cut[i]), 6 + (i == 0) + (i == 3));
+        CHECK_INT(model_stage_parts(&cut[i]), 6 + (i == 0) + (i == 3));
 }
 
 /* ---- between attn and mlp ---- */
 
 /* Each attn and mlp is in one stage, in order, and none is empty; cost of the costliest rank. */
-static double finer_costliest(const struct arch *a, int n, const struct arch_stage *cut,
+static double finer_costliest(const struct model *a, int n, const struct model_stage *cut,
                               const uint16_t *rank)
 {
     double total[STAGES_MAX] = {0}, most = 0;
     int64_t sublayers = 0;
     for (int i = 0; i < n; i++) {
-        int parts = arch_stage_parts(&cut[i]), here = 0;
+        int parts = model_stage_parts(&cut[i]), here = 0;
         for (int j = 0; j < parts; j++) {
-            struct layer l = arch_layer(a, cut[i].first + j);
+            struct layer l = model_layer(a, cut[i].first + j);
             total[rank ? rank[i] : i] += flops(a, l.at);
             if (l.block < 0)
                 continue;
             CHECK(l.type->part == (sublayers % 2 ? PART_MLP : PART_ATTN));
             CHECK_INT(l.block, sublayers / 2);
             for (int k = 0; k < n; k++)
-                CHECK(arch_stage_has(&cut[k], l.at) == (k == i));
+                CHECK(model_stage_has(&cut[k], l.at) == (k == i));
             sublayers++;
             here++;
         }
@@ -132,10 +132,10 @@ static double finer_costliest(const struct arch *a, int n, const struct arch_sta
 }
 
 /* The least of that over all bounds of stages from `at` on; bound: in sublayers. */
-static double finer_best(const struct arch *a, int n, int64_t *bound, const uint16_t *rank, int at)
+static double finer_best(const struct model *a, int n, int64_t *bound, const uint16_t *rank, int at)
 {
     double least = INFINITY;
-    struct arch_stage cut[STAGES_MAX];
+    struct model_stage cut[STAGES_MAX];
     if (at < n) {
         for (bound[at] = bound[at - 1] + 1; bound[at] <= 2 * a->layers - (n - at); bound[at]++)
             least = fmin(least, finer_best(a, n, bound, rank, at + 1));
@@ -143,7 +143,7 @@ static double finer_best(const struct arch *a, int n, int64_t *bound, const uint
     }
     bound[n] = 2 * a->layers;
     for (int i = 0; i < n; i++)
-        cut[i] = (struct arch_stage){bound[i] + (i > 0), 1 + bound[i + 1] + (i == n - 1), false};
+        cut[i] = (struct model_stage){bound[i] + (i > 0), 1 + bound[i + 1] + (i == n - 1), false};
     return finer_costliest(a, n, cut, rank);
 }
 
@@ -151,13 +151,13 @@ static void finer_than(int n, const uint16_t *rank, double slack)
 {
     for (int64_t layers = n; layers < n + 6; layers++)
         for (int64_t vocab = 16; vocab <= 4096; vocab *= 4) {
-            struct arch a = model(layers, vocab);
-            struct arch_stage cut[STAGES_MAX];
+            struct model a = model(layers, vocab);
+            struct model_stage cut[STAGES_MAX];
             int64_t bound[STAGES_MAX + 1] = {0};
             bool is_finer;
-            CHECK_OK(arch_cut(&a, n, rank, cut));
+            CHECK_OK(model_cut(&a, n, rank, cut));
             double before = finer_costliest(&a, n, cut, rank);
-            CHECK_OK(arch_cut_finer(&a, n, rank, 0, cut, &is_finer));
+            CHECK_OK(model_cut_finer(&a, n, rank, 0, cut, &is_finer));
             double after = finer_costliest(&a, n, cut, rank);
             double least = finer_best(&a, n, bound, rank, 1);
             CHECK(after <= before * (1 + 1e-12));
@@ -181,18 +181,18 @@ static void finer(void)
 /* The list of layers and their names. */
 static void layers_in_order(void)
 {
-    static const enum arch_part want[] = {PART_EMBED, PART_ATTN, PART_MLP, PART_ATTN, PART_MLP,
-                                          PART_HEAD};
+    static const enum model_part want[] = {PART_EMBED, PART_ATTN, PART_MLP, PART_ATTN, PART_MLP,
+                                           PART_HEAD};
     static const char *const name[] = {"embed", "layers.0.attn", "layers.0.mlp", "layers.1.attn",
                                        "layers.1.mlp", "head"};
-    struct arch a = model(2, 16);
-    char buf[ARCH_NAME_MAX];
-    CHECK_INT(arch_layers(&a), 6);
+    struct model a = model(2, 16);
+    char buf[MODEL_NAME_MAX];
+    CHECK_INT(model_layers(&a), 6);
     for (int64_t i = 0; i < 6; i++) {
-        struct layer l = arch_layer(&a, i);
+        struct layer l = model_layer(&a, i);
         CHECK(l.type->part == want[i] && l.at == i);
         CHECK_INT(l.block, i == 0 || i == 5 ? -1 : (i - 1) / 2);
-        CHECK_STR(arch_layer_name(&l, buf), name[i]);
+        CHECK_STR(model_layer_name(&l, buf), name[i]);
     }
 }
 
@@ -257,12 +257,12 @@ static void any_costs(void)
 
 static void refused(void)
 {
-    struct arch a = model(3, 16);
-    struct arch_stage cut[4];
-    CHECK_ERR(arch_cut(&a, 4, NULL, cut), ERR_CONFIG, "at most 3 stages");
-    CHECK_ERR(arch_cut(&a, 0, NULL, cut), ERR_CONFIG, "at most 3 stages");
+    struct model a = model(3, 16);
+    struct model_stage cut[4];
+    CHECK_ERR(model_cut(&a, 4, NULL, cut), ERR_CONFIG, "at most 3 stages");
+    CHECK_ERR(model_cut(&a, 0, NULL, cut), ERR_CONFIG, "at most 3 stages");
     a = model(1, 16);
-    CHECK_ERR(arch_cut(&a, 2, NULL, cut), ERR_CONFIG, "use at most 1 stage");
+    CHECK_ERR(model_cut(&a, 2, NULL, cut), ERR_CONFIG, "use at most 1 stage");
     CHECK(strstr(err_text(), "1 stages") == NULL);
 }
 
@@ -271,21 +271,21 @@ static void refused(void)
  * others, 2022, appendix B), which utilisation is told by. */
 static void figures_by_hand(void)
 {
-    const struct arch gpt2 = {.kind = ARCH_GPT, .layers = 12, .hidden = 768, .heads = 12,
-                              .kv_heads = 12, .head_dim = 64, .ffn = 3072, .vocab = 50257,
-                              .seq = 1024, .tied = true};
-    const struct arch llama = {.kind = ARCH_LLAMA, .layers = 32, .hidden = 4096, .heads = 32,
-                               .kv_heads = 32, .head_dim = 128, .ffn = 11008, .vocab = 32000,
-                               .seq = 4096};
-    CHECK_INT(arch_params(&gpt2), 124439808);
-    CHECK_INT(arch_params(&llama), 6738415616);
-    struct layer attn = arch_layer(&gpt2, 1), mlp = arch_layer(&gpt2, 2);
-    struct layer head = arch_layer(&gpt2, 25), gated = arch_layer(&llama, 2);
-    CHECK_NEAR(arch_layer_flops(&attn, 1024, 1024), 6442450944.0, 0);
-    CHECK_NEAR(arch_layer_flops(&mlp, 1024, 1024), 9663676416.0, 0);
-    CHECK_NEAR(arch_layer_flops(&gated, 10, 10), 2.0 * 10 * 3 * 4096 * 11008, 0);
-    CHECK_NEAR(arch_layer_flops(&head, 3, 1024), 2.0 * 3 * 768 * 50257, 0);
-    CHECK_NEAR(arch_train_flops_per_token(&gpt2), 854438400.0, 0);
+    const struct model gpt2 = {.kind = MODEL_GPT, .layers = 12, .hidden = 768, .heads = 12,
+                               .kv_heads = 12, .head_dim = 64, .ffn = 3072, .vocab = 50257,
+                               .seq = 1024, .tied = true};
+    const struct model llama = {.kind = MODEL_LLAMA, .layers = 32, .hidden = 4096, .heads = 32,
+                                .kv_heads = 32, .head_dim = 128, .ffn = 11008, .vocab = 32000,
+                                .seq = 4096};
+    CHECK_INT(model_params(&gpt2), 124439808);
+    CHECK_INT(model_params(&llama), 6738415616);
+    struct layer attn = model_layer(&gpt2, 1), mlp = model_layer(&gpt2, 2);
+    struct layer head = model_layer(&gpt2, 25), gated = model_layer(&llama, 2);
+    CHECK_NEAR(model_layer_flops(&attn, 1024, 1024), 6442450944.0, 0);
+    CHECK_NEAR(model_layer_flops(&mlp, 1024, 1024), 9663676416.0, 0);
+    CHECK_NEAR(model_layer_flops(&gated, 10, 10), 2.0 * 10 * 3 * 4096 * 11008, 0);
+    CHECK_NEAR(model_layer_flops(&head, 3, 1024), 2.0 * 3 * 768 * 50257, 0);
+    CHECK_NEAR(model_train_flops_per_token(&gpt2), 854438400.0, 0);
 }
 
 static const struct test_case cases[] = {

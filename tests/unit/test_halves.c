@@ -14,7 +14,7 @@ struct shape { int64_t layers, vocab, pp, chunks, batch; const char *schedule; }
 static void options_of(const struct shape *k, struct options *o)
 {
     CHECK_OK(conf_defaults(&options_table, o));
-    o->model.kind = ARCH_LLAMA;
+    o->model.kind = MODEL_LLAMA;
     o->model.layers = k->layers;
     o->model.vocab = k->vocab;
     o->model.hidden = 1024;
@@ -41,7 +41,7 @@ static bool has_halves(const struct setup *s)
 static void one_cut_for_all(void)
 {
     static const char *const names[] = {"1f1b", "gpipe", "zb-h1", "zb-1p", "naive"};
-    struct arch_stage first[4];
+    struct model_stage first[4];
     for (int i = 0; i < 5; i++) {
         struct options o;
         struct setup s;

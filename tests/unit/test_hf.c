@@ -3,7 +3,7 @@
  * Names and shapes as transformers has them, and config.json. The lists of names were taken from
  * the state of GPT2LMHeadModel and LlamaForCausalLM.
  */
-#include "arch/arch.h"
+#include "model/model.h"
 #include "ckpt/ckpt.h"
 #include "test.h"
 
@@ -14,40 +14,40 @@
 
 #define DIR_NAME "hf"
 
-static const struct arch gpt = {.kind = ARCH_GPT,
-                                .layers = 2,
-                                .hidden = 8,
-                                .heads = 2,
-                                .kv_heads = 2,
-                                .head_dim = 4,
-                                .ffn = 20,
-                                .vocab = 257,
-                                .seq = 16,
-                                .tied = true,
-                                .dropout = 0.1,
-                                .norm_eps = 1e-5,
-                                .rope_theta = 10000.0,
-                                .init_std = 0.02};
-static const struct arch llama = {.kind = ARCH_LLAMA,
-                                  .layers = 2,
-                                  .hidden = 8,
-                                  .heads = 4,
-                                  .kv_heads = 2,
-                                  .head_dim = 6,
-                                  .ffn = 20,
-                                  .vocab = 257,
-                                  .seq = 16,
-                                  .tied = false,
-                                  .norm_eps = 1e-6,
-                                  .rope_theta = 500000.0,
-                                  .init_std = 0.02};
+static const struct model gpt = {.kind = MODEL_GPT,
+                                 .layers = 2,
+                                 .hidden = 8,
+                                 .heads = 2,
+                                 .kv_heads = 2,
+                                 .head_dim = 4,
+                                 .ffn = 20,
+                                 .vocab = 257,
+                                 .seq = 16,
+                                 .tied = true,
+                                 .dropout = 0.1,
+                                 .norm_eps = 1e-5,
+                                 .rope_theta = 10000.0,
+                                 .init_std = 0.02};
+static const struct model llama = {.kind = MODEL_LLAMA,
+                                   .layers = 2,
+                                   .hidden = 8,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .head_dim = 6,
+                                   .ffn = 20,
+                                   .vocab = 257,
+                                   .seq = 16,
+                                   .tied = false,
+                                   .norm_eps = 1e-6,
+                                   .rope_theta = 500000.0,
+                                   .init_std = 0.02};
 
 /* Parameter i of a whole model; false behind the last. */
-static bool param_at(const struct arch *a, int i, struct arch_param *out)
+static bool param_at(const struct model *a, int i, struct model_param *out)
 {
-    struct arch_param *all;
+    struct model_param *all;
     int n;
-    CHECK_OK(arch_model_params(a, &all, &n));
+    CHECK_OK(model_param_list(a, &all, &n));
     bool there = i < n;
     if (there)
         *out = all[i];
@@ -62,10 +62,10 @@ struct tensor {
 };
 
 /* Every parameter lies in a tensor of the list, and together they fill each tensor once. */
-static void check_names(const struct arch *a, const struct tensor *want, int n)
+static void check_names(const struct model *a, const struct tensor *want, int n)
 {
     int64_t filled[64] = {0};
-    struct arch_param p;
+    struct model_param p;
     for (int i = 0; param_at(a, i, &p); i++) {
         struct hf_place h;
         hf_place(a, &p, &h);
@@ -120,7 +120,7 @@ static void test_gpt_names(void)
         {"transformer.ln_f.bias", 1, {8, 1}},
         {"lm_head.weight", 2, {257, 8}},
     };
-    struct arch untied = gpt;
+    struct model untied = gpt;
     untied.tied = false;
     int n = sizeof want / sizeof *want;
     check_names(&untied, want, n);
@@ -152,7 +152,7 @@ static void test_llama_names(void)
         {"model.norm.weight", 1, {8, 1}},
         {"lm_head.weight", 2, {257, 8}},
     };
-    struct arch tied = llama;
+    struct model tied = llama;
     tied.tied = true;
     int n = sizeof want / sizeof *want;
     check_names(&llama, want, n);
@@ -162,10 +162,10 @@ static void test_llama_names(void)
 /* On a stage of its own a tied head has a copy; it is the embedding in the file. */
 static void test_tied_copy(void)
 {
-    struct arch_param p[ARCH_PART_PARAMS];
+    struct model_param p[MODEL_PART_PARAMS];
     struct hf_place h;
-    struct layer head = arch_layer(&gpt, arch_layers(&gpt) - 1);
-    int n = arch_layer_params(&head, true, p);
+    struct layer head = model_layer(&gpt, model_layers(&gpt) - 1);
+    int n = model_layer_params(&head, true, p);
     CHECK(p[n - 1].tied_copy);
     hf_place(&gpt, &p[n - 1], &h);
     CHECK_STR(h.tensor, "transformer.wte.weight");
@@ -175,7 +175,7 @@ static void test_tied_copy(void)
 /* Which layers are stored (in, out), and where q, k and v lie. */
 static void test_conv1d(void)
 {
-    struct arch_param p;
+    struct model_param p;
     struct hf_place h;
     int transposed = 0;
     for (int i = 0; param_at(&gpt, i, &p); i++) {
@@ -233,7 +233,7 @@ static void test_find(void)
 
 /* ---- config.json ---- */
 
-static void check_same(const struct arch *a, const struct arch *b)
+static void check_same(const struct model *a, const struct model *b)
 {
     CHECK_INT(b->kind, a->kind);
     CHECK_INT(b->layers, a->layers);
@@ -248,7 +248,7 @@ static void check_same(const struct arch *a, const struct arch *b)
     CHECK_NEAR(b->dropout, a->dropout, 0.0);
     CHECK_NEAR(b->norm_eps, a->norm_eps, 0.0);
     CHECK_NEAR(b->init_std, a->init_std, 0.0);
-    if (a->kind == ARCH_LLAMA)
+    if (a->kind == MODEL_LLAMA)
         CHECK_NEAR(b->rope_theta, a->rope_theta, 0.0);
 }
 
@@ -257,14 +257,14 @@ static void test_config_round_trip(void)
     const char *path = DIR_NAME "/config.json";
     CHECK_OK(fs_make_dirs(DIR_NAME));
     for (int round = 0; round < 24; round++) {
-        struct arch a = round % 2 ? gpt : llama;
+        struct model a = round % 2 ? gpt : llama;
         struct hf_config c;
         int32_t end = round % 4 ? (int32_t)test_range(0, INT32_MAX) : -1;
         a.layers = test_range(1, 200);
         a.kv_heads = test_range(1, 16);
-        a.heads = a.kind == ARCH_GPT ? a.kv_heads : a.kv_heads * test_range(1, 8);
+        a.heads = a.kind == MODEL_GPT ? a.kv_heads : a.kv_heads * test_range(1, 8);
         a.head_dim = 2 * test_range(1, 64);
-        a.hidden = a.kind == ARCH_GPT ? a.heads * a.head_dim : test_range(1, 20000);
+        a.hidden = a.kind == MODEL_GPT ? a.heads * a.head_dim : test_range(1, 20000);
         a.ffn = test_range(1, 60000);
         a.vocab = test_range(1, 200000);
         a.seq = test_range(1, 200000);
@@ -278,7 +278,7 @@ static void test_config_round_trip(void)
         CHECK_OK(fs_put(path, t.s, t.len));
         text_free(&t);
         CHECK_OK(hf_config_read(path, &c));
-        check_same(&a, &c.arch);
+        check_same(&a, &c.model);
         CHECK_STR(c.unknown, "");
         CHECK_INT(c.ends, end >= 0);
         CHECK(end < 0 || c.end[0] == end);
@@ -298,20 +298,20 @@ static enum err read_config(const char *text, struct hf_config *out)
     return hf_config_read(path, out);
 }
 
-static enum err read_text(const char *text, struct arch *out)
+static enum err read_text(const char *text, struct model *out)
 {
     struct hf_config c;
     enum err err = read_config(text, &c);
-    *out = (struct arch){.layers = -7}; /* written on success only */
+    *out = (struct model){.layers = -7}; /* written on success only */
     if (err == ERR_OK)
-        *out = c.arch;
+        *out = c.model;
     return err;
 }
 
 /* The keys of published files; what they leave out has transformers' default. */
 static void test_config_published(void)
 {
-    struct arch a;
+    struct model a;
     CHECK_OK(read_text("{\"activation_function\": \"gelu_new\", \"architectures\": "
                        "[\"GPT2LMHeadModel\"], \"attn_pdrop\": 0.1, \"bos_token_id\": 50256, "
                        "\"embd_pdrop\": 0.1, \"initializer_range\": 0.02, "
@@ -320,40 +320,40 @@ static void test_config_published(void)
                        "\"resid_pdrop\": 0.1, \"task_specific_params\": {\"text-generation\": "
                        "{\"do_sample\": true, \"max_length\": 50}}, \"vocab_size\": 50257}",
                        &a));
-    check_same(&(struct arch){.kind = ARCH_GPT,
-                              .layers = 12,
-                              .hidden = 768,
-                              .heads = 12,
-                              .kv_heads = 12,
-                              .head_dim = 64,
-                              .ffn = 3072,
-                              .vocab = 50257,
-                              .seq = 1024,
-                              .tied = true,
-                              .dropout = 0.1,
-                              .norm_eps = 1e-5,
-                              .init_std = 0.02},
+    check_same(&(struct model){.kind = MODEL_GPT,
+                               .layers = 12,
+                               .hidden = 768,
+                               .heads = 12,
+                               .kv_heads = 12,
+                               .head_dim = 64,
+                               .ffn = 3072,
+                               .vocab = 50257,
+                               .seq = 1024,
+                               .tied = true,
+                               .dropout = 0.1,
+                               .norm_eps = 1e-5,
+                               .init_std = 0.02},
                &a);
-    CHECK_INT(arch_params(&a), 124439808);
+    CHECK_INT(model_params(&a), 124439808);
     CHECK_OK(read_text("{\"model_type\":\"llama\",\"hidden_size\":2048,\"intermediate_size\":5632,"
                        "\"num_hidden_layers\":22,\"num_attention_heads\":32,"
                        "\"num_key_value_heads\":4,\"vocab_size\":32000,\"rms_norm_eps\":1e-05,"
                        "\"max_position_embeddings\":2048,\"rope_scaling\":null}",
                        &a));
-    check_same(&(struct arch){.kind = ARCH_LLAMA,
-                              .layers = 22,
-                              .hidden = 2048,
-                              .heads = 32,
-                              .kv_heads = 4,
-                              .head_dim = 64,
-                              .ffn = 5632,
-                              .vocab = 32000,
-                              .seq = 2048,
-                              .norm_eps = 1e-5,
-                              .rope_theta = 10000.0,
-                              .init_std = 0.02},
+    check_same(&(struct model){.kind = MODEL_LLAMA,
+                               .layers = 22,
+                               .hidden = 2048,
+                               .heads = 32,
+                               .kv_heads = 4,
+                               .head_dim = 64,
+                               .ffn = 5632,
+                               .vocab = 32000,
+                               .seq = 2048,
+                               .norm_eps = 1e-5,
+                               .rope_theta = 10000.0,
+                               .init_std = 0.02},
                &a);
-    CHECK_INT(arch_params(&a), 1100048384);
+    CHECK_INT(model_params(&a), 1100048384);
 }
 
 #define LLAMA                                                                                      \
@@ -366,7 +366,7 @@ static void test_config_published(void)
 /* The two forms of rotary positions, alone and together. */
 static void test_config_rope(void)
 {
-    struct arch a;
+    struct model a;
     CHECK_OK(read_text(LLAMA "}", &a));
     CHECK_NEAR(a.rope_theta, 10000.0, 0.0);
     CHECK_OK(read_text(LLAMA ",\"rope_theta\":5e5}", &a));
@@ -437,7 +437,7 @@ static void test_config_refusals(void)
          "\"vocab_size\":9}",
          "n_head"},
     };
-    struct arch a;
+    struct model a;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK_ERR(read_text(bad[i].text, &a), ERR_CHECKPOINT, bad[i].say);
     CHECK_INT(a.layers, -7);
@@ -540,7 +540,7 @@ static void test_config_marks(void)
     struct hf_config plain, marked;
     CHECK_OK(read_config(LLAMA "}", &plain));
     CHECK_OK(read_config("\xef\xbb\xbf" LLAMA "}", &marked));
-    check_same(&plain.arch, &marked.arch);
+    check_same(&plain.model, &marked.model);
     CHECK_ERR(read_config("\xff\xfe" LLAMA "}", &marked), ERR_CHECKPOINT,
               "mark of UTF-16; save it as");
     CHECK_ERR(read_config("\xef\xbb\xbf[]", &marked), ERR_CHECKPOINT, "no object at byte 3; it is");
@@ -550,7 +550,7 @@ static void test_config_hostile(void)
 {
     static const char good[] = LLAMA ",\"rope_parameters\":{\"rope_theta\":7},\"x\":[[1,{}]]}";
     char text[sizeof good];
-    struct arch a;
+    struct model a;
     struct text deep = {0};
     char *s;
     CHECK_OK(read_text(good, &a));
@@ -578,7 +578,7 @@ static void test_config_hostile(void)
         enum err err = read_text(text, &a);
         CHECK(err == ERR_OK || err == ERR_CHECKPOINT);
         if (err == ERR_OK)
-            CHECK_OK(arch_check(&a));
+            CHECK_OK(model_check(&a));
     }
 }
 

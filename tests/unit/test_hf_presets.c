@@ -22,14 +22,14 @@ static void gpt(void)
     struct hf_config c = read_text("{\"model_type\": \"gpt2\", \"vocab_size\": 100, "
                                    "\"n_positions\": 32, \"n_embd\": 48, \"n_layer\": 3, "
                                    "\"n_head\": 6}");
-    CHECK_INT(c.arch.kind, ARCH_GPT);
-    CHECK_INT(c.arch.ffn, 192);
-    CHECK_INT(c.arch.head_dim, 8);
-    CHECK_INT(c.arch.kv_heads, 6);
-    CHECK(c.arch.tied);
-    CHECK_NEAR(c.arch.norm_eps, 1e-5, 0);
-    CHECK_NEAR(c.arch.init_std, 0.02, 0);
-    CHECK_NEAR(c.arch.dropout, 0.1, 0);
+    CHECK_INT(c.model.kind, MODEL_GPT);
+    CHECK_INT(c.model.ffn, 192);
+    CHECK_INT(c.model.head_dim, 8);
+    CHECK_INT(c.model.kv_heads, 6);
+    CHECK(c.model.tied);
+    CHECK_NEAR(c.model.norm_eps, 1e-5, 0);
+    CHECK_NEAR(c.model.init_std, 0.02, 0);
+    CHECK_NEAR(c.model.dropout, 0.1, 0);
     CHECK_INT(c.ends, 0);
 }
 
@@ -38,20 +38,20 @@ static void llama(void)
     struct hf_config c = read_text("{\"model_type\": \"llama\", \"vocab_size\": 100, "
                                    "\"hidden_size\": 48, \"intermediate_size\": 80, "
                                    "\"num_hidden_layers\": 3, \"num_attention_heads\": 6}");
-    CHECK_INT(c.arch.kind, ARCH_LLAMA);
-    CHECK_INT(c.arch.seq, 2048);
-    CHECK_INT(c.arch.kv_heads, 6);
-    CHECK_INT(c.arch.head_dim, 8);
-    CHECK(!c.arch.tied);
-    CHECK_NEAR(c.arch.norm_eps, 1e-6, 0);
-    CHECK_NEAR(c.arch.rope_theta, 10000, 0);
-    CHECK_NEAR(c.arch.init_std, 0.02, 0);
-    CHECK_NEAR(c.arch.dropout, 0, 0);
+    CHECK_INT(c.model.kind, MODEL_LLAMA);
+    CHECK_INT(c.model.seq, 2048);
+    CHECK_INT(c.model.kv_heads, 6);
+    CHECK_INT(c.model.head_dim, 8);
+    CHECK(!c.model.tied);
+    CHECK_NEAR(c.model.norm_eps, 1e-6, 0);
+    CHECK_NEAR(c.model.rope_theta, 10000, 0);
+    CHECK_NEAR(c.model.init_std, 0.02, 0);
+    CHECK_NEAR(c.model.dropout, 0, 0);
     CHECK_INT(c.ends, 0);
 }
 
 /* The whole text that is written of a model. */
-static void written(const struct arch *a, enum safet_type type, int32_t end, const char *want)
+static void written(const struct model *a, enum safet_type type, int32_t end, const char *want)
 {
     static const char path[] = "written.json";
     char got[4096] = "";
@@ -66,10 +66,10 @@ static void written(const struct arch *a, enum safet_type type, int32_t end, con
 
 static void written_gpt(void)
 {
-    const struct arch a = {.kind = ARCH_GPT, .layers = 3, .hidden = 48, .heads = 6, .kv_heads = 6,
-                           .head_dim = 8, .ffn = 100, .vocab = 257, .seq = 32, .tied = true,
-                           .dropout = 0.25, .norm_eps = 3e-6, .rope_theta = 10000,
-                           .init_std = 0.03};
+    const struct model a = {.kind = MODEL_GPT, .layers = 3, .hidden = 48, .heads = 6, .kv_heads = 6,
+                            .head_dim = 8, .ffn = 100, .vocab = 257, .seq = 32, .tied = true,
+                            .dropout = 0.25, .norm_eps = 3e-6, .rope_theta = 10000,
+                            .init_std = 0.03};
     written(&a, SAFET_F32, 256,
             "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
             "  \"vocab_size\": 257,\n  \"n_positions\": 32,\n  \"n_embd\": 48,\n"
@@ -86,9 +86,10 @@ static void written_gpt(void)
 
 static void written_llama(void)
 {
-    const struct arch a = {.kind = ARCH_LLAMA, .layers = 3, .hidden = 48, .heads = 6, .kv_heads = 2,
-                           .head_dim = 10, .ffn = 100, .vocab = 260, .seq = 32, .dropout = 0.5,
-                           .norm_eps = 3e-6, .rope_theta = 500000, .init_std = 0.03};
+    const struct model a = {.kind = MODEL_LLAMA, .layers = 3, .hidden = 48, .heads = 6,
+                            .kv_heads = 2,
+                            .head_dim = 10, .ffn = 100, .vocab = 260, .seq = 32, .dropout = 0.5,
+                            .norm_eps = 3e-6, .rope_theta = 500000, .init_std = 0.03};
     written(&a, SAFET_BF16, -1,
             "{\n  \"architectures\": [\"LlamaForCausalLM\"],\n  \"model_type\": \"llama\",\n"
             "  \"vocab_size\": 260,\n  \"max_position_embeddings\": 32,\n"

@@ -235,25 +235,25 @@ static void test_half(void)
 
 /* ---- tensors that nothing reads ---- */
 
-static const struct arch gpt = {.kind = ARCH_GPT, .layers = 1, .hidden = 2, .heads = 1,
-                                .kv_heads = 1, .head_dim = 2, .ffn = 2, .vocab = 2, .seq = 2,
-                                .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
-static const struct arch llama = {.kind = ARCH_LLAMA, .layers = 1, .hidden = 2, .heads = 1,
-                                  .kv_heads = 1, .head_dim = 2, .ffn = 2, .vocab = 2, .seq = 2,
-                                  .tied = true, .norm_eps = 1e-5, .rope_theta = 1e4,
-                                  .init_std = 0.02};
+static const struct model gpt = {.kind = MODEL_GPT, .layers = 1, .hidden = 2, .heads = 1,
+                                 .kv_heads = 1, .head_dim = 2, .ffn = 2, .vocab = 2, .seq = 2,
+                                 .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+static const struct model llama = {.kind = MODEL_LLAMA, .layers = 1, .hidden = 2, .heads = 1,
+                                   .kv_heads = 1, .head_dim = 2, .ffn = 2, .vocab = 2, .seq = 2,
+                                   .tied = true, .norm_eps = 1e-5, .rope_theta = 1e4,
+                                   .init_std = 0.02};
 
 static float more_begins = 5; /* the first element of that one; 5: as the embedding's */
 
 /* A file of a model's tensors, of 2 elements each, without prefix, and one more. */
-static enum err check_with(const struct arch *a, const char *more, bool prefix)
+static enum err check_with(const struct model *a, const char *more, bool prefix)
 {
-    struct arch_param *param;
+    struct model_param *param;
     const char *names[40];
     struct hf_place place[39];
     struct hf_weights w;
     int n, count = 0;
-    CHECK_OK(arch_model_params(a, &param, &n));
+    CHECK_OK(model_param_list(a, &param, &n));
     for (int i = 0; i < n; i++) {
         hf_place(a, &param[i], &place[count]);
         const char *name = place[count].tensor;
@@ -283,7 +283,7 @@ static enum err check_with(const struct arch *a, const char *more, bool prefix)
 
 static void test_rest(void)
 {
-    static const struct { const struct arch *a; const char *more; bool good; } cases[] = {
+    static const struct { const struct model *a; const char *more; bool good; } cases[] = {
         {&gpt, "h.0.attn.bias", true},
         {&gpt, "transformer.h.0.attn.masked_bias", true},
         {&gpt, "lm_head.weight", true}, /* the embedding's bytes */
@@ -311,7 +311,7 @@ static void test_rest(void)
     CHECK_ERR(check_with(&gpt, "lm_head.weight", true), ERR_CHECKPOINT, "is not the embedding");
     CHECK_ERR(check_with(&llama, "lm_head.weight", false), ERR_CHECKPOINT, "is not the embedding");
     more_begins = 5;
-    struct arch untied = gpt;
+    struct model untied = gpt;
     untied.tied = false;
     CHECK_OK(check_with(&untied, "h.0.attn.bias", true));
 }

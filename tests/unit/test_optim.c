@@ -107,9 +107,9 @@ static enum err count(struct dev *d, const struct op *op)
 static void open_store(struct store_rig *r, int64_t blocks, enum dev_kind kind, enum dtype ct)
 {
     *r = (struct store_rig){.split = {.tp = 2}, .stage = {.end = 1 + 2 * blocks}, .tp_rank = 1};
-    r->arch = (struct arch){.kind = ARCH_GPT, .layers = blocks, .hidden = 30, .heads = 2,
-                            .kv_heads = 2, .head_dim = 15, .ffn = 62, .vocab = 31, .seq = 5,
-                            .norm_eps = 1e-5, .init_std = 0.1};
+    r->model = (struct model){.kind = MODEL_GPT, .layers = blocks, .hidden = 30, .heads = 2,
+                              .kv_heads = 2, .head_dim = 15, .ffn = 62, .vocab = 31, .seq = 5,
+                              .norm_eps = 1e-5, .init_std = 0.1};
     store_rig_open(r, kind, ct);
     CHECK_OK(param_init(&r->store, 5, 1));
     for (int i = 0; i < r->store.n; i++) {

@@ -78,8 +78,8 @@ static void words_match_enums(void)
 {
     struct options o = fresh();
     static const struct { const char *word; size_t offset; int want; } c[] = {
-        {"model.kind=gpt", offsetof(struct options, model.kind), ARCH_GPT},
-        {"model.kind=llama", offsetof(struct options, model.kind), ARCH_LLAMA},
+        {"model.kind=gpt", offsetof(struct options, model.kind), MODEL_GPT},
+        {"model.kind=llama", offsetof(struct options, model.kind), MODEL_LLAMA},
         {"train.dtype=f32", offsetof(struct options, train.dtype), OPTIONS_F32},
         {"train.dtype=bf16", offsetof(struct options, train.dtype), OPTIONS_BF16},
         {"train.device=cpu", offsetof(struct options, train.device), OPTIONS_CPU},

@@ -22,7 +22,7 @@ static struct options fresh(void)
 static void zeros_are_derived(void)
 {
     struct options o = fresh();
-    struct arch a;
+    struct model a;
     options_arch(&o, &a);
     CHECK_INT(a.kv_heads, 4);
     CHECK_INT(a.head_dim, 32);

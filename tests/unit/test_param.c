@@ -4,9 +4,9 @@
  * written or added to as they say. That training steps go by them is tested by the layouts of
  * tests/dist, whose gradients hold NaN before every step.
  */
-#include "tensor/param.h"
+#include "param/param.h"
 #include "store.h"
-#include "tensor/param_local.h"
+#include "param/param_local.h"
 #include "test.h"
 
 #include <string.h>
@@ -15,8 +15,8 @@
 static void open_store(struct store_rig *r)
 {
     *r = (struct store_rig){.split = {.tp = 2}, .stage = {.first = 1, .end = 3}};
-    r->arch = (struct arch){.kind = ARCH_LLAMA, .layers = 1, .hidden = 12, .heads = 4,
-                            .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 9, .seq = 4};
+    r->model = (struct model){.kind = MODEL_LLAMA, .layers = 1, .hidden = 12, .heads = 4,
+                              .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 9, .seq = 4};
     store_rig_open(r, DEV_REF, DT_F64);
     memset(r->store.grad, 0xff, (size_t)(r->store.elements * r->store.at));
     param_grads_reset(&r->store);

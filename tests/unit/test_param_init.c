@@ -3,7 +3,7 @@
  * First weights: what the formula says, one number at a time, whatever the number of threads, in
  * parameters of several pieces, of columns, with rows that only fill up.
  */
-#include "tensor/param_state.h"
+#include "param/param_state.h"
 #include "store.h"
 #include "test.h"
 
@@ -15,9 +15,9 @@ enum { HIDDEN = 4200, WORDS = 1001 }; /* the second half of the embedding is of 
 static void open_store(struct store_rig *r, enum dev_kind kind, enum dtype ct)
 {
     *r = (struct store_rig){.split = {.tp = 2}, .stage = {.end = 3}, .tp_rank = 1};
-    r->arch = (struct arch){.kind = ARCH_GPT, .layers = 3, .hidden = HIDDEN, .heads = 4,
-                            .kv_heads = 4, .head_dim = 3, .ffn = 8, .vocab = WORDS, .seq = 4,
-                            .init_std = 0.02};
+    r->model = (struct model){.kind = MODEL_GPT, .layers = 3, .hidden = HIDDEN, .heads = 4,
+                              .kv_heads = 4, .head_dim = 3, .ffn = 8, .vocab = WORDS, .seq = 4,
+                              .init_std = 0.02};
     store_rig_open(r, kind, ct);
 }
 

@@ -14,7 +14,7 @@
 static void make(struct options *o, struct setup *s)
 {
     CHECK_OK(conf_defaults(&options_table, o));
-    o->model.kind = ARCH_LLAMA;
+    o->model.kind = MODEL_LLAMA;
     o->model.layers = 4;
     o->model.vocab = 257;
     o->model.tied = false;

@@ -4,7 +4,7 @@
  * together, and master weights go to their owners and back.
  */
 #include "store.h"
-#include "tensor/param.h"
+#include "param/param.h"
 #include "test.h"
 
 #include <string.h>
@@ -12,14 +12,14 @@
 enum { SHARES_MOST = 5 };
 
 /* An odd model, on rank `share` of so many. */
-static void open_share(struct store_rig *r, enum arch_kind kind, int share, int shares)
+static void open_share(struct store_rig *r, enum model_kind kind, int share, int shares)
 {
-    bool gpt = kind == ARCH_GPT;
+    bool gpt = kind == MODEL_GPT;
     *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
-    r->stage = (struct arch_stage){.end = 2 * 3 + 2};
-    r->arch = (struct arch){.kind = kind, .layers = 3, .hidden = 12, .heads = 4,
-                            .kv_heads = gpt ? 4 : 2, .head_dim = 3, .ffn = 20, .vocab = 31,
-                            .seq = 5, .tied = gpt, .init_std = 0.5};
+    r->stage = (struct model_stage){.end = 2 * 3 + 2};
+    r->model = (struct model){.kind = kind, .layers = 3, .hidden = 12, .heads = 4,
+                              .kv_heads = gpt ? 4 : 2, .head_dim = 3, .ffn = 20, .vocab = 31,
+                              .seq = 5, .tied = gpt, .init_std = 0.5};
     store_rig_open(r, DEV_CPU, DT_BF16);
 }
 
@@ -29,7 +29,7 @@ static int64_t mark(const struct param_store *s, uint8_t *owned)
     int64_t next = 0, wrong = 0;
     for (int i = 0; i < param_share_pieces(s); i++) {
         struct param_range r = param_share_of(s, i);
-        wrong += r.own != next || r.begin % ARCH_PARAM_ALIGN || r.begin < s->edge[i] ||
+        wrong += r.own != next || r.begin % MODEL_PARAM_ALIGN || r.begin < s->edge[i] ||
                  r.end > s->edge[i + 1] || r.begin >= r.end;
         for (int64_t e = r.begin; e < r.end; e++)
             owned[e]++;
@@ -38,7 +38,7 @@ static int64_t mark(const struct param_store *s, uint8_t *owned)
     return wrong + (next != s->elements / s->shares);
 }
 
-static void covered(enum arch_kind kind, int shares, int64_t least)
+static void covered(enum model_kind kind, int shares, int64_t least)
 {
     struct store_rig r;
     static uint8_t owned[1 << 16];
@@ -70,8 +70,8 @@ static void each_element_has_one_owner(void)
     }
     for (int shares = 2; shares <= SHARES_MOST; shares++)
         for (size_t i = 0; i < sizeof least / sizeof *least; i++) {
-            covered(ARCH_GPT, shares, least[i]);
-            covered(ARCH_LLAMA, shares, least[i]);
+            covered(MODEL_GPT, shares, least[i]);
+            covered(MODEL_LLAMA, shares, least[i]);
         }
 }
 
@@ -85,10 +85,10 @@ static void masters_go_and_come(void)
         test_skip("the device is not built in");
         return;
     }
-    open_share(&whole, ARCH_GPT, 0, 1);
+    open_share(&whole, MODEL_GPT, 0, 1);
     CHECK_OK(param_init(&whole.store, 3, 1));
     for (int share = 0; share < 3; share++) {
-        open_share(&r, ARCH_GPT, share, 3);
+        open_share(&r, MODEL_GPT, share, 3);
         CHECK_OK(param_share_cut(&r.store, 700));
         CHECK_OK(param_init(&r.store, 3, 1));
         CHECK(memcmp(r.store.w, whole.store.w, (size_t)(whole.store.elements * r.store.ct)) == 0);

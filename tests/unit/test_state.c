@@ -147,7 +147,7 @@ static void check_head(const struct state_head *a, const struct state_head *b)
     CHECK(isnan(a->valid_loss) && isnan(b->valid_loss));
     CHECK_INT(a->world, b->world);
     CHECK_STR(a->layout, b->layout);
-    const struct arch *x = &a->arch, *y = &b->arch;
+    const struct model *x = &a->model, *y = &b->model;
     CHECK(x->kind == y->kind && x->layers == y->layers && x->hidden == y->hidden);
     CHECK(x->heads == y->heads && x->kv_heads == y->kv_heads && x->head_dim == y->head_dim);
     CHECK(x->ffn == y->ffn && x->vocab == y->vocab && x->seq == y->seq && x->tied == y->tied);
@@ -162,7 +162,7 @@ static void round_trip(int round)
     char dir[64];
     snprintf(dir, sizeof dir, DIR_NAME "/round-%d", round);
     CHECK_OK(fs_make_dirs(dir));
-    saved_make(&s, round % 2 ? ARCH_GPT : ARCH_LLAMA, round / 2 % 2 ? SAFET_F64 : SAFET_F32);
+    saved_make(&s, round % 2 ? MODEL_GPT : MODEL_LLAMA, round / 2 % 2 ? SAFET_F64 : SAFET_F32);
     saved_cut(&s, (int)test_range(1, SAVED_RANKS), round / 4 % 2);
     CHECK_OK(saved_write(&s, dir, -1));
     saved_check(&s, dir, 0);
@@ -186,15 +186,15 @@ static void test_extremes(void)
     struct saved s;
     struct state_index x;
     CHECK_OK(fs_make_dirs(DIR_NAME "/extremes"));
-    saved_make(&s, ARCH_GPT, SAFET_F32);
+    saved_make(&s, MODEL_GPT, SAFET_F32);
     saved_cut(&s, 2, true);
     s.head.step = ((int64_t)1 << 53) - 1;
     s.head.seed = UINT64_MAX;
     s.head.data_hash = UINT64_MAX;
     s.head.loss = 1.7976931348623157e308;
     s.head.valid_loss = NAN;
-    s.head.arch.norm_eps = 4.9406564584124654e-324;
-    s.head.arch.rope_theta = 0;
+    s.head.model.norm_eps = 4.9406564584124654e-324;
+    s.head.model.rope_theta = 0;
     s.head.config = "\t\"\\\x7f\n\xf0\x9f\x98\x80";
     s.head.notes = "";
     memset(s.head.run, 'r', sizeof s.head.run - 1);
@@ -204,7 +204,7 @@ static void test_extremes(void)
     struct state_want want = {"transformer.wte.weight", STATE_M, {{0, 0}, {1, 1}}, false};
     double v;
     CHECK_OK(state_read(&x, &want, SAFET_F64, &v));
-    want.box.at[0] = s.head.arch.vocab;
+    want.box.at[0] = s.head.model.vocab;
     CHECK_ERR(state_read(&x, &want, SAFET_F64, &v), ERR_INTERNAL, "are wanted");
     want.box.n[0] = 0;
     CHECK_OK(state_read(&x, &want, SAFET_F64, &v));
@@ -239,7 +239,7 @@ static void test_threads(void)
     struct state_index x;
     pthread_t thread[THREADS];
     CHECK_OK(fs_make_dirs(DIR_NAME "/threads"));
-    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_make(&s, MODEL_LLAMA, SAFET_F32);
     saved_cut(&s, SAVED_RANKS, true);
     CHECK_OK(saved_write(&s, DIR_NAME "/threads", -1));
     CHECK_OK(state_index_open(&x, DIR_NAME "/threads"));
@@ -261,7 +261,7 @@ static void test_refused(void)
     struct state_chunk c = {.tensor = "t", .nd = 2, .shape = {2, 3}, .box = {{0, 0}, {2, 3}}};
     struct state_chunk two[2];
     CHECK_OK(fs_make_dirs(DIR_NAME "/refused"));
-    saved_make(&s, ARCH_GPT, SAFET_F32);
+    saved_make(&s, MODEL_GPT, SAFET_F32);
     saved_cut(&s, 3, false);
     int empty = entries(DIR_NAME "/refused");
     for (int i = 0; i < s.chunks; i += 5) { /* a hole, wherever it is */
@@ -360,7 +360,7 @@ static void test_calls_fail(void)
     static const int code[] = {ENOSPC, EIO, EDQUOT};
     struct saved s;
     int failures = 0;
-    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_make(&s, MODEL_LLAMA, SAFET_F32);
     saved_cut(&s, 3, false);
     for (int i = 0; i < 3; i++) {
         enum err err = ERR_STORAGE;
@@ -395,7 +395,7 @@ static void test_removal_fails(void)
 {
     struct saved s;
     bool reached = true;
-    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_make(&s, MODEL_LLAMA, SAFET_F32);
     saved_cut(&s, 3, false);
     fail_code = EIO;
     for (fail_at = 1; reached && fail_at < 100; fail_at++) {
@@ -449,7 +449,7 @@ static void test_no_memory(void)
     struct saved s;
     int k = 1, code;
     CHECK_OK(fs_make_dirs(DIR_NAME "/alone"));
-    saved_make(&s, ARCH_GPT, SAFET_F32);
+    saved_make(&s, MODEL_GPT, SAFET_F32);
     saved_cut(&s, 2, true);
     while ((code = alone(&s, k)) == ERR_MEMORY && k < 1000)
         k += k < 60 ? 1 : 5;

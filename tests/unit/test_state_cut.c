@@ -310,7 +310,7 @@ static void test_cuts(void)
     static struct entry e[NODES];
     struct saved s;
     char live[PATH_MAX];
-    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_make(&s, MODEL_LLAMA, SAFET_F32);
     saved_cut(&s, 2, true);
     record(&s);
     whole_path(LIVE, live);

@@ -28,7 +28,7 @@ static void begin(void)
     (void)unlink(SHARD0);
     (void)unlink(SHARD1);
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    saved_make(&good, ARCH_GPT, SAFET_F32);
+    saved_make(&good, MODEL_GPT, SAFET_F32);
     saved_cut(&good, 2, false);
     CHECK_OK(saved_write(&good, DIR_NAME, -1));
     good_text = saved_index(DIR_NAME);
@@ -544,9 +544,9 @@ static void add_many(struct text *t, int tensor_rows, int n)
  * that it takes to refuse its one shard, which is not there. */
 static double seconds_of(int n)
 {
-    struct arch a = {.kind = ARCH_GPT, .layers = 1, .hidden = 4, .heads = 2, .kv_heads = 2,
-                     .head_dim = 2, .ffn = 4, .vocab = 1 << 20, .seq = 4, .tied = true};
-    struct state_head head = {.arch = a, .type = SAFET_F32, .world = 1, .run = "r"};
+    struct model a = {.kind = MODEL_GPT, .layers = 1, .hidden = 4, .heads = 2, .kv_heads = 2,
+                      .head_dim = 2, .ffn = 4, .vocab = 1 << 20, .seq = 4, .tied = true};
+    struct state_head head = {.model = a, .type = SAFET_F32, .world = 1, .run = "r"};
     struct text t = {0};
     struct state_tensor *tensor;
     struct timespec from, to;

@@ -145,7 +145,7 @@ static void check_all(const struct saved *s, const char *dir)
     enum err err = weights_open(&w, dir);
     if (!test_check(err == ERR_OK, __FILE__, __LINE__, "%s", err_text()))
         return;
-    CHECK_OK(weights_check(&w, &s->head.arch));
+    CHECK_OK(weights_check(&w, &s->head.model));
     for (int i = 0; i < BOXES; i++)
         check_box(s, &w, test_range(0, 1));
     weights_close(&w);
@@ -155,7 +155,7 @@ static void every_box(void)
 {
     struct saved s;
     for (int i = 0; i < MODELS; i++) {
-        saved_make(&s, i % 2 ? ARCH_GPT : ARCH_LLAMA, SAFET_F64);
+        saved_make(&s, i % 2 ? MODEL_GPT : MODEL_LLAMA, SAFET_F64);
         CHECK_OK(fs_make_dirs(DIR_NAME));
         put_files(&s, i / 2 % 2);
         check_all(&s, DIR_NAME);
@@ -169,7 +169,7 @@ static void of_checkpoints(void)
     struct saved s;
     for (int i = 0; i < MODELS / 3; i++) {
         const char *dir = i % 2 ? "saved-1" : "saved-0";
-        saved_make(&s, i % 2 ? ARCH_GPT : ARCH_LLAMA, i / 2 % 2 ? SAFET_F32 : SAFET_F64);
+        saved_make(&s, i % 2 ? MODEL_GPT : MODEL_LLAMA, i / 2 % 2 ? SAFET_F32 : SAFET_F64);
         saved_cut(&s, (int)test_range(1, SAVED_RANKS), test_range(0, 1));
         CHECK_OK(fs_make_dirs(dir));
         CHECK_OK(saved_write(&s, dir, -1));
@@ -210,7 +210,7 @@ static void the_digest(void)
 {
     struct saved s;
     CHECK_OK(fs_make_dirs("digest"));
-    saved_make(&s, ARCH_LLAMA, SAFET_F32);
+    saved_make(&s, MODEL_LLAMA, SAFET_F32);
     saved_cut(&s, 2, true);
     const struct state_head first = s.head;
     struct state_head h[18];
@@ -233,8 +233,8 @@ static void the_digest(void)
     h[n++].loss = 0.125;
     h[n++].world++;
     h[n++].layout[0] = 'x';
-    h[n++].arch.norm_eps *= 2;
-    h[n++].arch.rope_theta *= 2;
+    h[n++].model.norm_eps *= 2;
+    h[n++].model.rope_theta *= 2;
     CHECK_INT(n, sizeof h / sizeof *h);
     uint64_t digest = digest_of(&s);
     for (int i = 0; i < n; i++) {
@@ -256,7 +256,7 @@ static void another_models(void)
 {
     struct saved s;
     struct weights w[2];
-    saved_make(&s, ARCH_GPT, SAFET_F32);
+    saved_make(&s, MODEL_GPT, SAFET_F32);
     CHECK_OK(fs_make_dirs(DIR_NAME));
     CHECK_OK(fs_make_dirs("saved"));
     put_files(&s, false);
@@ -266,17 +266,17 @@ static void another_models(void)
     CHECK_OK(weights_open(&w[1], "saved"));
     CHECK(weights_digest(&w[0]) != weights_digest(&w[1]));
     for (int i = 0; i < 2; i++) {
-        struct arch a[] = {s.head.arch, s.head.arch, s.head.arch, s.head.arch, s.head.arch,
-                           s.head.arch};
+        struct model a[] = {s.head.model, s.head.model, s.head.model, s.head.model, s.head.model,
+                            s.head.model};
         a[0].layers++;
         a[1].vocab++;
         a[2].seq++;
         a[3].ffn++;
         a[4].tied = !a[4].tied;
         a[5].layers--;
-        for (int k = 0; k < (s.head.arch.layers > 1 ? 6 : 5); k++)
+        for (int k = 0; k < (s.head.model.layers > 1 ? 6 : 5); k++)
             CHECK_ERR(weights_check(&w[i], &a[k]), ERR_CHECKPOINT, "ckpt: ");
-        CHECK_OK(weights_check(&w[i], &s.head.arch));
+        CHECK_OK(weights_check(&w[i], &s.head.model));
         weights_close(&w[i]);
     }
     CHECK_OK(state_remove("saved"));

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The feed-forward sublayer. gpt: up, GELU (tanh form), down. llama: gate and up in one product,
+ * silu(gate) * up (Shazeer 2020), down. The inner columns are cut over tensor ranks.
+ */
+#include "layer/stage.h"
+
+static int64_t inner_cols(const struct model_dims *d)
+{
+    return d->gated ? 2 * d->f : d->f;
+}
+
+/* The first product's weight: gate and up lie joined in llama. */
+static enum model_role inner_role(const struct model_dims *d)
+{
+    return d->gated ? ROLE_GATE_W : ROLE_UP_W;
+}
+
+static enum err forward(const struct stage_call *c)
+{
+    const struct model_dims *d = &c->dims;
+    const struct tp *tp = &c->s->tp;
+    void *const *work = c->s->work->at;
+    struct tensor h = stage_norm_output(c), mid, f;
+    TRY(stage_norm(c, c->save[SAVE_H]));
+    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, ROLE_UP_B),
+                           .full = work[WORK_FULL]};
+    if (d->gated) {
+        in.out = c->save[SAVE_PRE];
+        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
+        TRY(dev_swiglu(c->s->dev, &(struct swiglu){c->save[SAVE_ACT], mid.p, d->n, d->f}));
+    } else {
+        in.act = GEMM_GELU;
+        in.pre = c->save[SAVE_PRE];
+        in.out = c->save[SAVE_ACT];
+        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
+    }
+    struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
+    struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
+    TRY(tp_row(tp, &act, stage_w(c, ROLE_DOWN_W), d->c, &b, &f));
+    return stage_residual(c, &f, ROLE_DOWN_B, SITE_OUTPUT);
+}
+
+static struct stage_sub sub_of(const struct stage_call *c)
+{
+    const struct model_dims *d = &c->dims;
+    return (struct stage_sub){.out = {ROLE_DOWN_W, ROLE_DOWN_B}, .in = {inner_role(d), ROLE_UP_B},
+                              .mid = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS},
+                              .dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS}};
+}
+
+/* As attention's. */
+static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
+{
+    const struct model_dims *d = &c->dims;
+    struct tensor df, dact;
+    TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
+    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->df,
+                             .out = c->s->work->at[WORK_DMID]};
+    if (!d->gated) {
+        down.act = GEMM_DGELU;
+        down.pre = c->save[SAVE_PRE];
+        down.out = c->keep[KEEP_DMID];
+    }
+    TRY(tp_row_grad(&c->s->tp, &df, &down, d->f, &dact));
+    if (a)
+        TRY(stage_norm_again(c, a));
+    if (!d->gated)
+        return ERR_OK;
+    return dev_swiglu_grad(c->s->dev, &(struct swiglu_grad){c->keep[KEEP_DMID], dact.p,
+                                                            c->save[SAVE_PRE], d->n, d->f});
+}
+
+const struct layer_kind layer_mlp = {"mlp", forward, stage_sub_input, stage_sub_weight,
+                                      stage_sub_both, sub_of, inner_grad};

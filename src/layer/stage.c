@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a stage and running its parts in order.
+ *
+ * The gradient stream: the last part reads the output's gradient where it arrived (slot->out),
+ * every part writes into the shared scratch, and the first part writes where the executor sends
+ * from. Without dropout and sp the gradient of a part's output is that of its sublayer's: no copy
+ * is kept, but parts write where the part before will want it kept.
+ *
+ * Forward, a sublayer makes the norm of the sublayer behind it beside its own output, in one pass.
+ */
+#include "layer/stage.h"
+
+static const struct layer_kind *const kind_of[PART_COUNT] = {
+    [PART_EMBED] = &layer_embed, [PART_ATTN] = &layer_attn,
+    [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head, [PART_INPUT] = &layer_input,
+    [PART_LINEAR] = &layer_linear, [PART_RELU] = &layer_relu,
+};
+
+static void bind_parts(struct stage *s, const struct param *tokens)
+{
+    s->direct = !s->split.sp;
+    for (int i = 0; i < s->parts; i++) {
+        struct stage_part *p = &s->part[i];
+        p->layer = model_layer(s->model, s->span.first + i);
+        p->kind = kind_of[p->layer.type->part];
+        model_dims(&p->layer, &s->split, s->samples, &s->dev->types, &p->dims);
+        s->direct = s->direct && p->layer.dims.dropout == 0;
+        p->grad_kept = i > 0 && !p[-1].grad_kept &&
+                       model_kept(&p->layer, &p->dims, KEEP_DF) > 0;
+        for (int r = 0; r < ROLE_COUNT; r++)
+            p->role[r] = param_find(&s->params, i, (enum model_role)r);
+        if (p->layer.type->part == PART_HEAD && !p->role[ROLE_HEAD_W])
+            p->role[ROLE_HEAD_W] =
+                model_stage_embed(&s->span) ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
+    }
+}
+
+enum err stage_open(struct stage *s, const struct stage_args *a)
+{
+    enum err err;
+    *s = (struct stage){.model = a->model, .split = a->split, .span = a->span, .dev = a->dev,
+                        .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
+                        .seed = a->seed, .samples = a->samples,
+                        .parts = model_stage_parts(&a->span)};
+    struct param_place at = {s->model, &s->split, &s->span, a->tp.rank, a->copy,
+                             a->share, a->shares};
+    TRY(param_store_open(&s->params, a->dev, &at, &a->memory));
+    TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
+    bind_parts(s, a->tokens);
+    return ERR_OK;
+out_close:
+    stage_close(s);
+    return err;
+}
+
+void stage_close(struct stage *s)
+{
+    param_store_close(&s->params);
+    mem_free(s->part);
+    *s = (struct stage){0};
+}
+
+/* ---- buffers ---- */
+
+static bool stays(const struct stage *s, int part, int id)
+{
+    return model_save_stays(&s->part[part].layer, part == 0, (enum model_save)id);
+}
+
+enum err stage_slot_open(int parts, struct stage_slot *out)
+{
+    return mem_new(parts, sizeof *out->save, "a slot", &out->save);
+}
+
+void stage_slot_close(struct stage_slot *slot)
+{
+    mem_free(slot->save);
+    *slot = (struct stage_slot){0};
+}
+
+enum err stage_saves_open(int parts, struct stage_saves *out)
+{
+    return mem_new(parts, sizeof *out->save, "a save set", &out->save);
+}
+
+void stage_saves_close(struct stage_saves *set)
+{
+    mem_free(set->save);
+    *set = (struct stage_saves){0};
+}
+
+void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set)
+{
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < SAVE_COUNT; id++)
+            if (!stays(s, i, id))
+                slot->save[i][id] = set ? set->save[i][id] : NULL;
+}
+
+enum err stage_keep_open(int parts, struct stage_keep *out)
+{
+    *out = (struct stage_keep){.per_slot = true};
+    return mem_new(parts, sizeof *out->keep, "a keep set", &out->keep);
+}
+
+void stage_keep_share(const struct stage *s, struct stage_keep *k)
+{
+    k->per_slot = false;
+    for (int i = 0; i < s->parts; i++)
+        for (int id = 0; id < KEEP_COUNT; id++)
+            if (model_kept(&s->part[i].layer, &s->part[i].dims, (enum model_keep)id))
+                k->keep[i][id] = s->work->keep[id];
+}
+
+void stage_keep_close(struct stage_keep *k)
+{
+    mem_free(k->keep);
+    *k = (struct stage_keep){0};
+}
+
+/* ---- running ---- */
+
+void *stage_input(const struct stage *s, const struct stage_slot *slot)
+{
+    return model_stage_embed(&s->span) ? NULL : slot->save[0][SAVE_X];
+}
+
+static bool is_sublayer(const struct stage *s, int part)
+{
+    return part < s->parts && s->part[part].layer.type->sublayer;
+}
+
+/* The first `parts` parts; what the stage as a whole gives out goes to `out`. */
+static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
+                            const struct stage_slot *slot, int parts, void *out)
+{
+    struct stage_call c = stage_call_of(s, mb, 0), next = c;
+    c.save = slot->save[0];
+    for (int i = 0; i < parts; i++, c = next) {
+        bool fused = is_sublayer(s, i) && is_sublayer(s, i + 1) && i + 1 < parts;
+        c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : out;
+        if (i + 1 < s->parts) {
+            next = stage_call_of(s, mb, i + 1);
+            next.save = slot->save[i + 1];
+            next.normed = fused;
+        }
+        c.next = fused ? &next : NULL;
+        s->dev->part = i;
+        TRY(c.p->kind->forward(&c));
+    }
+    return ERR_OK;
+}
+
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot)
+{
+    return run_forward(s, mb, slot, s->parts, slot->out);
+}
+
+enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
+                         const struct stage_slot *slot)
+{
+    return run_forward(s, mb, slot, stage_has_head(s) ? s->parts - 1 : s->parts,
+                       s->work->at[WORK_D]);
+}
+
+/* Where the gradient of a part's output stands. Where it must stay until the part's weights have
+ * theirs, it is kept; of a keep set that parts share neighbours take turns with the scratch
+ * (grad_kept), for one reads its gradient when the other's is made. */
+static void *gradient_at(const struct stage *s, const struct stage_back *b, int part)
+{
+    const struct stage_part *p = &s->part[part];
+    if (part + 1 == s->parts)
+        return b->slot->out;
+    if (p->layer.type->leaf)
+        return NULL;
+    bool kept = b->keep->per_slot ? b->keep->keep[part][KEEP_DF] != NULL : p->grad_kept;
+    return s->direct && kept ? b->keep->keep[part][KEEP_DF] : s->work->at[WORK_D];
+}
+
+/* The backward of a part, from here on. */
+static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
+{
+    s->dev->part = part;
+    struct stage_call c = stage_call_of(s, b->mb, part);
+    c.save = b->slot->save[part];
+    c.keep = b->keep->keep[part];
+    c.d_in = gradient_at(s, b, part);
+    c.d_out = part > 0                     ? gradient_at(s, b, part - 1)
+              : model_stage_embed(&s->span) ? s->work->at[WORK_D]
+                                            : b->d_out;
+    c.direct = s->direct;
+    c.df = c.direct ? c.d_in : c.keep[KEEP_DF] ? c.keep[KEEP_DF] : c.d_out;
+    return c;
+}
+
+enum err stage_backward(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        if (s->tp.rows > 0 && c.p->kind->backward) {
+            TRY(c.p->kind->backward(&c));
+        } else {
+            TRY(c.p->kind->backward_input(&c));
+            TRY(c.p->kind->backward_weight(&c));
+        }
+        if (b->hook.done)
+            TRY(b->hook.done(b->hook.arg, i));
+    }
+    return ERR_OK;
+}
+
+enum err stage_backward_input(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        TRY(c.p->kind->backward_input(&c));
+    }
+    return ERR_OK;
+}
+
+enum err stage_backward_weight(const struct stage *s, const struct stage_back *b)
+{
+    for (int i = s->parts - 1; i >= 0; i--) {
+        struct stage_call c = back_call(s, b, i);
+        TRY(c.p->kind->backward_weight(&c));
+        if (b->hook.done)
+            TRY(b->hook.done(b->hook.arg, i));
+    }
+    return ERR_OK;
+}

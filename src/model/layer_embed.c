@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The embed as numbers: tokens (V, C), learned positions (T, C) where the model has them. It saves
+ * nothing, for tokens stay in their own memory.
+ */
+#include "model/model.h"
+
+static void params(const struct layer *l, struct model_params *to)
+{
+    const struct layer_dims *d = &l->dims;
+    model_put_matrix(to, ROLE_TOKENS, "tokens", (int64_t[]){d->vocab, d->out}, SLICE_VOCAB);
+    if (d->positions)
+        model_put_matrix(to, ROLE_POSITIONS, "positions", (int64_t[]){d->rows, d->out}, SLICE_NONE)
+            ->rows_partial = true;
+}
+
+static int64_t kept(const struct model_dims *d, enum model_keep id)
+{
+    return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
+}
+
+static int64_t said(const struct model_dims *d)
+{
+    return d->n * d->c * d->ct;
+}
+
+const struct layer_type layer_type_embed = {
+    .name = "embed", .part = PART_EMBED, .params = params, .kept = kept,
+    .work = model_stream_work, .said = said};

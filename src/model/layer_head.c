@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The head as numbers: a norm and the output matrix, or that with a bias; the loss. Loss and
+ * gradient of the logits are made in one pass over rows, a chunk at a time, so that no (n, V)
+ * matrix has to live until the backward; saved is the gradient of what the matrix reads.
+ */
+#include "model/model.h"
+
+#include <stdio.h>
+
+static void params(const struct layer *l, struct model_params *to)
+{
+    const struct layer_dims *d = &l->dims;
+    if (d->norm)
+        model_put_norm(to);
+    if (d->tied && !model_is_apart(to))
+        return; /* the rank's own embedding serves */
+    struct model_param *w = model_put_matrix(to, ROLE_HEAD_W, "weight",
+                                             (int64_t[]){d->vocab, d->in}, SLICE_VOCAB);
+    if (d->tied) {
+        snprintf(w->name, sizeof w->name, "embed.tokens");
+        w->tied_copy = true;
+    }
+    if (!d->norm)
+        model_put(to, ROLE_HEAD_B, "bias", d->vocab, 1)->slice = SLICE_VOCAB;
+}
+
+static int64_t saved(const struct model_dims *d, enum model_save id)
+{
+    if (id == SAVE_DH)
+        return d->nl * d->c * d->ct;
+    return d->norm || id == SAVE_X ? model_norm_saved(d, id) : 0;
+}
+
+static int64_t kept(const struct model_dims *d, enum model_keep id)
+{
+    return id == KEEP_DNORM && d->norm ? (d->rms ? 1 : 2) * d->c * d->at : 0;
+}
+
+static int64_t work(const struct model_dims *d, enum model_work id)
+{
+    switch (id) {
+    case WORK_LOGITS: return d->chunk * d->v * d->logits;
+    case WORK_DLOGITS: return d->logits == d->at ? d->chunk * d->v * d->ct : 0;
+    case WORK_ROW: return 4 * d->n * d->at;
+    default: return model_stream_work(d, id);
+    }
+}
+
+static double weights(const struct layer *l)
+{
+    return (double)l->dims.in * (double)l->dims.vocab;
+}
+
+static int64_t said(const struct model_dims *d)
+{
+    return num_max(d->n * d->c * d->ct, 2 * d->chunk * d->at);
+}
+
+const struct layer_type layer_type_head = {
+    .name = "head", .part = PART_HEAD, .params = params, .saved = saved, .kept = kept, .work = work,
+    .weights = weights, .said = said, .loss = true,
+    .stays = 1u << SAVE_MEAN | 1u << SAVE_RSTD | 1u << SAVE_DH};

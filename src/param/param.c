@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout and contents of the flat stores. Padding between parameters and the missing rows of a
+ * short vocabulary shard are zeros, stay zeros under every update (their gradients are zero), and
+ * never leave the rank but in the sums of gradients. The padding's gradients are the zeros of a new
+ * arena and are never written; the missing rows belong to their parameter, and whoever writes its
+ * gradient writes their zeros too.
+ */
+#include "param/param_local.h"
+
+static int64_t align_up(int64_t n)
+{
+    return num_ceil_div(n, MODEL_PARAM_ALIGN) * MODEL_PARAM_ALIGN;
+}
+
+/* One copy of each parameter counts: of replicas the first tensor rank's and the first pipeline
+ * replica's, of a tied pair the embedding's. */
+bool param_counts(const struct model_param *p, const struct param_place *at)
+{
+    int tp = at->split->tp, r = at->tp_rank;
+    if (p->tied_copy || at->copy)
+        return false;
+    if (p->slice == SLICE_NONE)
+        return r == 0;
+    if (p->slice == SLICE_KV && p->kv_heads < tp)
+        return r % (tp / p->kv_heads) == 0;
+    return true;
+}
+
+static void lay_out(struct param_store *s, const struct param_place *at)
+{
+    const struct model_stage *st = at->stage;
+    struct model_param spec[MODEL_PART_PARAMS];
+    int64_t end = 0;
+    for (int i = 0; i < model_stage_parts(st); i++) {
+        struct layer l = model_layer(at->model, st->first + i);
+        int n = model_layer_params(&l, model_stage_apart(st), spec);
+        s->part_first[i] = s->n;
+        for (int j = 0; j < n; j++) {
+            struct param *p = &s->param[s->n++];
+            p->store = s;
+            p->spec = spec[j];
+            model_param_box(at->split, &spec[j], at->tp_rank, &p->box);
+            p->offset = spec[j].joined ? end : align_up(end);
+            p->count = p->box.local[0] * p->box.local[1];
+            p->counted = param_counts(&spec[j], at);
+            end = p->offset + p->count;
+        }
+        s->part_first[i + 1] = s->n;
+    }
+    s->elements = model_shared_elements(end, s->shares);
+}
+
+bool param_share_apart(const struct param_store *s)
+{
+    return s->shares > 1 && s->master != s->w;
+}
+
+static void take_memory(struct param_store *s, const struct param_memory *m)
+{
+    s->w = m->w;
+    s->master = s->whole = m->master ? m->master : m->w;
+    s->grad = m->grad;
+    s->m = m->m;
+    s->v = m->v;
+    s->shadow = m->shadow;
+    if (s->grad && param_share_apart(s))
+        s->whole = s->grad;
+}
+
+/* Of a store that is small or at once written one slot is enough. */
+static int64_t slot_elements(const struct param_store *s)
+{
+    enum { LEAST = 1 << 18 };
+    int64_t own = num_max(s->elements / s->shares, 1);
+    int64_t each = align_up(num_ceil_div(own, DEV_ASIDES));
+    return s->dev->queues ? num_max(each, LEAST) : own;
+}
+
+int param_slot(const struct param_store *s, int64_t own)
+{
+    int64_t slot = own / s->slot;
+    ENSURE(slot >= 0 && slot < DEV_ASIDES);
+    return (int)slot;
+}
+
+enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
+                          const struct param_memory *memory)
+{
+    enum err err;
+    int parts = model_stage_parts(at->stage);
+    *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at),
+                              .share = at->share, .shares = at->shares > 1 ? at->shares : 1};
+    TRY(mem_new((int64_t)parts * MODEL_PART_PARAMS, sizeof *s->param, "the parameter registry",
+                &s->param));
+    TRY_OR(out_close, mem_new((int64_t)parts * MODEL_PART_PARAMS, sizeof *s->fresh,
+                              "the parameter registry", &s->fresh));
+    TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
+                              &s->part_first));
+    lay_out(s, at);
+    s->slot = slot_elements(s);
+    take_memory(s, memory);
+    return ERR_OK;
+out_close:
+    param_store_close(s);
+    return err;
+}
+
+void param_store_close(struct param_store *s)
+{
+    mem_free(s->param);
+    mem_free(s->fresh);
+    mem_free(s->part_first);
+    mem_free(s->edge);
+    *s = (struct param_store){0};
+}
+
+const struct param *param_find(const struct param_store *s, int part, enum model_role role)
+{
+    for (int i = s->part_first[part]; i < s->part_first[part + 1]; i++)
+        if (s->param[i].spec.role == role)
+            return &s->param[i];
+    return NULL;
+}
+
+void *param_w(const struct param *p)
+{
+    return p ? p->store->w + p->offset * p->store->ct : NULL;
+}
+
+static bool *fresh_of(const struct param *p)
+{
+    return &p->store->fresh[p - p->store->param];
+}
+
+void *param_grad(const struct param *p)
+{
+    ENSURE(!p || !*fresh_of(p)); /* what its memory holds is of the step before */
+    return p ? p->store->grad + p->offset * p->store->at : NULL;
+}
+
+enum dtype param_master_type(const struct param_store *s)
+{
+    return s->master == s->w ? s->dev->ct : s->dev->at;
+}
+
+void *param_master(const struct param *p)
+{
+    ENSURE(!p || p->store->whole);
+    return p ? p->store->whole + p->offset * dtype_size(param_master_type(p->store)) : NULL;
+}
+
+/* ---- gradients ---- */
+
+void param_grads_reset(struct param_store *s)
+{
+    for (int i = 0; i < s->n; i++)
+        s->fresh[i] = true;
+    if (s->whole == s->grad)
+        s->whole = NULL;
+}
+
+/* p and what lies joined to it. */
+static const struct param *joined_end(const struct param *p)
+{
+    const struct param *end = p + 1;
+    while (end < p->store->param + p->store->n && end->spec.joined)
+        end++;
+    return end;
+}
+
+bool param_grad_begin(const struct param *p, int64_t elements)
+{
+    const struct param *end = joined_end(p);
+    bool fresh = *fresh_of(p);
+    int64_t count = 0;
+    for (const struct param *q = p; q < end; q++) {
+        ENSURE(*fresh_of(q) == fresh);
+        *fresh_of(q) = false;
+        count += q->count;
+    }
+    ENSURE(count == elements);
+    return !fresh;
+}
+
+enum err param_grads_begin(const struct param *p, const struct param *q,
+                           const int64_t elements[2], bool *add)
+{
+    if (q && *fresh_of(p) != *fresh_of(q)) {
+        TRY(param_grad_settle(p));
+        TRY(param_grad_settle(q));
+    }
+    *add = param_grad_begin(p, elements[0]);
+    if (q)
+        (void)param_grad_begin(q, elements[1]);
+    return ERR_OK;
+}
+
+enum err param_grad_settle(const struct param *p)
+{
+    struct dev *dev = p->store->dev;
+    const struct param *end = joined_end(p);
+    for (; p < end; p++) {
+        if (!*fresh_of(p))
+            continue;
+        *fresh_of(p) = false;
+        TRY(dev_zero(dev, param_grad(p), p->count * p->store->at));
+    }
+    return ERR_OK;
+}
+
+/* ---- values in and out, through doubles on the host ---- */
+
+static void to_double(double *out, const void *from, enum dtype dt, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = dt == DT_F64   ? ((const double *)from)[i]
+                 : dt == DT_F32 ? (double)((const float *)from)[i]
+                                : (double)bf16_to_f32(((const uint16_t *)from)[i]);
+}
+
+void param_from_double(void *out, const double *from, enum dtype dt, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (dt == DT_F64)
+            ((double *)out)[i] = from[i];
+        else if (dt == DT_F32)
+            ((float *)out)[i] = (float)from[i];
+        else
+            ((uint16_t *)out)[i] = bf16_from_f32((float)from[i]);
+    }
+}
+
+enum err param_read(const struct param *p, bool gradient, double *out)
+{
+    struct dev *dev = p->store->dev;
+    enum dtype dt = gradient ? dev->at : param_master_type(p->store);
+    if (gradient)
+        TRY(param_grad_settle(p));
+    const void *from = gradient ? param_grad(p) : param_master(p);
+    void *raw;
+    TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
+    enum err err = dev_d2h(dev, raw, from, p->count * dtype_size(dt));
+    if (err == ERR_OK)
+        err = dev->ops->sync(dev);
+    if (err == ERR_OK)
+        to_double(out, raw, dt, p->count);
+    mem_free(raw);
+    return err;
+}
+
+enum err param_read_f32(const struct param *p, float *out)
+{
+    struct dev *dev = p->store->dev;
+    double *wide;
+    if (param_master_type(p->store) == DT_F32) {
+        TRY(dev_d2h(dev, out, param_master(p), p->count * 4));
+        return dev->ops->sync(dev);
+    }
+    TRY(mem_new(p->count, sizeof *wide, p->spec.name, &wide));
+    enum err err = param_read(p, false, wide);
+    for (int64_t i = 0; i < p->count && err == ERR_OK; i++)
+        out[i] = (float)wide[i];
+    mem_free(wide);
+    return err;
+}
