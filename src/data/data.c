@@ -47,16 +47,10 @@ static uint32_t largest(const uint8_t *p, int bytes, int64_t n)
     return max;
 }
 
-/* Bytes of a token or a row. */
-static int64_t unit_bytes(const struct data_set *d)
-{
-    return d->kind == DATA_ROWS ? DATA_VALUE * (d->features + 1) : d->token_bytes;
-}
-
 /* n tokens or rows from `at` on, as they stand in the file, into p. */
 static enum err read_units(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
 {
-    return fs_reader_get(&d->file, DATA_HEADER + at * unit_bytes(d), n * unit_bytes(d), p);
+    return fs_reader_get(&d->file, DATA_HEADER + at * d->unit_bytes, n * d->unit_bytes, p);
 }
 
 /* The n tokens at p, which were read from token `at` on, are below the vocabulary. */
@@ -106,7 +100,7 @@ static enum err get_label(const struct data_set *d, int64_t at, const uint8_t *p
 /* n rows at p, whose features are written over. */
 static enum err check_rows(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
 {
-    for (int64_t i = 0; i < n; i++, p += unit_bytes(d)) {
+    for (int64_t i = 0; i < n; i++, p += d->unit_bytes) {
         int32_t label;
         TRY(get_features(d, at + i, p, (float *)(void *)p));
         TRY(get_label(d, at + i, p + DATA_VALUE * d->features, &label));
@@ -122,9 +116,9 @@ static enum err each_block(const struct data_set *d,
 {
     uint8_t *p;
     enum err err = ERR_OK;
-    int64_t block = d->kind == DATA_ROWS ? num_max(1, 4 * BLOCK / unit_bytes(d)) : BLOCK;
+    int64_t block = d->kind == DATA_ROWS ? num_max(1, 4 * BLOCK / d->unit_bytes) : BLOCK;
     block = num_min(block, d->count);
-    TRY(mem_new(block, (size_t)unit_bytes(d), "a block of data", &p));
+    TRY(mem_new(block, (size_t)d->unit_bytes, "a block of data", &p));
     for (int64_t at = 0; at < d->count && err == ERR_OK; at += block) {
         int64_t n = num_min(block, d->count - at);
         err = read_units(d, at, n, p);
@@ -137,7 +131,7 @@ static enum err each_block(const struct data_set *d,
 
 static enum err check_block(const struct data_set *d, int64_t at, int64_t n, uint8_t *p, void *arg)
 {
-    XXH3_64bits_update(arg, p, (size_t)(n * unit_bytes(d)));
+    XXH3_64bits_update(arg, p, (size_t)(n * d->unit_bytes));
     return d->kind == DATA_ROWS ? check_rows(d, at, n, p) : check_ids_below(d, at, n, p);
 }
 
@@ -237,6 +231,7 @@ static enum err read_header(struct data_set *d, const struct data_want *want, bo
     d->kind = h.kind;
     d->count = h.count;
     d->vocab = h.vocab;
+    d->unit_bytes = data_unit_bytes(&h);
     d->token_bytes = h.token_bytes;
     d->features = h.features;
     d->classes = h.classes;
@@ -296,7 +291,7 @@ static enum err sample_tokens(const struct data_set *d, int64_t s, int32_t *inpu
 static enum err sample_row(const struct data_set *d, int64_t s, float *input, int32_t *target)
 {
     uint8_t label[DATA_VALUE];
-    int64_t at = DATA_HEADER + s * unit_bytes(d), bytes = DATA_VALUE * d->features;
+    int64_t at = DATA_HEADER + s * d->unit_bytes, bytes = DATA_VALUE * d->features;
     TRY(fs_reader_get(&d->file, at, bytes, input));
     TRY(fs_reader_get(&d->file, at + bytes, DATA_VALUE, label));
     TRY(get_features(d, s, (const uint8_t *)input, input));

@@ -54,6 +54,7 @@ struct data_set {
     struct fs_reader file; /* owned */
     enum data_kind kind;
     int64_t count, samples;
+    int64_t unit_bytes;        /* of a token, of a row with its label */
     int64_t inputs, targets;   /* numbers of a sample, 4 bytes each */
     int64_t vocab;             /* tokens */
     int token_bytes;

@@ -115,6 +115,12 @@ int64_t model_norm_saved(const struct model_dims *d, enum model_save id)
     }
 }
 
+/* The gradients of its weight, and of its bias. */
+int64_t model_norm_kept(const struct model_dims *d, enum model_keep id)
+{
+    return id == KEEP_DNORM ? (d->rms ? 1 : 2) * d->c * d->at : 0;
+}
+
 int64_t model_stream_work(const struct model_dims *d, enum model_work id)
 {
     switch (id) {
@@ -124,4 +130,9 @@ int64_t model_stream_work(const struct model_dims *d, enum model_work id)
     case WORK_DH: return d->nl * d->c * d->ct;
     default: return 0;
     }
+}
+
+int64_t model_stream_said(const struct model_dims *d)
+{
+    return d->n * d->c * d->ct;
 }

@@ -47,8 +47,7 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
     switch (id) {
     case KEEP_DF: return d->n * d->c * d->ct;
     case KEEP_DMID: return d->n * qkv_cols(d) * d->ct;
-    case KEEP_DNORM: return (d->rms ? 1 : 2) * d->c * d->at;
-    default: return 0;
+    default: return model_norm_kept(d, id);
     }
 }
 
@@ -73,11 +72,6 @@ static double scores(const struct layer *l)
     return (double)(l->dims.heads * l->dims.head_dim);
 }
 
-static int64_t said(const struct model_dims *d)
-{
-    return d->n * d->c * d->ct;
-}
-
 const struct layer_type layer_type_attn = {
     .name = "attn", .part = PART_ATTN, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .scores = scores, .said = said, .sublayer = true};
+    .weights = weights, .scores = scores, .said = model_stream_said, .sublayer = true};

@@ -19,11 +19,6 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
     return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
 }
 
-static int64_t said(const struct model_dims *d)
-{
-    return d->n * d->c * d->ct;
-}
-
 const struct layer_type layer_type_embed = {
     .name = "embed", .part = PART_EMBED, .params = params, .kept = kept,
-    .work = model_stream_work, .said = said};
+    .work = model_stream_work, .said = model_stream_said};

@@ -34,7 +34,7 @@ static int64_t saved(const struct model_dims *d, enum model_save id)
 
 static int64_t kept(const struct model_dims *d, enum model_keep id)
 {
-    return id == KEEP_DNORM && d->norm ? (d->rms ? 1 : 2) * d->c * d->at : 0;
+    return d->norm ? model_norm_kept(d, id) : 0;
 }
 
 static int64_t work(const struct model_dims *d, enum model_work id)
@@ -54,7 +54,7 @@ static double weights(const struct layer *l)
 
 static int64_t said(const struct model_dims *d)
 {
-    return num_max(d->n * d->c * d->ct, 2 * d->chunk * d->at);
+    return num_max(model_stream_said(d), 2 * d->chunk * d->at);
 }
 
 const struct layer_type layer_type_head = {

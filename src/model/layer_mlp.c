@@ -41,8 +41,7 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
     switch (id) {
     case KEEP_DF: return d->n * d->c * d->ct;
     case KEEP_DMID: return d->n * pre_cols(d) * d->ct;
-    case KEEP_DNORM: return (d->rms ? 1 : 2) * d->c * d->at;
-    default: return 0;
+    default: return model_norm_kept(d, id);
     }
 }
 
@@ -56,11 +55,6 @@ static double weights(const struct layer *l)
     return (l->dims.gated ? 3 : 2) * (double)l->dims.in * (double)l->dims.ffn;
 }
 
-static int64_t said(const struct model_dims *d)
-{
-    return d->n * d->c * d->ct;
-}
-
 const struct layer_type layer_type_mlp = {
     .name = "mlp", .part = PART_MLP, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .said = said, .sublayer = true};
+    .weights = weights, .said = model_stream_said, .sublayer = true};

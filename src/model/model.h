@@ -310,10 +310,12 @@ struct model_param *model_put_matrix(struct model_params *to, enum model_role ro
                                      enum model_slice slice);
 void model_put_norm(struct model_params *to);
 bool model_is_apart(const struct model_params *to); /* on another rank than the embed */
-/* What every sublayer has: of a norm; scratch of its stream. Of other layers: their input; a
- * gradient. */
+/* What every sublayer has: of a norm; of its stream the scratch, and what tensor ranks tell each
+ * other. Of other layers: their input; a gradient. */
 int64_t model_norm_saved(const struct model_dims *d, enum model_save id);
+int64_t model_norm_kept(const struct model_dims *d, enum model_keep id);
 int64_t model_stream_work(const struct model_dims *d, enum model_work id);
+int64_t model_stream_said(const struct model_dims *d);
 int64_t model_input_saved(const struct model_dims *d, enum model_save id);
 int64_t model_gradient_work(const struct model_dims *d, enum model_work id);
 
