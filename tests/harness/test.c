@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -31,6 +32,22 @@ bool test_check(bool ok, const char *file, int line, const char *fmt, ...)
         va_end(ap);
     }
     return false;
+}
+
+int test_without_memory(int k, int (*call)(void *arg), void *arg)
+{
+    char number[16];
+    int status = 0;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        snprintf(number, sizeof number, "%d", k);
+        (void)setenv("PLAIT_FAIL_ALLOC", number, 1);
+        _exit(call(arg));
+    }
+    bool ended = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+    test_check(ended, __FILE__, __LINE__, "allocation %d: a signal", k);
+    return ended ? WEXITSTATUS(status) : -1;
 }
 
 void test_skip(const char *why)

@@ -30,6 +30,9 @@ enum { TEST_NO_CASE = 2 }; /* exit code; 1: a case failed */
 int test_main(int argc, char **argv, const struct test_case *cases, int n);
 /* In the build folder; an absolute name. */
 const char *test_folder(void);
+/* What `call` returns, an exit code, in a process of its own whose k-th allocation fails (they are
+ * counted by process); -1, and a failed check: it did not end by itself. */
+int test_without_memory(int k, int (*call)(void *arg), void *arg);
 
 /* Seeded random numbers for random problems; the seed is printed when a case fails
  * (PLAIT_TEST_SEED sets it). */

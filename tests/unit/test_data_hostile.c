@@ -5,6 +5,7 @@
  */
 #include "data/data.h"
 #include "data/data_file.h"
+#include "data_bytes.h"
 #include "data_sample.h"
 #include "test.h"
 
@@ -13,7 +14,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define DIR_NAME "data_hostile"
@@ -30,17 +30,6 @@ static const uint64_t edges[] = {
     UINT64_MAX,
 };
 enum { EDGES = sizeof edges / sizeof *edges };
-
-static void put_le(uint8_t *to, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(v >> (8 * i));
-}
-
-static void put_sum(uint8_t *file)
-{
-    put_le(file + 120, data_hash(file, 120), 8);
-}
 
 /* A good file of COUNT tokens of the bytes tokenizer. */
 static void make_good(uint8_t file[SIZE])
@@ -419,25 +408,20 @@ static void test_full_disk(void)
     data_close(&d);
 }
 
-/* The k-th allocation fails, each k in a process of its own, since the count is the process's. */
+static int prepare_call(void *arg)
+{
+    const char *text = DIR_NAME "/memory.txt";
+    return (int)prepare_with(&text, 1, arg, NULL);
+}
+
 static void test_no_memory(void)
 {
-    const char *text = DIR_NAME "/memory.txt", *out = DIR_NAME "/memory.tok";
+    char out[] = DIR_NAME "/memory.tok";
     int code = ERR_MEMORY, k = 0;
-    put_file(text, "abc", 3);
+    put_file(DIR_NAME "/memory.txt", "abc", 3);
     unlink(out);
     for (k = 1; k < 50 && code == ERR_MEMORY; k++) {
-        int status = 0;
-        char number[16];
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            snprintf(number, sizeof number, "%d", k);
-            setenv("PLAIT_FAIL_ALLOC", number, 1);
-            _exit((int)prepare_with(&text, 1, out, NULL));
-        }
-        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-        code = WEXITSTATUS(status);
+        code = test_without_memory(k, prepare_call, out);
         CHECK(code == ERR_OK || !fs_exists(out));
     }
     CHECK_INT(code, ERR_OK);

@@ -4,6 +4,7 @@
  */
 #include "data/data.h"
 #include "data/data_file.h"
+#include "data_bytes.h"
 #include "plait.h"
 #include "test.h"
 
@@ -14,17 +15,6 @@
 
 enum { ROWS = 3, FEATURES = 2, CLASSES = 4, ROW = 4 * (FEATURES + 1),
        SIZE = DATA_HEADER + ROWS * ROW };
-
-static void put_le(uint8_t *to, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        to[i] = (uint8_t)(v >> (8 * i));
-}
-
-static void put_sum(uint8_t *file)
-{
-    put_le(file + 120, data_hash(file, 120), 8);
-}
 
 /* Rows {1, -0.5} label 3; {0, 2^-126} label 0; {1e30, 0.1} label 1; byte by byte as data.h says. */
 static void make_good(uint8_t file[SIZE])

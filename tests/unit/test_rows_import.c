@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static int import(const char *text, const struct plait_import *how, int64_t *rows)
@@ -384,29 +383,21 @@ static void tables_that_change(void)
     CHECK(last_done == 24 && last_all == 24);
 }
 
-/* The k-th allocation fails, each k in a process of its own, since the count is the process's. */
+static int import_call(void *arg)
+{
+    struct plait_import a = {.size = sizeof a, .table = "table.csv", .out = "table.rows",
+                             .height = 1, .width = 2, .to_height = 2, .to_width = 2};
+    (void)arg;
+    return plait_data_import(&a, NULL);
+}
+
 static void no_memory(void)
 {
-    const struct plait_import how = {.height = 1, .width = 2, .to_height = 2, .to_width = 2};
     int code = PLAIT_MEMORY, k;
+    CHECK_OK(fs_put("table.csv", "1,2,0\n", 6));
     unlink("table.rows");
     for (k = 1; k < 50 && code == PLAIT_MEMORY; k++) {
-        int status = 0;
-        char number[16];
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            snprintf(number, sizeof number, "%d", k);
-            CHECK_OK(fs_put("table.csv", "1,2,0\n", 6));
-            setenv("PLAIT_FAIL_ALLOC", number, 1);
-            struct plait_import a = how;
-            a.size = sizeof a;
-            a.table = "table.csv";
-            a.out = "table.rows";
-            _exit(plait_data_import(&a, NULL));
-        }
-        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-        code = WEXITSTATUS(status);
+        code = test_without_memory(k, import_call, NULL);
         CHECK(code == PLAIT_OK || !fs_exists("table.rows"));
     }
     CHECK_INT(code, PLAIT_OK);

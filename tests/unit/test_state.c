@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define DIR_NAME "state"
@@ -418,30 +417,22 @@ static void test_removal_fails(void)
     saved_free(&s);
 }
 
-/* Write and read in a process of its own, whose k-th allocation fails; its code. */
-static int alone(const struct saved *s, int k)
+/* Write and read; its code. */
+static int write_and_read(void *arg)
 {
-    char number[16];
-    int status = -1;
-    pid_t pid = fork();
-    if (pid == 0) {
-        static float out[1 << 14];
-        struct state_index x = {0};
-        snprintf(number, sizeof number, "%d", k);
-        (void)setenv("PLAIT_FAIL_ALLOC", number, 1);
-        enum err err = saved_write(s, DIR_NAME "/alone", -1);
-        if (err == ERR_OK)
-            err = state_index_open(&x, DIR_NAME "/alone");
-        for (int i = 0; err == ERR_OK && i < x.tensors; i++) {
-            struct state_want w = {x.tensor[i].name, STATE_V,
-                                   {{0, 0}, {x.tensor[i].shape[0], x.tensor[i].shape[1]}}, true};
-            err = state_read(&x, &w, SAFET_F32, out);
-        }
-        state_index_close(&x);
-        _exit((int)err);
+    static float out[1 << 14];
+    const struct saved *s = arg;
+    struct state_index x = {0};
+    enum err err = saved_write(s, DIR_NAME "/alone", -1);
+    if (err == ERR_OK)
+        err = state_index_open(&x, DIR_NAME "/alone");
+    for (int i = 0; err == ERR_OK && i < x.tensors; i++) {
+        struct state_want w = {x.tensor[i].name, STATE_V,
+                               {{0, 0}, {x.tensor[i].shape[0], x.tensor[i].shape[1]}}, true};
+        err = state_read(&x, &w, SAFET_F32, out);
     }
-    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
-    return WEXITSTATUS(status);
+    state_index_close(&x);
+    return (int)err;
 }
 
 static void test_no_memory(void)
@@ -451,7 +442,7 @@ static void test_no_memory(void)
     CHECK_OK(fs_make_dirs(DIR_NAME "/alone"));
     saved_make(&s, MODEL_GPT, SAFET_F32);
     saved_cut(&s, 2, true);
-    while ((code = alone(&s, k)) == ERR_MEMORY && k < 1000)
+    while ((code = test_without_memory(k, write_and_read, &s)) == ERR_MEMORY && k < 1000)
         k += k < 60 ? 1 : 5;
     CHECK_INT(code, ERR_OK);
     CHECK(k > 50);
