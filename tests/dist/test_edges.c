@@ -312,7 +312,25 @@ static void ranks_fit_the_layout(void)
               "ranks started: 2, but the layout has 1");
 }
 
+#ifdef TEST_CHUNK_ROWS
+/* This program is the one whose head is cut: a build that no longer says so is a law less. */
+static void the_head_is_cut(void)
+{
+    struct layout l = layout_of(&edges[0]);
+    struct dtypes types = {.ct = l.ct, .at = DT_F64, .logits = DT_F64,
+                           .chunk = INT64_C(1) << 28};
+    struct layer head = model_layer(&l.model, model_layers(&l.model) - 1);
+    struct model_dims d;
+    model_dims(&head, &(struct model_split){.tp = 1}, l.microbatch, &types, &d);
+    CHECK_INT(d.chunk, TEST_CHUNK_ROWS);
+    CHECK(d.chunk < d.n);
+}
+#endif
+
 static const struct test_case cases[] = {
+#ifdef TEST_CHUNK_ROWS
+    {"the_head_is_cut", the_head_is_cut},
+#endif
     {"ranks_fit_the_layout", ranks_fit_the_layout},
     {"masks_differ", masks_differ},
     {"steps_by_hand", steps_by_hand},

@@ -5,7 +5,8 @@
 # JSON object with the members that a result has, and a run that fails is told by the exit status.
 # What stands in for the peer has one speed and fails in the pipeline: the table at the end has it.
 # Its part "test" has programs of two cases in the place of the true ones, which need a GPU: each is
-# run, by case where it should be, and one that fails is told.
+# run, by case where it should be, and one that fails is told. What MPI's own libraries leak is not
+# looked for.
 #
 #     tests/fault/gpu_script_check.sh BUILD
 set -u
@@ -24,7 +25,7 @@ script() { # WORDS PART...
     shift
     BUILD=${programs:-$build} OUT=$dir/out DEVICE=cpu GPUS=2 STEPS=4 COMMIT=${commit:-none} \
         PEER=$peer PYTHON=${python:-python3} LLMC=$llmc OLD=$build OLD_COMMIT=older \
-        MPIRUN="mpirun --oversubscribe" \
+        MPIRUN="mpirun --oversubscribe -x ASAN_OPTIONS=detect_leaks=0" \
         WORDS="$words $more" "$(dirname "$0")/../../tools/gpu.sh" "$@" >"$dir/said" 2>&1
 }
 

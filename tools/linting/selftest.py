@@ -100,7 +100,7 @@ OBJECTS = [
      [("src/device/cpu/norm.c", "cpu_gemm", "")]),
     ("prefix", [("src/sched/a.c", "plait_x", "")], [("src/run/a.c", "plait_x", "")]),
     ("prefix", [("src/base/a.c", "sched_x", "")], [("src/base/a.c", "philox4x32", "")]),
-    ("vendor", [("src/layer/a.c", "model_x", "dnnl_sgemm")],
+    ("vendor", [("src/layer/a.c", "layer_x", "dnnl_sgemm")],
      [("src/device/cpu/a.c", "cpu_x", "dnnl_sgemm")]),
     ("vendor", [("src/run/a.c", "run_x", "MPI_Init")],
      [("src/comm/host/a.c", "comm_x", "MPI_Init")]),
