@@ -46,6 +46,21 @@ void model_param_box(const struct model_split *s, const struct model_param *p, i
     }
 }
 
+static int64_t align_up(int64_t n, int64_t to)
+{
+    return num_ceil_div(n, to) * to;
+}
+
+/* Padding counts, so that it lies at the same place on every tensor rank. */
+int64_t model_param_at(const struct model_split *s, const struct model_param *p, int64_t *end)
+{
+    struct model_box box;
+    model_param_box(s, p, 0, &box);
+    int64_t at = p->joined ? *end : align_up(*end, MODEL_PARAM_ALIGN);
+    *end = at + box.local[0] * box.local[1];
+    return at;
+}
+
 /* copies: those of tied matrices, too. */
 static int64_t stage_elements(const struct model *a, const struct model_split *s,
                               const struct model_stage *st, bool copies)
@@ -55,17 +70,11 @@ static int64_t stage_elements(const struct model *a, const struct model_split *s
     for (int64_t i = st->first; i < st->end; i++) {
         struct layer l = model_layer(a, i);
         int n = model_layer_params(&l, model_stage_apart(st), p);
-        for (int j = 0; j < n; j++) {
-            struct model_box box;
-            if (p[j].tied_copy && !copies)
-                continue;
-            model_param_box(s, &p[j], 0, &box);
-            if (!p[j].joined)
-                total = num_ceil_div(total, MODEL_PARAM_ALIGN) * MODEL_PARAM_ALIGN;
-            total += box.local[0] * box.local[1];
-        }
+        for (int j = 0; j < n; j++)
+            if (copies || !p[j].tied_copy)
+                (void)model_param_at(s, &p[j], &total);
     }
-    return num_ceil_div(total, MODEL_PARAM_ALIGN) * MODEL_PARAM_ALIGN;
+    return align_up(total, MODEL_PARAM_ALIGN);
 }
 
 int64_t model_stage_elements(const struct model *a, const struct model_split *s,
@@ -83,7 +92,25 @@ int64_t model_saved_elements(const struct model *a, const struct model_split *s,
 
 int64_t model_shared_elements(int64_t n, int shares)
 {
-    return num_ceil_div(n, (int64_t)MODEL_PARAM_ALIGN * shares) * MODEL_PARAM_ALIGN * shares;
+    return align_up(n, (int64_t)MODEL_PARAM_ALIGN * shares);
+}
+
+int model_share_cut(const int64_t *begin, int parts, int shares, int64_t least, int64_t *edge)
+{
+    int n = 0;
+    edge[n++] = begin[parts]; /* from above, as gradients are completed */
+    for (int part = parts - 1; part >= 0; part--) {
+        /* the lowest edge with nothing above it of what lies below the part */
+        int64_t place = model_shared_elements(begin[part], shares), top = edge[n - 1];
+        if (place < top && (top - place >= least || part == 0))
+            edge[n++] = place;
+    }
+    for (int i = 0; i < n / 2; i++) {
+        int64_t other = edge[i];
+        edge[i] = edge[n - 1 - i];
+        edge[n - 1 - i] = other;
+    }
+    return n - 1;
 }
 
 int64_t model_params(const struct model *a)

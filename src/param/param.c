@@ -41,10 +41,9 @@ static void lay_out(struct param_store *s, const struct param_place *at)
             p->store = s;
             p->spec = spec[j];
             model_param_box(at->split, &spec[j], at->tp_rank, &p->box);
-            p->offset = spec[j].joined ? end : align_up(end);
-            p->count = p->box.local[0] * p->box.local[1];
+            p->offset = model_param_at(at->split, &spec[j], &end);
+            p->count = end - p->offset;
             p->counted = param_counts(&spec[j], at);
-            end = p->offset + p->count;
         }
         s->part_first[i + 1] = s->n;
     }

@@ -13,31 +13,20 @@
  */
 #include "param/param_local.h"
 
-/* The lowest edge with nothing above it of what lies below part `part`. */
-static int64_t edge_above(const struct param_store *s, int part)
-{
-    return model_shared_elements(s->param[s->part_first[part]].offset, s->shares);
-}
-
 enum err param_share_cut(struct param_store *s, int64_t least)
 {
-    int parts = 0, n = 0;
+    int parts = 0;
+    int64_t *begin;
     while (s->part_first[parts] < s->n)
         parts++;
     ENSURE(s->shares > 1 && !s->edge);
     TRY(mem_new(parts + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
-    s->edge[n++] = s->elements; /* from above, as gradients are completed */
-    for (int part = parts - 1; part >= 0; part--) {
-        int64_t place = edge_above(s, part), top = s->edge[n - 1];
-        if (place < top && (top - place >= least || part == 0))
-            s->edge[n++] = place;
-    }
-    for (int i = 0; i < n / 2; i++) {
-        int64_t edge = s->edge[i];
-        s->edge[i] = s->edge[n - 1 - i];
-        s->edge[n - 1 - i] = edge;
-    }
-    s->pieces = n - 1;
+    TRY(mem_new(parts + 1, sizeof *begin, "the pieces of a store", &begin));
+    for (int part = 0; part < parts; part++)
+        begin[part] = s->param[s->part_first[part]].offset;
+    begin[parts] = s->elements;
+    s->pieces = model_share_cut(begin, parts, s->shares, least, s->edge);
+    mem_free(begin);
     return ERR_OK;
 }
 
