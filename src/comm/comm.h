@@ -28,6 +28,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
+#include "mesh/mesh.h"
 
 struct comm_world;
 struct comm_group;
@@ -92,6 +93,8 @@ enum comm_kind comm_kind(const struct comm_world *w);
 /* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
  * copying and adding, which cannot be told apart where a peer copies for both. Local. */
 double comm_spent(const struct comm_world *w);
+/* Messages that this rank has sent, and what they carried (mesh.h). Local. */
+struct traffic comm_sent(const struct comm_world *w);
 /* What this rank is about from here on, for messages of peers that wait for it ("2F5 of step 7", at
  * most 47 bytes); also a sign of life, which a rank gives in every call of this folder, too.
  * Local. */
@@ -208,6 +211,9 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
 void comm_group_close(struct comm_group *g);
 int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
 int comm_group_size(const struct comm_group *g);
+/* What this rank has started in it, but for barriers: [TRAFFIC_KINDS], borrowed. A collective that
+ * goes in steps counts as one. Local. */
+const struct traffic *comm_group_counted(const struct comm_group *g);
 /* Does it move by copies between GPUs? */
 bool comm_group_copies(const struct comm_group *g);
 

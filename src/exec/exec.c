@@ -334,6 +334,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     exec_reset(x);
     TRY(exec_feed(x, b));
     exec_trace_run(x);
+    exec_count_run(x);
     return exec_perform(x);
 }
 

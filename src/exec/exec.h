@@ -14,6 +14,7 @@
 #include "parallel/dp.h"
 #include "plan/buffers.h"
 #include "plan/groups.h"
+#include "plan/traffic.h"
 #include "sched/sched.h"
 
 struct exec;
@@ -43,6 +44,7 @@ struct exec_args {
     bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
     int shares;                        /* data ranks that share the updates; 1: each makes all */
     const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
+    const struct step_traffic *traffic; /* planned for this rank (exec_count_check); NULL: none */
     const int64_t *plan;               /* [MEMORY_KINDS] bytes of this rank (plan/memory.h) */
 };
 
@@ -106,6 +108,9 @@ enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b);
  * run. Collective over the world. */
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks);
+/* With guards, behind a run of the training list that was a whole step: what it started with other
+ * ranks is what was planned, else ERR_INTERNAL. Local. */
+enum err exec_count_check(struct exec *x);
 /* Record the training list for batches of these extents: its calls are noted by the device and not
  * done. It must have run before, so that whatever is chosen or opened at a first call is there. The
  * hooks are called now and never again. *done false: some rank's device could not make a recording

@@ -45,8 +45,7 @@ static enum err open_channels(struct exec *x)
     return err;
 }
 
-/* Where each is kept. */
-static struct comm_group **place_of(struct exec *x, enum group_kind k)
+struct comm_group **exec_group_at(struct exec *x, enum group_kind k)
 {
     struct comm_group **const at[GROUP_KINDS] = {
         [GROUP_WORLD] = &x->world, [GROUP_TP] = &x->tp, [GROUP_KV] = &x->kv, [GROUP_DP] = &x->dp,
@@ -61,7 +60,7 @@ enum err exec_groups_open(struct exec *x)
     enum err err = ERR_OK;
     TRY(mem_new(x->mesh.world, sizeof *ranks, "a group's ranks", &ranks));
     for (int k = 0; k < GROUP_KINDS && err == ERR_OK; k++)
-        err = open_one(x, &x->a.groups[k], ranks, place_of(x, (enum group_kind)k));
+        err = open_one(x, &x->a.groups[k], ranks, exec_group_at(x, (enum group_kind)k));
     mem_free(ranks);
     return err == ERR_OK ? open_channels(x) : err;
 }
@@ -69,7 +68,7 @@ enum err exec_groups_open(struct exec *x)
 void exec_groups_close(struct exec *x)
 {
     for (int k = GROUP_KINDS - 1; k >= 0; k--) {
-        struct comm_group **g = place_of(x, (enum group_kind)k);
+        struct comm_group **g = exec_group_at(x, (enum group_kind)k);
         if (*g)
             comm_group_close(*g);
         *g = NULL;

@@ -106,6 +106,8 @@ struct exec {
     struct exec_batch recorded;      /* these extents (its arrays are no one's) */
 
     struct exec_trace trace;
+    struct step_traffic counted; /* before this run */
+    bool counts;                 /* its traffic is one that is planned */
 };
 
 /* exec_msg.c: every wait for a message goes through exec_await; bytes of what a stage reads of a
@@ -168,6 +170,9 @@ enum err exec_trace_end(struct exec *x, int64_t outer);
 enum err exec_trace_wait(struct exec *x);
 enum err exec_trace_waited(struct exec *x);
 
+/* exec_count.c: a run begins. */
+void exec_count_run(struct exec *x);
+
 /* exec_record.c: the recording, if there is one, and what the world knows of it. */
 void exec_forget(struct exec *x);
 
@@ -184,7 +189,8 @@ void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
                       const struct stage_keep *keep);
 void exec_poison_scratch(const struct exec *x);
 
-/* exec_groups.c */
+/* exec_groups.c: where a group is kept */
+struct comm_group **exec_group_at(struct exec *x, enum group_kind k);
 enum err exec_groups_open(struct exec *x);
 void exec_groups_close(struct exec *x);
 

@@ -174,7 +174,7 @@ static enum err take_strays(struct exec *x, int from)
 
 enum err exec_rewind(struct exec *x)
 {
-    x->post.again = false;
+    x->post.again = x->counts = false;
     for (int i = 0; i < x->stages_here; i++)
         for (int k = 0; k < x->stage[i].slots; k++)
             TRY(exec_await(x, &x->stage[i].slot[k].recv_f));

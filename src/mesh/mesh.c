@@ -16,6 +16,14 @@ const char *mesh_axis_name(enum axis a)
     return name[a];
 }
 
+const char *mesh_traffic_name(enum traffic_kind k)
+{
+    static const char *const name[TRAFFIC_KINDS] = {
+        "all-reduce", "all-reduce max", "reduce-scatter", "all-gather", "reduce", "all-to-all",
+        "broadcast", "send"};
+    return name[k];
+}
+
 enum err mesh_make(const int size[AXIS_COUNT], struct mesh *out)
 {
     struct mesh m = {.world = 1};

@@ -31,6 +31,16 @@ int mesh_rank(const struct mesh *m, const int coord[AXIS_COUNT]);
  * how many. */
 int mesh_group(const struct mesh *m, int rank, unsigned mask, int *out);
 
+/* What ranks start with one another, as it is planned and counted. Bytes of a message are those
+ * that are sent; of a collective, whatever way it goes, those of its longer side on one rank: of a
+ * sum or a maximum the vector, of a reduce-scatter what a rank gives, of the rest what it gets. */
+enum traffic_kind {
+    TRAFFIC_ALL_REDUCE, TRAFFIC_ALL_REDUCE_MAX, TRAFFIC_REDUCE_SCATTER, TRAFFIC_ALL_GATHER,
+    TRAFFIC_REDUCE, TRAFFIC_ALL_TO_ALL, TRAFFIC_BROADCAST, TRAFFIC_SEND, TRAFFIC_KINDS
+};
+struct traffic { int64_t messages, bytes; }; /* a collective is a message */
+const char *mesh_traffic_name(enum traffic_kind k); /* "all-reduce" */
+
 /* Which node a rank stands on, and does the group of an axis stay on one node? (place.c) */
 int place_node(int rank, int ranks_per_node);
 bool place_axis_inside(const struct mesh *m, enum axis a, int ranks_per_node);

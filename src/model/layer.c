@@ -131,8 +131,3 @@ int64_t model_stream_work(const struct model_dims *d, enum model_work id)
     default: return 0;
     }
 }
-
-int64_t model_stream_said(const struct model_dims *d)
-{
-    return d->n * d->c * d->ct;
-}

@@ -74,4 +74,4 @@ static double scores(const struct layer *l)
 
 const struct layer_type layer_type_attn = {
     .name = "attn", .part = PART_ATTN, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .scores = scores, .said = model_stream_said, .sublayer = true};
+    .weights = weights, .scores = scores, .said = model_sublayer_said, .sublayer = true};

@@ -19,6 +19,14 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
     return id == KEEP_DF ? d->nl * d->c * d->ct : 0;
 }
 
+static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
+{
+    if (passes & SAID_FORWARD)
+        model_say_sum(d, to);
+    if (passes & SAID_WEIGHT)
+        model_say_gather(d, to);
+}
+
 const struct layer_type layer_type_embed = {
     .name = "embed", .part = PART_EMBED, .params = params, .kept = kept,
-    .work = model_stream_work, .said = model_stream_said};
+    .work = model_stream_work, .said = said};

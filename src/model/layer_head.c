@@ -52,9 +52,24 @@ static double weights(const struct layer *l)
     return (double)l->dims.in * (double)l->dims.vocab;
 }
 
-static int64_t said(const struct model_dims *d)
+/* A row's maximum, then its sum and its target's logit, are agreed a chunk at a time; the gradient
+ * of what the matrix reads is summed as a whole, or beside the chunks, with sp to the owners. */
+static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
 {
-    return num_max(model_stream_said(d), 2 * d->chunk * d->at);
+    if (!(passes & SAID_FORWARD))
+        return;
+    model_say_gather(d, to);
+    for (int64_t row = 0, end; row < d->n; row = end) {
+        end = num_min(row + d->chunk, d->n);
+        model_say(to, TRAFFIC_ALL_REDUCE_MAX, 1, (end - row) * d->at);
+        model_say(to, TRAFFIC_ALL_REDUCE, 1, 2 * (end - row) * d->at);
+        if (d->rows > 0)
+            model_say(to, d->sp ? TRAFFIC_REDUCE : TRAFFIC_ALL_REDUCE,
+                      d->sp ? (end - 1) / d->nl - row / d->nl + 1 : 1,
+                      (end - row) * d->c * d->ct);
+    }
+    if (d->rows == 0)
+        model_say_sum(d, to);
 }
 
 const struct layer_type layer_type_head = {

@@ -57,4 +57,4 @@ static double weights(const struct layer *l)
 
 const struct layer_type layer_type_mlp = {
     .name = "mlp", .part = PART_MLP, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .said = model_stream_said, .sublayer = true};
+    .weights = weights, .said = model_sublayer_said, .sublayer = true};

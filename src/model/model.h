@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/num.h"
+#include "mesh/mesh.h"
 
 enum model_kind {
     MODEL_GPT,   /* GPT-2: learned positions, LayerNorm, GELU (tanh form), biases */
@@ -237,7 +238,11 @@ struct model_dims {
     int64_t h, k, d, f, v;    /* local: heads, kv heads, head dim, ffn, vocab */
     int64_t chunk;           /* rows of logits at once in the head */
     int64_t ct, at, logits;  /* bytes of the compute, the accumulation and the logits' type */
+    int tp;
     bool sp;
+    int64_t rows;            /* fewest of a piece of a GEMM that is cut so that tensor ranks
+                                communicate beside the next; 0: none is (parallel/tp.h) */
+    bool steps;              /* with rows and sp: they do so in steps */
     bool gated;              /* SwiGLU: two GEMMs before the activation */
     bool norm, rms;          /* norms without a mean */
 };
@@ -280,6 +285,15 @@ enum model_work {
     WORK_COUNT
 };
 
+/* Pieces that the sum over tp ranks of a GEMM of n rows is cut into, with sp each owner's rows; 0:
+ * it is not cut. rows: of a piece, at least; 0: none is. */
+int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows);
+
+/* What tensor ranks start in a layer for a microbatch, and the longest of it. Backward whole is
+ * INPUT | WEIGHT; a recompute is a forward, of all layers but the loss's. */
+enum model_said_in { SAID_FORWARD = 1, SAID_INPUT = 2, SAID_WEIGHT = 4 };
+struct model_said { struct traffic kind[TRAFFIC_KINDS]; int64_t longest; };
+
 /* A type of layers as numbers; NULL: it has none. Bytes are not yet rounded to the arena's
  * alignment. Its math has the same name (model/). */
 struct model_params; /* a layer's list, being written */
@@ -292,7 +306,8 @@ struct layer_type {
     int64_t (*work)(const struct model_dims *d, enum model_work id);
     double (*weights)(const struct layer *l); /* that GEMMs read for each row */
     double (*scores)(const struct layer *l);  /* columns of attention's two GEMMs over keys */
-    int64_t (*said)(const struct model_dims *d); /* bytes of the largest message of tensor ranks */
+    void (*said)(const struct model_dims *d, unsigned passes, struct model_said *to); /* of tensor
+                                                ranks, of which there are several; adds to it */
     unsigned stays;           /* bits of saves that a recompute does not make again, SAVE_X aside */
     bool sublayer;            /* x + f(norm(x)): its norm can be made with the residual before it */
     bool loss;                /* its forward adds to the loss and makes its gradients: runs once */
@@ -309,6 +324,9 @@ enum { MODEL_MAX_EXTENT = 1 << 24, MODEL_MAX_LAYERS = 10000 };
 
 int64_t model_saved(const struct layer *l, const struct model_dims *d, enum model_save id);
 int64_t model_kept(const struct layer *l, const struct model_dims *d, enum model_keep id);
+/* What tensor ranks start in training, added to. */
+void model_said(const struct layer *l, const struct model_dims *d, unsigned passes,
+                struct model_said *to);
 
 /* ---- for the types ---- */
 struct model_param *model_put(struct model_params *to, enum model_role role, const char *what,
@@ -319,14 +337,20 @@ struct model_param *model_put_matrix(struct model_params *to, enum model_role ro
                                      enum model_slice slice);
 void model_put_norm(struct model_params *to);
 bool model_is_apart(const struct model_params *to); /* on another rank than the embed */
-/* What every sublayer has: of a norm; of its stream the scratch, and what tensor ranks tell each
- * other. Of other layers: their input; a gradient. */
+/* What every sublayer has: of a norm; of its stream the scratch. Of other layers: their input; a
+ * gradient. */
 int64_t model_norm_saved(const struct model_dims *d, enum model_save id);
 int64_t model_norm_kept(const struct model_dims *d, enum model_keep id);
 int64_t model_stream_work(const struct model_dims *d, enum model_work id);
-int64_t model_stream_said(const struct model_dims *d);
 int64_t model_input_saved(const struct model_dims *d, enum model_save id);
 int64_t model_gradient_work(const struct model_dims *d, enum model_work id);
+/* What tensor ranks start, so many at once: a collective of so many bytes together; the stream made
+ * whole, which it is without sp; the sum of what they have of it, and of what a GEMM gives; all of
+ * a sublayer's. */
+void model_say(struct model_said *to, enum traffic_kind k, int64_t messages, int64_t bytes);
+void model_say_gather(const struct model_dims *d, struct model_said *to);
+void model_say_sum(const struct model_dims *d, struct model_said *to);
+void model_sublayer_said(const struct model_dims *d, unsigned passes, struct model_said *to);
 
 /* ---- a stage's buffers ---- */
 
@@ -348,7 +372,8 @@ struct model_rank {
 /* Bytes of the boundary before a layer: (nl, C) of what it reads, 0 before the first and behind the
  * last. */
 int64_t model_boundary_bytes(const struct model_rank *r, int64_t layer);
-/* The largest message of tensor ranks in all the model; elements of a tied matrix on this rank. */
+/* The longest collective of tensor ranks in all the model, where none is cut; elements of a tied
+ * matrix on this rank. */
 int64_t model_said_bytes(const struct model_rank *r);
 int64_t model_tied_elements(const struct model_rank *r);
 

@@ -30,6 +30,7 @@ void model_dims(const struct layer *l, const struct model_split *s, int64_t samp
     d.ct = dtype_size(types->ct);
     d.at = dtype_size(types->at);
     d.logits = dtype_size(types->logits);
+    d.tp = s->tp;
     d.sp = s->sp;
     d.gated = of->gated;
     d.norm = of->norm;
@@ -69,13 +70,13 @@ int64_t model_boundary_bytes(const struct model_rank *r, int64_t layer)
 
 int64_t model_said_bytes(const struct model_rank *r)
 {
-    int64_t most = 0;
+    struct model_said all = {0};
     for (int64_t i = 0; i < model_layers(r->model); i++) {
         struct model_dims d;
         struct layer l = layer_at(r, i, &d);
-        most = num_max(most, l.type->said ? l.type->said(&d) : 0);
+        model_said(&l, &d, SAID_FORWARD | SAID_INPUT | SAID_WEIGHT, &all);
     }
-    return most;
+    return all.longest;
 }
 
 int64_t model_tied_elements(const struct model_rank *r)

@@ -42,6 +42,8 @@
  */
 #include "parallel/tp.h"
 
+#include "model/model.h"
+
 /* Columns of a product that take as long to make from a row as a row takes to come: on H200, bf16,
  * 650 TFLOP/s and 390 GB/s. */
 enum { COLS_A_COPY = 1600 };
@@ -155,24 +157,16 @@ static enum err product_of_stream(const struct tp *t, const struct tensor *x, vo
     return ERR_OK;
 }
 
-/* Pieces that `rows` rows are cut into, about equal: 1 where they are not enough for two. */
-static int64_t pieces_of(const struct tp *t, int64_t rows)
-{
-    return t->rows > 0 ? num_max(1, rows / t->rows) : 1;
-}
-
 /* Rows that end before piece i of n. */
 static int64_t piece_end(int64_t rows, int64_t i, int64_t n)
 {
     return rows * i / n;
 }
 
-/* Is a sum of n rows cut? With sp it is by owner at least. */
-static bool in_pieces(const struct tp *t, int64_t n)
+/* Pieces of the sum of n rows; 0: it is not cut. */
+static int64_t pieces_of(const struct tp *t, int64_t n)
 {
-    if (t->rows == 0 || t->size == 1)
-        return false;
-    return t->sp ? n / t->size >= t->rows : n >= 2 * t->rows;
+    return model_sum_pieces(n, t->size, t->sp, t->rows);
 }
 
 /* Product and sum of `whole`, piece by piece. */
@@ -180,7 +174,7 @@ static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
                               const struct tp_buffers *b)
 {
     struct tp_wait w = {0};
-    int64_t block = t->sp ? whole->m / t->size : whole->m, n = pieces_of(t, block);
+    int64_t block = t->sp ? whole->m / t->size : whole->m, n = pieces_of(t, whole->m);
     for (int64_t i = 0; i < n; i++)
         for (int64_t row = piece_end(block, i, n), m = piece_end(block, i + 1, n) - row;
              row < whole->m; row += block) {
@@ -194,7 +188,7 @@ static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
 /* Can the sum of g go by owners, in steps? */
 static bool in_steps(const struct tp *t, const struct gemm *g)
 {
-    return t->steps && t->sp && in_pieces(t, g->m) &&
+    return t->steps && t->sp && pieces_of(t, g->m) > 0 &&
            comm_group_steps(t->group, g->m / t->size * g->n * unit(t));
 }
 
@@ -220,7 +214,7 @@ static enum err product_summed(const struct tp *t, struct gemm *g, const struct 
                                struct tensor *out)
 {
     g->c = tp_summand(t, b);
-    if (!in_pieces(t, g->m)) {
+    if (pieces_of(t, g->m) == 0) {
         TRY(dev_gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }

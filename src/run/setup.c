@@ -130,20 +130,6 @@ static int64_t device_bytes(const struct setup *s, int pp, struct apart far)
     return comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
 }
 
-static void plan_groups(const struct setup *s, int pp)
-{
-    struct groups_args a = {.model = &s->model, .split = s->split, .mesh = &s->mesh,
-                            .sched = &s->sched, .cut = s->cut, .types = s->types,
-                            .samples = s->samples, .shares = (int)s->decided[DECIDED_ZERO].value,
-                            .ahead = s->report.ahead,
-                            .beside = s->decided[DECIDED_OVERLAP].value > 0};
-    struct group *g = s->groups[pp];
-    groups_make(&a, pp, g);
-    for (int k = 0; k < GROUP_KINDS; k++)
-        g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,
-                                          g[k].max_bytes);
-}
-
 void setup_buffers(const struct setup *s, struct buffers_args *out)
 {
     *out = (struct buffers_args){.model = &s->model, .split = s->split, .sched = &s->sched,
@@ -154,28 +140,29 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
                                  .splits = sched_has(&s->sched, SCHED_I)};
 }
 
-static void plan_memory(const struct setup *s, int pp, struct apart far, struct memory *out)
+static enum err plan_rank(struct setup *s, int pp, struct apart far)
 {
     struct dev_args dev;
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = options_threads(s->o, s->mesh.world);
-    plan_groups(s, pp);
+    TRY(setup_plan_comm(s, pp));
     struct memory_args a = {.library = dev_own_bytes(&dev),
                             .scratch = groups_scratch(s->groups[pp])};
     setup_buffers(s, &a.buffers);
     a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
     if (options_device(s->o) == DEV_CUDA)
         a.transport = device_bytes(s, pp, far);
-    memory_plan(&a, pp, out);
+    memory_plan(&a, pp, &s->memory[pp]);
+    return ERR_OK;
 }
 
 static enum err make_memory(struct setup *s)
 {
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
+    TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
     for (int pp = 0; pp < s->sched.p; pp++)
-        plan_memory(s, pp, (struct apart){s->o->env.no_copies, s->o->env.no_copies},
-                    &s->memory[pp]);
+        TRY(plan_rank(s, pp, (struct apart){s->o->env.no_copies, s->o->env.no_copies}));
     return ERR_OK;
 }
 
@@ -211,12 +198,13 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
         s->apart = s->apart || s->tp_apart || !axis_reaches(s, pp, AXIS_DP, &k);
     }
     decision_make(s, s->decided);
-    for (int pp = 0; pp < s->sched.p; pp++) {
+    enum err err = ERR_OK;
+    for (int pp = 0; pp < s->sched.p && err == ERR_OK; pp++) {
         far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
-        plan_memory(s, pp, far, &s->memory[pp]);
+        err = plan_rank(s, pp, far);
     }
     mem_free(k.gpu);
-    return ERR_OK;
+    return err;
 }
 
 /* When steps go ahead of the norm, ranks end a step one after the other as they began it, and what
@@ -398,6 +386,7 @@ void setup_free(struct setup *s)
     mem_free(s->cut);
     mem_free(s->memory);
     mem_free(s->groups);
+    mem_free(s->traffic);
     mem_free(s->time);
     *s = (struct setup){0};
 }
@@ -419,7 +408,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
                               .shares = (int)s->decided[DECIDED_ZERO].value,
-                              .groups = s->groups[pp],
+                              .groups = s->groups[pp], .traffic = &s->traffic[pp],
                               .plan = s->memory[pp].bytes};
 }
 

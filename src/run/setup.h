@@ -13,6 +13,7 @@
 #include "run/options.h"
 #include "run/schedule.h"
 #include "plan/memory.h"
+#include "plan/traffic.h"
 
 struct exec_args;
 
@@ -29,6 +30,7 @@ struct setup {
     struct model_stage *cut;         /* owned; [stages] */
     struct memory *memory;      /* owned; [pp] */
     struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
+    struct step_traffic *traffic; /* owned; [pp] */
     struct dtypes types;
     struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
@@ -62,6 +64,10 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out);
 
 /* Arguments of dev_open; threads and index are set by the caller. They borrow from s. */
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out);
+
+/* Of pipeline rank pp what it has to do with others: groups, traffic. The decisions are made.
+ * Errors: ERR_MEMORY. (setup_comm.c) */
+enum err setup_plan_comm(struct setup *s, int pp);
 
 /* What the list of a rank's buffers is made from. It borrows from s. */
 void setup_buffers(const struct setup *s, struct buffers_args *out);

@@ -399,7 +399,8 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
     }
     if (!exec_pending(r->x))
         exec_zero_grads(r->x);
-    return exec_run(r->x, &r->s->sched, b, hooks);
+    TRY(exec_run(r->x, &r->s->sched, b, hooks));
+    return exec_count_check(r->x);
 }
 
 /* One more step; r->stop: it is the last. Behind a step that others do not follow at once, all that

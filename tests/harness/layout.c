@@ -172,6 +172,7 @@ struct rank {
     struct comm_world *world;
     struct exec *x;
     struct group groups[GROUP_KINDS];
+    struct step_traffic traffic;
     struct optim optim;
     struct optim_ahead ahead;
     struct optim_result result;
@@ -335,7 +336,8 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
     }
     if (!exec_pending(k->x))
         exec_zero_grads(k->x);
-    return exec_run(k->x, &k->job->sched, b, hooks);
+    TRY(exec_run(k->x, &k->job->sched, b, hooks));
+    return exec_count_check(k->x);
 }
 
 /* Gradients hold NaN before it, and words of another batch are read. */
@@ -426,13 +428,20 @@ static enum err give_results(struct rank *k, const struct memory *plan)
 }
 
 /* As run/setup.c does. */
-static void plan_groups(const struct exec_args *a, int pp, struct group *out)
+static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
-    groups_make(&(struct groups_args){a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types,
-                                      a->samples, a->shares, a->report->ahead, a->tp_rows > 0},
-                pp, out);
+    struct traffic_args t = {
+        .of = {a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types, a->samples, a->shares,
+               a->report->ahead, a->tp_rows > 0},
+        .group = k->groups, .share = a->share, .rows = a->tp_rows, .steps = a->tp_steps};
+    groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
-        out[i].scratch = comm_scratch_bytes(comm_kind(a->world), out[i].members, out[i].max_bytes);
+        k->groups[i].scratch = comm_scratch_bytes(comm_kind(a->world), k->groups[i].members,
+                                                  k->groups[i].max_bytes);
+    TRY(traffic_plan(&t, pp, &k->traffic));
+    if (k->job->l->planned)
+        k->job->l->planned(&k->traffic, comm_rank(a->world));
+    return ERR_OK;
 }
 
 static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
@@ -446,7 +455,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
-                          .shares = l->zero ? l->dp : 1};
+                          .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
     struct memory_args ma = {
         .buffers = {.model = &l->model, .split = a.split, .sched = &job->sched,
                     .report = &job->report, .cut = job->cut, .samples = a.samples,
@@ -454,7 +463,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                     .splits = sched_has(&job->sched, SCHED_I)},
         .copiers = l->dp};
     struct memory plan;
-    plan_groups(&a, coord[AXIS_PP], k->groups);
+    TRY(plan_comm(k, &a, coord[AXIS_PP]));
     ma.scratch = groups_scratch(k->groups);
     memory_plan(&ma, coord[AXIS_PP], &plan);
     a.plan = plan.bytes;

@@ -12,6 +12,7 @@
 #include "device/device.h"
 
 struct exec;
+struct step_traffic;
 
 struct layout {
     struct model model;
@@ -44,6 +45,8 @@ struct layout {
     void (*weights)(const struct model_param *p, double *values); /* replaces the drawn weights */
     enum err (*filled)(struct exec *x, int rank); /* the weights are there, and not yet kept: a test
                                                      may write others, and moments. NULL: none */
+    void (*planned)(struct step_traffic *t, int rank); /* a rank's traffic is planned: a test may
+                                                          look, or write other. NULL: none */
     bool settles;             /* each step is proved behind it, before `ran` */
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */

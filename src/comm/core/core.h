@@ -116,6 +116,7 @@ struct comm_world {
     double timeout_s;    /* of one wait; 0: none */
     int64_t unfinished;  /* requests started and not finished */
     double spent;        /* seconds in calls that start or finish one */
+    struct traffic sent; /* messages started */
     void *impl;          /* the transport's seat of this rank, borrowed from it */
     struct dev *dev;     /* attached, borrowed; NULL: none that queues */
     bool copies;         /* between GPUs of one process, where they can */
@@ -131,6 +132,7 @@ struct comm_group {
     int id, n, me;            /* me: this rank's place among the members */
     int *ranks;               /* (n) owned */
     int64_t started, finished; /* operations so far; finished <= started */
+    struct traffic counted[TRAFFIC_KINDS]; /* of them */
     int step;                 /* started last of one that goes in steps, not the last; 0: none */
     enum comm_coll_kind step_of;
     void *impl;               /* owned by the transport; NULL when n is 1 */

@@ -98,6 +98,11 @@ int comm_group_size(const struct comm_group *g)
     return g->n;
 }
 
+const struct traffic *comm_group_counted(const struct comm_group *g)
+{
+    return g->counted;
+}
+
 bool comm_group_copies(const struct comm_group *g)
 {
     return g->copies;

@@ -15,6 +15,25 @@
 
 /* ---- messages ---- */
 
+static void count(struct traffic *t, int64_t bytes)
+{
+    t->messages++;
+    t->bytes += bytes;
+}
+
+/* bytes: of the longer side. One that goes in steps is counted with its first. */
+static void count_coll(struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+{
+    static const enum traffic_kind kind[COMM_BARRIER] = {
+        [COMM_ALL_REDUCE] = TRAFFIC_ALL_REDUCE, [COMM_REDUCE_SCATTER] = TRAFFIC_REDUCE_SCATTER,
+        [COMM_ALL_GATHER] = TRAFFIC_ALL_GATHER, [COMM_ALL_TO_ALL] = TRAFFIC_ALL_TO_ALL,
+        [COMM_REDUCE] = TRAFFIC_REDUCE, [COMM_BROADCAST] = TRAFFIC_BROADCAST};
+    if (c->kind == COMM_BARRIER || c->step > 1)
+        return;
+    count(&g->counted[c->red == COMM_MAX ? TRAFFIC_ALL_REDUCE_MAX : kind[c->kind]],
+          c->kind == COMM_ALL_TO_ALL ? c->count * c->unit : bytes);
+}
+
 /* A call that began then is over. */
 static void spend(struct comm_world *w, double begin)
 {
@@ -41,6 +60,8 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
     TRY(lane == COMM_HOST_LANE ? w->ops->msg_start(w, m, r)
                                : w->queue->ops->msg_start(w, m, lane, r));
     spend(w, begin);
+    if (!m->dst)
+        count(&w->sent, m->bytes);
     r->world = w;
     w->unfinished++;
     return ERR_OK;
@@ -186,6 +207,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
     double begin = log_now();
     TRY(g->lane ? g->world->queue->ops->coll_start(g, c, false) : g->world->ops->coll_start(g, c));
     spend(g->world, begin);
+    count_coll(g, c, bytes);
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
     g->started++;
     g->world->unfinished++;
@@ -227,6 +249,7 @@ enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
         TRY(comm_coll_check(g, c, &r, &bytes));
         TRY(steps_over(g, c));
         TRY(g->world->queue->ops->coll_start(g, c, true));
+        count_coll(g, c, bytes);
         g->finished = ++g->started;
         return ERR_OK;
     }

@@ -27,6 +27,11 @@ double comm_spent(const struct comm_world *w)
     return w->spent;
 }
 
+struct traffic comm_sent(const struct comm_world *w)
+{
+    return w->sent;
+}
+
 void comm_abort(struct comm_world *w, enum err code)
 {
     w->ops->abort(w, code);

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One walk over a rank's list counts its instructions; then each stage says what one of a kind
+ * starts, and what comes once in a step: the sums of its gradients, and what follows the update.
+ */
+#include "plan/traffic.h"
+
+#include "base/mem.h"
+
+/* Instructions of a stage by their kind; [1]: of a microbatch that is short. */
+struct counted { int64_t n[SCHED_OP_COUNT][2]; };
+
+/* Elements of a stage's store. */
+struct store {
+    int parts, pieces;
+    int64_t *begin, *end; /* [parts + 1], [parts] of its layers' parameters; see model_share_cut */
+    int64_t *edge;        /* [pieces + 1] of a shared one */
+    int64_t elements, tied[2]; /* the tied matrix */
+};
+
+struct walk {
+    const struct traffic_args *a;
+    const struct model *model;
+    const struct sched *s;
+    int pp;
+    int *held;            /* owned; [stages] index into stage, -1: on another rank */
+    struct counted *stage; /* owned; [held] */
+    int64_t *room;        /* owned; of a store's arrays */
+    bool trains;
+    struct step_traffic *out;
+};
+
+static void add(struct walk *w, enum group_kind g, enum traffic_kind k, struct traffic t)
+{
+    if (w->a->group[g].members < 2)
+        return;
+    w->out->group[g][k].messages += t.messages;
+    w->out->group[g][k].bytes += t.bytes;
+}
+
+static void add_one(struct walk *w, enum group_kind g, enum traffic_kind k, int64_t bytes)
+{
+    add(w, g, k, (struct traffic){1, bytes});
+}
+
+static int64_t samples_of(const struct walk *w, bool is_short)
+{
+    return is_short ? w->a->share % w->a->of.samples : w->a->of.samples;
+}
+
+/* ---- layers, and messages between stages ---- */
+
+static unsigned passes_of(enum sched_op op)
+{
+    switch (op) {
+    case SCHED_F:
+    case SCHED_R: return SAID_FORWARD;
+    case SCHED_B: return SAID_INPUT | SAID_WEIGHT;
+    case SCHED_I: return SAID_INPUT;
+    case SCHED_W: return SAID_WEIGHT;
+    default: return 0;
+    }
+}
+
+/* What tensor ranks start in n instructions of a stage. */
+static void add_layers(struct walk *w, const struct model_stage *st, enum sched_op op,
+                       bool is_short, int64_t n)
+{
+    const struct groups_args *of = &w->a->of;
+    struct model_said said = {0};
+    for (int64_t i = st->first; i < st->end; i++) {
+        struct layer l = model_layer(w->model, i);
+        struct model_dims d;
+        model_dims(&l, &of->split, samples_of(w, is_short), &of->types, &d);
+        d.rows = w->a->rows;
+        d.steps = w->a->steps;
+        if (op != SCHED_R || !l.type->loss)
+            model_said(&l, &d, passes_of(op), &said);
+    }
+    for (int k = 0; k < TRAFFIC_KINDS; k++)
+        add(w, GROUP_TP, (enum traffic_kind)k,
+            (struct traffic){n * said.kind[k].messages, n * said.kind[k].bytes});
+}
+
+/* n sends of a stage: of its output, or of its input's gradient. */
+static void add_sends(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
+{
+    const struct groups_args *of = &w->a->of;
+    struct model_rank r = {w->model, of->split, samples_of(w, is_short), &of->types};
+    const struct model_stage *to = &of->cut[stage + (op == SCHED_SEND_F)];
+    w->out->sent.messages += n;
+    w->out->sent.bytes += n * model_boundary_bytes(&r, to->first);
+}
+
+static void add_microbatches(struct walk *w, int stage, const struct counted *c)
+{
+    for (int op = 0; op < SCHED_OP_COUNT; op++)
+        for (int is_short = 0; is_short < 2; is_short++) {
+            int64_t n = c->n[op][is_short];
+            if (n == 0)
+                continue;
+            if (op == SCHED_SEND_F || op == SCHED_SEND_B)
+                add_sends(w, stage, (enum sched_op)op, is_short, n);
+            else if (passes_of((enum sched_op)op) && w->a->of.split.tp > 1)
+                add_layers(w, &w->a->of.cut[stage], (enum sched_op)op, is_short, n);
+        }
+}
+
+/* ---- once in a step ---- */
+
+/* A gradient that tensor ranks have summands of: norms under sp, kv heads that several hold. */
+static void add_tensor_sum(struct walk *w, const struct model_param *p, int64_t elements)
+{
+    int64_t bytes = elements * dtype_size(w->a->of.types.at);
+    if (p->slice == SLICE_KV)
+        add_one(w, GROUP_KV, TRAFFIC_ALL_REDUCE, bytes);
+    else if (p->rows_partial && w->a->of.split.sp)
+        add_one(w, GROUP_TP, TRAFFIC_ALL_REDUCE, bytes);
+}
+
+/* Lays out a stage's store; the sums over tensor ranks come with its parameters. */
+static void open_store(struct walk *w, const struct model_stage *st, struct store *o)
+{
+    struct model_param p[MODEL_PART_PARAMS];
+    int64_t end = 0, room = model_layers(w->model) + 1;
+    *o = (struct store){.parts = model_stage_parts(st), .begin = w->room, .end = w->room + room,
+                        .edge = w->room + 2 * room};
+    for (int i = 0; i < o->parts; i++) {
+        struct layer l = model_layer(w->model, st->first + i);
+        int n = model_layer_params(&l, model_stage_apart(st), p);
+        o->begin[i] = -1;
+        for (int j = 0; j < n; j++) {
+            int64_t at = model_param_at(&w->a->of.split, &p[j], &end);
+            o->begin[i] = j > 0 ? o->begin[i] : at;
+            add_tensor_sum(w, &p[j], end - at);
+            if (p[j].role == ROLE_TOKENS || p[j].tied_copy) {
+                o->tied[0] = at;
+                o->tied[1] = end;
+            }
+        }
+        o->end[i] = end;
+    }
+    o->elements = model_shared_elements(end, w->a->of.shares);
+    o->begin[o->parts] = o->elements;
+    for (int i = o->parts - 1; i >= 0; i--)
+        if (o->begin[i] < 0) /* it has none */
+            o->begin[i] = o->begin[i + 1];
+}
+
+/* The sums of a stage's gradients over data ranks, as parallel/dp.c starts them: a sum for each
+ * layer that has parameters, or for so many layers as are worth one; of a shared store one to the
+ * owners for each of its pieces, and behind the update the gather of its weights. */
+static void add_gradient_sums(struct walk *w, struct store *o)
+{
+    enum { PIECES = 24 }; /* where a sum has to be worth it, a shared store has so many at most */
+    int64_t at = dtype_size(w->a->of.types.at), ct = dtype_size(w->a->of.types.ct);
+    int64_t least = w->a->bucket / at, end = 0;
+    if (w->a->of.shares > 1) {
+        least = least > 0 ? num_max(least, o->elements / PIECES) : 0;
+        o->pieces = model_share_cut(o->begin, o->parts, w->a->of.shares, least, o->edge);
+        for (int i = 0; i < o->pieces; i++) {
+            int64_t n = o->edge[i + 1] - o->edge[i];
+            add_one(w, GROUP_DP, TRAFFIC_REDUCE_SCATTER, n * at);
+            add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * ct);
+        }
+        return;
+    }
+    for (int i = o->parts - 1, first = o->parts; i >= 0; i--) {
+        bool some = o->end[i] > o->begin[i];
+        if (some && first == o->parts)
+            end = o->end[i];
+        first = some ? i : first;
+        if (first == o->parts || (end - o->begin[first] < least && i > 0))
+            continue;
+        add_one(w, GROUP_DP, TRAFFIC_ALL_REDUCE, (end - o->begin[first]) * at);
+        first = o->parts;
+    }
+}
+
+/* The tied matrix, of which owners of a shared store have their ranges first. */
+static void add_tied(struct walk *w, const struct store *o)
+{
+    int64_t at = dtype_size(w->a->of.types.at);
+    for (int i = 0; i < o->pieces; i++)
+        if (o->edge[i + 1] > o->tied[0] && o->edge[i] < o->tied[1])
+            add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[i + 1] - o->edge[i]) * at);
+    add_one(w, GROUP_TIED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
+}
+
+static void add_stage(struct walk *w, int stage)
+{
+    const struct counted *c = &w->stage[w->held[stage]];
+    struct store o;
+    add_microbatches(w, stage, c);
+    if (!w->trains)
+        return;
+    open_store(w, &w->a->of.cut[stage], &o);
+    add_gradient_sums(w, &o);
+    if (c->n[SCHED_TIED][0] > 0)
+        add_tied(w, &o);
+    if (c->n[SCHED_MERGE][0] > 0)
+        add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o.elements * dtype_size(w->a->of.types.at));
+}
+
+/* Loss, tokens, norm, at the optimizer or ahead of it. */
+static void add_norm(struct walk *w, enum sched_op op)
+{
+    int64_t bytes = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double);
+    if (op == SCHED_STEP && !w->a->of.ahead)
+        add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE, bytes);
+    if (op == SCHED_NORM)
+        add_one(w, GROUP_PLANE, TRAFFIC_ALL_GATHER, w->a->group[GROUP_PLANE].members * bytes);
+    if (op == SCHED_NORM_SEND || op == SCHED_PV_SEND) {
+        w->out->sent.messages++;
+        w->out->sent.bytes += bytes;
+    }
+}
+
+static enum err open_walk(struct walk *w)
+{
+    const struct sched *s = w->s;
+    int n = 0;
+    TRY(mem_new(s->stages, sizeof *w->held, "the traffic of a step", &w->held));
+    TRY(mem_new(sched_held_count(s, w->pp), sizeof *w->stage, "the traffic of a step", &w->stage));
+    TRY(mem_new(3 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
+                &w->room));
+    for (int i = 0; i < s->stages; i++)
+        w->held[i] = sched_held(s, i, w->pp) >= 0 ? n++ : -1;
+    return ERR_OK;
+}
+
+static void count_list(struct walk *w)
+{
+    const struct sched *s = w->s;
+    for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        bool is_short = (in.mb + 1) * w->a->of.samples > w->a->share;
+        add_norm(w, (enum sched_op)in.op);
+        w->trains = w->trains || in.op == SCHED_STEP;
+        if (sched_op_names_stage(in.op))
+            w->stage[w->held[in.stage]].n[in.op][is_short]++;
+    }
+}
+
+enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out)
+{
+    struct walk w = {.a = a, .model = a->of.model, .s = a->of.sched, .pp = pp, .out = out};
+    *out = (struct step_traffic){0};
+    enum err err = open_walk(&w);
+    if (err == ERR_OK) {
+        count_list(&w);
+        for (int i = 0; i < w.s->stages; i++)
+            if (w.held[i] >= 0)
+                add_stage(&w, i);
+    }
+    mem_free(w.held);
+    mem_free(w.stage);
+    mem_free(w.room);
+    return err;
+}
+
+/* ---- by axis ---- */
+
+static int axis_of(const struct group *g)
+{
+    for (int i = 0; i < AXIS_COUNT; i++)
+        if (g->axes == 1u << i)
+            return i;
+    return TRAFFIC_WORLD;
+}
+
+void traffic_by_axis(const struct step_traffic *s, const struct group g[GROUP_KINDS],
+                     struct axis_traffic *out)
+{
+    *out = (struct axis_traffic){0};
+    for (int i = 0; i < GROUP_KINDS; i++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++) {
+            struct traffic *to = &out->kind[axis_of(&g[i])][k];
+            to->messages += s->group[i][k].messages;
+            to->bytes += s->group[i][k].bytes;
+        }
+    out->kind[AXIS_PP][TRAFFIC_SEND] = s->sent;
+}
+
+const char *traffic_axis_name(int axis)
+{
+    return axis == TRAFFIC_WORLD ? "world" : mesh_axis_name((enum axis)axis);
+}
+
+int64_t traffic_bytes(const struct axis_traffic *t)
+{
+    int64_t all = 0;
+    for (int i = 0; i < TRAFFIC_AXES; i++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++)
+            all += t->kind[i][k].bytes;
+    return all;
+}

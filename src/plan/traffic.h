@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a rank starts with others in a training step, in messages and bytes (mesh.h says how they
+ * are counted): from the program its sends and sums, from the types of layers what tensor ranks do
+ * inside them. A run with guards is held to it after every step (exec/exec_count.c). Pure.
+ *
+ * GPUs move the same bytes; in how many messages depends there on what their transport can, which
+ * the plan is told (steps, bucket), and no run of theirs is held to it.
+ */
+#ifndef PLAIT_PLAN_TRAFFIC_H
+#define PLAIT_PLAN_TRAFFIC_H
+
+#include "plan/groups.h"
+
+struct step_traffic {
+    struct traffic group[GROUP_KINDS][TRAFFIC_KINDS];
+    struct traffic sent; /* to other pipeline ranks */
+};
+
+struct traffic_args {
+    struct groups_args of;
+    const struct group *group; /* [GROUP_KINDS] of this pipeline rank */
+    int64_t share;  /* samples of a step on one data rank */
+    int64_t rows;   /* of struct tp (parallel/tp.h) */
+    bool steps;
+    int64_t bucket; /* bytes of gradients that are worth a sum; 0: each layer's are */
+};
+/* Those of pipeline rank pp. Where steps go ahead of the norm, of one that does, behind another.
+ * Errors: ERR_MEMORY. */
+enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out);
+
+/* The same by axis; TRAFFIC_WORLD: between ranks that differ on several. */
+enum { TRAFFIC_WORLD = AXIS_COUNT, TRAFFIC_AXES };
+struct axis_traffic { struct traffic kind[TRAFFIC_AXES][TRAFFIC_KINDS]; };
+void traffic_by_axis(const struct step_traffic *s, const struct group g[GROUP_KINDS],
+                     struct axis_traffic *out);
+const char *traffic_axis_name(int axis);
+/* Bytes of all of it. */
+int64_t traffic_bytes(const struct axis_traffic *t);
+
+#endif
