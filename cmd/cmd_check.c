@@ -34,10 +34,10 @@ int cmd_check(int argc, char **argv)
     cmd_keys_options(&keys, option + 3);
     const struct cmd_page page = {
         .usage = "plait check FILE [KEY=VALUE ...] [-n RANKS] [--yaml | --json] ...",
-        .about = "Say what a configuration will do: layout, stages, memory of each rank,\n"
-                 "predicted bubble. Or say why it cannot run: key, value, rule, nearest legal\n"
-                 "values. It takes what `plait train` takes, and looks at no GPU: compare the\n"
-                 "bytes of a rank with what yours has.",
+        .about = "Say what a configuration will do: layout, stages, memory of each rank, messages\n"
+                 "and bytes between ranks, predicted bubble. Or say why it cannot run: key,\n"
+                 "value, rule, nearest legal values. It takes what `plait train` takes, and looks\n"
+                 "at no GPU: compare the bytes of a rank with what yours has.",
         .option = option,
         .options = 3 + CMD_KEYS,
         .more = "example: plait check configs/demo.yaml parallel.pp=3\n"

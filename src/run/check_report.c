@@ -204,6 +204,7 @@ static void add_plan(const struct options *o, const struct check_facts *f,
                  f->made ? "" : ", and the schedule's shape is proved at the start of training");
     else if (f->purpose == CHECK_PLAN) {
         setup_table(plan, NULL, out);
+        setup_traffic_table(plan, out);
         host_note(plan, out);
     }
 }

@@ -186,9 +186,29 @@ static enum err add_channels(const struct setup *s, int pp, struct text *out)
     for (int i = 0; i < n; i++)
         text_add(out, "%s{\"%s\": %d, \"of\": \"%s\"}", i ? ", " : "", c[i].sends ? "to" : "from",
                  c[i].peer, c[i].lane ? "gradients" : "activations");
-    text_add(out, "]}");
+    text_add(out, "],");
     mem_free(c);
     return ERR_OK;
+}
+
+static void add_traffic(const struct setup *s, int pp, struct text *out)
+{
+    struct axis_traffic t;
+    const char *between = "";
+    traffic_by_axis(&s->traffic[pp], s->groups[pp], &t);
+    text_add(out, "\n     \"traffic\": [");
+    for (int i = 0; i < TRAFFIC_AXES; i++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++) {
+            const struct traffic *of = &t.kind[i][k];
+            if (of->messages == 0)
+                continue;
+            text_add(out, "%s\n      {\"axis\": \"%s\", \"kind\": \"%s\", \"messages\": %lld, "
+                          "\"bytes\": %lld}", between, traffic_axis_name(i),
+                     mesh_traffic_name((enum traffic_kind)k), (long long)of->messages,
+                     (long long)of->bytes);
+            between = ",";
+        }
+    text_add(out, "]}");
 }
 
 static void add_decisions(const struct setup *s, struct text *out)
@@ -220,6 +240,7 @@ enum err plan_json(const struct setup *s, struct text *out)
         begin(pp, out);
         add_groups(s, pp, out);
         TRY(add_channels(s, pp, out));
+        add_traffic(s, pp, out);
     }
     text_add(out, "],\n");
     add_decisions(s, out);

@@ -82,5 +82,8 @@ void setup_kinds(const struct memory *m, struct text *out);
 /* The start-up table: layout, stages, parameters, memory, bubble. allocated: bytes taken by each
  * rank of the world as doubles, NULL before anything is allocated. */
 void setup_table(const struct setup *s, const double *allocated, struct text *out);
+/* What a step starts between ranks, by axis and kind, on the rank that has the most of it; nothing
+ * for one rank. (setup_comm.c) */
+void setup_traffic_table(const struct setup *s, struct text *out);
 
 #endif

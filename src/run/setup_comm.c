@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What ranks have to do with one another, of what is planned: groups, what a step starts in them.
+ * The table is of one rank: ranks that differ on other axes than the pipeline's have the same.
  */
 #include "run/setup.h"
 
@@ -37,4 +38,42 @@ enum err setup_plan_comm(struct setup *s, int pp)
         g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,
                                           g[k].max_bytes);
     return traffic_plan(&a, pp, &s->traffic[pp]);
+}
+
+/* The pipeline rank that starts the most bytes, and what it starts. */
+static int most(const struct setup *s, struct axis_traffic *out)
+{
+    int at = 0;
+    traffic_by_axis(&s->traffic[0], s->groups[0], out);
+    for (int pp = 1; pp < s->sched.p; pp++) {
+        struct axis_traffic t;
+        traffic_by_axis(&s->traffic[pp], s->groups[pp], &t);
+        if (traffic_bytes(&t) > traffic_bytes(out)) {
+            at = pp;
+            *out = t;
+        }
+    }
+    return at;
+}
+
+void setup_traffic_table(const struct setup *s, struct text *out)
+{
+    struct axis_traffic t;
+    char buf[32];
+    int pp = most(s, &t);
+    if (s->mesh.world == 1)
+        return;
+    text_add(out, "traffic a step              messages          bytes");
+    if (s->sched.p > 1)
+        text_add(out, "  (a rank of pp %d, which has the most)", pp);
+    text_add(out, "\n");
+    for (int i = 0; i < TRAFFIC_AXES; i++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++) {
+            const struct traffic *of = &t.kind[i][k];
+            if (of->messages > 0)
+                text_add(out, "  %-14s over %-5s %8lld %14lld B  (%s)\n",
+                         mesh_traffic_name((enum traffic_kind)k), traffic_axis_name(i),
+                         (long long)of->messages, (long long)of->bytes,
+                         text_bytes(of->bytes, buf));
+        }
 }

@@ -9,6 +9,7 @@
 #include "test.h"
 
 #include <cJSON.h>
+#include <stdlib.h>
 
 static const char *const layouts[][8] = {
     {NULL},
@@ -88,6 +89,27 @@ static void check_program(const cJSON *plan)
     text_free(&again);
 }
 
+/* Bytes of it together, of one pipeline rank; each axis has some where it has several ranks. */
+static double check_traffic(const cJSON *plan, const cJSON *rank)
+{
+    static const char *const axes[] = {"tp", "dp", "pp"};
+    const cJSON *t, *mesh = cJSON_GetObjectItemCaseSensitive(plan, "mesh");
+    double bytes = 0;
+    int seen[3] = {0, 0, 0};
+    cJSON_ArrayForEach(t, list(rank, "traffic")) {
+        bool sends = strcmp(cJSON_GetObjectItem(t, "kind")->valuestring, "send") == 0;
+        const char *axis = cJSON_GetObjectItem(t, "axis")->valuestring;
+        CHECK(number(t, "messages") > 0 && number(t, "bytes") >= number(t, "messages"));
+        CHECK(!sends || strcmp(axis, "pp") == 0);
+        for (int i = 0; i < 3; i++)
+            seen[i] += strcmp(axis, axes[i]) == 0;
+        bytes += number(t, "bytes");
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK((seen[i] > 0) == (number(mesh, axes[i]) > 1));
+    return bytes;
+}
+
 /* Each has two or more members, and each channel another end. */
 static void check_communication(const cJSON *plan)
 {
@@ -100,6 +122,7 @@ static void check_communication(const cJSON *plan)
             CHECK(number(g, "members") > 1 && number(g, "members") <= ranks &&
                   number(g, "max_bytes") > 0 && cJSON_GetArraySize(list(g, "axes")) > 0);
         CHECK((ranks > 1) == (cJSON_GetArraySize(list(rank, "groups")) > 0));
+        CHECK((ranks > 1) == (check_traffic(plan, rank) > 0));
         cJSON_ArrayForEach(c, list(rank, "channels")) {
             to += cJSON_HasObjectItem(c, "to");
             from += cJSON_HasObjectItem(c, "from");
@@ -125,6 +148,50 @@ static void a_parser_reads_what_is_planned(void)
         CHECK_INT(cJSON_GetArraySize(list(plan, "decisions")), DECISIONS);
         cJSON_Delete(plan);
         plait_free(json);
+        plait_config_free(c);
+    }
+}
+
+/* Bytes of the table that a check prints, and the rank that it is of. */
+static double read_table(const char *report, int *pp)
+{
+    double bytes = 0;
+    const char *line = strstr(report, "\ntraffic a step");
+    const char *of = line ? strstr(line, "(a rank of pp ") : NULL;
+    *pp = of ? (int)strtol(of + strlen("(a rank of pp "), NULL, 10) : -1;
+    for (line = line ? strchr(line + 1, '\n') : NULL; line && line[1] == ' ';
+         line = strchr(line + 1, '\n')) {
+        char axis[8];
+        double messages, sum;
+        CHECK_INT(sscanf(strstr(line, " over "), " over %7s %lf %lf B", axis, &messages, &sum), 3);
+        bytes += sum;
+    }
+    return bytes;
+}
+
+static void a_check_prints_the_most_traffic(void)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        struct plait_config *c = config(layouts[i]);
+        char *json = NULL, *report = NULL;
+        double most = 0, of[8] = {0};
+        int ranks = 0, pp;
+        CHECK_INT(plait_config_plan(c, 0, &json), 0);
+        CHECK_INT(plait_config_check(c, 0, &report), 0);
+        cJSON *plan = cJSON_Parse(json);
+        const cJSON *rank;
+        cJSON_ArrayForEach(rank, list(plan, "communication")) {
+            of[ranks] = check_traffic(plan, rank);
+            most = fmax(most, of[ranks++]);
+        }
+        double printed = read_table(report, &pp);
+        CHECK((pp >= 0) == (ranks > 1));
+        test_check(printed == most && (pp < 0 || of[pp] == most), __FILE__, __LINE__,
+                   "layout %d: %g bytes are printed, of pp %d, and the most are %g", (int)i,
+                   printed, pp, most);
+        cJSON_Delete(plan);
+        plait_free(json);
+        plait_free(report);
         plait_config_free(c);
     }
 }
@@ -188,6 +255,7 @@ static void refusals_are_those_of_a_check(void)
 
 static const struct test_case cases[] = {
     {"a_parser_reads_what_is_planned", a_parser_reads_what_is_planned},
+    {"a_check_prints_the_most_traffic", a_check_prints_the_most_traffic},
     {"widths_are_said_of_an_mlp", widths_are_said_of_an_mlp},
     {"shares_are_parts", shares_are_parts},
     {"refusals_are_those_of_a_check", refusals_are_those_of_a_check},
