@@ -20,8 +20,6 @@
 #include "sched/sched_check.h"
 
 #include "base/mem.h"
-#include <stdarg.h>
-#include <stdio.h>
 #include <xxhash.h>
 
 static const struct {
@@ -49,18 +47,6 @@ const char *sched_rule_name(enum sched_rule r)
         if (rules[i].rule == r)
             return rules[i].name;
     return "none";
-}
-
-enum err sched_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
-{
-    char detail[2048], cell[SCHED_CELL];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(detail, sizeof detail, fmt, ap);
-    va_end(ap);
-    FAIL(ERR_CONFIG, "schedule %s breaks V%d (%s) at rank %d, place %lld, %s: %s", c->s->name,
-         (int)c->rule, sched_rule_name(c->rule), rank, (long long)(i - c->s->begin[rank]),
-         sched_cell_at(c->s, i, cell), detail);
 }
 
 static enum err checker_open(struct sched_checker *c)
@@ -109,9 +95,11 @@ static void checker_close(struct sched_checker *c)
 static enum err prove(struct sched_checker *c, int count)
 {
     c->rule = SCHED_RULE_COVERAGE;
+    c->rule_name = rules[0].name;
     TRY(checker_open(c));
     for (int i = 0; i < count; i++) {
         c->rule = rules[i].rule;
+        c->rule_name = rules[i].name;
         if (c->s->lowered || !rules[i].lowered_only)
             TRY(rules[i].prove(c));
     }

@@ -15,6 +15,7 @@ struct sched_checker {
     const struct sched *s;       /* borrowed */
     struct sched_report *report; /* borrowed; peaks and hashes go here */
     enum sched_rule rule;        /* being proved */
+    const char *rule_name;
     int64_t units;               /* stages * m; a unit is stage * m + mb */
     /* owned; [units] for each op: 1 + place in its rank's list, 0 when it is nowhere */
     uint32_t *at[SCHED_UNIT_OPS];
