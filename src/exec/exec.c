@@ -104,11 +104,6 @@ static enum err run_r(struct exec *x, struct sched_instr in)
     return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot);
 }
 
-static enum err part_done(void *arg, int part)
-{
-    return dp_part_done(&((struct exec_stage *)arg)->dp, part);
-}
-
 /* Where the gradient of the stage's input goes. */
 static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb, void **out)
 {
@@ -126,13 +121,35 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     return ERR_OK;
 }
 
-/* Whether this call completes the weight gradients of the step: then reductions may start. With two
- * replicas a head on this rank may still owe the embedding here some, of microbatches that go the
- * other way; the sums then start at REDUCE or MERGE. */
-static struct stage_hook last_hook(const struct exec *x, struct exec_stage *e)
+/* The parts that an instruction is for. */
+static void choose_parts(struct exec *x, const struct exec_stage *e, struct sched_instr in,
+                         struct stage_back *b)
 {
-    bool last = --e->left == 0;
-    return (struct stage_hook){last && x->sched->replicas == 1 ? part_done : NULL, e};
+    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
+    ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
+    b->first = ends ? 0 : e->segments->first[in.seg - 1];
+    b->end = begins ? e->stage.parts : e->segments->first[in.seg];
+    x->cut = !ends;
+}
+
+static enum err take_keep(struct exec *x, struct exec_stage *e, int mb)
+{
+    int k;
+    TRY(exec_keep_find(x, e, &k));
+    e->keep[k].used = true;
+    e->keep_of[mb] = k;
+    return ERR_OK;
+}
+
+/* The backward of a microbatch is over. */
+static void end_backward(const struct exec *x, struct exec_stage *e, int mb)
+{
+    if (x->splits) {
+        e->keep[e->keep_of[mb]].used = false;
+        e->keep_of[mb] = EXEC_NO_SLOT;
+    }
+    exec_saves_give(e, mb);
+    exec_slot_give(e, mb);
 }
 
 static enum err run_b(struct exec *x, struct sched_instr in)
@@ -141,17 +158,17 @@ static enum err run_b(struct exec *x, struct sched_instr in)
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
-    int k;
-    if (x->splits) { /* a list with I and W: a free set serves while this runs */
-        TRY(exec_keep_find(x, e, &k));
-        b.keep = &e->keep[k].keep;
-    }
+    choose_parts(x, e, in, &b);
+    if (x->splits && sched_begins_stage(x->sched, in)) /* a list with I and W: a set serves a B */
+        TRY(take_keep(x, e, in.mb));
+    if (x->splits)
+        b.keep = &e->keep[e->keep_of[in.mb]].keep;
     TRY(exec_await(x, &slot->recv_b));
-    TRY(gradient_out(x, e, in.mb, &b.d_out));
-    b.hook = last_hook(x, e);
+    if (sched_ends_stage(in))
+        TRY(gradient_out(x, e, in.mb, &b.d_out));
     TRY(stage_backward(&e->stage, &b));
-    exec_saves_give(e, in.mb);
-    exec_slot_give(e, in.mb);
+    if (sched_ends_stage(in))
+        end_backward(x, e, in.mb);
     return ERR_OK;
 }
 
@@ -160,11 +177,9 @@ static enum err run_i(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
-    int k;
-    TRY(exec_keep_find(x, e, &k));
-    e->keep[k].used = true;
-    e->keep_of[in.mb] = k;
-    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->keep[k].keep};
+    TRY(take_keep(x, e, in.mb));
+    struct stage_back b = {.mb = &mb, .slot = &slot->slot,
+                           .keep = &e->keep[e->keep_of[in.mb]].keep};
     TRY(exec_await(x, &slot->recv_b));
     TRY(gradient_out(x, e, in.mb, &b.d_out));
     return stage_backward_input(&e->stage, &b);
@@ -173,15 +188,13 @@ static enum err run_i(struct exec *x, struct sched_instr in)
 static enum err run_w(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
-    struct exec_keep *keep = &e->keep[e->keep_of[in.mb]];
     struct stage_mb mb = exec_mb_of(x, in.mb);
-    struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot, .keep = &keep->keep};
-    b.hook = last_hook(x, e);
+    struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot,
+                           .keep = &e->keep[e->keep_of[in.mb]].keep};
+    choose_parts(x, e, in, &b);
     TRY(stage_backward_weight(&e->stage, &b));
-    keep->used = false;
-    e->keep_of[in.mb] = EXEC_NO_SLOT;
-    exec_saves_give(e, in.mb);
-    exec_slot_give(e, in.mb);
+    if (sched_ends_stage(in))
+        end_backward(x, e, in.mb);
     return ERR_OK;
 }
 
@@ -213,21 +226,21 @@ static enum err run_recv_b(struct exec *x, struct sched_instr in)
 
 /* ---- end of the step ---- */
 
-/* With two replicas: the sums that otherwise start in the last backward. */
-static enum err start_sums(const struct exec *x, struct exec_stage *e)
-{
-    bool start = x->sched->replicas > 1 && !e->summed;
-    for (int part = e->stage.parts - 1; start && part >= 0; part--)
-        TRY(dp_part_done(&e->dp, part));
-    e->summed = true;
-    return ERR_OK;
-}
-
+/* Of a segment, or of all that a stage has. */
 static enum err run_reduce(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_held(x, in.stage);
-    TRY(start_sums(x, e));
-    return dp_finish(&e->dp);
+    for (int n = in.seg == 0 ? e->segments->n : 1; n > 0; n--)
+        TRY(dp_start(&e->dp));
+    return ERR_OK;
+}
+
+static enum err run_wait(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(dp_finish(&x->stage[i].dp));
+    return ERR_OK;
 }
 
 /* Both ranks get the same bits, so the replicas stay equal through every step. */
@@ -235,7 +248,8 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_held(x, in.stage);
     const struct param_store *s = &e->stage.params;
-    TRY(start_sums(x, e));
+    for (int i = 0; i < s->n; i++)
+        TRY(param_grad_settle(&s->param[i]));
     return comm_all_reduce(x->merge, s->grad, s->elements, x->a.dev->at, COMM_SUM);
 }
 
@@ -244,6 +258,7 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     struct stage *s = &stage_held(x, in.stage)->stage;
     const struct stage_part *part = &s->part[model_stage_embed(&s->span) ? 0 : s->parts - 1];
     const struct param *p = part->role[model_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
+    TRY(param_grad_settle(p));
     /* The other end's owners have other ranges of it, so both add all of it. */
     TRY(dp_gather(&stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
@@ -256,7 +271,7 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
     [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
     [SCHED_NORM_RECV] = exec_norm_recv, [SCHED_NORM] = exec_norm,
-    [SCHED_NORM_SEND] = exec_norm_send, [SCHED_PV_RECV] = exec_pv_recv,
+    [SCHED_NORM_SEND] = exec_norm_send, [SCHED_WAIT] = run_wait, [SCHED_PV_RECV] = exec_pv_recv,
     [SCHED_PV_SEND] = exec_pv_send, [SCHED_PV_CHECK] = exec_pv_check,
 };
 
@@ -305,21 +320,20 @@ static enum err run_instr(struct exec *x)
         x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
     TRY(exec_table[in.op](x, in));
-    exec_poison_scratch(x);
+    if (!x->cut)
+        exec_poison_scratch(x);
     return exec_trace_end(x, outer);
 }
 
 void exec_reset(struct exec *x)
 {
-    const struct sched *s = x->sched;
     for (int i = 0; i < x->stages_here; i++) {
         struct exec_stage *e = &x->stage[i];
-        e->left = sched_microbatches(s, e->holding / s->stages);
-        e->summed = false;
         e->slot_next = 0;
         exec_slots_home(e);
     }
     x->ring_next = 0;
+    x->cut = false;
 }
 
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,

@@ -14,6 +14,7 @@
 #include "parallel/dp.h"
 #include "plan/buffers.h"
 #include "plan/groups.h"
+#include "plan/segments.h"
 #include "plan/traffic.h"
 #include "sched/sched.h"
 
@@ -32,6 +33,7 @@ struct exec_args {
     const struct sched *sched;         /* the training schedule; sizes the slots */
     const struct sched_report *report;
     const struct model_stage *cut;      /* [stages] */
+    const struct segments *segments;   /* [stages] */
     struct dev *dev;
     struct comm_world *world;
     int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */

@@ -43,8 +43,7 @@ struct exec_stage {
     bool *again;             /* owned; [m] the training list recomputes it */
     struct stage_keep shared; /* without a split backward: the rank's one set */
     struct dp dp;
-    int left;                /* weight gradients still to come in this step */
-    bool summed;             /* with two replicas: the parts' own sums are under way */
+    const struct segments *segments; /* of the plan */
 };
 
 /* A step that goes ahead of the norm (exec_post.c). */
@@ -84,6 +83,7 @@ struct exec {
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
     struct stage_work scratch;
     bool splits;              /* the schedule has I and W */
+    bool cut;                 /* a backward is between two of its segments */
     void **ring;              /* owned; [rings] gradients on their way to the stage before */
     struct comm_req *ring_sent; /* owned; [rings] */
     int rings, ring_next;

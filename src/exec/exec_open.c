@@ -136,6 +136,7 @@ static enum err open_holdings(struct exec *x)
         x->here[h] = x->stages_here++;
         e->id = id;
         e->holding = h;
+        e->segments = &x->a.segments[id];
         TRY(open_slots(x, e));
     }
     return ERR_OK;
@@ -210,7 +211,9 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
     }
     if (!x->splits)
         stage_keep_share(&e->stage, &e->shared);
-    return dp_open(&e->dp, x->dp, &e->stage.tp, &e->stage.params, e->stage.parts);
+    return dp_open(&e->dp, &(struct dp_args){
+        .group = x->dp, .tp = &e->stage.tp, .store = &e->stage.params,
+        .first = e->segments->first, .segments = e->segments->n, .parts = e->stage.parts});
 }
 
 /* All buffers, and what stands over them. */

@@ -26,7 +26,8 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool 
     TRY(exec_slot_take(x, e, mb));
     TRY(exec_saves_take(x, e, mb));
     struct stage_slot *slot = &exec_slot_of(e, mb)->slot;
-    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared};
+    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared,
+                           .end = e->stage.parts};
     TRY(stage_forward(&e->stage, &s, slot));
     TRY(stage_recompute(&e->stage, &s, slot));
     b.d_out = e->id > 0 ? any_out(x, e) : NULL;

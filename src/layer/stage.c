@@ -197,7 +197,7 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
 
 enum err stage_backward(const struct stage *s, const struct stage_back *b)
 {
-    for (int i = s->parts - 1; i >= 0; i--) {
+    for (int i = b->end - 1; i >= b->first; i--) {
         struct stage_call c = back_call(s, b, i);
         if (s->tp.rows > 0 && c.p->kind->backward) {
             TRY(c.p->kind->backward(&c));
@@ -205,8 +205,6 @@ enum err stage_backward(const struct stage *s, const struct stage_back *b)
             TRY(c.p->kind->backward_input(&c));
             TRY(c.p->kind->backward_weight(&c));
         }
-        if (b->hook.done)
-            TRY(b->hook.done(b->hook.arg, i));
     }
     return ERR_OK;
 }
@@ -222,11 +220,9 @@ enum err stage_backward_input(const struct stage *s, const struct stage_back *b)
 
 enum err stage_backward_weight(const struct stage *s, const struct stage_back *b)
 {
-    for (int i = s->parts - 1; i >= 0; i--) {
+    for (int i = b->end - 1; i >= b->first; i--) {
         struct stage_call c = back_call(s, b, i);
         TRY(c.p->kind->backward_weight(&c));
-        if (b->hook.done)
-            TRY(b->hook.done(b->hook.arg, i));
     }
     return ERR_OK;
 }

@@ -163,19 +163,17 @@ enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
 enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
                          const struct stage_slot *slot);
 
-/* Called after the weight gradients of a part are complete; lets reductions overlap. */
-struct stage_hook {
-    enum err (*done)(void *arg, int part); /* NULL: none */
-    void *arg;
-};
 struct stage_back {
     const struct stage_mb *mb;
     const struct stage_slot *slot;
     const struct stage_keep *keep;
-    void *d_out;             /* (nl, C) receives the input's gradient; unused with the embed */
-    struct stage_hook hook;
+    void *d_out;             /* (nl, C) receives the input's gradient; unused with the embed, and
+                                where first is not 0 */
+    int first, end;          /* parts; all of them, or a segment: those behind it were done before,
+                                and scratch and keep set are as they left them */
 };
-/* Whole backward (B), and its halves (I, W). The output's gradient is in slot->out (head: none). */
+/* Whole backward (B), and its halves (I, of all parts, W). The output's gradient is in slot->out
+ * (head: none). */
 enum err stage_backward(const struct stage *s, const struct stage_back *b);
 enum err stage_backward_input(const struct stage *s, const struct stage_back *b);
 enum err stage_backward_weight(const struct stage *s, const struct stage_back *b);

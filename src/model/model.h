@@ -186,6 +186,10 @@ int64_t model_param_at(const struct model_split *s, const struct model_param *p,
 /* Elements of a stage's parameter store on one rank, padding included. */
 int64_t model_stage_elements(const struct model *a, const struct model_split *s,
                              const struct model_stage *st);
+/* Where the parameters of each of its layers begin in that store, [layers], and at [layers] where
+ * the last ends. One without begins where the next one does. */
+void model_stage_begins(const struct model *a, const struct model_split *s,
+                        const struct model_stage *st, int64_t *begin);
 /* Elements that one of so many data ranks saves of a stage at most. A copy of a tied matrix is
  * saved where the embedding is. */
 int64_t model_saved_elements(const struct model *a, const struct model_split *s,
@@ -193,11 +197,6 @@ int64_t model_saved_elements(const struct model *a, const struct model_split *s,
 /* n elements and what is added so that so many ranks have equal shares of them, each a multiple of
  * MODEL_PARAM_ALIGN. */
 int64_t model_shared_elements(int64_t n, int shares);
-/* Cut a store that `shares` data ranks share in pieces that end with a layer's parameters and have
- * at least so many elements, but for the lowest. begin: [parts] where those of its layers begin, of
- * one that has none the next ones', and [parts] elements of the store. edge: [parts + 1], from 0;
- * returns how many pieces. */
-int model_share_cut(const int64_t *begin, int parts, int shares, int64_t least, int64_t *edge);
 /* Parameters of the whole model, tied counted once, nothing padded. */
 int64_t model_params(const struct model *a);
 

@@ -61,56 +61,48 @@ int64_t model_param_at(const struct model_split *s, const struct model_param *p,
     return at;
 }
 
-/* copies: those of tied matrices, too. */
+/* copies: those of tied matrices, too. begin: of each layer, [layers + 1]; NULL: nobody asks. */
 static int64_t stage_elements(const struct model *a, const struct model_split *s,
-                              const struct model_stage *st, bool copies)
+                              const struct model_stage *st, bool copies, int64_t *begin)
 {
     struct model_param p[MODEL_PART_PARAMS];
     int64_t total = 0;
     for (int64_t i = st->first; i < st->end; i++) {
         struct layer l = model_layer(a, i);
         int n = model_layer_params(&l, model_stage_apart(st), p);
+        if (begin)
+            begin[i - st->first] = align_up(total, MODEL_PARAM_ALIGN);
         for (int j = 0; j < n; j++)
             if (copies || !p[j].tied_copy)
                 (void)model_param_at(s, &p[j], &total);
     }
+    if (begin)
+        begin[st->end - st->first] = total;
     return align_up(total, MODEL_PARAM_ALIGN);
+}
+
+void model_stage_begins(const struct model *a, const struct model_split *s,
+                        const struct model_stage *st, int64_t *begin)
+{
+    (void)stage_elements(a, s, st, true, begin);
 }
 
 int64_t model_stage_elements(const struct model *a, const struct model_split *s,
                              const struct model_stage *st)
 {
-    return stage_elements(a, s, st, true);
+    return stage_elements(a, s, st, true, NULL);
 }
 
 int64_t model_saved_elements(const struct model *a, const struct model_split *s,
                              const struct model_stage *st, int ranks)
 {
-    int64_t share = model_shared_elements(stage_elements(a, s, st, true), ranks) / ranks;
-    return num_min(share, stage_elements(a, s, st, false));
+    int64_t share = model_shared_elements(stage_elements(a, s, st, true, NULL), ranks) / ranks;
+    return num_min(share, stage_elements(a, s, st, false, NULL));
 }
 
 int64_t model_shared_elements(int64_t n, int shares)
 {
     return align_up(n, (int64_t)MODEL_PARAM_ALIGN * shares);
-}
-
-int model_share_cut(const int64_t *begin, int parts, int shares, int64_t least, int64_t *edge)
-{
-    int n = 0;
-    edge[n++] = begin[parts]; /* from above, as gradients are completed */
-    for (int part = parts - 1; part >= 0; part--) {
-        /* the lowest edge with nothing above it of what lies below the part */
-        int64_t place = model_shared_elements(begin[part], shares), top = edge[n - 1];
-        if (place < top && (top - place >= least || part == 0))
-            edge[n++] = place;
-    }
-    for (int i = 0; i < n / 2; i++) {
-        int64_t other = edge[i];
-        edge[i] = edge[n - 1 - i];
-        edge[n - 1 - i] = other;
-    }
-    return n - 1;
 }
 
 int64_t model_params(const struct model *a)

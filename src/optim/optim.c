@@ -60,7 +60,6 @@ static enum err square(const struct optim *o, const struct param_store *s)
             struct param_range r = squared(o, &s->param[i], &own);
             if (!s->param[i].counted || r.begin >= r.end)
                 continue;
-            (void)param_grad(&s->param[i]); /* it has been settled */
             add_part(&counted, r.begin, r.end);
             if (counted.n == DEV_PARTS)
                 TRY(square_parts(o, s, &counted));
@@ -81,8 +80,12 @@ static enum err add_up(const struct optim *o, const double *loss)
     if (loss)
         TRY(dev_copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
     TRY(dev_copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS], 3 * (int64_t)sizeof *o->sums));
-    for (int i = 0; i < o->stores; i++)
-        TRY(square(o, o->store[i]));
+    for (int i = 0; i < o->stores; i++) {
+        const struct param_store *s = o->store[i];
+        for (int k = 0; k < s->n; k++)
+            TRY(param_grad_settle(&s->param[k]));
+        TRY(square(o, s));
+    }
     return ERR_OK;
 }
 

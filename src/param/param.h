@@ -87,9 +87,9 @@ void *param_master(const struct param *p);
 
 /* ---- shared updates (param_share.c) ---- */
 
-/* Cut the store, where it is shared, in pieces that end with a part and have at least so many
- * elements, but for the lowest. Errors: ERR_MEMORY. */
-enum err param_share_cut(struct param_store *s, int64_t least);
+/* Cut the store, where it is shared, in pieces, one for each of n segments of its layers, of which
+ * first[n] are the first ones. Errors: ERR_MEMORY. */
+enum err param_share_cut(struct param_store *s, const int *first, int n);
 /* Which elements this rank updates of a piece: begin .. end - 1 of weights and gradients, from
  * `own` on of master weights and moments. Not shared: all are the one piece. */
 struct param_range { int64_t begin, end, own; };

@@ -13,20 +13,20 @@
  */
 #include "param/param_local.h"
 
-enum err param_share_cut(struct param_store *s, int64_t least)
+/* The lowest edge with nothing above it of what lies below part `part`. */
+static int64_t edge_above(const struct param_store *s, int part)
 {
-    int parts = 0;
-    int64_t *begin;
-    while (s->part_first[parts] < s->n)
-        parts++;
-    ENSURE(s->shares > 1 && !s->edge);
-    TRY(mem_new(parts + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
-    TRY(mem_new(parts + 1, sizeof *begin, "the pieces of a store", &begin));
-    for (int part = 0; part < parts; part++)
-        begin[part] = s->param[s->part_first[part]].offset;
-    begin[parts] = s->elements;
-    s->pieces = model_share_cut(begin, parts, s->shares, least, s->edge);
-    mem_free(begin);
+    return model_shared_elements(s->param[s->part_first[part]].offset, s->shares);
+}
+
+enum err param_share_cut(struct param_store *s, const int *first, int n)
+{
+    ENSURE(s->shares > 1 && !s->edge && n > 0 && first[0] == 0);
+    TRY(mem_new(n + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
+    for (int i = 1; i < n; i++)
+        s->edge[i] = edge_above(s, first[i]);
+    s->edge[n] = s->elements;
+    s->pieces = s->elements > 0 ? n : 0;
     return ERR_OK;
 }
 

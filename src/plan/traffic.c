@@ -13,7 +13,7 @@ struct counted { int64_t n[SCHED_OP_COUNT][2]; };
 /* Elements of a stage's store. */
 struct store {
     int parts, pieces;
-    int64_t *begin, *end; /* [parts + 1], [parts] of its layers' parameters; see model_share_cut */
+    int64_t *begin, *end; /* [parts + 1], [parts] of its layers' parameters */
     int64_t *edge;        /* [pieces + 1] of a shared one */
     int64_t elements, tied[2]; /* the tied matrix */
 };
@@ -147,33 +147,28 @@ static void open_store(struct walk *w, const struct model_stage *st, struct stor
             o->begin[i] = o->begin[i + 1];
 }
 
-/* The sums of a stage's gradients over data ranks, as parallel/dp.c starts them: a sum for each
- * layer that has parameters, or for so many layers as are worth one; of a shared store one to the
- * owners for each of its pieces, and behind the update the gather of its weights. */
-static void add_gradient_sums(struct walk *w, struct store *o)
+/* The sums of a stage's gradients over data ranks, one for each of its segments; of a shared store
+ * one to the owners, and behind the update the gather of its weights. */
+static void add_gradient_sums(struct walk *w, const struct segments *g, struct store *o)
 {
-    enum { PIECES = 24 }; /* where a sum has to be worth it, a shared store has so many at most */
     int64_t at = dtype_size(w->a->of.types.at), ct = dtype_size(w->a->of.types.ct);
-    int64_t least = w->a->bucket / at, end = 0;
-    if (w->a->of.shares > 1) {
-        least = least > 0 ? num_max(least, o->elements / PIECES) : 0;
-        o->pieces = model_share_cut(o->begin, o->parts, w->a->of.shares, least, o->edge);
-        for (int i = 0; i < o->pieces; i++) {
-            int64_t n = o->edge[i + 1] - o->edge[i];
-            add_one(w, GROUP_DP, TRAFFIC_REDUCE_SCATTER, n * at);
-            add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * ct);
+    for (int i = 0; i < g->n; i++) {
+        int end = i + 1 < g->n ? g->first[i + 1] : o->parts;
+        int64_t n = o->end[end - 1] - o->begin[g->first[i]];
+        if (w->a->of.shares > 1) {
+            o->edge[i] = model_shared_elements(o->begin[g->first[i]], w->a->of.shares);
+            o->edge[i + 1] = model_shared_elements(o->begin[end], w->a->of.shares);
+            n = o->edge[i + 1] - o->edge[i];
         }
-        return;
-    }
-    for (int i = o->parts - 1, first = o->parts; i >= 0; i--) {
-        bool some = o->end[i] > o->begin[i];
-        if (some && first == o->parts)
-            end = o->end[i];
-        first = some ? i : first;
-        if (first == o->parts || (end - o->begin[first] < least && i > 0))
+        if (n <= 0)
             continue;
-        add_one(w, GROUP_DP, TRAFFIC_ALL_REDUCE, (end - o->begin[first]) * at);
-        first = o->parts;
+        if (w->a->of.shares == 1) {
+            add_one(w, GROUP_DP, TRAFFIC_ALL_REDUCE, n * at);
+            continue;
+        }
+        add_one(w, GROUP_DP, TRAFFIC_REDUCE_SCATTER, n * at);
+        add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * ct);
+        o->pieces = i + 1;
     }
 }
 
@@ -195,7 +190,7 @@ static void add_stage(struct walk *w, int stage)
     if (!w->trains)
         return;
     open_store(w, &w->a->of.cut[stage], &o);
-    add_gradient_sums(w, &o);
+    add_gradient_sums(w, &w->a->segments[stage], &o);
     if (c->n[SCHED_TIED][0] > 0)
         add_tied(w, &o);
     if (c->n[SCHED_MERGE][0] > 0)
@@ -237,7 +232,7 @@ static void count_list(struct walk *w)
         bool is_short = (in.mb + 1) * w->a->of.samples > w->a->share;
         add_norm(w, (enum sched_op)in.op);
         w->trains = w->trains || in.op == SCHED_STEP;
-        if (sched_op_names_stage(in.op))
+        if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;
     }
 }

@@ -5,12 +5,13 @@
  * inside them. A run with guards is held to it after every step (exec/exec_count.c). Pure.
  *
  * GPUs move the same bytes; in how many messages depends there on what their transport can, which
- * the plan is told (steps, bucket), and no run of theirs is held to it.
+ * the plan is told (steps), and no run of theirs is held to it.
  */
 #ifndef PLAIT_PLAN_TRAFFIC_H
 #define PLAIT_PLAN_TRAFFIC_H
 
 #include "plan/groups.h"
+#include "plan/segments.h"
 
 struct step_traffic {
     struct traffic group[GROUP_KINDS][TRAFFIC_KINDS];
@@ -23,7 +24,7 @@ struct traffic_args {
     int64_t share;  /* samples of a step on one data rank */
     int64_t rows;   /* of struct tp (parallel/tp.h) */
     bool steps;
-    int64_t bucket; /* bytes of gradients that are worth a sum; 0: each layer's are */
+    const struct segments *segments; /* [stages] */
 };
 /* Those of pipeline rank pp. Where steps go ahead of the norm, of one that does, behind another.
  * Errors: ERR_MEMORY. */

@@ -125,14 +125,22 @@ static struct reach reach_of(const struct pass *p)
 
 /* ---- costs ---- */
 
+/* The segments of a backward are one action. */
 static enum err visit_costs(struct pass *p, void *arg)
 {
     const struct sched *s = &p->c->s->sched;
+    double work = 0;
     for (int r = 0; r < s->p; r++)
-        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++)
-            if (s->instr[i].op < SCHED_COMPUTE_OPS)
-                TRY(add(arg, s->instr[i].stage * COMPARE_KINDS + s->instr[i].op,
-                        work_of(&p->of[r][i - s->begin[r]])));
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op >= SCHED_COMPUTE_OPS)
+                continue;
+            work += work_of(&p->of[r][i - s->begin[r]]);
+            if (!sched_ends_stage(in))
+                continue;
+            TRY(add(arg, in.stage * COMPARE_KINDS + in.op, work));
+            work = 0;
+        }
     return ERR_OK;
 }
 
@@ -162,7 +170,7 @@ static void gather_messages(const struct pass *p, struct ends *out)
             struct sched_instr in = s->instr[i];
             if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
                 out[message(s, in, false)].sent = e->start;
-            } else if (in.op < SCHED_W) {
+            } else if (in.op < SCHED_W && sched_begins_stage(s, in)) {
                 struct ends *m = &out[message(s, in, true)];
                 m->from = e->start;
                 m->waited = e->waited;
@@ -251,7 +259,7 @@ static void count(struct compare_rank *r, struct sched_instr in, const struct ex
     bool receives = in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
     if (in.op < SCHED_COMPUTE_OPS) {
         r->busy[in.op] += work;
-        r->count[in.op]++;
+        r->count[in.op] += sched_ends_stage(in);
     } else {
         *(sends || receives ? &r->sending : &r->ending) += work;
     }
@@ -315,7 +323,7 @@ static enum err simulate(struct compare *c)
     for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->simulated[r];
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS || !sched_ends_stage(s->instr[i]))
                 continue;
             m->busy[s->instr[i].op] += c->cost[s->instr[i].stage][s->instr[i].op];
             m->count[s->instr[i].op]++;

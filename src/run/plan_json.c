@@ -62,9 +62,12 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "{\"stage\": %d, \"pp\": [%d", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, ", %d", s->sched.place[s->sched.stages + i]);
-        text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"layers\": [",
+        text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"segments\": [",
                  (long long)model_stage_elements(&s->model, &s->split, st),
                  s->report.stage_peak[i]);
+        for (int k = 0; k < s->segments[i].n; k++)
+            text_add(out, "%s%d", k ? ", " : "", s->segments[i].first[k]);
+        text_add(out, "], \"layers\": [");
         for (int64_t at = st->first; at < st->end; at++) {
             struct layer l = model_layer(&s->model, at);
             text_add(out, "%s\"%s\"", at > st->first ? ", " : "", model_layer_name(&l, name));

@@ -74,7 +74,8 @@ void train_report_within(void *arg, struct sched_instr in)
 {
     struct train_rank *r = arg;
     bool backward = in.op == SCHED_B || in.op == SCHED_I;
-    if (in.stage != r->s->sched.stages - 1 || (in.op != SCHED_F && !backward))
+    if (in.stage != r->s->sched.stages - 1 || (in.op != SCHED_F && !backward) ||
+        !sched_begins_stage(&r->s->sched, in))
         return;
     if (r->within != r->step)
         r->begun[0] = r->begun[1] = 0;

@@ -57,7 +57,8 @@ static enum err make_sched(struct setup *s, struct schedule *made)
     const struct options *o = s->o;
     struct sched compute;
     struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
-    struct sched_lower_args la = {.step = s->training, .reduce = s->training && o->parallel.dp > 1};
+    bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
+    struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed};
     if (s->training)
         TRY(make_compute(s, made, &compute));
     else
@@ -357,6 +358,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     buffers_place(&s->sched, s->cut);
     make_attn(s);
     decision_make(s, s->decided);
+    TRY(setup_plan_segments(s));
     return make_memory(s);
 }
 
@@ -380,6 +382,7 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
 
 void setup_free(struct setup *s)
 {
+    segments_free(s->segments, s->sched.stages);
     sched_free(&s->sched);
     sched_report_free(&s->report);
     sched_free(&s->forward);
@@ -404,7 +407,7 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
     *out = (struct exec_args){.model = &s->model, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
-                              .samples = s->samples, .share = s->share,
+                              .segments = s->segments, .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
                               .shares = (int)s->decided[DECIDED_ZERO].value,

@@ -13,6 +13,7 @@
 #include "run/options.h"
 #include "run/schedule.h"
 #include "plan/memory.h"
+#include "plan/segments.h"
 #include "plan/traffic.h"
 
 struct exec_args;
@@ -28,6 +29,7 @@ struct setup {
     struct sched forward;           /* owned; of a whole step of validation, of two replicas by the
                                        first; empty: there is none */
     struct model_stage *cut;         /* owned; [stages] */
+    struct segments *segments;       /* owned; [stages] */
     struct memory *memory;      /* owned; [pp] */
     struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
     struct step_traffic *traffic; /* owned; [pp] */
@@ -65,6 +67,9 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out);
 /* Arguments of dev_open; threads and index are set by the caller. They borrow from s. */
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out);
 
+/* Which layers' gradients are summed as one, and a training list that does so. Cut and decisions
+ * are made. Errors: ERR_MEMORY. */
+enum err setup_plan_segments(struct setup *s);
 /* Of pipeline rank pp what it has to do with others: groups, traffic. The decisions are made.
  * Errors: ERR_MEMORY. (setup_comm.c) */
 enum err setup_plan_comm(struct setup *s, int pp);

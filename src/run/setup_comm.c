@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks have to do with one another, of what is planned: groups, what a step starts in them.
+ * What ranks have to do with one another, of what is planned: sums of gradients by segments,
+ * groups, what a step starts in them.
  * The table is of one rank: ranks that differ on other axes than the pipeline's have the same.
  */
 #include "run/setup.h"
 
 #include "comm/comm.h"
-#include "parallel/dp.h"
 
 /* Do GPUs move by copies what n of them have between them? */
 static bool copies(const struct setup *s, int n, bool apart)
@@ -15,12 +15,23 @@ static bool copies(const struct setup *s, int n, bool apart)
            comm_would_copy((enum comm_kind)s->o->train.transport, n);
 }
 
-/* Bytes of gradients that are worth a sum (parallel/dp.c). */
-static int64_t bucket_bytes(const struct setup *s)
+/* How many bytes of gradients are worth a sum of their own, with GPUs as they are hoped to be. */
+static int64_t segment_bytes(const struct setup *s)
 {
     if (options_device(s->o) != DEV_CUDA)
         return 0;
-    return copies(s, s->mesh.size[AXIS_DP], s->apart) ? DP_BUCKET_COPIES : DP_BUCKET_NCCL;
+    return copies(s, s->mesh.size[AXIS_DP], false) ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
+}
+
+enum err setup_plan_segments(struct setup *s)
+{
+    struct segments_args a = {.model = &s->model, .split = s->split, .bytes = segment_bytes(s),
+                              .element = dtype_size(s->types.at),
+                              .shares = (int)s->decided[DECIDED_ZERO].value};
+    TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
+    return s->training && s->mesh.size[AXIS_DP] > 1
+               ? segments_cut(s->segments, &s->sched, &s->report)
+               : ERR_OK;
 }
 
 enum err setup_plan_comm(struct setup *s, int pp)
@@ -32,7 +43,8 @@ enum err setup_plan_comm(struct setup *s, int pp)
                .shares = (int)s->decided[DECIDED_ZERO].value, .ahead = s->report.ahead,
                .beside = s->decided[DECIDED_OVERLAP].value > 0},
         .group = g, .share = s->share, .rows = s->decided[DECIDED_OVERLAP].value,
-        .steps = copies(s, s->split.tp, s->tp_apart), .bucket = bucket_bytes(s)};
+        .steps = copies(s, s->split.tp, s->tp_apart),
+        .segments = s->segments};
     groups_make(&a.of, pp, g);
     for (int k = 0; k < GROUP_KINDS; k++)
         g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,

@@ -49,6 +49,7 @@ const char *sched_op_name(enum sched_op op)
     static const char *const name[SCHED_OP_COUNT] = {
         "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
         "OV", "MERGE", "NORM_RECV", "NORM", "NORM_SEND", "PV_RECV", "PV_SEND", "PV_CHECK",
+        "WAIT",
     };
     return name[op];
 }
@@ -185,6 +186,7 @@ void sched_free(struct sched *s)
 {
     mem_free(s->place);
     mem_free(s->way);
+    mem_free(s->segments);
     mem_free(s->begin);
     mem_free(s->instr);
     *s = (struct sched){0};

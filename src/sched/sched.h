@@ -6,7 +6,7 @@
  * or executed. Nothing about it is decided at run time.
  *
  *     sched_make | sched_parse  ->  [sched_canonical]  ->  [sched_recompute]  ->  sched_lower
- *         ->  sched_check  ->  sim_run | exec_step
+ *         ->  [sched_segment]  ->  sched_check  ->  sim_run | exec_step
  *
  * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
  * Stages S = p * v in the global order of the layers; `place` says which rank holds each.
@@ -30,7 +30,8 @@ enum sched_op {
     SCHED_SEND_F, SCHED_RECV_F, /* activation of `stage` (SEND: to stage+1, RECV: for stage) */
     SCHED_SEND_B, SCHED_RECV_B, /* gradient of the input of `stage` (SEND: made by stage, goes to
                                    stage-1; RECV: arrives for stage, made by stage+1) */
-    SCHED_REDUCE, /* data-parallel gradient sum of `stage` is complete after this */
+    SCHED_REDUCE, /* the sum of the gradients of `stage`, or of a segment of it, over the ranks that
+                     hold the same is started */
     SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
                      their ranks, naming that stage, `peer` the other rank */
     SCHED_STEP,   /* optimizer step of all this rank's stages */
@@ -46,24 +47,32 @@ enum sched_op {
     SCHED_PV_RECV,   /* the sums of all ranks for the step before; from `peer`, the next rank */
     SCHED_PV_SEND,   /* on to the rank before, `peer` */
     SCHED_PV_CHECK,  /* the step before stands, or is done again and the list begins anew */
+    SCHED_WAIT,      /* all sums that this rank has started are complete after this */
     SCHED_OP_COUNT
 };
 
 /* Instructions that compute and take a rank's time: F, B, I, W, R. */
 enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 
-/* 8 bytes. `peer` is the other pipeline rank of a send, receive, tied or merged sum, else the rank
- * itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE, and what names no stage), and so is
- * the stage of what names none: STEP, NORM and PV_CHECK, their sends and receives. */
-struct sched_instr { uint16_t op, stage, mb, peer; };
+/* 8 bytes. `seg` 0: all of the stage; else a segment of it, a run of its layers, counted from 1 at
+ * its first layer (B, W and REDUCE alone). `peer` is the other pipeline rank of a send, receive,
+ * tied or merged sum, else the rank itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE,
+ * and what names no stage), and so is the stage of what names none: STEP, WAIT, NORM and PV_CHECK,
+ * their sends and receives. */
+struct sched_instr { uint8_t op, seg; uint16_t stage, mb, peer; };
 
 static inline bool sched_op_names_stage(int op)
 {
-    return op != SCHED_STEP && (op < SCHED_NORM_RECV || op > SCHED_PV_CHECK);
+    return op != SCHED_STEP && op < SCHED_NORM_RECV;
+}
+/* Does it end what it does for its stage, of which the last segment is the first layers'? */
+static inline bool sched_ends_stage(struct sched_instr in)
+{
+    return in.seg <= 1;
 }
 
 enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535,
-       SCHED_MAX_REPLICAS = 2 };
+       SCHED_MAX_REPLICAS = 2, SCHED_MAX_SEGMENTS = 255 };
 
 /* Actions of torch's lists about sharded weights, which the program has no instruction for: read,
  * counted, and passed over. */
@@ -82,6 +91,7 @@ struct sched {
     int64_t passed[SCHED_PASSED_OPS]; /* how many of each the text had */
     uint16_t *place; /* owned; [replicas * stages] -> rank */
     uint8_t *way;    /* owned; [m] -> replica that the microbatch goes by */
+    uint8_t *segments; /* owned; [stages] in which a stage's last weight gradients are made, or 1 */
     int64_t *begin;  /* owned; [p + 1]: instructions of rank r are begin[r]..begin[r+1]-1 */
     struct sched_instr *instr; /* owned; [begin[p]] */
 };
@@ -95,6 +105,11 @@ static inline int sched_holding(const struct sched *s, int stage, int mb)
 static inline int sched_rank_of(const struct sched *s, int stage, int mb)
 {
     return s->place[sched_holding(s, stage, mb)];
+}
+/* Does it begin what it does for its stage, of which the first segment is the last layers'? */
+static inline bool sched_begins_stage(const struct sched *s, struct sched_instr in)
+{
+    return in.seg == 0 || in.seg == s->segments[in.stage];
 }
 /* The holding of a stage on a rank, which no two replicas of it share; -1: none there. */
 int sched_held(const struct sched *s, int stage, int rank);
@@ -178,8 +193,9 @@ void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W|R><mb>, or for a
  * pair (<stage>F<mb>;<stage>B<mb>)OVERLAP_F_B; empty cells are idle slots and are skipped. Lowered
- * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, STEP. Cells of F, B, I, W,
- * sends, receives and pairs are those of PyTorch's pipelining (torch.distributed.pipelining). */
+ * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, WAIT, STEP; segment 3 of
+ * stage 2 is 2.3: 2.3B7, 2.3REDUCE. Cells of F, B, I, W, sends, receives and pairs are those of
+ * PyTorch's pipelining (torch.distributed.pipelining). */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
  * the number of lines, m and stages come from the cells; a stage stands on the first rank with a
@@ -213,12 +229,18 @@ struct sched_lower_args {
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
  * V6). Both stand outside of a pair. The RECV of what follows an R comes before that R, which
  * needs no message and runs while that one is on its way. REDUCE follows the last B or W of its
- * stage, TIED and STEP end the list. tied has no effect when one rank holds both stages. With two
- * replicas each rank ends in the REDUCEs and MERGEs of what it holds, by stage, and STEP: MERGE
- * when there is a STEP. A schedule that breaks V1 to V4 is refused as sched_check does. Errors:
- * ERR_CONFIG, also when two replicas have tied ends on different ranks; ERR_INTERNAL: lowered
- * already, or reductions asked of a forward-only one. */
+ * stage; WAIT, TIED and STEP end the list. tied has no effect when one rank holds both stages. With
+ * two replicas each rank ends in the REDUCEs of what it holds, WAIT, its MERGEs, by stage, and
+ * STEP: MERGE when there is a STEP. A schedule that breaks V1 to V4 is refused as sched_check does.
+ * Errors: ERR_CONFIG, also when two replicas have tied ends on different ranks; ERR_INTERNAL:
+ * lowered already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
+
+/* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
+ * [stages] of 1 to SCHED_MAX_SEGMENTS (sched_segment.c): sums start while the rest of that backward
+ * still computes. Whole stay stages that are not summed, and those of two replicas. To be checked
+ * again. Errors: ERR_MEMORY; ERR_INTERNAL for a list that is not lowered or is cut already. */
+enum err sched_segment(const struct sched *s, const uint8_t *segments, struct sched *out);
 
 /* A lowered list with STEP made one whose steps are post-validated (Qi et al., 2023, section 4):
  * NORM with its messages before STEP, PV_CHECK with its own as late as V13 allows. Errors:
@@ -231,13 +253,15 @@ enum sched_rule { /* one error each, naming rank, place in its list, instruction
     SCHED_RULE_PLACEMENT,     /* V2 on the rank that the placement table says; replicas mirror */
     SCHED_RULE_ORDER,         /* V3 F before R before B or I, I before W; pairs whole and
                                  independent; slices of a microbatch forward in order, backward in
-                                 reverse */
+                                 reverse; segments of a backward in a row, the last layers' first */
     SCHED_RULE_CYCLE,         /* V4 program order and data edges have no cycle; it is printed */
     SCHED_RULE_PAIRING,       /* V5 one SEND and one RECV per edge between ranks, else none */
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
     SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
     SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
-    SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count; STEP after all */
+    SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count, and once for all
+                                 of a stage; WAIT after the REDUCEs and before TIED, MERGE, STEP;
+                                 STEP after all */
     SCHED_RULE_VALIDATION = 13, /* V13 NORM before STEP, PV_CHECK before gradients are touched, both
                                    on all ranks or none; what is received before a check was sent
                                    before one */

@@ -85,12 +85,15 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own)
 const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
 {
     const char *name = in->op < SCHED_OP_COUNT ? sched_op_name((enum sched_op)in->op) : "?";
+    char seg[8] = "";
+    if (in->seg > 0)
+        snprintf(seg, sizeof seg, ".%d", in->seg);
     if (!sched_op_names_stage(in->op))
         snprintf(buf, SCHED_CELL, "%s", name);
     else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED || in->op == SCHED_MERGE)
-        snprintf(buf, SCHED_CELL, "%d%s", in->stage, name);
+        snprintf(buf, SCHED_CELL, "%d%s%s", in->stage, seg, name);
     else
-        snprintf(buf, SCHED_CELL, "%d%s%d", in->stage, name, in->mb);
+        snprintf(buf, SCHED_CELL, "%d%s%s%d", in->stage, seg, name, in->mb);
     return buf;
 }
 
@@ -108,9 +111,12 @@ static enum err make_tables(struct sched_build *b, const struct sched_shape *sha
 {
     TRY(mem_new(b->s.stages, sizeof *b->s.place, "schedule placement", &b->s.place));
     TRY(mem_new(b->s.m, sizeof *b->s.way, "schedule placement", &b->s.way));
+    TRY(mem_new(b->s.stages, sizeof *b->s.segments, "schedule placement", &b->s.segments));
     TRY(mem_new(b->s.p + 1, sizeof *b->s.begin, "schedule ranks", &b->s.begin));
-    for (int stage = 0; stage < b->s.stages; stage++)
+    for (int stage = 0; stage < b->s.stages; stage++) {
         b->s.place[stage] = (uint16_t)(stage % shape->p);
+        b->s.segments[stage] = 1;
+    }
     return ERR_OK;
 }
 
@@ -155,6 +161,7 @@ void sched_build_place(struct sched_build *b, const struct sched *from)
         b->s.place[h] = from->place[h];
     for (int mb = 0; mb < from->m; mb++)
         b->s.way[mb] = from->way[mb];
+    memcpy(b->s.segments, from->segments, (size_t)from->stages);
 }
 
 void sched_build_mirror(struct sched_build *b)
@@ -176,7 +183,7 @@ void sched_build_rank(struct sched_build *b)
         b->s.begin[b->rank] = b->n;
 }
 
-void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
+void sched_build_copy(struct sched_build *b, struct sched_instr in)
 {
     if (b->err != ERR_OK)
         return;
@@ -187,9 +194,14 @@ void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
             return;
         b->cap = cap;
     }
-    struct sched_instr in = {(uint16_t)op, (uint16_t)stage, (uint16_t)mb, 0};
     in.peer = (uint16_t)sched_peer(&b->s, in, b->rank);
     b->s.instr[b->n++] = in;
+}
+
+void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb)
+{
+    sched_build_copy(b, (struct sched_instr){.op = (uint8_t)op, .stage = (uint16_t)stage,
+                                             .mb = (uint16_t)mb});
 }
 
 enum err sched_build_done(struct sched_build *b, struct sched *out)

@@ -74,6 +74,7 @@ static enum err checker_open(struct sched_checker *c)
     TRY(mem_new(holdings, sizeof *c->reduce, "schedule check", &c->reduce));
     TRY(mem_new(holdings, sizeof *c->merge, "schedule check", &c->merge));
     TRY(mem_new(s->p, sizeof *c->step, "schedule check", &c->step));
+    TRY(mem_new(s->p, sizeof *c->wait, "schedule check", &c->wait));
     for (int op = 0; op < SCHED_POST_OPS; op++)
         TRY(mem_new(s->p, sizeof *c->post[op], "schedule check", &c->post[op]));
     TRY(sched_channels_make(s, &c->channels));
@@ -87,6 +88,7 @@ static void checker_close(struct sched_checker *c)
     mem_free(c->reduce);
     mem_free(c->merge);
     mem_free(c->step);
+    mem_free(c->wait);
     for (int op = 0; op < SCHED_POST_OPS; op++)
         mem_free(c->post[op]);
     sched_channels_free(&c->channels);
@@ -147,7 +149,8 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
     for (int rank = 0; rank <= s->p; rank++)
         put(&b, (uint64_t)s->begin[rank], 8);
     for (int64_t i = 0; i < n; i++) {
-        put(&b, s->instr[i].op, 2);
+        put(&b, s->instr[i].op, 1);
+        put(&b, s->instr[i].seg, 1);
         put(&b, s->instr[i].stage, 2);
         put(&b, s->instr[i].mb, 2);
         put(&b, s->instr[i].peer, 2);
@@ -165,7 +168,7 @@ static void put_orders(const struct sched *s, struct bytes *b, uint32_t *done)
     int second = sched_microbatches(s, 0); /* place of the second replica's first */
     for (int64_t i = 0; i < s->begin[s->p]; i++) {
         struct sched_instr in = s->instr[i];
-        if (in.op != SCHED_B && in.op != SCHED_W)
+        if ((in.op != SCHED_B && in.op != SCHED_W) || !sched_ends_stage(in))
             continue;
         uint32_t *n = &done[sched_holding(s, in.stage, in.mb)];
         b->n = 2 * (sched_unit(s, in.stage, 0) + (s->way[in.mb] ? second : 0) + (*n)++);

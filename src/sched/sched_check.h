@@ -17,11 +17,12 @@ struct sched_checker {
     enum sched_rule rule;        /* being proved */
     const char *rule_name;
     int64_t units;               /* stages * m; a unit is stage * m + mb */
-    /* owned; [units] for each op: 1 + place in its rank's list, 0 when it is nowhere */
+    /* owned; [units] for each op: 1 + place in its rank's list, of what is cut that of the last
+     * segment; 0 when it is nowhere */
     uint32_t *at[SCHED_UNIT_OPS];
     uint32_t *reduce;  /* owned; [replicas * stages] the same for REDUCE */
     uint32_t *merge;   /* owned; [replicas * stages] the same for MERGE */
-    uint32_t *step;    /* owned; [p] the same for STEP */
+    uint32_t *step, *wait; /* owned; [p] the same for STEP, WAIT */
     uint32_t *post[SCHED_POST_OPS]; /* owned; [p] the same for NORM_RECV to PV_CHECK */
     uint32_t tied[2];  /* the same for TIED of the first and the last stage */
     struct sched_channels channels;
@@ -37,6 +38,9 @@ enum err sched_check_coverage(struct sched_checker *c);
 enum err sched_check_placement(struct sched_checker *c);
 enum err sched_check_order(struct sched_checker *c);
 enum err sched_check_cycle(struct sched_checker *c);
+/* What V3 and V9 say of segments (sched_check_segments.c). */
+enum err sched_check_segments(const struct sched_checker *c);
+enum err sched_check_segment_sums(const struct sched_checker *c);
 /* V5 V6 V7 (sched_check_comm.c) */
 enum err sched_check_pairing(struct sched_checker *c);
 enum err sched_check_channel(struct sched_checker *c);

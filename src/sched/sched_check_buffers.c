@@ -120,7 +120,7 @@ static int step(void *arg, int rank, int64_t i)
         ask(b, in, from);
     } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
         deliver(b, in, b->clock[rank]);
-    } else if (in->op < SCHED_COMPUTE_OPS) {
+    } else if (in->op < SCHED_COMPUTE_OPS && sched_ends_stage(*in)) {
         if (from >= 0)
             ready = b->ready[kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)];
         if (ready == 0)
@@ -157,7 +157,7 @@ static void count_rings(struct buffers *b)
     for (int rank = 0; rank < s->p; rank++) {
         int64_t n = 0;
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            if (takes(b, &s->instr[i]))
+            if (takes(b, &s->instr[i]) && sched_ends_stage(s->instr[i]))
                 b->turn[n++] = sched_unit(s, s->instr[i].stage, s->instr[i].mb);
         *ring = (int)num_max(*ring, count(b, n));
     }

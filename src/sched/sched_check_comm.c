@@ -13,8 +13,8 @@
 #include "base/mem.h"
 
 enum { FORWARD, BACKWARD, KINDS };
-static const uint16_t send_op[KINDS] = {SCHED_SEND_F, SCHED_SEND_B};
-static const uint16_t recv_op[KINDS] = {SCHED_RECV_F, SCHED_RECV_B};
+static const uint8_t send_op[KINDS] = {SCHED_SEND_F, SCHED_SEND_B};
+static const uint8_t recv_op[KINDS] = {SCHED_RECV_F, SCHED_RECV_B};
 
 static int kind_of(uint16_t op)
 {
@@ -154,12 +154,12 @@ static void other_end(const struct sched_checker *c, const struct sched_instr *i
     int kind = kind_of(in->op);
     bool sends = in->op == send_op[kind];
     int step = (kind == FORWARD) == sends ? 1 : -1;
-    uint16_t op = sends ? recv_op[kind] : send_op[kind];
+    uint8_t op = sends ? recv_op[kind] : send_op[kind];
     uint16_t stage = (uint16_t)(in->stage + step);
     out->rank = sched_rank_of(c->s, stage, in->mb);
     out->count = c->at[op][sched_unit(c->s, stage, in->mb)];
-    out->on = (struct sched_instr){op, stage, in->mb,
-                                   (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
+    out->on = (struct sched_instr){.op = op, .stage = stage, .mb = in->mb,
+                                   .peer = (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
 }
 
 /* The other holder must have come to its TIED; count - 1 instructions lie before it. A TIED without
@@ -172,7 +172,8 @@ static bool tied_need(const struct sched_checker *c, const struct sched_instr *i
         return false;
     out->rank = c->s->place[stage];
     out->count = c->tied[stage != 0] - 1;
-    out->on = (struct sched_instr){SCHED_TIED, stage, 0, c->s->place[in->stage]};
+    out->on = (struct sched_instr){.op = SCHED_TIED, .stage = stage,
+                                   .peer = c->s->place[in->stage]};
     return true;
 }
 
@@ -185,7 +186,7 @@ static bool merge_need(const struct sched_checker *c, const struct sched_instr *
         return false;
     out->rank = in->peer;
     out->count = c->merge[held] - 1;
-    out->on = (struct sched_instr){SCHED_MERGE, in->stage, 0, in->peer};
+    out->on = (struct sched_instr){.op = SCHED_MERGE, .stage = in->stage, .peer = in->peer};
     return true;
 }
 
@@ -199,7 +200,7 @@ static bool post_need(const struct sched_checker *c, const struct sched_instr *i
                             : (sends ? SCHED_PV_RECV : SCHED_PV_SEND);
     out->rank = in->peer;
     out->count = c->post[op - SCHED_NORM_RECV][in->peer];
-    out->on = (struct sched_instr){(uint16_t)op, 0, 0, 0};
+    out->on = (struct sched_instr){.op = (uint8_t)op};
     return out->count > 0; /* one without its other half is rule V13's */
 }
 

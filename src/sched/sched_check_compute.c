@@ -29,6 +29,8 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");
     if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OV)
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
+    if (!s->lowered && in->seg != 0)
+        return sched_broken(c, rank, i, "the schedule is compute only; leave the segment out");
     if (s->replicas == 1 && in->op == SCHED_MERGE)
         return sched_broken(c, rank, i, "the parameters have one replica; remove it");
     if (s->replicas > 1 && in->op >= SCHED_NORM_RECV && in->op <= SCHED_PV_CHECK)
@@ -54,6 +56,8 @@ static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_i
         return &c->merge[held < 0 ? in->stage : held];
     case SCHED_STEP:
         return &c->step[rank];
+    case SCHED_WAIT:
+        return &c->wait[rank];
     case SCHED_NORM_RECV:
     case SCHED_NORM:
     case SCHED_NORM_SEND:
@@ -74,8 +78,8 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
 {
     const struct sched_instr *in = &c->s->instr[i];
     TRY(note_fields(c, rank, i));
-    if (in->op == SCHED_OV)
-        return ERR_OK; /* its halves are noted */
+    if (in->op == SCHED_OV || !sched_ends_stage(*in))
+        return ERR_OK; /* its halves are noted, or its last segment */
     uint32_t *slot = slot_of(c, rank, in);
     if (!slot)
         return sched_broken(c, rank, i,
@@ -181,7 +185,7 @@ static enum err check_pair(const struct sched_checker *c, int rank, int64_t i)
 {
     const struct sched_instr *in = &c->s->instr[i];
     if (i + 2 >= c->s->begin[rank + 1] || in[1].op != SCHED_F || in[2].op != SCHED_B ||
-        in->stage != in[1].stage || in->mb != in[1].mb)
+        in->stage != in[1].stage || in->mb != in[1].mb || in[2].seg != 0)
         return sched_broken(c, rank, i,
                             "a pair is a forward and a whole backward right behind its OV; write "
                             "both, as in (0F1;1B0)OV");
@@ -222,6 +226,7 @@ static enum err check_slices(const struct sched_checker *c, int stage, int mb)
 enum err sched_check_order(struct sched_checker *c)
 {
     const struct sched *s = c->s;
+    TRY(sched_check_segments(c));
     if (s->forward_only)
         return ERR_OK;
     TRY(check_pairs(c));
@@ -276,7 +281,8 @@ static bool data_need(const struct sched_checker *c, const struct sched_instr *i
         op = c->at[SCHED_B][unit] ? SCHED_B : SCHED_I;
     out->rank = sched_rank_of(s, from, in->mb);
     out->count = c->at[op][unit];
-    out->on = (struct sched_instr){(uint16_t)op, (uint16_t)from, in->mb, (uint16_t)out->rank};
+    out->on = (struct sched_instr){.op = (uint8_t)op, .stage = (uint16_t)from, .mb = in->mb,
+                                   .peer = (uint16_t)out->rank};
     return true;
 }
 

@@ -95,6 +95,8 @@ static enum err account(struct ledger *l, int64_t i)
     struct sched_report *r = l->c->report;
     struct sched_instr in = l->c->s->instr[i];
     int h = sched_holding(l->c->s, in.stage, in.mb);
+    if (!sched_ends_stage(in))
+        return ERR_OK;
     switch (in.op) {
     case SCHED_F:
         return forward(l, i);
@@ -196,7 +198,30 @@ static enum err check_reduces(const struct sched_checker *c)
             return sched_broken(c, rank, s->begin[rank + 1] - 1,
                                 "other stages are reduced, but there is no %dREDUCE; add it",
                                 h % s->stages);
-        TRY(check_summands(c, h, c->reduce[h]));
+        if (s->replicas > 1)
+            TRY(check_summands(c, h, c->reduce[h]));
+    }
+    return sched_check_segment_sums(c);
+}
+
+/* WAIT: where anything is summed, behind that and before what reads the sums. */
+static enum err check_waits(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; any_of(c->reduce, s->replicas * s->stages) && rank < s->p; rank++) {
+        int64_t first = s->begin[rank], last = s->begin[rank + 1] - 1;
+        if (!c->wait[rank])
+            return sched_broken(c, rank, last, "sums are started here and nothing waits for them; "
+                                               "add WAIT behind the last REDUCE");
+        for (int64_t i = first; i <= last; i++) {
+            bool before = i - first + 1 < c->wait[rank], sums = s->instr[i].op == SCHED_REDUCE;
+            bool reads = s->instr[i].op == SCHED_TIED || s->instr[i].op == SCHED_MERGE ||
+                         s->instr[i].op == SCHED_STEP || s->instr[i].op == SCHED_NORM;
+            if ((sums && !before) || (reads && before))
+                return sched_broken(c, rank, i, "WAIT is at place %u; move it %s",
+                                    c->wait[rank] - 1,
+                                    sums ? "behind every REDUCE" : "before what reads the sums");
+        }
     }
     return ERR_OK;
 }
@@ -215,7 +240,7 @@ static enum err check_merge(const struct sched_checker *c, int h)
     const struct sched *s = c->s;
     int rank = s->place[h], stage = h % s->stages;
     int64_t i = s->begin[rank] + c->merge[h] - 1;
-    struct sched_instr in = {SCHED_MERGE, (uint16_t)stage, 0, 0};
+    struct sched_instr in = {.op = SCHED_MERGE, .stage = (uint16_t)stage};
     int peer = sched_peer(s, in, rank);
     if (!c->merge[h])
         return sched_broken(c, rank, s->begin[rank + 1] - 1,
@@ -304,6 +329,7 @@ static enum err check_steps(const struct sched_checker *c)
 enum err sched_check_reduction(struct sched_checker *c)
 {
     TRY(check_reduces(c));
+    TRY(check_waits(c));
     TRY(check_merges(c));
     TRY(check_tied(c));
     TRY(check_steps(c));

@@ -30,7 +30,7 @@ static enum err check_presence(const struct sched_checker *c, int rank)
     const struct sched *s = c->s;
     for (int op = SCHED_NORM_RECV; op <= SCHED_PV_CHECK; op++) {
         bool message = op != SCHED_NORM && op != SCHED_PV_CHECK;
-        struct sched_instr in = {(uint16_t)op, 0, 0, 0};
+        struct sched_instr in = {.op = (uint8_t)op};
         int peer = sched_peer(s, in, rank);
         uint32_t place = at(c, (enum sched_op)op, rank);
         int64_t i = s->begin[rank] + place - 1;

@@ -149,8 +149,7 @@ enum err sched_first(const struct sched *s, int m, struct sched *out)
         sched_build_rank(&b);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
             if (s->instr[i].mb < m)
-                sched_build_add(&b, (enum sched_op)s->instr[i].op, s->instr[i].stage,
-                                s->instr[i].mb);
+                sched_build_copy(&b, s->instr[i]);
     }
     return sched_build_done(&b, out);
 }

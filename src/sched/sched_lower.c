@@ -21,10 +21,11 @@
  * What stands in a pair runs as one action, so the receives of both halves come before it and the
  * sends of both after.
  *
- * A TIED is put at the end of the list and not behind its REDUCE: it waits for the other holder,
- * and a rank with several stages may still owe that holder a gradient. So is a MERGE, and the
- * REDUCEs before it. All ranks merge in the order of the stages, whatever order they computed in,
- * so that of the two ranks of a merge none can wait for the other.
+ * A REDUCE starts a sum, and one WAIT sees all of them through when nothing is left to compute. A
+ * TIED is put behind it: it waits for the other holder, and a rank with several stages may still
+ * owe that holder a gradient. So is a MERGE, and with it the REDUCEs. All ranks merge in the order
+ * of the stages, whatever order they computed in, so that of the two ranks of a merge none can wait
+ * for the other.
  */
 #include "sched/sched_build.h"
 
@@ -50,7 +51,7 @@ struct lowering {
 static int channel_of(const struct lowering *l, int kind, int stage, int mb)
 {
     return sched_channel_of(l->s, &l->channels, kind,
-                            (struct sched_instr){0, (uint16_t)stage, (uint16_t)mb, 0});
+                            (struct sched_instr){.stage = (uint16_t)stage, .mb = (uint16_t)mb});
 }
 
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
@@ -138,29 +139,30 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
     for (int i = first; i < n; i++)
         before(l, in[i]);
     for (int i = 0; i < n; i++)
-        sched_build_add(&l->out, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
+        sched_build_copy(&l->out, in[i]);
     for (int i = first; i < n; i++)
         after(l, in[i]);
     return n;
 }
 
-/* The sums of a rank of a bidirectional schedule, in the order of the stages on every rank. */
-static void merge_rank(struct lowering *l, int rank)
+/* Of a bidirectional schedule, in the order of the stages on every rank. */
+static void add_each(struct lowering *l, int rank, enum sched_op op)
 {
     for (int stage = 0; stage < l->s->stages; stage++)
-        if (l->args->reduce && sched_held(l->s, stage, rank) >= 0)
-            sched_build_add(&l->out, SCHED_REDUCE, stage, 0);
-    for (int stage = 0; stage < l->s->stages; stage++)
-        if (l->args->step && sched_held(l->s, stage, rank) >= 0)
-            sched_build_add(&l->out, SCHED_MERGE, stage, 0);
+        if (l->s->replicas > 1 && sched_held(l->s, stage, rank) >= 0)
+            sched_build_add(&l->out, op, stage, 0);
 }
 
 static void end_rank(struct lowering *l, int rank)
 {
     int first = 0, last = l->s->stages - 1;
     bool tied = l->args->tied && l->s->replicas == 1 && l->s->place[first] != l->s->place[last];
-    if (l->s->replicas > 1)
-        merge_rank(l, rank);
+    if (l->args->reduce)
+        add_each(l, rank, SCHED_REDUCE);
+    if (l->args->reduce)
+        sched_build_add(&l->out, SCHED_WAIT, 0, 0);
+    if (l->args->step)
+        add_each(l, rank, SCHED_MERGE);
     if (tied && l->s->place[first] == rank)
         sched_build_add(&l->out, SCHED_TIED, first, 0);
     if (tied && l->s->place[last] == rank)

@@ -129,7 +129,7 @@ static enum err insert(struct post *k)
                 add_check(k, rank);
             if (in.op == SCHED_STEP)
                 add_norm(k, rank);
-            sched_build_add(&k->out, (enum sched_op)in.op, in.stage, in.mb);
+            sched_build_copy(&k->out, in);
         }
     }
     return ERR_OK;

@@ -54,8 +54,7 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
             int n = s->instr[i].op == SCHED_OV ? 3 : 1;
             lead(s, rank, i + n - 1, has, out);
             for (int k = 0; k < n; k++, i++)
-                sched_build_add(out, (enum sched_op)s->instr[i].op, s->instr[i].stage,
-                                s->instr[i].mb);
+                sched_build_copy(out, s->instr[i]);
         }
     }
     mem_free(has);

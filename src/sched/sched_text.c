@@ -4,6 +4,7 @@
  *
  *     0F0,0F1,,0B0,0B1          stage, instruction, microbatch; an empty cell is an idle slot
  *     1F0,1B0,(1F1;1B0)OVERLAP_F_B   in parentheses two that are one action
+ *     1.2B1,1.2REDUCE,1.1B1     behind the stage's point a segment of it
  *
  * The text is read twice by one scanner: first to learn ranks, stages and microbatches, and where
  * each microbatch has its forward of stage 0, which tells its replica; then to write the
@@ -34,6 +35,7 @@ struct found {
     int passed;    /* highest stage of an action that is passed over; -1: none is */
     bool backward, lowered;
     bool *named;    /* owned; [SCHED_MAX_STAGES] */
+    uint8_t *segments; /* owned; [SCHED_MAX_STAGES] the highest that is named */
     uint16_t *home; /* owned; [homes] rank of the first forward of stage 0 */
     int homes;      /* mbs or more */
 };
@@ -138,7 +140,7 @@ static const char *not_read(const struct scanner *x, int64_t at)
 }
 
 /* The longest name of capital letters and underscores must be one of an instruction. */
-static enum err read_op(struct scanner *x, uint16_t *op)
+static enum err read_op(struct scanner *x, uint8_t *op)
 {
     int64_t start = x->at;
     x->at = end_of_name(x);
@@ -146,32 +148,11 @@ static enum err read_op(struct scanner *x, uint16_t *op)
         const char *name = sched_op_name((enum sched_op)i);
         if ((int64_t)strlen(name) == x->at - start &&
             memcmp(name, x->text + start, strlen(name)) == 0) {
-            *op = (uint16_t)i;
+            *op = (uint8_t)i;
             return ERR_OK;
         }
     }
     return refuse(x, start, not_read(x, start));
-}
-
-static enum err read_instr(struct scanner *x, struct sched_instr *in)
-{
-    int64_t start = x->at;
-    int stage = 0, mb = 0;
-    bool numbered = is_digit(peek(x));
-    if (numbered)
-        TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
-    TRY(read_op(x, &in->op));
-    if (numbered != sched_op_names_stage(in->op))
-        return refuse(x, start,
-                      numbered ? "this names no stage; leave the number out, as in STEP"
-                               : "a stage must come first, as in 2F0");
-    if (in->op == SCHED_OV)
-        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
-    if (in->op < SCHED_REDUCE)
-        TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
-    in->stage = (uint16_t)stage;
-    in->mb = (uint16_t)mb;
-    return ERR_OK;
 }
 
 /* The text here, passed over. */
@@ -182,6 +163,38 @@ static bool take(struct scanner *x, const char *word)
         return false;
     x->at += n;
     return true;
+}
+
+/* The number behind a stage's point. */
+static enum err read_segment(struct scanner *x, int *out)
+{
+    int64_t start = x->at;
+    TRY(read_number(x, SCHED_MAX_SEGMENTS + 1, "the segment", out));
+    return *out > 0 ? ERR_OK : refuse(x, start, "segments of a stage are counted from 1");
+}
+
+static enum err read_instr(struct scanner *x, struct sched_instr *in)
+{
+    int64_t start = x->at;
+    int stage = 0, seg = 0, mb = 0;
+    bool numbered = is_digit(peek(x));
+    if (numbered)
+        TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
+    if (numbered && take(x, "."))
+        TRY(read_segment(x, &seg));
+    TRY(read_op(x, &in->op));
+    if (numbered != sched_op_names_stage(in->op))
+        return refuse(x, start,
+                      numbered ? "this names no stage; leave the number out, as in STEP"
+                               : "a stage must come first, as in 2F0");
+    if (in->op == SCHED_OV)
+        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
+    if (in->op < SCHED_REDUCE)
+        TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
+    in->stage = (uint16_t)stage;
+    in->seg = (uint8_t)seg;
+    in->mb = (uint16_t)mb;
+    return ERR_OK;
 }
 
 /* "(F;B)OVERLAP_F_B" as three instructions. */
@@ -195,7 +208,7 @@ static enum err read_pair(struct scanner *x, struct sched_instr in[3])
     if (!whole || !(take(x, ")OVERLAP_F_B") || take(x, ")OV")) || in[1].op != SCHED_F ||
         in[2].op != SCHED_B)
         return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OVERLAP_F_B");
-    in[0] = (struct sched_instr){SCHED_OV, in[1].stage, in[1].mb, 0};
+    in[0] = (struct sched_instr){.op = SCHED_OV, .stage = in[1].stage, .mb = in[1].mb};
     return ERR_OK;
 }
 
@@ -274,6 +287,7 @@ static enum err learn(const struct scanner *x, struct found *f, struct sched_ins
     if (in.mb >= f->mbs)
         f->mbs = in.mb + 1;
     f->named[in.stage] = true;
+    f->segments[in.stage] = (uint8_t)num_max(f->segments[in.stage], in.seg);
     if (in.stage == 0 && in.op == SCHED_F && f->home[in.mb] == NOWHERE)
         f->home[in.mb] = (uint16_t)x->line;
     return ERR_OK;
@@ -297,7 +311,7 @@ static enum err read_line(struct scanner *x, struct found *f, struct sched_build
         for (int i = 0; i < n; i++) {
             TRY(learn(x, f, in[i]));
             if (b)
-                sched_build_add(b, (enum sched_op)in[i].op, in[i].stage, in[i].mb);
+                sched_build_copy(b, in[i]);
         }
         if (peek(x) != ',')
             break;
@@ -393,6 +407,7 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 {
     struct sched_build b;
     TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->named, "schedule placement", &f->named));
+    TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->segments, "schedule placement", &f->segments));
     TRY(read_all(x, f, NULL));
     TRY(check_found(x, f));
     sched_build_open(&b, x->name,
@@ -403,6 +418,8 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
     enum err err = read_all(x, f, &b);
     ENSURE(err == ERR_OK); /* the first reading has seen every byte */
     TRY(sched_build_done(&b, out));
+    for (int stage = 0; stage < out->stages; stage++)
+        out->segments[stage] = (uint8_t)num_max(f->segments[stage], 1);
     err = find_places(x, out);
     for (int rank = 0; err == ERR_OK && rank < out->p; rank++)
         for (int64_t i = out->begin[rank]; i < out->begin[rank + 1]; i++)
@@ -421,6 +438,7 @@ enum err sched_parse(const char *name, const char *text, int64_t n, struct sched
     struct found f = {.passed = -1};
     enum err err = parse(&x, &f, out);
     mem_free(f.named);
+    mem_free(f.segments);
     mem_free(f.home);
     return err;
 }

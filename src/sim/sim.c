@@ -106,7 +106,6 @@ static struct sim_event work(struct play *k, int rank, struct input from, double
         k->r->first[rank] = start;
     k->r->last[rank] = end;
     k->r->busy[rank] += time;
-    k->r->actions++;
     k->clock[rank] = end;
     return (struct sim_event){start, end};
 }
@@ -114,8 +113,10 @@ static struct sim_event work(struct play *k, int rank, struct input from, double
 static void compute(struct play *k, int rank, int64_t i, struct input from)
 {
     struct sched_instr in = k->s->instr[i];
-    struct sim_event e = work(k, rank, from, k->time[in.stage][in.op]);
-    if (in.op < SCHED_W && stays(k->s, in))
+    double share = in.seg == 0 ? 1 : 1.0 / k->s->segments[in.stage];
+    struct sim_event e = work(k, rank, from, share * k->time[in.stage][in.op]);
+    k->r->actions += sched_ends_stage(in);
+    if (in.op < SCHED_W && sched_ends_stage(in) && stays(k->s, in))
         deliver(k, in, e.end, e.end);
     if (k->r->event)
         k->r->event[i] = e;
@@ -126,6 +127,7 @@ static void compute_pair(struct play *k, int rank, int64_t i, struct input from)
     const struct sched_instr *in = &k->s->instr[i];
     double apart = k->time[in[1].stage][in[1].op] + k->time[in[2].stage][in[2].op];
     struct sim_event e = work(k, rank, from, k->overlap * apart);
+    k->r->actions++;
     for (int half = 1; half <= 2; half++)
         if (stays(k->s, in[half]))
             deliver(k, in[half], e.end, e.end);

@@ -228,6 +228,8 @@ static void account_forward(struct maker *k, struct ledger *l, struct sched_inst
 
 static void account(struct maker *k, struct ledger *l, struct sched_instr in, struct sim_event e)
 {
+    if (!sched_ends_stage(in))
+        return;
     switch (in.op) {
     case SCHED_RECV_F:
         if (k->in_bytes)

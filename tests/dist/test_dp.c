@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient sums over data ranks: whatever a bucket must hold before it is sent, each gradient is
- * summed once, and none is left when the last part is done.
+ * Gradient sums over data ranks: however long segments are, each gradient is summed once, and none
+ * is left when the first segment is done.
  */
 #include "parallel/dp.h"
 
@@ -21,14 +21,13 @@ static double *grads(const struct store_rig *r)
     return (double *)r->store.grad; /* ref: f64, host memory */
 }
 
-/* One step: each part done, the last first. */
+/* One step: each segment done, the last first. */
 static enum err step_of(struct dp *d, const struct store_rig *r, int rank, int step)
 {
     for (int64_t i = 0; i < r->store.elements; i++)
         grads(r)[i] = value_of(i, rank, step);
-    for (int part = d->parts - 1; part >= 0; part--)
-        TRY(dp_part_done(d, part));
-    CHECK(!d->waiting);
+    for (int seg = 0; seg < d->a.segments; seg++)
+        TRY(dp_start(d));
     TRY(dp_finish(d));
     for (int j = 0; j < r->store.n; j++) {
         const struct param *p = &r->store.param[j];
@@ -41,15 +40,21 @@ static enum err step_of(struct dp *d, const struct store_rig *r, int rank, int s
     return ERR_OK;
 }
 
-static enum err steps_of(struct dp *d, const struct store_rig *r, struct comm_world *w)
+/* With segments of `least` elements. */
+static enum err steps_of(struct dp_args *a, const struct store_rig *r, int rank, int64_t least)
 {
-    const int64_t least[] = {0, 1, 700, 5000, r->store.elements, INT64_MAX};
-    for (size_t k = 0; k < sizeof least / sizeof *least; k++)
-        for (int step = 0; step < STEPS; step++) {
-            d->least = least[k];
-            TRY(step_of(d, r, comm_rank(w), step));
-        }
-    return ERR_OK;
+    struct segments *segments;
+    struct dp d;
+    enum err err = ERR_OK;
+    store_rig_segments(r, least, &segments);
+    a->first = segments->first;
+    a->segments = segments->n;
+    TRY(dp_open(&d, a));
+    for (int step = 0; step < STEPS && err == ERR_OK; step++)
+        err = step_of(&d, r, rank, step);
+    dp_close(&d);
+    segments_free(segments, 1);
+    return err;
 }
 
 static enum err rank_body(void *arg, struct comm_world *w)
@@ -58,7 +63,6 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct store_rig r = {.split = {.tp = 1}, .stage = *stage};
     struct tp tp = {.size = 1};
     struct comm_group *g;
-    struct dp d;
     r.model = (struct model){.kind = MODEL_GPT, .layers = 3, .hidden = 12, .heads = 2,
                              .kv_heads = 2,
                              .head_dim = 6, .ffn = 20, .vocab = 31, .seq = 5, .tied = true,
@@ -67,9 +71,12 @@ static enum err rank_body(void *arg, struct comm_world *w)
     tp.dev = r.dev;
     struct comm_group_args both = {.ranks = (const int[]){0, 1}, .n = RANKS};
     TRY(comm_group_open(w, &both, &g));
-    TRY(dp_open(&d, g, &tp, &r.store, model_stage_parts(stage)));
-    enum err err = steps_of(&d, &r, w);
-    dp_close(&d);
+    struct dp_args a = {.group = g, .tp = &tp, .store = &r.store,
+                        .parts = model_stage_parts(stage)};
+    const int64_t least[] = {0, 1, 700, 5000, r.store.elements, INT64_MAX};
+    enum err err = ERR_OK;
+    for (size_t k = 0; k < sizeof least / sizeof *least && err == ERR_OK; k++)
+        err = steps_of(&a, &r, comm_rank(w), least[k]);
     comm_group_close(g);
     store_rig_close(&r);
     return err;

@@ -20,6 +20,7 @@ static struct dev_ops scripted;
 static _Thread_local int64_t now, taken, at[STAMPS_MAX];
 static _Thread_local struct exec_event *before; /* of the step before */
 static _Thread_local int64_t steps;
+static _Thread_local double segments; /* work of those of a backward until now */
 
 static enum err run_op(struct dev *d, const struct op *op)
 {
@@ -71,17 +72,22 @@ static bool has_message(const struct exec *x, struct sched_instr in)
 }
 
 /* What instruction i says, its halves left out when it is a pair. Products of the same instruction
- * of a stage are as many for each microbatch, but the last, which may be smaller. */
+ * of a stage are as many for each microbatch, of one that is cut those of all its segments. */
 static void check_one(const struct exec *x, const struct exec_event *e, int64_t i, double *usual)
 {
     struct sched_instr in = x->sched->instr[x->sched->begin[x->coord[AXIS_PP]] + i];
     double took = e[i].end - e[i].start, waited = e[i].waited;
     double work = took - 2 * waited - 1; /* behind the stamps */
-    bool pair = in.op == SCHED_OV, right = waited >= has_message(x, in) && waited <= (pair ? 4 : 2);
+    bool pair = in.op == SCHED_OV;
+    bool right = waited >= (has_message(x, in) && sched_begins_stage(x->sched, in)) &&
+                 waited <= (pair ? 4 : 2);
     if (in.op < SCHED_COMPUTE_OPS) {
         double *u = &usual[in.stage * SCHED_COMPUTE_OPS + in.op];
-        right = right && work > 0 && fmod(work, WORK) == 0 && (*u == 0 || *u == work);
-        *u = work;
+        segments = (in.seg == 0 || sched_begins_stage(x->sched, in) ? 0 : segments) + work;
+        right = right && (work > 0 || in.seg != 0) && fmod(work, WORK) == 0 &&
+                (*u == 0 || *u == segments || !sched_ends_stage(in));
+        if (sched_ends_stage(in))
+            *u = segments;
     } else {
         right = right && (pair || work == 0);
     }

@@ -73,10 +73,12 @@ static enum err step_of(struct dp *d, struct optim *shared, struct optim *alone,
     struct optim_step each = {.step = step, .lr = 0.1, .tokens = TOKENS}, one = each;
     one.tokens *= RANKS;
     param_grads_reset(s);
-    for (int part = d->parts - 1; part >= 0; part--) { /* none is sent before it is there */
-        fill(s, part, comm_group_rank(d->group), step);
-        fill(all, part, RANKS, step);
-        TRY(dp_part_done(d, part));
+    for (int seg = d->a.segments - 1, end = d->a.parts; seg >= 0; end = d->a.first[seg--]) {
+        for (int part = d->a.first[seg]; part < end; part++) { /* none is sent before it is there */
+            fill(s, part, comm_group_rank(d->a.group), step);
+            fill(all, part, RANKS, step);
+        }
+        TRY(dp_start(d));
     }
     TRY(dp_finish(d));
     TRY(optim_run(shared, &each, &got));
@@ -89,27 +91,16 @@ static enum err step_of(struct dp *d, struct optim *shared, struct optim *alone,
     return ERR_OK;
 }
 
-/* Pieces of another length than this device has. */
-static enum err cut_again(struct dp *d, int64_t least)
+static enum err steps_of(struct dp *d, struct optim *shared, struct optim *alone)
 {
-    mem_free(d->store->edge);
-    d->store->edge = NULL;
-    TRY(param_share_cut(d->store, least));
-    d->above = d->store->pieces;
-    return ERR_OK;
-}
-
-static enum err steps_of(struct dp *d, struct optim *shared, struct optim *alone,
-                         const struct sort *m)
-{
-    TRY(cut_again(d, m->least));
-    TRY(param_share_keep(d->store));
+    struct param_store *s = d->a.store;
+    const struct param_store *all = alone->store[0];
+    TRY(param_share_keep(s));
     for (int step = 1; step <= STEPS; step++)
         TRY(step_of(d, shared, alone, step));
-    TRY(param_share_lay(d->store));
-    if (d->store->whole == d->store->grad)
-        TRY(dp_gather(d, 0, d->store->elements));
-    const struct param_store *s = d->store, *all = alone->store[0];
+    TRY(param_share_lay(s));
+    if (s->whole == s->grad)
+        TRY(dp_gather(d, 0, s->elements));
     CHECK(same(param_master(&s->param[0]), all->master,
                all->elements * (s->master == s->w ? s->ct : s->at)));
     return ERR_OK;
@@ -129,7 +120,11 @@ static enum err rank_body(void *arg, struct comm_world *w)
     tp.dev = r.dev;
     struct comm_group_args all = {.ranks = (const int[]){0, 1, 2}, .n = RANKS};
     TRY(comm_group_open(w, &all, &g));
-    TRY(dp_open(&d, g, &tp, &r.store, model_stage_parts(&r.stage)));
+    struct segments *segments;
+    store_rig_segments(&r, m->least, &segments);
+    struct dp_args a = {.group = g, .tp = &tp, .store = &r.store, .first = segments->first,
+                        .segments = segments->n, .parts = model_stage_parts(&r.stage)};
+    TRY(dp_open(&d, &a));
     struct optim alone = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.3, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],
                           .now = scalars[0] + SUMS_COUNT, .replicas = 1}, shared = alone;
@@ -140,8 +135,9 @@ static enum err rank_body(void *arg, struct comm_world *w)
     shared.now = scalars[1] + SUMS_COUNT;
     shared.replica = comm_rank(w);
     shared.replicas = RANKS;
-    enum err err = steps_of(&d, &shared, &alone, m);
+    enum err err = steps_of(&d, &shared, &alone);
     dp_close(&d);
+    segments_free(segments, 1);
     comm_group_close(g);
     store_rig_close(&r);
     store_rig_close(&whole);

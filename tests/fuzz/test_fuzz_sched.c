@@ -97,7 +97,8 @@ static void damage_name(struct input *x)
 {
     static const char *const name[] = {
         "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
-        "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP", "f", "",
+        "WAIT", ".2B", ".1REDUCE", "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP",
+        "f", "",
     };
     int64_t at = test_range(0, x->n), end;
     while (at < x->n && !((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))

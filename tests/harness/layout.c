@@ -13,6 +13,7 @@
 #include "run/env.h"
 #include "sched/sched.h"
 #include "plan/memory.h"
+#include "plan/segments.h"
 #include "param/param_state.h"
 
 #include <pthread.h>
@@ -25,6 +26,7 @@ struct job {
     struct sched sched;
     struct sched_report report;
     struct model_stage *cut;
+    struct segments *segments;
     struct env env;
     pthread_mutex_t lock;
 };
@@ -433,7 +435,8 @@ static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
     struct traffic_args t = {
         .of = {a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types, a->samples, a->shares,
                a->report->ahead, a->tp_rows > 0},
-        .group = k->groups, .share = a->share, .rows = a->tp_rows, .steps = a->tp_steps};
+        .group = k->groups, .share = a->share, .rows = a->tp_rows, .steps = a->tp_steps,
+        .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
         k->groups[i].scratch = comm_scratch_bytes(comm_kind(a->world), k->groups[i].members,
@@ -452,7 +455,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     mesh_coord(&job->mesh, comm_rank(w), coord);
     struct exec_args a = {.model = &l->model, .split = {l->tp, l->sp}, .mesh = &job->mesh,
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
-                          .world = w, .samples = l->microbatch, .share = l->batch / l->dp,
+                          .segments = job->segments, .world = w, .samples = l->microbatch,
+                          .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
                           .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
@@ -525,7 +529,9 @@ static enum err make_sched(const struct layout *l, struct job *job)
         sched_free(&made);
         TRY(err);
     }
-    struct sched_lower_args la = {.reduce = l->dp > 1, .step = true, .tied = l->model.tied};
+    struct model_split split = {l->tp, l->sp};
+    struct sched_lower_args la = {.reduce = segments_summed(&l->model, &split, l->dp),
+                                  .step = true, .tied = l->model.tied};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);
@@ -546,7 +552,10 @@ static enum err make_sched(const struct layout *l, struct job *job)
     for (int i = 1; l->halves && i < job->sched.stages; i++)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     buffers_place(&job->sched, job->cut);
-    return ERR_OK;
+    struct segments_args sa = {.model = &l->model, .split = split,
+                               .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1};
+    TRY(segments_make(&sa, job->cut, job->sched.stages, &job->segments));
+    return l->dp > 1 ? segments_cut(job->segments, &job->sched, &job->report) : ERR_OK;
 }
 
 enum err layout_run(const struct layout *l, struct layout_result *out)
@@ -567,6 +576,7 @@ enum err layout_run(const struct layout *l, struct layout_result *out)
         err = comm_thread_run(job.mesh.world, timeout_s, rank_body, &job);
         pthread_mutex_destroy(&job.lock);
     }
+    segments_free(job.segments, job.sched.stages);
     sched_free(&job.sched);
     sched_report_free(&job.report);
     mem_free(job.cut);

@@ -31,3 +31,12 @@ void store_rig_close(struct store_rig *r)
         r->dev->ops->free(r->dev, r->memory[i]);
     dev_close(r->dev);
 }
+
+void store_rig_segments(const struct store_rig *r, int64_t least, struct segments **out)
+{
+    int64_t most = INT64_MAX / r->store.at;
+    struct segments_args a = {.model = &r->model, .split = r->split,
+                              .bytes = num_min(least, most) * r->store.at,
+                              .element = r->store.at, .shares = r->store.shares};
+    CHECK_OK(segments_make(&a, &r->stage, 1, out));
+}

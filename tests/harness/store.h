@@ -6,6 +6,7 @@
 #define PLAIT_TEST_STORE_H
 
 #include "param/param.h"
+#include "plan/segments.h"
 
 struct store_rig {
     struct model model;         /* these six by the caller */
@@ -21,5 +22,7 @@ struct store_rig {
 /* With one thread; checks that it opens. Weights and gradients are zeros, which are not fresh. */
 void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct);
 void store_rig_close(struct store_rig *r);
+/* Its segments, of that many elements at least. Released by segments_free. */
+void store_rig_segments(const struct store_rig *r, int64_t least, struct segments **out);
 
 #endif

@@ -86,8 +86,8 @@ static void check_ends(const char *up, const char *down, enum sched_rule rule, c
 static void sums_of_replicas(void)
 {
     check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,1MERGE,STEP", (enum sched_rule)0, NULL);
-    check_ends(UP "0REDUCE,0MERGE,1REDUCE,1MERGE,STEP", DOWN "1REDUCE,0REDUCE,0MERGE,1MERGE,STEP",
-               (enum sched_rule)0, NULL);
+    check_ends(UP "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP",
+               DOWN "1REDUCE,0REDUCE,WAIT,0MERGE,1MERGE,STEP", (enum sched_rule)0, NULL);
     check_ends(UP "0MERGE,1MERGE,STEP", DOWN "1MERGE,0MERGE,STEP", SCHED_RULE_DEADLOCK,
                "0MERGE of rank 0 (place 8) waits for 0MERGE of rank 1, 1MERGE of rank 1 (place 8) "
                "waits for 1MERGE of rank 0");
@@ -95,21 +95,25 @@ static void sums_of_replicas(void)
     check_ends(UP "0MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION, "no 1MERGE");
     check_ends(UP "0MERGE,1MERGE,STEP", DOWN "0MERGE,STEP", SCHED_RULE_REDUCTION,
                "rank 1, place 9, STEP: the replicas of stage 1 must be summed");
-    check_ends(UP "0MERGE,1MERGE,0REDUCE,1REDUCE,STEP", DOWN "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP",
-               SCHED_RULE_REDUCTION, "0MERGE: stage 0 is reduced later, at place 10");
+    check_ends(UP "0MERGE,1MERGE,0REDUCE,1REDUCE,WAIT,STEP",
+               DOWN "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP",
+               SCHED_RULE_REDUCTION, "0MERGE: WAIT is at place 12; move it before what reads");
     check_ends("0F0,0SEND_F0,1RECV_F1,1F1,1MERGE,1B1,1SEND_B1,0RECV_B0,0B0,0MERGE,STEP",
                "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,1MERGE,0RECV_B1,0B1,0MERGE,STEP",
                SCHED_RULE_REDUCTION, "only 0 of 1 weight gradients of stage 1");
+    check_ends(UP "0.2REDUCE,0.1REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP",
+               DOWN "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP", SCHED_RULE_ORDER,
+               "with two replicas stages stay whole; leave the segment out");
     check_ends(UP "0TIED,0MERGE,1MERGE,STEP", DOWN "1TIED,0MERGE,1MERGE,STEP", SCHED_RULE_COVERAGE,
                "share one embedding");
     /* the embedding of rank 0 also gets what the head there, of the other way, owes it */
     check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0MERGE,1RECV_F1,1F1,1B1,1SEND_B1,1MERGE,STEP",
                "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0MERGE,1MERGE,STEP",
                SCHED_RULE_DEADLOCK, "0MERGE");
-    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,0MERGE,1MERGE,"
-               "STEP",
-               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,0MERGE,1MERGE,"
-               "STEP",
+    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,0MERGE,"
+               "1MERGE,STEP",
+               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,0MERGE,"
+               "1MERGE,STEP",
                SCHED_RULE_REDUCTION, "rank 0, place 4, 0REDUCE: only 0 of 1 weight gradients of "
                                      "stage 1 are added before");
 }
@@ -121,7 +125,7 @@ static void fields_refused(void)
     struct sched_report r = {0};
     CHECK_OK(parse("0F0,(0F1;0B0)OV,0B1\n", &s));
     s.instr[2] = s.instr[3]; /* F1 becomes B0 */
-    s.instr[3] = (struct sched_instr){SCHED_F, 0, 1, 0};
+    s.instr[3] = (struct sched_instr){.op = SCHED_F, .mb = 1};
     CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "a pair is a forward and a whole backward");
     sched_report_free(&r);
     sched_free(&s);
@@ -170,8 +174,8 @@ static void check_lowered(const char *from, const struct sched_lower_args *args,
 static void lowered_text(void)
 {
     check_lowered("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &all_ends,
-                  UP "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n" DOWN
-                     "0REDUCE,1REDUCE,0MERGE,1MERGE,STEP\n");
+                  UP "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP\n" DOWN
+                     "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,STEP\n");
     /* both receives before the pair, both sends behind it */
     check_lowered("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,(1F2;1B0)OVERLAP_F_B,1B1,1B2\n2F0,2B0,2F1,2B1,"
                   "2F2,2B2\n",

@@ -317,8 +317,9 @@ static void lowered_text(void)
     struct sched s, low, again;
     CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
-    const char *want = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,0TIED,STEP\n"
-                       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,1TIED,STEP\n";
+    const char *want =
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0TIED,STEP\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,1TIED,STEP\n";
     check_text(&low, want);
     CHECK_INT(low.instr[1].peer, 1);
     CHECK_OK(parse(want, &again));
@@ -375,8 +376,10 @@ static void slots_count_from_the_receive(void)
 static void local_stages_and_halves(void)
 {
     lower_text("0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n", &all_ends,
-               "0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,3REDUCE,0RECV_B0,0I0,0W0,0REDUCE,STEP\n"
-               "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,2REDUCE,1I0,1SEND_B0,1W0,1REDUCE,STEP\n");
+               "0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,3REDUCE,0RECV_B0,0I0,0W0,0REDUCE,WAIT,"
+               "STEP\n"
+               "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,2REDUCE,1I0,1SEND_B0,1W0,1REDUCE,WAIT,"
+               "STEP\n");
 }
 
 /* A schedule for each rule that it breaks, and what the error must say. */
@@ -430,8 +433,8 @@ static const struct {
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,0TIED\n1RECV_F0,1F0,1B0,1SEND_B0\n",
      "rank 1 has no 1TIED"},
     {SCHED_RULE_REDUCTION,
-     "0F0,0SEND_F0,0RECV_B0,0B0,0TIED,0REDUCE\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,1TIED\n",
-     "stage 0 is reduced later, at place 5"},
+     "0F0,0SEND_F0,0RECV_B0,0B0,0TIED,0REDUCE,WAIT\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED\n",
+     "0TIED: WAIT is at place 6; move it before what reads the sums"},
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0TIED,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1TIED\n",
      "the weight gradient of microbatch 0 is added later, at place 4"},
     {SCHED_RULE_REDUCTION, "0F0,0B0,0TIED\n", "stand on one rank"},
@@ -483,11 +486,11 @@ static void fields_refused(void)
         struct sched_instr in;
         const char *part;
     } bad[] = {
-        {{SCHED_OP_COUNT, 0, 0, 0}, "instruction code"},
-        {{SCHED_F, 2, 0, 0}, "stage 2"},
-        {{SCHED_F, 0, 9, 0}, "microbatch 9"},
-        {{SCHED_F, 0, 0, 7}, "peer 7"},
-        {{SCHED_SEND_F, 0, 0, 1}, "compute only"},
+        {{SCHED_OP_COUNT, 0, 0, 0, 0}, "instruction code"},
+        {{SCHED_F, 0, 2, 0, 0}, "stage 2"},
+        {{SCHED_F, 0, 0, 9, 0}, "microbatch 9"},
+        {{SCHED_F, 0, 0, 0, 7}, "peer 7"},
+        {{SCHED_SEND_F, 0, 0, 0, 1}, "compute only"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sched s;

@@ -23,6 +23,15 @@ static void open_share(struct store_rig *r, enum model_kind kind, int share, int
     store_rig_open(r, DEV_CPU, DT_BF16);
 }
 
+/* In segments of `least` elements. */
+static void cut(struct store_rig *r, int64_t least)
+{
+    struct segments *segments;
+    store_rig_segments(r, least, &segments);
+    CHECK_OK(param_share_cut(&r->store, segments->first, segments->n));
+    segments_free(segments, 1);
+}
+
 /* Marks what this rank owns; returns how many of its own elements were not where they should be. */
 static int64_t mark(const struct param_store *s, uint8_t *owned)
 {
@@ -46,7 +55,7 @@ static void covered(enum model_kind kind, int shares, int64_t least)
     memset(owned, 0, sizeof owned);
     for (int share = 0; share < shares; share++) {
         open_share(&r, kind, share, shares);
-        CHECK_OK(param_share_cut(&r.store, least));
+        cut(&r, least);
         CHECK(r.store.edge[0] == 0 && r.store.edge[r.store.pieces] == r.store.elements);
         CHECK(r.store.elements <= (int64_t)sizeof owned);
         for (int i = 1; i < r.store.pieces; i++) /* but for the lowest */
@@ -89,7 +98,7 @@ static void masters_go_and_come(void)
     CHECK_OK(param_init(&whole.store, 3, 1));
     for (int share = 0; share < 3; share++) {
         open_share(&r, MODEL_GPT, share, 3);
-        CHECK_OK(param_share_cut(&r.store, 700));
+        cut(&r, 700);
         CHECK_OK(param_init(&r.store, 3, 1));
         CHECK(memcmp(r.store.w, whole.store.w, (size_t)(whole.store.elements * r.store.ct)) == 0);
         CHECK_OK(param_share_keep(&r.store));

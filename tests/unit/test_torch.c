@@ -114,7 +114,7 @@ static bool action(const char **at, struct sched_instr *out)
         if (strlen(known[i].name) != n || strncmp(known[i].name, *at, n) != 0)
             continue;
         *at += n;
-        *out = (struct sched_instr){.op = (uint16_t)known[i].op, .stage = (uint16_t)stage};
+        *out = (struct sched_instr){.op = (uint8_t)known[i].op, .stage = (uint16_t)stage};
         return digits(at, &mb) && (out->mb = (uint16_t)mb, true);
     }
     return false;

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What V3 and V9 say of segments: a backward that is cut has all of its segments in a row, those of
+ * the last layers first, and nothing but REDUCEs between them, so that every other rule may take
+ * its last segment for the whole; and of each stage that is summed every segment is, once, behind
+ * the weight gradients that it sums.
+ */
+#include "sched/sched_check.h"
+
+#include "base/mem.h"
+
+/* The backward that is under way: its segment before, seg 0: none is. */
+struct segments {
+    const struct sched_checker *c;
+    int rank;
+    struct sched_instr open;
+    int *made;       /* owned; [stages] microbatches whose weight gradients are all made */
+    uint16_t *next;  /* owned; [stages] 1 + the segment that is summed next; 0: all are summed */
+};
+
+static bool makes_weights(struct sched_instr in)
+{
+    return in.op == SCHED_B || in.op == SCHED_W;
+}
+
+/* A segment of a backward: the first of it, or the one that follows. */
+static enum err take_segment(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i], open = k->open;
+    bool same = open.op == in.op && open.stage == in.stage && open.mb == in.mb;
+    int want = open.seg == 0 ? s->segments[in.stage] : open.seg - 1;
+    if (open.seg != 0 && !same)
+        return sched_broken(k->c, k->rank, i, "segment %d of %d%s%d before it is not done; put the "
+                                              "segments of a backward in a row", open.seg - 1,
+                            open.stage, sched_op_name((enum sched_op)open.op), open.mb);
+    if (in.seg != want)
+        return sched_broken(k->c, k->rank, i, "of the %d segments of stage %d the next is %d; give "
+                                              "all, from the last to 1", s->segments[in.stage],
+                            in.stage, want);
+    k->open = in;
+    if (in.seg == 1)
+        k->open.seg = 0;
+    return ERR_OK;
+}
+
+static enum err take(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i];
+    if (in.seg != 0 && (s->replicas > 1 || !(makes_weights(in) || in.op == SCHED_REDUCE)))
+        return sched_broken(k->c, k->rank, i, s->replicas > 1
+                                ? "with two replicas stages stay whole; leave the segment out"
+                                : "only B, W and REDUCE may be of a segment; leave it out");
+    if (in.seg != 0 && in.op != SCHED_REDUCE)
+        return take_segment(k, i);
+    if (k->open.seg != 0 && in.op != SCHED_REDUCE)
+        return sched_broken(k->c, k->rank, i, "segment %d of %d%s%d before it is not done; put the "
+                                              "segments of a backward in a row", k->open.seg - 1,
+                            k->open.stage, sched_op_name((enum sched_op)k->open.op), k->open.mb);
+    return ERR_OK;
+}
+
+enum err sched_check_segments(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; rank < s->p; rank++) {
+        struct segments k = {.c = c, .rank = rank};
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            TRY(take(&k, i));
+        if (k.open.seg != 0)
+            return sched_broken(c, rank, s->begin[rank + 1] - 1,
+                                "the list ends without segment %d of %d%s%d; add it",
+                                k.open.seg - 1, k.open.stage,
+                                sched_op_name((enum sched_op)k.open.op), k.open.mb);
+    }
+    return ERR_OK;
+}
+
+/* ---- sums ---- */
+
+static enum err sum_segment(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i];
+    int segments = s->segments[in.stage], want = k->next[in.stage] - 1;
+    int rest = sched_microbatches(s, 0) - k->made[in.stage];
+    bool under_way = rest == 1 && k->open.stage == in.stage && k->open.seg != 0 &&
+                     k->open.seg <= in.seg;
+    if (in.seg == 0 ? want != segments : in.seg != want)
+        return sched_broken(k->c, k->rank, i,
+                            "of the %d segments of stage %d the next to be summed is %d; sum each "
+                            "once, from the last to 1", segments, in.stage, want);
+    if (rest > 0 && !under_way)
+        return sched_broken(k->c, k->rank, i,
+                            "only %d of %d weight gradients of stage %d are added before; move it "
+                            "after the last", k->made[in.stage], sched_microbatches(s, 0),
+                            in.stage);
+    k->next[in.stage] = in.seg <= 1 ? 0 : in.seg;
+    return ERR_OK;
+}
+
+static enum err sum_rank(struct segments *k)
+{
+    const struct sched *s = k->c->s;
+    for (int64_t i = s->begin[k->rank]; i < s->begin[k->rank + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op == SCHED_REDUCE)
+            TRY(sum_segment(k, i));
+        if (!makes_weights(in))
+            continue;
+        k->open = in;
+        if (in.seg <= 1) {
+            k->open.seg = 0;
+            k->made[in.stage]++;
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err sum_ranks(struct segments *k)
+{
+    const struct sched *s = k->c->s;
+    TRY(mem_new(s->stages, sizeof *k->made, "schedule segments", &k->made));
+    TRY(mem_new(s->stages, sizeof *k->next, "schedule segments", &k->next));
+    for (int stage = 0; stage < s->stages; stage++)
+        k->next[stage] = (uint16_t)(s->segments[stage] + 1);
+    for (k->rank = 0; k->rank < s->p; k->rank++)
+        TRY(sum_rank(k));
+    for (int stage = 0; stage < s->stages; stage++) {
+        int rank = s->place[stage];
+        if (k->next[stage] != 0 && k->next[stage] != s->segments[stage] + 1)
+            return sched_broken(k->c, rank, s->begin[rank + 1] - 1,
+                                "segment %d of stage %d is not summed, those behind it are; add "
+                                "%d.%dREDUCE", k->next[stage] - 1, stage, stage,
+                                k->next[stage] - 1);
+    }
+    return ERR_OK;
+}
+
+enum err sched_check_segment_sums(const struct sched_checker *c)
+{
+    struct segments k = {.c = c};
+    if (c->s->replicas > 1)
+        return ERR_OK; /* whole stages, which the caller looks at */
+    enum err err = sum_ranks(&k);
+    mem_free(k.made);
+    mem_free(k.next);
+    return err;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums of gradients that start while the backward before them still computes. The last weight
+ * gradients of a stage complete its sums, those of its last layers first; so the instruction that
+ * makes them is cut in segments, runs of layers, and each segment's sum starts behind it:
+ *
+ *     0B6 0B7 0REDUCE WAIT    ->    0B6 0.3B7 0.3REDUCE 0.2B7 0.2REDUCE 0.1B7 0.1REDUCE WAIT
+ *
+ * (Li et al.: PyTorch Distributed, 2020, calls a segment's gradients a bucket.) The segments stand
+ * in a row, so nothing else need know that what lies between them is half done. It is no half of a
+ * pair: when a stage has its last gradient, no forward is left. The stages of two replicas stay
+ * whole: their sums wait for what a rank does for the other replica.
+ */
+#include "sched/sched_build.h"
+
+#include "base/mem.h"
+
+struct cutting {
+    const struct sched *s;
+    const uint8_t *segments; /* borrowed; [stages] */
+    struct sched_build out;
+    int64_t *last;           /* owned; [stages] place of the last B or W */
+};
+
+static void find_last(struct cutting *k)
+{
+    const struct sched *s = k->s;
+    for (int rank = 0; rank < s->p; rank++) {
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op == SCHED_B || in.op == SCHED_W)
+                k->last[in.stage] = i;
+        }
+    }
+}
+
+/* All segments of a stage, each with its sum. */
+static void add_segments(struct cutting *k, struct sched_instr in)
+{
+    for (int seg = k->segments[in.stage]; seg > 0; seg--) {
+        in.seg = (uint8_t)seg;
+        sched_build_copy(&k->out, in);
+        sched_build_copy(&k->out, (struct sched_instr){.op = SCHED_REDUCE, .seg = (uint8_t)seg,
+                                                       .stage = in.stage});
+    }
+}
+
+static void write_rank(struct cutting *k, int rank)
+{
+    const struct sched *s = k->s;
+    sched_build_rank(&k->out);
+    for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        bool names = sched_op_names_stage(in.op), cut = names && k->out.s.segments[in.stage] > 1;
+        if (cut && i == k->last[in.stage])
+            add_segments(k, in);
+        else if (!(cut && in.op == SCHED_REDUCE))
+            sched_build_copy(&k->out, in);
+    }
+}
+
+static enum err write_ranks(struct cutting *k)
+{
+    const struct sched *s = k->s;
+    TRY(mem_new(s->stages, sizeof *k->last, "schedule segments", &k->last));
+    find_last(k);
+    bool cut = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
+    for (int stage = 0; cut && stage < s->stages; stage++)
+        k->out.s.segments[stage] = k->segments[stage];
+    for (int rank = 0; rank < s->p; rank++)
+        write_rank(k, rank);
+    return ERR_OK;
+}
+
+enum err sched_segment(const struct sched *s, const uint8_t *segments, struct sched *out)
+{
+    struct cutting k = {.s = s, .segments = segments};
+    if (!s->lowered)
+        FAIL(ERR_INTERNAL, "schedule %s is not lowered and has no sums to cut", s->name);
+    for (int stage = 0; stage < s->stages; stage++)
+        if (s->segments[stage] > 1 || segments[stage] < 1)
+            FAIL(ERR_INTERNAL, "schedule %s: stage %d is cut already, or in no segments", s->name,
+                 stage);
+    sched_build_open(&k.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
+    k.out.s.lowered = true;
+    sched_build_place(&k.out, s);
+    enum err err = k.out.err == ERR_OK ? write_ranks(&k) : k.out.err;
+    if (err == ERR_OK)
+        err = sched_build_done(&k.out, out);
+    else
+        sched_free(&k.out.s);
+    mem_free(k.last);
+    return err;
+}

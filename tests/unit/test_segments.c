@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums that are started, and waited for; backwards that are cut in segments: what the pass writes,
+ * that nothing which the check plans is another for it, and what the rules refuse.
+ */
+#include "sched/sched.h"
+
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum err parse(const char *text, struct sched *out)
+{
+    return sched_parse("test", text, (int64_t)strlen(text), out);
+}
+
+/* The last backward of each stage alone is cut, or its last W. */
+static void segments_in_text(void)
+{
+    static const uint8_t n[] = {1, 3};
+    struct sched s, low, cut, again;
+    struct sched_report r;
+    CHECK_OK(parse("0F0,0F1,0B0,0I1,0W1\n1F0,1B0,1F1,1I1,1W1\n", &s));
+    CHECK_OK(sched_lower(&s, &(struct sched_lower_args){.reduce = true, .step = true}, &low));
+    CHECK_OK(sched_segment(&low, n, &cut));
+    const char *want =
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0I1,0W1,0REDUCE,WAIT,STEP\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1I1,1SEND_B1,1.3W1,1.3REDUCE,1.2W1,1.2REDUCE,1.1W1,"
+        "1.1REDUCE,WAIT,STEP\n";
+    struct text t = {0};
+    sched_print(&cut, &t);
+    CHECK_STR(t.s, want);
+    text_free(&t);
+    CHECK_OK(parse(want, &again));
+    CHECK_INT(again.begin[2], cut.begin[2]);
+    CHECK(memcmp(again.instr, cut.instr, (size_t)cut.begin[2] * sizeof *cut.instr) == 0);
+    CHECK(again.segments[0] == 1 && again.segments[1] == 3);
+    CHECK_OK(sched_check(&cut, &r));
+    sched_report_free(&r);
+    CHECK_ERR(sched_segment(&cut, n, &s), ERR_INTERNAL, "cut already");
+    sched_free(&again);
+    sched_free(&cut);
+    sched_free(&low);
+    sched_free(&s);
+}
+
+/* All that is planned by the check is the same for a list whose sums are cut. */
+static void same_report(const struct sched *low, const struct sched_report *was)
+{
+    struct sched cut;
+    struct sched_report r = {0};
+    uint8_t n[64];
+    int holdings = low->replicas * low->stages;
+    CHECK(low->stages <= (int)sizeof n);
+    for (int stage = 0; stage < low->stages; stage++)
+        n[stage] = (uint8_t)(1 + (stage * 7 + 2) % 5);
+    CHECK_OK(sched_segment(low, n, &cut));
+    if (CHECK(sched_check(&cut, &r) == ERR_OK)) {
+        CHECK(memcmp(r.peak, was->peak, (size_t)low->p * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.full_peak, was->full_peak, (size_t)low->p * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.stage_peak, was->stage_peak, (size_t)holdings * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.save_peak, was->save_peak, (size_t)holdings * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.grad_peak, was->grad_peak, (size_t)holdings * sizeof *r.peak) == 0);
+        CHECK_INT(r.ring, was->ring);
+        CHECK(r.order_hash == was->order_hash && r.rendezvous == was->rendezvous);
+        CHECK((r.hash == was->hash) == (low->replicas > 1));
+    }
+    sched_report_free(&r);
+    sched_free(&cut);
+}
+
+static void segments_change_no_plan(void)
+{
+    for (int i = 0; i < sched_kind_count(); i++) {
+        const struct sched_kind *kind = sched_kind_at(i);
+        struct sched s, low;
+        struct sched_report r;
+        struct sched_shape shape = {4, 12, kind->chunks ? kind->chunks : 1, 0};
+        if (kind->make_sliced)
+            continue; /* training does not slice */
+        CHECK_OK(sched_make(kind->name, &shape, &s));
+        CHECK_OK(sched_lower(&s, &(struct sched_lower_args){.reduce = true, .step = true}, &low));
+        if (CHECK(sched_check(&low, &r) == ERR_OK))
+            same_report(&low, &r);
+        sched_report_free(&r);
+        sched_free(&low);
+        sched_free(&s);
+    }
+}
+
+static const struct {
+    enum sched_rule rule;
+    const char *text, *part;
+} broken[] = {
+    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,STEP\n", "add WAIT behind the last REDUCE"},
+    {SCHED_RULE_REDUCTION, "0F0,0B0,WAIT,0REDUCE,STEP\n",
+     "0REDUCE: WAIT is at place 2; move it behind every REDUCE"},
+    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,STEP,WAIT\n",
+     "STEP: WAIT is at place 4; move it before what reads the sums"},
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.1B0\n", "compute only; leave the segment out"},
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,STEP\n", "the list ends without 0B0"},
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.1B0,0B0,STEP\n", "it comes a second time"},
+    {SCHED_RULE_ORDER, "0F0,0.1B0,0.2B0,STEP\n",
+     "rank 0, place 1, 0.1B0: of the 2 segments of stage 0 the next is 2"},
+    {SCHED_RULE_ORDER, "0F0,0.2B0,0.2B0,0.1B0,STEP\n", "the next is 1"},
+    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0B1,0.1B0,STEP\n",
+     "0B1: segment 1 of 0B0 before it is not done"},
+    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0.2B1,0.1B0,0.1B1,STEP\n",
+     "0.2B1: segment 1 of 0B0 before it is not done"},
+    {SCHED_RULE_ORDER, "0F0,0B0,0F1,0I1,0.2W1,0.1W1,0.3REDUCE,0.2REDUCE,0.1REDUCE,WAIT,STEP\n",
+     "0.2W1: of the 3 segments of stage 0 the next is 3"},
+    {SCHED_RULE_ORDER, "0.2F0,0.1F0,0B0,STEP\n", "only B, W and REDUCE may be of a segment"},
+    {SCHED_RULE_ORDER, "0F0,0F1,0B0,(0F2;0.2B1)OV,0.1B1,0B2,STEP\n",
+     "a forward and a whole backward right behind"},
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1REDUCE,0.1B0,0.2REDUCE,WAIT,STEP\n",
+     "0.1REDUCE: of the 2 segments of stage 0 the next to be summed is 2"},
+    {SCHED_RULE_REDUCTION, "0F0,0F1,0B0,0.2REDUCE,0.2B1,0.1B1,0.1REDUCE,WAIT,STEP\n",
+     "0.2REDUCE: only 1 of 2 weight gradients of stage 0"},
+    {SCHED_RULE_REDUCTION, "0F0,0F1,0.2B0,0.2REDUCE,0.1B0,0B1,0.1REDUCE,WAIT,STEP\n",
+     "0.2REDUCE: only 0 of 2 weight gradients of stage 0"},
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.2REDUCE,0.1REDUCE,0.1B0,WAIT,STEP\n",
+     "0.1REDUCE: only 0 of 1 weight gradients of stage 0"},
+    {SCHED_RULE_REDUCTION, "0F0,0.3B0,0.3REDUCE,0.2B0,0.1B0,0.2REDUCE,WAIT,STEP\n",
+     "segment 1 of stage 0 is not summed, those behind it are; add 0.1REDUCE"},
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,0.1REDUCE,WAIT,STEP\n",
+     "it comes a second time"},
+};
+
+static void rules_broken(void)
+{
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        struct sched s;
+        struct sched_report r = {0};
+        enum err err = parse(broken[i].text, &s);
+        if (err == ERR_OK) {
+            err = sched_check(&s, &r);
+            CHECK_INT(r.rule, broken[i].rule);
+            CHECK(!s.checked);
+            char name[64];
+            snprintf(name, sizeof name, "V%d (%s)", (int)broken[i].rule,
+                     sched_rule_name(broken[i].rule));
+            CHECK(strstr(err_text(), name) != NULL);
+            sched_report_free(&r);
+            sched_free(&s);
+        }
+        test_check(err == ERR_CONFIG && strstr(err_text(), broken[i].part), __FILE__, __LINE__,
+                   "%s: wanted \"%s\", got %d: %s", broken[i].text, broken[i].part, (int)err,
+                   err_text());
+    }
+}
+
+static const struct test_case cases[] = {
+    {"segments_in_text", segments_in_text},
+    {"segments_change_no_plan", segments_change_no_plan},
+    {"rules_broken", rules_broken},
+};
+TEST_MAIN(cases)
