@@ -315,13 +315,45 @@ static const struct conf_hint *hint_of(const struct conf_table *t, const char *k
     return NULL;
 }
 
+/* Is it this word? Then its number, 0 where it takes none. */
+static bool is_word(const char *word, const char *value, int *number)
+{
+    size_t n = strlen(word);
+    int64_t k = 0;
+    *number = 0;
+    if (n < 2 || strcmp(word + n - 2, ":K") != 0)
+        return strcmp(word, value) == 0;
+    if (strncmp(word, value, n - 1) != 0 || !text_to_int(value + n - 1, &k) || k < 1 ||
+        k > CONF_WORD_MOST)
+        return false;
+    *number = (int)k;
+    return true;
+}
+
+/* A word that takes a number, with the nearest that it may be, if that is `near` or the value
+ * begins as it does; else near. */
+static const char *numbered(const char *word, const char *near, const char *value, char legal[64])
+{
+    size_t n = strlen(word);
+    int64_t k = 0;
+    bool takes = n > 2 && strcmp(word + n - 2, ":K") == 0;
+    bool begins = takes && strncmp(word, value, n - 1) == 0;
+    if (!begins && !(takes && near && strcmp(near, word) == 0))
+        return near;
+    bool over = begins && text_to_int(value + n - 1, &k) && k > CONF_WORD_MOST;
+    snprintf(legal, 64, "%.*s%d", (int)n - 1, word, over ? CONF_WORD_MOST : 1);
+    return legal;
+}
+
 static enum err assign_word(const struct conf_table *t, const struct conf_row *row, char *field,
                             const char *place, const char *value)
 {
     struct word_list list = {.n = 0};
     while (list.n < 16 && word_at(row->words, list.n, list.word[list.n])) {
-        if (strcmp(list.word[list.n], value) == 0) {
-            memcpy(field, &list.n, sizeof list.n);
+        int number;
+        if (is_word(list.word[list.n], value, &number)) {
+            int word = list.n | number << CONF_WORD_BITS;
+            memcpy(field, &word, sizeof word);
             return ERR_OK;
         }
         list.n++;
@@ -331,6 +363,9 @@ static enum err assign_word(const struct conf_table *t, const struct conf_row *r
         FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s; %s", place, row->key, value,
              row->words, hint->why);
     const char *near = hint ? hint->means : text_nearest(value, list.n, listed_word, &list);
+    char legal[64];
+    for (int i = 0; i < list.n; i++)
+        near = numbered(list.word[i], near, value, legal);
     FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s%s%s", place, row->key, value,
          row->words, near ? "; the nearest is " : "", near ? near : "");
 }
@@ -460,8 +495,11 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         break;
     case CONF_WORD:
         memcpy(&index, field, sizeof index);
-        word_at(row->words, index, word);
-        text_add(out, "%s", word);
+        word_at(row->words, conf_word_index(index), word);
+        if (conf_word_number(index))
+            text_add(out, "%.*s%d", (int)strlen(word) - 1, word, conf_word_number(index));
+        else
+            text_add(out, "%s", word);
         break;
     case CONF_STRING:
         text_add(out, "%s", field);

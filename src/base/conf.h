@@ -17,7 +17,17 @@
 #include <stdint.h>
 
 enum conf_type { CONF_INT, CONF_REAL, CONF_BOOL, CONF_WORD, CONF_STRING, CONF_NAMES, CONF_INTS };
-enum { CONF_STRING_MAX = 4096 };
+enum { CONF_STRING_MAX = 4096, CONF_WORD_BITS = 8, CONF_WORD_MOST = 1 << 20 };
+
+/* Of a WORD's int: which it is; the number behind it, 0: it takes none. */
+static inline int conf_word_index(int word)
+{
+    return word & ((1 << CONF_WORD_BITS) - 1);
+}
+static inline int conf_word_number(int word)
+{
+    return word >> CONF_WORD_BITS;
+}
 
 /* Lists, of at most CONF_LIST_MAX elements, none of them empty: of names, the n texts one behind
  * the other, each with the 0 at its end, and of whole numbers. What is not used is zero. */
@@ -40,7 +50,9 @@ struct conf_row {
     size_t size;         /* STRING: bytes of the field */
     const char *preset;  /* default, as text; "" for an empty string, [] for an empty list */
     double min, max;     /* INT, REAL, each of INTS: legal range, both ends included */
-    const char *words;   /* WORD: "gpt|llama" */
+    const char *words;   /* WORD: "gpt|llama"; one that ends in :K takes a whole number of 1 to
+                            CONF_WORD_MOST behind its colon, which stands above the index in the int
+                            (conf_word_number) */
     const char *help;    /* one sentence, lower case, unit in brackets */
 };
 

@@ -95,13 +95,25 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
 
 /* ---- backward ---- */
 
+/* The parts that an instruction is for. */
+static struct stage_range parts_of(const struct exec *x, const struct exec_stage *e,
+                                   struct sched_instr in)
+{
+    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
+    ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
+    return (struct stage_range){ends ? 0 : e->segments->first[in.seg - 1],
+                                begins ? e->stage.parts : e->segments->first[in.seg]};
+}
+
 /* Waits for nothing: the gradient may still be on its way into the slot. */
 static enum err run_r(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
-    TRY(exec_saves_take(x, e, in.mb));
-    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot);
+    if (sched_begins_stage(x->sched, in))
+        TRY(exec_saves_take(x, e, in.mb));
+    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot,
+                           parts_of(x, e, in));
 }
 
 /* Where the gradient of the stage's input goes. */
@@ -119,17 +131,6 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     TRY(exec_await(x, &x->ring_sent[x->ring_next]));
     arena_poison(&x->comm, *out);
     return ERR_OK;
-}
-
-/* The parts that an instruction is for. */
-static void choose_parts(struct exec *x, const struct exec_stage *e, struct sched_instr in,
-                         struct stage_back *b)
-{
-    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
-    ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
-    b->first = ends ? 0 : e->segments->first[in.seg - 1];
-    b->end = begins ? e->stage.parts : e->segments->first[in.seg];
-    x->cut = !ends;
 }
 
 static enum err take_keep(struct exec *x, struct exec_stage *e, int mb)
@@ -157,8 +158,9 @@ static enum err run_b(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
-    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared};
-    choose_parts(x, e, in, &b);
+    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared,
+                           .parts = parts_of(x, e, in)};
+    x->cut = !sched_ends_stage(in);
     if (x->splits && sched_begins_stage(x->sched, in)) /* a list with I and W: a set serves a B */
         TRY(take_keep(x, e, in.mb));
     if (x->splits)
@@ -190,8 +192,9 @@ static enum err run_w(struct exec *x, struct sched_instr in)
     struct exec_stage *e = stage_at(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot,
-                           .keep = &e->keep[e->keep_of[in.mb]].keep};
-    choose_parts(x, e, in, &b);
+                           .keep = &e->keep[e->keep_of[in.mb]].keep,
+                           .parts = parts_of(x, e, in)};
+    x->cut = !sched_ends_stage(in);
     TRY(stage_backward_weight(&e->stage, &b));
     if (sched_ends_stage(in))
         end_backward(x, e, in.mb);
@@ -230,9 +233,7 @@ static enum err run_recv_b(struct exec *x, struct sched_instr in)
 static enum err run_reduce(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_held(x, in.stage);
-    for (int n = in.seg == 0 ? e->segments->n : 1; n > 0; n--)
-        TRY(dp_start(&e->dp));
-    return ERR_OK;
+    return dp_start(&e->dp, parts_of(x, e, in).first);
 }
 
 static enum err run_wait(struct exec *x, struct sched_instr in)

@@ -34,6 +34,7 @@ struct exec_args {
     const struct sched_report *report;
     const struct model_stage *cut;      /* [stages] */
     const struct segments *segments;   /* [stages] */
+    bool redo;                         /* they are recomputed each by itself */
     struct dev *dev;
     struct comm_world *world;
     int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */

@@ -188,7 +188,20 @@ static struct buffers_args buffers_of(const struct exec *x)
     return (struct buffers_args){.model = a->model, .split = a->split, .sched = a->sched,
                                  .report = a->report, .cut = a->cut, .samples = a->samples,
                                  .share = a->share, .types = a->dev->types, .shares = a->shares,
-                                 .training = a->training, .splits = x->splits};
+                                 .training = a->training, .splits = x->splits,
+                                 .redo = a->redo ? a->segments : NULL};
+}
+
+/* Layers at the same place of segments that are recomputed each by itself share buffers. */
+static void borrow(const struct exec *x, struct exec_stage *e)
+{
+    const struct model_stage *st = &x->a.cut[e->id];
+    for (int i = 0; x->a.redo && i < model_stage_parts(st); i++) {
+        int of = segments_lender(e->segments, x->a.model, st, i);
+        for (int k = 0; k < e->save_sets && of != i; k++)
+            memcpy(e->saves[k].saves.save[i], e->saves[k].saves.save[of],
+                   sizeof *e->saves[k].saves.save);
+    }
 }
 
 static enum err open_stage(struct exec *x, struct exec_stage *e)
@@ -199,6 +212,11 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
                            .rope = x->rope, .loss = x->loss, .seed = a->seed, .memory = e->memory,
                            .copy = e->holding >= a->sched->stages,
                            .share = x->coord[AXIS_DP], .shares = a->shares};
+    borrow(x, e);
+    if (x->a.redo) {
+        s.redo = e->segments->first;
+        s.redos = e->segments->n;
+    }
     if (s.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
@@ -213,7 +231,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
         stage_keep_share(&e->stage, &e->shared);
     return dp_open(&e->dp, &(struct dp_args){
         .group = x->dp, .tp = &e->stage.tp, .store = &e->stage.params,
-        .first = e->segments->first, .segments = e->segments->n, .parts = e->stage.parts});
+        .first = e->segments->sum, .sums = e->segments->sums, .parts = e->stage.parts});
 }
 
 /* All buffers, and what stands over them. */

@@ -27,9 +27,9 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool 
     TRY(exec_saves_take(x, e, mb));
     struct stage_slot *slot = &exec_slot_of(e, mb)->slot;
     struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared,
-                           .end = e->stage.parts};
+                           .parts = {0, e->stage.parts}};
     TRY(stage_forward(&e->stage, &s, slot));
-    TRY(stage_recompute(&e->stage, &s, slot));
+    TRY(stage_recompute(&e->stage, &s, slot, b.parts));
     b.d_out = e->id > 0 ? any_out(x, e) : NULL;
     if (x->splits) {
         TRY(exec_keep_find(x, e, &k));

@@ -41,7 +41,8 @@ enum err stage_open(struct stage *s, const struct stage_args *a)
     enum err err;
     *s = (struct stage){.model = a->model, .split = a->split, .span = a->span, .dev = a->dev,
                         .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
-                        .seed = a->seed, .samples = a->samples,
+                        .seed = a->seed, .samples = a->samples, .redo = a->redo,
+                        .redos = a->redo ? a->redos : 0,
                         .parts = model_stage_parts(&a->span)};
     struct param_place at = {s->model, &s->split, &s->span, a->tp.rank, a->copy,
                              a->share, a->shares};
@@ -63,9 +64,18 @@ void stage_close(struct stage *s)
 
 /* ---- buffers ---- */
 
+/* Is this the first part of the stage, or of a segment that is recomputed by itself? */
+static bool begins(const struct stage *s, int part)
+{
+    bool first = part == 0;
+    for (int i = 0; i < s->redos && !first; i++)
+        first = s->redo[i] == part;
+    return first;
+}
+
 static bool stays(const struct stage *s, int part, int id)
 {
-    return model_save_stays(&s->part[part].layer, part == 0, (enum model_save)id);
+    return model_save_stays(&s->part[part].layer, begins(s, part), (enum model_save)id);
 }
 
 enum err stage_slot_open(int parts, struct stage_slot *out)
@@ -131,14 +141,14 @@ static bool is_sublayer(const struct stage *s, int part)
     return part < s->parts && s->part[part].layer.type->sublayer;
 }
 
-/* The first `parts` parts; what the stage as a whole gives out goes to `out`. */
+/* What the stage as a whole gives out goes to `out`. */
 static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
-                            const struct stage_slot *slot, int parts, void *out)
+                            const struct stage_slot *slot, struct stage_range parts, void *out)
 {
-    struct stage_call c = stage_call_of(s, mb, 0), next = c;
-    c.save = slot->save[0];
-    for (int i = 0; i < parts; i++, c = next) {
-        bool fused = is_sublayer(s, i) && is_sublayer(s, i + 1) && i + 1 < parts;
+    struct stage_call c = stage_call_of(s, mb, parts.first), next = c;
+    c.save = slot->save[parts.first];
+    for (int i = parts.first; i < parts.end; i++, c = next) {
+        bool fused = is_sublayer(s, i) && is_sublayer(s, i + 1) && i + 1 < parts.end;
         c.y = i + 1 < s->parts ? slot->save[i + 1][SAVE_X] : out;
         if (i + 1 < s->parts) {
             next = stage_call_of(s, mb, i + 1);
@@ -155,14 +165,14 @@ static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
 enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot)
 {
-    return run_forward(s, mb, slot, s->parts, slot->out);
+    return run_forward(s, mb, slot, (struct stage_range){0, s->parts}, slot->out);
 }
 
 enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
-                         const struct stage_slot *slot)
+                         const struct stage_slot *slot, struct stage_range parts)
 {
-    return run_forward(s, mb, slot, stage_has_head(s) ? s->parts - 1 : s->parts,
-                       s->work->at[WORK_D]);
+    parts.end -= parts.end == s->parts && stage_has_head(s);
+    return run_forward(s, mb, slot, parts, s->work->at[WORK_D]);
 }
 
 /* Where the gradient of a part's output stands. Where it must stay until the part's weights have
@@ -197,7 +207,7 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
 
 enum err stage_backward(const struct stage *s, const struct stage_back *b)
 {
-    for (int i = b->end - 1; i >= b->first; i--) {
+    for (int i = b->parts.end - 1; i >= b->parts.first; i--) {
         struct stage_call c = back_call(s, b, i);
         if (s->tp.rows > 0 && c.p->kind->backward) {
             TRY(c.p->kind->backward(&c));
@@ -220,7 +230,7 @@ enum err stage_backward_input(const struct stage *s, const struct stage_back *b)
 
 enum err stage_backward_weight(const struct stage *s, const struct stage_back *b)
 {
-    for (int i = b->end - 1; i >= b->first; i--) {
+    for (int i = b->parts.end - 1; i >= b->parts.first; i--) {
         struct stage_call c = back_call(s, b, i);
         TRY(c.p->kind->backward_weight(&c));
     }

@@ -93,6 +93,8 @@ struct stage {
     const void *rope;               /* device, borrowed: (T, D) table, NULL for gpt */
     double *loss;                   /* device, borrowed: sum of losses, added to; head only */
     uint64_t seed;                  /* of dropout */
+    const int *redo;                /* borrowed; [redos], see stage_args */
+    int redos;
 };
 
 struct stage_call {
@@ -127,6 +129,9 @@ struct stage_args {
     bool copy;              /* a second replica: its parameters are counted in the first */
     int share, shares;      /* param_place */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
+    const int *redo;        /* borrowed; [redos] first parts of segments that are recomputed each by
+                               itself, rising from 0; NULL: none are */
+    int redos;
 };
 
 bool stage_has_head(const struct stage *s);
@@ -157,20 +162,23 @@ void *stage_input(const struct stage *s, const struct stage_slot *slot);
 enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot);
 
-/* The saves of a forward once more, of all parts but the head, whose forward has left what it must
- * in the slot: the same bits, dropout included, into the set that is lent to the slot. slot->out is
- * not touched, for the gradient may be arriving there. */
+/* Parts first .. end - 1: all, or a segment. */
+struct stage_range { int first, end; };
+
+/* The saves of a forward once more, but the head's, whose forward has left what it must in the
+ * slot: the same bits, dropout included, into the set that is lent to the slot. slot->out is not
+ * touched, for the gradient may be arriving there. */
 enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
-                         const struct stage_slot *slot);
+                         const struct stage_slot *slot, struct stage_range parts);
 
 struct stage_back {
     const struct stage_mb *mb;
     const struct stage_slot *slot;
     const struct stage_keep *keep;
     void *d_out;             /* (nl, C) receives the input's gradient; unused with the embed, and
-                                where first is not 0 */
-    int first, end;          /* parts; all of them, or a segment: those behind it were done before,
-                                and scratch and keep set are as they left them */
+                                where the first part is not done */
+    struct stage_range parts; /* those behind it were done before, and scratch and keep set are as
+                                 they left them */
 };
 /* Whole backward (B), and its halves (I, of all parts, W). The output's gradient is in slot->out
  * (head: none). */

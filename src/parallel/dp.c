@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which gradients are partial is read from the registry, never listed again here. Parameters of
- * parts lie together in the store in the parts' order, so a segment's are one range, and one
+ * parts lie together in the store in the parts' order, so those of a sum are one range, and one
  * message.
  */
 #include "parallel/dp.h"
@@ -10,12 +10,12 @@
 
 enum err dp_open(struct dp *d, const struct dp_args *a)
 {
-    *d = (struct dp){.a = *a, .left = a->segments};
-    TRY(mem_new(a->segments, sizeof *d->req, "gradient reductions", &d->req));
+    *d = (struct dp){.a = *a, .left = a->sums};
+    TRY(mem_new(a->sums, sizeof *d->req, "gradient reductions", &d->req));
     if (a->store->shares == 1)
         return ERR_OK;
     ENSURE(a->group && comm_group_size(a->group) == a->store->shares);
-    return param_share_cut(a->store, a->first, a->segments);
+    return param_share_cut(a->store, a->first, a->sums);
 }
 
 void dp_close(struct dp *d)
@@ -74,19 +74,25 @@ static enum err start_piece(struct dp *d, int piece)
                                      s->dev->at, r);
 }
 
-enum err dp_start(struct dp *d)
+static enum err start_one(struct dp *d, int sum)
 {
     const struct param_store *s = d->a.store;
-    ENSURE(d->left > 0);
-    int seg = --d->left, end = seg + 1 < d->a.segments ? d->a.first[seg + 1] : d->a.parts;
-    int first_param = s->part_first[d->a.first[seg]], end_param = s->part_first[end];
+    int end = sum + 1 < d->a.sums ? d->a.first[sum + 1] : d->a.parts;
+    int first_param = s->part_first[d->a.first[sum]], end_param = s->part_first[end];
     for (int i = first_param; i < end_param; i++) {
         TRY(param_grad_settle(&s->param[i]));
         TRY(sum_over_tp(d, &s->param[i]));
     }
     if (s->shares > 1)
-        return start_piece(d, seg);
+        return start_piece(d, sum);
     return d->a.group && first_param < end_param ? start_sum(d, first_param, end_param) : ERR_OK;
+}
+
+enum err dp_start(struct dp *d, int from)
+{
+    while (d->left > 0 && d->a.first[d->left - 1] >= from)
+        TRY(start_one(d, --d->left));
+    return ERR_OK;
 }
 
 enum err dp_finish(struct dp *d)
@@ -95,7 +101,7 @@ enum err dp_finish(struct dp *d)
     while (d->finished < d->started)
         TRY(finish_one(d));
     d->started = d->finished = 0;
-    d->left = d->a.segments;
+    d->left = d->a.sums;
     return ERR_OK;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient sums of a stage over ranks, by segments (plan/segments.h), from the last to the first.
- * When the weight gradients of one are complete, its summands over tensor ranks are added (norms
- * under sp, repeated kv heads) and its sum over data ranks is started, which runs while the layers
- * before it still compute. Once a step, whatever the number of microbatches.
+ * Gradient sums of a stage over ranks, each of a run of its parts (plan/segments.h), from the last
+ * to the first. When the weight gradients of one are complete, its summands over tensor ranks are
+ * added (norms under sp, repeated kv heads) and its sum over data ranks is started, which runs
+ * while the parts before it still compute. Once a step, whatever the number of microbatches.
  *
  * Where the ranks share the store's updates (param.h), the sum of a piece goes to the owners of its
  * ranges alone: the rest of a rank's gradients stay its own summands.
@@ -19,14 +19,14 @@ struct dp_args {
     struct comm_group *group;  /* borrowed; NULL when there is one replica */
     const struct tp *tp;       /* borrowed */
     struct param_store *store; /* borrowed */
-    const int *first;          /* borrowed; [segments] the first part of each, rising from 0 */
-    int segments, parts;
+    const int *first;          /* borrowed; [sums] the first part of each, rising from 0 */
+    int sums, parts;
 };
 struct dp {
     struct dp_args a;
-    struct comm_req *req;     /* owned; [segments] */
+    struct comm_req *req;     /* owned; [sums] */
     int started, finished;
-    int left;                 /* segments that are not started */
+    int left;                 /* sums that are not started */
 };
 
 enum { DP_IN_FLIGHT = 32 };
@@ -35,11 +35,12 @@ enum { DP_IN_FLIGHT = 32 };
 enum err dp_open(struct dp *d, const struct dp_args *a);
 void dp_close(struct dp *d);
 
-/* The weight gradients of the last segment that is not started are complete; those that nobody
- * added to are settled as zeros. Collective over tp; starts over dp. */
-enum err dp_start(struct dp *d);
-/* All started sums are complete after this, and the next step's may start; before, all segments
- * have been started. Collective over dp. */
+/* The weight gradients of parts `from` and later are complete: those sums are started that begin
+ * there and are not. What nobody added to is settled as zeros. Collective over tp; starts over
+ * dp. */
+enum err dp_start(struct dp *d, int from);
+/* All started sums are complete after this, and the next step's may start; before, all have been
+ * started. Collective over dp. */
 enum err dp_finish(struct dp *d);
 /* Of a shared store: each rank gets what the owners have of the gradients first .. end - 1, in
  * whole pieces. Not shared: nothing is done. Collective over dp. */

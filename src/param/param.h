@@ -87,7 +87,7 @@ void *param_master(const struct param *p);
 
 /* ---- shared updates (param_share.c) ---- */
 
-/* Cut the store, where it is shared, in pieces, one for each of n segments of its layers, of which
+/* Cut the store, where it is shared, in pieces, one for each of n runs of its layers, of which
  * first[n] are the first ones. Errors: ERR_MEMORY. */
 enum err param_share_cut(struct param_store *s, const int *first, int n);
 /* Which elements this rank updates of a piece: begin .. end - 1 of weights and gradients, from

@@ -71,9 +71,36 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
     return list(w, b);
 }
 
+static bool stays(const struct walk *w, int stage, int layer, enum model_save id)
+{
+    const struct model_stage *st = &w->a->cut[stage];
+    struct layer l = model_layer(w->a->model, st->first + layer);
+    return model_save_stays(&l, segments_begin(w->a->redo ? &w->a->redo[stage] : NULL, layer), id);
+}
+
+/* What a layer has in a save set: the most that any needs whom it lends it; none if it borrows. */
+static int64_t set_bytes(const struct walk *w, int stage, int layer, enum model_save id)
+{
+    const struct model_stage *st = &w->a->cut[stage];
+    int64_t most = 0;
+    for (int i = 0; i < model_stage_parts(st); i++) {
+        bool its = w->a->redo
+                       ? segments_lender(&w->a->redo[stage], w->a->model, st, i) == layer
+                       : i == layer;
+        if (!its || stays(w, stage, i, id))
+            continue;
+        struct layer l = model_layer(w->a->model, st->first + i);
+        struct model_dims d;
+        model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
+        most = num_max(most, model_saved(&l, &d, id));
+    }
+    return most;
+}
+
 /* A layer's in the slots and sets of its stage; and what it needs of the rank. */
 static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t at)
 {
+    int stage = w->holding % w->a->sched->stages;
     const struct sched_report *r = w->a->report;
     struct layer l = model_layer(w->a->model, at);
     struct model_dims d;
@@ -82,11 +109,16 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
     bool splits = w->a->splits;
     model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
     for (b.id = 0; b.id < SAVE_COUNT; b.id++) {
-        bool stays = model_save_stays(&l, at == st->first, (enum model_save)b.id);
-        b.what = stays ? BUFFER_SLOT : BUFFER_SAVE;
-        b.count = stays ? r->stage_peak[w->holding] : r->save_peak[w->holding];
         b.name = save_name[b.id];
-        b.bytes = model_saved(&l, &d, (enum model_save)b.id);
+        if (stays(w, stage, b.layer, (enum model_save)b.id)) {
+            b.what = BUFFER_SLOT;
+            b.count = r->stage_peak[w->holding];
+            b.bytes = model_saved(&l, &d, (enum model_save)b.id);
+            TRY(list(w, b));
+        }
+        b.what = BUFFER_SAVE;
+        b.count = r->save_peak[w->holding];
+        b.bytes = set_bytes(w, stage, b.layer, (enum model_save)b.id);
         TRY(list(w, b));
     }
     for (b.id = 0; b.id < KEEP_COUNT && w->a->training; b.id++) {

@@ -8,6 +8,7 @@
 #define PLAIT_PLAN_BUFFERS_H
 
 #include "model/model.h"
+#include "plan/segments.h"
 #include "sched/sched.h"
 
 enum memory_kind {
@@ -33,7 +34,8 @@ struct buffer {
     int64_t bytes;  /* of one, not rounded to the arena's alignment; above 0 */
     int count;      /* how many of them: one a slot, a set, a message */
     int holding;    /* of the schedule; of what the rank shares -1 */
-    int layer, id;  /* layer of the stage, from 0; which of its buffers */
+    int layer, id;  /* layer of the stage, from 0 (of a BUFFER_SAVE that several have the one that
+                       lends it, segments_lender); which of its buffers */
 };
 
 struct buffers_args {
@@ -47,6 +49,7 @@ struct buffers_args {
     int shares;                        /* data ranks that share the updates; 1: none */
     bool training;
     bool splits;                       /* the schedule has I and W: keep sets for microbatches */
+    const struct segments *redo;       /* [stages] that are recomputed by segments; NULL: none */
 };
 
 /* Calls fn for each buffer of pipeline rank pp, in the order in which a rank takes them; an error

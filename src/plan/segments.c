@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the last layer down, as backward completes them: a segment is closed when it is long enough.
- * Behind the optimizer each segment of shared updates is a gather, too, and those are waited for:
- * so a stage has SHARED_MOST of them where they are long at all.
+ * Sums from the last layer down, as backward completes them: one is closed when it is long enough.
+ * Behind the optimizer each of shared updates is a gather, too, and those are waited for: so a
+ * stage has SHARED_MOST of them where they are long at all.
  */
 #include "plan/segments.h"
 
 #include "base/mem.h"
 #include "base/num.h"
+#include <math.h>
+#include <string.h>
 
 enum { SHARED_MOST = 24 };
 
-/* Elements of a segment from which it is closed. */
+/* Elements of a sum from which it is closed. */
 static int64_t least_of(const struct segments_args *a, const struct model_stage *st, int64_t all)
 {
     int64_t least = a->bytes / a->element;
@@ -22,26 +24,57 @@ static int64_t least_of(const struct segments_args *a, const struct model_stage 
     return least;
 }
 
-static void fill(const struct segments_args *a, const struct model_stage *st, const int64_t *begin,
-                 struct segments *s)
+/* Blocks of a stage, a part of one for one. */
+static int blocks_of(const struct model *a, const struct model_stage *st)
+{
+    int n = 0;
+    int64_t before = -1;
+    for (int64_t i = st->first; i < st->end; i++) {
+        int64_t block = model_layer(a, i).block;
+        n += block >= 0 && block != before;
+        before = block;
+    }
+    return n;
+}
+
+/* Of `every` blocks each, from the first layer up; what is over, with the head, is the last. */
+static void fill_every(const struct segments_args *a, const struct model_stage *st,
+                       struct segments *s)
+{
+    int blocks = blocks_of(a->model, st), every = a->every, n = 0;
+    int64_t before = -1;
+    if (every == SEGMENTS_SQRT)
+        every = (int)num_max(1, (int64_t)(sqrt((double)blocks) + 0.5));
+    every = (int)num_max(every, num_ceil_div(blocks, SCHED_MAX_SEGMENTS));
+    s->first[s->n++] = 0;
+    for (int64_t i = st->first; i < st->end; i++) {
+        int64_t block = model_layer(a->model, i).block;
+        if (block >= 0 && block != before && n++ > 0 && (n - 1) % every == 0)
+            s->first[s->n++] = (int)(i - st->first);
+        before = block;
+    }
+}
+
+static void fill_sums(const struct segments_args *a, const struct model_stage *st,
+                      const int64_t *begin, struct segments *s)
 {
     int parts = model_stage_parts(st);
     int64_t top = model_shared_elements(begin[parts], a->shares);
     int64_t least = least_of(a, st, top);
-    for (int part = parts - 1; part >= 0; part--) { /* from above: first[0] is the last one's */
+    for (int part = parts - 1; part >= 0; part--) { /* from above: sum[0] is the last one's */
         int64_t place = model_shared_elements(begin[part], a->shares);
         if (place < top && (top - place >= least || part == 0)) {
-            s->first[s->n++] = part;
+            s->sum[s->sums++] = part;
             top = place;
         }
     }
-    for (int i = 0; i < s->n / 2; i++) {
-        int first = s->first[i];
-        s->first[i] = s->first[s->n - 1 - i];
-        s->first[s->n - 1 - i] = first;
+    for (int i = 0; i < s->sums / 2; i++) {
+        int first = s->sum[i];
+        s->sum[i] = s->sum[s->sums - 1 - i];
+        s->sum[s->sums - 1 - i] = first;
     }
-    s->n = (int)num_max(s->n, 1);
-    s->first[0] = 0; /* layers below without parameters */
+    s->sums = (int)num_max(s->sums, 1);
+    s->sum[0] = 0; /* layers below without parameters */
 }
 
 static enum err make_one(const struct segments_args *a, const struct model_stage *st,
@@ -50,10 +83,17 @@ static enum err make_one(const struct segments_args *a, const struct model_stage
     int64_t *begin;
     int parts = model_stage_parts(st);
     TRY(mem_new(parts, sizeof *out->first, "a stage's segments", &out->first));
+    TRY(mem_new(parts, sizeof *out->sum, "a stage's segments", &out->sum));
     TRY(mem_new(parts + 1, sizeof *begin, "a stage's layers", &begin));
     model_stage_begins(a->model, &a->split, st, begin);
-    fill(a, st, begin, out);
+    fill_sums(a, st, begin, out);
     mem_free(begin);
+    if (a->every != 0) {
+        fill_every(a, st, out);
+        return ERR_OK;
+    }
+    out->n = out->sums;
+    memcpy(out->first, out->sum, (size_t)out->n * sizeof *out->first);
     return ERR_OK;
 }
 
@@ -68,8 +108,10 @@ enum err segments_make(const struct segments_args *a, const struct model_stage *
 
 void segments_free(struct segments *s, int stages)
 {
-    for (int i = 0; s && i < stages; i++)
+    for (int i = 0; s && i < stages; i++) {
         mem_free(s[i].first);
+        mem_free(s[i].sum);
+    }
     mem_free(s);
 }
 
@@ -78,7 +120,48 @@ bool segments_summed(const struct model *a, const struct model_split *split, int
     return dp > 1 || (split->tp > 1 && (split->sp || a->kv_heads < split->tp));
 }
 
-enum err segments_cut(const struct segments *s, struct sched *list, struct sched_report *report)
+bool segments_begin(const struct segments *s, int layer)
+{
+    bool first = layer == 0;
+    for (int i = 1; s && i < s->n && !first; i++)
+        first = s->first[i] == layer;
+    return first;
+}
+
+/* The first block's layer of segment k, or where it ends. */
+static int first_block(const struct segments *s, const struct model *a,
+                       const struct model_stage *st, int k, int end)
+{
+    int at = s->first[k];
+    while (at < end && model_layer(a, st->first + at).block < 0)
+        at++;
+    return at;
+}
+
+int segments_lender(const struct segments *s, const struct model *a, const struct model_stage *st,
+                    int layer)
+{
+    int longest = -1, from = 0, place = 0;
+    bool block = model_layer(a, st->first + layer).block >= 0;
+    if (s->n == 1 || !block)
+        return layer;
+    for (int k = 0; k < s->n; k++) {
+        int end = k + 1 < s->n ? s->first[k + 1] : model_stage_parts(st);
+        int first = first_block(s, a, st, k, end);
+        if (layer >= first && layer < end)
+            place = layer - first;
+        while (end > first && model_layer(a, st->first + end - 1).block < 0)
+            end--;
+        if (end - first > longest) {
+            longest = end - first;
+            from = first;
+        }
+    }
+    return from + place;
+}
+
+enum err segments_cut(const struct segments *s, bool redo, struct sched *list,
+                      struct sched_report *report)
 {
     struct sched cut;
     struct sched_report proved = {0};
@@ -86,13 +169,17 @@ enum err segments_cut(const struct segments *s, struct sched *list, struct sched
     TRY(mem_new(list->stages, sizeof *n, "the segments", &n));
     for (int i = 0; i < list->stages; i++)
         n[i] = (uint8_t)s[i].n;
-    enum err err = sched_segment(list, n, &cut);
+    enum err err = sched_segment(list, n, redo, &cut);
     mem_free(n);
     TRY(err);
     sched_free(list);
     *list = cut;
     err = sched_check(list, &proved);
     report->hash = proved.hash;
+    for (int i = 0; err == ERR_OK && redo && i < list->p; i++)
+        report->full_peak[i] = proved.full_peak[i];
+    for (int h = 0; err == ERR_OK && redo && h < list->replicas * list->stages; h++)
+        report->save_peak[h] = proved.save_peak[h];
     sched_report_free(&proved);
     return err;
 }

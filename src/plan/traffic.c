@@ -147,16 +147,16 @@ static void open_store(struct walk *w, const struct model_stage *st, struct stor
             o->begin[i] = o->begin[i + 1];
 }
 
-/* The sums of a stage's gradients over data ranks, one for each of its segments; of a shared store
- * one to the owners, and behind the update the gather of its weights. */
+/* The sums of a stage's gradients over data ranks, one for each run of its layers; of a shared
+ * store one to the owners, and behind the update the gather of its weights. */
 static void add_gradient_sums(struct walk *w, const struct segments *g, struct store *o)
 {
     int64_t at = dtype_size(w->a->of.types.at), ct = dtype_size(w->a->of.types.ct);
-    for (int i = 0; i < g->n; i++) {
-        int end = i + 1 < g->n ? g->first[i + 1] : o->parts;
-        int64_t n = o->end[end - 1] - o->begin[g->first[i]];
+    for (int i = 0; i < g->sums; i++) {
+        int end = i + 1 < g->sums ? g->sum[i + 1] : o->parts;
+        int64_t n = o->end[end - 1] - o->begin[g->sum[i]];
         if (w->a->of.shares > 1) {
-            o->edge[i] = model_shared_elements(o->begin[g->first[i]], w->a->of.shares);
+            o->edge[i] = model_shared_elements(o->begin[g->sum[i]], w->a->of.shares);
             o->edge[i + 1] = model_shared_elements(o->begin[end], w->a->of.shares);
             n = o->edge[i + 1] - o->edge[i];
         }

@@ -354,12 +354,24 @@ static enum err check_validation(const struct options *o, const struct sched *ma
     return ERR_OK;
 }
 
+static enum err check_recompute(const struct options *o, const struct sched *made)
+{
+    const char *why = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT
+                          ? sched_not_whole(made) : NULL;
+    if (why)
+        FAIL(ERR_CONFIG, "train.recompute by segments (every:K, sqrt) with parallel.schedule %s: "
+                         "its backwards %s; use full, or a schedule of whole backwards, as 1f1b",
+             o->parallel.schedule, why);
+    return ERR_OK;
+}
+
 /* Makes the list, and holds against it what other keys ask. */
 static enum err make_list(const struct options *o, const struct sched_shape *shape,
                           struct check_facts *f)
 {
     TRY(schedule_make(o, shape, &f->schedule));
     TRY(check_accumulation(o, &f->model, &f->schedule.list));
+    TRY(check_recompute(o, &f->schedule.list));
     return check_validation(o, &f->schedule.list);
 }
 

@@ -129,17 +129,17 @@ static struct reach reach_of(const struct pass *p)
 static enum err visit_costs(struct pass *p, void *arg)
 {
     const struct sched *s = &p->c->s->sched;
-    double work = 0;
+    double work[SCHED_COMPUTE_OPS] = {0};
     for (int r = 0; r < s->p; r++)
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             struct sched_instr in = s->instr[i];
             if (in.op >= SCHED_COMPUTE_OPS)
                 continue;
-            work += work_of(&p->of[r][i - s->begin[r]]);
+            work[in.op] += work_of(&p->of[r][i - s->begin[r]]);
             if (!sched_ends_stage(in))
                 continue;
-            TRY(add(arg, in.stage * COMPARE_KINDS + in.op, work));
-            work = 0;
+            TRY(add(arg, in.stage * COMPARE_KINDS + in.op, work[in.op]));
+            work[in.op] = 0;
         }
     return ERR_OK;
 }

@@ -85,13 +85,19 @@ static struct decision cut(const struct setup *s)
 static struct decision recompute(const struct setup *s)
 {
     struct decision d = {.value = sched_has(&s->sched, SCHED_R)};
-    bool full = s->o->train.recompute == OPTIONS_RECOMPUTE_FULL;
-    d.words = d.value ? "a stage's input is kept, and its forward is run again"
-                      : "activations are kept until the backward";
-    d.told = full && !d.value;
-    d.reason = d.told     ? "train.recompute is full, and each backward follows its forward at once"
-               : full     ? "train.recompute is full"
-                          : d.value ? "its file says so" : "train.recompute is none";
+    int key = conf_word_index(s->o->train.recompute), most = 1;
+    for (int i = 0; s->redo && i < s->sched.stages; i++)
+        most = (int)num_max(most, s->segments[i].n);
+    d.words = most > 1  ? "inputs of a stage's segments are kept, and each is run again by itself"
+              : d.value ? "a stage's input is kept, and its forward is run again"
+                        : "activations are kept until the backward";
+    d.told = key != OPTIONS_RECOMPUTE_NONE && !d.value;
+    d.reason = d.told ? "each backward follows its forward at once, and no stage has two segments"
+               : key == OPTIONS_RECOMPUTE_FULL  ? "train.recompute is full"
+               : key == OPTIONS_RECOMPUTE_SQRT  ? "train.recompute is sqrt"
+               : key == OPTIONS_RECOMPUTE_EVERY ? "train.recompute is every:K"
+               : d.value                        ? "its file says so"
+                                                : "train.recompute is none";
     return d;
 }
 

@@ -143,10 +143,11 @@ static const struct conf_row rows[] = {
      "end the run, saved, with code 75 once it has taken so long [seconds]; 0: never"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
-    {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full",
+    {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full|sqrt|every:K",
      "full: keep a stage's input alone from forward to backward and run the forward once more "
-     "before the backward, for less memory and the same bits; none: keep all, or what a schedule "
-     "from a file says"},
+     "before the backward, for less memory and the same bits; every:K: the same for every K blocks "
+     "of a stage, one after the other; sqrt: K the root of a stage's blocks; none: keep all, or "
+     "what a schedule from a file says"},
     {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
      "cuda: record a step once, as a CUDA graph, and replay it for the others, with the same bits "
      "and less work for the host; auto: where the other keys allow it, and the table at the start "
@@ -238,8 +239,9 @@ static const struct conf_hint hints[] = {
     {"train.transport", "nccl", NULL,
      "between GPUs (train.device cuda) messages and sums go by NCCL, or by copies, with either"},
     {"train.transport", "gloo|ompi|openmpi|mpich|process|processes|slurm|srun|mpirun", "mpi", NULL},
-    {"train.recompute", "true|yes|on|1|all|always|selective|uniform|block|op|ac|sac|"
-     "selective_ac|full_ac|core_attn|core_attention|mlp|layer|layers|memory_budget", "full", NULL},
+    {"train.recompute", "true|yes|on|1|all|always|selective|op|ac|sac|selective_ac|full_ac|"
+     "core_attn|core_attention|mlp|memory_budget", "full", NULL},
+    {"train.recompute", "uniform|block|layer|layers|every", "every:1", NULL},
     {"train.recompute", "false|no|off|0|never", "none", NULL},
     {"train.graph", "true|yes|1|always", "on", NULL},
     {"train.graph", "false|no|0|none|never", "off", NULL},

@@ -22,7 +22,8 @@ enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
  * train.transport a comm_kind. */
 enum options_dtype { OPTIONS_F32, OPTIONS_BF16 };
 enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
-enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL };
+enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL, OPTIONS_RECOMPUTE_SQRT,
+                         OPTIONS_RECOMPUTE_EVERY };
 enum options_graph { OPTIONS_GRAPH_AUTO, OPTIONS_GRAPH_OFF, OPTIONS_GRAPH_ON };
 /* Tensor ranks talk beside their products; auto: where that was seen to be the faster way. */
 enum options_tp_overlap { OPTIONS_TP_AUTO, OPTIONS_TP_OFF, OPTIONS_TP_ON };

@@ -169,7 +169,7 @@ const struct conf_alias options_alias[] = {
      "activation_checkpoint.mode|recompute_granularity|recompute_activations|recompute_method|"
      "checkpoint_activations|remat|selective_ac_option|recompute_num_layers|recompute_modules|"
      "partition_activations|number_checkpoints|contiguous_memory_optimization|ac_mode",
-     "train.recompute", "full or none"},
+     "train.recompute", "none, full, sqrt or every:K"},
     {"cuda_graph|cuda_graphs|enable_cuda_graph|use_cuda_graph", "train.graph", NULL},
     {"deterministic_mode|use_deterministic_algorithms|full_determinism", "train.deterministic",
      NULL},

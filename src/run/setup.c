@@ -138,7 +138,8 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
                                  .share = s->share, .types = s->types,
                                  .shares = (int)s->decided[DECIDED_ZERO].value,
                                  .training = s->training,
-                                 .splits = sched_has(&s->sched, SCHED_I)};
+                                 .splits = sched_has(&s->sched, SCHED_I),
+                                 .redo = s->redo ? s->segments : NULL};
 }
 
 static enum err plan_rank(struct setup *s, int pp, struct apart far)
@@ -359,6 +360,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     make_attn(s);
     decision_make(s, s->decided);
     TRY(setup_plan_segments(s));
+    decision_make(s, s->decided); /* of recompute, with the segments */
     return make_memory(s);
 }
 
@@ -407,7 +409,8 @@ void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
     *out = (struct exec_args){.model = &s->model, .split = s->split, .mesh = &s->mesh,
                               .sched = &s->sched, .report = &s->report, .cut = s->cut,
-                              .segments = s->segments, .samples = s->samples, .share = s->share,
+                              .segments = s->segments, .redo = s->redo,
+                              .samples = s->samples, .share = s->share,
                               .seed = (uint64_t)s->o->train.seed, .training = s->training,
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
                               .shares = (int)s->decided[DECIDED_ZERO].value,

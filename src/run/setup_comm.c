@@ -28,10 +28,19 @@ enum err setup_plan_segments(struct setup *s)
     struct segments_args a = {.model = &s->model, .split = s->split, .bytes = segment_bytes(s),
                               .element = dtype_size(s->types.at),
                               .shares = (int)s->decided[DECIDED_ZERO].value};
+    int recompute = s->training ? s->o->train.recompute : OPTIONS_RECOMPUTE_NONE;
+    if (conf_word_index(recompute) == OPTIONS_RECOMPUTE_EVERY)
+        a.every = conf_word_number(recompute);
+    else if (recompute == OPTIONS_RECOMPUTE_SQRT)
+        a.every = SEGMENTS_SQRT;
+    s->redo = a.every != 0;
     TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
-    return s->training && s->mesh.size[AXIS_DP] > 1
-               ? segments_cut(s->segments, &s->sched, &s->report)
-               : ERR_OK;
+    if (!s->redo && (!s->training || s->mesh.size[AXIS_DP] == 1))
+        return ERR_OK;
+    enum err err = segments_cut(s->segments, s->redo, &s->sched, &s->report);
+    return err == ERR_CONFIG && s->redo
+               ? err_set(err, __FILE__, __LINE__, "train.recompute: %s", err_bare(err_text()))
+               : err;
 }
 
 enum err setup_plan_comm(struct setup *s, int pp)

@@ -128,12 +128,25 @@ static void add_model(const struct model *a, struct text *out)
                  i == a->layers ? "\n" : "");
 }
 
+/* ", recompute every:2" */
+static const char *recompute_words(const struct setup *s, char buf[48])
+{
+    int word = s->o->train.recompute;
+    static const char *const name[] = {"none", "full", "sqrt", "every"};
+    if (word == OPTIONS_RECOMPUTE_NONE)
+        return sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "";
+    int n = snprintf(buf, 48, ", recompute %s", name[conf_word_index(word)]);
+    if (conf_word_number(word))
+        snprintf(buf + n, (size_t)(48 - n), ":%d", conf_word_number(word));
+    return buf;
+}
+
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
 {
     static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
-    char tokens[48] = "", bubble[SIM_BUBBLE_MAX];
+    char tokens[48] = "", bubble[SIM_BUBBLE_MAX], redo[48];
     add_model(&s->model, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
@@ -158,8 +171,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
-                 o->train.recompute == OPTIONS_RECOMPUTE_FULL ? ", recompute full"
-                 : sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "",
+                 recompute_words(s, redo),
                  s->report.ahead ? ", steps post-validated" : "",
                  sim_bubble_words(s->bubble, 1, bubble),
                  s->time ? "at the costs of " : "weighed by FLOPs",

@@ -55,7 +55,7 @@ enum sched_op {
 enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 
 /* 8 bytes. `seg` 0: all of the stage; else a segment of it, a run of its layers, counted from 1 at
- * its first layer (B, W and REDUCE alone). `peer` is the other pipeline rank of a send, receive,
+ * its first layer (R, B, W and REDUCE alone). `peer` is the other pipeline rank of a send, receive,
  * tied or merged sum, else the rank itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE,
  * and what names no stage), and so is the stage of what names none: STEP, WAIT, NORM and PV_CHECK,
  * their sends and receives. */
@@ -238,9 +238,14 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
 
 /* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
  * [stages] of 1 to SCHED_MAX_SEGMENTS (sched_segment.c): sums start while the rest of that backward
- * still computes. Whole stay stages that are not summed, and those of two replicas. To be checked
- * again. Errors: ERR_MEMORY; ERR_INTERNAL for a list that is not lowered or is cut already. */
-enum err sched_segment(const struct sched *s, const uint8_t *segments, struct sched *out);
+ * still computes. Whole stay stages that are not summed, and those of two replicas. redo: every
+ * backward of a stage with several is cut, and each segment has its R right before it. To be
+ * checked again. Errors: ERR_MEMORY; ERR_CONFIG for redo of a list whose backwards are not all
+ * whole; ERR_INTERNAL for a list that is not lowered or is cut already. */
+enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
+                       struct sched *out);
+/* What the backwards of a list are, if redo would refuse it; NULL: it would not. */
+const char *sched_not_whole(const struct sched *s);
 
 /* A lowered list with STEP made one whose steps are post-validated (Qi et al., 2023, section 4):
  * NORM with its messages before STEP, PV_CHECK with its own as late as V13 allows. Errors:

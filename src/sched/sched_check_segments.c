@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What V3 and V9 say of segments: a backward that is cut has all of its segments in a row, those of
- * the last layers first, and nothing but REDUCEs between them, so that every other rule may take
- * its last segment for the whole; and of each stage that is summed every segment is, once, behind
- * the weight gradients that it sums.
+ * the last layers first, and nothing but REDUCEs and its own Rs between them, so that every other
+ * rule may take its last segment for the whole; and of each stage that is summed every segment is,
+ * once, behind the weight gradients that it sums.
  */
 #include "sched/sched_check.h"
 
@@ -44,14 +44,31 @@ static enum err take_segment(struct segments *k, int64_t i)
     return ERR_OK;
 }
 
+/* A segment is done again for its backward alone, which follows at once. */
+static enum err take_redo(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i], next = {0};
+    if (i + 1 < s->begin[k->rank + 1])
+        next = s->instr[i + 1];
+    if (next.op != SCHED_B || next.stage != in.stage || next.mb != in.mb || next.seg != in.seg)
+        return sched_broken(k->c, k->rank, i,
+                            "what a segment does again is for its backward alone; put %d.%dB%d "
+                            "right behind it", in.stage, in.seg, in.mb);
+    return ERR_OK;
+}
+
 static enum err take(struct segments *k, int64_t i)
 {
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
-    if (in.seg != 0 && (s->replicas > 1 || !(makes_weights(in) || in.op == SCHED_REDUCE)))
+    bool may = makes_weights(in) || in.op == SCHED_REDUCE || in.op == SCHED_R;
+    if (in.seg != 0 && (s->replicas > 1 || !may))
         return sched_broken(k->c, k->rank, i, s->replicas > 1
                                 ? "with two replicas stages stay whole; leave the segment out"
-                                : "only B, W and REDUCE may be of a segment; leave it out");
+                                : "only R, B, W and REDUCE may be of a segment; leave it out");
+    if (in.seg != 0 && in.op == SCHED_R)
+        return take_redo(k, i);
     if (in.seg != 0 && in.op != SCHED_REDUCE)
         return take_segment(k, i);
     if (k->open.seg != 0 && in.op != SCHED_REDUCE)
@@ -59,6 +76,26 @@ static enum err take(struct segments *k, int64_t i)
                                               "segments of a backward in a row", k->open.seg - 1,
                             k->open.stage, sched_op_name((enum sched_op)k->open.op), k->open.mb);
     return ERR_OK;
+}
+
+/* A stage that is done again by segments is so for all microbatches: it keeps less of each. */
+static enum err check_redone(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    int64_t *n;
+    enum err err = ERR_OK;
+    TRY(mem_new(s->stages, sizeof *n, "schedule segments", &n));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        n[s->instr[i].stage] += s->instr[i].op == SCHED_R && s->instr[i].seg != 0;
+    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
+        int rank = s->place[stage];
+        if (n[stage] != 0 && n[stage] != (int64_t)s->m * s->segments[stage])
+            err = sched_broken(c, rank, s->begin[rank + 1] - 1,
+                               "%lld of %lld segments of stage %d are done again; do all, or none",
+                               (long long)n[stage], (long long)s->m * s->segments[stage], stage);
+    }
+    mem_free(n);
+    return err;
 }
 
 enum err sched_check_segments(const struct sched_checker *c)
@@ -74,7 +111,7 @@ enum err sched_check_segments(const struct sched_checker *c)
                                 k.open.seg - 1, k.open.stage,
                                 sched_op_name((enum sched_op)k.open.op), k.open.mb);
     }
-    return ERR_OK;
+    return check_redone(c);
 }
 
 /* ---- sums ---- */

@@ -10,6 +10,10 @@
  * in a row, so nothing else need know that what lies between them is half done. It is no half of a
  * pair: when a stage has its last gradient, no forward is left. The stages of two replicas stay
  * whole: their sums wait for what a rank does for the other replica.
+ *
+ * With recompute by segments every backward is cut, and each segment makes what it needs right
+ * before it (Chen et al.: Training Deep Nets with Sublinear Memory Cost, 2016): of a microbatch the
+ * segments' inputs are kept, and one of them at a time has all.
  */
 #include "sched/sched_build.h"
 
@@ -18,6 +22,7 @@
 struct cutting {
     const struct sched *s;
     const uint8_t *segments; /* borrowed; [stages] */
+    bool summed, redo;
     struct sched_build out;
     int64_t *last;           /* owned; [stages] place of the last B or W */
 };
@@ -34,14 +39,18 @@ static void find_last(struct cutting *k)
     }
 }
 
-/* All segments of a stage, each with its sum. */
-static void add_segments(struct cutting *k, struct sched_instr in)
+/* All segments of a backward, each with its recompute before it and its sum behind it. */
+static void add_segments(struct cutting *k, struct sched_instr in, bool last)
 {
     for (int seg = k->segments[in.stage]; seg > 0; seg--) {
-        in.seg = (uint8_t)seg;
+        struct sched_instr redo = in, sum = {.op = SCHED_REDUCE, .stage = in.stage};
+        in.seg = redo.seg = sum.seg = (uint8_t)seg;
+        redo.op = SCHED_R;
+        if (k->redo)
+            sched_build_copy(&k->out, redo);
         sched_build_copy(&k->out, in);
-        sched_build_copy(&k->out, (struct sched_instr){.op = SCHED_REDUCE, .seg = (uint8_t)seg,
-                                                       .stage = in.stage});
+        if (last && k->summed)
+            sched_build_copy(&k->out, sum);
     }
 }
 
@@ -52,9 +61,10 @@ static void write_rank(struct cutting *k, int rank)
     for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
         struct sched_instr in = s->instr[i];
         bool names = sched_op_names_stage(in.op), cut = names && k->out.s.segments[in.stage] > 1;
-        if (cut && i == k->last[in.stage])
-            add_segments(k, in);
-        else if (!(cut && in.op == SCHED_REDUCE))
+        bool last = cut && i == k->last[in.stage];
+        if (last || (cut && k->redo && in.op == SCHED_B))
+            add_segments(k, in, last);
+        else if (!(cut && (in.op == SCHED_REDUCE || (k->redo && in.op == SCHED_R))))
             sched_build_copy(&k->out, in);
     }
 }
@@ -64,17 +74,32 @@ static enum err write_ranks(struct cutting *k)
     const struct sched *s = k->s;
     TRY(mem_new(s->stages, sizeof *k->last, "schedule segments", &k->last));
     find_last(k);
-    bool cut = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
-    for (int stage = 0; cut && stage < s->stages; stage++)
+    k->summed = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
+    for (int stage = 0; (k->summed || k->redo) && stage < s->stages; stage++)
         k->out.s.segments[stage] = k->segments[stage];
     for (int rank = 0; rank < s->p; rank++)
         write_rank(k, rank);
     return ERR_OK;
 }
 
-enum err sched_segment(const struct sched *s, const uint8_t *segments, struct sched *out)
+const char *sched_not_whole(const struct sched *s)
 {
-    struct cutting k = {.s = s, .segments = segments};
+    if (sched_has(s, SCHED_I))
+        return "are in halves, of which the second needs all that a forward saves";
+    if (s->replicas > 1 || sched_has(s, SCHED_OV))
+        return "are halves of pairs, or go both ways";
+    return NULL;
+}
+
+enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
+                       struct sched *out)
+{
+    struct cutting k = {.s = s, .segments = segments, .redo = redo};
+    const char *why = redo ? sched_not_whole(s) : NULL;
+    if (why)
+        FAIL(ERR_CONFIG, "schedule %s: recompute by segments is asked for, and its backwards %s; "
+                         "recompute whole stages, or use a schedule of whole backwards, as 1f1b",
+             s->name, why);
     if (!s->lowered)
         FAIL(ERR_INTERNAL, "schedule %s is not lowered and has no sums to cut", s->name);
     for (int stage = 0; stage < s->stages; stage++)

@@ -228,7 +228,7 @@ static void account_forward(struct maker *k, struct ledger *l, struct sched_inst
 
 static void account(struct maker *k, struct ledger *l, struct sched_instr in, struct sim_event e)
 {
-    if (!sched_ends_stage(in))
+    if (in.op == SCHED_R ? !sched_begins_stage(k->s, in) : !sched_ends_stage(in))
         return;
     switch (in.op) {
     case SCHED_RECV_F:

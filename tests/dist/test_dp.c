@@ -26,8 +26,10 @@ static enum err step_of(struct dp *d, const struct store_rig *r, int rank, int s
 {
     for (int64_t i = 0; i < r->store.elements; i++)
         grads(r)[i] = value_of(i, rank, step);
-    for (int seg = 0; seg < d->a.segments; seg++)
-        TRY(dp_start(d));
+    for (int sum = d->a.sums - 1; sum >= 0; sum--) {
+        TRY(dp_start(d, d->a.first[sum]));
+        CHECK_INT(d->left, sum);
+    }
     TRY(dp_finish(d));
     for (int j = 0; j < r->store.n; j++) {
         const struct param *p = &r->store.param[j];
@@ -47,8 +49,8 @@ static enum err steps_of(struct dp_args *a, const struct store_rig *r, int rank,
     struct dp d;
     enum err err = ERR_OK;
     store_rig_segments(r, least, &segments);
-    a->first = segments->first;
-    a->segments = segments->n;
+    a->first = segments->sum;
+    a->sums = segments->sums;
     TRY(dp_open(&d, a));
     for (int step = 0; step < STEPS && err == ERR_OK; step++)
         err = step_of(&d, r, rank, step);

@@ -152,6 +152,7 @@ struct row {
     const char *schedule;
     int64_t microbatch, first[7];
     bool recompute, ahead;
+    int every;
 };
 static const struct row rows[] = {
     {.pp = 1, .dp = 1, .schedule = "gpipe", .microbatch = 5},
@@ -163,6 +164,8 @@ static const struct row rows[] = {
     {.pp = 2, .dp = 1, .schedule = "zb-h1", .microbatch = 2, .first = {2}},
     {.pp = 2, .dp = 2, .schedule = "zb-h2", .microbatch = 1, .first = {7}},
     {.pp = 2, .dp = 1, .schedule = "1f1b", .microbatch = 2, .first = {5}, .recompute = true},
+    {.pp = 1, .dp = 2, .schedule = "1f1b", .microbatch = 2, .every = 1},
+    {.pp = 2, .dp = 1, .schedule = "gpipe", .microbatch = 2, .first = {5}, .every = 2},
     {.pp = 2, .dp = 1, .schedule = "1f1b", .microbatch = 2, .first = {6}, .ahead = true},
     {.pp = 3, .dp = 1, .schedule = "1f1b", .microbatch = 4, .first = {2, 3}},
     {.pp = 4, .dp = 1, .schedule = "1f1b", .microbatch = 1, .first = {2, 4, 6}},
@@ -198,6 +201,7 @@ static void law(enum dev_kind dev, enum dtype ct, int steps, double bound)
         l.microbatch = r->microbatch;
         l.first = r->pp > 1 ? r->first : NULL;
         l.recompute = r->recompute;
+        l.every = r->every;
         l.ahead = r->ahead;
         l.zero = i % 2;
         l.rehearsed = true; /* which leaves no trace */

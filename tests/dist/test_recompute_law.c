@@ -4,12 +4,14 @@
  * gradients and weights after two steps with dropout are those of the same schedule without it, for
  * every schedule of the registry, over tensor ranks with sequence parallelism, data ranks, ragged
  * microbatches, tied and untied heads, in all types. And it is for memory: less is planned, as much
- * as the sizes of gpipe's slots say, and what is planned is taken.
+ * as the sizes of gpipe's slots say, and what is planned is taken. So for whole stages, and for
+ * segments of them that are recomputed each by itself.
  *
  * `make test` takes a part of the grid of p, m and v, `make grid` the whole.
  */
 #include "layout.h"
 #include "base/mem.h"
+#include "plan/segments.h"
 #include "sched/sched.h"
 #include "test.h"
 
@@ -35,16 +37,19 @@ static int64_t law(struct layout l)
     const char *name = l.schedule ? l.schedule : "list";
     int m = (int)(l.batch / l.dp);
     int64_t saved = 0;
+    int every = l.every;
     l.recompute = false;
+    l.every = 0;
     enum err err = layout_run(&l, &plain);
     l.recompute = true;
+    l.every = every;
     if (err == ERR_OK)
         err = layout_run(&l, &again);
     if (test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d v %d samples %d: %s", name, l.pp,
                    l.v, m, err_text())) {
         test_check(layout_same_bits(&plain, &again), __FILE__, __LINE__,
-                   "%s p %d v %d tp %d samples %d has other bits with recompute", name, l.pp, l.v,
-                   l.tp, m);
+                   "%s p %d v %d tp %d samples %d every %d has other bits with recompute", name,
+                   l.pp, l.v, l.tp, m, every);
         CHECK(memcmp(&plain.norm, &again.norm, sizeof plain.norm) == 0);
         CHECK_INT(again.replicas_differ, 0);
         CHECK_INT(plain.planned, plain.taken);
@@ -236,6 +241,81 @@ static void bytes_of_gpipe(void)
     CHECK_INT(law(l), (M - 1) * (parts + inputs));
 }
 
+/* ---- by segments ---- */
+
+/* Segments of one block, two, the root of a stage's, and more than it has; with a stage that is
+ * less than a segment, half blocks, tensor ranks, data ranks with and without shared updates. */
+static void by_segments(enum dev_kind dev, enum dtype ct)
+{
+    static const struct row whole[] = {
+        {"1f1b", 1, 1}, {"gpipe", 2, 1}, {"1f1b", 2, 1}, {"interleaved", 2, 2},
+        {"looped-bfs", 1, 2},
+    };
+    static const int every[] = {1, 2, SEGMENTS_SQRT, 9};
+    if (!dev_built(dev)) {
+        test_skip("the device is not built in");
+        return;
+    }
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        for (int k = 0; k < 4; k++) {
+            struct sched_shape shape = {whole[i].p, 5, whole[i].v, 0};
+            struct layout l = layout_of((i + (size_t)k) % 2 ? MODEL_LLAMA : MODEL_GPT,
+                                        whole[i].schedule, shape);
+            l.model.layers = 3 * whole[i].p * whole[i].v + 1;
+            l.every = every[k];
+            l.tp = k % 2 ? 2 : 1;
+            l.sp = k == 3;
+            l.dp = k == 2 ? 2 : 1;
+            l.zero = k == 2 && i % 2;
+            l.batch = 11 * l.dp;
+            l.microbatch = 2;
+            l.halves = i == 2 && k == 1;
+            l.dev = dev;
+            l.ct = ct;
+            int64_t saved = law(l);
+            test_check(saved > 0 || every[k] == 9, __FILE__, __LINE__,
+                       "%s p %d every %d: nothing is saved", l.schedule, l.pp, every[k]);
+        }
+}
+
+static void segments_ref(void) { by_segments(DEV_REF, DT_F64); }
+static void segments_f32(void) { by_segments(DEV_CPU, DT_F32); }
+static void segments_bf16(void) { by_segments(DEV_CPU, DT_BF16); }
+
+/* One rank, one microbatch, four blocks, a block a segment. All was kept of four blocks, with the
+ * inputs of all parts but the embedding; now that of one, with the inputs of its attention (the
+ * first segment's begins behind the embedding), of its mlp and of the head, and the inputs of three
+ * segments. */
+static void bytes_of_segments(void)
+{
+    enum { LAYERS = 4, N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
+    struct layout l = layout_of(MODEL_GPT, "1f1b", (struct sched_shape){1, 1, 1, 0});
+    l.model.layers = LAYERS;
+    l.steps = 1;
+    l.every = 1;
+    int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
+    int64_t attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
+                   arena_round(N * H * EIGHT);
+    int64_t mlp = 2 * row + stream + 2 * arena_round(N * F * EIGHT);
+    int64_t before = LAYERS * (attn + mlp) + (2 * LAYERS + 1) * stream;
+    CHECK_INT(law(l), before - (attn + mlp + 3 * stream) - (LAYERS - 1) * stream);
+}
+
+static void refused(const char *schedule, int v, const char *part)
+{
+    struct layout l = layout_of(MODEL_GPT, schedule, (struct sched_shape){2, 4, v, 0});
+    struct layout_result r;
+    l.every = 1;
+    CHECK_ERR(layout_run(&l, &r), ERR_CONFIG, part);
+}
+
+static void whole_backwards_alone(void)
+{
+    refused("zb-h1", 1, "schedule zb-h1: recompute by segments is asked for, and its backwards "
+                        "are in halves");
+    refused("chimera", 1, "halves of pairs, or go both ways");
+}
+
 /* A list without recompute takes what it took before there was one. */
 static void nothing_for_one_microbatch(void)
 {
@@ -253,6 +333,11 @@ static const struct test_case cases[] = {
     {"with_steps_ahead", with_steps_ahead},
     {"own_lists", own_lists},
     {"bytes_of_gpipe", bytes_of_gpipe},
+    {"segments_ref", segments_ref},
+    {"segments_f32", segments_f32},
+    {"segments_bf16", segments_bf16},
+    {"bytes_of_segments", bytes_of_segments},
+    {"whole_backwards_alone", whole_backwards_alone},
     {"nothing_for_one_microbatch", nothing_for_one_microbatch},
 };
 TEST_MAIN(cases)

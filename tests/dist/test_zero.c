@@ -73,12 +73,12 @@ static enum err step_of(struct dp *d, struct optim *shared, struct optim *alone,
     struct optim_step each = {.step = step, .lr = 0.1, .tokens = TOKENS}, one = each;
     one.tokens *= RANKS;
     param_grads_reset(s);
-    for (int seg = d->a.segments - 1, end = d->a.parts; seg >= 0; end = d->a.first[seg--]) {
+    for (int seg = d->a.sums - 1, end = d->a.parts; seg >= 0; end = d->a.first[seg--]) {
         for (int part = d->a.first[seg]; part < end; part++) { /* none is sent before it is there */
             fill(s, part, comm_group_rank(d->a.group), step);
             fill(all, part, RANKS, step);
         }
-        TRY(dp_start(d));
+        TRY(dp_start(d, d->a.first[seg]));
     }
     TRY(dp_finish(d));
     TRY(optim_run(shared, &each, &got));
@@ -122,8 +122,8 @@ static enum err rank_body(void *arg, struct comm_world *w)
     TRY(comm_group_open(w, &all, &g));
     struct segments *segments;
     store_rig_segments(&r, m->least, &segments);
-    struct dp_args a = {.group = g, .tp = &tp, .store = &r.store, .first = segments->first,
-                        .segments = segments->n, .parts = model_stage_parts(&r.stage)};
+    struct dp_args a = {.group = g, .tp = &tp, .store = &r.store, .first = segments->sum,
+                        .sums = segments->sums, .parts = model_stage_parts(&r.stage)};
     TRY(dp_open(&d, &a));
     struct optim alone = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.3, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],

@@ -65,7 +65,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"train.save_async", "true|false", "2"},
     {"train.time_limit", "0|1000", "-1"},
     {"train.trace", "false|true", "2"},
-    {"train.recompute", "none|full", "true"},
+    {"train.recompute", "none|full|every:1|sqrt|every:2", "true|every:0|every:|every:1x"},
     {"train.graph", "auto|off", "on"},
     {"train.canonical_accumulation", "false|true", "2"},
     {"train.deterministic", "false|true", "2"},

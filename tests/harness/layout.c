@@ -455,8 +455,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     mesh_coord(&job->mesh, comm_rank(w), coord);
     struct exec_args a = {.model = &l->model, .split = {l->tp, l->sp}, .mesh = &job->mesh,
                           .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
-                          .segments = job->segments, .world = w, .samples = l->microbatch,
-                          .share = l->batch / l->dp,
+                          .segments = job->segments, .redo = l->every != 0, .world = w,
+                          .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
                           .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
                           .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
@@ -464,7 +464,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
         .buffers = {.model = &l->model, .split = a.split, .sched = &job->sched,
                     .report = &job->report, .cut = job->cut, .samples = a.samples,
                     .share = a.share, .types = dev->types, .shares = a.shares, .training = true,
-                    .splits = sched_has(&job->sched, SCHED_I)},
+                    .splits = sched_has(&job->sched, SCHED_I),
+                    .redo = a.redo ? job->segments : NULL},
         .copiers = l->dp};
     struct memory plan;
     TRY(plan_comm(k, &a, coord[AXIS_PP]));
@@ -523,7 +524,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
         sched_free(&made);
         TRY(err);
     }
-    if (l->recompute) {
+    if (l->recompute || l->every != 0) {
         struct sched made = compute;
         enum err err = sched_recompute(&made, &compute);
         sched_free(&made);
@@ -553,9 +554,12 @@ static enum err make_sched(const struct layout *l, struct job *job)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     buffers_place(&job->sched, job->cut);
     struct segments_args sa = {.model = &l->model, .split = split,
-                               .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1};
+                               .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1,
+                               .every = l->every};
     TRY(segments_make(&sa, job->cut, job->sched.stages, &job->segments));
-    return l->dp > 1 ? segments_cut(job->segments, &job->sched, &job->report) : ERR_OK;
+    if (l->dp == 1 && l->every == 0)
+        return ERR_OK;
+    return segments_cut(job->segments, l->every != 0, &job->sched, &job->report);
 }
 
 enum err layout_run(const struct layout *l, struct layout_result *out)

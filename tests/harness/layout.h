@@ -22,6 +22,8 @@ struct layout {
     int64_t tp_rows;          /* exec_args.tp_rows */
     bool tp_steps;            /* exec_args.tp_steps */
     bool recompute;           /* it goes through sched_recompute, then */
+    int every;                /* and is cut in segments of so many blocks (segments_args), each of
+                                 which is recomputed by itself; 0: not */
     bool halves;              /* each stage but the last leaves its last mlp to the next */
     const int64_t *first;     /* [stages - 1] layers at which the stages behind the first begin;
                                  NULL: by cost */

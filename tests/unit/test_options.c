@@ -106,7 +106,7 @@ static void words_match_enums(void)
     }
 }
 
-/* Word i of "gpt|llama" behind "key=", upwards of it in capitals too; false beyond the last. */
+/* Word i of "gpt|llama" behind "key=", K as 1, in capitals if asked; false beyond the last. */
 static bool key_and_word(const char *key, const char *words, int i, bool capitals, char buf[128])
 {
     for (; i > 0 && words; i--)
@@ -115,6 +115,9 @@ static bool key_and_word(const char *key, const char *words, int i, bool capital
         return false;
     int n = snprintf(buf, 128, "%s=", key);
     snprintf(buf + n, 128 - (size_t)n, "%.*s", (int)strcspn(words, "|"), words);
+    char *number = strstr(buf + n, ":K");
+    if (number)
+        number[1] = '1';
     for (char *c = buf + n; capitals && *c; c++)
         *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
     return true;

@@ -28,7 +28,7 @@ static void cut(struct store_rig *r, int64_t least)
 {
     struct segments *segments;
     store_rig_segments(r, least, &segments);
-    CHECK_OK(param_share_cut(&r->store, segments->first, segments->n));
+    CHECK_OK(param_share_cut(&r->store, segments->sum, segments->sums));
     segments_free(segments, 1);
 }
 
