@@ -340,7 +340,9 @@ static const char *numbered(const char *word, const char *near, const char *valu
     bool begins = takes && strncmp(word, value, n - 1) == 0;
     if (!begins && !(takes && near && strcmp(near, word) == 0))
         return near;
-    bool over = begins && text_to_int(value + n - 1, &k) && k > CONF_WORD_MOST;
+    size_t digits = begins ? strspn(value + n - 1, "0123456789") : 0;
+    bool over = digits > 0 && value[n - 1 + digits] == '\0' &&
+                (!text_to_int(value + n - 1, &k) || k > CONF_WORD_MOST);
     snprintf(legal, 64, "%.*s%d", (int)n - 1, word, over ? CONF_WORD_MOST : 1);
     return legal;
 }

@@ -241,6 +241,7 @@ static enum err run_wait(struct exec *x, struct sched_instr in)
     (void)in;
     for (int i = 0; i < x->stages_here; i++)
         TRY(dp_finish(&x->stage[i].dp));
+    x->flight = (struct dp_flight){.n = 0};
     return ERR_OK;
 }
 

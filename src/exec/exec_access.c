@@ -113,8 +113,12 @@ void exec_where(const struct exec *x, char buf[32])
     snprintf(buf, 32, "-");
     if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
         struct sched_instr in = x->sched->instr[x->at];
+        char seg[8] = "";
+        if (in.seg > 0)
+            snprintf(seg, sizeof seg, ".%d", in.seg);
         if (sched_op_names_stage(in.op))
-            snprintf(buf, 32, "%d%s%d", in.stage, sched_op_name((enum sched_op)in.op), in.mb);
+            snprintf(buf, 32, "%d%s%s%d", in.stage, seg, sched_op_name((enum sched_op)in.op),
+                     in.mb);
         else
             snprintf(buf, 32, "%s", sched_op_name((enum sched_op)in.op));
     }

@@ -77,6 +77,7 @@ struct exec {
     int64_t stream_bytes;
     bool guards;              /* arenas have them, and what is not in use is NaN */
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
+    struct dp_flight flight;  /* of dp */
     struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;

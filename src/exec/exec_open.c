@@ -193,15 +193,18 @@ static struct buffers_args buffers_of(const struct exec *x)
 }
 
 /* Layers at the same place of segments that are recomputed each by itself share buffers. */
-static void borrow(const struct exec *x, struct exec_stage *e)
+static enum err borrow(const struct exec *x, struct exec_stage *e)
 {
     const struct model_stage *st = &x->a.cut[e->id];
-    for (int i = 0; x->a.redo && i < model_stage_parts(st); i++) {
-        int of = segments_lender(e->segments, x->a.model, st, i);
-        for (int k = 0; k < e->save_sets && of != i; k++)
-            memcpy(e->saves[k].saves.save[i], e->saves[k].saves.save[of],
+    int *of;
+    TRY(mem_new(model_stage_parts(st), sizeof *of, "the layers of segments", &of));
+    enum err err = segments_lenders(e->segments, x->a.model, st, of);
+    for (int i = 0; i < model_stage_parts(st) && err == ERR_OK; i++)
+        for (int k = 0; k < e->save_sets && of[i] != i; k++)
+            memcpy(e->saves[k].saves.save[i], e->saves[k].saves.save[of[i]],
                    sizeof *e->saves[k].saves.save);
-    }
+    mem_free(of);
+    return err;
 }
 
 static enum err open_stage(struct exec *x, struct exec_stage *e)
@@ -212,8 +215,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
                            .rope = x->rope, .loss = x->loss, .seed = a->seed, .memory = e->memory,
                            .copy = e->holding >= a->sched->stages,
                            .share = x->coord[AXIS_DP], .shares = a->shares};
-    borrow(x, e);
     if (x->a.redo) {
+        TRY(borrow(x, e));
         s.redo = e->segments->first;
         s.redos = e->segments->n;
     }
@@ -231,7 +234,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
         stage_keep_share(&e->stage, &e->shared);
     return dp_open(&e->dp, &(struct dp_args){
         .group = x->dp, .tp = &e->stage.tp, .store = &e->stage.params,
-        .first = e->segments->sum, .sums = e->segments->sums, .parts = e->stage.parts});
+        .first = e->segments->sum, .sums = e->segments->sums, .parts = e->stage.parts,
+        .flight = &x->flight});
 }
 
 /* All buffers, and what stands over them. */

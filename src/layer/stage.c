@@ -41,14 +41,16 @@ enum err stage_open(struct stage *s, const struct stage_args *a)
     enum err err;
     *s = (struct stage){.model = a->model, .split = a->split, .span = a->span, .dev = a->dev,
                         .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
-                        .seed = a->seed, .samples = a->samples, .redo = a->redo,
-                        .redos = a->redo ? a->redos : 0,
+                        .seed = a->seed, .samples = a->samples,
                         .parts = model_stage_parts(&a->span)};
     struct param_place at = {s->model, &s->split, &s->span, a->tp.rank, a->copy,
                              a->share, a->shares};
     TRY(param_store_open(&s->params, a->dev, &at, &a->memory));
     TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
     bind_parts(s, a->tokens);
+    s->part[0].begins = true;
+    for (int i = 0; a->redo && i < a->redos; i++)
+        s->part[a->redo[i]].begins = true;
     return ERR_OK;
 out_close:
     stage_close(s);
@@ -64,18 +66,9 @@ void stage_close(struct stage *s)
 
 /* ---- buffers ---- */
 
-/* Is this the first part of the stage, or of a segment that is recomputed by itself? */
-static bool begins(const struct stage *s, int part)
-{
-    bool first = part == 0;
-    for (int i = 0; i < s->redos && !first; i++)
-        first = s->redo[i] == part;
-    return first;
-}
-
 static bool stays(const struct stage *s, int part, int id)
 {
-    return model_save_stays(&s->part[part].layer, begins(s, part), (enum model_save)id);
+    return model_save_stays(&s->part[part].layer, s->part[part].begins, (enum model_save)id);
 }
 
 enum err stage_slot_open(int parts, struct stage_slot *out)

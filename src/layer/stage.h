@@ -76,6 +76,7 @@ struct stage_part {
     struct model_dims dims;                /* of a full microbatch */
     const struct param *role[ROLE_COUNT]; /* NULL when the part has none */
     bool grad_kept;                       /* see gradient_at (stage.c) */
+    bool begins;                          /* the stage, or a segment that is recomputed by itself */
 };
 
 struct stage {
@@ -93,8 +94,6 @@ struct stage {
     const void *rope;               /* device, borrowed: (T, D) table, NULL for gpt */
     double *loss;                   /* device, borrowed: sum of losses, added to; head only */
     uint64_t seed;                  /* of dropout */
-    const int *redo;                /* borrowed; [redos], see stage_args */
-    int redos;
 };
 
 struct stage_call {

@@ -36,16 +36,14 @@ static enum err sum_over_tp(struct dp *d, const struct param *p)
     return comm_all_reduce(over, param_grad(p), p->count, d->a.store->dev->at, COMM_SUM);
 }
 
-static enum err finish_one(struct dp *d)
-{
-    return comm_finish(&d->req[d->finished++]);
-}
-
+/* The oldest in flight makes room, whichever stage's it is. */
 static enum err next_request(struct dp *d, struct comm_req **out)
 {
-    if (d->started - d->finished == DP_IN_FLIGHT)
-        TRY(finish_one(d));
-    *out = &d->req[d->started++];
+    struct dp_flight *f = d->a.flight;
+    struct comm_req **slot = &f->of[f->n++ % DP_IN_FLIGHT];
+    if (*slot)
+        TRY(comm_finish(*slot));
+    *out = *slot = &d->req[d->started++];
     **out = (struct comm_req){0};
     return ERR_OK;
 }
@@ -98,9 +96,9 @@ enum err dp_start(struct dp *d, int from)
 enum err dp_finish(struct dp *d)
 {
     ENSURE(d->left == 0);
-    while (d->finished < d->started)
-        TRY(finish_one(d));
-    d->started = d->finished = 0;
+    for (int i = 0; i < d->started; i++)
+        TRY(comm_finish(&d->req[i]));
+    d->started = 0;
     d->left = d->a.sums;
     return ERR_OK;
 }

@@ -15,21 +15,28 @@
 #include "parallel/tp.h"
 #include "param/param.h"
 
+enum { DP_IN_FLIGHT = 32 };
+/* Sums of a group that are started and may not be finished, the last ones; the stages of a rank
+ * share them. Zero it first, and again when all are finished. */
+struct dp_flight {
+    struct comm_req *of[DP_IN_FLIGHT];
+    int64_t n;
+};
+
 struct dp_args {
     struct comm_group *group;  /* borrowed; NULL when there is one replica */
     const struct tp *tp;       /* borrowed */
     struct param_store *store; /* borrowed */
     const int *first;          /* borrowed; [sums] the first part of each, rising from 0 */
     int sums, parts;
+    struct dp_flight *flight;  /* borrowed; of the group */
 };
 struct dp {
     struct dp_args a;
     struct comm_req *req;     /* owned; [sums] */
-    int started, finished;
+    int started;
     int left;                 /* sums that are not started */
 };
-
-enum { DP_IN_FLIGHT = 32 };
 
 /* A shared store is cut here. Errors: ERR_MEMORY. */
 enum err dp_open(struct dp *d, const struct dp_args *a);

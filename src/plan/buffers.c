@@ -71,36 +71,47 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
     return list(w, b);
 }
 
-static bool stays(const struct walk *w, int stage, int layer, enum model_save id)
+/* Of a stage's layers: do they begin it, or a segment; and in a save set the bytes of each buffer:
+ * the most that any needs whom a layer lends it. */
+struct saved { bool *begins; int *lender; int64_t (*set)[SAVE_COUNT]; };
+
+static void saved_close(struct saved *v)
 {
-    const struct model_stage *st = &w->a->cut[stage];
-    struct layer l = model_layer(w->a->model, st->first + layer);
-    return model_save_stays(&l, segments_begin(w->a->redo ? &w->a->redo[stage] : NULL, layer), id);
+    mem_free(v->begins);
+    mem_free(v->lender);
+    mem_free(v->set);
 }
 
-/* What a layer has in a save set: the most that any needs whom it lends it; none if it borrows. */
-static int64_t set_bytes(const struct walk *w, int stage, int layer, enum model_save id)
+static enum err find_saved(const struct walk *w, int stage, struct saved *v)
 {
     const struct model_stage *st = &w->a->cut[stage];
-    int64_t most = 0;
-    for (int i = 0; i < model_stage_parts(st); i++) {
-        bool its = w->a->redo
-                       ? segments_lender(&w->a->redo[stage], w->a->model, st, i) == layer
-                       : i == layer;
-        if (!its || stays(w, stage, i, id))
-            continue;
+    const struct segments *redo = w->a->redo ? &w->a->redo[stage] : NULL;
+    int parts = model_stage_parts(st);
+    TRY(mem_new(parts, sizeof *v->begins, "the buffers of a stage", &v->begins));
+    TRY(mem_new(parts, sizeof *v->lender, "the buffers of a stage", &v->lender));
+    TRY(mem_new(parts, sizeof *v->set, "the buffers of a stage", &v->set));
+    for (int i = 0; i < parts; i++)
+        v->lender[i] = i;
+    if (redo)
+        TRY(segments_lenders(redo, w->a->model, st, v->lender));
+    for (int i = 0; i < parts; i++) {
         struct layer l = model_layer(w->a->model, st->first + i);
         struct model_dims d;
         model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
-        most = num_max(most, model_saved(&l, &d, id));
+        v->begins[i] = segments_begin(redo, i);
+        for (int id = 0; id < SAVE_COUNT; id++) {
+            int64_t *most = &v->set[v->lender[i]][id];
+            if (!model_save_stays(&l, v->begins[i], (enum model_save)id))
+                *most = num_max(*most, model_saved(&l, &d, (enum model_save)id));
+        }
     }
-    return most;
+    return ERR_OK;
 }
 
 /* A layer's in the slots and sets of its stage; and what it needs of the rank. */
-static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t at)
+static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t at,
+                           const struct saved *v)
 {
-    int stage = w->holding % w->a->sched->stages;
     const struct sched_report *r = w->a->report;
     struct layer l = model_layer(w->a->model, at);
     struct model_dims d;
@@ -110,7 +121,7 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
     model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
     for (b.id = 0; b.id < SAVE_COUNT; b.id++) {
         b.name = save_name[b.id];
-        if (stays(w, stage, b.layer, (enum model_save)b.id)) {
+        if (model_save_stays(&l, v->begins[b.layer], (enum model_save)b.id)) {
             b.what = BUFFER_SLOT;
             b.count = r->stage_peak[w->holding];
             b.bytes = model_saved(&l, &d, (enum model_save)b.id);
@@ -118,7 +129,7 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
         }
         b.what = BUFFER_SAVE;
         b.count = r->save_peak[w->holding];
-        b.bytes = set_bytes(w, stage, b.layer, (enum model_save)b.id);
+        b.bytes = v->set[b.layer][b.id];
         TRY(list(w, b));
     }
     for (b.id = 0; b.id < KEEP_COUNT && w->a->training; b.id++) {
@@ -141,8 +152,12 @@ static enum err list_stage(struct walk *w, int pp)
     int stage = w->holding % a->sched->stages;
     const struct model_stage *st = &a->cut[stage];
     TRY(list_store(w, st));
-    for (int64_t at = st->first; at < st->end; at++)
-        TRY(list_layer(w, st, at));
+    struct saved v = {0};
+    enum err err = find_saved(w, stage, &v);
+    for (int64_t at = st->first; at < st->end && err == ERR_OK; at++)
+        err = list_layer(w, st, at, &v);
+    saved_close(&v);
+    TRY(err);
     if (stage > 0 && a->sched->place[w->holding - 1] != pp)
         w->sends = num_max(w->sends, model_boundary_bytes(&w->rank, st->first));
     return list(w, (struct buffer){MEMORY_ACTIVATIONS, BUFFER_OUT, "output of a stage",

@@ -35,7 +35,7 @@ struct buffer {
     int count;      /* how many of them: one a slot, a set, a message */
     int holding;    /* of the schedule; of what the rank shares -1 */
     int layer, id;  /* layer of the stage, from 0 (of a BUFFER_SAVE that several have the one that
-                       lends it, segments_lender); which of its buffers */
+                       lends it, segments_lenders); which of its buffers */
 };
 
 struct buffers_args {

@@ -128,36 +128,51 @@ bool segments_begin(const struct segments *s, int layer)
     return first;
 }
 
-/* The first block's layer of segment k, or where it ends. */
-static int first_block(const struct segments *s, const struct model *a,
-                       const struct model_stage *st, int k, int end)
+/* What a layer is in its segment: its block, counted from the segment's first, its type, and how
+ * many of that type come before it in the block. */
+struct seat { int block, nth, layer; const struct layer_type *type; };
+
+static bool same_seat(const struct seat *a, const struct seat *b)
 {
-    int at = s->first[k];
-    while (at < end && model_layer(a, st->first + at).block < 0)
-        at++;
-    return at;
+    return a->block == b->block && a->nth == b->nth && a->type == b->type;
 }
 
-int segments_lender(const struct segments *s, const struct model *a, const struct model_stage *st,
-                    int layer)
+/* The seats of a stage's layers, [layers]. */
+static void find_seats(const struct segments *s, const struct model *a,
+                       const struct model_stage *st, struct seat *seat)
 {
-    int longest = -1, from = 0, place = 0;
-    bool block = model_layer(a, st->first + layer).block >= 0;
-    if (s->n == 1 || !block)
-        return layer;
-    for (int k = 0; k < s->n; k++) {
-        int end = k + 1 < s->n ? s->first[k + 1] : model_stage_parts(st);
-        int first = first_block(s, a, st, k, end);
-        if (layer >= first && layer < end)
-            place = layer - first;
-        while (end > first && model_layer(a, st->first + end - 1).block < 0)
-            end--;
-        if (end - first > longest) {
-            longest = end - first;
-            from = first;
-        }
+    int64_t before = -1;
+    for (int i = 0, from = 0, block = -1; i < model_stage_parts(st); i++) {
+        struct layer l = model_layer(a, st->first + i);
+        bool begins = segments_begin(s, i);
+        block = begins ? -1 : block;
+        from = begins ? i : from;
+        block += l.block >= 0 && (begins || l.block != before);
+        seat[i] = (struct seat){.block = l.block < 0 ? -1 : block, .layer = i, .type = l.type};
+        for (int j = i - 1; j >= from && seat[j].block == block; j--)
+            seat[i].nth += seat[j].type == l.type;
+        before = l.block;
     }
-    return from + place;
+}
+
+enum err segments_lenders(const struct segments *s, const struct model *a,
+                          const struct model_stage *st, int *lender)
+{
+    struct seat *seat, *first; /* of all layers; of those that lend */
+    int parts = model_stage_parts(st), n = 0;
+    TRY(mem_new(2 * parts, sizeof *seat, "the layers of segments", &seat));
+    first = seat + parts;
+    find_seats(s, a, st, seat);
+    for (int i = 0; i < parts; i++) {
+        int k = 0;
+        while (k < n && (seat[i].block < 0 || !same_seat(&first[k], &seat[i])))
+            k++;
+        if (k == n)
+            first[n++] = seat[i];
+        lender[i] = first[k].layer;
+    }
+    mem_free(seat);
+    return ERR_OK;
 }
 
 enum err segments_cut(const struct segments *s, bool redo, struct sched *list,

@@ -46,10 +46,11 @@ void segments_free(struct segments *s, int stages);
  * sched_segment and sched_check. */
 enum err segments_cut(const struct segments *s, bool redo, struct sched *list,
                       struct sched_report *report);
-/* Which layer of a stage whose segments are recomputed lends its buffers to `layer`: layers at the
- * same place of their segments have one's, for one segment at a time has any. */
-int segments_lender(const struct segments *s, const struct model *a, const struct model_stage *st,
-                    int layer);
+/* Which layer of a stage whose segments are recomputed lends its buffers to each, [layers]: those
+ * of one type in the same block of their segments have one's, for one segment at a time has any.
+ * What is of no block has its own. Errors: ERR_MEMORY. */
+enum err segments_lenders(const struct segments *s, const struct model *a,
+                          const struct model_stage *st, int *lender);
 /* Is this the first layer of a segment? s NULL: of the stage. */
 bool segments_begin(const struct segments *s, int layer);
 

@@ -95,7 +95,7 @@ static struct decision recompute(const struct setup *s)
     d.reason = d.told ? "each backward follows its forward at once, and no stage has two segments"
                : key == OPTIONS_RECOMPUTE_FULL  ? "train.recompute is full"
                : key == OPTIONS_RECOMPUTE_SQRT  ? "train.recompute is sqrt"
-               : key == OPTIONS_RECOMPUTE_EVERY ? "train.recompute is every:K"
+               : key == OPTIONS_RECOMPUTE_EVERY ? "train.recompute is every so many blocks"
                : d.value                        ? "its file says so"
                                                 : "train.recompute is none";
     return d;

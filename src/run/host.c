@@ -114,8 +114,9 @@ static const char *way_out(const struct setup *s)
                "save no checkpoints (train.save_keep 0)";
     return s->decided[DECIDED_COPIES].value
                ? "write checkpoints without a copy (train.save_async false), use a smaller model "
-                 "or train.batch, parallel.microbatch, or train.recompute full"
-               : "use a smaller model or train.batch, parallel.microbatch, or train.recompute full";
+                 "or train.batch, parallel.microbatch, or train.recompute (every:1, full)"
+               : "use a smaller model or train.batch, parallel.microbatch, or train.recompute "
+                 "(every:1, full)";
 }
 
 enum err host_holds(const struct setup *s, const struct host *h, struct text *out)

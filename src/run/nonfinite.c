@@ -22,7 +22,7 @@
 
 /* ---- which rank comes first ---- */
 
-enum { KEYS = 6, WORDS_MAX = 1024 };
+enum { KEYS = 7, WORDS_MAX = 1024 };
 
 /* The rank whose key is the least, and of those the first; -1: no rank has one. Collective over the
  * world. */
@@ -187,8 +187,9 @@ static void key_of(const struct search *s, double key[KEYS])
     key[1] = end ? 0 : s->in.mb;
     key[2] = pass;
     key[3] = end ? 0 : pass == PASS_FORWARD || pass == PASS_AGAIN ? s->in.stage : -s->in.stage;
-    key[4] = (double)s->probe.call;
-    key[5] = s->probe.met;
+    key[4] = -(double)s->in.seg; /* the last layers' goes first */
+    key[5] = (double)s->probe.call;
+    key[6] = s->probe.met;
 }
 
 /* " with layers.0.mlp.up.weight", " for the gradient of ...": of the parameters among the operands

@@ -65,8 +65,11 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"segments\": [",
                  (long long)model_stage_elements(&s->model, &s->split, st),
                  s->report.stage_peak[i]);
-        for (int k = 0; k < s->segments[i].n; k++)
+        for (int k = 0; k < s->sched.segments[i]; k++)
             text_add(out, "%s%d", k ? ", " : "", s->segments[i].first[k]);
+        text_add(out, "], \"sums\": [");
+        for (int k = 0; s->mesh.size[AXIS_DP] > 1 && k < s->segments[i].sums; k++)
+            text_add(out, "%s%d", k ? ", " : "", s->segments[i].sum[k]);
         text_add(out, "], \"layers\": [");
         for (int64_t at = st->first; at < st->end; at++) {
             struct layer l = model_layer(&s->model, at);

@@ -41,7 +41,7 @@ static enum err set_asked(const struct play_args *a, struct options *o)
         if (n >= (int)sizeof o->parallel.schedule)
             FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
     }
-    if (a->sim->recompute != 0)
+    if (a->sim->recompute != 0 && o->train.recompute == OPTIONS_RECOMPUTE_NONE)
         o->train.recompute = OPTIONS_RECOMPUTE_FULL;
     if (a->p)
         o->parallel.pp = a->p;

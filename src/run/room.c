@@ -27,7 +27,7 @@ enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
         err = err_set(ERR_MEMORY, __FILE__, __LINE__,
                       "memory: rank %d needs %s, and its device has %s free of %s:%s; use more "
                       "ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
-                      "train.recompute full", rank, text_bytes(total, need),
+                      "train.recompute (every:1, full)", rank, text_bytes(total, need),
                       text_bytes(left + m->bytes[MEMORY_LIBRARY], open), text_bytes(all, whole),
                       kinds.s);
     text_free(&kinds);

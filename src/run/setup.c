@@ -331,6 +331,7 @@ static enum err make_cut(struct setup *s)
 static enum err make(const struct options *o, int64_t vocab, struct schedule *made, struct setup *s)
 {
     int axes[AXIS_COUNT];
+    double time;
     bool training = made != NULL;
     *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
     options_arch(o, &s->model);
@@ -354,13 +355,15 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     }
     TRY(make_forward(s));
     TRY(make_cut(s));
-    if (s->time)
-        TRY(play_measured(s));
     buffers_place(&s->sched, s->cut);
     make_attn(s);
     decision_make(s, s->decided);
     TRY(setup_plan_segments(s));
     decision_make(s, s->decided); /* of recompute, with the segments */
+    if (s->time)
+        TRY(play_measured(s));
+    else if (s->redo)
+        TRY(play(s, &s->bubble, &time)); /* the cut's had no segments */
     return make_memory(s);
 }
 

@@ -15,12 +15,14 @@ static bool copies(const struct setup *s, int n, bool apart)
            comm_would_copy((enum comm_kind)s->o->train.transport, n);
 }
 
-/* How many bytes of gradients are worth a sum of their own, with GPUs as they are hoped to be. */
+/* How many bytes of gradients are worth a sum of their own: by keys alone, so that all who plan the
+ * run have one program, whatever GPUs they see. */
 static int64_t segment_bytes(const struct setup *s)
 {
     if (options_device(s->o) != DEV_CUDA)
         return 0;
-    return copies(s, s->mesh.size[AXIS_DP], false) ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
+    return comm_would_copy((enum comm_kind)s->o->train.transport, s->mesh.size[AXIS_DP])
+               ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
 }
 
 enum err setup_plan_segments(struct setup *s)

@@ -124,6 +124,9 @@ static enum err sum_segment(struct segments *k, int64_t i)
     int rest = sched_microbatches(s, 0) - k->made[in.stage];
     bool under_way = rest == 1 && k->open.stage == in.stage && k->open.seg != 0 &&
                      k->open.seg <= in.seg;
+    if (want < 0)
+        return sched_broken(k->c, k->rank, i, "all of stage %d is summed already; remove it",
+                            in.stage);
     if (in.seg == 0 ? want != segments : in.seg != want)
         return sched_broken(k->c, k->rank, i,
                             "of the %d segments of stage %d the next to be summed is %d; sum each "

@@ -97,17 +97,17 @@ static void skip_blanks(struct scanner *x)
         x->at++;
 }
 
-static enum err read_number(struct scanner *x, int below, const char *what, int *out)
+static enum err read_number(struct scanner *x, int least, int below, const char *what, int *out)
 {
     int64_t start = x->at;
     int value = 0;
     char why[96];
-    snprintf(why, sizeof why, "%s is not a number of 0 to %d without leading zeros", what,
+    snprintf(why, sizeof why, "%s is not a number of %d to %d without leading zeros", what, least,
              below - 1);
     while (is_digit(peek(x)) && value < below)
         value = 10 * value + (x->text[x->at++] - '0');
     int64_t digits = x->at - start;
-    if (digits == 0 || value >= below || (digits > 1 && x->text[start] == '0'))
+    if (digits == 0 || value < least || value >= below || (digits > 1 && x->text[start] == '0'))
         return refuse(x, start, why);
     *out = value;
     return ERR_OK;
@@ -165,23 +165,15 @@ static bool take(struct scanner *x, const char *word)
     return true;
 }
 
-/* The number behind a stage's point. */
-static enum err read_segment(struct scanner *x, int *out)
-{
-    int64_t start = x->at;
-    TRY(read_number(x, SCHED_MAX_SEGMENTS + 1, "the segment", out));
-    return *out > 0 ? ERR_OK : refuse(x, start, "segments of a stage are counted from 1");
-}
-
 static enum err read_instr(struct scanner *x, struct sched_instr *in)
 {
     int64_t start = x->at;
     int stage = 0, seg = 0, mb = 0;
     bool numbered = is_digit(peek(x));
     if (numbered)
-        TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
+        TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
     if (numbered && take(x, "."))
-        TRY(read_segment(x, &seg));
+        TRY(read_number(x, 1, SCHED_MAX_SEGMENTS + 1, "the segment", &seg));
     TRY(read_op(x, &in->op));
     if (numbered != sched_op_names_stage(in->op))
         return refuse(x, start,
@@ -190,7 +182,7 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
     if (in->op == SCHED_OV)
         return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
     if (in->op < SCHED_REDUCE)
-        TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
+        TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     in->stage = (uint16_t)stage;
     in->seg = (uint8_t)seg;
     in->mb = (uint16_t)mb;
@@ -233,10 +225,10 @@ static enum err read_passed(struct scanner *x, enum sched_passed op, struct foun
                             struct sched_build *b)
 {
     int stage = 0, mb = 0;
-    TRY(read_number(x, SCHED_MAX_STAGES, "the stage", &stage));
+    TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
     x->at += (int64_t)strlen(sched_passed_name(op));
     if (is_digit(peek(x)))
-        TRY(read_number(x, SCHED_MAX_MB, "the microbatch", &mb));
+        TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     f->passed = (int)num_max(f->passed, stage);
     if (b)
         b->s.passed[op]++;

@@ -20,9 +20,10 @@
 #include "base/num.h"
 #include <stdio.h>
 
-/* What is known of a (stage, mb), forward [0] and backward [1]: 1 + index, 0 for none. */
+/* What is known of a (stage, mb), forward [0] and backward [1]: 1 + index, 0 for none. Of one that
+ * is cut the first segment uses its input, and the last makes its result. */
 struct unit {
-    int64_t span[2], send[2];
+    int64_t used[2], made[2], send[2];
     bool again; /* it is recomputed */
 };
 
@@ -128,8 +129,11 @@ static void add_spans(struct maker *k)
                 continue;
             halves -= halves > 0;
             add_span(k, rank, in, k->r->event[i])->kind = kind[in.op];
-            if (in.op < SCHED_W)
-                unit_of(k, in.stage, in.mb)->span[way_of(in.op)] = k->p->chart.spans;
+            struct unit *unit = unit_of(k, in.stage, in.mb);
+            if (in.op < SCHED_W && sched_ends_stage(in))
+                unit->made[way_of(in.op)] = k->p->chart.spans;
+            if (in.op < SCHED_W && sched_begins_stage(k->s, in))
+                unit->used[way_of(in.op)] = k->p->chart.spans;
             clock = k->r->event[i].end;
         }
     }
@@ -153,8 +157,8 @@ static void add_messages(struct maker *k)
                 .stage = in.stage,
                 .mb = in.mb,
                 .back = way == 1,
-                .cause = unit_of(k, in.stage, in.mb)->span[way] - 1,
-                .use = unit_of(k, to, in.mb)->span[way] - 1,
+                .cause = unit_of(k, in.stage, in.mb)->made[way] - 1,
+                .use = unit_of(k, to, in.mb)->used[way] - 1,
             };
         }
     }

@@ -47,10 +47,12 @@ static enum err steps_of(struct dp_args *a, const struct store_rig *r, int rank,
 {
     struct segments *segments;
     struct dp d;
+    struct dp_flight flight = {.n = 0};
     enum err err = ERR_OK;
     store_rig_segments(r, least, &segments);
     a->first = segments->sum;
     a->sums = segments->sums;
+    a->flight = &flight;
     TRY(dp_open(&d, a));
     for (int step = 0; step < STEPS && err == ERR_OK; step++)
         err = step_of(&d, r, rank, step);

@@ -312,6 +312,31 @@ static void ranks_fit_the_layout(void)
               "ranks started: 2, but the layout has 1");
 }
 
+/* Three stages on a rank, whose sums are more than a group may have unfinished. */
+static void many_sums(void)
+{
+    struct edge e = {.kind = MODEL_LLAMA, .layers = 36, .tp = 1, .pp = 1, .dp = 2, .batch = 4,
+                     .microbatch = 1, .steps = 2};
+    for (int zero = 0; zero <= 1; zero++) {
+        struct layout l = layout_of(&e), one = l;
+        struct layout_result got = {0}, want = {0};
+        const char *worst = "";
+        one.dp = 1;
+        l.schedule = "interleaved";
+        l.v = 3;
+        l.zero = zero;
+        CHECK_OK(layout_run(&one, &want));
+        if (CHECK(layout_run(&l, &got) == ERR_OK)) {
+            double d = layout_difference(&want, &got, false, &worst);
+            test_check(d < 1e-9, __FILE__, __LINE__, "%s differs by %g", worst, d);
+        } else {
+            CHECK_STR(err_text(), "");
+        }
+        layout_result_free(&want);
+        layout_result_free(&got);
+    }
+}
+
 #ifdef TEST_CHUNK_ROWS
 /* This program is the one whose head is cut: a build that no longer says so is a law less. */
 static void the_head_is_cut(void)
@@ -337,5 +362,6 @@ static const struct test_case cases[] = {
     {"law_at_edges", law_at_edges},
     {"law_at_edges_cpu", law_at_edges_cpu},
     {"nothing_counts", nothing_counts},
+    {"many_sums", many_sums},
 };
 TEST_MAIN(cases)

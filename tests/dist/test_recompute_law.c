@@ -301,6 +301,25 @@ static void bytes_of_segments(void)
     CHECK_INT(law(l), before - (attn + mlp + 3 * stream) - (LAYERS - 1) * stream);
 }
 
+/* Stages that meet within a block: [embed a0 m0 a1] and [m1 a2 m2 a3 m3 head]. Of the first one
+ * attention less is kept, and as many inputs: of three parts two in the set and its second
+ * segment's. Of the second one attention and two mlps less, and of the inputs of five parts those
+ * of an mlp and the head in the set, and two segments'. */
+static void bytes_of_half_blocks(void)
+{
+    enum { N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
+    struct layout l = layout_of(MODEL_GPT, "1f1b", (struct sched_shape){2, 1, 1, 0});
+    l.model.layers = 4;
+    l.halves = true;
+    l.steps = 1;
+    l.every = 1;
+    int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
+    int64_t attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
+                   arena_round(N * H * EIGHT);
+    int64_t mlp = 2 * row + stream + 2 * arena_round(N * F * EIGHT);
+    CHECK_INT(law(l), 2 * attn + 2 * mlp + stream);
+}
+
 static void refused(const char *schedule, int v, const char *part)
 {
     struct layout l = layout_of(MODEL_GPT, schedule, (struct sched_shape){2, 4, v, 0});
@@ -337,6 +356,7 @@ static const struct test_case cases[] = {
     {"segments_f32", segments_f32},
     {"segments_bf16", segments_bf16},
     {"bytes_of_segments", bytes_of_segments},
+    {"bytes_of_half_blocks", bytes_of_half_blocks},
     {"whole_backwards_alone", whole_backwards_alone},
     {"nothing_for_one_microbatch", nothing_for_one_microbatch},
 };

@@ -121,9 +121,11 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct comm_group_args all = {.ranks = (const int[]){0, 1, 2}, .n = RANKS};
     TRY(comm_group_open(w, &all, &g));
     struct segments *segments;
+    struct dp_flight flight = {.n = 0};
     store_rig_segments(&r, m->least, &segments);
     struct dp_args a = {.group = g, .tp = &tp, .store = &r.store, .first = segments->sum,
-                        .sums = segments->sums, .parts = model_stage_parts(&r.stage)};
+                        .sums = segments->sums, .parts = model_stage_parts(&r.stage),
+                        .flight = &flight};
     TRY(dp_open(&d, &a));
     struct optim alone = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.3, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],

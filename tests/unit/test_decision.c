@@ -44,7 +44,7 @@ static const struct row rows[] = {
     {{NULL}, DECIDED_RECOMPUTE, 0, false, "train.recompute is none"},
     {{"train.recompute=full", "parallel.pp=2"}, DECIDED_RECOMPUTE, 1, false, "recompute is full"},
     {{"train.recompute=full"}, DECIDED_RECOMPUTE, 0, true, "follows its forward at once"},
-    {{"train.recompute=every:1"}, DECIDED_RECOMPUTE, 1, false, "train.recompute is every:K"},
+    {{"train.recompute=every:1"}, DECIDED_RECOMPUTE, 1, false, "is every so many blocks"},
     {{"train.recompute=sqrt"}, DECIDED_RECOMPUTE, 1, false, "train.recompute is sqrt"},
     {{"train.recompute=every:1000"}, DECIDED_RECOMPUTE, 0, true, "no stage has two segments"},
     {{NULL}, DECIDED_COPIES, 0, false, "at the end alone"},

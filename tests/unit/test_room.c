@@ -93,7 +93,8 @@ static void what_needs_what(void)
     setup_kinds(&s.memory[1], &kinds);
     snprintf(want, sizeof want, "memory: rank 1 needs %s, and its device has 2.0 KiB free of 1.0 "
              "MiB:%s; use more ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
-             "train.recompute full", text_bytes(memory_total(&s.memory[1]), need), kinds.s);
+             "train.recompute (every:1, full)", text_bytes(memory_total(&s.memory[1]), need),
+             kinds.s);
     CHECK_STR(err_text(), want);
     CHECK(strstr(kinds.s, ", library 1000 B") != NULL && kinds.s[0] == ' ');
     text_free(&kinds);

@@ -188,6 +188,8 @@ static const struct {
      "segment 1 of stage 0 is not summed, those behind it are; add 0.1REDUCE"},
     {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,0.1REDUCE,WAIT,STEP\n",
      "it comes a second time"},
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1B0,0.2REDUCE,0.1REDUCE,0.2REDUCE,WAIT,STEP\n",
+     "0.2REDUCE: all of stage 0 is summed already; remove it"},
 };
 
 static void rules_broken(void)

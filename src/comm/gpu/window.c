@@ -149,7 +149,8 @@ enum err comm_window_room(cudaError_t e, int64_t bytes, const char *name, int gp
     if (e == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d; use more ranks, smaller "
-                         "microbatches or train.recompute full", (long long)bytes, name, gpu);
+                         "microbatches or train.recompute (every:1, full)", (long long)bytes,
+             name, gpu);
     }
     TRY_CUDA(e);
     return ERR_OK;

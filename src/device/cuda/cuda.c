@@ -44,7 +44,8 @@ static enum err cuda_alloc(struct dev *d, int64_t bytes, const char *name, void 
         (void)cudaGetLastError();
         CUDA_TRY(cudaMemGetInfo(&left, &all));
         FAIL(ERR_MEMORY, "memory: %lld bytes for %s do not fit GPU %d, which has %lld bytes free "
-                         "of %lld; use more ranks, smaller microbatches or train.recompute full",
+                         "of %lld; use more ranks, smaller microbatches or train.recompute "
+                         "(every:1, full)",
              (long long)bytes, name, c->index, (long long)left, (long long)all);
     }
     CUDA_TRY(e);
