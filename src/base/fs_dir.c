@@ -65,10 +65,10 @@ static enum err make_temp(struct fs_dir *d)
     TRY(mem_new((int64_t)room, 1, "a folder's name", &d->temp));
     for (int i = 0; i < TRIES; i++) {
         snprintf(d->temp, room, "%s.tmp.%ld.%d", d->path, (long)getpid(), i);
-        if (fs_sys_mkdir(d->temp) == 0) {
-            d->noted = 1 + fs_temp_note(d->temp); /* ours now: a signal before leaves it empty */
+        d->noted = 1 + fs_temp_note(d->temp); /* one of that name would be a dead process's */
+        if (fs_sys_mkdir(d->temp) == 0)
             return ERR_OK;
-        }
+        drop_note(d);
         if (errno != EEXIST)
             break;
     }
