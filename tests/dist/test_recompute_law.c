@@ -326,6 +326,7 @@ static void refused(const char *schedule, int v, const char *part)
     struct layout_result r;
     l.every = 1;
     CHECK_ERR(layout_run(&l, &r), ERR_CONFIG, part);
+    layout_result_free(&r);
 }
 
 static void whole_backwards_alone(void)
