@@ -42,13 +42,14 @@ static int64_t copied_bytes(const struct memory_args *m, int pp)
     return COPIED * dtype_size(a->types.at) * elements;
 }
 
-void memory_plan(const struct memory_args *a, int pp, struct memory *out)
+enum err memory_plan(const struct memory_args *a, int pp, struct memory *out)
 {
     *out = (struct memory){.copy = copied_bytes(a, pp)};
-    (void)!buffers_each(&a->buffers, pp, add, out); /* adding has no errors */
+    TRY(buffers_each(&a->buffers, pp, add, out));
     out->bytes[MEMORY_COMM] += a->scratch;
     out->bytes[MEMORY_LIBRARY] = a->library;
     out->bytes[MEMORY_TRANSPORT] = a->transport;
+    return ERR_OK;
 }
 
 struct by_stage { struct stage_bytes *out; int stages; };
@@ -66,7 +67,7 @@ static enum err add_to_stage(void *arg, const struct buffer *b)
     return ERR_OK;
 }
 
-void memory_stages(const struct buffers_args *a, int pp, struct stage_bytes *out)
+enum err memory_stages(const struct buffers_args *a, int pp, struct stage_bytes *out)
 {
-    (void)!buffers_each(a, pp, add_to_stage, &(struct by_stage){out, a->sched->stages});
+    return buffers_each(a, pp, add_to_stage, &(struct by_stage){out, a->sched->stages});
 }

@@ -22,12 +22,13 @@ struct memory_args {
     int64_t transport; /* bytes of the device that its transport takes, about */
     int copiers;       /* data ranks that copy a part of a checkpoint each; 0: none is copied */
 };
-/* Memory of pipeline rank `pp`. */
-void memory_plan(const struct memory_args *a, int pp, struct memory *out);
+/* Memory of pipeline rank `pp`. Errors: ERR_MEMORY. */
+enum err memory_plan(const struct memory_args *a, int pp, struct memory *out);
 
 /* Bytes of one slot, save set and keep set of its own of a stage, for what is played on a clock. */
 struct stage_bytes { int64_t slot, saves, keep; };
-/* Of the stages of the first replica that pipeline rank pp holds, into out[stages]. */
-void memory_stages(const struct buffers_args *a, int pp, struct stage_bytes *out);
+/* Of the stages of the first replica that pipeline rank pp holds, into out[stages].
+ * Errors: ERR_MEMORY. */
+enum err memory_stages(const struct buffers_args *a, int pp, struct stage_bytes *out);
 
 #endif

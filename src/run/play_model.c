@@ -108,14 +108,16 @@ static enum err add_bytes(struct played *x)
     TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
     TRY(mem_new(stages, sizeof *of, "bytes of stages", &of));
     setup_buffers(u, &a);
-    for (int pp = 0; pp < p; pp++)
-        memory_stages(&a, pp, of);
+    enum err err = ERR_OK;
+    for (int pp = 0; pp < p && err == ERR_OK; pp++)
+        err = memory_stages(&a, pp, of);
     for (int i = 0; i < stages; i++) {
         x->bytes[i] = of[i].slot;
         x->bytes[stages + i] = of[i].saves;
         x->bytes[2 * stages + i] = of[i].keep;
     }
     mem_free(of);
+    TRY(err);
     for (int i = 0; i < p; i++)
         x->bytes[3 * stages + i] =
             memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];

@@ -154,8 +154,7 @@ static enum err plan_rank(struct setup *s, int pp, struct apart far)
     a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
     if (options_device(s->o) == DEV_CUDA)
         a.transport = device_bytes(s, pp, far);
-    memory_plan(&a, pp, &s->memory[pp]);
-    return ERR_OK;
+    return memory_plan(&a, pp, &s->memory[pp]);
 }
 
 static enum err make_memory(struct setup *s)

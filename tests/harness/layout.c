@@ -470,7 +470,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     struct memory plan;
     TRY(plan_comm(k, &a, coord[AXIS_PP]));
     ma.scratch = groups_scratch(k->groups);
-    memory_plan(&ma, coord[AXIS_PP], &plan);
+    TRY(memory_plan(&ma, coord[AXIS_PP], &plan));
     a.plan = plan.bytes;
     if (comm_rank(w) < LAYOUT_COPIES)
         job->r->copy[comm_rank(w)] = plan.copy;
