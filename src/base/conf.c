@@ -315,35 +315,38 @@ static const struct conf_hint *hint_of(const struct conf_table *t, const char *k
     return NULL;
 }
 
+/* Of a word that takes a number, "every:K", the bytes before it; 0: it takes none. */
+static size_t stem_of(const char *word)
+{
+    size_t n = strlen(word);
+    return n > 2 && strcmp(word + n - 2, ":K") == 0 ? n - 1 : 0;
+}
+
 /* Is it this word? Then its number, 0 where it takes none. */
 static bool is_word(const char *word, const char *value, int *number)
 {
-    size_t n = strlen(word);
+    size_t stem = stem_of(word);
     int64_t k = 0;
-    *number = 0;
-    if (n < 2 || strcmp(word + n - 2, ":K") != 0)
-        return strcmp(word, value) == 0;
-    if (strncmp(word, value, n - 1) != 0 || !text_to_int(value + n - 1, &k) || k < 1 ||
-        k > CONF_WORD_MOST)
-        return false;
-    *number = (int)k;
-    return true;
+    bool is = stem == 0 ? strcmp(word, value) == 0
+                        : strncmp(word, value, stem) == 0 && text_to_int(value + stem, &k) &&
+                              k >= 1 && k <= CONF_WORD_MOST;
+    *number = is ? (int)k : 0;
+    return is;
 }
 
 /* A word that takes a number, with the nearest that it may be, if that is `near` or the value
  * begins as it does; else near. */
 static const char *numbered(const char *word, const char *near, const char *value, char legal[64])
 {
-    size_t n = strlen(word);
+    size_t stem = stem_of(word);
     int64_t k = 0;
-    bool takes = n > 2 && strcmp(word + n - 2, ":K") == 0;
-    bool begins = takes && strncmp(word, value, n - 1) == 0;
-    if (!begins && !(takes && near && strcmp(near, word) == 0))
+    bool begins = stem > 0 && strncmp(word, value, stem) == 0;
+    if (!begins && !(stem > 0 && near && strcmp(near, word) == 0))
         return near;
-    size_t digits = begins ? strspn(value + n - 1, "0123456789") : 0;
-    bool over = digits > 0 && value[n - 1 + digits] == '\0' &&
-                (!text_to_int(value + n - 1, &k) || k > CONF_WORD_MOST);
-    snprintf(legal, 64, "%.*s%d", (int)n - 1, word, over ? CONF_WORD_MOST : 1);
+    size_t digits = begins ? strspn(value + stem, "0123456789") : 0;
+    bool over = digits > 0 && value[stem + digits] == '\0' &&
+                (!text_to_int(value + stem, &k) || k > CONF_WORD_MOST);
+    snprintf(legal, 64, "%.*s%d", (int)stem, word, over ? CONF_WORD_MOST : 1);
     return legal;
 }
 
@@ -499,7 +502,7 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         memcpy(&index, field, sizeof index);
         word_at(row->words, conf_word_index(index), word);
         if (conf_word_number(index))
-            text_add(out, "%.*s%d", (int)strlen(word) - 1, word, conf_word_number(index));
+            text_add(out, "%.*s%d", (int)stem_of(word), word, conf_word_number(index));
         else
             text_add(out, "%s", word);
         break;

@@ -250,8 +250,7 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = stage_held(x, in.stage);
     const struct param_store *s = &e->stage.params;
-    for (int i = 0; i < s->n; i++)
-        TRY(param_grad_settle(&s->param[i]));
+    TRY(param_grads_settle(s));
     return comm_all_reduce(x->merge, s->grad, s->elements, x->a.dev->at, COMM_SUM);
 }
 

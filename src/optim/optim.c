@@ -81,10 +81,8 @@ static enum err add_up(const struct optim *o, const double *loss)
         TRY(dev_copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
     TRY(dev_copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS], 3 * (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++) {
-        const struct param_store *s = o->store[i];
-        for (int k = 0; k < s->n; k++)
-            TRY(param_grad_settle(&s->param[k]));
-        TRY(square(o, s));
+        TRY(param_grads_settle(o->store[i]));
+        TRY(square(o, o->store[i]));
     }
     return ERR_OK;
 }

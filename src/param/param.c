@@ -208,6 +208,13 @@ enum err param_grad_settle(const struct param *p)
     return ERR_OK;
 }
 
+enum err param_grads_settle(const struct param_store *s)
+{
+    for (int i = 0; i < s->n; i++)
+        TRY(param_grad_settle(&s->param[i]));
+    return ERR_OK;
+}
+
 /* ---- values in and out, through doubles on the host ---- */
 
 static void to_double(double *out, const void *from, enum dtype dt, int64_t n)

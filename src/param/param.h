@@ -112,8 +112,9 @@ bool param_grad_begin(const struct param *p, int64_t elements);
  * are not, the fresh ones are settled. q NULL: p alone. */
 enum err param_grads_begin(const struct param *p, const struct param *q,
                            const int64_t elements[2], bool *add);
-/* The same gradients, where still fresh, become zeros in memory. */
+/* The same gradients, where still fresh, become zeros in memory; and all of a store's. */
 enum err param_grad_settle(const struct param *p);
+enum err param_grads_settle(const struct param_store *s);
 
 /* Copy the local box of a parameter between the device's master weights (or gradients) and a host
  * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */

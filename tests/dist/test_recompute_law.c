@@ -282,23 +282,34 @@ static void segments_ref(void) { by_segments(DEV_REF, DT_F64); }
 static void segments_f32(void) { by_segments(DEV_CPU, DT_F32); }
 static void segments_bf16(void) { by_segments(DEV_CPU, DT_BF16); }
 
+/* What is kept of an attention and of an mlp without their inputs, and of a stream, for gpt in f64:
+ * as in bytes_of_gpipe. */
+struct kept { int64_t attn, mlp, stream; };
+
+static struct kept kept_by_hand(void)
+{
+    enum { N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
+    int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
+    return (struct kept){
+        .attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
+                arena_round(N * H * EIGHT),
+        .mlp = 2 * row + stream + 2 * arena_round(N * F * EIGHT), .stream = stream};
+}
+
 /* One rank, one microbatch, four blocks, a block a segment. All was kept of four blocks, with the
  * inputs of all parts but the embedding; now that of one, with the inputs of its attention (the
  * first segment's begins behind the embedding), of its mlp and of the head, and the inputs of three
  * segments. */
 static void bytes_of_segments(void)
 {
-    enum { LAYERS = 4, N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
+    enum { LAYERS = 4 };
     struct layout l = layout_of(MODEL_GPT, "1f1b", (struct sched_shape){1, 1, 1, 0});
     l.model.layers = LAYERS;
     l.steps = 1;
     l.every = 1;
-    int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
-    int64_t attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
-                   arena_round(N * H * EIGHT);
-    int64_t mlp = 2 * row + stream + 2 * arena_round(N * F * EIGHT);
-    int64_t before = LAYERS * (attn + mlp) + (2 * LAYERS + 1) * stream;
-    CHECK_INT(law(l), before - (attn + mlp + 3 * stream) - (LAYERS - 1) * stream);
+    struct kept k = kept_by_hand();
+    int64_t before = LAYERS * (k.attn + k.mlp) + (2 * LAYERS + 1) * k.stream;
+    CHECK_INT(law(l), before - (k.attn + k.mlp + 3 * k.stream) - (LAYERS - 1) * k.stream);
 }
 
 /* Stages that meet within a block: [embed a0 m0 a1] and [m1 a2 m2 a3 m3 head]. Of the first one
@@ -307,17 +318,13 @@ static void bytes_of_segments(void)
  * of an mlp and the head in the set, and two segments'. */
 static void bytes_of_half_blocks(void)
 {
-    enum { N = 8, C = 16, F = 24, H = 2, EIGHT = 8 };
     struct layout l = layout_of(MODEL_GPT, "1f1b", (struct sched_shape){2, 1, 1, 0});
     l.model.layers = 4;
     l.halves = true;
     l.steps = 1;
     l.every = 1;
-    int64_t stream = arena_round(N * C * EIGHT), row = arena_round(N * EIGHT);
-    int64_t attn = 2 * row + stream + arena_round(N * 3 * C * EIGHT) + stream +
-                   arena_round(N * H * EIGHT);
-    int64_t mlp = 2 * row + stream + 2 * arena_round(N * F * EIGHT);
-    CHECK_INT(law(l), 2 * attn + 2 * mlp + stream);
+    struct kept k = kept_by_hand();
+    CHECK_INT(law(l), 2 * k.attn + 2 * k.mlp + k.stream);
 }
 
 static void refused(const char *schedule, int v, const char *part)

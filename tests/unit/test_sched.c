@@ -6,15 +6,10 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "test.h"
+#include "broken.h"
 
 static const struct sched_lower_args no_ends = {0};
 static const struct sched_lower_args all_ends = {.reduce = true, .tied = true, .step = true};
-
-static enum err parse(const char *text, struct sched *out)
-{
-    return sched_parse("test", text, (int64_t)strlen(text), out);
-}
 
 static void check_text(const struct sched *s, const char *want)
 {
@@ -383,10 +378,7 @@ static void local_stages_and_halves(void)
 }
 
 /* A schedule for each rule that it breaks, and what the error must say. */
-static const struct {
-    enum sched_rule rule;
-    const char *text, *part;
-} broken[] = {
+static const struct broken broken[] = {
     {SCHED_RULE_COVERAGE, "0F0,0F0,0B0\n", "rank 0, place 1, 0F0: it comes a second time"},
     {SCHED_RULE_COVERAGE, "0F0,0B0,0F1\n", "rank 0, place 2, 0F1: the list ends without 0B1"},
     {SCHED_RULE_COVERAGE, "0F0,0B0,0B1\n", "without 0F1"},
@@ -442,25 +434,7 @@ static const struct {
 
 static void rules_broken(void)
 {
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-        struct sched s;
-        struct sched_report r = {0};
-        enum err err = parse(broken[i].text, &s);
-        if (err == ERR_OK) {
-            err = sched_check(&s, &r);
-            CHECK_INT(r.rule, broken[i].rule);
-            CHECK(!s.checked);
-            char name[64];
-            snprintf(name, sizeof name, "V%d (%s)", (int)broken[i].rule,
-                     sched_rule_name(broken[i].rule));
-            CHECK(strstr(err_text(), name) != NULL);
-            sched_report_free(&r);
-            sched_free(&s);
-        }
-        test_check(err == ERR_CONFIG && strstr(err_text(), broken[i].part), __FILE__, __LINE__,
-                   "%s: wanted \"%s\", got %d: %s", broken[i].text, broken[i].part, (int)err,
-                   err_text());
-    }
+    check_broken(broken, sizeof broken / sizeof *broken);
 }
 
 /* The lowering refuses what the check of computing refuses, with the same words. */

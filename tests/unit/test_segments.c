@@ -6,15 +6,10 @@
 #include "plan/segments.h"
 #include "sched/sched.h"
 
-#include "test.h"
+#include "broken.h"
 
 #include <stdio.h>
 #include <string.h>
-
-static enum err parse(const char *text, struct sched *out)
-{
-    return sched_parse("test", text, (int64_t)strlen(text), out);
-}
 
 /* The last backward of each stage alone is cut, or its last W. */
 static void segments_in_text(void)
@@ -146,10 +141,7 @@ static void blocks_of_segments(void)
     check_firsts(0, 0, (int[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, 16, 16);
 }
 
-static const struct {
-    enum sched_rule rule;
-    const char *text, *part;
-} broken[] = {
+static const struct broken broken[] = {
     {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,STEP\n", "add WAIT behind the last REDUCE"},
     {SCHED_RULE_REDUCTION, "0F0,0B0,WAIT,0REDUCE,STEP\n",
      "0REDUCE: WAIT is at place 2; move it behind every REDUCE"},
@@ -194,25 +186,7 @@ static const struct {
 
 static void rules_broken(void)
 {
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
-        struct sched s;
-        struct sched_report r = {0};
-        enum err err = parse(broken[i].text, &s);
-        if (err == ERR_OK) {
-            err = sched_check(&s, &r);
-            CHECK_INT(r.rule, broken[i].rule);
-            CHECK(!s.checked);
-            char name[64];
-            snprintf(name, sizeof name, "V%d (%s)", (int)broken[i].rule,
-                     sched_rule_name(broken[i].rule));
-            CHECK(strstr(err_text(), name) != NULL);
-            sched_report_free(&r);
-            sched_free(&s);
-        }
-        test_check(err == ERR_CONFIG && strstr(err_text(), broken[i].part), __FILE__, __LINE__,
-                   "%s: wanted \"%s\", got %d: %s", broken[i].text, broken[i].part, (int)err,
-                   err_text());
-    }
+    check_broken(broken, sizeof broken / sizeof *broken);
 }
 
 static const struct test_case cases[] = {

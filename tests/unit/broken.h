@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Schedules as text, each of which breaks a rule: the check names it, and what is wrong.
+ */
+#ifndef PLAIT_TEST_BROKEN_H
+#define PLAIT_TEST_BROKEN_H
+
+#include "sched/sched.h"
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct broken {
+    enum sched_rule rule;
+    const char *text, *part; /* the part stands in the error */
+};
+
+static enum err parse(const char *text, struct sched *out)
+{
+    return sched_parse("test", text, (int64_t)strlen(text), out);
+}
+
+static void check_broken(const struct broken *broken, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct sched s;
+        struct sched_report r = {0};
+        enum err err = parse(broken[i].text, &s);
+        if (err == ERR_OK) {
+            err = sched_check(&s, &r);
+            CHECK_INT(r.rule, broken[i].rule);
+            CHECK(!s.checked);
+            char name[64];
+            snprintf(name, sizeof name, "V%d (%s)", (int)broken[i].rule,
+                     sched_rule_name(broken[i].rule));
+            CHECK(strstr(err_text(), name) != NULL);
+            sched_report_free(&r);
+            sched_free(&s);
+        }
+        test_check(err == ERR_CONFIG && strstr(err_text(), broken[i].part), __FILE__, __LINE__,
+                   "%s: wanted \"%s\", got %d: %s", broken[i].text, broken[i].part, (int)err,
+                   err_text());
+    }
+}
+
+#endif
