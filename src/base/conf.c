@@ -334,8 +334,7 @@ static bool is_word(const char *word, const char *value, int *number)
     return is;
 }
 
-/* A word that takes a number, with the nearest that it may be, if that is `near` or the value
- * begins as it does; else near. */
+/* The word with the nearest legal number, if it takes one and is near or begins value; or near. */
 static const char *numbered(const char *word, const char *near, const char *value, char legal[64])
 {
     size_t stem = stem_of(word);

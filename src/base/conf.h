@@ -50,9 +50,8 @@ struct conf_row {
     size_t size;         /* STRING: bytes of the field */
     const char *preset;  /* default, as text; "" for an empty string, [] for an empty list */
     double min, max;     /* INT, REAL, each of INTS: legal range, both ends included */
-    const char *words;   /* WORD: "gpt|llama"; one that ends in :K takes a whole number of 1 to
-                            CONF_WORD_MOST behind its colon, which stands above the index in the int
-                            (conf_word_number) */
+    const char *words;   /* WORD: "gpt|llama"; one that ends in :K takes a whole number, 1 to
+                            CONF_WORD_MOST, in its place (conf_word_number) */
     const char *help;    /* one sentence, lower case, unit in brackets */
 };
 
