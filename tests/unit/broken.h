@@ -16,12 +16,12 @@ struct broken {
     const char *text, *part; /* the part stands in the error */
 };
 
-static enum err parse(const char *text, struct sched *out)
+static inline enum err parse(const char *text, struct sched *out)
 {
     return sched_parse("test", text, (int64_t)strlen(text), out);
 }
 
-static void check_broken(const struct broken *broken, size_t n)
+static inline void check_broken(const struct broken *broken, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         struct sched s;

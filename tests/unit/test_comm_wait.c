@@ -3,11 +3,13 @@
  * How ranks that are threads wait: with a core for each they look again and again before they
  * sleep, and with one rank more than cores they go to sleep at once, for a rank that spins keeps
  * the awaited one from running. Elsewhere only the time of a step shows which of them was done;
- * here the looks are counted.
+ * here the looks are counted. And what happens between the last look and the sleep wakes, too: here
+ * it is made to happen there.
  */
 #include "comm/comm.h"
 
 #include "base/cores.h"
+#include "base/log.h"
 #include "comm/host/thread.h"
 #include "test.h"
 
@@ -40,5 +42,92 @@ static void looks_before_sleep(void)
     CHECK_INT(looks, 3);
 }
 
-static const struct test_case cases[] = {{"looks_before_sleep", looks_before_sleep}};
+/* ---- what comes between the last look and the sleep ---- */
+
+struct last_look {
+    bool fails;        /* rank 1 does not end, it fails */
+    atomic_bool go;    /* rank 1 may */
+    atomic_bool awake; /* rank 0's wait is over */
+    bool slept;        /* it had to be woken */
+};
+
+static void nap(int ms)
+{
+    nanosleep(&(struct timespec){0, ms * 1000000L}, NULL);
+}
+
+static void wait_for(const atomic_bool *flag, double seconds)
+{
+    double begin = log_now();
+    while (!atomic_load(flag) && log_now() - begin < seconds)
+        nap(1);
+}
+
+static bool never(const struct comm_want *x)
+{
+    (void)x;
+    return false;
+}
+
+/* Asked of rank 2, which has ended, when rank 1 has been looked at: now rank 1's time has come. */
+static bool rank_1_goes_now(const struct comm_want *x, int i)
+{
+    const struct comm_thread_seat *s = x->a;
+    struct last_look *l = s->hub->arg;
+    if (i == 0)
+        return true;
+    atomic_store(&l->go, true);
+    for (int n = 0;
+         n < 5000 && !atomic_load(&s->hub->seat[1].gone) && !atomic_load(&s->hub->failed); n++)
+        nap(1);
+    nap(20); /* its bells have been rung */
+    return false;
+}
+
+static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+{
+    (void)x;
+    (void)buf;
+    return "the last look";
+}
+
+/* Rank 3 wakes rank 0 when it sleeps on. */
+static enum err last_look_body(void *arg, struct comm_world *w)
+{
+    struct last_look *l = arg;
+    struct comm_thread_seat *s = comm_thread_seat(w);
+    int ranks[] = {1, 2}, me = comm_rank(w);
+    struct comm_want want = {.missing = rank_1_goes_now, .text = want_text, .ranks = ranks, .n = 2,
+                             .a = s};
+    if (me == 1) {
+        wait_for(&l->go, 5);
+        if (l->fails)
+            FAIL(ERR_DATA, "no more");
+    }
+    if (me == 3) {
+        wait_for(&l->awake, 5);
+        l->slept = !atomic_load(&l->awake);
+        comm_thread_ring(s->hub, 0);
+    }
+    if (me != 0)
+        return ERR_OK;
+    wait_for(&s->hub->seat[2].gone, 5);
+    enum err err = comm_thread_wait(s, &want, never);
+    atomic_store(&l->awake, true);
+    return err;
+}
+
+static void what_comes_after_the_last_look_wakes(void)
+{
+    struct last_look ends = {0}, fails = {.fails = true};
+    CHECK_ERR(comm_thread_run(4, 0, last_look_body, &ends), ERR_PEER, "rank 1 has ended without");
+    CHECK(!ends.slept);
+    CHECK_ERR(comm_thread_run(4, 0, last_look_body, &fails), ERR_DATA, "rank 1: no more");
+    CHECK(!fails.slept);
+}
+
+static const struct test_case cases[] = {
+    {"looks_before_sleep", looks_before_sleep},
+    {"what_comes_after_the_last_look_wakes", what_comes_after_the_last_look_wakes},
+};
 TEST_MAIN(cases)

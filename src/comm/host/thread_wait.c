@@ -82,14 +82,16 @@ static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x
     return ERR_OK;
 }
 
-/* Sleep until the bell, for so many seconds at most; negative: without end. */
+/* Sleep until the bell, for so many seconds at most; negative: without end. gone: of the hub, as it
+ * was before check_gone looked. */
 static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
-                          const struct comm_want *x, double seconds)
+                          const struct comm_want *x, int gone, double seconds)
 {
     struct timespec deadline = comm_deadline(CLOCK_MONOTONIC, fmax(0, seconds));
     pthread_mutex_lock(&s->lock);
-    /* One look under the lock: whoever rings stores first. */
-    bool woken = ready(x) || atomic_load(&s->hub->failed) != 0;
+    /* One look under the lock, at all that is rung for: whoever rings stores first. */
+    bool woken =
+        ready(x) || atomic_load(&s->hub->failed) != 0 || atomic_load(&s->hub->gone) != gone;
     if (!woken && seconds >= 0)
         pthread_cond_timedwait(&s->bell, &s->lock, &deadline);
     else if (!woken)
@@ -116,11 +118,12 @@ static enum err wait_loop(struct comm_thread_seat *s, const struct comm_want *x,
     while (!ready(x)) {
         if (atomic_load(&s->hub->failed) != 0)
             TRY(comm_thread_check(s, x->text(x, buf)));
+        int gone = atomic_load(&s->hub->gone);
         TRY(check_gone(s, x));
         enum err err = comm_long_look(&s->world, x, l);
         if (err != ERR_OK)
             return hang(s, x, err);
-        sleep_on_bell(s, ready, x, comm_long_nap(&s->world, l));
+        sleep_on_bell(s, ready, x, gone, comm_long_nap(&s->world, l));
     }
     return ERR_OK;
 }
