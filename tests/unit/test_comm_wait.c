@@ -23,7 +23,7 @@ static bool at_second_look(const struct comm_want *x)
 static enum err wait_on_rank_0(void *arg, struct comm_world *w)
 {
     struct comm_want want = {.a = arg};
-    return comm_rank(w) == 0 ? comm_thread_wait(comm_thread_seat(w), &want, at_second_look)
+    return comm_rank(w) == 0 ? comm_thread_wait(comm_thread_endpoint(w), &want, at_second_look)
                              : ERR_OK;
 }
 
@@ -72,13 +72,13 @@ static bool never(const struct comm_want *x)
 /* Asked of rank 2, which has ended, when rank 1 has been looked at: now rank 1's time has come. */
 static bool rank_1_goes_now(const struct comm_want *x, int i)
 {
-    const struct comm_thread_seat *s = x->a;
-    struct last_look *l = s->hub->arg;
+    const struct comm_thread_endpoint *s = x->a;
+    struct last_look *l = s->job->arg;
     if (i == 0)
         return true;
     atomic_store(&l->go, true);
     for (int n = 0;
-         n < 5000 && !atomic_load(&s->hub->seat[1].gone) && !atomic_load(&s->hub->failed); n++)
+         n < 5000 && !atomic_load(&s->job->endpoint[1].gone) && !atomic_load(&s->job->failed); n++)
         nap(1);
     nap(20); /* its bells have been rung */
     return false;
@@ -95,7 +95,7 @@ static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT]
 static enum err last_look_body(void *arg, struct comm_world *w)
 {
     struct last_look *l = arg;
-    struct comm_thread_seat *s = comm_thread_seat(w);
+    struct comm_thread_endpoint *s = comm_thread_endpoint(w);
     int ranks[] = {1, 2}, me = comm_rank(w);
     struct comm_want want = {.missing = rank_1_goes_now, .text = want_text, .ranks = ranks, .n = 2,
                              .a = s};
@@ -107,11 +107,11 @@ static enum err last_look_body(void *arg, struct comm_world *w)
     if (me == 3) {
         wait_for(&l->awake, 5);
         l->slept = !atomic_load(&l->awake);
-        comm_thread_ring(s->hub, 0);
+        comm_thread_ring(s->job, 0);
     }
     if (me != 0)
         return ERR_OK;
-    wait_for(&s->hub->seat[2].gone, 5);
+    wait_for(&s->job->endpoint[2].gone, 5);
     enum err err = comm_thread_wait(s, &want, never);
     atomic_store(&l->awake, true);
     return err;

@@ -117,7 +117,7 @@ struct comm_world {
     int64_t unfinished;  /* requests started and not finished */
     double spent;        /* seconds in calls that start or finish one */
     struct traffic sent; /* messages started */
-    void *impl;          /* the transport's seat of this rank, borrowed from it */
+    void *impl;          /* the transport's endpoint of this rank, borrowed */
     struct dev *dev;     /* attached, borrowed; NULL: none that queues */
     bool copies;         /* between GPUs of one process, where they can */
     bool warm;           /* comm_warm was called */

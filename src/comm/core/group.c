@@ -107,4 +107,3 @@ bool comm_group_copies(const struct comm_group *g)
 {
     return g->copies;
 }
-

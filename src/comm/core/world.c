@@ -76,4 +76,3 @@ int64_t comm_device_taken(const struct comm_world *w)
 {
     return w->device_taken;
 }
-

@@ -24,7 +24,7 @@ enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 
 _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_SUM_MOST, "all members are added at once");
 
 /* What a member tells the others. */
-struct seat {
+struct member {
     int64_t gpu, able, bytes;
     char *window;
     uint32_t *flags;
@@ -32,7 +32,7 @@ struct seat {
 
 struct comm_copies {
     int n, me;
-    struct seat seat[COMM_COPIES_MEMBERS];
+    struct member member[COMM_COPIES_MEMBERS];
     uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who signals */
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
@@ -44,22 +44,22 @@ struct comm_copies {
 
 /* ---- who can ---- */
 
-/* The members' seats, each filled in by its own. */
-static enum err exchange(struct comm_group *g, struct seat *seats)
+/* All members, each filled in by itself. */
+static enum err exchange(struct comm_group *g, struct member *members)
 {
-    int64_t words = (int64_t)(sizeof *seats / sizeof(double));
-    _Static_assert(sizeof(struct seat) % sizeof(double) == 0, "seats travel as doubles");
-    struct seat mine = seats[g->me];
-    return comm_gpu_tell(g, seats, &mine, words);
+    int64_t words = (int64_t)(sizeof *members / sizeof(double));
+    _Static_assert(sizeof(struct member) % sizeof(double) == 0, "members travel as doubles");
+    struct member mine = members[g->me];
+    return comm_gpu_tell(g, members, &mine, words);
 }
 
 /* This GPU can read the other members'. */
-static bool reaches(const struct comm_group *g, const struct seat *seats)
+static bool reaches(const struct comm_group *g, const struct member *members)
 {
     for (int i = 0; i < g->n; i++)
         if (i != g->me &&
-            (seats[i].gpu == seats[g->me].gpu || seats[i].bytes != seats[g->me].bytes ||
-             !comm_gpu_reads((int)seats[g->me].gpu, (int)seats[i].gpu)))
+            (members[i].gpu == members[g->me].gpu || members[i].bytes != members[g->me].bytes ||
+             !comm_gpu_reads((int)members[g->me].gpu, (int)members[i].gpu)))
             return false;
     return true;
 }
@@ -74,21 +74,21 @@ static bool is_window(const struct comm_gpu *q, const void *p)
 
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
-    struct seat seats[COMM_COPIES_MEMBERS] = {{0}};
+    struct member members[COMM_COPIES_MEMBERS] = {{0}};
     *yes = false;
     /* Only what all members state alike: one without a window must tell the others. */
     if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
-    struct seat *mine = &seats[g->me];
+    struct member *mine = &members[g->me];
     mine->gpu = comm_gpu_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
     mine->able = is_window(comm_gpu_of(g->world), g->window) && comm_gpu_of(g->world)->signals.wait;
-    TRY(exchange(g, seats));
-    mine->able = mine->able && reaches(g, seats);
-    TRY(exchange(g, seats));
+    TRY(exchange(g, members));
+    mine->able = mine->able && reaches(g, members);
+    TRY(exchange(g, members));
     *yes = true;
     for (int i = 0; i < g->n; i++)
-        *yes = *yes && seats[i].able;
+        *yes = *yes && members[i].able;
     if (!*yes && g->me == 0 && comm_gpu_of(g->world)->windows > 0)
         log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
                            "other's memory, or wait for words of the host's",
@@ -119,7 +119,7 @@ static enum err open_parts(struct comm_copies *x, cudaStream_t s)
     TRY(comm_signals_new(FLAG_KINDS * x->n, &x->flags));
     int64_t staging = (x->n - 1) * x->shard;
     TRY(comm_window_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
-                         "sums by copies", (int)x->seat[x->me].gpu));
+                         "sums by copies", (int)x->member[x->me].gpu));
     return load_kernels(x, s);
 }
 
@@ -132,13 +132,13 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     x->me = g->me;
     x->mixed = g->mixed;
     x->signals = &comm_gpu_of(g->world)->signals;
-    x->seat[g->me] = (struct seat){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
-                                   .window = g->window};
+    x->member[g->me] = (struct member){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
+                                       .window = g->window};
     enum err err = open_parts(x, s);
     bool peers = err == ERR_OK;
-    x->seat[g->me].flags = x->flags;
+    x->member[g->me].flags = x->flags;
     if (err == ERR_OK)
-        err = exchange(g, x->seat);
+        err = exchange(g, x->member);
     if (err == ERR_OK)
         *out = x;
     else
@@ -166,7 +166,7 @@ void comm_copies_release(const struct comm_copies *x)
 
 static enum err signal_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    return comm_signal(x->signals, x->seat[who].flags + (int)kind * x->n + x->me, s);
+    return comm_signal(x->signals, x->member[who].flags + (int)kind * x->n + x->me, s);
 }
 
 static enum err signal_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
@@ -214,7 +214,7 @@ static char *staged(const struct comm_copies *x, int from)
 static enum err fetch_summand(const struct comm_copies *x, const struct summands *p, int from,
                               cudaStream_t s)
 {
-    return comm_get(staged(x, from), x->seat[from].window + p->at, p->bytes, s);
+    return comm_get(staged(x, from), x->member[from].window + p->at, p->bytes, s);
 }
 
 /* The sum of those that have come and of one's own, at `out`. */
@@ -223,7 +223,7 @@ static enum err total(const struct comm_copies *x, const struct summands *p, voi
 {
     struct comm_sum_args t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
     for (int i = 0; i < x->n; i++)
-        t.in[i] = i == x->me ? x->seat[i].window + p->at : staged(x, i);
+        t.in[i] = i == x->me ? x->member[i].window + p->at : staged(x, i);
     TRY_CUDA(comm_sum_kernel(&t, s));
     return ERR_OK;
 }
@@ -243,7 +243,7 @@ static enum err sum_shard(const struct comm_copies *x, const struct piece *p, en
 {
     struct summands own = {.unit = p->unit, .dt = dt};
     own.at = shard_of(x, p, x->me, &own.bytes);
-    return add_up(x, &own, x->seat[x->me].window + own.at, s);
+    return add_up(x, &own, x->member[x->me].window + own.at, s);
 }
 
 static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, enum flag summed,
@@ -253,14 +253,14 @@ static enum err fetch_shards(const struct comm_copies *x, const struct piece *p,
         int from = (x->me + k) % x->n;
         int64_t bytes, at = shard_of(x, p, from, &bytes);
         TRY(wait_one(x, summed, from, s));
-        TRY(comm_get(x->seat[x->me].window + at, x->seat[from].window + at, bytes, s));
+        TRY(comm_get(x->member[x->me].window + at, x->member[from].window + at, bytes, s));
     }
     return ERR_OK;
 }
 
 static int64_t place_of(const struct comm_copies *x, const void *p)
 {
-    return (const char *)p - x->seat[x->me].window;
+    return (const char *)p - x->member[x->me].window;
 }
 
 /* Does a gather find this member's part at its place of the whole already? Alike on all members, as
@@ -329,7 +329,7 @@ static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *
 {
     int64_t bytes = c->count * c->unit;
     TRY(wait_one(x, FLAG_READY, from, s));
-    return comm_get((char *)c->out + from * bytes, x->seat[from].window + part_of(x, c, from),
+    return comm_get((char *)c->out + from * bytes, x->member[from].window + part_of(x, c, from),
                     bytes, s);
 }
 
@@ -350,7 +350,7 @@ static enum err all_to_all(const struct comm_copies *x, const struct comm_coll *
         if (from != x->me)
             TRY(wait_one(x, FLAG_READY, from, s));
         TRY(comm_get((char *)c->out + c->recv.at[from] * c->unit,
-                     x->seat[from].window + x->part[from], c->recv.count[from] * c->unit, s));
+                     x->member[from].window + x->part[from], c->recv.count[from] * c->unit, s));
     }
     TRY(signal_all(x, FLAG_READ, s));
     return wait_all(x, FLAG_READ, s);
@@ -401,7 +401,7 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
         bytes *= x->n;
     if (c->kind == COMM_ALL_TO_ALL)
         return x->parts_fit;
-    if (at < 0 || at + bytes > x->seat[x->me].bytes)
+    if (at < 0 || at + bytes > x->member[x->me].bytes)
         return false;
     switch (c->kind) {
     case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
@@ -428,7 +428,7 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
         int64_t bytes = c->send.count[i] * c->unit;
         mine[PARTS + i] = (double)c->send.count[i];
         mine[PARTS + x->n + i] = (double)at;
-        if (bytes > 0 && (at < 0 || at + bytes > x->seat[x->me].bytes))
+        if (bytes > 0 && (at < 0 || at + bytes > x->member[x->me].bytes))
             mine[FITS] = 0;
     }
     TRY(comm_gpu_tell(g, said, mine, words));

@@ -21,18 +21,18 @@ enum { HEARD_S = 5 }; /* from hearing of a failure to ending the job oneself */
 /* What has been heard so far: another thread may ask, and MPI serves one only. */
 static bool has_failed(struct comm_world *w)
 {
-    return comm_mpi_seat(w)->failed != 0;
+    return comm_mpi_endpoint(w)->failed != 0;
 }
 
 static enum err check_rank(struct comm_world *w, const char *what)
 {
-    TRY(comm_mpi_listen(comm_mpi_seat(w)));
-    return comm_mpi_check(comm_mpi_seat(w), what);
+    TRY(comm_mpi_listen(comm_mpi_endpoint(w)));
+    return comm_mpi_check(comm_mpi_endpoint(w), what);
 }
 
 static bool last_word(struct comm_world *w)
 {
-    return comm_mpi_life_speaks(&comm_mpi_seat(w)->life);
+    return comm_mpi_life_speaks(&comm_mpi_endpoint(w)->life);
 }
 
 static const struct comm_ops mpi_ops = {
@@ -56,48 +56,48 @@ static enum err open_channel(MPI_Comm *out)
     return ERR_OK;
 }
 
-static enum err seat_open(struct comm_mpi_seat *s, double timeout_s)
+static enum err endpoint_open(struct comm_mpi_endpoint *e, double timeout_s)
 {
     int *tag_max = NULL, has = 0;
-    s->world = (struct comm_world){.ops = &mpi_ops, .timeout_s = timeout_s, .impl = s};
-    s->in = MPI_REQUEST_NULL;
-    TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &s->world.rank));
-    TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &s->world.size));
-    log_set_rank(s->world.rank);
-    if (s->world.size > COMM_RANKS_MAX)
-        FAIL(ERR_CONFIG, "comm: %d ranks; at most %d are served", s->world.size, COMM_RANKS_MAX);
-    TRY(mem_new(s->world.size, sizeof *s->out, "requests of the control channel", &s->out));
-    TRY(mem_new(s->world.size, sizeof *s->ended, "times of ending", &s->ended));
-    for (int i = 0; i < s->world.size; i++)
-        s->out[i] = MPI_REQUEST_NULL;
-    TRY(open_channel(&s->msg));
-    TRY(open_channel(&s->coll));
-    TRY(open_channel(&s->ctl));
-    TRY_MPI(MPI_Comm_get_attr(s->msg, MPI_TAG_UB, &tag_max, &has));
-    s->tag_max = has ? *tag_max : 32767; /* what the standard promises */
-    TRY_MPI(MPI_Type_contiguous(COMM_MPI_BLOCK, MPI_BYTE, &s->block));
-    TRY_MPI(MPI_Type_commit(&s->block));
-    if (s->world.size > 1)
-        TRY_MPI(MPI_Irecv(s->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, s->ctl, &s->in));
-    return comm_mpi_life_open(&s->life, &s->world);
+    e->world = (struct comm_world){.ops = &mpi_ops, .timeout_s = timeout_s, .impl = e};
+    e->in = MPI_REQUEST_NULL;
+    TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &e->world.rank));
+    TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &e->world.size));
+    log_set_rank(e->world.rank);
+    if (e->world.size > COMM_RANKS_MAX)
+        FAIL(ERR_CONFIG, "comm: %d ranks; at most %d are served", e->world.size, COMM_RANKS_MAX);
+    TRY(mem_new(e->world.size, sizeof *e->out, "requests of the control channel", &e->out));
+    TRY(mem_new(e->world.size, sizeof *e->ended, "times of ending", &e->ended));
+    for (int i = 0; i < e->world.size; i++)
+        e->out[i] = MPI_REQUEST_NULL;
+    TRY(open_channel(&e->msg));
+    TRY(open_channel(&e->coll));
+    TRY(open_channel(&e->ctl));
+    TRY_MPI(MPI_Comm_get_attr(e->msg, MPI_TAG_UB, &tag_max, &has));
+    e->tag_max = has ? *tag_max : 32767; /* what the standard promises */
+    TRY_MPI(MPI_Type_contiguous(COMM_MPI_BLOCK, MPI_BYTE, &e->block));
+    TRY_MPI(MPI_Type_commit(&e->block));
+    if (e->world.size > 1)
+        TRY_MPI(MPI_Irecv(e->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
+    return comm_mpi_life_open(&e->life, &e->world);
 }
 
 /* After a run without failure. */
-static void seat_close(struct comm_mpi_seat *s)
+static void endpoint_close(struct comm_mpi_endpoint *e)
 {
-    comm_mpi_life_close(&s->life);
-    MPI_Type_free(&s->block);
-    MPI_Comm_free(&s->ctl);
-    MPI_Comm_free(&s->coll);
-    MPI_Comm_free(&s->msg);
-    mem_free(s->ended);
-    mem_free(s->out);
+    comm_mpi_life_close(&e->life);
+    MPI_Type_free(&e->block);
+    MPI_Comm_free(&e->ctl);
+    MPI_Comm_free(&e->coll);
+    MPI_Comm_free(&e->msg);
+    mem_free(e->ended);
+    mem_free(e->out);
 }
 
 static bool end_missing(const struct comm_want *x, int i)
 {
-    const struct comm_mpi_seat *s = x->a;
-    return i != s->world.rank && s->ended[i] == 0;
+    const struct comm_mpi_endpoint *e = x->a;
+    return i != e->world.rank && e->ended[i] == 0;
 }
 
 static const char *end_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
@@ -109,29 +109,29 @@ static const char *end_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
 
 static enum err end_step(const struct comm_want *x, bool *done)
 {
-    struct comm_mpi_seat *s = x->a;
+    struct comm_mpi_endpoint *e = x->a;
     int told;
-    TRY_MPI(MPI_Testall(s->world.size, s->out, &told, MPI_STATUSES_IGNORE));
-    *done = told && s->ends == s->world.size - 1;
+    TRY_MPI(MPI_Testall(e->world.size, e->out, &told, MPI_STATUSES_IGNORE));
+    *done = told && e->ends == e->world.size - 1;
     return ERR_OK;
 }
 
 /* Say that this rank has ended, and wait until all have. */
-static enum err end_together(struct comm_mpi_seat *s)
+static enum err end_together(struct comm_mpi_endpoint *e)
 {
-    struct comm_want x = {.missing = end_missing, .text = end_text, .n = s->world.size, .a = s};
+    struct comm_want x = {.missing = end_missing, .text = end_text, .n = e->world.size, .a = e};
     int *ranks;
-    if (s->world.unfinished != 0)
+    if (e->world.unfinished != 0)
         FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
-             (long long)s->world.unfinished, text_plural(s->world.unfinished, "s"));
-    TRY(mem_new(s->world.size, sizeof *ranks, "the ranks of a world", &ranks));
-    for (int i = 0; i < s->world.size; i++)
+             (long long)e->world.unfinished, text_plural(e->world.unfinished, "s"));
+    TRY(mem_new(e->world.size, sizeof *ranks, "the ranks of a world", &ranks));
+    for (int i = 0; i < e->world.size; i++)
         ranks[i] = i;
     x.ranks = ranks;
-    enum err err = comm_mpi_tell_end(s);
+    enum err err = comm_mpi_tell_end(e);
     if (err == ERR_OK)
-        err = comm_mpi_wait(s, &x, end_step);
-    comm_board_ended(&s->world);
+        err = comm_mpi_wait(e, &x, end_step);
+    comm_board_ended(&e->world);
     mem_free(ranks);
     return err;
 }
@@ -139,49 +139,49 @@ static enum err end_together(struct comm_mpi_seat *s)
 /* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as
  * all do when an agreed number is not finite, hear each other first, and the lowest of them
  * reports. */
-static enum err end_job(struct comm_mpi_seat *s, enum err err)
+static enum err end_job(struct comm_mpi_endpoint *e, enum err err)
 {
-    if (s->world.size == 1)
+    if (e->world.size == 1)
         return err; /* nobody waits: an error like any other */
     struct err_kept first; /* MPI may fail again */
     err_keep(&first, err);
-    if (!s->failed) {
-        comm_mpi_say_failed(s, err);
-        if (s->world.unfinished == 0)
-            comm_mpi_agree(s);
+    if (!e->failed) {
+        comm_mpi_say_failed(e, err);
+        if (e->world.unfinished == 0)
+            comm_mpi_agree(e);
     }
-    if (s->failed == 1 + s->world.rank && comm_mpi_life_speaks(&s->life)) {
+    if (e->failed == 1 + e->world.rank && comm_mpi_life_speaks(&e->life)) {
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
-        log_line(LOG_ERROR, "%s", comm_rank_says(&s->world, first.text, text));
+        log_line(LOG_ERROR, "%s", comm_rank_says(&e->world, first.text, text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
-    if (atomic_load(&s->life.told))
-        MPI_Abort(MPI_COMM_WORLD, (int)s->failed_code);
+    if (atomic_load(&e->life.told))
+        MPI_Abort(MPI_COMM_WORLD, (int)e->failed_code);
     for (int i = 0; i < HEARD_S * 10; i++)
         comm_mpi_nap(100000000);
-    MPI_Abort(MPI_COMM_WORLD, (int)s->failed_code);
+    MPI_Abort(MPI_COMM_WORLD, (int)e->failed_code);
     return err;
 }
 
 static enum err run(const char *what, double timeout_s,
                     enum err (*body)(void *arg, struct comm_world *w), void *arg)
 {
-    struct comm_mpi_seat s = {.life = {.stop = -1}, .ctl = MPI_COMM_NULL};
+    struct comm_mpi_endpoint e = {.life = {.stop = -1}, .ctl = MPI_COMM_NULL};
     enum err err = comm_mpi_start(what, timeout_s);
     if (err != ERR_OK) {
         comm_mpi_limit_end();
         return err;
     }
-    err = seat_open(&s, timeout_s);
+    err = endpoint_open(&e, timeout_s);
     comm_mpi_limit_end();
     if (err == ERR_OK)
-        err = body(arg, &s.world);
+        err = body(arg, &e.world);
     if (err == ERR_OK)
-        err = end_together(&s);
+        err = end_together(&e);
     if (err != ERR_OK)
-        return end_job(&s, err);
-    seat_close(&s);
+        return end_job(&e, err);
+    endpoint_close(&e);
     return ERR_OK;
 }
 

@@ -18,7 +18,7 @@ struct comm_mpi_active {
     enum err (*advance)(struct comm_mpi_active *a); /* as far as it goes without waiting */
 };
 
-struct comm_mpi_seat {
+struct comm_mpi_endpoint {
     struct comm_world world; /* what the body holds; world.impl points back here */
     MPI_Comm msg, coll, ctl; /* messages; collectives, tag = group id; failing and ending */
     MPI_Datatype block;      /* COMM_MPI_BLOCK bytes, for messages beyond an int's bytes */
@@ -37,7 +37,7 @@ struct comm_mpi_seat {
 
 enum { COMM_MPI_BLOCK = 1 << 20 };
 
-static inline struct comm_mpi_seat *comm_mpi_seat(const struct comm_world *w)
+static inline struct comm_mpi_endpoint *comm_mpi_endpoint(const struct comm_world *w)
 {
     return w->impl;
 }
@@ -54,29 +54,29 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line);
 void comm_mpi_nap(long ns);
 
 /* Hear peers' words, unless a failure is known: whatever looks for a message moves all of them. */
-enum err comm_mpi_listen(struct comm_mpi_seat *s);
+enum err comm_mpi_listen(struct comm_mpi_endpoint *e);
 /* This rank fails first, as far as it knows: say so. */
-void comm_mpi_say_failed(struct comm_mpi_seat *s, enum err code);
+void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code);
 /* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
-void comm_mpi_agree(struct comm_mpi_seat *s);
+void comm_mpi_agree(struct comm_mpi_endpoint *e);
 /* Tell all that this rank has ended well. */
-enum err comm_mpi_tell_end(struct comm_mpi_seat *s);
+enum err comm_mpi_tell_end(struct comm_mpi_endpoint *e);
 
 /* Look once: for a peer's word, and at all groups' operations. */
-enum err comm_mpi_progress(struct comm_mpi_seat *s);
+enum err comm_mpi_progress(struct comm_mpi_endpoint *e);
 
 /* Look until `step` says done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;
  * then the world has failed. */
-enum err comm_mpi_wait(struct comm_mpi_seat *s, const struct comm_want *x,
+enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_want *x,
                        enum err (*step)(const struct comm_want *x, bool *done));
 
 /* A call cannot do what it should: tell the peers, and agree with those that found the same at the
  * same time on who reports it. Returns `err`, or ERR_PEER when another rank reports. From here on
  * nothing moves. */
-enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err);
+enum err comm_mpi_give_up(struct comm_mpi_endpoint *e, enum err err);
 
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
-enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what);
+enum err comm_mpi_check(const struct comm_mpi_endpoint *e, const char *what);
 
 /* Slots of comm_ops. */
 void comm_mpi_abort(struct comm_world *w, enum err code);

@@ -37,7 +37,7 @@ enum phase { PHASE_IDLE, PHASE_HEADS, PHASE_DATA, PHASE_SHARE };
 enum row { ROW_HEAD_SEND, ROW_HEAD_RECV, ROW_SEND, ROW_RECV, ROWS };
 
 struct comm_mpi_group {
-    struct comm_mpi_active active; /* first; in seat->active */
+    struct comm_mpi_active active; /* first; in endpoint->active */
     struct comm_group *g;
     struct comm_coll queue[COMM_UNFINISHED_MAX]; /* number k at k % 64 */
     int64_t queued, done; /* operations so far */
@@ -97,7 +97,7 @@ enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch)
 /* Take the group out of the list of those with operations under way. */
 static void deactivate(struct comm_mpi_group *m)
 {
-    struct comm_mpi_active **at = &comm_mpi_seat(m->g->world)->active;
+    struct comm_mpi_active **at = &comm_mpi_endpoint(m->g->world)->active;
     while (*at && *at != &m->active)
         at = &(*at)->next;
     if (*at)
@@ -121,9 +121,9 @@ void comm_mpi_group_close(struct comm_group *g)
 static enum err post_send(struct comm_mpi_group *m, enum row row, int member, const void *p,
                           int64_t bytes)
 {
-    struct comm_mpi_seat *s = comm_mpi_seat(m->g->world);
+    struct comm_mpi_endpoint *e = comm_mpi_endpoint(m->g->world);
     if (bytes > 0 && member != m->g->me)
-        TRY_MPI(MPI_Isend(p, (int)bytes, MPI_BYTE, m->g->ranks[member], m->g->id, s->coll,
+        TRY_MPI(MPI_Isend(p, (int)bytes, MPI_BYTE, m->g->ranks[member], m->g->id, e->coll,
                           &m->request[(int)row * m->g->n + member]));
     return ERR_OK;
 }
@@ -131,9 +131,9 @@ static enum err post_send(struct comm_mpi_group *m, enum row row, int member, co
 static enum err post_recv(struct comm_mpi_group *m, enum row row, int member, void *p,
                           int64_t bytes)
 {
-    struct comm_mpi_seat *s = comm_mpi_seat(m->g->world);
+    struct comm_mpi_endpoint *e = comm_mpi_endpoint(m->g->world);
     if (bytes > 0 && member != m->g->me)
-        TRY_MPI(MPI_Irecv(p, (int)bytes, MPI_BYTE, m->g->ranks[member], m->g->id, s->coll,
+        TRY_MPI(MPI_Irecv(p, (int)bytes, MPI_BYTE, m->g->ranks[member], m->g->id, e->coll,
                           &m->request[(int)row * m->g->n + member]));
     return ERR_OK;
 }
@@ -469,22 +469,22 @@ static enum err advance(struct comm_mpi_active *a)
 
 static enum err start(struct comm_group *g, const struct comm_coll *c)
 {
-    struct comm_mpi_seat *s = comm_mpi_seat(g->world);
+    struct comm_mpi_endpoint *e = comm_mpi_endpoint(g->world);
     struct comm_mpi_group *m = g->impl;
-    TRY(comm_mpi_check(s, comm_coll_name(c->kind)));
+    TRY(comm_mpi_check(e, comm_coll_name(c->kind)));
     if (m->queued == m->done) {
-        m->active = (struct comm_mpi_active){s->active, advance};
-        s->active = &m->active;
+        m->active = (struct comm_mpi_active){e->active, advance};
+        e->active = &m->active;
     }
     m->queue[m->queued++ % COMM_UNFINISHED_MAX] = *c;
-    TRY(comm_mpi_progress(s));
-    return comm_mpi_check(s, comm_coll_name(c->kind));
+    TRY(comm_mpi_progress(e));
+    return comm_mpi_check(e, comm_coll_name(c->kind));
 }
 
 enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c)
 {
     enum err err = start(g, c);
-    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_seat(g->world), err);
+    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(g->world), err);
 }
 
 static enum err coll_step(const struct comm_want *x, bool *done)
@@ -521,5 +521,5 @@ enum err comm_mpi_coll_finish(struct comm_group *g)
 {
     struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
                           .n = g->n, .a = g, .seq = g->finished};
-    return comm_mpi_wait(comm_mpi_seat(g->world), &x, coll_step);
+    return comm_mpi_wait(comm_mpi_endpoint(g->world), &x, coll_step);
 }

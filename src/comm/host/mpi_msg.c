@@ -35,47 +35,47 @@ static struct comm_msg msg_of(const struct comm_req *r, int me)
 }
 
 /* Start piece 0 (whole blocks) or 1 (the rest) of a message. */
-static enum err post_piece(struct comm_mpi_seat *s, const struct comm_msg *m, struct comm_req *r,
-                           int piece)
+static enum err post_piece(struct comm_mpi_endpoint *e, const struct comm_msg *m,
+                           struct comm_req *r, int piece)
 {
     int64_t blocks = m->bytes / COMM_MPI_BLOCK, rest = m->bytes % COMM_MPI_BLOCK;
     int count = (int)(piece == 0 ? blocks : rest);
-    MPI_Datatype type = piece == 0 ? s->block : MPI_BYTE;
+    MPI_Datatype type = piece == 0 ? e->block : MPI_BYTE;
     int64_t at = piece == 0 ? 0 : blocks * COMM_MPI_BLOCK;
     MPI_Request q = MPI_REQUEST_NULL;
     bool needed = piece == 0 ? blocks > 0 : rest > 0 || blocks == 0;
     if (needed && m->dst)
-        TRY_MPI(MPI_Irecv((char *)m->dst + at, count, type, m->from, m->tag, s->msg, &q));
+        TRY_MPI(MPI_Irecv((char *)m->dst + at, count, type, m->from, m->tag, e->msg, &q));
     else if (needed)
-        TRY_MPI(MPI_Isend((const char *)m->src + at, count, type, m->to, m->tag, s->msg, &q));
+        TRY_MPI(MPI_Isend((const char *)m->src + at, count, type, m->to, m->tag, e->msg, &q));
     put_request(r, piece, q);
     return ERR_OK;
 }
 
-static enum err msg_post(struct comm_mpi_seat *s, const struct comm_msg *m, struct comm_req *r)
+static enum err msg_post(struct comm_mpi_endpoint *e, const struct comm_msg *m, struct comm_req *r)
 {
     char buf[COMM_WANT_TEXT];
-    TRY(comm_mpi_check(s, comm_msg_text(m, buf)));
-    TRY(comm_mpi_listen(s));
-    TRY(comm_mpi_check(s, buf));
-    if (m->tag > s->tag_max || m->bytes / COMM_MPI_BLOCK > INT_MAX)
-        FAIL(ERR_INTERNAL, "comm: %s: MPI's tags end at %d and messages at 2 PiB", buf, s->tag_max);
+    TRY(comm_mpi_check(e, comm_msg_text(m, buf)));
+    TRY(comm_mpi_listen(e));
+    TRY(comm_mpi_check(e, buf));
+    if (m->tag > e->tag_max || m->bytes / COMM_MPI_BLOCK > INT_MAX)
+        FAIL(ERR_INTERNAL, "comm: %s: MPI's tags end at %d and messages at 2 PiB", buf, e->tag_max);
     r->word[1] = m->dst ? m->from : m->to;
     r->word[4] = m->bytes;
     r->word[5] = m->dst ? -1 - m->tag : m->tag;
-    TRY(post_piece(s, m, r, 0));
-    TRY(post_piece(s, m, r, 1));
+    TRY(post_piece(e, m, r, 0));
+    TRY(post_piece(e, m, r, 1));
     return ERR_OK;
 }
 
 enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
 {
-    enum err err = msg_post(comm_mpi_seat(w), m, r);
-    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_seat(w), err);
+    enum err err = msg_post(comm_mpi_endpoint(w), m, r);
+    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(w), err);
 }
 
 struct msg_want {
-    struct comm_mpi_seat *s;
+    struct comm_mpi_endpoint *e;
     struct comm_req *r;
 };
 
@@ -86,14 +86,14 @@ static enum err fail_length(const struct comm_msg *m, const char *sent)
 }
 
 /* Did the piece bring all the bytes it should? */
-static enum err check_length(const struct comm_mpi_seat *s, const struct comm_msg *m, int piece,
+static enum err check_length(const struct comm_mpi_endpoint *e, const struct comm_msg *m, int piece,
                              const MPI_Status *status)
 {
     MPI_Count bytes = 0;
     char sent[32];
     int64_t want = piece == 0 ? m->bytes / COMM_MPI_BLOCK * COMM_MPI_BLOCK
                               : m->bytes % COMM_MPI_BLOCK;
-    TRY_MPI(MPI_Get_elements_x(status, piece == 0 ? s->block : MPI_BYTE, &bytes));
+    TRY_MPI(MPI_Get_elements_x(status, piece == 0 ? e->block : MPI_BYTE, &bytes));
     if (bytes == want)
         return ERR_OK;
     bytes += m->bytes - want;
@@ -104,7 +104,7 @@ static enum err check_length(const struct comm_mpi_seat *s, const struct comm_ms
 static enum err msg_step(const struct comm_want *x, bool *done)
 {
     const struct msg_want *mw = x->a;
-    struct comm_msg m = msg_of(mw->r, mw->s->world.rank);
+    struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
     *done = true;
     for (int i = 0; i < 2; i++) {
         MPI_Request q = get_request(mw->r, i);
@@ -120,7 +120,7 @@ static enum err msg_step(const struct comm_want *x, bool *done)
         TRY_MPI(rc);
         put_request(mw->r, i, q);
         if (come && m.dst)
-            TRY(check_length(mw->s, &m, i, &status));
+            TRY(check_length(mw->e, &m, i, &status));
         *done = *done && come;
     }
     return ERR_OK;
@@ -136,15 +136,15 @@ static bool msg_missing(const struct comm_want *x, int i)
 static const char *msg_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
 {
     const struct msg_want *mw = x->a;
-    struct comm_msg m = msg_of(mw->r, mw->s->world.rank);
+    struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
     return comm_msg_text(&m, buf);
 }
 
 enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r)
 {
-    struct msg_want mw = {.s = comm_mpi_seat(w), .r = r};
+    struct msg_want mw = {.e = comm_mpi_endpoint(w), .r = r};
     int peer = (int)r->word[1];
     struct comm_want x = {.missing = msg_missing, .text = msg_text, .ranks = &peer, .n = 1,
                           .a = &mw};
-    return comm_mpi_wait(mw.s, &x, msg_step);
+    return comm_mpi_wait(mw.e, &x, msg_step);
 }

@@ -41,163 +41,163 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line)
 /* ---- failing and ending ---- */
 
 /* Send a word to all others. The sends are tiny and complete by themselves. */
-static enum err tell(struct comm_mpi_seat *s, enum word word, enum err code)
+static enum err tell(struct comm_mpi_endpoint *e, enum word word, enum err code)
 {
-    s->word_out[0] = (int)word;
-    s->word_out[1] = (int)code;
-    for (int i = 0; i < s->world.size && s->ctl != MPI_COMM_NULL; i++)
-        if (i != s->world.rank)
-            TRY_MPI(MPI_Isend(s->word_out, 2, MPI_INT, i, 0, s->ctl, &s->out[i]));
+    e->word_out[0] = (int)word;
+    e->word_out[1] = (int)code;
+    for (int i = 0; i < e->world.size && e->ctl != MPI_COMM_NULL; i++)
+        if (i != e->world.rank)
+            TRY_MPI(MPI_Isend(e->word_out, 2, MPI_INT, i, 0, e->ctl, &e->out[i]));
     return ERR_OK;
 }
 
-enum err comm_mpi_check(const struct comm_mpi_seat *s, const char *what)
+enum err comm_mpi_check(const struct comm_mpi_endpoint *e, const char *what)
 {
-    if (s->failed)
-        FAIL(ERR_PEER, "comm: rank %d has %s; rank %d gives up %s", s->failed - 1,
-             s->failed == atomic_load(&s->life.died) ? "died" : "failed", s->world.rank, what);
+    if (e->failed)
+        FAIL(ERR_PEER, "comm: rank %d has %s; rank %d gives up %s", e->failed - 1,
+             e->failed == atomic_load(&e->life.died) ? "died" : "failed", e->world.rank, what);
     return ERR_OK;
 }
 
 /* A failure that is not a peer's counts before one that is; then the lower rank's. */
-static void heard_failure(struct comm_mpi_seat *s, int rank, enum err code)
+static void heard_failure(struct comm_mpi_endpoint *e, int rank, enum err code)
 {
-    bool peer = code == ERR_PEER, known_peer = s->failed_code == ERR_PEER;
-    if (s->failed && (peer != known_peer ? peer : rank > s->failed - 1))
+    bool peer = code == ERR_PEER, known_peer = e->failed_code == ERR_PEER;
+    if (e->failed && (peer != known_peer ? peer : rank > e->failed - 1))
         return;
-    s->failed = 1 + rank;
-    s->failed_code = code;
+    e->failed = 1 + rank;
+    e->failed_code = code;
 }
 
 /* Take in what has come on the control channel. Each rank says one word at most; after the last
  * one no receive stays posted. */
-static enum err hear(struct comm_mpi_seat *s)
+static enum err hear(struct comm_mpi_endpoint *e)
 {
-    while (s->in != MPI_REQUEST_NULL) {
+    while (e->in != MPI_REQUEST_NULL) {
         MPI_Status status;
         int come;
-        TRY_MPI(MPI_Test(&s->in, &come, &status));
+        TRY_MPI(MPI_Test(&e->in, &come, &status));
         if (!come)
             return ERR_OK;
-        if (s->word_in[0] == WORD_FAILED)
-            heard_failure(s, status.MPI_SOURCE, (enum err)s->word_in[1]);
+        if (e->word_in[0] == WORD_FAILED)
+            heard_failure(e, status.MPI_SOURCE, (enum err)e->word_in[1]);
         else
-            s->ended[status.MPI_SOURCE] = log_now();
-        s->ends += s->word_in[0] == WORD_ENDED;
-        if (++s->words < s->world.size - 1)
-            TRY_MPI(MPI_Irecv(s->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, s->ctl, &s->in));
+            e->ended[status.MPI_SOURCE] = log_now();
+        e->ends += e->word_in[0] == WORD_ENDED;
+        if (++e->words < e->world.size - 1)
+            TRY_MPI(MPI_Irecv(e->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
     }
     return ERR_OK;
 }
 
 /* Hear, unless a failure is known: whatever looks for one message moves all of them. */
-enum err comm_mpi_listen(struct comm_mpi_seat *s)
+enum err comm_mpi_listen(struct comm_mpi_endpoint *e)
 {
-    int died = atomic_load(&s->life.died);
-    if (died && !s->failed)
-        heard_failure(s, died - 1, ERR_PEER);
-    return s->failed ? ERR_OK : hear(s);
+    int died = atomic_load(&e->life.died);
+    if (died && !e->failed)
+        heard_failure(e, died - 1, ERR_PEER);
+    return e->failed ? ERR_OK : hear(e);
 }
 
 /* This rank fails first, as far as it knows: say so. */
-void comm_mpi_say_failed(struct comm_mpi_seat *s, enum err code)
+void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code)
 {
-    s->failed = 1 + s->world.rank;
-    s->failed_code = code;
-    if (tell(s, WORD_FAILED, code) != ERR_OK)
+    e->failed = 1 + e->world.rank;
+    e->failed_code = code;
+    if (tell(e, WORD_FAILED, code) != ERR_OK)
         log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
 }
 
 /* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
-void comm_mpi_agree(struct comm_mpi_seat *s)
+void comm_mpi_agree(struct comm_mpi_endpoint *e)
 {
-    for (int i = 0; i < AGREE_NAPS && hear(s) == ERR_OK; i++)
+    for (int i = 0; i < AGREE_NAPS && hear(e) == ERR_OK; i++)
         comm_mpi_nap(10 * NAP_NS);
 }
 
 void comm_mpi_abort(struct comm_world *w, enum err code)
 {
-    struct comm_mpi_seat *s = comm_mpi_seat(w);
+    struct comm_mpi_endpoint *e = comm_mpi_endpoint(w);
     struct err_kept first; /* MPI may fail, too */
-    if (s->failed)
+    if (e->failed)
         return;
     err_keep(&first, code);
-    comm_mpi_say_failed(s, code);
-    comm_mpi_agree(s);
+    comm_mpi_say_failed(e, code);
+    comm_mpi_agree(e);
     (void)err_again(&first);
 }
 
-enum err comm_mpi_give_up(struct comm_mpi_seat *s, enum err err)
+enum err comm_mpi_give_up(struct comm_mpi_endpoint *e, enum err err)
 {
-    if (s->failed)
+    if (e->failed)
         return err;
-    comm_mpi_abort(&s->world, err);
-    if (s->failed != 1 + s->world.rank)
-        TRY(comm_mpi_check(s, "what it cannot do either"));
+    comm_mpi_abort(&e->world, err);
+    if (e->failed != 1 + e->world.rank)
+        TRY(comm_mpi_check(e, "what it cannot do either"));
     return err;
 }
 
-enum err comm_mpi_tell_end(struct comm_mpi_seat *s)
+enum err comm_mpi_tell_end(struct comm_mpi_endpoint *e)
 {
-    TRY(comm_mpi_listen(s));
-    TRY(comm_mpi_check(s, "ending"));
-    return tell(s, WORD_ENDED, ERR_OK);
+    TRY(comm_mpi_listen(e));
+    TRY(comm_mpi_check(e, "ending"));
+    return tell(e, WORD_ENDED, ERR_OK);
 }
 
 /* ---- waiting ---- */
 
-enum err comm_mpi_progress(struct comm_mpi_seat *s)
+enum err comm_mpi_progress(struct comm_mpi_endpoint *e)
 {
-    TRY(comm_mpi_listen(s));
-    if (s->failed)
+    TRY(comm_mpi_listen(e));
+    if (e->failed)
         return ERR_OK;
-    for (struct comm_mpi_active *a = s->active, *next; a; a = next) {
+    for (struct comm_mpi_active *a = e->active, *next; a; a = next) {
         next = a->next; /* advancing may take it out of the list */
         TRY(a->advance(a));
     }
     return ERR_OK;
 }
 
-static enum err check_gone(const struct comm_mpi_seat *s, const struct comm_want *x)
+static enum err check_gone(const struct comm_mpi_endpoint *e, const struct comm_want *x)
 {
-    for (int i = 0; s->ends > 0 && i < x->n; i++) {
-        double ended = s->ended[x->ranks[i]];
+    for (int i = 0; e->ends > 0 && i < x->n; i++) {
+        double ended = e->ended[x->ranks[i]];
         if (ended > 0 && log_now() - ended > late_s && x->missing(x, i))
-            return comm_want_gone(x, &s->world, i);
+            return comm_want_gone(x, &e->world, i);
     }
     return ERR_OK;
 }
 
-static enum err wait_loop(struct comm_mpi_seat *s, const struct comm_want *x,
+static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_want *x,
                           enum err (*step)(const struct comm_want *x, bool *done))
 {
     char buf[COMM_WANT_TEXT];
     struct comm_long l = {0};
     for (int64_t looks = 0;; looks++) {
         bool done = false;
-        if (s->failed)
-            TRY(comm_mpi_check(s, x->text(x, buf)));
+        if (e->failed)
+            TRY(comm_mpi_check(e, x->text(x, buf)));
         TRY(step(x, &done));
         if (done)
             return ERR_OK;
-        TRY(comm_mpi_progress(s));
+        TRY(comm_mpi_progress(e));
         if (looks < LOOKS)
             sched_yield();
         else
             comm_mpi_nap(NAP_NS);
         if (looks % 64 != 0)
             continue;
-        TRY(check_gone(s, x));
+        TRY(check_gone(e, x));
         if (looks == 0)
-            comm_long_begin(&s->world, &l);
-        TRY(comm_long_look(&s->world, x, &l));
+            comm_long_begin(&e->world, &l);
+        TRY(comm_long_look(&e->world, x, &l));
     }
 }
 
-enum err comm_mpi_wait(struct comm_mpi_seat *s, const struct comm_want *x,
+enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_want *x,
                        enum err (*step)(const struct comm_want *x, bool *done))
 {
-    enum err err = wait_loop(s, x, step);
-    comm_board_waits_end(&s->world);
-    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(s, err);
+    enum err err = wait_loop(e, x, step);
+    comm_board_waits_end(&e->world);
+    return err == ERR_OK ? ERR_OK : comm_mpi_give_up(e, err);
 }

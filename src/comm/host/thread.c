@@ -21,17 +21,17 @@ enum {
 static void abort_rank(struct comm_world *w, enum err code)
 {
     (void)code; /* the body's return value is what is reported */
-    comm_thread_fail(comm_thread_seat(w));
+    comm_thread_fail(comm_thread_endpoint(w));
 }
 
 static bool has_failed(struct comm_world *w)
 {
-    return atomic_load(&comm_thread_seat(w)->hub->failed) != 0;
+    return atomic_load(&comm_thread_endpoint(w)->job->failed) != 0;
 }
 
 static enum err check_rank(struct comm_world *w, const char *what)
 {
-    return comm_thread_check(comm_thread_seat(w), what);
+    return comm_thread_check(comm_thread_endpoint(w), what);
 }
 
 /* Whoever ends the process speaks for it. */
@@ -65,88 +65,88 @@ static enum err check_finished(const struct comm_world *w)
 
 static void *rank_main(void *arg)
 {
-    struct comm_thread_seat *s = arg;
-    struct comm_thread_hub *h = s->hub;
-    log_set_rank(s->world.rank);
-    s->err = h->body(h->arg, &s->world);
-    if (s->err == ERR_OK)
-        s->err = check_finished(&s->world);
-    if (s->err != ERR_OK) {
-        snprintf(s->text, sizeof s->text, "%s", err_text());
-        comm_thread_fail(s);
+    struct comm_thread_endpoint *e = arg;
+    struct comm_thread_job *j = e->job;
+    log_set_rank(e->world.rank);
+    e->err = j->body(j->arg, &e->world);
+    if (e->err == ERR_OK)
+        e->err = check_finished(&e->world);
+    if (e->err != ERR_OK) {
+        snprintf(e->text, sizeof e->text, "%s", err_text());
+        comm_thread_fail(e);
     } else {
-        comm_board_ended(&s->world);
-        atomic_store(&s->gone, true);
-        atomic_fetch_add(&h->gone, 1);
-        comm_thread_ring_all(h);
+        comm_board_ended(&e->world);
+        atomic_store(&e->gone, true);
+        atomic_fetch_add(&j->gone, 1);
+        comm_thread_ring_all(j);
     }
     return NULL;
 }
 
-static enum err seat_init(struct comm_thread_hub *h, int rank)
+static enum err endpoint_init(struct comm_thread_job *j, int rank)
 {
-    struct comm_thread_seat *s = &h->seat[rank];
+    struct comm_thread_endpoint *e = &j->endpoint[rank];
     pthread_condattr_t attr;
-    s->hub = h;
-    s->world = (struct comm_world){.ops = &thread_ops, .rank = rank, .size = h->size,
-                                   .timeout_s = h->timeout_s, .board = &h->board, .impl = s};
-    h->board.of[rank] = &s->entry;
-    comm_alive(&s->world);
-    s->box.sends.last = &s->box.sends.first;
-    s->box.recvs.last = &s->box.recvs.first;
+    e->job = j;
+    e->world = (struct comm_world){.ops = &thread_ops, .rank = rank, .size = j->size,
+                                   .timeout_s = j->timeout_s, .board = &j->board, .impl = e};
+    j->board.of[rank] = &e->entry;
+    comm_alive(&e->world);
+    e->box.sends.last = &e->box.sends.first;
+    e->box.recvs.last = &e->box.recvs.first;
     bool ok = pthread_condattr_init(&attr) == 0;
     ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
-    ok = ok && pthread_cond_init(&s->bell, &attr) == 0;
-    ok = ok && pthread_mutex_init(&s->lock, NULL) == 0;
-    ok = ok && pthread_mutex_init(&s->box.lock, NULL) == 0;
+    ok = ok && pthread_cond_init(&e->bell, &attr) == 0;
+    ok = ok && pthread_mutex_init(&e->lock, NULL) == 0;
+    ok = ok && pthread_mutex_init(&e->box.lock, NULL) == 0;
     if (!ok)
-        FAIL(ERR_MEMORY, "comm: no lock for rank %d of %d; run fewer ranks", rank, h->size);
+        FAIL(ERR_MEMORY, "comm: no lock for rank %d of %d; run fewer ranks", rank, j->size);
     pthread_condattr_destroy(&attr);
     return ERR_OK;
 }
 
-static void seat_release(struct comm_thread_seat *s)
+static void endpoint_release(struct comm_thread_endpoint *e)
 {
-    comm_thread_msg_release(s);
-    pthread_mutex_destroy(&s->box.lock);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->bell);
+    comm_thread_msg_release(e);
+    pthread_mutex_destroy(&e->box.lock);
+    pthread_mutex_destroy(&e->lock);
+    pthread_cond_destroy(&e->bell);
 }
 
 /* Start a thread for each rank and wait for all. When a thread cannot be started, those that run
  * are told that this rank has failed. */
-static enum err run_threads(struct comm_thread_hub *h)
+static enum err run_threads(struct comm_thread_job *j)
 {
     pthread_attr_t attr;
     int started = 0, rc = pthread_attr_init(&attr);
     if (rc == 0)
         rc = pthread_attr_setstacksize(&attr, STACK_BYTES);
-    while (rc == 0 && started < h->size) {
-        struct comm_thread_seat *s = &h->seat[started];
-        rc = pthread_create(&s->thread, &attr, rank_main, s);
+    while (rc == 0 && started < j->size) {
+        struct comm_thread_endpoint *e = &j->endpoint[started];
+        rc = pthread_create(&e->thread, &attr, rank_main, e);
         started += rc == 0;
     }
     if (rc != 0)
-        comm_thread_fail(&h->seat[started < h->size ? started : 0]);
+        comm_thread_fail(&j->endpoint[started < j->size ? started : 0]);
     for (int i = 0; i < started; i++)
-        pthread_join(h->seat[i].thread, NULL);
+        pthread_join(j->endpoint[i].thread, NULL);
     pthread_attr_destroy(&attr);
     if (rc != 0)
         FAIL(ERR_MEMORY, "comm: thread %d of %d with a stack of %d MB cannot start: %s; run fewer "
-                         "ranks", started, h->size, STACK_BYTES >> 20, strerror(rc));
+                         "ranks", started, j->size, STACK_BYTES >> 20, strerror(rc));
     return ERR_OK;
 }
 
 /* The first error that is not a peer's; else the first. */
-static enum err first_error(const struct comm_thread_hub *h)
+static enum err first_error(const struct comm_thread_job *j)
 {
-    const struct comm_thread_seat *first = NULL;
-    for (int i = 0; i < h->size; i++) {
-        const struct comm_thread_seat *s = &h->seat[i];
-        if (s->err == ERR_OK)
+    const struct comm_thread_endpoint *first = NULL;
+    for (int i = 0; i < j->size; i++) {
+        const struct comm_thread_endpoint *e = &j->endpoint[i];
+        if (e->err == ERR_OK)
             continue;
-        if (!first || (first->err == ERR_PEER && s->err != ERR_PEER))
-            first = s;
+        if (!first || (first->err == ERR_PEER && e->err != ERR_PEER))
+            first = e;
     }
     if (!first)
         return ERR_OK;
@@ -160,29 +160,29 @@ enum err comm_thread_run(int size, double timeout_s,
     if (size < 1 || size > COMM_RANKS_MAX)
         FAIL(ERR_CONFIG, "comm: %d ranks as threads; legal are 1..%d", size, COMM_RANKS_MAX);
     bool roomy = size <= cores_usable();
-    struct comm_thread_hub h = {.size = size, .timeout_s = timeout_s, .spins = roomy ? SPINS : 0,
+    struct comm_thread_job j = {.size = size, .timeout_s = timeout_s, .spins = roomy ? SPINS : 0,
                                 .body = body, .arg = arg};
     int made = 0;
     enum err err;
-    h.board.n = size;
-    TRY(mem_new(size, sizeof *h.seat, "the ranks of a world", &h.seat));
-    TRY_OR(out_seats, mem_new(size, sizeof *h.board.of, "the ranks of a world", &h.board.of));
-    if (pthread_mutex_init(&h.lock, NULL) != 0) {
+    j.board.n = size;
+    TRY(mem_new(size, sizeof *j.endpoint, "the ranks of a world", &j.endpoint));
+    TRY_OR(out_endpoints, mem_new(size, sizeof *j.board.of, "the ranks of a world", &j.board.of));
+    if (pthread_mutex_init(&j.lock, NULL) != 0) {
         err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for a world of %d ranks",
                       size);
-        goto out_seats;
+        goto out_endpoints;
     }
     for (; made < size; made++)
-        TRY_OR(out_locks, seat_init(&h, made));
-    TRY_OR(out_locks, run_threads(&h));
-    err = first_error(&h);
+        TRY_OR(out_locks, endpoint_init(&j, made));
+    TRY_OR(out_locks, run_threads(&j));
+    err = first_error(&j);
 out_locks:
     for (int i = 0; i < made; i++)
-        seat_release(&h.seat[i]);
-    comm_thread_meet_release(&h);
-    pthread_mutex_destroy(&h.lock);
-out_seats:
-    mem_free(h.board.of);
-    mem_free(h.seat);
+        endpoint_release(&j.endpoint[i]);
+    comm_thread_meet_release(&j);
+    pthread_mutex_destroy(&j.lock);
+out_endpoints:
+    mem_free(j.board.of);
+    mem_free(j.endpoint);
     return err;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread transport's own objects. A hub is a world of ranks that are threads; a seat is one
- * rank in it. host/thread.c has ranks, host/thread_wait.c waiting and failing, host/thread_msg.c
- * the messages, host/thread_coll.c the groups.
+ * The thread transport's own objects. A job is a world of ranks that are threads; an endpoint is
+ * one rank in it. host/thread.c has ranks, host/thread_wait.c waiting and failing,
+ * host/thread_msg.c the messages, host/thread_coll.c the groups.
  */
 #ifndef PLAIT_COMM_THREAD_H
 #define PLAIT_COMM_THREAD_H
@@ -33,9 +33,9 @@ struct comm_thread_box {
 
 struct comm_thread_slab; /* a block of message records */
 
-struct comm_thread_seat {
+struct comm_thread_endpoint {
     struct comm_world world; /* what the rank's body holds; world.impl points back here */
-    struct comm_thread_hub *hub;
+    struct comm_thread_job *job;
     struct comm_entry entry;
     pthread_t thread;
     pthread_mutex_t lock; /* of the bell */
@@ -48,7 +48,7 @@ struct comm_thread_seat {
     char text[COMM_THREAD_TEXT]; /* its message */
 };
 
-struct comm_thread_hub {
+struct comm_thread_job {
     int size;
     double timeout_s; /* of one wait; 0: none */
     int spins;        /* looks before a waiting rank sleeps */
@@ -59,11 +59,11 @@ struct comm_thread_hub {
     atomic_int copying; /* ranks that are amid a piece of other ranks' buffers */
     pthread_mutex_t lock;
     struct comm_thread_meet *meets; /* of all groups; guarded by lock */
-    struct comm_thread_seat *seat;  /* (size) owned */
-    struct comm_board board;        /* of the seats' entries */
+    struct comm_thread_endpoint *endpoint; /* (size) owned */
+    struct comm_board board;        /* of the endpoints' entries */
 };
 
-static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world *w)
+static inline struct comm_thread_endpoint *comm_thread_endpoint(const struct comm_world *w)
 {
     return w->impl;
 }
@@ -71,23 +71,23 @@ static inline struct comm_thread_seat *comm_thread_seat(const struct comm_world 
 /* Wait until ready. Errors: ERR_PEER when a rank has failed or one that is missing has ended,
  * ERR_HANG as comm_long_look says; then the world has failed and no peer is amid this rank's
  * buffers. */
-enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x));
 
 /* Make rank `rank`, or all, look again at what they wait for. */
-void comm_thread_ring(struct comm_thread_hub *h, int rank);
-void comm_thread_ring_all(struct comm_thread_hub *h);
+void comm_thread_ring(struct comm_thread_job *j, int rank);
+void comm_thread_ring_all(struct comm_thread_job *j);
 
 /* This rank has failed: wake all, and return when no peer touches published buffers any more
  * (each is at most one piece away from noticing). */
-void comm_thread_fail(struct comm_thread_seat *s);
+void comm_thread_fail(struct comm_thread_endpoint *e);
 
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
-enum err comm_thread_check(struct comm_thread_seat *s, const char *what);
+enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what);
 
 /* Around each piece of other ranks' buffers; false: the world has failed, keep off. */
-bool comm_thread_pin(struct comm_thread_hub *h);
-void comm_thread_unpin(struct comm_thread_hub *h);
+bool comm_thread_pin(struct comm_thread_job *j);
+void comm_thread_unpin(struct comm_thread_job *j);
 
 /* The slots of comm_ops. */
 enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
@@ -98,7 +98,7 @@ enum err comm_thread_group_open(struct comm_group *g, int64_t scratch);
 void comm_thread_group_close(struct comm_group *g);
 
 /* What is left when all ranks have ended. */
-void comm_thread_msg_release(struct comm_thread_seat *s);
-void comm_thread_meet_release(struct comm_thread_hub *h);
+void comm_thread_msg_release(struct comm_thread_endpoint *e);
+void comm_thread_meet_release(struct comm_thread_job *j);
 
 #endif

@@ -33,9 +33,9 @@ struct slot {
 
 /* A group as all its members see it. */
 struct comm_thread_meet {
-    struct comm_thread_meet *next; /* in hub->meets; guarded by hub->lock */
+    struct comm_thread_meet *next; /* in job->meets; guarded by job->lock */
     int id, n;
-    int opened, closed;            /* members so far; guarded by hub->lock */
+    int opened, closed;            /* members so far; guarded by job->lock */
     int *ranks;                    /* (n) owned */
     pthread_mutex_t lock;
     struct slot slot[RING];
@@ -83,11 +83,11 @@ out_meet:
     return err;
 }
 
-/* The meet of g's id that not all members have opened yet, or a new one. Under hub->lock. */
-static enum err meet_find(struct comm_thread_hub *h, const struct comm_group *g,
+/* The meet of g's id that not all members have opened yet, or a new one. Under job->lock. */
+static enum err meet_find(struct comm_thread_job *j, const struct comm_group *g,
                           struct comm_thread_meet **out)
 {
-    struct comm_thread_meet *m = h->meets;
+    struct comm_thread_meet *m = j->meets;
     while (m && (m->id != g->id || m->opened == m->n))
         m = m->next;
     if (m && (m->n != g->n || memcmp(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks) != 0))
@@ -96,8 +96,8 @@ static enum err meet_find(struct comm_thread_hub *h, const struct comm_group *g,
              g->world->rank, g->id, g->n, g->ranks[0], m->n, m->ranks[0]);
     if (!m) {
         TRY(meet_new(g, &m));
-        m->next = h->meets;
-        h->meets = m; /* released by comm_thread_group_close or comm_thread_meet_release */
+        m->next = j->meets;
+        j->meets = m; /* released by comm_thread_group_close or comm_thread_meet_release */
     }
     m->opened++;
     *out = m;
@@ -106,14 +106,14 @@ static enum err meet_find(struct comm_thread_hub *h, const struct comm_group *g,
 
 enum err comm_thread_group_open(struct comm_group *g, int64_t scratch)
 {
-    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_meet *m;
     (void)scratch; /* this transport needs none */
-    pthread_mutex_lock(&s->hub->lock);
-    enum err err = meet_find(s->hub, g, &m);
-    pthread_mutex_unlock(&s->hub->lock);
+    pthread_mutex_lock(&e->job->lock);
+    enum err err = meet_find(e->job, g, &m);
+    pthread_mutex_unlock(&e->job->lock);
     if (err != ERR_OK) {
-        comm_thread_fail(s);
+        comm_thread_fail(e);
         return err;
     }
     g->impl = m;
@@ -122,27 +122,27 @@ enum err comm_thread_group_open(struct comm_group *g, int64_t scratch)
 
 void comm_thread_group_close(struct comm_group *g)
 {
-    struct comm_thread_hub *h = comm_thread_seat(g->world)->hub;
+    struct comm_thread_job *j = comm_thread_endpoint(g->world)->job;
     struct comm_thread_meet *m = g->impl;
-    pthread_mutex_lock(&h->lock);
+    pthread_mutex_lock(&j->lock);
     bool last = ++m->closed == m->n;
     if (last) {
-        struct comm_thread_meet **at = &h->meets;
+        struct comm_thread_meet **at = &j->meets;
         while (*at != m)
             at = &(*at)->next;
         *at = m->next;
     }
-    pthread_mutex_unlock(&h->lock);
+    pthread_mutex_unlock(&j->lock);
     if (last)
         meet_free(m);
     g->impl = NULL;
 }
 
-void comm_thread_meet_release(struct comm_thread_hub *h)
+void comm_thread_meet_release(struct comm_thread_job *j)
 {
-    while (h->meets) {
-        struct comm_thread_meet *m = h->meets;
-        h->meets = m->next;
+    while (j->meets) {
+        struct comm_thread_meet *m = j->meets;
+        j->meets = m->next;
         meet_free(m);
     }
 }
@@ -263,19 +263,19 @@ static void ring_members(struct comm_group *g)
 {
     for (int i = 0; i < g->n; i++)
         if (i != g->me)
-            comm_thread_ring(comm_thread_seat(g->world)->hub, g->ranks[i]);
+            comm_thread_ring(comm_thread_endpoint(g->world)->job, g->ranks[i]);
 }
 
 /* Take blocks of an open slot until none is left; whoever does the last one completes it. */
 static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
 {
-    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     int64_t block;
     while ((block = atomic_fetch_add(&slot->next, 1)) < slot->blocks) {
-        if (!comm_thread_pin(s->hub))
-            return comm_thread_check(s, comm_coll_name(slot->arg[0].kind));
+        if (!comm_thread_pin(e->job))
+            return comm_thread_check(e, comm_coll_name(slot->arg[0].kind));
         do_block(slot, g->n, block);
-        comm_thread_unpin(s->hub);
+        comm_thread_unpin(e->job);
         if (atomic_fetch_sub(&slot->left, 1) > 1)
             continue;
         atomic_store(&slot->complete, seq + 1);
@@ -316,26 +316,26 @@ static enum err arrive(struct comm_group *g, struct slot *slot, const struct com
         slot->came = 0;
     if (!*last || c->kind != COMM_ALL_TO_ALL)
         return ERR_OK;
-    struct comm_thread_seat *s = comm_thread_seat(g->world);
-    if (!comm_thread_pin(s->hub))
-        return comm_thread_check(s, comm_coll_name(c->kind));
+    struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
+    if (!comm_thread_pin(e->job))
+        return comm_thread_check(e, comm_coll_name(c->kind));
     enum err err = check_pairs(g, slot);
-    comm_thread_unpin(s->hub);
+    comm_thread_unpin(e->job);
     return err;
 }
 
 enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
 {
-    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_meet *m = g->impl;
     struct slot *slot = &m->slot[g->started % RING];
     bool last = false;
-    TRY(comm_thread_check(s, comm_coll_name(c->kind)));
+    TRY(comm_thread_check(e, comm_coll_name(c->kind)));
     pthread_mutex_lock(&m->lock);
     enum err err = arrive(g, slot, c, &last);
     pthread_mutex_unlock(&m->lock);
     if (err != ERR_OK) {
-        comm_thread_fail(s);
+        comm_thread_fail(e);
         return err;
     }
     if (!last)
@@ -395,14 +395,14 @@ static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT]
 
 enum err comm_thread_coll_finish(struct comm_group *g)
 {
-    struct comm_thread_seat *s = comm_thread_seat(g->world);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_meet *m = g->impl;
     struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
                           .n = g->n, .a = g, .seq = g->finished};
-    TRY(comm_thread_wait(s, &x, is_open));
+    TRY(comm_thread_wait(e, &x, is_open));
     if (is_complete(&x))
         return ERR_OK;
     TRY(work(g, &m->slot[x.seq % RING], x.seq));
-    TRY(comm_thread_wait(s, &x, is_complete));
+    TRY(comm_thread_wait(e, &x, is_complete));
     return ERR_OK;
 }

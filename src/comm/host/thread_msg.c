@@ -24,34 +24,34 @@ struct comm_thread_slab {
     struct comm_thread_msg record[SLAB_RECORDS];
 };
 
-static enum err take(struct comm_thread_seat *s, struct comm_thread_msg **out)
+static enum err take(struct comm_thread_endpoint *e, struct comm_thread_msg **out)
 {
-    if (!s->free) {
+    if (!e->free) {
         struct comm_thread_slab *slab;
         TRY(mem_new(1, sizeof *slab, "message records", &slab));
-        slab->next = s->slabs;
-        s->slabs = slab; /* released by comm_thread_msg_release */
+        slab->next = e->slabs;
+        e->slabs = slab; /* released by comm_thread_msg_release */
         for (int i = 0; i < SLAB_RECORDS; i++) {
-            slab->record[i].next = s->free;
-            s->free = &slab->record[i];
+            slab->record[i].next = e->free;
+            e->free = &slab->record[i];
         }
     }
-    *out = s->free;
-    s->free = s->free->next;
+    *out = e->free;
+    e->free = e->free->next;
     return ERR_OK;
 }
 
-static void give(struct comm_thread_seat *s, struct comm_thread_msg *m)
+static void give(struct comm_thread_endpoint *e, struct comm_thread_msg *m)
 {
-    m->next = s->free;
-    s->free = m;
+    m->next = e->free;
+    e->free = m;
 }
 
-void comm_thread_msg_release(struct comm_thread_seat *s)
+void comm_thread_msg_release(struct comm_thread_endpoint *e)
 {
-    while (s->slabs) {
-        struct comm_thread_slab *slab = s->slabs;
-        s->slabs = slab->next;
+    while (e->slabs) {
+        struct comm_thread_slab *slab = e->slabs;
+        e->slabs = slab->next;
         mem_free(slab);
     }
 }
@@ -79,39 +79,39 @@ static void queue_push(struct comm_thread_queue *q, struct comm_thread_msg *m)
 }
 
 /* Move the bytes of a matched pair and tell the side that came first. */
-static enum err deliver(struct comm_thread_seat *s, const struct comm_thread_msg *mine,
+static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread_msg *mine,
                         struct comm_thread_msg *first)
 {
     const struct comm_msg *send = mine->what.src ? &mine->what : &first->what;
     const struct comm_msg *recv = mine->what.src ? &first->what : &mine->what;
     char buf[COMM_WANT_TEXT];
     if (send->bytes != recv->bytes) {
-        comm_thread_fail(s);
+        comm_thread_fail(e);
         FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " byte%s with tag %d, but rank %d "
                            "receives %" PRId64 "; both sides must agree", send->from, send->bytes,
              text_plural(send->bytes, "s"), send->tag, send->to, recv->bytes);
     }
     for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
-        if (!comm_thread_pin(s->hub))
-            return comm_thread_check(s, comm_msg_text(&mine->what, buf));
+        if (!comm_thread_pin(e->job))
+            return comm_thread_check(e, comm_msg_text(&mine->what, buf));
         memcpy((char *)recv->dst + at, (const char *)send->src + at,
                (size_t)num_min(PIECE_BYTES, send->bytes - at));
-        comm_thread_unpin(s->hub);
+        comm_thread_unpin(e->job);
     }
     int rank = first->what.src ? first->what.from : first->what.to;
     atomic_store(&first->done, true); /* from here the record is its owner's again */
-    comm_thread_ring(s->hub, rank);
+    comm_thread_ring(e->job, rank);
     return ERR_OK;
 }
 
 enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
 {
-    struct comm_thread_seat *s = comm_thread_seat(w);
-    struct comm_thread_box *box = &s->hub->seat[m->to].box;
+    struct comm_thread_endpoint *e = comm_thread_endpoint(w);
+    struct comm_thread_box *box = &e->job->endpoint[m->to].box;
     struct comm_thread_msg *mine;
     char buf[COMM_WANT_TEXT];
-    TRY(comm_thread_check(s, comm_msg_text(m, buf)));
-    TRY(take(s, &mine));
+    TRY(comm_thread_check(e, comm_msg_text(m, buf)));
+    TRY(take(e, &mine));
     mine->what = *m;
     atomic_store(&mine->done, false);
     pthread_mutex_lock(&box->lock);
@@ -120,7 +120,7 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
         queue_push(m->src ? &box->sends : &box->recvs, mine);
     pthread_mutex_unlock(&box->lock);
     if (first) {
-        TRY(deliver(s, mine, first));
+        TRY(deliver(e, mine, first));
         atomic_store(&mine->done, true);
     }
     r->op = mine;
@@ -147,12 +147,12 @@ static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT]
 
 enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
 {
-    struct comm_thread_seat *s = comm_thread_seat(w);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     struct comm_thread_msg *m = r->op;
     int peer = m->what.src ? m->what.to : m->what.from;
     struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1,
                           .a = m};
-    TRY(comm_thread_wait(s, &x, msg_ready));
-    give(s, m);
+    TRY(comm_thread_wait(e, &x, msg_ready));
+    give(e, m);
     return ERR_OK;
 }

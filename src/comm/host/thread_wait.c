@@ -11,57 +11,57 @@
 
 #include <sched.h>
 
-void comm_thread_ring(struct comm_thread_hub *h, int rank)
+void comm_thread_ring(struct comm_thread_job *j, int rank)
 {
-    struct comm_thread_seat *s = &h->seat[rank];
-    pthread_mutex_lock(&s->lock);
-    pthread_cond_signal(&s->bell);
-    pthread_mutex_unlock(&s->lock);
+    struct comm_thread_endpoint *e = &j->endpoint[rank];
+    pthread_mutex_lock(&e->lock);
+    pthread_cond_signal(&e->bell);
+    pthread_mutex_unlock(&e->lock);
 }
 
-void comm_thread_ring_all(struct comm_thread_hub *h)
+void comm_thread_ring_all(struct comm_thread_job *j)
 {
-    for (int i = 0; i < h->size; i++)
-        comm_thread_ring(h, i);
+    for (int i = 0; i < j->size; i++)
+        comm_thread_ring(j, i);
 }
 
 /* ---- failing ---- */
 
-bool comm_thread_pin(struct comm_thread_hub *h)
+bool comm_thread_pin(struct comm_thread_job *j)
 {
-    atomic_fetch_add(&h->copying, 1);
-    if (atomic_load(&h->failed) == 0)
+    atomic_fetch_add(&j->copying, 1);
+    if (atomic_load(&j->failed) == 0)
         return true;
-    atomic_fetch_sub(&h->copying, 1);
+    atomic_fetch_sub(&j->copying, 1);
     return false;
 }
 
-void comm_thread_unpin(struct comm_thread_hub *h)
+void comm_thread_unpin(struct comm_thread_job *j)
 {
-    atomic_fetch_sub(&h->copying, 1);
+    atomic_fetch_sub(&j->copying, 1);
 }
 
-static void drain(struct comm_thread_hub *h)
+static void drain(struct comm_thread_job *j)
 {
-    while (atomic_load(&h->copying) != 0)
+    while (atomic_load(&j->copying) != 0)
         sched_yield();
 }
 
-void comm_thread_fail(struct comm_thread_seat *s)
+void comm_thread_fail(struct comm_thread_endpoint *e)
 {
     int none = 0;
-    if (atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
-        comm_thread_ring_all(s->hub);
-    drain(s->hub);
+    if (atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
+        comm_thread_ring_all(e->job);
+    drain(e->job);
 }
 
-enum err comm_thread_check(struct comm_thread_seat *s, const char *what)
+enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what)
 {
-    int failed = atomic_load(&s->hub->failed);
+    int failed = atomic_load(&e->job->failed);
     if (failed == 0)
         return ERR_OK;
-    drain(s->hub);
-    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, s->world.rank,
+    drain(e->job);
+    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, e->world.rank,
          what);
 }
 
@@ -69,74 +69,74 @@ enum err comm_thread_check(struct comm_thread_seat *s, const char *what)
 
 /* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
  * `gone` is read before `missing`. */
-static enum err check_gone(struct comm_thread_seat *s, const struct comm_want *x)
+static enum err check_gone(struct comm_thread_endpoint *e, const struct comm_want *x)
 {
-    if (atomic_load(&s->hub->gone) == 0)
+    if (atomic_load(&e->job->gone) == 0)
         return ERR_OK;
     for (int i = 0; i < x->n; i++) {
-        if (!atomic_load(&s->hub->seat[x->ranks[i]].gone) || !x->missing(x, i))
+        if (!atomic_load(&e->job->endpoint[x->ranks[i]].gone) || !x->missing(x, i))
             continue;
-        comm_thread_fail(s);
-        return comm_want_gone(x, &s->world, i);
+        comm_thread_fail(e);
+        return comm_want_gone(x, &e->world, i);
     }
     return ERR_OK;
 }
 
-/* Sleep until the bell, for so many seconds at most; negative: without end. gone: of the hub, as it
+/* Sleep until the bell, for so many seconds at most; negative: without end. gone: of the job, as it
  * was before check_gone looked. */
-static void sleep_on_bell(struct comm_thread_seat *s, bool (*ready)(const struct comm_want *x),
+static void sleep_on_bell(struct comm_thread_endpoint *e, bool (*ready)(const struct comm_want *x),
                           const struct comm_want *x, int gone, double seconds)
 {
     struct timespec deadline = comm_deadline(CLOCK_MONOTONIC, fmax(0, seconds));
-    pthread_mutex_lock(&s->lock);
+    pthread_mutex_lock(&e->lock);
     /* One look under the lock, at all that is rung for: whoever rings stores first. */
     bool woken =
-        ready(x) || atomic_load(&s->hub->failed) != 0 || atomic_load(&s->hub->gone) != gone;
+        ready(x) || atomic_load(&e->job->failed) != 0 || atomic_load(&e->job->gone) != gone;
     if (!woken && seconds >= 0)
-        pthread_cond_timedwait(&s->bell, &s->lock, &deadline);
+        pthread_cond_timedwait(&e->bell, &e->lock, &deadline);
     else if (!woken)
-        pthread_cond_wait(&s->bell, &s->lock);
-    pthread_mutex_unlock(&s->lock);
+        pthread_cond_wait(&e->bell, &e->lock);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* A hang is told by the rank that finds it first; for the others that one has failed. */
-static enum err hang(struct comm_thread_seat *s, const struct comm_want *x, enum err err)
+static enum err hang(struct comm_thread_endpoint *e, const struct comm_want *x, enum err err)
 {
     int none = 0;
     char buf[COMM_WANT_TEXT];
-    if (!atomic_compare_exchange_strong(&s->hub->failed, &none, 1 + s->world.rank))
-        TRY(comm_thread_check(s, x->text(x, buf)));
-    comm_thread_ring_all(s->hub);
-    drain(s->hub);
+    if (!atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
+        TRY(comm_thread_check(e, x->text(x, buf)));
+    comm_thread_ring_all(e->job);
+    drain(e->job);
     return err;
 }
 
-static enum err wait_loop(struct comm_thread_seat *s, const struct comm_want *x,
+static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x), struct comm_long *l)
 {
     char buf[COMM_WANT_TEXT];
     while (!ready(x)) {
-        if (atomic_load(&s->hub->failed) != 0)
-            TRY(comm_thread_check(s, x->text(x, buf)));
-        int gone = atomic_load(&s->hub->gone);
-        TRY(check_gone(s, x));
-        enum err err = comm_long_look(&s->world, x, l);
+        if (atomic_load(&e->job->failed) != 0)
+            TRY(comm_thread_check(e, x->text(x, buf)));
+        int gone = atomic_load(&e->job->gone);
+        TRY(check_gone(e, x));
+        enum err err = comm_long_look(&e->world, x, l);
         if (err != ERR_OK)
-            return hang(s, x, err);
-        sleep_on_bell(s, ready, x, gone, comm_long_nap(&s->world, l));
+            return hang(e, x, err);
+        sleep_on_bell(e, ready, x, gone, comm_long_nap(&e->world, l));
     }
     return ERR_OK;
 }
 
-enum err comm_thread_wait(struct comm_thread_seat *s, const struct comm_want *x,
+enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_want *x,
                           bool (*ready)(const struct comm_want *x))
 {
     struct comm_long l;
-    for (int i = 0; i < s->hub->spins; i++)
+    for (int i = 0; i < e->job->spins; i++)
         if (ready(x))
             return ERR_OK;
-    comm_long_begin(&s->world, &l);
-    enum err err = wait_loop(s, x, ready, &l);
-    comm_board_waits_end(&s->world);
+    comm_long_begin(&e->world, &l);
+    enum err err = wait_loop(e, x, ready, &l);
+    comm_board_waits_end(&e->world);
     return err;
 }
