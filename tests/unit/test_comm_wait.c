@@ -28,7 +28,7 @@ static enum err wait_on_rank_0(void *arg, struct comm_world *w)
 }
 
 /* A rank that spins sees at its second look what it waits for. One that goes to sleep has its
- * second look under the lock of the bell, and a third when it is up again. */
+ * second look under the lock of its wakeup, and a third when it is up again. */
 static void looks_before_sleep(void)
 {
     int cores = cores_usable(), looks = 0;
@@ -78,9 +78,10 @@ static bool rank_1_goes_now(const struct comm_want *x, int i)
         return true;
     atomic_store(&l->go, true);
     for (int n = 0;
-         n < 5000 && !atomic_load(&s->job->endpoint[1].gone) && !atomic_load(&s->job->failed); n++)
+         n < 5000 && !atomic_load(&s->job->endpoint[1].exited) &&
+         !atomic_load(&s->job->failed); n++)
         nap(1);
-    nap(20); /* its bells have been rung */
+    nap(20); /* it has been woken */
     return false;
 }
 
@@ -107,11 +108,11 @@ static enum err last_look_body(void *arg, struct comm_world *w)
     if (me == 3) {
         wait_for(&l->awake, 5);
         l->slept = !atomic_load(&l->awake);
-        comm_thread_ring(s->job, 0);
+        comm_thread_wake(s->job, 0);
     }
     if (me != 0)
         return ERR_OK;
-    wait_for(&s->job->endpoint[2].gone, 5);
+    wait_for(&s->job->endpoint[2].exited, 5);
     enum err err = comm_thread_wait(s, &want, never);
     atomic_store(&l->awake, true);
     return err;

@@ -4,7 +4,7 @@
  * peers read when a wait gets long. In it stands what the rank is about, for whom it waits, whether
  * a call of the file system holds it, and when it last gave a sign of life. The entries lie in the
  * memory of the ranks that are threads, or in memory that processes of one machine share; a rank
- * that is stopped, or busy, or gone cannot answer, but its entry can still be read.
+ * that is stopped, or busy, or has exited cannot answer, but its entry can still be read.
  */
 #ifndef PLAIT_COMM_BOARD_H
 #define PLAIT_COMM_BOARD_H

@@ -206,7 +206,7 @@ struct comm_want {
 /* This rank has given a sign of life. (core/board.c) */
 void comm_alive(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */
-enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i);
+enum err comm_want_exited(const struct comm_want *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
 const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
 /* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words for messages about operations: what differs, who is gone. Both transports say the same.
+ * Words for messages about operations: what differs, who has exited. Both transports say the same.
  */
 #include "comm/core/core.h"
 
@@ -89,7 +89,7 @@ void comm_names_end(struct comm_names *n)
         snprintf(n->text + n->used, sizeof n->text - n->used, " and %d more", n->more);
 }
 
-enum err comm_want_gone(const struct comm_want *x, const struct comm_world *w, int i)
+enum err comm_want_exited(const struct comm_want *x, const struct comm_world *w, int i)
 {
     char what[COMM_WANT_TEXT];
     FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",

@@ -158,12 +158,12 @@ enum err comm_mpi_progress(struct comm_mpi_endpoint *e)
     return ERR_OK;
 }
 
-static enum err check_gone(const struct comm_mpi_endpoint *e, const struct comm_want *x)
+static enum err check_exited(const struct comm_mpi_endpoint *e, const struct comm_want *x)
 {
     for (int i = 0; e->ends > 0 && i < x->n; i++) {
         double ended = e->ended[x->ranks[i]];
         if (ended > 0 && log_now() - ended > late_s && x->missing(x, i))
-            return comm_want_gone(x, &e->world, i);
+            return comm_want_exited(x, &e->world, i);
     }
     return ERR_OK;
 }
@@ -187,7 +187,7 @@ static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_want *x
             comm_mpi_nap(NAP_NS);
         if (looks % 64 != 0)
             continue;
-        TRY(check_gone(e, x));
+        TRY(check_exited(e, x));
         if (looks == 0)
             comm_long_begin(&e->world, &l);
         TRY(comm_long_look(&e->world, x, &l));

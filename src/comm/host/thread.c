@@ -76,9 +76,9 @@ static void *rank_main(void *arg)
         comm_thread_fail(e);
     } else {
         comm_board_ended(&e->world);
-        atomic_store(&e->gone, true);
-        atomic_fetch_add(&j->gone, 1);
-        comm_thread_ring_all(j);
+        atomic_store(&e->exited, true);
+        atomic_fetch_add(&j->exited, 1);
+        comm_thread_wake_all(j);
     }
     return NULL;
 }
@@ -96,7 +96,7 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
     e->box.recvs.last = &e->box.recvs.first;
     bool ok = pthread_condattr_init(&attr) == 0;
     ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
-    ok = ok && pthread_cond_init(&e->bell, &attr) == 0;
+    ok = ok && pthread_cond_init(&e->wakeup, &attr) == 0;
     ok = ok && pthread_mutex_init(&e->lock, NULL) == 0;
     ok = ok && pthread_mutex_init(&e->box.lock, NULL) == 0;
     if (!ok)
@@ -110,7 +110,7 @@ static void endpoint_release(struct comm_thread_endpoint *e)
     comm_thread_msg_release(e);
     pthread_mutex_destroy(&e->box.lock);
     pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->bell);
+    pthread_cond_destroy(&e->wakeup);
 }
 
 /* Start a thread for each rank and wait for all. When a thread cannot be started, those that run

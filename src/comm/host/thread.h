@@ -38,12 +38,12 @@ struct comm_thread_endpoint {
     struct comm_thread_job *job;
     struct comm_entry entry;
     pthread_t thread;
-    pthread_mutex_t lock; /* of the bell */
-    pthread_cond_t bell;  /* rung when something this rank may wait for has changed */
+    pthread_mutex_t lock; /* of wakeup */
+    pthread_cond_t wakeup; /* signalled when what this rank may wait for has changed */
     struct comm_thread_box box;
     struct comm_thread_msg *free;   /* records not in use; touched by the own thread only */
     struct comm_thread_slab *slabs; /* owned */
-    atomic_bool gone; /* the body has returned ERR_OK */
+    atomic_bool exited; /* the body has returned ERR_OK */
     enum err err;     /* what the body returned; read after the join */
     char text[COMM_THREAD_TEXT]; /* its message */
 };
@@ -55,7 +55,7 @@ struct comm_thread_job {
     enum err (*body)(void *arg, struct comm_world *w);
     void *arg;
     atomic_int failed;  /* 1 + the rank that failed first; 0: none */
-    atomic_int gone;    /* ranks whose body has returned ERR_OK */
+    atomic_int exited;  /* ranks whose body has returned ERR_OK */
     atomic_int copying; /* ranks that are amid a piece of other ranks' buffers */
     pthread_mutex_t lock;
     struct comm_thread_meet *meets; /* of all groups; guarded by lock */
@@ -75,8 +75,8 @@ enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_want
                           bool (*ready)(const struct comm_want *x));
 
 /* Make rank `rank`, or all, look again at what they wait for. */
-void comm_thread_ring(struct comm_thread_job *j, int rank);
-void comm_thread_ring_all(struct comm_thread_job *j);
+void comm_thread_wake(struct comm_thread_job *j, int rank);
+void comm_thread_wake_all(struct comm_thread_job *j);
 
 /* This rank has failed: wake all, and return when no peer touches published buffers any more
  * (each is at most one piece away from noticing). */

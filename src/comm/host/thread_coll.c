@@ -259,11 +259,11 @@ static void do_block(const struct slot *slot, int n, int64_t block)
     }
 }
 
-static void ring_members(struct comm_group *g)
+static void wake_members(struct comm_group *g)
 {
     for (int i = 0; i < g->n; i++)
         if (i != g->me)
-            comm_thread_ring(comm_thread_endpoint(g->world)->job, g->ranks[i]);
+            comm_thread_wake(comm_thread_endpoint(g->world)->job, g->ranks[i]);
 }
 
 /* Take blocks of an open slot until none is left; whoever does the last one completes it. */
@@ -279,7 +279,7 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
         if (atomic_fetch_sub(&slot->left, 1) > 1)
             continue;
         atomic_store(&slot->complete, seq + 1);
-        ring_members(g);
+        wake_members(g);
     }
     return ERR_OK;
 }
@@ -346,11 +346,11 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
     atomic_store(&slot->open, g->started + 1);
     if (slot->blocks == 0) {
         atomic_store(&slot->complete, g->started + 1);
-        ring_members(g);
+        wake_members(g);
     } else if (slot->blocks == 1) {
         TRY(work(g, slot, g->started));
     } else {
-        ring_members(g);
+        wake_members(g);
     }
     return ERR_OK;
 }

@@ -100,7 +100,7 @@ static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread
     }
     int rank = first->what.src ? first->what.from : first->what.to;
     atomic_store(&first->done, true); /* from here the record is its owner's again */
-    comm_thread_ring(e->job, rank);
+    comm_thread_wake(e->job, rank);
     return ERR_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How ranks that are threads wait, and how they fail. Each has a bell (a mutex and a condition
- * variable) on which it alone waits. Whoever changes something a rank may wait for stores it
- * atomically first and rings second; the waiter looks again under the bell's lock before it sleeps.
+ * How ranks that are threads wait, and how they fail. Each waits on a condition variable of its
+ * own, `wakeup`. Whoever changes something a rank may wait for stores it atomically first and
+ * signals second; the waiter looks again under the lock before it sleeps.
  * With more ranks than cores it sleeps at once, for one that spins keeps the awaited one from
  * running. Every piece of another rank's buffers is pinned while it is copied, and a rank that
  * fails waits until none is (docs/design/comm.md).
@@ -11,18 +11,18 @@
 
 #include <sched.h>
 
-void comm_thread_ring(struct comm_thread_job *j, int rank)
+void comm_thread_wake(struct comm_thread_job *j, int rank)
 {
     struct comm_thread_endpoint *e = &j->endpoint[rank];
     pthread_mutex_lock(&e->lock);
-    pthread_cond_signal(&e->bell);
+    pthread_cond_signal(&e->wakeup);
     pthread_mutex_unlock(&e->lock);
 }
 
-void comm_thread_ring_all(struct comm_thread_job *j)
+void comm_thread_wake_all(struct comm_thread_job *j)
 {
     for (int i = 0; i < j->size; i++)
-        comm_thread_ring(j, i);
+        comm_thread_wake(j, i);
 }
 
 /* ---- failing ---- */
@@ -51,7 +51,7 @@ void comm_thread_fail(struct comm_thread_endpoint *e)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
-        comm_thread_ring_all(e->job);
+        comm_thread_wake_all(e->job);
     drain(e->job);
 }
 
@@ -68,34 +68,35 @@ enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what)
 /* ---- waiting ---- */
 
 /* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
- * `gone` is read before `missing`. */
-static enum err check_gone(struct comm_thread_endpoint *e, const struct comm_want *x)
+ * `exited` is read before `missing`. */
+static enum err check_exited(struct comm_thread_endpoint *e, const struct comm_want *x)
 {
-    if (atomic_load(&e->job->gone) == 0)
+    if (atomic_load(&e->job->exited) == 0)
         return ERR_OK;
     for (int i = 0; i < x->n; i++) {
-        if (!atomic_load(&e->job->endpoint[x->ranks[i]].gone) || !x->missing(x, i))
+        if (!atomic_load(&e->job->endpoint[x->ranks[i]].exited) || !x->missing(x, i))
             continue;
         comm_thread_fail(e);
-        return comm_want_gone(x, &e->world, i);
+        return comm_want_exited(x, &e->world, i);
     }
     return ERR_OK;
 }
 
-/* Sleep until the bell, for so many seconds at most; negative: without end. gone: of the job, as it
- * was before check_gone looked. */
-static void sleep_on_bell(struct comm_thread_endpoint *e, bool (*ready)(const struct comm_want *x),
-                          const struct comm_want *x, int gone, double seconds)
+/* For so many seconds at most; negative: without end. exited: of the job, as it was before
+ * check_exited looked. */
+static void sleep_until_woken(struct comm_thread_endpoint *e,
+                              bool (*ready)(const struct comm_want *x),
+                              const struct comm_want *x, int exited, double seconds)
 {
     struct timespec deadline = comm_deadline(CLOCK_MONOTONIC, fmax(0, seconds));
     pthread_mutex_lock(&e->lock);
-    /* One look under the lock, at all that is rung for: whoever rings stores first. */
+    /* One look under the lock, at all that wakes this rank: whoever wakes stores first. */
     bool woken =
-        ready(x) || atomic_load(&e->job->failed) != 0 || atomic_load(&e->job->gone) != gone;
+        ready(x) || atomic_load(&e->job->failed) != 0 || atomic_load(&e->job->exited) != exited;
     if (!woken && seconds >= 0)
-        pthread_cond_timedwait(&e->bell, &e->lock, &deadline);
+        pthread_cond_timedwait(&e->wakeup, &e->lock, &deadline);
     else if (!woken)
-        pthread_cond_wait(&e->bell, &e->lock);
+        pthread_cond_wait(&e->wakeup, &e->lock);
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -106,7 +107,7 @@ static enum err hang(struct comm_thread_endpoint *e, const struct comm_want *x, 
     char buf[COMM_WANT_TEXT];
     if (!atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
         TRY(comm_thread_check(e, x->text(x, buf)));
-    comm_thread_ring_all(e->job);
+    comm_thread_wake_all(e->job);
     drain(e->job);
     return err;
 }
@@ -118,12 +119,12 @@ static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_want
     while (!ready(x)) {
         if (atomic_load(&e->job->failed) != 0)
             TRY(comm_thread_check(e, x->text(x, buf)));
-        int gone = atomic_load(&e->job->gone);
-        TRY(check_gone(e, x));
+        int exited = atomic_load(&e->job->exited);
+        TRY(check_exited(e, x));
         enum err err = comm_long_look(&e->world, x, l);
         if (err != ERR_OK)
             return hang(e, x, err);
-        sleep_on_bell(e, ready, x, gone, comm_long_nap(&e->world, l));
+        sleep_until_woken(e, ready, x, exited, comm_long_nap(&e->world, l));
     }
     return ERR_OK;
 }
