@@ -19,8 +19,8 @@
  * for or one that those wait for, it ends with ERR_HANG: the message names that rank first, and
  * where it is, then who waits for whom. Ranks that all wait for each other are named as a deadlock.
  * Members that state different operations or counts get ERR_MISMATCH, naming both: always checked,
- * for members meet anyway. After any of these the world has failed and every further call ends
- * with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
+ * for members wait for each other anyway. After any of these the world has failed and every further
+ * call ends with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
  * comm_abort before it gives their buffers back: peers may be reading them.
  */
 #ifndef PLAIT_COMM_COMM_H
@@ -145,9 +145,9 @@ void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
 /* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
-/* All that a step runs has run once on this rank's device. Until that is said, what goes by copies
- * is met and seen through by the hosts, for what runs first is loaded and measured, which may wait
- * for the whole device, and must not wait for a peer that waits likewise. Local. */
+/* All that a step runs has run once on this rank's device. Until that is said, hosts wait for each
+ * other before each operation by copies and for its end: what runs first is loaded and measured,
+ * which may wait for the whole device, and must not wait for a peer that waits likewise. Local. */
 void comm_warm(struct comm_world *w);
 /* Zeroed device memory that GPUs of the other ranks may read: for a group's window. The
  * transport's, until comm_detach. NULL in *out where the device's own is as good. Local. Errors:

@@ -74,7 +74,7 @@ static enum err windows_of(struct side *s)
     for (int again = 0; again < 2; again++) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             TRY(sum_in(s, g, window, &all[i]));
-        comm_warm(s->w); /* from here on the hosts do not meet */
+        comm_warm(s->w); /* from here on the hosts do not wait */
     }
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_barrier(s->host));

@@ -29,8 +29,7 @@ static enum err group_check(const struct comm_world *w, const struct comm_group_
     return ERR_OK;
 }
 
-/* The same members in host memory beside it: they tell each other how to meet, and are what a
- * barrier is made of. */
+/* The same members in host memory: for what they agree on while opening, and for barriers. */
 static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
 {
     struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};

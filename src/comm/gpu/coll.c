@@ -419,7 +419,7 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 {
     struct comm_copies *x = ((struct comm_gpu_lane *)g->lane)->copies;
-    /* Does it fit, counts, places; a number of words that comm_copies_meet never says. */
+    /* Does it fit, counts, places; a number of words that comm_copies_rendezvous never says. */
     enum { FITS, PARTS = 2, MOST = PARTS + 2 * COMM_COPIES_MEMBERS };
     double mine[MOST] = {[FITS] = 1}, said[COMM_COPIES_MEMBERS * MOST];
     int64_t words = PARTS + 2 * x->n;
@@ -445,7 +445,7 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
-enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c)
+enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
     enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };

@@ -16,10 +16,11 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
 /* Is c done by copies? All members answer the same. Of a group that is not mixed everything must
  * be. */
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c);
-/* Hosts meet, and what they are about to do lies at the same place. Collective over the members. */
-enum err comm_copies_meet(struct comm_group *g, const struct comm_coll *c);
+/* Hosts wait for each other, and check that all start the same operation at the same place of the
+ * window. Collective over the members. */
+enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c);
 /* Where the parts of an all_to_all lie in each member's window, for the next comm_copies_take and
- * comm_copies_do; hosts meet for it. Errors: ERR_MISMATCH. Collective over the members. */
+ * comm_copies_do; hosts wait for it. Errors: ERR_MISMATCH. Collective over the members. */
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c);
 /* c on stream s: the lane's, or the device's. */
 enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s);

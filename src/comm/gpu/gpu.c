@@ -98,7 +98,7 @@ enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t 
     return comm_finish(&r);
 }
 
-enum err comm_gpu_meet(struct comm_group *g)
+enum err comm_gpu_barrier(struct comm_group *g)
 {
     return comm_coll_run(g, &(struct comm_coll){.kind = COMM_BARRIER});
 }

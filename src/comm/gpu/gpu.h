@@ -114,7 +114,7 @@ void comm_gpu_nap_ms(long ms);
 /* long: a message */
 enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
 /* All members of g, a group of host memory, are there. */
-enum err comm_gpu_meet(struct comm_group *g);
+enum err comm_gpu_barrier(struct comm_group *g);
 /* Words of 8 bytes of each member to all, beside a group of device memory. */
 enum err comm_gpu_tell(struct comm_group *g, void *all, const void *mine, int64_t words);
 

@@ -75,7 +75,7 @@ static void lane_link(struct comm_gpu *q, struct comm_gpu_lane *l)
 }
 
 /* Linked before it connects, for a peer may fail meanwhile. */
-static enum err lane_meet(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
+static enum err lane_connect(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
 {
     pthread_mutex_lock(&q->lock);
     bool late = atomic_load(&q->dead);
@@ -115,7 +115,7 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
     TRY(lane_new(as, true, &l));
     enum err err = comm_nccl_init(l, a);
     if (err == ERR_OK)
-        err = lane_meet(q, l, a->me);
+        err = lane_connect(q, l, a->me);
     else
         lane_free(l, true);
     TRY(comm_gpu_check(q->queue.world, "opening a communicator")); /* a peer's failure first */
@@ -191,7 +191,7 @@ static enum err group_open(struct comm_group *g)
         TRY(comm_nccl_name(&a.id));
     TRY(comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_BROADCAST, .out = &a.id,
                                                    .in = &a.id, .count = (int64_t)sizeof a.id}));
-    TRY(comm_gpu_meet(g->host)); /* all are there: initialising waits without a limit */
+    TRY(comm_gpu_barrier(g->host)); /* all are there: initialising waits without a limit */
     a.ctas = g->small || copies ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0;
     TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, &a));
     g->lane = q->lanes;
@@ -235,7 +235,7 @@ static enum err settle(struct comm_gpu *q)
         if (l->stream)
             TRY_CUDA(cudaStreamSynchronize(l->stream));
     TRY(comm_gpu_check(q->queue.world, "ending"));
-    return comm_gpu_meet(q->all); /* peers may still write to what is given back below */
+    return comm_gpu_barrier(q->all); /* peers may still write to what is given back below */
 }
 
 static void release(struct comm_gpu *q)

@@ -7,7 +7,7 @@
 
 #include "comm/gpu/gpu.h"
 
-/* What one member makes up and tells the others, so that they meet. */
+/* NCCL's unique id: one member makes it and sends it to the others. */
 struct comm_nccl_id { char of[128]; };
 struct comm_nccl_args {
     struct comm_nccl_id id;

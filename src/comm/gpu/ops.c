@@ -89,11 +89,11 @@ enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bo
         TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
     if (parts)
         TRY(comm_copies_parts(g, c));
-    bool met = l->copies && !g->world->warm && comm_copies_take(l, c);
-    if (met && !parts)
-        TRY(comm_copies_meet(g, c));
+    bool hosts = l->copies && !g->world->warm && comm_copies_take(l, c);
+    if (hosts && !parts)
+        TRY(comm_copies_rendezvous(g, c));
     TRY(start(g->world, g->lane, &(struct comm_gpu_op){.coll = *c}, now));
-    return met ? see_through(g, c) : ERR_OK;
+    return hosts ? see_through(g, c) : ERR_OK;
 }
 
 /* The device's queue goes on when operation k is over. */
@@ -139,7 +139,7 @@ enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int 
         TRY(comm_gpu_check(w, comm_msg_text(m, buf)));
     struct comm_gpu_op op = {.is_msg = true, .msg = *m};
     if (l->p2p)
-        TRY(comm_p2p_meet(w, l->p2p, m, &op.from));
+        TRY(comm_p2p_rendezvous(w, l->p2p, m, &op.from));
     r->op = l;
     r->word[1] = l->started;
     return start(w, l, &op, false);

@@ -199,7 +199,7 @@ static bool take(struct box *b, struct place *out)
     return there;
 }
 
-enum err comm_p2p_meet(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
+enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
                         const void **from)
 {
     char buf[COMM_WANT_TEXT];

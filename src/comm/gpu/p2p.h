@@ -13,7 +13,7 @@ enum err comm_p2p_open(struct comm_world *w, const struct comm_channel *c, struc
 void comm_p2p_close(struct comm_p2p *p, bool peers);
 /* What the hosts tell each other. A send says where it reads; a receive waits until that was said
  * of its message, and has it in *from. */
-enum err comm_p2p_meet(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
+enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
                         const void **from);
 /* m on stream s. from: of a receive, what it reads. */
 enum err comm_p2p_move(const struct comm_p2p *p, const struct comm_msg *m, const void *from,

@@ -179,7 +179,7 @@ enum err comm_thread_run(int size, double timeout_s,
 out_locks:
     for (int i = 0; i < made; i++)
         endpoint_release(&j.endpoint[i]);
-    comm_thread_meet_release(&j);
+    comm_thread_groups_release(&j);
     pthread_mutex_destroy(&j.lock);
 out_endpoints:
     mem_free(j.board.of);

@@ -58,7 +58,7 @@ struct comm_thread_job {
     atomic_int exited;  /* ranks whose body has returned ERR_OK */
     atomic_int copying; /* ranks that are amid a piece of other ranks' buffers */
     pthread_mutex_t lock;
-    struct comm_thread_meet *meets; /* of all groups; guarded by lock */
+    struct comm_thread_group *groups; /* of all groups; guarded by lock */
     struct comm_thread_endpoint *endpoint; /* (size) owned */
     struct comm_board board;        /* of the endpoints' entries */
 };
@@ -99,6 +99,6 @@ void comm_thread_group_close(struct comm_group *g);
 
 /* What is left when all ranks have ended. */
 void comm_thread_msg_release(struct comm_thread_endpoint *e);
-void comm_thread_meet_release(struct comm_thread_job *j);
+void comm_thread_groups_release(struct comm_thread_job *j);
 
 #endif

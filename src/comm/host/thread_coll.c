@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of threads. The members of a group share a meet: a ring of slots, one for each operation
- * under way. Starting an operation publishes the member's pointers; nothing is copied beforehand
- * and nothing waits. When the last member has come the slot opens: its work is cut into blocks, and
+ * Groups of threads. The members of a group share a ring of slots, one for each operation under
+ * way. Starting an operation publishes the member's pointers; nothing is copied beforehand and
+ * nothing waits. When the last member has come the slot opens: its work is cut into blocks, and
  * every member that finishes takes blocks until none is left. It does not matter who computes a
  * block, for its result is fixed (core/tile.c), so no member waits for one that is busy computing.
  * An operation of one block is done by the last member to come, within its start. With slots for
@@ -26,14 +26,14 @@ struct slot {
     atomic_int_fast64_t next;     /* block to take */
     atomic_int_fast64_t left;     /* blocks not done */
     int64_t blocks;               /* of the open operation; written before open */
-    int came, first;              /* members so far, the first of them; guarded by meet->lock */
+    int came, first;              /* members so far, the first of them; guarded by group->lock */
     struct comm_coll *arg;        /* (n) what each member states; written before open */
-    int64_t *here;                /* (n) 1 + number of the member's latest; guarded by meet->lock */
+    int64_t *here;                /* (n) 1 + number of the member's latest; under group->lock */
 };
 
 /* A group as all its members see it. */
-struct comm_thread_meet {
-    struct comm_thread_meet *next; /* in job->meets; guarded by job->lock */
+struct comm_thread_group {
+    struct comm_thread_group *next; /* in job->groups; guarded by job->lock */
     int id, n;
     int opened, closed;            /* members so far; guarded by job->lock */
     int *ranks;                    /* (n) owned */
@@ -45,7 +45,7 @@ struct comm_thread_meet {
 
 /* ---- opening and closing ---- */
 
-static void meet_free(struct comm_thread_meet *m)
+static void group_free(struct comm_thread_group *m)
 {
     pthread_mutex_destroy(&m->lock);
     mem_free(m->here);
@@ -54,17 +54,17 @@ static void meet_free(struct comm_thread_meet *m)
     mem_free(m);
 }
 
-static enum err meet_new(const struct comm_group *g, struct comm_thread_meet **out)
+static enum err group_new(const struct comm_group *g, struct comm_thread_group **out)
 {
-    struct comm_thread_meet *m;
+    struct comm_thread_group *m;
     enum err err;
     TRY(mem_new(1, sizeof *m, "a group of threads", &m));
     m->id = g->id;
     m->n = g->n;
-    TRY_OR(out_meet, mem_new(g->n, sizeof *m->ranks, "the ranks of a group", &m->ranks));
+    TRY_OR(out_group, mem_new(g->n, sizeof *m->ranks, "the ranks of a group", &m->ranks));
     int64_t slots = (int64_t)RING * g->n;
-    TRY_OR(out_meet, mem_new(slots, sizeof *m->arg, "the slots of a group", &m->arg));
-    TRY_OR(out_meet, mem_new(slots, sizeof *m->here, "the slots of a group", &m->here));
+    TRY_OR(out_group, mem_new(slots, sizeof *m->arg, "the slots of a group", &m->arg));
+    TRY_OR(out_group, mem_new(slots, sizeof *m->here, "the slots of a group", &m->here));
     memcpy(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks);
     for (int i = 0; i < RING; i++) {
         m->slot[i].arg = m->arg + (int64_t)i * g->n;
@@ -75,7 +75,7 @@ static enum err meet_new(const struct comm_group *g, struct comm_thread_meet **o
         return ERR_OK;
     }
     err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for group %d", g->id);
-out_meet:
+out_group:
     mem_free(m->here);
     mem_free(m->arg);
     mem_free(m->ranks);
@@ -83,11 +83,11 @@ out_meet:
     return err;
 }
 
-/* The meet of g's id that not all members have opened yet, or a new one. Under job->lock. */
-static enum err meet_find(struct comm_thread_job *j, const struct comm_group *g,
-                          struct comm_thread_meet **out)
+/* The group of g's id that not all members have opened yet, or a new one. Under job->lock. */
+static enum err group_find(struct comm_thread_job *j, const struct comm_group *g,
+                           struct comm_thread_group **out)
 {
-    struct comm_thread_meet *m = j->meets;
+    struct comm_thread_group *m = j->groups;
     while (m && (m->id != g->id || m->opened == m->n))
         m = m->next;
     if (m && (m->n != g->n || memcmp(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks) != 0))
@@ -95,9 +95,9 @@ static enum err meet_find(struct comm_thread_job *j, const struct comm_group *g,
                            "member opened it with %d from rank %d on, or in another order",
              g->world->rank, g->id, g->n, g->ranks[0], m->n, m->ranks[0]);
     if (!m) {
-        TRY(meet_new(g, &m));
-        m->next = j->meets;
-        j->meets = m; /* released by comm_thread_group_close or comm_thread_meet_release */
+        TRY(group_new(g, &m));
+        m->next = j->groups;
+        j->groups = m; /* released by comm_thread_group_close or comm_thread_groups_release */
     }
     m->opened++;
     *out = m;
@@ -107,10 +107,10 @@ static enum err meet_find(struct comm_thread_job *j, const struct comm_group *g,
 enum err comm_thread_group_open(struct comm_group *g, int64_t scratch)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
-    struct comm_thread_meet *m;
+    struct comm_thread_group *m;
     (void)scratch; /* this transport needs none */
     pthread_mutex_lock(&e->job->lock);
-    enum err err = meet_find(e->job, g, &m);
+    enum err err = group_find(e->job, g, &m);
     pthread_mutex_unlock(&e->job->lock);
     if (err != ERR_OK) {
         comm_thread_fail(e);
@@ -123,27 +123,27 @@ enum err comm_thread_group_open(struct comm_group *g, int64_t scratch)
 void comm_thread_group_close(struct comm_group *g)
 {
     struct comm_thread_job *j = comm_thread_endpoint(g->world)->job;
-    struct comm_thread_meet *m = g->impl;
+    struct comm_thread_group *m = g->impl;
     pthread_mutex_lock(&j->lock);
     bool last = ++m->closed == m->n;
     if (last) {
-        struct comm_thread_meet **at = &j->meets;
+        struct comm_thread_group **at = &j->groups;
         while (*at != m)
             at = &(*at)->next;
         *at = m->next;
     }
     pthread_mutex_unlock(&j->lock);
     if (last)
-        meet_free(m);
+        group_free(m);
     g->impl = NULL;
 }
 
-void comm_thread_meet_release(struct comm_thread_job *j)
+void comm_thread_groups_release(struct comm_thread_job *j)
 {
-    while (j->meets) {
-        struct comm_thread_meet *m = j->meets;
-        j->meets = m->next;
-        meet_free(m);
+    while (j->groups) {
+        struct comm_thread_group *m = j->groups;
+        j->groups = m->next;
+        group_free(m);
     }
 }
 
@@ -286,7 +286,7 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
 
 /* ---- starting ---- */
 
-/* all_to_all: does each receive what the other sends? Under meet->lock; peers' counts pinned. */
+/* all_to_all: does each receive what the other sends? Under group->lock; peers' counts pinned. */
 static enum err check_pairs(const struct comm_group *g, const struct slot *slot)
 {
     const struct comm_coll *arg = slot->arg;
@@ -298,7 +298,7 @@ static enum err check_pairs(const struct comm_group *g, const struct slot *slot)
     return ERR_OK;
 }
 
-/* Write down what this member states; true when it is the last. Under meet->lock. */
+/* Write down what this member states; true when it is the last. Under group->lock. */
 static enum err arrive(struct comm_group *g, struct slot *slot, const struct comm_coll *c,
                        bool *last)
 {
@@ -327,7 +327,7 @@ static enum err arrive(struct comm_group *g, struct slot *slot, const struct com
 enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
-    struct comm_thread_meet *m = g->impl;
+    struct comm_thread_group *m = g->impl;
     struct slot *slot = &m->slot[g->started % RING];
     bool last = false;
     TRY(comm_thread_check(e, comm_coll_name(c->kind)));
@@ -360,7 +360,7 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
 static const struct slot *slot_of(const struct comm_want *x)
 {
     const struct comm_group *g = x->a;
-    const struct comm_thread_meet *m = g->impl;
+    const struct comm_thread_group *m = g->impl;
     return &m->slot[x->seq % RING];
 }
 
@@ -377,7 +377,7 @@ static bool is_complete(const struct comm_want *x)
 static bool member_missing(const struct comm_want *x, int i)
 {
     const struct comm_group *g = x->a;
-    struct comm_thread_meet *m = g->impl;
+    struct comm_thread_group *m = g->impl;
     pthread_mutex_lock(&m->lock);
     bool here = slot_of(x)->here[i] > x->seq;
     pthread_mutex_unlock(&m->lock);
@@ -396,7 +396,7 @@ static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT]
 enum err comm_thread_coll_finish(struct comm_group *g)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
-    struct comm_thread_meet *m = g->impl;
+    struct comm_thread_group *m = g->impl;
     struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
                           .n = g->n, .a = g, .seq = g->finished};
     TRY(comm_thread_wait(e, &x, is_open));
