@@ -85,9 +85,10 @@ void comm_thread_fail(struct comm_thread_endpoint *e);
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
 enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what);
 
-/* Around each piece of other ranks' buffers; false: the world has failed, keep off. */
-bool comm_thread_pin(struct comm_thread_job *j);
-void comm_thread_unpin(struct comm_thread_job *j);
+/* Around each piece of other ranks' buffers, which they keep meanwhile; false: the world has
+ * failed, keep off. */
+bool comm_thread_hold(struct comm_thread_job *j);
+void comm_thread_unhold(struct comm_thread_job *j);
 
 /* The slots of comm_ops. */
 enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);

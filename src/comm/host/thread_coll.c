@@ -17,7 +17,7 @@
 
 enum {
     RING = 2 * COMM_UNFINISHED_MAX,
-    BLOCK_BYTES = 64 << 10, /* of one member; one pin */
+    BLOCK_BYTES = 64 << 10, /* of one member; one hold */
 };
 
 struct slot {
@@ -272,10 +272,10 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     int64_t block;
     while ((block = atomic_fetch_add(&slot->next, 1)) < slot->blocks) {
-        if (!comm_thread_pin(e->job))
+        if (!comm_thread_hold(e->job))
             return comm_thread_check(e, comm_coll_name(slot->arg[0].kind));
         do_block(slot, g->n, block);
-        comm_thread_unpin(e->job);
+        comm_thread_unhold(e->job);
         if (atomic_fetch_sub(&slot->left, 1) > 1)
             continue;
         atomic_store(&slot->complete, seq + 1);
@@ -286,7 +286,7 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
 
 /* ---- starting ---- */
 
-/* all_to_all: does each receive what the other sends? Under group->lock; peers' counts pinned. */
+/* all_to_all: does each receive what the other sends? Under group->lock; peers' counts held. */
 static enum err check_pairs(const struct comm_group *g, const struct slot *slot)
 {
     const struct comm_coll *arg = slot->arg;
@@ -317,10 +317,10 @@ static enum err arrive(struct comm_group *g, struct slot *slot, const struct com
     if (!*last || c->kind != COMM_ALL_TO_ALL)
         return ERR_OK;
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
-    if (!comm_thread_pin(e->job))
+    if (!comm_thread_hold(e->job))
         return comm_thread_check(e, comm_coll_name(c->kind));
     enum err err = check_pairs(g, slot);
-    comm_thread_unpin(e->job);
+    comm_thread_unhold(e->job);
     return err;
 }
 

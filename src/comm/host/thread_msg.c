@@ -16,7 +16,7 @@
 
 enum {
     SLAB_RECORDS = 128,
-    PIECE_BYTES = 256 << 10, /* copied under one pin */
+    PIECE_BYTES = 256 << 10, /* copied under one hold */
 };
 
 struct comm_thread_slab {
@@ -92,11 +92,11 @@ static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread
              text_plural(send->bytes, "s"), send->tag, send->to, recv->bytes);
     }
     for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
-        if (!comm_thread_pin(e->job))
+        if (!comm_thread_hold(e->job))
             return comm_thread_check(e, comm_msg_text(&mine->what, buf));
         memcpy((char *)recv->dst + at, (const char *)send->src + at,
                (size_t)num_min(PIECE_BYTES, send->bytes - at));
-        comm_thread_unpin(e->job);
+        comm_thread_unhold(e->job);
     }
     int rank = first->what.src ? first->what.from : first->what.to;
     atomic_store(&first->done, true); /* from here the record is its owner's again */

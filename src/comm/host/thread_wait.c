@@ -4,7 +4,7 @@
  * own, `wakeup`. Whoever changes something a rank may wait for stores it atomically first and
  * signals second; the waiter looks again under the lock before it sleeps.
  * With more ranks than cores it sleeps at once, for one that spins keeps the awaited one from
- * running. Every piece of another rank's buffers is pinned while it is copied, and a rank that
+ * running. Every piece of another rank's buffers is held while it is copied, and a rank that
  * fails waits until none is (docs/design/comm.md).
  */
 #include "comm/host/thread.h"
@@ -27,7 +27,7 @@ void comm_thread_wake_all(struct comm_thread_job *j)
 
 /* ---- failing ---- */
 
-bool comm_thread_pin(struct comm_thread_job *j)
+bool comm_thread_hold(struct comm_thread_job *j)
 {
     atomic_fetch_add(&j->copying, 1);
     if (atomic_load(&j->failed) == 0)
@@ -36,7 +36,7 @@ bool comm_thread_pin(struct comm_thread_job *j)
     return false;
 }
 
-void comm_thread_unpin(struct comm_thread_job *j)
+void comm_thread_unhold(struct comm_thread_job *j)
 {
     atomic_fetch_sub(&j->copying, 1);
 }
