@@ -63,9 +63,9 @@ void *dev_plain_queue(struct dev *d)
     return NULL;
 }
 
-enum err dev_plain_room(struct dev *d, int64_t *left, int64_t *all)
+enum err dev_plain_mem_info(struct dev *d, int64_t *free_bytes, int64_t *total)
 {
     (void)d;
-    *left = *all = 0;
+    *free_bytes = *total = 0;
     return ERR_OK;
 }

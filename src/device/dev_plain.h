@@ -18,6 +18,6 @@ enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first);
 enum err dev_plain_stamp(struct dev *d, int64_t which);
 enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds);
 void *dev_plain_queue(struct dev *d);
-enum err dev_plain_room(struct dev *d, int64_t *left, int64_t *all);
+enum err dev_plain_mem_info(struct dev *d, int64_t *free_bytes, int64_t *total);
 
 #endif

@@ -45,7 +45,7 @@ struct dev_ops {
     void (*host_free)(struct dev *d, void *p);
     /* Bytes that can still be taken, and how many there are in all; 0 and 0 of memory that is
      * shared with all else on the host. */
-    enum err (*room)(struct dev *d, int64_t *left, int64_t *all);
+    enum err (*mem_info)(struct dev *d, int64_t *free_bytes, int64_t *total);
     enum err (*sync)(struct dev *d);
     /* Copies beside the queue, to memory of host_alloc, so that kernels go on. What they read is
      * dealt to DEV_ASIDES slots, so that a copy begins, and what writes over it goes on, slot by

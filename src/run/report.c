@@ -123,7 +123,7 @@ static enum err report_room(struct train_rank *r, struct text *page)
     int64_t left, all;
     if (r->all == 0)
         return ERR_OK;
-    TRY(r->dev->ops->room(r->dev, &left, &all));
+    TRY(r->dev->ops->mem_info(r->dev, &left, &all));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
     used[comm_rank(r->world)] = (double)(r->left + r->dev->own - r->dev->later - left);
     enum err err = ERR_OK;

@@ -300,7 +300,7 @@ static enum err open_rank(struct train_rank *r)
     dev.threads = r->job->threads;
     dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
-    TRY(r->dev->ops->room(r->dev, &r->left, &r->all));
+    TRY(r->dev->ops->mem_info(r->dev, &r->left, &r->all));
     TRY(room_check(s, comm_rank(r->world), r->left - r->dev->later, r->all));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, opened, &r->profile));

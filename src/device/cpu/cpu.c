@@ -194,7 +194,7 @@ static const struct dev_ops ops = {
     .aside_reach = dev_plain_aside_reach,
     .mark = dev_plain_mark, .reach = dev_plain_mark, .stamps = dev_plain_stamps,
     .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
-    .room = dev_plain_room, .run = cpu_run,
+    .mem_info = dev_plain_mem_info, .run = cpu_run,
 };
 
 enum err cpu_open(const struct dev_args *a, struct dev **out)

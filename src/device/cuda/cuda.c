@@ -103,13 +103,13 @@ enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes)
     return ERR_OK;
 }
 
-static enum err cuda_room(struct dev *d, int64_t *left, int64_t *all)
+static enum err cuda_mem_info(struct dev *d, int64_t *free_bytes, int64_t *total)
 {
-    size_t free_bytes, bytes;
+    size_t available, all;
     (void)d;
-    CUDA_TRY(cudaMemGetInfo(&free_bytes, &bytes));
-    *left = (int64_t)free_bytes;
-    *all = (int64_t)bytes;
+    CUDA_TRY(cudaMemGetInfo(&available, &all));
+    *free_bytes = (int64_t)available;
+    *total = (int64_t)all;
     return ERR_OK;
 }
 
@@ -277,7 +277,7 @@ static const struct dev_ops cuda_ops = {
     .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside_join = cuda_aside_join,
     .aside_reach = cuda_aside_reach, .mark = cuda_mark,
     .reach = cuda_reach, .stamps = cuda_stamps, .stamp = cuda_stamp, .stamped = cuda_stamped,
-    .queue = cuda_queue, .room = cuda_room,
+    .queue = cuda_queue, .mem_info = cuda_mem_info,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
     .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
     .run = cuda_run,

@@ -110,7 +110,7 @@ static const struct dev_ops ref_ops = {
     .stamp = dev_plain_stamp,
     .stamped = dev_plain_stamped,
     .queue = dev_plain_queue,
-    .room = dev_plain_room,
+    .mem_info = dev_plain_mem_info,
     .run = ref_run,
 };
 
