@@ -28,7 +28,7 @@ enum err dev_plain_aside_reach(struct dev *d, bool *there)
     return ERR_OK;
 }
 
-enum err dev_plain_mark(struct dev *d, int which)
+enum err dev_plain_event(struct dev *d, int which)
 {
     (void)d;
     (void)which;

@@ -12,8 +12,8 @@ void dev_plain_host_free(struct dev *d, void *p);
 
 enum err dev_plain_aside_reach(struct dev *d, bool *there);
 
-/* Work is done at once: nothing to mark or to put in order, nothing to wait for, no queue. */
-enum err dev_plain_mark(struct dev *d, int which);
+/* Work is done at once: nothing to record or to put in order, nothing to wait for, no queue. */
+enum err dev_plain_event(struct dev *d, int which);
 enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first);
 enum err dev_plain_stamp(struct dev *d, int64_t which);
 enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds);

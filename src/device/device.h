@@ -11,10 +11,10 @@
  * and gemm need not be bitwise equal across different m). An element of an operand that is not
  * finite leaves some of the result that is not (tests/parity/test_nonfinite.c, with exceptions).
  *
- * Work is queued in order and complete for the host after sync(), or after reach() of a mark that
- * was set behind it; cpu and ref work at once. On a device that queues (dev.queues) the host runs
- * ahead: no call but sync, reach, alloc and free waits for the device. What is asked
- * of it is an operation (op.h), but for memory, and for the queue itself.
+ * Work is queued in order and complete for the host after sync(), or after event_synchronize() of
+ * an event that was recorded behind it; cpu and ref work at once. On a device that queues
+ * (dev.queues) the host runs ahead: no call but sync, event_synchronize, alloc and free waits for
+ * the device. What is asked of it is an operation (op.h), but for memory, and for the queue itself.
  *
  * Recording. Such a device may be able to note a run of calls instead of doing them, and then queue
  * them all at once, as often as is wanted: launching thousands of kernels one by one costs the host
@@ -59,13 +59,13 @@ struct dev_ops {
     enum err (*aside_ready)(struct dev *d, int slot);
     enum err (*aside_join)(struct dev *d, int slot);
     enum err (*aside_reach)(struct dev *d, bool *there);
-    /* Marks, DEV_MARKS of them: `mark` sets one behind what is queued, `reach` waits until the
-     * queue is through it. Both do nothing where work is done at once. */
-    enum err (*mark)(struct dev *d, int which);
-    enum err (*reach)(struct dev *d, int which);
+    /* DEV_EVENTS events: event_record puts one behind what is queued, event_synchronize waits until
+     * the queue is through it. Both do nothing where work is done at once. */
+    enum err (*event_record)(struct dev *d, int which);
+    enum err (*event_synchronize)(struct dev *d, int which);
     /* Stamps: when the queue came to a place, in seconds of log_now. `stamps` takes room for n more
      * and says the first one's number; `stamp` sets one behind what is queued, each as often as
-     * wanted; `stamped` is its time, once the queue is through it (reach, sync). Two stamps of a
+     * wanted; `stamped` is its time, once the queue is through it. Two stamps of a
      * device lie right to each other within about a microsecond, those of several devices of a
      * machine within some. Where work is done at once: the time of the call. */
     enum err (*stamps)(struct dev *d, int64_t n, int64_t *first);
@@ -91,7 +91,7 @@ struct dev_ops {
     op_fn *run;
 };
 
-enum { DEV_MARKS = 8, DEV_ASIDES = 16 };
+enum { DEV_EVENTS = 8, DEV_ASIDES = 16 };
 
 /* Who stands around each operation of a device: it passes the operation on by dev_next, or does
  * not. The first one that was put there is the innermost. */
@@ -199,11 +199,12 @@ int64_t dev_own_bytes(const struct dev_args *a);
 enum err dev_open(const struct dev_args *a, struct dev **out);
 void dev_close(struct dev *d); /* NULL is fine */
 
-/* On a device that queues, sync and reach ask `check`, while they wait and behind it, whether what
- * they wait for will come and has come: a peer may have failed, and a transport that has given up
- * leaves wrong numbers behind. It runs on the waiting thread; they end with its error. */
+/* On a device that queues, sync and event_synchronize ask `check`, while they wait and behind it,
+ * whether what they wait for will come and has come: a peer may have failed, and a transport that
+ * has given up leaves wrong numbers behind. It runs on the waiting thread; they end with its error.
+ */
 void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg);
-/* The answer, for sync and reach. */
+/* The answer, for sync and event_synchronize. */
 enum err dev_waited(const struct dev *d);
 
 /* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */

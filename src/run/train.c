@@ -105,10 +105,10 @@ static enum err stamp_end(const struct train_rank *r, int64_t step)
     return r->dev->ops->stamp(r->dev, r->stamp + step % TRAIN_STAMPS);
 }
 
-/* Waits until the device is through a step that was marked. */
-static enum err reach(const struct train_rank *r, int64_t step)
+/* Waits until the device is through a step behind which an event was recorded. */
+static enum err wait_step(const struct train_rank *r, int64_t step)
 {
-    return r->dev->ops->reach(r->dev, (int)(step % TRAIN_AHEAD));
+    return r->dev->ops->event_synchronize(r->dev, (int)(step % TRAIN_AHEAD));
 }
 
 /* How long a step took that the device is through: from the end of the one before, or from where it
@@ -141,7 +141,7 @@ static enum err take_results(struct train_rank *r, int64_t last)
 {
     while (r->taken < num_min(last, r->queued)) {
         struct optim_step step = {.step = r->taken + 1};
-        TRY(reach(r, step.step));
+        TRY(wait_step(r, step.step));
         TRY(optim_judge(&step, landing(r, step.step), &r->result));
         TRY(take_result(r, step.step));
     }
@@ -178,7 +178,7 @@ static enum err on_check(void *arg, const double *sums, bool *again)
     TRY(optim_prove(&r->ahead, sums, &r->result, again));
     exec_zero_grads(r->x);
     r->queued = r->ahead.step.step;
-    TRY(reach(r, r->queued));
+    TRY(wait_step(r, r->queued));
     return take_result(r, r->queued);
 }
 
@@ -362,7 +362,7 @@ static enum err trace_steps(struct train_rank *r, int64_t last)
 {
     while (r->s->o->train.trace && !r->trace_broken && r->traced < last) {
         r->traced++;
-        TRY(reach(r, r->traced));
+        TRY(wait_step(r, r->traced));
         enum err err = trace_step(&r->trace, r->x, r->traced, (int)(r->step - r->traced));
         r->trace_broken = err == ERR_STORAGE;
         TRY(train_put_off(r, err));
@@ -415,7 +415,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
         comm_warm(r->world);
     TRY(land(r));
     TRY(stamp_end(r, r->step));
-    TRY(r->dev->ops->mark(r->dev, (int)(r->step % TRAIN_AHEAD)));
+    TRY(r->dev->ops->event_record(r->dev, (int)(r->step % TRAIN_AHEAD)));
     if (runs_ahead(r))
         TRY(train_save_ahead(r));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);

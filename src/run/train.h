@@ -42,7 +42,7 @@ struct train_job {
     struct log_keep *log;         /* borrowed; log.txt, in the reporting rank's process */
 };
 
-enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also marks of the device */
+enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also events of the device */
 /* Samples are read ahead by as many steps as may follow the one in which a rank asks to stop, so
  * that a file that fails takes no step that has begun. */
 enum { TRAIN_READ = TRAIN_AHEAD + 1 };

@@ -212,7 +212,7 @@ static void copies_begin_with_their_slot(void)
 }
 
 /* Work that does not touch the store is done before the copy is, where the queue's last was itself
- * a copy of a few bytes to the host, as a step's sums are, and its next is a mark. */
+ * a copy of a few bytes to the host, as a step's sums are, and its next is an event. */
 static void the_queue_goes_on(void)
 {
     struct rig r;
@@ -227,7 +227,7 @@ static void the_queue_goes_on(void)
     copy_aside(&r);
     double queued = log_now();
     CHECK_OK(dev_d2h(r.dev, sums, r.store, 64));
-    CHECK_OK(r.dev->ops->mark(r.dev, 0));
+    CHECK_OK(r.dev->ops->event_record(r.dev, 0));
     CHECK_OK(dev_zero(r.dev, r.other, 1 << 20));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double done = log_now();

@@ -142,13 +142,13 @@ static void stamps_read_amid_work(void)
         CHECK_OK(d->ops->sync(d));
         rest(0.2);
         CHECK_OK(d->ops->stamp(d, first));
-        CHECK_OK(d->ops->mark(d, 0));
+        CHECK_OK(d->ops->event_record(d, 0));
         for (int i = 0; i < 5000; i++)
             CHECK_OK(dev_gemm(d, &g));
-        CHECK_OK(d->ops->mark(d, 1));
-        CHECK_OK(d->ops->reach(d, 0));
+        CHECK_OK(d->ops->event_record(d, 1));
+        CHECK_OK(d->ops->event_synchronize(d, 0));
         CHECK_OK(d->ops->stamped(d, first, &amid));
-        CHECK_OK(d->ops->reach(d, 1));
+        CHECK_OK(d->ops->event_synchronize(d, 1));
         rest(0.2);
         CHECK_OK(d->ops->stamped(d, first, &later));
         worst = fmax(worst, fabs(amid - later));

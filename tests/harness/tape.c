@@ -144,10 +144,10 @@ static enum err t_sync(struct dev *d)
     return mine->real->sync(d);
 }
 
-static enum err t_mark(struct dev *d, int which)
+static enum err t_event_record(struct dev *d, int which)
 {
     mine->wrong += mine->recording;
-    return mine->real->mark(d, which);
+    return mine->real->event_record(d, which);
 }
 
 /* ---- recording ---- */
@@ -197,7 +197,7 @@ void tape_over(struct tape *t, struct dev *d, bool can_record)
     *t = (struct tape){.hook.around = t_op, .real = real, .ops = *real, .refuses = refuses};
     t->ops.alloc = t_alloc;
     t->ops.sync = t_sync;
-    t->ops.mark = t_mark;
+    t->ops.event_record = t_event_record;
     t->ops.aside_join = t_aside_join;
     t->ops.aside_ready = t_aside_ready;
     t->ops.record_begin = can_record ? t_record_begin : NULL;

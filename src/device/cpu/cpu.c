@@ -190,9 +190,10 @@ static const struct dev_ops ops = {
     .name = "cpu", .close = cpu_close, .describe = cpu_describe,
     .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
     .host_free = dev_plain_host_free, .sync = cpu_sync,
-    .aside_ready = dev_plain_mark, .aside_join = dev_plain_mark,
+    .aside_ready = dev_plain_event, .aside_join = dev_plain_event,
     .aside_reach = dev_plain_aside_reach,
-    .mark = dev_plain_mark, .reach = dev_plain_mark, .stamps = dev_plain_stamps,
+    .event_record = dev_plain_event, .event_synchronize = dev_plain_event,
+    .stamps = dev_plain_stamps,
     .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
     .mem_info = dev_plain_mem_info, .run = cpu_run,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Opening a GPU, its memory, its queue, and what it says of itself. One stream takes all work, so
- * order is the order of the calls; the host waits in sync, reach, alloc and free alone.
+ * order is the order of the calls; the host waits in sync, event_synchronize, alloc and free alone.
  *
  * Whatever may be wrong with the machine (no driver, an old one, too few GPUs, libraries of another
  * version) is found at opening and said in one line.
@@ -154,17 +154,17 @@ static enum err cuda_sync(struct dev *d)
     return dev_waited(d);
 }
 
-static enum err cuda_mark(struct dev *d, int which)
+static enum err cuda_event_record(struct dev *d, int which)
 {
-    ENSURE(which >= 0 && which < DEV_MARKS);
-    CUDA_TRY(cudaEventRecord(cuda_of(d)->mark[which], cuda_of(d)->stream));
+    ENSURE(which >= 0 && which < DEV_EVENTS);
+    CUDA_TRY(cudaEventRecord(cuda_of(d)->event[which], cuda_of(d)->stream));
     return ERR_OK;
 }
 
-static enum err cuda_reach(struct dev *d, int which)
+static enum err cuda_event_synchronize(struct dev *d, int which)
 {
-    ENSURE(which >= 0 && which < DEV_MARKS);
-    cudaEvent_t at = cuda_of(d)->mark[which];
+    ENSURE(which >= 0 && which < DEV_EVENTS);
+    cudaEvent_t at = cuda_of(d)->event[which];
     cudaError_t e = d->watch ? cudaEventQuery(at) : cudaEventSynchronize(at);
     for (int64_t looks = 0; e == cudaErrorNotReady; looks++) {
         TRY(look_again(d, looks));
@@ -221,9 +221,9 @@ static void cuda_close(struct dev *d)
     cuda_stage_close(c);
     cuda_clock_close(c);
     cuda_aside_close(c);
-    for (int i = 0; i < DEV_MARKS; i++)
-        if (c->mark[i])
-            (void)cudaEventDestroy(c->mark[i]);
+    for (int i = 0; i < DEV_EVENTS; i++)
+        if (c->event[i])
+            (void)cudaEventDestroy(c->event[i]);
     if (c->work)
         (void)cudaFree(c->work);
     if (c->stream)
@@ -275,8 +275,9 @@ static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
     .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside_join = cuda_aside_join,
-    .aside_reach = cuda_aside_reach, .mark = cuda_mark,
-    .reach = cuda_reach, .stamps = cuda_stamps, .stamp = cuda_stamp, .stamped = cuda_stamped,
+    .aside_reach = cuda_aside_reach, .event_record = cuda_event_record,
+    .event_synchronize = cuda_event_synchronize, .stamps = cuda_stamps,
+    .stamp = cuda_stamp, .stamped = cuda_stamped,
     .queue = cuda_queue, .mem_info = cuda_mem_info,
     .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
     .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
@@ -292,8 +293,8 @@ static enum err make_parts(struct cuda *c)
     c->shared = (int)prop.sharedMemPerBlockOptin;
     c->sm90 = prop.major == 9 && prop.minor == 0;
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
-    for (int i = 0; i < DEV_MARKS; i++)
-        CUDA_TRY(cudaEventCreateWithFlags(&c->mark[i], cudaEventDisableTiming));
+    for (int i = 0; i < DEV_EVENTS; i++)
+        CUDA_TRY(cudaEventCreateWithFlags(&c->event[i], cudaEventDisableTiming));
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
     TRY(cuda_aside_open(c));

@@ -30,7 +30,7 @@ struct cuda {
     cudaStream_t stream;
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
-    cudaEvent_t mark[DEV_MARKS];
+    cudaEvent_t event[DEV_EVENTS];
     cudaStream_t aside;      /* copies beside the stream: cuda_aside.c */
     cudaEvent_t ready[DEV_ASIDES], gone[DEV_ASIDES]; /* on the stream; behind a slot's last copy */
     cudaEvent_t all_gone;    /* behind the last copy */
