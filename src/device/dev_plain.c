@@ -35,25 +35,25 @@ enum err dev_plain_event(struct dev *d, int which)
     return ERR_OK;
 }
 
-enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first)
+enum err dev_plain_timer_alloc(struct dev *d, int64_t n, int64_t *first)
 {
-    TRY(mem_grow(d->stamps, d->stamps + n, sizeof *d->stamp, "stamps", &d->stamp));
-    *first = d->stamps;
-    d->stamps += n;
+    TRY(mem_grow(d->timers, d->timers + n, sizeof *d->timer, "timers", &d->timer));
+    *first = d->timers;
+    d->timers += n;
     return ERR_OK;
 }
 
-enum err dev_plain_stamp(struct dev *d, int64_t which)
+enum err dev_plain_timer_record(struct dev *d, int64_t which)
 {
-    ENSURE(which >= 0 && which < d->stamps);
-    d->stamp[which] = log_now();
+    ENSURE(which >= 0 && which < d->timers);
+    d->timer[which] = log_now();
     return ERR_OK;
 }
 
-enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds)
+enum err dev_plain_timer_read(struct dev *d, int64_t which, double *seconds)
 {
-    ENSURE(which >= 0 && which < d->stamps);
-    *seconds = d->stamp[which];
+    ENSURE(which >= 0 && which < d->timers);
+    *seconds = d->timer[which];
     return ERR_OK;
 }
 

@@ -14,9 +14,9 @@ enum err dev_plain_aside_reach(struct dev *d, bool *there);
 
 /* Work is done at once: nothing to record or to put in order, nothing to wait for, no queue. */
 enum err dev_plain_event(struct dev *d, int which);
-enum err dev_plain_stamps(struct dev *d, int64_t n, int64_t *first);
-enum err dev_plain_stamp(struct dev *d, int64_t which);
-enum err dev_plain_stamped(struct dev *d, int64_t which, double *seconds);
+enum err dev_plain_timer_alloc(struct dev *d, int64_t n, int64_t *first);
+enum err dev_plain_timer_record(struct dev *d, int64_t which);
+enum err dev_plain_timer_read(struct dev *d, int64_t which, double *seconds);
 void *dev_plain_queue(struct dev *d);
 enum err dev_plain_mem_info(struct dev *d, int64_t *free_bytes, int64_t *total);
 

@@ -97,9 +97,9 @@ void dev_close(struct dev *d)
 {
     if (!d)
         return;
-    double *stamp = d->stamp;
+    double *timer = d->timer;
     d->ops->close(d);
-    mem_free(stamp);
+    mem_free(timer);
 }
 
 bool dev_built(enum dev_kind k)

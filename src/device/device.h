@@ -63,14 +63,14 @@ struct dev_ops {
      * the queue is through it. Both do nothing where work is done at once. */
     enum err (*event_record)(struct dev *d, int which);
     enum err (*event_synchronize)(struct dev *d, int which);
-    /* Stamps: when the queue came to a place, in seconds of log_now. `stamps` takes room for n more
-     * and says the first one's number; `stamp` sets one behind what is queued, each as often as
-     * wanted; `stamped` is its time, once the queue is through it. Two stamps of a
-     * device lie right to each other within about a microsecond, those of several devices of a
-     * machine within some. Where work is done at once: the time of the call. */
-    enum err (*stamps)(struct dev *d, int64_t n, int64_t *first);
-    enum err (*stamp)(struct dev *d, int64_t which);
-    enum err (*stamped)(struct dev *d, int64_t which, double *seconds);
+    /* Timers: when the queue came to a place, in seconds of log_now. timer_alloc makes n more and
+     * says the first one's number; timer_record puts one behind what is queued, each as often as
+     * wanted; timer_read is its time, once the queue is through it. Two timers of a device lie
+     * right to each other within about a microsecond, those of several devices of a machine within
+     * some. Where work is done at once: the time of the call. */
+    enum err (*timer_alloc)(struct dev *d, int64_t n, int64_t *first);
+    enum err (*timer_record)(struct dev *d, int64_t which);
+    enum err (*timer_read)(struct dev *d, int64_t which, double *seconds);
     /* (optional) NULL, all four: the device cannot, or has no use for it. From record_begin on
      * calls are noted and not done, until record_end gives what was noted. Between the two only
      * kernels, copy, zero, aside_join and aside_ready; work on other queues that was put in order
@@ -115,8 +115,8 @@ struct dev {
     void *watch_arg;   /* borrowed */
     int threads;
     int part;          /* of a stage, that is at work: for messages */
-    double *stamp;     /* owned; [stamps] where work is done at once, else NULL */
-    int64_t stamps;
+    double *timer;     /* owned; [timers] where work is done at once, else NULL */
+    int64_t timers;
     void *impl; /* owned by the device */
 };
 

@@ -58,7 +58,7 @@ struct exec_post {
 
 /* When instructions ran (exec_trace.c). */
 struct exec_trace {
-    int64_t first;            /* the device's stamp number 0 of these */
+    int64_t first;            /* the device's timer number 0 of these */
     int64_t runs;             /* of the training list */
     int64_t at;               /* the instruction under way, from 0, or -1 */
     uint8_t *waits;           /* owned; [EXEC_TRACED][instructions] of each, in that run */
@@ -160,7 +160,7 @@ enum err exec_step(struct exec *x, struct sched_instr in);
  * is still on its way, and stands before the first instruction. */
 enum err exec_rewind(struct exec *x);
 
-/* exec_trace.c: takes the stamps, when asked for. A run of list s begins. Instruction i of the list
+/* exec_trace.c: takes the timers, when asked for. A run of list s begins. Instruction i of the list
  * begins: it takes the place of the one under way, which is given back to end with. A wait begins
  * and ends. All but the first do nothing where nothing is traced. */
 enum err exec_trace_open(struct exec *x);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When each instruction of the training list ran, by the device's stamps: one before it, one behind
+ * When each instruction of the training list ran, by the device's timers: one before it, one behind
  * it, and a pair around each wait for a message. A device that queues puts them between its work
  * and goes on, and so does the host: nothing is waited for, and a step takes as long as without. So
- * there are stamps for two runs, and the times of one are read while the next is queued.
+ * there are timers for two runs, and the times of one are read while the next is queued.
  *
  *     device's queue   begin | waits for a message | work ... | end, begin of the next | ...
- *     stamps             0   2                     3          1  0
+ *     timers             0   2                     3          1  0
  */
 #include "exec/exec_local.h"
 
-/* The stamps of an instruction. */
+/* The timers of an instruction. */
 enum { BEGIN, END, WAIT, WAITED, WAITS = 2, EACH = WAIT + 2 * WAITS };
 
 /* Number k of instruction i in the run `ago` runs before the last. */
-static int64_t stamp_of(const struct exec *x, int ago, int64_t i, int k)
+static int64_t timer_of(const struct exec *x, int ago, int64_t i, int k)
 {
     const struct exec_trace *t = &x->trace;
     return t->first + ((t->runs - ago) % EXEC_TRACED * exec_instrs(x) + i) * EACH + k;
@@ -34,7 +34,7 @@ enum err exec_trace_open(struct exec *x)
     if (!x->a.trace)
         return ERR_OK;
     TRY(mem_new(EXEC_TRACED * n, 1, "the trace of a step", &x->trace.waits));
-    TRY(x->a.dev->ops->stamps(x->a.dev, EXEC_TRACED * n * EACH, &x->trace.first));
+    TRY(x->a.dev->ops->timer_alloc(x->a.dev, EXEC_TRACED * n * EACH, &x->trace.first));
     return mem_new(n, sizeof *x->trace.event, "the trace of a step", &x->trace.event);
 }
 
@@ -58,7 +58,7 @@ enum err exec_trace_begin(struct exec *x, int64_t *outer)
         return ERR_OK;
     t->at = x->at - x->sched->begin[x->coord[AXIS_PP]];
     *waits_of(x, 0, t->at) = 0;
-    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, BEGIN));
+    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, BEGIN));
 }
 
 enum err exec_trace_end(struct exec *x, int64_t outer)
@@ -66,7 +66,7 @@ enum err exec_trace_end(struct exec *x, int64_t outer)
     struct exec_trace *t = &x->trace;
     int64_t at = t->at;
     t->at = outer;
-    return at < 0 ? ERR_OK : x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, at, END));
+    return at < 0 ? ERR_OK : x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, at, END));
 }
 
 enum err exec_trace_wait(struct exec *x)
@@ -76,7 +76,7 @@ enum err exec_trace_wait(struct exec *x)
         return ERR_OK;
     int before = *waits_of(x, 0, t->at);
     ENSURE(before < WAITS);
-    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, WAIT + 2 * before));
+    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, WAIT + 2 * before));
 }
 
 enum err exec_trace_waited(struct exec *x)
@@ -85,7 +85,7 @@ enum err exec_trace_waited(struct exec *x)
     if (t->at < 0)
         return ERR_OK;
     int before = (*waits_of(x, 0, t->at))++;
-    return x->a.dev->ops->stamp(x->a.dev, stamp_of(x, 0, t->at, WAITED + 2 * before));
+    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, WAITED + 2 * before));
 }
 
 /* ---- reading ---- */
@@ -93,8 +93,8 @@ enum err exec_trace_waited(struct exec *x)
 static enum err seconds_between(const struct exec *x, int64_t a, int64_t b, double *out)
 {
     double from, to;
-    TRY(x->a.dev->ops->stamped(x->a.dev, a, &from));
-    TRY(x->a.dev->ops->stamped(x->a.dev, b, &to));
+    TRY(x->a.dev->ops->timer_read(x->a.dev, a, &from));
+    TRY(x->a.dev->ops->timer_read(x->a.dev, b, &to));
     *out = fmax(0, to - from); /* they are in order, but for the last bits */
     return ERR_OK;
 }
@@ -102,12 +102,12 @@ static enum err seconds_between(const struct exec *x, int64_t a, int64_t b, doub
 static enum err read_event(const struct exec *x, int ago, int64_t i, struct exec_event *out)
 {
     double took, waited = 0;
-    int64_t begin = stamp_of(x, ago, i, BEGIN), end = stamp_of(x, ago, i, END);
-    TRY(x->a.dev->ops->stamped(x->a.dev, begin, &out->start));
+    int64_t begin = timer_of(x, ago, i, BEGIN), end = timer_of(x, ago, i, END);
+    TRY(x->a.dev->ops->timer_read(x->a.dev, begin, &out->start));
     TRY(seconds_between(x, begin, end, &took));
     for (int k = 0; k < *waits_of(x, ago, i); k++) {
         double wait;
-        int64_t first = stamp_of(x, ago, i, WAIT + 2 * k);
+        int64_t first = timer_of(x, ago, i, WAIT + 2 * k);
         TRY(seconds_between(x, first, first + 1, &wait));
         waited += wait;
     }

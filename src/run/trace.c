@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Writing and reading of traces. One write(2) a step, of a few kilobytes, from memory taken before
- * the first: what tracing costs is that, and the device's stamps, two an instruction and two a
+ * the first: what tracing costs is that, and the device's timers, two an instruction and two a
  * wait.
  *
  * Clocks of processes on several hosts differ. Each rank asks rank 0 for its time a few times and

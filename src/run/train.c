@@ -100,9 +100,9 @@ static enum err land(struct train_rank *r)
 /* ---- when steps end ---- */
 
 /* What is queued from here on belongs to the steps behind this one. */
-static enum err stamp_end(const struct train_rank *r, int64_t step)
+static enum err timer_end(const struct train_rank *r, int64_t step)
 {
-    return r->dev->ops->stamp(r->dev, r->stamp + step % TRAIN_STAMPS);
+    return r->dev->ops->timer_record(r->dev, r->timer + step % TRAIN_TIMERS);
 }
 
 /* Waits until the device is through a step behind which an event was recorded. */
@@ -116,8 +116,8 @@ static enum err wait_step(const struct train_rank *r, int64_t step)
 static enum err time_step(struct train_rank *r, int64_t step)
 {
     double begin, end;
-    TRY(r->dev->ops->stamped(r->dev, r->stamp + (step - 1) % TRAIN_STAMPS, &begin));
-    TRY(r->dev->ops->stamped(r->dev, r->stamp + step % TRAIN_STAMPS, &end));
+    TRY(r->dev->ops->timer_read(r->dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
+    TRY(r->dev->ops->timer_read(r->dev, r->timer + step % TRAIN_TIMERS, &end));
     r->took = end - begin;
     return ERR_OK;
 }
@@ -316,7 +316,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(begin_with(r));
     TRY(exec_weights_keep(r->x));
     TRY(train_save_open(r));
-    TRY(r->dev->ops->stamps(r->dev, TRAIN_STAMPS, &r->stamp));
+    TRY(r->dev->ops->timer_alloc(r->dev, TRAIN_TIMERS, &r->timer));
     int64_t read = TRAIN_READ * s->share;
     TRY(mem_new(read * r->job->train.inputs, sizeof *r->inputs, "the steps' inputs", &r->inputs));
     TRY(mem_new(read * r->job->train.targets, sizeof *r->targets, "the steps' targets",
@@ -414,7 +414,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     if (r->step == r->resumed + WARM_STEPS)
         comm_warm(r->world);
     TRY(land(r));
-    TRY(stamp_end(r, r->step));
+    TRY(timer_end(r, r->step));
     TRY(r->dev->ops->event_record(r->dev, (int)(r->step % TRAIN_AHEAD)));
     if (runs_ahead(r))
         TRY(train_save_ahead(r));
@@ -439,7 +439,7 @@ static enum err run_steps(struct train_rank *r)
     dev_profile_begin(r->profile, comm_spent(r->world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
-            TRY(stamp_end(r, r->taken));
+            TRY(timer_end(r, r->taken));
         TRY(take_step(r, &hooks));
         if (!r->stop)
             TRY(validate(r));

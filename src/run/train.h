@@ -48,7 +48,7 @@ enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also eve
 enum { TRAIN_READ = TRAIN_AHEAD + 1 };
 enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_warm) */
 _Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
-enum { TRAIN_STAMPS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
+enum { TRAIN_TIMERS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
 
 enum { METRICS_LINE = 512 }; /* ten fields of less than 50 bytes */
 /* Lines behind one that could not be written, and that one: of the steps until the run ends. */
@@ -95,7 +95,7 @@ struct train_rank {
     int64_t replayed;           /* steps that were */
     int64_t queued, taken;      /* the last step whose optimizer is queued; whose result is known */
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */
-    int64_t stamp;              /* the first of TRAIN_STAMPS, in turn: where a step ends */
+    int64_t timer;              /* the first of TRAIN_TIMERS, in turn: where a step ends */
     int64_t traced;             /* the last step whose events are written */
     int32_t *inputs, *targets;  /* owned; host; of TRAIN_READ times a step's share of samples, in
                                    turn; inputs are tokens, or features (float) */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times on GPUs: stamps against the host's clock, traces and step times of runs that the host is
+ * Times on GPUs: timers against the host's clock, traces and step times of runs that the host is
  * ahead of, what tracing costs, and the bubble that is measured against the one that is simulated.
  * Runs where this process sees a GPU; pipelines where it sees as many as they have ranks.
  */
@@ -17,7 +17,7 @@
 #include <time.h>
 
 enum { STEPS = 12, FIRST = 4, SIDE = 2048, GPUS_MAX = 4 };
-/* How far a stamp may be from the host's reading: the comparison of the clocks, and the time that a
+/* How far a timer may be from the host's reading: the comparison of the clocks, and the time that a
  * queue of nothing takes to be looked at. */
 #define OFF_S 50e-6
 
@@ -42,11 +42,11 @@ static void rest(double seconds)
     nanosleep(&t, NULL);
 }
 
-/* ---- stamps ---- */
+/* ---- timers ---- */
 
-/* Stamps on an idle GPU lie between the host's readings around them, for seconds on end and on
+/* Timers on an idle GPU lie between the host's readings around them, for seconds on end and on
  * every GPU: so those of several GPUs are on one clock. */
-static void stamps_and_the_host(void)
+static void timers_and_the_host(void)
 {
     int n = gpus();
     for (int i = 0; i < n; i++) {
@@ -55,27 +55,27 @@ static void stamps_and_the_host(void)
         double early = 0, late = 0;
         if (!CHECK(d != NULL))
             return;
-        CHECK_OK(d->ops->stamps(d, 2, &first));
+        CHECK_OK(d->ops->timer_alloc(d, 2, &first));
         for (int k = 0; k < 60; k++) {
             double got, begin = log_now();
-            CHECK_OK(d->ops->stamp(d, first + k % 2));
+            CHECK_OK(d->ops->timer_record(d, first + k % 2));
             CHECK_OK(d->ops->sync(d));
             double end = log_now();
-            CHECK_OK(d->ops->stamped(d, first + k % 2, &got));
+            CHECK_OK(d->ops->timer_read(d, first + k % 2, &got));
             early = fmax(early, begin - got);
             late = fmax(late, got - end);
             rest(k < 40 ? 0.001 : 0.1);
         }
-        printf("     GPU %d: stamps at most %.1f us early, %.1f us late\n", i, 1e6 * early,
+        printf("     GPU %d: timers at most %.1f us early, %.1f us late\n", i, 1e6 * early,
                1e6 * late);
         CHECK(early < OFF_S && late < OFF_S);
         dev_close(d);
     }
 }
 
-/* Work that the host is ahead of: stamps are in order, and the time between the first and the last
+/* Work that the host is ahead of: timers are in order, and the time between the first and the last
  * is the host's, also across comparisons of the clocks. */
-static void stamps_of_work(void)
+static void timers_of_work(void)
 {
     enum { CALLS = 400 };
     int64_t bytes = (int64_t)SIDE * SIDE * 2, first;
@@ -87,31 +87,31 @@ static void stamps_of_work(void)
     for (int i = 0; i < 3; i++)
         CHECK_OK(d->ops->alloc(d, bytes, "a matrix", &m[i]));
     struct gemm g = {.c = m[0], .a = m[1], .b = m[2], .m = SIDE, .n = SIDE, .k = SIDE};
-    CHECK_OK(d->ops->stamps(d, CALLS + 1, &first));
+    CHECK_OK(d->ops->timer_alloc(d, CALLS + 1, &first));
     CHECK_OK(dev_gemm(d, &g)); /* chooses its way */
     for (int round = 0; round < 3; round++) {
         double last, from, to;
         CHECK_OK(d->ops->sync(d));
         double begin = log_now();
-        CHECK_OK(d->ops->stamp(d, first));
+        CHECK_OK(d->ops->timer_record(d, first));
         for (int i = 1; i <= CALLS; i++) {
             CHECK_OK(dev_gemm(d, &g));
-            CHECK_OK(d->ops->stamp(d, first + i));
+            CHECK_OK(d->ops->timer_record(d, first + i));
         }
         double queued = log_now() - begin;
         CHECK_OK(d->ops->sync(d));
         double host = log_now() - begin;
-        CHECK_OK(d->ops->stamped(d, first, &from));
+        CHECK_OK(d->ops->timer_read(d, first, &from));
         last = from;
         for (int i = 1; i <= CALLS; i++) {
             double at, least = 1.0 * SIDE * SIDE * SIDE * 2 / 2e15; /* at two petaflops */
             if (i % 100 == 0)
                 rest(0.15);
-            CHECK_OK(d->ops->stamped(d, first + i, &at));
+            CHECK_OK(d->ops->timer_read(d, first + i, &at));
             CHECK(at - last > least - OFF_S / 2);
             last = at;
         }
-        CHECK_OK(d->ops->stamped(d, first + CALLS, &to));
+        CHECK_OK(d->ops->timer_read(d, first + CALLS, &to));
         printf("     %d products: host %.3f ms, GPU %.3f ms, queued in %.3f ms\n", CALLS,
                1e3 * host, 1e3 * (to - from), 1e3 * queued);
         CHECK(to - from < host + OFF_S && to - from > 0.9 * host - OFF_S);
@@ -122,9 +122,9 @@ static void stamps_of_work(void)
     dev_close(d);
 }
 
-/* A stamp that is read while the GPU works, its clock being compared then, is what it is when read
+/* A timer that is read while the GPU works, its clock being compared then, is what it is when read
  * on an idle GPU. */
-static void stamps_read_amid_work(void)
+static void timers_read_amid_work(void)
 {
     int64_t bytes = (int64_t)SIDE * SIDE * 2, first;
     double amid, later, worst = 0;
@@ -136,21 +136,21 @@ static void stamps_read_amid_work(void)
     for (int i = 0; i < 3; i++)
         CHECK_OK(d->ops->alloc(d, bytes, "a matrix", &m[i]));
     struct gemm g = {.c = m[0], .a = m[1], .b = m[2], .m = SIDE, .n = SIDE, .k = SIDE};
-    CHECK_OK(d->ops->stamps(d, 1, &first));
+    CHECK_OK(d->ops->timer_alloc(d, 1, &first));
     CHECK_OK(dev_gemm(d, &g));
     for (int round = 0; round < 5; round++) {
         CHECK_OK(d->ops->sync(d));
         rest(0.2);
-        CHECK_OK(d->ops->stamp(d, first));
+        CHECK_OK(d->ops->timer_record(d, first));
         CHECK_OK(d->ops->event_record(d, 0));
         for (int i = 0; i < 5000; i++)
             CHECK_OK(dev_gemm(d, &g));
         CHECK_OK(d->ops->event_record(d, 1));
         CHECK_OK(d->ops->event_synchronize(d, 0));
-        CHECK_OK(d->ops->stamped(d, first, &amid));
+        CHECK_OK(d->ops->timer_read(d, first, &amid));
         CHECK_OK(d->ops->event_synchronize(d, 1));
         rest(0.2);
-        CHECK_OK(d->ops->stamped(d, first, &later));
+        CHECK_OK(d->ops->timer_read(d, first, &later));
         worst = fmax(worst, fabs(amid - later));
     }
     printf("     read amid work and later: at most %.1f us apart\n", 1e6 * worst);
@@ -316,9 +316,9 @@ static void bubbles(void)
 }
 
 static const struct test_case cases[] = {
-    {"stamps and the host's clock", stamps_and_the_host},
-    {"stamps of work", stamps_of_work},
-    {"stamps read amid work", stamps_read_amid_work},
+    {"timers and the host's clock", timers_and_the_host},
+    {"timers of work", timers_of_work},
+    {"timers read amid work", timers_read_amid_work},
     {"instructions on one GPU", one_gpu},
     {"the first step and the last", first_and_last},
     {"tracing costs nothing", tracing_costs_nothing},

@@ -193,8 +193,9 @@ static const struct dev_ops ops = {
     .aside_ready = dev_plain_event, .aside_join = dev_plain_event,
     .aside_reach = dev_plain_aside_reach,
     .event_record = dev_plain_event, .event_synchronize = dev_plain_event,
-    .stamps = dev_plain_stamps,
-    .stamp = dev_plain_stamp, .stamped = dev_plain_stamped, .queue = dev_plain_queue,
+    .timer_alloc = dev_plain_timer_alloc,
+    .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read,
+    .queue = dev_plain_queue,
     .mem_info = dev_plain_mem_info, .run = cpu_run,
 };
 

@@ -16,7 +16,7 @@
 struct cuda_lt;    /* cuda_gemm.c: cuBLASLt with its choices */
 struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
 struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
-struct cuda_clock;  /* cuda_stamp.c: timed events, and the clocks of GPU and host */
+struct cuda_clock; /* cuda_timer.c: timed events, and the clocks of GPU and host */
 
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
@@ -99,12 +99,12 @@ enum err cuda_aside(struct dev *d, const struct aside *a);
 enum err cuda_aside_join(struct dev *d, int slot);
 enum err cuda_aside_reach(struct dev *d, bool *there);
 
-/* cuda_stamp.c */
+/* cuda_timer.c */
 enum err cuda_clock_open(struct cuda *c);
 void cuda_clock_close(struct cuda *c);
-enum err cuda_stamps(struct dev *d, int64_t n, int64_t *first);
-enum err cuda_stamp(struct dev *d, int64_t which);
-enum err cuda_stamped(struct dev *d, int64_t which, double *seconds);
+enum err cuda_timer_alloc(struct dev *d, int64_t n, int64_t *first);
+enum err cuda_timer_record(struct dev *d, int64_t which);
+enum err cuda_timer_read(struct dev *d, int64_t which, double *seconds);
 
 /* cuda_choices.c */
 enum err cuda_choices(struct dev *d, struct text *out);

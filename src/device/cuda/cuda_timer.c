@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stamps: timed events of the device's stream, told on the host's clock.
+ * Timers: timed events of the device's stream, told on the host's clock.
  *
  * An event holds the GPU's clock, and the runtime gives no more than the time between two events,
  * in a float of milliseconds. So now and then the two clocks are compared: an event is recorded on
@@ -12,10 +12,11 @@
  *     GPU's clock   ---before--------- e ------------last---
  *     host's clock  ---before--------- ? ------------last---
  *
- * A stamp lies on the straight line through the last two comparisons, so neither clock's drift adds
- * up, however long the run; it is measured from the nearer of the two, where the float is exact to
- * a microsecond for eight seconds either way. What is compared is not in the stream's way: no work
- * waits for it, and it costs the host a hundred microseconds at most ten times a second.
+ * A timer's time lies on the straight line through the last two comparisons, so neither clock's
+ * drift adds up, however long the run; it is measured from the nearer of the two, where the float
+ * is exact to a microsecond for eight seconds either way. What is compared is not in the stream's
+ * way: no work waits for it, and it costs the host a hundred microseconds at most ten times a
+ * second.
  */
 #include "device/cuda/cuda_local.h"
 
@@ -33,9 +34,9 @@ struct anchor {
 };
 
 struct cuda_clock {
-    cudaEvent_t *stamp; /* owned; [stamps] */
-    int64_t stamps;
-    cudaStream_t aside; /* owned; of comparisons alone */
+    cudaEvent_t *timer; /* owned; [timers] */
+    int64_t timers;
+    cudaStream_t stream; /* owned; of comparisons alone */
     struct anchor before, last, spare;
     double apart;       /* the GPU's seconds from before to last; 0: too near to each other */
     double rate;        /* of the host's seconds to the GPU's */
@@ -58,7 +59,7 @@ static enum err try_once(struct cuda_clock *k, struct anchor *a)
 {
     cudaError_t e = cudaErrorNotReady;
     double begin = log_now();
-    CUDA_TRY(cudaEventRecord(a->event, k->aside));
+    CUDA_TRY(cudaEventRecord(a->event, k->stream));
     while (e == cudaErrorNotReady)
         e = cudaEventQuery(a->event);
     a->took = log_now() - begin;
@@ -104,7 +105,7 @@ static enum err new_event(cudaEvent_t *out)
 enum err cuda_clock_open(struct cuda *c)
 {
     TRY(mem_new(1, sizeof *c->clock, "the GPU's clock", &c->clock));
-    CUDA_TRY(cudaStreamCreateWithFlags(&c->clock->aside, cudaStreamNonBlocking));
+    CUDA_TRY(cudaStreamCreateWithFlags(&c->clock->stream, cudaStreamNonBlocking));
     TRY(new_event(&c->clock->before.event));
     TRY(new_event(&c->clock->last.event));
     TRY(new_event(&c->clock->spare.event));
@@ -120,46 +121,46 @@ void cuda_clock_close(struct cuda *c)
     for (int i = 0; i < 3; i++)
         if (own[i])
             (void)cudaEventDestroy(own[i]);
-    for (int64_t i = 0; i < k->stamps; i++)
-        (void)cudaEventDestroy(k->stamp[i]);
-    if (k->aside)
-        (void)cudaStreamDestroy(k->aside);
-    mem_free(k->stamp);
+    for (int64_t i = 0; i < k->timers; i++)
+        (void)cudaEventDestroy(k->timer[i]);
+    if (k->stream)
+        (void)cudaStreamDestroy(k->stream);
+    mem_free(k->timer);
     mem_free(k);
     c->clock = NULL;
 }
 
-enum err cuda_stamps(struct dev *d, int64_t n, int64_t *first)
+enum err cuda_timer_alloc(struct dev *d, int64_t n, int64_t *first)
 {
     struct cuda_clock *k = cuda_of(d)->clock;
-    int64_t begin = k->stamps, end = begin + n;
-    TRY(mem_grow(begin, end, sizeof *k->stamp, "stamps", &k->stamp));
-    for (; k->stamps < end; k->stamps++)
-        TRY(new_event(&k->stamp[k->stamps]));
+    int64_t begin = k->timers, end = begin + n;
+    TRY(mem_grow(begin, end, sizeof *k->timer, "timers", &k->timer));
+    for (; k->timers < end; k->timers++)
+        TRY(new_event(&k->timer[k->timers]));
     *first = begin;
     return ERR_OK;
 }
 
-enum err cuda_stamp(struct dev *d, int64_t which)
+enum err cuda_timer_record(struct dev *d, int64_t which)
 {
     const struct cuda *c = cuda_of(d);
-    ENSURE(which >= 0 && which < c->clock->stamps);
-    CUDA_TRY(cudaEventRecord(c->clock->stamp[which], c->stream));
+    ENSURE(which >= 0 && which < c->clock->timers);
+    CUDA_TRY(cudaEventRecord(c->clock->timer[which], c->stream));
     return ERR_OK;
 }
 
-enum err cuda_stamped(struct dev *d, int64_t which, double *seconds)
+enum err cuda_timer_read(struct dev *d, int64_t which, double *seconds)
 {
     struct cuda_clock *k = cuda_of(d)->clock;
     double since = 0;
-    ENSURE(which >= 0 && which < k->stamps);
+    ENSURE(which >= 0 && which < k->timers);
     if (log_now() - k->last.host > COMPARE_S)
         TRY(compare_clocks(k));
     const struct anchor *a = &k->last;
-    TRY(seconds_between(a->event, k->stamp[which], &since));
+    TRY(seconds_between(a->event, k->timer[which], &since));
     if (-since > k->apart / 2 && k->apart > 0) {
         a = &k->before;
-        TRY(seconds_between(a->event, k->stamp[which], &since));
+        TRY(seconds_between(a->event, k->timer[which], &since));
     }
     *seconds = a->host + since * k->rate;
     return ERR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the executor notes of a step, on a device whose clock is scripted: a product takes WORK, a
- * stamp 1, all else nothing. So it is known to the tick what each event must say: that an
+ * timer 1, all else nothing. So it is known to the tick what each event must say: that an
  * instruction's time is its products', that a wait contains no work, that nothing lies between two
  * instructions, and that the events of a step are still there when the next one has been queued.
  */
@@ -28,7 +28,7 @@ static enum err run_op(struct dev *d, const struct op *op)
     return real->run(d, op);
 }
 
-static enum err stamps(struct dev *d, int64_t n, int64_t *first)
+static enum err timer_alloc(struct dev *d, int64_t n, int64_t *first)
 {
     (void)d;
     *first = taken;
@@ -37,7 +37,7 @@ static enum err stamps(struct dev *d, int64_t n, int64_t *first)
     return ERR_OK;
 }
 
-static enum err stamp(struct dev *d, int64_t which)
+static enum err timer_record(struct dev *d, int64_t which)
 {
     (void)d;
     ENSURE(which >= 0 && which < taken);
@@ -45,7 +45,7 @@ static enum err stamp(struct dev *d, int64_t which)
     return ERR_OK;
 }
 
-static enum err stamped(struct dev *d, int64_t which, double *seconds)
+static enum err timer_read(struct dev *d, int64_t which, double *seconds)
 {
     (void)d;
     ENSURE(which >= 0 && which < taken && at[which] > 0);
@@ -77,7 +77,7 @@ static void check_one(const struct exec *x, const struct exec_event *e, int64_t 
 {
     struct sched_instr in = x->sched->instr[x->sched->begin[x->coord[AXIS_PP]] + i];
     double took = e[i].end - e[i].start, waited = e[i].waited;
-    double work = took - 2 * waited - 1; /* behind the stamps */
+    double work = took - 2 * waited - 1; /* behind the timers */
     bool pair = in.op == SCHED_OV;
     bool right = waited >= (has_message(x, in) && sched_begins_stage(x->sched, in)) &&
                  waited <= (pair ? 4 : 2);
@@ -208,7 +208,7 @@ static void beside_other_ranks(void)
     run(&l, &r);
     l.trace = false;
     l.ran = NULL;
-    run(&l, &r); /* room for none was taken, so a stamp would stop the program */
+    run(&l, &r); /* room for none was taken, so a timer would stop the program */
 }
 
 static const struct test_case cases[] = {
@@ -225,9 +225,9 @@ int main(int argc, char **argv)
     real = d->ops;
     scripted = *real;
     scripted.run = run_op;
-    scripted.stamps = stamps;
-    scripted.stamp = stamp;
-    scripted.stamped = stamped;
+    scripted.timer_alloc = timer_alloc;
+    scripted.timer_record = timer_record;
+    scripted.timer_read = timer_read;
     int code = test_main(argc, argv, cases, (int)(sizeof cases / sizeof *cases));
     dev_close(d);
     return code;
