@@ -26,6 +26,22 @@ const struct conf_row *conf_find(const struct conf_table *t, const char *key)
     return NULL;
 }
 
+const struct conf_retired *conf_retired_find(const struct conf_table *t, const char *key)
+{
+    for (const struct conf_retired *r = t->retired; r && r->key; r++)
+        if (strcmp(r->key, key) == 0)
+            return r;
+    return NULL;
+}
+
+enum err conf_pass_over(const struct conf_retired *r, const char *place, const char *value)
+{
+    if (!value || (r->value && strcmp(value, r->value) != 0))
+        FAIL(ERR_CONFIG, "%s: %s is no more%s%s; leave the key out", place, r->key,
+             r->why ? ", and " : "", r->why ? r->why : "");
+    return ERR_OK;
+}
+
 int conf_group(const char *key)
 {
     const char *dot = strchr(key, '.');
@@ -457,6 +473,9 @@ enum err conf_set_from(const struct conf_table *t, void *conf, const char *place
              word);
     snprintf(key, sizeof key, "%.*s", (int)(equals - word), word);
     const struct conf_row *row = conf_find(t, key);
+    const struct conf_retired *was = conf_retired_find(t, key);
+    if (!row && was)
+        return conf_pass_over(was, place, equals + 1);
     if (!row)
         return conf_unknown(t, place, key);
     return conf_assign(t, row, conf, place, equals + 1);

@@ -72,6 +72,14 @@ struct conf_alias {
     const char *how;   /* a clause: how its value differs, or what to do instead; NULL: none */
 };
 
+/* A key that there is no more. Old configurations have it, since they are written with all keys:
+ * with the value that changes nothing it is passed over. */
+struct conf_retired {
+    const char *key;
+    const char *value; /* NULL: any */
+    const char *why;   /* a clause: what is done instead; NULL with any value */
+};
+
 struct conf_table {
     const struct conf_row *row;
     int n;
@@ -80,6 +88,7 @@ struct conf_table {
     const struct conf_hint *hint; /* NULL: none */
     int hints;
     const struct conf_alias *alias; /* names NULL ends it; NULL: none */
+    const struct conf_retired *retired; /* key NULL ends it; NULL: none */
 };
 
 /* All rows to their defaults. Local. */

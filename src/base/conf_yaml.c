@@ -167,6 +167,17 @@ static enum err read_list(struct reader *r, const struct conf_row *row)
     return err;
 }
 
+/* The value of a key that there is no more. */
+static enum err read_retired(struct reader *r, const struct conf_retired *was)
+{
+    const char *s;
+    TRY(next(r));
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return conf_pass_over(was, here(r), NULL);
+    TRY(scalar(r, &s));
+    return conf_pass_over(was, here(r), s);
+}
+
 /* key: value, with the event at the key. */
 static enum err read_key(struct reader *r, const char *group)
 {
@@ -177,8 +188,11 @@ static enum err read_key(struct reader *r, const char *group)
     TRY(scalar(r, &s));
     snprintf(key, sizeof key, "%s.%.200s", group, s);
     const struct conf_row *row = conf_find(r->t, key);
-    if (!row)
+    const struct conf_retired *was = conf_retired_find(r->t, key);
+    if (!row && !was)
         return conf_unknown(r->t, here(r), key);
+    if (!row)
+        return read_retired(r, was);
     TRY(once(r, row - r->t->row, "key", key));
     r->list = row->type == CONF_NAMES || row->type == CONF_INTS;
     enum err err = next(r);

@@ -118,7 +118,7 @@ struct state_head {
     char tokenizer[128];
     uint64_t tokenizer_hash;    /* 0: not known */
     int64_t warmup, decay, steps; /* lengths in effect, steps */
-    int64_t within;             /* optim_ahead.within */
+    int64_t within;               /* of no meaning any more, 0; older readers insist on it */
     double loss;                /* of the step */
     double valid_loss;          /* of a validation behind it; NaN: none was made */
     int world;                  /* ranks that saved; >= 1 */

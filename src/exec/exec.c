@@ -265,15 +265,19 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
 
+static enum err run_step(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    return x->hooks && x->hooks->step ? x->hooks->step(x->hooks->arg) : ERR_OK;
+}
+
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
 static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
-    [SCHED_NORM_RECV] = exec_norm_recv, [SCHED_NORM] = exec_norm,
-    [SCHED_NORM_SEND] = exec_norm_send, [SCHED_WAIT] = run_wait, [SCHED_PV_RECV] = exec_pv_recv,
-    [SCHED_PV_SEND] = exec_pv_send, [SCHED_PV_CHECK] = exec_pv_check,
+    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_WAIT] = run_wait,
 };
 
 enum err exec_feed(struct exec *x, const struct exec_batch *b)
@@ -342,7 +346,6 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
 {
     ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
     ENSURE(s->m <= x->a.sched->m && s->replicas <= x->a.sched->replicas);
-    ENSURE(!x->post.pending || s == x->a.sched);
     x->sched = s;
     x->batch = b;
     x->hooks = hooks;
@@ -359,8 +362,6 @@ enum err exec_perform(struct exec *x)
     int pp = x->coord[AXIS_PP];
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
         enum err err = run_instr(x);
-        if (x->post.again && (err == ERR_OK || err == ERR_NONFINITE))
-            TRY(exec_rewind(x));
         if (err != ERR_OK)
             return say_where(x, err);
     }

@@ -80,18 +80,8 @@ struct exec_batch {
     uint32_t step;
 };
 
-enum { EXEC_SUMS = GROUP_SUMS_DOUBLES };
-
 struct exec_hooks {
     enum err (*step)(void *arg);                /* at STEP: the optimizer */
-    /* Of lists whose steps are post-validated; NULL: their ranks meet at STEP all the same. Sums:
-     * EXEC_SUMS doubles that add up over ranks. */
-    bool (*ahead)(void *arg); /* may this step go ahead of the norm? The same answer on all ranks */
-    enum err (*norm)(void *arg, double *sums);            /* at NORM: this rank's */
-    enum err (*step_ahead)(void *arg, const double *sums); /* at STEP: those up to this rank */
-    /* At PV_CHECK: those of all ranks for the step before. *again: it was done anew, and what was
-     * computed with its weights does not count. */
-    enum err (*check)(void *arg, const double *sums, bool *again);
     enum err (*logits)(void *arg, const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot); /* after the head's forward; NULL: none */
     void (*begins)(void *arg, struct sched_instr in); /* before each instruction; NULL: none */
@@ -125,11 +115,6 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
  * far as is known, before which none counts as hung. Collective over the world. */
 enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds);
 bool exec_recorded(const struct exec *x);
-/* Is the last step still to be proved? Until it is, only the training list may run. */
-bool exec_pending(const struct exec *x);
-/* Proves it now, with the check and its messages alone; and nothing of it is on its way when it
- * returns, so every run of post-validated steps ends with it. Collective over the world. */
-enum err exec_settle(struct exec *x, const struct exec_hooks *hooks);
 /* Sum of the losses of this rank's head in the run just done or, in hooks->step, under way; 0 on
  * ranks without a head. With two replicas two pipeline ranks have one. */
 enum err exec_loss(struct exec *x, double *sum);

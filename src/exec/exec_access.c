@@ -94,7 +94,7 @@ void exec_zero_grads(struct exec *x)
 
 int64_t exec_bytes(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim,
                                  &x->activations, &x->work, &x->comm, &x->data};
     int64_t total = groups_scratch(x->a.groups);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -15,11 +15,9 @@ static void count(struct exec *x, struct step_traffic *out)
     }
 }
 
-/* Of lists whose steps go ahead of the norm those are planned that do, behind another. */
 void exec_count_run(struct exec *x)
 {
-    x->counts = x->guards && x->a.traffic && x->sched == x->a.sched &&
-                (!x->a.report->ahead || x->post.pending);
+    x->counts = x->guards && x->a.traffic && x->sched == x->a.sched;
     if (x->counts)
         count(x, &x->counted);
 }
@@ -39,7 +37,7 @@ static enum err compare(const char *who, enum traffic_kind k, struct traffic pla
 enum err exec_count_check(struct exec *x)
 {
     struct step_traffic now;
-    if (!x->counts || (x->a.report->ahead && !x->post.pending))
+    if (!x->counts)
         return ERR_OK;
     count(x, &now);
     for (int g = 0; g < GROUP_KINDS; g++)

@@ -49,7 +49,7 @@ struct comm_group **exec_group_at(struct exec *x, enum group_kind k)
 {
     struct comm_group **const at[GROUP_KINDS] = {
         [GROUP_WORLD] = &x->world, [GROUP_TP] = &x->tp, [GROUP_KV] = &x->kv, [GROUP_DP] = &x->dp,
-        [GROUP_PLANE] = &x->plane, [GROUP_SUMS] = &x->sums, [GROUP_TIED] = &x->tied,
+        [GROUP_SUMS] = &x->sums, [GROUP_TIED] = &x->tied,
         [GROUP_MERGE] = &x->merge};
     return at[k];
 }

@@ -19,7 +19,7 @@ bool exec_guarded(const struct exec_args *a)
 
 enum err exec_guard_check(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow,
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim,
                                  &x->activations, &x->work, &x->comm, &x->data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(arena_check(all[i]));

@@ -46,16 +46,6 @@ struct exec_stage {
     const struct segments *segments; /* of the plan */
 };
 
-/* A step that goes ahead of the norm (exec_post.c). */
-struct exec_post {
-    double in[EXEC_SUMS], sum[EXEC_SUMS], total[EXEC_SUMS]; /* from the rank before; with this
-                                                               rank's; of all */
-    double *each;             /* owned; [plane][EXEC_SUMS] by rank of the plane */
-    struct comm_req came, went, told, tells; /* in, sum, total coming, total going */
-    bool pending;             /* a step is not proved yet */
-    bool again;               /* it was done anew: the list begins again */
-};
-
 /* When instructions ran (exec_trace.c). */
 struct exec_trace {
     int64_t first;            /* the device's timer number 0 of these */
@@ -69,7 +59,7 @@ struct exec {
     struct exec_args a;
     struct mesh mesh;
     int coord[AXIS_COUNT];
-    struct arena weights, master, grads, optim, shadow, activations, work, comm, data;
+    struct arena weights, master, grads, optim, activations, work, comm, data;
     bool grads_lent, weights_lent; /* the transport's, not the device's */
     int64_t window_bytes;     /* of gradients, and of weights where data ranks share the updates */
     void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
@@ -78,7 +68,6 @@ struct exec {
     bool guards;              /* arenas have them, and what is not in use is NaN */
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct dp_flight flight;  /* of dp */
-    struct comm_group *plane; /* ranks with this pipeline coordinate; NULL: this one alone */
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
@@ -102,7 +91,6 @@ struct exec {
     const struct exec_hooks *hooks;
     int64_t at;                /* instruction index */
 
-    struct exec_post post;
     struct dev_recording *recording; /* owned; NULL: none. Of the training list, for batches of */
     struct exec_batch recorded;      /* these extents (its arrays are no one's) */
 
@@ -145,20 +133,6 @@ void exec_slots_home(struct exec_stage *e);
 enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb);
 void exec_saves_give(struct exec_stage *e, int mb);
 enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k);
-/* Gives back what forwards took for microbatches 0 .. m - 1, without a backward. */
-void exec_drop(struct exec_stage *e, int m);
-
-/* exec_post.c: the instructions of post-validated steps. */
-enum err exec_norm_recv(struct exec *x, struct sched_instr in);
-enum err exec_norm(struct exec *x, struct sched_instr in);
-enum err exec_norm_send(struct exec *x, struct sched_instr in);
-enum err exec_pv_recv(struct exec *x, struct sched_instr in);
-enum err exec_pv_send(struct exec *x, struct sched_instr in);
-enum err exec_pv_check(struct exec *x, struct sched_instr in);
-enum err exec_step(struct exec *x, struct sched_instr in);
-/* After a check that did the step again: drops what was computed with the wrong weights, takes what
- * is still on its way, and stands before the first instruction. */
-enum err exec_rewind(struct exec *x);
 
 /* exec_trace.c: takes the timers, when asked for. A run of list s begins. Instruction i of the list
  * begins: it takes the place of the one under way, which is given back to end with. A wait begins

@@ -69,7 +69,6 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
     TRY(arena_from_device(x, &x->master, b[MEMORY_MASTER], "master weights"));
     TRY(open_grads_and_weights(x));
     TRY(arena_from_device(x, &x->optim, b[MEMORY_OPTIM], "optimizer state"));
-    TRY(arena_from_device(x, &x->shadow, b[MEMORY_SHADOW], "shadow"));
     TRY(open_stream(x, scratch));
     return arena_from_device(x, &x->data, b[MEMORY_DATA], "data and tables");
 }
@@ -152,7 +151,6 @@ static void *place_of(struct exec *x, const struct buffer *b, int i)
     case BUFFER_GRAD: return &e->memory.grad;
     case BUFFER_M: return &e->memory.m;
     case BUFFER_V: return &e->memory.v;
-    case BUFFER_SHADOW: return &e->memory.shadow;
     case BUFFER_SLOT: return &e->slot[i].slot.save[b->layer][b->id];
     case BUFFER_OUT: return &e->slot[i].slot.out;
     case BUFFER_SAVE: return &e->saves[i].saves.save[b->layer][b->id];
@@ -174,7 +172,7 @@ static enum err take(void *arg, const struct buffer *b)
     struct exec *x = arg;
     struct arena *from[MEMORY_KINDS] = {
         [MEMORY_WEIGHTS] = &x->weights, [MEMORY_MASTER] = &x->master, [MEMORY_GRADS] = &x->grads,
-        [MEMORY_OPTIM] = &x->optim, [MEMORY_SHADOW] = &x->shadow,
+        [MEMORY_OPTIM] = &x->optim,
         [MEMORY_ACTIVATIONS] = &x->activations, [MEMORY_WORK] = &x->work, [MEMORY_COMM] = &x->comm,
         [MEMORY_DATA] = &x->data};
     for (int i = 0; i < b->count; i++)
@@ -269,14 +267,6 @@ static void mark_again(struct exec *x)
     }
 }
 
-static enum err open_post(struct exec *x)
-{
-    int plane = x->plane ? comm_group_size(x->plane) : 1;
-    if (x->a.report->ahead)
-        TRY(mem_new(plane * EXEC_SUMS, sizeof *x->post.each, "the plane's sums", &x->post.each));
-    return ERR_OK;
-}
-
 static enum err open_all(struct exec *x)
 {
     const struct exec_args *a = &x->a;
@@ -285,8 +275,7 @@ static enum err open_all(struct exec *x)
     TRY(open_stages(x));
     mark_again(x);
     exec_poison_scratch(x);
-    TRY(exec_trace_open(x));
-    return open_post(x);
+    return exec_trace_open(x);
 }
 
 enum err exec_open(const struct exec_args *a, struct exec **out)
@@ -337,7 +326,7 @@ void exec_close(struct exec *x)
     exec_forget(x);
     for (int i = 0; i < x->stages_here; i++)
         close_stage(&x->stage[i]);
-    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->shadow, &x->data,
+    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->data,
                            &x->activations, &x->work, &x->comm};
     int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
     for (int i = 0; i < n; i++)
@@ -353,6 +342,5 @@ void exec_close(struct exec *x)
     mem_free(x->ring_sent);
     mem_free(x->wide);
     exec_trace_close(x);
-    mem_free(x->post.each);
     mem_free(x);
 }

@@ -55,7 +55,7 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
                      bool *done)
 {
     struct dev *dev = x->a.dev;
-    ENSURE(!x->recording && !x->a.report->ahead && !x->a.trace);
+    ENSURE(!x->recording && !x->a.trace);
     x->sched = x->a.sched;
     x->batch = b;
     x->hooks = hooks;

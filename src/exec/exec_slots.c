@@ -69,17 +69,6 @@ void exec_slots_home(struct exec_stage *e)
     }
 }
 
-void exec_drop(struct exec_stage *e, int m)
-{
-    for (int mb = 0; mb < m; mb++) {
-        if (e->slot_of[mb] == EXEC_NO_SLOT)
-            continue;
-        if (exec_slot_of(e, mb)->set != EXEC_NO_SLOT)
-            exec_saves_give(e, mb);
-        exec_slot_give(e, mb);
-    }
-}
-
 enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k)
 {
     for (*k = 0; *k < e->keeps; (*k)++)

@@ -157,22 +157,15 @@ static enum err update(const struct optim *o)
 /* Two counts of ranks travel as one number, which is exact. */
 enum { SAVE_UNIT = 1 << 24 };
 
-/* What the host knows of the step into o->now, all but what is the device's own. */
-static enum err write_now(const struct optim *o, const struct optim_step *s, double factor)
+enum err optim_ready(const struct optim *o, const struct optim_step *s)
 {
-    double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = factor,
+    double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = NAN,
                             [NOW_TOKENS] = (double)s->tokens,
                             [NOW_STOP] = s->stop + (double)SAVE_UNIT * s->save,
                             [NOW_SAVED] = s->saved};
     now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
     now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
     return dev_h2d(o->dev, o->now, now, (int64_t)sizeof now);
-}
-
-enum err optim_update(const struct optim *o, const struct optim_step *s, double scale)
-{
-    TRY(write_now(o, s, scale));
-    return update(o);
 }
 
 enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT])
@@ -195,22 +188,6 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
         FAIL(ERR_NONFINITE, "step %lld has loss %g and gradient norm %g", (long long)s->step,
              num_unsigned_nan(out->loss), num_unsigned_nan(out->grad_norm));
     return ERR_OK;
-}
-
-bool optim_clips(const struct optim *o, double grad_norm)
-{
-    return o->clip > 0 && grad_norm > o->clip;
-}
-
-double optim_scale(const struct optim *o, const struct optim_result *r)
-{
-    double tokens = r->tokens > 0 ? (double)r->tokens : 1.0;
-    return (optim_clips(o, r->grad_norm) ? o->clip / r->grad_norm : 1.0) / tokens;
-}
-
-enum err optim_ready(const struct optim *o, const struct optim_step *s)
-{
-    return write_now(o, s, NAN);
 }
 
 enum err optim_start(const struct optim *o, const double *loss)

@@ -71,35 +71,9 @@ enum err optim_land(const struct optim *o, double *landed);
 /* All three, waiting, and judged: ERR_NONFINITE on all ranks. */
 enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out);
 
-/* ---- a step that goes ahead of the norm (optim_ahead.c) ----------------------------------------
- * The parts of a step that need no other rank: this rank's sums; an update as if nothing were
- * clipped, with a copy kept; and, when the sums of all ranks are known, the proof. */
-struct optim_ahead {
-    const struct optim *o;    /* borrowed; its stores have shadows */
-    int64_t trust;            /* steps in a row within the limit before one may go ahead */
-    int64_t within;           /* such steps until now */
-    struct optim_step step;   /* the one that is not proved */
-    double tokens;            /* of it, over all ranks */
-    bool stepped;             /* it was taken: what this rank knew spoke for it */
-    int64_t went, undone;     /* steps that went ahead; of these done again */
-};
 /* Local. */
 enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT]);
 /* What the sums of all ranks mean. Errors: ERR_NONFINITE. */
 enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
                      struct optim_result *out);
-/* May the next step go ahead? A function of the results so far, which all ranks know. */
-bool optim_may_go_ahead(const struct optim_ahead *a);
-/* Note the result of a step, however it was taken. */
-void optim_ahead_note(struct optim_ahead *a, const struct optim_result *r);
-/* Step as if the norm were within the limit, unless the sums of the ranks up to this one say
- * already that it is not. tokens: of the step over all ranks. Local. */
-enum err optim_go_ahead(struct optim_ahead *a, const struct optim_step *s, double tokens,
-                        const double sums[SUMS_COUNT]);
-/* The sums of all ranks for that step: it stands, or is taken back and done again, to the same bits
- * as a step that waited. *again: it was done again. Gradients must be as they were. Local. Errors:
- * ERR_NONFINITE, and the step is taken back; ERR_INTERNAL when the tokens are others. */
-enum err optim_prove(struct optim_ahead *a, const double sums[SUMS_COUNT],
-                     struct optim_result *out, bool *again);
-
 #endif

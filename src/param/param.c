@@ -62,7 +62,6 @@ static void take_memory(struct param_store *s, const struct param_memory *m)
     s->grad = m->grad;
     s->m = m->m;
     s->v = m->v;
-    s->shadow = m->shadow;
     if (s->grad && param_share_apart(s))
         s->whole = s->grad;
 }

@@ -41,17 +41,18 @@ struct param_store {
                                         when ct == at */
     char *whole;              /* where every rank's master weights stand together: master, or where
                                  it is shared the memory of the gradients; NULL: nowhere now */
-    char *shadow;             /* master, m and v of before the step, in a row; NULL: none */
     bool *fresh;              /* owned; [n]: this gradient is zero, whatever its memory holds */
     int *part_first;          /* owned; [parts + 1]: parameters of part i */
     int64_t slot;             /* elements of a slot: see param_slot */
     int64_t ct, at;           /* bytes of an element */
 };
 
-/* Its memory, of the device, borrowed: elements of a store by their types; master weights, moments
- * and shadow of this rank's range alone where updates are shared. grad NULL: weights alone
- * (generation); master NULL: the weights are their own; shadow NULL: none. */
-struct param_memory { char *w, *master, *grad, *m, *v, *shadow; };
+/* Its memory, of the device, borrowed: elements of a store by their types; master weights and
+ * moments of this rank's range alone where updates are shared. grad NULL: weights alone
+ * (generation); master NULL: the weights are their own. */
+struct param_memory {
+    char *w, *master, *grad, *m, *v;
+};
 struct param_place { const struct model *model; const struct model_split *split;
                      const struct model_stage *stage; int tp_rank;
                      bool copy; /* a second pipeline replica: counts nothing */

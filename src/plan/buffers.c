@@ -65,9 +65,6 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
     b.name = "second moments";
     TRY(list(w, b));
     b = (struct buffer){MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, w->holding, 0, 0};
-    TRY(list(w, b));
-    b = (struct buffer){MEMORY_SHADOW, BUFFER_SHADOW, "shadow", 3 * n * at, a->report->ahead,
-                        w->holding, 0, 0}; /* master weights and moments, one piece */
     return list(w, b);
 }
 

@@ -12,12 +12,12 @@
 #include "sched/sched.h"
 
 enum memory_kind {
-    MEMORY_WEIGHTS, MEMORY_MASTER, MEMORY_GRADS, MEMORY_OPTIM, MEMORY_SHADOW, MEMORY_ACTIVATIONS,
+    MEMORY_WEIGHTS, MEMORY_MASTER, MEMORY_GRADS, MEMORY_OPTIM, MEMORY_ACTIVATIONS,
     MEMORY_WORK, MEMORY_COMM, MEMORY_DATA, MEMORY_LIBRARY, MEMORY_TRANSPORT, MEMORY_KINDS
 };
 
 enum buffer_what {
-    BUFFER_W, BUFFER_MASTER, BUFFER_GRAD, BUFFER_M, BUFFER_V, BUFFER_SHADOW, /* a stage's store */
+    BUFFER_W, BUFFER_MASTER, BUFFER_GRAD, BUFFER_M, BUFFER_V, /* a stage's store */
     BUFFER_SLOT,      /* what a layer saves that stays in a slot; id: enum model_save */
     BUFFER_OUT,       /* a slot's output */
     BUFFER_SAVE,      /* what it saves besides, in a save set; id: enum model_save */

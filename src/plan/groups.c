@@ -11,7 +11,7 @@ const char *groups_name(enum group_kind k)
 {
     static const char *const name[GROUP_KINDS] = {
         [GROUP_WORLD] = "world", [GROUP_TP] = "tp", [GROUP_KV] = "kv", [GROUP_DP] = "dp",
-        [GROUP_PLANE] = "plane", [GROUP_SUMS] = "sums", [GROUP_TIED] = "tied",
+        [GROUP_SUMS] = "sums", [GROUP_TIED] = "tied",
         [GROUP_MERGE] = "merge"};
     return name[k];
 }
@@ -38,12 +38,6 @@ static int kv_neighbours(const struct groups_args *a)
 {
     int64_t tp = a->split.tp, kv = a->model->kv_heads;
     return kv > 0 && kv < tp ? (int)(tp / kv) : 1;
-}
-
-/* Ranks with one pipeline coordinate, when their sums are passed on by it. */
-static int plane_size(const struct groups_args *a)
-{
-    return a->ahead ? a->mesh->world / a->mesh->size[AXIS_PP] : 1;
 }
 
 /* Of pipeline rank pp's stages the largest gradients: no part is larger than its stage, and members
@@ -75,8 +69,6 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
         [GROUP_KV] = {.members = kv_neighbours(a), .axes = 1u << AXIS_TP, .max_bytes = grads},
         [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
                       .window = true},
-        [GROUP_PLANE] = {.members = plane_size(a), .axes = ALL & ~(1u << AXIS_PP), .host = true,
-                         .max_bytes = plane_size(a) * sums},
         [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums},
         [GROUP_TIED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
                         .max_bytes = model_tied_elements(&r) * dtype_size(a->types.at)},

@@ -16,7 +16,6 @@ enum group_kind {
     GROUP_TP,    /* tensor ranks */
     GROUP_KV,    /* tensor ranks that hold the same kv heads */
     GROUP_DP,    /* data ranks */
-    GROUP_PLANE, /* ranks of one pipeline coordinate, where it passes their sums on; the host's */
     GROUP_SUMS,  /* all ranks: the optimizer's sums */
     GROUP_TIED,  /* the ends of the pipeline: the tied embedding's gradient */
     GROUP_MERGE, /* the two replicas of a stage */
@@ -48,7 +47,6 @@ struct groups_args {
     struct dtypes types;
     int64_t samples; /* of a full microbatch */
     int shares;      /* data ranks that share the updates; 1: none */
-    bool ahead;      /* steps go ahead of the norm */
     bool beside;     /* tensor ranks communicate beside their products */
 };
 /* Those of pipeline rank pp, but for scratch. */

@@ -11,7 +11,7 @@ enum { COPIED = 3 }; /* weights and both moments */
 const char *memory_name(enum memory_kind k)
 {
     static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
-                                                   "optimizer", "shadow", "activations", "scratch",
+                                                   "optimizer", "activations", "scratch",
                                                    "communication", "data and tables",
                                                    "library", "transport"};
     return name[k];

@@ -197,18 +197,11 @@ static void add_stage(struct walk *w, int stage)
         add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o.elements * dtype_size(w->a->of.types.at));
 }
 
-/* Loss, tokens, norm, at the optimizer or ahead of it. */
+/* Loss, tokens, norm, at the optimizer. */
 static void add_norm(struct walk *w, enum sched_op op)
 {
-    int64_t bytes = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double);
-    if (op == SCHED_STEP && !w->a->of.ahead)
-        add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE, bytes);
-    if (op == SCHED_NORM)
-        add_one(w, GROUP_PLANE, TRAFFIC_ALL_GATHER, w->a->group[GROUP_PLANE].members * bytes);
-    if (op == SCHED_NORM_SEND || op == SCHED_PV_SEND) {
-        w->out->sent.messages++;
-        w->out->sent.bytes += bytes;
-    }
+    if (op == SCHED_STEP)
+        add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE, GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
 }
 
 static enum err open_walk(struct walk *w)

@@ -26,8 +26,7 @@ struct traffic_args {
     bool steps;
     const struct segments *segments; /* [stages] */
 };
-/* Those of pipeline rank pp. Where steps go ahead of the norm, of one that does, behind another.
- * Errors: ERR_MEMORY. */
+/* Those of pipeline rank pp. Errors: ERR_MEMORY. */
 enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out);
 
 /* The same by axis; TRAFFIC_WORLD: between ranks that differ on several. */

@@ -51,7 +51,6 @@ static void make_shape(struct bench *b)
     s->parallel.memory_limit = 0;
     s->parallel.split.n = 0;
     s->parallel.costs[0] = '\0';
-    s->optim.post_validation = false;
     snprintf(s->parallel.schedule, sizeof s->parallel.schedule, "1f1b");
 }
 

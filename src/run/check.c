@@ -340,20 +340,6 @@ static enum err check_accumulation(const struct options *o, const struct model *
     return ERR_OK;
 }
 
-static enum err check_validation(const struct options *o, const struct sched *made)
-{
-    if (made->replicas > 1 && o->optim.post_validation)
-        FAIL(ERR_CONFIG, "optim.post_validation true with parallel.schedule %s: its ranks come in "
-                         "pairs that add their gradients at every step, so none can step ahead; "
-                         "use false, or a schedule with one replica, as zb-h2 or zb-v",
-             o->parallel.schedule);
-    if (options_shares(o) > 1 && o->optim.post_validation)
-        FAIL(ERR_CONFIG, "optim.post_validation true with parallel.zero %d: a step ahead of the "
-                         "norm is taken back from a copy of all of a rank's weights, of which it "
-                         "has its share alone; use false, or zero 0", o->parallel.zero);
-    return ERR_OK;
-}
-
 static enum err check_recompute(const struct options *o, const struct sched *made)
 {
     const char *why = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT
@@ -371,8 +357,7 @@ static enum err make_list(const struct options *o, const struct sched_shape *sha
 {
     TRY(schedule_make(o, shape, &f->schedule));
     TRY(check_accumulation(o, &f->model, &f->schedule.list));
-    TRY(check_recompute(o, &f->schedule.list));
-    return check_validation(o, &f->schedule.list);
+    return check_recompute(o, &f->schedule.list);
 }
 
 static enum err check_name(const char *name)

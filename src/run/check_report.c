@@ -173,7 +173,7 @@ static void warn_rates(const struct options *o, const struct check_facts *f, str
 static void note_periods(const struct options *o, const struct check_facts *f, struct text *out)
 {
     long long steps = (long long)o->train.steps, valid = (long long)o->train.valid_every;
-    long long lines = (long long)o->train.log_every, trust = (long long)o->optim.trust_after;
+    long long lines = (long long)o->train.log_every;
     int64_t batches = num_ceil_div(f->valid.samples, o->train.batch);
     const char *s = text_plural(steps, "s");
     if (valid > steps && f->valid.count > 0)
@@ -187,9 +187,6 @@ static void note_periods(const struct options *o, const struct check_facts *f, s
         text_add(out, "note    train.log_every %lld is beyond the run's %lld step%s: the only "
                       "lines of progress are of the first and the last step (on a terminal "
                       "the bar alone)\n", lines, steps, s);
-    if (o->optim.post_validation && trust >= steps)
-        text_add(out, "note    optim.trust_after %lld leaves none of the run's %lld step%s to go "
-                      "ahead of the norm\n", trust, steps, s);
 }
 
 /* The planner's part. */

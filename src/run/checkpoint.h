@@ -82,7 +82,7 @@ struct checkpoint_args {
 enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a);
 void checkpoint_close(struct checkpoint *c);
 
-/* Begins the copy of a step that is queued and not proved yet, where no save is under way: ahead of
+/* Begins the copy of a step that is queued and not judged yet, where no save is under way: ahead of
  * checkpoint_begin, which begins it itself for any other step. Local. */
 enum err checkpoint_copy(struct checkpoint *c, int64_t step);
 /* Behind it older checkpoints than those that stay are gone, for all ranks: ahead of a save that

@@ -10,8 +10,6 @@
  *
  * A step's bubble is 1 - work / (p x makespan), as the simulator counts it: work is all actions
  * without their waits, the makespan reaches from the first action's start to the last one's end.
- * Where steps are post-validated ranks begin and end one after the other, and the longest time of
- * one rank takes the place of the makespan: a step later begins so much later.
  */
 #include "run/compare.h"
 
@@ -99,28 +97,22 @@ static double work_of(const struct exec_event *e)
     return fmax(0, e->end - e->start - e->waited);
 }
 
-/* From when the first action of a step could begin to the end of the last one; the longest of that
- * on one rank. */
-struct reach { double first, last, longest; };
-
-static struct reach reach_of(const struct pass *p)
+/* From when the first action of a step could begin, which is *first, to the end of the last one. */
+static double makespan_of(const struct pass *p, double *first)
 {
     const struct sched *s = &p->c->s->sched;
-    struct reach t = {INFINITY, -INFINITY, 0};
+    double last = -INFINITY;
+    *first = INFINITY;
     for (int r = 0; r < s->p; r++) {
-        double first = INFINITY, last = -INFINITY;
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             if (s->instr[i].op >= SCHED_COMPUTE_OPS)
                 continue;
-            first = fmin(first, e->start + e->waited);
+            *first = fmin(*first, e->start + e->waited);
             last = fmax(last, e->end);
         }
-        t.first = fmin(t.first, first);
-        t.last = fmax(t.last, last);
-        t.longest = fmax(t.longest, last - first);
     }
-    return t;
+    return last - *first;
 }
 
 /* ---- costs ---- */
@@ -245,7 +237,7 @@ static enum err find_costs(struct compare *c)
 
 struct totals {
     struct compare_rank *rank; /* [p] sums */
-    struct samples makespan, longest, bubble;
+    struct samples makespan, bubble;
     int64_t passes;
 };
 
@@ -270,8 +262,7 @@ static enum err visit_totals(struct pass *p, void *arg)
 {
     const struct sched *s = &p->c->s->sched;
     struct totals *t = arg;
-    struct reach at = reach_of(p);
-    double length = at.last - at.first, work = 0;
+    double first, length = makespan_of(p, &first), work = 0;
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
@@ -282,8 +273,6 @@ static enum err visit_totals(struct pass *p, void *arg)
     }
     t->passes++;
     TRY(add(&t->makespan, 0, length));
-    TRY(add(&t->longest, 0, at.longest));
-    length = p->c->s->report.ahead ? at.longest : length;
     return add(&t->bubble, 0, length > 0 ? 1 - work / (s->p * length) : 0);
 }
 
@@ -291,9 +280,9 @@ static enum err measure(struct compare *c)
 {
     struct totals t = {.rank = c->measured};
     enum err err = each_pass(c, visit_totals, &t);
-    struct samples *of[] = {&t.makespan, &t.longest, &t.bubble};
-    double *to[] = {&c->makespan, &c->longest, &c->bubble};
-    for (int k = 0; k < 3; k++) {
+    struct samples *of[] = {&t.makespan, &t.bubble};
+    double *to[] = {&c->makespan, &c->bubble};
+    for (int k = 0; k < 2; k++) {
         int64_t at = 0;
         sort(of[k]);
         *to[k] = median(of[k], 0, &at);
@@ -340,8 +329,7 @@ static enum err visit_nearest(struct pass *p, void *arg)
 {
     struct compare *c = arg;
     const struct sched *s = &c->s->sched;
-    struct reach at = reach_of(p);
-    double length = at.last - at.first;
+    double first, length = makespan_of(p, &first);
     if (c->seen.makespan > 0 &&
         fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))
         return ERR_OK;
@@ -351,7 +339,7 @@ static enum err visit_nearest(struct pass *p, void *arg)
             const struct exec_event *e = &p->of[r][i - s->begin[r]];
             bool sends = s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
             struct sim_event *to = &c->seen.event[i];
-            *to = (struct sim_event){e->start + e->waited - at.first, e->end - at.first};
+            *to = (struct sim_event){e->start + e->waited - first, e->end - first};
             if (sends)
                 to->end = to->start + c->latency;
         }

@@ -30,7 +30,7 @@ struct compare {
     double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
     double latency;          /* median seconds that a message is on its way */
     double fetch;            /* and that are waited for one that was sent before */
-    double makespan, longest, bubble; /* medians over steps and pipelines; longest: of one rank */
+    double makespan, bubble; /* medians over steps and pipelines */
     struct sim_cost used;    /* those costs, for the simulator */
     struct sim_result sim;   /* what it says */
     struct sim_result seen;  /* a measured step near the median in the same form: events only */
@@ -42,11 +42,6 @@ struct compare {
  * configuration gives. Released by compare_close, after an error too. */
 enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out);
 void compare_close(struct compare *c);
-/* The simulated step's bubble, of the same kind as the measured one. */
-static inline double compare_bubble(const struct compare *c)
-{
-    return c->s->report.ahead ? c->sim.bubble_rate : c->sim.bubble_fraction;
-}
 
 /* What is said of a comparison: lines of summary, and two tables of words, the step (medians) and
  * the actions of ranks (means). Made for text and pages alike. */

@@ -54,7 +54,7 @@ static enum err make_pictures(const struct compare *c, struct both *p)
         p->chart[i].title = title[i];
         snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
                  1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
-                 sim_bubble_words(i == MEASURED ? c->bubble : compare_bubble(c), 1, bubble));
+                 sim_bubble_words(i == MEASURED ? c->bubble : c->sim.bubble_fraction, 1, bubble));
         p->chart[i].facts = p->facts[i];
     }
     return ERR_OK;

@@ -38,8 +38,6 @@ void compare_text(const struct compare *c, const struct compare_words *w, struct
                   "do not follow.\nSimulated: the same list on a clock, each action at its "
                   "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
                   "ms.\n", 1e3 * c->latency, 1e3 * c->fetch);
-    if (c->s->report.ahead)
-        text_add(out, "Steps are post-validated: the bubble is of the longest rank.\n");
 }
 
 /* "name": {"F": ..., ...} of one rank. */
@@ -64,7 +62,7 @@ static void json_stage(const struct compare *c, int stage, struct text *out)
 static void json_over_ideal(const struct compare *c, struct text *out)
 {
     static const char *const name[] = {"measured", "simulated", "predicted"};
-    const double share[] = {c->bubble, compare_bubble(c), c->s->bubble};
+    const double share[] = {c->bubble, c->sim.bubble_fraction, c->s->bubble};
     for (int i = 0; i < 3; i++) {
         double over = sim_over_ideal(share[i]);
         text_add(out, " \"over_ideal_%s\": ", name[i]);
@@ -82,9 +80,10 @@ void compare_json(const struct compare *c, struct text *out)
     text_add_json(out, s->name);
     text_add(out, ", \"p\": %d, \"m\": %d, \"v\": %d, \"steps\": %lld, \"left_out\": %lld,\n", s->p,
              s->m, s->v, (long long)c->steps, (long long)c->first);
-    text_add(out, " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
-                  "\"bubble_predicted\": %.9g,\n", c->bubble, compare_bubble(c),
-             c->s->bubble);
+    text_add(out,
+             " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
+             "\"bubble_predicted\": %.9g,\n",
+             c->bubble, c->sim.bubble_fraction, c->s->bubble);
     json_over_ideal(c, out);
     text_add(out, " \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
                   "\"latency\": %.9g, \"fetch\": %.9g,\n \"ranks\": [", c->makespan,

@@ -65,7 +65,7 @@ static void make_step(const struct compare *c, struct compare_words *w)
 {
     static const char *const head[STEP_COLUMNS] = {"step (medians)", "measured", "simulated",
                                                    "predicted before the run"};
-    const double share[] = {c->bubble, compare_bubble(c), c->s->bubble};
+    const double share[] = {c->bubble, c->sim.bubble_fraction, c->s->bubble};
     begin(w, COMPARE_STEP, "Step", STEP_COLUMNS)->rows = 1;
     add_head(w, head, STEP_COLUMNS);
     add_figure(w, "bubble, % of the step",
@@ -75,8 +75,6 @@ static void make_step(const struct compare *c, struct compare_words *w)
                           100 * sim_over_ideal(share[2])});
     add_figure(w, "first to last action, ms",
                (double[]){1e3 * c->makespan, 1e3 * c->sim.makespan, NAN});
-    if (c->s->report.ahead) /* the bubble is of this */
-        add_figure(w, "longest rank, ms", (double[]){1e3 * c->longest, 1e3 * c->sim.cost, NAN});
 }
 
 /* simulated NAN: the simulator has no such time. */
@@ -200,7 +198,7 @@ static enum err make_summary(const struct compare *c, const char *run, struct co
     TRY(end_line(w, &t));
     text_add(&t, "bubble: measured %s, simulated %s, predicted before the run %s",
              sim_bubble_words(c->bubble, 1, bubble[0]),
-             sim_bubble_words(compare_bubble(c), 1, bubble[1]),
+             sim_bubble_words(c->sim.bubble_fraction, 1, bubble[1]),
              sim_bubble_words(c->s->bubble, 1, bubble[2]));
     TRY(end_line(w, &t));
     add_differences(c, &t);

@@ -120,7 +120,7 @@ struct search {
     struct train_rank *r;
     struct probe probe;
     struct sched_instr in; /* under way, or that of the find */
-    double sums[EXEC_SUMS]; /* of this rank, as for the optimizer */
+    double sums[SUMS_COUNT]; /* of this rank, as for the optimizer */
 };
 
 static void on_begins(void *arg, struct sched_instr in)
@@ -254,12 +254,12 @@ static void describe(const struct search *s, struct text *t)
 /* No rank has a find. */
 static enum err explain_none(const struct search *s, struct text *out)
 {
-    double sums[EXEC_SUMS];
+    double sums[SUMS_COUNT];
     bool finite = true;
     memcpy(sums, s->sums, sizeof sums);
     if (exec_world_group(s->r->x))
-        TRY(comm_all_reduce(exec_world_group(s->r->x), sums, EXEC_SUMS, DT_F64, COMM_SUM));
-    for (int i = 0; i < EXEC_SUMS; i++)
+        TRY(comm_all_reduce(exec_world_group(s->r->x), sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    for (int i = 0; i < SUMS_COUNT; i++)
         finite = finite && isfinite(sums[i]);
     text_add(out, finite ? "run once more, the same samples give finite numbers: what was seen "
                            "cannot be repeated, so look at the machine"

@@ -187,13 +187,6 @@ static const struct conf_row rows[] = {
      "a run that is resumed with another train.steps: the decay ends where it was to end; false: "
      "it is planned anew, to the new end"},
 
-    {"optim.post_validation", CONF_BOOL, AT(optim.post_validation), 0, "false", 0, 0, NULL,
-     "pipeline ranks step without waiting for the norm of the whole gradient; a step that should "
-     "have been clipped is taken back and done again, to the same bits; costs a copy of weights "
-     "and moments"},
-    {"optim.trust_after", CONF_INT, AT(optim.trust_after), 0, "10", 0, 4294967295.0, NULL,
-     "post_validation: steps in a row that were not clipped before one may go ahead [steps]"},
-
     {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
      "token file to train on, made by `plait data prepare`"},
     {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
@@ -282,7 +275,7 @@ static const struct conf_hint hints[] = {
 _Static_assert(sizeof rows / sizeof *rows <= OPTIONS_KEYS, "options.given has room");
 const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
                                          AT(given), hints, sizeof hints / sizeof *hints,
-                                         options_alias};
+                                         options_alias, options_retired};
 
 enum err options_fresh(struct options *out)
 {
@@ -395,8 +388,6 @@ const char *options_unrecorded(const struct options *o)
         return "train.graph is off";
     if (o->train.device != OPTIONS_CUDA)
         return "only train.device cuda queues its work";
-    if (o->optim.post_validation)
-        return "optim.post_validation true has the host look at the norm within a step";
     if (o->train.trace)
         return "train.trace true looks at each action of a step";
     if (o->train.profile)
@@ -446,8 +437,6 @@ const char *options_idle(const struct options *o, const char *key)
     if ((strcmp(key, "run.resume_insist") == 0 || strcmp(key, "optim.decay_keep") == 0) &&
         !o->run.resume[0])
         return "run.resume is empty, and the run begins anew";
-    if (strcmp(key, "optim.trust_after") == 0 && !o->optim.post_validation)
-        return "optim.post_validation is false";
     if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
         return "model.init is given, and no weights are drawn";
     if (strcmp(key, "model.widths") == 0 && model_traits(o->model.kind)->text)

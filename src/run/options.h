@@ -81,8 +81,6 @@ struct options {
         int64_t warmup, decay_steps; /* steps */
         int schedule;                /* enum options_decay */
         bool decay_keep;             /* of a run that is resumed: its end as first planned */
-        bool post_validation;        /* steps go ahead of the norm */
-        int64_t trust_after;         /* steps within the limit before one may */
     } optim;
     struct {
         char train[OPTIONS_PATH_MAX], valid[OPTIONS_PATH_MAX];

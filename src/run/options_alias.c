@@ -3,7 +3,8 @@
  * What other programs call the keys: nanoGPT, llm.c, Megatron-LM, torchtitan, DeepSpeed, and the
  * configurations and training arguments of Hugging Face. A name is found whatever group stands
  * before it; one with a group here is meant with that group alone. Where the value is counted
- * otherwise than there, or no key does it, the row says how or what to do instead.
+ * otherwise than there, or no key does it, the row says how or what to do instead. And the keys
+ * that plait had once.
  */
 #include "run/options_alias.h"
 
@@ -253,5 +254,11 @@ const struct conf_alias options_alias[] = {
     {"datasets|data_args", "data", NULL},
     {"network|model_args|gpt|transformer|model_config", "model", NULL},
     {"job|checkpoint|logging|output|metrics", "run", NULL},
+    {NULL, NULL, NULL},
+};
+
+const struct conf_retired options_retired[] = {
+    {"optim.post_validation", "false", "every step waits for the norm of the whole gradient"},
+    {"optim.trust_after", NULL, NULL},
     {NULL, NULL, NULL},
 };

@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 
-extern const struct conf_alias options_alias[]; /* names NULL ends it */
+extern const struct conf_alias options_alias[];     /* names NULL ends it */
+extern const struct conf_retired options_retired[]; /* key NULL ends it */
 
 #endif

@@ -104,18 +104,6 @@ enum err train_report_valid(struct train_rank *r)
     return ERR_OK;
 }
 
-/* How many steps did not wait for the norm; where none did, what they wait for. */
-static void report_ahead(const struct train_rank *r, struct text *page)
-{
-    text_add(page, "%lld step%s went ahead of the norm, of these done again: %lld",
-             (long long)r->ahead.went, text_plural(r->ahead.went, "s"),
-             (long long)r->ahead.undone);
-    if (r->ahead.went == 0)
-        text_add(page, "; one may after optim.trust_after %lld in a row that optim.clip %g left as "
-                 "they were", (long long)r->s->o->optim.trust_after, r->s->o->optim.clip);
-    text_add(page, "\n");
-}
-
 /* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
 static enum err report_room(struct train_rank *r, struct text *page)
 {
@@ -149,12 +137,9 @@ void train_say_weights(const struct train_rank *r, struct text *page)
 
 static void summarize(const struct train_rank *r, struct text *page)
 {
-    const struct options *o = r->s->o;
     char t[32];
     if (r->profile)
         dev_profile_table(r->profile, page);
-    if (o->optim.post_validation)
-        report_ahead(r, page);
     if (r->s->decided[DECIDED_GRAPH].value)
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
                  (long long)r->replayed, (long long)(r->taken - r->resumed));

@@ -45,7 +45,6 @@ static void take_head(struct train_rank *r, const struct state_head *h, const st
                       was->optim.schedule == o->optim.schedule;
     r->resumed = h->step;
     r->taken = r->queued = r->read = r->traced = h->step;
-    r->ahead.within = h->within;
     r->lr.warmup = was->optim.warmup == o->optim.warmup ? h->warmup : r->lr.warmup;
     r->lr.decay = same_decay ? h->decay : r->lr.decay;
     r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;

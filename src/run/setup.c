@@ -43,15 +43,6 @@ static enum err make_compute(const struct setup *s, struct schedule *made, struc
     return ERR_OK;
 }
 
-static enum err let_steps_go_ahead(struct sched *s)
-{
-    struct sched ahead;
-    TRY(sched_post_validate(s, &ahead));
-    sched_free(s);
-    *s = ahead;
-    return ERR_OK;
-}
-
 static enum err make_sched(struct setup *s, struct schedule *made)
 {
     const struct options *o = s->o;
@@ -67,8 +58,6 @@ static enum err make_sched(struct setup *s, struct schedule *made)
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
-    if (s->training && o->optim.post_validation)
-        TRY(let_steps_go_ahead(&s->sched));
     return sched_check(&s->sched, &s->report);
 }
 
@@ -208,13 +197,6 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     return err;
 }
 
-/* When steps go ahead of the norm, ranks end a step one after the other as they began it, and what
- * counts is the longest that one of them takes. */
-static double bubble_of(const struct setup *s, const struct sim_result *r)
-{
-    return s->report.ahead ? r->bubble_rate : r->bubble_fraction;
-}
-
 /* The step, played with stages that take time in proportion to their FLOPs, backward twice forward
  * and a recompute once: its bubble and how long it takes. */
 static enum err play(const struct setup *s, double *bubble, double *time)
@@ -232,8 +214,8 @@ static enum err play(const struct setup *s, double *bubble, double *time)
     enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
     mem_free(scale);
     TRY(err);
-    *bubble = bubble_of(s, &r);
-    *time = s->report.ahead ? r.cost : r.makespan;
+    *bubble = r.bubble_fraction;
+    *time = r.makespan;
     sim_result_free(&r);
     return ERR_OK;
 }
@@ -244,7 +226,7 @@ static enum err play_measured(struct setup *s)
     struct sim_result r;
     struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
     TRY(sim_run(&s->sched, &s->report, &cost, false, &r));
-    s->bubble = bubble_of(s, &r);
+    s->bubble = r.bubble_fraction;
     sim_result_free(&r);
     return ERR_OK;
 }

@@ -51,7 +51,7 @@ enum err setup_plan_comm(struct setup *s, int pp)
     struct traffic_args a = {
         .of = {.model = &s->model, .split = s->split, .mesh = &s->mesh, .sched = &s->sched,
                .cut = s->cut, .types = s->types, .samples = s->samples,
-               .shares = (int)s->decided[DECIDED_ZERO].value, .ahead = s->report.ahead,
+               .shares = (int)s->decided[DECIDED_ZERO].value,
                .beside = s->decided[DECIDED_OVERLAP].value > 0},
         .group = g, .share = s->share, .rows = s->decided[DECIDED_OVERLAP].value,
         .steps = copies(s, s->split.tp, s->tp_apart),

@@ -165,15 +165,14 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
         snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->model.seq,
                  text_plural(s->model.seq, "s"));
     if (s->training)
-        text_add(out, "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
-                      "rank, schedule %s%s%s%s, predicted bubble %s, stages %s%s\n",
+        text_add(out,
+                 "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
+                 "rank, schedule %s%s%s, predicted bubble %s, stages %s%s\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"), tokens, s->sched.m,
                  text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
-                 recompute_words(s, redo),
-                 s->report.ahead ? ", steps post-validated" : "",
-                 sim_bubble_words(s->bubble, 1, bubble),
+                 recompute_words(s, redo), sim_bubble_words(s->bubble, 1, bubble),
                  s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
     for (int i = 0; i < DECISIONS; i++)

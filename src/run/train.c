@@ -82,7 +82,7 @@ static enum err on_step(void *arg)
 {
     struct train_rank *r = arg;
     struct optim_step step = this_step(r);
-    if (!r->recording) /* post-validation may have written those of the step before */
+    if (!r->recording)
         TRY(optim_ready(&r->optim, &step));
     return optim_start(&r->optim, step.loss);
 }
@@ -90,8 +90,6 @@ static enum err on_step(void *arg)
 /* Behind a step whose optimizer ran with it: its sums are on their way. */
 static enum err land(struct train_rank *r)
 {
-    if (exec_pending(r->x))
-        return ERR_OK;
     TRY(optim_land(&r->optim, landing(r, r->step)));
     r->queued = r->step;
     return ERR_OK;
@@ -130,7 +128,6 @@ static enum err take_result(struct train_rank *r, int64_t step)
     r->stop = r->stop || r->result.stop > 0;
     r->save = r->save || r->result.save > 0;
     r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
-    optim_ahead_note(&r->ahead, &r->result);
     TRY(time_step(r, step));
     r->slowest = fmax(r->slowest, r->took);
     return train_report_step(r, step);
@@ -146,40 +143,6 @@ static enum err take_results(struct train_rank *r, int64_t last)
         TRY(take_result(r, step.step));
     }
     return ERR_OK;
-}
-
-/* ---- a step that goes ahead of the norm ---- */
-
-static bool on_ahead(void *arg)
-{
-    const struct train_rank *r = arg;
-    return optim_may_go_ahead(&r->ahead);
-}
-
-static enum err on_norm(void *arg, double *sums)
-{
-    const struct train_rank *r = arg;
-    struct optim_step step = this_step(r);
-    return optim_sums(&r->optim, &step, sums);
-}
-
-static enum err on_step_ahead(void *arg, const double *sums)
-{
-    struct train_rank *r = arg;
-    struct optim_step step = this_step(r);
-    double tokens = (double)(r->s->o->train.batch * r->job->train.targets);
-    return optim_go_ahead(&r->ahead, &step, tokens, sums);
-}
-
-/* The step before is proved: its gradients have done their work. */
-static enum err on_check(void *arg, const double *sums, bool *again)
-{
-    struct train_rank *r = arg;
-    TRY(optim_prove(&r->ahead, sums, &r->result, again));
-    exec_zero_grads(r->x);
-    r->queued = r->ahead.step.step;
-    TRY(wait_step(r, r->queued));
-    return take_result(r, r->queued);
 }
 
 /* ---- validation ---- */
@@ -236,7 +199,6 @@ static enum err open_optimizer(struct train_rank *r)
                               .replica = r->coord[AXIS_DP],
                               .replicas = (int)o->parallel.dp};
     r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->record_begin;
-    r->ahead = (struct optim_ahead){.o = &r->optim, .trust = o->optim.trust_after};
     return r->dev->ops->host_alloc(r->dev,
                                    (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
                                    "results of steps", (void **)&r->landed);
@@ -354,7 +316,7 @@ static enum err open_files(struct train_rank *r)
  * it. */
 static bool runs_ahead(const struct train_rank *r)
 {
-    return r->dev->queues && !r->s->o->optim.post_validation && !r->s->o->train.profile;
+    return r->dev->queues && !r->s->o->train.profile;
 }
 
 /* Writes the events of steps up to `last`. */
@@ -397,8 +359,7 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
         TRY(optim_ready(&r->optim, &step));
         return exec_replay(r->x, b, r->slowest);
     }
-    if (!exec_pending(r->x))
-        exec_zero_grads(r->x);
+    exec_zero_grads(r->x);
     TRY(exec_run(r->x, &r->s->sched, b, hooks));
     return exec_count_check(r->x);
 }
@@ -422,16 +383,13 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
-    if (still)
-        TRY(exec_settle(r->x, hooks));
     return trace_steps(r, still || !r->dev->queues ? r->step : r->step - 1);
 }
 
 static enum err run_steps(struct train_rank *r)
 {
     bool told = r->reports && r->job->call->on_microbatch;
-    struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
-                               .step_ahead = on_step_ahead, .check = on_check,
+    struct exec_hooks hooks = {.step = on_step,
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
     TRY(validate_resumed(r));

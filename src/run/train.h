@@ -76,7 +76,6 @@ struct train_rank {
     struct safet_writer weights; /* on the reporting rank, begun before the first step */
     struct param_store **store; /* owned; [stages of this rank] */
     struct optim optim;
-    struct optim_ahead ahead;
     struct lr lr;               /* the run's learning rates */
     int64_t resumed;            /* the step that it goes on behind; 0: a new run */
     char run[64];               /* its name in checkpoints */
@@ -88,7 +87,7 @@ struct train_rank {
     bool opened;                /* the files of the run are */
     double loss;                /* of the last good step */
     bool all_written;           /* all ranks' parts of the save under way are */
-    struct optim_result result; /* of the last step that is proved */
+    struct optim_result result; /* of the last step that was judged */
     int64_t step;               /* 1-based, the one under way */
     bool records;               /* steps are to be replays */
     bool recording;             /* the optimizer has had its step's rates already */

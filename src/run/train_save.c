@@ -65,14 +65,19 @@ enum err train_save_ahead(struct train_rank *r)
 static void fill_head(const struct train_rank *r, struct state_head *h)
 {
     const struct options *o = r->s->o;
-    *h = (struct state_head){
-        .step = r->taken, .type = checkpoint_type(r->dev->at),
-        .model = r->s->model, .seed = (uint64_t)o->train.seed, .data_hash = r->job->train.hash,
-        .valid_hash = r->job->valid.hash, .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
-        .warmup = r->lr.warmup, .decay = r->lr.decay, .steps = r->lr.steps,
-        .within = r->ahead.within, .loss = r->loss,
-        .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
-        .world = r->s->mesh.world};
+    *h = (struct state_head){.step = r->taken,
+                             .type = checkpoint_type(r->dev->at),
+                             .model = r->s->model,
+                             .seed = (uint64_t)o->train.seed,
+                             .data_hash = r->job->train.hash,
+                             .valid_hash = r->job->valid.hash,
+                             .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
+                             .warmup = r->lr.warmup,
+                             .decay = r->lr.decay,
+                             .steps = r->lr.steps,
+                             .loss = r->loss,
+                             .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
+                             .world = r->s->mesh.world};
     memcpy(h->run, r->run, sizeof h->run);
     snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);
     snprintf(h->layout, sizeof h->layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,

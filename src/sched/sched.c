@@ -48,8 +48,7 @@ const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
         "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
-        "OV", "MERGE", "NORM_RECV", "NORM", "NORM_SEND", "PV_RECV", "PV_SEND", "PV_CHECK",
-        "WAIT",
+        "OV", "MERGE", "WAIT",
     };
     return name[op];
 }

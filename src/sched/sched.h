@@ -39,14 +39,6 @@ enum sched_op {
                      inputs are there and gives both results at its end; stage and mb are the F's */
     SCHED_MERGE,  /* sum of the gradients of `stage` over its two replicas: one on each of their
                      ranks, `peer` the other */
-    /* A post-validated step (sched_post.c): STEP goes ahead before the norm of the whole gradient
-     * is known, and the next run of the list proves it or takes it back. */
-    SCHED_NORM_RECV, /* loss, tokens, squared norm of the ranks before this one; from `peer` */
-    SCHED_NORM,      /* this rank's are added to them */
-    SCHED_NORM_SEND, /* the sum goes to the next rank, `peer` */
-    SCHED_PV_RECV,   /* the sums of all ranks for the step before; from `peer`, the next rank */
-    SCHED_PV_SEND,   /* on to the rank before, `peer` */
-    SCHED_PV_CHECK,  /* the step before stands, or is done again and the list begins anew */
     SCHED_WAIT,      /* all sums that this rank has started are complete after this */
     SCHED_OP_COUNT
 };
@@ -57,13 +49,12 @@ enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 /* 8 bytes. `seg` 0: all of the stage; else a segment of it, a run of its layers, counted from 1 at
  * its first layer (R, B, W and REDUCE alone). `peer` is the other pipeline rank of a send, receive,
  * tied or merged sum, else the rank itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE,
- * and what names no stage), and so is the stage of what names none: STEP, WAIT, NORM and PV_CHECK,
- * their sends and receives. */
+ * and what names no stage), and so is the stage of what names none: STEP and WAIT. */
 struct sched_instr { uint8_t op, seg; uint16_t stage, mb, peer; };
 
 static inline bool sched_op_names_stage(int op)
 {
-    return op != SCHED_STEP && op < SCHED_NORM_RECV;
+    return op != SCHED_STEP && op != SCHED_WAIT;
 }
 /* Does it end what it does for its stage, of which the last segment is the first layers'? */
 static inline bool sched_ends_stage(struct sched_instr in)
@@ -247,11 +238,6 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
 /* What the backwards of a list are, if redo would refuse it; NULL: it would not. */
 const char *sched_not_whole(const struct sched *s);
 
-/* A lowered list with STEP made one whose steps are post-validated (Qi et al., 2023, section 4):
- * NORM with its messages before STEP, PV_CHECK with its own as late as V13 allows. Errors:
- * ERR_CONFIG with two replicas; ERR_INTERNAL for a list that is not lowered or does not step. */
-enum err sched_post_validate(const struct sched *s, struct sched *out);
-
 enum sched_rule { /* one error each, naming rank, place in its list, instruction */
     SCHED_RULE_COVERAGE = 1,  /* V1 every (stage, mb) exactly one F and one B or {I, W}, and at
                                  most one R */
@@ -267,9 +253,6 @@ enum sched_rule { /* one error each, naming rank, place in its list, instruction
     SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count, and once for all
                                  of a stage; WAIT after the REDUCEs and before TIED, MERGE, STEP;
                                  STEP after all */
-    SCHED_RULE_VALIDATION = 13, /* V13 NORM before STEP, PV_CHECK before gradients are touched, both
-                                   on all ranks or none; what is received before a check was sent
-                                   before one */
 };
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */
@@ -293,7 +276,6 @@ struct sched_report {
                              hashes promise equal bits, where the forwards of the last stage, which
                              make the head's gradient, have one order too, and where no tied head
                              stands on the rank of its embedding, for both add to one sum */
-    bool ahead;           /* steps go ahead of the norm and are post-validated */
     bool rendezvous;      /* ends also where a SEND waits for its RECV (strictest class of V7) */
 };
 /* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and

@@ -71,12 +71,6 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own)
         return s->place[stage == 0 ? last : 0];
     case SCHED_MERGE:
         return s->place[s->place[stage] == own ? (s->replicas - 1) * s->stages + stage : stage];
-    case SCHED_NORM_RECV:
-    case SCHED_PV_SEND:
-        return own > 0 ? own - 1 : own;
-    case SCHED_NORM_SEND:
-    case SCHED_PV_RECV:
-        return own < s->p - 1 ? own + 1 : own;
     default:
         return own;
     }

@@ -8,8 +8,7 @@
 
 #include "sched/sched_build.h"
 
-enum { SCHED_UNIT_OPS = SCHED_RECV_B + 1, /* instructions that name a (stage, mb) */
-       SCHED_POST_OPS = SCHED_PV_CHECK - SCHED_NORM_RECV + 1 };
+enum { SCHED_UNIT_OPS = SCHED_RECV_B + 1 }; /* instructions that name a (stage, mb) */
 
 struct sched_checker {
     const struct sched *s;       /* borrowed */
@@ -23,7 +22,6 @@ struct sched_checker {
     uint32_t *reduce;  /* owned; [replicas * stages] the same for REDUCE */
     uint32_t *merge;   /* owned; [replicas * stages] the same for MERGE */
     uint32_t *step, *wait; /* owned; [p] the same for STEP, WAIT */
-    uint32_t *post[SCHED_POST_OPS]; /* owned; [p] the same for NORM_RECV to PV_CHECK */
     uint32_t tied[2];  /* the same for TIED of the first and the last stage */
     struct sched_channels channels;
 };
@@ -48,8 +46,6 @@ enum err sched_check_deadlock(struct sched_checker *c);
 /* V8 V9 (sched_check_ledger.c) */
 enum err sched_check_ledger(struct sched_checker *c);
 enum err sched_check_reduction(struct sched_checker *c);
-/* V13 (sched_check_post.c) */
-enum err sched_check_post(struct sched_checker *c);
 /* For a program that is proved: ring and, forward only, stage_peak of the report, by what messages
  * need to leave from (sched_check_buffers.c). Errors: ERR_MEMORY. */
 enum err sched_check_buffers(struct sched_checker *c);

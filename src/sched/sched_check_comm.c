@@ -190,26 +190,6 @@ static bool merge_need(const struct sched_checker *c, const struct sched_instr *
     return true;
 }
 
-/* NORM goes down the ranks, PV up. */
-static bool post_need(const struct sched_checker *c, const struct sched_instr *in,
-                      struct sched_need *out)
-{
-    bool norm = in->op == SCHED_NORM_RECV || in->op == SCHED_NORM_SEND;
-    bool sends = in->op == SCHED_NORM_SEND || in->op == SCHED_PV_SEND;
-    enum sched_op op = norm ? (sends ? SCHED_NORM_RECV : SCHED_NORM_SEND)
-                            : (sends ? SCHED_PV_RECV : SCHED_PV_SEND);
-    out->rank = in->peer;
-    out->count = c->post[op - SCHED_NORM_RECV][in->peer];
-    out->on = (struct sched_instr){.op = (uint8_t)op};
-    return out->count > 0; /* one without its other half is rule V13's */
-}
-
-static bool is_post(const struct sched_instr *in, bool sends_too)
-{
-    return in->op == SCHED_NORM_RECV || in->op == SCHED_PV_RECV ||
-           (sends_too && (in->op == SCHED_NORM_SEND || in->op == SCHED_PV_SEND));
-}
-
 static bool eager_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
@@ -217,8 +197,6 @@ static bool eager_need(const struct sched_checker *c, const struct sched_instr *
         return tied_need(c, in, out);
     if (in->op == SCHED_MERGE)
         return merge_need(c, in, out);
-    if (is_post(in, false))
-        return post_need(c, in, out);
     if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
         return false;
     other_end(c, in, out);
@@ -232,12 +210,9 @@ static bool rendezvous_need(const struct sched_checker *c, const struct sched_in
         return tied_need(c, in, out);
     if (in->op == SCHED_MERGE)
         return merge_need(c, in, out);
-    if (!is_post(in, true) && (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B))
+    if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
         return false;
-    if (!is_post(in, true))
-        other_end(c, in, out);
-    else if (!post_need(c, in, out))
-        return false;
+    other_end(c, in, out);
     out->count--; /* it is enough that the other side has come to it */
     return true;
 }

@@ -33,10 +33,6 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
         return sched_broken(c, rank, i, "the schedule is compute only; leave the segment out");
     if (s->replicas == 1 && in->op == SCHED_MERGE)
         return sched_broken(c, rank, i, "the parameters have one replica; remove it");
-    if (s->replicas > 1 && in->op >= SCHED_NORM_RECV && in->op <= SCHED_PV_CHECK)
-        return sched_broken(c, rank, i,
-                            "with two replicas ranks step together, when both are summed; remove "
-                            "it");
     if (s->replicas > 1 && in->op == SCHED_TIED)
         return sched_broken(c, rank, i,
                             "with two replicas both ends stand on one rank and share one "
@@ -58,13 +54,6 @@ static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_i
         return &c->step[rank];
     case SCHED_WAIT:
         return &c->wait[rank];
-    case SCHED_NORM_RECV:
-    case SCHED_NORM:
-    case SCHED_NORM_SEND:
-    case SCHED_PV_RECV:
-    case SCHED_PV_SEND:
-    case SCHED_PV_CHECK:
-        return &c->post[in->op - SCHED_NORM_RECV][rank];
     case SCHED_TIED:
         if (in->stage != 0 && in->stage != c->s->stages - 1)
             return NULL;

@@ -216,7 +216,7 @@ static enum err check_waits(const struct sched_checker *c)
         for (int64_t i = first; i <= last; i++) {
             bool before = i - first + 1 < c->wait[rank], sums = s->instr[i].op == SCHED_REDUCE;
             bool reads = s->instr[i].op == SCHED_TIED || s->instr[i].op == SCHED_MERGE ||
-                         s->instr[i].op == SCHED_STEP || s->instr[i].op == SCHED_NORM;
+                         s->instr[i].op == SCHED_STEP;
             if ((sums && !before) || (reads && before))
                 return sched_broken(c, rank, i, "WAIT is at place %u; move it %s",
                                     c->wait[rank] - 1,

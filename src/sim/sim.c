@@ -51,7 +51,6 @@ struct play {
     double wire;                 /* time that a message occupies a link */
     double *clock;               /* owned; [p] when the rank is free */
     struct input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
-    double *proof;               /* owned; [p] when it is there; < 0: not known */
     int *first_link;             /* owned; [p] links of a rank, a list; -1: none */
     struct link *link;           /* owned */
     int64_t links, link_cap;
@@ -160,29 +159,6 @@ static void send(struct play *k, int rank, int64_t i)
         k->r->event[i] = (struct sim_event){now, end};
 }
 
-/* What a step that is post-validated adds. The norm's sums go down behind the last action of each
- * rank, where nothing waits for them. The proof of the step before is a message of a few bytes that
- * comes up from the last rank: a rank that checks waits for it, unless it has not begun. False: it
- * is not known yet, and the rank to wait for is in *rank. */
-static bool post(struct play *k, struct sched_instr in, int *rank)
-{
-    int own = *rank;
-    if (in.op != SCHED_PV_SEND && in.op != SCHED_PV_CHECK)
-        return true;
-    double there = own < k->s->p - 1 ? k->proof[own] : 0;
-    if (there < 0) {
-        *rank = own + 1;
-        return false;
-    }
-    if (there > k->clock[own] && k->r->first[own] >= 0) {
-        k->r->message[own] += there - k->clock[own];
-        k->clock[own] = there;
-    }
-    if (in.op == SCHED_PV_SEND)
-        k->proof[in.peer] = (there > k->clock[own] ? there : k->clock[own]) + k->cost->latency;
-    return true;
-}
-
 /* Sends last until the message is there, receives from the time the rank asks until then; neither
  * moves the rank's clock. The rest is an instant. */
 static void other(struct play *k, int rank, int64_t i, double arrives)
@@ -246,12 +222,6 @@ static int step(void *arg, int rank, int64_t i)
         return step_pair(k, rank, i);
     if (k->pairs && in.op <= SCHED_B && in_pair(k->s, rank, i))
         return -1;
-    if (in.op >= SCHED_NORM_RECV && in.op <= SCHED_PV_CHECK) {
-        wait = rank;
-        if (!post(k, in, &wait))
-            return wait;
-        in.op = SCHED_STEP; /* an instant */
-    }
     if (!arrival(k, in, &input, &wait))
         return wait;
     if (k->cost->fetch > 0 && (in.op == SCHED_RECV_F || in.op == SCHED_RECV_B))
@@ -354,7 +324,7 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
     struct sim_result *r = k->r;
     int64_t units = (int64_t)s->stages * s->m;
     double **by_rank[] = {&r->busy,    &r->first,   &r->last,  &r->waiting,
-                          &r->message, &r->sending, &k->clock, &k->proof};
+                          &r->message, &r->sending, &k->clock};
     r->p = s->p;
     for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
         TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
@@ -368,7 +338,6 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
             k->ready[kind][i].there = -1;
     }
     for (int rank = 0; rank < s->p; rank++) {
-        k->proof[rank] = -1;
         r->first[rank] = -1;
         r->peak[rank] = report->peak[rank];
         r->full_peak[rank] = report->full_peak[rank];
@@ -428,7 +397,6 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
     mem_free(k.first_link);
     mem_free(k.link);
     mem_free(k.clock);
-    mem_free(k.proof);
     mem_free(k.ready[0]);
     mem_free(k.ready[1]);
     if (err == ERR_OK)

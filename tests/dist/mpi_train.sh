@@ -128,16 +128,6 @@ same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.la
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
-# Steps that go ahead of the norm, some of them done again, against steps that wait.
-on_mpi="optim.post_validation=true optim.trust_after=0"
-same_bits 4 parallel.pp=4 parallel.schedule=zb-h2 parallel.microbatch=1 model.layers=4 \
-    optim.clip=1.8
-same_bits 4 parallel.tp=2 parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-v model.tied=false \
-    model.layers=4 optim.clip=1.8
-grep -q 'went ahead of the norm' "$dir/log"
-verdict "steps went ahead" $? "" "$dir/log"
-on_mpi=
-
 # Tensor ranks that talk beside their products there, and take turns here; kv heads held twice.
 on_mpi="parallel.tp_overlap=on parallel.tp_rows=5"
 same_bits 2 parallel.tp=2 parallel.sp=true train.dtype=bf16
@@ -157,9 +147,6 @@ on_mpi=train.recompute=full
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=gpipe train.dtype=f32
 same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=zb-v model.layers=4 train.dtype=bf16
 same_bits 4 parallel.tp=2 parallel.pp=2 parallel.schedule=dualpipe train.device=ref
-on_mpi="train.recompute=full optim.post_validation=true optim.trust_after=0"
-same_bits 4 parallel.pp=4 parallel.schedule=zb-h2 parallel.microbatch=1 model.layers=4 \
-    optim.clip=1.8
 on_mpi=
 
 same_text 4 parallel.tp=1 parallel.pp=1

@@ -24,8 +24,7 @@ static const char *const base_set[] = {
 
 static const struct layout { const char *name, *set[WORDS]; } layouts[] = {
     {"one rank", {"parallel.pp=1"}},
-    {"pp 4, zb-h1, proof", {"parallel.pp=4", "parallel.schedule=zb-h1",
-                            "optim.post_validation=true", "optim.trust_after=1"}},
+    {"pp 4, zb-h1", {"parallel.pp=4", "parallel.schedule=zb-h1"}},
     {"tp 2, dp 2, zero 1", {"parallel.tp=2", "parallel.dp=2", "parallel.zero=1"}},
     {"pp 2 both ways", {"parallel.pp=2", "parallel.schedule=chimera"}},
 };

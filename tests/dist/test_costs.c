@@ -132,22 +132,6 @@ static void lists_and_bubbles(void)
     }
 }
 
-/* With steps ahead of the norm the bubble is that of the longest rank, also at measured costs: with
- * four equal stages zb-h2 then has none. */
-static void bubble_of_steps_ahead(void)
-{
-    struct options o;
-    struct setup s;
-    write_file("four.csv", "stage,F,B,I,W\n0,1,2,1,1\n1,1,2,1,1\n2,1,2,1,1\n3,1,2,1,1\n");
-    setup_of((struct asked){"zb-h2", 4, 0, true}, &o, &s);
-    CHECK_NEAR(s.bubble, 3.0 / 30, 1e-12);
-    setup_free(&s);
-    CHECK_OK(conf_set(&options_table, &o, "optim.post_validation=true"));
-    CHECK_OK(setup_make(&o, 257, true, &s));
-    CHECK_NEAR(s.bubble, 0, 1e-12);
-    setup_free(&s);
-}
-
 /* From a trace to the list that it asks for. */
 static void measured_then_trained(void)
 {
@@ -210,7 +194,6 @@ static const struct test_case cases[] = {
     {"files_are_read_once", files_are_read_once},
     {"numbers_of_one_rank", numbers_of_one_rank},
     {"lists_and_bubbles", lists_and_bubbles},
-    {"bubble_of_steps_ahead", bubble_of_steps_ahead},
     {"measured_then_trained", measured_then_trained},
 };
 TEST_MAIN(cases)

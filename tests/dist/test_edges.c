@@ -337,6 +337,23 @@ static void many_sums(void)
     }
 }
 
+/* All ranks learn how many of them ask to stop, and how many have written their part. */
+static void what_ranks_say(void)
+{
+    for (int i = 0; i < 4; i++) {
+        struct edge e = {.kind = MODEL_GPT, .tp = 2, .pp = 1 + i / 2, .dp = 2, .batch = 6,
+                         .microbatch = 1, .steps = 2};
+        struct layout l = layout_of(&e);
+        struct layout_result r = {0};
+        l.zero = i % 2;
+        l.stop = (unsigned[]){0, 2, 5, 0}[i];
+        l.saved = (unsigned[]){0xf, 0xb, 0, 1}[i];
+        CHECK_OK(layout_run(&l, &r));
+        test_check(r.misheard == 0, __FILE__, __LINE__, "way %d: %d misheard", i, r.misheard);
+        layout_result_free(&r);
+    }
+}
+
 #ifdef TEST_CHUNK_ROWS
 /* This program is the one whose head is cut: a build that no longer says so is a law less. */
 static void the_head_is_cut(void)
@@ -363,5 +380,6 @@ static const struct test_case cases[] = {
     {"law_at_edges_cpu", law_at_edges_cpu},
     {"nothing_counts", nothing_counts},
     {"many_sums", many_sums},
+    {"what_ranks_say", what_ranks_say},
 };
 TEST_MAIN(cases)

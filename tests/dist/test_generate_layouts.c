@@ -51,7 +51,7 @@ static void any_run_on_one_rank(void)
     static const char *const layout[][6] = {
         {"parallel.tp=2", "parallel.sp=true", "parallel.pp=2"},
         {"parallel.tp=4", "parallel.sp=true", "parallel.tp_overlap=on", "parallel.tp_rows=4"},
-        {"parallel.pp=2", "parallel.schedule=zb-v", "optim.post_validation=true"},
+        {"parallel.pp=2", "parallel.schedule=zb-v"},
         {"parallel.pp=2", "parallel.schedule=dualpipe", "train.recompute=full"},
         {"parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2",
          "parallel.group=3"},

@@ -42,7 +42,6 @@ static double threads(const struct seen *k) { return options_threads(k->o, 1); }
 static double unrecorded(const struct seen *k) { return options_unrecorded(k->o) != NULL; }
 static double operand_bytes(const struct seen *k) { return (double)dtype_size(k->s->types.ct); }
 static double recomputes(const struct seen *k) { return sched_has(&k->s->sched, SCHED_R); }
-static double proves(const struct seen *k) { return sched_has(&k->s->sched, SCHED_PV_CHECK); }
 
 static double sharers(const struct seen *k)
 {
@@ -148,7 +147,6 @@ static const struct {
     {"train.deterministic", "", {"false", "true"}, deterministic, {0, 1}},
     {"train.canonical_accumulation", "parallel.pp=2 parallel.schedule=looped-bfs",
      {"false", "true"}, out_of_order, {7, 0}},
-    {"optim.post_validation", "parallel.pp=2", {"false", "true"}, proves, {0, 1}},
     {"model.layers", "parallel.pp=2", {"4", "8"}, layers, {5, 9}},
 };
 enum { ROWS = sizeof row / sizeof *row };

@@ -170,8 +170,7 @@ static void lines_say_what_was_said(void)
     static const char *const layout[][5] = {
         {"parallel.pp=1", NULL}, {"parallel.pp=2", NULL}, {"parallel.dp=2", NULL},
         {"parallel.tp=2", "parallel.dp=2", "train.device=ref", NULL},
-        {"parallel.pp=2", "parallel.schedule=zb-h2", "optim.post_validation=true",
-         "optim.trust_after=1", NULL}};
+        {"parallel.pp=2", "parallel.schedule=zb-h2", NULL}};
     char path[FOLDER_PATH], run[32];
     folder_tokens("abc", "abcde", 20);
     folder_path("drawn", path);

@@ -151,7 +151,7 @@ struct row {
     int pp, dp, v;
     const char *schedule;
     int64_t microbatch, first[7];
-    bool recompute, ahead;
+    bool recompute;
     int every;
 };
 static const struct row rows[] = {
@@ -166,7 +166,6 @@ static const struct row rows[] = {
     {.pp = 2, .dp = 1, .schedule = "1f1b", .microbatch = 2, .first = {5}, .recompute = true},
     {.pp = 1, .dp = 2, .schedule = "1f1b", .microbatch = 2, .every = 1},
     {.pp = 2, .dp = 1, .schedule = "gpipe", .microbatch = 2, .first = {5}, .every = 2},
-    {.pp = 2, .dp = 1, .schedule = "1f1b", .microbatch = 2, .first = {6}, .ahead = true},
     {.pp = 3, .dp = 1, .schedule = "1f1b", .microbatch = 4, .first = {2, 3}},
     {.pp = 4, .dp = 1, .schedule = "1f1b", .microbatch = 1, .first = {2, 4, 6}},
     {.pp = 8, .dp = 1, .schedule = "1f1b", .microbatch = 2, .first = {1, 2, 3, 4, 5, 6, 7}},
@@ -202,7 +201,6 @@ static void law(enum dev_kind dev, enum dtype ct, int steps, double bound)
         l.first = r->pp > 1 ? r->first : NULL;
         l.recompute = r->recompute;
         l.every = r->every;
-        l.ahead = r->ahead;
         l.zero = i % 2;
         l.rehearsed = true; /* which leaves no trace */
         l.dev = dev;

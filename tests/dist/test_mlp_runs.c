@@ -46,7 +46,6 @@ static void any_layout_is_one_rank(void)
         "parallel.pp=2 parallel.schedule=zb-v parallel.split=fc2,relu2,fc4",
         "parallel.pp=2 parallel.chunks=2 parallel.schedule=interleaved",
         "parallel.pp=2 parallel.schedule=dualpipe parallel.split=relu3",
-        "parallel.pp=2 optim.post_validation=true optim.trust_after=1",
     };
     struct folder_seen want, got;
     CHECK_INT(train("one", "", &want), 0);

@@ -210,9 +210,9 @@ static bool same_weights(const char *a, const char *b)
     return same;
 }
 
-/* A step that went ahead of its norm is taken back: the weights that are kept are those of the step
- * before, to the bit, and the place is named by them. Rank 1 of zb-v has two stages, in turn. */
-static void taken_back(void)
+/* The weights that are kept are those of the step before, to the bit, also behind the last step;
+ * and the place is named by them. Rank 1 of zb-v has two stages, in turn. */
+static void weights_of_the_step_before(void)
 {
     static const char *const schedule[] = {"parallel.schedule=1f1b", "parallel.schedule=zb-h2",
                                            "parallel.schedule=zb-v"};
@@ -224,14 +224,14 @@ static void taken_back(void)
         snprintf(bad, sizeof bad, "bad_%d", i);
         fault.to = 0;
         CHECK_INT(train(good, WORDS("parallel.pp=2", s, t, "train.steps=2", "optim.clip=0")), 0);
-        for (int late = 0; late < 2; late++) { /* the last step is proved by itself */
+        for (int late = 0; late < 2; late++) {
             fault = (struct fault){1, 0, 3, 3, 99, ATTN_GRAD, NAN};
             bad[0] = late ? 'B' : 'b';
-            expect(s, train(bad, WORDS("parallel.pp=2", s, t, "optim.post_validation=true",
-                                       "optim.trust_after=0", "optim.clip=0",
-                                       late ? "train.steps=3" : "train.steps=5")),
-                   WORDS("step 3 has loss", "rank 1 (", i < 4 ? "the backward of microbatch 3"
-                                                              : "the backward of microbatch 1",
+            expect(s,
+                   train(bad, WORDS("parallel.pp=2", s, t, "optim.clip=0",
+                                    late ? "train.steps=3" : "train.steps=5")),
+                   WORDS("step 3 has loss", "rank 1 (",
+                         i < 4 ? "the backward of microbatch 3" : "the backward of microbatch 1",
                          "attn: attn_grad gives nan", "the weights of step 2 are in"));
             CHECK(same_weights(good, bad));
         }
@@ -280,5 +280,6 @@ static void weights(void)
 static const struct test_case cases[] = {
     {"weights", weights},
     {"places", places}, {"every rank", every_rank}, {"not again", not_again},
-    {"validation", validation}, {"taken back", taken_back}, {"overflow", overflow}};
+    {"validation", validation}, {"the step before", weights_of_the_step_before},
+    {"overflow", overflow}};
 TEST_MAIN(cases)

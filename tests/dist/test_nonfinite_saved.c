@@ -78,8 +78,7 @@ static const struct layout { int rank; const char *set[6]; } layouts[] = {
     {1, {"train.dtype=bf16", "parallel.dp=2", "parallel.zero=1"}},
     {3, {"train.dtype=bf16", "parallel.tp=2", "parallel.pp=2"}},
     {0, {"train.dtype=f32", "parallel.pp=2", "parallel.dp=2", "parallel.zero=1"}},
-    {1, {"train.dtype=f32", "parallel.pp=2", "parallel.schedule=zb-h1",
-         "optim.post_validation=true", "optim.trust_after=1"}},
+    {1, {"train.dtype=f32", "parallel.pp=2", "parallel.schedule=zb-h1"}},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 

@@ -29,8 +29,7 @@ static struct plait_config *config(const char *run, const char *word)
 {
     static const char *const base[] = {
         "model.layers=2", "model.hidden=16", "model.heads=2", "model.seq=16", "train.batch=4",
-        "train.steps=7", "train.threads=1", "parallel.pp=2", "optim.trust_after=1",
-        "optim.post_validation=true"};
+        "train.steps=7", "train.threads=1", "parallel.pp=2"};
     folder_tokens("tokens", "a strand over a strand under another strand; ", 20);
     struct plait_config *c = folder_config(run, "tokens");
     folder_set(c, base, sizeof base / sizeof *base);
@@ -52,7 +51,6 @@ static const struct { const char *key, *said; int64_t most; } rows[] = {
     {"train.valid_every", ": the only validation is at the end\n", STEPS},
     {"train.valid_batches", ": a validation takes the whole file\n", 0}, /* the file's */
     {"train.log_every", ": the only lines of progress are of the first and the last step", STEPS},
-    {"optim.trust_after", " to go ahead of the norm\n", STEPS - 1},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -178,21 +178,6 @@ static void with_canonical_order(void)
     layout_result_free(&got);
 }
 
-/* Steps that go ahead of the norm: with a low clip each is done again, and a list that is begun
- * anew gives back what its forwards had taken. */
-static void with_steps_ahead(void)
-{
-    static const double clip[] = {0.05, 1e6};
-    for (int i = 0; i < 4; i++) {
-        const char *name = i < 2 ? "zb-h2" : "zb-v";
-        struct layout l = layout_of(MODEL_LLAMA, name, (struct sched_shape){3, 7, 1 + i / 2, 0});
-        l.ahead = true;
-        l.clip = clip[i % 2];
-        l.steps = 4;
-        CHECK(law(l) > 0);
-    }
-}
-
 /* Lists may carry their own: early, late, of some microbatches, behind another's. */
 static void own_lists(void)
 {
@@ -357,7 +342,6 @@ static const struct test_case cases[] = {
     {"tensor_ranks_bf16", tensor_ranks_bf16},
     {"data_ranks", data_ranks},
     {"with_canonical_order", with_canonical_order},
-    {"with_steps_ahead", with_steps_ahead},
     {"own_lists", own_lists},
     {"bytes_of_gpipe", bytes_of_gpipe},
     {"segments_ref", segments_ref},

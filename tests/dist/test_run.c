@@ -565,35 +565,10 @@ static void validation_takes_no_memory(void)
                seen.valid, plait_error());
 }
 
-/* A run whose steps may go ahead says how many did, and where none did, what they waited for. */
-static void on_done_copy(void *arg, const char *summary)
-{
-    snprintf(arg, 400, "%s", summary);
-}
-
-static void ahead_in_the_summary(void)
-{
-    static const struct { const char *run, *trust, *part; } of[] = {
-        {"ahead-no", "optim.trust_after=9", "0 steps went ahead of the norm, of these done again: "
-         "0; one may after optim.trust_after 9 in a row that optim.clip 0 left as they were\n"},
-        {"ahead", "optim.trust_after=0",
-         "4 steps went ahead of the norm, of these done again: 0\n"}};
-    for (int i = 0; i < 2; i++) {
-        const char *set[] = {"parallel.pp=3", "parallel.microbatch=1", "optim.clip=0",
-                             "optim.post_validation=true", of[i].trust};
-        char summary[400] = "";
-        struct plait_config *c = config_of(of[i].run, set, 5);
-        CHECK_INT(plait_train(c, &(struct plait_train){.size = sizeof(struct plait_train),
-                  .on_done = on_done_copy, .arg = summary}), 0);
-        test_check(strstr(summary, of[i].part) != NULL, __FILE__, __LINE__, "said: %s", summary);
-        plait_config_free(c);
-    }
-}
-
 static const struct test_case cases[] = {
     {"validation_takes_no_memory", validation_takes_no_memory},
     {"layouts", layouts}, {"chunks", chunks}, {"text", text}, {"types", types},
     {"text_refused", text_refused}, {"refusals", refusals},
     {"schedule_from_file", schedule_from_file}, {"data_cut_under_a_run", data_cut_under_a_run},
-    {"disk_full", disk_full}, {"ahead_in_the_summary", ahead_in_the_summary}};
+    {"disk_full", disk_full}};
 TEST_MAIN(cases)

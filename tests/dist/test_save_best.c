@@ -25,8 +25,7 @@ static const char *const layouts[][6] = {
     {"parallel.pp=1"},
     {"parallel.tp=2", "parallel.dp=2"},
     {"parallel.dp=2", "parallel.zero=1"},
-    {"parallel.pp=2", "parallel.schedule=zb-h1", "optim.post_validation=true",
-     "optim.trust_after=1"}};
+    {"parallel.pp=2", "parallel.schedule=zb-h1"}};
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 /* How one run is made: a layout and what it saves, drawn. */

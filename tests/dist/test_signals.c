@@ -161,10 +161,8 @@ static void every_layout(void)
         {"parallel.pp=2", "train.device=ref"},
         {"parallel.pp=2", "parallel.schedule=zb-v", "train.recompute=full"},
         {"parallel.pp=4", "parallel.schedule=chimera", "train.trace=true"},
-        {"parallel.pp=4", "parallel.schedule=zb-h2", "optim.post_validation=true",
-         "optim.trust_after=0", "optim.clip=1.8"},
-        {"parallel.tp=2", "parallel.pp=2", "parallel.chunks=2", "parallel.schedule=zb-v",
-         "optim.post_validation=true", "optim.trust_after=1"},
+        {"parallel.pp=4", "parallel.schedule=zb-h2", "optim.clip=1.8"},
+        {"parallel.tp=2", "parallel.pp=2", "parallel.chunks=2", "parallel.schedule=zb-v"},
         {"parallel.tp=2", "parallel.pp=2", "parallel.dp=2", "train.dtype=bf16"},
     };
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {

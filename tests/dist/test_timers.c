@@ -187,18 +187,6 @@ static void every_schedule(void)
     CHECK(runs >= 40);
 }
 
-/* Lists that begin anew, so that instructions run twice in a step. */
-static void steps_done_again(void)
-{
-    struct layout l = layout_of("zb-h2", 2, 1);
-    struct layout_result r;
-    l.ahead = true;
-    l.clip = 1e-3;
-    CHECK_OK(layout_run(&l, &r));
-    CHECK(r.undone > 0);
-    layout_result_free(&r);
-}
-
 static void beside_other_ranks(void)
 {
     struct layout l = layout_of("1f1b", 2, 1);
@@ -213,7 +201,6 @@ static void beside_other_ranks(void)
 
 static const struct test_case cases[] = {
     {"every schedule", every_schedule},
-    {"steps done again", steps_done_again},
     {"beside other ranks", beside_other_ranks},
 };
 

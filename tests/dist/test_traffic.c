@@ -56,8 +56,6 @@ static const struct row rows[] = {
                       .microbatch = 1}, LLAMA},
     {"two replicas tied zero", {.pp = 2, .dp = 2, .zero = 1, .schedule = "chimera",
                                 .microbatch = 1}, TIED},
-    {"steps ahead of the norm", {.pp = 2, .dp = 2, .ahead = true, .steps = 3, .microbatch = 1},
-     GPT},
     {"mlp", {.pp = 2, .dp = 2, .microbatch = 1}, MLP},
     {"mlp zero", {.dp = 3, .zero = 1, .microbatch = 1}, MLP},
 };

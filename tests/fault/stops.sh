@@ -29,7 +29,7 @@ awk -v n="$stops" -v seed="$seed" 'BEGIN {
           "4 pp=2 parallel.chunks=2 parallel.schedule=zb-v parallel.tp=2|" \
           "4 pp=2 parallel.dp=2 parallel.zero=1|4 tp=2 parallel.dp=2|" \
           "4 pp=2 parallel.schedule=dualpipe parallel.dp=2|" \
-          "4 pp=4 parallel.schedule=zb-h2 optim.post_validation=true|" \
+          "4 pp=4 parallel.schedule=zb-h2|" \
           "4 pp=2 parallel.chunks=2 parallel.schedule=interleaved parallel.dp=2", layout, "|")
     for (i = 0; i < n; i++) {
         l = layout[1 + int(rand() * 12)]

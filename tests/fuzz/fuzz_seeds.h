@@ -88,18 +88,14 @@ static void add_printed(const struct sched *s)
     add_seed(text, n);
 }
 
-/* A list as it is, lowered, and with steps ahead of the norm. */
+/* A list as it is, and lowered. */
 static void add_lowered(const struct sched *s, const struct sched_lower_args *ends)
 {
-    struct sched low, ahead;
+    struct sched low;
     add_printed(s);
     if (!CHECK(sched_lower(s, ends, &low) == ERR_OK))
         return;
     add_printed(&low);
-    if (ends->step && s->replicas == 1 && CHECK(sched_post_validate(&low, &ahead) == ERR_OK)) {
-        add_printed(&ahead);
-        sched_free(&ahead);
-    }
     sched_free(&low);
 }
 

@@ -120,7 +120,7 @@ static int judge(const struct drawn *of, struct seen *s)
         {"parallel.memory_limit", "0"}, {"train.dtype", "f32"}, {"train.device", "ref"},
         {"train.transport", "thread"}, {"train.threads", "1"}, {"train.profile", "false"},
         {"train.trace", "false"}, {"train.recompute", "none"}, {"train.graph", "auto"},
-        {"train.canonical_accumulation", "false"}, {"optim.post_validation", "false"},
+        {"train.canonical_accumulation", "false"},
         {"run.dir", "@run.judge"}, {"run.save", "false"},
     };
     struct drawn d = *of;

@@ -80,8 +80,6 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"optim.schedule", "cosine|constant|linear|wsd", "cos"},
     {"optim.decay_steps", "0|1|2", "3|4294967295"},
     {"optim.decay_keep", "false|true", "2"},
-    {"optim.post_validation", "false|true", "2"},
-    {"optim.trust_after", "0|1|10", "4294967295"},
     {"data.train", "@37.tok|@37.tok|@257.tok", "|@none.tok|@short.tok|@two.csv"},
     {"data.valid", "@37.tok||@257.tok", "@none.tok|@two.csv"},
     {"data.tokenizer", "|random", "bytes|gpt2"},

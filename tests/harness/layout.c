@@ -176,9 +176,8 @@ struct rank {
     struct group groups[GROUP_KINDS];
     struct step_traffic traffic;
     struct optim optim;
-    struct optim_ahead ahead;
     struct optim_result result;
-    int64_t step, count, all; /* targets of this data rank, of all */
+    int64_t step, count; /* targets of this data rank */
     int64_t replayed;
     bool recording;
     bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
@@ -223,7 +222,6 @@ static void note(struct rank *k)
     pthread_mutex_lock(&k->job->lock);
     k->job->r->misheard += k->result.stop != said[0] || k->result.saved != said[1];
     pthread_mutex_unlock(&k->job->lock);
-    optim_ahead_note(&k->ahead, &k->result);
 }
 
 /* Behind a step whose optimizer ran with it. */
@@ -231,42 +229,10 @@ static enum err judge(struct rank *k)
 {
     double landed[SUMS_COUNT];
     struct optim_step s = read_step(k);
-    if (exec_pending(k->x))
-        return ERR_OK;
     TRY(optim_land(&k->optim, landed));
     TRY(k->optim.dev->ops->sync(k->optim.dev));
     TRY(optim_judge(&s, landed, &k->result));
     note(k);
-    return ERR_OK;
-}
-
-static bool on_ahead(void *arg)
-{
-    return optim_may_go_ahead(&((struct rank *)arg)->ahead);
-}
-
-static enum err on_norm(void *arg, double *sums)
-{
-    struct rank *k = arg;
-    struct optim_step s = read_step(k);
-    return optim_sums(&k->optim, &s, sums);
-}
-
-static enum err on_step_ahead(void *arg, const double *sums)
-{
-    struct rank *k = arg;
-    struct optim_step s = read_step(k);
-    return optim_go_ahead(&k->ahead, &s, (double)k->all, sums);
-}
-
-/* Gradients of the last step are looked at. */
-static enum err on_check(void *arg, const double *sums, bool *again)
-{
-    struct rank *k = arg;
-    TRY(optim_prove(&k->ahead, sums, &k->result, again));
-    note(k);
-    if (k->ahead.step.step < k->job->l->steps)
-        exec_zero_grads(k->x);
     return ERR_OK;
 }
 
@@ -336,8 +302,7 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
         TRY(optim_ready(&k->optim, &s));
         return exec_replay(k->x, b, 10);
     }
-    if (!exec_pending(k->x))
-        exec_zero_grads(k->x);
+    exec_zero_grads(k->x);
     TRY(exec_run(k->x, &k->job->sched, b, hooks));
     return exec_count_check(k->x);
 }
@@ -361,8 +326,7 @@ static enum err train(struct rank *k, struct dev *dev)
     int32_t *targets;
     char *input;
     struct param_store *store[64];
-    struct exec_hooks hooks = {.step = on_step, .ahead = on_ahead, .norm = on_norm,
-                               .step_ahead = on_step_ahead, .check = on_check, .arg = k};
+    struct exec_hooks hooks = {.step = on_step, .arg = k};
     TRY(mem_new(share * l->model.seq * num_max(1, model_floats(&l->model)), 4, "input", &input));
     TRY(mem_new(share * l->model.seq, sizeof *targets, "targets", &targets));
     for (int i = 0; i < exec_stage_count(k->x); i++)
@@ -375,19 +339,14 @@ static enum err train(struct rank *k, struct dev *dev)
                               .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
                               .now = exec_scalars(k->x) + SUMS_COUNT,
                               .replica = k->dp_rank, .replicas = l->dp};
-    k->ahead = (struct optim_ahead){.o = &k->optim, .trust = l->trust};
     enum err err = l->rehearsed ? rehearse(k, share, input, targets) : ERR_OK;
     for (k->step = l->done + 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
-        k->all = 0;
-        for (int d = 0; d < l->dp; d++)
-            k->all += fill_batch(l, (k->step - 1) * l->batch + d * share, share, input, targets);
         k->count = fill_batch(l, first, share, input, targets);
         struct exec_batch b = {.input = input, .targets = targets, .samples = share,
                                .t = l->model.seq, .row0 = k->dp_rank * share * l->model.seq,
                                .step = (uint32_t)k->step};
-        if (!exec_pending(k->x) && !l->settles) /* proved, they are marked zero already */
-            err = poison(k->x);
+        err = poison(k->x);
         if (l->stepping)
             l->stepping(dev, comm_rank(k->world), k->step);
         if (err == ERR_OK)
@@ -395,13 +354,9 @@ static enum err train(struct rank *k, struct dev *dev)
         comm_warm(k->world); /* no step behind the first meets kernels that are new */
         if (err == ERR_OK)
             err = judge(k);
-        if (err == ERR_OK && l->settles)
-            err = exec_settle(k->x, &hooks);
         if (err == ERR_OK && l->ran)
             err = l->ran(k->x, comm_rank(k->world));
     }
-    if (err == ERR_OK)
-        err = exec_settle(k->x, &hooks);
     mem_free(input);
     mem_free(targets);
     return err;
@@ -423,8 +378,6 @@ static enum err give_results(struct rank *k, const struct memory *plan)
         job->r->norm = k->result.grad_norm;
         job->r->tokens = k->result.tokens;
         job->r->replayed = k->replayed;
-        job->r->went = k->ahead.went;
-        job->r->undone = k->ahead.undone;
     }
     return ERR_OK;
 }
@@ -434,7 +387,7 @@ static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
     struct traffic_args t = {
         .of = {a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types, a->samples, a->shares,
-               a->report->ahead, a->tp_rows > 0},
+               a->tp_rows > 0},
         .group = k->groups, .share = a->share, .rows = a->tp_rows, .steps = a->tp_steps,
         .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
@@ -536,12 +489,6 @@ static enum err make_sched(const struct layout *l, struct job *job)
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);
-    if (l->ahead) {
-        struct sched lowered = job->sched;
-        err = sched_post_validate(&lowered, &job->sched);
-        sched_free(&lowered);
-        TRY(err);
-    }
     TRY(sched_check(&job->sched, &job->report));
     TRY(mem_new(job->sched.stages, sizeof *job->cut, "the cut", &job->cut));
     if (!l->first)

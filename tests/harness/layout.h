@@ -27,8 +27,6 @@ struct layout {
     bool halves;              /* each stage but the last leaves its last mlp to the next */
     const int64_t *first;     /* [stages - 1] layers at which the stages behind the first begin;
                                  NULL: by cost */
-    bool ahead;               /* steps are post-validated, from the first on or after `trust` */
-    int64_t trust;
     const char *schedule;     /* a name, or NULL with `text` */
     const char *text;         /* a compute-only list, for schedules without a generator */
     int64_t batch, microbatch; /* samples: of the step, of a microbatch */
@@ -49,7 +47,6 @@ struct layout {
                                                      may write others, and moments. NULL: none */
     void (*planned)(struct step_traffic *t, int rank); /* a rank's traffic is planned: a test may
                                                           look, or write other. NULL: none */
-    bool settles;             /* each step is proved behind it, before `ran` */
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */
     bool trace;               /* exec_args.trace */
@@ -81,7 +78,6 @@ struct layout_result {
                                     before the first step */
     int misheard;           /* ranks and steps that did not learn how many say stop and saved */
     int64_t replayed;       /* steps that were replays, on the first rank */
-    int64_t went, undone;   /* steps ahead of the norm; of these done again */
 };
 
 /* What the formula gives: number i of the row of a sample, its class. */

@@ -88,15 +88,10 @@ static const struct illegal illegal[] = {
     {"train.graph=on", 0, 0, ERR_CONFIG, "train.graph on", "train.device cuda", "auto or off"},
 
     /* the optimizer */
-    {"optim.post_validation=true parallel.schedule=chimera parallel.pp=2 parallel.microbatch=2", 2,
-     0, ERR_CONFIG, "optim.post_validation true", "chimera",
-     "use optim.post_validation false, or parallel.sched"},
-    {"optim.post_validation=true parallel.pp=2 parallel.dp=2 parallel.zero=1", 4, 0, ERR_CONFIG,
-     "optim.post_validation true", "parallel.zero 1", "zero 0"},
+    {"optim.post_validation=true", 0, 0, ERR_CONFIG, "optim.post_validation is no more",
+     "every step waits for the norm", "leave the key out"},
     {"parallel.zero=2", 0, 0, ERR_CONFIG, "parallel.zero", "0|1", "not shared yet"},
     {"parallel.zero=true", 0, 0, ERR_CONFIG, "parallel.zero", "true", "nearest is 1"},
-    {"optim.trust_after=-1", 0, 0, ERR_CONFIG, "optim.trust_after", "-1",
-     "nearest legal value is 0"},
     {"optim.lr=1e-4 optim.lr_min=1e-3", 0, 0, ERR_CONFIG, "optim.lr_min 0.001", "optim.lr 0.0001",
      "use optim.lr_min 0.0001 or 0, or optim.lr 0.001"},
     {"optim.schedule=constant optim.lr_min=1e-5", 0, 0, ERR_CONFIG, "optim.lr_min 1e-05",

@@ -311,7 +311,6 @@ static void idle_keys_are_warned_of(void)
         {"parallel.zero=1", "warning parallel.zero 1 has no effect: parallel.dp is 1"},
         {"train.deterministic=true", "warning train.deterministic true has no effect: only runs"},
         {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: one rank"},
-        {"optim.trust_after=3", "warning optim.trust_after 3 has no effect: optim.post_valid"},
         {"model.rope_theta=5e5", "warning model.rope_theta 500000 has no effect: model.kind gpt"},
     };
     illegal_files();

@@ -32,9 +32,16 @@ static void give(struct given *g)
                                                {2, 2}};
         g->simulated[r] = (struct compare_rank){{0.004 + r * 1e-3, 0.016}, 0.004, 0, 0, {2, 2}};
     }
-    g->c = (struct compare){.s = &g->s, .steps = 8, .first = 3, .cost = g->cost, .latency = 0.0015,
-                            .fetch = 0.00025, .makespan = 0.050, .longest = 0.045, .bubble = 0.5,
-                            .measured = g->measured, .simulated = g->simulated};
+    g->c = (struct compare){.s = &g->s,
+                            .steps = 8,
+                            .first = 3,
+                            .cost = g->cost,
+                            .latency = 0.0015,
+                            .fetch = 0.00025,
+                            .makespan = 0.050,
+                            .bubble = 0.5,
+                            .measured = g->measured,
+                            .simulated = g->simulated};
     g->c.sim.makespan = 0.040;
     g->c.sim.bubble_fraction = 0.25;
 }

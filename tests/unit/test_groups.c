@@ -69,7 +69,7 @@ static void each_member_sees_one_group(void)
         {"parallel.pp=3", "parallel.dp=2", "model.tied=true"},
         {"parallel.pp=4", "parallel.schedule=dualpipe", "parallel.dp=2", "parallel.zero=1"},
         {"parallel.pp=2", "parallel.schedule=zb-v", "parallel.tp=2", "parallel.tp_overlap=on"},
-        {"parallel.pp=2", "parallel.tp=2", "parallel.dp=2", "optim.post_validation=true"},
+        {"parallel.pp=2", "parallel.tp=2", "parallel.dp=2"},
         {"parallel.pp=2", "parallel.schedule=interleaved", "parallel.chunks=2"},
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -107,8 +107,6 @@ static void by_hand(void)
     const char *const tied[] = {"parallel.pp=3", NULL}, *const loose[] = {"parallel.pp=3",
                                                                          "model.tied=false", NULL};
     const char *const pair[] = {"parallel.pp=2", "parallel.schedule=dualpipe", NULL};
-    const char *const ahead[] = {"parallel.pp=2", "parallel.dp=2", "optim.post_validation=true",
-                                 NULL};
     struct group g = one_of(tied, GROUP_TIED, 0);
     CHECK(g.members == 2 && g.pair[0] == 0 && g.pair[1] == 2);
     CHECK_INT(g.max_bytes, 257 * 128 * 4); /* the embedding's gradient, f32 */
@@ -116,9 +114,6 @@ static void by_hand(void)
     CHECK_INT(one_of(loose, GROUP_TIED, 0).members, 1);
     g = one_of(pair, GROUP_MERGE, 1);
     CHECK(g.members == 2 && g.pair[0] == 0 && g.pair[1] == 1);
-    g = one_of(ahead, GROUP_PLANE, 0);
-    CHECK(g.members == 2 && g.host && g.max_bytes == 2 * 5 * 8);
-    CHECK_INT(one_of(tied, GROUP_PLANE, 0).members, 1);
 }
 
 static const struct test_case cases[] = {

@@ -144,7 +144,6 @@ static void reasons_not_to_record(void)
 {
     static const char *const keys[][2] = {
         {"train.graph=off", "train.graph is off"}, {"train.device=cpu", "only train.device cuda"},
-        {"optim.post_validation=true", "optim.post_validation"},
         {"train.trace=true", "train.trace"}, {"train.profile=true", "train.profile"},
         {"train.steps=2", "train.steps"},
     };

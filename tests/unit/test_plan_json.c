@@ -17,7 +17,7 @@ static const char *const layouts[][8] = {
     {"parallel.pp=4", "parallel.schedule=dualpipe", "parallel.dp=2", "parallel.zero=1", NULL},
     {"parallel.pp=2", "parallel.schedule=zb-v", "train.recompute=full", "model.kind=llama", NULL},
     {"parallel.pp=3", "parallel.split=layers.1,layers.2.mlp", "model.tied=false", NULL},
-    {"parallel.pp=2", "parallel.dp=2", "optim.post_validation=true", "train.save_every=3", NULL},
+    {"parallel.pp=2", "parallel.dp=2", "train.save_every=3", NULL},
 };
 
 static struct plait_config *config(const char *const *words)
