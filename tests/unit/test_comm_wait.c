@@ -14,7 +14,7 @@
 #include "test.h"
 
 /* What is waited for is there from the second look on. */
-static bool at_second_look(const struct comm_want *x)
+static bool at_second_look(const struct comm_pending_op *x)
 {
     int *looks = x->a;
     return ++*looks >= 2;
@@ -22,8 +22,8 @@ static bool at_second_look(const struct comm_want *x)
 
 static enum err wait_on_rank_0(void *arg, struct comm_world *w)
 {
-    struct comm_want want = {.a = arg};
-    return comm_rank(w) == 0 ? comm_thread_wait(comm_thread_endpoint(w), &want, at_second_look)
+    struct comm_pending_op pending = {.a = arg};
+    return comm_rank(w) == 0 ? comm_thread_wait(comm_thread_endpoint(w), &pending, at_second_look)
                              : ERR_OK;
 }
 
@@ -63,29 +63,29 @@ static void wait_for(const atomic_bool *flag, double seconds)
         nap(1);
 }
 
-static bool never(const struct comm_want *x)
+static bool never(const struct comm_pending_op *x)
 {
     (void)x;
     return false;
 }
 
 /* Asked of rank 2, which has ended, when rank 1 has been looked at: now rank 1's time has come. */
-static bool rank_1_goes_now(const struct comm_want *x, int i)
+static bool rank_1_goes_now(const struct comm_pending_op *x, int i)
 {
-    const struct comm_thread_endpoint *s = x->a;
-    struct last_look *l = s->job->arg;
+    const struct comm_thread_endpoint *e = x->a;
+    struct last_look *l = e->job->arg;
     if (i == 0)
         return true;
     atomic_store(&l->go, true);
     for (int n = 0;
-         n < 5000 && !atomic_load(&s->job->endpoint[1].exited) &&
-         !atomic_load(&s->job->failed); n++)
+         n < 5000 && !atomic_load(&e->job->endpoint[1].exited) &&
+         !atomic_load(&e->job->failed); n++)
         nap(1);
     nap(20); /* it has been woken */
     return false;
 }
 
-static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     (void)x;
     (void)buf;
@@ -96,10 +96,10 @@ static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT]
 static enum err last_look_body(void *arg, struct comm_world *w)
 {
     struct last_look *l = arg;
-    struct comm_thread_endpoint *s = comm_thread_endpoint(w);
+    struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     int ranks[] = {1, 2}, me = comm_rank(w);
-    struct comm_want want = {.missing = rank_1_goes_now, .text = want_text, .ranks = ranks, .n = 2,
-                             .a = s};
+    struct comm_pending_op pending = {.missing = rank_1_goes_now, .text = pending_text,
+                                      .ranks = ranks, .n = 2, .a = e};
     if (me == 1) {
         wait_for(&l->go, 5);
         if (l->fails)
@@ -108,12 +108,12 @@ static enum err last_look_body(void *arg, struct comm_world *w)
     if (me == 3) {
         wait_for(&l->awake, 5);
         l->slept = !atomic_load(&l->awake);
-        comm_thread_wake(s->job, 0);
+        comm_thread_wake(e->job, 0);
     }
     if (me != 0)
         return ERR_OK;
-    wait_for(&s->job->endpoint[2].exited, 5);
-    enum err err = comm_thread_wait(s, &want, never);
+    wait_for(&e->job->endpoint[2].exited, 5);
+    enum err err = comm_thread_wait(e, &pending, never);
     atomic_store(&l->awake, true);
     return err;
 }

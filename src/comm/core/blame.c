@@ -142,7 +142,7 @@ static void link_text(const struct comm_world *w, int rank, int next, struct tex
     comm_board_read(w->board->of[rank], &s);
     waits_text(&s, w->size, &who);
     text_add(t, "; rank %d waits for rank %s, for %.3g s, in %s%s", rank,
-             s.doing == COMM_WAITS && waits_for(&s, next) ? who.text : "", s.waited, s.want,
+             s.doing == COMM_WAITS && waits_for(&s, next) ? who.text : "", s.waited, s.pending,
              place_text(&s, place));
 }
 
@@ -175,7 +175,7 @@ static enum err silent_text(const struct comm_world *w, int who, struct text *t)
     text_add(t, "%s does not answer: it gave no sign of life for %.3g s%s",
              rank_text(&s, who, name), s.quiet, place_text(&s, place));
     if (s.doing == COMM_WAITS)
-        text_add(t, ", where it was stopped while it waited in %s", s.want);
+        text_add(t, ", where it was stopped while it waited in %s", s.pending);
     return chain_text(w, who, t);
 }
 

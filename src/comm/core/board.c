@@ -73,7 +73,7 @@ void comm_board_read(const struct comm_entry *e, struct comm_seen *out)
     out->quiet = fmax(0, 1e-9 * (double)(now - atomic_load(&e->moved)));
     out->waited = 1e-9 * (double)(now - atomic_load(&e->since));
     get_text(e->place, COMM_PLACE_WORDS, out->place);
-    get_text(e->want, COMM_WANT_WORDS, out->want);
+    get_text(e->pending, COMM_PENDING_WORDS, out->pending);
     for (int i = 0; i < COMM_WAITS_WORDS; i++)
         out->waits[i] = atomic_load_explicit(&e->waits[i], memory_order_relaxed);
 }
@@ -90,18 +90,18 @@ bool comm_board_files(const struct comm_world *w)
     return false;
 }
 
-void comm_board_waits(struct comm_world *w, const struct comm_want *x, double since)
+void comm_board_waits(struct comm_world *w, const struct comm_pending_op *x, double since)
 {
     struct comm_entry *e = own(w);
     uint64_t waits[COMM_WAITS_WORDS] = {0};
-    char text[COMM_WANT_TEXT];
+    char text[COMM_PENDING_TEXT];
     bool any = false;
     for (int i = 0; i < x->n; i++)
         any = any || x->missing(x, i);
     for (int i = 0; i < x->n; i++)
         if (x->ranks[i] != w->rank && (!any || x->missing(x, i)))
             waits[x->ranks[i] / 64] |= (uint64_t)1 << x->ranks[i] % 64;
-    put_text(e->want, COMM_WANT_WORDS, x->text(x, text));
+    put_text(e->pending, COMM_PENDING_WORDS, x->text(x, text));
     for (int i = 0; i < COMM_WAITS_WORDS; i++)
         atomic_store_explicit(&e->waits[i], waits[i], memory_order_relaxed);
     atomic_store(&e->since, (int64_t)(since * 1e9));

@@ -16,7 +16,7 @@
 enum {
     COMM_PLACE_TEXT = 48,
     COMM_PLACE_WORDS = COMM_PLACE_TEXT / 8,
-    COMM_WANT_WORDS = COMM_WANT_TEXT / 8,
+    COMM_PENDING_WORDS = COMM_PENDING_TEXT / 8,
     COMM_WAITS_WORDS = COMM_RANKS_MAX / 64,
 };
 
@@ -31,7 +31,7 @@ struct comm_entry {
     atomic_int_fast64_t file;  /* until when the file call under way excuses; 0: there is none */
     atomic_int_fast64_t filed; /* when the last one ended */
     atomic_uint_fast64_t place[COMM_PLACE_WORDS];
-    atomic_uint_fast64_t want[COMM_WANT_WORDS];   /* COMM_WAITS: for what */
+    atomic_uint_fast64_t pending[COMM_PENDING_WORDS]; /* COMM_WAITS: for what */
     atomic_uint_fast64_t waits[COMM_WAITS_WORDS]; /* COMM_WAITS: for whom, a bit a rank */
 };
 
@@ -47,14 +47,14 @@ struct comm_seen {
     int pid;
     double quiet;  /* seconds since the last sign of life */
     double waited; /* COMM_WAITS */
-    char place[COMM_PLACE_TEXT], want[COMM_WANT_TEXT];
+    char place[COMM_PLACE_TEXT], pending[COMM_PENDING_TEXT];
     uint64_t waits[COMM_WAITS_WORDS];
 };
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
 
 /* This rank waits, since then, for all who are missing; where none is, whoever of the others may be
  * amid copying. */
-void comm_board_waits(struct comm_world *w, const struct comm_want *x, double since);
+void comm_board_waits(struct comm_world *w, const struct comm_pending_op *x, double since);
 /* It does not wait any more. */
 void comm_board_waits_end(struct comm_world *w);
 
@@ -77,7 +77,7 @@ void comm_long_begin(struct comm_world *w, struct comm_long *l);
  * and a rank that it is for, or that those wait for, has given no sign of life for as long; the
  * message names that one first and then the chain (core/blame.c). A rank in a file call is alive.
  * The world has not failed yet. */
-enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l);
+enum err comm_long_look(struct comm_world *w, const struct comm_pending_op *x, struct comm_long *l);
 /* Seconds until the next close look; negative: none comes. */
 double comm_long_nap(const struct comm_world *w, const struct comm_long *l);
 /* So many seconds from now. */

@@ -192,12 +192,12 @@ enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int r
 struct comm_pair { int from, to; int64_t sends, receives; };
 enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struct comm_pair *p);
 
-/* ---- what a rank waits for, as messages tell it; filled in by each kind of operation ---- */
-enum { COMM_WANT_TEXT = 160 };
-struct comm_want {
+/* ---- the operation that a rank waits for, filled in by each kind of operation ---- */
+enum { COMM_PENDING_TEXT = 160 };
+struct comm_pending_op {
     /* Is ranks[i] still to come? */
-    bool (*missing)(const struct comm_want *x, int i);
-    const char *(*text)(const struct comm_want *x, char buf[COMM_WANT_TEXT]);
+    bool (*missing)(const struct comm_pending_op *x, int i);
+    const char *(*text)(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT]);
     const int *ranks; /* (n) those concerned, borrowed for the wait */
     int n;
     void *a;          /* the operation, borrowed for the wait */
@@ -206,9 +206,9 @@ struct comm_want {
 /* This rank has given a sign of life. (core/board.c) */
 void comm_alive(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */
-enum err comm_want_exited(const struct comm_want *x, const struct comm_world *w, int i);
+enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */
-const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT]);
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_PENDING_TEXT]);
 /* A list of ranks for a message: "1", "1, 4 and 3 more". Begins as zeros. */
 enum { COMM_NAMES = 8 };
 struct comm_names { char text[128]; size_t used; int named, more; };

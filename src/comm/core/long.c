@@ -26,7 +26,7 @@ void comm_long_begin(struct comm_world *w, struct comm_long *l)
     comm_alive(w);
 }
 
-enum err comm_long_look(struct comm_world *w, const struct comm_want *x, struct comm_long *l)
+enum err comm_long_look(struct comm_world *w, const struct comm_pending_op *x, struct comm_long *l)
 {
     double now = log_now();
     struct comm_verdict v;

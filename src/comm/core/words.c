@@ -61,13 +61,13 @@ enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struc
          seq, g->id, p->from, p->sends, text_plural(p->sends, "s"), p->to, p->to, p->receives);
 }
 
-const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_WANT_TEXT])
+const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_PENDING_TEXT])
 {
     if (m->dst)
-        snprintf(buf, COMM_WANT_TEXT, "the receive of %" PRId64 " byte%s from rank %d, tag %d",
+        snprintf(buf, COMM_PENDING_TEXT, "the receive of %" PRId64 " byte%s from rank %d, tag %d",
                  m->bytes, text_plural(m->bytes, "s"), m->from, m->tag);
     else
-        snprintf(buf, COMM_WANT_TEXT, "the send of %" PRId64 " byte%s to rank %d, tag %d",
+        snprintf(buf, COMM_PENDING_TEXT, "the send of %" PRId64 " byte%s to rank %d, tag %d",
                  m->bytes, text_plural(m->bytes, "s"), m->to, m->tag);
     return buf;
 }
@@ -89,9 +89,9 @@ void comm_names_end(struct comm_names *n)
         snprintf(n->text + n->used, sizeof n->text - n->used, " and %d more", n->more);
 }
 
-enum err comm_want_exited(const struct comm_want *x, const struct comm_world *w, int i)
+enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_world *w, int i)
 {
-    char what[COMM_WANT_TEXT];
+    char what[COMM_PENDING_TEXT];
     FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
          x->ranks[i], x->text(x, what), w->rank);
 }

@@ -24,19 +24,19 @@ enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError
                    cudaGetErrorString(e));
 }
 
-const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_WANT_TEXT])
+const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_PENDING_TEXT])
 {
     const struct comm_gpu_op *op = &l->op[k % COMM_UNFINISHED_MAX];
     char what[96];
     if (op->is_msg)
         return comm_msg_text(&op->msg, buf);
     if (op->replay) {
-        snprintf(buf, COMM_WANT_TEXT, "the replay of step %" PRId64 " (%" PRId64 " operations "
-                                      "between ranks; a run without recording names the one)",
+        snprintf(buf, COMM_PENDING_TEXT, "the replay of step %" PRId64 " (%" PRId64 " operations "
+                                         "between ranks; a run without recording names the one)",
                  op->replay, op->of);
         return buf;
     }
-    snprintf(buf, COMM_WANT_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
+    snprintf(buf, COMM_PENDING_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
     return buf;
 }
 

@@ -94,7 +94,7 @@ enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError
     } while (0)
 
 /* "all_reduce of 12 f32 elements in group 3", into buf, which is returned. */
-const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_WANT_TEXT]);
+const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_PENDING_TEXT]);
 
 /* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
  * the lock until this rank's recording is forgotten. */

@@ -99,7 +99,7 @@ enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bo
 /* The device's queue goes on when operation k is over. */
 static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->dead))
         TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
     TRY_CUDA(cudaStreamWaitEvent(comm_gpu_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
@@ -130,7 +130,7 @@ static struct comm_gpu_lane *channel_lane(const struct comm_gpu *q, const struct
 enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                              struct comm_req *r)
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     struct comm_gpu_lane *l = channel_lane(comm_gpu_of(w), m, lane);
     if (!l)
         FAIL(ERR_INTERNAL, "comm: %s: lane %d from rank %d to rank %d was not opened",

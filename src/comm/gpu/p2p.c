@@ -202,7 +202,7 @@ static bool take(struct box *b, struct place *out)
 enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
                         const void **from)
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     struct place at = {m->src, m->bytes};
     *from = NULL;
     if (p->sends) {

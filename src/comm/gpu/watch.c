@@ -117,7 +117,7 @@ static void look_at_lane(struct comm_gpu_lane *l)
 static bool all_well(struct comm_gpu *q)
 {
     const struct comm_world *w = q->queue.world;
-    char what[COMM_WANT_TEXT];
+    char what[COMM_PENDING_TEXT];
     for (struct comm_gpu_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
         const char *said;
         look_at_lane(l);

@@ -94,20 +94,20 @@ static void endpoint_close(struct comm_mpi_endpoint *e)
     mem_free(e->out);
 }
 
-static bool end_missing(const struct comm_want *x, int i)
+static bool end_missing(const struct comm_pending_op *x, int i)
 {
     const struct comm_mpi_endpoint *e = x->a;
     return i != e->world.rank && e->ended[i] == 0;
 }
 
-static const char *end_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *end_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     (void)x;
-    snprintf(buf, COMM_WANT_TEXT, "the end of the run");
+    snprintf(buf, COMM_PENDING_TEXT, "the end of the run");
     return buf;
 }
 
-static enum err end_step(const struct comm_want *x, bool *done)
+static enum err end_step(const struct comm_pending_op *x, bool *done)
 {
     struct comm_mpi_endpoint *e = x->a;
     int told;
@@ -119,7 +119,8 @@ static enum err end_step(const struct comm_want *x, bool *done)
 /* Say that this rank has ended, and wait until all have. */
 static enum err end_together(struct comm_mpi_endpoint *e)
 {
-    struct comm_want x = {.missing = end_missing, .text = end_text, .n = e->world.size, .a = e};
+    struct comm_pending_op x = {.missing = end_missing, .text = end_text, .n = e->world.size,
+                                .a = e};
     int *ranks;
     if (e->world.unfinished != 0)
         FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",

@@ -67,8 +67,8 @@ enum err comm_mpi_progress(struct comm_mpi_endpoint *e);
 
 /* Look until `step` says done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;
  * then the world has failed. */
-enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_want *x,
-                       enum err (*step)(const struct comm_want *x, bool *done));
+enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_pending_op *x,
+                       enum err (*step)(const struct comm_pending_op *x, bool *done));
 
 /* A call cannot do what it should: tell the peers, and agree with those that found the same at the
  * same time on who reports it. Returns `err`, or ERR_PEER when another rank reports. From here on

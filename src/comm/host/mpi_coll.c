@@ -487,7 +487,7 @@ enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c)
     return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(g->world), err);
 }
 
-static enum err coll_step(const struct comm_want *x, bool *done)
+static enum err coll_step(const struct comm_pending_op *x, bool *done)
 {
     const struct comm_group *g = x->a;
     const struct comm_mpi_group *m = g->impl;
@@ -497,7 +497,7 @@ static enum err coll_step(const struct comm_want *x, bool *done)
 
 /* A member is missing while a message of the phase from or to it is. When an earlier operation
  * holds this one up, its missing members are this one's too. */
-static bool member_missing(const struct comm_want *x, int i)
+static bool member_missing(const struct comm_pending_op *x, int i)
 {
     const struct comm_group *g = x->a;
     const struct comm_mpi_group *m = g->impl;
@@ -507,19 +507,19 @@ static bool member_missing(const struct comm_want *x, int i)
            m->request[ROW_SEND * g->n + i] != MPI_REQUEST_NULL;
 }
 
-static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     const struct comm_group *g = x->a;
     const struct comm_mpi_group *m = g->impl;
     char what[96];
-    snprintf(buf, COMM_WANT_TEXT, "%s, operation %" PRId64 " of group %d",
+    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
              comm_coll_text(&m->queue[x->seq % COMM_UNFINISHED_MAX], what), x->seq, g->id);
     return buf;
 }
 
 enum err comm_mpi_coll_finish(struct comm_group *g)
 {
-    struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
-                          .n = g->n, .a = g, .seq = g->finished};
+    struct comm_pending_op x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
+                                .n = g->n, .a = g, .seq = g->finished};
     return comm_mpi_wait(comm_mpi_endpoint(g->world), &x, coll_step);
 }

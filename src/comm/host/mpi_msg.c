@@ -54,7 +54,7 @@ static enum err post_piece(struct comm_mpi_endpoint *e, const struct comm_msg *m
 
 static enum err msg_post(struct comm_mpi_endpoint *e, const struct comm_msg *m, struct comm_req *r)
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     TRY(comm_mpi_check(e, comm_msg_text(m, buf)));
     TRY(comm_mpi_listen(e));
     TRY(comm_mpi_check(e, buf));
@@ -74,7 +74,7 @@ enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, stru
     return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(w), err);
 }
 
-struct msg_want {
+struct pending_msg {
     struct comm_mpi_endpoint *e;
     struct comm_req *r;
 };
@@ -91,19 +91,19 @@ static enum err check_length(const struct comm_mpi_endpoint *e, const struct com
 {
     MPI_Count bytes = 0;
     char sent[32];
-    int64_t want = piece == 0 ? m->bytes / COMM_MPI_BLOCK * COMM_MPI_BLOCK
+    int64_t expected = piece == 0 ? m->bytes / COMM_MPI_BLOCK * COMM_MPI_BLOCK
                               : m->bytes % COMM_MPI_BLOCK;
     TRY_MPI(MPI_Get_elements_x(status, piece == 0 ? e->block : MPI_BYTE, &bytes));
-    if (bytes == want)
+    if (bytes == expected)
         return ERR_OK;
-    bytes += m->bytes - want;
+    bytes += m->bytes - expected;
     snprintf(sent, sizeof sent, "%lld byte%s", (long long)bytes, text_plural(bytes, "s"));
     return fail_length(m, sent);
 }
 
-static enum err msg_step(const struct comm_want *x, bool *done)
+static enum err msg_step(const struct comm_pending_op *x, bool *done)
 {
-    const struct msg_want *mw = x->a;
+    const struct pending_msg *mw = x->a;
     struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
     *done = true;
     for (int i = 0; i < 2; i++) {
@@ -126,25 +126,25 @@ static enum err msg_step(const struct comm_want *x, bool *done)
     return ERR_OK;
 }
 
-static bool msg_missing(const struct comm_want *x, int i)
+static bool msg_missing(const struct comm_pending_op *x, int i)
 {
-    const struct msg_want *mw = x->a;
+    const struct pending_msg *mw = x->a;
     (void)i;
     return get_request(mw->r, 0) != MPI_REQUEST_NULL || get_request(mw->r, 1) != MPI_REQUEST_NULL;
 }
 
-static const char *msg_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *msg_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
-    const struct msg_want *mw = x->a;
+    const struct pending_msg *mw = x->a;
     struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
     return comm_msg_text(&m, buf);
 }
 
 enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r)
 {
-    struct msg_want mw = {.e = comm_mpi_endpoint(w), .r = r};
+    struct pending_msg mw = {.e = comm_mpi_endpoint(w), .r = r};
     int peer = (int)r->word[1];
-    struct comm_want x = {.missing = msg_missing, .text = msg_text, .ranks = &peer, .n = 1,
-                          .a = &mw};
+    struct comm_pending_op x = {.missing = msg_missing, .text = msg_text, .ranks = &peer, .n = 1,
+                                .a = &mw};
     return comm_mpi_wait(mw.e, &x, msg_step);
 }

@@ -90,7 +90,6 @@ static enum err hear(struct comm_mpi_endpoint *e)
     return ERR_OK;
 }
 
-/* Hear, unless a failure is known: whatever looks for one message moves all of them. */
 enum err comm_mpi_listen(struct comm_mpi_endpoint *e)
 {
     int died = atomic_load(&e->life.died);
@@ -99,7 +98,6 @@ enum err comm_mpi_listen(struct comm_mpi_endpoint *e)
     return e->failed ? ERR_OK : hear(e);
 }
 
-/* This rank fails first, as far as it knows: say so. */
 void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code)
 {
     e->failed = 1 + e->world.rank;
@@ -108,7 +106,6 @@ void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code)
         log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
 }
 
-/* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
 void comm_mpi_agree(struct comm_mpi_endpoint *e)
 {
     for (int i = 0; i < AGREE_NAPS && hear(e) == ERR_OK; i++)
@@ -158,20 +155,20 @@ enum err comm_mpi_progress(struct comm_mpi_endpoint *e)
     return ERR_OK;
 }
 
-static enum err check_exited(const struct comm_mpi_endpoint *e, const struct comm_want *x)
+static enum err check_exited(const struct comm_mpi_endpoint *e, const struct comm_pending_op *x)
 {
     for (int i = 0; e->ends > 0 && i < x->n; i++) {
         double ended = e->ended[x->ranks[i]];
         if (ended > 0 && log_now() - ended > late_s && x->missing(x, i))
-            return comm_want_exited(x, &e->world, i);
+            return comm_peer_exited(x, &e->world, i);
     }
     return ERR_OK;
 }
 
-static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_want *x,
-                          enum err (*step)(const struct comm_want *x, bool *done))
+static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_pending_op *x,
+                          enum err (*step)(const struct comm_pending_op *x, bool *done))
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     struct comm_long l = {0};
     for (int64_t looks = 0;; looks++) {
         bool done = false;
@@ -194,8 +191,8 @@ static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_want *x
     }
 }
 
-enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_want *x,
-                       enum err (*step)(const struct comm_want *x, bool *done))
+enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_pending_op *x,
+                       enum err (*step)(const struct comm_pending_op *x, bool *done))
 {
     enum err err = wait_loop(e, x, step);
     comm_board_waits_end(&e->world);

@@ -71,8 +71,8 @@ static inline struct comm_thread_endpoint *comm_thread_endpoint(const struct com
 /* Wait until ready. Errors: ERR_PEER when a rank has failed or one that is missing has ended,
  * ERR_HANG as comm_long_look says; then the world has failed and no peer is amid this rank's
  * buffers. */
-enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_want *x,
-                          bool (*ready)(const struct comm_want *x));
+enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
+                          bool (*ready)(const struct comm_pending_op *x));
 
 /* Make rank `rank`, or all, look again at what they wait for. */
 void comm_thread_wake(struct comm_thread_job *j, int rank);

@@ -357,24 +357,24 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
 
 /* ---- finishing ---- */
 
-static const struct slot *slot_of(const struct comm_want *x)
+static const struct slot *slot_of(const struct comm_pending_op *x)
 {
     const struct comm_group *g = x->a;
     const struct comm_thread_group *m = g->impl;
     return &m->slot[x->seq % RING];
 }
 
-static bool is_open(const struct comm_want *x)
+static bool is_open(const struct comm_pending_op *x)
 {
     return atomic_load(&slot_of(x)->open) > x->seq;
 }
 
-static bool is_complete(const struct comm_want *x)
+static bool is_complete(const struct comm_pending_op *x)
 {
     return atomic_load(&slot_of(x)->complete) > x->seq;
 }
 
-static bool member_missing(const struct comm_want *x, int i)
+static bool member_missing(const struct comm_pending_op *x, int i)
 {
     const struct comm_group *g = x->a;
     struct comm_thread_group *m = g->impl;
@@ -384,11 +384,11 @@ static bool member_missing(const struct comm_want *x, int i)
     return !here;
 }
 
-static const char *coll_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     const struct comm_group *g = x->a;
     char what[96];
-    snprintf(buf, COMM_WANT_TEXT, "%s, operation %" PRId64 " of group %d",
+    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
              comm_coll_text(&slot_of(x)->arg[g->me], what), x->seq, g->id);
     return buf;
 }
@@ -397,8 +397,8 @@ enum err comm_thread_coll_finish(struct comm_group *g)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_group *m = g->impl;
-    struct comm_want x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
-                          .n = g->n, .a = g, .seq = g->finished};
+    struct comm_pending_op x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
+                                .n = g->n, .a = g, .seq = g->finished};
     TRY(comm_thread_wait(e, &x, is_open));
     if (is_complete(&x))
         return ERR_OK;

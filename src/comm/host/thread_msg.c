@@ -84,7 +84,7 @@ static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread
 {
     const struct comm_msg *send = mine->what.src ? &mine->what : &first->what;
     const struct comm_msg *recv = mine->what.src ? &first->what : &mine->what;
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     if (send->bytes != recv->bytes) {
         comm_thread_fail(e);
         FAIL(ERR_MISMATCH, "comm: rank %d sends %" PRId64 " byte%s with tag %d, but rank %d "
@@ -109,7 +109,7 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     struct comm_thread_box *box = &e->job->endpoint[m->to].box;
     struct comm_thread_msg *mine;
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     TRY(comm_thread_check(e, comm_msg_text(m, buf)));
     TRY(take(e, &mine));
     mine->what = *m;
@@ -127,19 +127,19 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
     return ERR_OK;
 }
 
-static bool msg_ready(const struct comm_want *x)
+static bool msg_ready(const struct comm_pending_op *x)
 {
     const struct comm_thread_msg *m = x->a;
     return atomic_load(&m->done);
 }
 
-static bool msg_missing(const struct comm_want *x, int i)
+static bool msg_missing(const struct comm_pending_op *x, int i)
 {
     (void)i;
     return !msg_ready(x);
 }
 
-static const char *want_text(const struct comm_want *x, char buf[COMM_WANT_TEXT])
+static const char *pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     const struct comm_thread_msg *m = x->a;
     return comm_msg_text(&m->what, buf);
@@ -150,8 +150,8 @@ enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     struct comm_thread_msg *m = r->op;
     int peer = m->what.src ? m->what.to : m->what.from;
-    struct comm_want x = {.missing = msg_missing, .text = want_text, .ranks = &peer, .n = 1,
-                          .a = m};
+    struct comm_pending_op x = {.missing = msg_missing, .text = pending_text, .ranks = &peer,
+                                .n = 1, .a = m};
     TRY(comm_thread_wait(e, &x, msg_ready));
     give(e, m);
     return ERR_OK;

@@ -69,7 +69,7 @@ enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what)
 
 /* Has a rank ended that must still come? A rank that has come before it ended is not missing, so
  * `exited` is read before `missing`. */
-static enum err check_exited(struct comm_thread_endpoint *e, const struct comm_want *x)
+static enum err check_exited(struct comm_thread_endpoint *e, const struct comm_pending_op *x)
 {
     if (atomic_load(&e->job->exited) == 0)
         return ERR_OK;
@@ -77,7 +77,7 @@ static enum err check_exited(struct comm_thread_endpoint *e, const struct comm_w
         if (!atomic_load(&e->job->endpoint[x->ranks[i]].exited) || !x->missing(x, i))
             continue;
         comm_thread_fail(e);
-        return comm_want_exited(x, &e->world, i);
+        return comm_peer_exited(x, &e->world, i);
     }
     return ERR_OK;
 }
@@ -85,8 +85,8 @@ static enum err check_exited(struct comm_thread_endpoint *e, const struct comm_w
 /* For so many seconds at most; negative: without end. exited: of the job, as it was before
  * check_exited looked. */
 static void sleep_until_woken(struct comm_thread_endpoint *e,
-                              bool (*ready)(const struct comm_want *x),
-                              const struct comm_want *x, int exited, double seconds)
+                              bool (*ready)(const struct comm_pending_op *x),
+                              const struct comm_pending_op *x, int exited, double seconds)
 {
     struct timespec deadline = comm_deadline(CLOCK_MONOTONIC, fmax(0, seconds));
     pthread_mutex_lock(&e->lock);
@@ -101,10 +101,10 @@ static void sleep_until_woken(struct comm_thread_endpoint *e,
 }
 
 /* A hang is told by the rank that finds it first; for the others that one has failed. */
-static enum err hang(struct comm_thread_endpoint *e, const struct comm_want *x, enum err err)
+static enum err hang(struct comm_thread_endpoint *e, const struct comm_pending_op *x, enum err err)
 {
     int none = 0;
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     if (!atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
         TRY(comm_thread_check(e, x->text(x, buf)));
     comm_thread_wake_all(e->job);
@@ -112,10 +112,10 @@ static enum err hang(struct comm_thread_endpoint *e, const struct comm_want *x, 
     return err;
 }
 
-static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_want *x,
-                          bool (*ready)(const struct comm_want *x), struct comm_long *l)
+static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
+                          bool (*ready)(const struct comm_pending_op *x), struct comm_long *l)
 {
-    char buf[COMM_WANT_TEXT];
+    char buf[COMM_PENDING_TEXT];
     while (!ready(x)) {
         if (atomic_load(&e->job->failed) != 0)
             TRY(comm_thread_check(e, x->text(x, buf)));
@@ -129,8 +129,8 @@ static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_want
     return ERR_OK;
 }
 
-enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_want *x,
-                          bool (*ready)(const struct comm_want *x))
+enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
+                          bool (*ready)(const struct comm_pending_op *x))
 {
     struct comm_long l;
     for (int i = 0; i < e->job->spins; i++)
