@@ -219,25 +219,25 @@ void comm_names_end(struct comm_names *n);
 enum { COMM_RANK_TEXT = 2048 + 32 };
 const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
 
-/* ---- arithmetic of a reduction, a tile at a time ----
- * set the tile from the first member's elements, fold in the others in member order, take the
+/* ---- arithmetic of a reduction ----
+ * Set the accumulator to the first member's elements, add the others' in member order, take the
  * result. Every transport reduces through these, so results do not depend on the transport. */
-enum { COMM_TILE_BYTES = 4096 };
-struct comm_tile {
+enum { COMM_ACCUM_BYTES = 4096 };
+struct comm_accum {
     union {
-        double f64[COMM_TILE_BYTES / 8];
-        float f32[COMM_TILE_BYTES / 4]; /* f32 and bf16 */
-        int32_t i32[COMM_TILE_BYTES / 4];
+        double f64[COMM_ACCUM_BYTES / 8];
+        float f32[COMM_ACCUM_BYTES / 4]; /* f32 and bf16 */
+        int32_t i32[COMM_ACCUM_BYTES / 4];
     } wide;
-    uint16_t bf16[COMM_TILE_BYTES / 4]; /* the rounded result */
+    uint16_t bf16[COMM_ACCUM_BYTES / 4]; /* the rounded result */
 };
-/* Elements that a tile holds. */
-int64_t comm_tile_elements(enum dtype dt);
-void comm_tile_set(struct comm_tile *t, const void *x, int64_t count, enum dtype dt);
+/* Elements that one holds. */
+int64_t comm_accum_elements(enum dtype dt);
+void comm_accum_set(struct comm_accum *t, const void *x, int64_t count, enum dtype dt);
 /* A maximum with a NaN is NaN. */
-void comm_tile_add(struct comm_tile *t, enum comm_red red, const void *x, int64_t count,
-                   enum dtype dt);
-/* The result as `count` elements of dt; lies in the tile. */
-const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt);
+void comm_accum_add(struct comm_accum *t, enum comm_red red, const void *x, int64_t count,
+                    enum dtype dt);
+/* The result as `count` elements of dt; lies in the accumulator. */
+const void *comm_accum_result(struct comm_accum *t, int64_t count, enum dtype dt);
 
 #endif

@@ -266,14 +266,14 @@ static enum err recv_round(struct comm_mpi_group *m, const struct comm_coll *c)
 static void reduce(const struct comm_mpi_group *m, const struct comm_coll *c, char *out,
                    int64_t count)
 {
-    struct comm_tile t;
-    int64_t step = comm_tile_elements(c->dt);
+    struct comm_accum t;
+    int64_t step = comm_accum_elements(c->dt);
     for (int64_t at = 0; at < count; at += step) {
         int64_t k = num_min(step, count - at), byte = at * c->unit;
-        comm_tile_set(&t, m->source[0] + byte, k, c->dt);
+        comm_accum_set(&t, m->source[0] + byte, k, c->dt);
         for (int i = 1; i < m->g->n; i++)
-            comm_tile_add(&t, c->red, m->source[i] + byte, k, c->dt);
-        memcpy(out + byte, comm_tile_result(&t, k, c->dt), (size_t)(k * c->unit));
+            comm_accum_add(&t, c->red, m->source[i] + byte, k, c->dt);
+        memcpy(out + byte, comm_accum_result(&t, k, c->dt), (size_t)(k * c->unit));
     }
 }
 

@@ -4,7 +4,7 @@
  * way. Starting an operation publishes the member's pointers; nothing is copied beforehand and
  * nothing waits. When the last member has come the slot opens: its work is cut into blocks, and
  * every member that finishes takes blocks until none is left. It does not matter who computes a
- * block, for its result is fixed (core/tile.c), so no member waits for one that is busy computing.
+ * block, for its result is fixed (core/accum.c), so no member waits for one that is busy computing.
  * An operation of one block is done by the last member to come, within its start. With slots for
  * twice the 64 operations that may be unfinished none is taken too early: docs/design/comm.md.
  */
@@ -175,23 +175,23 @@ static int64_t coll_blocks(const struct comm_coll *arg, int n)
     return blocks;
 }
 
-/* Sum (or maximum) over the members of elements [at, at + k) of `in`, into the tile. */
-static const void *reduce(struct comm_tile *t, const struct comm_coll *arg, int n, int64_t at,
+/* Sum (or maximum) over the members of elements [at, at + k) of `in`, into *t. */
+static const void *reduce(struct comm_accum *t, const struct comm_coll *arg, int n, int64_t at,
                           int64_t k)
 {
     enum dtype dt = arg[0].dt;
     int64_t byte = at * arg[0].unit;
-    comm_tile_set(t, (const char *)arg[0].in + byte, k, dt);
+    comm_accum_set(t, (const char *)arg[0].in + byte, k, dt);
     for (int m = 1; m < n; m++)
-        comm_tile_add(t, arg[0].red, (const char *)arg[m].in + byte, k, dt);
-    return comm_tile_result(t, k, dt);
+        comm_accum_add(t, arg[0].red, (const char *)arg[m].in + byte, k, dt);
+    return comm_accum_result(t, k, dt);
 }
 
 /* Elements [at, at + k) of part `part`. */
 static void reduce_block(const struct comm_coll *arg, int n, int64_t part, int64_t at, int64_t k)
 {
-    struct comm_tile t;
-    int64_t step = comm_tile_elements(arg[0].dt), unit = arg[0].unit;
+    struct comm_accum t;
+    int64_t step = comm_accum_elements(arg[0].dt), unit = arg[0].unit;
     for (int64_t end = at + k; at < end; at += step) {
         int64_t run = num_min(step, end - at);
         size_t bytes = (size_t)(run * unit);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The one place where a reduction adds. Element i of a result is ((x0 + x1) + x2) + ... over the
- * members' elements i, in the wide type: a chain per element, so neither the cutting into tiles
- * nor the vector width can change a bit. A tile is small enough to stay in the first-level cache
- * while the members' buffers stream past it.
+ * members' elements i, in the wide type: a chain per element, so neither how elements are cut into
+ * runs nor the vector width can change a bit. An accumulator is small enough to stay in the
+ * first-level cache while the members' buffers stream past it.
  */
 #include "comm/core/core.h"
 
 #include <string.h>
 
-int64_t comm_tile_elements(enum dtype dt)
+int64_t comm_accum_elements(enum dtype dt)
 {
-    return dt == DT_F64 ? COMM_TILE_BYTES / 8 : COMM_TILE_BYTES / 4;
+    return dt == DT_F64 ? COMM_ACCUM_BYTES / 8 : COMM_ACCUM_BYTES / 4;
 }
 
-void comm_tile_set(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
+void comm_accum_set(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
 {
     if (dt == DT_BF16) {
         const uint16_t *b = x;
@@ -50,7 +50,7 @@ static void sum_i32(int32_t *restrict t, const int32_t *restrict x, int64_t coun
         t[i] = (int32_t)((uint32_t)t[i] + (uint32_t)x[i]);
 }
 
-static void tile_sum(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
+static void accum_sum(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
 {
     switch (dt) {
     case DT_F64: sum_f64(t->wide.f64, x, count); break;
@@ -66,7 +66,7 @@ static float max_f32(float a, float b)
     return b > a || b != b ? b : a; /* keeps a when a is NaN */
 }
 
-static void tile_max(struct comm_tile *t, const void *x, int64_t count, enum dtype dt)
+static void accum_max(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
 {
     const double *d = x;
     const float *f = x;
@@ -94,16 +94,16 @@ static void tile_max(struct comm_tile *t, const void *x, int64_t count, enum dty
     }
 }
 
-void comm_tile_add(struct comm_tile *t, enum comm_red red, const void *x, int64_t count,
-                   enum dtype dt)
+void comm_accum_add(struct comm_accum *t, enum comm_red red, const void *x, int64_t count,
+                    enum dtype dt)
 {
     if (red == COMM_MAX)
-        tile_max(t, x, count, dt);
+        accum_max(t, x, count, dt);
     else
-        tile_sum(t, x, count, dt);
+        accum_sum(t, x, count, dt);
 }
 
-const void *comm_tile_result(struct comm_tile *t, int64_t count, enum dtype dt)
+const void *comm_accum_result(struct comm_accum *t, int64_t count, enum dtype dt)
 {
     if (dt != DT_BF16)
         return &t->wide;
