@@ -18,7 +18,7 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
 }
 
 enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 32 * MIB,
-       CHANNEL = 200 * MIB, POST = 16 * MIB };
+       CHANNEL = 200 * MIB, P2P = 16 * MIB };
 
 bool comm_would_copy(enum comm_kind k, int n)
 {
@@ -29,9 +29,9 @@ int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
     bool sums = !p->apart && comm_would_copy(k, p->window);
     bool moves = !p->apart && comm_would_copy(k, p->mixed);
-    bool posts = !p->stages_apart && comm_would_copy(k, 2);
+    bool p2p = !p->stages_apart && comm_would_copy(k, 2);
     int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
-                    p->channels * (int64_t)(posts ? POST : CHANNEL);
+                    p->channels * (int64_t)(p2p ? P2P : CHANNEL);
     if (p->window > 1)
         lanes += sums ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
     if (p->mixed > 1)

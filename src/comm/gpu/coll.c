@@ -218,8 +218,8 @@ static enum err fetch_summand(const struct comm_copies *x, const struct summands
 }
 
 /* The sum of those that have come and of one's own, at `out`. */
-static enum err total(const struct comm_copies *x, const struct summands *p, void *out,
-                      cudaStream_t s)
+static enum err sum_staged(const struct comm_copies *x, const struct summands *p, void *out,
+                           cudaStream_t s)
 {
     struct comm_sum_args t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
     for (int i = 0; i < x->n; i++)
@@ -234,7 +234,7 @@ static enum err add_up(const struct comm_copies *x, const struct summands *p, vo
 {
     for (int k = 1; k < x->n; k++) /* each from another one at a time */
         TRY(fetch_summand(x, p, (x->me + k) % x->n, s));
-    return total(x, p, out, s);
+    return sum_staged(x, p, out, s);
 }
 
 /* This member's shard of a piece. */
@@ -373,7 +373,7 @@ static enum err scatter_step(const struct comm_copies *x, const struct comm_coll
     struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
     p.at = place_of(x, c->in) + x->me * p.bytes;
     if (c->step == x->n) {
-        TRY(total(x, &p, c->out, s));
+        TRY(sum_staged(x, &p, c->out, s));
         return wait_all(x, FLAG_READ, s);
     }
     TRY(signal_one(x, FLAG_READY, to, s));

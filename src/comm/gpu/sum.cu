@@ -38,7 +38,7 @@ template <typename T, typename V> static __device__ void add_up(V *out, const pi
 }
 
 template <typename T, typename V>
-static __global__ void total_kernel(V *out, pieces p, int64_t n)
+static __global__ void sum_kernel(V *out, pieces p, int64_t n)
 {
     int64_t step = (int64_t)gridDim.x * BLOCK;
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += step)
@@ -46,7 +46,7 @@ static __global__ void total_kernel(V *out, pieces p, int64_t n)
 }
 
 template <typename T>
-static cudaError_t total(void *out, const pieces &p, int64_t count, cudaStream_t s)
+static cudaError_t launch(void *out, const pieces &p, int64_t count, cudaStream_t s)
 {
     enum { N = 16 / sizeof(T) };
     uintptr_t odd = (uintptr_t)out;
@@ -56,9 +56,9 @@ static cudaError_t total(void *out, const pieces &p, int64_t count, cudaStream_t
     int64_t n = packs ? count / N : count, blocks = (n + BLOCK - 1) / BLOCK;
     int grid = (int)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
     if (packs)
-        total_kernel<T, pack<T>><<<grid, BLOCK, 0, s>>>((pack<T> *)out, p, n);
+        sum_kernel<T, pack<T>><<<grid, BLOCK, 0, s>>>((pack<T> *)out, p, n);
     else
-        total_kernel<T, T><<<grid, BLOCK, 0, s>>>((T *)out, p, n);
+        sum_kernel<T, T><<<grid, BLOCK, 0, s>>>((T *)out, p, n);
     return cudaGetLastError();
 }
 
@@ -69,6 +69,6 @@ cudaError_t comm_sum_kernel(const struct comm_sum_args *t, cudaStream_t s)
         p.in[k] = t->in[k];
     if (t->count == 0)
         return cudaSuccess;
-    return t->dt == DT_BF16 ? total<__nv_bfloat16>(t->out, p, t->count, s)
-                            : total<float>(t->out, p, t->count, s);
+    return t->dt == DT_BF16 ? launch<__nv_bfloat16>(t->out, p, t->count, s)
+                            : launch<float>(t->out, p, t->count, s);
 }
