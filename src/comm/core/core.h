@@ -176,7 +176,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
 /* The same, and finishes it. */
 enum err comm_coll_run(struct comm_group *g, struct comm_coll *c);
 
-/* ---- words (core/words.c) ---- */
+/* ---- operations in messages (core/describe.c) ---- */
 
 /* "all_reduce" and so on. */
 const char *comm_coll_name(enum comm_coll_kind k);

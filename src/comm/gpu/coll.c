@@ -7,7 +7,7 @@
  *
  *     READY   what you read of mine is complete      at the start, to each who will read
  *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two in turn
- *     READ    I have read all that I need of yours   at the end, to each who said READY
+ *     READ    I have read all that I need of yours   at the end, to each who signalled READY
  */
 #include "comm/gpu/coll.h"
 
@@ -18,12 +18,12 @@
 #include "base/mem.h"
 
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
-/* ALL_REDUCE_LEAST: two rounds of words take as long as NCCL takes for this much. */
+/* ALL_REDUCE_LEAST: two rounds of signals take as long as NCCL takes for this much. */
 enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
 
 _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_SUM_MOST, "all members are added at once");
 
-/* What a member tells the others. */
+/* What the others know of a member. */
 struct member {
     int64_t gpu, able, bytes;
     char *window;
@@ -50,7 +50,7 @@ static enum err exchange(struct comm_group *g, struct member *members)
     int64_t words = (int64_t)(sizeof *members / sizeof(double));
     _Static_assert(sizeof(struct member) % sizeof(double) == 0, "members travel as doubles");
     struct member mine = members[g->me];
-    return comm_gpu_tell(g, members, &mine, words);
+    return comm_gpu_host_all_gather(g, members, &mine, words);
 }
 
 /* This GPU can read the other members'. */
@@ -76,7 +76,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct member members[COMM_COPIES_MEMBERS] = {{0}};
     *yes = false;
-    /* Only what all members state alike: one without a window must tell the others. */
+    /* Only what all members state alike: one without a window takes part, too. */
     if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct member *mine = &members[g->me];
@@ -146,7 +146,7 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     return err;
 }
 
-/* Words that a peer may still write are left to the end of the process. */
+/* Signal words that a peer may still write are left to the end of the process. */
 void comm_copies_close(struct comm_copies *x, bool peers)
 {
     if (!x)
@@ -317,7 +317,7 @@ static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, c
     return wait_one(x, FLAG_READ, c->root, s);
 }
 
-/* Where member i's own part of a gather is told to lie: in place, at its place of the whole. */
+/* Where member i's own part of a gather lies: in place, at its place of the whole. */
 static int64_t part_of(const struct comm_copies *x, const struct comm_coll *c, int i)
 {
     return is_in_place(x, c) ? place_of(x, c->out) + i * c->count * c->unit : place_of(x, c->in);
@@ -419,9 +419,9 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 {
     struct comm_copies *x = ((struct comm_gpu_lane *)g->lane)->copies;
-    /* Does it fit, counts, places; a number of words that comm_copies_rendezvous never says. */
+    /* Does it fit, counts, places; more words than comm_copies_rendezvous sends. */
     enum { FITS, PARTS = 2, MOST = PARTS + 2 * COMM_COPIES_MEMBERS };
-    double mine[MOST] = {[FITS] = 1}, said[COMM_COPIES_MEMBERS * MOST];
+    double mine[MOST] = {[FITS] = 1}, all[COMM_COPIES_MEMBERS * MOST];
     int64_t words = PARTS + 2 * x->n;
     for (int i = 0; i < x->n; i++) {
         int64_t at = place_of(x, c->in) + c->send.at[i] * c->unit;
@@ -431,10 +431,10 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
         if (bytes > 0 && (at < 0 || at + bytes > x->member[x->me].bytes))
             mine[FITS] = 0;
     }
-    TRY(comm_gpu_tell(g, said, mine, words));
+    TRY(comm_gpu_host_all_gather(g, all, mine, words));
     x->parts_fit = true;
     for (int i = 0; i < x->n; i++) {
-        const double *of = said + i * words;
+        const double *of = all + i * words;
         struct comm_pair p = {g->ranks[i], g->ranks[g->me], (int64_t)of[PARTS + x->me],
                               c->recv.count[i]};
         if (p.sends != p.receives)
@@ -448,20 +448,20 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
-    enum { PLACE, KIND, ROOT, STEP, ELEMENTS, SAID };
+    enum { PLACE, KIND, ROOT, STEP, ELEMENTS, FIELDS };
     bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
-    double mine[SAID] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
-                         c->step, (double)c->count}, said[COMM_COPIES_MEMBERS][SAID];
+    double mine[FIELDS] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
+                           c->step, (double)c->count}, all[COMM_COPIES_MEMBERS][FIELDS];
     char buf[96];
-    TRY(comm_gpu_tell(g, said, mine, SAID));
+    TRY(comm_gpu_host_all_gather(g, all, mine, FIELDS));
     for (int i = 0; i < g->n; i++) {
-        if (memcmp(&said[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
+        if (memcmp(&all[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
             FAIL(ERR_MISMATCH, "comm: %s in group %d on rank %d, and another operation on rank %d",
                  comm_coll_text(c, buf), g->id, g->ranks[g->me], g->ranks[i]);
-        if (said[i][PLACE] != mine[PLACE])
+        if (all[i][PLACE] != mine[PLACE])
             FAIL(ERR_INTERNAL, "comm: %s in group %d reads byte %.0f of the window on rank %d and "
                                "%.0f on rank %d; copies need one place", comm_coll_text(c, buf),
-                 g->id, mine[PLACE], g->ranks[g->me], said[i][PLACE], g->ranks[i]);
+                 g->id, mine[PLACE], g->ranks[g->me], all[i][PLACE], g->ranks[i]);
     }
     return ERR_OK;
 }

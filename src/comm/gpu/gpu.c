@@ -72,7 +72,7 @@ enum err comm_gpu_check(struct comm_world *w, const char *what)
     struct comm_gpu *q = comm_gpu_of(w);
     if (!atomic_load(&q->dead))
         return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
-    if (atomic_load(&q->told))
+    if (atomic_load(&q->fault_known))
         FAIL(q->fault, "%s", q->text);
     TRY(w->ops->check(w, what));
     FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
@@ -103,7 +103,7 @@ enum err comm_gpu_barrier(struct comm_group *g)
     return comm_coll_run(g, &(struct comm_coll){.kind = COMM_BARRIER});
 }
 
-enum err comm_gpu_tell(struct comm_group *g, void *all, const void *mine, int64_t words)
+enum err comm_gpu_host_all_gather(struct comm_group *g, void *all, const void *mine, int64_t words)
 {
     return comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = DT_F64,
                                                       .count = words, .out = all, .in = mine});

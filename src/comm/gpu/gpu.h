@@ -17,7 +17,7 @@
 
 enum { COMM_GPU_TEXT = 512 };
 
-/* The driver's two calls for signals, words that streams write and wait for; NULL both: it has none
+/* The driver's two calls by which streams write and wait for signal words; NULL both: it has none
  * that serve. */
 typedef CUresult comm_signal_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 struct comm_signals { comm_signal_fn *write, *wait; };
@@ -74,9 +74,9 @@ struct comm_gpu {
     bool releasing;           /* the saver runs */
     atomic_bool free;        /* the saver's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
-    enum err fault;          /* what the watcher found; read by others once it is told */
+    enum err fault;          /* what the watcher found; read by others once it is known */
     char text[COMM_GPU_TEXT];
-    atomic_bool told;
+    atomic_bool fault_known;
 };
 
 static inline struct comm_gpu *comm_gpu_of(struct comm_world *w)
@@ -115,8 +115,8 @@ void comm_gpu_nap_ms(long ms);
 enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
 /* All members of g, a group of host memory, are there. */
 enum err comm_gpu_barrier(struct comm_group *g);
-/* Words of 8 bytes of each member to all, beside a group of device memory. */
-enum err comm_gpu_tell(struct comm_group *g, void *all, const void *mine, int64_t words);
+/* Words of 8 bytes of each member to all, by the hosts of a group of device memory. */
+enum err comm_gpu_host_all_gather(struct comm_group *g, void *all, const void *mine, int64_t words);
 
 /* ---- gpu/watch.c ---- */
 

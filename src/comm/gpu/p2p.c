@@ -2,12 +2,12 @@
  *
  * Messages of the pipeline over GPUs of one process, by their copy engines:
  *
- *     sender's stream     tells READY                           waits for READ
- *     receiver's stream   waits for READY, copies from where the sender has it, tells READ
+ *     sender's stream     signals READY                         waits for READ
+ *     receiver's stream   waits for READY, copies from where the sender has it, signals READ
  *
- * The sender's memory is in a window; where, its host says as it starts the send, in a box that
- * both threads see, and the receiver's host waits for that. A replay says nothing: its places are
- * those of the recording. Why, and why nobody waits for good: docs/design/comm.md.
+ * The sender's memory is in a window; where, its host writes to a mailbox that both threads see as
+ * it starts the send, and the receiver's host waits for that. A replay writes nothing: its places
+ * are those of the recording. Why, and why nobody waits for good: docs/design/comm.md.
  */
 #include "comm/gpu/p2p.h"
 
@@ -36,7 +36,7 @@ struct comm_p2p {
     const struct comm_signals *signals; /* the transport's */
 };
 
-/* What one end tells the other. */
+/* What one end sends the other. */
 struct end {
     int64_t gpu, able;
     uint32_t *word;
@@ -74,7 +74,7 @@ static void box_free(struct box *b)
     mem_free(b);
 }
 
-/* Both ends at once: each tells the other `mine` and hears `theirs`. */
+/* Both ends at once: each sends `mine` and receives `theirs`. */
 static enum err swap(struct comm_world *w, const struct comm_channel *c, const struct end *mine,
                      struct end *theirs)
 {

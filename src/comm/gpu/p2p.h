@@ -11,8 +11,8 @@
 enum err comm_p2p_open(struct comm_world *w, const struct comm_channel *c, struct comm_p2p **out);
 /* peers: some may still write. */
 void comm_p2p_close(struct comm_p2p *p, bool peers);
-/* What the hosts tell each other. A send says where it reads; a receive waits until that was said
- * of its message, and has it in *from. */
+/* By the hosts. A send publishes where its message lies; a receive waits for that, and has it in
+ * *from. */
 enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const struct comm_msg *m,
                         const void **from);
 /* m on stream s. from: of a receive, what it reads. */

@@ -175,7 +175,7 @@ void *comm_gpu_watch(void *arg)
     while (ready && !atomic_load(&q->stop)) {
         comm_gpu_nap_ms(LOOK_MS);
         if (!look(q, &looked)) {
-            atomic_store(&q->told, q->fault != ERR_OK);
+            atomic_store(&q->fault_known, q->fault != ERR_OK);
             comm_gpu_kill(q);
             break;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory of a GPU that the others may read, and the driver's operations by which streams write and
- * wait for words of the host's memory. A machine may lack either, and says so here.
+ * wait for signal words in the host's memory. A machine may lack either; that is found here.
  */
 #include "comm/gpu/window.h"
 
@@ -28,7 +28,7 @@ enum err comm_signals_new(int n, uint32_t **out)
     if (e != cudaSuccess) {
         (void)cudaGetLastError(); /* or a later launch would find it */
         *out = NULL;
-        FAIL(ERR_MEMORY, "comm: no pinned memory for %d words of signals: %s", n,
+        FAIL(ERR_MEMORY, "comm: no pinned memory for %d signal words: %s", n,
              cudaGetErrorString(e));
     }
     memset(*out, 0, (size_t)n * sizeof **out);
@@ -48,7 +48,7 @@ void comm_signals_release(uint32_t *words, int n)
 }
 
 /* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
- * heard, on a stream of its own. */
+ * waited for, on a stream of its own. */
 static bool serve(const struct comm_signals *f)
 {
     uint32_t *word;

@@ -2,7 +2,7 @@
  *
  * What GPUs of one process do without NCCL stands on this: windows, memory that the others may
  * read, and get, signal, wait: a copy out of one (the receiver's, which knows when there is room),
- * a word of pinned host memory that a peer's stream writes, and one's own stream's wait for it.
+ * a signal word of pinned host memory that a peer's stream writes, and one's own stream's wait.
  */
 #ifndef PLAIT_COMM_WINDOW_H
 #define PLAIT_COMM_WINDOW_H
@@ -16,7 +16,7 @@ bool comm_windows_reach(const int *gpu, int n);
 /* comm_window_take; and its end. */
 enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name, void **out);
 void comm_windows_free(struct comm_gpu *q);
-/* e, of an allocation: ERR_MEMORY in words where there was no room. */
+/* e, of an allocation: ERR_MEMORY with a message where there was no room. */
 enum err comm_window_room(cudaError_t e, int64_t bytes, const char *name, int gpu);
 
 /* Signal words, n of them, zero: pinned memory of the host. Free of NULL does nothing. */

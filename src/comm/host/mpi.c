@@ -4,7 +4,7 @@
  *
  * An MPI job cannot be unwound from one side: MPI_Finalize waits for everybody, and the exit code
  * of mpirun is that of whichever process happens to end first. So the rank that fails logs its
- * message, tells the others, and ends the job with MPI_Abort and its code. A rank that hears of it
+ * message, tells the others, and ends the job with MPI_Abort and its code. A rank that learns it
  * stops waiting with ERR_PEER, and unwinds until it is ended; if that does not happen within a few
  * seconds it ends the job itself with the same code.
  */
@@ -16,9 +16,9 @@
 #include "comm/host/mpi_start.h"
 #include <stdio.h>
 
-enum { HEARD_S = 5 }; /* from hearing of a failure to ending the job oneself */
+enum { ABORT_S = 5 }; /* from learning of a failure to ending the job oneself */
 
-/* What has been heard so far: another thread may ask, and MPI serves one only. */
+/* What is known so far: another thread may ask, and MPI serves one only. */
 static bool has_failed(struct comm_world *w)
 {
     return comm_mpi_endpoint(w)->failed != 0;
@@ -26,7 +26,7 @@ static bool has_failed(struct comm_world *w)
 
 static enum err check_rank(struct comm_world *w, const char *what)
 {
-    TRY(comm_mpi_listen(comm_mpi_endpoint(w)));
+    TRY(comm_mpi_poll_control(comm_mpi_endpoint(w)));
     return comm_mpi_check(comm_mpi_endpoint(w), what);
 }
 
@@ -78,7 +78,7 @@ static enum err endpoint_open(struct comm_mpi_endpoint *e, double timeout_s)
     TRY_MPI(MPI_Type_contiguous(COMM_MPI_BLOCK, MPI_BYTE, &e->block));
     TRY_MPI(MPI_Type_commit(&e->block));
     if (e->world.size > 1)
-        TRY_MPI(MPI_Irecv(e->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
+        TRY_MPI(MPI_Irecv(e->control_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
     return comm_mpi_life_open(&e->life, &e->world);
 }
 
@@ -110,13 +110,13 @@ static const char *end_text(const struct comm_pending_op *x, char buf[COMM_PENDI
 static enum err end_step(const struct comm_pending_op *x, bool *done)
 {
     struct comm_mpi_endpoint *e = x->a;
-    int told;
-    TRY_MPI(MPI_Testall(e->world.size, e->out, &told, MPI_STATUSES_IGNORE));
-    *done = told && e->ends == e->world.size - 1;
+    int sent;
+    TRY_MPI(MPI_Testall(e->world.size, e->out, &sent, MPI_STATUSES_IGNORE));
+    *done = sent && e->ends == e->world.size - 1;
     return ERR_OK;
 }
 
-/* Say that this rank has ended, and wait until all have. */
+/* Send that this rank has ended, and wait until all have. */
 static enum err end_together(struct comm_mpi_endpoint *e)
 {
     struct comm_pending_op x = {.missing = end_missing, .text = end_text, .n = e->world.size,
@@ -129,7 +129,7 @@ static enum err end_together(struct comm_mpi_endpoint *e)
     for (int i = 0; i < e->world.size; i++)
         ranks[i] = i;
     x.ranks = ranks;
-    enum err err = comm_mpi_tell_end(e);
+    enum err err = comm_mpi_send_ended(e);
     if (err == ERR_OK)
         err = comm_mpi_wait(e, &x, end_step);
     comm_board_ended(&e->world);
@@ -138,7 +138,7 @@ static enum err end_together(struct comm_mpi_endpoint *e)
 }
 
 /* The end of a job in which a rank has failed; see above. Ranks that fail at the same moment, as
- * all do when an agreed number is not finite, hear each other first, and the lowest of them
+ * all do when an agreed number is not finite, receive each other's failure first, and the lowest
  * reports. */
 static enum err end_job(struct comm_mpi_endpoint *e, enum err err)
 {
@@ -147,7 +147,7 @@ static enum err end_job(struct comm_mpi_endpoint *e, enum err err)
     struct err_kept first; /* MPI may fail again */
     err_keep(&first, err);
     if (!e->failed) {
-        comm_mpi_say_failed(e, err);
+        comm_mpi_send_failed(e, err);
         if (e->world.unfinished == 0)
             comm_mpi_agree(e);
     }
@@ -159,7 +159,7 @@ static enum err end_job(struct comm_mpi_endpoint *e, enum err err)
     }
     if (atomic_load(&e->life.told))
         MPI_Abort(MPI_COMM_WORLD, (int)e->failed_code);
-    for (int i = 0; i < HEARD_S * 10; i++)
+    for (int i = 0; i < ABORT_S * 10; i++)
         comm_mpi_nap(100000000);
     MPI_Abort(MPI_COMM_WORLD, (int)e->failed_code);
     return err;

@@ -23,11 +23,11 @@ struct comm_mpi_endpoint {
     MPI_Comm msg, coll, ctl; /* messages; collectives, tag = group id; failing and ending */
     MPI_Datatype block;      /* COMM_MPI_BLOCK bytes, for messages beyond an int's bytes */
     int tag_max;
-    int word_in[2], word_out[2]; /* on ctl: an enum word, a code */
+    int control_in[2], control_out[2]; /* messages on ctl: an enum control, a code */
     MPI_Request in;              /* the posted receive on ctl */
     MPI_Request *out;            /* (size) owned; sends on ctl */
     double *ended;               /* (size) owned; when the rank was seen to have ended, 0: not */
-    int words;                   /* come in from ctl; one is the last of its rank */
+    int controls;                /* received on ctl; a rank sends one at most */
     int ends;                    /* of these, `ended` */
     atomic_int failed;           /* 1 + the rank whose failure counts, maybe this one; 0: none */
     enum err failed_code;
@@ -53,16 +53,16 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line);
 
 void comm_mpi_nap(long ns);
 
-/* Hear peers' words, unless a failure is known: whatever looks for a message moves all of them. */
-enum err comm_mpi_listen(struct comm_mpi_endpoint *e);
-/* This rank fails first, as far as it knows: say so. */
-void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code);
-/* Hear for a moment who else has failed. The buffers of unfinished operations are still there. */
+/* Receive control messages, unless a failure is known: whatever looks for a message moves all. */
+enum err comm_mpi_poll_control(struct comm_mpi_endpoint *e);
+/* This rank fails first, as far as it knows: send that to all. */
+void comm_mpi_send_failed(struct comm_mpi_endpoint *e, enum err code);
+/* Receive for a moment who else has failed. The buffers of unfinished operations are there yet. */
 void comm_mpi_agree(struct comm_mpi_endpoint *e);
-/* Tell all that this rank has ended well. */
-enum err comm_mpi_tell_end(struct comm_mpi_endpoint *e);
+/* Send to all that this rank has ended well. */
+enum err comm_mpi_send_ended(struct comm_mpi_endpoint *e);
 
-/* Look once: for a peer's word, and at all groups' operations. */
+/* Look once: for a control message, and at all groups' operations. */
 enum err comm_mpi_progress(struct comm_mpi_endpoint *e);
 
 /* Look until `step` says done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;

@@ -3,7 +3,7 @@
  * Groups over MPI, from point-to-point messages, so that the order of summation is ours. A group
  * works on one operation at a time, in the order of starting, by phases (docs/design/comm.md):
  *
- *     heads    every member tells every other what it is about to do (64 bytes); up to INLINE bytes
+ *     heads    every member sends every other what it is about to do (64 bytes); up to INLINE bytes
  *              of input ride along, and then this is all there is. A broadcast has one sender
  *     data     a round of payload: for reductions to the part's owner, into the scratch window;
  *              received when all heads have been compared, so that a mismatch overwrites nothing

@@ -4,7 +4,7 @@
  * job of which a process was killed, but says nothing of where that stood, and others (srun without
  * --kill-on-bad-exit) do not end it at all. The kernel tells whoever holds a descriptor of a
  * process (pidfd) of its end at once: a thread sleeps on those of all peers, and the first one to
- * wake says who has died and where. The rank's own thread hears of it at its next look and ends the
+ * wake says who has died and where. The rank's own thread finds it at its next look and ends the
  * job. Numbers of processes mean nothing in another name space (a container for each rank): such
  * peers are not watched.
  */

@@ -56,7 +56,7 @@ static enum err msg_post(struct comm_mpi_endpoint *e, const struct comm_msg *m, 
 {
     char buf[COMM_PENDING_TEXT];
     TRY(comm_mpi_check(e, comm_msg_text(m, buf)));
-    TRY(comm_mpi_listen(e));
+    TRY(comm_mpi_poll_control(e));
     TRY(comm_mpi_check(e, buf));
     if (m->tag > e->tag_max || m->bytes / COMM_MPI_BLOCK > INT_MAX)
         FAIL(ERR_INTERNAL, "comm: %s: MPI's tags end at %d and messages at 2 PiB", buf, e->tag_max);

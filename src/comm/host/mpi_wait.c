@@ -2,7 +2,7 @@
  *
  * How ranks that are processes wait, and how they fail. A wait looks at its own requests, at all
  * operations under way (a peer may need this rank's part in one that it is not waiting for), and at
- * the control channel, which carries two words, `ended` and `failed`; and it gives the core away
+ * the control channel, which has two messages, `ended` and `failed`; and it gives the core away
  * between looks, for there may be more ranks than cores. A rank ends its run only when all others
  * have ended. From the moment a rank knows of a failure it makes no further call that could move
  * data: buffers are given back while unwinding, with requests on them that nobody will finish.
@@ -18,11 +18,11 @@ enum {
     NAP_NS = 50000,
     AGREE_NAPS = 400,   /* of 10 NAP_NS: a fifth of a second to unwind and agree on who reports */
 };
-/* A rank's last messages may come after the word that it has ended: channels keep no order among
+/* A rank's last messages may come after the one that it has ended: channels keep no order among
  * each other. Seconds until a missing message counts as never sent. */
 static const double late_s = 0.5;
 
-enum word { WORD_ENDED = 1, WORD_FAILED = 2 };
+enum control { CONTROL_ENDED = 1, CONTROL_FAILED = 2 };
 
 void comm_mpi_nap(long ns)
 {
@@ -40,14 +40,14 @@ enum err comm_mpi_error(int rc, const char *call, const char *file, int line)
 
 /* ---- failing and ending ---- */
 
-/* Send a word to all others. The sends are tiny and complete by themselves. */
-static enum err tell(struct comm_mpi_endpoint *e, enum word word, enum err code)
+/* To all others. The sends are tiny and complete by themselves. */
+static enum err send_control(struct comm_mpi_endpoint *e, enum control what, enum err code)
 {
-    e->word_out[0] = (int)word;
-    e->word_out[1] = (int)code;
+    e->control_out[0] = (int)what;
+    e->control_out[1] = (int)code;
     for (int i = 0; i < e->world.size && e->ctl != MPI_COMM_NULL; i++)
         if (i != e->world.rank)
-            TRY_MPI(MPI_Isend(e->word_out, 2, MPI_INT, i, 0, e->ctl, &e->out[i]));
+            TRY_MPI(MPI_Isend(e->control_out, 2, MPI_INT, i, 0, e->ctl, &e->out[i]));
     return ERR_OK;
 }
 
@@ -60,7 +60,7 @@ enum err comm_mpi_check(const struct comm_mpi_endpoint *e, const char *what)
 }
 
 /* A failure that is not a peer's counts before one that is; then the lower rank's. */
-static void heard_failure(struct comm_mpi_endpoint *e, int rank, enum err code)
+static void note_failure(struct comm_mpi_endpoint *e, int rank, enum err code)
 {
     bool peer = code == ERR_PEER, known_peer = e->failed_code == ERR_PEER;
     if (e->failed && (peer != known_peer ? peer : rank > e->failed - 1))
@@ -69,9 +69,9 @@ static void heard_failure(struct comm_mpi_endpoint *e, int rank, enum err code)
     e->failed_code = code;
 }
 
-/* Take in what has come on the control channel. Each rank says one word at most; after the last
- * one no receive stays posted. */
-static enum err hear(struct comm_mpi_endpoint *e)
+/* What has come on the control channel. Each rank sends one message at most; after the last one no
+ * receive stays posted. */
+static enum err receive_control(struct comm_mpi_endpoint *e)
 {
     while (e->in != MPI_REQUEST_NULL) {
         MPI_Status status;
@@ -79,36 +79,36 @@ static enum err hear(struct comm_mpi_endpoint *e)
         TRY_MPI(MPI_Test(&e->in, &come, &status));
         if (!come)
             return ERR_OK;
-        if (e->word_in[0] == WORD_FAILED)
-            heard_failure(e, status.MPI_SOURCE, (enum err)e->word_in[1]);
+        if (e->control_in[0] == CONTROL_FAILED)
+            note_failure(e, status.MPI_SOURCE, (enum err)e->control_in[1]);
         else
             e->ended[status.MPI_SOURCE] = log_now();
-        e->ends += e->word_in[0] == WORD_ENDED;
-        if (++e->words < e->world.size - 1)
-            TRY_MPI(MPI_Irecv(e->word_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
+        e->ends += e->control_in[0] == CONTROL_ENDED;
+        if (++e->controls < e->world.size - 1)
+            TRY_MPI(MPI_Irecv(e->control_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
     }
     return ERR_OK;
 }
 
-enum err comm_mpi_listen(struct comm_mpi_endpoint *e)
+enum err comm_mpi_poll_control(struct comm_mpi_endpoint *e)
 {
     int died = atomic_load(&e->life.died);
     if (died && !e->failed)
-        heard_failure(e, died - 1, ERR_PEER);
-    return e->failed ? ERR_OK : hear(e);
+        note_failure(e, died - 1, ERR_PEER);
+    return e->failed ? ERR_OK : receive_control(e);
 }
 
-void comm_mpi_say_failed(struct comm_mpi_endpoint *e, enum err code)
+void comm_mpi_send_failed(struct comm_mpi_endpoint *e, enum err code)
 {
     e->failed = 1 + e->world.rank;
     e->failed_code = code;
-    if (tell(e, WORD_FAILED, code) != ERR_OK)
+    if (send_control(e, CONTROL_FAILED, code) != ERR_OK)
         log_line(LOG_WARN, "%s", err_text()); /* MPI_Abort will still end the job */
 }
 
 void comm_mpi_agree(struct comm_mpi_endpoint *e)
 {
-    for (int i = 0; i < AGREE_NAPS && hear(e) == ERR_OK; i++)
+    for (int i = 0; i < AGREE_NAPS && receive_control(e) == ERR_OK; i++)
         comm_mpi_nap(10 * NAP_NS);
 }
 
@@ -119,7 +119,7 @@ void comm_mpi_abort(struct comm_world *w, enum err code)
     if (e->failed)
         return;
     err_keep(&first, code);
-    comm_mpi_say_failed(e, code);
+    comm_mpi_send_failed(e, code);
     comm_mpi_agree(e);
     (void)err_again(&first);
 }
@@ -134,18 +134,18 @@ enum err comm_mpi_give_up(struct comm_mpi_endpoint *e, enum err err)
     return err;
 }
 
-enum err comm_mpi_tell_end(struct comm_mpi_endpoint *e)
+enum err comm_mpi_send_ended(struct comm_mpi_endpoint *e)
 {
-    TRY(comm_mpi_listen(e));
+    TRY(comm_mpi_poll_control(e));
     TRY(comm_mpi_check(e, "ending"));
-    return tell(e, WORD_ENDED, ERR_OK);
+    return send_control(e, CONTROL_ENDED, ERR_OK);
 }
 
 /* ---- waiting ---- */
 
 enum err comm_mpi_progress(struct comm_mpi_endpoint *e)
 {
-    TRY(comm_mpi_listen(e));
+    TRY(comm_mpi_poll_control(e));
     if (e->failed)
         return ERR_OK;
     for (struct comm_mpi_active *a = e->active, *next; a; a = next) {

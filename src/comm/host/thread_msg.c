@@ -78,7 +78,7 @@ static void queue_push(struct comm_thread_queue *q, struct comm_thread_msg *m)
     q->last = &m->next;
 }
 
-/* Move the bytes of a matched pair and tell the side that came first. */
+/* Move the bytes of a matched pair and wake the side that came first. */
 static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread_msg *mine,
                         struct comm_thread_msg *first)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words for messages about operations: what differs, who has exited. Both transports say the same.
+ * Operations in messages: what differs, who has exited. Both transports use the same text.
  */
 #include "comm/core/core.h"
 
