@@ -16,10 +16,10 @@
  * (dev.queues) the host runs ahead: no call but sync, event_synchronize, alloc and free waits for
  * the device. What is asked of it is an operation (op.h), but for memory, and for the queue itself.
  *
- * Recording. Such a device may be able to note a run of calls instead of doing them, and then queue
- * them all at once, as often as is wanted: launching thousands of kernels one by one costs the host
- * more than the GPU where they are small. The pointers and numbers of a recorded call are those of
- * its recording; what changes from time to time stands in device memory.
+ * Graphs. Such a device may be able to capture a run of calls instead of doing them, and then
+ * launch them all at once, as often as is wanted: launching thousands of kernels one by one costs
+ * the host more than the GPU where they are small. The pointers and numbers of a captured call are
+ * those of its capture; what changes from time to time stands in device memory.
  */
 #ifndef PLAIT_DEVICE_DEVICE_H
 #define PLAIT_DEVICE_DEVICE_H
@@ -27,7 +27,7 @@
 #include "base/text.h"
 #include "device/op.h"
 
-struct dev_recording;
+struct dev_graph;
 
 enum dev_kind { DEV_REF, DEV_NULL, DEV_CPU, DEV_CUDA };
 
@@ -52,7 +52,7 @@ struct dev_ops {
      * slot. `aside_ready`: what is queued until now has written what belongs to the slot; `aside`
      * begins a copy behind the slot's last aside_ready; `aside_join` has the queue wait, and not
      * the host, for the slot's copies begun until now, and comes before what they read is written.
-     * Recorded, both are done by each replay as if they were called then. `aside_reach`, there
+     * Captured, both are done by each launch as if they were called then. `aside_reach`, there
      * NULL: the host waits until all are there; else it asks whether they are. It may come from
      * another thread than the rank's, one at a time, and asks no dev_watch: call it behind what no
      * peer can keep any more, which is also behind the end of a world that has failed. */
@@ -71,15 +71,17 @@ struct dev_ops {
     enum err (*timer_alloc)(struct dev *d, int64_t n, int64_t *first);
     enum err (*timer_record)(struct dev *d, int64_t which);
     enum err (*timer_read)(struct dev *d, int64_t which, double *seconds);
-    /* (optional) NULL, all four: the device cannot, or has no use for it. From record_begin on
-     * calls are noted and not done, until record_end gives what was noted. Between the two only
-     * kernels, copy, zero, aside_join and aside_ready; work on other queues that was put in order
-     * with this one is noted too and must be joined again. record_end ends the noting also where it
-     * fails; then nothing was done and the device is as before. */
-    enum err (*record_begin)(struct dev *d);
-    enum err (*record_end)(struct dev *d, struct dev_recording **out);
-    enum err (*replay)(struct dev *d, struct dev_recording *r);
-    void (*forget)(struct dev *d, struct dev_recording *r); /* behind its replays; NULL is fine */
+    /* (optional) NULL, all four: the device cannot, or has no use for it. From graph_begin on
+     * calls are captured and not done, until graph_end gives the graph of them. Between the two
+     * only kernels, copy, zero, aside_join and aside_ready; work on other queues that was put in
+     * order with this one is captured too and must be joined again. graph_end ends the capture also
+     * where it fails; then nothing was done and the device is as before. graph_launch queues the
+     * graph's calls. */
+    enum err (*graph_begin)(struct dev *d);
+    enum err (*graph_end)(struct dev *d, struct dev_graph **out);
+    enum err (*graph_launch)(struct dev *d, struct dev_graph *g);
+    void (*graph_destroy)(struct dev *d,
+                          struct dev_graph *g); /* behind its launches; NULL is fine */
     /* (optional) NULL, both: nothing is chosen by measuring (dev_choices, dev_choose). */
     enum err (*choices)(struct dev *d, struct text *out);
     enum err (*choose)(struct dev *d, const char *choices, bool *taken);
@@ -110,7 +112,7 @@ struct dev {
     };
     bool queues;       /* the host runs ahead of the device */
     int64_t own;       /* bytes of its memory that are for itself: dev_own_bytes */
-    int64_t later;     /* of these, what it takes only when it records */
+    int64_t later;     /* of these, what it takes only when it captures a graph */
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
     void *watch_arg;   /* borrowed */
     int threads;
@@ -131,7 +133,7 @@ struct dev_args {
     enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
     int threads;   /* of this rank; 1 to DEV_MAX_THREADS */
     int index;     /* cuda: which GPU of this machine, from 0 */
-    bool records;  /* cuda: a step will be recorded, which takes memory: dev_own_bytes */
+    bool graph;    /* cuda: a step will be captured, which takes memory: dev_own_bytes */
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
     const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
                                    any, and what finds no room goes a slower way */

@@ -21,7 +21,7 @@ struct dev;
 /* Dropout of one site. Element (row, col) of a tensor with `cols` columns has the global index
  * (row0 + row) * cols + col; it is kept when num_drop_kept(seed, stream, *step, index, threshold).
  * Kept values are scaled by 1/(1-p). p == 0: no dropout, nothing else is read. The step is read
- * when the kernel runs, so that one recorded call draws another mask in each step. */
+ * when the kernel runs, so that one captured call draws another mask in each step. */
 struct drop {
     double p;
     uint64_t seed;
@@ -187,7 +187,7 @@ struct pos_grad {
     int64_t n, c, t, row0;
 };
 
-/* What changes from step to step, in device memory, so that a step that was recorded once can be
+/* What changes from step to step, in device memory, so that a step that was captured once can be
  * run again: learning rate, 1 - beta1^t, 1 - beta2^t, what gradients are multiplied by, the tokens
  * that this rank speaks for, whether it asks to stop, whether its part of a checkpoint is written.
  * The last is the device's own: not 0 once a loss or norm was not finite; no step behind that one

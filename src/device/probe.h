@@ -38,7 +38,7 @@ struct probe {
     int operands;
 };
 
-/* On and off; between the two the device records nothing and does not close. Operations that are
+/* On and off; between the two the device captures nothing and does not close. Operations that are
  * blind (op_row) are not looked at. Errors: ERR_MEMORY. */
 enum err probe_on(struct dev *d, struct probe *p);
 void probe_off(struct dev *d, struct probe *p);

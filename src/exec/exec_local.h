@@ -91,7 +91,7 @@ struct exec {
     const struct exec_hooks *hooks;
     int64_t at;                /* instruction index */
 
-    struct dev_recording *recording; /* owned; NULL: none. Of the training list, for batches of */
+    struct dev_graph *graph;         /* owned; NULL: none. Of the training list, for batches of */
     struct exec_batch recorded;      /* these extents (its arrays are no one's) */
 
     struct exec_trace trace;

@@ -18,11 +18,11 @@
 
 void exec_forget(struct exec *x)
 {
-    if (!x->recording)
+    if (!x->graph)
         return;
     comm_recorded(x->a.world, NULL, NULL);
-    x->a.dev->ops->forget(x->a.dev, x->recording);
-    x->recording = NULL;
+    x->a.dev->ops->graph_destroy(x->a.dev, x->graph);
+    x->graph = NULL;
 }
 
 /* For a rank that fails. */
@@ -36,7 +36,7 @@ static enum err give_up(struct exec *x, enum err err)
 {
     char text[2048];
     snprintf(text, sizeof text, "%s", err_text());
-    if (x->a.dev->ops->record_end(x->a.dev, &x->recording) == ERR_OK)
+    if (x->a.dev->ops->graph_end(x->a.dev, &x->graph) == ERR_OK)
         exec_forget(x);
     return err_set(err, __FILE__, __LINE__, "%s, while it was being recorded", text);
 }
@@ -44,7 +44,7 @@ static enum err give_up(struct exec *x, enum err err)
 /* Has every rank a recording? */
 static enum err agree(struct exec *x, bool *all)
 {
-    double lack = x->recording ? 0 : 1;
+    double lack = x->graph ? 0 : 1;
     if (x->world)
         TRY(comm_all_reduce(x->world, &lack, 1, DT_F64, COMM_SUM));
     *all = lack == 0;
@@ -55,20 +55,20 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
                      bool *done)
 {
     struct dev *dev = x->a.dev;
-    ENSURE(!x->recording && !x->a.trace);
+    ENSURE(!x->graph && !x->a.trace);
     x->sched = x->a.sched;
     x->batch = b;
     x->hooks = hooks;
     exec_reset(x);
-    TRY(dev->ops->record_begin(dev));
+    TRY(dev->ops->graph_begin(dev));
     enum err err = exec_perform(x);
     if (err != ERR_OK)
         return give_up(x, err);
-    err = dev->ops->record_end(dev, &x->recording);
+    err = dev->ops->graph_end(dev, &x->graph);
     if (err != ERR_OK)
         log_line(LOG_WARN, "exec: the step cannot be recorded, so each is queued call by call: %s",
                  err_text());
-    if (x->recording) /* a peer may fail from here on */
+    if (x->graph) /* a peer may fail from here on */
         comm_recorded(x->a.world, forget, x);
     x->recorded = (struct exec_batch){.samples = b->samples, .t = b->t, .row0 = b->row0};
     *done = false;
@@ -81,17 +81,17 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
 enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds)
 {
     const struct exec_batch *r = &x->recorded;
-    ENSURE(x->recording && b->targets);
+    ENSURE(x->graph && b->targets);
     ENSURE(b->samples == r->samples && b->t == r->t && b->row0 == r->row0);
     x->sched = x->a.sched;
     x->batch = b;
     x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
     TRY(exec_feed(x, b));
-    TRY(x->a.dev->ops->replay(x->a.dev, x->recording));
+    TRY(x->a.dev->ops->graph_launch(x->a.dev, x->graph));
     return comm_replayed(x->a.world, b->step, seconds);
 }
 
 bool exec_recorded(const struct exec *x)
 {
-    return x->recording;
+    return x->graph;
 }

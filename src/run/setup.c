@@ -83,9 +83,12 @@ static enum err make_forward(struct setup *s)
 
 void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
 {
-    *out = (struct dev_args){.kind = kind, .ct = s->types.ct, .largest = &s->attn,
+    *out = (struct dev_args){.kind = kind,
+                             .ct = s->types.ct,
+                             .largest = &s->attn,
                              .deterministic = s->o->train.deterministic,
-                             .cache = s->o->env.cache, .records = s->decided[DECIDED_GRAPH].value,
+                             .cache = s->o->env.cache,
+                             .graph = s->decided[DECIDED_GRAPH].value,
                              .attn_grad = (enum dev_attn_grad)s->decided[DECIDED_ATTENTION].value};
 }
 

@@ -198,7 +198,7 @@ static enum err open_optimizer(struct train_rank *r)
                               .now = exec_scalars(r->x) + SUMS_COUNT,
                               .replica = r->coord[AXIS_DP],
                               .replicas = (int)o->parallel.dp};
-    r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->record_begin;
+    r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->graph_begin;
     return r->dev->ops->host_alloc(r->dev,
                                    (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
                                    "results of steps", (void **)&r->landed);

@@ -23,7 +23,7 @@ struct rig {
 
 static bool open_rig(struct rig *r)
 {
-    struct dev_args a = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1, .records = true};
+    struct dev_args a = {.kind = DEV_CUDA, .ct = DT_BF16, .threads = 1, .graph = true};
     *r = (struct rig){0};
     if (gpus_here(GPUS_MAX) == 0) {
         test_skip("no GPU");
@@ -101,13 +101,13 @@ static void copies_are_whole(void)
     close_rig(&r);
 }
 
-static struct dev_recording *record_update(struct rig *r)
+static struct dev_graph *record_update(struct rig *r)
 {
-    struct dev_recording *step = NULL;
+    struct dev_graph *step = NULL;
     update(r); /* as a step before the recorded one */
-    CHECK_OK(r->dev->ops->record_begin(r->dev));
+    CHECK_OK(r->dev->ops->graph_begin(r->dev));
     update(r);
-    CHECK_OK(r->dev->ops->record_end(r->dev, &step));
+    CHECK_OK(r->dev->ops->graph_end(r->dev, &step));
     return step;
 }
 
@@ -118,13 +118,13 @@ static void replay_beside_copies(bool copies_first)
     struct rig r;
     if (!open_rig(&r))
         return;
-    struct dev_recording *step = record_update(&r);
+    struct dev_graph *step = record_update(&r);
     for (int i = 1; i <= ROUNDS; i++) {
         bool none = copies_first && i == 2;
         fill(&r, (char)i);
         if (copies_first && !none)
             copy_aside(&r);
-        CHECK_OK(r.dev->ops->replay(r.dev, step));
+        CHECK_OK(r.dev->ops->graph_launch(r.dev, step));
         if (!copies_first)
             copy_aside(&r);
         CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
@@ -132,7 +132,7 @@ static void replay_beside_copies(bool copies_first)
             CHECK_INT(other_than(&r, copies_first ? (char)i : 0), 0);
     }
     CHECK_OK(r.dev->ops->sync(r.dev));
-    r.dev->ops->forget(r.dev, step);
+    r.dev->ops->graph_destroy(r.dev, step);
     close_rig(&r);
 }
 
@@ -193,20 +193,20 @@ static void copies_begin_with_their_slot(void)
         work(&r);
         copies_are_first(&r, passed, 0, begin, "calls");
     }
-    CHECK_OK(r.dev->ops->record_begin(r.dev));
-    struct dev_recording *step = NULL;
+    CHECK_OK(r.dev->ops->graph_begin(r.dev));
+    struct dev_graph *step = NULL;
     update(&r);
     work(&r);
-    CHECK_OK(r.dev->ops->record_end(r.dev, &step));
+    CHECK_OK(r.dev->ops->graph_end(r.dev, &step));
     for (int i = 1; i <= ROUNDS; i++) {
         fill(&r, 9);
         CHECK_OK(r.dev->ops->sync(r.dev));
         *passed = 7;
         double begin = log_now();
-        CHECK_OK(r.dev->ops->replay(r.dev, step));
+        CHECK_OK(r.dev->ops->graph_launch(r.dev, step));
         copies_are_first(&r, passed, 0, begin, "a replay");
     }
-    r.dev->ops->forget(r.dev, step);
+    r.dev->ops->graph_destroy(r.dev, step);
     r.dev->ops->host_free(r.dev, passed);
     close_rig(&r);
 }

@@ -292,16 +292,16 @@ static enum err record_mixed(struct side *s)
     struct comm_channel way[] = {{s->me, other, 0}, {other, s->me, 0}};
     TRY(comm_channels_open(s->w, way, 2));
     TRY(compare_mixed(s, 0, mixed));
-    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(s->dev->ops->graph_begin(s->dev));
     TRY(mixed(s));
-    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    TRY(s->dev->ops->graph_end(s->dev, &s->r));
     comm_recorded(s->w, forget, s);
     return comm_barrier(s->gpu);
 }
 
 static enum err replay(struct side *s)
 {
-    TRY(s->dev->ops->replay(s->dev, s->r));
+    TRY(s->dev->ops->graph_launch(s->dev, s->r));
     return comm_replayed(s->w, STEP, 0);
 }
 

@@ -187,7 +187,7 @@ static enum err do_how(struct side *s, struct comm_group *g, char *window, enum 
 {
     if (how != REPLAYED)
         return do_several(g, window, how == STARTED);
-    TRY(s->dev->ops->replay(s->dev, s->r));
+    TRY(s->dev->ops->graph_launch(s->dev, s->r));
     return comm_replayed(s->w, 7, 0);
 }
 
@@ -234,9 +234,9 @@ static enum err mixed_recorded_of(struct side *s)
     TRY(group_open(s, true, &window, &g));
     TRY(compare_several(s, g, window, STARTED));
     comm_warm(s->w);
-    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(s->dev->ops->graph_begin(s->dev));
     TRY(do_several(g, window, true));
-    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    TRY(s->dev->ops->graph_end(s->dev, &s->r));
     comm_recorded(s->w, forget, s);
     TRY(comm_barrier(s->host));
     for (int again = 0; again < 3; again++) {
@@ -353,7 +353,7 @@ static enum err post_compare(struct side *s, int64_t time, enum err (*way)(struc
 
 static enum err post_replay(struct side *s)
 {
-    TRY(s->dev->ops->replay(s->dev, s->r));
+    TRY(s->dev->ops->graph_launch(s->dev, s->r));
     return comm_replayed(s->w, 7, 0);
 }
 
@@ -364,9 +364,9 @@ static enum err post_of(struct side *s)
     for (int64_t time = 1; time <= 3; time++)
         TRY(post_compare(s, time, post_both_ways));
     comm_warm(s->w);
-    TRY(s->dev->ops->record_begin(s->dev));
+    TRY(s->dev->ops->graph_begin(s->dev));
     TRY(post_both_ways(s));
-    TRY(s->dev->ops->record_end(s->dev, &s->r));
+    TRY(s->dev->ops->graph_end(s->dev, &s->r));
     comm_recorded(s->w, forget, s);
     for (int64_t time = 4; time <= 9; time++)
         TRY(post_compare(s, time, time % 3 ? post_replay : post_both_ways));

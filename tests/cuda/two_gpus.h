@@ -23,7 +23,7 @@ struct side {
     struct dev *dev;
     struct comm_group *gpu, *host;
     void *d, *got, *want; /* (MOST) f64: device, host, host */
-    struct dev_recording *r; /* owned; NULL: none */
+    struct dev_graph *r;  /* owned; NULL: none */
     char *window;            /* the transport's, of a test that took one */
     int me;
 };
@@ -64,7 +64,7 @@ static inline void forget(void *arg)
 {
     struct side *s = arg;
     if (s->r)
-        s->dev->ops->forget(s->dev, s->r);
+        s->dev->ops->graph_destroy(s->dev, s->r);
     s->r = NULL;
 }
 

@@ -291,7 +291,7 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
     const struct layout *l = k->job->l;
     struct optim_step s = read_step(k);
     bool done;
-    if (l->recorded == k->step && k->optim.dev->ops->record_begin) {
+    if (l->recorded == k->step && k->optim.dev->ops->graph_begin) {
         exec_zero_grads(k->x);
         k->recording = true;
         TRY(exec_record(k->x, b, hooks, &done));

@@ -18,13 +18,13 @@ struct tape_call {
     struct dev_parts parts; /* that the operation points to, else empty */
 };
 
-struct dev_recording {
+struct dev_graph {
     struct tape_call *call; /* owned */
     int64_t n, room;
 };
 
 static _Thread_local struct tape *mine;
-static _Thread_local struct dev_recording *kept; /* while recording */
+static _Thread_local struct dev_graph *kept; /* while it captures */
 
 /* Its operation, with the parts that it keeps. */
 static struct op op_of(const struct tape_call *c)
@@ -93,11 +93,11 @@ static enum err perform(struct dev *d, const struct tape_call *c)
 static enum err put(struct dev *d, const struct tape_call *c)
 {
     say(&mine->text, c);
-    if (!mine->recording)
+    if (!mine->capturing)
         return perform(d, c);
     if (kept->n == kept->room) {
         int64_t room = kept->room ? 2 * kept->room : 64;
-        TRY(mem_grow(kept->room, room, sizeof *kept->call, "a recording", &kept->call));
+        TRY(mem_grow(kept->room, room, sizeof *kept->call, "a graph", &kept->call));
         kept->room = room;
     }
     kept->call[kept->n++] = *c;
@@ -117,7 +117,7 @@ static enum err t_op(struct dev_hook *h, struct dev *d, const struct op *op)
     bool host = op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_ASIDE;
     if (!host)
         return put(d, &c);
-    mine->wrong += mine->recording; /* memory of the host: not to be recorded */
+    mine->wrong += mine->capturing; /* memory of the host: not to be captured */
     say(&mine->text, &c);
     return perform(d, &c);
 }
@@ -134,33 +134,33 @@ static enum err t_aside_ready(struct dev *d, int slot)
 
 static enum err t_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
 {
-    mine->wrong += mine->recording;
+    mine->wrong += mine->capturing;
     return mine->real->alloc(d, bytes, name, out);
 }
 
 static enum err t_sync(struct dev *d)
 {
-    mine->wrong += mine->recording;
+    mine->wrong += mine->capturing;
     return mine->real->sync(d);
 }
 
 static enum err t_event_record(struct dev *d, int which)
 {
-    mine->wrong += mine->recording;
+    mine->wrong += mine->capturing;
     return mine->real->event_record(d, which);
 }
 
-/* ---- recording ---- */
+/* ---- graphs ---- */
 
-static enum err t_record_begin(struct dev *d)
+static enum err t_graph_begin(struct dev *d)
 {
     (void)d;
-    TRY(mem_new(1, sizeof *kept, "a recording", &kept));
-    mine->recording = true;
+    TRY(mem_new(1, sizeof *kept, "a graph", &kept));
+    mine->capturing = true;
     return ERR_OK;
 }
 
-static void t_forget(struct dev *d, struct dev_recording *r)
+static void t_graph_destroy(struct dev *d, struct dev_graph *r)
 {
     (void)d;
     if (r)
@@ -168,22 +168,22 @@ static void t_forget(struct dev *d, struct dev_recording *r)
     mem_free(r);
 }
 
-static enum err t_record_end(struct dev *d, struct dev_recording **out)
+static enum err t_graph_end(struct dev *d, struct dev_graph **out)
 {
-    mine->recording = false;
+    mine->capturing = false;
     if (mine->refuses) {
-        t_forget(d, kept);
+        t_graph_destroy(d, kept);
         kept = NULL;
-        FAIL(ERR_MEMORY, "tape: no room for a recording");
+        FAIL(ERR_MEMORY, "tape: no room for a graph");
     }
     *out = kept;
     kept = NULL;
     return ERR_OK;
 }
 
-static enum err t_replay(struct dev *d, struct dev_recording *r)
+static enum err t_graph_launch(struct dev *d, struct dev_graph *r)
 {
-    mine->wrong += mine->recording;
+    mine->wrong += mine->capturing;
     mine->replays++;
     for (int64_t i = 0; i < r->n; i++)
         TRY(put(d, &r->call[i]));
@@ -200,10 +200,10 @@ void tape_over(struct tape *t, struct dev *d, bool can_record)
     t->ops.event_record = t_event_record;
     t->ops.aside_join = t_aside_join;
     t->ops.aside_ready = t_aside_ready;
-    t->ops.record_begin = can_record ? t_record_begin : NULL;
-    t->ops.record_end = can_record ? t_record_end : NULL;
-    t->ops.replay = can_record ? t_replay : NULL;
-    t->ops.forget = can_record ? t_forget : NULL;
+    t->ops.graph_begin = can_record ? t_graph_begin : NULL;
+    t->ops.graph_end = can_record ? t_graph_end : NULL;
+    t->ops.graph_launch = can_record ? t_graph_launch : NULL;
+    t->ops.graph_destroy = can_record ? t_graph_destroy : NULL;
     d->ops = &t->ops;
     dev_hook_put(d, &t->hook);
     mine = t;

@@ -2,8 +2,8 @@
  *
  * A device that writes down what it is asked. Each call is a line with all its numbers and
  * addresses, so two runs of a list can be compared; what the host alone knows of a call (where a
- * copy comes from or goes to on the host) is no part of it. While it records, it keeps the calls
- * instead of doing them, and does them at each replay: a device that can record, without a GPU.
+ * copy comes from or goes to on the host) is no part of it. While it captures a graph, it keeps the
+ * calls instead of doing them, and does them at each launch: a device with graphs, without a GPU.
  * It replays no messages, for those of other ranks come from the host.
  */
 #ifndef PLAIT_TEST_TAPE_H
@@ -17,10 +17,10 @@ struct tape {
     const struct dev_ops *real;
     struct dev_ops ops;
     struct text text;            /* owned; a line a call since tape_begin */
-    bool recording;
-    int64_t wrong;               /* calls that have no place in a recording, or were made in one */
+    bool capturing;
+    int64_t wrong; /* calls that have no place in a graph, or were made in one */
     int64_t replays;
-    bool refuses;                /* record_end fails */
+    bool refuses; /* graph_end fails */
 };
 
 /* Puts the tape in front of a device that this thread uses and no other. The tape outlives it. */

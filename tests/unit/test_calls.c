@@ -304,10 +304,10 @@ static void each_goes_through_a_profile(void)
     dev_close(d);
 }
 
-/* Once at once, once recorded and replayed: the same line. Only one of the same extents is. */
+/* Once at once, once captured and launched: the same line. Only one of the same extents is. */
 static void over_a_tape(struct dev *d, struct tape *tape, const struct op *op)
 {
-    struct dev_recording *recording;
+    struct dev_graph *graph;
     struct calls_work w;
     if (!opened(d, op, &w))
         return;
@@ -316,14 +316,14 @@ static void over_a_tape(struct dev *d, struct tape *tape, const struct op *op)
     CHECK(tape->text.s && tape_is(tape->text.s, op->kind));
     char *line = tape->text.s;
     tape->text = (struct text){0};
-    CHECK_OK(d->ops->record_begin(d));
+    CHECK_OK(d->ops->graph_begin(d));
     CHECK_OK(calls_run(&w));
-    CHECK_OK(d->ops->record_end(d, &recording));
+    CHECK_OK(d->ops->graph_end(d, &graph));
     CHECK(tape->text.s && strcmp(line, tape->text.s) == 0);
     tape_begin(tape);
-    CHECK_OK(d->ops->replay(d, recording));
+    CHECK_OK(d->ops->graph_launch(d, graph));
     CHECK(tape->text.s && strcmp(line, tape->text.s) == 0);
-    d->ops->forget(d, recording);
+    d->ops->graph_destroy(d, graph);
     mem_free(line);
     calls_close(&w);
 }

@@ -108,7 +108,7 @@ static void facts_that_come_later(void)
     CHECK_OK(setup_make(&o, 257, true, &s));
     CHECK(s.decided[DECIDED_MOVES].value == 1 && s.decided[DECIDED_ATTENTION].told);
     setup_dev_args(&s, DEV_CUDA, &dev);
-    CHECK(dev.attn_grad == DEV_GRAD_OWN && !dev.records);
+    CHECK(dev.attn_grad == DEV_GRAD_OWN && !dev.graph);
     CHECK_OK(setup_ask_gpus(&s, none_reach));
     CHECK_INT(s.decided[DECIDED_MOVES].value, 0);
     CHECK(strstr(s.decided[DECIDED_MOVES].reason, "do not reach") != NULL);

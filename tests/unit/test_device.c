@@ -74,12 +74,13 @@ static void devices_have_their_types(void)
 
 /* ---- tables: slots are counted from 0, in the order of struct dev_ops ---- */
 
-/* The slots of recording. */
-static bool recording(size_t at)
+/* The slots of graphs. */
+static bool of_graphs(size_t at)
 {
-    return at == offsetof(struct dev_ops, record_begin) ||
-           at == offsetof(struct dev_ops, record_end) || at == offsetof(struct dev_ops, replay) ||
-           at == offsetof(struct dev_ops, forget);
+    return at == offsetof(struct dev_ops, graph_begin) ||
+           at == offsetof(struct dev_ops, graph_end) ||
+           at == offsetof(struct dev_ops, graph_launch) ||
+           at == offsetof(struct dev_ops, graph_destroy);
 }
 
 /* The slots of a device that chooses by measuring. */
@@ -91,7 +92,7 @@ static bool choosing(size_t at)
 /* One of the slots that a device may lack? */
 static bool optional(size_t at)
 {
-    return recording(at) || choosing(at);
+    return of_graphs(at) || choosing(at);
 }
 
 static bool fills(const struct dev_ops *ops, size_t at)
@@ -105,8 +106,8 @@ static bool fills(const struct dev_ops *ops, size_t at)
 static void check_table(const struct dev_ops *ops)
 {
     for (size_t at = 0; at < sizeof *ops; at += sizeof(void *)) {
-        bool needed = !optional(at) || (choosing(at) ? ops->choices != NULL
-                                                     : ops->record_begin != NULL);
+        bool needed =
+            !optional(at) || (choosing(at) ? ops->choices != NULL : ops->graph_begin != NULL);
         test_check(fills(ops, at) == needed, __FILE__, __LINE__, "slot %zu of %s is %s",
                    at / sizeof(void *), ops->name, needed ? "empty" : "filled alone");
     }

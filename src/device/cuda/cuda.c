@@ -123,7 +123,7 @@ static int64_t work_bytes(const struct dev_args *a)
 
 int64_t cuda_own_bytes(const struct dev_args *a)
 {
-    return work_bytes(a) + (a->records ? CUDA_RECORD_BYTES : 0);
+    return work_bytes(a) + (a->graph ? CUDA_GRAPH_BYTES : 0);
 }
 
 /* ---- the queue ---- */
@@ -279,8 +279,8 @@ static const struct dev_ops cuda_ops = {
     .event_synchronize = cuda_event_synchronize, .timer_alloc = cuda_timer_alloc,
     .timer_record = cuda_timer_record, .timer_read = cuda_timer_read,
     .queue = cuda_queue, .mem_info = cuda_mem_info,
-    .record_begin = cuda_record_begin, .record_end = cuda_record_end, .replay = cuda_replay,
-    .forget = cuda_forget, .choices = cuda_choices, .choose = cuda_choose,
+    .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch,
+    .graph_destroy = cuda_graph_destroy, .choices = cuda_choices, .choose = cuda_choose,
     .run = cuda_run,
 };
 

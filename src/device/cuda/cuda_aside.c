@@ -4,8 +4,8 @@
  * events a slot put them in order with the device's stream: a slot's copies begin behind one on it,
  * and it goes on behind one of theirs.
  *
- * In a recording both are events from outside: each replay waits for the copies that were begun
- * when it was queued, and the copies begun behind it wait for its kernels; so one recorded step
+ * In a graph both are events from outside: each launch waits for the copies that were begun
+ * when it was queued, and the copies begun behind it wait for its kernels; so one captured step
  * serves those with copies beside them and those without.
  *
  * No event is to follow a copy of the stream's own to the host: it would go to the copy engine,
@@ -54,14 +54,14 @@ enum err cuda_aside_ready(struct dev *d, int slot)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(cudaEventRecordWithFlags(c->ready[slot], c->stream,
-                                      c->recording ? cudaEventRecordExternal : 0));
+                                      c->capturing ? cudaEventRecordExternal : 0));
     return ERR_OK;
 }
 
 enum err cuda_aside(struct dev *d, const struct aside *a)
 {
     struct cuda *c = cuda_of(d);
-    ENSURE(!c->recording);
+    ENSURE(!c->capturing);
     if (a->n <= 0)
         return ERR_OK;
     CUDA_TRY(cudaStreamWaitEvent(c->aside, c->ready[a->slot], 0));
@@ -74,8 +74,8 @@ enum err cuda_aside(struct dev *d, const struct aside *a)
 enum err cuda_aside_join(struct dev *d, int slot)
 {
     struct cuda *c = cuda_of(d);
-    CUDA_TRY(cudaStreamWaitEvent(c->stream, c->gone[slot],
-                                 c->recording ? cudaEventWaitExternal : 0));
+    CUDA_TRY(
+        cudaStreamWaitEvent(c->stream, c->gone[slot], c->capturing ? cudaEventWaitExternal : 0));
     return ERR_OK;
 }
 

@@ -10,7 +10,7 @@
  * adds those in order. A short vector is one block's work, and then there is no second stage.
  *
  * The parts of a vector (struct dev_parts) come with the launch, as arguments of the kernel:
- * nothing is copied to the device for them, and a launch that was recorded holds its own. A thread
+ * nothing is copied to the device for them, and a launch that was captured holds its own. A thread
  * only goes forwards, so it finds its part by stepping over the edges it has passed.
  */
 #include "device/cuda/cuda_math.cuh"

@@ -16,7 +16,7 @@
  * accumulates is measured with its sum put elsewhere, C + AB into the workspace; where that is too
  * small, the choice of the same product without accumulation holds if there is one, else the
  * library's first. Measuring waits for the device, in the first step of a run and where a new shape
- * turns up; never while a graph is recorded: then the library's first is taken, for this run.
+ * turns up; never while a graph is captured: then the library's first is taken, for this run.
  *
  * Bits. A choice gives the same bits each time. Which choice, though, was a measurement: runs that
  * find the file agree with the run that wrote it, runs that do not may differ in last bits. In

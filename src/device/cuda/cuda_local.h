@@ -26,7 +26,7 @@ struct cuda {
     bool half;               /* ct is bf16 */
     bool sm90;               /* compute capability 9.0 */
     bool deterministic;
-    bool recording;          /* between record_begin and record_end */
+    bool capturing; /* between graph_begin and graph_end */
     cudaStream_t stream;
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
@@ -79,12 +79,12 @@ enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
 enum err cuda_copy(struct dev *d, const struct flat *a);
 enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes);
 
-/* cuda_record.c. What a recorded step may take of the GPU's memory, as planned. */
-enum { CUDA_RECORD_BYTES = 64 << 20 };
-enum err cuda_record_begin(struct dev *d);
-enum err cuda_record_end(struct dev *d, struct dev_recording **out);
-enum err cuda_replay(struct dev *d, struct dev_recording *r);
-void cuda_forget(struct dev *d, struct dev_recording *r);
+/* cuda_graph.c. What the graph of a step may take of the GPU's memory, as planned. */
+enum { CUDA_GRAPH_BYTES = 64 << 20 };
+enum err cuda_graph_begin(struct dev *d);
+enum err cuda_graph_end(struct dev *d, struct dev_graph **out);
+enum err cuda_graph_launch(struct dev *d, struct dev_graph *r);
+void cuda_graph_destroy(struct dev *d, struct dev_graph *r);
 
 /* cuda_stage.c: host memory to the device through pinned memory, without waiting. */
 enum err cuda_stage_open(struct cuda *c);

@@ -44,7 +44,7 @@ enum err cuda_h2d(struct dev *d, const struct flat *a)
 {
     struct cuda *c = cuda_of(d);
     struct cuda_stage *s = c->stage;
-    ENSURE(!c->recording); /* a replay would find another copy's bytes in the piece */
+    ENSURE(!c->capturing); /* a launch of the graph would find another copy's bytes in the piece */
     for (int64_t done = 0; done < a->n; done += STAGE_BYTES) {
         size_t n = (size_t)num_min(a->n - done, STAGE_BYTES);
         char *piece = s->memory + (int64_t)s->next * STAGE_BYTES;
