@@ -204,7 +204,7 @@ struct plait_train {
     void (*on_valid)(void *arg, int64_t step, double loss, double bits_per_byte);
     void (*on_done)(void *arg, const char *summary);
     void *arg;
-    /* Twice a microbatch, within a step. A device that queues (cuda) is behind it, and replays of a
+    /* Twice a microbatch, within a step. An async device (cuda) is behind it, and replays of a
      * recorded step do not call it. */
     void (*on_microbatch)(void *arg, const struct plait_microbatch *m);
     /* A step or validation was not finite, and the search for where begins, as `what` says. It

@@ -124,7 +124,7 @@ void comm_abort(struct comm_world *w, enum err code);
 /* For the whole process, before ranks and devices are there: variables that the driver and NCCL
  * read, where nobody has set them. */
 void comm_environment(void);
-/* Device memory of a device that queues (device.h) goes by NCCL from here on: groups of COMM_DEVICE
+/* Device memory of an async device (device.h) goes by NCCL from here on: groups of COMM_DEVICE
  * that are opened, and channels. Does nothing for other devices. Collective over the world. Errors:
  * ERR_CONFIG when there are several ranks and NCCL is not built in.
  *

@@ -77,7 +77,7 @@ void comm_environment(void)
 
 enum err comm_attach(struct comm_world *w, struct dev *d, bool copies)
 {
-    if (!d->queues)
+    if (!d->async)
         return ERR_OK;
     w->copies = copies;
     if (w->size > 1 && !transports.gpus)

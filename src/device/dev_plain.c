@@ -57,7 +57,7 @@ enum err dev_plain_timer_read(struct dev *d, int64_t which, double *seconds)
     return ERR_OK;
 }
 
-void *dev_plain_queue(struct dev *d)
+void *dev_plain_stream(struct dev *d)
 {
     (void)d;
     return NULL;

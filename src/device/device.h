@@ -12,9 +12,10 @@
  * finite leaves some of the result that is not (tests/parity/test_nonfinite.c, with exceptions).
  *
  * Work is queued in order and complete for the host after sync(), or after event_synchronize() of
- * an event that was recorded behind it; cpu and ref work at once. On a device that queues
- * (dev.queues) the host runs ahead: no call but sync, event_synchronize, alloc and free waits for
- * the device. What is asked of it is an operation (op.h), but for memory, and for the queue itself.
+ * an event that was recorded behind it; cpu and ref work at once. On an async device
+ * (dev.async) the host runs ahead: no call but sync, event_synchronize, alloc and free waits for
+ * the device. What is asked of it is an operation (op.h), but for memory, and for the stream
+ * itself.
  *
  * Graphs. Such a device may be able to capture a run of calls instead of doing them, and then
  * launch them all at once, as often as is wanted: launching thousands of kernels one by one costs
@@ -47,10 +48,10 @@ struct dev_ops {
      * shared with all else on the host. */
     enum err (*mem_info)(struct dev *d, int64_t *free_bytes, int64_t *total);
     enum err (*sync)(struct dev *d);
-    /* Copies beside the queue, to memory of host_alloc, so that kernels go on. What they read is
+    /* Copies beside the stream, to memory of host_alloc, so that kernels go on. What they read is
      * dealt to DEV_ASIDES slots, so that a copy begins, and what writes over it goes on, slot by
      * slot. `aside_ready`: what is queued until now has written what belongs to the slot; `aside`
-     * begins a copy behind the slot's last aside_ready; `aside_join` has the queue wait, and not
+     * begins a copy behind the slot's last aside_ready; `aside_join` has the stream wait, and not
      * the host, for the slot's copies begun until now, and comes before what they read is written.
      * Captured, both are done by each launch as if they were called then. `aside_reach`, there
      * NULL: the host waits until all are there; else it asks whether they are. It may come from
@@ -60,12 +61,12 @@ struct dev_ops {
     enum err (*aside_join)(struct dev *d, int slot);
     enum err (*aside_reach)(struct dev *d, bool *there);
     /* DEV_EVENTS events: event_record puts one behind what is queued, event_synchronize waits until
-     * the queue is through it. Both do nothing where work is done at once. */
+     * the stream is through it. Both do nothing where work is done at once. */
     enum err (*event_record)(struct dev *d, int which);
     enum err (*event_synchronize)(struct dev *d, int which);
-    /* Timers: when the queue came to a place, in seconds of log_now. timer_alloc makes n more and
+    /* Timers: when the stream came to a place, in seconds of log_now. timer_alloc makes n more and
      * says the first one's number; timer_record puts one behind what is queued, each as often as
-     * wanted; timer_read is its time, once the queue is through it. Two timers of a device lie
+     * wanted; timer_read is its time, once the stream is through it. Two timers of a device lie
      * right to each other within about a microsecond, those of several devices of a machine within
      * some. Where work is done at once: the time of the call. */
     enum err (*timer_alloc)(struct dev *d, int64_t n, int64_t *first);
@@ -73,7 +74,7 @@ struct dev_ops {
     enum err (*timer_read)(struct dev *d, int64_t which, double *seconds);
     /* (optional) NULL, all four: the device cannot, or has no use for it. From graph_begin on
      * calls are captured and not done, until graph_end gives the graph of them. Between the two
-     * only kernels, copy, zero, aside_join and aside_ready; work on other queues that was put in
+     * only kernels, copy, zero, aside_join and aside_ready; work on other streams that was put in
      * order with this one is captured too and must be joined again. graph_end ends the capture also
      * where it fails; then nothing was done and the device is as before. graph_launch queues the
      * graph's calls. */
@@ -85,9 +86,9 @@ struct dev_ops {
     /* (optional) NULL, both: nothing is chosen by measuring (dev_choices, dev_choose). */
     enum err (*choices)(struct dev *d, struct text *out);
     enum err (*choose)(struct dev *d, const char *choices, bool *taken);
-    /* The queue itself, for a transport that puts its own work in order with it (cuda: the
+    /* The stream itself, for a transport that puts its own work in order with it (cuda: the
      * cudaStream_t); NULL where work is done at once. */
-    void *(*queue)(struct dev *d);
+    void *(*stream)(struct dev *d);
 
     /* One operation, queued. What the device has no way of its own for goes to op_plain. */
     op_fn *run;
@@ -110,7 +111,7 @@ struct dev {
         struct dtypes types;
         struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
     };
-    bool queues;       /* the host runs ahead of the device */
+    bool async;        /* the host runs ahead of the device */
     int64_t own;       /* bytes of its memory that are for itself: dev_own_bytes */
     int64_t later;     /* of these, what it takes only when it captures a graph */
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
@@ -201,7 +202,7 @@ int64_t dev_own_bytes(const struct dev_args *a);
 enum err dev_open(const struct dev_args *a, struct dev **out);
 void dev_close(struct dev *d); /* NULL is fine */
 
-/* On a device that queues, sync and event_synchronize ask `check`, while they wait and behind it,
+/* On an async device, sync and event_synchronize ask `check`, while they wait and behind it,
  * whether what they wait for will come and has come: a peer may have failed, and a transport that
  * has given up leaves wrong numbers behind. It runs on the waiting thread; they end with its error.
  */

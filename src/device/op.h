@@ -267,14 +267,14 @@ struct sumsq {
 };
 /* cast: to (n) ct = from (n) at. add: to (n) at += from (n) at. copy, zero: n bytes. h2d, d2h: n
  * bytes from the host's memory and to it; h2d has taken what lies at `from` when it returns, d2h
- * has written `to` once the queue is through it (into memory that is not of host_alloc, it waits).
+ * has written `to` once the stream is through it (into memory that is not of host_alloc, it waits).
  */
 struct flat {
     void *to;
     const void *from;
     int64_t n;
 };
-/* A copy beside the queue (device.h, aside_ready): n bytes to memory of host_alloc, behind the
+/* A copy beside the stream (device.h, aside_ready): n bytes to memory of host_alloc, behind the
  * slot's last aside_ready. */
 struct aside {
     void *to;

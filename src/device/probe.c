@@ -63,7 +63,7 @@ static enum err look_through(struct dev *d, const struct probe_operand *o, void 
     *finite = true;
     if (o->rows <= 0 || o->cols <= 0 || !o->p)
         return ERR_OK;
-    if (!d->queues) {
+    if (!d->async) {
         *finite = look_at(o, o->p, 0, all, at);
         return ERR_OK;
     }
@@ -81,7 +81,7 @@ enum err probe_look(struct dev *d, const struct probe_operand *o, struct probe_e
                     bool *finite)
 {
     void *host = NULL;
-    if (d->queues)
+    if (d->async)
         TRY(d->ops->host_alloc(d, PIECE, "numbers that are looked at", &host));
     enum err err = look_through(d, o, host, at, finite);
     if (host)
@@ -215,7 +215,7 @@ static enum err probed(struct dev_hook *h, struct dev *d, const struct op *op)
 enum err probe_on(struct dev *d, struct probe *p)
 {
     *p = (struct probe){.hook.around = probed};
-    if (d->queues)
+    if (d->async)
         TRY(d->ops->host_alloc(d, PIECE, "numbers that are looked at", &p->host));
     dev_hook_put(d, &p->hook);
     return ERR_OK;

@@ -43,7 +43,7 @@ struct probe {
 enum err probe_on(struct dev *d, struct probe *p);
 void probe_off(struct dev *d, struct probe *p);
 
-/* Is an operand finite? *at: its first element that is not. Waits for the queue. Errors:
+/* Is an operand finite? *at: its first element that is not. Waits for the stream. Errors:
  * ERR_MEMORY. */
 enum err probe_look(struct dev *d, const struct probe_operand *o, struct probe_element *at,
                     bool *finite);

@@ -2,7 +2,7 @@
  *
  * Where the time goes: a hook around a device's operations that times each by the host's clock.
  * FLOPs and bytes are those of the operations' rows (op.h), so the rates in the table count work
- * the way they do. On a device with a queue each call is waited for, so nothing overlaps and a step
+ * the way they do. On an async device each call is waited for, so nothing overlaps and a step
  * takes longer than without.
  *
  * Time that is no call of the device is told apart as far as it can be from here: the start-up,
@@ -50,7 +50,7 @@ static enum err timed(struct dev_hook *h, struct dev *d, const struct op *op)
     struct line *line = &p->line[line_of(op)];
     double begin = log_now();
     enum err err = dev_next(h->next, d, op);
-    if (err == ERR_OK && d->queues)
+    if (err == ERR_OK && d->async)
         err = d->ops->sync(d);
     if (!p->running)
         return err;

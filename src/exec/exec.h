@@ -22,8 +22,8 @@ struct exec;
 
 /* When an instruction of the training list ran, in seconds of log_now: of its time, `waited` was
  * spent on messages that had not come or not gone. What tensor ranks wait for each other in the
- * middle of an instruction counts as its work. All of it is the device's time: where the device
- * queues, from when its queue came to the instruction until it was through it. */
+ * middle of an instruction counts as its work. All of it is the device's time: where it is
+ * async, from when its stream came to the instruction until it was through it. */
 struct exec_event { double start, end, waited; };
 
 struct exec_args {
@@ -91,7 +91,7 @@ struct exec_hooks {
 /* Each stage here forwards and backwards once, of every size of microbatch, with whatever lies in
  * its buffers and without messages between stages; afterwards gradients are undefined and the
  * device has nothing queued. Weights are not touched. Collective over tensor ranks. Before the
- * first exec_run, on a device that queues. */
+ * first exec_run, on an async device. */
 enum err exec_rehearse(struct exec *x, const struct exec_batch *b);
 /* The same of validation, whose rounds have as many samples as b: forwards, without dropout. */
 enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b);

@@ -50,7 +50,7 @@ struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, boo
                                     .p = p, .bytes = exec_input_bytes(x, reads, in.mb)};
 }
 
-/* Every wait for a message goes through here: the host's, or that of the device's queue. */
+/* Every wait for a message goes through here: the host's, or that of the device's stream. */
 enum err exec_await(struct exec *x, struct comm_req *r)
 {
     if (!r->world)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * When each instruction of the training list ran, by the device's timers: one before it, one behind
- * it, and a pair around each wait for a message. A device that queues puts them between its work
+ * it, and a pair around each wait for a message. An async device puts them between its work
  * and goes on, and so does the host: nothing is waited for, and a step takes as long as without. So
  * there are timers for two runs, and the times of one are read while the next is queued.
  *
- *     device's queue   begin | waits for a message | work ... | end, begin of the next | ...
+ *     device's stream  begin | waits for a message | work ... | end, begin of the next | ...
  *     timers             0   2                     3          1  0
  */
 #include "exec/exec_local.h"

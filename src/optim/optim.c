@@ -3,7 +3,7 @@
  * Norm, clip, update. Squares of gradients are summed in double, by each data rank over its share
  * of every parameter; the ranks' sums are added in rank order: the same layout gives the same bits.
  * Clipping and the division by the token count are one factor, applied while the gradient is read.
- * Sums and factor stay in device memory, so that a device with a queue is never waited for.
+ * Sums and factor stay in device memory, so that an async device is never waited for.
  *
  * A store is one flat vector, and both passes over it are one call each, or a few where there are
  * more parameters than a call takes parts: of hundreds of short ones a GPU would see little but

@@ -72,7 +72,7 @@ static int64_t slot_elements(const struct param_store *s)
     enum { LEAST = 1 << 18 };
     int64_t own = num_max(s->elements / s->shares, 1);
     int64_t each = align_up(num_ceil_div(own, DEV_ASIDES));
-    return s->dev->queues ? num_max(each, LEAST) : own;
+    return s->dev->async ? num_max(each, LEAST) : own;
 }
 
 int param_slot(const struct param_store *s, int64_t own)

@@ -58,7 +58,7 @@ struct param_snapshot {
 enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *d, int64_t bytes);
 void param_snapshot_close(struct param_snapshot *s);
 /* Begin to fill it with what the stores hold when all that is queued until now is done. The host
- * does not wait on a device that queues; the next update waits for the copies there, slot by slot,
+ * does not wait on an async device; the next update waits for the copies there, slot by slot,
  * forward and backward go on (dev_ops.aside). Local. */
 enum err param_snapshot_start(const struct param_snapshot *s);
 /* Wait until it is there. Any one thread may, but no two at once; it needs nothing of the rank's

@@ -3,7 +3,7 @@
  * Time of single calls on a device, and its two ceilings.
  *
  * Calls are timed in batches that take a few milliseconds, with the device waited for before and
- * behind each batch, because a device that queues takes a call in microseconds and works on it
+ * behind each batch, because an async device takes a call in microseconds and works on it
  * later; the figure is the median of several batches after a warm-up. A call whose operands would
  * stay in the caches from one time to the next has several sets of them, taken in turn, for in
  * training they come from memory.

@@ -219,7 +219,7 @@ static enum err rehearse(struct train_rank *r)
 {
     struct exec_batch b = {.input = r->inputs, .targets = r->targets, .samples = r->s->share,
                            .t = r->s->model.seq};
-    return r->dev->queues ? exec_rehearse(r->x, &b) : ERR_OK;
+    return r->dev->async ? exec_rehearse(r->x, &b) : ERR_OK;
 }
 
 /* The folder of a job of processes, taken by the one that reports; others wait in the handshake. */
@@ -316,7 +316,7 @@ static enum err open_files(struct train_rank *r)
  * it. */
 static bool runs_ahead(const struct train_rank *r)
 {
-    return r->dev->queues && !r->s->o->train.profile;
+    return r->dev->async && !r->s->o->train.profile;
 }
 
 /* Writes the events of steps up to `last`. */
@@ -383,7 +383,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
-    return trace_steps(r, still || !r->dev->queues ? r->step : r->step - 1);
+    return trace_steps(r, still || !r->dev->async ? r->step : r->step - 1);
 }
 
 static enum err run_steps(struct train_rank *r)

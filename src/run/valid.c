@@ -48,7 +48,7 @@ static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 static enum err rehearse(struct train_rank *r, int64_t n)
 {
     struct exec_batch b = batch_of(r, n);
-    return r->dev->queues ? exec_rehearse_forward(r->x, &b) : ERR_OK;
+    return r->dev->async ? exec_rehearse_forward(r->x, &b) : ERR_OK;
 }
 
 enum err train_valid_open(struct train_rank *r)

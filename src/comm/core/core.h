@@ -81,7 +81,7 @@ struct comm_ops {
     bool (*last_word)(struct comm_world *w);
 };
 
-/* Device memory of a device that queues: what is started is put in order with its queue, and
+/* Device memory of an async device: what is started is put in order with its stream, and
  * finished means that whatever is queued from then on sees the result. All slots required; they
  * see n >= 2 and known ranks. */
 struct comm_queue_ops {

@@ -195,7 +195,7 @@ static const struct dev_ops ops = {
     .event_record = dev_plain_event, .event_synchronize = dev_plain_event,
     .timer_alloc = dev_plain_timer_alloc,
     .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read,
-    .queue = dev_plain_queue,
+    .stream = dev_plain_stream,
     .mem_info = dev_plain_mem_info, .run = cpu_run,
 };
 

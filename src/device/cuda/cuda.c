@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a GPU, its memory, its queue, and what it says of itself. One stream takes all work, so
+ * Opening a GPU, its memory, its stream, and what it says of itself. One stream takes all work, so
  * order is the order of the calls; the host waits in sync, event_synchronize, alloc and free alone.
  *
  * Whatever may be wrong with the machine (no driver, an old one, too few GPUs, libraries of another
@@ -126,7 +126,7 @@ int64_t cuda_own_bytes(const struct dev_args *a)
     return work_bytes(a) + (a->graph ? CUDA_GRAPH_BYTES : 0);
 }
 
-/* ---- the queue ---- */
+/* ---- the stream ---- */
 
 /* Between two looks at a GPU that has not come there yet: who watches is asked, for what is waited
  * for may depend on a peer. Sleeping comes late, since most waits are short. */
@@ -174,7 +174,7 @@ static enum err cuda_event_synchronize(struct dev *d, int which)
     return dev_waited(d);
 }
 
-static void *cuda_queue(struct dev *d)
+static void *cuda_stream(struct dev *d)
 {
     return cuda_of(d)->stream;
 }
@@ -278,7 +278,7 @@ static const struct dev_ops cuda_ops = {
     .aside_reach = cuda_aside_reach, .event_record = cuda_event_record,
     .event_synchronize = cuda_event_synchronize, .timer_alloc = cuda_timer_alloc,
     .timer_record = cuda_timer_record, .timer_read = cuda_timer_read,
-    .queue = cuda_queue, .mem_info = cuda_mem_info,
+    .stream = cuda_stream, .mem_info = cuda_mem_info,
     .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy, .choices = cuda_choices, .choose = cuda_choose,
     .run = cuda_run,
@@ -318,9 +318,13 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
                          "fewer ranks (parallel.tp, pp, dp), at most one for each GPU", a->index,
              count);
     TRY(mem_new(1, sizeof *c, "the cuda device", &c));
-    c->dev = (struct dev){.ops = &cuda_ops, .kind = DEV_CUDA, .types = dev_types(DEV_CUDA, a->ct),
-                          .queues = true, .own = cuda_own_bytes(a),
-                          .later = cuda_own_bytes(a) - work_bytes(a), .threads = 1,
+    c->dev = (struct dev){.ops = &cuda_ops,
+                          .kind = DEV_CUDA,
+                          .types = dev_types(DEV_CUDA, a->ct),
+                          .async = true,
+                          .own = cuda_own_bytes(a),
+                          .later = cuda_own_bytes(a) - work_bytes(a),
+                          .threads = 1,
                           .impl = c};
     c->index = a->index;
     c->work_bytes = work_bytes(a);
