@@ -16,7 +16,7 @@
 #include "device/cuda/cuda.h"
 #else
 #define cuda_open NULL
-#define cuda_own_bytes NULL
+#define cuda_workspace_bytes NULL
 #define cuda_describe_all NULL
 static void cuda_describe_kind(char *buf, size_t n)
 {
@@ -28,16 +28,16 @@ struct dev_row {
     const char *name;
     enum err (*open)(const struct dev_args *a, struct dev **out); /* NULL: not built in */
     void (*describe)(char *buf, size_t n);
-    int64_t (*own)(const struct dev_args *a); /* NULL: none */
-    void (*units)(struct text *out);          /* NULL: none */
+    int64_t (*workspace_bytes)(const struct dev_args *a);         /* NULL: none */
+    void (*units)(struct text *out);                              /* NULL: none */
 };
 
 /* Indexed by enum dev_kind. */
 static const struct dev_row rows[] = {
     [DEV_REF] = {"ref", ref_open, ref_describe_kind, NULL, NULL},
     [DEV_NULL] = {"null", null_open, null_describe_kind, NULL, NULL},
-    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, cpu_own_bytes, NULL},
-    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_own_bytes,
+    [DEV_CPU] = {"cpu", cpu_open, cpu_describe_kind, cpu_workspace_bytes, NULL},
+    [DEV_CUDA] = {"cuda", cuda_open, cuda_describe_kind, cuda_workspace_bytes,
                   cuda_describe_all},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -70,10 +70,10 @@ static void built_names(char *buf, size_t n)
             used += (size_t)snprintf(buf + used, n - used, "%s%s", used ? ", " : "", rows[i].name);
 }
 
-int64_t dev_own_bytes(const struct dev_args *a)
+int64_t dev_workspace_bytes(const struct dev_args *a)
 {
     const struct dev_row *row = find(a->kind);
-    return row && row->own ? row->own(a) : 0;
+    return row && row->workspace_bytes ? row->workspace_bytes(a) : 0;
 }
 
 enum err dev_open(const struct dev_args *a, struct dev **out)

@@ -112,8 +112,8 @@ struct dev {
         struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
     };
     bool async;        /* the host runs ahead of the device */
-    int64_t own;       /* bytes of its memory that are for itself: dev_own_bytes */
-    int64_t later;     /* of these, what it takes only when it captures a graph */
+    int64_t workspace_bytes; /* of its memory, for itself: dev_workspace_bytes */
+    int64_t graph_bytes;     /* of these, what it takes only when it captures a graph */
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
     void *watch_arg;   /* borrowed */
     int threads;
@@ -134,7 +134,7 @@ struct dev_args {
     enum dtype ct; /* cpu, cuda: DT_F32 or DT_BF16; ref: DT_F64; null: any */
     int threads;   /* of this rank; 1 to DEV_MAX_THREADS */
     int index;     /* cuda: which GPU of this machine, from 0 */
-    bool graph;    /* cuda: a step will be captured, which takes memory: dev_own_bytes */
+    bool graph;    /* cuda: a step will be captured, which takes memory: dev_workspace_bytes */
     bool deterministic; /* cuda: the same bits from every run, where a faster way has not them */
     const struct attn *largest; /* cuda: the attention that needs most (extents, drop.p); NULL: of
                                    any, and what finds no room goes a slower way */
@@ -196,7 +196,7 @@ enum err dev_choose(struct dev *d, const char *choices, bool *taken);
 
 /* Bytes of its memory that a device opened like that takes for itself, as workspace of its
  * kernels; cpu: of each of its threads. Pure. */
-int64_t dev_own_bytes(const struct dev_args *a);
+int64_t dev_workspace_bytes(const struct dev_args *a);
 
 /* Errors: ERR_CONFIG when the device is not built in or cannot do the type. */
 enum err dev_open(const struct dev_args *a, struct dev **out);

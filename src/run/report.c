@@ -23,7 +23,7 @@ enum err train_report_start(struct train_rank *r)
     TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
     all[n] = train_asks(r);
     all[comm_rank(r->world)] =
-        (double)(exec_bytes(r->x) + r->dev->own + comm_device_taken(r->world));
+        (double)(exec_bytes(r->x) + r->dev->workspace_bytes + comm_device_taken(r->world));
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;
@@ -113,7 +113,8 @@ static enum err report_room(struct train_rank *r, struct text *page)
         return ERR_OK;
     TRY(r->dev->ops->mem_info(r->dev, &left, &all));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    used[comm_rank(r->world)] = (double)(r->left + r->dev->own - r->dev->later - left);
+    used[comm_rank(r->world)] =
+        (double)(r->left + r->dev->workspace_bytes - r->dev->graph_bytes - left);
     enum err err = ERR_OK;
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);

@@ -140,7 +140,7 @@ static enum err plan_rank(struct setup *s, int pp, struct apart far)
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = options_threads(s->o, s->mesh.world);
     TRY(setup_plan_comm(s, pp));
-    struct memory_args a = {.library = dev_own_bytes(&dev),
+    struct memory_args a = {.library = dev_workspace_bytes(&dev),
                             .scratch = groups_scratch(s->groups[pp])};
     setup_buffers(s, &a.buffers);
     a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;

@@ -263,7 +263,7 @@ static enum err open_rank(struct train_rank *r)
     dev.index = comm_local_rank(r->world);
     TRY(dev_open(&dev, &r->dev));
     TRY(r->dev->ops->mem_info(r->dev, &r->left, &r->all));
-    TRY(room_check(s, comm_rank(r->world), r->left - r->dev->later, r->all));
+    TRY(room_check(s, comm_rank(r->world), r->left - r->dev->graph_bytes, r->all));
     if (s->o->train.profile && r->reports)
         TRY(dev_profile_open(r->dev, opened, &r->profile));
     setup_exec_args(s, r->coord[AXIS_PP], &a);

@@ -55,8 +55,8 @@ static void threads_are_planned(void)
         CHECK_OK(setup_make(&o, 257, true, &s));
         struct dev_args a = {.kind = DEV_CPU, .ct = DT_F32, .threads = options_threads(&o, 4)};
         CHECK_OK(dev_open(&a, &d));
-        CHECK_INT(s.memory[1].bytes[MEMORY_LIBRARY], d->own);
-        CHECK_INT(d->own, (int64_t)a.threads << 22);
+        CHECK_INT(s.memory[1].bytes[MEMORY_LIBRARY], d->workspace_bytes);
+        CHECK_INT(d->workspace_bytes, (int64_t)a.threads << 22);
         dev_close(d);
         setup_free(&s);
     }

@@ -222,10 +222,11 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
                          "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
-                          .own = cpu_own_bytes(a), .threads = a->threads, .impl = p};
+                          .workspace_bytes = cpu_workspace_bytes(a), .threads = a->threads,
+                          .impl = p};
     p->half = half;
     p->simd = best_simd();
-    TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.own / a->threads, &p->pool));
+    TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.workspace_bytes / a->threads, &p->pool));
     p->tiles = half && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
     if (products == CPU_ONEDNN)
         TRY_OR(out_close, open_dnnl(p));
@@ -236,12 +237,12 @@ out_close:
     return err;
 }
 
-int64_t cpu_own_bytes(const struct dev_args *a)
+int64_t cpu_workspace_bytes(const struct dev_args *a)
 {
     return a->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float);
 }
 
 int64_t cpu_scratch_bytes(const struct dev *d)
 {
-    return d->own + dnnl_bytes((const struct cpu *)d);
+    return d->workspace_bytes + dnnl_bytes((const struct cpu *)d);
 }

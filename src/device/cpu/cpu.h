@@ -28,8 +28,8 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
 void cpu_describe_kind(char *buf, size_t n);
 
-/* Bytes of scratch that cpu_open takes for its threads, as dev_own_bytes. Pure. */
-int64_t cpu_own_bytes(const struct dev_args *a);
+/* Bytes of scratch that cpu_open takes for its threads, as dev_workspace_bytes. Pure. */
+int64_t cpu_workspace_bytes(const struct dev_args *a);
 
 /* Bytes of scratch an open device holds beside what was asked for by alloc. Local. */
 int64_t cpu_scratch_bytes(const struct dev *d);

@@ -121,7 +121,7 @@ static int64_t work_bytes(const struct dev_args *a)
     return num_max(WORK_LEAST, num_ceil_div(attn, WORK_PIECE) * WORK_PIECE);
 }
 
-int64_t cuda_own_bytes(const struct dev_args *a)
+int64_t cuda_workspace_bytes(const struct dev_args *a)
 {
     return work_bytes(a) + (a->graph ? CUDA_GRAPH_BYTES : 0);
 }
@@ -318,13 +318,9 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
                          "fewer ranks (parallel.tp, pp, dp), at most one for each GPU", a->index,
              count);
     TRY(mem_new(1, sizeof *c, "the cuda device", &c));
-    c->dev = (struct dev){.ops = &cuda_ops,
-                          .kind = DEV_CUDA,
-                          .types = dev_types(DEV_CUDA, a->ct),
-                          .async = true,
-                          .own = cuda_own_bytes(a),
-                          .later = cuda_own_bytes(a) - work_bytes(a),
-                          .threads = 1,
+    c->dev = (struct dev){.ops = &cuda_ops, .kind = DEV_CUDA, .types = dev_types(DEV_CUDA, a->ct),
+                          .async = true, .workspace_bytes = cuda_workspace_bytes(a),
+                          .graph_bytes = cuda_workspace_bytes(a) - work_bytes(a), .threads = 1,
                           .impl = c};
     c->index = a->index;
     c->work_bytes = work_bytes(a);
