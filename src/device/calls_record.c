@@ -73,7 +73,7 @@ static enum err note(struct calls_list *l, const struct op *op, const struct dty
 /* A few bytes between host and device: no kernel. */
 static bool goes_past(const struct op *op)
 {
-    return op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_ASIDE;
+    return op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_SNAPSHOT;
 }
 
 static enum err noted(struct dev_hook *h, struct dev *d, const struct op *op)

@@ -20,7 +20,7 @@ void dev_plain_host_free(struct dev *d, void *p)
     mem_free(p);
 }
 
-enum err dev_plain_aside_reach(struct dev *d, bool *there)
+enum err dev_plain_snapshot_synchronize(struct dev *d, bool *there)
 {
     (void)d;
     if (there)

@@ -10,7 +10,7 @@
 enum err dev_plain_host_alloc(struct dev *d, int64_t bytes, const char *name, void **out);
 void dev_plain_host_free(struct dev *d, void *p);
 
-enum err dev_plain_aside_reach(struct dev *d, bool *there);
+enum err dev_plain_snapshot_synchronize(struct dev *d, bool *there);
 
 /* Work is done at once: nothing to record or to put in order, nothing to wait for, no stream. */
 enum err dev_plain_event(struct dev *d, int which);

@@ -48,18 +48,19 @@ struct dev_ops {
      * shared with all else on the host. */
     enum err (*mem_info)(struct dev *d, int64_t *free_bytes, int64_t *total);
     enum err (*sync)(struct dev *d);
-    /* Copies beside the stream, to memory of host_alloc, so that kernels go on. What they read is
-     * dealt to DEV_ASIDES slots, so that a copy begins, and what writes over it goes on, slot by
-     * slot. `aside_ready`: what is queued until now has written what belongs to the slot; `aside`
-     * begins a copy behind the slot's last aside_ready; `aside_join` has the stream wait, and not
-     * the host, for the slot's copies begun until now, and comes before what they read is written.
-     * Captured, both are done by each launch as if they were called then. `aside_reach`, there
-     * NULL: the host waits until all are there; else it asks whether they are. It may come from
-     * another thread than the rank's, one at a time, and asks no dev_watch: call it behind what no
-     * peer can keep any more, which is also behind the end of a world that has failed. */
-    enum err (*aside_ready)(struct dev *d, int slot);
-    enum err (*aside_join)(struct dev *d, int slot);
-    enum err (*aside_reach)(struct dev *d, bool *there);
+    /* Snapshots: copies on a stream of their own, to memory of host_alloc, so that kernels go on.
+     * What they read is dealt to DEV_SNAPSHOT_SLOTS slots, so that a copy begins, and what writes
+     * over it goes on, slot by slot. snapshot_ready: what is queued until now has written what
+     * belongs to the slot; dev_snapshot begins a copy behind the slot's last snapshot_ready;
+     * snapshot_join has the stream wait, and not the host, for the slot's copies begun until now,
+     * and comes before what they read is written. Captured, both are done by each launch as if they
+     * were called then. snapshot_synchronize, there NULL: the host waits until all are there; else
+     * it asks whether they are. It may come from another thread than the rank's, one at a time, and
+     * asks no dev_watch: call it behind what no peer can keep any more, which is also behind the
+     * end of a world that has failed. */
+    enum err (*snapshot_ready)(struct dev *d, int slot);
+    enum err (*snapshot_join)(struct dev *d, int slot);
+    enum err (*snapshot_synchronize)(struct dev *d, bool *there);
     /* DEV_EVENTS events: event_record puts one behind what is queued, event_synchronize waits until
      * the stream is through it. Both do nothing where work is done at once. */
     enum err (*event_record)(struct dev *d, int which);
@@ -74,10 +75,10 @@ struct dev_ops {
     enum err (*timer_read)(struct dev *d, int64_t which, double *seconds);
     /* (optional) NULL, all four: the device cannot, or has no use for it. From graph_begin on
      * calls are captured and not done, until graph_end gives the graph of them. Between the two
-     * only kernels, copy, zero, aside_join and aside_ready; work on other streams that was put in
-     * order with this one is captured too and must be joined again. graph_end ends the capture also
-     * where it fails; then nothing was done and the device is as before. graph_launch queues the
-     * graph's calls. */
+     * only kernels, copy, zero, snapshot_join and snapshot_ready; work on other streams that was
+     * put in order with this one is captured too and must be joined again. graph_end ends the
+     * capture also where it fails; then nothing was done and the device is as before. graph_launch
+     * queues the graph's calls. */
     enum err (*graph_begin)(struct dev *d);
     enum err (*graph_end)(struct dev *d, struct dev_graph **out);
     enum err (*graph_launch)(struct dev *d, struct dev_graph *g);
@@ -94,7 +95,7 @@ struct dev_ops {
     op_fn *run;
 };
 
-enum { DEV_EVENTS = 8, DEV_ASIDES = 16 };
+enum { DEV_EVENTS = 8, DEV_SNAPSHOT_SLOTS = 16 };
 
 /* Who stands around each operation of a device: it passes the operation on by dev_next, or does
  * not. The first one that was put there is the innermost. */

@@ -313,10 +313,10 @@ static int d2h_operands(const struct op *op, struct op_operand *out)
          {IN(d2h.from, 1, op->d2h.n, HOLDS_BYTES)});
 }
 
-static int aside_operands(const struct op *op, struct op_operand *out)
+static int snapshot_operands(const struct op *op, struct op_operand *out)
 {
-    LIST(out, {OPERAND(aside.to, 1, op->aside.n, 0, HOLDS_BYTES, ACCESS_WRITE), .host = true},
-         {IN(aside.from, 1, op->aside.n, HOLDS_BYTES)});
+    LIST(out, {OPERAND(snapshot.to, 1, op->snapshot.n, 0, HOLDS_BYTES, ACCESS_WRITE), .host = true},
+         {IN(snapshot.from, 1, op->snapshot.n, HOLDS_BYTES)});
 }
 
 /* ---- FLOPs ---- */
@@ -447,8 +447,8 @@ const struct op_row op_rows[OPS] = {
                  .operands = zero_operands, .blind = true},
     [OP_H2D] = {"h2d", CLASS_MOVE, G_MOVE, {BYTES(h2d)}, .operands = h2d_operands, .blind = true},
     [OP_D2H] = {"d2h", CLASS_MOVE, G_MOVE, {BYTES(d2h)}, .operands = d2h_operands, .blind = true},
-    [OP_ASIDE] = {"aside", CLASS_MOVE, G_MOVE, {BYTES(aside)},
-                  .operands = aside_operands, .blind = true},
+    [OP_SNAPSHOT] = {"snapshot", CLASS_MOVE, G_MOVE, {BYTES(snapshot)},
+                  .operands = snapshot_operands, .blind = true},
 };
 
 const char *op_class_name(enum op_class c)

@@ -274,9 +274,9 @@ struct flat {
     const void *from;
     int64_t n;
 };
-/* A copy beside the stream (device.h, aside_ready): n bytes to memory of host_alloc, behind the
- * slot's last aside_ready. */
-struct aside {
+/* A copy on the stream of snapshots (device.h): n bytes to memory of host_alloc, behind the slot's
+ * last snapshot_ready. */
+struct snapshot {
     void *to;
     const void *from;
     int64_t n;
@@ -320,7 +320,7 @@ struct aside {
     X(OP_RESIDUAL_NORM, residual_norm, residual_norm, dev_residual_norm, op_plain_residual_norm) \
     X(OP_XENT, xent, xent, dev_xent, op_plain_xent)                                              \
     X(OP_SCALE, scale, scale, dev_scale, op_plain_scale)                                         \
-    X(OP_ASIDE, aside, aside, dev_aside, op_plain_aside)
+    X(OP_SNAPSHOT, snapshot, snapshot, dev_snapshot, op_plain_snapshot)
 #define OP_MOVES(X)                                 \
     X(OP_COPY, copy, flat, dev_copy, op_plain_copy) \
     X(OP_H2D, h2d, flat, dev_h2d, op_plain_copy)    \

@@ -73,8 +73,8 @@ enum err op_plain_zero(struct dev *d, const struct op *op)
     return ERR_OK;
 }
 
-enum err op_plain_aside(struct dev *d, const struct op *op)
+enum err op_plain_snapshot(struct dev *d, const struct op *op)
 {
-    const struct aside *a = &op->aside;
+    const struct snapshot *a = &op->snapshot;
     return d->ops->run(d, &(struct op){.kind = OP_D2H, .d2h = {a->to, a->from, a->n}});
 }

@@ -13,7 +13,7 @@ op_fn op_plain;
 
 op_fn op_plain_residual_norm, op_plain_xent;        /* one kernel where that gains something */
 op_fn op_plain_scale, op_plain_copy, op_plain_zero; /* on the host's memory */
-op_fn op_plain_aside;                               /* at once, by the device's d2h */
+op_fn op_plain_snapshot;                            /* at once, by the device's d2h */
 
 /* What `scale` writes. Pure. */
 double op_plain_factor(const double *sums, double clip);

@@ -122,10 +122,10 @@ static enum err update_slot(const struct optim *o, const struct param_store *s,
     int at = 0, slot = param_slot(s, left.own);
     while (at < s->n && s->param[at].offset + s->param[at].count <= left.begin)
         at++;
-    TRY(o->dev->ops->aside_join(o->dev, slot));
+    TRY(o->dev->ops->snapshot_join(o->dev, slot));
     while (left.begin < left.end)
         TRY(update_some(o, s, &left, &at));
-    return o->dev->ops->aside_ready(o->dev, slot);
+    return o->dev->ops->snapshot_ready(o->dev, slot);
 }
 
 /* What this rank updates of a piece of a store. */

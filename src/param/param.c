@@ -71,14 +71,14 @@ static int64_t slot_elements(const struct param_store *s)
 {
     enum { LEAST = 1 << 18 };
     int64_t own = num_max(s->elements / s->shares, 1);
-    int64_t each = align_up(num_ceil_div(own, DEV_ASIDES));
+    int64_t each = align_up(num_ceil_div(own, DEV_SNAPSHOT_SLOTS));
     return s->dev->async ? num_max(each, LEAST) : own;
 }
 
 int param_slot(const struct param_store *s, int64_t own)
 {
     int64_t slot = own / s->slot;
-    ENSURE(slot >= 0 && slot < DEV_ASIDES);
+    ENSURE(slot >= 0 && slot < DEV_SNAPSHOT_SLOTS);
     return (int)slot;
 }
 

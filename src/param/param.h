@@ -72,7 +72,7 @@ void param_store_close(struct param_store *s);
  * cannot be made), the device's. Local. (param_init.c) */
 enum err param_init(struct param_store *s, uint64_t seed, int threads);
 
-/* The slot of copies aside (dev_ops.aside) that element `own` of the moments, and of the master
+/* The slot of snapshots (dev_snapshot) that element `own` of the moments, and of the master
  * weights where they are shared, belongs to. Whoever writes them behind the opening of a snapshot
  * joins it before and makes it ready again. Stores of a rank use the same ones. */
 int param_slot(const struct param_store *s, int64_t own);

@@ -122,8 +122,8 @@ enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *
     if (bytes < need)
         FAIL(ERR_INTERNAL, "a snapshot of the parameters takes %lld bytes, planned are %lld",
              (long long)need, (long long)bytes);
-    for (int slot = 0; slot < DEV_ASIDES; slot++) /* who filled the stores said nothing */
-        TRY(d->dev->ops->aside_ready(d->dev, slot));
+    for (int slot = 0; slot < DEV_SNAPSHOT_SLOTS; slot++) /* who filled the stores said nothing */
+        TRY(d->dev->ops->snapshot_ready(d->dev, slot));
     return d->dev->ops->host_alloc(d->dev, bytes, "a snapshot of the parameters",
                                    (void **)&s->host);
 }
@@ -156,15 +156,16 @@ static enum err copy_slot(const struct param_snapshot *s, const struct param_run
     int64_t end = num_min((slot + 1) * each - run->own, run->n);
     if (begin >= end)
         return ERR_OK;
-    return dev_aside(d->dev, &(struct aside){s->host + (kind * d->elements + run->at + begin) * at,
-                                             run_on_device(run, kind) + begin * at,
-                                             (end - begin) * at, slot});
+    return dev_snapshot(d->dev,
+                        &(struct snapshot){s->host + (kind * d->elements + run->at + begin) * at,
+                                           run_on_device(run, kind) + begin * at,
+                                           (end - begin) * at, slot});
 }
 
 enum err param_snapshot_start(const struct param_snapshot *s)
 {
     const struct param_duty *d = s->duty;
-    for (int slot = 0; s->host && slot < DEV_ASIDES; slot++)
+    for (int slot = 0; s->host && slot < DEV_SNAPSHOT_SLOTS; slot++)
         for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
             for (int i = 0; i < d->runs; i++)
                 TRY(copy_slot(s, &d->run[i], kind, slot));
@@ -173,7 +174,7 @@ enum err param_snapshot_start(const struct param_snapshot *s)
 
 enum err param_snapshot_wait(const struct param_snapshot *s)
 {
-    return s->duty->dev->ops->aside_reach(s->duty->dev, NULL);
+    return s->duty->dev->ops->snapshot_synchronize(s->duty->dev, NULL);
 }
 
 const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind kind,

@@ -59,7 +59,7 @@ enum err param_snapshot_open(struct param_snapshot *s, const struct param_duty *
 void param_snapshot_close(struct param_snapshot *s);
 /* Begin to fill it with what the stores hold when all that is queued until now is done. The host
  * does not wait on an async device; the next update waits for the copies there, slot by slot,
- * forward and backward go on (dev_ops.aside). Local. */
+ * forward and backward go on (dev_snapshot). Local. */
 enum err param_snapshot_start(const struct param_snapshot *s);
 /* Wait until it is there. Any one thread may, but no two at once; it needs nothing of the rank's
  * that others use. Until then, and while anybody reads it, it is not started again. */

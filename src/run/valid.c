@@ -79,7 +79,7 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
     TRY(exec_run(r->x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
     if (!r->speaks)
         return ERR_OK;
-    double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a copy aside may be on its way */
+    double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a snapshot may be on its way */
     TRY(exec_loss(r->x, landed));
     *loss = *landed;
     return ERR_OK;

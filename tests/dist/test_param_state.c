@@ -4,7 +4,7 @@
  * whatever the layout; what one layout saved and any other was filled with is the same bits there,
  * on every copy, and training goes on as if it had never stopped; and a snapshot is of its step,
  * however late its copies are made. Here they are made as late as they may be, by a device whose
- * copies aside wait until somebody waits for them: the queue, before the next update, or a thread
+ * snapshots wait until somebody waits for them: the queue, before the next update, or a thread
  * that writes.
  */
 #include "base/mem.h"
@@ -26,7 +26,7 @@ struct late {
     struct dev_ops ops;
     struct copy { void *to; const void *from; int64_t bytes; int slot; } copy[2048];
     int n, joined; /* waiting; made because the queue waited for them */
-    bool ready[DEV_ASIDES];
+    bool ready[DEV_SNAPSHOT_SLOTS];
     pthread_mutex_t lock;
 };
 
@@ -50,8 +50,8 @@ static enum err late_ready(struct dev *d, int slot)
 static enum err late_run(struct dev *d, const struct op *op)
 {
     struct late *l = late_of(d);
-    const struct aside *a = &op->aside;
-    if (op->kind != OP_ASIDE)
+    const struct snapshot *a = &op->snapshot;
+    if (op->kind != OP_SNAPSHOT)
         return l->real->run(d, op);
     CHECK(l->ready[a->slot]);
     pthread_mutex_lock(&l->lock);
@@ -100,10 +100,10 @@ static void opened_late(struct dev *d, int rank)
 {
     struct late *l = &lates[rank];
     *l = (struct late){.real = d->ops, .ops = *d->ops};
-    l->ops.aside_ready = late_ready;
+    l->ops.snapshot_ready = late_ready;
     l->ops.run = late_run;
-    l->ops.aside_join = late_join;
-    l->ops.aside_reach = late_reach;
+    l->ops.snapshot_join = late_join;
+    l->ops.snapshot_synchronize = late_reach;
     pthread_mutex_init(&l->lock, NULL);
     d->ops = &l->ops;
 }

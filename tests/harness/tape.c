@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call is an operation, or one of the two that put copies aside in order. The device's functions
+ * A call is an operation, or one of the two that put snapshots in order. The device's functions
  * are given no more than the device, so the tape is the thread's.
  */
 #include "tape.h"
@@ -85,8 +85,8 @@ static enum err perform(struct dev *d, const struct tape_call *c)
     struct op op = op_of(c);
     if (c->call == CALL_OP)
         return mine->real->run(d, &op);
-    return c->call == CALL_JOIN ? mine->real->aside_join(d, c->slot)
-                                : mine->real->aside_ready(d, c->slot);
+    return c->call == CALL_JOIN ? mine->real->snapshot_join(d, c->slot)
+                                : mine->real->snapshot_ready(d, c->slot);
 }
 
 /* A call: written down, and then done or kept. */
@@ -114,7 +114,7 @@ static enum err t_op(struct dev_hook *h, struct dev *d, const struct op *op)
         c.parts = *op->adamw.decays;
     if (op->kind == OP_SUMSQ)
         c.parts = *op->sumsq.of;
-    bool host = op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_ASIDE;
+    bool host = op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_SNAPSHOT;
     if (!host)
         return put(d, &c);
     mine->wrong += mine->capturing; /* memory of the host: not to be captured */
@@ -122,12 +122,12 @@ static enum err t_op(struct dev_hook *h, struct dev *d, const struct op *op)
     return perform(d, &c);
 }
 
-static enum err t_aside_join(struct dev *d, int slot)
+static enum err t_snapshot_join(struct dev *d, int slot)
 {
     return put(d, &(struct tape_call){.call = CALL_JOIN, .slot = slot});
 }
 
-static enum err t_aside_ready(struct dev *d, int slot)
+static enum err t_snapshot_ready(struct dev *d, int slot)
 {
     return put(d, &(struct tape_call){.call = CALL_READY, .slot = slot});
 }
@@ -198,8 +198,8 @@ void tape_over(struct tape *t, struct dev *d, bool can_record)
     t->ops.alloc = t_alloc;
     t->ops.sync = t_sync;
     t->ops.event_record = t_event_record;
-    t->ops.aside_join = t_aside_join;
-    t->ops.aside_ready = t_aside_ready;
+    t->ops.snapshot_join = t_snapshot_join;
+    t->ops.snapshot_ready = t_snapshot_ready;
     t->ops.graph_begin = can_record ? t_graph_begin : NULL;
     t->ops.graph_end = can_record ? t_graph_end : NULL;
     t->ops.graph_launch = can_record ? t_graph_launch : NULL;

@@ -184,21 +184,21 @@ static void cast_edges(struct parity *p)
 }
 
 /* Two copies, one of nothing and one that is waited for by a kernel that writes over it. */
-static void copies_aside(struct dev *d, void *from, int64_t bytes)
+static void take_snapshot(struct dev *d, void *from, int64_t bytes)
 {
     char *host[2], *spare;
     bool there = false;
     CHECK_OK(d->ops->alloc(d, bytes, "a copy", (void **)&spare));
     CHECK_OK(dev_copy(d, spare, from, bytes));
-    CHECK_OK(d->ops->aside_ready(d, 0));
+    CHECK_OK(d->ops->snapshot_ready(d, 0));
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(d->ops->host_alloc(d, bytes, "copies aside", (void **)&host[i]));
-        CHECK_OK(dev_aside(d, &(struct aside){host[i], spare, i ? 0 : bytes, 0}));
+        CHECK_OK(d->ops->host_alloc(d, bytes, "a snapshot", (void **)&host[i]));
+        CHECK_OK(dev_snapshot(d, &(struct snapshot){host[i], spare, i ? 0 : bytes, 0}));
     }
-    CHECK_OK(d->ops->aside_join(d, 0));
+    CHECK_OK(d->ops->snapshot_join(d, 0));
     CHECK_OK(dev_zero(d, spare, bytes));
-    CHECK_OK(d->ops->aside_reach(d, NULL));
-    CHECK_OK(d->ops->aside_reach(d, &there));
+    CHECK_OK(d->ops->snapshot_synchronize(d, NULL));
+    CHECK_OK(d->ops->snapshot_synchronize(d, &there));
     CHECK(there);
     CHECK_OK(dev_d2h(d, host[1], from, bytes));
     CHECK_OK(d->ops->sync(d));
@@ -221,7 +221,7 @@ static void memory(struct parity *p)
         CHECK_OK(dev_copy(d, b->on[s], a->on[s], 0));
         CHECK_OK(dev_zero(d, b->on[s], 0));
         CHECK_OK(d->ops->sync(d));
-        copies_aside(d, b->on[s], 100 * size);
+        take_snapshot(d, b->on[s], 100 * size);
     }
     double x[100], y[100];
     parity_check_same(p, b);

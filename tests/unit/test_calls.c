@@ -68,7 +68,7 @@ static struct dev *open_device(enum dev_kind kind, enum dtype ct)
 /* Bytes between host and device are not noted. */
 static bool is_noted(enum op_kind kind)
 {
-    return kind != OP_H2D && kind != OP_D2H && kind != OP_ASIDE;
+    return kind != OP_H2D && kind != OP_D2H && kind != OP_SNAPSHOT;
 }
 
 static void each_has_its_words(void)
@@ -115,7 +115,7 @@ static void each_is_all_in_its_row(void)
     enum { gap = 8 - sizeof(bool) };
     static const size_t less[OPS] = {[OP_NORM] = gap, [OP_NORM_GRAD] = gap, [OP_ROPE] = gap,
                                      [OP_RESIDUAL_NORM] = 2 * sizeof(int64_t) + gap,
-                                     [OP_ASIDE] = 8, [OP_ZERO] = sizeof(void *)};
+                                     [OP_SNAPSHOT] = 8, [OP_ZERO] = sizeof(void *)};
     for (int k = 0; k < OPS; k++) {
         struct op op = call_of((enum op_kind)k);
         size_t left = 0;

@@ -140,7 +140,7 @@ static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scr
 
 /* At once, by the threads of the rank, which have nothing else to do meanwhile. A piece for each: a
  * long memcpy goes past the caches. */
-static enum err cpu_aside(struct dev *d, const struct aside *a)
+static enum err cpu_snapshot(struct dev *d, const struct snapshot *a)
 {
     const struct pieces p = {a->to, a->from, a->n, d->threads};
     cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, p.n, 1);
@@ -181,7 +181,7 @@ static enum err cpu_run(struct dev *d, const struct op *op)
     case OP_SUMSQ: return cpu_sumsq(d, &op->sumsq);
     case OP_CAST: return cpu_cast(d, &op->cast);
     case OP_ADD: return cpu_add(d, &op->add);
-    case OP_ASIDE: return cpu_aside(d, &op->aside);
+    case OP_SNAPSHOT: return cpu_snapshot(d, &op->snapshot);
     default: return op_plain(d, op);
     }
 }
@@ -190,8 +190,8 @@ static const struct dev_ops ops = {
     .name = "cpu", .close = cpu_close, .describe = cpu_describe,
     .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
     .host_free = dev_plain_host_free, .sync = cpu_sync,
-    .aside_ready = dev_plain_event, .aside_join = dev_plain_event,
-    .aside_reach = dev_plain_aside_reach,
+    .snapshot_ready = dev_plain_event, .snapshot_join = dev_plain_event,
+    .snapshot_synchronize = dev_plain_snapshot_synchronize,
     .event_record = dev_plain_event, .event_synchronize = dev_plain_event,
     .timer_alloc = dev_plain_timer_alloc,
     .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read,

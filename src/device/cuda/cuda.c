@@ -220,7 +220,7 @@ static void cuda_close(struct dev *d)
     cuda_dnn_close(c);
     cuda_stage_close(c);
     cuda_clock_close(c);
-    cuda_aside_close(c);
+    cuda_snapshot_close(c);
     for (int i = 0; i < DEV_EVENTS; i++)
         if (c->event[i])
             (void)cudaEventDestroy(c->event[i]);
@@ -266,7 +266,7 @@ static enum err cuda_run(struct dev *d, const struct op *op)
     case OP_ZERO: return cuda_zeros(cuda_of(d), op->zero.to, op->zero.n);
     case OP_H2D: return cuda_h2d(d, &op->h2d);
     case OP_D2H: return cuda_d2h(d, &op->d2h);
-    case OP_ASIDE: return cuda_aside(d, &op->aside);
+    case OP_SNAPSHOT: return cuda_snapshot(d, &op->snapshot);
     default: return op_plain(d, op);
     }
 }
@@ -274,8 +274,8 @@ static enum err cuda_run(struct dev *d, const struct op *op)
 static const struct dev_ops cuda_ops = {
     .name = "cuda", .close = cuda_close, .describe = cuda_describe, .alloc = cuda_alloc,
     .free = cuda_free, .host_alloc = cuda_host_alloc, .host_free = cuda_host_free,
-    .sync = cuda_sync, .aside_ready = cuda_aside_ready, .aside_join = cuda_aside_join,
-    .aside_reach = cuda_aside_reach, .event_record = cuda_event_record,
+    .sync = cuda_sync, .snapshot_ready = cuda_snapshot_ready, .snapshot_join = cuda_snapshot_join,
+    .snapshot_synchronize = cuda_snapshot_synchronize, .event_record = cuda_event_record,
     .event_synchronize = cuda_event_synchronize, .timer_alloc = cuda_timer_alloc,
     .timer_record = cuda_timer_record, .timer_read = cuda_timer_read,
     .stream = cuda_stream, .mem_info = cuda_mem_info,
@@ -297,7 +297,7 @@ static enum err make_parts(struct cuda *c)
         CUDA_TRY(cudaEventCreateWithFlags(&c->event[i], cudaEventDisableTiming));
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
-    TRY(cuda_aside_open(c));
+    TRY(cuda_snapshot_open(c));
     TRY(cuda_clock_open(c));
     return c->half ? cuda_dnn_open(c) : ERR_OK;
 }

@@ -31,8 +31,9 @@ struct cuda {
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
     cudaEvent_t event[DEV_EVENTS];
-    cudaStream_t aside;      /* copies beside the stream: cuda_aside.c */
-    cudaEvent_t ready[DEV_ASIDES], gone[DEV_ASIDES]; /* on the stream; behind a slot's last copy */
+    cudaStream_t copy_stream; /* of snapshots: cuda_snapshot.c */
+    cudaEvent_t ready[DEV_SNAPSHOT_SLOTS]; /* on the stream */
+    cudaEvent_t gone[DEV_SNAPSHOT_SLOTS];  /* behind a slot's last copy */
     cudaEvent_t all_gone;    /* behind the last copy */
     struct cuda_lt *lt;      /* owned; NULL until the first product */
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
@@ -91,13 +92,13 @@ enum err cuda_stage_open(struct cuda *c);
 void cuda_stage_close(struct cuda *c);
 enum err cuda_h2d(struct dev *d, const struct flat *a);
 
-/* cuda_aside.c */
-enum err cuda_aside_open(struct cuda *c);
-void cuda_aside_close(struct cuda *c);
-enum err cuda_aside_ready(struct dev *d, int slot);
-enum err cuda_aside(struct dev *d, const struct aside *a);
-enum err cuda_aside_join(struct dev *d, int slot);
-enum err cuda_aside_reach(struct dev *d, bool *there);
+/* cuda_snapshot.c */
+enum err cuda_snapshot_open(struct cuda *c);
+void cuda_snapshot_close(struct cuda *c);
+enum err cuda_snapshot_ready(struct dev *d, int slot);
+enum err cuda_snapshot(struct dev *d, const struct snapshot *a);
+enum err cuda_snapshot_join(struct dev *d, int slot);
+enum err cuda_snapshot_synchronize(struct dev *d, bool *there);
 
 /* cuda_timer.c */
 enum err cuda_clock_open(struct cuda *c);

@@ -64,8 +64,8 @@ static enum err null_run(struct dev *d, const struct op *op)
     (void)d;
     if (op->kind == OP_D2H && op->d2h.n > 0)
         memset(op->d2h.to, 0, (size_t)op->d2h.n);
-    if (op->kind == OP_ASIDE && op->aside.n > 0)
-        memset(op->aside.to, 0, (size_t)op->aside.n);
+    if (op->kind == OP_SNAPSHOT && op->snapshot.n > 0)
+        memset(op->snapshot.to, 0, (size_t)op->snapshot.n);
     return ERR_OK;
 }
 
@@ -78,9 +78,9 @@ static const struct dev_ops null_ops = {
     .host_alloc = dev_plain_host_alloc,
     .host_free = dev_plain_host_free,
     .sync = null_sync,
-    .aside_ready = dev_plain_event,
-    .aside_join = dev_plain_event,
-    .aside_reach = dev_plain_aside_reach,
+    .snapshot_ready = dev_plain_event,
+    .snapshot_join = dev_plain_event,
+    .snapshot_synchronize = dev_plain_snapshot_synchronize,
     .event_record = dev_plain_event,
     .event_synchronize = dev_plain_event,
     .timer_alloc = dev_plain_timer_alloc,

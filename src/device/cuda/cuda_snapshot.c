@@ -21,24 +21,24 @@ static enum err new_event(cudaEvent_t *out, unsigned flags)
 }
 
 /* Those of copies are recorded, so that there is always one to wait for. */
-enum err cuda_aside_open(struct cuda *c)
+enum err cuda_snapshot_open(struct cuda *c)
 {
-    CUDA_TRY(cudaStreamCreateWithFlags(&c->aside, cudaStreamNonBlocking));
+    CUDA_TRY(cudaStreamCreateWithFlags(&c->copy_stream, cudaStreamNonBlocking));
     TRY(new_event(&c->all_gone, cudaEventBlockingSync));
-    CUDA_TRY(cudaEventRecord(c->all_gone, c->aside));
-    for (int i = 0; i < DEV_ASIDES; i++) {
+    CUDA_TRY(cudaEventRecord(c->all_gone, c->copy_stream));
+    for (int i = 0; i < DEV_SNAPSHOT_SLOTS; i++) {
         TRY(new_event(&c->ready[i], 0));
         TRY(new_event(&c->gone[i], 0));
-        CUDA_TRY(cudaEventRecord(c->gone[i], c->aside));
+        CUDA_TRY(cudaEventRecord(c->gone[i], c->copy_stream));
     }
     return ERR_OK;
 }
 
-void cuda_aside_close(struct cuda *c)
+void cuda_snapshot_close(struct cuda *c)
 {
-    if (c->aside)
-        (void)cudaStreamSynchronize(c->aside);
-    for (int i = 0; i < DEV_ASIDES; i++) {
+    if (c->copy_stream)
+        (void)cudaStreamSynchronize(c->copy_stream);
+    for (int i = 0; i < DEV_SNAPSHOT_SLOTS; i++) {
         if (c->ready[i])
             (void)cudaEventDestroy(c->ready[i]);
         if (c->gone[i])
@@ -46,11 +46,11 @@ void cuda_aside_close(struct cuda *c)
     }
     if (c->all_gone)
         (void)cudaEventDestroy(c->all_gone);
-    if (c->aside)
-        (void)cudaStreamDestroy(c->aside);
+    if (c->copy_stream)
+        (void)cudaStreamDestroy(c->copy_stream);
 }
 
-enum err cuda_aside_ready(struct dev *d, int slot)
+enum err cuda_snapshot_ready(struct dev *d, int slot)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(cudaEventRecordWithFlags(c->ready[slot], c->stream,
@@ -58,20 +58,20 @@ enum err cuda_aside_ready(struct dev *d, int slot)
     return ERR_OK;
 }
 
-enum err cuda_aside(struct dev *d, const struct aside *a)
+enum err cuda_snapshot(struct dev *d, const struct snapshot *a)
 {
     struct cuda *c = cuda_of(d);
     ENSURE(!c->capturing);
     if (a->n <= 0)
         return ERR_OK;
-    CUDA_TRY(cudaStreamWaitEvent(c->aside, c->ready[a->slot], 0));
-    CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToHost, c->aside));
-    CUDA_TRY(cudaEventRecord(c->gone[a->slot], c->aside));
-    CUDA_TRY(cudaEventRecord(c->all_gone, c->aside));
+    CUDA_TRY(cudaStreamWaitEvent(c->copy_stream, c->ready[a->slot], 0));
+    CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToHost, c->copy_stream));
+    CUDA_TRY(cudaEventRecord(c->gone[a->slot], c->copy_stream));
+    CUDA_TRY(cudaEventRecord(c->all_gone, c->copy_stream));
     return ERR_OK;
 }
 
-enum err cuda_aside_join(struct dev *d, int slot)
+enum err cuda_snapshot_join(struct dev *d, int slot)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(
@@ -80,7 +80,7 @@ enum err cuda_aside_join(struct dev *d, int slot)
 }
 
 /* A thread's first call would open the first GPU, whichever is the rank's. */
-enum err cuda_aside_reach(struct dev *d, bool *there)
+enum err cuda_snapshot_synchronize(struct dev *d, bool *there)
 {
     struct cuda *c = cuda_of(d);
     CUDA_TRY(cudaSetDevice(c->index));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies aside on a GPU, slot by slot: they read what the queue had left when their slot was ready,
- * though what comes behind aside_join writes over it, be that queued call by call or in one
+ * Snapshots on a GPU, slot by slot: they read what the queue had left when their slot was ready,
+ * though what comes behind snapshot_join writes over it, be that queued call by call or in one
  * recording that is replayed with copies beside it and without. They are long, and what writes is
  * quick, so that without the wait they would be torn. They begin with the first slot that is ready,
  * whatever is queued behind it, and the queue goes on beside them. Runs where this process sees a
@@ -18,7 +18,7 @@ enum { SLOTS = 4, EACH = 64 << 20, BYTES = SLOTS * EACH, ROUNDS = 4, GPUS_MAX = 
 struct rig {
     struct dev *dev;
     char *store, *host; /* device, pinned; BYTES */
-    char *other;        /* device; BYTES that nobody copies aside */
+    char *other;        /* device; BYTES that nobody copies */
 };
 
 static bool open_rig(struct rig *r)
@@ -54,14 +54,14 @@ static void fill(struct rig *r, char byte)
     for (int64_t done = sizeof block; done < BYTES; done *= 2)
         CHECK_OK(dev_copy(r->dev, r->store + done, r->store, done));
     for (int slot = 0; slot < SLOTS; slot++)
-        CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
+        CHECK_OK(r->dev->ops->snapshot_ready(r->dev, slot));
 }
 
-static void copy_aside(struct rig *r)
+static void take_snapshot(struct rig *r)
 {
     for (int slot = 0; slot < SLOTS; slot++) {
         int64_t at = (int64_t)slot * EACH;
-        CHECK_OK(dev_aside(r->dev, &(struct aside){r->host + at, r->store + at, EACH, slot}));
+        CHECK_OK(dev_snapshot(r->dev, &(struct snapshot){r->host + at, r->store + at, EACH, slot}));
     }
 }
 
@@ -77,9 +77,9 @@ static int64_t other_than(const struct rig *r, char byte)
 static void update(struct rig *r)
 {
     for (int slot = 0; slot < SLOTS; slot++) {
-        CHECK_OK(r->dev->ops->aside_join(r->dev, slot));
+        CHECK_OK(r->dev->ops->snapshot_join(r->dev, slot));
         CHECK_OK(dev_zero(r->dev, r->store + (int64_t)slot * EACH, EACH));
-        CHECK_OK(r->dev->ops->aside_ready(r->dev, slot));
+        CHECK_OK(r->dev->ops->snapshot_ready(r->dev, slot));
     }
 }
 
@@ -91,11 +91,11 @@ static void copies_are_whole(void)
         return;
     for (int i = 1; i <= ROUNDS; i++) {
         fill(&r, (char)i);
-        copy_aside(&r);
+        take_snapshot(&r);
         update(&r);
-        CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
+        CHECK_OK(r.dev->ops->snapshot_synchronize(r.dev, NULL));
         CHECK_INT(other_than(&r, (char)i), 0);
-        CHECK_OK(r.dev->ops->aside_reach(r.dev, &there));
+        CHECK_OK(r.dev->ops->snapshot_synchronize(r.dev, &there));
         CHECK(there);
     }
     close_rig(&r);
@@ -123,11 +123,11 @@ static void replay_beside_copies(bool copies_first)
         bool none = copies_first && i == 2;
         fill(&r, (char)i);
         if (copies_first && !none)
-            copy_aside(&r);
+            take_snapshot(&r);
         CHECK_OK(r.dev->ops->graph_launch(r.dev, step));
         if (!copies_first)
-            copy_aside(&r);
-        CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
+            take_snapshot(&r);
+        CHECK_OK(r.dev->ops->snapshot_synchronize(r.dev, NULL));
         if (!none)
             CHECK_INT(other_than(&r, copies_first ? (char)i : 0), 0);
     }
@@ -161,10 +161,10 @@ static void copies_are_first(struct rig *r, char *passed, char byte, double begi
 {
     CHECK_OK(dev_d2h(r->dev, passed, r->store, 64));
     for (int slot = 0; slot < SLOTS; slot++)
-        CHECK_OK(
-            dev_aside(r->dev, &(struct aside){r->host + (slot << 10),
-                                              r->store + (int64_t)slot * EACH, 1 << 10, slot}));
-    CHECK_OK(r->dev->ops->aside_reach(r->dev, NULL));
+        CHECK_OK(dev_snapshot(r->dev,
+                              &(struct snapshot){r->host + (slot << 10),
+                                                 r->store + (int64_t)slot * EACH, 1 << 10, slot}));
+    CHECK_OK(r->dev->ops->snapshot_synchronize(r->dev, NULL));
     double copied = log_now();
     CHECK_INT(*(volatile char *)passed, 7);
     for (int i = 0; i < SLOTS << 10; i++)
@@ -224,21 +224,22 @@ static void the_queue_goes_on(void)
     fill(&r, 1);
     CHECK_OK(r.dev->ops->sync(r.dev));
     double begin = log_now();
-    copy_aside(&r);
+    take_snapshot(&r);
     double queued = log_now();
     CHECK_OK(dev_d2h(r.dev, sums, r.store, 64));
     CHECK_OK(r.dev->ops->event_record(r.dev, 0));
     CHECK_OK(dev_zero(r.dev, r.other, 1 << 20));
     CHECK_OK(r.dev->ops->sync(r.dev));
     double done = log_now();
-    CHECK_OK(r.dev->ops->aside_reach(r.dev, &there));
+    CHECK_OK(r.dev->ops->snapshot_synchronize(r.dev, &there));
     CHECK(!there);
     CHECK_INT(sums[63], 1);
-    CHECK_OK(r.dev->ops->aside_reach(r.dev, NULL));
+    CHECK_OK(r.dev->ops->snapshot_synchronize(r.dev, NULL));
     double copied = log_now();
-    printf("     %d MiB aside: queued in %.3f ms, other work done after %.3f ms, copied after %.3f "
-           "ms, %.1f GB/s\n", BYTES >> 20, 1e3 * (queued - begin), 1e3 * (done - begin),
-           1e3 * (copied - begin), BYTES / (copied - begin) * 1e-9);
+    printf("     %d MiB: queued in %.3f ms, other work done after %.3f ms, copied after %.3f "
+           "ms, %.1f GB/s\n",
+           BYTES >> 20, 1e3 * (queued - begin), 1e3 * (done - begin), 1e3 * (copied - begin),
+           BYTES / (copied - begin) * 1e-9);
     r.dev->ops->host_free(r.dev, sums);
     close_rig(&r);
 }
