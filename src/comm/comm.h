@@ -212,7 +212,7 @@ void comm_group_close(struct comm_group *g);
 int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
 int comm_group_size(const struct comm_group *g);
 /* What this rank has started in it, but for barriers: [TRAFFIC_KINDS], borrowed. A collective that
- * goes in steps counts as one. Local. */
+ * goes in chunks counts as one. Local. */
 const struct traffic *comm_group_counted(const struct comm_group *g);
 /* Does it move by copies between GPUs? */
 bool comm_group_copies(const struct comm_group *g);
@@ -280,22 +280,22 @@ enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *
                                    enum dtype dt, struct comm_req *r);
 enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
                                enum dtype dt, struct comm_req *r);
-/* comm_reduce_scatter in steps k = 1 .. n, so that a summand can leave while the next is made: at
- * step k, of `in`, that of member (me + k) % n is complete, at the last, k = n, this member's own;
- * the sum is there when the last is finished. All steps of one name the same buffers and start in
+/* comm_reduce_scatter in chunks k = 1 .. n, so that a summand can leave while the next is made: at
+ * chunk k, of `in`, that of member (me + k) % n is complete, at the last, k = n, this member's own;
+ * the sum is there when the last is finished. All chunks of one name the same buffers and start in
  * their order, with nothing else of the group between them. Where they do not move by copies, the
  * last does all. The bits are those of comm_reduce_scatter. */
-/* long: comm_reduce_scatter_start's words and the step */
-enum err comm_scatter_step_start(struct comm_group *g, int step, void *out, const void *in,
-                                 int64_t count, enum dtype dt, struct comm_req *r);
-/* comm_all_gather in steps k = 1 .. n - 1: when step k is finished, what the members me + 1 ..
+/* long: comm_reduce_scatter_start's words and the chunk */
+enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
+                                         int64_t count, enum dtype dt, struct comm_req *r);
+/* comm_all_gather in chunks k = 1 .. n - 1: when chunk k is finished, what the members me + 1 ..
  * me + k (% n) gave is there, and with the last all. The same rules; where they do not move by
  * copies, the first does all. */
-/* long: comm_all_gather_start's words and the step */
-enum err comm_gather_step_start(struct comm_group *g, int step, void *out, const void *in,
-                                int64_t count, enum dtype dt, struct comm_req *r);
-/* Can a sum in steps have so many bytes a member? */
-bool comm_group_steps(const struct comm_group *g, int64_t bytes);
+/* long: comm_all_gather_start's words and the chunk */
+enum err comm_all_gather_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
+                                     int64_t count, enum dtype dt, struct comm_req *r);
+/* Can a sum in chunks have so many bytes a member? */
+bool comm_group_chunks(const struct comm_group *g, int64_t bytes);
 /* The sum over the members' `in`, count elements, into the root's out, which may be its `in`; the
  * others' out is not looked at. The bits are those of comm_reduce_scatter. */
 enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,

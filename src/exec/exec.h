@@ -44,7 +44,7 @@ struct exec_args {
     bool guards;                       /* in memory of the host, as debug builds always: guards
                                           behind each buffer, NaN in those that are not in use */
     int64_t tp_rows;                   /* struct tp's rows */
-    bool tp_steps;                     /* struct tp's steps, also where nothing goes by copies */
+    bool tp_chunked;                   /* struct tp's steps, also where nothing goes by copies */
     int shares;                        /* data ranks that share the updates; 1: each makes all */
     const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
     const struct step_traffic *traffic; /* planned for this rank (exec_count_check); NULL: none */

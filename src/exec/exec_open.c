@@ -222,7 +222,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
     s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
                        a->split.tp > 1 ? a->tp_rows : 0,
-                       a->tp_steps || (x->tp && comm_group_copies(x->tp))};
+                       a->tp_chunked || (x->tp && comm_group_copies(x->tp))};
     TRY(stage_open(&e->stage, &s));
     for (int i = 0; i < e->slots; i++) {
         e->slot[i].in = e->slot[i].slot.save[0][SAVE_X];

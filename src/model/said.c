@@ -41,7 +41,7 @@ int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
 static void say_product(const struct model_dims *d, struct model_said *to)
 {
     int64_t pieces = model_sum_pieces(d->n, d->tp, d->sp, d->rows);
-    if (pieces == 0 || (d->sp && d->steps))
+    if (pieces == 0 || (d->sp && d->chunked))
         model_say_sum(d, to);
     else if (d->sp)
         model_say(to, TRAFFIC_REDUCE, pieces * d->tp, stream_bytes(d));

@@ -17,8 +17,8 @@
  *     products     | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
  *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
- * With sp and copies between GPUs (t->steps) both go by owner, in steps in which every rank gives
- * to one and takes from one (comm/core/steps.c): a rank makes the next one's rows first and its own
+ * With sp and copies between GPUs (t->chunked) both go by owner, in chunks: every rank sends one
+ * and receives one at a time (comm/core/chunks.c), makes the next one's rows first and its own
  * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
  * product is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
  * others' links idle, so four of them take four times as long as one reduce-scatter.
@@ -109,16 +109,16 @@ static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const v
     return rows_of(t, g, full, 0, (first + owners - t->size) * m);
 }
 
-/* The product of own rows, then of the others', gathered in steps, as they should have come. */
-static enum err product_in_steps(const struct tp *t, const struct tensor *x, void *full,
-                                 const struct gemm *g)
+/* The product of own rows, then of the others', gathered in chunks, as they should have come. */
+static enum err product_in_chunks(const struct tp *t, const struct tensor *x, void *full,
+                                  const struct gemm *g)
 {
     int64_t m = x->rows, others = t->size - 1, done = 0;
     struct tp_wait w = {0};
     struct comm_req *r;
     for (int k = 1; k <= others; k++) {
         TRY(next_request(&w, &r));
-        TRY(comm_gather_step_start(t->group, k, full, x->p, m * x->cols, t->dev->ct, r));
+        TRY(comm_all_gather_chunk_start(t->group, k, full, x->p, m * x->cols, t->dev->ct, r));
     }
     TRY(rows_of(t, g, x->p, t->rank * m, m));
     while (done < others) {
@@ -145,8 +145,8 @@ static enum err product_of_stream(const struct tp *t, const struct tensor *x, vo
         return rows_of(t, g, whole.p, 0, g->m);
     }
     g->m = m * t->size;
-    if (t->steps)
-        return product_in_steps(t, x, full, g);
+    if (t->chunked)
+        return product_in_chunks(t, x, full, g);
     TRY(tp_gather_start(t, x, full, &whole, &w));
     TRY(rows_of(t, g, x->p, own, m));
     TRY(tp_finish(&w));
@@ -185,16 +185,16 @@ static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
     return tp_finish(&w);
 }
 
-/* Can the sum of g go by owners, in steps? */
-static bool in_steps(const struct tp *t, const struct gemm *g)
+/* Can the sum of g go by owners, in chunks? */
+static bool in_chunks(const struct tp *t, const struct gemm *g)
 {
-    return t->steps && t->sp && pieces_of(t, g->m) > 0 &&
-           comm_group_steps(t->group, g->m / t->size * g->n * unit(t));
+    return t->chunked && t->sp && pieces_of(t, g->m) > 0 &&
+           comm_group_chunks(t->group, g->m / t->size * g->n * unit(t));
 }
 
 /* Product and sum of `whole`, each owner's rows at a time, own rows last. */
-static enum err sum_in_steps(const struct tp *t, const struct gemm *whole,
-                             const struct tp_buffers *b)
+static enum err sum_in_chunks(const struct tp *t, const struct gemm *whole,
+                              const struct tp_buffers *b)
 {
     struct tp_wait w = {0};
     struct comm_req *r;
@@ -203,8 +203,8 @@ static enum err sum_in_steps(const struct tp *t, const struct gemm *whole,
         int64_t row = (t->rank + k) % t->size * m;
         TRY(rows_of(t, whole, (const char *)whole->a + row * whole->k * unit(t), row, m));
         TRY(next_request(&w, &r));
-        TRY(comm_scatter_step_start(t->group, k, b->local, b->partial, m * whole->n, t->dev->ct,
-                                    r));
+        TRY(comm_reduce_scatter_chunk_start(t->group, k, b->local, b->partial, m * whole->n,
+                                            t->dev->ct, r));
     }
     return tp_finish(&w);
 }
@@ -218,7 +218,7 @@ static enum err product_summed(const struct tp *t, struct gemm *g, const struct 
         TRY(dev_gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }
-    TRY(in_steps(t, g) ? sum_in_steps(t, g, b) : sum_in_pieces(t, g, b));
+    TRY(in_chunks(t, g) ? sum_in_chunks(t, g, b) : sum_in_pieces(t, g, b));
     *out = (struct tensor){b->local, t->sp ? g->m / t->size : g->m, g->n, tp_stream(t)};
     return ERR_OK;
 }

@@ -26,7 +26,7 @@ struct tp {
     int64_t rows;             /* fewest rows of a piece of a product that is cut so that its talk
                                  runs beside the next; 0, and always with tp 1: products and talk
                                  take turns, nothing is cut, what is started is finished, too */
-    bool steps;               /* with rows and sp: by owner, in steps (comm/core/steps.c) */
+    bool chunked;             /* with rows and sp: by owner, in chunks (comm/core/chunks.c) */
 };
 
 /* What is on its way. Zero it first; buffers stay untouched until it is finished, which is in the

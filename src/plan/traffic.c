@@ -73,7 +73,7 @@ static void add_layers(struct walk *w, const struct model_stage *st, enum sched_
         struct model_dims d;
         model_dims(&l, &of->split, samples_of(w, is_short), &of->types, &d);
         d.rows = w->a->rows;
-        d.steps = w->a->steps;
+        d.chunked = w->a->chunked;
         if (op != SCHED_R || !l.type->loss)
             model_said(&l, &d, passes_of(op), &said);
     }

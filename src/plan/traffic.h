@@ -5,7 +5,7 @@
  * inside them. A run with guards is held to it after every step (exec/exec_count.c). Pure.
  *
  * GPUs move the same bytes; in how many messages depends there on what their transport can, which
- * the plan is told (steps), and no run of theirs is held to it.
+ * the plan is told (chunked), and no run of theirs is held to it.
  */
 #ifndef PLAIT_PLAN_TRAFFIC_H
 #define PLAIT_PLAN_TRAFFIC_H
@@ -23,7 +23,7 @@ struct traffic_args {
     const struct group *group; /* [GROUP_KINDS] of this pipeline rank */
     int64_t share;  /* samples of a step on one data rank */
     int64_t rows;   /* of struct tp (parallel/tp.h) */
-    bool steps;
+    bool chunked;
     const struct segments *segments; /* [stages] */
 };
 /* Those of pipeline rank pp. Errors: ERR_MEMORY. */

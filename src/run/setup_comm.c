@@ -54,7 +54,7 @@ enum err setup_plan_comm(struct setup *s, int pp)
                .shares = (int)s->decided[DECIDED_ZERO].value,
                .beside = s->decided[DECIDED_OVERLAP].value > 0},
         .group = g, .share = s->share, .rows = s->decided[DECIDED_OVERLAP].value,
-        .steps = copies(s, s->split.tp, s->tp_apart),
+        .chunked = copies(s, s->split.tp, s->tp_apart),
         .segments = s->segments};
     groups_make(&a.of, pp, g);
     for (int k = 0; k < GROUP_KINDS; k++)

@@ -83,8 +83,8 @@ static enum err windows_of(struct side *s)
 }
 
 /* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
-enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, TO_ALL, SCATTER_STEPS, GATHER_STEPS,
-            SCATTER_INSIDE, GATHER_INSIDE, GATHER_STEPS_INSIDE }; /* the short side in the long */
+enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, TO_ALL, SCATTER_CHUNKS, GATHER_CHUNKS,
+            SCATTER_INSIDE, GATHER_INSIDE, GATHER_CHUNKS_INSIDE }; /* the short side in the long */
 struct one { enum kind kind; int64_t count; enum dtype dt; int root; };
 static const struct one several[] = {
     {SUM, 3, DT_F32, 0},           {SUM, 300001, DT_BF16, 0},   {GATHER, 7, DT_BF16, 0},
@@ -92,27 +92,27 @@ static const struct one several[] = {
     {TO_ROOT, 100003, DT_BF16, 0}, {TO_ROOT, 9, DT_BF16, 1},    {SCATTER, 12345, DT_F32, 0},
     {GATHER, 3 << 20, DT_BF16, 0}, {TO_ROOT, 1 << 20, DT_F32, 1}, {GATHER, 5, DT_I32, 0},
     {TO_ROOT, 1 << 20, DT_F32, 0}, {SUM, 1 << 20, DT_F32, 0},   {GATHER, 0, DT_F32, 0},
-    {SCATTER_STEPS, 1 << 20, DT_BF16, 0}, {GATHER_STEPS, 77777, DT_BF16, 0},
-    {SCATTER_STEPS, 3, DT_F32, 0}, {SCATTER, 999, DT_F32, 0},   {GATHER_STEPS, 1, DT_I32, 0},
-    {GATHER, 64, DT_F32, 0},       {SCATTER_STEPS, 0, DT_F32, 0},
+    {SCATTER_CHUNKS, 1 << 20, DT_BF16, 0}, {GATHER_CHUNKS, 77777, DT_BF16, 0},
+    {SCATTER_CHUNKS, 3, DT_F32, 0}, {SCATTER, 999, DT_F32, 0},   {GATHER_CHUNKS, 1, DT_I32, 0},
+    {GATHER, 64, DT_F32, 0},       {SCATTER_CHUNKS, 0, DT_F32, 0},
     {SCATTER_INSIDE, 2 << 20, DT_F32, 0}, {GATHER_INSIDE, 3 << 20, DT_BF16, 0},
-    {GATHER_INSIDE, 64, DT_F32, 0}, {GATHER_STEPS_INSIDE, 4097, DT_BF16, 0},
+    {GATHER_INSIDE, 64, DT_F32, 0}, {GATHER_CHUNKS_INSIDE, 4097, DT_BF16, 0},
     {SCATTER_INSIDE, 64, DT_F32, 0}, {GATHER, 1000, DT_BF16, 0}, {TO_ALL, 1 << 20, DT_F32, 0},
     {TO_ALL, 3, DT_BF16, 0},         {SUM, 1 << 19, DT_F32, 0},  {TO_ALL, 0, DT_I32, 0},
 };
 enum { SEVERAL = sizeof several / sizeof *several };
 
-/* The steps before the last finished at once; the last is r's, or finished, too. */
+/* The chunks before the last finished at once; the last is r's, or finished, too. */
 static enum err do_steps(struct comm_group *g, const struct one *o, char *in, char *out,
                          struct comm_req *r)
 {
-    int n = comm_group_size(g), steps = o->kind == SCATTER_STEPS ? n : n - 1;
+    int n = comm_group_size(g), chunks = o->kind == SCATTER_CHUNKS ? n : n - 1;
     struct comm_req own[RANKS] = {{0}};
-    for (int k = 1; k <= steps; k++) {
-        struct comm_req *at = k == steps && r ? r : &own[k - 1];
-        TRY(o->kind == SCATTER_STEPS
-                ? comm_scatter_step_start(g, k, out, in, o->count, o->dt, at)
-                : comm_gather_step_start(g, k, out, in, o->count, o->dt, at));
+    for (int k = 1; k <= chunks; k++) {
+        struct comm_req *at = k == chunks && r ? r : &own[k - 1];
+        TRY(o->kind == SCATTER_CHUNKS
+                ? comm_reduce_scatter_chunk_start(g, k, out, in, o->count, o->dt, at)
+                : comm_all_gather_chunk_start(g, k, out, in, o->count, o->dt, at));
     }
     for (int k = 0; k < RANKS; k++)
         TRY(comm_finish(&own[k]));
@@ -133,7 +133,7 @@ static enum err do_one(struct comm_group *g, const struct one *o, char *in, char
         return do_one(g, &(struct one){SCATTER, n, o->dt, 0}, in, mine, r);
     case GATHER_INSIDE:
         return do_one(g, &(struct one){GATHER, n, o->dt, 0}, mine, in, r);
-    case GATHER_STEPS_INSIDE:
+    case GATHER_CHUNKS_INSIDE:
         return do_steps(g, o, mine, in, r);
     case SUM:
     case MAX:
@@ -150,8 +150,8 @@ static enum err do_one(struct comm_group *g, const struct one *o, char *in, char
                                      o->dt, r) : ERR_OK;
     case TO_ALL:
         return exchange(g, out, in, n, o->dt);
-    case SCATTER_STEPS:
-    case GATHER_STEPS:
+    case SCATTER_CHUNKS:
+    case GATHER_CHUNKS:
         return do_steps(g, o, in, out, r);
     }
     return ERR_OK;

@@ -93,7 +93,7 @@ static void compare(const struct row *r, struct layout *l, const struct layout_r
                    "%s tp %d%s%s%s, pieces of %lld rows%s: other bits",
                    l->model.kind == MODEL_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
                    r->split ? " split" : "", r->recompute ? " recompute" : "",
-                   (long long)l->tp_rows, l->tp_steps ? ", steps" : "");
+                   (long long)l->tp_rows, l->tp_chunked ? ", steps" : "");
         test_check(got.planned == got.taken, __FILE__, __LINE__, "bytes");
         test_check(is_cut(l) ? made > few : made == few, __FILE__, __LINE__,
                    "pieces of %lld rows: %ld products, %ld without", (long long)l->tp_rows, made,
@@ -122,7 +122,7 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
             CHECK(few > 0);
             for (size_t j = 0; j < 2 * sizeof pieces / sizeof *pieces; j++) {
                 l.tp_rows = pieces[j / 2];
-                l.tp_steps = j % 2;
+                l.tp_chunked = j % 2;
                 compare(&rows[i], &l, &want, few);
             }
             layout_result_free(&want);
@@ -153,7 +153,7 @@ static void with_other_axes(void)
         l.ct = DT_F64;
         CHECK_OK(layout_run(&l, &want));
         l.tp_rows = 3;
-        l.tp_steps = i % 2 == 0;
+        l.tp_chunked = i % 2 == 0;
         CHECK_OK(layout_run(&l, &got));
         test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "pp %d dp %d: other bits",
                    l.pp, l.dp);

@@ -388,7 +388,7 @@ static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
     struct traffic_args t = {
         .of = {a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types, a->samples, a->shares,
                a->tp_rows > 0},
-        .group = k->groups, .share = a->share, .rows = a->tp_rows, .steps = a->tp_steps,
+        .group = k->groups, .share = a->share, .rows = a->tp_rows, .chunked = a->tp_chunked,
         .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
@@ -411,7 +411,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .segments = job->segments, .redo = l->every != 0, .world = w,
                           .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
-                          .tp_rows = l->tp_rows, .tp_steps = l->tp_steps, .groups = k->groups,
+                          .tp_rows = l->tp_rows, .tp_chunked = l->tp_chunked, .groups = k->groups,
                           .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
     struct memory_args ma = {
         .buffers = {.model = &l->model, .split = a.split, .sched = &job->sched,

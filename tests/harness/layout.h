@@ -20,7 +20,7 @@ struct layout {
     int zero;                 /* exec_args.zero */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
     int64_t tp_rows;          /* exec_args.tp_rows */
-    bool tp_steps;            /* exec_args.tp_steps */
+    bool tp_chunked;          /* exec_args.tp_chunked */
     bool recompute;           /* it goes through sched_recompute, then */
     int every;                /* and is cut in segments of so many blocks (segments_args), each of
                                  which is recomputed by itself; 0: not */

@@ -76,10 +76,10 @@ static void starting_never_waits(void)
     CHECK_OK(comm_thread_run(2, 20, start_body, NULL));
 }
 
-/* ---- in steps ---- */
+/* ---- in chunks ---- */
 
-/* All steps of both, whose requests are finished in their order, a group of one too. */
-static enum err steps_body(void *arg, struct comm_world *w)
+/* All chunks of both, whose requests are finished in their order, a group of one too. */
+static enum err chunks_body(void *arg, struct comm_world *w)
 {
     struct comm_req r[2 * RANKS] = {{0}};
     float in[RANKS][3], all[RANKS][3], own[3];
@@ -91,26 +91,26 @@ static enum err steps_body(void *arg, struct comm_world *w)
         for (int j = 0; j < 3; j++)
             in[i][j] = (float)(100 * me + 10 * i + j);
     for (int k = 1; k <= n; k++)
-        TRY(comm_scatter_step_start(g, k, own, in, 3, DT_F32, &r[k - 1]));
+        TRY(comm_reduce_scatter_chunk_start(g, k, own, in, 3, DT_F32, &r[k - 1]));
     for (int k = 1; k <= n; k++)
         TRY(comm_finish(&r[k - 1]));
     CHECK_NEAR(own[2], 100 * n * (n - 1) / 2 + n * (10 * me + 2), 0);
     for (int k = 1; k <= (n > 1 ? n - 1 : 1); k++)
-        TRY(comm_gather_step_start(g, k, all, own, 3, DT_F32, &r[k - 1]));
+        TRY(comm_all_gather_chunk_start(g, k, all, own, 3, DT_F32, &r[k - 1]));
     for (int k = 1; k <= n; k++) {
         int got = (me + k) % n;
         TRY(comm_finish(&r[k - 1]));
         CHECK_NEAR(all[got][2], 100 * n * (n - 1) / 2 + n * (10 * got + 2), 0);
     }
-    CHECK(comm_group_steps(g, INT64_MAX)); /* nothing is staged here */
+    CHECK(comm_group_chunks(g, INT64_MAX)); /* nothing is staged here */
     comm_group_close(g);
     return ERR_OK;
 }
 
-static void steps_are_the_whole(void)
+static void chunks_are_the_whole(void)
 {
     for (int n = 1; n <= RANKS; n++)
-        CHECK_OK(comm_thread_run(n, 20, steps_body, NULL));
+        CHECK_OK(comm_thread_run(n, 20, chunks_body, NULL));
 }
 
 /* ---- failing ---- */
@@ -228,21 +228,26 @@ static enum err misuse_body(void *arg, struct comm_world *w)
     CHECK_ERR(comm_reduce_start(g, me, x + 1, x, 2, DT_F64, &r), ERR_INTERNAL, "overlap");
     CHECK_ERR(comm_reduce_start(g, 0, x, x, -1, DT_F64, &r), ERR_INTERNAL, "negative");
     CHECK_ERR(comm_reduce_scatter_start(g, x + 1, x, 2, DT_F64, &r), ERR_INTERNAL, "overlap");
-    CHECK_ERR(comm_scatter_step_start(g, 0, y, x, 1, DT_F64, &r), ERR_INTERNAL, "1 to 2");
-    CHECK_ERR(comm_scatter_step_start(g, 3, y, x, 1, DT_F64, &r), ERR_INTERNAL, "step 3 in a");
-    CHECK_ERR(comm_gather_step_start(g, 2, x, y, 1, DT_F64, &r), ERR_INTERNAL, "1 to 1");
-    CHECK_ERR(comm_scatter_step_start(g, 2, y, x, 1, DT_F64, &r), ERR_INTERNAL, "step 0 of none");
-    CHECK_ERR(comm_scatter_step_start(g, 1, y, x, INT64_MAX / 8, DT_F64, &r), ERR_INTERNAL,
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 0, y, x, 1, DT_F64, &r), ERR_INTERNAL, "1 to 2");
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 3, y, x, 1, DT_F64, &r), ERR_INTERNAL,
+              "chunk 3 in a");
+    CHECK_ERR(comm_all_gather_chunk_start(g, 2, x, y, 1, DT_F64, &r), ERR_INTERNAL, "1 to 1");
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 2, y, x, 1, DT_F64, &r), ERR_INTERNAL,
+              "chunk 0 of none");
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 1, y, x, INT64_MAX / 8, DT_F64, &r), ERR_INTERNAL,
               "64 bits");
-    TRY(comm_scatter_step_start(g, 1, y, x, 1, DT_F64, &r));
-    CHECK_ERR(comm_barrier(g), ERR_INTERNAL, "barrier in group 0 between steps 1 and 2");
-    CHECK_ERR(comm_gather_step_start(g, 1, x, y, 1, DT_F64, &r), ERR_INTERNAL, "behind step 1 of");
-    TRY(comm_scatter_step_start(g, 2, y, x, 1, DT_F64, &r));
+    TRY(comm_reduce_scatter_chunk_start(g, 1, y, x, 1, DT_F64, &r));
+    CHECK_ERR(comm_barrier(g), ERR_INTERNAL, "barrier in group 0 between chunks 1 and 2");
+    CHECK_ERR(comm_all_gather_chunk_start(g, 1, x, y, 1, DT_F64, &r), ERR_INTERNAL,
+              "behind chunk 1 of");
+    TRY(comm_reduce_scatter_chunk_start(g, 2, y, x, 1, DT_F64, &r));
     TRY(comm_finish(&r));
-    CHECK_ERR(comm_scatter_step_start(g, 1, y, x, 1, DT_COUNT, &r), ERR_INTERNAL, "element type");
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 1, y, x, 1, DT_COUNT, &r), ERR_INTERNAL,
+              "element type");
     TRY(comm_barrier(g));
     TRY(comm_all_gather_start(g, x, y, 1, DT_F64, &r));
-    CHECK_ERR(comm_scatter_step_start(g, 1, y, x, 1, DT_F64, &r), ERR_INTERNAL, "unfinished");
+    CHECK_ERR(comm_reduce_scatter_chunk_start(g, 1, y, x, 1, DT_F64, &r), ERR_INTERNAL,
+              "unfinished");
     TRY(comm_finish(&r));
     for (int i = 0; i < 8; i++)
         x[i] = i + 1;
@@ -265,7 +270,7 @@ static void misuse_is_refused(void)
 
 static const struct test_case cases[] = {
     {"starting_never_waits", starting_never_waits},
-    {"steps_are_the_whole", steps_are_the_whole},
+    {"chunks_are_the_whole", chunks_are_the_whole},
     {"a_failing_rank_ends_all_waits", a_failing_rank_ends_all_waits},
     {"a_hang_names_the_missing", a_hang_names_the_missing},
     {"mismatches_name_both", mismatches_name_both},

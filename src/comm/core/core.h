@@ -41,7 +41,7 @@ struct comm_coll {
     enum dtype dt;
     enum comm_red red;
     int root;       /* member; reduce and broadcast only */
-    int step;       /* of a reduce_scatter or all_gather (core/steps.c); 0: the whole */
+    int chunk;      /* of a reduce_scatter or all_gather (core/chunks.c); 0: the whole */
     int64_t count;  /* elements as in comm.h; all_to_all: all that this member receives */
     int64_t unit;   /* bytes of one element, 1 for broadcast; set by comm_coll_check */
     void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
@@ -90,7 +90,7 @@ struct comm_queue_ops {
     /* now: started and finished in one; nothing else of the group is unfinished. */
     enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c, bool now);
     enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
-    bool (*coll_steps)(const struct comm_group *g, const struct comm_coll *c); /* takes steps? */
+    bool (*coll_chunks)(const struct comm_group *g, const struct comm_coll *c); /* in chunks? */
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
                           struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
@@ -133,8 +133,8 @@ struct comm_group {
     int *ranks;               /* (n) owned */
     int64_t started, finished; /* operations so far; finished <= started */
     struct traffic counted[TRAFFIC_KINDS]; /* of them */
-    int step;                 /* started last of one that goes in steps, not the last; 0: none */
-    enum comm_coll_kind step_of;
+    int chunk;                /* started last of one that goes in chunks, not the last; 0: none */
+    enum comm_coll_kind chunk_of;
     void *impl;               /* owned by the transport; NULL when n is 1 */
     bool device;              /* device memory of the device that is attached */
     bool small;               /* its largest operation is a few words */

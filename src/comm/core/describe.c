@@ -20,7 +20,7 @@ bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b)
 {
     bool counts = a->kind == COMM_ALL_TO_ALL || a->count == b->count; /* pairs agree on those */
     return a->kind == b->kind && a->dt == b->dt && a->red == b->red && a->root == b->root &&
-           counts && a->step == b->step;
+           counts && a->chunk == b->chunk;
 }
 
 const char *comm_coll_text(const struct comm_coll *c, char buf[96])
@@ -29,8 +29,8 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96])
     char to[32] = "";
     if (c->kind == COMM_REDUCE)
         snprintf(to, sizeof to, " to member %d", c->root);
-    if (c->step > 0)
-        snprintf(to, sizeof to, ", step %d", c->step);
+    if (c->chunk > 0)
+        snprintf(to, sizeof to, ", chunk %d", c->chunk);
     if (c->kind == COMM_BARRIER)
         snprintf(buf, 96, "%s", name);
     else if (c->kind == COMM_BROADCAST)

@@ -21,14 +21,14 @@ static void count(struct traffic *t, int64_t bytes)
     t->bytes += bytes;
 }
 
-/* bytes: of the longer side. One that goes in steps is counted with its first. */
+/* bytes: of the longer side. One that goes in chunks is counted with its first. */
 static void count_coll(struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
     static const enum traffic_kind kind[COMM_BARRIER] = {
         [COMM_ALL_REDUCE] = TRAFFIC_ALL_REDUCE, [COMM_REDUCE_SCATTER] = TRAFFIC_REDUCE_SCATTER,
         [COMM_ALL_GATHER] = TRAFFIC_ALL_GATHER, [COMM_ALL_TO_ALL] = TRAFFIC_ALL_TO_ALL,
         [COMM_REDUCE] = TRAFFIC_REDUCE, [COMM_BROADCAST] = TRAFFIC_BROADCAST};
-    if (c->kind == COMM_BARRIER || c->step > 1)
+    if (c->kind == COMM_BARRIER || c->chunk > 1)
         return;
     count(&g->counted[c->red == COMM_MAX ? TRAFFIC_ALL_REDUCE_MAX : kind[c->kind]],
           c->kind == COMM_ALL_TO_ALL ? c->count * c->unit : bytes);
@@ -182,13 +182,13 @@ enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const 
     return coll_overlap(g, c, *bytes);
 }
 
-/* Not between the steps of another (core/steps.c). */
-static enum err steps_over(const struct comm_group *g, const struct comm_coll *c)
+/* Not between the chunks of another (core/chunks.c). */
+static enum err chunks_over(const struct comm_group *g, const struct comm_coll *c)
 {
     char buf[96];
-    if (g->step > 0 && c->step == 0)
-        FAIL(ERR_INTERNAL, "comm: %s in group %d between steps %d and %d of another",
-             comm_coll_text(c, buf), g->id, g->step, g->step + 1);
+    if (g->chunk > 0 && c->chunk == 0)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d between chunks %d and %d of another",
+             comm_coll_text(c, buf), g->id, g->chunk, g->chunk + 1);
     return ERR_OK;
 }
 
@@ -197,7 +197,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
     char buf[96];
     int64_t bytes;
     TRY(comm_coll_check(g, c, r, &bytes));
-    TRY(steps_over(g, c));
+    TRY(chunks_over(g, c));
     *r = (struct comm_req){0};
     if (g->n == 1)
         return coll_alone(g, c, bytes);
@@ -247,7 +247,7 @@ enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
     int64_t bytes;
     if (g->lane && g->started == g->finished) {
         TRY(comm_coll_check(g, c, &r, &bytes));
-        TRY(steps_over(g, c));
+        TRY(chunks_over(g, c));
         TRY(g->world->queue->ops->coll_start(g, c, true));
         count_coll(g, c, bytes);
         g->finished = ++g->started;

@@ -365,14 +365,15 @@ static enum err all_gather(const struct comm_copies *x, const struct comm_coll *
     return end_gather(x, c, s);
 }
 
-/* ---- in steps ---- */
+/* ---- in chunks ---- */
 
-static enum err scatter_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+static enum err reduce_scatter_chunk(const struct comm_copies *x, const struct comm_coll *c,
+                                     cudaStream_t s)
 {
-    int to = (x->me + c->step) % x->n, from = (x->me - c->step + x->n) % x->n;
+    int to = (x->me + c->chunk) % x->n, from = (x->me - c->chunk + x->n) % x->n;
     struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
     p.at = place_of(x, c->in) + x->me * p.bytes;
-    if (c->step == x->n) {
+    if (c->chunk == x->n) {
         TRY(sum_staged(x, &p, c->out, s));
         return wait_all(x, FLAG_READ, s);
     }
@@ -382,14 +383,15 @@ static enum err scatter_step(const struct comm_copies *x, const struct comm_coll
     return signal_one(x, FLAG_READ, from, s);
 }
 
-static enum err gather_step(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+static enum err all_gather_chunk(const struct comm_copies *x, const struct comm_coll *c,
+                                 cudaStream_t s)
 {
-    int from = (x->me + c->step) % x->n;
-    if (c->step == 1)
+    int from = (x->me + c->chunk) % x->n;
+    if (c->chunk == 1)
         TRY(signal_all(x, FLAG_READY, s));
     TRY(fetch_part(x, c, from, s));
     TRY(signal_one(x, FLAG_READ, from, s));
-    return c->step < x->n - 1 ? ERR_OK : end_gather(x, c, s);
+    return c->chunk < x->n - 1 ? ERR_OK : end_gather(x, c, s);
 }
 
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
@@ -405,7 +407,7 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
         return false;
     switch (c->kind) {
     case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
-    case COMM_REDUCE_SCATTER: return adds && (c->step == 0 || c->count * c->unit <= x->shard);
+    case COMM_REDUCE_SCATTER: return adds && (c->chunk == 0 || c->count * c->unit <= x->shard);
     case COMM_REDUCE: return adds;
     case COMM_ALL_GATHER: return true;
     case COMM_ALL_TO_ALL:
@@ -448,10 +450,10 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
-    enum { PLACE, KIND, ROOT, STEP, ELEMENTS, FIELDS };
+    enum { PLACE, KIND, ROOT, CHUNK, ELEMENTS, FIELDS };
     bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
     double mine[FIELDS] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
-                           c->step, (double)c->count}, all[COMM_COPIES_MEMBERS][FIELDS];
+                           c->chunk, (double)c->count}, all[COMM_COPIES_MEMBERS][FIELDS];
     char buf[96];
     TRY(comm_gpu_host_all_gather(g, all, mine, FIELDS));
     for (int i = 0; i < g->n; i++) {
@@ -472,9 +474,9 @@ enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c
     switch (c->kind) {
     case COMM_ALL_REDUCE: return all_reduce(x, c, s);
     case COMM_REDUCE_SCATTER:
-        return c->step ? scatter_step(x, c, s) : reduce_scatter(x, c, s);
+        return c->chunk ? reduce_scatter_chunk(x, c, s) : reduce_scatter(x, c, s);
     case COMM_REDUCE: return reduce(x, c, s);
-    case COMM_ALL_GATHER: return c->step ? gather_step(x, c, s) : all_gather(x, c, s);
+    case COMM_ALL_GATHER: return c->chunk ? all_gather_chunk(x, c, s) : all_gather(x, c, s);
     case COMM_ALL_TO_ALL: return all_to_all(x, c, s);
     case COMM_BROADCAST:
     case COMM_BARRIER: break;

@@ -131,7 +131,7 @@ void comm_gpu_end_release(struct comm_gpu *q);
 
 enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_gpu_coll_finish(struct comm_group *g);
-bool comm_gpu_coll_steps(const struct comm_group *g, const struct comm_coll *c);
+bool comm_gpu_coll_chunks(const struct comm_group *g, const struct comm_coll *c);
 enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                             struct comm_req *r);
 enum err comm_gpu_msg_finish(struct comm_world *w, struct comm_req *r);

@@ -298,7 +298,7 @@ static enum err replayed(struct comm_world *w, int64_t step, double seconds)
 static const struct comm_queue_ops gpu_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_gpu_coll_start,
     .coll_finish = comm_gpu_coll_finish,
-    .coll_steps = comm_gpu_coll_steps,
+    .coll_chunks = comm_gpu_coll_chunks,
     .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
     .window_take = comm_window_open, .replayed = replayed, .abort = abort_queue,
     .close = close_queue,

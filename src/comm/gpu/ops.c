@@ -24,7 +24,7 @@ static enum err launch_in_group(const struct comm_gpu_lane *l, const struct comm
     char buf[96];
     if (l->copies && comm_copies_take(l, c))
         return comm_copies_do(l, c, s);
-    if (c->step > 0)
+    if (c->chunk > 0)
         FAIL(ERR_INTERNAL, "comm: %s in group %d, which does not move by copies",
              comm_coll_text(c, buf), l->id);
     if (!l->comm)
@@ -106,7 +106,7 @@ static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
     return ERR_OK;
 }
 
-bool comm_gpu_coll_steps(const struct comm_group *g, const struct comm_coll *c)
+bool comm_gpu_coll_chunks(const struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
     return l->copies && comm_copies_take(l, c);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums to owners and gathers in steps (comm/core/steps.c) between two, three and four GPUs of a
- * process, against the same in host memory. A part is written by the device's queue just before its
- * step, and read just behind it, and until then all is NaN; GPUs come to each step at other times,
- * each round another one last. Runs where this process sees as many GPUs.
+ * Sums to owners and gathers in chunks (comm/core/chunks.c) between two, three and four GPUs of a
+ * process, against the same in host memory. A chunk is written by the device's queue just before it
+ * starts, and read just behind its end, and until then all is NaN; GPUs come to each chunk at other
+ * times, each round another one last. Runs where this process sees as many GPUs.
  */
 #include "comm/comm.h"
 
@@ -66,7 +66,7 @@ static enum err scatter(struct side *s, const struct part *x, char *host, int ro
         int64_t at = (s->me + k) % s->n * bytes;
         TRY(be_late(s, round + k));
         TRY(dev_h2d(s->dev, in + at, host + at, bytes));
-        TRY(comm_scatter_step_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
+        TRY(comm_reduce_scatter_chunk_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
     }
     for (int k = 1; k <= s->n; k++)
         TRY(comm_finish(&r[k - 1]));
@@ -90,7 +90,7 @@ static enum err gather(struct side *s, const struct part *x, char *host, int rou
     TRY(be_late(s, round));
     TRY(dev_h2d(s->dev, in, host, bytes));
     for (int k = 1; k < s->n; k++)
-        TRY(comm_gather_step_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
+        TRY(comm_all_gather_chunk_start(s->gpu, k, out, in, x->count, x->dt, &r[k - 1]));
     for (int k = 1; k < s->n; k++) {
         int64_t at = (s->me + k) % s->n * bytes;
         TRY(comm_finish(&r[k - 1]));
@@ -113,7 +113,7 @@ static enum err rounds(struct side *s)
             const struct part *x = &parts[i];
             int64_t bytes = x->count * x->bytes;
             char *host;
-            CHECK(comm_group_steps(s->gpu, bytes));
+            CHECK(comm_group_chunks(s->gpu, bytes));
             TRY(mem_new(4 * s->n * bytes + 1, 1, "parts", &host));
             fill(host, x, s->n * x->count, 10 * round + s->me);
             memset(host + s->n * bytes, 0xff, (size_t)(3 * s->n * bytes));
