@@ -194,15 +194,15 @@ struct comm_group_args {
     int64_t max_bytes; /* of its largest operation, for staging (comm_scratch_bytes); larger ones
                           go in more pieces, and groups of a few words take little of a GPU */
     enum comm_mem mem; /* what all its operations move */
-    bool beside;      /* they run beside the device's own work, and leave it most of a GPU */
+    bool overlapped;  /* they overlap the device's own work, and leave it most of a GPU */
     /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
      * of one process then move it by copies (gpu/coll.c). From comm_window_take, whose it
      * stays; NULL, or memory of the device's own, where that gave none, and the group goes by NCCL.
      * window_bytes: the same on all members, also of one without; 0: no such promise. */
     void *window;
     int64_t window_bytes;
-    bool mixed; /* some lie elsewhere, or are not of a kind that copies do; else all are sums
-                   (all_reduce, f32 or bf16) */
+    bool also_nccl;   /* some operations read elsewhere, or are of a kind that copies do not do; else
+                         all are sums (all_reduce, f32 or bf16) */
 };
 /* Collective over the members, who give the same ranks in the same order, id and max_bytes. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
@@ -231,13 +231,13 @@ bool comm_would_copy(enum comm_kind k, int n);
 bool comm_gpus_reach(const int *gpu, int n);
 
 /* What a rank will open in device memory: the members of its group with a window of sums and of
- * that with a mixed one (1: it has none), how many groups of other kinds (comm_group_args), and how
- * many channels. `beside`: the mixed one is, where NCCL does its work; apart: the windows' GPUs do
- * not reach each other (comm_gpus_reach), or may not (comm_attach), so NCCL does; stages_apart:
- * nor do those of channels. */
+ * that with also_nccl (1: it has none), how many groups of other kinds (comm_group_args), and how
+ * many channels. overlapped: of the one with also_nccl; no_p2p: the windows' GPUs do not reach each
+ * other (comm_gpus_reach), or may not (comm_attach), so NCCL does all; stages_no_p2p: nor do those
+ * of channels. */
 struct comm_device_plan {
-    int window, mixed, full, small, channels;
-    bool beside, apart, stages_apart;
+    int window, also_nccl, full, tiny, channels;
+    bool overlapped, no_p2p, stages_no_p2p;
 };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);

@@ -13,8 +13,9 @@ static enum err open_one(struct exec *x, const struct group *g, int *ranks,
     if (n < 2)
         return ERR_OK;
     struct comm_group_args a = {.id = (int)g->kind * x->mesh.world + ranks[0], .ranks = ranks,
-                                .n = n, .max_bytes = g->max_bytes, .beside = g->beside,
-                                .mixed = g->mixed, .mem = g->host ? COMM_HOST : COMM_DEVICE};
+                                .n = n, .max_bytes = g->max_bytes, .overlapped = g->overlapped,
+                                .also_nccl = g->also_nccl,
+                                .mem = g->host ? COMM_HOST : COMM_DEVICE};
     if (g->window) { /* members have the same layout: all lies at the same places */
         a.window = g->kind == GROUP_DP ? x->grads.base : x->stream;
         a.window_bytes = g->kind == GROUP_DP ? x->window_bytes : x->stream_bytes;

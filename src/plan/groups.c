@@ -64,8 +64,8 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
     const struct group all[GROUP_KINDS] = {
         [GROUP_WORLD] = {.members = a->mesh->world, .axes = ALL, .host = true,
                          .max_bytes = 8 * (int64_t)sizeof(double)},
-        [GROUP_TP] = {.members = a->split.tp, .axes = 1u << AXIS_TP, .beside = a->beside,
-                      .max_bytes = model_said_bytes(&r), .window = true, .mixed = true},
+        [GROUP_TP] = {.members = a->split.tp, .axes = 1u << AXIS_TP, .overlapped = a->overlapped,
+                      .max_bytes = model_said_bytes(&r), .window = true, .also_nccl = true},
         [GROUP_KV] = {.members = kv_neighbours(a), .axes = 1u << AXIS_TP, .max_bytes = grads},
         [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
                       .window = true},

@@ -33,9 +33,9 @@ struct group {
     int64_t max_bytes; /* of its largest operation */
     int64_t scratch;   /* bytes that its transport stages with: filled in by who knows that */
     bool host;         /* moves memory of the host; else of the device */
-    bool beside;       /* runs beside the device's own work */
+    bool overlapped;   /* overlaps the device's own work */
     bool window;       /* what it reads lies in a window */
-    bool mixed;        /* of a window: some lie elsewhere; else all are sums */
+    bool also_nccl;    /* of a window: some lie elsewhere; else all are sums */
 };
 
 struct groups_args {
@@ -47,7 +47,7 @@ struct groups_args {
     struct dtypes types;
     int64_t samples; /* of a full microbatch */
     int shares;      /* data ranks that share the updates; 1: none */
-    bool beside;     /* tensor ranks communicate beside their products */
+    bool overlapped; /* tensor ranks communicate while they compute */
 };
 /* Those of pipeline rank pp, but for scratch. */
 void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KINDS]);

@@ -169,7 +169,7 @@ static enum err open_link(struct link *k)
         TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
     a.window = k->window;
     a.window_bytes = LARGEST;
-    a.mixed = true;
+    a.also_nccl = true;
     a.max_bytes = LARGEST;
     TRY(comm_group_open(k->w, &a, &k->all));
     return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);

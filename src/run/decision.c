@@ -28,7 +28,7 @@ _Static_assert((int)OPTIONS_RECORDED == 2, "graph's words");
 static struct decision overlap(const struct setup *s)
 {
     const struct options *o = s->o;
-    struct decision d = {.value = options_tp_rows(o, s->tp_apart), .told = o->parallel.tp > 1};
+    struct decision d = {.value = options_tp_rows(o, s->tp_no_p2p), .told = o->parallel.tp > 1};
     const char *idle = options_idle(o, "parallel.tp_rows");
     d.words = d.value ? "tensor ranks communicate beside their products"
                       : "tensor ranks communicate in turn with their products";
@@ -44,13 +44,13 @@ static struct decision moves(const struct setup *s)
     const struct options *o = s->o;
     bool threads = comm_would_copy((enum comm_kind)o->train.transport, 2);
     struct decision d = {.told = on_gpus(s) && s->mesh.world > 1};
-    d.value = d.told && threads && !o->env.no_copies && !s->apart;
+    d.value = d.told && threads && !o->env.no_copies && !s->no_p2p;
     d.words = !d.told ? "nothing between GPUs"
                       : d.value ? "between GPUs by copies" : "between GPUs by NCCL";
     d.reason = !d.told             ? "there are no two of them"
                : !threads          ? "train.transport is mpi"
                : o->env.no_copies  ? "PLAIT_COPIES is off"
-               : s->apart          ? "some do not reach each other"
+               : s->no_p2p         ? "some do not reach each other"
                                    : "ranks are threads of one process";
     return d;
 }

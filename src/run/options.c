@@ -355,13 +355,13 @@ int64_t options_shares(const struct options *o)
     return o->parallel.zero > 0 ? o->parallel.dp : 1;
 }
 
-int64_t options_tp_rows(const struct options *o, bool apart)
+int64_t options_tp_rows(const struct options *o, bool no_p2p)
 {
-    bool copies = o->train.device == OPTIONS_CUDA && !apart && !o->env.no_copies &&
+    bool copies = o->train.device == OPTIONS_CUDA && !no_p2p && !o->env.no_copies &&
                   comm_would_copy((enum comm_kind)o->train.transport, (int)o->parallel.tp);
-    bool beside = o->parallel.tp_overlap == OPTIONS_TP_ON ||
-                  (o->parallel.tp_overlap == OPTIONS_TP_AUTO && copies);
-    return o->parallel.tp > 1 && beside ? o->parallel.tp_rows : 0;
+    bool overlap = o->parallel.tp_overlap == OPTIONS_TP_ON ||
+                   (o->parallel.tp_overlap == OPTIONS_TP_AUTO && copies);
+    return o->parallel.tp > 1 && overlap ? o->parallel.tp_rows : 0;
 }
 
 int64_t options_chunks(const struct options *o)

@@ -120,9 +120,9 @@ int64_t options_ranks(const struct options *o);
 int64_t options_shares(const struct options *o);
 /* Fewest rows of a piece of a product of tensor ranks that talk beside their products; 0: they do
  * not. auto: where copies between GPUs carry the talk, which leave the multiprocessors to the
- * products (comm_would_copy, and env.no_copies is false). apart: GPUs of tensor ranks were asked
+ * products (comm_would_copy, and env.no_copies is false). no_p2p: GPUs of tensor ranks were asked
  * and do not reach each other. Local. */
-int64_t options_tp_rows(const struct options *o, bool apart);
+int64_t options_tp_rows(const struct options *o, bool no_p2p);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);
 /* Stages of a pipeline rank: as set, or as many as the schedule needs. */

@@ -165,7 +165,7 @@ static void add_group(const struct group *g, struct text *out)
         }
     text_add(out, "], \"memory\": \"%s\", \"max_bytes\": %lld, \"scratch\": %lld, \"overlaps\": "
                   "%s}", g->host ? "host" : "device", (long long)g->max_bytes,
-             (long long)g->scratch, g->beside ? "true" : "false");
+             (long long)g->scratch, g->overlapped ? "true" : "false");
 }
 
 /* Those that pipeline rank pp has. */

@@ -107,19 +107,19 @@ static void make_attn(struct setup *s)
 
 /* GPUs that do not reach each other, or are not to: of a stage's data or tensor ranks; of the
  * stages. */
-struct apart { bool ranks, stages; };
+struct no_p2p { bool ranks, stages; };
 
 /* Bytes that the transport of pipeline rank pp takes of a GPU. */
-static int64_t device_bytes(const struct setup *s, int pp, struct apart far)
+static int64_t device_bytes(const struct setup *s, int pp, struct no_p2p far)
 {
     const struct group *g = s->groups[pp];
-    struct comm_device_plan p = {.window = g[GROUP_DP].members, .mixed = g[GROUP_TP].members,
-                                 .beside = s->decided[DECIDED_OVERLAP].value > 0,
+    struct comm_device_plan p = {.window = g[GROUP_DP].members, .also_nccl = g[GROUP_TP].members,
+                                 .overlapped = s->decided[DECIDED_OVERLAP].value > 0,
                                  .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
                                          (g[GROUP_MERGE].members > 1),
-                                 .small = g[GROUP_SUMS].members > 1,
+                                 .tiny = g[GROUP_SUMS].members > 1,
                                  .channels = groups_channels(&s->sched, pp, NULL),
-                                 .apart = far.ranks, .stages_apart = far.stages};
+                                 .no_p2p = far.ranks, .stages_no_p2p = far.stages};
     return comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
 }
 
@@ -134,7 +134,7 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
                                  .redo = s->redo ? s->segments : NULL};
 }
 
-static enum err plan_rank(struct setup *s, int pp, struct apart far)
+static enum err plan_rank(struct setup *s, int pp, struct no_p2p far)
 {
     struct dev_args dev;
     setup_dev_args(s, options_device(s->o), &dev);
@@ -155,7 +155,7 @@ static enum err make_memory(struct setup *s)
     TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
     TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
     for (int pp = 0; pp < s->sched.p; pp++)
-        TRY(plan_rank(s, pp, (struct apart){s->o->env.no_copies, s->o->env.no_copies}));
+        TRY(plan_rank(s, pp, (struct no_p2p){s->o->env.no_copies, s->o->env.no_copies}));
     return ERR_OK;
 }
 
@@ -183,12 +183,12 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
         s->o->env.no_copies)
         return ERR_OK;
     TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
-    struct apart far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
-    s->tp_apart = false;
-    s->apart = far.stages;
+    struct no_p2p far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
+    s->tp_no_p2p = false;
+    s->no_p2p = far.stages;
     for (int pp = 0; pp < s->sched.p; pp++) {
-        s->tp_apart = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_apart;
-        s->apart = s->apart || s->tp_apart || !axis_reaches(s, pp, AXIS_DP, &k);
+        s->tp_no_p2p = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_no_p2p;
+        s->no_p2p = s->no_p2p || s->tp_no_p2p || !axis_reaches(s, pp, AXIS_DP, &k);
     }
     decision_make(s, s->decided);
     enum err err = ERR_OK;

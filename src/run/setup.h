@@ -38,7 +38,7 @@ struct setup {
     struct attn attn;               /* extents of the largest attention of a rank */
     int64_t share, samples;         /* of a step on one data rank; of a microbatch */
     bool training;
-    bool apart, tp_apart;           /* GPUs, and those of tensor ranks, do not reach each other: by
+    bool no_p2p, tp_no_p2p;         /* GPUs, and those of tensor ranks, do not reach each other: by
                                        setup_ask_gpus, before it false */
     struct decision decided[DECISIONS];
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */

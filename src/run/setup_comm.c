@@ -9,9 +9,9 @@
 #include "comm/comm.h"
 
 /* Do GPUs move by copies what n of them have between them? */
-static bool copies(const struct setup *s, int n, bool apart)
+static bool copies(const struct setup *s, int n, bool no_p2p)
 {
-    return options_device(s->o) == DEV_CUDA && !apart && !s->o->env.no_copies &&
+    return options_device(s->o) == DEV_CUDA && !no_p2p && !s->o->env.no_copies &&
            comm_would_copy((enum comm_kind)s->o->train.transport, n);
 }
 
@@ -52,9 +52,9 @@ enum err setup_plan_comm(struct setup *s, int pp)
         .of = {.model = &s->model, .split = s->split, .mesh = &s->mesh, .sched = &s->sched,
                .cut = s->cut, .types = s->types, .samples = s->samples,
                .shares = (int)s->decided[DECIDED_ZERO].value,
-               .beside = s->decided[DECIDED_OVERLAP].value > 0},
+               .overlapped = s->decided[DECIDED_OVERLAP].value > 0},
         .group = g, .share = s->share, .rows = s->decided[DECIDED_OVERLAP].value,
-        .chunked = copies(s, s->split.tp, s->tp_apart),
+        .chunked = copies(s, s->split.tp, s->tp_no_p2p),
         .segments = s->segments};
     groups_make(&a.of, pp, g);
     for (int k = 0; k < GROUP_KINDS; k++)

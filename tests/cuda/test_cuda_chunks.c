@@ -140,7 +140,7 @@ static enum err open_side(struct side *s)
     TRY(s->dev->ops->alloc(s->dev, LATE, "to be late", (void **)&s->late));
     TRY(comm_window_take(s->w, WINDOW, "a window", (void **)&s->window));
     struct comm_group_args a = {.id = 1, .ranks = ranks, .n = s->n, .mem = COMM_DEVICE,
-                                .window = s->window, .window_bytes = WINDOW, .mixed = true};
+                                .window = s->window, .window_bytes = WINDOW, .also_nccl = true};
     TRY(comm_group_open(s->w, &a, &s->gpu));
     CHECK(comm_group_copies(s->gpu) == comm_gpus_reach(ranks, s->n));
     struct comm_group_args host = {.id = 2, .ranks = ranks, .n = s->n};

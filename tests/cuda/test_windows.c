@@ -37,7 +37,7 @@ enum { WINDOW = 200 << 20, BEFORE = 20000 }; /* about a second of zeroing */
 
 /* A window, and a group to which it is named, or not. */
 /* long: a group's kind, whether this rank has its window, and both */
-static enum err open_with(const struct side *s, bool mixed, bool named, char **window,
+static enum err open_with(const struct side *s, bool also_nccl, bool named, char **window,
                           struct comm_group **g)
 {
     int ranks[RANKS] = {0, 1};
@@ -45,13 +45,14 @@ static enum err open_with(const struct side *s, bool mixed, bool named, char **w
     CHECK(*window != NULL);
     struct comm_group_args a = {.id = 3, .ranks = ranks, .n = RANKS, .mem = COMM_DEVICE,
                                 .window = named ? *window : NULL, .window_bytes = WINDOW,
-                                .mixed = mixed};
+                                .also_nccl = also_nccl};
     return comm_group_open(s->w, &a, g);
 }
 
-static enum err group_open(const struct side *s, bool mixed, char **window, struct comm_group **g)
+static enum err group_open(const struct side *s, bool also_nccl, char **window,
+                           struct comm_group **g)
 {
-    return open_with(s, mixed, true, window, g);
+    return open_with(s, also_nccl, true, window, g);
 }
 
 static enum err window_open(const struct side *s, char **window, struct comm_group **g)
@@ -82,7 +83,7 @@ static enum err windows_of(struct side *s)
     return ERR_OK;
 }
 
-/* Operations of a mixed group: some go by copies; some, too small or of another kind, by NCCL. */
+/* Of a group with also_nccl: some go by copies; some, too small or of another kind, by NCCL. */
 enum kind { SUM, MAX, SCATTER, GATHER, TO_ROOT, TO_ALL, SCATTER_CHUNKS, GATHER_CHUNKS,
             SCATTER_INSIDE, GATHER_INSIDE, GATHER_CHUNKS_INSIDE }; /* the short side in the long */
 struct one { enum kind kind; int64_t count; enum dtype dt; int root; };

@@ -10,17 +10,17 @@
  * alone, no more than eight, and GPUs that reach each other. */
 static void what_a_gpu_is_asked_for(void)
 {
-    struct comm_device_plan none = {.window = 1}, p = {.window = 2, .small = 1};
+    struct comm_device_plan none = {.window = 1}, p = {.window = 2, .tiny = 1};
     CHECK_INT(comm_device_bytes(COMM_THREAD, &none), 0);
     CHECK_INT(comm_device_bytes(COMM_MPI, &none), 0);
     int64_t copies = comm_device_bytes(COMM_THREAD, &p), nccl = comm_device_bytes(COMM_MPI, &p);
     CHECK(copies > 0 && copies < nccl);
     p.window = 8;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), copies);
-    p.apart = true;
+    p.no_p2p = true;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
     CHECK_INT(comm_device_bytes(COMM_MPI, &p), nccl);
-    p.apart = false;
+    p.no_p2p = false;
     p.window = 9;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
 }
@@ -29,30 +29,30 @@ static void what_a_gpu_is_asked_for(void)
  * of processes. */
 static void channels(void)
 {
-    struct comm_device_plan p = {.window = 1, .small = 1}, more = p;
+    struct comm_device_plan p = {.window = 1, .tiny = 1}, more = p;
     more.channels = 2;
     int64_t none = comm_device_bytes(COMM_MPI, &p), some = comm_device_bytes(COMM_THREAD, &more);
     CHECK(some > none && some - none < (comm_device_bytes(COMM_MPI, &more) - none) / 4);
-    more.apart = true;
+    more.no_p2p = true;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &more), some);
-    more.stages_apart = true;
+    more.stages_no_p2p = true;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &more), comm_device_bytes(COMM_MPI, &more));
 }
 
 /* Tensor ranks of one process move by copies, and keep a small communicator for the rest. */
 static void tensor_ranks(void)
 {
-    struct comm_device_plan p = {.window = 1, .mixed = 2};
+    struct comm_device_plan p = {.window = 1, .also_nccl = 2};
     int64_t copies = comm_device_bytes(COMM_THREAD, &p), nccl = comm_device_bytes(COMM_MPI, &p);
     CHECK(copies > 0 && copies < nccl);
-    p.beside = true;
+    p.overlapped = true;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), copies);
     CHECK(comm_device_bytes(COMM_MPI, &p) < nccl);
-    p.beside = false;
-    p.apart = true;
+    p.overlapped = false;
+    p.no_p2p = true;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
-    p.apart = false;
-    p.mixed = 9;
+    p.no_p2p = false;
+    p.also_nccl = 9;
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
 }
 
@@ -64,10 +64,10 @@ static void who_copies(void)
         {COMM_MPI, 2, false},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        struct comm_device_plan p = {.window = 1, .mixed = c[i].n};
+        struct comm_device_plan p = {.window = 1, .also_nccl = c[i].n};
         bool would = comm_would_copy(c[i].k, c[i].n);
         int64_t bytes = comm_device_bytes(c[i].k, &p);
-        p.apart = true;
+        p.no_p2p = true;
         bool less = bytes < comm_device_bytes(c[i].k, &p);
         test_check(would == c[i].would && less == would, __FILE__, __LINE__, "row %d", (int)i);
     }

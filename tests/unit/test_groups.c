@@ -22,8 +22,8 @@ static bool is_same(const struct setup *s, enum group_kind k, int rank, int othe
     int n = groups_ranks(&s->mesh, mine, rank, a), m = groups_ranks(&s->mesh, its, other, b);
     bool bytes = k == GROUP_DP || k == GROUP_KV || mine->max_bytes == its->max_bytes;
     return n == m && n == mine->members && memcmp(a, b, (size_t)n * sizeof *a) == 0 && bytes &&
-           mine->host == its->host && mine->window == its->window && mine->beside == its->beside &&
-           mine->mixed == its->mixed;
+           mine->host == its->host && mine->window == its->window &&
+           mine->overlapped == its->overlapped && mine->also_nccl == its->also_nccl;
 }
 
 static void check_members(const struct setup *s, const char *what)

@@ -47,7 +47,7 @@ static void zeros_are_derived(void)
  * talks with tp 1. */
 static void overlap_follows_the_copies(void)
 {
-    static const struct { const char *set[3]; bool no_copies, apart; int64_t rows; } c[] = {
+    static const struct { const char *set[3]; bool no_copies, no_p2p; int64_t rows; } c[] = {
         {{"parallel.tp=2"}, false, false, 0},
         {{"parallel.tp=2", "train.device=ref"}, false, false, 0},
         {{"train.device=cuda"}, false, false, 0},
@@ -71,7 +71,7 @@ static void overlap_follows_the_copies(void)
         for (int k = 0; k < 3 && c[i].set[k]; k++)
             CHECK_OK(conf_set(&options_table, &o, c[i].set[k]));
         o.env.no_copies = c[i].no_copies;
-        int64_t rows = options_tp_rows(&o, c[i].apart);
+        int64_t rows = options_tp_rows(&o, c[i].no_p2p);
         test_check(rows == c[i].rows, __FILE__, __LINE__, "row %d: %lld", (int)i, (long long)rows);
     }
 }

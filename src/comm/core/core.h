@@ -137,11 +137,11 @@ struct comm_group {
     enum comm_coll_kind chunk_of;
     void *impl;               /* owned by the transport; NULL when n is 1 */
     bool device;              /* device memory of the device that is attached */
-    bool small;               /* its largest operation is a few words */
-    bool beside;              /* its operations run beside the device's own work */
+    bool tiny;                /* its largest operation is a few words */
+    bool overlapped;          /* its operations overlap the device's own work */
     void *window;             /* device, borrowed: where operations read; NULL: anywhere */
     int64_t window_bytes;     /* the same on all members */
-    bool mixed;               /* not all of them do */
+    bool also_nccl;           /* not all of them do */
     struct comm_group *host;  /* owned; the same members, beside a lane */
     bool copies;              /* its lane moves by copies what lies in the window */
     void *lane;               /* borrowed from world->queue; NULL: goes by the transport */

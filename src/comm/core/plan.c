@@ -17,8 +17,8 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes)
     return (n - 1) * COMM_SLICE_ALIGN * num_max(1, num_min(slice, most));
 }
 
-enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, BESIDE = 250 * MIB, SMALL = 32 * MIB,
-       CHANNEL = 200 * MIB, P2P = 16 * MIB };
+enum { MIB = 1 << 20, KERNELS = 384 * MIB, FULL = 490 * MIB, OVERLAPPED = 250 * MIB,
+       TINY = 32 * MIB, CHANNEL = 200 * MIB, P2P = 16 * MIB };
 
 bool comm_would_copy(enum comm_kind k, int n)
 {
@@ -27,14 +27,15 @@ bool comm_would_copy(enum comm_kind k, int n)
 
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
-    bool sums = !p->apart && comm_would_copy(k, p->window);
-    bool moves = !p->apart && comm_would_copy(k, p->mixed);
-    bool p2p = !p->stages_apart && comm_would_copy(k, 2);
-    int64_t lanes = p->full * (int64_t)FULL + p->small * (int64_t)SMALL +
+    bool sums = !p->no_p2p && comm_would_copy(k, p->window);
+    bool moves = !p->no_p2p && comm_would_copy(k, p->also_nccl);
+    bool p2p = !p->stages_no_p2p && comm_would_copy(k, 2);
+    int64_t lanes = p->full * (int64_t)FULL + p->tiny * (int64_t)TINY +
                     p->channels * (int64_t)(p2p ? P2P : CHANNEL);
     if (p->window > 1)
         lanes += sums ? (int64_t)COMM_COPIES_BYTES : (int64_t)FULL;
-    if (p->mixed > 1)
-        lanes += moves ? (int64_t)COMM_COPIES_BYTES + SMALL : (int64_t)(p->beside ? BESIDE : FULL);
+    if (p->also_nccl > 1)
+        lanes += moves ? (int64_t)COMM_COPIES_BYTES + TINY
+                       : (int64_t)(p->overlapped ? OVERLAPPED : FULL);
     return lanes > 0 ? KERNELS + lanes : 0;
 }

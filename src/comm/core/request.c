@@ -117,13 +117,13 @@ static enum err coll_bytes(const struct comm_group *g, const struct comm_coll *c
     return ERR_OK;
 }
 
-/* The root's two sides are one or apart. */
-static enum err root_apart(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+/* The root's two sides are one or disjoint. */
+static enum err root_disjoint(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
     uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
-    bool apart = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)bytes;
+    bool disjoint = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)bytes;
     char buf[96];
-    if (c->root == g->me && !apart && a != b)
+    if (c->root == g->me && !disjoint && a != b)
         FAIL(ERR_INTERNAL, "comm: %s: input and output overlap, but are not the same",
              comm_coll_text(c, buf));
     return ERR_OK;
@@ -133,15 +133,15 @@ static enum err root_apart(const struct comm_group *g, const struct comm_coll *c
 static enum err coll_overlap(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
     if (c->kind == COMM_REDUCE)
-        return root_apart(g, c, bytes);
+        return root_disjoint(g, c, bytes);
     if (c->kind != COMM_REDUCE_SCATTER && c->kind != COMM_ALL_GATHER)
         return ERR_OK;
     int64_t part = bytes / g->n;
     uintptr_t a = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->in : c->out); /* long */
     uintptr_t b = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->out : c->in); /* short */
-    bool apart = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)part;
+    bool disjoint = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)part;
     char buf[96];
-    if (part > 0 && !apart && b != a + (uintptr_t)(part * g->me))
+    if (part > 0 && !disjoint && b != a + (uintptr_t)(part * g->me))
         FAIL(ERR_INTERNAL, "comm: %s: input and output overlap elsewhere than at member %d's own "
                            "place", comm_coll_text(c, buf), g->me);
     return ERR_OK;

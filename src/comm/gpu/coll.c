@@ -36,7 +36,7 @@ struct comm_copies {
     uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who signals */
     char *staging;    /* device, owned; n - 1 shards of a piece */
     int64_t shard;    /* bytes of one there */
-    bool mixed;       /* NCCL does what copies do not, or not better */
+    bool also_nccl;   /* NCCL does what copies do not, or not better */
     bool parts_fit;   /* those of the all_to_all that is started, in the window of each member */
     int64_t part[COMM_COPIES_MEMBERS]; /* where in member i's window this one's part begins */
     const struct comm_signals *signals; /* the transport's */
@@ -92,7 +92,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
     if (!*yes && g->me == 0 && comm_gpu_of(g->world)->windows > 0)
         log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
                            "other's memory, or wait for words of the host's",
-                 g->mixed ? "tensor ranks talk" : "gradients are summed");
+                 g->also_nccl ? "tensor ranks talk" : "gradients are summed");
     return ERR_OK;
 }
 
@@ -130,7 +130,7 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     TRY(mem_new(1, sizeof *x, "copies between GPUs", &x));
     x->n = g->n;
     x->me = g->me;
-    x->mixed = g->mixed;
+    x->also_nccl = g->also_nccl;
     x->signals = &comm_gpu_of(g->world)->signals;
     x->member[g->me] = (struct member){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
                                        .window = g->window};
@@ -406,7 +406,7 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
     if (at < 0 || at + bytes > x->member[x->me].bytes)
         return false;
     switch (c->kind) {
-    case COMM_ALL_REDUCE: return adds && (!x->mixed || bytes >= ALL_REDUCE_LEAST);
+    case COMM_ALL_REDUCE: return adds && (!x->also_nccl || bytes >= ALL_REDUCE_LEAST);
     case COMM_REDUCE_SCATTER: return adds && (c->chunk == 0 || c->count * c->unit <= x->shard);
     case COMM_REDUCE: return adds;
     case COMM_ALL_GATHER: return true;

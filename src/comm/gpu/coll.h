@@ -13,7 +13,7 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes);
 /* What a lane needs for it: staging, flags, the members' addresses; s is the lane's stream. Nothing
  * is left behind an error. Collective over the members. */
 enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out);
-/* Is c done by copies? All members answer the same. Of a group that is not mixed everything must
+/* Is c done by copies? All members answer the same. Of a group without also_nccl everything must
  * be. */
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c);
 /* Hosts wait for each other, and check that all start the same operation at the same place of the

@@ -18,7 +18,7 @@
 enum {
     PEERS_MS = 300,      /* until peers that look every few milliseconds have let go */
     ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
-    SMALL_CTAS = 1, CHANNEL_CTAS = 8, BESIDE_CTAS = 16, /* what a lane may take of the GPU */
+    TINY_CTAS = 1, CHANNEL_CTAS = 8, OVERLAPPED_CTAS = 16, /* what a lane may take of the GPU */
 };
 
 /* ---- lanes ---- */
@@ -160,7 +160,7 @@ static enum err copies_open(struct comm_group *g)
 /* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
  * that operations keep their order. The lane is known to the watcher, which at a failure looks at
  * its copies: they are whole when it gets them, and none come behind that. */
-static enum err copies_beside(struct comm_group *g)
+static enum err open_also_copies(struct comm_group *g)
 {
     struct comm_gpu *q = comm_gpu_of(g->world);
     struct comm_gpu_lane *l = g->lane;
@@ -170,7 +170,7 @@ static enum err copies_beside(struct comm_group *g)
     TRY(comm_copies_open(g, l->stream, &copies));
     if (!comm_gpu_lock(q)) {
         comm_copies_close(copies, true);
-        return comm_gpu_check(g->world, "opening copies beside a communicator");
+        return comm_gpu_check(g->world, "opening the copies of a group");
     }
     l->copies = copies;
     pthread_mutex_unlock(&q->lock);
@@ -185,17 +185,17 @@ static enum err group_open(struct comm_group *g)
     struct comm_nccl_args a = {.n = g->n, .me = g->me};
     bool copies;
     TRY(comm_copies_agree(g, &copies));
-    if (copies && !g->mixed)
+    if (copies && !g->also_nccl)
         return copies_open(g);
     if (g->me == 0)
         TRY(comm_nccl_name(&a.id));
     TRY(comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_BROADCAST, .out = &a.id,
                                                    .in = &a.id, .count = (int64_t)sizeof a.id}));
     TRY(comm_gpu_barrier(g->host)); /* all are there: initialising waits without a limit */
-    a.ctas = g->small || copies ? SMALL_CTAS : g->beside ? BESIDE_CTAS : 0;
+    a.ctas = g->tiny || copies ? TINY_CTAS : g->overlapped ? OVERLAPPED_CTAS : 0;
     TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, &a));
     g->lane = q->lanes;
-    return copies ? copies_beside(g) : ERR_OK;
+    return copies ? open_also_copies(g) : ERR_OK;
 }
 
 static enum err channel_open(struct comm_world *w, const struct comm_channel *c)

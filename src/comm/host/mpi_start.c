@@ -122,7 +122,7 @@ static enum err agree(enum err code, const char *text, const char *what, struct 
 }
 
 /* Other processes of the launch run something else, or nothing that has ranks. */
-static enum err apart(const struct agreement *a, const char *what)
+static enum err differ(const struct agreement *a, const char *what)
 {
     FAIL(ERR_MISMATCH, "comm: rank %s of the launch run%s %s, and rank %d runs %s; start the same "
                        "command on all", a->others.text, a->others.named == 1 ? "s" : "",
@@ -138,7 +138,7 @@ enum err comm_mpi_start(const char *what, double limit_s)
     if (!start.agreed) {
         TRY(agree(ERR_OK, "", what, &a));
         if (a.others.named)
-            return apart(&a, what);
+            return differ(&a, what);
     }
     if (start.code != ERR_OK)
         FAIL(start.code, "comm: rank %d cannot start", start.rank);
