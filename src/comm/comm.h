@@ -63,8 +63,8 @@ enum err comm_nccl_fits(void);
 enum err comm_thread_run(int size, double timeout_s,
                          enum err (*body)(void *arg, struct comm_world *w), void *arg);
 /* mpi: initialise (once in a process) and run body on this rank. Size and rank are the launcher's;
- * `what` (at most 31 bytes) says what all ranks run, and is the same on each: a launch in which it
- * is not, or in which a process only has comm_say, ends before body with ERR_MISMATCH.
+ * `what` (at most 31 bytes) names what all ranks run, and is the same on each: a launch in which it
+ * is not, or in which a process only has comm_report_error, ends before body with ERR_MISMATCH.
  * Returns when all ranks have ended well. When a rank has failed, its process logs the message
  * (LOG_ERROR, once in the job) and ends the whole job with the error's code as exit code, so this
  * call returns an error only when the job has one rank or MPI could not start. Errors: ERR_CONFIG
@@ -78,11 +78,11 @@ int comm_mpi_launched_here(void);
 /* Does this process do what the processes of a launch do alike and once: is it rank 0, or is there
  * no launcher? From the environment; one that does not know its rank does it. */
 bool comm_launch_first(void);
-/* For the error of a process that would run ranks, and is about to end: say(text), once in a launch
- * of MPI, by the lowest rank that has it. code ERR_OK: it has none, and only hears of the others'.
- * Before a world is there, processes hear of each other's errors by starting MPI; where it has run
- * they have, and text is said at once. Returns the code to end with, the same on every process. */
-enum err comm_say(enum err code, const char *text, void (*say)(const char *text));
+/* For a process that would run ranks and is about to end with an error: print(text), once in a
+ * launch of MPI, by the lowest rank that has it. code ERR_OK: it has none, and only learns the
+ * others'. Before a world is there, processes learn each other's errors by starting MPI; where it
+ * has run they have, and text is printed at once. Returns the code to end with, the same on all. */
+enum err comm_report_error(enum err code, const char *text, void (*print)(const char *text));
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
@@ -112,7 +112,7 @@ enum err comm_files_open(struct comm_world *w, double limit_s);
  * own watch stands. Returns body's code. Errors: ERR_MEMORY. */
 enum err comm_files_alone(double limit_s, enum err (*body)(void *arg), void *arg);
 void comm_files_close(struct comm_world *w);
-/* This rank deals with an error: a call that has not returned is said behind it, and its code
+/* This rank deals with an error: a call that has not returned is reported behind it, and its code
  * counts. *first is copied. Local. */
 void comm_files_behind(struct comm_world *w, const struct err_kept *first);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
@@ -133,19 +133,19 @@ void comm_environment(void);
  * order of its own, the ring's: every member gets the same bits, and so does every run of the same
  * layout on the same machine, unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16
  * pairwise in f32, rounded at each hop. A maximum may lose a NaN. Members that state different
- * operations are not told so: they hang, or get the wrong bytes. A hang is found by a thread of its
+ * operations get no error: they hang, or get the wrong bytes. A hang is found by a thread of its
  * own, which names it. copies: GPUs of one process may move by copies what they can. */
 enum err comm_attach(struct comm_world *w, struct dev *d, bool copies);
 /* While the device records (device.h), what is started in its memory is recorded with its own work
  * and not done. The members of a group or channel record the same operations, and replay them as
  * often and in the same order with what else they do. Communicators cannot end before a recording
- * that has operations of them, so whoever has one says how it is forgotten: comm_abort calls
+ * that has operations of them, so whoever has one states how it is forgotten: comm_abort calls
  * forget(arg), once. NULL: it is gone. Local. */
 void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
 /* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
-/* All that a step runs has run once on this rank's device. Until that is said, hosts wait for each
+/* All that a step runs has run once on this rank's device. Until then hosts wait for each
  * other before each operation by copies and for its end: what runs first is loaded and measured,
  * which may wait for the whole device, and must not wait for a peer that waits likewise. Local. */
 void comm_warm(struct comm_world *w);
@@ -201,8 +201,8 @@ struct comm_group_args {
      * window_bytes: the same on all members, also of one without; 0: no such promise. */
     void *window;
     int64_t window_bytes;
-    bool also_nccl;   /* some operations read elsewhere, or are of a kind that copies do not do; else
-                         all are sums (all_reduce, f32 or bf16) */
+    bool also_nccl;   /* some read elsewhere, or are of a kind that copies do not do; else all are
+                         sums (all_reduce, f32 or bf16) */
 };
 /* Collective over the members, who give the same ranks in the same order, id and max_bytes. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
@@ -241,7 +241,7 @@ struct comm_device_plan {
 };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
-/* Bytes that it has taken, as the GPU tells. */
+/* Bytes that it has taken, by the GPU's own count. */
 int64_t comm_device_taken(const struct comm_world *w);
 
 /* In place over `count` elements. */
@@ -268,9 +268,9 @@ struct comm_to_all {
 };
 /* Each member sends a part of `in` to each member, itself among them. Counts may all differ, and be
  * 0; of two members one receives what the other sends, else it is ERR_MISMATCH. Nothing of `out`
- * overlaps. Device memory that moves by copies: where parts lie the hosts tell each other at
- * the start, which waits for the others'. By NCCL: the first one connects, and waits so; members
- * that state different counts are not told so. */
+ * overlaps. Device memory that moves by copies: the hosts exchange where parts lie at the
+ * start, which waits for the others'. By NCCL: the first one connects, and waits so; members
+ * that state different counts get no error. */
 enum err comm_all_to_all(struct comm_group *g, const struct comm_to_all *a);
 enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes);
 enum err comm_barrier(struct comm_group *g);

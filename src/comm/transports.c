@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roof of the folder: the one file that knows which transports there are, and what is said
+ * The roof of the folder: the one file that knows which transports there are, and the error
  * where one is not built in. Ranks as threads (host/thread.c) are always there.
  */
 #include "comm/comm.h"
@@ -55,12 +55,12 @@ enum err comm_mpi_run(const char *what, double timeout_s,
     return transports.processes->run(what, timeout_s, body, arg);
 }
 
-enum err comm_say(enum err code, const char *text, void (*say)(const char *text))
+enum err comm_report_error(enum err code, const char *text, void (*print)(const char *text))
 {
     if (transports.processes)
-        return transports.processes->say(code, text, say);
+        return transports.processes->report_error(code, text, print);
     if (code != ERR_OK)
-        say(text);
+        print(text);
     return code;
 }
 

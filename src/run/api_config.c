@@ -34,7 +34,7 @@ const char *plait_error(void)
 
 int plait_say(int code, const char *text, void (*say)(const char *text))
 {
-    return (int)comm_say((enum err)code, text, say);
+    return (int)comm_report_error((enum err)code, text, say);
 }
 
 int plait_is_first(void)

@@ -60,7 +60,7 @@ struct comm_msg {
 /* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
 enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL, COMM_REQ_DEVICE };
 
-/* A transport. All slots required. A slot that fails has told the peers, so that none waits on. */
+/* A transport. All slots required. When a slot fails, the peers know it, so that none waits on. */
 struct comm_ops {
     enum comm_kind kind;
     /* Start a message; fills r->op and r->word from 1 on. */
@@ -77,8 +77,8 @@ struct comm_ops {
     bool (*failed)(struct comm_world *w);
     /* FAIL with ERR_PEER when one has, naming what this rank was about. */
     enum err (*check)(struct comm_world *w, const char *what);
-    /* May this rank say why it ends the job? Once in a machine's ranks; from any thread. */
-    bool (*last_word)(struct comm_world *w);
+    /* May this rank report why it ends the job? One of a machine's ranks; from any thread. */
+    bool (*may_report)(struct comm_world *w);
 };
 
 /* Device memory of an async device: what is started is put in order with its stream, and
@@ -148,10 +148,10 @@ struct comm_group {
 };
 
 /* ---- what stands above: transports as the roof file lists them (transports.c) ---- */
-struct comm_processes { /* comm_mpi_run and comm_say */
+struct comm_processes { /* comm_mpi_run and comm_report_error */
     enum err (*run)(const char *what, double timeout_s,
                     enum err (*body)(void *arg, struct comm_world *w), void *arg);
-    enum err (*say)(enum err code, const char *text, void (*say)(const char *text));
+    enum err (*report_error)(enum err code, const char *text, void (*print)(const char *text));
 };
 struct comm_gpus {
     enum err (*fits)(void);               /* comm_nccl_fits */
@@ -214,10 +214,10 @@ enum { COMM_NAMES = 8 };
 struct comm_names { char text[128]; size_t used; int named, more; };
 void comm_names_add(struct comm_names *n, int rank);
 void comm_names_end(struct comm_names *n);
-/* The message of a failed rank as the job's: the rank in place of the area that speaks, unless it
+/* The message of a failed rank as the job's: the rank in place of the folder's name, unless it
  * begins with a rank already or there is one rank only. Into buf, which is returned. */
 enum { COMM_RANK_TEXT = 2048 + 32 };
-const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
+const char *comm_rank_error(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
 
 /* ---- arithmetic of a reduction ----
  * Set the accumulator to the first member's elements, add the others' in member order, take the

@@ -96,7 +96,7 @@ enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_wor
          x->ranks[i], x->text(x, what), w->rank);
 }
 
-const char *comm_rank_says(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])
+const char *comm_rank_error(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])
 {
     const char *said = err_bare(text);
     if (w->size == 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The variables of Open MPI's mpirun, of other process managers (PMI), and of srun, whose number of
- * tasks counts where it speaks PMIx to them.
+ * tasks counts where its tasks get PMIx.
  */
 #include "comm/core/launch.h"
 

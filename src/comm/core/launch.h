@@ -7,10 +7,10 @@
 
 struct comm_launch {
     int size;       /* processes of the launch; 0: there is no launcher of MPI */
-    int rank;       /* -1: not told */
-    int local_rank; /* the rank's place on its machine; -1: not told */
-    int local_size; /* processes on this machine; 0: not told */
-    char job[64];   /* names the launch on this machine; "": not told */
+    int rank;       /* -1: unknown */
+    int local_rank; /* the rank's place on its machine; -1: unknown */
+    int local_size; /* processes on this machine; 0: unknown */
+    char job[64];   /* names the launch on this machine; "": unknown */
 };
 
 /* Local; nothing is kept. */

@@ -221,7 +221,7 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 static void abort_queue(struct comm_world *w)
 {
     void (*forget)(void *arg) = w->forget;
-    comm_gpu_nap_ms(PEERS_MS); /* the base world is told; so is the watcher, and kernels end */
+    comm_gpu_nap_ms(PEERS_MS); /* the base world and the watcher know, and kernels end */
     w->forget = NULL;
     if (forget)
         forget(w->forget_arg);

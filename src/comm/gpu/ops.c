@@ -6,8 +6,8 @@
  *     lane's stream                 \ waits for ready; the operation *done
  *
  * The host waits for none of it. One event serves all starts, for a stream waits for what the event
- * stood for when it was told to wait. An operation that is wanted at once, with nothing of its lane
- * on its way, goes to the device's own queue and needs no second stream.
+ * stood for when the wait was queued. An operation that is finished at once, with nothing of its
+ * lane on its way, goes to the device's own queue and needs no second stream.
  */
 #include "comm/gpu/coll.h"
 #include "comm/gpu/nccl.h"

@@ -4,9 +4,9 @@
  *
  * An MPI job cannot be unwound from one side: MPI_Finalize waits for everybody, and the exit code
  * of mpirun is that of whichever process happens to end first. So the rank that fails logs its
- * message, tells the others, and ends the job with MPI_Abort and its code. A rank that learns it
- * stops waiting with ERR_PEER, and unwinds until it is ended; if that does not happen within a few
- * seconds it ends the job itself with the same code.
+ * message, sends a control message to the others, and ends the job with MPI_Abort and its code. A
+ * rank that receives it stops waiting with ERR_PEER, and unwinds until it is ended; if that does
+ * not happen within a few seconds it ends the job itself with the same code.
  */
 #include "comm/host/mpi.h"
 
@@ -30,9 +30,9 @@ static enum err check_rank(struct comm_world *w, const char *what)
     return comm_mpi_check(comm_mpi_endpoint(w), what);
 }
 
-static bool last_word(struct comm_world *w)
+static bool may_report(struct comm_world *w)
 {
-    return comm_mpi_life_speaks(&comm_mpi_endpoint(w)->life);
+    return comm_mpi_life_is_reporter(&comm_mpi_endpoint(w)->life);
 }
 
 static const struct comm_ops mpi_ops = {
@@ -46,7 +46,7 @@ static const struct comm_ops mpi_ops = {
     .abort = comm_mpi_abort,
     .failed = has_failed,
     .check = check_rank,
-    .last_word = last_word,
+    .may_report = may_report,
 };
 
 static enum err open_channel(MPI_Comm *out)
@@ -151,13 +151,13 @@ static enum err end_job(struct comm_mpi_endpoint *e, enum err err)
         if (e->world.unfinished == 0)
             comm_mpi_agree(e);
     }
-    if (e->failed == 1 + e->world.rank && comm_mpi_life_speaks(&e->life)) {
+    if (e->failed == 1 + e->world.rank && comm_mpi_life_is_reporter(&e->life)) {
         char text[COMM_RANK_TEXT];
         log_set_rank(-1); /* the message names it */
-        log_line(LOG_ERROR, "%s", comm_rank_says(&e->world, first.text, text));
+        log_line(LOG_ERROR, "%s", comm_rank_error(&e->world, first.text, text));
         MPI_Abort(MPI_COMM_WORLD, (int)err);
     }
-    if (atomic_load(&e->life.told))
+    if (atomic_load(&e->life.reported))
         MPI_Abort(MPI_COMM_WORLD, (int)e->failed_code);
     for (int i = 0; i < ABORT_S * 10; i++)
         comm_mpi_nap(100000000);
@@ -186,4 +186,5 @@ static enum err run(const char *what, double timeout_s,
     return ERR_OK;
 }
 
-const struct comm_processes comm_mpi_transport = {.run = run, .say = comm_mpi_say};
+const struct comm_processes comm_mpi_transport = {
+    .run = run, .report_error = comm_mpi_report_error};

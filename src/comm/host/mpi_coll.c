@@ -319,7 +319,7 @@ static void take_riders(struct comm_mpi_group *m, const struct comm_coll *c)
         memcpy(c->out, m->source[c->root], (size_t)bytes);
 }
 
-/* all_to_all: what is said to member i, with its part if that rides. */
+/* all_to_all: the head for member i, with its part if that rides. */
 static struct head *pair_head(struct comm_mpi_group *m, const struct comm_coll *c, int i)
 {
     struct head *h = &m->pair[i];

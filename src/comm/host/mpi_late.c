@@ -6,8 +6,8 @@
  *
  * Processes of a launch on one machine know of each other by names of the kernel's abstract
  * sockets, which end with the process that holds them and leave no file: one for each that is in
- * calls with a limit, and one for what is said when the time is over. Whoever gets the latter
- * speaks, and stays until all that have come have asked for it, two seconds at most; the others
+ * calls with a limit, and one for what is reported when the time is over. Whoever gets the latter
+ * prints it, and stays until all that have come have asked for it, two seconds at most; the others
  * wait until its end has the launcher end them.
  */
 #include "comm/host/mpi_start.h"
@@ -28,11 +28,11 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { SPEAKER_S = 2 };
+enum { REPORTER_S = 2 };
 
 /* ---- names ---- */
 
-/* The address of `what` of this launch. False: nobody says which launch it is. */
+/* The address of `what` of this launch. False: which launch it is is not known. */
 static bool address_of(const char *what, struct sockaddr_un *at, socklen_t *size)
 {
     struct comm_launch l;
@@ -111,7 +111,7 @@ static void absent(struct comm_names *n)
 /* Until `others` have asked for the name that fd holds, or the time is over. */
 static void await_others(int fd, int others)
 {
-    double end = log_now() + SPEAKER_S;
+    double end = log_now() + REPORTER_S;
     while (others-- > 0) {
         double left = end - log_now();
         char c;
@@ -124,20 +124,20 @@ static void await_others(int fd, int others)
 }
 
 /* Among those with the same words. */
-static void say_once(const char *text, void (*say)(const char *text))
+static void print_once(const char *text, void (*print)(const char *text))
 {
     char name[32];
     bool taken;
     struct comm_launch l;
-    snprintf(name, sizeof name, "says %016llx",
+    snprintf(name, sizeof name, "reports %016llx",
              (unsigned long long)XXH3_64bits(text, strlen(text)));
     int fd = take_name(name, &taken);
     if (taken) {
-        nanosleep(&(struct timespec){2 * SPEAKER_S, 0}, NULL);
+        nanosleep(&(struct timespec){2 * REPORTER_S, 0}, NULL);
         return;
     }
     comm_launch_read(&l);
-    say(text);
+    print(text);
     if (fd >= 0)
         await_others(fd, (l.local_size > 0 ? l.local_size : l.size) - 1);
     /* The descriptor, and with it the name, ends with the process. */
@@ -155,7 +155,7 @@ static struct {
     int come; /* a socket that has the process's name, or -1 */
 } keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .come = -1};
 
-static void say_late(const char *text)
+static void log_late(const char *text)
 {
     log_line(LOG_ERROR, "%s", text);
 }
@@ -166,7 +166,7 @@ static void too_late(void)
     struct comm_names away = {.text = ""};
     char text[512];
     if (l->text) {
-        say_once(l->text, l->say);
+        print_once(l->text, l->print);
         err_leave(l->code);
     }
     absent(&away);
@@ -174,7 +174,7 @@ static void too_late(void)
              "each of them must be plait, with train.transport mpi, and run; look at it, or raise "
              "train.hang_timeout", l->what, keeper.limit_s,
              away.named ? ", of which these have not come: rank " : "", away.text);
-    say_once(text, say_late);
+    print_once(text, log_late);
     err_leave(ERR_HANG);
 }
 

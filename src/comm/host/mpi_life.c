@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Shared memory of the ranks of a machine, and a watch over their processes. The launcher ends a
- * job of which a process was killed, but says nothing of where that stood, and others (srun without
+ * job of which a process was killed, but does not report where that stood, and others (srun without
  * --kill-on-bad-exit) do not end it at all. The kernel tells whoever holds a descriptor of a
  * process (pidfd) of its end at once: a thread sleeps on those of all peers, and the first one to
- * wake says who has died and where. The rank's own thread finds it at its next look and ends the
+ * wake reports who has died and where. The rank's own thread finds it at its next look and ends the
  * job. Numbers of processes mean nothing in another name space (a container for each rank): such
  * peers are not watched.
  */
@@ -22,20 +22,20 @@
 #include <unistd.h>
 
 struct comm_mpi_shared {
-    atomic_int speaker; /* 1 + the rank that told why the job ends; 0: nobody yet */
+    atomic_int reporter; /* 1 + the rank that reports why the job ends; 0: nobody yet */
     struct comm_entry entry[];
 };
 
-bool comm_mpi_life_speaks(struct comm_mpi_life *l)
+bool comm_mpi_life_is_reporter(struct comm_mpi_life *l)
 {
     int none = 0;
     return !l->shared ||
-           atomic_compare_exchange_strong(&l->shared->speaker, &none, 1 + l->world->rank);
+           atomic_compare_exchange_strong(&l->shared->reporter, &none, 1 + l->world->rank);
 }
 
 /* ---- the watch ---- */
 
-static void say_died(const struct comm_mpi_life *l, int rank, const struct comm_seen *s)
+static void log_died(const struct comm_mpi_life *l, int rank, const struct comm_seen *s)
 {
     char host[64] = "";
     (void)gethostname(host, sizeof host - 1);
@@ -53,10 +53,10 @@ static void ended(struct comm_mpi_life *l, int i)
     close(l->poll[i].fd);
     l->poll[i].fd = -1;
     comm_board_read(l->board.of[rank], &s);
-    if (s.doing == COMM_ENDED || !comm_mpi_life_speaks(l))
+    if (s.doing == COMM_ENDED || !comm_mpi_life_is_reporter(l))
         return;
-    say_died(l, rank, &s);
-    atomic_store(&l->told, true);
+    log_died(l, rank, &s);
+    atomic_store(&l->reported, true);
 }
 
 static void *watch(void *arg)

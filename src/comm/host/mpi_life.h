@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What processes of one machine share beside their messages: the entries of core/board.h, who has
- * told the job's error, and who has died.
+ * reported the job's error, and who has died.
  */
 #ifndef PLAIT_COMM_MPI_LIFE_H
 #define PLAIT_COMM_MPI_LIFE_H
@@ -25,14 +25,14 @@ struct comm_mpi_life {
     int stop;                 /* the other end of that; -1: there is no watch */
     pthread_t watch;
     atomic_int died;          /* 1 + the rank whose process has ended before its work; 0: none */
-    atomic_bool told;         /* this process was the one to say so */
+    atomic_bool reported;     /* by this process */
 };
 
 /* Collective over the world; *l is zeroed. */
 enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w);
 /* After a run without failure, behind the last word of all. Collective. */
 void comm_mpi_life_close(struct comm_mpi_life *l);
-/* True on the one process of the machine that calls it first: it says what ends the job. */
-bool comm_mpi_life_speaks(struct comm_mpi_life *l);
+/* True on the one process of the machine that calls it first: it reports what ends the job. */
+bool comm_mpi_life_is_reporter(struct comm_mpi_life *l);
 
 #endif

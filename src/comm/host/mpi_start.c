@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * MPI starts once in a process and ends with it. The first thing that is said there is whether a
- * process has an error already: one that refuses its configuration or its files knows nothing of
- * its peers, who may say the same, so it starts MPI, too, and all hear all errors. Of those with
- * the same words the lowest rank speaks. Nobody ends before: MPI_Finalize waits for all, and the
- * exit code is the same on each, that of the lowest rank with an error. A process without ranks to
- * run takes part, too, by comm_say; where others have some, they would wait for it for ever.
+ * MPI starts once in a process and ends with it. The first exchange there is whether a process has
+ * an error already: one that refuses its configuration or its files knows nothing of its peers, who
+ * may have the same error, so it starts MPI, too, and all learn all errors. Of those with the same
+ * text the lowest rank reports. Nobody ends before: MPI_Finalize waits for all, and the exit code
+ * is the same on each, that of the lowest rank with an error. A process without ranks to run takes
+ * part, too, by comm_report_error; where others have some, they would wait for it for ever.
  */
 #include "comm/host/mpi_start.h"
 
@@ -19,16 +19,16 @@
 #include <xxhash.h>
 
 /* What a process brings to the start. */
-enum { WHAT_WORDS = 4, VERDICT_WORDS = 2 + WHAT_WORDS };
-struct verdict { uint64_t code, words; char what[8 * WHAT_WORDS]; };
-_Static_assert(sizeof(struct verdict) == 8 * VERDICT_WORDS, "a verdict has holes");
+enum { WHAT_WORDS = 4, REPORT_WORDS = 2 + WHAT_WORDS };
+struct start_report { uint64_t code, text_hash; char what[8 * WHAT_WORDS]; };
+_Static_assert(sizeof(struct start_report) == 8 * REPORT_WORDS, "a report has holes");
 
 static struct {
     double limit_s; /* of starting and ending; 0: none */
-    bool agreed;    /* all have said whether they have an error */
+    bool agreed;    /* all know who has an error */
     enum err code;  /* agreed: that of the job */
     int rank;       /* code: the lowest rank that has it */
-    bool speaks;    /* this process has yet to say it */
+    bool to_report; /* this process has yet to do so */
 } start;
 
 static void finalize(void)
@@ -71,7 +71,7 @@ struct agreement {
 };
 
 /* Do all run what the first runs that runs something? */
-static void hold_together(const struct verdict *all, struct agreement *a)
+static void hold_together(const struct start_report *all, struct agreement *a)
 {
     int first = 0;
     while (first < a->size && !all[first].what[0])
@@ -88,19 +88,20 @@ static void hold_together(const struct verdict *all, struct agreement *a)
         return;
     start.code = ERR_MISMATCH;
     start.rank = first;
-    start.speaks = first == a->rank;
+    start.to_report = first == a->rank;
 }
 
 /* Collective over the launch. what "": this process runs nothing. */
 static enum err agree(enum err code, const char *text, const char *what, struct agreement *a)
 {
-    struct verdict mine = {(uint64_t)code, code ? XXH3_64bits(text, strlen(text)) : 0, ""}, *all;
+    struct start_report *all, mine = {.code = (uint64_t)code};
+    mine.text_hash = code ? XXH3_64bits(text, strlen(text)) : 0;
     *a = (struct agreement){.same = 0};
     snprintf(mine.what, sizeof mine.what, "%s", what);
     TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &a->rank));
     TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &a->size));
     TRY(mem_new(a->size, sizeof *all, "the errors of a launch", &all));
-    int rc = MPI_Allgather(&mine, VERDICT_WORDS, MPI_UINT64_T, all, VERDICT_WORDS, MPI_UINT64_T,
+    int rc = MPI_Allgather(&mine, REPORT_WORDS, MPI_UINT64_T, all, REPORT_WORDS, MPI_UINT64_T,
                            MPI_COMM_WORLD);
     a->first = a->size;
     for (int i = a->size - 1; i >= 0 && rc == MPI_SUCCESS; i--) {
@@ -108,7 +109,7 @@ static enum err agree(enum err code, const char *text, const char *what, struct 
             start.code = (enum err)all[i].code;
             start.rank = i;
         }
-        if (all[i].code == mine.code && all[i].words == mine.words) {
+        if (all[i].code == mine.code && all[i].text_hash == mine.text_hash) {
             a->first = i;
             a->same++;
         }
@@ -145,42 +146,42 @@ enum err comm_mpi_start(const char *what, double limit_s)
     return ERR_OK;
 }
 
-/* The words of this process and no other with its rank. */
-static void say_own(const struct agreement *a, const char *text, void (*say)(const char *text))
+/* The error of this process, with its rank where not all have it. */
+static void print_own(const struct agreement *a, const char *text, void (*print)(const char *text))
 {
     struct comm_world w = {.rank = a->rank, .size = a->size};
     char buf[COMM_RANK_TEXT];
-    say(a->same == a->size ? text : comm_rank_says(&w, text, buf));
+    print(a->same == a->size ? text : comm_rank_error(&w, text, buf));
 }
 
-enum err comm_mpi_say(enum err code, const char *given, void (*say)(const char *text))
+enum err comm_mpi_report_error(enum err code, const char *given, void (*print)(const char *text))
 {
     struct agreement a;
     char text[ERR_TEXT]; /* MPI may fail, too, and `given` be the last error's */
     int there = 0;
     if (start.agreed && start.code != ERR_OK) {
-        if (start.speaks)
-            say(given);
-        start.speaks = false;
-        return start.code; /* it has been said */
+        if (start.to_report)
+            print(given);
+        start.to_report = false;
+        return start.code; /* it has been reported */
     }
     MPI_Initialized(&there);
     if (there || comm_mpi_launched_size() < 2) {
         if (code != ERR_OK)
-            say(given);
+            print(given);
         return code;
     }
     snprintf(text, sizeof text, "%s", given);
     start.limit_s = COMM_MPI_START_S;
     comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){
-        .what = "the end", .text = code ? text : NULL, .say = say, .code = code});
+        .what = "the end", .text = code ? text : NULL, .print = print, .code = code});
     enum err err = initialise();
     if (err == ERR_OK)
         err = agree(code, text, "", &a);
     comm_mpi_limit_end();
     if (err != ERR_OK && code != ERR_OK)
-        say(text);
+        print(text);
     else if (err == ERR_OK && code != ERR_OK && a.first == a.rank)
-        say_own(&a, text, say);
+        print_own(&a, text, print);
     return err == ERR_OK ? start.code : code;
 }

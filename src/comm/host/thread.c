@@ -34,8 +34,8 @@ static enum err check_rank(struct comm_world *w, const char *what)
     return comm_thread_check(comm_thread_endpoint(w), what);
 }
 
-/* Whoever ends the process speaks for it. */
-static bool last_word(struct comm_world *w)
+/* Whoever ends the process reports. */
+static bool may_report(struct comm_world *w)
 {
     (void)w;
     return true;
@@ -52,7 +52,7 @@ static const struct comm_ops thread_ops = {
     .abort = abort_rank,
     .failed = has_failed,
     .check = check_rank,
-    .last_word = last_word,
+    .may_report = may_report,
 };
 
 static enum err check_finished(const struct comm_world *w)
@@ -151,7 +151,7 @@ static enum err first_error(const struct comm_thread_job *j)
     if (!first)
         return ERR_OK;
     char text[COMM_RANK_TEXT];
-    return err_adopt(first->err, comm_rank_says(&first->world, first->text, text));
+    return err_adopt(first->err, comm_rank_error(&first->world, first->text, text));
 }
 
 enum err comm_thread_run(int size, double timeout_s,

@@ -100,7 +100,7 @@ static void sleep_until_woken(struct comm_thread_endpoint *e,
     pthread_mutex_unlock(&e->lock);
 }
 
-/* A hang is told by the rank that finds it first; for the others that one has failed. */
+/* A hang is reported by the rank that finds it first; for the others that one has failed. */
 static enum err hang(struct comm_thread_endpoint *e, const struct comm_pending_op *x, enum err err)
 {
     int none = 0;
