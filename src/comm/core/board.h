@@ -63,37 +63,38 @@ void comm_board_ended(struct comm_world *w);
 /* Has a rank of the world been in a file call within the last timeout? */
 bool comm_board_files(const struct comm_world *w);
 
-/* ---- core/long.c ---- */
+/* ---- core/hang_timer.c ---- */
 
-/* A wait as it gets long. Zeroed by comm_long_begin, which also gives a sign of life. */
-struct comm_long {
+/* Of one wait. Zeroed by comm_hang_timer_start, which also gives a sign of life. */
+struct comm_hang_timer {
     double begin; /* of the wait; later by what the rank itself stood still */
     double seen;  /* the last look */
     double next;  /* when to look closely */
     int suspect;  /* 1 + who held it up at the last close look; 0: nobody */
 };
-void comm_long_begin(struct comm_world *w, struct comm_long *l);
+void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t);
 /* A look at a wait that has not ended. Errors: ERR_HANG, when it has lasted for the world's timeout
  * and a rank that it is for, or that those wait for, has given no sign of life for as long; the
- * message names that one first and then the chain (core/blame.c). A rank in a file call is alive.
+ * message names that one first and then the chain (core/hang.c). A rank in a file call is alive.
  * The world has not failed yet. */
-enum err comm_long_look(struct comm_world *w, const struct comm_pending_op *x, struct comm_long *l);
+enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
+                               struct comm_hang_timer *t);
 /* Seconds until the next close look; negative: none comes. */
-double comm_long_nap(const struct comm_world *w, const struct comm_long *l);
+double comm_hang_timer_nap(const struct comm_world *w, const struct comm_hang_timer *t);
 /* So many seconds from now. */
 struct timespec comm_deadline(clockid_t clock, double seconds);
 
-/* ---- core/blame.c ---- */
+/* ---- core/hang.c ---- */
 
-enum comm_verdict_kind {
-    COMM_PATIENT, /* someone gave a sign of life not long ago */
-    COMM_SILENT,  /* rank `who` gives none */
-    COMM_CIRCLE,  /* all wait for each other; rank `who` is one of them */
+enum comm_hang_kind {
+    COMM_HANG_NONE,     /* someone gave a sign of life not long ago */
+    COMM_HANG_SILENT,   /* rank `who` gives none */
+    COMM_HANG_DEADLOCK, /* all wait for each other; rank `who` is one of them */
 };
-struct comm_verdict { enum comm_verdict_kind kind; int who; };
+struct comm_hang { enum comm_hang_kind kind; int who; };
 /* Who holds up this rank, which waits and whose entry says so. Errors: ERR_MEMORY. */
-enum err comm_blame(const struct comm_world *w, struct comm_verdict *out);
-/* FAIL with ERR_HANG, in words. */
-enum err comm_blame_fail(const struct comm_world *w, const struct comm_verdict *v);
+enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out);
+/* FAIL with ERR_HANG: the message names who, and who waits for whom. */
+enum err comm_hang_fail(const struct comm_world *w, const struct comm_hang *h);
 
 #endif

@@ -169,7 +169,7 @@ static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_pending
                           enum err (*step)(const struct comm_pending_op *x, bool *done))
 {
     char buf[COMM_PENDING_TEXT];
-    struct comm_long l = {0};
+    struct comm_hang_timer t = {0};
     for (int64_t looks = 0;; looks++) {
         bool done = false;
         if (e->failed)
@@ -186,8 +186,8 @@ static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_pending
             continue;
         TRY(check_exited(e, x));
         if (looks == 0)
-            comm_long_begin(&e->world, &l);
-        TRY(comm_long_look(&e->world, x, &l));
+            comm_hang_timer_start(&e->world, &t);
+        TRY(comm_hang_timer_check(&e->world, x, &t));
     }
 }
 

@@ -113,7 +113,7 @@ static enum err hang(struct comm_thread_endpoint *e, const struct comm_pending_o
 }
 
 static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
-                          bool (*ready)(const struct comm_pending_op *x), struct comm_long *l)
+                          bool (*ready)(const struct comm_pending_op *x), struct comm_hang_timer *t)
 {
     char buf[COMM_PENDING_TEXT];
     while (!ready(x)) {
@@ -121,10 +121,10 @@ static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pend
             TRY(comm_thread_check(e, x->text(x, buf)));
         int exited = atomic_load(&e->job->exited);
         TRY(check_exited(e, x));
-        enum err err = comm_long_look(&e->world, x, l);
+        enum err err = comm_hang_timer_check(&e->world, x, t);
         if (err != ERR_OK)
             return hang(e, x, err);
-        sleep_until_woken(e, ready, x, exited, comm_long_nap(&e->world, l));
+        sleep_until_woken(e, ready, x, exited, comm_hang_timer_nap(&e->world, t));
     }
     return ERR_OK;
 }
@@ -132,12 +132,12 @@ static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pend
 enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
                           bool (*ready)(const struct comm_pending_op *x))
 {
-    struct comm_long l;
+    struct comm_hang_timer t;
     for (int i = 0; i < e->job->spins; i++)
         if (ready(x))
             return ERR_OK;
-    comm_long_begin(&e->world, &l);
-    enum err err = wait_loop(e, x, ready, &l);
+    comm_hang_timer_start(&e->world, &t);
+    enum err err = wait_loop(e, x, ready, &t);
     comm_board_waits_end(&e->world);
     return err;
 }

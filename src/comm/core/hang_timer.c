@@ -2,7 +2,7 @@
  *
  * A wait that gets long. One of less than a moment costs a store. After that moment the rank writes
  * down for whom it waits, again at each close look, for members come one by one; who reads it
- * follows from rank to rank (core/blame.c), and the same rank must be found twice.
+ * follows from rank to rank (core/hang.c), and the same rank must be found twice.
  *
  * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
  * apart: what it stood still does not count as waiting.
@@ -19,38 +19,39 @@ static double period(const struct comm_world *w)
     return fmin(close_s, w->timeout_s / 8);
 }
 
-void comm_long_begin(struct comm_world *w, struct comm_long *l)
+void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t)
 {
     double now = log_now();
-    *l = (struct comm_long){.begin = now, .seen = now, .next = now + period(w)};
+    *t = (struct comm_hang_timer){.begin = now, .seen = now, .next = now + period(w)};
     comm_alive(w);
 }
 
-enum err comm_long_look(struct comm_world *w, const struct comm_pending_op *x, struct comm_long *l)
+enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
+                               struct comm_hang_timer *t)
 {
     double now = log_now();
-    struct comm_verdict v;
+    struct comm_hang h;
     comm_alive(w);
-    if (now - l->seen > still_s)
-        l->begin += now - l->seen;
-    l->seen = now;
-    if (w->timeout_s <= 0 || now < l->next)
+    if (now - t->seen > still_s)
+        t->begin += now - t->seen;
+    t->seen = now;
+    if (w->timeout_s <= 0 || now < t->next)
         return ERR_OK;
-    l->next = now + period(w);
-    comm_board_waits(w, x, l->begin);
-    if (now - l->begin < w->timeout_s)
+    t->next = now + period(w);
+    comm_board_waits(w, x, t->begin);
+    if (now - t->begin < w->timeout_s)
         return ERR_OK;
-    TRY(comm_blame(w, &v));
-    if (v.kind == COMM_PATIENT || l->suspect != 1 + v.who) {
-        l->suspect = v.kind == COMM_PATIENT ? 0 : 1 + v.who;
+    TRY(comm_hang_find(w, &h));
+    if (h.kind == COMM_HANG_NONE || t->suspect != 1 + h.who) {
+        t->suspect = h.kind == COMM_HANG_NONE ? 0 : 1 + h.who;
         return ERR_OK;
     }
-    return comm_blame_fail(w, &v);
+    return comm_hang_fail(w, &h);
 }
 
-double comm_long_nap(const struct comm_world *w, const struct comm_long *l)
+double comm_hang_timer_nap(const struct comm_world *w, const struct comm_hang_timer *t)
 {
-    return w->timeout_s > 0 ? fmax(0, l->next - log_now()) : -1;
+    return w->timeout_s > 0 ? fmax(0, t->next - log_now()) : -1;
 }
 
 struct timespec comm_deadline(clockid_t clock, double seconds)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who is blamed for a hang: the rank at the end of the chain, whoever waits for whom in front of
- * it; all of them where the chain is a circle; and nobody who gives signs of life.
+ * Whom a hang's message names: the rank at the end of the chain, whoever waits for whom in front of
+ * it; all of them where the chain is a cycle; and nobody who gives signs of life.
  *
  * A rank that the machine does not run is as silent as one that hangs, so each says how late it was
  * itself, and where that is half the limit or more the case is tried again with twice the limit.
@@ -86,9 +86,9 @@ static enum err sum(struct comm_world *w, const int *ranks, int n)
 /* Each waits for the next one, and the last for the first or for nobody: it is elsewhere. */
 static enum err row(void *arg, struct comm_world *w)
 {
-    const bool *circle = arg;
+    const bool *deadlock = arg;
     int me = comm_rank(w), next = (me + 1) % comm_size(w);
-    if (next == 0 && !*circle) {
+    if (next == 0 && !*deadlock) {
         comm_place(w, "a long way off");
         stay_away(w);
     } else {
@@ -99,10 +99,10 @@ static enum err row(void *arg, struct comm_world *w)
 
 static void the_end_of_a_row(void)
 {
-    bool circle = false;
+    bool deadlock = false;
     for (int n = 2; n <= 9; n += 7) {
         char want[80];
-        CHECK_ERR(run(n, row, &circle), ERR_HANG, ", at a long way off; ");
+        CHECK_ERR(run(n, row, &deadlock), ERR_HANG, ", at a long way off; ");
         snprintf(want, sizeof want, "rank %d does not answer: ", n - 1);
         CHECK(strncmp(err_text(), want, strlen(want)) == 0);
         snprintf(want, sizeof want, "; rank %d waits for rank %d, for ", n - 2, n - 1);
@@ -110,10 +110,10 @@ static void the_end_of_a_row(void)
     }
 }
 
-static void a_circle(void)
+static void a_deadlock(void)
 {
-    bool circle = true;
-    CHECK_ERR(run(3, row, &circle), ERR_HANG,
+    bool deadlock = true;
+    CHECK_ERR(run(3, row, &deadlock), ERR_HANG,
               " wait for each other, a deadlock; rank ");
     for (int r = 0; r < 3; r++) {
         char want[80];
@@ -270,7 +270,7 @@ static const struct test_case cases[] = {
     {"a_stuck_disk_ends_the_process", a_stuck_disk_ends_the_process}, /* first: it forks */
     {"a_slow_disk_is_no_hang", a_slow_disk_is_no_hang},
     {"the_end_of_a_row", the_end_of_a_row},
-    {"a_circle", a_circle},
+    {"a_deadlock", a_deadlock},
     {"through_groups", through_groups},
     {"signs_of_life", signs_of_life},
 };

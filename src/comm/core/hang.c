@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a rank that has waited for too long to the one that holds it up. Entries say who waits for
- * whom. From the rank that asks they are followed, breadth first, through every rank that waits;
- * one that waits is innocent as long as it looks whether its wait is over. The chain ends at ranks
- * that do not wait: one that computes, one in a file call, one that is stopped. Of those the one
- * that was quiet longest is to blame, if that is the timeout or more. When the chain has no end,
- * all in it wait for each other: a deadlock. A rank of another machine has no entry here: it is
- * blamed when nobody else can be and nobody is alive who could still change things.
+ * Hang diagnosis: which rank holds up one that has waited too long. A breadth-first search follows
+ * who waits for whom, by the entries; a rank that waits is not the cause while it looks whether its
+ * wait is over. The chain ends at ranks that do not wait: one that computes, one in a file call,
+ * one that is stopped. Of those the one that was quiet longest is the cause, if that is the timeout
+ * or more. A chain without an end is a deadlock. A rank of another machine has no entry here: it is
+ * named when no other rank is silent and none that was found still works.
  */
 #include "comm/core/board.h"
 
@@ -16,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINKS_MAX = 6 }; /* of a chain in words */
+enum { LINKS_MAX = 6 }; /* of a chain in the message */
 
 /* The search: ranks in the order of being found, and from whom. */
 struct search {
@@ -44,7 +43,7 @@ static void follow(struct search *f, int rank, const struct comm_seen *s)
 }
 
 /* One that was found: is it held up itself, or does it hold up others? */
-static void weigh(struct search *f, int rank)
+static void classify(struct search *f, int rank)
 {
     const struct comm_entry *e = f->w->board->of[rank];
     struct comm_seen s;
@@ -82,23 +81,23 @@ static enum err search(const struct comm_world *w, struct search *f)
     f->from[w->rank] = w->rank;
     f->queue[f->found++] = w->rank;
     for (int i = 0; i < f->found; i++)
-        weigh(f, f->queue[i]);
+        classify(f, f->queue[i]);
     return ERR_OK;
 }
 
-enum err comm_blame(const struct comm_world *w, struct comm_verdict *out)
+enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out)
 {
     struct search f;
     TRY(search(w, &f));
-    *out = (struct comm_verdict){.kind = COMM_PATIENT, .who = w->rank};
+    *out = (struct comm_hang){.kind = COMM_HANG_NONE, .who = w->rank};
     if (f.quietest >= 0)
-        *out = (struct comm_verdict){COMM_SILENT, f.quietest};
+        *out = (struct comm_hang){COMM_HANG_SILENT, f.quietest};
     else if (f.alive)
-        out->kind = COMM_PATIENT;
+        out->kind = COMM_HANG_NONE;
     else if (f.far >= 0)
-        *out = (struct comm_verdict){COMM_SILENT, f.far};
+        *out = (struct comm_hang){COMM_HANG_SILENT, f.far};
     else if (f.waited >= w->timeout_s)
-        out->kind = COMM_CIRCLE;
+        out->kind = COMM_HANG_DEADLOCK;
     mem_free(f.queue);
     return ERR_OK;
 }
@@ -146,7 +145,7 @@ static void link_text(const struct comm_world *w, int rank, int next, struct tex
              place_text(&s, place));
 }
 
-/* From the one to blame back to this rank. */
+/* From the cause back to this rank. */
 static enum err chain_text(const struct comm_world *w, int who, struct text *t)
 {
     struct search f;
@@ -179,8 +178,8 @@ static enum err silent_text(const struct comm_world *w, int who, struct text *t)
     return chain_text(w, who, t);
 }
 
-/* From `from` along first waits until a rank comes twice: that one is on a circle. */
-static int on_circle(const struct comm_world *w, int from)
+/* From `from` along first waits until a rank comes twice: that one is on a cycle. */
+static int on_cycle(const struct comm_world *w, int from)
 {
     for (int steps = 0; steps < w->size; steps++) {
         struct comm_seen s;
@@ -195,9 +194,9 @@ static int on_circle(const struct comm_world *w, int from)
     return from;
 }
 
-static void circle_text(const struct comm_world *w, int who, struct text *t)
+static void deadlock_text(const struct comm_world *w, int who, struct text *t)
 {
-    int first = on_circle(w, who), rank = first, n = 0;
+    int first = on_cycle(w, who), rank = first, n = 0;
     struct text links = {0};
     struct comm_seen s;
     text_add(t, "ranks");
@@ -215,19 +214,19 @@ static void circle_text(const struct comm_world *w, int who, struct text *t)
     text_free(&links);
 }
 
-enum err comm_blame_fail(const struct comm_world *w, const struct comm_verdict *v)
+enum err comm_hang_fail(const struct comm_world *w, const struct comm_hang *h)
 {
     struct text t = {0};
     enum err err = ERR_OK;
-    if (v->kind == COMM_CIRCLE)
-        circle_text(w, v->who, &t);
+    if (h->kind == COMM_HANG_DEADLOCK)
+        deadlock_text(w, h->who, &t);
     else
-        err = silent_text(w, v->who, &t);
+        err = silent_text(w, h->who, &t);
     if (err == ERR_OK)
         err = t.err;
     if (err == ERR_OK)
         err = err_set(ERR_HANG, __FILE__, __LINE__, "comm: %s; look where %s, or raise the hang "
-                      "timeout of %g s", t.s, v->kind == COMM_CIRCLE ? "they are" : "it is",
+                      "timeout of %g s", t.s, h->kind == COMM_HANG_DEADLOCK ? "they are" : "it is",
                       w->timeout_s);
     text_free(&t);
     return err;
