@@ -206,13 +206,13 @@ bool param_held(const struct param *p, enum param_kind kind, int piece, struct p
 static enum err write_rounded(const struct param *p, int64_t from, const float *values, int64_t n)
 {
     const struct param_store *s = p->store;
-    uint16_t *half;
+    uint16_t *bf16;
     ENSURE(s->dev->at == DT_F32 && s->dev->ct == DT_BF16);
-    TRY(mem_new(n, sizeof *half, p->spec.name, &half));
+    TRY(mem_new(n, sizeof *bf16, p->spec.name, &bf16));
     for (int64_t i = 0; i < n; i++)
-        half[i] = bf16_from_f32(values[i]);
-    enum err err = dev_h2d(s->dev, s->w + (p->offset + from) * s->ct, half, n * s->ct);
-    mem_free(half);
+        bf16[i] = bf16_from_f32(values[i]);
+    enum err err = dev_h2d(s->dev, s->w + (p->offset + from) * s->ct, bf16, n * s->ct);
+    mem_free(bf16);
     return err;
 }
 

@@ -183,10 +183,10 @@ static void hold(const struct drawn *d, bool mpi, int ranks)
     if (code != 0 && !mpi)
         snprintf(said, sizeof said, "%s", plait_error());
     int wanted = judge(d, &want);
-    bool half = dtype && strcmp(dtype, "bf16") == 0, null = strcmp(device, "null") == 0;
+    bool bf16 = dtype && strcmp(dtype, "bf16") == 0, null = strcmp(device, "null") == 0;
     double digits = mpi ? 1e-8 : 1e-9; /* metrics have nine */
-    double first = strcmp(device, "ref") == 0 ? digits : half ? 3e-2 : 1e-4;
-    double later = strcmp(device, "ref") == 0 ? 1e-7 : half ? 1e-1 : 2e-2;
+    double first = strcmp(device, "ref") == 0 ? digits : bf16 ? 3e-2 : 1e-4;
+    double later = strcmp(device, "ref") == 0 ? 1e-7 : bf16 ? 1e-1 : 2e-2;
     bool diverged = code == PLAIT_NONFINITE && wanted == code;
     if ((code != 0 && !diverged) || (!null && code == 0 && wanted != 0))
         fail(d, code ? said : "trains, and one rank does not");

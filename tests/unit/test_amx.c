@@ -79,7 +79,7 @@ static void products(const int64_t size[3], int forms)
     for (int form = 0; form < forms; form++) {
         struct gemm g = {.m = size[0], .n = size[1], .k = size[2], .trans_a = form & 1,
                          .trans_b = form & 2, .accumulate = form & 4, .c_at = true};
-        struct cpu_gemm w = {.g = &g, .half = true};
+        struct cpu_gemm w = {.g = &g, .bf16 = true};
         w.lda = (g.trans_a ? g.m : g.k) + test_range(0, 3);
         w.ldb = (g.trans_b ? g.k : g.n) + test_range(0, 3);
         w.ldc = g.n + test_range(0, 3);

@@ -24,7 +24,7 @@ enum { Q, K, V, O, G, DQ, DK, DV, CT_COUNT, LSE = CT_COUNT, DELTA, COUNT };
 struct problem {
     struct attn f;
     int64_t gap, n[COUNT], ld[CT_COUNT];
-    void *half[COUNT]; /* owned */
+    void *bf16[COUNT]; /* owned */
     double *ref[COUNT]; /* owned */
 };
 
@@ -48,13 +48,13 @@ static struct problem make(struct attn f)
     p.f.head0 = f.heads;
     sizes(&p);
     for (int i = 0; i < COUNT; i++) {
-        CHECK_OK(mem_new(p.n[i], i < CT_COUNT ? 2 : 4, "a matrix", &p.half[i]));
+        CHECK_OK(mem_new(p.n[i], i < CT_COUNT ? 2 : 4, "a matrix", &p.bf16[i]));
         CHECK_OK(mem_new(p.n[i], 8, "a matrix", &p.ref[i]));
         for (int64_t j = 0; j < p.n[i]; j++) {
             uint16_t x = bf16_from_f32((float)test_real(-1, 1));
             p.ref[i][j] = i < CT_COUNT ? (double)bf16_to_f32(x) : 0;
             if (i < CT_COUNT)
-                ((uint16_t *)p.half[i])[j] = x;
+                ((uint16_t *)p.bf16[i])[j] = x;
         }
     }
     p.f.ldq = p.ld[Q];
@@ -67,7 +67,7 @@ static struct problem make(struct attn f)
 static void release(struct problem *p)
 {
     for (int i = 0; i < COUNT; i++) {
-        mem_free(p->half[i]);
+        mem_free(p->bf16[i]);
         mem_free(p->ref[i]);
     }
 }
@@ -148,8 +148,8 @@ static void run_ref(struct problem *p, bool backward)
 
 static double value(const struct problem *p, int i, int64_t j)
 {
-    return i < CT_COUNT ? (double)bf16_to_f32(((const uint16_t *)p->half[i])[j])
-                        : (double)((const float *)p->half[i])[j];
+    return i < CT_COUNT ? (double)bf16_to_f32(((const uint16_t *)p->bf16[i])[j])
+                        : (double)((const float *)p->bf16[i])[j];
 }
 
 /* Every element, those between rows included, which nothing may touch. */
@@ -182,7 +182,7 @@ static void judge(struct attn f, int threads)
 {
     struct problem p = make(f);
     double keep = 1 - f.drop.p, term = p.f.scale * sqrt((double)f.d) / keep;
-    struct attn_grad g = grad_of(&p, p.half);
+    struct attn_grad g = grad_of(&p, p.bf16);
     run_forward(&g.f, threads);
     run_ref(&p, false);
     check_near(&p, O, BF16_EPS, BF16_EPS / keep);
@@ -238,7 +238,7 @@ static void far(void)
     struct attn f = {.b = 1, .tq = 270, .tk = 270, .heads = 1, .kv_heads = 1, .d = 32,
                      .scale = 60};
     struct problem p = make(f);
-    struct attn_grad g = grad_of(&p, p.half);
+    struct attn_grad g = grad_of(&p, p.bf16);
     double error = 4e-6 * f.scale * (double)f.d;
     run_forward(&g.f, 1);
     run_ref(&p, false);
@@ -254,8 +254,8 @@ static void unseen(void)
     enum { T = 150, CUT = 77, D = 32 };
     struct problem p = make((struct attn){.b = 1, .tq = T, .tk = T, .heads = 1, .kv_heads = 1,
                                           .d = D});
-    struct attn_grad g = grad_of(&p, p.half);
-    uint16_t *o = p.half[O], *k = p.half[K], *v = p.half[V], *dout = p.half[G], *dv = p.half[DV];
+    struct attn_grad g = grad_of(&p, p.bf16);
+    uint16_t *o = p.bf16[O], *k = p.bf16[K], *v = p.bf16[V], *dout = p.bf16[G], *dv = p.bf16[DV];
     uint16_t was[T * (D + 8)];
     CHECK(p.ld[O] <= D + 8);
     run_forward(&g.f, 1);
@@ -287,14 +287,14 @@ static void *copy_of(const struct problem *p, int i)
 {
     char *copy;
     CHECK_OK(mem_new((int64_t)bytes_of(p, i), 1, "a copy", &copy));
-    memcpy(copy, p->half[i], bytes_of(p, i));
+    memcpy(copy, p->bf16[i], bytes_of(p, i));
     return copy;
 }
 
 static void check_bits(const struct problem *p, void *const first[5], const char *how, int64_t n)
 {
     for (int i = 0; i < 5; i++)
-        test_check(memcmp(first[i], p->half[outputs[i]], bytes_of(p, outputs[i])) == 0, __FILE__,
+        test_check(memcmp(first[i], p->bf16[outputs[i]], bytes_of(p, outputs[i])) == 0, __FILE__,
                    __LINE__, "%s %d: other bits of matrix %d", how, (int)n, outputs[i]);
 }
 
@@ -302,7 +302,7 @@ static void check_bits(const struct problem *p, void *const first[5], const char
 static void spoil(const struct problem *p)
 {
     for (int i = 0; i < 5; i++)
-        memset(p->half[outputs[i]], 0x33, bytes_of(p, outputs[i]));
+        memset(p->bf16[outputs[i]], 0x33, bytes_of(p, outputs[i]));
 }
 
 /* One kv head and its queries' heads, as a tensor rank that has no others. */
@@ -312,17 +312,17 @@ static void one_head(const struct problem *p, int64_t kv)
     struct problem part = *p;
     for (int i = 0; i < CT_COUNT; i++) {
         bool keys = i == K || i == V || i == DK || i == DV;
-        part.half[i] = (uint16_t *)p->half[i] + kv * d * (keys ? 1 : group);
+        part.bf16[i] = (uint16_t *)p->bf16[i] + kv * d * (keys ? 1 : group);
     }
     part.f.heads = group;
     part.f.kv_heads = 1;
     part.f.head0 += kv * group;
-    float *lse, *delta, *all = p->half[LSE];
+    float *lse, *delta, *all = p->bf16[LSE];
     CHECK_OK(mem_new(p->n[LSE], sizeof *lse, "lse", &lse));
     CHECK_OK(mem_new(p->n[LSE], sizeof *delta, "delta", &delta));
-    part.half[LSE] = lse;
-    part.half[DELTA] = delta;
-    struct attn_grad g = grad_of(&part, part.half);
+    part.bf16[LSE] = lse;
+    part.bf16[DELTA] = delta;
+    struct attn_grad g = grad_of(&part, part.bf16);
     run_forward(&g.f, 2);
     run_backward(&g, 2);
     for (int64_t r = 0; r < p->f.b * p->f.tq; r++)
@@ -335,7 +335,7 @@ static void bits(struct attn f)
 {
     static const int threads[] = {2, 5, 16, 64};
     struct problem p = make(f);
-    struct attn_grad g = grad_of(&p, p.half);
+    struct attn_grad g = grad_of(&p, p.bf16);
     void *first[5];
     spoil(&p);
     run_forward(&g.f, 1);

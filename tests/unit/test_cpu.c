@@ -18,13 +18,13 @@ static struct dev *open_dev(enum dtype ct, int threads)
 }
 
 /* n random numbers of ct, or of f32. */
-static void *random_vector(int64_t n, bool half)
+static void *random_vector(int64_t n, bool bf16)
 {
     void *p;
-    CHECK_OK(mem_new(n, half ? 2 : 4, "a test vector", &p));
+    CHECK_OK(mem_new(n, bf16 ? 2 : 4, "a test vector", &p));
     for (int64_t i = 0; i < n; i++) {
         float x = (float)test_real(-1, 1);
-        if (half)
+        if (bf16)
             ((uint16_t *)p)[i] = bf16_from_f32(x);
         else
             ((float *)p)[i] = x;
@@ -44,11 +44,11 @@ static void *copy_of(const void *p, int64_t bytes)
 static void products_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
 {
     enum { M = 211, N = 797, K = 401 };
-    bool half = ct == DT_BF16;
-    int64_t size = half ? 2 : 4, c_bytes = (int64_t)M * N * (half && !c_at ? 2 : 4);
-    void *a = random_vector(M * K, half), *b = random_vector(K * N, half);
-    void *bias = random_vector(N, half), *c[3];
-    c[0] = random_vector(M * N, half && !c_at);
+    bool bf16 = ct == DT_BF16;
+    int64_t size = bf16 ? 2 : 4, c_bytes = (int64_t)M * N * (bf16 && !c_at ? 2 : 4);
+    void *a = random_vector(M * K, bf16), *b = random_vector(K * N, bf16);
+    void *bias = random_vector(N, bf16), *c[3];
+    c[0] = random_vector(M * N, bf16 && !c_at);
     c[1] = copy_of(c[0], c_bytes);
     c[2] = copy_of(c[0], c_bytes);
     struct gemm g = {.a = a, .b = b, .bias = bias, .m = M, .n = N, .k = K, .trans_a = trans,
@@ -87,10 +87,10 @@ static void products_same_bits(void)
 static void attention_of(enum dtype ct)
 {
     enum { B = 1, T = 150, HEADS = 4, KV = 2, D = 24, ROWS = B * T };
-    bool half = ct == DT_BF16;
-    int64_t size = half ? 2 : 4, wide = HEADS * D, narrow = KV * D;
-    void *q = random_vector(ROWS * wide, half), *k = random_vector(ROWS * narrow, half);
-    void *v = random_vector(ROWS * narrow, half), *do_ = random_vector(ROWS * wide, half);
+    bool bf16 = ct == DT_BF16;
+    int64_t size = bf16 ? 2 : 4, wide = HEADS * D, narrow = KV * D;
+    void *q = random_vector(ROWS * wide, bf16), *k = random_vector(ROWS * narrow, bf16);
+    void *v = random_vector(ROWS * narrow, bf16), *do_ = random_vector(ROWS * wide, bf16);
     void *out[2][6];
     int64_t bytes[6] = {ROWS * wide * size, ROWS * HEADS * 4, ROWS * wide * size,
                         ROWS * narrow * size, ROWS * narrow * size, ROWS * HEADS * 4};

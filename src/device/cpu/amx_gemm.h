@@ -127,7 +127,7 @@ static struct amx_lines amx_next(const struct amx_piece *p, const int64_t f[2], 
 static struct amx_lines amx_goal(const struct amx_piece *p, const int64_t f[2])
 {
     const struct cpu_gemm *w = p->job->w;
-    int64_t i[2], j[2], size = w->half_c ? 2 : 4;
+    int64_t i[2], j[2], size = w->bf16_c ? 2 : 4;
     amx_of_c(p, f, i, j);
     return (struct amx_lines){.p = (const char *)w->g->c + (i[0] * w->ldc + j[0]) * size,
                               .rows = i[1] - i[0], .bytes = (j[1] - j[0]) * size,
@@ -262,7 +262,7 @@ static double amx_cost(const struct cpu_gemm *w, int64_t threads, const struct a
     double k = (double)g->k, pieces = (double)(cut->held * cut->flow);
     double packed = AMX_HOLD_COST * (double)cut->flow * h * k +
                     AMX_FLOW_COST * (double)cut->held * f * k;
-    double strips = cut->hold_a ? AMX_STRIP_COST * h * f * (w->half_c ? 2 : 4) : 0;
+    double strips = cut->hold_a ? AMX_STRIP_COST * h * f * (w->bf16_c ? 2 : 4) : 0;
     double rounds = (double)num_ceil_div(cut->held * cut->flow, threads);
     return (h * f * k + packed + strips) * rounds / pieces;
 }

@@ -103,7 +103,7 @@ static void cpu_describe(const struct dev *d, char *buf, size_t n)
     snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
              text_plural(d->threads, "s"), dtype_name(d->ct), p->dnnl ? "by " : "",
              p->tiles              ? "and attention on amx tiles"
-             : p->half && !p->dnnl ? "by conversion to f32"
+             : p->bf16 && !p->dnnl ? "by conversion to f32"
                                    : name);
 }
 
@@ -209,25 +209,25 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
 {
     struct cpu *p;
     enum err err;
-    bool half = a->ct == DT_BF16;
-    if (a->ct != DT_F32 && !half)
+    bool bf16 = a->ct == DT_BF16;
+    if (a->ct != DT_F32 && !bf16)
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
     ENSURE(a->threads >= 1 && a->threads <= DEV_MAX_THREADS);
-    if (products == CPU_ONEDNN && half && !dnnl_bf16())
+    if (products == CPU_ONEDNN && bf16 && !dnnl_bf16())
         FAIL(ERR_CONFIG, "cpu: bf16 products by oneDNN are asked for and this processor has none; "
                          "use f32, or own products");
-    if (products == CPU_TILES && (!half || !cpu_amx_has()))
+    if (products == CPU_TILES && (!bf16 || !cpu_amx_has()))
         FAIL(ERR_CONFIG, "cpu: %s products on amx tiles are asked for; tiles are for bf16, on "
                          "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
                           .workspace_bytes = cpu_workspace_bytes(a), .threads = a->threads,
                           .impl = p};
-    p->half = half;
+    p->bf16 = bf16;
     p->simd = best_simd();
     TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.workspace_bytes / a->threads, &p->pool));
-    p->tiles = half && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
+    p->tiles = bf16 && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
     if (products == CPU_ONEDNN)
         TRY_OR(out_close, open_dnnl(p));
     *out = &p->dev;

@@ -55,8 +55,8 @@ enum err cpu_gemm(struct dev *d, const struct gemm *g)
         .lda = g->lda ? g->lda : g->trans_a ? g->m : g->k,
         .ldb = g->ldb ? g->ldb : g->trans_b ? g->k : g->n,
         .ldc = g->ldc ? g->ldc : g->n,
-        .half = p->half,
-        .half_c = p->half && !g->c_at,
+        .bf16 = p->bf16,
+        .bf16_c = p->bf16 && !g->c_at,
     };
     if (p->tiles && g->k > 0) {
         cpu_amx_gemm(p, &w);

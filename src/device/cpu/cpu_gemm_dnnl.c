@@ -173,7 +173,7 @@ _Static_assert(PACKED + GATHER * COLS <= CPU_SCRATCH_FLOATS, "the blocks fit a t
 struct shape {
     int64_t m, n, k, lda, ldb, ldc; /* ldc of where products are gathered */
     int64_t cols;
-    bool trans_a, trans_b, accumulate, half;
+    bool trans_a, trans_b, accumulate, bf16;
 };
 
 /* One matmul or reorder: A to C, or B to B in the library's layout. */
@@ -263,7 +263,7 @@ static enum err product_make(struct cpu_dnnl *x, struct plan *p, const int i[4])
 {
     const struct shape *h = &p->shape;
     int64_t m = p->m[i[0]], n = p->n[i[1]], k = p->k[i[2]];
-    dnnl_data_type_t dt = h->half ? dnnl_bf16 : dnnl_f32;
+    dnnl_data_type_t dt = h->bf16 ? dnnl_bf16 : dnnl_f32;
     struct step *s = &p->product[i[0]][i[1]][i[2]][i[3]], *pack = &p->pack[i[1]][i[2]];
     struct layout any;
     dnnl_primitive_attr_t attr;
@@ -296,7 +296,7 @@ static enum err pack_make(struct cpu_dnnl *x, struct plan *p, int n, int k)
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd;
     TRY_DNNL(stored(&s->from, (int64_t[2]){p->k[k], p->n[n]}, h->ldb, h->trans_b,
-                    h->half ? dnnl_bf16 : dnnl_f32));
+                    h->bf16 ? dnnl_bf16 : dnnl_f32));
     if (layout_bytes(&s->to) > PACKED * (int64_t)sizeof(float))
         FAIL(ERR_INTERNAL, "cpu: oneDNN packs %lld x %lld of B into %lld bytes and %lld are kept "
                            "for it", (long long)p->k[k], (long long)p->n[n],
@@ -346,7 +346,7 @@ static bool same_shape(const struct shape *a, const struct shape *b)
 {
     return a->m == b->m && a->n == b->n && a->k == b->k && a->lda == b->lda && a->ldb == b->ldb &&
            a->ldc == b->ldc && a->cols == b->cols && a->trans_a == b->trans_a &&
-           a->trans_b == b->trans_b && a->accumulate == b->accumulate && a->half == b->half;
+           a->trans_b == b->trans_b && a->accumulate == b->accumulate && a->bf16 == b->bf16;
 }
 
 /* The plan of a shape: kept, or made in the place of the one not used for longest. */
@@ -434,8 +434,8 @@ static dnnl_status_t piece(const struct job *job, const int64_t i[2], const int6
     const struct cpu_dnnl *x = job->p->dnnl;
     struct places at = {.packed = scratch,
                         .work = x->work + cpu_pool_index(job->p->pool, scratch) * x->work_bytes};
-    int64_t size = w->half ? 2 : 4, n = j[1] - j[0] != plan->n[0];
-    bool finish = w->half_c || g->bias || g->act != GEMM_NONE;
+    int64_t size = w->bf16 ? 2 : 4, n = j[1] - j[0] != plan->n[0];
+    bool finish = w->bf16_c || g->bias || g->act != GEMM_NONE;
     for (int64_t k = 0; k < g->k; k += DEPTH) {
         int64_t ki = num_min(DEPTH, g->k - k) != plan->k[0];
         bool add = k > 0 || plan->shape.accumulate;
@@ -446,7 +446,7 @@ static dnnl_status_t piece(const struct job *job, const int64_t i[2], const int6
         for (int64_t r = i[0]; r < i[1] && status == dnnl_success; r += ROWS) {
             int64_t rows[2] = {r, num_min(r + ROWS, i[1])}, m = rows[1] - r != plan->m[0];
             struct cpu_target to = {(float *)g->c + r * w->ldc + j[0], w->ldc, add};
-            if (w->half_c)
+            if (w->bf16_c)
                 to = (struct cpu_target){scratch + PACKED + (r - i[0]) * COLS, COLS, add};
             at.from = (const char *)g->a + (g->trans_a ? k * w->lda + r : r * w->lda + k) * size;
             at.to = to.c;
@@ -488,7 +488,7 @@ static void cut(struct cpu_gemm *w, int64_t threads)
     w->across = num_ceil_div(g->n, w->cols);
     int64_t down = num_max(1, num_min(blocks, num_ceil_div(want, w->across)));
     w->rows = num_ceil_div(blocks, down) * ROWS;
-    if (w->half_c)
+    if (w->bf16_c)
         w->rows = num_min(w->rows, GATHER);
 }
 
@@ -501,8 +501,8 @@ enum err cpu_dnnl_gemm(struct cpu *p, struct cpu_gemm *w)
     cut(w, x->threads);
     struct shape shape = {
         .m = g->m, .n = g->n, .k = g->k, .lda = w->lda, .ldb = w->ldb,
-        .ldc = w->half_c ? COLS : w->ldc, .cols = w->cols, .trans_a = g->trans_a,
-        .trans_b = g->trans_b, .accumulate = g->accumulate && !w->half_c, .half = w->half,
+        .ldc = w->bf16_c ? COLS : w->ldc, .cols = w->cols, .trans_a = g->trans_a,
+        .trans_b = g->trans_b, .accumulate = g->accumulate && !w->bf16_c, .bf16 = w->bf16,
     };
     int threads = x->get_threads ? x->get_threads() : 1;
     if (x->set_threads)

@@ -2,7 +2,7 @@
  *
  * What the files of the cpu device share: the device's own state, the arguments of each task, and
  * the table of tasks that is filled once for each instruction set. A task is a cpu_task_fn whose
- * `arg` is the struct named in its comment; `half` in it says that ct is bf16, else it is f32.
+ * `arg` is the struct named in its comment; `bf16` in it says that ct is bf16, else it is f32.
  */
 #ifndef PLAIT_DEVICE_CPU_CPU_IMPL_H
 #define PLAIT_DEVICE_CPU_CPU_IMPL_H
@@ -24,29 +24,29 @@ struct cpu_gemm {
     int64_t lda, ldb, ldc; /* elements; g's, with 0 replaced */
     int64_t rows, cols;    /* of an item's piece of C */
     int64_t across;        /* items side by side */
-    bool half, half_c;     /* bf16: A, B, bias and pre; C */
+    bool bf16, bf16_c;     /* bf16: A, B, bias and pre; C */
 };
 
 /* Where an f32 product goes: element (i, j) to c[i * ld + j], written or added. */
 struct cpu_target { float *c; int64_t ld; bool add; };
 
-struct cpu_norm { struct norm a; bool half; };
-struct cpu_norm_grad { struct norm_grad a; bool half; };
-struct cpu_attn { struct attn a; bool half; };
-struct cpu_attn_grad { struct attn_grad a; bool half; };
-struct cpu_rope { struct rope a; bool half; };
-struct cpu_adamw { struct adamw a; bool half; };
-struct cpu_relu { struct relu_grad a; bool half; };
-struct cpu_xent { struct xent a; bool half; };
+struct cpu_norm { struct norm a; bool bf16; };
+struct cpu_norm_grad { struct norm_grad a; bool bf16; };
+struct cpu_attn { struct attn a; bool bf16; };
+struct cpu_attn_grad { struct attn_grad a; bool bf16; };
+struct cpu_rope { struct rope a; bool bf16; };
+struct cpu_adamw { struct adamw a; bool bf16; };
+struct cpu_relu { struct relu_grad a; bool bf16; };
+struct cpu_xent { struct xent a; bool bf16; };
 /* y (n, c) = x + drop(f + bias), or of fewer parts */
-struct cpu_rows { void *y; const void *x, *f, *bias; int64_t n, c; struct drop drop; bool half; };
+struct cpu_rows { void *y; const void *x, *f, *bias; int64_t n, c; struct drop drop; bool bf16; };
 /* out (n, f) from gu (n, 2f), or dgu from dout and gu */
-struct cpu_swiglu { void *out; const void *dout, *gu; int64_t n, f; bool half; };
+struct cpu_swiglu { void *out; const void *dout, *gu; int64_t n, f; bool bf16; };
 /* rows of a table w (rows, c), taken by token or by position (token NULL) */
 struct cpu_table { void *to; const void *from; const int32_t *token; int64_t n, c, v0, rows, row0;
-                   bool half; };
+                   bool bf16; };
 /* flat vectors; piece: elements of an item */
-struct cpu_flat { void *to; const void *from; double *partial; int64_t n, piece; bool half; };
+struct cpu_flat { void *to; const void *from; double *partial; int64_t n, piece; bool bf16; };
 
 struct cpu_simd {
     const char *name;       /* "avx2" */
@@ -88,7 +88,7 @@ struct cpu {
     const struct cpu_simd *simd;
     struct cpu_dnnl *dnnl; /* owned; NULL: own products */
     double partial[CPU_PARTIALS];
-    bool half;
+    bool bf16;
     bool tiles; /* products and attention on AMX tiles */
 };
 

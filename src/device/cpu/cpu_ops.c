@@ -38,7 +38,7 @@ static void run_flat(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t n)
 enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_rows w = {.y = a->db, .f = a->dy, .n = a->n, .c = a->c, .half = p->half};
+    struct cpu_rows w = {.y = a->db, .f = a->dy, .n = a->n, .c = a->c, .bf16 = p->bf16};
     run_columns(p, p->simd->bias_grad, &w, a->c);
     return ERR_OK;
 }
@@ -46,7 +46,7 @@ enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a)
 enum err cpu_norm(struct dev *d, const struct norm *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_norm w = {*a, p->half};
+    struct cpu_norm w = {*a, p->bf16};
     run_rows(p, p->simd->norm, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
@@ -55,7 +55,7 @@ enum err cpu_norm(struct dev *d, const struct norm *a)
 enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_norm_grad w = {*a, p->half};
+    struct cpu_norm_grad w = {*a, p->bf16};
     memset(a->dw, 0, (size_t)(a->c * dtype_size(d->at)));
     if (a->db)
         memset(a->db, 0, (size_t)(a->c * dtype_size(d->at)));
@@ -76,7 +76,7 @@ static enum err attn_check(const struct attn *a)
 enum err cpu_attn(struct dev *d, const struct attn *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_attn w = {*a, p->half};
+    struct cpu_attn w = {*a, p->bf16};
     TRY(attn_check(a));
     if (p->tiles) {
         cpu_amx_attn(p, a);
@@ -93,7 +93,7 @@ enum err cpu_attn_grad(struct dev *d, const struct attn_grad *g)
 {
     struct cpu *p = cpu_of(d);
     const struct attn *a = &g->f;
-    struct cpu_attn_grad w = {*g, p->half};
+    struct cpu_attn_grad w = {*g, p->bf16};
     TRY(attn_check(a));
     int64_t wide = num_ceil_div(a->d, p->simd->gemm_cols) * p->simd->gemm_cols;
     int64_t threads = cpu_pool_threads(p->pool), heads = a->b * a->kv_heads;
@@ -117,7 +117,7 @@ enum err cpu_attn_grad(struct dev *d, const struct attn_grad *g)
 enum err cpu_rope(struct dev *d, const struct rope *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_rope w = {*a, p->half};
+    struct cpu_rope w = {*a, p->bf16};
     run_rows(p, p->simd->rope, &w, (int64_t[2]){a->n, a->heads * a->d});
     return ERR_OK;
 }
@@ -125,7 +125,7 @@ enum err cpu_rope(struct dev *d, const struct rope *a)
 enum err cpu_swiglu(struct dev *d, const struct swiglu *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_swiglu w = {.out = a->out, .gu = a->gu, .n = a->n, .f = a->f, .half = p->half};
+    struct cpu_swiglu w = {.out = a->out, .gu = a->gu, .n = a->n, .f = a->f, .bf16 = p->bf16};
     run_rows(p, p->simd->swiglu, &w, (int64_t[2]){a->n, 2 * a->f});
     return ERR_OK;
 }
@@ -134,7 +134,7 @@ enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_swiglu w = {.out = a->dgu, .dout = a->dout, .gu = a->gu, .n = a->n, .f = a->f,
-                           .half = p->half};
+                           .bf16 = p->bf16};
     run_rows(p, p->simd->swiglu_grad, &w, (int64_t[2]){a->n, 2 * a->f});
     return ERR_OK;
 }
@@ -142,7 +142,7 @@ enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
 enum err cpu_relu_grad(struct dev *d, const struct relu_grad *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_relu w = {*a, p->half};
+    struct cpu_relu w = {*a, p->bf16};
     run_flat(p, p->simd->relu, &w, a->n);
     return ERR_OK;
 }
@@ -157,7 +157,7 @@ enum err cpu_residual(struct dev *d, const struct residual *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_rows w = {.y = a->y, .x = a->x, .f = a->f, .bias = a->bias, .n = a->n, .c = a->c,
-                         .half = p->half};
+                         .bf16 = p->bf16};
     if (a->drop.p > 0.0)
         w.drop = a->drop;
     run_rows(p, p->simd->residual, &w, (int64_t[2]){a->n, a->c});
@@ -174,7 +174,7 @@ enum err cpu_embed(struct dev *d, const struct embed *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_table t = {.to = a->out, .from = a->w, .token = a->token, .n = a->n, .c = a->c,
-                          .v0 = a->v0, .rows = a->rows, .half = p->half};
+                          .v0 = a->v0, .rows = a->rows, .bf16 = p->bf16};
     run_rows(p, p->simd->embed, &t, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
@@ -183,7 +183,7 @@ enum err cpu_embed_grad(struct dev *d, const struct embed_grad *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_table t = {.to = a->dw, .from = a->dy, .token = a->token, .n = a->n, .c = a->c,
-                          .v0 = a->v0, .rows = a->rows, .half = p->half};
+                          .v0 = a->v0, .rows = a->rows, .bf16 = p->bf16};
     run_columns(p, p->simd->embed_grad, &t, a->c);
     return ERR_OK;
 }
@@ -192,7 +192,7 @@ enum err cpu_pos_add(struct dev *d, const struct pos_add *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_table w = {.to = a->x, .from = a->w, .n = a->n, .c = a->c, .rows = a->t,
-                          .row0 = a->row0, .half = p->half};
+                          .row0 = a->row0, .bf16 = p->bf16};
     run_rows(p, p->simd->pos_add, &w, (int64_t[2]){a->n, a->c});
     return ERR_OK;
 }
@@ -201,7 +201,7 @@ enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_table w = {.to = a->dw, .from = a->dy, .n = a->n, .c = a->c, .rows = a->t,
-                          .row0 = a->row0, .half = p->half};
+                          .row0 = a->row0, .bf16 = p->bf16};
     run_columns(p, p->simd->pos_grad, &w, a->c);
     return ERR_OK;
 }
@@ -209,7 +209,7 @@ enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a)
 enum err cpu_xent_max(struct dev *d, const struct xent *x)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_xent w = {*x, p->half};
+    struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_max, &w, (int64_t[2]){x->n, x->v});
     return ERR_OK;
 }
@@ -217,7 +217,7 @@ enum err cpu_xent_max(struct dev *d, const struct xent *x)
 enum err cpu_xent_sum(struct dev *d, const struct xent *x)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_xent w = {*x, p->half};
+    struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_sum, &w, (int64_t[2]){x->n, x->v});
     return ERR_OK;
 }
@@ -225,7 +225,7 @@ enum err cpu_xent_sum(struct dev *d, const struct xent *x)
 enum err cpu_xent_grad(struct dev *d, const struct xent *x)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_xent w = {*x, p->half};
+    struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_grad, &w, (int64_t[2]){x->n, x->v});
     return ERR_OK;
 }
@@ -233,7 +233,7 @@ enum err cpu_xent_grad(struct dev *d, const struct xent *x)
 enum err cpu_adamw(struct dev *d, const struct adamw *a)
 {
     struct cpu *p = cpu_of(d);
-    struct cpu_adamw w = {*a, p->half};
+    struct cpu_adamw w = {*a, p->bf16};
     if (!isfinite(a->now[NOW_SCALE]))
         return ERR_OK;
     run_flat(p, p->simd->adamw, &w, a->n);
@@ -277,7 +277,7 @@ enum err cpu_cast(struct dev *d, const struct flat *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN,
-                         .half = p->half};
+                         .bf16 = p->bf16};
     run_flat(p, p->simd->cast, &w, a->n);
     return ERR_OK;
 }

@@ -39,21 +39,21 @@ struct head {
     const struct attn *a;
     const void *q, *k, *v;
     int64_t b, h, wide; /* sequence, head, d filled up to whole strips */
-    bool half;
+    bool bf16;
 };
 
-static inline struct head head_at(const struct attn *a, int64_t b, int64_t h, bool half)
+static inline struct head head_at(const struct attn *a, int64_t b, int64_t h, bool bf16)
 {
     int64_t kv = h / (a->heads / a->kv_heads);
     return (struct head){
         .a = a,
-        .q = ct_at(a->q, b * a->tq * a->ldq + h * a->d, half),
-        .k = ct_at(a->k, b * a->tk * a->ldk + kv * a->d, half),
-        .v = ct_at(a->v, b * a->tk * a->ldv + kv * a->d, half),
+        .q = ct_at(a->q, b * a->tq * a->ldq + h * a->d, bf16),
+        .k = ct_at(a->k, b * a->tk * a->ldk + kv * a->d, bf16),
+        .v = ct_at(a->v, b * a->tk * a->ldv + kv * a->d, bf16),
         .b = b,
         .h = h,
         .wide = (a->d + NR - 1) / NR * NR,
-        .half = half,
+        .bf16 = bf16,
     };
 }
 
@@ -93,21 +93,21 @@ struct span {
 /* Packed as the left operand, a row of it a row of the product. */
 static inline void pack_left(float *to, const struct head *h, struct span s)
 {
-    struct pack pack = {s.p, s.ld, false, h->half};
+    struct pack pack = {s.p, s.ld, false, h->bf16};
     pack_panels(to, MR, &pack, (int64_t[2]){s.first, s.first + s.n}, (int64_t[2]){0, h->a->d});
 }
 
 /* Packed as the right operand, a row of it a column of the product. */
 static inline void pack_right_turned(float *to, const struct head *h, struct span s)
 {
-    struct pack pack = {s.p, s.ld, false, h->half};
+    struct pack pack = {s.p, s.ld, false, h->bf16};
     pack_panels(to, NR, &pack, (int64_t[2]){s.first, s.first + s.n}, (int64_t[2]){0, h->a->d});
 }
 
 /* Packed as the right operand, its rows the inner dimension. */
 static inline void pack_right(float *to, const struct head *h, struct span s)
 {
-    struct pack pack = {s.p, s.ld, true, h->half};
+    struct pack pack = {s.p, s.ld, true, h->bf16};
     pack_panels(to, NR, &pack, (int64_t[2]){0, h->a->d}, (int64_t[2]){s.first, s.first + s.n});
 }
 
@@ -151,10 +151,10 @@ static inline void attn_write(const struct head *h, const struct tile *t, const 
     const struct attn *a = h->a;
     for (int64_t i = 0; i < t->qn; i++) {
         int64_t row = h->b * a->tq + t->q + i;
-        void *to = ct_to(a->o, row * a->ldo + h->h * a->d, h->half);
+        void *to = ct_to(a->o, row * a->ldo + h->h * a->d, h->bf16);
         float inverse = 1.0f / sum[i];
         for (int64_t j = 0; j < a->d; j += VL)
-            ct_store(to, j, a->d, vf_load(o + i * h->wide + j) * inverse, h->half);
+            ct_store(to, j, a->d, vf_load(o + i * h->wide + j) * inverse, h->bf16);
         ((float *)a->lse)[row * a->heads + h->h] = max[i] + logf(sum[i]);
     }
 }
@@ -204,7 +204,7 @@ static inline void simd_attn(const void *arg, int64_t first, int64_t last, float
     int64_t tiles = num_ceil_div(w->a.tq, TQ);
     for (int64_t item = first; item < last; item++) {
         int64_t tile = tiles - 1 - item % tiles, h = item / tiles; /* the longest first */
-        struct head head = head_at(&w->a, h / w->a.heads, h % w->a.heads, w->half);
+        struct head head = head_at(&w->a, h / w->a.heads, h % w->a.heads, w->bf16);
         attn_queries(&head, tile * TQ, scratch);
     }
 }

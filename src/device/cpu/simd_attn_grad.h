@@ -39,7 +39,7 @@ static inline struct grad_tile grad_tile_at(float *s, int64_t wide)
 
 static inline const void *grad_do(const struct attn_grad *g, const struct head *h)
 {
-    return ct_at(g->do_, h->b * h->a->tq * h->a->ldo + h->h * h->a->d, h->half);
+    return ct_at(g->do_, h->b * h->a->tq * h->a->ldo + h->h * h->a->d, h->bf16);
 }
 
 static inline void grad_pack_keys(const struct head *h, const struct tile *t, struct grad_tile *x)
@@ -119,8 +119,8 @@ static inline void grad_write(const struct head *h, void *to, int64_t ld, const 
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < h->a->d; j += VL)
-            ct_store(ct_to(to, i * ld, h->half), j, h->a->d, vf_load(from + i * h->wide + j),
-                     h->half);
+            ct_store(ct_to(to, i * ld, h->bf16), j, h->a->d, vf_load(from + i * h->wide + j),
+                     h->bf16);
 }
 
 static inline void grad_write_keys(const struct attn_grad *g, const struct head *h,
@@ -128,8 +128,8 @@ static inline void grad_write_keys(const struct attn_grad *g, const struct head 
 {
     const struct attn *a = h->a;
     int64_t kv = h->h / (a->heads / a->kv_heads), row = h->b * a->tk + t->k;
-    grad_write(h, ct_to(g->dk, row * a->ldk + kv * a->d, h->half), a->ldk, x->dk, t->kn);
-    grad_write(h, ct_to(g->dv, row * a->ldv + kv * a->d, h->half), a->ldv, x->dv, t->kn);
+    grad_write(h, ct_to(g->dk, row * a->ldk + kv * a->d, h->bf16), a->ldk, x->dk, t->kn);
+    grad_write(h, ct_to(g->dv, row * a->ldv + kv * a->d, h->bf16), a->ldv, x->dv, t->kn);
 }
 
 static inline void grad_write_queries(const struct attn_grad *g, const struct head *h,
@@ -137,7 +137,7 @@ static inline void grad_write_queries(const struct attn_grad *g, const struct he
 {
     const struct attn *a = h->a;
     int64_t row = h->b * a->tq + q;
-    grad_write(h, ct_to(g->dq, row * a->ldq + h->h * a->d, h->half), a->ldq, dq, n);
+    grad_write(h, ct_to(g->dq, row * a->ldq + h->h * a->d, h->bf16), a->ldq, dq, n);
 }
 
 /* The tiles of queries that see a tile of keys, for all heads of a kv head, of which `first` is the
@@ -152,7 +152,7 @@ static inline void grad_key_tile(const struct attn_grad *g, const struct head *f
     grad_pack_keys(first, &t, x);
     int64_t from = num_max(0, t.k - (a->tk - a->tq)) / TQ * TQ; /* first tile that sees key t.k */
     for (int64_t i = 0; i < group; i++) {
-        struct head h = head_at(a, first->b, first->h + i, first->half);
+        struct head h = head_at(a, first->b, first->h + i, first->bf16);
         for (t.q = from; t.q < a->tq; t.q += TQ) {
             t.qn = num_min(TQ, a->tq - t.q);
             grad_pack_queries(g, &h, &t, x);
@@ -173,7 +173,7 @@ static inline void simd_attn_grad(const void *arg, int64_t first, int64_t last, 
     int64_t group = a->heads / a->kv_heads;
     for (int64_t item = first; item < last; item++) {
         int64_t b = item / a->kv_heads, kv = item % a->kv_heads;
-        struct head h = head_at(a, b, kv * group, w->half);
+        struct head h = head_at(a, b, kv * group, w->bf16);
         struct grad_tile x = grad_tile_at(scratch, h.wide);
         memset(x.dq, 0, (size_t)(group * a->tq * h.wide) * sizeof *x.dq);
         for (int64_t k = 0; k < a->tk; k += TK) {
@@ -181,7 +181,7 @@ static inline void simd_attn_grad(const void *arg, int64_t first, int64_t last, 
             grad_key_tile(&w->a, &h, t, &x, x.dq);
         }
         for (int64_t i = 0; i < group; i++) {
-            struct head each = head_at(a, b, kv * group + i, w->half);
+            struct head each = head_at(a, b, kv * group + i, w->bf16);
             grad_write_queries(&w->a, &each, 0, a->tq, x.dq + i * a->tq * h.wide);
         }
     }
@@ -195,7 +195,7 @@ static inline void simd_attn_grad_keys(const void *arg, int64_t first, int64_t l
     int64_t tiles = num_ceil_div(a->tk, TK);
     for (int64_t item = first; item < last; item++) {
         int64_t k = item % tiles * TK, head = item / tiles, group = a->heads / a->kv_heads;
-        struct head h = head_at(a, head / a->kv_heads, head % a->kv_heads * group, w->half);
+        struct head h = head_at(a, head / a->kv_heads, head % a->kv_heads * group, w->bf16);
         struct grad_tile x = grad_tile_at(scratch, h.wide);
         struct tile t = {.k = k, .kn = num_min(TK, a->tk - k)};
         grad_key_tile(&w->a, &h, t, &x, NULL);
@@ -211,7 +211,7 @@ static inline void simd_attn_grad_queries(const void *arg, int64_t first, int64_
     int64_t tiles = num_ceil_div(a->tq, TQ);
     for (int64_t item = first; item < last; item++) {
         int64_t q = (tiles - 1 - item % tiles) * TQ, head = item / tiles;
-        struct head h = head_at(a, head / a->heads, head % a->heads, w->half);
+        struct head h = head_at(a, head / a->heads, head % a->heads, w->bf16);
         struct grad_tile x = grad_tile_at(scratch, h.wide);
         struct tile t = {.q = q, .qn = num_min(TQ, a->tq - q)};
         int64_t end = a->tk - a->tq + t.q + t.qn;
@@ -228,16 +228,16 @@ static inline void simd_attn_grad_queries(const void *arg, int64_t first, int64_
 }
 
 /* delta (heads) of one row: sums over each head of do o. */
-SIMD_INLINE void grad_delta_row(const struct attn_grad *g, int64_t row, bool half)
+SIMD_INLINE void grad_delta_row(const struct attn_grad *g, int64_t row, bool bf16)
 {
     const struct attn *a = &g->f;
-    const void *o = ct_at(a->o, row * a->ldo, half), *dout = ct_at(g->do_, row * a->ldo, half);
+    const void *o = ct_at(a->o, row * a->ldo, bf16), *dout = ct_at(g->do_, row * a->ldo, bf16);
     float *delta = (float *)g->delta + row * a->heads;
     for (int64_t h = 0; h < a->heads; h++) {
         vf sum = vf_set(0.0f);
         for (int64_t i = 0; i < a->d; i += VL)
-            sum = vf_fma(ct_load(ct_at(o, h * a->d, half), i, a->d, half),
-                         ct_load(ct_at(dout, h * a->d, half), i, a->d, half), sum);
+            sum = vf_fma(ct_load(ct_at(o, h * a->d, bf16), i, a->d, bf16),
+                         ct_load(ct_at(dout, h * a->d, bf16), i, a->d, bf16), sum);
         delta[h] = vf_sum(sum);
     }
 }
@@ -247,7 +247,7 @@ static inline void simd_attn_delta(const void *arg, int64_t first, int64_t last,
     const struct cpu_attn_grad *w = arg;
     (void)scratch;
     for (int64_t r = first; r < last; r++) {
-        if (w->half)
+        if (w->bf16)
             grad_delta_row(&w->a, r, true);
         else
             grad_delta_row(&w->a, r, false);

@@ -11,7 +11,7 @@
 
 /* Elements i .. end - 1, all of which decay by `decay`. */
 SIMD_INLINE void adamw_range(const struct cpu_adamw *of, double decay, int64_t i, int64_t end,
-                             bool half)
+                             bool bf16)
 {
     const struct adamw *a = &of->a;
     float *master = a->master ? a->master : a->w;
@@ -34,7 +34,7 @@ SIMD_INLINE void adamw_range(const struct cpu_adamw *of, double decay, int64_t i
         ct_store(a->v, i, end, v, false);
         ct_store(master, i, end, w, false);
         if (copy)
-            ct_store(a->w, i, end, w, half);
+            ct_store(a->w, i, end, w, bf16);
     }
 }
 
@@ -49,18 +49,18 @@ static inline void simd_adamw(const void *arg, int64_t first, int64_t last, floa
         while (edge < 2 * decays->n && decays->edge[edge] <= i)
             edge++;
         stop = edge < 2 * decays->n ? num_min(decays->edge[edge], end) : end;
-        if (w->half)
+        if (w->bf16)
             adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, true);
         else
             adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, false);
     }
 }
 
-SIMD_INLINE void relu_range(const struct relu_grad *a, int64_t i, int64_t end, bool half)
+SIMD_INLINE void relu_range(const struct relu_grad *a, int64_t i, int64_t end, bool bf16)
 {
     for (; i < end; i += VL) {
-        vi off = (vi)(ct_load(a->x, i, end, half) <= 0.0f);
-        ct_store(a->dx, i, end, vf_select(off, vf_set(0.0f), ct_load(a->dy, i, end, half)), half);
+        vi off = (vi)(ct_load(a->x, i, end, bf16) <= 0.0f);
+        ct_store(a->dx, i, end, vf_select(off, vf_set(0.0f), ct_load(a->dy, i, end, bf16)), bf16);
     }
 }
 
@@ -69,7 +69,7 @@ static inline void simd_relu(const void *arg, int64_t first, int64_t last, float
     const struct cpu_relu *w = arg;
     int64_t i = first * CPU_RUN, end = num_min(last * CPU_RUN, w->a.n);
     (void)scratch;
-    if (w->half)
+    if (w->bf16)
         relu_range(&w->a, i, end, true);
     else
         relu_range(&w->a, i, end, false);
@@ -123,7 +123,7 @@ static inline void simd_cast(const void *arg, int64_t first, int64_t last, float
     const struct cpu_flat *w = arg;
     int64_t i = first * w->piece, end = num_min(last * w->piece, w->n);
     (void)scratch;
-    if (!w->half) {
+    if (!w->bf16) {
         memcpy((float *)w->to + i, (const float *)w->from + i, (size_t)(end - i) * sizeof(float));
         return;
     }

@@ -43,7 +43,7 @@ _Static_assert(GEMM_KC * (GEMM_MC + GEMM_NC) + PACK_OVER + GEMM_MB * GEMM_NC <= 
 struct pack {
     const void *p;
     int64_t ld;
-    bool along, half;
+    bool along, bf16;
 };
 
 /* VL rows of VL elements in place: log2(VL) perfect shuffles transpose. */
@@ -64,16 +64,16 @@ SIMD_INLINE void transpose(vf r[VL])
  * whole: what a store leaves beyond the panel's width, the next one writes over, and the last ones
  * reach PACK_OVER floats past the panel's end. */
 SIMD_INLINE void pack_across(float *to, int width, const struct pack *a, const int64_t size[2],
-                             bool half)
+                             bool bf16)
 {
     int64_t n = size[0], k = size[1];
     for (int64_t q = 0; q < k; q += VL) {
         for (int64_t j = (width - 1) / VL * VL; j >= 0; j -= VL) {
             vf r[VL];
             for (int64_t i = 0; i < VL; i++) {
-                const void *row = ct_at(a->p, (j + i) * a->ld, half);
-                r[i] = j + i < n ? ct_load(row, q, k, half) : vf_set(0.0f);
-                __builtin_prefetch(ct_at(row, width * a->ld + q, half)); /* the next panel's */
+                const void *row = ct_at(a->p, (j + i) * a->ld, bf16);
+                r[i] = j + i < n ? ct_load(row, q, k, bf16) : vf_set(0.0f);
+                __builtin_prefetch(ct_at(row, width * a->ld + q, bf16)); /* the next panel's */
             }
             transpose(r);
             for (int64_t i = 0; i < VL && q + i < k; i++)
@@ -84,12 +84,12 @@ SIMD_INLINE void pack_across(float *to, int width, const struct pack *a, const i
 
 /* The same when each run of n elements is a row; the panel takes `width` of them. */
 SIMD_INLINE void pack_along(float *to, int width, const struct pack *a, const int64_t size[2],
-                            bool half)
+                            bool bf16)
 {
     for (int64_t q = 0; q < size[1]; q++) {
-        const void *row = ct_at(a->p, q * a->ld, half);
+        const void *row = ct_at(a->p, q * a->ld, bf16);
         for (int64_t j = 0; j < width; j += VL)
-            vf_store(to + q * width + j, ct_load(row, j, size[0], half));
+            vf_store(to + q * width + j, ct_load(row, j, size[0], bf16));
     }
 }
 
@@ -102,12 +102,12 @@ static inline void pack_panels(float *to, int width, const struct pack *a, const
         int64_t n = i[1] - i0;
         struct pack panel = *a;
         int64_t across[2] = {num_min(width, n), k}, along[2] = {n, k};
-        panel.p = ct_at(a->p, a->along ? p[0] * a->ld + i0 : i0 * a->ld + p[0], a->half);
-        if (a->along && a->half)
+        panel.p = ct_at(a->p, a->along ? p[0] * a->ld + i0 : i0 * a->ld + p[0], a->bf16);
+        if (a->along && a->bf16)
             pack_along(to, width, &panel, along, true);
         else if (a->along)
             pack_along(to, width, &panel, along, false);
-        else if (a->half)
+        else if (a->bf16)
             pack_across(to, width, &panel, across, true);
         else
             pack_across(to, width, &panel, across, false);
@@ -177,20 +177,20 @@ static inline void gemm_finish(const struct cpu_gemm *w, struct cpu_target from,
     const struct gemm *g = w->g;
     for (int64_t r = i[0]; r < i[1]; r++, from.c += from.ld) {
         int64_t n = j[1] - j[0];
-        void *out = ct_to(g->c, r * w->ldc + j[0], w->half_c);
-        void *pre = g->act == GEMM_NONE ? NULL : ct_to(g->pre, r * g->n + j[0], w->half);
-        const void *bias = g->bias ? ct_at(g->bias, j[0], w->half) : NULL;
+        void *out = ct_to(g->c, r * w->ldc + j[0], w->bf16_c);
+        void *pre = g->act == GEMM_NONE ? NULL : ct_to(g->pre, r * g->n + j[0], w->bf16);
+        const void *bias = g->bias ? ct_at(g->bias, j[0], w->bf16) : NULL;
         for (int64_t q = 0; q < n; q += VL) {
             vf x = ct_load(from.c, q, n, false);
             if (bias)
-                x += ct_load(bias, q, n, w->half);
+                x += ct_load(bias, q, n, w->bf16);
             if (g->act == GEMM_GELU) {
-                ct_store(pre, q, n, x, w->half);
+                ct_store(pre, q, n, x, w->bf16);
                 x = vf_gelu(x);
             } else if (g->act == GEMM_DGELU) {
-                x *= vf_gelu_grad(ct_load(pre, q, n, w->half));
+                x *= vf_gelu_grad(ct_load(pre, q, n, w->bf16));
             }
-            ct_store(out, q, n, x, w->half_c);
+            ct_store(out, q, n, x, w->bf16_c);
         }
     }
 }
@@ -200,21 +200,21 @@ static inline void gemm_panel(const struct cpu_gemm *w, const int64_t i[2], cons
                               float *scratch)
 {
     const struct gemm *g = w->g;
-    struct pack a = {g->a, w->lda, g->trans_a, w->half};
-    struct pack b = {g->b, w->ldb, !g->trans_b, w->half};
+    struct pack a = {g->a, w->lda, g->trans_a, w->bf16};
+    struct pack b = {g->b, w->ldb, !g->trans_b, w->bf16};
     float *block = scratch, *panel = block + GEMM_MC * GEMM_KC + PACK_OVER;
     float *c = panel + GEMM_KC * GEMM_NC;
-    bool finish = w->half_c || g->bias || g->act != GEMM_NONE;
+    bool finish = w->bf16_c || g->bias || g->act != GEMM_NONE;
     int64_t p = 0;
     do {
         int64_t k[2] = {p, num_min(p + GEMM_KC, g->k)};
-        bool add = p > 0 || (g->accumulate && !w->half_c);
+        bool add = p > 0 || (g->accumulate && !w->bf16_c);
         pack_panels(panel, NR, &b, j, k);
         for (int64_t r = i[0]; r < i[1]; r += GEMM_MC) {
             int64_t rows[2] = {r, num_min(r + GEMM_MC, i[1])};
             int64_t size[3] = {rows[1] - r, j[1] - j[0], k[1] - k[0]};
             struct cpu_target to = {(float *)g->c + r * w->ldc + j[0], w->ldc, add};
-            if (w->half_c)
+            if (w->bf16_c)
                 to = (struct cpu_target){c + (r - i[0]) * GEMM_NC, GEMM_NC, add};
             pack_panels(block, MR, &a, rows, k);
             gemm_block(size, block, panel, to);
@@ -232,7 +232,7 @@ static inline void simd_gemm(const void *arg, int64_t first, int64_t last, float
     for (int64_t item = first; item < last; item++) {
         int64_t m0 = item / w->across * w->rows, m1 = num_min(m0 + w->rows, w->g->m);
         int64_t n0 = item % w->across * w->cols, n1 = num_min(n0 + w->cols, w->g->n);
-        int64_t step = w->half_c ? GEMM_MB : m1 - m0;
+        int64_t step = w->bf16_c ? GEMM_MB : m1 - m0;
         for (int64_t n = n0; n < n1; n += GEMM_NC) {
             int64_t j[2] = {n, num_min(n + GEMM_NC, n1)};
             for (int64_t m = m0; m < m1; m += step) {

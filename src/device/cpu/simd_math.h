@@ -3,7 +3,7 @@
  * Vectors of VL floats, written once with the vector types of gcc and clang and compiled once for
  * each instruction set (cpu_simd_base.c, _v3.c, _v4.c): VL is 4, 8 or 16. Elements of type ct are
  * read and written through ct_load and ct_store, which take f32 or bf16 by a constant argument
- * `half`, so that each kernel is written once for both types.
+ * `bf16`, so that each kernel is written once for both types.
  *
  * exp is 2^n (1 + r + r^2 q(r)) with |r| <= ln 2 / 2 and q of degree 4, fitted for relative error:
  * 3e-9 of the polynomial, below 2e-7 with rounding. NaN goes through, whatever its bits; below
@@ -211,35 +211,35 @@ SIMD_INLINE void vf_to_bf16(uint16_t *p, vf v)
     memcpy(p, &h, sizeof h);
 }
 
-SIMD_INLINE float ct_get(const void *p, int64_t i, bool half)
+SIMD_INLINE float ct_get(const void *p, int64_t i, bool bf16)
 {
-    return half ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+    return bf16 ? bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-SIMD_INLINE void ct_put(void *p, int64_t i, float x, bool half)
+SIMD_INLINE void ct_put(void *p, int64_t i, float x, bool bf16)
 {
-    if (half)
+    if (bf16)
         ((uint16_t *)p)[i] = bf16_from_f32(x);
     else
         ((float *)p)[i] = x;
 }
 
 /* Elements i..i+VL-1 of p, which has n; zeros beyond. */
-SIMD_INLINE vf ct_load(const void *p, int64_t i, int64_t n, bool half)
+SIMD_INLINE vf ct_load(const void *p, int64_t i, int64_t n, bool bf16)
 {
     if (i + VL <= n)
-        return half ? vf_from_bf16((const uint16_t *)p + i) : vf_load((const float *)p + i);
+        return bf16 ? vf_from_bf16((const uint16_t *)p + i) : vf_load((const float *)p + i);
     float lane[VL] = {0};
     for (int64_t j = i; j < n; j++)
-        lane[j - i] = ct_get(p, j, half);
+        lane[j - i] = ct_get(p, j, bf16);
     return vf_load(lane);
 }
 
 /* The same way back; nothing is written beyond n. */
-SIMD_INLINE void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
+SIMD_INLINE void ct_store(void *p, int64_t i, int64_t n, vf v, bool bf16)
 {
     if (i + VL <= n) {
-        if (half)
+        if (bf16)
             vf_to_bf16((uint16_t *)p + i, v);
         else
             vf_store((float *)p + i, v);
@@ -248,18 +248,18 @@ SIMD_INLINE void ct_store(void *p, int64_t i, int64_t n, vf v, bool half)
     float lane[VL];
     vf_store(lane, v);
     for (int64_t j = i; j < n; j++)
-        ct_put(p, j, lane[j - i], half);
+        ct_put(p, j, lane[j - i], bf16);
 }
 
 /* Element `i` of a matrix of ct, as an address. */
-SIMD_INLINE const void *ct_at(const void *p, int64_t i, bool half)
+SIMD_INLINE const void *ct_at(const void *p, int64_t i, bool bf16)
 {
-    return (const char *)p + i * (half ? 2 : 4);
+    return (const char *)p + i * (bf16 ? 2 : 4);
 }
 
-SIMD_INLINE void *ct_to(void *p, int64_t i, bool half)
+SIMD_INLINE void *ct_to(void *p, int64_t i, bool bf16)
 {
-    return (char *)p + i * (half ? 2 : 4);
+    return (char *)p + i * (bf16 ? 2 : 4);
 }
 
 SIMD_INLINE vf vf_exp(vf x)

@@ -26,15 +26,15 @@ static inline int64_t table_row(const struct cpu_table *w, int64_t r)
 static inline void simd_embed(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_table *w = arg;
-    size_t bytes = (size_t)w->c * (w->half ? 2 : 4);
+    size_t bytes = (size_t)w->c * (w->bf16 ? 2 : 4);
     (void)scratch;
     for (int64_t r = first; r < last; r++) {
         int64_t row = table_row(w, r);
-        void *to = ct_to(w->to, r * w->c, w->half);
+        void *to = ct_to(w->to, r * w->c, w->bf16);
         if (row < 0)
             memset(to, 0, bytes);
         else
-            memcpy(to, ct_at(w->from, row * w->c, w->half), bytes);
+            memcpy(to, ct_at(w->from, row * w->c, w->bf16), bytes);
     }
 }
 
@@ -43,11 +43,11 @@ static inline void simd_pos_add(const void *arg, int64_t first, int64_t last, fl
     const struct cpu_table *w = arg;
     (void)scratch;
     for (int64_t r = first; r < last; r++) {
-        void *to = ct_to(w->to, r * w->c, w->half);
-        const void *from = ct_at(w->from, table_row(w, r) * w->c, w->half);
+        void *to = ct_to(w->to, r * w->c, w->bf16);
+        const void *from = ct_at(w->from, table_row(w, r) * w->c, w->bf16);
         for (int64_t i = 0; i < w->c; i += VL)
-            ct_store(to, i, w->c, ct_load(to, i, w->c, w->half) + ct_load(from, i, w->c, w->half),
-                     w->half);
+            ct_store(to, i, w->c, ct_load(to, i, w->c, w->bf16) + ct_load(from, i, w->c, w->bf16),
+                     w->bf16);
     }
 }
 
@@ -62,9 +62,9 @@ static inline void simd_scatter(const void *arg, int64_t first, int64_t last, fl
         if (row < 0)
             continue;
         float *to = (float *)w->to + row * w->c + j;
-        const void *from = ct_at(w->from, r * w->c + j, w->half);
+        const void *from = ct_at(w->from, r * w->c + j, w->bf16);
         for (int64_t i = 0; i < n; i += VL)
-            ct_store(to, i, n, ct_load(to, i, n, false) + ct_load(from, i, n, w->half), false);
+            ct_store(to, i, n, ct_load(to, i, n, false) + ct_load(from, i, n, w->bf16), false);
     }
 }
 
@@ -111,22 +111,22 @@ static inline void simd_xent_sum(const void *arg, int64_t first, int64_t last, f
 }
 
 /* dlogits of a row: exp(x - max) / sum, less 1 at the target; zeros for columns v to ld. */
-SIMD_INLINE void xent_grad_row(const struct xent *a, int64_t r, bool half)
+SIMD_INLINE void xent_grad_row(const struct xent *a, int64_t r, bool bf16)
 {
     const float *x = (const float *)a->logits + r * a->ld;
-    void *to = ct_to(a->dlogits, r * a->ld, half);
+    void *to = ct_to(a->dlogits, r * a->ld, bf16);
     if (a->target[r] < 0) {
-        memset(to, 0, (size_t)a->ld * (half ? 2 : 4));
+        memset(to, 0, (size_t)a->ld * (bf16 ? 2 : 4));
         return;
     }
     float max = ((const float *)a->max)[r], inverse = 1.0f / ((const float *)a->sum)[r];
     for (int64_t i = 0; i < a->v; i += VL)
-        ct_store(to, i, a->v, vf_exp(ct_load(x, i, a->v, false) - max) * inverse, half);
-    memset(ct_to(to, a->v, half), 0, (size_t)(a->ld - a->v) * (half ? 2 : 4));
+        ct_store(to, i, a->v, vf_exp(ct_load(x, i, a->v, false) - max) * inverse, bf16);
+    memset(ct_to(to, a->v, bf16), 0, (size_t)(a->ld - a->v) * (bf16 ? 2 : 4));
     int64_t hit = a->target[r] - a->v0;
     if (hit >= 0 && hit < a->v) {
         vf p = vf_exp(vf_set(x[hit] - max)) * inverse - 1.0f;
-        ct_put(to, hit, p[0], half);
+        ct_put(to, hit, p[0], bf16);
     }
 }
 
@@ -141,7 +141,7 @@ static inline void simd_xent_grad(const void *arg, int64_t first, int64_t last, 
         ((float *)a->loss)[r] = a->target[r] < 0 ? 0.0f : loss;
         if (!a->dlogits)
             continue;
-        if (w->half)
+        if (w->bf16)
             xent_grad_row(a, r, true);
         else
             xent_grad_row(a, r, false);

@@ -299,7 +299,7 @@ static enum err make_parts(struct cuda *c)
     TRY(cuda_stage_open(c));
     TRY(cuda_snapshot_open(c));
     TRY(cuda_clock_open(c));
-    return c->half ? cuda_dnn_open(c) : ERR_OK;
+    return c->bf16 ? cuda_dnn_open(c) : ERR_OK;
 }
 
 enum err cuda_open(const struct dev_args *a, struct dev **out)
@@ -324,7 +324,7 @@ enum err cuda_open(const struct dev_args *a, struct dev **out)
                           .impl = c};
     c->index = a->index;
     c->work_bytes = work_bytes(a);
-    c->half = a->ct == DT_BF16;
+    c->bf16 = a->ct == DT_BF16;
     c->deterministic = a->deterministic;
     c->attn_grad = a->attn_grad;
     c->cache = a->cache;

@@ -71,7 +71,7 @@ int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
 /* Is cuDNN asked at all? What it needs to know beyond this it finds out itself. */
 static bool asks(const struct cuda *c, const struct attn *a)
 {
-    return c->half && a->drop.p == 0;
+    return c->bf16 && a->drop.p == 0;
 }
 
 enum err cuda_attn(struct dev *d, const struct attn *a)

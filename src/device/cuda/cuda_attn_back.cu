@@ -457,7 +457,7 @@ static bool takes(const struct cuda *c, const struct attn_grad *g)
 #ifndef PLAIT_HAVE_SM90A
     return false;
 #endif
-    return c->sm90 && c->half && a->d == BACK_D && a->tq == a->tk && a->heads == a->kv_heads &&
+    return c->sm90 && c->bf16 && a->d == BACK_D && a->tq == a->tk && a->heads == a->kv_heads &&
            a->drop.p == 0 && a->scale > 0 && a->b < 65536 && pairs > 0 &&
            num_ceil_div(a->tq, BACK_ROWS) * BACK_ROWS < INT32_MAX / pairs &&
            fits(a->q, a->ldq) && fits(a->k, a->ldk) && fits(a->v, a->ldv) && fits(a->o, a->ldo) &&

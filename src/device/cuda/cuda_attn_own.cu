@@ -381,7 +381,7 @@ static enum err launch(struct cuda *c, const struct job *job, int64_t b)
     if (bytes > c->shared) /* Ampere: heads above 128 in bf16, above 64 in f32 */
         FAIL(ERR_CONFIG, "attention: heads of %lld elements in %s need %d bytes of shared memory "
              "and GPU %d gives a block %d; use smaller heads (model.head_dim), or a GPU of sm_90 "
-             "or later", (long long)job->d, c->half ? "bf16" : "f32", bytes, c->index, c->shared);
+             "or later", (long long)job->d, c->bf16 ? "bf16" : "f32", bytes, c->index, c->shared);
     if (!num_mul(job->tiles * heads, shape<T, D>::PARTS * b, &blocks) || blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "attention: %lld sequences of %lld heads and %lld tiles; use a smaller "
              "microbatch", (long long)b, (long long)heads, (long long)job->tiles);
@@ -395,11 +395,11 @@ static enum err launch(struct cuda *c, const struct job *job, int64_t b)
 template <enum pass PASS> static enum err launch_for(struct cuda *c, struct job *job, int64_t b)
 {
     job->tiles = ((PASS == DKV ? job->tk : job->tq) + ROWS - 1) / ROWS;
-    if (c->half && job->d <= 64)
+    if (c->bf16 && job->d <= 64)
         return launch<__nv_bfloat16, 64, PASS>(c, job, b);
-    if (c->half && job->d <= 128)
+    if (c->bf16 && job->d <= 128)
         return launch<__nv_bfloat16, 128, PASS>(c, job, b);
-    if (c->half)
+    if (c->bf16)
         return launch<__nv_bfloat16, 256, PASS>(c, job, b);
     if (job->d <= 64)
         return launch<float, 64, PASS>(c, job, b);
@@ -416,7 +416,7 @@ static bool wide_matrix(const void *p, int64_t ld, int64_t size)
 
 static enum err job_of(struct cuda *c, const struct attn *a, struct job *job)
 {
-    int64_t size = c->half ? 2 : 4;
+    int64_t size = c->bf16 ? 2 : 4;
     if (a->d > 256)
         FAIL(ERR_CONFIG, "attention: heads of %lld elements; the cuda device takes at most 256",
              (long long)a->d);
@@ -463,7 +463,7 @@ static enum err dots(struct cuda *c, const struct attn_grad *g)
     int64_t n = g->f.b * g->f.tq * g->f.heads, blocks = (n + WARPS - 1) / WARPS;
     if (blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "attention: %lld rows and heads; use a smaller microbatch", (long long)n);
-    if (c->half)
+    if (c->bf16)
         output_dots<__nv_bfloat16><<<(unsigned)blocks, THREADS, 0, c->stream>>>(
             (float *)g->delta, (const __nv_bfloat16 *)g->f.o, (const __nv_bfloat16 *)g->do_, n,
             g->f.heads, g->f.d, g->f.ldo);
@@ -478,7 +478,7 @@ static enum err dots(struct cuda *c, const struct attn_grad *g)
 extern "C" enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *g)
 {
     const struct attn *a = &g->f;
-    int64_t size = c->half ? 2 : 4;
+    int64_t size = c->bf16 ? 2 : 4;
     struct job job;
     if (a->b == 0 || a->tk == 0)
         return ERR_OK;

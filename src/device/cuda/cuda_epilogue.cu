@@ -103,7 +103,7 @@ extern "C" enum err cuda_epilogue(struct cuda *c, const struct cuda_epilogue *e)
 {
     if (e->rows == 0 || e->g->n == 0)
         return ERR_OK;
-    if (!c->half)
+    if (!c->bf16)
         return epilogue_launch<float, float>(c, e);
     if (e->g->c_at)
         return epilogue_launch<float, __nv_bfloat16>(c, e);
@@ -159,5 +159,5 @@ extern "C" enum err cuda_gemm_own(struct cuda *c, const struct gemm *g)
 {
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
-    return c->half ? product_launch<__nv_bfloat16>(c, g) : product_launch<float>(c, g);
+    return c->bf16 ? product_launch<__nv_bfloat16>(c, g) : product_launch<float>(c, g);
 }

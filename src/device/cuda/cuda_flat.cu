@@ -161,10 +161,10 @@ extern "C" enum err cuda_adamw(struct dev *d, const struct adamw *a)
     struct cuda *c = cuda_of(d);
     if (a->n == 0)
         return ERR_OK;
-    if (c->half && !a->master)
+    if (c->bf16 && !a->master)
         FAIL(ERR_INTERNAL, "cuda: adamw of %lld bf16 weights was given no master copy",
              (long long)a->n);
-    return c->half ? adamw_as<bf16>(c, a) : adamw_as<float>(c, a);
+    return c->bf16 ? adamw_as<bf16>(c, a) : adamw_as<float>(c, a);
 }
 
 /* One thread: a few doubles that are on the device already. */
@@ -350,7 +350,7 @@ extern "C" enum err cuda_relu_grad(struct dev *d, const struct relu_grad *a)
     struct cuda *c = cuda_of(d);
     if (a->n == 0)
         return ERR_OK;
-    return c->half ? relu_as<bf16>(c, a) : relu_as<float>(c, a);
+    return c->bf16 ? relu_as<bf16>(c, a) : relu_as<float>(c, a);
 }
 
 /* Its gradient where dy is x. */
@@ -379,7 +379,7 @@ extern "C" enum err cuda_cast(struct dev *d, const struct flat *a)
     struct cuda *c = cuda_of(d);
     if (a->n == 0)
         return ERR_OK;
-    if (!c->half) {
+    if (!c->bf16) {
         CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n * sizeof(float),
                                  cudaMemcpyDeviceToDevice, c->stream));
         return ERR_OK;

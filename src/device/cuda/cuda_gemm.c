@@ -145,7 +145,7 @@ static void make_key(struct lt_call *k)
 {
     const struct gemm *g = &k->g;
     int64_t flags = 0, align = 0;
-    const bool bit[] = {k->c->half,      g->c_at,         g->trans_a,
+    const bool bit[] = {k->c->bf16,      g->c_at,         g->trans_a,
                         g->trans_b,      g->accumulate,   g->bias != NULL,
                         g->db != NULL,   g->act == GEMM_GELU, g->act == GEMM_DGELU};
     const uint32_t of[] = {cuda_lt_align(g->a, g->lda, cuda_lt_element(k)),

@@ -23,7 +23,7 @@ struct cuda {
     int index;               /* the GPU */
     int sms;                 /* multiprocessors */
     int shared;              /* bytes of shared memory that a block may ask for */
-    bool half;               /* ct is bf16 */
+    bool bf16;               /* ct is bf16 */
     bool sm90;               /* compute capability 9.0 */
     bool deterministic;
     bool capturing; /* between graph_begin and graph_end */

@@ -129,9 +129,9 @@ float *cuda_lt_room_at(const struct cuda *c)
 
 /* ---- what the library is told ---- */
 
-static cudaDataType_t type_of(bool half)
+static cudaDataType_t type_of(bool bf16)
 {
-    return half ? CUDA_R_16BF : CUDA_R_32F;
+    return bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 uint32_t cuda_lt_align(const void *p, int64_t ld, int64_t size)
@@ -142,12 +142,12 @@ uint32_t cuda_lt_align(const void *p, int64_t ld, int64_t size)
 
 int64_t cuda_lt_element(const struct lt_call *k)
 {
-    return k->c->half ? 2 : 4;
+    return k->c->bf16 ? 2 : 4;
 }
 
 int64_t cuda_lt_element_c(const struct lt_call *k)
 {
-    return k->c->half && !k->g.c_at ? 2 : 4;
+    return k->c->bf16 && !k->g.c_at ? 2 : 4;
 }
 
 /* Does the library work an epilogue as device.h says? Its kernels for operands that are not aligned
@@ -158,7 +158,7 @@ static bool rounds_once(const struct lt_call *k)
     const struct gemm *g = &k->g;
     if (!g->bias && g->act == GEMM_NONE)
         return true;
-    if (!k->c->half)
+    if (!k->c->bf16)
         return g->act == GEMM_NONE;
     return cuda_lt_align(g->a, g->lda, 2) == LT_ALIGN_MAX &&
            cuda_lt_align(g->b, g->ldb, 2) == LT_ALIGN_MAX &&
@@ -195,8 +195,8 @@ static enum err describe_epilogue(struct lt_call *k, enum lt_way way)
     const struct gemm *g = &k->g;
     cublasLtEpilogue_t epilogue = epilogue_of(g, way);
     const void *vector = way == WAY_LIBRARY_DB ? cuda_lt_db_at(k) : g->bias;
-    int32_t half = (int32_t)type_of(k->c->half);
-    int32_t type = way == WAY_LIBRARY_DB ? (int32_t)CUDA_R_32F : half;
+    int32_t compute = (int32_t)type_of(k->c->bf16);
+    int32_t type = way == WAY_LIBRARY_DB ? (int32_t)CUDA_R_32F : compute;
     LT_TRY(cublasLtMatmulDescSetAttribute(&k->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                           sizeof epilogue));
     if (vector) {
@@ -212,22 +212,22 @@ static enum err describe_epilogue(struct lt_call *k, enum lt_way way)
     LT_TRY(cublasLtMatmulDescSetAttribute(&k->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &g->n,
                                           sizeof g->n));
     LT_TRY(cublasLtMatmulDescSetAttribute(&k->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE,
-                                          &half, sizeof half));
+                                          &compute, sizeof compute));
     return ERR_OK;
 }
 
 /* A stored matrix of `rows` rows, as the library sees it: `cols` is its number of rows. */
-static enum err describe_matrix(cublasLtMatrixLayoutOpaque_t *l, bool half, int64_t rows,
+static enum err describe_matrix(cublasLtMatrixLayoutOpaque_t *l, bool bf16, int64_t rows,
                                 int64_t cols, int64_t ld)
 {
-    LT_TRY(cublasLtMatrixLayoutInit(l, type_of(half), (uint64_t)cols, (uint64_t)rows, ld));
+    LT_TRY(cublasLtMatrixLayoutInit(l, type_of(bf16), (uint64_t)cols, (uint64_t)rows, ld));
     return ERR_OK;
 }
 
 enum err cuda_lt_describe(struct lt_call *k, enum lt_way way)
 {
     const struct gemm *g = &k->g;
-    bool half = k->c->half;
+    bool bf16 = k->c->bf16;
     cublasOperation_t op_a = g->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N; /* the library's A is B */
     cublasOperation_t op_b = g->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     LT_TRY(cublasLtMatmulDescInit(&k->op, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -236,9 +236,9 @@ enum err cuda_lt_describe(struct lt_call *k, enum lt_way way)
     LT_TRY(cublasLtMatmulDescSetAttribute(&k->op, CUBLASLT_MATMUL_DESC_TRANSB, &op_b,
                                           sizeof op_b));
     TRY(describe_epilogue(k, way));
-    TRY(describe_matrix(&k->a, half, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb));
-    TRY(describe_matrix(&k->b, half, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda));
-    return describe_matrix(&k->out, half && !g->c_at, g->m, g->n, g->ldc);
+    TRY(describe_matrix(&k->a, bf16, g->trans_b ? g->n : g->k, g->trans_b ? g->k : g->n, g->ldb));
+    TRY(describe_matrix(&k->b, bf16, g->trans_a ? g->k : g->m, g->trans_a ? g->m : g->k, g->lda));
+    return describe_matrix(&k->out, bf16 && !g->c_at, g->m, g->n, g->ldc);
 }
 
 static enum err prefer(struct lt_call *k, cublasLtMatmulPreferenceOpaque_t *p)

@@ -262,7 +262,7 @@ extern "C" enum err cuda_norm(struct dev *d, const struct norm *a)
     struct cuda *c = cuda_of(d);
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
-    return c->half ? norm_as<bf16>(c, a) : norm_as<float>(c, a);
+    return c->bf16 ? norm_as<bf16>(c, a) : norm_as<float>(c, a);
 }
 
 template <typename T> static bool residual_norm_fits(const struct residual *a, const struct norm *b)
@@ -278,9 +278,9 @@ extern "C" enum err cuda_residual_norm(struct dev *d, const struct residual_norm
     struct norm_work w = {*b, *a, cuda_drop_of(&a->drop, a->c)};
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
-    if (c->half && residual_norm_fits<bf16>(a, b))
+    if (c->bf16 && residual_norm_fits<bf16>(a, b))
         return norm_wide<bf16>(c, &w);
-    if (!c->half && residual_norm_fits<float>(a, b))
+    if (!c->bf16 && residual_norm_fits<float>(a, b))
         return norm_wide<float>(c, &w);
     TRY(cuda_residual(d, a));
     return cuda_norm(d, b);
@@ -596,5 +596,5 @@ extern "C" enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a)
         TRY(cuda_zeros(c, a->dw, bytes));
     if (a->n == 0 || a->c == 0)
         return a->db ? cuda_zeros(c, a->db, bytes) : ERR_OK;
-    return c->half ? grad_as<bf16>(c, a) : grad_as<float>(c, a);
+    return c->bf16 ? grad_as<bf16>(c, a) : grad_as<float>(c, a);
 }

@@ -88,7 +88,7 @@ extern "C" enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int
         return cuda_zeros(c, db, cols * (int64_t)sizeof(float));
     if (n == 0 || cols == 0)
         return ERR_OK;
-    return c->half ? bias_as(c, to, static_cast<const bf16 *>(dy), n, cols, fresh)
+    return c->bf16 ? bias_as(c, to, static_cast<const bf16 *>(dy), n, cols, fresh)
                    : bias_as(c, to, static_cast<const float *>(dy), n, cols, fresh);
 }
 
@@ -150,7 +150,7 @@ extern "C" enum err cuda_rope(struct dev *d, const struct rope *a)
     if (!num_mul(a->heads, a->d, &pairs) || pairs > INT32_MAX)
         FAIL(ERR_INTERNAL, "cuda: rope of %lld heads of %lld in a row", (long long)a->heads,
              (long long)a->d);
-    return c->half ? rope_as<bf16>(c, a) : rope_as<float>(c, a);
+    return c->bf16 ? rope_as<bf16>(c, a) : rope_as<float>(c, a);
 }
 
 /* 1 / (1 + exp(-x)): 0 and 1 for far x, never NaN but of NaN. */
@@ -232,7 +232,7 @@ extern "C" enum err cuda_swiglu(struct dev *d, const struct swiglu *a)
     const struct swiglu_args args = {a->out, a->gu, NULL, a->n, a->f};
     if (a->n == 0 || a->f == 0)
         return ERR_OK;
-    return c->half ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
+    return c->bf16 ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
 }
 
 extern "C" enum err cuda_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
@@ -241,7 +241,7 @@ extern "C" enum err cuda_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
     const struct swiglu_args args = {a->dgu, a->gu, a->dout, a->n, a->f};
     if (a->n == 0 || a->f == 0)
         return ERR_OK;
-    return c->half ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
+    return c->bf16 ? swiglu_as<bf16>(c, &args) : swiglu_as<float>(c, &args);
 }
 
 /* A thread takes ROWS_AHEAD chunks that lie ROWS_THREADS chunks apart. Nothing but its own chunk of
@@ -306,7 +306,7 @@ extern "C" enum err cuda_residual(struct dev *d, const struct residual *a)
     struct cuda *c = cuda_of(d);
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
-    return c->half ? residual_as<bf16>(c, a) : residual_as<float>(c, a);
+    return c->bf16 ? residual_as<bf16>(c, a) : residual_as<float>(c, a);
 }
 
 /* A residual without its x. */

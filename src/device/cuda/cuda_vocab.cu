@@ -51,7 +51,7 @@ extern "C" enum err cuda_embed(struct dev *d, const struct embed *a)
 {
     struct cuda *cu = cuda_of(d);
     dim3 block(32, WARPS);
-    int64_t bytes = a->c * (cu->half ? 2 : 4);
+    int64_t bytes = a->c * (cu->bf16 ? 2 : 4);
     unsigned blocks;
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
@@ -59,7 +59,7 @@ extern "C" enum err cuda_embed(struct dev *d, const struct embed *a)
     if (bytes % 16 == 0 && aligned(a->out, 16) && aligned(a->w, 16))
         embed_rows<<<blocks, block, 0, cu->stream>>>((uint4 *)a->out, (const uint4 *)a->w, a->token,
                                                      a->n, bytes / 16, a->v0, a->rows);
-    else if (cu->half)
+    else if (cu->bf16)
         embed_rows<<<blocks, block, 0, cu->stream>>>((uint16_t *)a->out, (const uint16_t *)a->w,
                                                      a->token, a->n, a->c, a->v0, a->rows);
     else
@@ -240,10 +240,10 @@ extern "C" enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a)
     p.c = a->c;
     p.rows = a->rows;
     TRY(sort_tokens(cu, a->token, a->v0, &p));
-    wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->half ? 8 : 16);
-    if (cu->half && wide)
+    wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->bf16 ? 8 : 16);
+    if (cu->bf16 && wide)
         return sum_rows<__nv_bfloat16, 4>(cu, &p, (float *)a->dw, (const __nv_bfloat16 *)a->dy);
-    if (cu->half)
+    if (cu->bf16)
         return sum_rows<__nv_bfloat16, 1>(cu, &p, (float *)a->dw, (const __nv_bfloat16 *)a->dy);
     if (wide)
         return sum_rows<float, 4>(cu, &p, (float *)a->dw, (const float *)a->dy);
@@ -279,14 +279,14 @@ static void pos_add_launch(struct cuda *cu, unsigned blocks, void *x, const void
 extern "C" enum err cuda_pos_add(struct dev *d, const struct pos_add *a)
 {
     struct cuda *cu = cuda_of(d);
-    bool wide = a->c % (cu->half ? 8 : 4) == 0 && aligned(a->x, 16) && aligned(a->w, 16);
+    bool wide = a->c % (cu->bf16 ? 8 : 4) == 0 && aligned(a->x, 16) && aligned(a->w, 16);
     unsigned blocks;
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
     TRY(row_blocks("pos_add", a->n, &blocks));
-    if (cu->half && wide)
+    if (cu->bf16 && wide)
         pos_add_launch<__nv_bfloat16, 8>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
-    else if (cu->half)
+    else if (cu->bf16)
         pos_add_launch<__nv_bfloat16, 1>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
     else if (wide)
         pos_add_launch<float, 4>(cu, blocks, a->x, a->w, a->n, a->c, a->t, a->row0);
@@ -321,17 +321,17 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) pos_sum(float *dw, cons
 extern "C" enum err cuda_pos_grad(struct dev *d, const struct pos_grad *a)
 {
     struct cuda *cu = cuda_of(d);
-    bool wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->half ? 8 : 16);
+    bool wide = a->c % 4 == 0 && aligned(a->dw, 16) && aligned(a->dy, cu->bf16 ? 8 : 16);
     int64_t blocks = (a->t * (a->c / (wide ? 4 : 1)) + COLUMN_THREADS - 1) / COLUMN_THREADS;
     if (a->n == 0 || a->c == 0)
         return ERR_OK;
     if (blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "pos_grad: a table of %lld x %lld; use at most %lld elements",
              (long long)a->t, (long long)a->c, (long long)INT32_MAX * COLUMN_THREADS);
-    if (cu->half && wide)
+    if (cu->bf16 && wide)
         pos_sum<__nv_bfloat16, 4><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
             (float *)a->dw, (const __nv_bfloat16 *)a->dy, a->n, a->c, a->t, a->row0);
-    else if (cu->half)
+    else if (cu->bf16)
         pos_sum<__nv_bfloat16, 1><<<(unsigned)blocks, COLUMN_THREADS, 0, cu->stream>>>(
             (float *)a->dw, (const __nv_bfloat16 *)a->dy, a->n, a->c, a->t, a->row0);
     else if (wide)

@@ -332,13 +332,13 @@ template <typename L, int W> static void launch_max(struct cuda *c, const struct
 extern "C" enum err cuda_xent_max(struct dev *d, const struct xent *x)
 {
     struct cuda *c = cuda_of(d);
-    bool half = d->logits == DT_BF16;
+    bool is_bf16 = d->logits == DT_BF16;
     TRY(check_rows("xent_max", x));
     if (x->n == 0)
         return ERR_OK;
-    if (half && wide<__nv_bfloat16, __nv_bfloat16>(x))
+    if (is_bf16 && wide<__nv_bfloat16, __nv_bfloat16>(x))
         launch_max<__nv_bfloat16, 8>(c, x);
-    else if (half)
+    else if (is_bf16)
         launch_max<__nv_bfloat16, 1>(c, x);
     else if (wide<float, __nv_bfloat16>(x))
         launch_max<float, 4>(c, x);
@@ -356,13 +356,13 @@ template <typename L, int W> static void launch_sum(struct cuda *c, const struct
 extern "C" enum err cuda_xent_sum(struct dev *d, const struct xent *x)
 {
     struct cuda *c = cuda_of(d);
-    bool half = d->logits == DT_BF16;
+    bool is_bf16 = d->logits == DT_BF16;
     TRY(check_rows("xent_sum", x));
     if (x->n == 0)
         return ERR_OK;
-    if (half && wide<__nv_bfloat16, __nv_bfloat16>(x))
+    if (is_bf16 && wide<__nv_bfloat16, __nv_bfloat16>(x))
         launch_sum<__nv_bfloat16, 8>(c, x);
-    else if (half)
+    else if (is_bf16)
         launch_sum<__nv_bfloat16, 1>(c, x);
     else if (wide<float, __nv_bfloat16>(x))
         launch_sum<float, 4>(c, x);
@@ -397,7 +397,7 @@ extern "C" enum err cuda_xent_grad(struct dev *d, const struct xent *x)
         return ERR_OK;
     if (d->logits == DT_BF16)
         return grad<__nv_bfloat16, __nv_bfloat16>(c, x);
-    return c->half ? grad<float, __nv_bfloat16>(c, x) : grad<float, float>(c, x);
+    return c->bf16 ? grad<float, __nv_bfloat16>(c, x) : grad<float, float>(c, x);
 }
 
 template <typename L, typename G, int W>
@@ -429,5 +429,5 @@ extern "C" enum err cuda_xent(struct dev *d, const struct xent *x)
         return ERR_OK;
     if (d->logits == DT_BF16)
         return whole<__nv_bfloat16, __nv_bfloat16>(c, x);
-    return c->half ? whole<float, __nv_bfloat16>(c, x) : whole<float, float>(c, x);
+    return c->bf16 ? whole<float, __nv_bfloat16>(c, x) : whole<float, float>(c, x);
 }
