@@ -49,16 +49,16 @@ static void solve(struct cpu_gemm *w, int threads, float *scratch)
 {
     const struct gemm *g = w->g;
     float *c = g->c;
-    struct amx_job job = {.w = w, .finish = finish};
+    struct amx_params params = {.w = w, .finish = finish};
     double worst = 0;
     for (int64_t i = 0; i < g->m * w->ldc; i++)
         c[i] = g->accumulate || i % w->ldc >= g->n ? (float)(i % 7) : NAN;
-    amx_cut(&job, threads);
-    held[job.hold_a]++;
+    amx_cut(&params, threads);
+    held[params.hold_a]++;
     int64_t pieces = num_ceil_div(g->m, w->rows) * w->across;
     CHECK(threads == 1 || pieces <= 4 * threads || w->rows * w->cols >= AMX_SIDE * AMX_SIDE);
     for (int64_t i = pieces - 1; i >= 0; i--)
-        amx_pieces(&job, i, i + 1, scratch);
+        amx_pieces(&params, i, i + 1, scratch);
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < w->ldc; j++) {
             double was = (double)((i * w->ldc + j) % 7), got = (double)c[i * w->ldc + j];

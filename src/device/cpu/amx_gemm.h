@@ -46,7 +46,7 @@ _Static_assert(AMX_FLOW_FLOATS + AMX_HELD_HALVES / 2 + AMX_C_FLOATS <= CPU_SCRAT
 _Static_assert(AMX_SIDE * AMX_HELD <= AMX_C_FLOATS, "what a block of the flow gives fits");
 
 /* The task: pieces of `w`, rows of them or columns of them flowing. */
-struct amx_job {
+struct amx_params {
     struct cpu_gemm *w;
     void (*finish)(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
                    const int64_t j[2]);
@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) void amx_ask(struct amx_lines *x, b
 
 /* A piece of C at work: what it covers of both operands, and the block of k that is held. */
 struct amx_piece {
-    const struct amx_job *job;
+    const struct amx_params *params;
     struct amx_operand held, flow;
     int64_t h[2], f[2], k[2]; /* of C along what is held, along the flow; of k */
     int64_t ki;               /* of k, in a sweep */
@@ -105,8 +105,8 @@ struct amx_piece {
 /* Rows i and columns j of C that block f of the flow gives. */
 static void amx_of_c(const struct amx_piece *p, const int64_t f[2], int64_t i[2], int64_t j[2])
 {
-    memcpy(p->job->hold_a ? i : j, p->h, sizeof p->h);
-    memcpy(p->job->hold_a ? j : i, f, sizeof p->f);
+    memcpy(p->params->hold_a ? i : j, p->h, sizeof p->h);
+    memcpy(p->params->hold_a ? j : i, f, sizeof p->f);
 }
 
 /* What comes after the sweep of f and k: the next block of the flow. */
@@ -126,7 +126,7 @@ static struct amx_lines amx_next(const struct amx_piece *p, const int64_t f[2], 
 /* Where the products of f go in the end. */
 static struct amx_lines amx_goal(const struct amx_piece *p, const int64_t f[2])
 {
-    const struct cpu_gemm *w = p->job->w;
+    const struct cpu_gemm *w = p->params->w;
     int64_t i[2], j[2], size = w->bf16_c ? 2 : 4;
     amx_of_c(p, f, i, j);
     return (struct amx_lines){.p = (const char *)w->g->c + (i[0] * w->ldc + j[0]) * size,
@@ -143,12 +143,12 @@ static int64_t amx_portion(const struct amx_lines *x, int64_t parts)
 static void amx_sweep(const struct amx_piece *p, const int64_t f[2], int64_t at,
                       struct cpu_target to)
 {
-    bool hold_a = p->job->hold_a, last;
+    bool hold_a = p->params->hold_a, last;
     int64_t k[2] = {at, num_min(at + p->ki, p->k[1])}, steps = num_ceil_div(k[1] - k[0], TILE_K);
     int64_t along = hold_a ? AMX_SIDE * to.ld : AMX_SIDE;
     struct amx_lines next = amx_next(p, f, k), goal = amx_goal(p, f);
     const char *held = p->panel + (k[0] - p->k[0]) * p->wide * 2;
-    last = k[1] == p->job->w->g->k;
+    last = k[1] == p->params->w->g->k;
     next.portion = amx_portion(&next, p->wide / AMX_SIDE);
     goal.portion = last ? amx_portion(&goal, p->wide / AMX_SIDE) : 0;
     amx_pack(p->block, &p->flow, f, k, hold_a);
@@ -166,7 +166,7 @@ static void amx_hold(const struct amx_piece *p)
     char *to = p->panel;
     for (int64_t k = p->k[0]; k < p->k[1]; k += p->ki) {
         int64_t part[2] = {k, num_min(k + p->ki, p->k[1])};
-        amx_pack(to, &p->held, p->h, part, !p->job->hold_a);
+        amx_pack(to, &p->held, p->h, part, !p->params->hold_a);
         to += num_ceil_div(part[1] - part[0], TILE_K) * TILE_K * p->wide * 2;
     }
 }
@@ -185,7 +185,7 @@ static void amx_accumulate(const struct cpu_gemm *w, struct cpu_target from, con
 /* Block f of the flow (at most 32) over the k that is held; finished where it is the last. */
 static void amx_flow(const struct amx_piece *p, const int64_t f[2], float *c)
 {
-    const struct cpu_gemm *w = p->job->w;
+    const struct cpu_gemm *w = p->params->w;
     struct cpu_target to = {c, p->ld, false};
     int64_t i[2], j[2];
     for (int64_t k = p->k[0]; k < p->k[1]; k += p->ki) {
@@ -197,7 +197,7 @@ static void amx_flow(const struct amx_piece *p, const int64_t f[2], float *c)
     amx_of_c(p, f, i, j);
     if (w->g->accumulate)
         amx_accumulate(w, to, i, j);
-    p->job->finish(w, to, i, j);
+    p->params->finish(w, to, i, j);
 }
 
 static int64_t amx_block_of_k(int64_t k)
@@ -208,8 +208,8 @@ static int64_t amx_block_of_k(int64_t k)
 /* The piece whose extents are set. */
 static void amx_piece(struct amx_piece *p)
 {
-    int64_t all = p->job->w->g->k, block = amx_block_of_k(all);
-    bool whole = block >= all, hold_a = p->job->hold_a;
+    int64_t all = p->params->w->g->k, block = amx_block_of_k(all);
+    bool whole = block >= all, hold_a = p->params->hold_a;
     p->wide = amx_filled(p->h[1] - p->h[0]);
     p->ld = !hold_a ? p->wide : whole ? AMX_SIDE : amx_filled(p->f[1] - p->f[0]);
     p->ki = num_ceil_div(block, num_ceil_div(block, AMX_KI) * TILE_K) * TILE_K;
@@ -225,20 +225,21 @@ static void amx_piece(struct amx_piece *p)
     }
 }
 
-/* cpu_task_fn over struct amx_job: pieces of w->rows x w->cols, row by row of pieces. */
+/* cpu_task_fn over struct amx_params: pieces of w->rows x w->cols, row by row of pieces. */
 static inline void amx_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
 {
-    const struct amx_job *job = arg;
-    const struct cpu_gemm *w = job->w;
+    const struct amx_params *params = arg;
+    const struct cpu_gemm *w = params->w;
     struct amx_operand a = {w->g->a, w->lda, w->g->trans_a}, b = {w->g->b, w->ldb, !w->g->trans_b};
-    struct amx_piece p = {.job = job, .held = job->hold_a ? a : b, .flow = job->hold_a ? b : a,
+    struct amx_piece p = {.params = params, .held = params->hold_a ? a : b,
+                          .flow = params->hold_a ? b : a,
                           .block = (char *)scratch,
                           .panel = (char *)(scratch + AMX_FLOW_FLOATS),
                           .gathered = scratch + AMX_FLOW_FLOATS + AMX_HELD_HALVES / 2};
     tiles_open();
     for (int64_t item = first; item < last; item++) {
         int64_t i = item / w->across * w->rows, j = item % w->across * w->cols;
-        int64_t *rows = job->hold_a ? p.h : p.f, *cols = job->hold_a ? p.f : p.h;
+        int64_t *rows = params->hold_a ? p.h : p.f, *cols = params->hold_a ? p.f : p.h;
         rows[0] = i;
         rows[1] = num_min(i + w->rows, w->g->m);
         cols[0] = j;
@@ -288,14 +289,14 @@ static void amx_try(const struct cpu_gemm *w, int64_t threads, bool hold_a, stru
 }
 
 /* Which operand is held, and w->rows, cols and across: the cheapest way. */
-static inline void amx_cut(struct amx_job *job, int64_t threads)
+static inline void amx_cut(struct amx_params *params, int64_t threads)
 {
-    struct cpu_gemm *w = job->w;
+    struct cpu_gemm *w = params->w;
     const struct gemm *g = w->g;
     struct amx_cut best = {0};
     amx_try(w, threads, false, &best);
     amx_try(w, threads, true, &best);
-    job->hold_a = best.hold_a;
+    params->hold_a = best.hold_a;
     w->rows = amx_filled(num_ceil_div(g->m, best.hold_a ? best.held : best.flow));
     w->cols = amx_filled(num_ceil_div(g->n, best.hold_a ? best.flow : best.held));
     w->across = num_ceil_div(g->n, w->cols);

@@ -41,9 +41,9 @@ bool cpu_amx_has(void)
 
 void cpu_amx_gemm(struct cpu *p, struct cpu_gemm *w)
 {
-    struct amx_job job = {.w = w, .finish = p->simd->gemm_finish};
-    amx_cut(&job, cpu_pool_threads(p->pool));
-    cpu_pool_run(p->pool, amx_pieces, &job, num_ceil_div(w->g->m, w->rows) * w->across, 1);
+    struct amx_params params = {.w = w, .finish = p->simd->gemm_finish};
+    amx_cut(&params, cpu_pool_threads(p->pool));
+    cpu_pool_run(p->pool, amx_pieces, &params, num_ceil_div(w->g->m, w->rows) * w->across, 1);
 }
 #else
 

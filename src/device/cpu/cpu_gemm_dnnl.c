@@ -388,7 +388,7 @@ static enum err plan_get(struct cpu_dnnl *x, const struct shape *h, struct plan 
 
 /* ---- the walk ---- */
 
-struct job {
+struct params {
     struct cpu *p;
     const struct cpu_gemm *w;
     const struct plan *plan;
@@ -425,15 +425,15 @@ static dnnl_status_t step_run(const struct cpu_dnnl *x, const struct step *s,
 }
 
 /* Rows [i[0], i[1]) and columns [j[0], j[1]) of C; these columns are one block of B. */
-static dnnl_status_t piece(const struct job *job, const int64_t i[2], const int64_t j[2],
+static dnnl_status_t piece(const struct params *params, const int64_t i[2], const int64_t j[2],
                            float *scratch)
 {
-    const struct cpu_gemm *w = job->w;
+    const struct cpu_gemm *w = params->w;
     const struct gemm *g = w->g;
-    const struct plan *plan = job->plan;
-    const struct cpu_dnnl *x = job->p->dnnl;
+    const struct plan *plan = params->plan;
+    const struct cpu_dnnl *x = params->p->dnnl;
     struct places at = {.packed = scratch,
-                        .work = x->work + cpu_pool_index(job->p->pool, scratch) * x->work_bytes};
+                        .work = x->work + cpu_pool_index(params->p->pool, scratch) * x->work_bytes};
     int64_t size = w->bf16 ? 2 : 4, n = j[1] - j[0] != plan->n[0];
     bool finish = w->bf16_c || g->bias || g->act != GEMM_NONE;
     for (int64_t k = 0; k < g->k; k += DEPTH) {
@@ -452,7 +452,7 @@ static dnnl_status_t piece(const struct job *job, const int64_t i[2], const int6
             at.to = to.c;
             status = step_run(x, &plan->product[m][n][ki][add], &pack->to, &at);
             if (finish && k + DEPTH >= g->k && status == dnnl_success)
-                job->p->simd->gemm_finish(w, to, rows, j);
+                params->p->simd->gemm_finish(w, to, rows, j);
         }
         if (status != dnnl_success)
             return status;
@@ -462,18 +462,18 @@ static dnnl_status_t piece(const struct job *job, const int64_t i[2], const int6
 
 static void pieces(const void *arg, int64_t first, int64_t last, float *scratch)
 {
-    const struct job *job = arg;
-    const struct cpu_gemm *w = job->w;
-    if (job->p->dnnl->set_threads)
-        job->p->dnnl->set_threads(1);
+    const struct params *params = arg;
+    const struct cpu_gemm *w = params->w;
+    if (params->p->dnnl->set_threads)
+        params->p->dnnl->set_threads(1);
     for (int64_t item = first; item < last; item++) {
         int64_t i[2] = {item / w->across * w->rows, 0}, j[2] = {item % w->across * w->cols, 0};
         int none = dnnl_success;
         i[1] = num_min(i[0] + w->rows, w->g->m);
         j[1] = num_min(j[0] + w->cols, w->g->n);
-        dnnl_status_t status = piece(job, i, j, scratch);
+        dnnl_status_t status = piece(params, i, j, scratch);
         if (status != dnnl_success)
-            atomic_compare_exchange_strong(job->status, &none, (int)status);
+            atomic_compare_exchange_strong(params->status, &none, (int)status);
     }
 }
 
@@ -509,8 +509,8 @@ enum err cpu_dnnl_gemm(struct cpu *p, struct cpu_gemm *w)
         x->set_threads(1);
     enum err err = plan_get(x, &shape, &plan);
     if (err == ERR_OK) {
-        struct job job = {.p = p, .w = w, .plan = plan, .status = &status};
-        cpu_pool_run(p->pool, pieces, &job, num_ceil_div(g->m, w->rows) * w->across, 1);
+        struct params params = {.p = p, .w = w, .plan = plan, .status = &status};
+        cpu_pool_run(p->pool, pieces, &params, num_ceil_div(g->m, w->rows) * w->across, 1);
     }
     if (x->set_threads)
         x->set_threads(threads);

@@ -277,11 +277,10 @@ static const struct dev_ops cuda_ops = {
     .sync = cuda_sync, .snapshot_ready = cuda_snapshot_ready, .snapshot_join = cuda_snapshot_join,
     .snapshot_synchronize = cuda_snapshot_synchronize, .event_record = cuda_event_record,
     .event_synchronize = cuda_event_synchronize, .timer_alloc = cuda_timer_alloc,
-    .timer_record = cuda_timer_record, .timer_read = cuda_timer_read,
-    .stream = cuda_stream, .mem_info = cuda_mem_info,
+    .timer_record = cuda_timer_record, .timer_read = cuda_timer_read, .stream = cuda_stream,
     .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch,
-    .graph_destroy = cuda_graph_destroy, .choices = cuda_choices, .choose = cuda_choose,
-    .run = cuda_run,
+    .graph_destroy = cuda_graph_destroy, .mem_info = cuda_mem_info, .choices = cuda_choices,
+    .choose = cuda_choose, .run = cuda_run,
 };
 
 static enum err make_parts(struct cuda *c)

@@ -5,7 +5,7 @@
  * where the program is built without cuDNN. Both leave the same log-sum-exp, so a forward of one
  * may be followed by a backward of the other.
  *
- * The gradient of heads of 64 has kernels of its own on Hopper (cuda_attn_back.cu). They come first
+ * The gradient of heads of 64 has kernels of its own on Hopper (cuda_attn_bwd.cu). They come first
  * where they are the faster ones by measurement, sequences of up to 2048 whose pairs of sequence
  * and head come out even on the multiprocessors (bench/bench_attn.c; an H200: 335 TFLOP/s beside
  * cuDNN's 252 at 64 x 1024 x 12 heads, 342 beside 369 at 2 x 4096 x 32).
@@ -19,7 +19,7 @@
 
 #include "base/log.h"
 #include "device/cuda/cuda.h"
-#include "device/cuda/cuda_attn_back.h"
+#include "device/cuda/cuda_attn_bwd.h"
 #include <string.h>
 
 /* Most that a deterministic backward may take of the workspace. */
@@ -30,8 +30,8 @@ static const int64_t deterministic_most = (int64_t)256 << 20;
  * 96 pairs have 1.17 times its speed at 1024 and 0.98 at 2048. */
 static bool faster(const struct cuda *c, const struct attn *a)
 {
-    struct back_share s = back_share_of(a->b * a->heads, a->tq, c->sms);
-    double even = back_even(&s, c->sms);
+    struct bwd_share s = bwd_share_of(a->b * a->heads, a->tq, c->sms);
+    double even = bwd_even(&s, c->sms);
     return a->tq <= 1024 ? even > 0.6 : a->tq <= 2048 && even > 0.76;
 }
 
@@ -49,8 +49,8 @@ static int64_t need(const struct attn *a, bool deterministic)
 /* Shapes that the Hopper kernels are for: up to T 7600 or so, by their workspace. */
 static bool suits(const struct attn *a)
 {
-    return a->d == BACK_D && a->heads == a->kv_heads && a->tq == a->tk &&
-           back_bytes(a->b * a->heads, a->tq) <= deterministic_most;
+    return a->d == BWD_D && a->heads == a->kv_heads && a->tq == a->tk &&
+           bwd_bytes(a->b * a->heads, a->tq) <= deterministic_most;
 }
 
 /* Are they asked first? */
@@ -64,8 +64,8 @@ static bool leads(const struct cuda *c, const struct attn *a)
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic)
 {
     int64_t bytes = need(a, deterministic);
-    int64_t back = suits(a) ? back_bytes(a->b * a->heads, a->tq) : 0;
-    return num_max(deterministic && bytes > deterministic_most ? 0 : bytes, back);
+    int64_t bwd = suits(a) ? bwd_bytes(a->b * a->heads, a->tq) : 0;
+    return num_max(deterministic && bytes > deterministic_most ? 0 : bytes, bwd);
 }
 
 /* Is cuDNN asked at all? What it needs to know beyond this it finds out itself. */
@@ -106,7 +106,7 @@ enum err cuda_attn_grad(struct dev *d, const struct attn_grad *g)
     if (g->f.b == 0 || g->f.tk == 0)
         return ERR_OK;
     if (leads(c, &g->f))
-        TRY(cuda_attn_back(c, g, &done));
+        TRY(cuda_attn_bwd(c, g, &done));
     if (done) {
         tell(c, &g->f, "kernels for Hopper");
         return ERR_OK;

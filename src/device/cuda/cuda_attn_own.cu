@@ -29,7 +29,7 @@ struct place {
 };
 
 template <typename T, int D, enum pass PASS>
-__device__ static struct place place_of(const struct job *a)
+__device__ static struct place place_of(const struct params *a)
 {
     constexpr int PARTS = shape<T, D>::PARTS;
     int64_t i = blockIdx.x, tile = i % a->tiles, rest = i / a->tiles;
@@ -83,7 +83,8 @@ __device__ static inline float quad_sum(float x)
 
 /* s becomes exp(scale s - max) for the new maxima, acc is brought to them. */
 template <typename T, int N, int OUT>
-__device__ static void soften(float (*s)[4], float (*acc)[4], struct running *run, float scale)
+__device__ static void online_softmax(float (*s)[4], float (*acc)[4], struct running *run,
+                                      float scale)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -136,7 +137,7 @@ __device__ static inline void store2(__nv_bfloat16 *to, float x, float y)
 /* A warp's accumulated rows times `by` (of each of the two rows) to where they belong. */
 template <typename T, int D>
 __device__ static void write_rows(T *to, int64_t ld, const float (*acc)[4], const float *by,
-                                  int64_t rows, const struct job *a, int part)
+                                  int64_t rows, const struct params *a, int part)
 { /* long: a tile, its factors, and where it lies */
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -168,17 +169,17 @@ template <typename T, int D, enum pass PASS> struct state {
 };
 
 /* Shared memory of a block. */
-template <typename T> struct shared {
+template <typename T> struct smem {
     T *a, *b, *x, *y;       /* x, y: buffer 0 */
     float *lse, *delta;     /* DKV: (BUFFERS, N) */
     float *p;               /* f32: of this warp */
 };
 
 template <typename T, int D, enum pass PASS>
-__device__ static struct shared<T> shared_of(char *base)
+__device__ static struct smem<T> smem_of(char *base)
 {
     using s = shape<T, D>;
-    struct shared<T> m;
+    struct smem<T> m;
     m.a = (T *)base;
     m.b = m.a + (PASS == FORWARD ? 0 : s::OWN);
     m.x = m.b + s::OWN;
@@ -193,7 +194,7 @@ __device__ static struct shared<T> shared_of(char *base)
 /* One passing tile of N rows from `col`, in a buffer: x, y; in DKV statistics of the queries too.
  * Queries that are not there get lse +inf, so that their probabilities are 0. */
 template <typename T, int D, enum pass PASS>
-__device__ static void fetch(const struct job *a, const struct shared<T> *m, const struct place *p,
+__device__ static void fetch(const struct params *a, const struct smem<T> *m, const struct place *p,
                              int64_t head, int64_t col, int buffer)
 { /* long: where a tile comes from and goes to */
     using s = shape<T, D>;
@@ -215,7 +216,7 @@ __device__ static void fetch(const struct job *a, const struct shared<T> *m, con
 /* s: probabilities with dropout; dp becomes the gradient of the scores (without scale). */
 template <typename T, int N, bool TURNED>
 __device__ static void score_grad(float (*s)[4], float (*dp)[4], const float *lse,
-                                  const float *delta, const struct job *a, uint32_t kept)
+                                  const float *delta, const struct params *a, uint32_t kept)
 { /* long: two tiles, two statistics, dropout */
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
@@ -232,7 +233,7 @@ __device__ static void score_grad(float (*s)[4], float (*dp)[4], const float *ls
 
 /* What a warp does with one passing tile. */
 template <typename T, int D, enum pass PASS>
-__device__ static void work(const struct job *a, const struct shared<T> *m, const struct place *p,
+__device__ static void work(const struct params *a, const struct smem<T> *m, const struct place *p,
                             struct state<T, D, PASS> *st, int64_t head, int64_t col, int buffer)
 { /* long: where a warp stands and what it holds */
     using sh = shape<T, D>;
@@ -247,7 +248,7 @@ __device__ static void work(const struct job *a, const struct shared<T> *m, cons
     product_nt<D, N>(s, m->a + own, x);
     mask<N, TURNED>(s, p->warp_row, col, ahead, -INFINITY);
     if constexpr (PASS == FORWARD) {
-        soften<T, N, sh::OUT>(s, st->acc, &st->run, a->scale);
+        online_softmax<T, N, sh::OUT>(s, st->acc, &st->run, a->scale);
         drop<N>(s, kept);
         product_nn<D, N>(st->acc, s, y + out, m->p);
     } else {
@@ -264,9 +265,9 @@ __device__ static void work(const struct job *a, const struct shared<T> *m, cons
 
 /* Lets the tiles from `first` to below `end` (rows of the passing operands) pass by. */
 template <typename T, int D, enum pass PASS>
-__device__ static void pass_by(const struct job *a, const struct shared<T> *m,
-                               const struct place *p, struct state<T, D, PASS> *st,
-                               int64_t head, int64_t first, int64_t end)
+__device__ static void pass_by(const struct params *a, const struct smem<T> *m,
+                               const struct place *p, struct state<T, D, PASS> *st, int64_t head,
+                               int64_t first, int64_t end)
 { /* long: where a block stands and how far it goes */
     using s = shape<T, D>;
     int64_t from = PASS == DKV ? head : head / (a->heads / a->kv_heads);
@@ -294,7 +295,7 @@ __device__ static void pass_by(const struct job *a, const struct shared<T> *m,
 
 /* What a warp has at the end: o and lse, dq, or dk and dv. */
 template <typename T, int D, enum pass PASS>
-__device__ static void finish(const struct job *a, const struct place *p,
+__device__ static void finish(const struct params *a, const struct place *p,
                               const struct state<T, D, PASS> *st)
 {
     int64_t t = PASS == DKV ? a->tk : a->tq, rows = t - p->warp_row;
@@ -319,13 +320,13 @@ __device__ static void finish(const struct job *a, const struct place *p,
 
 template <typename T, int D, enum pass PASS>
 static __global__ void __launch_bounds__(THREADS, shape<T, D>::BLOCKS)
-attend(const __grid_constant__ struct job job)
+attend(const __grid_constant__ struct params params)
 {
     extern __shared__ __align__(16) char memory[];
-    const struct job *a = &job;
+    const struct params *a = &params;
     using s = shape<T, D>;
     struct place p = place_of<T, D, PASS>(a);
-    struct shared<T> m = shared_of<T, D, PASS>(memory);
+    struct smem<T> m = smem_of<T, D, PASS>(memory);
     struct state<T, D, PASS> st = {};
     int64_t t = PASS == DKV ? a->tk : a->tq, ahead = a->tk - a->tq, group = a->heads / a->kv_heads;
     const T *own = (const T *)a->a + p.seq * t * a->lda + p.head * a->d;
@@ -373,39 +374,40 @@ output_dots(float *delta, const T *o, const T *do_, int64_t n, int64_t heads, in
 }
 
 template <typename T, int D, enum pass PASS>
-static enum err launch(struct cuda *c, const struct job *job, int64_t b)
+static enum err launch(struct cuda *c, const struct params *params, int64_t b)
 {
-    int64_t heads = PASS == DKV ? job->kv_heads : job->heads, blocks;
+    int64_t heads = PASS == DKV ? params->kv_heads : params->heads, blocks;
     constexpr int bytes = shared_bytes<T, D, PASS>();
     static_assert(bytes <= 232448, "shared memory of a block on Hopper");
     if (bytes > c->shared) /* Ampere: heads above 128 in bf16, above 64 in f32 */
         FAIL(ERR_CONFIG, "attention: heads of %lld elements in %s need %d bytes of shared memory "
              "and GPU %d gives a block %d; use smaller heads (model.head_dim), or a GPU of sm_90 "
-             "or later", (long long)job->d, c->bf16 ? "bf16" : "f32", bytes, c->index, c->shared);
-    if (!num_mul(job->tiles * heads, shape<T, D>::PARTS * b, &blocks) || blocks > INT32_MAX)
+             "or later", (long long)params->d, c->bf16 ? "bf16" : "f32", bytes, c->index,
+             c->shared);
+    if (!num_mul(params->tiles * heads, shape<T, D>::PARTS * b, &blocks) || blocks > INT32_MAX)
         FAIL(ERR_CONFIG, "attention: %lld sequences of %lld heads and %lld tiles; use a smaller "
-             "microbatch", (long long)b, (long long)heads, (long long)job->tiles);
+             "microbatch", (long long)b, (long long)heads, (long long)params->tiles);
     CUDA_TRY(cudaFuncSetAttribute((const void *)attend<T, D, PASS>,
                                   cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-    attend<T, D, PASS><<<(unsigned)blocks, THREADS, bytes, c->stream>>>(*job);
+    attend<T, D, PASS><<<(unsigned)blocks, THREADS, bytes, c->stream>>>(*params);
     CUDA_LAUNCHED("attention");
     return ERR_OK;
 }
 
-template <enum pass PASS> static enum err launch_for(struct cuda *c, struct job *job, int64_t b)
+template <enum pass PASS> static enum err launch_for(struct cuda *c, struct params *p, int64_t b)
 {
-    job->tiles = ((PASS == DKV ? job->tk : job->tq) + ROWS - 1) / ROWS;
-    if (c->bf16 && job->d <= 64)
-        return launch<__nv_bfloat16, 64, PASS>(c, job, b);
-    if (c->bf16 && job->d <= 128)
-        return launch<__nv_bfloat16, 128, PASS>(c, job, b);
+    p->tiles = ((PASS == DKV ? p->tk : p->tq) + ROWS - 1) / ROWS;
+    if (c->bf16 && p->d <= 64)
+        return launch<__nv_bfloat16, 64, PASS>(c, p, b);
+    if (c->bf16 && p->d <= 128)
+        return launch<__nv_bfloat16, 128, PASS>(c, p, b);
     if (c->bf16)
-        return launch<__nv_bfloat16, 256, PASS>(c, job, b);
-    if (job->d <= 64)
-        return launch<float, 64, PASS>(c, job, b);
-    if (job->d <= 128)
-        return launch<float, 128, PASS>(c, job, b);
-    return launch<float, 256, PASS>(c, job, b);
+        return launch<__nv_bfloat16, 256, PASS>(c, p, b);
+    if (p->d <= 64)
+        return launch<float, 64, PASS>(c, p, b);
+    if (p->d <= 128)
+        return launch<float, 128, PASS>(c, p, b);
+    return launch<float, 256, PASS>(c, p, b);
 }
 
 /* Can matrix p with rows of ld elements be read and written 16 bytes at a time? */
@@ -414,48 +416,48 @@ static bool wide_matrix(const void *p, int64_t ld, int64_t size)
     return (uintptr_t)p % 16 == 0 && ld * size % 16 == 0;
 }
 
-static enum err job_of(struct cuda *c, const struct attn *a, struct job *job)
+static enum err params_of(struct cuda *c, const struct attn *a, struct params *params)
 {
     int64_t size = c->bf16 ? 2 : 4;
     if (a->d > 256)
         FAIL(ERR_CONFIG, "attention: heads of %lld elements; the cuda device takes at most 256",
              (long long)a->d);
-    *job = (struct job){};
-    job->tq = a->tq;
-    job->tk = a->tk;
-    job->heads = a->heads;
-    job->kv_heads = a->kv_heads;
-    job->d = a->d;
-    job->lse = (float *)a->lse;
-    job->scale = (float)a->scale;
-    job->inv_keep = 1;
-    job->wide = a->d * size % 16 == 0 && wide_matrix(a->q, a->ldq, size) &&
-                wide_matrix(a->k, a->ldk, size) && wide_matrix(a->v, a->ldv, size) &&
-                wide_matrix(a->o, a->ldo, size);
+    *params = (struct params){};
+    params->tq = a->tq;
+    params->tk = a->tk;
+    params->heads = a->heads;
+    params->kv_heads = a->kv_heads;
+    params->d = a->d;
+    params->lse = (float *)a->lse;
+    params->scale = (float)a->scale;
+    params->inv_keep = 1;
+    params->wide = a->d * size % 16 == 0 && wide_matrix(a->q, a->ldq, size) &&
+                   wide_matrix(a->k, a->ldk, size) && wide_matrix(a->v, a->ldv, size) &&
+                   wide_matrix(a->o, a->ldo, size);
     if (a->drop.p > 0) {
-        job->inv_keep = (float)(1 / (1 - a->drop.p));
-        job->threshold = num_drop_threshold(a->drop.p);
-        job->seed = a->drop.seed;
-        job->stream = a->drop.stream;
-        job->step = a->drop.step;
-        job->row0 = a->drop.row0;
-        job->heads_total = a->heads_total;
-        job->head0 = a->head0;
+        params->inv_keep = (float)(1 / (1 - a->drop.p));
+        params->threshold = num_drop_threshold(a->drop.p);
+        params->seed = a->drop.seed;
+        params->stream = a->drop.stream;
+        params->step = a->drop.step;
+        params->row0 = a->drop.row0;
+        params->heads_total = a->heads_total;
+        params->head0 = a->head0;
     }
     return ERR_OK;
 }
 
 extern "C" enum err cuda_attn_own(struct cuda *c, const struct attn *a)
 {
-    struct job job;
+    struct params params;
     if (a->b == 0 || a->tq == 0)
         return ERR_OK;
-    TRY(job_of(c, a, &job));
-    job.a = a->q, job.lda = a->ldq;
-    job.x = a->k, job.ldx = a->ldk;
-    job.y = a->v, job.ldy = a->ldv;
-    job.out = a->o, job.ldout = a->ldo;
-    return launch_for<FORWARD>(c, &job, a->b);
+    TRY(params_of(c, a, &params));
+    params.a = a->q, params.lda = a->ldq;
+    params.x = a->k, params.ldx = a->ldk;
+    params.y = a->v, params.ldy = a->ldv;
+    params.out = a->o, params.ldout = a->ldo;
+    return launch_for<FORWARD>(c, &params, a->b);
 }
 
 static enum err dots(struct cuda *c, const struct attn_grad *g)
@@ -479,27 +481,27 @@ extern "C" enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *g
 {
     const struct attn *a = &g->f;
     int64_t size = c->bf16 ? 2 : 4;
-    struct job job;
+    struct params params;
     if (a->b == 0 || a->tk == 0)
         return ERR_OK;
-    TRY(job_of(c, a, &job));
-    job.wide = job.wide && wide_matrix(g->do_, a->ldo, size) && wide_matrix(g->dq, a->ldq, size) &&
-               wide_matrix(g->dk, a->ldk, size) && wide_matrix(g->dv, a->ldv, size);
-    job.delta = (const float *)g->delta;
+    TRY(params_of(c, a, &params));
+    params.wide &= wide_matrix(g->do_, a->ldo, size) && wide_matrix(g->dq, a->ldq, size) &&
+                   wide_matrix(g->dk, a->ldk, size) && wide_matrix(g->dv, a->ldv, size);
+    params.delta = (const float *)g->delta;
     if (a->tq > 0) {
         TRY(dots(c, g));
-        job.a = a->q, job.lda = a->ldq;
-        job.b = g->do_, job.ldb = a->ldo;
-        job.x = a->k, job.ldx = a->ldk;
-        job.y = a->v, job.ldy = a->ldv;
-        job.out = g->dq, job.ldout = a->ldq;
-        TRY(launch_for<DQ>(c, &job, a->b));
+        params.a = a->q, params.lda = a->ldq;
+        params.b = g->do_, params.ldb = a->ldo;
+        params.x = a->k, params.ldx = a->ldk;
+        params.y = a->v, params.ldy = a->ldv;
+        params.out = g->dq, params.ldout = a->ldq;
+        TRY(launch_for<DQ>(c, &params, a->b));
     }
-    job.a = a->k, job.lda = a->ldk;
-    job.b = a->v, job.ldb = a->ldv;
-    job.x = a->q, job.ldx = a->ldq;
-    job.y = g->do_, job.ldy = a->ldo;
-    job.out = g->dk, job.ldout = a->ldk;
-    job.out2 = g->dv, job.ldout2 = a->ldv;
-    return launch_for<DKV>(c, &job, a->b);
+    params.a = a->k, params.lda = a->ldk;
+    params.b = a->v, params.ldb = a->ldv;
+    params.x = a->q, params.ldx = a->ldq;
+    params.y = g->do_, params.ldy = a->ldo;
+    params.out = g->dk, params.ldout = a->ldk;
+    params.out2 = g->dv, params.ldout2 = a->ldv;
+    return launch_for<DKV>(c, &params, a->b);
 }

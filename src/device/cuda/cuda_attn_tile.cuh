@@ -16,7 +16,7 @@ enum pass { FORWARD, DQ, DKV };
 enum { WARPS = 4, THREADS = 32 * WARPS, ROWS = 16 * WARPS };
 
 /* What the kernel is given. `own` and `pass` matrices by the table above; ct. */
-struct job {
+struct params {
     const void *a, *b, *x, *y;         /* b: none in FORWARD */
     int64_t lda, ldb, ldx, ldy;
     void *out, *out2;                  /* o; dq; dk and dv */
@@ -253,7 +253,7 @@ template <typename T> __device__ static inline int acc_column(int j)
 }
 
 /* Bit i: element i of the quad is kept. */
-__device__ static inline uint32_t kept_quad(const struct job *a, uint64_t quad)
+__device__ static inline uint32_t kept_quad(const struct params *a, uint64_t quad)
 {
     uint4 w = cuda_philox(a->seed, a->stream, cuda_step(a->step), quad);
     return (uint32_t)(w.x >= a->threshold) | (uint32_t)(w.y >= a->threshold) << 1 |
@@ -261,7 +261,7 @@ __device__ static inline uint32_t kept_quad(const struct job *a, uint64_t quad)
 }
 
 /* Index of (query, key) of a head; `row` counts the queries of all sequences. */
-__device__ static inline uint64_t drop_index(const struct job *a, int64_t row, int64_t head,
+__device__ static inline uint64_t drop_index(const struct params *a, int64_t row, int64_t head,
                                              int64_t key)
 {
     return (uint64_t)(((a->row0 + row) * a->heads_total + a->head0 + head) * a->tk + key);
@@ -270,7 +270,7 @@ __device__ static inline uint64_t drop_index(const struct job *a, int64_t row, i
 /* Bit 4 j + e: element e of s[j] is kept. (row, col): what s[0][0] of lane 0 is. Element by
  * element, whatever tk. */
 template <int N, bool TURNED>
-__device__ static uint32_t kept_each(const struct job *a, int64_t head, int64_t row, int64_t col)
+__device__ static uint32_t kept_each(const struct params *a, int64_t head, int64_t row, int64_t col)
 {
     int l = threadIdx.x % 32;
     uint32_t kept = 0;
@@ -286,7 +286,7 @@ __device__ static uint32_t kept_each(const struct job *a, int64_t head, int64_t 
 /* The same where tk is a multiple of 4, so that four keys in a row share one draw. Rows are
  * queries: a lane draws for one of its two rows, its neighbour for the other. */
 template <int N>
-__device__ static uint32_t kept_rows(const struct job *a, int64_t head, int64_t row, int64_t col)
+__device__ static uint32_t kept_rows(const struct params *a, int64_t head, int64_t row, int64_t col)
 {
     int l = threadIdx.x % 32, q = l % 4, odd = q % 2;
     uint64_t first = drop_index(a, row + l / 4 + 8 * odd, head, col + q / 2 * 4) / 4;
@@ -301,7 +301,8 @@ __device__ static uint32_t kept_rows(const struct job *a, int64_t head, int64_t 
 
 /* Rows are keys: of the four lanes that share four keys, each draws for one element of s[j]. */
 template <int N>
-__device__ static uint32_t kept_turned(const struct job *a, int64_t head, int64_t row, int64_t col)
+__device__ static uint32_t kept_turned(const struct params *a, int64_t head, int64_t row,
+                                       int64_t col)
 {
     int l = threadIdx.x % 32, g = l / 4, q = l % 4, mine = g % 4;
     int64_t key = row + g / 4 * 4 + mine / 2 * 8, query = col + 2 * q + mine % 2;
@@ -317,7 +318,7 @@ __device__ static uint32_t kept_turned(const struct job *a, int64_t head, int64_
 
 /* Bits of what dropout keeps of this warp's tile. */
 template <int N, bool TURNED>
-__device__ static uint32_t kept_of(const struct job *a, int64_t head, int64_t row, int64_t col)
+__device__ static uint32_t kept_of(const struct params *a, int64_t head, int64_t row, int64_t col)
 {
     if (a->threshold == 0)
         return ~0u;

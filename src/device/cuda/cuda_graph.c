@@ -36,9 +36,7 @@ static void say_size(const struct cuda *c, cudaGraph_t graph, size_t before)
     if (cudaGraphGetNodes(graph, NULL, &nodes) != cudaSuccess ||
         cudaMemGetInfo(&left, &all) != cudaSuccess)
         return;
-    log_line(LOG_DEBUG,
-             "cuda: a graph of %zu operations takes %.1f MiB of GPU %d, %d are "
-             "planned",
+    log_line(LOG_DEBUG, "cuda: a graph of %zu operations takes %.1f MiB of GPU %d, %d are planned",
              nodes, ((double)before - (double)left) / (1 << 20), c->index, CUDA_GRAPH_BYTES >> 20);
 }
 

@@ -16,7 +16,7 @@
 struct cuda_lt;    /* cuda_gemm.c: cuBLASLt with its choices */
 struct cuda_dnn;   /* cuda_attn_dnn.c: cuDNN with its plans */
 struct cuda_stage; /* cuda_stage.c: pinned memory on its way to the device */
-struct cuda_clock; /* cuda_timer.c: timed events, and the clocks of GPU and host */
+struct cuda_clock;  /* cuda_timer.c: timed events, and the clocks of GPU and host */
 
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
@@ -26,7 +26,7 @@ struct cuda {
     bool bf16;               /* ct is bf16 */
     bool sm90;               /* compute capability 9.0 */
     bool deterministic;
-    bool capturing; /* between graph_begin and graph_end */
+    bool capturing;          /* between graph_begin and graph_end */
     cudaStream_t stream;
     void *work;              /* device, owned: the workspace */
     int64_t work_bytes;
@@ -132,8 +132,8 @@ void cuda_dnn_describe(char *buf, size_t n);
 /* cuda_attn_lse.cu: a->lse as (b, heads, tq) to `to`. */
 enum err cuda_attn_lse(struct cuda *c, void *to, const struct attn *a);
 
-/* cuda_attn_back.cu: the gradient on compute capability 9.0, heads of 64. `done`: it took it. */
-enum err cuda_attn_back(struct cuda *c, const struct attn_grad *g, bool *done);
+/* cuda_attn_bwd.cu: the gradient on compute capability 9.0, heads of 64. `done`: it took it. */
+enum err cuda_attn_bwd(struct cuda *c, const struct attn_grad *g, bool *done);
 
 enum err cuda_attn_own(struct cuda *c, const struct attn *a);
 enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);

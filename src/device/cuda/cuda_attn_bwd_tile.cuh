@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles of attention's gradient on Hopper (cuda_attn_back.cu): the products of a warpgroup, scores
+ * Tiles of attention's gradient on Hopper (cuda_attn_bwd.cu): the products of a warpgroup, scores
  * in registers, and how results leave. A warpgroup has 64 keys. Of its results, 64 rows, warp w has
  * rows 16 w and behind; lane l of those rows l/4 and l/4 + 8, and of each 8 columns 2 (l%4) and the
  * next: elements 4 j to 4 j + 3 of an array are (row, both), (row + 8, both) of columns 8 j on.
  */
-#ifndef PLAIT_DEVICE_CUDA_ATTN_BACK_TILE_CUH
-#define PLAIT_DEVICE_CUDA_ATTN_BACK_TILE_CUH
+#ifndef PLAIT_DEVICE_CUDA_ATTN_BWD_TILE_CUH
+#define PLAIT_DEVICE_CUDA_ATTN_BWD_TILE_CUH
 
 #include "device/cuda/cuda_hopper.cuh"
 #include "device/cuda/cuda_math.cuh"
 
 extern "C" {
-#include "device/cuda/cuda_attn_back.h"
+#include "device/cuda/cuda_attn_bwd.h"
 }
 
 /* ---- products of a warpgroup ---- */
@@ -49,8 +49,8 @@ static __device__ __forceinline__ void product_queries(float (&d)[32], uint32_t 
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 8; k++)
-        wgmma_64(d, wgmma_further(a, k / 4 * BACK_TILE * 2 + k % 4 * 32),
-                 wgmma_further(b, 2048 * k), k > 0 || add);
+        wgmma_64(d, wgmma_further(a, k / 4 * BWD_TILE * 2 + k % 4 * 32), wgmma_further(b, 2048 * k),
+                 k > 0 || add);
     wgmma_commit();
 }
 
