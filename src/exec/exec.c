@@ -16,33 +16,13 @@
 
 #include <stdio.h>
 
-/* Does microbatch mb meet stage `id` on this rank? */
-static bool is_here(const struct exec *x, int id, int mb)
-{
-    return id >= 0 && id < x->sched->stages && x->here[sched_holding(x->sched, id, mb)] >= 0;
-}
-
-static struct exec_stage *stage_at(struct exec *x, int id, int mb)
-{
-    ENSURE(is_here(x, id, mb));
-    return &x->stage[x->here[sched_holding(x->sched, id, mb)]];
-}
-
-/* The stage of an instruction that names no microbatch. */
-static struct exec_stage *stage_held(struct exec *x, int id)
-{
-    int holding = sched_held(x->sched, id, x->coord[AXIS_PP]);
-    ENSURE(holding >= 0 && x->here[holding] >= 0);
-    return &x->stage[x->here[holding]];
-}
-
 /* ---- forward ---- */
 
 /* The input of a stage whose neighbour lives on this rank too: the two slots change buffers, for
  * one holds the input, and the other is free for its gradient. */
 static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 {
-    struct exec_stage *before = stage_at(x, e->id - 1, mb);
+    struct exec_stage *before = exec_stage_of(x, e->id - 1, mb);
     TRY(exec_slot_take(x, e, mb));
     void **in = &exec_slot_of(e, mb)->slot.save[0][SAVE_X], *free = *in;
     *in = exec_slot_of(before, mb)->slot.out;
@@ -54,11 +34,11 @@ static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
 
 static enum err run_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     if (in.stage == 0)
         TRY(exec_slot_take(x, e, in.mb));
-    else if (is_here(x, in.stage - 1, in.mb))
+    else if (exec_is_here(x, in.stage - 1, in.mb))
         TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     TRY(exec_await(x, &slot->recv_f));
@@ -75,7 +55,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
 
 static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct comm_device_msg m = exec_msg(x, in, false, slot->slot.out);
     TRY(comm_device_send_start(x->a.world, &m, &slot->sent));
@@ -86,7 +66,7 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 
 static enum err run_recv_f(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     TRY(exec_slot_take(x, e, in.mb));
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct comm_device_msg m = exec_msg(x, in, false, stage_input(&e->stage, &slot->slot));
@@ -95,25 +75,14 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
 
 /* ---- backward ---- */
 
-/* The parts that an instruction is for. */
-static struct stage_range parts_of(const struct exec *x, const struct exec_stage *e,
-                                   struct sched_instr in)
-{
-    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
-    ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
-    return (struct stage_range){ends ? 0 : e->segments->first[in.seg - 1],
-                                begins ? e->stage.parts : e->segments->first[in.seg]};
-}
-
 /* Waits for nothing: the gradient may still be on its way into the slot. */
 static enum err run_r(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     if (sched_begins_stage(x->sched, in))
         TRY(exec_saves_take(x, e, in.mb));
-    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot,
-                           parts_of(x, e, in));
+    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot, exec_parts_of(x, e, in));
 }
 
 /* Where the gradient of the stage's input goes. */
@@ -122,8 +91,8 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     *out = NULL;
     if (e->id == 0)
         return ERR_OK;
-    if (is_here(x, e->id - 1, mb)) {
-        *out = exec_slot_of(stage_at(x, e->id - 1, mb), mb)->slot.out;
+    if (exec_is_here(x, e->id - 1, mb)) {
+        *out = exec_slot_of(exec_stage_of(x, e->id - 1, mb), mb)->slot.out;
         return ERR_OK;
     }
     x->ring_next = (x->ring_next + 1) % x->rings;
@@ -155,11 +124,11 @@ static void end_backward(const struct exec *x, struct exec_stage *e, int mb)
 
 static enum err run_b(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared,
-                           .parts = parts_of(x, e, in)};
+                           .parts = exec_parts_of(x, e, in)};
     x->cut = !sched_ends_stage(in);
     if (x->splits && sched_begins_stage(x->sched, in)) /* a list with I and W: a set serves a B */
         TRY(take_keep(x, e, in.mb));
@@ -176,7 +145,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
 
 static enum err run_i(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     TRY(take_keep(x, e, in.mb));
@@ -189,11 +158,11 @@ static enum err run_i(struct exec *x, struct sched_instr in)
 
 static enum err run_w(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_at(x, in.stage, in.mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot,
                            .keep = &e->keep[e->keep_of[in.mb]].keep,
-                           .parts = parts_of(x, e, in)};
+                           .parts = exec_parts_of(x, e, in)};
     x->cut = !sched_ends_stage(in);
     TRY(stage_backward_weight(&e->stage, &b));
     if (sched_ends_stage(in))
@@ -221,7 +190,7 @@ static enum err run_ov(struct exec *x, struct sched_instr in)
 
 static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
-    struct exec_slot *slot = exec_slot_of(stage_at(x, in.stage, in.mb), in.mb);
+    struct exec_slot *slot = exec_slot_of(exec_stage_of(x, in.stage, in.mb), in.mb);
     TRY(exec_await(x, &slot->sent));
     struct comm_device_msg m = exec_msg(x, in, true, slot->slot.out);
     return comm_device_recv_start(x->a.world, &m, &slot->recv_b);
@@ -232,8 +201,8 @@ static enum err run_recv_b(struct exec *x, struct sched_instr in)
 /* Of a segment, or of all that a stage has. */
 static enum err run_reduce(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_held(x, in.stage);
-    return dp_start(&e->dp, parts_of(x, e, in).first);
+    struct exec_stage *e = exec_stage_held(x, in.stage);
+    return dp_start(&e->dp, exec_parts_of(x, e, in).first);
 }
 
 static enum err run_wait(struct exec *x, struct sched_instr in)
@@ -248,7 +217,7 @@ static enum err run_wait(struct exec *x, struct sched_instr in)
 /* Both ranks get the same bits, so the replicas stay equal through every step. */
 static enum err run_merge(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = stage_held(x, in.stage);
+    struct exec_stage *e = exec_stage_held(x, in.stage);
     const struct param_store *s = &e->stage.params;
     TRY(param_grads_settle(s));
     return comm_all_reduce(x->merge, s->grad, s->elements, x->a.dev->at, COMM_SUM);
@@ -256,19 +225,13 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
 
 static enum err run_tied(struct exec *x, struct sched_instr in)
 {
-    struct stage *s = &stage_held(x, in.stage)->stage;
+    struct stage *s = &exec_stage_held(x, in.stage)->stage;
     const struct stage_part *part = &s->part[model_stage_embed(&s->span) ? 0 : s->parts - 1];
     const struct param *p = part->role[model_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
     TRY(param_grad_settle(p));
     /* The other end's owners have other ranges of it, so both add all of it. */
-    TRY(dp_gather(&stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
+    TRY(dp_gather(&exec_stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
     return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
-}
-
-static enum err run_step(struct exec *x, struct sched_instr in)
-{
-    (void)in;
-    return x->hooks && x->hooks->step ? x->hooks->step(x->hooks->arg) : ERR_OK;
 }
 
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
@@ -276,8 +239,9 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
-    [SCHED_WAIT] = run_wait,
+    [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_WAIT] = run_wait, [SCHED_NORM] = exec_norm, [SCHED_UPDATE] = exec_update,
+    [SCHED_GATHER] = exec_gather, [SCHED_DROP] = exec_drop,
 };
 
 enum err exec_feed(struct exec *x, const struct exec_batch *b)
@@ -324,6 +288,7 @@ static enum err run_instr(struct exec *x)
     if (x->hooks && x->hooks->begins)
         x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
+    TRY(exec_weights_await(x, in));
     TRY(exec_table[in.op](x, in));
     if (!x->cut)
         exec_poison_scratch(x);

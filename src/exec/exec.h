@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "comm/comm.h"
 #include "mesh/mesh.h"
+#include "optim/optim.h"
 #include "layer/stage.h"
 #include "parallel/dp.h"
 #include "plan/buffers.h"
@@ -40,6 +41,7 @@ struct exec_args {
     int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */
     uint64_t seed;
     bool training;
+    struct optim_rule optim;
     bool trace;                        /* keep exec_events */
     bool guards;                       /* in memory of the host, as debug builds always: guards
                                           behind each buffer, NaN in those that are not in use */
@@ -68,8 +70,6 @@ enum err exec_weights_gather(struct exec *x);
 /* Behind a step: gradients, too, of which such ranks have sums only where they own them. Collective
  * over data ranks. */
 enum err exec_grads_gather(struct exec *x);
-/* They, for the optimizer; NULL: none do. */
-struct comm_group *exec_share_group(struct exec *x);
 
 /* What a rank feeds: host arrays, copied in. */
 struct exec_batch {
@@ -81,7 +81,9 @@ struct exec_batch {
 };
 
 struct exec_hooks {
-    enum err (*step)(void *arg);                /* at STEP: the optimizer */
+    /* At NORM, or before a replay: what this rank says of the step. NULL: the list is run without
+     * its step. */
+    void (*step)(void *arg, struct optim_step *out);
     enum err (*logits)(void *arg, const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot); /* after the head's forward; NULL: none */
     void (*begins)(void *arg, struct sched_instr in); /* before each instruction; NULL: none */
@@ -106,29 +108,33 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
 enum err exec_count_check(struct exec *x);
 /* Record the training list for batches of these extents: its calls are noted by the device and not
  * done. It must have run before, so that whatever is chosen or opened at a first call is there. The
- * hooks are called now and never again. *done false: some rank's device could not make a recording
+ * hooks are called now, but for `step`. *done false: some rank's device could not make a recording
  * of it, which this rank logs if it is the one; all is as before, but that gradients are settled.
  * Collective over the world. */
 enum err exec_record(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
                      bool *done);
-/* Run the recorded list with another batch. The host does not wait. seconds: what a step takes as
- * far as is known, before which none counts as hung. Collective over the world. */
-enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds);
+/* Run the recorded list with another batch; of the hooks `step` alone is called. The host does not
+ * wait. seconds: what a step takes as far as is known, before which none counts as hung. Collective
+ * over the world. */
+enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
+                     double seconds);
 bool exec_recorded(const struct exec *x);
-/* Sum of the losses of this rank's head in the run just done or, in hooks->step, under way; 0 on
- * ranks without a head. With two replicas two pipeline ranks have one. */
+/* Behind a run with its step: what optim_judge wants, to `landed` (SUMS_COUNT), host memory of the
+ * device. The host does not wait. Local. */
+enum err exec_land(struct exec *x, double *landed);
+/* Behind a run without its step: this rank's sums alone (SUMS_COUNT), waiting. Local. */
+enum err exec_own_sums(struct exec *x, const struct optim_step *s, double *sums);
+/* Sum of the losses of this rank's head in the run just done; 0 on ranks without a head. With two
+ * replicas two pipeline ranks have one. */
 enum err exec_loss(struct exec *x, double *sum);
 
 /* ---- what the optimizer, weights on disk and tests walk ---- */
 int exec_stage_count(const struct exec *x);
+struct param_store **exec_stores(struct exec *x); /* [exec_stage_count] */
 struct stage *exec_stage_at(struct exec *x, int i);
 int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
 struct comm_group *exec_world_group(struct exec *x); /* all ranks, host memory; NULL: one rank */
-/* All ranks, device memory, for the optimizer's sums (EXEC_SUMS doubles); NULL: one rank. */
-struct comm_group *exec_sums_group(struct exec *x);
 struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
-double *exec_scalars(struct exec *x);             /* device (MODEL_STEP_DOUBLES), the optimizer's */
-const double *exec_loss_at(struct exec *x);       /* where exec_loss reads, device memory */
 /* All gradients are zero from here on (param_grads_reset: no memory is touched). */
 void exec_zero_grads(struct exec *x);
 /* Bytes taken from the device. */

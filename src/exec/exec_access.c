@@ -41,9 +41,9 @@ enum err exec_grads_gather(struct exec *x)
     return ERR_OK;
 }
 
-struct comm_group *exec_share_group(struct exec *x)
+struct param_store **exec_stores(struct exec *x)
 {
-    return x->a.shares > 1 ? x->dp : NULL;
+    return x->store;
 }
 
 int exec_stage_count(const struct exec *x)
@@ -66,24 +66,9 @@ struct comm_group *exec_world_group(struct exec *x)
     return x->world;
 }
 
-struct comm_group *exec_sums_group(struct exec *x)
-{
-    return x->sums;
-}
-
 struct comm_group *exec_tp_group(struct exec *x)
 {
     return x->tp;
-}
-
-double *exec_scalars(struct exec *x)
-{
-    return x->scalars;
-}
-
-const double *exec_loss_at(struct exec *x)
-{
-    return x->loss;
 }
 
 void exec_zero_grads(struct exec *x)
@@ -94,7 +79,7 @@ void exec_zero_grads(struct exec *x)
 
 int64_t exec_bytes(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim,
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->moments,
                                  &x->activations, &x->work, &x->comm, &x->data};
     int64_t total = groups_scratch(x->a.groups);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

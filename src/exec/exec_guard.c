@@ -19,7 +19,7 @@ bool exec_guarded(const struct exec_args *a)
 
 enum err exec_guard_check(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->optim,
+    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->moments,
                                  &x->activations, &x->work, &x->comm, &x->data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         TRY(arena_check(all[i]));
@@ -60,4 +60,14 @@ void exec_poison_scratch(const struct exec *x)
         arena_poison(&x->work, x->scratch.at[id]);
     for (int i = 0; x->guards && !x->splits && x->a.training && i < x->stages_here; i++)
         exec_poison_keep(x, &x->stage[i], &x->stage[i].shared);
+}
+
+void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece)
+{
+    struct param_range own = param_share_of(s, piece);
+    int64_t begin = s->edge[piece], end = s->edge[piece + 1];
+    if (!x->guards)
+        return;
+    memset(s->w + begin * s->ct, 0xff, (size_t)((own.begin - begin) * s->ct));
+    memset(s->w + own.end * s->ct, 0xff, (size_t)((end - own.end) * s->ct));
 }

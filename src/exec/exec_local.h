@@ -59,7 +59,7 @@ struct exec {
     struct exec_args a;
     struct mesh mesh;
     int coord[AXIS_COUNT];
-    struct arena weights, master, grads, optim, activations, work, comm, data;
+    struct arena weights, master, grads, moments, activations, work, comm, data;
     bool grads_lent, weights_lent; /* the transport's, not the device's */
     int64_t window_bytes;     /* of gradients, and of weights where data ranks share the updates */
     void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
@@ -68,6 +68,8 @@ struct exec {
     bool guards;              /* arenas have them, and what is not in use is NaN */
     struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
     struct dp_flight flight;  /* of dp */
+    struct optim optim;
+    struct param_store **store; /* owned; [stages_here] */
     struct exec_stage *stage; /* owned; [stages_here] */
     int stages_here, mb_max;
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
@@ -91,6 +93,7 @@ struct exec {
     const struct exec_hooks *hooks;
     int64_t at;                /* instruction index */
 
+    bool records;                    /* a list is being recorded */
     struct dev_graph *graph;         /* owned; NULL: none. Of the training list, for batches of */
     struct exec_batch recorded;      /* these extents (its arrays are no one's) */
 
@@ -122,7 +125,26 @@ enum err exec_feed(struct exec *x, const struct exec_batch *b);
 /* All instructions of x->sched, until every send is over. */
 enum err exec_perform(struct exec *x);
 
-/* exec_slots.c: the slot of microbatch mb. */
+/* exec_slots.c: does microbatch mb meet stage `id` on this rank? The stage of an instruction; of
+ * one that names no microbatch; and the parts that it is for. */
+bool exec_is_here(const struct exec *x, int id, int mb);
+struct exec_stage *exec_stage_of(struct exec *x, int id, int mb);
+struct exec_stage *exec_stage_held(struct exec *x, int id);
+struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *e,
+                                 struct sched_instr in);
+
+/* exec_step.c: what hooks->step says, to the device. What ends a step. And before whatever
+ * computes, the gathers of its weights are. */
+enum err exec_optim_open(struct exec *x);
+enum err exec_step_set(struct exec *x, const struct exec_hooks *hooks);
+enum err exec_norm(struct exec *x, struct sched_instr in);
+enum err exec_step(struct exec *x, struct sched_instr in);
+enum err exec_update(struct exec *x, struct sched_instr in);
+enum err exec_gather(struct exec *x, struct sched_instr in);
+enum err exec_drop(struct exec *x, struct sched_instr in);
+enum err exec_weights_await(struct exec *x, struct sched_instr in);
+
+/* The slot of microbatch mb. */
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb);
 /* A slot for it, and back; a save set lent to that slot, and back; *k = a keep set that is free,
  * which stays free. Errors: ERR_INTERNAL where the check counted too few. */
@@ -163,6 +185,8 @@ void exec_poison_saves(const struct exec *x, const struct exec_stage *e,
 void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
                       const struct stage_keep *keep);
 void exec_poison_scratch(const struct exec *x);
+/* And what others own of a piece of weights. */
+void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece);
 
 /* exec_groups.c: where a group is kept */
 struct comm_group **exec_group_at(struct exec *x, enum group_kind k);

@@ -68,7 +68,7 @@ static enum err open_arenas(struct exec *x, int64_t scratch)
     const int64_t *b = x->a.plan;
     TRY(arena_from_device(x, &x->master, b[MEMORY_MASTER], "master weights"));
     TRY(open_grads_and_weights(x));
-    TRY(arena_from_device(x, &x->optim, b[MEMORY_OPTIM], "optimizer state"));
+    TRY(arena_from_device(x, &x->moments, b[MEMORY_OPTIM], "optimizer state"));
     TRY(open_stream(x, scratch));
     return arena_from_device(x, &x->data, b[MEMORY_DATA], "data and tables");
 }
@@ -172,7 +172,7 @@ static enum err take(void *arg, const struct buffer *b)
     struct exec *x = arg;
     struct arena *from[MEMORY_KINDS] = {
         [MEMORY_WEIGHTS] = &x->weights, [MEMORY_MASTER] = &x->master, [MEMORY_GRADS] = &x->grads,
-        [MEMORY_OPTIM] = &x->optim,
+        [MEMORY_OPTIM] = &x->moments,
         [MEMORY_ACTIVATIONS] = &x->activations, [MEMORY_WORK] = &x->work, [MEMORY_COMM] = &x->comm,
         [MEMORY_DATA] = &x->data};
     for (int i = 0; i < b->count; i++)
@@ -274,6 +274,7 @@ static enum err open_all(struct exec *x)
     TRY(exec_groups_open(x)); /* one of them is told where gradients lie */
     TRY(open_stages(x));
     mark_again(x);
+    TRY(exec_optim_open(x));
     exec_poison_scratch(x);
     return exec_trace_open(x);
 }
@@ -326,7 +327,7 @@ void exec_close(struct exec *x)
     exec_forget(x);
     for (int i = 0; i < x->stages_here; i++)
         close_stage(&x->stage[i]);
-    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->optim, &x->data,
+    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->moments, &x->data,
                            &x->activations, &x->work, &x->comm};
     int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
     for (int i = 0; i < n; i++)
@@ -342,5 +343,6 @@ void exec_close(struct exec *x)
     mem_free(x->ring_sent);
     mem_free(x->wide);
     exec_trace_close(x);
+    mem_free(x->store);
     mem_free(x);
 }

@@ -61,7 +61,9 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
     x->hooks = hooks;
     exec_reset(x);
     TRY(dev->ops->graph_begin(dev));
+    x->records = true;
     enum err err = exec_perform(x);
+    x->records = false;
     if (err != ERR_OK)
         return give_up(x, err);
     err = dev->ops->graph_end(dev, &x->graph);
@@ -78,7 +80,8 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
     return err;
 }
 
-enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds)
+enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
+                     double seconds)
 {
     const struct exec_batch *r = &x->recorded;
     ENSURE(x->graph && b->targets);
@@ -86,6 +89,7 @@ enum err exec_replay(struct exec *x, const struct exec_batch *b, double seconds)
     x->sched = x->a.sched;
     x->batch = b;
     x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
+    TRY(exec_step_set(x, hooks));
     TRY(exec_feed(x, b));
     TRY(x->a.dev->ops->graph_launch(x->a.dev, x->graph));
     return comm_replayed(x->a.world, b->step, seconds);

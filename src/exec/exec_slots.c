@@ -1,9 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a microbatch takes of a stage and gives back: a slot, a save set, a keep set (exec.c says
- * when). Of each there are as many as the check of the schedule counted, so none is ever missing.
+ * Which stage an instruction is of, and which of its parts. What a microbatch takes of a stage and
+ * gives back: a slot, a save set, a keep set (exec.c says when). Of each there are as many as the
+ * check of the schedule counted, so none is ever missing.
  */
 #include "exec/exec_local.h"
+
+bool exec_is_here(const struct exec *x, int id, int mb)
+{
+    return id >= 0 && id < x->sched->stages && x->here[sched_holding(x->sched, id, mb)] >= 0;
+}
+
+struct exec_stage *exec_stage_of(struct exec *x, int id, int mb)
+{
+    ENSURE(exec_is_here(x, id, mb));
+    return &x->stage[x->here[sched_holding(x->sched, id, mb)]];
+}
+
+struct exec_stage *exec_stage_held(struct exec *x, int id)
+{
+    int holding = sched_held(x->sched, id, x->coord[AXIS_PP]);
+    ENSURE(holding >= 0 && x->here[holding] >= 0);
+    return &x->stage[x->here[holding]];
+}
+
+struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *e,
+                                 struct sched_instr in)
+{
+    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
+    ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
+    return (struct stage_range){ends ? 0 : e->segments->first[in.seg - 1],
+                                begins ? e->stage.parts : e->segments->first[in.seg]};
+}
 
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb)
 {

@@ -9,7 +9,7 @@
  * more parameters than a call takes parts: of hundreds of short ones a GPU would see little but
  * launches. The padding between parameters is updated with them: zeros that stay zeros.
  */
-#include "optim/optim_local.h"
+#include "optim/optim.h"
 
 /* Data ranks hold the same gradients: each squares a part of every one. Where a part begins; a
  * multiple of a few lines of memory. */
@@ -107,8 +107,8 @@ static enum err update_some(const struct optim *o, const struct param_store *s,
     }
     struct adamw a = {.w = s->w + begin * s->ct, .m = s->m + left->own * s->at,
                       .v = s->v + left->own * s->at, .grad = s->grad + begin * s->at,
-                      .n = end - begin, .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
-                      .decay = o->decay, .decays = &decays, .now = o->now};
+                      .n = end - begin, .beta1 = o->rule.beta1, .beta2 = o->rule.beta2,
+                      .eps = o->rule.eps, .decay = o->rule.decay, .decays = &decays, .now = o->now};
     a.master = s->master == s->w ? NULL : s->master + left->own * s->at;
     *left = (struct param_range){end, left->end, left->own + end - begin};
     return dev_adamw(o->dev, &a);
@@ -128,8 +128,7 @@ static enum err update_slot(const struct optim *o, const struct param_store *s,
     return o->dev->ops->snapshot_ready(o->dev, slot);
 }
 
-/* What this rank updates of a piece of a store. */
-static enum err update_piece(const struct optim *o, const struct param_store *s, int piece)
+enum err optim_update(const struct optim *o, const struct param_store *s, int piece)
 {
     struct param_range left = param_share_of(s, piece);
     while (left.begin < left.end) {
@@ -141,19 +140,6 @@ static enum err update_piece(const struct optim *o, const struct param_store *s,
     return ERR_OK;
 }
 
-/* AdamW over all parameters with what stands in o->now; the whole weights are here afterwards. */
-static enum err update(const struct optim *o)
-{
-    struct optim_gather gather = {0};
-    for (int i = 0; i < o->stores; i++)
-        for (int piece = 0; piece < param_share_pieces(o->store[i]); piece++) {
-            TRY(update_piece(o, o->store[i], piece));
-            if (o->store[i]->shares > 1)
-                TRY(optim_gather_start(o, o->store[i], piece, &gather));
-        }
-    return optim_gather_finish(&gather);
-}
-
 /* Two counts of ranks travel as one number, which is exact. */
 enum { SAVE_UNIT = 1 << 24 };
 
@@ -163,15 +149,16 @@ enum err optim_ready(const struct optim *o, const struct optim_step *s)
                             [NOW_TOKENS] = (double)s->tokens,
                             [NOW_STOP] = s->stop + (double)SAVE_UNIT * s->save,
                             [NOW_SAVED] = s->saved};
-    now[NOW_BIAS1] = 1.0 - pow(o->beta1, (double)s->step);
-    now[NOW_BIAS2] = 1.0 - pow(o->beta2, (double)s->step);
+    now[NOW_BIAS1] = 1.0 - pow(o->rule.beta1, (double)s->step);
+    now[NOW_BIAS2] = 1.0 - pow(o->rule.beta2, (double)s->step);
     return dev_h2d(o->dev, o->now, now, (int64_t)sizeof now);
 }
 
-enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT])
+enum err optim_sums(const struct optim *o, const struct optim_step *s, const double *loss,
+                    double sums[SUMS_COUNT])
 {
     TRY(optim_ready(o, s));
-    TRY(add_up(o, s->loss));
+    TRY(add_up(o, loss));
     TRY(optim_land(o, sums));
     return o->dev->ops->sync(o->dev);
 }
@@ -190,27 +177,15 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
     return ERR_OK;
 }
 
-enum err optim_start(const struct optim *o, const double *loss)
+enum err optim_norm(const struct optim *o, const double *loss)
 {
-    struct dev *dev = o->dev;
     TRY(add_up(o, loss));
     if (o->world)
         TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
-    TRY(dev_scale(dev, &(struct scale){o->now, o->sums, o->clip}));
-    return update(o);
+    return dev_scale(o->dev, &(struct scale){o->now, o->sums, o->rule.clip});
 }
 
 enum err optim_land(const struct optim *o, double *landed)
 {
     return dev_d2h(o->dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed);
-}
-
-enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out)
-{
-    double landed[SUMS_COUNT];
-    TRY(optim_ready(o, s));
-    TRY(optim_start(o, s->loss));
-    TRY(optim_land(o, landed));
-    TRY(o->dev->ops->sync(o->dev));
-    return optim_judge(s, landed, out);
 }

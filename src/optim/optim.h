@@ -29,12 +29,14 @@ struct lr {
  * longer than the run takes the whole run, a decay longer than what is left all that is left. */
 double lr_at(const struct lr *l, int64_t step);
 
+struct optim_rule {
+    double beta1, beta2, eps, decay, clip;
+}; /* clip 0: none */
+
 struct optim {
-    double beta1, beta2, eps, decay, clip; /* clip 0: none */
+    struct optim_rule rule;
     struct dev *dev;
     struct comm_group *world;              /* device memory, all ranks; NULL: one rank */
-    struct comm_group *data;               /* device memory, data ranks that share the updates;
-                                              NULL: each makes all of them */
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
     double *sums, *now;                    /* device (SUMS_COUNT), (NOW_COUNT); scratch */
@@ -48,32 +50,32 @@ struct optim_result {
     int saved;              /* ranks that say so: optim_step.saved */
 };
 
-/* One step, number `step` (1-based), with learning rate lr. loss (device; NULL: none) and tokens:
- * this rank's share, none on ranks that do not speak for a loss. stop: this rank asks to stop,
- * save: for a checkpoint;
- * saved: its part of the checkpoint under way is written. Of these all ranks learn how many say so,
- * with the sums, and nothing else comes of it. */
+/* One step, number `step` (1-based), with learning rate lr. tokens: that this rank counts, 0 on
+ * ranks that count none. stop: this rank asks to stop, save: for a checkpoint; saved: its part of
+ * the checkpoint under way is written. Of these all ranks learn how many say so, with the sums, and
+ * nothing else comes of it. */
 struct optim_step {
     int64_t step;
     double lr;
-    const double *loss;
     int64_t tokens;
     bool stop, save, saved;
 };
-/* A step in three calls, which queue their work; the host waits for none. optim_ready brings what
- * the host knows of the step to the device: number, rate, tokens. optim_start is the step itself
- * and names none, so that it can be recorded once and replayed; when loss or norm are not finite
- * nothing is updated. optim_land brings what optim_judge wants to `landed`, host memory of the
- * device (SUMS_COUNT). Ready and land are local, start is collective over the world. */
+/* A step in calls that queue their work; the host waits for none. optim_ready brings what the host
+ * knows of the step to the device: number, rate, tokens. The calls behind it name none of that, so
+ * that they can be recorded once and replayed. optim_norm adds up loss (device; NULL: none), tokens
+ * and squared norm, over the world: collective. optim_update then updates what this rank owns of a
+ * piece of a store, 0 the whole where updates are not shared; when loss or norm are not finite
+ * nothing changes. optim_land brings what optim_judge wants to `landed`, host memory of the device
+ * (SUMS_COUNT). */
 enum err optim_ready(const struct optim *o, const struct optim_step *s);
-enum err optim_start(const struct optim *o, const double *loss /* device; NULL: none */);
+enum err optim_norm(const struct optim *o, const double *loss);
+enum err optim_update(const struct optim *o, const struct param_store *s, int piece);
 enum err optim_land(const struct optim *o, double *landed);
-/* All three, waiting, and judged: ERR_NONFINITE on all ranks. */
-enum err optim_run(const struct optim *o, const struct optim_step *s, struct optim_result *out);
-
-/* Local. */
-enum err optim_sums(const struct optim *o, const struct optim_step *s, double sums[SUMS_COUNT]);
 /* What the sums of all ranks mean. Errors: ERR_NONFINITE. */
 enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
                      struct optim_result *out);
+/* This rank's sums alone, waiting. Local. */
+enum err optim_sums(const struct optim *o, const struct optim_step *s, const double *loss,
+                    double sums[SUMS_COUNT]);
+
 #endif

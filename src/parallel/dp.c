@@ -14,6 +14,7 @@ enum err dp_open(struct dp *d, const struct dp_args *a)
     TRY(mem_new(a->sums, sizeof *d->req, "gradient reductions", &d->req));
     if (a->store->shares == 1)
         return ERR_OK;
+    TRY(mem_new(a->sums, sizeof *d->gather, "gathers of weights", &d->gather));
     ENSURE(a->group && comm_group_size(a->group) == a->store->shares);
     return param_share_cut(a->store, a->first, a->sums);
 }
@@ -21,6 +22,7 @@ enum err dp_open(struct dp *d, const struct dp_args *a)
 void dp_close(struct dp *d)
 {
     mem_free(d->req);
+    mem_free(d->gather);
     *d = (struct dp){0};
 }
 
@@ -36,15 +38,14 @@ static enum err sum_over_tp(struct dp *d, const struct param *p)
     return comm_all_reduce(over, param_grad(p), p->count, d->a.store->dev->at, COMM_SUM);
 }
 
-/* The oldest in flight makes room, whichever stage's it is. */
-static enum err next_request(struct dp *d, struct comm_req **out)
+/* r is to be started: the oldest in flight makes room, whichever stage's it is. */
+static enum err take_flight(struct dp *d, struct comm_req *r)
 {
     struct dp_flight *f = d->a.flight;
     struct comm_req **slot = &f->of[f->n++ % DP_IN_FLIGHT];
     if (*slot)
         TRY(comm_finish(*slot));
-    *out = *slot = &d->req[d->started++];
-    **out = (struct comm_req){0};
+    *slot = r;
     return ERR_OK;
 }
 
@@ -53,8 +54,8 @@ static enum err start_sum(struct dp *d, int first, int end)
 {
     const struct param_store *s = d->a.store;
     const struct param *a = &s->param[first], *b = &s->param[end - 1];
-    struct comm_req *r;
-    TRY(next_request(d, &r));
+    struct comm_req *r = &d->req[d->started++];
+    TRY(take_flight(d, r));
     return comm_all_reduce_start(d->a.group, param_grad(a), b->offset + b->count - a->offset,
                                  s->dev->at, COMM_SUM, r);
 }
@@ -63,10 +64,10 @@ static enum err start_piece(struct dp *d, int piece)
 {
     const struct param_store *s = d->a.store;
     struct param_range own = param_share_of(s, piece);
-    struct comm_req *r;
     if (own.begin == own.end)
         return ERR_OK;
-    TRY(next_request(d, &r));
+    struct comm_req *r = &d->req[d->started++];
+    TRY(take_flight(d, r));
     return comm_reduce_scatter_start(d->a.group, s->grad + own.begin * s->at,
                                      s->grad + s->edge[piece] * s->at, own.end - own.begin,
                                      s->dev->at, r);
@@ -93,11 +94,39 @@ enum err dp_start(struct dp *d, int from)
     return ERR_OK;
 }
 
+enum err dp_weights_start(struct dp *d, int piece)
+{
+    const struct param_store *s = d->a.store;
+    struct param_range own = param_share_of(s, piece);
+    ENSURE(d->gather && !d->gather[piece].world);
+    if (own.begin == own.end)
+        return ERR_OK;
+    TRY(take_flight(d, &d->gather[piece]));
+    return comm_all_gather_start(d->a.group, s->w + s->edge[piece] * s->ct,
+                                 s->w + own.begin * s->ct, own.end - own.begin, s->dev->ct,
+                                 &d->gather[piece]);
+}
+
+enum err dp_weights_finish(struct dp *d, int piece)
+{
+    return d->gather ? comm_finish(&d->gather[piece]) : ERR_OK;
+}
+
+void dp_pieces(const struct dp *d, int first, int end, int *from, int *to)
+{
+    for (*from = 0; *from < d->a.sums && d->a.first[*from] < first;)
+        ++*from;
+    for (*to = *from; *to < d->a.sums && d->a.first[*to] < end;)
+        ++*to;
+}
+
 enum err dp_finish(struct dp *d)
 {
-    ENSURE(d->left == 0);
+    ENSURE(d->left == 0 || d->left == d->a.sums);
     for (int i = 0; i < d->started; i++)
         TRY(comm_finish(&d->req[i]));
+    for (int i = 0; i < d->a.sums; i++)
+        TRY(dp_weights_finish(d, i));
     d->started = 0;
     d->left = d->a.sums;
     return ERR_OK;

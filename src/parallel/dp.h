@@ -34,6 +34,7 @@ struct dp_args {
 struct dp {
     struct dp_args a;
     struct comm_req *req;     /* owned; [sums] */
+    struct comm_req *gather;  /* owned; [sums] of weights; none where updates are not shared */
     int started;
     int left;                 /* sums that are not started */
 };
@@ -46,9 +47,16 @@ void dp_close(struct dp *d);
  * there and are not. What nobody added to is settled as zeros. Collective over tp; starts over
  * dp. */
 enum err dp_start(struct dp *d, int from);
-/* All started sums are complete after this, and the next step's may start; before, all have been
- * started. Collective over dp. */
+/* Of a shared store, whose pieces are the sums' (param_share_cut): every rank gets what the owners
+ * have of the weights of a piece. Collective over dp. */
+enum err dp_weights_start(struct dp *d, int piece);
+/* Those of a piece are whole, if they were being gathered. */
+enum err dp_weights_finish(struct dp *d, int piece);
+/* All that was started is complete after this: sums, of which the next step's may then start, and
+ * gathers. Of sums either all have been started before, or none. Collective over dp. */
 enum err dp_finish(struct dp *d);
+/* The sums, or pieces, that begin in parts first .. end - 1: *from .. *to - 1. */
+void dp_pieces(const struct dp *d, int first, int end, int *from, int *to);
 /* Of a shared store: each rank gets what the owners have of the gradients first .. end - 1, in
  * whole pieces. Not shared: nothing is done. Collective over dp. */
 enum err dp_gather(struct dp *d, int64_t first, int64_t end);

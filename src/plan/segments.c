@@ -175,20 +175,30 @@ enum err segments_lenders(const struct segments *s, const struct model *a,
     return ERR_OK;
 }
 
-enum err segments_cut(const struct segments *s, bool redo, struct sched *list,
+/* `to` for the list there is. */
+static void replace(struct sched *list, struct sched *to)
+{
+    sched_free(list);
+    *list = *to;
+}
+
+enum err segments_cut(const struct segments *s, bool redo, bool shared, struct sched *list,
                       struct sched_report *report)
 {
-    struct sched cut;
+    struct sched made;
     struct sched_report proved = {0};
     uint8_t *n;
     TRY(mem_new(list->stages, sizeof *n, "the segments", &n));
     for (int i = 0; i < list->stages; i++)
         n[i] = (uint8_t)s[i].n;
-    enum err err = sched_segment(list, n, redo, &cut);
+    enum err err = sched_segment(list, n, redo, &made);
     mem_free(n);
     TRY(err);
-    sched_free(list);
-    *list = cut;
+    replace(list, &made);
+    if (shared) {
+        TRY(sched_zero(list, &made));
+        replace(list, &made);
+    }
     err = sched_check(list, &proved);
     report->hash = proved.hash;
     for (int i = 0; err == ERR_OK && redo && i < list->p; i++)

@@ -148,10 +148,10 @@ static void open_store(struct walk *w, const struct model_stage *st, struct stor
 }
 
 /* The sums of a stage's gradients over data ranks, one for each run of its layers; of a shared
- * store one to the owners, and behind the update the gather of its weights. */
+ * store one to the owners. */
 static void add_gradient_sums(struct walk *w, const struct segments *g, struct store *o)
 {
-    int64_t at = dtype_size(w->a->of.types.at), ct = dtype_size(w->a->of.types.ct);
+    int64_t at = dtype_size(w->a->of.types.at);
     for (int i = 0; i < g->sums; i++) {
         int end = i + 1 < g->sums ? g->sum[i + 1] : o->parts;
         int64_t n = o->end[end - 1] - o->begin[g->sum[i]];
@@ -167,8 +167,24 @@ static void add_gradient_sums(struct walk *w, const struct segments *g, struct s
             continue;
         }
         add_one(w, GROUP_DP, TRAFFIC_REDUCE_SCATTER, n * at);
-        add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * ct);
         o->pieces = i + 1;
+    }
+}
+
+/* The gathers of a stage's weights that the program has, of the pieces that begin in a segment. */
+static void add_gathers(struct walk *w, int stage, const struct segments *g, const struct store *o)
+{
+    const struct sched *s = w->s;
+    int64_t ct = dtype_size(w->a->of.types.ct);
+    for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op != SCHED_GATHER || in.stage != stage)
+            continue;
+        int first = in.seg > 0 ? g->first[in.seg - 1] : 0;
+        int end = in.seg > 0 && in.seg < g->n ? g->first[in.seg] : o->parts;
+        for (int k = 0; k < o->pieces; k++)
+            if (g->sum[k] >= first && g->sum[k] < end && o->edge[k + 1] > o->edge[k])
+                add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[k + 1] - o->edge[k]) * ct);
     }
 }
 
@@ -191,16 +207,17 @@ static void add_stage(struct walk *w, int stage)
         return;
     open_store(w, &w->a->of.cut[stage], &o);
     add_gradient_sums(w, &w->a->segments[stage], &o);
+    add_gathers(w, stage, &w->a->segments[stage], &o);
     if (c->n[SCHED_TIED][0] > 0)
         add_tied(w, &o);
     if (c->n[SCHED_MERGE][0] > 0)
         add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o.elements * dtype_size(w->a->of.types.at));
 }
 
-/* Loss, tokens, norm, at the optimizer. */
+/* Loss, tokens, norm. */
 static void add_norm(struct walk *w, enum sched_op op)
 {
-    if (op == SCHED_STEP)
+    if (op == SCHED_NORM)
         add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE, GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
 }
 
@@ -224,7 +241,7 @@ static void count_list(struct walk *w)
         struct sched_instr in = s->instr[i];
         bool is_short = (in.mb + 1) * w->a->of.samples > w->a->share;
         add_norm(w, (enum sched_op)in.op);
-        w->trains = w->trains || in.op == SCHED_STEP;
+        w->trains = w->trains || in.op == SCHED_NORM;
         if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;
     }

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "optim/optim.h"
 #include "run/check.h"
 #include "run/setup.h"
 
@@ -22,23 +21,17 @@ struct step {
     struct dev *dev;            /* owned */
     struct calls_list list;
     struct exec *x;             /* owned */
-    struct param_store **store; /* owned */
-    struct optim optim;
     int32_t *input;             /* owned; host: zeros, the targets, too */
 };
 
-static enum err on_step(void *arg)
+static void on_step(void *arg, struct optim_step *out)
 {
-    struct step *t = arg;
-    struct optim_step step = {.step = 1, .lr = 1, .loss = exec_loss_at(t->x),
-                              .tokens = t->s->share * t->s->model.seq};
-    TRY(optim_ready(&t->optim, &step));
-    return optim_start(&t->optim, step.loss);
+    const struct step *t = arg;
+    *out = (struct optim_step){.step = 1, .lr = 1, .tokens = t->s->share * t->s->model.seq};
 }
 
 static enum err open_step(struct step *t, struct comm_world *world)
 {
-    const struct options *o = &t->b->shape;
     struct exec_args a;
     TRY(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = t->s->types.ct, .threads = 1},
                  &t->dev));
@@ -48,15 +41,6 @@ static enum err open_step(struct step *t, struct comm_world *world)
     a.dev = t->dev;
     a.world = world;
     TRY(exec_open(&a, &t->x));
-    int n = exec_stage_count(t->x);
-    TRY(mem_new(n, sizeof *t->store, "the stores of a rank", &t->store));
-    for (int i = 0; i < n; i++)
-        t->store[i] = &exec_stage_at(t->x, i)->params;
-    t->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2,
-                              .eps = o->optim.eps, .decay = o->optim.decay, .clip = o->optim.clip,
-                              .dev = t->dev, .store = t->store, .stores = n,
-                              .sums = exec_scalars(t->x), .now = exec_scalars(t->x) + SUMS_COUNT,
-                              .replicas = 1};
     int64_t numbers = t->s->share * t->s->model.seq * num_max(1, model_floats(&t->s->model));
     return mem_new(numbers, sizeof *t->input, "the step's input", &t->input);
 }
@@ -93,7 +77,6 @@ static enum err body(void *arg, struct comm_world *world)
     exec_close(t->x);
     calls_free(&t->list, t->dev);
     dev_close(t->dev);
-    mem_free(t->store);
     mem_free(t->input);
     return err;
 }

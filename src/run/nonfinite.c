@@ -134,26 +134,20 @@ static void on_begins(void *arg, struct sched_instr in)
     s->r->dev->part = -1;
 }
 
-static enum err on_step(void *arg)
-{
-    struct search *s = arg;
-    const struct train_rank *r = s->r;
-    struct optim_step step = {.step = r->taken + 1, .loss = r->losses ? exec_loss_at(r->x) : NULL,
-                              .tokens = r->speaks ? r->s->share * r->job->train.targets : 0};
-    return optim_sums(&r->optim, &step, s->sums);
-}
-
 static enum err run_again(struct search *s)
 {
     struct train_rank *r = s->r;
-    struct exec_hooks hooks = {.step = on_step, .begins = on_begins, .arg = s};
+    struct exec_hooks hooks = {.begins = on_begins, .arg = s};
+    struct optim_step step = {.step = r->taken + 1,
+                              .tokens = r->speaks ? r->s->share * r->job->train.targets : 0};
     struct exec_batch b;
     if (r->bad_round >= 0)
         return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
     TRY(train_read(r, r->taken + 1));
     train_batch(r, r->taken + 1, &b);
     exec_zero_grads(r->x);
-    return exec_run(r->x, &r->s->sched, &b, &hooks);
+    TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+    return exec_own_sums(r->x, &step, s->sums);
 }
 
 /* ---- its words ---- */

@@ -21,7 +21,7 @@
 static int64_t held_bytes(const struct train_rank *r)
 {
     int64_t n = 0;
-    for (int i = 0; i < r->optim.stores; i++)
+    for (int i = 0; i < exec_stage_count(r->x); i++)
         n += r->store[i]->elements + 2 * r->store[i]->elements / r->store[i]->shares;
     return n * dtype_size(r->dev->at);
 }
@@ -31,7 +31,8 @@ static enum err load_all(struct train_rank *r, const struct state_index *x)
     const struct weights saved = {.state = *x};
     const struct load from = {&r->s->model, &saved, r->job->threads};
     double begin = log_now();
-    TRY(load_stores(&from, (const struct param_store *const *)r->store, r->optim.stores, true));
+    TRY(load_stores(&from, (const struct param_store *const *)r->store, exec_stage_count(r->x),
+                    true));
     r->loaded = held_bytes(r);
     r->load_s = log_now() - begin;
     return ERR_OK;

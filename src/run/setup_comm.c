@@ -39,7 +39,7 @@ enum err setup_plan_segments(struct setup *s)
     TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
     if (!s->redo && (!s->training || s->mesh.size[AXIS_DP] == 1))
         return ERR_OK;
-    enum err err = segments_cut(s->segments, s->redo, &s->sched, &s->report);
+    enum err err = segments_cut(s->segments, s->redo, a.shares > 1, &s->sched, &s->report);
     return err == ERR_CONFIG && s->redo
                ? err_set(err, __FILE__, __LINE__, "train.recompute: %s", err_bare(err_text()))
                : err;

@@ -4,8 +4,8 @@
  *
  *     options -> setup -> world -> device -> executor -> weights -> step, step, ... -> files
  *
- * A step reads its samples by one global sample number, runs the schedule, and ends in the
- * optimizer, called at the schedule's STEP. The rank that holds the head's first copy reports.
+ * A step reads its samples by one global sample number and runs the program, which ends in the
+ * optimizer. The rank that holds the head's first copy reports.
  */
 #include "run/train.h"
 
@@ -67,7 +67,6 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
 static struct optim_step this_step(const struct train_rank *r)
 {
     return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
-                               .loss = r->losses ? exec_loss_at(r->x) : NULL,
                                .tokens = r->speaks ? r->s->share * r->job->train.targets : 0,
                                .stop = train_asks(r), .save = stop_saves() != r->heard,
                                .saved = checkpoint_written(&r->ckpt)};
@@ -78,19 +77,15 @@ static double *landing(const struct train_rank *r, int64_t step)
     return r->landed + step % TRAIN_AHEAD * SUMS_COUNT;
 }
 
-static enum err on_step(void *arg)
+static void on_step(void *arg, struct optim_step *out)
 {
-    struct train_rank *r = arg;
-    struct optim_step step = this_step(r);
-    if (!r->recording)
-        TRY(optim_ready(&r->optim, &step));
-    return optim_start(&r->optim, step.loss);
+    *out = this_step(arg);
 }
 
 /* Behind a step whose optimizer ran with it: its sums are on their way. */
 static enum err land(struct train_rank *r)
 {
-    TRY(optim_land(&r->optim, landing(r, r->step)));
+    TRY(exec_land(r->x, landing(r, r->step)));
     r->queued = r->step;
     return ERR_OK;
 }
@@ -183,21 +178,9 @@ static enum err validate_resumed(struct train_rank *r)
 
 /* ---- one rank ---- */
 
-static enum err open_optimizer(struct train_rank *r)
+static enum err open_results(struct train_rank *r)
 {
-    const struct options *o = r->s->o;
-    int n = exec_stage_count(r->x);
-    TRY(mem_new(n, sizeof *r->store, "the stores of a rank", &r->store));
-    for (int i = 0; i < n; i++)
-        r->store[i] = &exec_stage_at(r->x, i)->params;
-    r->optim = (struct optim){.beta1 = o->optim.beta1, .beta2 = o->optim.beta2, .eps = o->optim.eps,
-                              .decay = o->optim.decay, .clip = o->optim.clip, .dev = r->dev,
-                              .world = exec_sums_group(r->x), .data = exec_share_group(r->x),
-                              .store = r->store, .stores = n,
-                              .sums = exec_scalars(r->x),
-                              .now = exec_scalars(r->x) + SUMS_COUNT,
-                              .replica = r->coord[AXIS_DP],
-                              .replicas = (int)o->parallel.dp};
+    r->store = exec_stores(r->x);
     r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->graph_begin;
     return r->dev->ops->host_alloc(r->dev,
                                    (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
@@ -250,8 +233,6 @@ static enum err open_rank(struct train_rank *r)
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
     r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
-    r->losses = sched_held(&s->sched, s->sched.stages - 1, r->coord[AXIS_PP]) >= 0 &&
-                r->coord[AXIS_TP] == 0;
     r->reports = r->speaks && r->coord[AXIS_DP] == 0;
     TRY(take_folder(r));
     struct handshake start = {.train = r->job->train.hash, .valid = r->job->valid.hash,
@@ -273,7 +254,7 @@ static enum err open_rank(struct train_rank *r)
     a.trace = s->o->train.trace;
     TRY(exec_open(&a, &r->x));
     TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
-    TRY(open_optimizer(r));
+    TRY(open_results(r));
     TRY(train_resume(r));
     TRY(begin_with(r));
     TRY(exec_weights_keep(r->x));
@@ -339,9 +320,7 @@ static enum err record_step(struct train_rank *r, const struct exec_batch *b,
 {
     TRY(take_results(r, r->step - 1));
     exec_zero_grads(r->x);
-    r->recording = true;
     enum err err = exec_record(r->x, b, hooks, &r->records);
-    r->recording = false;
     if (err == ERR_OK && !r->records && r->s->o->train.graph == OPTIONS_GRAPH_ON)
         FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use auto "
                            "or off", (long long)r->step);
@@ -351,13 +330,11 @@ static enum err record_step(struct train_rank *r, const struct exec_batch *b,
 static enum err run_step(struct train_rank *r, const struct exec_batch *b,
                          const struct exec_hooks *hooks)
 {
-    struct optim_step step = this_step(r);
     if (r->records && r->step == r->resumed + OPTIONS_RECORDED)
         TRY(record_step(r, b, hooks));
     if (exec_recorded(r->x)) {
         r->replayed++;
-        TRY(optim_ready(&r->optim, &step));
-        return exec_replay(r->x, b, r->slowest);
+        return exec_replay(r->x, b, hooks, r->slowest);
     }
     exec_zero_grads(r->x);
     TRY(exec_run(r->x, &r->s->sched, b, hooks));
@@ -449,7 +426,6 @@ static enum err rank_body(void *arg, struct comm_world *world)
         log_keep_close(job->log);
         folder_leave(job->folder);
     }
-    mem_free(r.store);
     mem_free(r.inputs);
     mem_free(r.targets);
     return err_again(&end);

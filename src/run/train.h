@@ -67,15 +67,13 @@ struct train_rank {
     struct exec *x;
     int coord[AXIS_COUNT];
     bool speaks;  /* for the tokens: last stage (of two replicas, the first's), first tensor rank */
-    bool losses;  /* has a loss to add: any last stage, first tensor rank */
     bool reports; /* calls back and writes files: speaks, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
     struct trace_log trace; /* fd -1: no trace */
     struct metrics_late late; /* n > 0: metrics are written no further, whole up to there */
     bool trace_broken; /* the same of the trace */
     struct safet_writer weights; /* on the reporting rank, begun before the first step */
-    struct param_store **store; /* owned; [stages of this rank] */
-    struct optim optim;
+    struct param_store **store;  /* the executor's; [stages of this rank] */
     struct lr lr;               /* the run's learning rates */
     int64_t resumed;            /* the step that it goes on behind; 0: a new run */
     char run[64];               /* its name in checkpoints */
@@ -90,7 +88,6 @@ struct train_rank {
     struct optim_result result; /* of the last step that was judged */
     int64_t step;               /* 1-based, the one under way */
     bool records;               /* steps are to be replays */
-    bool recording;             /* the optimizer has had its step's rates already */
     int64_t replayed;           /* steps that were */
     int64_t queued, taken;      /* the last step whose optimizer is queued; whose result is known */
     double *landed;             /* owned, host memory of the device: TRAIN_AHEAD times SUMS_COUNT */

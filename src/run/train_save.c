@@ -37,7 +37,7 @@ enum err train_save_open(struct train_rank *r)
                                 .pp = r->coord[AXIS_PP],
                                 .replica = r->coord[AXIS_DP],
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
-                                .stores = r->optim.stores, .run = r->run};
+                                .stores = exec_stage_count(r->x), .run = r->run};
     a.lock = comm_kind(r->world) == COMM_THREAD || r->reports ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
     r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;

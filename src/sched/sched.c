@@ -48,7 +48,8 @@ const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
         "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
-        "OV", "MERGE", "WAIT",
+        "OV", "MERGE", "WAIT", "NORM",
+        "UPDATE", "GATHER", "DROP",
     };
     return name[op];
 }

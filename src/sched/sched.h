@@ -6,7 +6,7 @@
  * or executed. Nothing about it is decided at run time.
  *
  *     sched_make | sched_parse  ->  [sched_canonical]  ->  [sched_recompute]  ->  sched_lower
- *         ->  [sched_segment]  ->  sched_check  ->  sim_run | exec_step
+ *         ->  [sched_segment]  ->  [sched_zero]  ->  sched_check  ->  sim_run | exec_run
  *
  * Rank here means pipeline coordinate 0..p-1; each data- or tensor-parallel replica runs the same.
  * Stages S = p * v in the global order of the layers; `place` says which rank holds each.
@@ -34,12 +34,19 @@ enum sched_op {
                      hold the same is started */
     SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
                      their ranks, naming that stage, `peer` the other rank */
-    SCHED_STEP,   /* optimizer step of all this rank's stages */
+    SCHED_STEP,   /* the optimizer updates the weights of all this rank's stages */
     SCHED_OV,     /* the next two instructions, an F and a B, are one action: it starts when both
                      inputs are there and gives both results at its end; stage and mb are the F's */
     SCHED_MERGE,  /* sum of the gradients of `stage` over its two replicas: one on each of their
                      ranks, `peer` the other */
-    SCHED_WAIT,      /* all sums that this rank has started are complete after this */
+    SCHED_WAIT,   /* all sums and gathers that this rank has started are complete after this */
+    SCHED_NORM,   /* loss, tokens and squared norm of the gradient are summed over all ranks */
+    SCHED_UPDATE, /* the optimizer updates what this rank owns of the weights of `stage`, or of a
+                     segment of it, where data ranks share the updates */
+    SCHED_GATHER, /* the gather of the whole weights of `stage`, or of a segment of it, from their
+                     owners is started */
+    SCHED_DROP,   /* the weights of `stage`, or of a segment of it, that others own are not needed
+                     until they are gathered again */
     SCHED_OP_COUNT
 };
 
@@ -47,14 +54,20 @@ enum sched_op {
 enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 
 /* 8 bytes. `seg` 0: all of the stage; else a segment of it, a run of its layers, counted from 1 at
- * its first layer (R, B, W and REDUCE alone). `peer` is the other pipeline rank of a send, receive,
- * tied or merged sum, else the rank itself. mb is 0 where it means nothing (REDUCE, TIED, MERGE,
- * and what names no stage), and so is the stage of what names none: STEP and WAIT. */
+ * its first layer (R, B, W, REDUCE, UPDATE, GATHER and DROP alone). `peer` is the other pipeline
+ * rank of a send, receive, tied or merged sum, else the rank itself. mb is 0 where it means nothing
+ * (REDUCE, TIED, MERGE, UPDATE, GATHER, DROP, and what names no stage), and so is the stage of what
+ * names none: STEP, WAIT and NORM. */
 struct sched_instr { uint8_t op, seg; uint16_t stage, mb, peer; };
 
 static inline bool sched_op_names_stage(int op)
 {
-    return op != SCHED_STEP && op != SCHED_WAIT;
+    return op != SCHED_STEP && op != SCHED_WAIT && op != SCHED_NORM;
+}
+/* F, B, I, W, R and their messages. */
+static inline bool sched_op_names_microbatch(int op)
+{
+    return op < SCHED_REDUCE || op == SCHED_OV;
 }
 /* Does it end what it does for its stage, of which the last segment is the first layers'? */
 static inline bool sched_ends_stage(struct sched_instr in)
@@ -184,8 +197,8 @@ void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W|R><mb>, or for a
  * pair (<stage>F<mb>;<stage>B<mb>)OVERLAP_F_B; empty cells are idle slots and are skipped. Lowered
- * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, WAIT, STEP; segment 3 of
- * stage 2 is 2.3: 2.3B7, 2.3REDUCE. Cells of F, B, I, W, sends, receives and pairs are those of
+ * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, WAIT, NORM, STEP; segment 3
+ * of stage 2 is 2.3: 2.3B7, 2.3REDUCE. Cells of F, B, I, W, sends, receives and pairs are those of
  * PyTorch's pipelining (torch.distributed.pipelining). */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
@@ -214,17 +227,17 @@ enum err sched_recompute(const struct sched *s, struct sched *out);
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
     bool tied;   /* first and last stage share the embedding: add TIED on the two ranks */
-    bool step;   /* add STEP at the end */
+    bool step;   /* add NORM and STEP at the end */
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
  * V6). Both stand outside of a pair. The RECV of what follows an R comes before that R, which
  * needs no message and runs while that one is on its way. REDUCE follows the last B or W of its
- * stage; WAIT, TIED and STEP end the list. tied has no effect when one rank holds both stages. With
- * two replicas each rank ends in the REDUCEs of what it holds, WAIT, its MERGEs, by stage, and
- * STEP: MERGE when there is a STEP. A schedule that breaks V1 to V4 is refused as sched_check does.
- * Errors: ERR_CONFIG, also when two replicas have tied ends on different ranks; ERR_INTERNAL:
- * lowered already, or reductions asked of a forward-only one. */
+ * stage; WAIT, TIED, NORM and STEP end the list. tied has no effect when one rank holds both
+ * stages. With two replicas each rank ends in the REDUCEs of what it holds, WAIT, its MERGEs, by
+ * stage, NORM and STEP: MERGE when there is a STEP. A schedule that breaks V1 to V4 is refused as
+ * sched_check does. Errors: ERR_CONFIG, also when two replicas have tied ends on different ranks;
+ * ERR_INTERNAL: lowered already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 /* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
@@ -235,6 +248,10 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
  * whole; ERR_INTERNAL for a list that is not lowered or is cut already. */
 enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
                        struct sched *out);
+/* A lowered list whose data ranks share the updates (sched_zero.c): UPDATE and GATHER of each
+ * segment in place of STEP, then WAIT. The whole list where it does not step. To be checked again.
+ * Errors: ERR_MEMORY; ERR_INTERNAL for a list that is not lowered. */
+enum err sched_zero(const struct sched *s, struct sched *out);
 /* What the backwards of a list are, if redo would refuse it; NULL: it would not. */
 const char *sched_not_whole(const struct sched *s);
 
@@ -251,8 +268,11 @@ enum sched_rule { /* one error each, naming rank, place in its list, instruction
     SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
     SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
     SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count, and once for all
-                                 of a stage; WAIT after the REDUCEs and before TIED, MERGE, STEP;
-                                 STEP after all */
+                                 of a stage; WAIT after the REDUCEs and before TIED, MERGE, NORM */
+    SCHED_RULE_STEP,          /* V10 all ranks step or none: NORM after all else, then STEP, or an
+                                 UPDATE of each segment */
+    SCHED_RULE_WEIGHTS = 13,  /* V13 weights that are dropped, or of which only the owners have the
+                                 update, are gathered before they are used, and at the end */
 };
 struct sched_report {
     enum sched_rule rule; /* the rule that failed, 0 when all hold */

@@ -84,7 +84,7 @@ const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
         snprintf(seg, sizeof seg, ".%d", in->seg);
     if (!sched_op_names_stage(in->op))
         snprintf(buf, SCHED_CELL, "%s", name);
-    else if (in->op == SCHED_REDUCE || in->op == SCHED_TIED || in->op == SCHED_MERGE)
+    else if (!sched_op_names_microbatch(in->op))
         snprintf(buf, SCHED_CELL, "%d%s%s", in->stage, seg, name);
     else
         snprintf(buf, SCHED_CELL, "%d%s%s%d", in->stage, seg, name, in->mb);

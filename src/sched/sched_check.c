@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proof that a schedule can be run: nine rules, one after the other, each of which leans on those
+ * Proof that a schedule can be run: eleven rules, one after the other, each of which leans on those
  * before it. A schedule may come from a file, so nothing about it is believed; every error names
  * rule, rank, place in the rank's list and instruction.
  *
@@ -8,7 +8,8 @@
  *     V2 placement   on the stage's rank         V7 deadlock   the ranks' lists end
  *     V3 order       F before B, I before W      V8 ledger     activations balance; peaks
  *     V4 cycle       no circle of data           V9 reduction  sums after the last summand
- *     V5 pairing     one send, one receive
+ *     V5 pairing     one send, one receive      V10 step       NORM, then updates
+ *                                               V13 weights    whole where they are used
  *
  * V4 walks the computing alone under its data edges, V7 the whole program under its messages: the
  * first asks whether the order makes sense at all, the second whether the communication that was
@@ -37,6 +38,8 @@ static const struct {
     {SCHED_RULE_DEADLOCK, "deadlock", sched_check_deadlock, true},
     {SCHED_RULE_LEDGER, "ledger", sched_check_ledger, false},
     {SCHED_RULE_REDUCTION, "reduction", sched_check_reduction, true},
+    {SCHED_RULE_STEP, "step", sched_check_step, true},
+    {SCHED_RULE_WEIGHTS, "weights", sched_check_weights, true},
 };
 enum { RULE_COUNT = sizeof rules / sizeof *rules, COMPUTE_RULES = 4 };
 
@@ -73,7 +76,7 @@ static enum err checker_open(struct sched_checker *c)
     TRY(mem_new(holdings, sizeof *c->reduce, "schedule check", &c->reduce));
     TRY(mem_new(holdings, sizeof *c->merge, "schedule check", &c->merge));
     TRY(mem_new(s->p, sizeof *c->step, "schedule check", &c->step));
-    TRY(mem_new(s->p, sizeof *c->wait, "schedule check", &c->wait));
+    TRY(mem_new(s->p, sizeof *c->norm, "schedule check", &c->norm));
     TRY(sched_channels_make(s, &c->channels));
     return ERR_OK;
 }
@@ -85,7 +88,7 @@ static void checker_close(struct sched_checker *c)
     mem_free(c->reduce);
     mem_free(c->merge);
     mem_free(c->step);
-    mem_free(c->wait);
+    mem_free(c->norm);
     sched_channels_free(&c->channels);
 }
 

@@ -21,7 +21,7 @@ struct sched_checker {
     uint32_t *at[SCHED_UNIT_OPS];
     uint32_t *reduce;  /* owned; [replicas * stages] the same for REDUCE */
     uint32_t *merge;   /* owned; [replicas * stages] the same for MERGE */
-    uint32_t *step, *wait; /* owned; [p] the same for STEP, WAIT */
+    uint32_t *step, *norm; /* owned; [p] the same for STEP, NORM */
     uint32_t tied[2];  /* the same for TIED of the first and the last stage */
     struct sched_channels channels;
 };
@@ -46,6 +46,9 @@ enum err sched_check_deadlock(struct sched_checker *c);
 /* V8 V9 (sched_check_ledger.c) */
 enum err sched_check_ledger(struct sched_checker *c);
 enum err sched_check_reduction(struct sched_checker *c);
+/* V10 V13 (sched_check_step.c, sched_check_weights.c) */
+enum err sched_check_step(struct sched_checker *c);
+enum err sched_check_weights(struct sched_checker *c);
 /* For a program that is proved: ring and, forward only, stage_peak of the report, by what messages
  * need to leave from (sched_check_buffers.c). Errors: ERR_MEMORY. */
 enum err sched_check_buffers(struct sched_checker *c);

@@ -52,8 +52,8 @@ static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_i
         return &c->merge[held < 0 ? in->stage : held];
     case SCHED_STEP:
         return &c->step[rank];
-    case SCHED_WAIT:
-        return &c->wait[rank];
+    case SCHED_NORM:
+        return &c->norm[rank];
     case SCHED_TIED:
         if (in->stage != 0 && in->stage != c->s->stages - 1)
             return NULL;
@@ -69,6 +69,9 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
     TRY(note_fields(c, rank, i));
     if (in->op == SCHED_OV || !sched_ends_stage(*in))
         return ERR_OK; /* its halves are noted, or its last segment */
+    if (in->op == SCHED_UPDATE || in->op == SCHED_GATHER || in->op == SCHED_DROP ||
+        in->op == SCHED_WAIT)
+        return ERR_OK; /* V9, V10 and V13 look at them */
     uint32_t *slot = slot_of(c, rank, in);
     if (!slot)
         return sched_broken(c, rank, i,
@@ -157,7 +160,7 @@ enum err sched_check_placement(struct sched_checker *c)
     for (int rank = 0; rank < s->p; rank++) {
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             struct sched_instr in = s->instr[i];
-            bool whole = in.op == SCHED_REDUCE || in.op == SCHED_MERGE;
+            bool whole = !sched_op_names_microbatch(in.op) && in.op != SCHED_TIED;
             int home = sched_rank_of(s, in.stage, in.mb);
             if (!sched_op_names_stage(in.op) || home == rank ||
                 (whole && sched_held(s, in.stage, rank) >= 0))

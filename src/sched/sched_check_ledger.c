@@ -204,24 +204,44 @@ static enum err check_reduces(const struct sched_checker *c)
     return sched_check_segment_sums(c);
 }
 
+/* The error of a sum, of which something reads at `reader` or the list ends with it (-1). */
+static enum err broken_wait(const struct sched_checker *c, int rank, int64_t sum, int64_t reader)
+{
+    const struct sched *s = c->s;
+    int64_t first = s->begin[rank], last = s->begin[rank + 1] - 1, wait = sum;
+    while (wait <= last && s->instr[wait].op != SCHED_WAIT)
+        wait++;
+    if (wait <= last)
+        return sched_broken(c, rank, reader,
+                            "WAIT is at place %lld; move it before what reads the "
+                            "sums",
+                            (long long)(wait - first));
+    for (wait = sum; wait >= first && s->instr[wait].op != SCHED_WAIT;)
+        wait--;
+    if (wait >= first)
+        return sched_broken(c, rank, sum, "WAIT is at place %lld; move it behind every REDUCE",
+                            (long long)(wait - first));
+    return sched_broken(c, rank, last,
+                        "sums are started here and nothing waits for them; add WAIT "
+                        "behind the last REDUCE");
+}
+
 /* WAIT: where anything is summed, behind that and before what reads the sums. */
 static enum err check_waits(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    for (int rank = 0; any_of(c->reduce, s->replicas * s->stages) && rank < s->p; rank++) {
-        int64_t first = s->begin[rank], last = s->begin[rank + 1] - 1;
-        if (!c->wait[rank])
-            return sched_broken(c, rank, last, "sums are started here and nothing waits for them; "
-                                               "add WAIT behind the last REDUCE");
-        for (int64_t i = first; i <= last; i++) {
-            bool before = i - first + 1 < c->wait[rank], sums = s->instr[i].op == SCHED_REDUCE;
-            bool reads = s->instr[i].op == SCHED_TIED || s->instr[i].op == SCHED_MERGE ||
-                         s->instr[i].op == SCHED_STEP;
-            if ((sums && !before) || (reads && before))
-                return sched_broken(c, rank, i, "WAIT is at place %u; move it %s",
-                                    c->wait[rank] - 1,
-                                    sums ? "behind every REDUCE" : "before what reads the sums");
+    for (int rank = 0; rank < s->p; rank++) {
+        int64_t sum = -1;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            int op = s->instr[i].op;
+            bool reads = op == SCHED_TIED || op == SCHED_MERGE || op == SCHED_NORM ||
+                         op == SCHED_STEP || op == SCHED_UPDATE;
+            if (sum >= 0 && reads)
+                return broken_wait(c, rank, sum, i);
+            sum = op == SCHED_REDUCE ? i : op == SCHED_WAIT ? -1 : sum;
         }
+        if (sum >= 0)
+            return broken_wait(c, rank, sum, -1);
     }
     return ERR_OK;
 }
@@ -267,7 +287,7 @@ static enum err check_merges(const struct sched_checker *c)
     for (int h = 0; h < holdings; h++)
         if (c->reduce[h])
             TRY(check_shared(c, h, c->reduce[h]));
-    if (!any_of(c->merge, holdings) && !any_of(c->step, s->p))
+    if (!any_of(c->merge, holdings) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
         return ERR_OK;
     for (int h = 0; h < holdings; h++)
         TRY(check_merge(c, h));
@@ -309,29 +329,10 @@ static enum err check_tied(const struct sched_checker *c)
     return ERR_OK;
 }
 
-/* STEP: on all ranks or none, and last. */
-static enum err check_steps(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
-    for (int rank = 0; any_of(c->step, s->p) && rank < s->p; rank++) {
-        int64_t last = s->begin[rank + 1] - 1;
-        if (!c->step[rank])
-            return sched_broken(c, rank, last,
-                                "other ranks step, this one does not; end its list with STEP");
-        if (s->begin[rank] + c->step[rank] - 1 != last)
-            return sched_broken(c, rank, s->begin[rank] + c->step[rank] - 1,
-                                "behind it stand %lld more; move it to the end",
-                                (long long)(last - s->begin[rank] - c->step[rank] + 1));
-    }
-    return ERR_OK;
-}
-
 enum err sched_check_reduction(struct sched_checker *c)
 {
     TRY(check_reduces(c));
     TRY(check_waits(c));
     TRY(check_merges(c));
-    TRY(check_tied(c));
-    TRY(check_steps(c));
-    return ERR_OK;
+    return check_tied(c);
 }

@@ -62,16 +62,20 @@ static enum err take(struct segments *k, int64_t i)
 {
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
-    bool may = makes_weights(in) || in.op == SCHED_REDUCE || in.op == SCHED_R;
+    bool weights = in.op == SCHED_UPDATE || in.op == SCHED_GATHER || in.op == SCHED_DROP;
+    bool beside = weights || in.op == SCHED_REDUCE;
+    bool may = makes_weights(in) || in.op == SCHED_R || beside;
     if (in.seg != 0 && (s->replicas > 1 || !may))
-        return sched_broken(k->c, k->rank, i, s->replicas > 1
+        return sched_broken(k->c, k->rank, i,
+                            s->replicas > 1
                                 ? "with two replicas stages stay whole; leave the segment out"
-                                : "only R, B, W and REDUCE may be of a segment; leave it out");
+                                : "only R, B, W, REDUCE, UPDATE, GATHER and DROP may be of a "
+                                  "segment; leave it out");
     if (in.seg != 0 && in.op == SCHED_R)
         return take_redo(k, i);
-    if (in.seg != 0 && in.op != SCHED_REDUCE)
+    if (in.seg != 0 && !beside)
         return take_segment(k, i);
-    if (k->open.seg != 0 && in.op != SCHED_REDUCE)
+    if (k->open.seg != 0 && !beside)
         return sched_broken(k->c, k->rank, i, "segment %d of %d%s%d before it is not done; put the "
                                               "segments of a backward in a row", k->open.seg - 1,
                             k->open.stage, sched_op_name((enum sched_op)k->open.op), k->open.mb);

@@ -167,8 +167,10 @@ static void end_rank(struct lowering *l, int rank)
         sched_build_add(&l->out, SCHED_TIED, first, 0);
     if (tied && l->s->place[last] == rank)
         sched_build_add(&l->out, SCHED_TIED, last, 0);
-    if (l->args->step)
+    if (l->args->step) {
+        sched_build_add(&l->out, SCHED_NORM, 0, 0);
         sched_build_add(&l->out, SCHED_STEP, 0, 0);
+    }
 }
 
 static enum err lower(struct lowering *l)

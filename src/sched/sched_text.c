@@ -181,7 +181,7 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
                                : "a stage must come first, as in 2F0");
     if (in->op == SCHED_OV)
         return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
-    if (in->op < SCHED_REDUCE)
+    if (sched_op_names_microbatch(in->op))
         TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     in->stage = (uint16_t)stage;
     in->seg = (uint8_t)seg;

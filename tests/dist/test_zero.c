@@ -66,6 +66,25 @@ static bool same_own(const struct param_store *s, const struct param_store *all)
     return good;
 }
 
+/* A step behind the sums of gradients; d: of the store whose updates are shared, or NULL. */
+static enum err run_optim(const struct optim *o, struct dp *d, const struct optim_step *s,
+                          struct optim_result *out)
+{
+    double landed[SUMS_COUNT];
+    TRY(optim_ready(o, s));
+    TRY(optim_norm(o, NULL));
+    for (int piece = 0; piece < param_share_pieces(o->store[0]); piece++) {
+        TRY(optim_update(o, o->store[0], piece));
+        if (d)
+            TRY(dp_weights_start(d, piece));
+    }
+    if (d)
+        TRY(dp_finish(d));
+    TRY(optim_land(o, landed));
+    TRY(o->dev->ops->sync(o->dev));
+    return optim_judge(s, landed, out);
+}
+
 static enum err step_of(struct dp *d, struct optim *shared, struct optim *alone, int step)
 {
     struct param_store *s = shared->store[0], *all = alone->store[0];
@@ -81,8 +100,8 @@ static enum err step_of(struct dp *d, struct optim *shared, struct optim *alone,
         TRY(dp_start(d, d->a.first[seg]));
     }
     TRY(dp_finish(d));
-    TRY(optim_run(shared, &each, &got));
-    TRY(optim_run(alone, &one, &want));
+    TRY(run_optim(shared, d, &each, &got));
+    TRY(run_optim(alone, NULL, &one, &want));
     CHECK_NEAR(got.grad_norm, want.grad_norm, 1e-12 * want.grad_norm);
     CHECK(same_own(s, all));
     CHECK(same(s->w, all->w, all->elements * s->ct)); /* gathered */
@@ -127,11 +146,11 @@ static enum err rank_body(void *arg, struct comm_world *w)
                         .sums = segments->sums, .parts = model_stage_parts(&r.stage),
                         .flight = &flight};
     TRY(dp_open(&d, &a));
-    struct optim alone = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.3, .dev = whole.dev,
+    struct optim alone = {.rule = {0.9, 0.95, 1e-8, 0.3, 0}, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],
                           .now = scalars[0] + SUMS_COUNT, .replicas = 1}, shared = alone;
     shared.dev = r.dev;
-    shared.world = shared.data = g;
+    shared.world = g;
     shared.store = store;
     shared.sums = scalars[1];
     shared.now = scalars[1] + SUMS_COUNT;

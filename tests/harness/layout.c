@@ -175,13 +175,11 @@ struct rank {
     struct exec *x;
     struct group groups[GROUP_KINDS];
     struct step_traffic traffic;
-    struct optim optim;
+    struct dev *dev;
     struct optim_result result;
     int64_t step, count; /* targets of this data rank */
     int64_t replayed;
-    bool recording;
     bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
-    bool losses; /* for a loss: any last stage, first tensor rank */
     bool first;  /* of the world */
     int dp_rank;
 };
@@ -197,17 +195,12 @@ static struct optim_step read_step(const struct rank *k)
     return (struct optim_step){.step = k->step, .stop = k->job->l->stop >> rank & 1,
                                .saved = k->job->l->saved >> rank & 1,
                                .lr = k->job->l->rate ? k->job->l->rate(k->step) : 1e-3,
-                               .loss = k->losses ? exec_loss_at(k->x) : NULL,
                                .tokens = k->speaks ? k->count : 0};
 }
 
-static enum err on_step(void *arg)
+static void on_step(void *arg, struct optim_step *out)
 {
-    struct rank *k = arg;
-    struct optim_step s = read_step(k);
-    if (!k->recording)
-        TRY(optim_ready(&k->optim, &s));
-    return optim_start(&k->optim, s.loss);
+    *out = read_step(arg);
 }
 
 /* The result of a step, on each rank. */
@@ -229,8 +222,8 @@ static enum err judge(struct rank *k)
 {
     double landed[SUMS_COUNT];
     struct optim_step s = read_step(k);
-    TRY(optim_land(&k->optim, landed));
-    TRY(k->optim.dev->ops->sync(k->optim.dev));
+    TRY(exec_land(k->x, landed));
+    TRY(k->dev->ops->sync(k->dev));
     TRY(optim_judge(&s, landed, &k->result));
     note(k);
     return ERR_OK;
@@ -289,18 +282,14 @@ static enum err poison(struct exec *x)
 static enum err run_step(struct rank *k, const struct exec_batch *b, const struct exec_hooks *hooks)
 {
     const struct layout *l = k->job->l;
-    struct optim_step s = read_step(k);
     bool done;
-    if (l->recorded == k->step && k->optim.dev->ops->graph_begin) {
+    if (l->recorded == k->step && k->dev->ops->graph_begin) {
         exec_zero_grads(k->x);
-        k->recording = true;
         TRY(exec_record(k->x, b, hooks, &done));
-        k->recording = false;
     }
     if (exec_recorded(k->x)) {
         k->replayed++;
-        TRY(optim_ready(&k->optim, &s));
-        return exec_replay(k->x, b, 10);
+        return exec_replay(k->x, b, hooks, 10);
     }
     exec_zero_grads(k->x);
     TRY(exec_run(k->x, &k->job->sched, b, hooks));
@@ -319,26 +308,15 @@ static enum err rehearse(struct rank *k, int64_t share, void *input, int32_t *ta
     return exec_rehearse_forward(k->x, &b);
 }
 
-static enum err train(struct rank *k, struct dev *dev)
+static enum err train(struct rank *k)
 {
     const struct layout *l = k->job->l;
     int64_t share = l->batch / l->dp;
     int32_t *targets;
     char *input;
-    struct param_store *store[64];
     struct exec_hooks hooks = {.step = on_step, .arg = k};
     TRY(mem_new(share * l->model.seq * num_max(1, model_floats(&l->model)), 4, "input", &input));
     TRY(mem_new(share * l->model.seq, sizeof *targets, "targets", &targets));
-    for (int i = 0; i < exec_stage_count(k->x); i++)
-        store[i] = &exec_stage_at(k->x, i)->params;
-    k->optim = (struct optim){.beta1 = or(l->beta1, 0.9), .beta2 = or(l->beta2, 0.95),
-                              .eps = or(l->eps, 1e-8), .decay = or(l->decay, 0.1),
-                              .clip = l->clip, .dev = dev,
-                              .world = exec_sums_group(k->x),
-                              .data = exec_share_group(k->x), .store = store,
-                              .stores = exec_stage_count(k->x), .sums = exec_scalars(k->x),
-                              .now = exec_scalars(k->x) + SUMS_COUNT,
-                              .replica = k->dp_rank, .replicas = l->dp};
     enum err err = l->rehearsed ? rehearse(k, share, input, targets) : ERR_OK;
     for (k->step = l->done + 1; k->step <= l->steps && err == ERR_OK; k->step++) {
         int64_t first = (k->step - 1) * l->batch + k->dp_rank * share;
@@ -348,7 +326,7 @@ static enum err train(struct rank *k, struct dev *dev)
                                .step = (uint32_t)k->step};
         err = poison(k->x);
         if (l->stepping)
-            l->stepping(dev, comm_rank(k->world), k->step);
+            l->stepping(k->dev, comm_rank(k->world), k->step);
         if (err == ERR_OK)
             err = run_step(k, &b, &hooks);
         comm_warm(k->world); /* no step behind the first meets kernels that are new */
@@ -411,6 +389,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                           .segments = job->segments, .redo = l->every != 0, .world = w,
                           .samples = l->microbatch, .share = l->batch / l->dp,
                           .seed = 77, .training = true, .trace = l->trace, .guards = true,
+                          .optim = {or(l->beta1, 0.9), or(l->beta2, 0.95), or(l->eps, 1e-8),
+                                    or(l->decay, 0.1), l->clip},
                           .tp_rows = l->tp_rows, .tp_chunked = l->tp_chunked, .groups = k->groups,
                           .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
     struct memory_args ma = {
@@ -427,17 +407,16 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     a.plan = plan.bytes;
     if (comm_rank(w) < LAYOUT_COPIES)
         job->r->copy[comm_rank(w)] = plan.copy;
+    k->dev = dev;
     k->dp_rank = coord[AXIS_DP];
     k->first = comm_rank(w) == 0;
     k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
-    k->losses = sched_held(&job->sched, job->sched.stages - 1, coord[AXIS_PP]) >= 0 &&
-                coord[AXIS_TP] == 0;
     TRY(exec_open(&a, &k->x));
     TRY(open_weights(l, k->x));
     if (l->filled)
         TRY(l->filled(k->x, comm_rank(w)));
     TRY(exec_weights_keep(k->x));
-    TRY(train(k, dev));
+    TRY(train(k));
     return give_results(k, &plan);
 }
 
@@ -460,6 +439,16 @@ static enum err rank_body(void *arg, struct comm_world *w)
     enum err last = comm_detach(w);
     dev_close(dev);
     return err == ERR_OK ? last : err;
+}
+
+static enum err rewrite(const struct layout *l, struct job *job)
+{
+    struct sched_report report = {0};
+    TRY(l->program(&job->sched));
+    enum err err = sched_check(&job->sched, &report);
+    job->report.hash = report.hash;
+    sched_report_free(&report);
+    return err;
 }
 
 static enum err make_sched(const struct layout *l, struct job *job)
@@ -504,9 +493,10 @@ static enum err make_sched(const struct layout *l, struct job *job)
                                .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1,
                                .every = l->every};
     TRY(segments_make(&sa, job->cut, job->sched.stages, &job->segments));
-    if (l->dp == 1 && l->every == 0)
-        return ERR_OK;
-    return segments_cut(job->segments, l->every != 0, &job->sched, &job->report);
+    if (l->dp > 1 || l->every != 0)
+        TRY(segments_cut(job->segments, l->every != 0, l->zero && l->dp > 1, &job->sched,
+                         &job->report));
+    return l->program ? rewrite(l, job) : ERR_OK;
 }
 
 enum err layout_run(const struct layout *l, struct layout_result *out)

@@ -12,6 +12,7 @@
 #include "device/device.h"
 
 struct exec;
+struct sched;
 struct step_traffic;
 
 struct layout {
@@ -49,6 +50,8 @@ struct layout {
                                                           look, or write other. NULL: none */
     void (*opened)(struct dev *dev, int rank); /* a rank's device is open: a test may replace its
                                                   functions. NULL: none */
+    enum err (*program)(struct sched *s); /* the program is made: a test may write another, which
+                                             is proved and run. NULL: none */
     bool trace;               /* exec_args.trace */
     bool rehearsed;           /* exec_rehearse comes before the first step */
     enum err (*ran)(struct exec *x, int rank); /* behind each step. NULL: none */

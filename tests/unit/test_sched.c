@@ -313,8 +313,8 @@ static void lowered_text(void)
     CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
     const char *want =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0TIED,STEP\n"
-        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,1TIED,STEP\n";
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0TIED,NORM,STEP\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,1TIED,NORM,STEP\n";
     check_text(&low, want);
     CHECK_INT(low.instr[1].peer, 1);
     CHECK_OK(parse(want, &again));
@@ -372,9 +372,9 @@ static void local_stages_and_halves(void)
 {
     lower_text("0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n", &all_ends,
                "0F0,0SEND_F0,3RECV_F0,3F0,3I0,3SEND_B0,3W0,3REDUCE,0RECV_B0,0I0,0W0,0REDUCE,WAIT,"
-               "STEP\n"
+               "NORM,STEP\n"
                "1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,2REDUCE,1I0,1SEND_B0,1W0,1REDUCE,WAIT,"
-               "STEP\n");
+               "NORM,STEP\n");
 }
 
 /* A schedule for each rule that it breaks, and what the error must say. */
@@ -386,7 +386,7 @@ static const struct broken broken[] = {
     {SCHED_RULE_COVERAGE, "0F0,0I0,0F1,0B1\n", "without 0W0, but has its other half"},
     {SCHED_RULE_COVERAGE, "16383F65534,16383B65534\n", "name every stage"},
     {SCHED_RULE_COVERAGE, "0F60000,0B60000\n", "need 60001 forwards"},
-    {SCHED_RULE_COVERAGE, "0F0,0B0,STEP,STEP\n", "a second time"},
+    {SCHED_RULE_COVERAGE, "0F0,0B0,NORM,STEP,NORM,STEP\n", "a second time"},
     {SCHED_RULE_PLACEMENT, "0F0,0F1,0B1\n1F0,1B0,1F1,1B1,0B0\n",
      "rank 1, place 4, 0B0: stage 0 stands on rank 0"},
     {SCHED_RULE_ORDER, "0B0,0F0\n", "rank 0, place 0, 0B0: its forward 0F0 comes later"},
@@ -419,14 +419,11 @@ static const struct broken broken[] = {
      "rank 0, place 2, 0REDUCE: only 1 of 2 weight gradients of stage 0"},
     {SCHED_RULE_REDUCTION, "0F0,0I0,0REDUCE,0W0\n", "only 0 of 1 weight gradients"},
     {SCHED_RULE_REDUCTION, "0F0,1F0,1B0,1REDUCE,0B0\n", "there is no 0REDUCE"},
-    {SCHED_RULE_REDUCTION, "0F0,STEP,0B0\n", "rank 0, place 1, STEP: behind it stand 1 more"},
-    {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,STEP\n1RECV_F0,1F0,1B0,1SEND_B0\n",
-     "rank 1, place 3, 1SEND_B0: other ranks step"},
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,0TIED\n1RECV_F0,1F0,1B0,1SEND_B0\n",
      "rank 1 has no 1TIED"},
     {SCHED_RULE_REDUCTION,
      "0F0,0SEND_F0,0RECV_B0,0B0,0TIED,0REDUCE,WAIT\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED\n",
-     "0TIED: WAIT is at place 6; move it before what reads the sums"},
+     "0TIED: stage 0 is reduced later, at place 5; move it after"},
     {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0TIED,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1TIED\n",
      "the weight gradient of microbatch 0 is added later, at place 4"},
     {SCHED_RULE_REDUCTION, "0F0,0B0,0TIED\n", "stand on one rank"},

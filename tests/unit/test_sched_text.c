@@ -61,7 +61,7 @@ static void text_refused(void)
         {"0F0\r0B0\n", "this follows a whole cell"},
         {"0F0,0B0\n2F0,2B0\n", "stage 1 is on no line"},
         {"0F0,0B0\n1F0,1B0,2F0,2B0\n", "3 stages cannot be spread over 2 lines"},
-        {"STEP\n", "no line names a stage; name every stage from 0"},
+        {"NORM,STEP\n", "no line names a stage; name every stage from 0"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sched s;
@@ -156,13 +156,13 @@ static void fuzz(void)
     static const char *const seed[] = {
         "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
         "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n",
-        ("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0TIED,STEP\n"
-         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED,STEP\n"),
+        ("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0TIED,NORM,STEP\n"
+         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED,NORM,STEP\n"),
         "0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
         ("0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,0REDUCE,1REDUCE,WAIT,0MERGE,"
-         "1MERGE,STEP\n"
+         "1MERGE,NORM,STEP\n"
          "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,0MERGE,"
-         "1MERGE,STEP\n"),
+         "1MERGE,NORM,STEP\n"),
     };
     int read = 0;
     for (int n = 0; n < 120000; n++) {

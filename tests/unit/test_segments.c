@@ -21,9 +21,9 @@ static void segments_in_text(void)
     CHECK_OK(sched_lower(&s, &(struct sched_lower_args){.reduce = true, .step = true}, &low));
     CHECK_OK(sched_segment(&low, n, false, &cut));
     const char *want =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0I1,0W1,0REDUCE,WAIT,STEP\n"
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0I1,0W1,0REDUCE,WAIT,NORM,STEP\n"
         "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1I1,1SEND_B1,1.3W1,1.3REDUCE,1.2W1,1.2REDUCE,1.1W1,"
-        "1.1REDUCE,WAIT,STEP\n";
+        "1.1REDUCE,WAIT,NORM,STEP\n";
     struct text t = {0};
     sched_print(&cut, &t);
     CHECK_STR(t.s, want);
@@ -80,8 +80,8 @@ static void segments_done_again(void)
     struct text t = {0};
     sched_print(&cut, &t);
     CHECK_STR(t.s, "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0.2R0,0.2B0,0.1R0,0.1B0,0RECV_B1,0.2R1,"
-                   "0.2B1,0.2REDUCE,0.1R1,0.1B1,0.1REDUCE,WAIT,STEP\n"
-                   "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,STEP\n");
+                   "0.2B1,0.2REDUCE,0.1R1,0.1B1,0.1REDUCE,WAIT,NORM,STEP\n"
+                   "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,NORM,STEP\n");
     text_free(&t);
     CHECK_OK(sched_check(&low, &whole));
     CHECK_OK(sched_check(&cut, &r));
@@ -142,45 +142,47 @@ static void blocks_of_segments(void)
 }
 
 static const struct broken broken[] = {
-    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,STEP\n", "add WAIT behind the last REDUCE"},
-    {SCHED_RULE_REDUCTION, "0F0,0B0,WAIT,0REDUCE,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,NORM,STEP\n", "add WAIT behind the last REDUCE"},
+    {SCHED_RULE_REDUCTION, "0F0,0B0,WAIT,0REDUCE,NORM,STEP\n",
      "0REDUCE: WAIT is at place 2; move it behind every REDUCE"},
-    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,STEP,WAIT\n",
-     "STEP: WAIT is at place 4; move it before what reads the sums"},
+    {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,NORM,STEP,WAIT\n",
+     "NORM: WAIT is at place 5; move it before what reads the sums"},
     {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.1B0\n", "compute only; leave the segment out"},
-    {SCHED_RULE_COVERAGE, "0F0,0.2B0,STEP\n", "the list ends without 0B0"},
-    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.1B0,0B0,STEP\n", "it comes a second time"},
-    {SCHED_RULE_ORDER, "0F0,0.1B0,0.2B0,STEP\n",
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,NORM,STEP\n", "the list ends without 0B0"},
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.1B0,0B0,NORM,STEP\n", "it comes a second time"},
+    {SCHED_RULE_ORDER, "0F0,0.1B0,0.2B0,NORM,STEP\n",
      "rank 0, place 1, 0.1B0: of the 2 segments of stage 0 the next is 2"},
-    {SCHED_RULE_ORDER, "0F0,0.2B0,0.2B0,0.1B0,STEP\n", "the next is 1"},
-    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0B1,0.1B0,STEP\n",
+    {SCHED_RULE_ORDER, "0F0,0.2B0,0.2B0,0.1B0,NORM,STEP\n", "the next is 1"},
+    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0B1,0.1B0,NORM,STEP\n",
      "0B1: segment 1 of 0B0 before it is not done"},
-    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0.2B1,0.1B0,0.1B1,STEP\n",
+    {SCHED_RULE_ORDER, "0F0,0F1,0.2B0,0.2B1,0.1B0,0.1B1,NORM,STEP\n",
      "0.2B1: segment 1 of 0B0 before it is not done"},
-    {SCHED_RULE_ORDER, "0F0,0B0,0F1,0I1,0.2W1,0.1W1,0.3REDUCE,0.2REDUCE,0.1REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_ORDER, "0F0,0B0,0F1,0I1,0.2W1,0.1W1,0.3REDUCE,0.2REDUCE,0.1REDUCE,WAIT,NORM,STEP\n",
      "0.2W1: of the 3 segments of stage 0 the next is 3"},
-    {SCHED_RULE_ORDER, "0.2F0,0.1F0,0B0,STEP\n", "only R, B, W and REDUCE may be of a segment"},
-    {SCHED_RULE_ORDER, "0F0,0.2R0,0.1R0,0.2B0,0.1B0,STEP\n",
+    {SCHED_RULE_ORDER, "0.2F0,0.1F0,0B0,NORM,STEP\n",
+     "only R, B, W, REDUCE, UPDATE, GATHER and DROP may be of a segment"},
+    {SCHED_RULE_ORDER, "0F0,0.2R0,0.1R0,0.2B0,0.1B0,NORM,STEP\n",
      "0.2R0: what a segment does again is for its backward alone; put 0.2B0 right behind it"},
-    {SCHED_RULE_ORDER, "0F0,0.2R0,0.2B0,0.1B0,0.1R0,STEP\n", "put 0.1B0 right behind it"},
-    {SCHED_RULE_ORDER, "0F0,0.2B0,0.1R0,0.1B0,STEP\n",
+    {SCHED_RULE_ORDER, "0F0,0.2R0,0.2B0,0.1B0,0.1R0,NORM,STEP\n", "put 0.1B0 right behind it"},
+    {SCHED_RULE_ORDER, "0F0,0.2B0,0.1R0,0.1B0,NORM,STEP\n",
      "1 of 2 segments of stage 0 are done again; do all, or none"},
-    {SCHED_RULE_ORDER, "0F0,0F1,0.2R0,0.2B0,0.1R0,0.1B0,0B1,STEP\n", "2 of 4 segments of stage 0"},
-    {SCHED_RULE_ORDER, "0F0,0F1,0B0,(0F2;0.2B1)OV,0.1B1,0B2,STEP\n",
+    {SCHED_RULE_ORDER, "0F0,0F1,0.2R0,0.2B0,0.1R0,0.1B0,0B1,NORM,STEP\n",
+     "2 of 4 segments of stage 0"},
+    {SCHED_RULE_ORDER, "0F0,0F1,0B0,(0F2;0.2B1)OV,0.1B1,0B2,NORM,STEP\n",
      "a forward and a whole backward right behind"},
-    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1REDUCE,0.1B0,0.2REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1REDUCE,0.1B0,0.2REDUCE,WAIT,NORM,STEP\n",
      "0.1REDUCE: of the 2 segments of stage 0 the next to be summed is 2"},
-    {SCHED_RULE_REDUCTION, "0F0,0F1,0B0,0.2REDUCE,0.2B1,0.1B1,0.1REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0F1,0B0,0.2REDUCE,0.2B1,0.1B1,0.1REDUCE,WAIT,NORM,STEP\n",
      "0.2REDUCE: only 1 of 2 weight gradients of stage 0"},
-    {SCHED_RULE_REDUCTION, "0F0,0F1,0.2B0,0.2REDUCE,0.1B0,0B1,0.1REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0F1,0.2B0,0.2REDUCE,0.1B0,0B1,0.1REDUCE,WAIT,NORM,STEP\n",
      "0.2REDUCE: only 0 of 2 weight gradients of stage 0"},
-    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.2REDUCE,0.1REDUCE,0.1B0,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.2REDUCE,0.1REDUCE,0.1B0,WAIT,NORM,STEP\n",
      "0.1REDUCE: only 0 of 1 weight gradients of stage 0"},
-    {SCHED_RULE_REDUCTION, "0F0,0.3B0,0.3REDUCE,0.2B0,0.1B0,0.2REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0.3B0,0.3REDUCE,0.2B0,0.1B0,0.2REDUCE,WAIT,NORM,STEP\n",
      "segment 1 of stage 0 is not summed, those behind it are; add 0.1REDUCE"},
-    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,0.1REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,0.1REDUCE,WAIT,NORM,STEP\n",
      "it comes a second time"},
-    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1B0,0.2REDUCE,0.1REDUCE,0.2REDUCE,WAIT,STEP\n",
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1B0,0.2REDUCE,0.1REDUCE,0.2REDUCE,WAIT,NORM,STEP\n",
      "0.2REDUCE: all of stage 0 is summed already; remove it"},
 };
 

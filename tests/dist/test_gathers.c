@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs that drop weights and gather them again, segment by segment, where data ranks share the
+ * updates: whoever computes waits for the gathers it needs, and the bits are those of the program
+ * that keeps all. What is dropped is NaN until then, so that none could be used unseen; and the
+ * gathers are counted against the plan, as in every layout here.
+ */
+#include "layout.h"
+
+#include "sched/sched.h"
+
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum way { AT_THE_START, BEFORE_EACH_BACKWARD, BEHIND_EACH_SUM, WAYS };
+static const char *const way_name[] = {"at the start", "before each backward", "behind each sum"};
+
+/* The program that is being written. */
+static struct writer { enum way way; bool begun[64]; int drops; } writer;
+
+/* "0.2B7": the stage with its segment is its first `*named` bytes. False: it names no stage. */
+static bool read_cell(const char *cell, int *stage, int *named, char op[16])
+{
+    int seg;
+    if (sscanf(cell, "%d.%d%n", stage, &seg, named) != 2 && sscanf(cell, "%d%n", stage, named) != 1)
+        return false;
+    return sscanf(cell + *named, "%15[A-Z_]", op) == 1;
+}
+
+static void add_cell(const char *cell, struct text *out)
+{
+    int stage, named;
+    char op[16];
+    bool names = read_cell(cell, &stage, &named, op), drop = false;
+    if (names && writer.way == AT_THE_START && strcmp(op, "F") == 0) {
+        drop = !writer.begun[stage];
+        writer.begun[stage] = true;
+        for (named = 0; cell[named] >= '0' && cell[named] <= '9';) /* all of the stage */
+            named++;
+    }
+    if (names && writer.way == BEFORE_EACH_BACKWARD)
+        drop = strcmp(op, "B") == 0 || strcmp(op, "I") == 0;
+    if (drop)
+        text_add(out, "%.*sDROP,%.*sGATHER,", named, cell, named, cell);
+    text_add(out, "%s", cell);
+    if (names && writer.way == BEHIND_EACH_SUM && strcmp(op, "REDUCE") == 0) {
+        text_add(out, ",%.*sDROP", named, cell); /* the update leaves it to the gather behind it */
+        drop = true;
+    }
+    writer.drops += drop;
+}
+
+static enum err rewrite(struct sched *s)
+{
+    struct text was = {0}, is = {0};
+    char *line, *cell, *lines, *cells;
+    struct sched made;
+    memset(writer.begun, 0, sizeof writer.begun);
+    sched_print(s, &was);
+    for (line = strtok_r(was.s, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
+        bool first = true;
+        for (cell = strtok_r(line, ",", &cells); cell; cell = strtok_r(NULL, ",", &cells)) {
+            text_add(&is, "%s", first ? "" : ",");
+            add_cell(cell, &is);
+            first = false;
+        }
+        text_add(&is, "\n");
+    }
+    enum err err = is.err == ERR_OK ? sched_parse(s->name, is.s, is.len, &made) : is.err;
+    text_free(&was);
+    text_free(&is);
+    if (err != ERR_OK)
+        return err;
+    sched_free(s);
+    *s = made;
+    return ERR_OK;
+}
+
+static struct layout layout_of(const char *schedule, int pp, int v, int dp, bool tied)
+{
+    return (struct layout){
+        .model = {.kind = tied ? MODEL_GPT : MODEL_LLAMA, .layers = 4, .hidden = 12, .heads = 4,
+                  .kv_heads = tied ? 4 : 2, .head_dim = tied ? 3 : 4, .ffn = 20, .vocab = 37,
+                  .seq = 6, .tied = tied, .norm_eps = 1e-5, .rope_theta = 1e4, .init_std = 0.05},
+        .tp = 1, .pp = pp, .dp = dp, .v = v, .schedule = schedule, .batch = 6 * dp,
+        .microbatch = 2, .steps = 3, .zero = 1, .dev = DEV_REF, .ct = DT_F64, .threads = 1};
+}
+
+static void compare(struct layout l, enum way way)
+{
+    struct layout_result want = {0}, got = {0};
+    char what[96];
+    snprintf(what, sizeof what, "%s, pp %d, dp %d, %s", l.schedule, l.pp, l.dp, way_name[way]);
+    CHECK_OK(layout_run(&l, &want));
+    l.program = rewrite;
+    writer = (struct writer){.way = way};
+    enum err err = layout_run(&l, &got);
+    test_check(err == ERR_OK && writer.drops > 0, __FILE__, __LINE__, "%s: %s", what, err_text());
+    test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "%s: other bits", what);
+    layout_result_free(&want);
+    layout_result_free(&got);
+}
+
+static void the_same_bits(void)
+{
+    static const struct { const char *schedule; int pp, v, dp; } of[] = {
+        {"1f1b", 1, 1, 2}, {"1f1b", 2, 1, 3}, {"interleaved", 2, 2, 2}, {"zb-h1", 2, 1, 2},
+        {"dualpipe", 2, 1, 2}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int way = 0; way < WAYS; way++) {
+            struct layout l = layout_of(of[i].schedule, of[i].pp, of[i].v, of[i].dp, i % 2);
+            compare(l, (enum way)way);
+            l.dev = DEV_CPU;
+            l.ct = DT_BF16;
+            if (dev_built(DEV_CPU))
+                compare(l, (enum way)way);
+        }
+}
+
+/* A head on the rank of the embedding whose matrix it has waits for that one's gather, too. */
+static void tied_on_one_rank(void)
+{
+    compare(layout_of("1f1b", 1, 1, 2, true), AT_THE_START);
+    compare(layout_of("zb-v", 2, 2, 2, true), AT_THE_START);
+    compare(layout_of("zb-v", 2, 2, 2, true), BEFORE_EACH_BACKWARD);
+}
+
+static const struct test_case cases[] = {
+    {"the_same_bits", the_same_bits},
+    {"tied_on_one_rank", tied_on_one_rank},
+};
+TEST_MAIN(cases)
