@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cpu device measured: products of the shapes of GPT-2 124M (B 4, T 256) against the best
- * large square product of the same type, kernels that stream memory against a measured copy, and
+ * The cpu device measured: GEMMs of the shapes of GPT-2 124M (B 4, T 256) against the best
+ * large square GEMM of the same type, kernels that stream memory against a measured copy, and
  * attention, of bf16 both on tiles and on vectors where the processor has tiles. Each figure is the
  * best of several runs, because the machine is rarely alone.
  *
- *     bench_cpu [f32|bf16 [threads [ceiling|products|attention|streams [own|tiles|onednn]]]]
+ *     bench_cpu [f32|bf16 [threads [ceiling|gemm|attention|streams [own|tiles|onednn]]]]
  *
- * Default: both types, 1 and 2 threads, everything, with the products the device chooses.
+ * Default: both types, 1 and 2 threads, everything, with the GEMMs the device chooses.
  */
 #include "base/text.h"
 #include "device/cpu/cpu.h"
@@ -80,7 +80,7 @@ static enum err run_gemm(struct work *w)
 }
 
 /* GFLOP/s of C (m,n) = op(A) (m,k) op(B) (k,n); `g` holds shape and flags. */
-static double product(struct dev *d, struct gemm g)
+static double gemm(struct dev *d, struct gemm g)
 {
     struct work w = {.d = d, .run = run_gemm, .gemm = g};
     void *a = vector(d, g.m * g.k, false), *b = vector(d, g.k * g.n, false);
@@ -98,19 +98,19 @@ static double product(struct dev *d, struct gemm g)
     return 2e-9 * (double)g.m * (double)g.n * (double)g.k / s;
 }
 
-/* GFLOP/s of the best large square product. */
+/* GFLOP/s of the best large square GEMM. */
 static double ceiling(struct dev *d)
 {
     double top = 0.0;
     for (int64_t n = 1024; n <= 2048; n += 512) {
-        double x = product(d, (struct gemm){.m = n, .n = n, .k = n});
+        double x = gemm(d, (struct gemm){.m = n, .n = n, .k = n});
         top = x > top ? x : top;
     }
-    printf("  ceiling: %.1f GFLOP/s, best of square products 1024, 1536, 2048\n", top);
+    printf("  ceiling: %.1f GFLOP/s, best of square GEMMs 1024, 1536, 2048\n", top);
     return top;
 }
 
-static void products(struct dev *d)
+static void gemms(struct dev *d)
 {
     static const int64_t shape[][2] = {
         {3 * WIDTH, WIDTH}, {WIDTH, WIDTH}, {4 * WIDTH, WIDTH}, {WIDTH, 4 * WIDTH}, {VOCAB, WIDTH},
@@ -129,7 +129,7 @@ static void products(struct dev *d)
         };
         printf("  %6lld %7lld", (long long)n, (long long)k);
         for (int f = 0; f < 4; f++) {
-            double x = product(d, forms[f]);
+            double x = gemm(d, forms[f]);
             printf(" %10.1f (%3.0f %%)", x, 100.0 * x / top);
         }
         printf("\n");
@@ -294,7 +294,7 @@ static enum err run_attn_grad(struct work *w)
 }
 
 /* One line: forward and backward of b sequences of t tokens. Causal: (t + 1) / 2 keys a query; two
- * products forward, five backward. */
+ * GEMMs forward, five backward. */
 static void attention_of(struct dev *d, const char *by, int64_t b, int64_t t)
 {
     struct work w = {.d = d, .run = run_attn, .n = t, .b = b};
@@ -314,13 +314,13 @@ static void attention_of(struct dev *d, const char *by, int64_t b, int64_t t)
 }
 
 /* As asked; where that is the device's choice, on vectors and, if there are any, tiles in turn. */
-static void attentions(struct dev *d, enum cpu_products products_by)
+static void attentions(struct dev *d, enum cpu_gemms gemms_by)
 {
     static const int64_t lengths[] = {256, 1024};
     struct dev_args args = {.kind = DEV_CPU, .ct = d->ct, .threads = d->threads};
     struct dev *on[2] = {d, NULL};
-    const char *by[2] = {products_by == CPU_TILES ? "tiles" : "vectors", "tiles"};
-    if (products_by == CPU_AUTO) {
+    const char *by[2] = {gemms_by == CPU_TILES ? "tiles" : "vectors", "tiles"};
+    if (gemms_by == CPU_AUTO) {
         check(cpu_open_with(&args, CPU_OWN, &on[0]));
         if (cpu_open_with(&args, CPU_TILES, &on[1]) != ERR_OK)
             on[1] = NULL;
@@ -334,27 +334,27 @@ static void attentions(struct dev *d, enum cpu_products products_by)
             dev_close(on[i]);
 }
 
-/* words: what is measured and whose products; NULL: all, the device's choice. */
+/* words: what is measured and whose GEMMs; NULL: all, the device's choice. */
 static void measure(enum dtype ct, int threads, char *const words[2])
 {
     const char *part = words[0];
-    enum cpu_products products_by = CPU_AUTO;
+    enum cpu_gemms gemms_by = CPU_AUTO;
     if (part && words[1])
-        products_by = strcmp(words[1], "own") == 0     ? CPU_OWN
-                      : strcmp(words[1], "tiles") == 0 ? CPU_TILES
-                                                       : CPU_ONEDNN;
+        gemms_by = strcmp(words[1], "own") == 0     ? CPU_OWN
+                   : strcmp(words[1], "tiles") == 0 ? CPU_TILES
+                                                    : CPU_ONEDNN;
     struct dev *d;
     char text[256];
     struct dev_args args = {.kind = DEV_CPU, .ct = ct, .threads = threads};
-    check(cpu_open_with(&args, products_by, &d));
+    check(cpu_open_with(&args, gemms_by, &d));
     d->ops->describe(d, text, sizeof text);
     printf("%s\n", text);
     if (part && strcmp(part, "ceiling") == 0)
         ceiling(d);
-    if (!part || strcmp(part, "products") == 0)
-        products(d);
+    if (!part || strcmp(part, "gemm") == 0 || strcmp(part, "products") == 0)
+        gemms(d);
     if (!part || strcmp(part, "attention") == 0)
-        attentions(d, products_by);
+        attentions(d, gemms_by);
     if (!part || strcmp(part, "streams") == 0)
         streams(d);
     dev_close(d);

@@ -5,7 +5,7 @@
 The same work as `plait train configs/gpt2-124m.yaml`: token and learned position embeddings, blocks
 of LayerNorm, causal attention and a GELU (tanh form) MLP with biases, the head tied to the token
 embedding, cross entropy over the whole vocabulary, gradient clipping at 1, AdamW with decay on
-matrices only. Products in bf16 by autocast, weights and optimizer in f32: what PyTorch's users do
+matrices only. GEMMs in bf16 by autocast, weights and optimizer in f32: what PyTorch's users do
 on CPUs. Its own fused attention and optimizer are used; --compile also compiles the model.
 
     python3 bench/peer_gpt2.py --batch 4 --seq 256 --threads 2

@@ -28,21 +28,22 @@ int cmd_bench(int argc, char **argv)
         {"seconds", 0, CMD_REAL, &a.seconds, 1e-4, 60, "S", "to spend on a figure (default 0.2)"},
         {"largest", 0, CMD_INT, &largest, 1024, 1 << 28, "BYTES",
          "buffer of the links' last point (default 268435456)"},
-        {"product", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S",
-         "count only, against this ceiling of products"},
+        {"gemm", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S",
+         "count only, against this ceiling of GEMMs"},
+        {"product", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S", "--gemm by its older name"},
         {"copy", 0, CMD_REAL, &gbytes, 1e-6, 1e9, "GB/S", "and this of copies, read and written"},
     };
     const struct cmd_page page = {
         .usage = "plait bench [FILE] [KEY=VALUE ...] [-n RANKS] [--out FILE] [--seconds S]",
-        .about = "Measure the device: its best product and copy, each kind of call of the\n"
+        .about = "Measure the device: its best GEMM and copy, each kind of call of the\n"
                  "configured model's step with its share of its ceiling, the step's floor;\n"
                  "and with two ranks or more what the links between them carry.",
         .option = option,
-        .options = 6,
+        .options = 7,
         .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
                 "          plait bench configs/demo.yaml -n 2 --out machine.json\n"
                 "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"
-                "              --product 790 --copy 4300",
+                "              --gemm 790 --copy 4300",
         .names = cmd_names_run,
         .keys = true,
     };

@@ -5,7 +5,7 @@
 #   1. the programs of bench/ (build/bench/bench_*);
 #   2. training GPT-2 124M on this machine's CPU, as one rank and as two, beside PyTorch where it
 #      can be imported: the same shape, batch, number type and threads, one after the other, medians
-#      of steps; then where the time of each run went, against the best product measured.
+#      of steps; then where the time of each run went, against the best GEMM measured.
 #
 #   3. bubbles: a llama on two pipeline ranks with each schedule, traced; the bubble measured, that
 #      of the simulator with the measured costs, that predicted before the run, and how long a whole
@@ -37,7 +37,7 @@ layouts=${LAYOUTS:-one tp2 pp2 dp2}
 python=${PLAIT_BENCH_PYTHON:-python3}
 warm_up=2
 if [ -z "${DTYPE:-}" ]; then
-    # Without instructions for it PyTorch's bf16 products are hundreds of times slower than f32.
+    # Without instructions for it PyTorch's bf16 GEMMs are hundreds of times slower than f32.
     DTYPE=f32
     if grep -qE 'amx_bf16|avx512_bf16' /proc/cpuinfo 2>/dev/null; then DTYPE=bf16; fi
 fi
@@ -108,7 +108,7 @@ layout()
     esac
 }
 
-# GFLOP/s of the best product on that many threads, measured now.
+# GFLOP/s of the best GEMM on that many threads, measured now.
 ceiling()
 {
     "${plait%/*}/bench/bench_cpu" "$DTYPE" "$1" ceiling |
@@ -124,13 +124,13 @@ peer()
         --threads "$threads" --steps "$steps" $f32 | sed -n 's/.*"tok_s": \([0-9.]*\).*/\1/p'
 }
 
-# The table of a run (train.profile), of the rank that reports; products against the ceiling of the
+# The table of a run (train.profile), of the rank that reports; GEMMs against the ceiling of the
 # threads of one rank.
 breakdown()
 {
     awk -v top="$2" '/^operation/ { on = 1; print $0 "  of ceiling"; next }
         /^[0-9]+ steps? in/ { on = 0 }
-        on && /^product/ { printf "%s  %9.0f %%\n", $0, 100 * $(NF - 1) / top; next }
+        on && /^GEMM/ { printf "%s  %9.0f %%\n", $0, 100 * $(NF - 1) / top; next }
         on' "$1"
 }
 

@@ -163,7 +163,7 @@ median()
         END { if (NR) print (v[int((NR + 1) / 2)] + v[int((NR + 2) / 2)]) / 2; else print 0 }'
 }
 
-# FLOPs a token as the peers count them: 6 for each weight of a product, attention in full.
+# FLOPs a token as the peers count them: 6 for each weight of a GEMM, attention in full.
 # layers hidden kv-width ffn vocab gated(0|1) tokens
 flops_of()
 {

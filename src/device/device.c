@@ -48,7 +48,7 @@ static const struct dev_row *find(enum dev_kind k)
 }
 
 /* Logits of a cuda device in bf16 stay in bf16: they are written once, and their gradient over
- * them. Its products want many rows at once. */
+ * them. Its GEMMs want many rows at once. */
 struct dtypes dev_types(enum dev_kind k, enum dtype ct)
 {
     struct dtypes t = {.ct = ct, .at = ct == DT_F64 ? DT_F64 : DT_F32, .chunk = 256 << 20};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The device: memory and math behind one table. A device is opened with two number types: `ct`, in
- * which activations and the weights of products are held, and `at`, in which sums, statistics,
+ * which activations and the weights of GEMMs are held, and `at`, in which sums, statistics,
  * gradients, master weights and optimizer state are held. ref: f64/f64. cpu: f32/f32 or bf16/f32.
  *
  * All matrices are row-major. "ct" and "at" in a shape comment say the type of an operand. Pointers

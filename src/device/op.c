@@ -454,7 +454,7 @@ const struct op_row op_rows[OPS] = {
 const char *op_class_name(enum op_class c)
 {
     static const char *const name[OP_CLASSES] = {
-        [CLASS_NONE] = "no class", [CLASS_GEMM] = "products", [CLASS_ATTENTION] = "attention",
+        [CLASS_NONE] = "no class", [CLASS_GEMM] = "GEMMs", [CLASS_ATTENTION] = "attention",
         [CLASS_NORM] = "norm, residual", [CLASS_ACTIVATION] = "activation, rotary",
         [CLASS_EMBED] = "embedding", [CLASS_HEAD] = "head and loss", [CLASS_OPTIM] = "optimizer",
         [CLASS_MOVE] = "copy, zero"};

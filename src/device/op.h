@@ -35,7 +35,7 @@ struct drop {
  * A, B, bias are ct. C is ct, or at when c_at. accumulate (c_at only): adds to C; else C is written
  * and what it held is not looked at, be it NaN.
  * GEMM_GELU: pre (ct, m x n) receives the value before the activation, C gelu_tanh of it.
- * GEMM_DGELU: C = product * gelu_tanh'(pre), pre read.
+ * GEMM_DGELU: C = op(A) op(B) * gelu_tanh'(pre), pre read.
  * db (at, m; with trans_a only), written or added to as C is: the sum over k of op(A): where A is
  * dY and C a weight gradient, that of the bias. */
 enum gemm_act { GEMM_NONE, GEMM_GELU, GEMM_DGELU };

@@ -17,11 +17,11 @@
 
 #include <string.h>
 
-/* GEMMs are told apart by what they are for: weights stored (out, in) make a forward product
+/* GEMMs are told apart by what they are for: weights stored (out, in) make a forward GEMM
  * (trans_b), an input gradient (neither) or a weight gradient (trans_a). */
 enum { FORWARD = OPS, INPUT_GRAD, WEIGHT_GRAD, LINES };
-static const char *const gemm_name[] = {"product, forward", "product, input gradient",
-                                        "product, weight gradient"};
+static const char *const gemm_name[] = {"GEMM, forward", "GEMM, input gradient",
+                                        "GEMM, weight gradient"};
 
 struct line {
     double seconds, flops, bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The attention sublayer: norm, q k v in one product, rotary positions (llama), causal attention by
+ * The attention sublayer: norm, q k v in one GEMM, rotary positions (llama), causal attention by
  * heads, output projection, residual. Heads are cut over tensor ranks; a rank's k and v are those
  * of its heads, and where there are fewer kv heads than ranks, neighbours hold the same ones.
  *

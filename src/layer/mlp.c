@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The feed-forward sublayer. gpt: up, GELU (tanh form), down. llama: gate and up in one product,
+ * The feed-forward sublayer. gpt: up, GELU (tanh form), down. llama: gate and up in one GEMM,
  * silu(gate) * up (Shazeer 2020), down. The inner columns are cut over tensor ranks.
  */
 #include "layer/stage.h"
@@ -10,7 +10,7 @@ static int64_t inner_cols(const struct model_dims *d)
     return d->gated ? 2 * d->f : d->f;
 }
 
-/* The first product's weight: gate and up lie joined in llama. */
+/* The first GEMM's weight: gate and up lie joined in llama. */
 static enum model_role inner_role(const struct model_dims *d)
 {
     return d->gated ? ROLE_GATE_W : ROLE_UP_W;

@@ -59,7 +59,7 @@ struct layer_kind {
     enum err (*forward)(const struct stage_call *c);
     enum err (*backward_input)(const struct stage_call *c);
     enum err (*backward_weight)(const struct stage_call *c);
-    /* Both, with tensor ranks talking beside products (tp.rows is set); the same bits. NULL: one
+    /* Both, with tensor ranks talking beside GEMMs (tp.rows is set); the same bits. NULL: one
      * after the other. */
     enum err (*backward)(const struct stage_call *c);
     /* Of a sublayer: its two GEMMs; gradients from its output's to dmid, with the norm's output on
@@ -200,7 +200,7 @@ struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb
 const void *stage_w(const struct stage_call *c, enum model_role r);
 /* Gradient of a role that the part has, and of what lies joined to it, to be added to. */
 enum err stage_grad(const struct stage_call *c, enum model_role r, void **out);
-/* Gradients of a product's weight, r[0], and of its bias, r[1], where the part has one, and of what
+/* Gradients of a GEMM's weight, r[0], and of its bias, r[1], where the part has one, and of what
  * lies joined to them: += dy^T x, and the sum of the rows of dy. */
 enum err stage_weight_grad(const struct stage_call *c, const enum model_role r[2],
                            const struct tensor *dy, const struct tensor *x);
@@ -212,7 +212,7 @@ enum err stage_norm(const struct stage_call *c, void *h);
  * is added in the order of backward_weight. */
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
 enum err stage_norm_weight(const struct stage_call *c);
-/* End of a sublayer: y = x + drop(f + bias), f the reduced product. */
+/* End of a sublayer: y = x + drop(f + bias), f the reduced GEMM. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias,
                         int site);
 /* Its gradient as the stream lies; whole it belongs to c->df, where it is without sp. */
@@ -220,13 +220,13 @@ enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor
 /* The norm's output as the stream lies. */
 struct tensor stage_norm_output(const struct stage_call *c);
 
-/* The two products of attention and mlp as their gradients see them: the first makes of h what dmid
+/* The two GEMMs of attention and mlp as their gradients see them: the first makes of h what dmid
  * is the gradient of, the last takes mid to f. */
 struct stage_sub {
-    enum model_role out[2], in[2]; /* weight and bias of the last product, of the first */
+    enum model_role out[2], in[2]; /* weight and bias of the last GEMM, of the first */
     struct tensor mid, dmid;
 };
-/* The norm's output made whole for the weight gradient of the first product. */
+/* The norm's output made whole for the weight gradient of the first GEMM. */
 struct stage_again {
     struct tensor h;
     struct tp_wait wait;

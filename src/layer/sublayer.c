@@ -6,12 +6,12 @@
  *     backward   df = drop'(dy)       dx = dy + norm'(dh)
  *
  * The backward of both ends in the same way: the sum over ranks of dh, the gradient through the
- * norm, and the weights' gradients, of the last product by df and of the first by dmid and h, which
- * with sp is gathered again. Where both halves are wanted and ranks talk beside products, the sum
+ * norm, and the weights' gradients, of the last GEMM by df and of the first by dmid and h, which
+ * with sp is gathered again. Where both halves are wanted and ranks talk beside GEMMs, the sum
  * of dh runs beside the weight gradients, as in Megatron-LM, and the gather of h beside what comes
  * before.
  *
- * Biases of row-parallel products are added after the sum over ranks, once; their gradient is taken
+ * Biases of row-parallel GEMMs are added after the sum over ranks, once; their gradient is taken
  * from the whole df, so it is complete on every rank.
  */
 #include "layer/stage.h"

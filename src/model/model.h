@@ -150,7 +150,7 @@ struct model_param {
     enum model_slice slice;
     int64_t kv_heads;   /* of SLICE_KV */
     bool decay;         /* weight decay: matrices only */
-    bool joined;        /* stored directly behind the one before it, so that one product serves both
+    bool joined;        /* stored directly behind the one before it, so that one GEMM serves both
                            (q k v; gate up) */
     bool tied_copy;     /* the head's copy of the embedding on another stage: drawn, updated and
                            reduced as ROLE_TOKENS, counted once */

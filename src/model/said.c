@@ -38,7 +38,7 @@ int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
 }
 
 /* The sum of what a GEMM gives: in one, or piece by piece as it is made. */
-static void say_product(const struct model_dims *d, struct model_said *to)
+static void say_gemm(const struct model_dims *d, struct model_said *to)
 {
     int64_t pieces = model_sum_pieces(d->n, d->tp, d->sp, d->rows);
     if (pieces == 0 || (d->sp && d->chunked))
@@ -55,14 +55,14 @@ void model_sublayer_said(const struct model_dims *d, unsigned passes, struct mod
 {
     if (passes & SAID_FORWARD) {
         model_say_gather(d, to);
-        say_product(d, to);
+        say_gemm(d, to);
     }
     if (passes & SAID_INPUT) {
         model_say_gather(d, to);
         if ((passes & SAID_WEIGHT) && d->rows > 0)
             model_say_sum(d, to);
         else
-            say_product(d, to);
+            say_gemm(d, to);
     }
     if (passes & SAID_WEIGHT)
         model_say_gather(d, to);

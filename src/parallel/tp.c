@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Column- and row-parallel products and the two ways of leaving and entering the residual stream.
+ * Column- and row-parallel GEMMs and the two ways of leaving and entering the residual stream.
  *
  *              stream          inside             stream
  *     sp off   whole    ---------- cols ----------  all-reduce of partial sums
@@ -9,34 +9,34 @@
  * The backward is the mirror image: what was gathered is reduce-scattered, what was reduced is
  * gathered; tp_column_grad and tp_row_grad do those two.
  *
- * With t->rows the talk runs beside the products (Wang et al. 2023, "Overlap communication with
- * dependent computation via decomposition in large deep learning models"). A product whose sum
+ * With t->rows the talk runs beside the GEMMs (Wang et al. 2023, "Overlap communication with
+ * dependent computation via decomposition in large deep learning models"). A GEMM whose sum
  * follows is cut by rows, and while one piece is made, the sum of the piece before is on its way.
- * Of a product that follows a gather the own rows, which need not come, are made beside it.
+ * Of a GEMM that follows a gather the own rows, which need not come, are made beside it.
  *
- *     products     | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
+ *     GEMMs        | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
  *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
  * With sp and copies between GPUs (t->chunked) both go by owner, in chunks: every rank sends one
  * and receives one at a time (comm/core/chunks.c), makes the next one's rows first and its own
  * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
- * product is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
+ * GEMM is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
  * others' links idle, so four of them take four times as long as one reduce-scatter.
  *
- *     products     | rank + 1's rows | rank + 2's | rank + 3's | own |
+ *     GEMMs        | rank + 1's rows | rank + 2's | rank + 3's | own |
  *     to           |                 | rank + 1   | rank + 2   | rank + 3   | add
  *
  * Else, with sp, the sum of a piece is a reduce to the owner of its rows, so pieces end where an
  * owner's rows do. Every element is the same chain of additions as in one piece (comm.h), so
- * cutting changes no bit where the device's products do not depend on how many rows they have.
+ * cutting changes no bit where the device's GEMMs do not depend on how many rows they have.
  *
- * Pieces cost: a small product fills a GPU badly, the more so beside NCCL's kernels (copies between
+ * Pieces cost: a small GEMM fills a GPU badly, the more so beside NCCL's kernels (copies between
  * GPUs take no multiprocessor), and a sum whose root is one member uses the links of that one, one
- * way. So pieces have at least t->rows rows, a product that makes only one is not cut, and what
+ * way. So pieces have at least t->rows rows, a GEMM that makes only one is not cut, and what
  * need not be cut is not: a sum that nobody wants before the weight gradients are made is started
  * in one (tp_column_grad_start), and the gather for these is in one, too (tp_gather_start). Without
  * copies rows are not taken from a gather as they come: NCCL's broadcasts one behind another use
- * the links of one member each and take longer than the gather. With them a product takes as many
+ * the links of one member each and take longer than the gather. With them a GEMM takes as many
  * owners' rows at a time as should have come while the rows before were made, since each piece
  * costs; what has many columns takes all the rest at once.
  */
@@ -44,7 +44,7 @@
 
 #include "model/model.h"
 
-/* Columns of a product that take as long to make from a row as a row takes to come: on H200, bf16,
+/* Columns of a GEMM that take as long to make from a row as a row takes to come: on H200, bf16,
  * 650 TFLOP/s and 390 GB/s. */
 enum { COLS_A_COPY = 1600 };
 
@@ -83,7 +83,7 @@ static int64_t unit(const struct tp *t)
     return dtype_size(t->dev->ct);
 }
 
-/* Rows [row, row + m) of the product that g is as a whole, of the m rows at `a`; rows are tight,
+/* Rows [row, row + m) of the GEMM that g is as a whole, of the m rows at `a`; rows are tight,
  * and so are pre's. */
 static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a, int64_t row,
                         int64_t m)
@@ -98,7 +98,7 @@ static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a,
 }
 
 /* The rows of `owners` owners from `first` on (% size), each m, gathered in `full`. */
-/* long: a product and where its rows lie */
+/* long: a GEMM and where its rows lie */
 static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const void *full,
                                int64_t first, int64_t owners, int64_t m)
 {
@@ -109,8 +109,8 @@ static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const v
     return rows_of(t, g, full, 0, (first + owners - t->size) * m);
 }
 
-/* The product of own rows, then of the others', gathered in chunks, as they should have come. */
-static enum err product_in_chunks(const struct tp *t, const struct tensor *x, void *full,
+/* The GEMM of own rows, then of the others', gathered in chunks, as they should have come. */
+static enum err gemm_in_chunks(const struct tp *t, const struct tensor *x, void *full,
                                   const struct gemm *g)
 {
     int64_t m = x->rows, others = t->size - 1, done = 0;
@@ -131,8 +131,8 @@ static enum err product_in_chunks(const struct tp *t, const struct tensor *x, vo
     return ERR_OK;
 }
 
-/* The product g of the whole of x, with sp gathered; g->m, its rows, is set here. */
-static enum err product_of_stream(const struct tp *t, const struct tensor *x, void *full,
+/* The GEMM g of the whole of x, with sp gathered; g->m, its rows, is set here. */
+static enum err gemm_of_stream(const struct tp *t, const struct tensor *x, void *full,
                                   struct gemm *g)
 {
     int64_t m = x->rows, own = t->rank * m, bytes = m * x->cols * unit(t);
@@ -146,7 +146,7 @@ static enum err product_of_stream(const struct tp *t, const struct tensor *x, vo
     }
     g->m = m * t->size;
     if (t->chunked)
-        return product_in_chunks(t, x, full, g);
+        return gemm_in_chunks(t, x, full, g);
     TRY(tp_gather_start(t, x, full, &whole, &w));
     TRY(rows_of(t, g, x->p, own, m));
     TRY(tp_finish(&w));
@@ -169,7 +169,7 @@ static int64_t pieces_of(const struct tp *t, int64_t n)
     return model_sum_pieces(n, t->size, t->sp, t->rows);
 }
 
-/* Product and sum of `whole`, piece by piece. */
+/* GEMM and sum of `whole`, piece by piece. */
 static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
                               const struct tp_buffers *b)
 {
@@ -192,7 +192,7 @@ static bool in_chunks(const struct tp *t, const struct gemm *g)
            comm_group_chunks(t->group, g->m / t->size * g->n * unit(t));
 }
 
-/* Product and sum of `whole`, each owner's rows at a time, own rows last. */
+/* GEMM and sum of `whole`, each owner's rows at a time, own rows last. */
 static enum err sum_in_chunks(const struct tp *t, const struct gemm *whole,
                               const struct tp_buffers *b)
 {
@@ -210,7 +210,7 @@ static enum err sum_in_chunks(const struct tp *t, const struct gemm *whole,
 }
 
 /* What g gives, summed: at b's place in the stream. */
-static enum err product_summed(const struct tp *t, struct gemm *g, const struct tp_buffers *b,
+static enum err gemm_summed(const struct tp *t, struct gemm *g, const struct tp_buffers *b,
                                struct tensor *out)
 {
     g->c = tp_summand(t, b);
@@ -301,24 +301,24 @@ static enum err reduce_start(const struct tp *t, const struct gemm *g, const str
     return comm_all_reduce_start(t->group, b->local, g->m * g->n, t->dev->ct, COMM_SUM, r);
 }
 
-/* ---- products ---- */
+/* ---- GEMMs ---- */
 
 enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
                    int64_t cols, struct tensor *y)
 {
     struct gemm g = {.c = l->out, .b = l->w, .bias = l->bias, .pre = l->pre, .n = cols,
                      .k = x->cols, .trans_b = true, .act = l->act};
-    TRY(product_of_stream(t, x, l->full, &g));
+    TRY(gemm_of_stream(t, x, l->full, &g));
     *y = (struct tensor){l->out, g.m, cols, PLACE_COLS};
     return ERR_OK;
 }
 
-/* long: a product's operands and where its sum goes */
+/* long: a GEMM's operands and where its sum goes */
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y)
 {
     TENSOR_NEEDS(x, PLACE_COLS);
-    return product_summed(t, &(struct gemm){.a = x->p, .b = w, .m = x->rows, .n = cols,
+    return gemm_summed(t, &(struct gemm){.a = x->p, .b = w, .m = x->rows, .n = cols,
                                             .k = x->cols, .trans_b = true}, b, y);
 }
 
@@ -327,7 +327,7 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
 {
     struct gemm g = {.c = l->out, .b = l->w, .pre = l->pre, .n = cols, .k = dy->cols,
                      .act = l->act};
-    TRY(product_of_stream(t, dy, l->full, &g));
+    TRY(gemm_of_stream(t, dy, l->full, &g));
     *dx = (struct tensor){l->out, g.m, cols, PLACE_COLS};
     return ERR_OK;
 }
@@ -337,7 +337,7 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
                         const struct tp_buffers *b, struct tensor *dx)
 {
     TENSOR_NEEDS(dy, PLACE_COLS);
-    return product_summed(t, &(struct gemm){.a = dy->p, .b = w, .m = dy->rows, .n = cols,
+    return gemm_summed(t, &(struct gemm){.a = dy->p, .b = w, .m = dy->rows, .n = cols,
                                             .k = dy->cols}, b, dx);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensor parallelism (Shoeybi et al. 2019) with sequence parallelism (Korthikanti et al. 2022).
- * Weights of the first product of a sublayer are cut by output rows (column-parallel), those of the
+ * Weights of the first GEMM of a sublayer are cut by output rows (column-parallel), those of the
  * second by input columns (row-parallel); between the two nothing is said. What enters a sublayer
  * is the residual stream, whole on each rank, or, with sp, sharded over rows and gathered first;
  * what leaves is a partial sum, all-reduced, or, with sp, reduce-scattered back to rows.
  *
  * All functions that talk are collective over the tensor group; with tp 1 they do nothing. With
- * tp.rows they talk beside their products, or beside what the caller does between start and finish.
+ * tp.rows they talk beside their GEMMs, or beside what the caller does between start and finish.
  */
 #ifndef PLAIT_PARALLEL_TP_H
 #define PLAIT_PARALLEL_TP_H
@@ -23,8 +23,8 @@ struct tp {
     struct comm_group *kv;    /* borrowed; ranks that hold the same kv heads, NULL when alone */
     int size, rank;
     bool sp;
-    int64_t rows;             /* fewest rows of a piece of a product that is cut so that its talk
-                                 runs beside the next; 0, and always with tp 1: products and talk
+    int64_t rows;             /* fewest rows of a piece of a GEMM that is cut so that its talk
+                                 runs beside the next; 0, and always with tp 1: GEMMs and talk
                                  take turns, nothing is cut, what is started is finished, too */
     bool chunked;             /* with rows and sp: by owner, in chunks (comm/core/chunks.c) */
 };
@@ -49,7 +49,7 @@ enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struc
 enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
                          struct tp_wait *w);
 
-/* Column-parallel product: y (n, N/tp) = x (n, K) w^T [+ bias], w (N/tp, K); x as the stream lies,
+/* Column-parallel GEMM: y (n, N/tp) = x (n, K) w^T [+ bias], w (N/tp, K); x as the stream lies,
  * with sp gathered into l->full, which is whole afterwards. */
 struct tp_linear {
     const void *w, *bias; /* local; bias NULL: none */
@@ -60,18 +60,18 @@ struct tp_linear {
 };
 enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
                    int64_t cols, struct tensor *y);
-/* Row-parallel product and its reduction: y = sum over ranks of x (n, K/tp) w^T, w (N, K/tp); with
+/* Row-parallel GEMM and its reduction: y = sum over ranks of x (n, K/tp) w^T, w (N, K/tp); with
  * sp this rank's rows. The bias, if any, is the caller's, after the sum. partial (n, N) is used
  * with sp only; local receives the result. */
 struct tp_buffers { void *partial, *local; };
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y);
 
-/* Gradients. Of the input of a row-parallel product: dx (n, K/tp) = dy (n, N) w, dy as the stream
+/* Gradients. Of the input of a row-parallel GEMM: dx (n, K/tp) = dy (n, N) w, dy as the stream
  * lies, with sp gathered into l->full; act and pre of `l` serve GEMM_DGELU. */
 enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct tp_linear *l,
                      int64_t cols, struct tensor *dx);
-/* Of the input of a column-parallel product, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). */
+/* Of the input of a column-parallel GEMM, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx);
 /* The same with t->rows set: dx and b's buffers are on their way until `wait` is finished. */

@@ -5,7 +5,7 @@
  * parameter is one offset. Reduction, clipping, optimizer and weights on disk walk this registry.
  *
  * A step begins with gradients of zero, and nobody writes these zeros: each gradient is marked
- * fresh, which says that it is zero whatever its memory holds. A product that is the first to add
+ * fresh, which says that it is zero whatever its memory holds. A GEMM that is the first to add
  * writes instead of adding, so that no pass over memory makes the zeros; whoever cannot write
  * all of a gradient has it settled first, and so has whoever reads one that nobody has added to.
  *

@@ -2,13 +2,13 @@
  *
  * Measures what planning must know of a machine and what a step leaves on the table:
  *
- *     ceilings   the best product and a copy, of one device
+ *     ceilings   the best GEMM and a copy, of one device
  *     calls      each kind of call of the model's step alone, its share of its ceiling
  *     classes    the same added up over the step, beside the floor that the ceilings give
  *     links      collectives and messages over sizes, with two ranks or more
  *
  * Everything goes through the device table and comm, so a new device or transport is measured as it
- * stands. With ceilings given (product, copy) nothing is measured: the step is counted, and its
+ * stands. With ceilings given (GEMM, copy) nothing is measured: the step is counted, and its
  * floor on a machine that is not at hand comes out.
  */
 #include "run/bench.h"
@@ -60,7 +60,7 @@ static enum err check(struct bench *b)
     int ranks = a->ranks ? a->ranks : (int)options_ranks(b->o);
     if ((a->product > 0) != (a->copy > 0))
         FAIL(ERR_CONFIG, "bench: one ceiling was given and two make a floor; give both, FLOP/s of "
-                         "products and bytes/s of a copy, or none to measure them");
+                         "GEMMs and bytes/s of a copy, or none to measure them");
     if (a->product > 0 && a->out)
         FAIL(ERR_CONFIG, "bench: with given ceilings nothing is measured that could go into %s; "
                          "leave the ceilings out, or the file", a->out);
@@ -97,7 +97,7 @@ static enum err run_alone(struct bench *b)
 {
     TRY(bench_step(b));
     if (b->a->product > 0) {
-        b->product = b->a->product;
+        b->gemm = b->a->product;
         b->copy = b->a->copy;
     } else {
         TRY(measure_device(b));

@@ -29,8 +29,8 @@ struct bench {
     struct options shape;            /* o on one rank, with the share of a data rank */
     struct dtypes types;
     char device[256];                /* as it describes itself */
-    double product, copy;            /* ceilings: FLOP/s, bytes/s */
-    int64_t product_side, copy_bytes; /* what gave them; 0: they were given */
+    double gemm, copy;               /* ceilings: FLOP/s, bytes/s */
+    int64_t gemm_side, copy_bytes; /* what gave them; 0: they were given */
     struct bench_call *call;         /* owned; [calls] */
     int calls;
     int64_t tokens;                  /* of the step that was noted */

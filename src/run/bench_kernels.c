@@ -82,16 +82,16 @@ static struct op square(int64_t n)
                                                  .b = CALLS_THERE}};
 }
 
-/* The best square product: sides double while one takes less than the budget. */
-static enum err product_ceiling(struct bench *b, struct dev *d)
+/* The best square GEMM: sides double while one takes less than the budget. */
+static enum err gemm_ceiling(struct bench *b, struct dev *d)
 {
     for (int64_t n = 512; n <= 8192; n *= 2) {
         struct op op = square(n);
         double s, flops = 2.0 * (double)n * (double)n * (double)n;
         TRY(time_call(b, d, &op, &s));
-        if (flops / s > b->product) {
-            b->product = flops / s;
-            b->product_side = n;
+        if (flops / s > b->gemm) {
+            b->gemm = flops / s;
+            b->gemm_side = n;
         }
         if (8 * s > 4 * bench_budget(b))
             break;
@@ -103,13 +103,13 @@ enum err bench_ceilings(struct bench *b, struct dev *d)
 {
     struct op copy = {.kind = OP_COPY, .copy = {CALLS_THERE, CALLS_THERE, CALLS_FLAT_MAX}};
     double s;
-    TRY(product_ceiling(b, d));
+    TRY(gemm_ceiling(b, d));
     b->copy_bytes = CALLS_FLAT_MAX;
     TRY(time_call(b, d, &copy, &s));
     b->copy = 2.0 * (double)CALLS_FLAT_MAX / s;
     bench_say(b, "device    %s", b->device);
-    bench_say(b, "products  %.2f TFLOP/s, %lld cubed, %s", b->product * 1e-12,
-              (long long)b->product_side, dtype_name(d->ct));
+    bench_say(b, "GEMMs     %.2f TFLOP/s, %lld cubed, %s", b->gemm * 1e-12,
+              (long long)b->gemm_side, dtype_name(d->ct));
     bench_say(b, "copy      %.1f GB/s, read and written, %lld MiB", b->copy * 1e-9,
               (long long)(b->copy_bytes >> 20));
     return ERR_OK;
@@ -117,7 +117,7 @@ enum err bench_ceilings(struct bench *b, struct dev *d)
 
 double bench_floor(const struct bench *b, const struct calls_call *c)
 {
-    return fmax(c->flops / b->product, c->bytes / b->copy);
+    return fmax(c->flops / b->gemm, c->bytes / b->copy);
 }
 
 enum err bench_kernels(struct bench *b, struct dev *d)

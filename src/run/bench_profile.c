@@ -16,8 +16,8 @@ static void add_device(const struct bench *b, struct text *t)
     text_add(t, "  \"device\": {\"name\": ");
     text_add_json(t, b->device);
     text_add(t, ", \"dtype\": \"%s\"},\n", dtype_name(b->types.ct));
-    text_add(t, "  \"product\": {\"flops_per_s\": %.17g, \"side\": %lld},\n", b->product,
-             (long long)b->product_side);
+    text_add(t, "  \"product\": {\"flops_per_s\": %.17g, \"side\": %lld},\n", b->gemm,
+             (long long)b->gemm_side);
     text_add(t, "  \"copy\": {\"bytes_per_s\": %.17g, \"bytes\": %lld},\n", b->copy,
              (long long)b->copy_bytes);
 }

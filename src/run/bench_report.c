@@ -43,7 +43,7 @@ void bench_report_classes(const struct bench *b)
         add(b, &b->call[i], &all);
     }
     bench_say(b, "\nstep of %lld %s on one rank; ceilings %.2f TFLOP/s, %.1f GB/s",
-              (long long)b->tokens, unit, b->product * 1e-12, b->copy * 1e-9);
+              (long long)b->tokens, unit, b->gemm * 1e-12, b->copy * 1e-9);
     if (b->o->parallel.tp > 1)
         bench_say(b, "parallel.tp %lld is passed over: this rank has whole tensors",
                   (long long)b->o->parallel.tp);

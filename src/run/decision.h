@@ -13,8 +13,8 @@ struct setup;
 
 enum decided {
     DECIDED_GRAPH,     /* 1: steps are replays of a recorded one */
-    DECIDED_OVERLAP,   /* fewest rows of a piece of a product, where tensor ranks communicate beside
-                          their products; 0: they do not */
+    DECIDED_OVERLAP,   /* fewest rows of a piece of a GEMM, where tensor ranks communicate beside
+                          their GEMMs; 0: they do not */
     DECIDED_MOVES,     /* 1: GPUs of one process move by copies */
     DECIDED_ZERO,      /* data ranks that share an update; 1: each makes all of it */
     DECIDED_CUT,       /* stages that begin within a layer */

@@ -70,13 +70,13 @@ static const struct conf_row rows[] = {
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "on: tensor ranks send and sum beside their matrix products, which are cut by rows for it; "
+     "on: tensor ranks send and sum beside their GEMMs, which are cut by rows for it; "
      "off: in turn with them; auto: on where they are threads whose GPUs move by copies "
      "(train.device cuda, transport thread, up to 8 ranks), else off. On two H200 a llama of 8B "
      "shape was 4 % faster so, and one of 1B 2 % slower by NCCL. The same bits where a row's "
-     "product does not depend on how many are made at once, as on cpu and ref"},
+     "GEMM does not depend on how many are made at once, as on cpu and ref"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
-     "tp_overlap: fewest rows (samples x length) of a piece of a product; what makes no two pieces "
+     "tp_overlap: fewest rows (samples x length) of a piece of a GEMM; what makes no two pieces "
      "is not cut; with sp on GPUs that copy a piece is the rows of one rank, if they are so many"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
@@ -107,7 +107,7 @@ static const struct conf_row rows[] = {
     {"train.seed", CONF_INT, AT(train.seed), 0, "1", 0, 9007199254740992.0, NULL,
      "seed of initial weights, sample order and dropout"},
     {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
-     "type of activations and of weights in products; sums and master weights are f32"},
+     "type of activations and of weights in GEMMs; sums and master weights are f32"},
     {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null|cuda",
      "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts; cuda: a "
      "GPU for each rank"},
@@ -157,7 +157,7 @@ static const struct conf_row rows[] = {
            "bits; costs memory where a schedule runs backward out of order; also "
            "--canonical-accumulation"},
     {"train.deterministic", CONF_BOOL, AT(train.deterministic), 0, "false", 0, 0, NULL,
-     "cuda: every run of a layout gives the same bits, since no choice of a product is measured "
+     "cuda: every run of a layout gives the same bits, since no choice of a GEMM is measured "
      "and attention's gradient adds in a fixed order; slower; cpu and ref give the same bits "
      "either way"},
 
@@ -398,7 +398,7 @@ const char *options_unrecorded(const struct options *o)
         return "replays of more than two pipeline ranks were no faster (8B shape, four ranks); "
                "train.graph on has them";
     if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.tp > 1)
-        return "replays of tensor ranks were slower where products are large (8B shape, 3 %); "
+        return "replays of tensor ranks were slower where GEMMs are large (8B shape, 3 %); "
                "train.graph on has them";
     return NULL;
 }

@@ -112,7 +112,7 @@ static void timers_of_work(void)
             last = at;
         }
         CHECK_OK(d->ops->timer_read(d, first + CALLS, &to));
-        printf("     %d products: host %.3f ms, GPU %.3f ms, queued in %.3f ms\n", CALLS,
+        printf("     %d GEMMs: host %.3f ms, GPU %.3f ms, queued in %.3f ms\n", CALLS,
                1e3 * host, 1e3 * (to - from), 1e3 * queued);
         CHECK(to - from < host + OFF_S && to - from > 0.9 * host - OFF_S);
         rest(0.2);

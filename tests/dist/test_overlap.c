@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensor ranks that talk beside their products train to the same bits as ranks that take turns:
+ * Tensor ranks that talk beside their GEMMs train to the same bits as ranks that take turns:
  * with sp and without, on two and four ranks, with kv heads held twice, whole and split backward,
  * recompute, several microbatches of which the last is smaller, and pieces of every size: of a row,
  * so that more is on its way than requests are kept for, of sizes that do not divide the rows, and
- * none; and with sp by owner, in steps. The products are counted: cut ones are more.
+ * none; and with sp by owner, in steps. The GEMMs are counted: cut ones are more.
  */
 #include "layout.h"
 #include "test.h"
@@ -13,20 +13,20 @@
 
 enum { BATCH = 5, SEQ = 16, MICROBATCH = 3 };
 
-/* ---- counting products ---- */
+/* ---- counting GEMMs ---- */
 
 static struct dev_ops counted;
 static const struct dev_ops *plain;
-static atomic_long products;
+static atomic_long gemms;
 
 static enum err count_gemm(struct dev *d, const struct op *op)
 {
-    atomic_fetch_add(&products, op->kind == OP_GEMM);
+    atomic_fetch_add(&gemms, op->kind == OP_GEMM);
     return plain->run(d, op);
 }
 
 /* All ranks have the same device, so the table is filled before they run. */
-static void count_products(struct dev *dev, int rank)
+static void count_gemms(struct dev *dev, int rank)
 {
     (void)rank;
     dev->ops = &counted;
@@ -70,7 +70,7 @@ static struct layout layout_of(const struct row *r, enum model_kind kind)
     return (struct layout){.model = model(kind), .tp = r->tp, .pp = 1, .dp = 1, .sp = r->sp,
                            .schedule = r->split ? NULL : "1f1b", .text = r->split ? split : NULL,
                            .recompute = r->recompute, .batch = BATCH, .microbatch = MICROBATCH,
-                           .steps = 2, .clip = 0.05, .opened = count_products};
+                           .steps = 2, .clip = 0.05, .opened = count_gemms};
 }
 
 /* Is a microbatch of the largest size cut into more pieces than one? */
@@ -84,11 +84,11 @@ static void compare(const struct row *r, struct layout *l, const struct layout_r
                     long few)
 {
     struct layout_result got;
-    long before = atomic_load(&products);
+    long before = atomic_load(&gemms);
     enum err err = layout_run(l, &got);
     if (test_check(err == ERR_OK, __FILE__, __LINE__, "tp %d%s: %s", r->tp, r->sp ? " sp" : "",
                    err_text())) {
-        long made = atomic_load(&products) - before;
+        long made = atomic_load(&gemms) - before;
         test_check(layout_same_bits(want, &got) && got.replicas_differ == 0, __FILE__, __LINE__,
                    "%s tp %d%s%s%s, pieces of %lld rows%s: other bits",
                    l->model.kind == MODEL_GPT ? "gpt" : "llama", r->tp, r->sp ? " sp" : "",
@@ -96,7 +96,7 @@ static void compare(const struct row *r, struct layout *l, const struct layout_r
                    (long long)l->tp_rows, l->tp_chunked ? ", steps" : "");
         test_check(got.planned == got.taken, __FILE__, __LINE__, "bytes");
         test_check(is_cut(l) ? made > few : made == few, __FILE__, __LINE__,
-                   "pieces of %lld rows: %ld products, %ld without", (long long)l->tp_rows, made,
+                   "pieces of %lld rows: %ld GEMMs, %ld without", (long long)l->tp_rows, made,
                    few);
     }
     layout_result_free(&got);
@@ -116,9 +116,9 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
             struct layout_result want;
             l.dev = dev;
             l.ct = ct;
-            long before = atomic_load(&products);
+            long before = atomic_load(&gemms);
             CHECK_OK(layout_run(&l, &want));
-            long few = atomic_load(&products) - before;
+            long few = atomic_load(&gemms) - before;
             CHECK(few > 0);
             for (size_t j = 0; j < 2 * sizeof pieces / sizeof *pieces; j++) {
                 l.tp_rows = pieces[j / 2];

@@ -88,7 +88,7 @@ static const char *without_addresses(const char *at, char out[512])
 {
     int used = 0;
     out[0] = '\0';
-    while (*at && *at != '\n' && used < 480) { /* a product's are shorter */
+    while (*at && *at != '\n' && used < 480) { /* a GEMM's are shorter */
         size_t word = num_min((int64_t)strcspn(at, " \n"), 30);
         bool address = strncmp(at, "0x", 2) == 0;
         used += snprintf(out + used, (size_t)(512 - used), "%.*s ", address ? 1 : (int)word,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the executor notes of a step, on a device whose clock is scripted: a product takes WORK, a
+ * What the executor notes of a step, on a device whose clock is scripted: a GEMM takes WORK, a
  * timer 1, all else nothing. So it is known to the tick what each event must say: that an
- * instruction's time is its products', that a wait contains no work, that nothing lies between two
+ * instruction's time is its GEMMs', that a wait contains no work, that nothing lies between two
  * instructions, and that the events of a step are still there when the next one has been queued.
  */
 #include "layout.h"
@@ -71,7 +71,7 @@ static bool has_message(const struct exec *x, struct sched_instr in)
     return x->here[sched_holding(x->sched, other, in.mb)] < 0;
 }
 
-/* What instruction i says, its halves left out when it is a pair. Products of the same instruction
+/* What instruction i says, its halves left out when it is a pair. GEMMs of the same instruction
  * of a stage are as many for each microbatch, of one that is cut those of all its segments. */
 static void check_one(const struct exec *x, const struct exec_event *e, int64_t i, double *usual)
 {

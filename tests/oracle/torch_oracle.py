@@ -44,7 +44,7 @@ stored is rounding noise, so compare with an absolute bound too.
 The models
 ----------
 gpt: token and learned position embeddings; blocks x += attn(norm(x)), x += mlp(norm(x)); LayerNorm
-with bias; GELU in the tanh form; biases on all products but the head's; the head is the token
+with bias; GELU in the tanh form; biases on all GEMMs but the head's; the head is the token
 embedding. llama: RMSNorm; rotary positions, element i of a head paired with i + head_dim / 2;
 queries h of kv head h / (heads / kv_heads); down(silu(gate(x)) * up(x)); no biases; own head.
 """

@@ -74,7 +74,7 @@ static void release(double **x, int n)
         mem_free(x[i]);
 }
 
-/* y = gelu(x w + b), loss by y; backwards by DGELU and the three products a layer makes. */
+/* y = gelu(x w + b), loss by y; backwards by DGELU and the three GEMMs a layer makes. */
 struct mlp {
     struct dev *d;
     int64_t m, n, k;
@@ -99,7 +99,7 @@ static void gemm(void)
                      zeros(mk), zeros(kn), zeros(p.n), values(mn, 1, 1), values(mn, 0, 0)};
     double *dpre = all[6], *dx = all[7], *dw = all[8], *db = all[9], *one = all[10];
     mlp_loss(&p);
-    /* dpre = dy * gelu'(pre): the slope alone is DGELU of a product that is one */
+    /* dpre = dy * gelu'(pre): the slope alone is DGELU of a GEMM that is one */
     struct gemm slope = {.c = dpre, .a = one, .b = one, .pre = p.pre, .m = p.m, .n = p.n, .k = 1,
                          .act = GEMM_DGELU};
     CHECK_OK(dev_gemm(p.d, &slope));

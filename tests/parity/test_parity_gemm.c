@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products on every device: the four transpositions, odd sizes, strides beyond tight, bias,
+ * GEMMs on every device: the four transpositions, odd sizes, strides beyond tight, bias,
  * accumulation, results in at, both activations. The scale of an element is its product of
  * magnitudes, sum |a| |b| + |bias| + |c|, found by the same call on ref with absolute values.
  */
@@ -27,7 +27,7 @@ struct problem {
     struct parity_buf *a, *b, *c, *bias, *pre;
 };
 
-/* What C holds where a product writes it: NaN, which must leave no trace. */
+/* What C holds where a GEMM writes it: NaN, which must leave no trace. */
 static void unread(struct parity *p, const struct problem *q)
 {
     int64_t ld = q->mc.ld ? q->mc.ld : q->mc.width;
@@ -80,7 +80,7 @@ static double *magnitudes(struct parity *p, const struct parity_buf *b)
     return x;
 }
 
-/* The product of magnitudes times `error`, one for each stored element of C; before the product. */
+/* The GEMM of magnitudes times `error`, one for each stored element of C; before the GEMM. */
 static double *bounds(struct parity *p, const struct problem *q, double error)
 {
     double *a = magnitudes(p, q->a), *b = magnitudes(p, q->b), *c = magnitudes(p, q->c);

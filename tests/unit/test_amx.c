@@ -42,7 +42,7 @@ static double want(const struct cpu_gemm *w, int64_t i, int64_t j)
     return sum;
 }
 
-static int held[2]; /* products with B, with A held */
+static int held[2]; /* GEMMs with B, with A held */
 
 /* Runs `w`, cut for `threads`; every element of C and what lies between its rows is looked at. */
 static void solve(struct cpu_gemm *w, int threads, float *scratch)
@@ -71,7 +71,7 @@ static void solve(struct cpu_gemm *w, int threads, float *scratch)
                (int)g->n, (int)g->k, g->trans_a, g->trans_b, g->accumulate, threads, worst);
 }
 
-static void products(const int64_t size[3], int forms)
+static void gemms(const int64_t size[3], int forms)
 {
     float *scratch, *c;
     CHECK_OK(mem_new(CPU_SCRATCH_FLOATS, sizeof *scratch, "scratch", &scratch));
@@ -100,7 +100,7 @@ static void products(const int64_t size[3], int forms)
 static void small(void)
 {
     for (int i = 0; i < 30; i++)
-        products((int64_t[3]){test_range(1, 100), test_range(1, 100), test_range(1, 100)}, 8);
+        gemms((int64_t[3]){test_range(1, 100), test_range(1, 100), test_range(1, 100)}, 8);
 }
 
 static void around_blocks(void)
@@ -110,12 +110,12 @@ static void around_blocks(void)
         {3, 1030, 40}, {800, 33, 1100}, {40, 1200, 33}, {36, 500, 1100}, {900, 70, 40},
     };
     for (int i = 0; i < 11; i++)
-        products(sizes[i], i < 5 ? 8 : 4);
+        gemms(sizes[i], i < 5 ? 8 : 4);
     CHECK(held[0] > 8 && held[1] > 8); /* both ways were met */
 }
 
 static const struct test_case cases[] = {
-    {"small products", small},
+    {"small GEMMs", small},
     {"sizes around the blocks", around_blocks},
 };
 TEST_MAIN(cases)

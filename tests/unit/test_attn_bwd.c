@@ -3,7 +3,7 @@
  * The walk of attention's gradient on Hopper without a GPU: every block of queries against every
  * block of keys that it sees, once; sums of dq opened once, by the first that comes, and closed by
  * the last; shares even; slots apart. And the places of the scores' gradients in shared memory,
- * written as stmatrix does and read as a product's swizzled tile is.
+ * written as stmatrix does and read as a matmul's swizzled tile is.
  */
 #include "device/cuda/cuda_attn_bwd.h"
 
@@ -98,7 +98,7 @@ static void test_even(void)
     CHECK(s.full == 768 && s.parts == 1 && s.items == 768);
 }
 
-/* Element (row, col) of a product's tile of bf16 with 128-byte swizzle: address bits 4 to 6 are
+/* Element (row, col) of a matmul's tile of bf16 with 128-byte swizzle: address bits 4 to 6 are
  * those of the plain layout, turned by bits 7 to 9. */
 static int swizzled(int row, int col)
 {
@@ -131,6 +131,6 @@ static void test_store(void)
 static const struct test_case cases[] = {
     {"every block once, sums opened and closed once", test_walk},
     {"the last round is cut", test_even},
-    {"what stmatrix writes is what a product reads", test_store},
+    {"what stmatrix writes is what a matmul reads", test_store},
 };
 TEST_MAIN(cases)

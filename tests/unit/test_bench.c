@@ -40,7 +40,7 @@ static void note_step(const struct options *o, struct bench *b)
     CHECK(b->calls > 20);
 }
 
-/* Products are 2 FLOPs a weight and row, forward and twice backward. */
+/* GEMMs are 2 FLOPs a weight and row, forward and twice backward. */
 static void flops_are_the_models(void)
 {
     for (int i = 0; i < 2; i++) { /* the third computes some of them twice */

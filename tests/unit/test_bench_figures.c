@@ -20,7 +20,7 @@ static void says(const struct text *page, const char *part)
                page->s ? page->s : "nothing");
 }
 
-/* At 1 TFLOP/s and 1 GB/s a product of 4 GFLOP and 2 MB has a floor of 4 ms, and one of 1 MFLOP and
+/* At 1 TFLOP/s and 1 GB/s a GEMM of 4 GFLOP and 2 MB has a floor of 4 ms, and one of 1 MFLOP and
  * 5 MB one of 5 ms: three and two of them have 12 and 10, and take 24 and 25. */
 static void a_step_by_hand(void)
 {
@@ -31,7 +31,7 @@ static void a_step_by_hand(void)
     struct bench_call call[] = {
         {{.class = CLASS_GEMM, .count = 3, .flops = 4e9, .bytes = 2e6}, 0.008},
         {{.class = CLASS_OPTIM, .count = 2, .flops = 1e6, .bytes = 5e6}, 0.0125}};
-    struct bench b = {.o = &o, .a = &a, .product = 1e12, .copy = 1e9, .call = call, .calls = 2,
+    struct bench b = {.o = &o, .a = &a, .gemm = 1e12, .copy = 1e9, .call = call, .calls = 2,
                       .tokens = 1000};
     char line[2][128];
     CHECK_NEAR(bench_floor(&b, &call[0].call), 4e-3, 1e-15);
@@ -92,7 +92,7 @@ static void check_call(struct dev *d, const struct plait_bench *a)
                            .b = CALLS_THERE};
     struct bench_call call = {.call = {.op = {.kind = OP_GEMM, .gemm = g}, .count = 3,
                                        .flops = 3e9, .bytes = 6e8}};
-    struct bench b = {.a = a, .product = 1e12, .copy = 1e11, .call = &call, .calls = 1};
+    struct bench b = {.a = a, .gemm = 1e12, .copy = 1e11, .call = &call, .calls = 1};
     struct text *page = a->arg;
     double us, tflops, gbytes, ceiling;
     long long times;
@@ -109,7 +109,7 @@ static void check_call(struct dev *d, const struct plait_bench *a)
     }
 }
 
-/* A product of n cubed is 2 n^3 FLOPs, a copy reads and writes. A sleep is never shorter than was
+/* A GEMM of n cubed is 2 n^3 FLOPs, a copy reads and writes. A sleep is never shorter than was
  * asked for; one that is nearly twice as long as that is tried again. */
 static void ceilings_by_hand(void)
 {
@@ -117,23 +117,23 @@ static void ceilings_by_hand(void)
     struct text page = {0};
     char line[2][96];
     struct plait_bench a = {.seconds = 1e-3, .on_line = keep_line, .arg = &page};
-    const double s = MS * 1e-3, product = 2.0 * 512 * 512 * 512 / s;
+    const double s = MS * 1e-3, gemm = 2.0 * 512 * 512 * 512 / s;
     const double copy = 2.0 * CALLS_FLAT_MAX / s;
-    struct bench b = {.product = 0};
+    struct bench b = {.gemm = 0};
     CHECK_OK(dev_open(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1}, &d));
     real = d->ops;
     struct dev_ops slow = *real;
     slow.run = slow_run;
     copies_are_slow = true;
     d->ops = &slow;
-    for (int i = 0; i < 5 && !(b.product > 0.6 * product && b.copy > 0.6 * copy); i++) {
+    for (int i = 0; i < 5 && !(b.gemm > 0.6 * gemm && b.copy > 0.6 * copy); i++) {
         b = (struct bench){.a = &a};
         CHECK_OK(bench_ceilings(&b, d));
     }
-    CHECK_INT(b.product_side, 512);
-    CHECK(b.product > 0.6 * product && b.product <= product);
+    CHECK_INT(b.gemm_side, 512);
+    CHECK(b.gemm > 0.6 * gemm && b.gemm <= gemm);
     CHECK(b.copy > 0.6 * copy && b.copy <= copy);
-    snprintf(line[0], sizeof line[0], "\nproducts  %.2f TFLOP/s, 512 cubed, ", b.product * 1e-12);
+    snprintf(line[0], sizeof line[0], "\nGEMMs     %.2f TFLOP/s, 512 cubed, ", b.gemm * 1e-12);
     snprintf(line[1], sizeof line[1], "\ncopy      %.1f GB/s, read and written, ", b.copy * 1e-9);
     says(&page, line[0]);
     says(&page, line[1]);
@@ -148,13 +148,13 @@ static void ceilings_by_hand(void)
 /* Ceilings are given in TFLOP/s and GB/s, and each moves the floor. */
 static void units_of_given_ceilings(void)
 {
-    static const struct { const char *product, *copy, *says; } of[] = {
+    static const struct { const char *gemm, *copy, *says; } of[] = {
         {"790", "4300", "; ceilings 790.00 TFLOP/s, 4300.0 GB/s\n"},
         {"0.25", "12.5", "; ceilings 0.25 TFLOP/s, 12.5 GB/s\n"}};
     static struct outcome r;
     for (int i = 0; i < 2; i++) {
         RUN(&r, "bench", "model.vocab=300", "model.layers=1", "model.hidden=8", "model.heads=2",
-            "model.seq=16", "--product", of[i].product, "--copy", of[i].copy);
+            "model.seq=16", "--gemm", of[i].gemm, "--copy", of[i].copy);
         test_check(r.code == 0 && strstr(r.out, of[i].says), __FILE__, __LINE__,
                    "code %d, no \"%s\" in: %s%s", r.code, of[i].says, r.out, r.err);
     }

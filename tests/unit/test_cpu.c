@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the cpu device promises beyond parity with ref: the same bits for any number of threads and
- * for both ways through the gradient of attention; products by oneDNN that agree with its own;
+ * for both ways through the gradient of attention; GEMMs by oneDNN that agree with its own;
  * pools that share a machine; refusals.
  */
 #include "device/cpu/cpu.h"
@@ -40,8 +40,8 @@ static void *copy_of(const void *p, int64_t bytes)
     return to;
 }
 
-/* The bits of a product on one and on three threads, and of its rows in two calls. */
-static void products_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
+/* The bits of a GEMM on one and on three threads, and of its rows in two calls. */
+static void gemms_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
 {
     enum { M = 211, N = 797, K = 401 };
     bool bf16 = ct == DT_BF16;
@@ -77,10 +77,10 @@ static void products_of(enum dtype ct, bool trans, bool c_at, bool accumulate)
         mem_free(all[i]);
 }
 
-static void products_same_bits(void)
+static void gemms_same_bits(void)
 {
     for (int i = 0; i < 12; i++)
-        products_of(i & 1 ? DT_BF16 : DT_F32, i & 2, i >= 4, i >= 8);
+        gemms_of(i & 1 ? DT_BF16 : DT_F32, i & 2, i >= 4, i >= 8);
 }
 
 /* Enough heads for whole heads on one thread, too few for eight: both ways of attn_grad. */
@@ -135,7 +135,7 @@ static double apart(const float *a, const float *b, int64_t n, int64_t k)
     return most / sqrt((double)k);
 }
 
-/* One product in f32 by own code and by oneDNN; extents around its blocks (192, 512, 1024). */
+/* One GEMM in f32 by own code and by oneDNN; extents around its blocks (192, 512, 1024). */
 static void onednn_once(struct dev *const d[2], struct gemm g)
 {
     void *a = random_vector(g.m * g.k, false), *b = random_vector(g.k * g.n, false);
@@ -224,7 +224,7 @@ static void refusals(void)
     CHECK_ERR(dev_open(&args, &d), ERR_CONFIG, "4000 threads; use 1 to 1024");
     CHECK_ERR(cpu_open_with(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1},
                             CPU_TILES, &d),
-              ERR_CONFIG, "f32 products on amx tiles");
+              ERR_CONFIG, "f32 GEMMs on amx tiles");
     d = open_dev(DT_F32, 1);
     CHECK_ERR(
         dev_attn(d, &(struct attn){.b = 1, .tq = 1, .tk = 1, .heads = 1, .kv_heads = 1, .d = 512}),
@@ -233,9 +233,9 @@ static void refusals(void)
 }
 
 static const struct test_case cases[] = {
-    {"products: the same bits on any threads, in one call or two", products_same_bits},
+    {"GEMMs: the same bits on any threads, in one call or two", gemms_same_bits},
     {"attention: the same bits both ways", attention_same_bits},
-    {"products by oneDNN agree", onednn_agrees},
+    {"GEMMs by oneDNN agree", onednn_agrees},
     {"pools share a machine", pools_share_a_machine},
     {"refusals", refusals},
 };

@@ -230,7 +230,7 @@ static const struct dtypes types = {.ct = DT_BF16, .at = DT_F32, .logits = DT_F3
 #define BYTES(of, ...) op_bytes(&(struct op){.kind = of, __VA_ARGS__}, &types)
 #define FLOPS(of, ...) op_flops(&(struct op){.kind = of, __VA_ARGS__})
 
-static void products_are_counted(void)
+static void gemms_are_counted(void)
 {
     struct gemm g = {.m = 3, .n = 5, .k = 7};
     CHECK_INT(FLOPS(OP_GEMM, .gemm = g), 2 * 3 * 5 * 7);
@@ -341,7 +341,7 @@ static enum err slow_run(struct dev *d, const struct op *op)
     return ERR_OK;
 }
 
-/* A product of 2048 cubed in f32 is 17.18 GFLOP on three matrices of 16.8 MB, whatever the device
+/* A GEMM of 2048 cubed in f32 is 17.18 GFLOP on three matrices of 16.8 MB, whatever the device
  * takes for it. The table has three decimals of seconds and one of rates and shares. */
 static void a_profile_by_hand(void)
 {
@@ -364,7 +364,7 @@ static void a_profile_by_hand(void)
     nanosleep(&(const struct timespec){0, NAP_MS * 1000000}, NULL);
     dev_profile_end(p, 0.03);
     dev_profile_table(p, &t);
-    const char *row = strstr(t.s, "\nproduct, forward "), *part = strstr(t.s, "\ncommunication");
+    const char *row = strstr(t.s, "\nGEMM, forward "), *part = strstr(t.s, "\ncommunication");
     const char *last = strstr(t.s, "\nsteps and validation ");
     CHECK(strstr(t.s, " calls    GFLOP/s      GB/s\n") != NULL);
     if (CHECK(row && last && part) &&
@@ -406,7 +406,7 @@ static const struct test_case cases[] = {
     {"what no device has is refused", what_no_device_has_is_refused},
     {"null memory has no limit", null_memory_has_no_limit},
     {"null gives zeros", null_gives_zeros},
-    {"products are counted", products_are_counted},
+    {"GEMMs are counted", gemms_are_counted},
     {"bytes are counted", bytes_are_counted},
     {"a profile adds up", a_profile_adds_up},
     {"a profile by hand", a_profile_by_hand},

@@ -43,7 +43,7 @@ static void zeros_are_derived(void)
     CHECK_INT(a.head_dim, 8);
 }
 
-/* By itself talk is beside products where GPUs copy, and only there; a word overrules that. Nobody
+/* By itself talk is beside GEMMs where GPUs copy, and only there; a word overrules that. Nobody
  * talks with tp 1. */
 static void overlap_follows_the_copies(void)
 {
@@ -76,7 +76,7 @@ static void overlap_follows_the_copies(void)
     }
 }
 
-/* tp_rows waits for talk beside products: the reason names who keeps it away. */
+/* tp_rows waits for talk beside GEMMs: the reason names who keeps it away. */
 static void rows_wait_for_overlap(void)
 {
     struct options o = fresh();

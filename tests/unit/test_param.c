@@ -60,7 +60,7 @@ static void first_writes(void)
     store_rig_close(&r);
 }
 
-/* q, k and v are written by one product. */
+/* q, k and v are written by one GEMM. */
 static void joined_are_one(void)
 {
     struct store_rig r;

@@ -220,7 +220,7 @@ static bool tensor_pairs_alone(const int *gpu, int n)
     return gpu[1] == gpu[0] + 1;
 }
 
-/* Does a rank of each stage talk beside its products, and does the table say so? */
+/* Does a rank of each stage talk beside its GEMMs, and does the table say so? */
 static void check_talk(const struct setup *s, bool beside)
 {
     struct text table = {0};
@@ -230,7 +230,7 @@ static void check_talk(const struct setup *s, bool beside)
         CHECK_INT(x.tp_rows, beside ? 2048 : 0);
     }
     setup_table(s, NULL, &table);
-    CHECK((strstr(table.s, "tp 2 beside products, pp 2") != NULL) == beside);
+    CHECK((strstr(table.s, "tp 2 beside GEMMs, pp 2") != NULL) == beside);
     text_free(&table);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The gradient of attention on AMX tiles: P again from q, k and lse (the formulas are in
- * simd_attn.h), then the four products of a tile of keys and queries. As in amx_attn.h, scores lie
+ * simd_attn.h), then the four matmuls of a tile of keys and queries. As in amx_attn.h, scores lie
  * with a row for each key. For 32 keys and up to GRAD_QUERIES queries that see them:
  *
  *     S  = K Q^T        dP = V do^T          (32, queries)

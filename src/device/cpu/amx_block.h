@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the users of tiles share: operands packed into tiles, and a block of 32 x 32 products from
- * them. A block takes four tiles of sums, so that each tile of an operand that is loaded serves two
- * products. Packing transposes, pairs and fills up with zeros, so that the block sees whole tiles:
+ * What the users of tiles share: operands packed into tiles, and a block of 32 x 32 results from
+ * them. A block takes four tiles of sums, so that each tile of an operand that is loaded meets two
+ * of the other. Packing transposes, pairs and fills up with zeros, so the block sees whole tiles:
  *
  *     left operand   for each 32 rows, for each 32 of k: two tiles, of 16 rows each
  *     right operand  for each 32 columns, for each 32 of k: two tiles, of 16 columns each

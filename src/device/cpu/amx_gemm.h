@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of bf16 on AMX tiles. The walk is that of simd_gemm.h (Goto & van de Geijn 2008) with
+ * GEMMs of bf16 on AMX tiles. The walk is that of simd_gemm.h (Goto & van de Geijn 2008) with
  * other sizes, because the tiles multiply so fast that the caches and the memory feeding them
  * decide:
  *
@@ -35,8 +35,8 @@ enum {
     AMX_HELD_HALVES = 1024 * 768, /* bf16 of what is held */
     AMX_C_FLOATS = 768 * 384,   /* of C gathered */
     AMX_FLOW_FLOATS = AMX_SIDE * AMX_KI / 2,
-    /* What packing an element costs, in products: with and without waiting for memory; and what
-     * writing a byte of C costs more in columns of 32. */
+    /* What packing an element costs, in multiply-adds: with and without waiting for memory; and
+     * what writing a byte of C costs more in columns of 32. */
     AMX_HOLD_COST = 120,
     AMX_FLOW_COST = 40,
     AMX_STRIP_COST = 55,
@@ -123,7 +123,7 @@ static struct amx_lines amx_next(const struct amx_piece *p, const int64_t f[2], 
     return amx_operand_lines(&p->flow, next_f, next_k);
 }
 
-/* Where the products of f go in the end. */
+/* Where the results of f go in the end. */
 static struct amx_lines amx_goal(const struct amx_piece *p, const int64_t f[2])
 {
     const struct cpu_gemm *w = p->params->w;
@@ -171,7 +171,7 @@ static void amx_hold(const struct amx_piece *p)
     }
 }
 
-/* What was C is added to the products gathered for rows i and columns j. */
+/* What was C is added to the sums gathered for rows i and columns j. */
 static void amx_accumulate(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
                            const int64_t j[2])
 {
@@ -254,7 +254,7 @@ static inline void amx_pieces(const void *arg, int64_t first, int64_t last, floa
 /* A cut: so many pieces along what is held, and along the flow. */
 struct amx_cut { int64_t held, flow; double cost; bool hold_a; };
 
-/* Time of a cut, in products of one thread: all threads take as long as the one with the most
+/* Time of a cut, in multiply-adds of one thread: all threads take as long as the one with the most
  * pieces; each piece packs its operands. */
 static double amx_cost(const struct cpu_gemm *w, int64_t threads, const struct amx_cut *cut)
 {

@@ -3,7 +3,7 @@
  * The eight tile registers of AMX (Intel's manual, volume 1, chapter 18), all configured alike:
  * 16 rows of 64 bytes. A tile holds 16 x 16 f32 of C, or 16 rows of 32 bf16 of A, or 32 rows of B
  * as 16 rows of pairs: element (k, j) of B stands in row k/2 at 2 j + k%2. tile_dot adds the
- * product of a tile of A and one of B to one of C.
+ * matrix product of a tile of A and one of B to one of C.
  *
  * The instructions name registers in their encoding, so these are macros over literal numbers. With
  * AMX_EMULATED they are plain C on an array instead: the walk over tiles is tested on processors

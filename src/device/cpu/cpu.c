@@ -66,7 +66,7 @@ static void dnnl_name(char *buf, size_t n)
 static enum err open_dnnl(struct cpu *p)
 {
     (void)p;
-    FAIL(ERR_CONFIG, "cpu: products by oneDNN are asked for and it is not built in; install "
+    FAIL(ERR_CONFIG, "cpu: GEMMs by oneDNN are asked for and it is not built in; install "
                      "libdnnl-dev and build again");
 }
 
@@ -89,8 +89,8 @@ static const char *slow(void)
 
 void cpu_describe_kind(char *buf, size_t n)
 {
-    snprintf(buf, n, "cpu: f32 products in %s%s; bf16 %s", best_simd()->name, slow(),
-             cpu_amx_has() ? "products and attention on amx tiles"
+    snprintf(buf, n, "cpu: f32 GEMMs in %s%s; bf16 %s", best_simd()->name, slow(),
+             cpu_amx_has() ? "GEMMs and attention on amx tiles"
                            : "by conversion to f32: this processor has no amx tiles");
 }
 
@@ -100,7 +100,7 @@ static void cpu_describe(const struct dev *d, char *buf, size_t n)
     char name[64] = "own";
     if (p->dnnl)
         dnnl_name(name, sizeof name);
-    snprintf(buf, n, "cpu: %s, %d thread%s, %s, products %s%s", p->simd->name, d->threads,
+    snprintf(buf, n, "cpu: %s, %d thread%s, %s, GEMMs %s%s", p->simd->name, d->threads,
              text_plural(d->threads, "s"), dtype_name(d->ct), p->dnnl ? "by " : "",
              p->tiles              ? "and attention on amx tiles"
              : p->bf16 && !p->dnnl ? "by conversion to f32"
@@ -205,7 +205,7 @@ enum err cpu_open(const struct dev_args *a, struct dev **out)
     return ERR_OK;
 }
 
-enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, struct dev **out)
+enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev **out)
 {
     struct cpu *p;
     enum err err;
@@ -214,11 +214,11 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
     ENSURE(a->threads >= 1 && a->threads <= DEV_MAX_THREADS);
-    if (products == CPU_ONEDNN && bf16 && !dnnl_bf16())
-        FAIL(ERR_CONFIG, "cpu: bf16 products by oneDNN are asked for and this processor has none; "
-                         "use f32, or own products");
-    if (products == CPU_TILES && (!bf16 || !cpu_amx_has()))
-        FAIL(ERR_CONFIG, "cpu: %s products on amx tiles are asked for; tiles are for bf16, on "
+    if (by == CPU_ONEDNN && bf16 && !dnnl_bf16())
+        FAIL(ERR_CONFIG, "cpu: bf16 GEMMs by oneDNN are asked for and this processor has none; "
+                         "use f32, or own GEMMs");
+    if (by == CPU_TILES && (!bf16 || !cpu_amx_has()))
+        FAIL(ERR_CONFIG, "cpu: %s GEMMs on amx tiles are asked for; tiles are for bf16, on "
                          "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
@@ -227,8 +227,8 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, str
     p->bf16 = bf16;
     p->simd = best_simd();
     TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.workspace_bytes / a->threads, &p->pool));
-    p->tiles = bf16 && (products == CPU_AUTO || products == CPU_TILES) && cpu_amx_has();
-    if (products == CPU_ONEDNN)
+    p->tiles = bf16 && (by == CPU_AUTO || by == CPU_TILES) && cpu_amx_has();
+    if (by == CPU_ONEDNN)
         TRY_OR(out_close, open_dnnl(p));
     *out = &p->dev;
     return ERR_OK;

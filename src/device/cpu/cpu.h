@@ -18,12 +18,12 @@ enum err cpu_open(const struct dev_args *a, struct dev **out);
 
 /* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
  * CPU_OWN, which has vectors of f32. The others are for tests and measurements. Attention is on
- * tiles where products are, else on vectors of f32. */
-enum cpu_products { CPU_AUTO, CPU_OWN, CPU_TILES, CPU_ONEDNN };
+ * tiles where GEMMs are, else on vectors of f32. */
+enum cpu_gemms { CPU_AUTO, CPU_OWN, CPU_TILES, CPU_ONEDNN };
 
 /* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in, or it or tiles cannot do the
  * type here. */
-enum err cpu_open_with(const struct dev_args *a, enum cpu_products products, struct dev **out);
+enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev **out);
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
 void cpu_describe_kind(char *buf, size_t n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products and attention of bf16 on AMX tiles; see amx_gemm.h, amx_attn.h and amx_attn_grad.h.
+ * GEMMs and attention of bf16 on AMX tiles; see amx_gemm.h, amx_attn.h and amx_attn_grad.h.
  */
 #ifndef PLAIT_DEVICE_CPU_CPU_AMX_H
 #define PLAIT_DEVICE_CPU_CPU_AMX_H
@@ -12,7 +12,7 @@
  * is what Linux wants before the first use. Local; any thread. */
 bool cpu_amx_has(void);
 
-/* The product of `w` (its rows, cols and across are set here), on the device's pool. k > 0. */
+/* The GEMM of `w` (its rows, cols and across are set here), on the device's pool. k > 0. */
 void cpu_amx_gemm(struct cpu *p, struct cpu_gemm *w);
 
 /* Attention, on the device's pool. */

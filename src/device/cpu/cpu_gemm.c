@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products: on tiles (cpu_gemm_amx.c), by oneDNN (cpu_gemm_dnnl.c), or on vectors. For the last, C
- * is cut into pieces, a piece is an item of the pool, and each is one single-threaded product.
+ * GEMMs: on tiles (cpu_gemm_amx.c), by oneDNN (cpu_gemm_dnnl.c), or on vectors. For the last, C
+ * is cut into pieces, a piece is an item of the pool, and each is one single-threaded GEMM.
  * Pieces are halved along their longer side, in whole inner tiles, until there are a few for each
  * thread (so that a slow one does not make the others wait) or until a piece would be too small to
  * be worth packing its operands.

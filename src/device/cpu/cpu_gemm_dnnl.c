@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products by oneDNN's matmul primitive, for processors with AMX. The walk is that of
+ * GEMMs by oneDNN's matmul primitive, for processors with AMX. The walk is that of
  * simd_gemm.h: C in pieces for the pool; in a piece, blocks of k; B of a block brought into the
- * library's own layout once (a reorder) and used for all blocks of rows; f32 products gathered in C
+ * library's own layout once (a reorder) and used for all blocks of rows; f32 sums gathered in C
  * itself or, where C is bf16, in scratch; bias, activation and rounding on each block of rows while
  * the cache holds it. oneDNN's own fused epilogues are not used: they cannot give the value before
  * the activation as well.
@@ -171,7 +171,7 @@ _Static_assert(PACKED + GATHER * COLS <= CPU_SCRATCH_FLOATS, "the blocks fit a t
 
 /* What a shape is to the library. */
 struct shape {
-    int64_t m, n, k, lda, ldb, ldc; /* ldc of where products are gathered */
+    int64_t m, n, k, lda, ldb, ldc; /* ldc of where sums are gathered */
     int64_t cols;
     bool trans_a, trans_b, accumulate, bf16;
 };
@@ -188,7 +188,7 @@ struct plan {
     int64_t work_bytes;       /* largest working memory of a step */
     int64_t m[2], n[2], k[2]; /* whole and last extent; last 0: all are whole */
     struct step pack[2][2];   /* [n][k] */
-    struct step product[2][2][2][2]; /* [m][n][k][added] */
+    struct step matmul[2][2][2][2]; /* [m][n][k][added] */
 };
 
 struct cpu_dnnl {
@@ -217,7 +217,7 @@ static void plan_drop(struct plan *p)
     for (int i = 0; i < 4; i++)
         step_drop(&p->pack[i / 2][i % 2]);
     for (int i = 0; i < 16; i++)
-        step_drop(&p->product[i / 8][i / 4 % 2][i / 2 % 2][i % 2]);
+        step_drop(&p->matmul[i / 8][i / 4 % 2][i / 2 % 2][i % 2]);
     memset(p, 0, sizeof *p);
 }
 
@@ -229,7 +229,7 @@ static dnnl_status_t stored(struct layout *l, const int64_t size[2], int64_t ld,
     return layout_strided(l, dims, dt, strides);
 }
 
-/* Working memory is the caller's; a product may be added to what is there. */
+/* Working memory is the caller's; a GEMM may be added to what is there. */
 static enum err attributes(dnnl_primitive_attr_t attr, bool added)
 {
     dnnl_post_ops_t ops = NULL;
@@ -257,14 +257,14 @@ static enum err step_make(struct plan *p, struct step *s, dnnl_primitive_desc_t 
     return ERR_OK;
 }
 
-/* The product [i[0]][i[1]][i[2]][i[3]] of a plan. The first one of a block of B chooses the layout
+/* The GEMM [i[0]][i[1]][i[2]][i[3]] of a plan. The first one of a block of B chooses the layout
  * in which that block is packed; the others are made for it. */
-static enum err product_make(struct cpu_dnnl *x, struct plan *p, const int i[4])
+static enum err matmul_make(struct cpu_dnnl *x, struct plan *p, const int i[4])
 {
     const struct shape *h = &p->shape;
     int64_t m = p->m[i[0]], n = p->n[i[1]], k = p->k[i[2]];
     dnnl_data_type_t dt = h->bf16 ? dnnl_bf16 : dnnl_f32;
-    struct step *s = &p->product[i[0]][i[1]][i[2]][i[3]], *pack = &p->pack[i[1]][i[2]];
+    struct step *s = &p->matmul[i[0]][i[1]][i[2]][i[3]], *pack = &p->pack[i[1]][i[2]];
     struct layout any;
     dnnl_primitive_attr_t attr;
     dnnl_primitive_desc_t pd;
@@ -333,7 +333,7 @@ static enum err plan_make(struct cpu_dnnl *x, struct plan *p)
                 bool met = at[3] ? h->accumulate || h->k > DEPTH : !h->accumulate;
                 if (!met || p->m[at[0]] == 0)
                     continue;
-                TRY(product_make(x, p, at));
+                TRY(matmul_make(x, p, at));
                 if (!p->pack[n][k].run)
                     TRY(pack_make(x, p, n, k));
             }
@@ -450,7 +450,7 @@ static dnnl_status_t piece(const struct params *params, const int64_t i[2], cons
                 to = (struct cpu_target){scratch + PACKED + (r - i[0]) * COLS, COLS, add};
             at.from = (const char *)g->a + (g->trans_a ? k * w->lda + r : r * w->lda + k) * size;
             at.to = to.c;
-            status = step_run(x, &plan->product[m][n][ki][add], &pack->to, &at);
+            status = step_run(x, &plan->matmul[m][n][ki][add], &pack->to, &at);
             if (finish && k + DEPTH >= g->k && status == dnnl_success)
                 params->p->simd->gemm_finish(w, to, rows, j);
         }

@@ -27,7 +27,7 @@ struct cpu_gemm {
     bool bf16, bf16_c;     /* bf16: A, B, bias and pre; C */
 };
 
-/* Where an f32 product goes: element (i, j) to c[i * ld + j], written or added. */
+/* Where the f32 sums of a GEMM go: element (i, j) to c[i * ld + j], written or added. */
 struct cpu_target { float *c; int64_t ld; bool add; };
 
 struct cpu_norm { struct norm a; bool bf16; };
@@ -52,7 +52,7 @@ struct cpu_simd {
     const char *name;       /* "avx2" */
     cpu_task_fn *gemm;      /* cpu_gemm; an item is a piece of C */
     /* Bias, activation and rounding of rows [i[0], i[1]) and columns [j[0], j[1]) of C, whose f32
-     * products are in `from` (which may be C itself). */
+     * sums are in `from` (which may be C itself). */
     void (*gemm_finish)(const struct cpu_gemm *w, struct cpu_target from, const int64_t i[2],
                         const int64_t j[2]);
     cpu_task_fn *norm;      /* cpu_norm; rows */
@@ -74,7 +74,7 @@ struct cpu_simd {
     cpu_task_fn *adamw;     /* cpu_adamw; runs of CPU_RUN elements */
     cpu_task_fn *sum, *sumsq, *cast, *add; /* cpu_flat; pieces */
     int attn_queries, attn_keys; /* of a tile */
-    int gemm_rows, gemm_cols;    /* of the inner tile of a product */
+    int gemm_rows, gemm_cols;    /* of the inner tile of a GEMM */
 };
 
 extern const struct cpu_simd cpu_simd_base;
@@ -86,10 +86,10 @@ struct cpu {
     struct dev dev; /* first: a dev of this kind is a cpu */
     struct cpu_pool *pool; /* owned */
     const struct cpu_simd *simd;
-    struct cpu_dnnl *dnnl; /* owned; NULL: own products */
+    struct cpu_dnnl *dnnl; /* owned; NULL: own GEMMs */
     double partial[CPU_PARTIALS];
     bool bf16;
-    bool tiles; /* products and attention on AMX tiles */
+    bool tiles; /* GEMMs and attention on AMX tiles */
 };
 
 /* Operations that have a way here; cpu.c chooses among them (cpu_run). */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Causal attention by tiles of TQ queries x TK keys with a running maximum and sum (Dao et al.
- * 2022). Each product of a tile is the packed product of simd_gemm.h, in f32 whatever ct is. Tiles
+ * 2022). Each matmul of a tile is the packed matmul of simd_gemm.h, in f32 whatever ct is. Tiles
  * that no query of the tile may see are skipped. bf16 comes here on processors without AMX tiles;
  * on those that have them amx_attn.h and amx_attn_grad.h do the same.
  *
@@ -90,14 +90,14 @@ struct span {
     int64_t ld, first, n;
 };
 
-/* Packed as the left operand, a row of it a row of the product. */
+/* Packed as the left operand, a row of it a row of the matmul. */
 static inline void pack_left(float *to, const struct head *h, struct span s)
 {
     struct pack pack = {s.p, s.ld, false, h->bf16};
     pack_panels(to, MR, &pack, (int64_t[2]){s.first, s.first + s.n}, (int64_t[2]){0, h->a->d});
 }
 
-/* Packed as the right operand, a row of it a column of the product. */
+/* Packed as the right operand, a row of it a column of the matmul. */
 static inline void pack_right_turned(float *to, const struct head *h, struct span s)
 {
     struct pack pack = {s.p, s.ld, false, h->bf16};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A blocked matrix product in the manner of Goto & van de Geijn (2008): panels of B (KC x NC) and
+ * A blocked GEMM in the manner of Goto & van de Geijn (2008): panels of B (KC x NC) and
  * blocks of A (MC x KC) are packed into the order in which a register tile of MR x NR reads them,
  *
  *     A block: panels of MR rows, element (i, p) of a panel at p * MR + i
  *     B panel: strips of NR columns, element (p, j) of a strip at p * NR + j
  *
  * both filled up with zeros, so that the inner tile never sees an edge. Packing also transposes and
- * widens bf16 to f32, so every form of the product runs through one inner loop. Products and sums
+ * widens bf16 to f32, so every form of the GEMM runs through one inner loop. Products and sums
  * are f32; an output of bf16 is rounded once, from a block of C kept in scratch.
  *
  * Each element of C is the sum of its k products in blocks of KC, in order: the bits depend neither
@@ -36,7 +36,7 @@
 
 _Static_assert(GEMM_NC % NR == 0, "strips fill the panel");
 _Static_assert(GEMM_KC * (GEMM_MC + GEMM_NC) + PACK_OVER + GEMM_MB * GEMM_NC <= CPU_SCRATCH_FLOATS,
-               "the blocks of a product fit the scratch of a thread");
+               "the blocks of a GEMM fit the scratch of a thread");
 
 /* An operand as packing sees it: element (i, p) of op(A), i a row of A or a column of B, p along
  * k, stands at i * ld + p, or at p * ld + i when `along` (neighbours in i are neighbours). */
@@ -225,7 +225,7 @@ static inline void gemm_panel(const struct cpu_gemm *w, const int64_t i[2], cons
     } while (p < g->k);
 }
 
-/* Items of a product: pieces of w->rows x w->cols of C, row by row of pieces. */
+/* Items of a GEMM: pieces of w->rows x w->cols of C, row by row of pieces. */
 static inline void simd_gemm(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_gemm *w = arg;

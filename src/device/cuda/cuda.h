@@ -15,7 +15,7 @@ void cuda_describe_kind(char *buf, size_t n);
 
 /* A line for each GPU, with its links to the others; none without a GPU. (cuda_info.c) */
 void cuda_describe_all(struct text *out);
-/* Workspace: what attention of a->largest needs, and no less than products do well with. Pure. */
+/* Workspace: what attention of a->largest needs, and no less than GEMMs do well with. Pure. */
 int64_t cuda_workspace_bytes(const struct dev_args *a);
 
 #endif

@@ -13,7 +13,7 @@
  * Several ranks and runs write at once. The file only grows: a line is one write(2) at its end, and
  * of several lines for one key the first holds. Who has measured appends his line, reads the file
  * again and takes what holds. So all writers agree without a lock, also when two measure the same
- * product at once, and no writer can lose what another wrote, as could be with a file that is
+ * GEMM at once, and no writer can lose what another wrote, as could be with a file that is
  * merged and renamed. A line begins with a line feed, too, so that one cut short by a crash spoils
  * itself and not its neighbour.
  *

@@ -18,7 +18,7 @@ enum {
     CUDA_ALGO_BYTES = 1 << 20 /* of a file, at most */
 };
 
-/* Extents and row strides of a product in elements, all at least 1; flags at least 0. */
+/* Extents and row strides of a GEMM in elements, all at least 1; flags at least 0. */
 struct cuda_algo_key {
     int64_t m, n, k, lda, ldb, ldc;
     int64_t flags; /* types, transposes, epilogue: the caller's own code */

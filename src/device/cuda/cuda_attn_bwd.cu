@@ -2,7 +2,7 @@
  *
  * Attention's gradient on Hopper for heads of 64 in bf16: as many heads of keys as of queries, as
  * many keys as queries, no dropout. What it computes is in src/device/ref/ref_attn.c; tiles and
- * recomputed probabilities are from Dao et al. 2022 and Dao 2023, products that run behind the
+ * recomputed probabilities are from Dao et al. 2022 and Dao 2023, matmuls that run behind the
  * program and a warp that loads from Shah et al. 2024 (FlashAttention-3).
  *
  * A block of threads is alone on its multiprocessor: one warp lets the copy engine bring tiles, two
@@ -11,9 +11,9 @@
  *     dP' = V dO^T       dS' = P' (dP' - delta)
  *     dv += P' dO        dk += dS' Q                   P' and dS' from registers
  *     dq += dS K         dS through shared memory: a warpgroup takes half of the queries, all keys
- * The product of dq is asked for a block late, with dP' and dv of the next. So dS' of the next is
+ * The matmul of dq is asked for a block late, with dP' and dv of the next. So dS' of the next is
  * made while it runs, exponentials while dk does, and one warpgroup computes while the other's
- * products run: they wait for each other's dS' alone. The pieces are in cuda_attn_bwd_tile.cuh.
+ * matmuls run: they wait for each other's dS' alone. The pieces are in cuda_attn_bwd_tile.cuh.
  *
  * dq is a sum over blocks of keys, which come one after another to the same block of threads
  * (cuda_attn_bwd.h). The sums lie in workspace that no other block of threads touches, of one pair
@@ -22,7 +22,7 @@
  * each sum has one order, every run gives the same bits, and nothing is cleared before or converted
  * behind.
  *
- * Why not faster still: per block of 128 x 128 the five products take 2560 cycles of the tensor
+ * Why not faster still: per block of 128 x 128 the five matmuls take 2560 cycles of the tensor
  * cores, exponentials 1024 of the special function units, operands and dS 2300 of shared memory.
  */
 #include "device/cuda/cuda_attn_bwd_tile.cuh"
@@ -157,7 +157,7 @@ static __device__ __forceinline__ void finish_queries(const struct params *a, st
     }
 }
 
-/* Does the product of a block go on from sums that lie in the slot? They are then fetched. */
+/* Does the matmul of a block go on from sums that lie in the slot? They are then fetched. */
 static __device__ __forceinline__ bool continue_queries(const struct params *a, struct bwd_at at,
                                                         float (&dq)[32])
 {
@@ -220,8 +220,8 @@ static __device__ __forceinline__ void recompute_probs(const struct params *a, c
     probabilities(p, s, m->stats[w->r.i][0] + threadIdx.x % 4 * 2, a->bits);
 }
 
-/* The product of dq of the block where `before` stood, when all of dS is there, and what it goes on
- * from. Before the first block it is one of whatever lies there, which nobody looks at: a product
+/* The matmul of dq of the block where `before` stood, when all of dS is there, and what it goes on
+ * from. Before the first block it is one of whatever lies there, which nobody looks at: a matmul
  * under a condition would make the compiler wait for each. */
 static __device__ __forceinline__ void ask_queries(struct smem *m, const struct stand *before,
                                                    float (&dq)[32], bool more)
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void ask_queries(struct smem *m, const struct 
     const uint32_t own = (threadIdx.x / 128 - 1) * (TILE_BYTES / 2);
     if (before->at.item >= 0)
         barrier_wait(hopper_shared(&m->ds_full[before->ds.i]), before->ds.parity);
-    product_queries(dq, hopper_shared(m->ds[before->ds.i]) + own,
+    matmul_queries(dq, hopper_shared(m->ds[before->ds.i]) + own,
                     hopper_shared(m->k[before->k.i]), more);
 }
 
@@ -261,7 +261,7 @@ static __device__ __forceinline__ void publish_ds(struct smem *m, struct ring<2>
  * comes a block late, so that the two warpgroups need not keep step. It is put away behind the
  * fence of publish_ds, which would wait for it. At the end scores are asked for that nobody reads,
  * of what lies in the buffers.
- * long: the order of the products is one piece */
+ * long: the order of the matmuls is one piece */
 [[maybe_unused]] static __device__ __forceinline__ void compute(const struct params *a,
                                                                 struct smem *m, int half)
 {
@@ -274,7 +274,7 @@ static __device__ __forceinline__ void publish_ds(struct smem *m, struct ring<2>
     before.at.item = -1;
     barrier_wait(hopper_shared(&m->k_full[0]), 0);
     barrier_wait(hopper_shared(&m->full[0]), 0);
-    product_scores(s, hopper_shared(m->k[0]) + own, hopper_shared(m->q[0]));
+    matmul_scores(s, hopper_shared(m->k[0]) + own, hopper_shared(m->q[0]));
     wgmma_wait<0>();
     held(s);
     recompute_probs(a, m, &w, s, p);
@@ -285,8 +285,8 @@ static __device__ __forceinline__ void publish_ds(struct smem *m, struct ring<2>
             barrier_wait(hopper_shared(&m->v_full), w.v.parity);
             w.v.step();
         }
-        product_scores(dp, hopper_shared(m->v) + own, hopper_shared(m->do_[w.r.i]));
-        product_keys(dv, p, hopper_shared(m->do_[w.r.i]), !fresh);
+        matmul_scores(dp, hopper_shared(m->v) + own, hopper_shared(m->do_[w.r.i]));
+        matmul_keys(dv, p, hopper_shared(m->do_[w.r.i]), !fresh);
         ask_queries(m, &before, dq, more);
         wgmma_wait<1>();
         held(dp);
@@ -299,11 +299,11 @@ static __device__ __forceinline__ void publish_ds(struct smem *m, struct ring<2>
         held(dq);
         release_queries(a, m, &before);
         move(a, m, &w);
-        product_scores(s, hopper_shared(m->k[w.k.i]) + own, hopper_shared(m->q[w.r.i]));
+        matmul_scores(s, hopper_shared(m->k[w.k.i]) + own, hopper_shared(m->q[w.r.i]));
         if (before.at.item >= 0)
             finish_queries(a, before.at, dq);
         more = continue_queries(a, now.at, dq);
-        product_keys(dk, ds, hopper_shared(m->q[now.r.i]), !fresh);
+        matmul_keys(dk, ds, hopper_shared(m->q[now.r.i]), !fresh);
         wgmma_wait<1>();
         held(s);
         recompute_probs(a, m, &w, s, p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles of attention's gradient on Hopper (cuda_attn_bwd.cu): the products of a warpgroup, scores
+ * Tiles of attention's gradient on Hopper (cuda_attn_bwd.cu): the matmuls of a warpgroup, scores
  * in registers, and how results leave. A warpgroup has 64 keys. Of its results, 64 rows, warp w has
  * rows 16 w and behind; lane l of those rows l/4 and l/4 + 8, and of each 8 columns 2 (l%4) and the
  * next: elements 4 j to 4 j + 3 of an array are (row, both), (row + 8, both) of columns 8 j on.
@@ -15,10 +15,10 @@ extern "C" {
 #include "device/cuda/cuda_attn_bwd.h"
 }
 
-/* ---- products of a warpgroup ---- */
+/* ---- matmuls of a warpgroup ---- */
 
 /* d (64 keys, 128 queries) = own (64, 64) other (128, 64)^T. */
-static __device__ __forceinline__ void product_scores(float (&d)[64], uint32_t own, uint32_t other)
+static __device__ __forceinline__ void matmul_scores(float (&d)[64], uint32_t own, uint32_t other)
 {
     uint64_t a = wgmma_tile(own), b = wgmma_tile(other);
     wgmma_fence();
@@ -30,7 +30,7 @@ static __device__ __forceinline__ void product_scores(float (&d)[64], uint32_t o
 }
 
 /* d (64 keys, 64) = [d +] p (64 keys, 128 queries) x (128 queries, 64). */
-static __device__ __forceinline__ void product_keys(float (&d)[32], const uint32_t (&p)[32],
+static __device__ __forceinline__ void matmul_keys(float (&d)[32], const uint32_t (&p)[32],
                                                     uint32_t x, bool add)
 {
     uint64_t b = wgmma_tile(x);
@@ -42,7 +42,7 @@ static __device__ __forceinline__ void product_keys(float (&d)[32], const uint32
 }
 
 /* d (64 queries, 64) = [d +] ds (64 queries, 128 keys) x (128 keys, 64). ds: own rows of tile 0. */
-static __device__ __forceinline__ void product_queries(float (&d)[32], uint32_t ds, uint32_t x,
+static __device__ __forceinline__ void matmul_queries(float (&d)[32], uint32_t ds, uint32_t x,
                                                        bool add)
 {
     uint64_t a = wgmma_tile(ds), b = wgmma_tile(x);

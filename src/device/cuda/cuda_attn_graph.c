@@ -9,7 +9,7 @@
  *            dv = p^T do;   dk = ds^T q;   dq = ds k
  *
  * Extents are (sequence, head, row, element). k, and backwards v, come in transposed, which is said
- * by strides alone. Heads of k and v may be fewer: products broadcast them, and their gradients are
+ * by strides alone. Heads of k and v may be fewer: matmuls broadcast them, and their gradients are
  * taken per query head and then summed over each group. Query i sees key j where i + tk - tq >= j.
  *
  * The forward writes lse by rows of queries, as device.h has it; backwards it must lie by heads:
@@ -79,7 +79,7 @@ static node apply(const struct frame *f, cudnnPointwiseMode_t mode, node x, node
     return y;
 }
 
-static node product(const struct frame *f, node x, node y, const struct dnn_shape *s)
+static node matmul(const struct frame *f, node x, node y, const struct dnn_shape *s)
 {
     node c = dnn_inner(f->g, CUDNN_DATA_FLOAT, s);
     dnn_matmul(f->g, x, y, c);
@@ -144,7 +144,7 @@ void dnn_attn(struct dnn_graph *g, const struct attn *a)
     node v = matrix(&f, ATTN_V, rows_of(a, a->tk, a->kv_heads, a->ldv));
     node o = matrix(&f, ATTN_O, rows_of(a, a->tq, a->heads, a->ldo));
     node lse = dnn_tensor(g, ATTN_LSE, CUDNN_DATA_FLOAT, &lse_shape);
-    node s = apply(&f, CUDNN_POINTWISE_MUL, product(&f, q, k, &f.scores), f.scale, &f.scores);
+    node s = apply(&f, CUDNN_POINTWISE_MUL, matmul(&f, q, k, &f.scores), f.scale, &f.scores);
     s = causal(&f, s);
     node max = reduced(&f, CUDNN_REDUCE_TENSOR_MAX, s);
     node e = apply(&f, CUDNN_POINTWISE_SUB, s, max, &f.scores);
@@ -159,7 +159,7 @@ void dnn_attn(struct dnn_graph *g, const struct attn *a)
     dnn_matmul(g, p, v, o);
 }
 
-/* x (b, heads, tq, tk) seen from the keys, rounded for a product. */
+/* x (b, heads, tq, tk) seen from the keys, rounded for a matmul. */
 static node flip(const struct frame *f, node x)
 {
     node y = dnn_inner(f->g, CUDNN_DATA_BFLOAT16, &f->flipped);
@@ -228,12 +228,12 @@ void dnn_attn_grad(struct dnn_graph *g, const struct attn *a, bool deterministic
     node lse = dnn_tensor(g, ATTN_LSE, CUDNN_DATA_FLOAT, &f.rows);
     node delta = delta_of(&f, o, do_);
 
-    node s = apply(&f, CUDNN_POINTWISE_MUL, product(&f, q, k, &f.scores), f.scale, &f.scores);
+    node s = apply(&f, CUDNN_POINTWISE_MUL, matmul(&f, q, k, &f.scores), f.scale, &f.scores);
     s = causal(&f, apply(&f, CUDNN_POINTWISE_SUB, s, lse, &f.scores));
     node p = apply(&f, CUDNN_POINTWISE_EXP, s, NULL, &f.scores);
     grad_of_keys(&f, flip(&f, p), do_, dv);
 
-    node ds = product(&f, do_, v, &f.scores);
+    node ds = matmul(&f, do_, v, &f.scores);
     ds = apply(&f, CUDNN_POINTWISE_SUB, ds, delta, &f.scores);
     ds = apply(&f, CUDNN_POINTWISE_MUL, ds, p, &f.scores);
     ds = apply(&f, CUDNN_POINTWISE_MUL, ds, f.scale, &f.scores);

@@ -245,21 +245,21 @@ __device__ static void work(const struct params *a, const struct smem<T> *m, con
     float s[N / 8][4];
     uint32_t kept = kept_of<N, TURNED>(a, head, p->warp_row + (TURNED ? 0 : base),
                                        col + (TURNED ? base : 0));
-    product_nt<D, N>(s, m->a + own, x);
+    mma_nt<D, N>(s, m->a + own, x);
     mask<N, TURNED>(s, p->warp_row, col, ahead, -INFINITY);
     if constexpr (PASS == FORWARD) {
         online_softmax<T, N, sh::OUT>(s, st->acc, &st->run, a->scale);
         drop<N>(s, kept);
-        product_nn<D, N>(st->acc, s, y + out, m->p);
+        mma_nn<D, N>(st->acc, s, y + out, m->p);
     } else {
         float dp[N / 8][4];
-        product_nt<D, N>(dp, m->b + own, y);
+        mma_nt<D, N>(dp, m->b + own, y);
         const float *lse = TURNED ? m->lse + buffer * N : st->lse;
         const float *delta = TURNED ? m->delta + buffer * N : st->delta;
         score_grad<T, N, TURNED>(s, dp, lse, delta, a, kept);
         if constexpr (PASS == DKV)
-            product_nn<D, N>(st->acc2, s, y + out, m->p);
-        product_nn<D, N>(st->acc, dp, x + out, m->p);
+            mma_nn<D, N>(st->acc2, s, y + out, m->p);
+        mma_nn<D, N>(st->acc, dp, x + out, m->p);
     }
 }
 
@@ -356,7 +356,7 @@ attend(const __grid_constant__ struct params params)
     finish<T, D, PASS>(a, &p, &st);
 }
 
-/* delta (rows, heads): the product of o and do, a warp each. */
+/* delta (rows, heads): the dot product of o and do, a warp each. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
 output_dots(float *delta, const T *o, const T *do_, int64_t n, int64_t heads, int64_t d, int64_t ld)

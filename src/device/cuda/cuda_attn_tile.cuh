@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tiles of our own attention (cuda_attn_own.cu): the shapes of shared memory, how tiles get there,
- * the two products of a warp in bf16 and f32, and which probabilities dropout keeps.
+ * the two matmuls of a warp in bf16 and f32, and which probabilities dropout keeps.
  */
 #ifndef PLAIT_DEVICE_CUDA_ATTN_TILE_CUH
 #define PLAIT_DEVICE_CUDA_ATTN_TILE_CUH
@@ -125,7 +125,7 @@ __device__ static inline void load_matrices_t(uint32_t *r, const void *p)
 
 /* s (16, N) = a (16, D) b (N, D)^T, of one warp; a and b in shared memory. */
 template <int D, int N>
-__device__ static void product_nt(float (*s)[4], const __nv_bfloat16 *a, const __nv_bfloat16 *b)
+__device__ static void mma_nt(float (*s)[4], const __nv_bfloat16 *a, const __nv_bfloat16 *b)
 {
     constexpr int LD = shape<__nv_bfloat16, D>::LD;
     int l = threadIdx.x % 32;
@@ -148,7 +148,7 @@ __device__ static void product_nt(float (*s)[4], const __nv_bfloat16 *a, const _
 }
 
 template <int D, int N>
-__device__ static void product_nt(float (*s)[4], const float *a, const float *b)
+__device__ static void mma_nt(float (*s)[4], const float *a, const float *b)
 {
     constexpr int LD = shape<float, D>::LD;
     int l = threadIdx.x % 32;
@@ -187,7 +187,7 @@ __device__ static inline uint32_t pack2(float low, float high)
 /* acc (16, OUT) += p (16, N) b (N, OUT), of one warp: p in registers, b in shared memory.
  * scratch: (16, LDP) of this warp, f32 only. */
 template <int D, int N>
-__device__ static void product_nn(float (*acc)[4], const float (*p)[4], const __nv_bfloat16 *b,
+__device__ static void mma_nn(float (*acc)[4], const float (*p)[4], const __nv_bfloat16 *b,
                                   float *scratch)
 {
     using s = shape<__nv_bfloat16, D>;
@@ -210,7 +210,7 @@ __device__ static void product_nn(float (*acc)[4], const float (*p)[4], const __
 }
 
 template <int D, int N>
-__device__ static void product_nn(float (*acc)[4], const float (*p)[4], const float *b,
+__device__ static void mma_nn(float (*acc)[4], const float (*p)[4], const float *b,
                                   float *scratch)
 {
     using s = shape<float, D>;

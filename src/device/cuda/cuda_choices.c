@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run has chosen by measuring, for its checkpoints, and back. Products and attention of
+ * What a run has chosen by measuring, for its checkpoints, and back. GEMMs and attention of
  * cuDNN remember their choices in one table (cuda_algo.h), whose file is the machine's; a
  * checkpoint has those that the run used, so that it goes on with the same kernels where that file
  * is another.

@@ -123,13 +123,13 @@ void dnn_matmul(struct dnn_graph *g, cudnnBackendDescriptor_t a, cudnnBackendDes
     const cudnnDataType_t sums = CUDNN_DATA_FLOAT;
     cudnnBackendDescriptor_t how = begin(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &sums);
-    finish(g, how, "describe the type of a product");
+    finish(g, how, "describe the type of a matmul");
     cudnnBackendDescriptor_t d = begin(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_desc(g, d, CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
     set_desc(g, d, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_desc(g, d, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_desc(g, d, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
-    finish_op(g, d, "describe a product");
+    finish_op(g, d, "describe a matmul");
 }
 
 void dnn_reduce(struct dnn_graph *g, cudnnReduceTensorOp_t op, cudnnBackendDescriptor_t x,

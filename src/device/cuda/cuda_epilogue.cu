@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bias and activation as a kernel of their own, and a plain product, for shapes that cuBLASLt does
+ * Bias and activation as a kernel of their own, and a plain GEMM, for shapes that cuBLASLt does
  * not serve: odd row lengths, strides or addresses. Right for every shape, made for none: a thread
  * an element, scalar accesses. Shapes that training spends its time on do not come here, and
  * cuda_gemm.c says (info) which do.
  *
- * The product: a block of 16 x 16 threads has a tile of C, and goes through k in steps of 16 over
+ * The GEMM: a block of 16 x 16 threads has a tile of C, and goes through k in steps of 16 over
  * tiles of A and B in shared memory; elements outside are zeros there. The terms of an element are
  * added in ascending order of k, in f32, onto what C held when it accumulates.
  */
@@ -110,7 +110,7 @@ extern "C" enum err cuda_epilogue(struct cuda *c, const struct cuda_epilogue *e)
     return epilogue_launch<__nv_bfloat16, __nv_bfloat16>(c, e);
 }
 
-template <typename T> struct product {
+template <typename T> struct params {
     float *c;
     const T *a, *b;
     int64_t m, n, k, lda, ldb, ldc;
@@ -119,7 +119,7 @@ template <typename T> struct product {
 
 /* Thread (x, y) has element (row y, column x) of the block's tile. */
 template <typename T>
-__global__ void __launch_bounds__(SIDE *SIDE) product_kernel(struct product<T> p)
+__global__ void __launch_bounds__(SIDE *SIDE) gemm_kernel(struct params<T> p)
 {
     __shared__ float a[SIDE][SIDE + 1], b[SIDE][SIDE + 1];
     int x = threadIdx.x, y = threadIdx.y;
@@ -144,14 +144,14 @@ __global__ void __launch_bounds__(SIDE *SIDE) product_kernel(struct product<T> p
     }
 }
 
-template <typename T> static enum err product_launch(struct cuda *c, const struct gemm *g)
+template <typename T> static enum err gemm_launch(struct cuda *c, const struct gemm *g)
 {
-    struct product<T> p = {(float *)g->c, (const T *)g->a, (const T *)g->b, g->m, g->n, g->k,
+    struct params<T> p = {(float *)g->c, (const T *)g->a, (const T *)g->b, g->m, g->n, g->k,
                            g->lda, g->ldb, g->ldc, g->trans_a, g->trans_b, g->accumulate};
     dim3 grid((unsigned)num_ceil_div(g->n, SIDE),
               (unsigned)num_min(num_ceil_div(g->m, SIDE), GRID_ROWS));
-    product_kernel<T><<<grid, dim3(SIDE, SIDE), 0, c->stream>>>(p);
-    CUDA_LAUNCHED("product");
+    gemm_kernel<T><<<grid, dim3(SIDE, SIDE), 0, c->stream>>>(p);
+    CUDA_LAUNCHED("GEMM");
     return ERR_OK;
 }
 
@@ -159,5 +159,5 @@ extern "C" enum err cuda_gemm_own(struct cuda *c, const struct gemm *g)
 {
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
-    return c->bf16 ? product_launch<__nv_bfloat16>(c, g) : product_launch<float>(c, g);
+    return c->bf16 ? gemm_launch<__nv_bfloat16>(c, g) : gemm_launch<float>(c, g);
 }

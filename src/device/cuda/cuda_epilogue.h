@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the library's products cannot do for some shape: bias and activation apart, and a product
+ * What the library's GEMMs cannot do for some shape: bias and activation apart, and a GEMM
  * for operands that it has no algorithm for.
  */
 #ifndef PLAIT_DEVICE_CUDA_EPILOGUE_H
@@ -8,8 +8,8 @@
 
 #include "device/cuda/cuda_local.h"
 
-/* Bias and activation of `g` on a product without them: rows row .. row + rows - 1 of C and pre are
- * written from src (rows, n) f32 of row stride ld; NULL: a product of zeros. src may be those rows
+/* Bias and activation of `g` on a GEMM without them: rows row .. row + rows - 1 of C and pre are
+ * written from src (rows, n) f32 of row stride ld; NULL: zeros. src may be those rows
  * of C where C is f32. g's strides are filled in. Local. */
 struct cuda_epilogue {
     const struct gemm *g;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products by cuBLASLt (cuda_lt.c says how it is asked).
+ * GEMMs by cuBLASLt (cuda_lt.c says how it is asked).
  *
- * A product is done in one of two ways. By the library, with bias, activation or their gradients in
- * its epilogue; or apart: a product without epilogue, then kernels of our own (cuda_epilogue.cu),
+ * A GEMM is done in one of two ways. By the library, with bias, activation or their gradients in
+ * its epilogue; or apart: a GEMM without epilogue, then kernels of our own (cuda_epilogue.cu),
  * where the library has nothing for these types, extents and addresses. Apart, a bf16 C is made in
  * strips of rows by way of f32 in the workspace, so that it is rounded once there too; and where
- * even the bare product is not served, it is our own. The sums over k for a bias gradient (db) come
+ * even the bare GEMM is not served, it is our own. The sums over k for a bias gradient (db) come
  * out of the epilogue, when the library gives them in f32 (BGRADB, as A of ours is its B) and that
  * is measured to be faster than cuda_bias_grad.
  *
- * Choice of algorithm. A shape's first product looks it up in the file of choices (cuda_algo.h),
+ * Choice of algorithm. A shape's first GEMM looks it up in the file of choices (cuda_algo.h),
  * else measures what the library proposes (up to CANDIDATES) on the operands at hand and adds the
- * fastest to the file. C is written several times over, which does no harm. A product that
+ * fastest to the file. C is written several times over, which does no harm. A GEMM that
  * accumulates is measured with its sum put elsewhere, C + AB into the workspace; where that is too
- * small, the choice of the same product without accumulation holds if there is one, else the
+ * small, the choice of the same GEMM without accumulation holds if there is one, else the
  * library's first. Measuring waits for the device, in the first step of a run and where a new shape
  * turns up; never while a graph is captured: then the library's first is taken, for this run.
  *
@@ -30,8 +30,8 @@
 #include <stdio.h>
 
 enum {
-    REPEATS = 3,    /* of a measured product, behind one to warm up */
-    LARGE = 1 << 30 /* multiplications of a product that should not go apart */
+    REPEATS = 3,    /* of a measured GEMM, behind one to warm up */
+    LARGE = 1 << 30 /* multiplications of a GEMM that should not go apart */
 };
 
 /* ---- choices ---- */
@@ -62,7 +62,7 @@ static enum err recognise(struct lt_call *k, const struct cuda_algo_choice *choi
 
 /* ---- measuring ---- */
 
-/* Where measured products may put their sum; NULL when there is no room. */
+/* Where measured GEMMs may put their sum; NULL when there is no room. */
 static void *measured_out(const struct lt_call *k)
 {
     int64_t need = (k->g.m - 1) * k->g.ldc + k->g.n;
@@ -177,7 +177,7 @@ static void say(const struct lt_call *k, const struct lt_known *w, const char *w
     char time[32] = "";
     if (us > 0 && us < 1e12)
         snprintf(time, sizeof time, ", %.1f us", us);
-    log_line(level, "cuda: product %lld x %lld x %lld, flags %lld, align %lld: %s, %s%s",
+    log_line(level, "cuda: GEMM %lld x %lld x %lld, flags %lld, align %lld: %s, %s%s",
              (long long)g->m,
              (long long)g->n, (long long)g->k, (long long)k->key.flags, (long long)k->key.align,
              name[w->way], whence, time);
@@ -196,7 +196,7 @@ static enum err take_first(struct lt_call *k, struct lt_known *out)
     return ERR_OK;
 }
 
-/* A product that accumulates and cannot be measured takes what was chosen without accumulation. */
+/* A GEMM that accumulates and cannot be measured takes what was chosen without accumulation. */
 static enum err take_sibling(struct lt_call *k, struct lt_known *out)
 {
     struct cuda_algo_choice choice = {.way = WAY_LIBRARY};
@@ -258,7 +258,7 @@ static enum err choose(struct lt_call *k, struct lt_known *out)
     return ERR_OK;
 }
 
-/* ---- products ---- */
+/* ---- GEMMs ---- */
 
 static enum err bias_grad(struct lt_call *k)
 {
@@ -278,7 +278,7 @@ static enum err by_library(struct lt_call *k, const struct lt_known *w)
     return cuda_copy(&k->c->dev, &(struct flat){k->g.db, db, k->g.m * (int64_t)sizeof(float)});
 }
 
-/* What of `g` is a product and nothing else, with its sums in f32 at c. */
+/* What of `g` is a GEMM and nothing else, with its sums in f32 at c. */
 static struct gemm bare(const struct gemm *g, void *c, int64_t ldc)
 {
     struct gemm b = *g;
@@ -327,7 +327,7 @@ static enum err apart(struct lt_call *k)
     return bias_grad(k);
 }
 
-/* k is 0: the product is zeros. */
+/* k is 0: the GEMM is zeros. */
 static enum err empty(struct lt_call *k)
 {
     const struct gemm *g = &k->g;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Instructions of compute capability 9.0a as functions: barriers in shared memory that count bytes,
- * the copy engine, products of a warpgroup. Only what the kernels use; PTX ISA 8.x, chapters
+ * the copy engine, matmuls of a warpgroup. Only what the kernels use; PTX ISA 8.x, chapters
  * "mbarrier", "cp.async.bulk" and "wgmma".
  *
- * A product of a warpgroup runs behind the program: what it reads and writes may be touched only
+ * A matmul of a warpgroup runs behind the program: what it reads and writes may be touched only
  * when wgmma_wait has said so. The compiler does not know that, so registers go through `held`
  * behind the wait, which it takes for a change.
  */
@@ -96,7 +96,7 @@ static __device__ __forceinline__ void copy_bytes(uint32_t to, const void *from,
                  : "memory");
 }
 
-/* What this thread has stored in shared memory is seen by the copy engine and by products of those
+/* What this thread has stored in shared memory is seen by the copy engine and by matmuls of those
  * who meet it in a barrier behind this. */
 static __device__ __forceinline__ void stores_seen(void)
 {
@@ -115,7 +115,7 @@ template <int N> static __device__ __forceinline__ void registers_give(void)
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* ---- products of a warpgroup ---- */
+/* ---- matmuls of a warpgroup ---- */
 
 /* A tile of shared memory with rows of 128 bytes, swizzled, groups of 8 rows one behind another.
  * Rows are those of the result, 64 of the summed index in each; or, where the instruction
@@ -132,7 +132,7 @@ static __device__ __forceinline__ uint64_t wgmma_further(uint64_t tile, int byte
     return (tile & 0xffffffff00000000u) | ((uint32_t)tile + (uint32_t)bytes / 16);
 }
 
-/* Before the first product that reads or writes registers touched since. */
+/* Before the first matmul that reads or writes registers touched since. */
 static __device__ __forceinline__ void wgmma_fence(void)
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

@@ -3,7 +3,7 @@
  * What the files of the cuda device share: the device, its workspace, error handling, the functions
  * of its table. Read by C files and, inside extern "C", by CUDA C++ files.
  *
- * Workspace. One buffer, taken at opening, serves every call that needs room: split products,
+ * Workspace. One buffer, taken at opening, serves every call that needs room: split GEMMs,
  * attention's backward, partial sums of reductions. Calls are in the order of the stream, so it
  * holds nothing from one call to the next. What asks for more than it has is refused by name.
  */
@@ -35,7 +35,7 @@ struct cuda {
     cudaEvent_t ready[DEV_SNAPSHOT_SLOTS]; /* on the stream */
     cudaEvent_t gone[DEV_SNAPSHOT_SLOTS];  /* behind a slot's last copy */
     cudaEvent_t all_gone;    /* behind the last copy */
-    struct cuda_lt *lt;      /* owned; NULL until the first product */
+    struct cuda_lt *lt;      /* owned; NULL until the first GEMM */
     struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
     struct cuda_stage *stage; /* owned */
     struct cuda_clock *clock; /* owned */

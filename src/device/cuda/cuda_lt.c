@@ -6,7 +6,7 @@
  * (BGRADB). bf16 or f32 operands, sums in f32 (no tf32). Its GELU is the tanh form.
  *
  * Only algorithms are asked for that add the parts of a split sum in a fixed order and in f32: none
- * that reduces in place or in the type of C. Descriptors are filled in anew for each product, on
+ * that reduces in place or in the type of C. Descriptors are filled in anew for each GEMM, on
  * the stack: that is a few dozen stores, and nothing can be stale.
  *
  * Workspace: the library has the first part (at most 64 MiB), f32 strips and measured sums lie
@@ -151,7 +151,7 @@ int64_t cuda_lt_element_c(const struct lt_call *k)
 }
 
 /* Does the library work an epilogue as device.h says? Its kernels for operands that are not aligned
- * round a bf16 product before the bias is added (seen with 13.1 on an H200), and the slope of GELU
+ * round a bf16 GEMM before the bias is added (seen with 13.1 on an H200), and the slope of GELU
  * in f32 is within 2e-5 only. */
 static bool rounds_once(const struct lt_call *k)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cuBLASLt as cuda_gemm.c sees it: products are described, algorithms proposed and run.
+ * cuBLASLt as cuda_gemm.c sees it: GEMMs are described, algorithms proposed and run.
  */
 #ifndef PLAIT_DEVICE_CUDA_LT_H
 #define PLAIT_DEVICE_CUDA_LT_H
@@ -29,11 +29,11 @@ struct cuda_lt {
     cudaEvent_t from, to;      /* of a measurement */
     struct cuda_algos *algos;  /* owned; NULL in deterministic mode */
     char gpu[256];             /* its name; asked for once, for the driver takes its time */
-    int64_t count;             /* of products made known, ever */
+    int64_t count;             /* of GEMMs made known, ever */
     struct lt_known known[LT_KNOWN]; /* a ring */
 };
 
-/* A product on its way to the library. */
+/* A GEMM on its way to the library. */
 struct lt_call {
     struct cuda *c;
     struct gemm g; /* strides filled in */
@@ -51,7 +51,7 @@ enum err cuda_lt_failed(int line, const char *what, cublasStatus_t s);
             return cuda_lt_failed(__LINE__, #call, lt_err_);                                       \
     } while (0)
 
-/* At the first product. Errors: ERR_CONFIG when the library is not the one built with. */
+/* At the first GEMM. Errors: ERR_CONFIG when the library is not the one built with. */
 enum err cuda_lt_open(struct cuda *c);
 
 /* The workspace's parts, in this order: bytes of the library; f32 numbers for strips and measured
@@ -75,7 +75,7 @@ enum err cuda_lt_describe(struct lt_call *k, enum lt_way way);
  * call described for that way. Errors: ERR_INTERNAL. */
 enum err cuda_lt_propose(struct lt_call *k, enum lt_way way,
                          cublasLtMatmulAlgo_t list[LT_CANDIDATES], int *count);
-/* The product as described, its sum to `out` (C, or a place of the same form). */
+/* The GEMM as described, its sum to `out` (C, or a place of the same form). */
 cublasStatus_t cuda_lt_multiply(struct lt_call *k, const cublasLtMatmulAlgo_t *algo, void *out);
 /* The numbers that name an algorithm in a file. Errors: ERR_INTERNAL. */
 enum err cuda_lt_settings(const cublasLtMatmulAlgo_t *algo, int64_t out[CUDA_ALGO_SETTINGS]);

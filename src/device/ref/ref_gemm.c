@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products, C = op(A) op(B). One loop nest serves all four transpositions: row i of C
+ * GEMMs, C = op(A) op(B). One loop nest serves all four transpositions: row i of C
  * gathers op(A)[i][p] times row p of op(B), p ascending, so the inner loop has stride one. To have
  * rows of op(B) when B is stored transposed, B is first written out in row order; that costs n k
  * moves against m n k multiplications. The sum of an element starts from C (or zero) and adds its
- * k terms in order, so an accumulated product over two halves of k has the bits of the whole.
+ * k terms in order, so an accumulated GEMM over two halves of k has the bits of the whole.
  *
  * GELU is the tanh form, 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) (Hendrycks & Gimpel
  * 2016), as GPT-2 has it.
