@@ -31,7 +31,7 @@
  * cutting changes no bit where the device's GEMMs do not depend on how many rows they have.
  *
  * Pieces cost: a small GEMM fills a GPU badly, the more so beside NCCL's kernels (copies between
- * GPUs take no multiprocessor), and a sum whose root is one member uses the links of that one, one
+ * GPUs take no SM), and a sum whose root is one member uses the links of that one, one
  * way. So pieces have at least t->rows rows, a GEMM that makes only one is not cut, and what
  * need not be cut is not: a sum that nobody wants before the weight gradients are made is started
  * in one (tp_column_grad_start), and the gather for these is in one, too (tp_gather_start). Without

@@ -119,7 +119,7 @@ int64_t options_ranks(const struct options *o);
 /* Data ranks that share the updates; 1: each makes all of them. */
 int64_t options_shares(const struct options *o);
 /* Fewest rows of a piece of a GEMM of tensor ranks that talk beside their GEMMs; 0: they do
- * not. auto: where copies between GPUs carry the talk, which leave the multiprocessors to the
+ * not. auto: where copies between GPUs carry the talk, which leave the SMs to the
  * GEMMs (comm_would_copy, and env.no_copies is false). no_p2p: GPUs of tensor ranks were asked
  * and do not reach each other. Local. */
 int64_t options_tp_rows(const struct options *o, bool no_p2p);

@@ -54,7 +54,7 @@ static const struct attn blocks[] = {
     {.b = 2, .tq = 384, .tk = 384, .heads = 5, .kv_heads = 5, .d = 64},
     {.b = 3, .tq = 200, .tk = 200, .heads = 2, .kv_heads = 2, .d = 64},
     {.b = 2, .tq = 1, .tk = 1, .heads = 3, .kv_heads = 3, .d = 64},
-    /* more pairs of sequence and head than a large GPU has multiprocessors */
+    /* more pairs of sequence and head than a large GPU has SMs */
     {.b = 8, .tq = 130, .tk = 130, .heads = 17, .kv_heads = 17, .d = 64},
     /* and several times as many, of one block of rows each */
     {.b = 10, .tq = 20, .tk = 20, .heads = 40, .kv_heads = 40, .d = 64},

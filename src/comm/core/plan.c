@@ -3,7 +3,7 @@
  * What a transport takes of memory, known before it is there. Staging in host memory is ours and
  * exact. What NCCL takes of a GPU is its own affair; the figures are from cudaMemGetInfo around
  * each opening (PLAIT_LOG=debug prints them), NCCL 2.28 on two H200, rounded up: buffers of every
- * communicator, by the multiprocessors it may take, and once in a process the kernels.
+ * communicator, by the SMs it may take, and once in a process the kernels.
  */
 #include "comm/core/core.h"
 

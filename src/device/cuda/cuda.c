@@ -204,7 +204,7 @@ static void cuda_describe(const struct dev *d, char *buf, size_t n)
     const struct cuda *c = (const struct cuda *)d;
     (void)cudaGetDeviceProperties(&prop, c->index);
     cuda_dnn_describe(dnn, sizeof dnn);
-    snprintf(buf, n, "cuda: GPU %d, %s, %d multiprocessors, %.1f GiB, %s, %s%s", c->index,
+    snprintf(buf, n, "cuda: GPU %d, %s, %d SMs, %.1f GiB, %s, %s%s", c->index,
              prop.name, c->sms, (double)prop.totalGlobalMem / (double)(1 << 30),
              dtype_name(d->ct), dnn, c->deterministic ? ", deterministic" : "");
 }

@@ -7,7 +7,7 @@
  *
  * The gradient of heads of 64 has kernels of its own on Hopper (cuda_attn_bwd.cu). They come first
  * where they are the faster ones by measurement, sequences of up to 2048 whose pairs of sequence
- * and head come out even on the multiprocessors (bench/bench_attn.c; an H200: 335 TFLOP/s beside
+ * and head come out even on the SMs (bench/bench_attn.c; an H200: 335 TFLOP/s beside
  * cuDNN's 252 at 64 x 1024 x 12 heads, 342 beside 369 at 2 x 4096 x 32).
  * They add in one order, so the deterministic mode takes them for longer sequences too.
  * dev_args.attn_grad says otherwise, for tests and measurements.
@@ -26,7 +26,7 @@
 static const int64_t deterministic_most = (int64_t)256 << 20;
 
 /* Are the Hopper kernels faster than cuDNN? Evenly shared out they have 1.33 times its speed at
- * T 1024, 1.06 at 2048, 0.93 at 4096. On 132 multiprocessors 75 pairs are as fast at 1024, and
+ * T 1024, 1.06 at 2048, 0.93 at 4096. On 132 SMs 75 pairs are as fast at 1024, and
  * 96 pairs have 1.17 times its speed at 1024 and 0.98 at 2048. */
 static bool faster(const struct cuda *c, const struct attn *a)
 {

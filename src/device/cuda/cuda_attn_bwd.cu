@@ -5,7 +5,7 @@
  * recomputed probabilities are from Dao et al. 2022 and Dao 2023, matmuls that run behind the
  * program and a warp that loads from Shah et al. 2024 (FlashAttention-3).
  *
- * A block of threads is alone on its multiprocessor: one warp lets the copy engine bring tiles, two
+ * A block of threads is alone on its SM: one warp lets the copy engine bring tiles, two
  * warpgroups compute. Each holds 64 of the block's 128 keys and lets blocks of 128 queries pass:
  *     S' = K Q^T         P' = exp(scale S' - lse)      (keys, queries), in registers
  *     dP' = V dO^T       dS' = P' (dP' - delta)

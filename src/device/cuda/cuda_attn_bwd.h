@@ -6,7 +6,7 @@
  * Blocks are of 128 rows. The unit of work is a pair: one head of one sequence. A block of threads
  * takes the keys of a pair block by block, upwards, and for each the queries from the diagonal on.
  * So the sums of dq that one block of threads makes have one order. When pairs do not come out even
- * on the multiprocessors, those of the last round are cut into parts: part p of P has the blocks of
+ * on the SMs, those of the last round are cut into parts: part p of P has the blocks of
  * keys p, 2P-1-p, 2P+p, ..., to and fro, which evens out the triangle. Their sums are added behind.
  */
 #ifndef PLAIT_DEVICE_CUDA_ATTN_BWD_H
@@ -20,7 +20,7 @@
 #define BWD_BOTH
 #endif
 
-/* BWD_MOST: blocks of threads at most, one a multiprocessor (an H100 or H200 has 132). It bounds
+/* BWD_MOST: blocks of threads at most, one an SM (an H100 or H200 has 132). It bounds
  * the workspace. */
 enum { BWD_ROWS = 128, BWD_D = 64, BWD_MOST = 132, BWD_TILE = BWD_ROWS * BWD_D };
 
@@ -110,7 +110,7 @@ static inline BWD_BOTH struct bwd_at bwd_next(const struct bwd_share *s, struct 
     return at;
 }
 
-/* Of the time that all multiprocessors have until the last is done, the part that they work: how
+/* Of the time that all SMs have until the last is done, the part that they work: how
  * evenly pairs are shared out. */
 static inline double bwd_even(const struct bwd_share *s, int sms)
 {

@@ -45,7 +45,7 @@ template <typename T, int D> struct shape {
     static constexpr int PARTS = D / OUT;
     static constexpr int N = F32 && D > 128 ? 32 : 64;
     static constexpr int BUFFERS = F32 && D > 128 ? 1 : 2;
-    static constexpr int BLOCKS = D > 128 ? 1 : F32 || D > 64 ? 2 : 3; /* of a multiprocessor */
+    static constexpr int BLOCKS = D > 128 ? 1 : F32 || D > 64 ? 2 : 3; /* of an SM */
     static constexpr int LDP = N + 4; /* of P in shared memory, f32 only */
     static constexpr int OWN = ROWS * LD, TILE = N * LD; /* elements */
 };

@@ -18,7 +18,7 @@
 enum {
     FLAT_THREADS = 256,
     FLAT_AHEAD = 4,          /* loads in flight in a sum, each of a thread's own */
-    ADAMW_PER_SM = 5,        /* blocks that a multiprocessor holds at a time, for which the */
+    ADAMW_PER_SM = 5,        /* blocks that an SM holds at a time, for which the */
     SUM_PER_SM = 6,          /* compiler makes room: the grid of a kernel that loops */
     FLAT_MOST = 1 << 30,     /* blocks of a grid that does not loop in practice */
 };

@@ -50,7 +50,7 @@ static void describe_gpu(int i, char *buf, size_t n)
         snprintf(buf, n, "gpu %d: cannot be asked: %s", i, cudaGetErrorString(e));
         return;
     }
-    snprintf(buf, n, "gpu %d: %.64s, %s, sm_%d%d, %d multiprocessors, driver of CUDA %s", i, p.name,
+    snprintf(buf, n, "gpu %d: %.64s, %s, sm_%d%d, %d SMs, driver of CUDA %s", i, p.name,
              text_bytes((int64_t)p.totalGlobalMem, bytes), p.major, p.minor,
              p.multiProcessorCount, cuda_version_text(driver, of));
 }

@@ -21,7 +21,7 @@ struct cuda_clock;  /* cuda_timer.c: timed events, and the clocks of GPU and hos
 struct cuda {
     struct dev dev;          /* first: a struct dev * is a struct cuda * */
     int index;               /* the GPU */
-    int sms;                 /* multiprocessors */
+    int sms;                 /* how many SMs it has */
     int shared;              /* bytes of shared memory that a block may ask for */
     bool bf16;               /* ct is bf16 */
     bool sm90;               /* compute capability 9.0 */

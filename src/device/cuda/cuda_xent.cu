@@ -4,7 +4,7 @@
  * one for a whole one. That one finds maximum and sum in a single pass over the row (Milakov and
  * Gimelshein 2018: the sum so far is scaled when the maximum moves) and keeps the row in shared
  * memory meanwhile, so that device memory is read once and written once. Of a row that is longer
- * than half of a multiprocessor's shared memory the rest is read again, from the second-level
+ * than half of an SM's shared memory the rest is read again, from the second-level
  * cache as a rule; half, so that one block loads while another writes.
  *
  * Sums are f32: each thread adds its own columns in order, then warps, then the block, always in
