@@ -136,7 +136,7 @@ static enum err run_b(struct exec *x, struct sched_instr in)
         b.keep = &e->keep[e->keep_of[in.mb]].keep;
     TRY(exec_await(x, &slot->recv_b));
     if (sched_ends_stage(in))
-        TRY(gradient_out(x, e, in.mb, &b.d_out));
+        TRY(gradient_out(x, e, in.mb, &b.dx));
     TRY(stage_backward(&e->stage, &b));
     if (sched_ends_stage(in))
         end_backward(x, e, in.mb);
@@ -152,7 +152,7 @@ static enum err run_i(struct exec *x, struct sched_instr in)
     struct stage_back b = {.mb = &mb, .slot = &slot->slot,
                            .keep = &e->keep[e->keep_of[in.mb]].keep};
     TRY(exec_await(x, &slot->recv_b));
-    TRY(gradient_out(x, e, in.mb, &b.d_out));
+    TRY(gradient_out(x, e, in.mb, &b.dx));
     return stage_backward_input(&e->stage, &b);
 }
 

@@ -30,7 +30,7 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool 
                            .parts = {0, e->stage.parts}};
     TRY(stage_forward(&e->stage, &s, slot));
     TRY(stage_recompute(&e->stage, &s, slot, b.parts));
-    b.d_out = e->id > 0 ? any_out(x, e) : NULL;
+    b.dx = e->id > 0 ? any_out(x, e) : NULL;
     if (x->splits) {
         TRY(exec_keep_find(x, e, &k));
         b.keep = &e->keep[k].keep;

@@ -77,11 +77,12 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     const struct model_dims *d = &c->dims;
     void *const *work = c->s->work->at;
     struct qkv at = qkv_of(d);
-    struct tensor df, do_;
+    struct tensor d_sublayer, do_;
     char *dqkv = c->keep[KEEP_DMID];
-    TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
-    struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID], .full = c->df};
-    TRY(tp_row_grad(&c->s->tp, &df, &out, d->h * d->d, &do_));
+    TRY(stage_residual_grad(c, SITE_OUTPUT, &d_sublayer));
+    struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID],
+                            .full = c->d_sublayer};
+    TRY(tp_row_grad(&c->s->tp, &d_sublayer, &out, d->h * d->d, &do_));
     if (a)
         TRY(stage_norm_again(c, a));
     struct attn_grad g = {.f = attn_of(c), .do_ = do_.p, .dq = dqkv, .dk = dqkv + at.k0 * d->ct,

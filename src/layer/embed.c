@@ -33,16 +33,17 @@ static enum err forward(const struct stage_call *c)
 static enum err backward_input(const struct stage_call *c)
 {
     struct drop drop = stage_drop(c, SITE_OUTPUT, false);
-    if (c->direct)
+    if (c->aliases_dy)
         return ERR_OK;
-    return dev_dropout(c->s->dev, &(struct dropout){c->df, c->d_in, c->dims.nl, c->dims.c, drop});
+    return dev_dropout(c->s->dev, &(struct dropout){c->d_sublayer, c->dy, c->dims.nl, c->dims.c,
+                                                    drop});
 }
 
 static enum err backward_weight(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
     const struct param *tokens = c->p->role[ROLE_TOKENS];
-    struct tensor whole, local = {c->df, d->nl, d->c, tp_stream(&c->s->tp)};
+    struct tensor whole, local = {c->d_sublayer, d->nl, d->c, tp_stream(&c->s->tp)};
     void *dw;
     if (c->p->role[ROLE_POSITIONS]) {
         TRY(stage_grad(c, ROLE_POSITIONS, &dw));

@@ -142,7 +142,7 @@ static enum err backward_input(const struct stage_call *c)
     struct tensor dh = {c->save[SAVE_DH], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
     if (has_norm(c))
         return stage_norm_grad(c, NULL, &dh);
-    return c->d_out ? dev_copy(c->s->dev, c->d_out, dh.p, dh.rows * dh.cols * c->dims.ct) : ERR_OK;
+    return c->dx ? dev_copy(c->s->dev, c->dx, dh.p, dh.rows * dh.cols * c->dims.ct) : ERR_OK;
 }
 
 static enum err backward_weight(const struct stage_call *c)

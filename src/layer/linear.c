@@ -2,7 +2,7 @@
  *
  * y (n, out) = x (n, in) w^T + b, w (out, in). Gradients: dx = dy w, dw += dy^T x, db += the sum of
  * the rows of dy. Rows are not cut over ranks, and nothing is dropped, so that dy is at hand for
- * both (stage_call.direct).
+ * both (stage_call.aliases_dy).
  */
 #include "layer/stage.h"
 
@@ -18,10 +18,10 @@ static enum err forward(const struct stage_call *c)
 static enum err backward_input(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
-    ENSURE(c->direct);
-    if (!c->d_out)
+    ENSURE(c->aliases_dy);
+    if (!c->dx)
         return ERR_OK;
-    return dev_gemm(c->s->dev, &(struct gemm){.c = c->d_out, .a = c->d_in,
+    return dev_gemm(c->s->dev, &(struct gemm){.c = c->dx, .a = c->dy,
                                               .b = stage_w(c, ROLE_LINEAR_W), .m = d->n,
                                               .n = d->in, .k = d->out});
 }
@@ -30,7 +30,7 @@ static enum err backward_weight(const struct stage_call *c)
 {
     static const enum model_role role[2] = {ROLE_LINEAR_W, ROLE_LINEAR_B};
     const struct model_dims *d = &c->dims;
-    struct tensor dy = {c->df, d->n, d->out, PLACE_WHOLE};
+    struct tensor dy = {c->d_sublayer, d->n, d->out, PLACE_WHOLE};
     struct tensor x = {c->save[SAVE_X], d->n, d->in, PLACE_WHOLE};
     return stage_weight_grad(c, role, &dy, &x);
 }

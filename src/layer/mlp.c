@@ -53,16 +53,16 @@ static struct stage_sub sub_of(const struct stage_call *c)
 static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
 {
     const struct model_dims *d = &c->dims;
-    struct tensor df, dact;
-    TRY(stage_residual_grad(c, SITE_OUTPUT, &df));
-    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->df,
+    struct tensor d_sublayer, dact;
+    TRY(stage_residual_grad(c, SITE_OUTPUT, &d_sublayer));
+    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->d_sublayer,
                              .out = c->s->work->at[WORK_DMID]};
     if (!d->gated) {
         down.act = GEMM_DGELU;
         down.pre = c->save[SAVE_PRE];
         down.out = c->keep[KEEP_DMID];
     }
-    TRY(tp_row_grad(&c->s->tp, &df, &down, d->f, &dact));
+    TRY(tp_row_grad(&c->s->tp, &d_sublayer, &down, d->f, &dact));
     if (a)
         TRY(stage_norm_again(c, a));
     if (!d->gated)

@@ -11,7 +11,7 @@ static enum err forward(const struct stage_call *c)
 
 static enum err backward_input(const struct stage_call *c)
 {
-    return dev_relu_grad(c->s->dev, &(struct relu_grad){c->d_out, c->d_in, c->save[SAVE_X],
+    return dev_relu_grad(c->s->dev, &(struct relu_grad){c->dx, c->dy, c->save[SAVE_X],
                                                         c->dims.n * c->dims.in});
 }
 

@@ -19,15 +19,15 @@ static const struct layer_kind *const kind_of[PART_COUNT] = {
 
 static void bind_parts(struct stage *s, const struct param *tokens)
 {
-    s->direct = !s->split.sp;
+    s->aliases_dy = !s->split.sp;
     for (int i = 0; i < s->parts; i++) {
         struct stage_part *p = &s->part[i];
         p->layer = model_layer(s->model, s->span.first + i);
         p->kind = kind_of[p->layer.type->part];
         model_dims(&p->layer, &s->split, s->samples, &s->dev->types, &p->dims);
-        s->direct = s->direct && p->layer.dims.dropout == 0;
+        s->aliases_dy = s->aliases_dy && p->layer.dims.dropout == 0;
         p->grad_kept = i > 0 && !p[-1].grad_kept &&
-                       model_kept(&p->layer, &p->dims, KEEP_DF) > 0;
+                       model_kept(&p->layer, &p->dims, KEEP_D_SUBLAYER) > 0;
         for (int r = 0; r < ROLE_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum model_role)r);
         if (p->layer.type->part == PART_HEAD && !p->role[ROLE_HEAD_W])
@@ -178,8 +178,8 @@ static void *gradient_at(const struct stage *s, const struct stage_back *b, int 
         return b->slot->out;
     if (p->layer.type->leaf)
         return NULL;
-    bool kept = b->keep->per_slot ? b->keep->keep[part][KEEP_DF] != NULL : p->grad_kept;
-    return s->direct && kept ? b->keep->keep[part][KEEP_DF] : s->work->at[WORK_D];
+    bool kept = b->keep->per_slot ? b->keep->keep[part][KEEP_D_SUBLAYER] != NULL : p->grad_kept;
+    return s->aliases_dy && kept ? b->keep->keep[part][KEEP_D_SUBLAYER] : s->work->at[WORK_D];
 }
 
 /* The backward of a part, from here on. */
@@ -189,12 +189,12 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
     struct stage_call c = stage_call_of(s, b->mb, part);
     c.save = b->slot->save[part];
     c.keep = b->keep->keep[part];
-    c.d_in = gradient_at(s, b, part);
-    c.d_out = part > 0                     ? gradient_at(s, b, part - 1)
-              : model_stage_embed(&s->span) ? s->work->at[WORK_D]
-                                            : b->d_out;
-    c.direct = s->direct;
-    c.df = c.direct ? c.d_in : c.keep[KEEP_DF] ? c.keep[KEEP_DF] : c.d_out;
+    c.dy = gradient_at(s, b, part);
+    c.dx = part > 0                      ? gradient_at(s, b, part - 1)
+           : model_stage_embed(&s->span) ? s->work->at[WORK_D]
+                                         : b->dx;
+    c.aliases_dy = s->aliases_dy;
+    c.d_sublayer = c.aliases_dy ? c.dy : c.keep[KEEP_D_SUBLAYER] ? c.keep[KEEP_D_SUBLAYER] : c.dx;
     return c;
 }
 

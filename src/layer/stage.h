@@ -84,7 +84,7 @@ struct stage {
     struct model_split split;
     struct model_stage span;
     int64_t samples;                /* of a full microbatch */
-    bool direct;                    /* see stage_call */
+    bool aliases_dy;                /* see stage_call */
     struct dev *dev;                /* borrowed */
     struct tp tp;
     struct param_store params;
@@ -106,11 +106,11 @@ struct stage_call {
     const struct stage_call *next;  /* forward: the sublayer behind this one, whose norm is made
                                        beside y; NULL: it makes its own */
     bool normed;                    /* the part before has made this one's norm */
-    void *d_in, *d_out;             /* backward: (nl, C) gradient of output and of input */
-    void *df;                       /* backward: where the gradient of the sublayer's output stays
+    void *dy, *dx;                  /* backward: (nl, C) gradient of output and of input; dx NULL:
+                                       nobody wants it */
+    void *d_sublayer;               /* backward: where the gradient of the sublayer's output stays
                                        for backward_weight */
-    bool direct;                    /* df is d_in: nothing lies between the two gradients */
-                                    /* d_out NULL: nobody wants the input's gradient */
+    bool aliases_dy;                /* d_sublayer does: nothing lies between the two gradients */
 };
 
 struct stage_args {
@@ -174,7 +174,7 @@ struct stage_back {
     const struct stage_mb *mb;
     const struct stage_slot *slot;
     const struct stage_keep *keep;
-    void *d_out;             /* (nl, C) receives the input's gradient; unused with the embed, and
+    void *dx;                /* (nl, C) receives the input's gradient; unused with the embed, and
                                 where the first part is not done */
     struct stage_range parts; /* those behind it were done before, and scratch and keep set are as
                                  they left them */
@@ -207,7 +207,7 @@ enum err stage_weight_grad(const struct stage_call *c, const enum model_role r[2
 
 /* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
 enum err stage_norm(const struct stage_call *c, void *h);
-/* d_out = d (NULL: zero) + gradient through the norm of dh. The gradients of the norm's own
+/* dx = d (NULL: zero) + gradient through the norm of dh. The gradients of the norm's own
  * parameters are kept in KEEP_DNORM; stage_norm_weight adds them, so that every gradient of a block
  * is added in the order of backward_weight. */
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
@@ -215,8 +215,8 @@ enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced GEMM. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias,
                         int site);
-/* Its gradient as the stream lies; whole it belongs to c->df, where it is without sp. */
-enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df);
+/* Its gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without sp. */
+enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *d_sublayer);
 /* The norm's output as the stream lies. */
 struct tensor stage_norm_output(const struct stage_call *c);
 

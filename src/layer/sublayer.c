@@ -2,17 +2,17 @@
  *
  * What attention and mlp share: x -> norm -> (inside) -> + bias, dropout, + x, and its gradient.
  *
- *     forward    h = norm(x)          y = x + drop(f + bias)
- *     backward   df = drop'(dy)       dx = dy + norm'(dh)
+ *     forward    h = norm(x)                y = x + drop(f + bias)
+ *     backward   d_sublayer = drop'(dy)     dx = dy + norm'(dh)
  *
  * The backward of both ends in the same way: the sum over ranks of dh, the gradient through the
- * norm, and the weights' gradients, of the last GEMM by df and of the first by dmid and h, which
- * with sp is gathered again. Where both halves are wanted and ranks talk beside GEMMs, the sum
- * of dh runs beside the weight gradients, as in Megatron-LM, and the gather of h beside what comes
- * before.
+ * norm, and the weights' gradients, of the last GEMM by d_sublayer and of the first by dmid and h,
+ * which with sp is gathered again. Where both halves are wanted and ranks talk beside GEMMs, the
+ * sum of dh runs beside the weight gradients, as in Megatron-LM, and the gather of h beside what
+ * comes before.
  *
  * Biases of row-parallel GEMMs are added after the sum over ranks, once; their gradient is taken
- * from the whole df, so it is complete on every rank.
+ * from the whole d_sublayer, so it is complete on every rank.
  */
 #include "layer/stage.h"
 
@@ -39,7 +39,7 @@ static void *norm_shift(const struct stage_call *c)
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
 {
     TENSOR_NEEDS(dh, tp_stream(&c->s->tp));
-    return dev_norm_grad(c->s->dev, &(struct norm_grad){.dx = c->d_out, .d = d,
+    return dev_norm_grad(c->s->dev, &(struct norm_grad){.dx = c->dx, .d = d,
                                                         .dw = c->keep[KEEP_DNORM],
                                                         .db = norm_shift(c), .dy = dh->p,
                                                         .x = c->save[SAVE_X],
@@ -79,15 +79,16 @@ enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum
     return dev_residual_norm(c->s->dev, &(struct residual_norm){a, b});
 }
 
-enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *df)
+enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *d_sublayer)
 {
     const struct tp *tp = &c->s->tp;
     struct drop drop = stage_drop(c, site, false);
-    *df = (struct tensor){tp->sp ? c->s->work->at[WORK_DH] : c->df, c->dims.nl, c->dims.c,
-                          tp_stream(tp)};
-    if (c->direct)
+    *d_sublayer = (struct tensor){tp->sp ? c->s->work->at[WORK_DH] : c->d_sublayer, c->dims.nl,
+                                  c->dims.c, tp_stream(tp)};
+    if (c->aliases_dy)
         return ERR_OK;
-    return dev_dropout(c->s->dev, &(struct dropout){df->p, c->d_in, c->dims.nl, c->dims.c, drop});
+    return dev_dropout(c->s->dev, &(struct dropout){d_sublayer->p, c->dy, c->dims.nl, c->dims.c,
+                                                    drop});
 }
 
 struct tensor stage_norm_output(const struct stage_call *c)
@@ -114,14 +115,14 @@ enum err stage_sub_input(const struct stage_call *c)
     struct tensor dh;
     TRY(c->p->kind->inner(c, NULL));
     TRY(tp_column_grad(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh));
-    return stage_norm_grad(c, c->d_in, &dh);
+    return stage_norm_grad(c, c->dy, &dh);
 }
 
 static enum err weights(const struct stage_call *c, const struct stage_sub *s,
                         struct stage_again *a)
 {
-    struct tensor df = {c->df, c->dims.n, c->dims.c, PLACE_WHOLE};
-    TRY(stage_weight_grad(c, s->out, &df, &s->mid));
+    struct tensor d_sublayer = {c->d_sublayer, c->dims.n, c->dims.c, PLACE_WHOLE};
+    TRY(stage_weight_grad(c, s->out, &d_sublayer, &s->mid));
     TRY(tp_finish(&a->wait));
     return stage_weight_grad(c, s->in, &s->dmid, &a->h);
 }
@@ -146,6 +147,6 @@ enum err stage_sub_both(const struct stage_call *c)
     TRY(tp_column_grad_start(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh, &sum));
     TRY(weights(c, &s, &a));
     TRY(tp_finish(&sum));
-    TRY(stage_norm_grad(c, c->d_in, &dh));
+    TRY(stage_norm_grad(c, c->dy, &dh));
     return stage_norm_weight(c);
 }

@@ -14,7 +14,7 @@ static void params(const struct layer *l, struct model_params *to)
 
 static int64_t kept(const struct model_dims *d, enum model_keep id)
 {
-    return id == KEEP_DF ? d->nl * d->out * d->ct : 0;
+    return id == KEEP_D_SUBLAYER ? d->nl * d->out * d->ct : 0;
 }
 
 static double weights(const struct layer *l)

@@ -39,7 +39,7 @@ static int64_t saved(const struct model_dims *d, enum model_save id)
 static int64_t kept(const struct model_dims *d, enum model_keep id)
 {
     switch (id) {
-    case KEEP_DF: return d->n * d->c * d->ct;
+    case KEEP_D_SUBLAYER: return d->n * d->c * d->ct;
     case KEEP_DMID: return d->n * pre_cols(d) * d->ct;
     default: return model_norm_kept(d, id);
     }

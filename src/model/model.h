@@ -264,7 +264,7 @@ enum model_save {
 };
 /* Kept from backward_input to backward_weight. With a whole B one shared set serves all parts. */
 enum model_keep {
-    KEEP_DF,   /* (n, C) gradient of the sublayer's output, gathered; embed: (nl, C) */
+    KEEP_D_SUBLAYER, /* (n, C) gradient of the sublayer's output, gathered; embed: (nl, C) */
     KEEP_DMID, /* attn: (n, (H+2K)D/tp) dqkv; mlp: (n, F/tp or 2F/tp) d of the pre-activation */
     KEEP_DNORM, /* all but embed: (2, C) gradients of the norm's scale and shift, this microbatch's
                    alone, in the accumulation type; llama: (1, C) */

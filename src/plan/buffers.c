@@ -14,8 +14,8 @@ static const char *const save_name[SAVE_COUNT] = {
     [SAVE_ACT] = "saved activation", [SAVE_DH] = "saved gradient of the head's input",
 };
 static const char *const keep_name[KEEP_COUNT] = {
-    [KEEP_DF] = "kept gradient of an output", [KEEP_DMID] = "kept gradient inside a sublayer",
-    [KEEP_DNORM] = "kept gradient of a norm",
+    [KEEP_D_SUBLAYER] = "kept gradient of an output",
+    [KEEP_DMID] = "kept gradient inside a sublayer", [KEEP_DNORM] = "kept gradient of a norm",
 };
 static const char *const work_name[WORK_COUNT] = {
     [WORK_FULL] = "gathered rows", [WORK_PARTIAL] = "partial sums", [WORK_D] = "gradient stream",
