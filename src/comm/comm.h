@@ -15,9 +15,9 @@
  *
  * When a rank has failed, every waiting call of its peers ends with ERR_PEER within a second or
  * two, and so it does when a rank has ended that must still take part. When a call has waited for
- * the world's timeout and a rank gave no sign of life for as long, be it one that the call waits
- * for or one that those wait for, it ends with ERR_HANG: the message names that rank first, and
- * where it is, then who waits for whom. Ranks that all wait for each other are named as a deadlock.
+ * the world's timeout and a rank gave no heartbeat for as long, be it one that the call waits for
+ * or one that those wait for, it ends with ERR_HANG: the message names that rank first, and where
+ * it is, then who waits for whom. Ranks that all wait for each other are named as a deadlock.
  * Members that state different operations or counts get ERR_MISMATCH, naming both: always checked,
  * for members wait for each other anyway. After any of these the world has failed and every further
  * call ends with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
@@ -95,10 +95,9 @@ enum comm_kind comm_kind(const struct comm_world *w);
 double comm_spent(const struct comm_world *w);
 /* Messages that this rank has sent, and what they carried (mesh.h). Local. */
 struct traffic comm_sent(const struct comm_world *w);
-/* What this rank is about from here on, for messages of peers that wait for it ("2F5 of step 7", at
- * most 47 bytes); also a sign of life, which a rank gives in every call of this folder, too.
- * Local. */
-void comm_place(struct comm_world *w, const char *text);
+/* Where this rank is from here on, for messages of peers that wait for it ("2F5 of step 7", at most
+ * 47 bytes); also a heartbeat, which a rank gives in every call of this folder, too. Local. */
+void comm_set_location(struct comm_world *w, const char *text);
 /* This rank is slow for a reason: for as long as the hang timeout nobody's wait for its GPU is
  * taken for a hang, as with file calls. Local. */
 void comm_slow(struct comm_world *w);

@@ -276,7 +276,7 @@ static void be_at(const struct exec *x)
     char where[32], text[64];
     exec_where(x, where);
     snprintf(text, sizeof text, "%s of step %u", where, x->batch->step);
-    comm_place(x->a.world, text);
+    comm_set_location(x->a.world, text);
 }
 
 /* The instruction at x->at. */

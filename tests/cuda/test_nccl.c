@@ -203,7 +203,7 @@ static enum err abort_split_of(struct side *s)
 }
 
 /* The same, but rank 0 queues so much behind the sum that the driver takes no more: it waits there,
- * where nobody asks for peers, and the watcher must wake it. Or, of many sums, in NCCL. */
+ * where nobody asks for peers, and the watchdog must wake it. Or, of many sums, in NCCL. */
 static enum err full_of(struct side *s, bool sums)
 {
     enum err err = ERR_OK;

@@ -89,7 +89,7 @@ static enum err row(void *arg, struct comm_world *w)
     const bool *deadlock = arg;
     int me = comm_rank(w), next = (me + 1) % comm_size(w);
     if (next == 0 && !*deadlock) {
-        comm_place(w, "a long way off");
+        comm_set_location(w, "a long way off");
         stay_away(w);
     } else {
         come(w, began);
@@ -151,7 +151,7 @@ static enum err busy(void *arg, struct comm_world *w)
     if (comm_rank(w) == 0)
         return receive(w, 1);
     for (int i = 0; i < 10; i++) {
-        comm_place(w, "one thing after another");
+        comm_set_location(w, "one thing after another");
         double since = log_now();
         nap(0.2 * limit_s);
         come(w, since);

@@ -41,27 +41,27 @@ static void get_text(const atomic_uint_fast64_t *from, int words, char *text)
     text[(size_t)words * sizeof(uint64_t) - 1] = '\0';
 }
 
-void comm_alive(struct comm_world *w)
+void comm_heartbeat(struct comm_world *w)
 {
-    atomic_store_explicit(&own(w)->moved, now_ns(), memory_order_release);
+    atomic_store_explicit(&own(w)->heartbeat, now_ns(), memory_order_release);
 }
 
 void comm_slow(struct comm_world *w)
 {
     atomic_store(&own(w)->filed, now_ns());
-    comm_alive(w);
+    comm_heartbeat(w);
 }
 
-void comm_place(struct comm_world *w, const char *text)
+void comm_set_location(struct comm_world *w, const char *text)
 {
-    put_text(own(w)->place, COMM_PLACE_WORDS, text);
-    comm_alive(w);
+    put_text(own(w)->location, COMM_LOCATION_WORDS, text);
+    comm_heartbeat(w);
 }
 
 void comm_board_ended(struct comm_world *w)
 {
     atomic_store(&own(w)->doing, COMM_ENDED);
-    comm_alive(w);
+    comm_heartbeat(w);
 }
 
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out)
@@ -70,9 +70,9 @@ void comm_board_read(const struct comm_entry *e, struct comm_seen *out)
     out->doing = (enum comm_doing)atomic_load(&e->doing);
     out->in_file = atomic_load(&e->file) > now;
     out->pid = atomic_load(&e->pid);
-    out->quiet = fmax(0, 1e-9 * (double)(now - atomic_load(&e->moved)));
+    out->quiet = fmax(0, 1e-9 * (double)(now - atomic_load(&e->heartbeat)));
     out->waited = 1e-9 * (double)(now - atomic_load(&e->since));
-    get_text(e->place, COMM_PLACE_WORDS, out->place);
+    get_text(e->location, COMM_LOCATION_WORDS, out->location);
     get_text(e->pending, COMM_PENDING_WORDS, out->pending);
     for (int i = 0; i < COMM_WAITS_WORDS; i++)
         out->waits[i] = atomic_load_explicit(&e->waits[i], memory_order_relaxed);
@@ -111,5 +111,5 @@ void comm_board_waits(struct comm_world *w, const struct comm_pending_op *x, dou
 void comm_board_waits_end(struct comm_world *w)
 {
     atomic_store(&own(w)->doing, COMM_BUSY);
-    comm_alive(w);
+    comm_heartbeat(w);
 }

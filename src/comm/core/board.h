@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What ranks tell each other without a message: each has an entry that it alone writes and that its
- * peers read when a wait gets long. In it stands what the rank is about, for whom it waits, whether
- * a call of the file system holds it, and when it last gave a sign of life. The entries lie in the
- * memory of the ranks that are threads, or in memory that processes of one machine share; a rank
- * that is stopped, or busy, or has exited cannot answer, but its entry can still be read.
+ * What ranks know of each other without a message: each has an entry that it alone writes and that
+ * its peers read when a wait gets long: where the rank is, for whom it waits, whether a call of the
+ * file system holds it, and its last heartbeat. The entries lie in the memory of the ranks that are
+ * threads, or in memory that processes of one machine share; a rank that is stopped, or busy, or
+ * has exited cannot answer, but its entry can still be read.
  */
 #ifndef PLAIT_COMM_BOARD_H
 #define PLAIT_COMM_BOARD_H
@@ -14,8 +14,8 @@
 #include <time.h>
 
 enum {
-    COMM_PLACE_TEXT = 48,
-    COMM_PLACE_WORDS = COMM_PLACE_TEXT / 8,
+    COMM_LOCATION_TEXT = 48,
+    COMM_LOCATION_WORDS = COMM_LOCATION_TEXT / 8,
     COMM_PENDING_WORDS = COMM_PENDING_TEXT / 8,
     COMM_WAITS_WORDS = COMM_RANKS_MAX / 64,
 };
@@ -26,11 +26,11 @@ enum comm_doing { COMM_BUSY, COMM_WAITS, COMM_ENDED, COMM_DEAD };
 struct comm_entry {
     atomic_int pid;   /* of a process; 0: a thread */
     atomic_int doing; /* enum comm_doing */
-    atomic_int_fast64_t moved; /* the last sign of life */
+    atomic_int_fast64_t heartbeat; /* when the last one was */
     atomic_int_fast64_t since; /* COMM_WAITS: when the wait began */
     atomic_int_fast64_t file;  /* until when the file call under way excuses; 0: there is none */
     atomic_int_fast64_t filed; /* when the last one ended */
-    atomic_uint_fast64_t place[COMM_PLACE_WORDS];
+    atomic_uint_fast64_t location[COMM_LOCATION_WORDS];
     atomic_uint_fast64_t pending[COMM_PENDING_WORDS]; /* COMM_WAITS: for what */
     atomic_uint_fast64_t waits[COMM_WAITS_WORDS]; /* COMM_WAITS: for whom, a bit a rank */
 };
@@ -45,9 +45,9 @@ struct comm_seen {
     enum comm_doing doing;
     bool in_file;
     int pid;
-    double quiet;  /* seconds since the last sign of life */
+    double quiet;  /* seconds since the last heartbeat */
     double waited; /* COMM_WAITS */
-    char place[COMM_PLACE_TEXT], pending[COMM_PENDING_TEXT];
+    char location[COMM_LOCATION_TEXT], pending[COMM_PENDING_TEXT];
     uint64_t waits[COMM_WAITS_WORDS];
 };
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
@@ -65,7 +65,7 @@ bool comm_board_files(const struct comm_world *w);
 
 /* ---- core/hang_timer.c ---- */
 
-/* Of one wait. Zeroed by comm_hang_timer_start, which also gives a sign of life. */
+/* Of one wait. Zeroed by comm_hang_timer_start, which also gives a heartbeat. */
 struct comm_hang_timer {
     double begin; /* of the wait; later by what the rank itself stood still */
     double seen;  /* the last look */
@@ -74,7 +74,7 @@ struct comm_hang_timer {
 };
 void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t);
 /* A look at a wait that has not ended. Errors: ERR_HANG, when it has lasted for the world's timeout
- * and a rank that it is for, or that those wait for, has given no sign of life for as long; the
+ * and a rank that it is for, or that those wait for, has given no heartbeat for as long; the
  * message names that one first and then the chain (core/hang.c). A rank in a file call is alive.
  * The world has not failed yet. */
 enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
@@ -87,7 +87,7 @@ struct timespec comm_deadline(clockid_t clock, double seconds);
 /* ---- core/hang.c ---- */
 
 enum comm_hang_kind {
-    COMM_HANG_NONE,     /* someone gave a sign of life not long ago */
+    COMM_HANG_NONE,     /* someone gave a heartbeat not long ago */
     COMM_HANG_SILENT,   /* rank `who` gives none */
     COMM_HANG_DEADLOCK, /* all wait for each other; rank `who` is one of them */
 };

@@ -203,8 +203,8 @@ struct comm_pending_op {
     void *a;          /* the operation, borrowed for the wait */
     int64_t seq;
 };
-/* This rank has given a sign of life. (core/board.c) */
-void comm_alive(struct comm_world *w);
+/* This rank is alive. (core/board.c) */
+void comm_heartbeat(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */
 enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_world *w, int i);
 /* "the send of 12 bytes to rank 3, tag 4", into buf, which is returned. */

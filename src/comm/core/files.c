@@ -54,7 +54,7 @@ static void note(struct comm_files *f)
     if (!f->world)
         return;
     struct comm_entry *e = f->world->board->of[f->world->rank];
-    comm_alive(f->world); /* first: never neither in a call nor lately alive */
+    comm_heartbeat(f->world); /* first: never neither in a call nor lately alive */
     int64_t until = f->limit_s > 0 ? ns_of(now + f->limit_s + f->world->timeout_s) : INT64_MAX;
     if (f->calls == 0)
         atomic_store(&e->filed, ns_of(now));

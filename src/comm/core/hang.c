@@ -25,7 +25,7 @@ struct search {
     double quiet;  /* of the quietest */
     double waited; /* the shortest wait in the chain */
     int quietest, far; /* -1: none */
-    bool alive;        /* somebody who does not wait gave a sign of life */
+    bool alive;        /* somebody who does not wait gave a heartbeat */
 };
 
 static bool waits_for(const struct comm_seen *s, int rank)
@@ -105,9 +105,9 @@ enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out)
 /* ---- in words ---- */
 
 /* ", at 0B3 of step 7" */
-static const char *place_text(const struct comm_seen *s, char buf[COMM_PLACE_TEXT + 8])
+static const char *location_text(const struct comm_seen *s, char buf[COMM_LOCATION_TEXT + 8])
 {
-    snprintf(buf, COMM_PLACE_TEXT + 8, "%s%s", s->place[0] ? ", at " : "", s->place);
+    snprintf(buf, COMM_LOCATION_TEXT + 8, "%s%s", s->location[0] ? ", at " : "", s->location);
     return buf;
 }
 
@@ -137,12 +137,12 @@ static void link_text(const struct comm_world *w, int rank, int next, struct tex
 {
     struct comm_seen s;
     struct comm_names who = {.text = ""};
-    char place[COMM_PLACE_TEXT + 8];
+    char location[COMM_LOCATION_TEXT + 8];
     comm_board_read(w->board->of[rank], &s);
     waits_text(&s, w->size, &who);
     text_add(t, "; rank %d waits for rank %s, for %.3g s, in %s%s", rank,
              s.doing == COMM_WAITS && waits_for(&s, next) ? who.text : "", s.waited, s.pending,
-             place_text(&s, place));
+             location_text(&s, location));
 }
 
 /* From the cause back to this rank. */
@@ -163,7 +163,7 @@ static enum err chain_text(const struct comm_world *w, int who, struct text *t)
 
 static enum err silent_text(const struct comm_world *w, int who, struct text *t)
 {
-    char name[128], place[COMM_PLACE_TEXT + 8];
+    char name[128], location[COMM_LOCATION_TEXT + 8];
     struct comm_seen s = {0};
     const struct comm_entry *e = w->board->of[who];
     if (!e) {
@@ -172,7 +172,7 @@ static enum err silent_text(const struct comm_world *w, int who, struct text *t)
     }
     comm_board_read(e, &s);
     text_add(t, "%s does not answer: it gave no sign of life for %.3g s%s",
-             rank_text(&s, who, name), s.quiet, place_text(&s, place));
+             rank_text(&s, who, name), s.quiet, location_text(&s, location));
     if (s.doing == COMM_WAITS)
         text_add(t, ", where it was stopped while it waited in %s", s.pending);
     return chain_text(w, who, t);

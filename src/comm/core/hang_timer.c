@@ -23,7 +23,7 @@ void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t)
 {
     double now = log_now();
     *t = (struct comm_hang_timer){.begin = now, .seen = now, .next = now + period(w)};
-    comm_alive(w);
+    comm_heartbeat(w);
 }
 
 enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
@@ -31,7 +31,7 @@ enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_o
 {
     double now = log_now();
     struct comm_hang h;
-    comm_alive(w);
+    comm_heartbeat(w);
     if (now - t->seen > still_s)
         t->begin += now - t->seen;
     t->seen = now;

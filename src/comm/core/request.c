@@ -38,7 +38,7 @@ static void count_coll(struct comm_group *g, const struct comm_coll *c, int64_t 
 static void spend(struct comm_world *w, double begin)
 {
     w->spent += log_now() - begin;
-    comm_alive(w);
+    comm_heartbeat(w);
 }
 
 enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,

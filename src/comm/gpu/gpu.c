@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What all files about GPUs stand on: errors, what an operation is called, and the lock by which
- * the watcher and a rank's own thread keep out of each other's way (gpu/watch.c).
+ * the watchdog and a rank's own thread keep out of each other's way (gpu/watchdog.c).
  */
 #include "comm/gpu/gpu.h"
 
@@ -45,7 +45,7 @@ bool comm_gpu_lock(struct comm_gpu *q)
     while (pthread_mutex_trylock(&q->lock) != 0) {
         if (atomic_load(&q->dead))
             return false;
-        sched_yield(); /* the watcher's looks are short */
+        sched_yield(); /* the watchdog's looks are short */
     }
     if (!atomic_load(&q->dead))
         return true;

@@ -2,7 +2,7 @@
  *
  * What the files about memory of GPUs share: a rank's groups and channels as lanes, each with a
  * stream of its own. From below: gpu/window.c windows and signals, gpu/coll.c and gpu/p2p.c what
- * stands on them, gpu/nccl.c communicators, gpu/ops.c what lanes carry, gpu/watch.c how they end
+ * stands on them, gpu/nccl.c communicators, gpu/ops.c what lanes carry, gpu/watchdog.c how they end
  * when something goes wrong, gpu/life.c their life and the transport's table.
  */
 #ifndef PLAIT_COMM_GPU_H
@@ -22,7 +22,7 @@ enum { COMM_GPU_TEXT = 512 };
 typedef CUresult comm_signal_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
 struct comm_signals { comm_signal_fn *write, *wait; };
 
-/* An operation as the watcher reads it. */
+/* An operation as the watchdog reads it. */
 struct comm_gpu_op {
     bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
     int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
@@ -41,8 +41,8 @@ struct comm_gpu_lane {
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_gpu_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
     int64_t started;     /* guarded by lock */
-    int64_t seen;        /* the watcher's: operations that were over when it last looked */
-    double since;        /* the watcher's: when `seen` last grew or the lane was idle */
+    int64_t seen;        /* the watchdog's: operations that were over when it last looked */
+    double since;        /* the watchdog's: when `seen` last grew or the lane was idle */
     double takes;        /* seconds that an operation may take of its own; guarded by lock */
     bool group;
     int id;              /* of the group */
@@ -66,15 +66,15 @@ struct comm_gpu {
                                        replays, on the device's stream */
     int64_t recorded;        /* operations of the recording */
     pthread_mutex_t lock;    /* around calls on communicators */
-    pthread_t watcher;
+    pthread_t watchdog;
     bool watched;
-    atomic_bool stop;        /* the watcher's end is asked for */
-    pthread_t saver;
-    const struct comm_gpu_lane *waiters; /* lanes at the failure, the newest first, for the saver */
-    bool releasing;           /* the saver runs */
-    atomic_bool free;        /* the saver's end is asked for */
+    atomic_bool stop;        /* the watchdog's end is asked for */
+    pthread_t releaser;
+    const struct comm_gpu_lane *waiters; /* the releaser's: lanes at the failure, the newest first */
+    bool releasing;           /* the releaser runs */
+    atomic_bool free;        /* the releaser's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
-    enum err fault;          /* what the watcher found; read by others once it is known */
+    enum err fault;          /* what the watchdog found; read by others once it is known */
     char text[COMM_GPU_TEXT];
     atomic_bool fault_known;
 };
@@ -99,7 +99,7 @@ const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[
 /* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
  * the lock until this rank's recording is forgotten. */
 bool comm_gpu_lock(struct comm_gpu *q);
-/* For the watcher: the operation that was just put on stream s, with its event. Under the lock. */
+/* For the watchdog: the operation that was just put on stream s, with its event. Under the lock. */
 enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
                        cudaStream_t s);
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
@@ -118,10 +118,10 @@ enum err comm_gpu_barrier(struct comm_group *g);
 /* Words of 8 bytes of each member to all, by the hosts of a group of device memory. */
 enum err comm_gpu_host_all_gather(struct comm_group *g, void *all, const void *mine, int64_t words);
 
-/* ---- gpu/watch.c ---- */
+/* ---- gpu/watchdog.c ---- */
 
-/* The watcher's thread, arg a struct comm_gpu. */
-void *comm_gpu_watch(void *arg);
+/* The watchdog's thread, arg a struct comm_gpu. */
+void *comm_gpu_watchdog(void *arg);
 /* Aborts all communicators; from any thread. */
 void comm_gpu_kill(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */

@@ -66,7 +66,7 @@ static enum err lane_new(const struct comm_gpu_lane *as, bool stream, struct com
     return err;
 }
 
-/* Under the lock: under the watcher's eyes from here on. */
+/* Under the lock: under the watchdog's eyes from here on. */
 static void lane_link(struct comm_gpu *q, struct comm_gpu_lane *l)
 {
     l->since = log_now();
@@ -158,7 +158,7 @@ static enum err copies_open(struct comm_group *g)
 }
 
 /* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
- * that operations keep their order. The lane is known to the watcher, which at a failure looks at
+ * that operations keep their order. The lane is known to the watchdog, which at a failure looks at
  * its copies: they are whole when it gets them, and none come behind that. */
 static enum err open_also_copies(struct comm_group *g)
 {
@@ -221,7 +221,7 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 static void abort_queue(struct comm_world *w)
 {
     void (*forget)(void *arg) = w->forget;
-    comm_gpu_nap_ms(PEERS_MS); /* the base world and the watcher know, and kernels end */
+    comm_gpu_nap_ms(PEERS_MS); /* the base world and the watchdog know, and kernels end */
     w->forget = NULL;
     if (forget)
         forget(w->forget_arg);
@@ -242,7 +242,7 @@ static void release(struct comm_gpu *q)
 {
     atomic_store(&q->stop, true);
     if (q->watched)
-        pthread_join(q->watcher, NULL);
+        pthread_join(q->watchdog, NULL);
     comm_gpu_end_release(q);
     while (q->lanes) {
         struct comm_gpu_lane *l = q->lanes;
@@ -320,7 +320,7 @@ static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
     enum err err = comm_group_open(w, &a, &q->all);
     mem_free(ranks);
     TRY(err);
-    int rc = pthread_create(&q->watcher, NULL, comm_gpu_watch, q);
+    int rc = pthread_create(&q->watchdog, NULL, comm_gpu_watchdog, q);
     if (rc != 0)
         FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));
     q->watched = true;

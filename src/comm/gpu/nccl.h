@@ -23,7 +23,7 @@ enum err comm_nccl_init(struct comm_gpu_lane *l, const struct comm_nccl_args *a)
 /* The first operation, which connects; the host waits for it. */
 enum err comm_nccl_connect(const struct comm_gpu *q, struct comm_gpu_lane *l, int me);
 
-/* c or m on stream s. Under the lock, so that the watcher takes no communicator away amid it. */
+/* c or m on stream s. Under the lock, so that the watchdog takes no communicator away amid it. */
 enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s);
 enum err comm_nccl_msg(const struct comm_gpu_lane *l, const struct comm_msg *m, cudaStream_t s);
 

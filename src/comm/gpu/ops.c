@@ -15,7 +15,7 @@
 
 #include <time.h>
 
-/* The calls below run with the lock held, so that the watcher takes no communicator away in their
+/* The calls below run with the lock held, so that the watchdog takes no communicator away in their
  * midst. */
 
 static enum err launch_in_group(const struct comm_gpu_lane *l, const struct comm_coll *c,

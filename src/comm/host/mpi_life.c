@@ -42,7 +42,7 @@ static void log_died(const struct comm_mpi_life *l, int rank, const struct comm_
     log_set_rank(-1); /* the message names it */
     log_line(LOG_ERROR, "rank %d (process %d on %s) has died%s%s, by a signal or without a word; "
                         "the launcher or the system's log says which; rank %d ends the job",
-             rank, s->pid, host, s->place[0] ? " at " : "", s->place, l->world->rank);
+             rank, s->pid, host, s->location[0] ? " at " : "", s->location, l->world->rank);
 }
 
 /* A process has ended: was it to? */
@@ -162,7 +162,7 @@ enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w)
     for (int i = 0; i < l->hosts; i++)
         l->board.of[l->rank[i]] = &l->shared->entry[i];
     w->board = &l->board;
-    comm_alive(w);
+    comm_heartbeat(w);
     TRY(own_number(l, &pid));
     atomic_store(&l->board.of[w->rank]->pid, pid);
     TRY_MPI(MPI_Barrier(l->host));

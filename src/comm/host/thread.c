@@ -91,7 +91,7 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
     e->world = (struct comm_world){.ops = &thread_ops, .rank = rank, .size = j->size,
                                    .timeout_s = j->timeout_s, .board = &j->board, .impl = e};
     j->board.of[rank] = &e->entry;
-    comm_alive(&e->world);
+    comm_heartbeat(&e->world);
     e->box.sends.last = &e->box.sends.first;
     e->box.recvs.last = &e->box.recvs.first;
     bool ok = pthread_condattr_init(&attr) == 0;

@@ -48,7 +48,7 @@ static void begin_release(struct comm_gpu *q)
     if (!any)
         return;
     q->waiters = q->lanes; /* none with copies comes behind a failure */
-    q->releasing = pthread_create(&q->saver, NULL, release_waiters, q) == 0;
+    q->releasing = pthread_create(&q->releaser, NULL, release_waiters, q) == 0;
     if (!q->releasing)
         log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
 }
@@ -65,7 +65,7 @@ void comm_gpu_end_release(struct comm_gpu *q)
     (void)cudaGetLastError();
     atomic_store(&q->free, true);
     if (q->releasing)
-        pthread_join(q->saver, NULL);
+        pthread_join(q->releaser, NULL);
 }
 
 /* False: whoever has it does not give it back for LOCK_S. */
@@ -96,7 +96,7 @@ void comm_gpu_kill(struct comm_gpu *q)
         pthread_mutex_unlock(&q->lock);
 }
 
-/* ---- the watcher ---- */
+/* ---- the watchdog ---- */
 
 /* Moves `seen` on to the first operation that is not over. */
 static void look_at_lane(struct comm_gpu_lane *l)
@@ -161,7 +161,7 @@ static bool look(struct comm_gpu *q, double *looked)
 }
 
 /* Queries of events must not spoil a recording that another thread makes: mode relaxed. */
-void *comm_gpu_watch(void *arg)
+void *comm_gpu_watchdog(void *arg)
 {
     struct comm_gpu *q = arg;
     struct comm_world *w = q->queue.world;
