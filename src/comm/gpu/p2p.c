@@ -22,7 +22,7 @@ enum { FIRST = 64 }; /* bytes */
 
 /* Places of messages that were sent and not yet received, [taken, put). */
 struct place { const void *p; int64_t bytes; };
-struct box {
+struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t filled;
     struct place *of; /* owned */
@@ -31,7 +31,7 @@ struct box {
 
 struct comm_p2p {
     uint32_t *mine, *theirs; /* pinned: what I wait for, owned; what my peer does */
-    struct box *box;         /* the receiver's, owned; the sender's, borrowed */
+    struct mailbox *mailbox; /* the receiver's, owned; the sender's, borrowed */
     bool sends;
     const struct comm_signals *signals; /* the transport's */
 };
@@ -40,15 +40,15 @@ struct comm_p2p {
 struct end {
     int64_t gpu, able;
     uint32_t *word;
-    struct box *box;
+    struct mailbox *mailbox;
     const void *window;
 };
 
 /* ---- life ---- */
 
-static enum err box_new(struct box **out)
+static enum err mailbox_new(struct mailbox **out)
 {
-    struct box *b;
+    struct mailbox *b;
     pthread_condattr_t attr;
     TRY(mem_new(1, sizeof *b, "a channel's places", &b));
     bool ok = pthread_condattr_init(&attr) == 0;
@@ -64,7 +64,7 @@ static enum err box_new(struct box **out)
     return ERR_OK;
 }
 
-static void box_free(struct box *b)
+static void mailbox_free(struct mailbox *b)
 {
     if (!b)
         return;
@@ -93,12 +93,12 @@ static enum err agree(struct comm_world *w, const struct comm_channel *c, struct
                       bool *yes)
 {
     const struct comm_gpu *q = comm_gpu_of(w);
-    struct end mine = {.gpu = q->gpu, .word = p->mine, .box = p->box}, theirs = {0};
+    struct end mine = {.gpu = q->gpu, .word = p->mine, .mailbox = p->mailbox}, theirs = {0};
     mine.window = q->windows > 0 ? q->window[0] : NULL;
     TRY(swap(w, c, &mine, &theirs));
     p->theirs = theirs.word;
     if (p->sends)
-        p->box = theirs.box;
+        p->mailbox = theirs.mailbox;
     mine.able = q->windows > 0 && q->signals.wait && mine.gpu != theirs.gpu &&
                 comm_gpu_reads((int)mine.gpu, (int)theirs.gpu);
     TRY(swap(w, c, &mine, &theirs));
@@ -120,7 +120,7 @@ enum err comm_p2p_open(struct comm_world *w, const struct comm_channel *c, struc
     TRY(mem_new(1, sizeof *p, "a channel by copies", &p));
     p->sends = c->from == w->rank;
     p->signals = &comm_gpu_of(w)->signals;
-    enum err err = p->sends ? ERR_OK : box_new(&p->box);
+    enum err err = p->sends ? ERR_OK : mailbox_new(&p->mailbox);
     if (err == ERR_OK)
         err = comm_signals_new(1, &p->mine);
     if (err == ERR_OK)
@@ -141,7 +141,7 @@ void comm_p2p_close(struct comm_p2p *p, bool peers)
     if (!p)
         return;
     if (!p->sends && !peers)
-        box_free(p->box);
+        mailbox_free(p->mailbox);
     if (!peers)
         comm_signals_free(p->mine);
     mem_free(p);
@@ -164,7 +164,7 @@ static bool in_window(const struct comm_gpu *q, const struct comm_msg *m)
     return false;
 }
 
-static enum err put(struct box *b, struct place at)
+static enum err put(struct mailbox *b, struct place at)
 {
     enum err err = ERR_OK;
     pthread_mutex_lock(&b->lock);
@@ -186,7 +186,7 @@ static enum err put(struct box *b, struct place at)
 }
 
 /* The next place, if one comes within a look. */
-static bool take(struct box *b, struct place *out)
+static bool take(struct mailbox *b, struct place *out)
 {
     struct timespec until = comm_deadline(CLOCK_MONOTONIC, look_s);
     pthread_mutex_lock(&b->lock);
@@ -209,10 +209,10 @@ enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const str
         if (!in_window(comm_gpu_of(w), m))
             FAIL(ERR_INTERNAL, "comm: %s is not in a window, where its receiver could read it",
                  comm_msg_text(m, buf));
-        return put(p->box, at);
+        return put(p->mailbox, at);
     }
     double begin = log_now();
-    while (!take(p->box, &at)) {
+    while (!take(p->mailbox, &at)) {
         TRY(comm_gpu_check(w, comm_msg_text(m, buf)));
         if (w->timeout_s > 0 && log_now() - begin > w->timeout_s && !comm_board_files(w))
             FAIL(ERR_HANG, "comm: rank %d has waited %g s for rank %d to begin %s; look where that "

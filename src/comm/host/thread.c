@@ -92,13 +92,13 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
                                    .timeout_s = j->timeout_s, .board = &j->board, .impl = e};
     j->board.of[rank] = &e->entry;
     comm_heartbeat(&e->world);
-    e->box.sends.last = &e->box.sends.first;
-    e->box.recvs.last = &e->box.recvs.first;
+    e->mailbox.sends.last = &e->mailbox.sends.first;
+    e->mailbox.recvs.last = &e->mailbox.recvs.first;
     bool ok = pthread_condattr_init(&attr) == 0;
     ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
     ok = ok && pthread_cond_init(&e->wakeup, &attr) == 0;
     ok = ok && pthread_mutex_init(&e->lock, NULL) == 0;
-    ok = ok && pthread_mutex_init(&e->box.lock, NULL) == 0;
+    ok = ok && pthread_mutex_init(&e->mailbox.lock, NULL) == 0;
     if (!ok)
         FAIL(ERR_MEMORY, "comm: no lock for rank %d of %d; run fewer ranks", rank, j->size);
     pthread_condattr_destroy(&attr);
@@ -108,7 +108,7 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
 static void endpoint_release(struct comm_thread_endpoint *e)
 {
     comm_thread_msg_release(e);
-    pthread_mutex_destroy(&e->box.lock);
+    pthread_mutex_destroy(&e->mailbox.lock);
     pthread_mutex_destroy(&e->lock);
     pthread_cond_destroy(&e->wakeup);
 }

@@ -26,7 +26,7 @@ struct comm_thread_queue {
 };
 
 /* Messages that have this rank as receiver. */
-struct comm_thread_box {
+struct comm_thread_mailbox {
     pthread_mutex_t lock;
     struct comm_thread_queue sends, recvs; /* guarded by lock */
 };
@@ -40,7 +40,7 @@ struct comm_thread_endpoint {
     pthread_t thread;
     pthread_mutex_t lock; /* of wakeup */
     pthread_cond_t wakeup; /* signalled when what this rank may wait for has changed */
-    struct comm_thread_box box;
+    struct comm_thread_mailbox mailbox;
     struct comm_thread_msg *free;   /* records not in use; touched by the own thread only */
     struct comm_thread_slab *slabs; /* owned */
     atomic_bool exited; /* the body has returned ERR_OK */

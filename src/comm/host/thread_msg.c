@@ -107,18 +107,18 @@ static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread
 enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
-    struct comm_thread_box *box = &e->job->endpoint[m->to].box;
+    struct comm_thread_mailbox *mailbox = &e->job->endpoint[m->to].mailbox;
     struct comm_thread_msg *mine;
     char buf[COMM_PENDING_TEXT];
     TRY(comm_thread_check(e, comm_msg_text(m, buf)));
     TRY(take(e, &mine));
     mine->what = *m;
     atomic_store(&mine->done, false);
-    pthread_mutex_lock(&box->lock);
-    struct comm_thread_msg *first = queue_match(m->src ? &box->recvs : &box->sends, m);
+    pthread_mutex_lock(&mailbox->lock);
+    struct comm_thread_msg *first = queue_match(m->src ? &mailbox->recvs : &mailbox->sends, m);
     if (!first)
-        queue_push(m->src ? &box->sends : &box->recvs, mine);
-    pthread_mutex_unlock(&box->lock);
+        queue_push(m->src ? &mailbox->sends : &mailbox->recvs, mine);
+    pthread_mutex_unlock(&mailbox->lock);
     if (first) {
         TRY(deliver(e, mine, first));
         atomic_store(&mine->done, true);
