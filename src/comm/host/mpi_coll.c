@@ -3,11 +3,11 @@
  * Groups over MPI, from point-to-point messages, so that the order of summation is ours. A group
  * works on one operation at a time, in the order of starting, by phases (docs/design/comm.md):
  *
- *     heads    every member sends every other what it is about to do (64 bytes); up to INLINE bytes
- *              of input ride along, and then this is all there is. A broadcast has one sender
+ *     headers  every member sends every other what it is about to do (64 bytes); inputs of up to
+ *              INLINE bytes are in it, and then this is all there is. A broadcast has one sender
  *     data     a round of payload: for reductions to the part's owner, into the scratch window;
- *              received when all heads have been compared, so that a mismatch overwrites nothing
- *     share    all_reduce: the owner's sums to everybody, in place
+ *              received when all headers have been compared, so that a mismatch overwrites nothing
+ *     gather   all_reduce: the owner's sums to everybody, in place
  */
 #include "comm/host/mpi.h"
 
@@ -17,24 +17,24 @@
 #include <string.h>
 
 enum {
-    HEAD_BYTES = 64,
+    HEADER_BYTES = 64,
     INLINE_BYTES = 192,
     PIECE_BYTES = 16 << 20, /* of a round without window */
 };
 
 /* What a member states, and its whole input when that is small. */
-struct head {
+struct header {
     int64_t seq, count, slice;
-    int32_t kind, dt, red, root, n, inside; /* inside: bytes of `data` */
+    int32_t kind, dt, red, root, n, inlined; /* inlined: bytes of `data` */
     int64_t spare[2];
     char data[INLINE_BYTES];
 };
-_Static_assert(sizeof(struct head) == HEAD_BYTES + INLINE_BYTES, "a head has no holes");
+_Static_assert(sizeof(struct header) == HEADER_BYTES + INLINE_BYTES, "a header has no holes");
 
-enum phase { PHASE_IDLE, PHASE_HEADS, PHASE_DATA, PHASE_SHARE };
+enum phase { PHASE_IDLE, PHASE_HEADERS, PHASE_DATA, PHASE_GATHER };
 
 /* Requests by kind, (n) each, one row after another; the own place stays empty. */
-enum row { ROW_HEAD_SEND, ROW_HEAD_RECV, ROW_SEND, ROW_RECV, ROWS };
+enum row { ROW_HEADER_SEND, ROW_HEADER_RECV, ROW_SEND, ROW_RECV, ROWS };
 
 struct comm_mpi_group {
     struct comm_mpi_active active; /* first; in endpoint->active */
@@ -47,8 +47,8 @@ struct comm_mpi_group {
     char *window;         /* (n - 1, slice) owned */
     MPI_Request *request; /* (ROWS, n) owned */
     int *index;           /* (ROWS, n) owned, for MPI's answers */
-    struct head *head;    /* (n) owned: what came in; at the own place, what goes out to all */
-    struct head *pair;    /* (n) owned: all_to_all: what goes out to each */
+    struct header *header; /* (n) owned: what came in; at the own place, what goes out to all */
+    struct header *pair;  /* (n) owned: all_to_all: what goes out to each */
     const char **source;  /* (n) owned: where the members' elements of a sum lie */
 };
 
@@ -58,7 +58,7 @@ static void group_free(struct comm_mpi_group *m)
 {
     mem_free(m->source);
     mem_free(m->pair);
-    mem_free(m->head);
+    mem_free(m->header);
     mem_free(m->index);
     mem_free(m->request);
     mem_free(m->window);
@@ -70,8 +70,8 @@ static enum err group_memory(struct comm_mpi_group *m, int n)
     TRY(mem_new((n - 1) * m->slice, 1, "the window of a group", &m->window));
     TRY(mem_new(ROWS * n, sizeof *m->request, "requests of a group", &m->request));
     TRY(mem_new(ROWS * n, sizeof *m->index, "requests of a group", &m->index));
-    TRY(mem_new(n, sizeof *m->head, "heads of a group", &m->head));
-    TRY(mem_new(n, sizeof *m->pair, "heads of a group", &m->pair));
+    TRY(mem_new(n, sizeof *m->header, "headers of a group", &m->header));
+    TRY(mem_new(n, sizeof *m->pair, "headers of a group", &m->pair));
     TRY(mem_new(n, sizeof *m->source, "the members of a group", (void *)&m->source));
     for (int i = 0; i < ROWS * n; i++)
         m->request[i] = MPI_REQUEST_NULL;
@@ -163,14 +163,14 @@ static int64_t input_count(const struct comm_coll *c, int n)
     return c->kind == COMM_REDUCE_SCATTER ? c->count * n : c->count;
 }
 
-/* Does the operation ride in the heads? */
-static bool rides(const struct comm_coll *c, int n)
+/* Is the whole input in the headers? */
+static bool is_inline(const struct comm_coll *c, int n)
 {
     return c->kind != COMM_ALL_TO_ALL && input_count(c, n) * c->unit <= INLINE_BYTES;
 }
 
-/* all_to_all: does a part, that both sides of a pair know? */
-static bool part_rides(const struct comm_coll *c, int64_t count)
+/* all_to_all: is a part, which both sides of a pair know? */
+static bool part_is_inline(const struct comm_coll *c, int64_t count)
 {
     return count * c->unit <= INLINE_BYTES;
 }
@@ -219,7 +219,7 @@ static struct part part_of(const struct comm_mpi_group *m, const struct comm_col
 static struct part pair_part(const struct comm_mpi_group *m, const struct comm_coll *c,
                              const struct comm_parts *p, int i)
 {
-    int64_t left = part_rides(c, p->count[i]) ? 0 : p->count[i] - m->at;
+    int64_t left = part_is_inline(c, p->count[i]) ? 0 : p->count[i] - m->at;
     return (struct part){p->at[i] + m->at, num_max(0, num_min(round_count(m, c), left))};
 }
 
@@ -230,7 +230,7 @@ static char *slice_of(const struct comm_mpi_group *m, int member)
 
 /* ---- the phases ---- */
 
-/* Payload of the round that goes out: right behind the head, or behind the last round. */
+/* Payload of the round that goes out: right behind the header, or behind the last round. */
 static enum err send_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     bool pairs = c->kind == COMM_ALL_TO_ALL;
@@ -290,7 +290,7 @@ static void reduce_round(struct comm_mpi_group *m, const struct comm_coll *c)
 }
 
 /* all_reduce: own sums to all, theirs in place. The round's other messages have completed. */
-static enum err share_round(struct comm_mpi_group *m, const struct comm_coll *c)
+static enum err gather_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     struct part own = part_of(m, c, m->g->me);
     for (int i = 0; i < m->g->n; i++) {
@@ -301,13 +301,13 @@ static enum err share_round(struct comm_mpi_group *m, const struct comm_coll *c)
     return ERR_OK;
 }
 
-/* The whole result from the heads. */
-static void take_riders(struct comm_mpi_group *m, const struct comm_coll *c)
+/* The whole result from the headers. */
+static void take_inline(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int n = m->g->n, me = m->g->me;
     int64_t bytes = c->count * c->unit;
     for (int i = 0; i < n; i++)
-        m->source[i] = m->head[i].data + (c->kind == COMM_REDUCE_SCATTER ? me * bytes : 0);
+        m->source[i] = m->header[i].data + (c->kind == COMM_REDUCE_SCATTER ? me * bytes : 0);
     if (bytes == 0 || (c->kind == COMM_REDUCE && me != c->root))
         return;
     if (reduces(c))
@@ -319,48 +319,48 @@ static void take_riders(struct comm_mpi_group *m, const struct comm_coll *c)
         memcpy(c->out, m->source[c->root], (size_t)bytes);
 }
 
-/* all_to_all: the head for member i, with its part if that rides. */
-static struct head *pair_head(struct comm_mpi_group *m, const struct comm_coll *c, int i)
+/* all_to_all: the header for member i, with its part if that is inline. */
+static struct header *pair_header(struct comm_mpi_group *m, const struct comm_coll *c, int i)
 {
-    struct head *h = &m->pair[i];
+    struct header *h = &m->pair[i];
     int64_t count = c->send.count[i];
-    *h = m->head[m->g->me];
+    *h = m->header[m->g->me];
     h->count = count;
-    h->inside = part_rides(c, count) ? (int)(count * c->unit) : 0;
-    if (h->inside > 0)
-        memcpy(h->data, (const char *)c->in + c->send.at[i] * c->unit, (size_t)h->inside);
+    h->inlined = part_is_inline(c, count) ? (int)(count * c->unit) : 0;
+    if (h->inlined > 0)
+        memcpy(h->data, (const char *)c->in + c->send.at[i] * c->unit, (size_t)h->inlined);
     return h;
 }
 
-/* Begin operation `done`: heads, and the first payload behind them. */
+/* Begin operation `done`: headers, and the first payload behind them. */
 static enum err launch(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int n = m->g->n, me = m->g->me;
-    bool ride = rides(c, n), flat = c->kind == COMM_BROADCAST;
-    int64_t inside = ride ? input_count(c, n) * c->unit : 0;
-    struct head *own = &m->head[me];
-    *own = (struct head){.seq = m->done, .count = c->count, .slice = m->slice,
-                         .kind = (int)c->kind, .dt = (int)c->dt, .red = (int)c->red,
-                         .root = c->root, .n = n, .inside = (int)inside};
-    if (inside > 0)
-        memcpy(own->data, c->in, (size_t)inside);
+    bool all_inline = is_inline(c, n), flat = c->kind == COMM_BROADCAST;
+    int64_t inlined = all_inline ? input_count(c, n) * c->unit : 0;
+    struct header *own = &m->header[me];
+    *own = (struct header){.seq = m->done, .count = c->count, .slice = m->slice,
+                           .kind = (int)c->kind, .dt = (int)c->dt, .red = (int)c->red,
+                           .root = c->root, .n = n, .inlined = (int)inlined};
+    if (inlined > 0)
+        memcpy(own->data, c->in, (size_t)inlined);
     m->at = 0;
-    m->phase = PHASE_HEADS;
+    m->phase = PHASE_HEADERS;
     for (int i = 0; i < n; i++) {
-        struct head *h = c->kind == COMM_ALL_TO_ALL ? pair_head(m, c, i) : own;
+        struct header *h = c->kind == COMM_ALL_TO_ALL ? pair_header(m, c, i) : own;
         if (!flat || me == c->root)
-            TRY(post_send(m, ROW_HEAD_SEND, i, h, HEAD_BYTES + h->inside));
+            TRY(post_send(m, ROW_HEADER_SEND, i, h, HEADER_BYTES + h->inlined));
         if (!flat || i == c->root)
-            TRY(post_recv(m, ROW_HEAD_RECV, i, &m->head[i], sizeof *h));
+            TRY(post_recv(m, ROW_HEADER_RECV, i, &m->header[i], sizeof *h));
     }
-    return ride ? ERR_OK : send_round(m, c);
+    return all_inline ? ERR_OK : send_round(m, c);
 }
 
-/* Compare the heads with the own one. */
-static enum err check_heads(const struct comm_mpi_group *m, const struct comm_coll *c)
+/* Compare the headers with the own one. */
+static enum err check_headers(const struct comm_mpi_group *m, const struct comm_coll *c)
 {
     for (int i = 0; i < m->g->n; i++) {
-        const struct head *h = &m->head[i];
+        const struct header *h = &m->header[i];
         if (i == m->g->me || (c->kind == COMM_BROADCAST && i != c->root))
             continue;
         struct comm_coll other = {.kind = (enum comm_coll_kind)h->kind, .dt = (enum dtype)h->dt,
@@ -390,25 +390,25 @@ static void place_own(const struct comm_mpi_group *m, const struct comm_coll *c)
         memcpy(own, c->in, (size_t)bytes);
 }
 
-/* all_to_all: what a member sends itself, and what came with the heads, to its place. */
+/* all_to_all: what a member sends itself, and what came with the headers, to its place. */
 static void place_parts(const struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int me = m->g->me;
     for (int i = 0; i < m->g->n; i++) {
         int64_t bytes = c->recv.count[i] * c->unit;
         const char *from = i == me ? (const char *)c->in + c->send.at[i] * c->unit
-                                   : m->head[i].data;
-        if (bytes > 0 && (i == me || part_rides(c, c->recv.count[i])))
+                                   : m->header[i].data;
+        if (bytes > 0 && (i == me || part_is_inline(c, c->recv.count[i])))
             memcpy((char *)c->out + c->recv.at[i] * c->unit, from, (size_t)bytes);
     }
 }
 
-/* The heads are here. */
-static enum err after_heads(struct comm_mpi_group *m, const struct comm_coll *c)
+/* The headers are here. */
+static enum err after_headers(struct comm_mpi_group *m, const struct comm_coll *c)
 {
-    TRY(check_heads(m, c));
-    if (rides(c, m->g->n)) {
-        take_riders(m, c);
+    TRY(check_headers(m, c));
+    if (is_inline(c, m->g->n)) {
+        take_inline(m, c);
         m->phase = PHASE_IDLE;
         m->done++;
         return ERR_OK;
@@ -427,8 +427,8 @@ static enum err after_round(struct comm_mpi_group *m, const struct comm_coll *c)
     if (m->phase == PHASE_DATA && reduces(c))
         reduce_round(m, c);
     if (m->phase == PHASE_DATA && c->kind == COMM_ALL_REDUCE) {
-        m->phase = PHASE_SHARE;
-        return share_round(m, c);
+        m->phase = PHASE_GATHER;
+        return gather_round(m, c);
     }
     m->at += round_count(m, c);
     m->phase = m->at < rounds_count(m, c) ? PHASE_DATA : PHASE_IDLE;
@@ -449,11 +449,11 @@ static enum err advance(struct comm_mpi_active *a)
         bool all;
         if (m->phase == PHASE_IDLE) {
             TRY(launch(m, c));
-        } else if (m->phase == PHASE_HEADS) {
-            TRY(test_rows(m, ROW_HEAD_SEND, ROW_HEAD_RECV, &all));
+        } else if (m->phase == PHASE_HEADERS) {
+            TRY(test_rows(m, ROW_HEADER_SEND, ROW_HEADER_RECV, &all));
             if (!all)
                 return ERR_OK;
-            TRY(after_heads(m, c));
+            TRY(after_headers(m, c));
         } else {
             TRY(test_rows(m, ROW_SEND, ROW_RECV, &all));
             if (!all)
@@ -501,8 +501,8 @@ static bool member_missing(const struct comm_pending_op *x, int i)
 {
     const struct comm_group *g = x->a;
     const struct comm_mpi_group *m = g->impl;
-    if (m->phase == PHASE_HEADS)
-        return m->request[ROW_HEAD_RECV * g->n + i] != MPI_REQUEST_NULL;
+    if (m->phase == PHASE_HEADERS)
+        return m->request[ROW_HEADER_RECV * g->n + i] != MPI_REQUEST_NULL;
     return m->request[ROW_RECV * g->n + i] != MPI_REQUEST_NULL ||
            m->request[ROW_SEND * g->n + i] != MPI_REQUEST_NULL;
 }
