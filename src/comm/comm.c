@@ -53,7 +53,7 @@ enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, 
                                "be one end of it, and lanes are 0..%d", w->rank, w->size, c[i].lane,
                  c[i].from, c[i].to, COMM_LANES - 1);
     }
-    if (!w->queue || n == 0)
+    if (!w->device || n == 0)
         return ERR_OK;
     struct comm_channel *sorted;
     TRY(mem_new(n, sizeof *sorted, "channels", &sorted));
@@ -61,7 +61,7 @@ enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, 
     qsort(sorted, (size_t)n, sizeof *sorted, by_ends);
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++)
-        err = w->queue->ops->channel_open(w, &sorted[i]);
+        err = w->device->ops->channel_open(w, &sorted[i]);
     mem_free(sorted);
     return err;
 }
@@ -71,7 +71,7 @@ enum err comm_device_send_start(struct comm_world *w, const struct comm_device_m
 {
     struct comm_msg x = {.from = w->rank, .to = m->peer, .tag = m->tag, .bytes = m->bytes,
                          .src = m->p};
-    return comm_msg_start(w, &x, w->queue ? m->lane : COMM_HOST_LANE, r);
+    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
 }
 
 enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
@@ -79,7 +79,7 @@ enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_m
 {
     struct comm_msg x = {.from = m->peer, .to = w->rank, .tag = m->tag, .bytes = m->bytes,
                          .dst = m->p};
-    return comm_msg_start(w, &x, w->queue ? m->lane : COMM_HOST_LANE, r);
+    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
 }
 
 /* ---- collectives ---- */

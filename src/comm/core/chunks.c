@@ -32,7 +32,7 @@ static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole
     int64_t bytes;
     TRY(comm_coll_check(g, c, r, &bytes)); /* here, as not every chunk starts something */
     TRY(check_chunk(g, c, chunks));
-    bool alone = g->lane && g->world->queue->ops->coll_chunks(g, c);
+    bool alone = g->lane && g->world->device->ops->coll_chunks(g, c);
     if (!alone)
         c->chunk = 0;
     g->chunk = 0; /* for what may be started now */

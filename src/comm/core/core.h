@@ -84,7 +84,7 @@ struct comm_ops {
 /* Device memory of an async device: what is started is put in order with its stream, and
  * finished means that whatever is queued from then on sees the result. All slots required; they
  * see n >= 2 and known ranks. */
-struct comm_queue_ops {
+struct comm_device_ops {
     enum err (*group_open)(struct comm_group *g); /* sets g->lane; g->host is open */
     enum err (*channel_open)(struct comm_world *w, const struct comm_channel *c);
     /* now: started and finished in one; nothing else of the group is unfinished. */
@@ -100,8 +100,8 @@ struct comm_queue_ops {
     enum err (*replayed)(struct comm_world *w, int64_t step, double seconds);
     enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
 };
-struct comm_queue {
-    const struct comm_queue_ops *ops;
+struct comm_device {
+    const struct comm_device_ops *ops;
     struct comm_world *world; /* borrowed */
 };
 
@@ -118,11 +118,11 @@ struct comm_world {
     double spent;        /* seconds in calls that start or finish one */
     struct traffic sent; /* messages started */
     void *impl;          /* the transport's endpoint of this rank, borrowed */
-    struct dev *dev;     /* attached, borrowed; NULL: none that queues */
+    struct dev *dev;     /* attached, borrowed; NULL: none that is async */
     bool copies;         /* between GPUs of one process, where they can */
     bool warm;           /* comm_warm was called */
-    int64_t device_taken; /* bytes of the device that the queue has taken */
-    struct comm_queue *queue; /* owned; NULL: device memory goes as the host's */
+    int64_t device_taken; /* bytes of it that `device` has taken */
+    struct comm_device *device; /* owned; NULL: device memory goes as the host's */
     void (*forget)(void *arg); /* of a recording; NULL: there is none */
     void *forget_arg;          /* borrowed */
 };
@@ -144,7 +144,7 @@ struct comm_group {
     bool also_nccl;           /* not all of them do */
     struct comm_group *host;  /* owned; the same members, beside a lane */
     bool copies;              /* its lane moves by copies what lies in the window */
-    void *lane;               /* borrowed from world->queue; NULL: goes by the transport */
+    void *lane;               /* borrowed from world->device; NULL: goes by the transport */
 };
 
 /* ---- what stands above: transports as the roof file lists them (transports.c) ---- */
@@ -156,7 +156,7 @@ struct comm_processes { /* comm_mpi_run and comm_report_error */
 struct comm_gpus {
     enum err (*fits)(void);               /* comm_nccl_fits */
     bool (*reach)(const int *gpu, int n); /* comm_gpus_reach */
-    enum err (*open)(struct comm_world *w, struct dev *d); /* sets w->queue; w->size > 1 */
+    enum err (*open)(struct comm_world *w, struct dev *d); /* sets w->device; w->size > 1 */
 };
 extern const struct comm_processes comm_mpi_transport;
 extern const struct comm_gpus comm_gpu_transport;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: who is in, and the same members in host memory beside one whose operations queue.
+ * Groups: who is in, and the same members in host memory beside one of device memory.
  */
 #include "comm/core/core.h"
 
@@ -34,7 +34,7 @@ static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
 {
     struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
     TRY(comm_group_open(g->world, &host, &g->host));
-    return g->world->queue->ops->group_open(g);
+    return g->world->device->ops->group_open(g);
 }
 
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,

@@ -58,7 +58,7 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
     *r = (struct comm_req){.word = {lane == COMM_HOST_LANE ? COMM_REQ_MSG : COMM_REQ_DEVICE}};
     double begin = log_now();
     TRY(lane == COMM_HOST_LANE ? w->ops->msg_start(w, m, r)
-                               : w->queue->ops->msg_start(w, m, lane, r));
+                               : w->device->ops->msg_start(w, m, lane, r));
     spend(w, begin);
     if (!m->dst)
         count(&w->sent, m->bytes);
@@ -205,7 +205,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
-    TRY(g->lane ? g->world->queue->ops->coll_start(g, c, false) : g->world->ops->coll_start(g, c));
+    TRY(g->lane ? g->world->device->ops->coll_start(g, c, false) : g->world->ops->coll_start(g, c));
     spend(g->world, begin);
     count_coll(g, c, bytes);
     *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
@@ -220,7 +220,7 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
 static enum err coll_finish(struct comm_group *g, int64_t seq)
 {
     while (g->finished <= seq) {
-        TRY(g->lane ? g->world->queue->ops->coll_finish(g) : g->world->ops->coll_finish(g));
+        TRY(g->lane ? g->world->device->ops->coll_finish(g) : g->world->ops->coll_finish(g));
         g->finished++;
     }
     return ERR_OK;
@@ -233,7 +233,7 @@ enum err comm_finish(struct comm_req *r)
         return ERR_OK;
     double begin = log_now();
     enum err err = r->word[0] == COMM_REQ_MSG      ? w->ops->msg_finish(w, r)
-                   : r->word[0] == COMM_REQ_DEVICE ? w->queue->ops->msg_finish(w, r)
+                   : r->word[0] == COMM_REQ_DEVICE ? w->device->ops->msg_finish(w, r)
                                                    : coll_finish(r->op, r->word[1]);
     spend(w, begin);
     *r = (struct comm_req){0};
@@ -248,7 +248,7 @@ enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
     if (g->lane && g->started == g->finished) {
         TRY(comm_coll_check(g, c, &r, &bytes));
         TRY(chunks_over(g, c));
-        TRY(g->world->queue->ops->coll_start(g, c, true));
+        TRY(g->world->device->ops->coll_start(g, c, true));
         count_coll(g, c, bytes);
         g->finished = ++g->started;
         return ERR_OK;

@@ -35,16 +35,16 @@ struct traffic comm_sent(const struct comm_world *w)
 void comm_abort(struct comm_world *w, enum err code)
 {
     w->ops->abort(w, code);
-    if (w->queue)
-        w->queue->ops->abort(w);
+    if (w->device)
+        w->device->ops->abort(w);
 }
 
 enum err comm_detach(struct comm_world *w)
 {
-    if (w->queue)
+    if (w->device)
         dev_watch(w->dev, NULL, NULL);
-    enum err err = w->queue ? w->queue->ops->close(w) : ERR_OK;
-    w->queue = NULL;
+    enum err err = w->device ? w->device->ops->close(w) : ERR_OK;
+    w->device = NULL;
     w->dev = NULL;
     w->warm = false;
     return err;
@@ -58,7 +58,7 @@ void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg)
 
 enum err comm_replayed(struct comm_world *w, int64_t step, double seconds)
 {
-    return w->queue ? w->queue->ops->replayed(w, step, seconds) : ERR_OK;
+    return w->device ? w->device->ops->replayed(w, step, seconds) : ERR_OK;
 }
 
 void comm_warm(struct comm_world *w)
@@ -69,7 +69,7 @@ void comm_warm(struct comm_world *w)
 enum err comm_window_take(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
     *out = NULL;
-    return w->queue && bytes > 0 ? w->queue->ops->window_take(w, bytes, name, out) : ERR_OK;
+    return w->device && bytes > 0 ? w->device->ops->window_take(w, bytes, name, out) : ERR_OK;
 }
 
 int64_t comm_device_taken(const struct comm_world *w)

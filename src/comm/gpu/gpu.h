@@ -31,7 +31,7 @@ struct comm_gpu_op {
     const void *from;      /* where a receive by copies reads */
 };
 
-/* A communicator with its queue. Operation k has its event and its description at k % 64. */
+/* A communicator with its stream. Operation k has its event and its description at k % 64. */
 struct comm_gpu_lane {
     struct comm_gpu_lane *next;
     struct ncclComm *comm; /* owned; NULL once aborted, and where copies do the work */
@@ -50,7 +50,7 @@ struct comm_gpu_lane {
 };
 
 struct comm_gpu {
-    struct comm_queue queue; /* first: world.queue points here */
+    struct comm_device device; /* first: world.device points here */
     struct comm_group *all;  /* owned; the world, in host memory */
     int gpu;
     cudaStream_t stream;     /* the device's, borrowed */
@@ -70,7 +70,7 @@ struct comm_gpu {
     bool watched;
     atomic_bool stop;        /* the watchdog's end is asked for */
     pthread_t releaser;
-    const struct comm_gpu_lane *waiters; /* the releaser's: lanes at the failure, the newest first */
+    const struct comm_gpu_lane *waiters; /* the releaser's: lanes at the failure, newest first */
     bool releasing;           /* the releaser runs */
     atomic_bool free;        /* the releaser's end is asked for */
     atomic_bool dead;        /* communicators are aborted */
@@ -81,7 +81,7 @@ struct comm_gpu {
 
 static inline struct comm_gpu *comm_gpu_of(struct comm_world *w)
 {
-    return (struct comm_gpu *)w->queue;
+    return (struct comm_gpu *)w->device;
 }
 
 /* FAIL with ERR_INTERNAL and the library's own words. */
@@ -127,7 +127,7 @@ void comm_gpu_kill(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */
 void comm_gpu_end_release(struct comm_gpu *q);
 
-/* ---- gpu/ops.c: slots of comm_queue_ops ---- */
+/* ---- gpu/ops.c: slots of comm_device_ops ---- */
 
 enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_gpu_coll_finish(struct comm_group *g);

@@ -94,7 +94,7 @@ static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l,
     char name[64];
     if (cudaMemGetInfo(&left, &all) != cudaSuccess)
         return;
-    q->queue.world->device_taken += (int64_t)before - (int64_t)left;
+    q->device.world->device_taken += (int64_t)before - (int64_t)left;
     if (!l)
         snprintf(name, sizeof name, "NCCL to begin with");
     else if (l->group)
@@ -118,7 +118,7 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
         err = lane_connect(q, l, a->me);
     else
         lane_free(l, true);
-    TRY(comm_gpu_check(q->queue.world, "opening a communicator")); /* a peer's failure first */
+    TRY(comm_gpu_check(q->device.world, "opening a communicator")); /* a peer's failure first */
     TRY(err);
     note_memory(q, l, before);
     return ERR_OK;
@@ -129,7 +129,7 @@ static enum err lane_join(struct comm_gpu *q, struct comm_gpu_lane *l, const cha
 {
     if (!comm_gpu_lock(q)) {
         lane_free(l, true);
-        return comm_gpu_check(q->queue.world, what);
+        return comm_gpu_check(q->device.world, what);
     }
     lane_link(q, l);
     pthread_mutex_unlock(&q->lock);
@@ -218,7 +218,7 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 
 /* ---- life ---- */
 
-static void abort_queue(struct comm_world *w)
+static void abort_device(struct comm_world *w)
 {
     void (*forget)(void *arg) = w->forget;
     comm_gpu_nap_ms(PEERS_MS); /* the base world and the watchdog know, and kernels end */
@@ -234,7 +234,7 @@ static enum err settle(struct comm_gpu *q)
     for (struct comm_gpu_lane *l = q->lanes; l; l = l->next)
         if (l->stream)
             TRY_CUDA(cudaStreamSynchronize(l->stream));
-    TRY(comm_gpu_check(q->queue.world, "ending"));
+    TRY(comm_gpu_check(q->device.world, "ending"));
     return comm_gpu_barrier(q->all); /* peers may still write to what is given back below */
 }
 
@@ -260,7 +260,7 @@ static void release(struct comm_gpu *q)
     mem_free(q);
 }
 
-static enum err close_queue(struct comm_world *w)
+static enum err close_device(struct comm_world *w)
 {
     struct comm_gpu *q = comm_gpu_of(w);
     bool failed = w->ops->failed(w) || atomic_load(&q->dead);
@@ -295,13 +295,13 @@ static enum err replayed(struct comm_world *w, int64_t step, double seconds)
     return err;
 }
 
-static const struct comm_queue_ops gpu_ops = {
+static const struct comm_device_ops gpu_ops = {
     .group_open = group_open, .channel_open = channel_open, .coll_start = comm_gpu_coll_start,
     .coll_finish = comm_gpu_coll_finish,
     .coll_chunks = comm_gpu_coll_chunks,
     .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
-    .window_take = comm_window_open, .replayed = replayed, .abort = abort_queue,
-    .close = close_queue,
+    .window_take = comm_window_open, .replayed = replayed, .abort = abort_device,
+    .close = close_device,
 };
 
 static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
@@ -328,11 +328,11 @@ static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
     return ERR_OK;
 }
 
-static enum err open_queue(struct comm_world *w, struct dev *d)
+static enum err open_device(struct comm_world *w, struct dev *d)
 {
     struct comm_gpu *q;
     TRY(mem_new(1, sizeof *q, "NCCL", &q));
-    q->queue = (struct comm_queue){.ops = &gpu_ops, .world = w};
+    q->device = (struct comm_device){.ops = &gpu_ops, .world = w};
     q->stream = d->ops->stream(d);
     if (pthread_mutex_init(&q->lock, NULL) != 0) {
         mem_free(q);
@@ -343,11 +343,11 @@ static enum err open_queue(struct comm_world *w, struct dev *d)
         release(q);
         return err;
     }
-    w->queue = &q->queue;
+    w->device = &q->device;
     dev_watch(d, comm_gpu_check_device, w);
     return ERR_OK;
 }
 
 const struct comm_gpus comm_gpu_transport = {
-    .fits = comm_nccl_version_fits, .reach = comm_windows_reach, .open = open_queue,
+    .fits = comm_nccl_version_fits, .reach = comm_windows_reach, .open = open_device,
 };

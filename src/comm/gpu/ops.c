@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collectives and messages in device memory, put in order with the device's queue by events.
+ * Collectives and messages in device memory, put in order with the device's stream by events.
  *
- *     device's queue   --- work ---*ready ------- work ------- waits for done --- work ---
+ *     device's stream  --- work ---*ready ------- work ------- waits for done --- work ---
  *     lane's stream                 \ waits for ready; the operation *done
  *
  * The host waits for none of it. One event serves all starts, for a stream waits for what the event
  * stood for when the wait was queued. An operation that is finished at once, with nothing of its
- * lane on its way, goes to the device's own queue and needs no second stream.
+ * lane on its way, goes to the device's own stream and needs no second stream.
  */
 #include "comm/gpu/coll.h"
 #include "comm/gpu/nccl.h"
@@ -96,7 +96,7 @@ enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bo
     return hosts ? see_through(g, c) : ERR_OK;
 }
 
-/* The device's queue goes on when operation k is over. */
+/* The device's stream goes on when operation k is over. */
 static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
 {
     char buf[COMM_PENDING_TEXT];

@@ -116,7 +116,7 @@ static void look_at_lane(struct comm_gpu_lane *l)
 /* Under the lock: does all go well? Else the fault is noted. */
 static bool all_well(struct comm_gpu *q)
 {
-    const struct comm_world *w = q->queue.world;
+    const struct comm_world *w = q->device.world;
     char what[COMM_PENDING_TEXT];
     for (struct comm_gpu_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
         const char *said;
@@ -141,8 +141,8 @@ static bool all_well(struct comm_gpu *q)
  * kernel that hangs. */
 static bool look(struct comm_gpu *q, double *looked)
 {
-    const struct comm_world *w = q->queue.world;
-    if (w->ops->failed(q->queue.world))
+    const struct comm_world *w = q->device.world;
+    if (w->ops->failed(q->device.world))
         return false;
     if (pthread_mutex_trylock(&q->lock) == 0) {
         bool well = all_well(q);
@@ -164,7 +164,7 @@ static bool look(struct comm_gpu *q, double *looked)
 void *comm_gpu_watchdog(void *arg)
 {
     struct comm_gpu *q = arg;
-    struct comm_world *w = q->queue.world;
+    struct comm_world *w = q->device.world;
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     double looked = log_now();
     log_set_rank(w->rank);
