@@ -135,15 +135,15 @@ void comm_environment(void);
  * operations get no error: they hang, or get the wrong bytes. A hang is found by a thread of its
  * own, which names it. copies: GPUs of one process may move by copies what they can. */
 enum err comm_attach(struct comm_world *w, struct dev *d, bool copies);
-/* While the device records (device.h), what is started in its memory is recorded with its own work
- * and not done. The members of a group or channel record the same operations, and replay them as
- * often and in the same order with what else they do. Communicators cannot end before a recording
- * that has operations of them, so whoever has one states how it is forgotten: comm_abort calls
- * forget(arg), once. NULL: it is gone. Local. */
-void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg);
-/* A replay was queued as step number `step`, and one is known to take `seconds`: it hangs when it
+/* While the device captures a graph (device.h), what is started in its memory is captured with its
+ * own work and not done. The members of a group or channel capture the same operations, and launch
+ * them as often and in the same order with what else they do. Communicators cannot end before a
+ * graph that has operations of them: comm_abort calls graph_destroy(arg), once. NULL: the graph is
+ * destroyed. Local. */
+void comm_graph_captured(struct comm_world *w, void (*graph_destroy)(void *arg), void *arg);
+/* A graph was launched as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
-enum err comm_replayed(struct comm_world *w, int64_t step, double seconds);
+enum err comm_graph_launched(struct comm_world *w, int64_t step, double seconds);
 /* All that a step runs has run once on this rank's device. Until then hosts wait for each
  * other before each operation by copies and for its end: what runs first is loaded and measured,
  * which may wait for the whole device, and must not wait for a peer that waits likewise. Local. */

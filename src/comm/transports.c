@@ -70,8 +70,8 @@ void comm_environment(void)
     (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     /* One algorithm: it connects once, and adds in the same order in every run. */
     (void)setenv("NCCL_ALGO", "Ring", 0);
-    /* Registering the buffers of recorded operations would have ranks wait for each other while
-     * they record, each in its own order. */
+    /* Registering the buffers of captured operations would have ranks wait for each other while
+     * they capture, each in its own order. */
     (void)setenv("NCCL_GRAPH_REGISTER", "0", 0);
 }
 

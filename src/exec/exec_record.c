@@ -20,7 +20,7 @@ void exec_forget(struct exec *x)
 {
     if (!x->graph)
         return;
-    comm_recorded(x->a.world, NULL, NULL);
+    comm_graph_captured(x->a.world, NULL, NULL);
     x->a.dev->ops->graph_destroy(x->a.dev, x->graph);
     x->graph = NULL;
 }
@@ -71,7 +71,7 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
         log_line(LOG_WARN, "exec: the step cannot be recorded, so each is queued call by call: %s",
                  err_text());
     if (x->graph) /* a peer may fail from here on */
-        comm_recorded(x->a.world, forget, x);
+        comm_graph_captured(x->a.world, forget, x);
     x->recorded = (struct exec_batch){.samples = b->samples, .t = b->t, .row0 = b->row0};
     *done = false;
     err = agree(x, done);
@@ -92,7 +92,7 @@ enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct ex
     TRY(exec_step_set(x, hooks));
     TRY(exec_feed(x, b));
     TRY(x->a.dev->ops->graph_launch(x->a.dev, x->graph));
-    return comm_replayed(x->a.world, b->step, seconds);
+    return comm_graph_launched(x->a.world, b->step, seconds);
 }
 
 bool exec_recorded(const struct exec *x)

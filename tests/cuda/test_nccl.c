@@ -295,14 +295,14 @@ static enum err record_mixed(struct side *s)
     TRY(s->dev->ops->graph_begin(s->dev));
     TRY(mixed(s));
     TRY(s->dev->ops->graph_end(s->dev, &s->r));
-    comm_recorded(s->w, forget, s);
+    comm_graph_captured(s->w, forget, s);
     return comm_barrier(s->gpu);
 }
 
 static enum err replay(struct side *s)
 {
     TRY(s->dev->ops->graph_launch(s->dev, s->r));
-    return comm_replayed(s->w, STEP, 0);
+    return comm_graph_launched(s->w, STEP, 0);
 }
 
 /* Replays, and the same operations unrecorded between them. */
@@ -412,7 +412,7 @@ static void one_fails_in_a_replay(void)
 static void one_stays_away_in_a_replay(void)
 {
     if (two_gpus())
-        CHECK_ERR(run(recorded_hang_of, HANG_S), ERR_HANG, "the replay of step 7");
+        CHECK_ERR(run(recorded_hang_of, HANG_S), ERR_HANG, "the CUDA graph of step 7");
 }
 
 static const struct test_case cases[] = {

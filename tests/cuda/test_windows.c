@@ -189,7 +189,7 @@ static enum err do_how(struct side *s, struct comm_group *g, char *window, enum 
     if (how != REPLAYED)
         return do_several(g, window, how == STARTED);
     TRY(s->dev->ops->graph_launch(s->dev, s->r));
-    return comm_replayed(s->w, 7, 0);
+    return comm_graph_launched(s->w, 7, 0);
 }
 
 /* With all of the window: what must not be written is not. */
@@ -238,7 +238,7 @@ static enum err mixed_recorded_of(struct side *s)
     TRY(s->dev->ops->graph_begin(s->dev));
     TRY(do_several(g, window, true));
     TRY(s->dev->ops->graph_end(s->dev, &s->r));
-    comm_recorded(s->w, forget, s);
+    comm_graph_captured(s->w, forget, s);
     TRY(comm_barrier(s->host));
     for (int again = 0; again < 3; again++) {
         TRY(compare_several(s, g, window, REPLAYED));
@@ -355,7 +355,7 @@ static enum err post_compare(struct side *s, int64_t time, enum err (*way)(struc
 static enum err post_replay(struct side *s)
 {
     TRY(s->dev->ops->graph_launch(s->dev, s->r));
-    return comm_replayed(s->w, 7, 0);
+    return comm_graph_launched(s->w, 7, 0);
 }
 
 /* Queued call by call, and as replays of a recording, and by turns. */
@@ -368,7 +368,7 @@ static enum err post_of(struct side *s)
     TRY(s->dev->ops->graph_begin(s->dev));
     TRY(post_both_ways(s));
     TRY(s->dev->ops->graph_end(s->dev, &s->r));
-    comm_recorded(s->w, forget, s);
+    comm_graph_captured(s->w, forget, s);
     for (int64_t time = 4; time <= 9; time++)
         TRY(post_compare(s, time, time % 3 ? post_replay : post_both_ways));
     return comm_barrier(s->host);

@@ -95,9 +95,9 @@ struct comm_device_ops {
                           struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
     enum err (*window_take)(struct comm_world *w, int64_t bytes, const char *name, void **out);
-    /* The base world knows already. Calls w->forget when no peer is waited for any more. */
+    /* The base world knows already. Calls w->graph_destroy when no peer is waited for any more. */
     void (*abort)(struct comm_world *w);
-    enum err (*replayed)(struct comm_world *w, int64_t step, double seconds);
+    enum err (*graph_launched)(struct comm_world *w, int64_t step, double seconds);
     enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
 };
 struct comm_device {
@@ -123,8 +123,8 @@ struct comm_world {
     bool warm;           /* comm_warm was called */
     int64_t device_taken; /* bytes of it that `device` has taken */
     struct comm_device *device; /* owned; NULL: device memory goes as the host's */
-    void (*forget)(void *arg); /* of a recording; NULL: there is none */
-    void *forget_arg;          /* borrowed */
+    void (*graph_destroy)(void *arg); /* of a captured graph; NULL: there is none */
+    void *graph_arg;           /* borrowed */
 };
 
 struct comm_group {

@@ -50,15 +50,15 @@ enum err comm_detach(struct comm_world *w)
     return err;
 }
 
-void comm_recorded(struct comm_world *w, void (*forget)(void *arg), void *arg)
+void comm_graph_captured(struct comm_world *w, void (*graph_destroy)(void *arg), void *arg)
 {
-    w->forget = forget;
-    w->forget_arg = arg;
+    w->graph_destroy = graph_destroy;
+    w->graph_arg = arg;
 }
 
-enum err comm_replayed(struct comm_world *w, int64_t step, double seconds)
+enum err comm_graph_launched(struct comm_world *w, int64_t step, double seconds)
 {
-    return w->device ? w->device->ops->replayed(w, step, seconds) : ERR_OK;
+    return w->device ? w->device->ops->graph_launched(w, step, seconds) : ERR_OK;
 }
 
 void comm_warm(struct comm_world *w)

@@ -30,10 +30,10 @@ const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[
     char what[96];
     if (op->is_msg)
         return comm_msg_text(&op->msg, buf);
-    if (op->replay) {
-        snprintf(buf, COMM_PENDING_TEXT, "the replay of step %" PRId64 " (%" PRId64 " operations "
-                                         "between ranks; a run without recording names the one)",
-                 op->replay, op->of);
+    if (op->graph_step) {
+        snprintf(buf, COMM_PENDING_TEXT, "the CUDA graph of step %" PRId64 " (%" PRId64
+                                         " operations between ranks; train.graph=off names the "
+                                         "one)", op->graph_step, op->graph_ops);
         return buf;
     }
     snprintf(buf, COMM_PENDING_TEXT, "%s in group %d", comm_coll_text(&op->coll, what), l->id);
@@ -62,7 +62,7 @@ enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l,
     TRY_CUDA(cudaEventRecord(l->done[k], s));
     l->op[k] = *op;
     l->op[k].captured = how != cudaStreamCaptureStatusNone;
-    q->recorded += l->op[k].captured;
+    q->captured += l->op[k].captured;
     l->started++;
     return ERR_OK;
 }

@@ -24,8 +24,8 @@ struct comm_signals { comm_signal_fn *write, *wait; };
 
 /* An operation as the watchdog reads it. */
 struct comm_gpu_op {
-    bool is_msg, captured; /* captured: recorded, not run; it has no event to look at */
-    int64_t replay, of;    /* the step that a replay stands for, 0: none; its operations */
+    bool is_msg, captured; /* captured: by a graph, not run; it has no event to look at */
+    int64_t graph_step, graph_ops; /* of a launched graph: its step, its operations; else 0 */
     struct comm_coll coll;
     struct comm_msg msg;
     const void *from;      /* where a receive by copies reads */
@@ -62,9 +62,9 @@ struct comm_gpu {
     struct comm_signals signals; /* looked for as a window is taken */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_gpu_lane *lanes; /* owned, the newest first */
-    struct comm_gpu_lane *replays; /* one of them, or NULL: no communicator; its operations are
-                                       replays, on the device's stream */
-    int64_t recorded;        /* operations of the recording */
+    struct comm_gpu_lane *graphs; /* one of them, or NULL: no communicator; its operations are
+                                     launched graphs, on the device's stream */
+    int64_t captured;        /* operations of the graph */
     pthread_mutex_t lock;    /* around calls on communicators */
     pthread_t watchdog;
     bool watched;
@@ -97,7 +97,7 @@ enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError
 const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[COMM_PENDING_TEXT]);
 
 /* Take the lock around a call on a communicator. False: they are aborted, and who does it may hold
- * the lock until this rank's recording is forgotten. */
+ * the lock until this rank's graph is destroyed. */
 bool comm_gpu_lock(struct comm_gpu *q);
 /* For the watchdog: the operation that was just put on stream s, with its event. Under the lock. */
 enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,

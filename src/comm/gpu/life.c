@@ -220,11 +220,11 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 
 static void abort_device(struct comm_world *w)
 {
-    void (*forget)(void *arg) = w->forget;
+    void (*destroy)(void *arg) = w->graph_destroy;
     comm_gpu_nap_ms(PEERS_MS); /* the base world and the watchdog know, and kernels end */
-    w->forget = NULL;
-    if (forget)
-        forget(w->forget_arg);
+    w->graph_destroy = NULL;
+    if (destroy)
+        destroy(w->graph_arg);
     comm_gpu_kill(comm_gpu_of(w));
 }
 
@@ -271,26 +271,26 @@ static enum err close_device(struct comm_world *w)
     return err;
 }
 
-/* The lane of replays, with the first of them. */
-static enum err open_replays(struct comm_gpu *q)
+/* The lane of launched graphs, with the first of them. */
+static enum err open_graph_lane(struct comm_gpu *q)
 {
     struct comm_gpu_lane *l;
     TRY(lane_new(&(struct comm_gpu_lane){.copies = NULL}, false, &l));
-    TRY(lane_join(q, l, "replaying a step"));
-    q->replays = l;
+    TRY(lane_join(q, l, "launching a CUDA graph"));
+    q->graphs = l;
     return ERR_OK;
 }
 
-static enum err replayed(struct comm_world *w, int64_t step, double seconds)
+static enum err graph_launched(struct comm_world *w, int64_t step, double seconds)
 {
     struct comm_gpu *q = comm_gpu_of(w);
-    if (!q->replays)
-        TRY(open_replays(q));
+    if (!q->graphs)
+        TRY(open_graph_lane(q));
     if (!comm_gpu_lock(q))
-        return comm_gpu_check(w, "replaying a step");
-    q->replays->takes = seconds;
-    struct comm_gpu_op op = {.replay = step, .of = q->recorded};
-    enum err err = comm_gpu_note(q, q->replays, &op, q->stream);
+        return comm_gpu_check(w, "launching a CUDA graph");
+    q->graphs->takes = seconds;
+    struct comm_gpu_op op = {.graph_step = step, .graph_ops = q->captured};
+    enum err err = comm_gpu_note(q, q->graphs, &op, q->stream);
     pthread_mutex_unlock(&q->lock);
     return err;
 }
@@ -300,7 +300,7 @@ static const struct comm_device_ops gpu_ops = {
     .coll_finish = comm_gpu_coll_finish,
     .coll_chunks = comm_gpu_coll_chunks,
     .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
-    .window_take = comm_window_open, .replayed = replayed, .abort = abort_device,
+    .window_take = comm_window_open, .graph_launched = graph_launched, .abort = abort_device,
     .close = close_device,
 };
 

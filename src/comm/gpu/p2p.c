@@ -6,8 +6,8 @@
  *     receiver's stream   waits for READY, copies from where the sender has it, signals READ
  *
  * The sender's memory is in a window; where, its host writes to a mailbox that both threads see as
- * it starts the send, and the receiver's host waits for that. A replay writes nothing: its places
- * are those of the recording. Why, and why nobody waits for good: docs/design/comm.md.
+ * it starts the send, and the receiver's host waits for that. A launched graph writes nothing: its
+ * places are those of the capture. Why, and why nobody waits for good: docs/design/comm.md.
  */
 #include "comm/gpu/p2p.h"
 

@@ -4,8 +4,8 @@
  * driver, so a thread for each rank looks every few milliseconds whether the world has failed,
  * whether NCCL reports an error, and whether a lane has stood still for longer than the world's
  * timeout, with no rank in a file call meanwhile. If so it aborts all communicators, and ends all
- * waiting of copies: the host wakes, and finds the reason at its next look. Recordings must be
- * forgotten before communicators can end: docs/design/comm.md.
+ * waiting of copies: the host wakes, and finds the reason at its next look. Graphs must be
+ * destroyed before communicators can end: docs/design/comm.md.
  */
 #include "comm/gpu/nccl.h"
 
@@ -160,7 +160,7 @@ static bool look(struct comm_gpu *q, double *looked)
     return false;
 }
 
-/* Queries of events must not spoil a recording that another thread makes: mode relaxed. */
+/* Queries of events must not spoil the capture of another thread: mode relaxed. */
 void *comm_gpu_watchdog(void *arg)
 {
     struct comm_gpu *q = arg;
