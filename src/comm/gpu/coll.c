@@ -91,8 +91,8 @@ enum err comm_copies_agree(struct comm_group *g, bool *yes)
         *yes = *yes && members[i].able;
     if (!*yes && g->me == 0 && comm_gpu_of(g->world)->windows > 0)
         log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
-                           "other's memory, or wait for words of the host's",
-                 g->also_nccl ? "tensor ranks talk" : "gradients are summed");
+                           "other's memory, or wait for signal words",
+                 g->also_nccl ? "tensor ranks communicate" : "gradients are summed");
     return ERR_OK;
 }
 
@@ -258,21 +258,21 @@ static enum err fetch_shards(const struct comm_copies *x, const struct piece *p,
     return ERR_OK;
 }
 
-static int64_t place_of(const struct comm_copies *x, const void *p)
+static int64_t offset_of(const struct comm_copies *x, const void *p)
 {
     return (const char *)p - x->member[x->me].window;
 }
 
-/* Does a gather find this member's part at its place of the whole already? Alike on all members, as
- * what they state is. */
-static bool is_in_place(const struct comm_copies *x, const struct comm_coll *c)
+/* Is this member's input of a gather its own part of the output? All members have one answer, as
+ * they state the same. */
+static bool in_place(const struct comm_copies *x, const struct comm_coll *c)
 {
     return c->in == (const char *)c->out + x->me * c->count * c->unit;
 }
 
 static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
-    int64_t at = place_of(x, c->out), bytes = c->count * c->unit;
+    int64_t at = offset_of(x, c->out), bytes = c->count * c->unit;
     enum flag summed = FLAG_SUMMED;
     TRY(signal_all(x, FLAG_READY, s));
     TRY(wait_all(x, FLAG_READY, s));
@@ -304,7 +304,7 @@ static enum err reduce_scatter(const struct comm_copies *x, const struct comm_co
                                cudaStream_t s)
 {
     TRY(signal_all(x, FLAG_READY, s));
-    TRY(sum_here(x, c, place_of(x, c->in) + x->me * c->count * c->unit, s));
+    TRY(sum_here(x, c, offset_of(x, c->in) + x->me * c->count * c->unit, s));
     return wait_all(x, FLAG_READ, s);
 }
 
@@ -312,18 +312,18 @@ static enum err reduce_scatter(const struct comm_copies *x, const struct comm_co
 static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     if (x->me == c->root)
-        return sum_here(x, c, place_of(x, c->in), s);
+        return sum_here(x, c, offset_of(x, c->in), s);
     TRY(signal_one(x, FLAG_READY, c->root, s));
     return wait_one(x, FLAG_READ, c->root, s);
 }
 
-/* Where member i's own part of a gather lies: in place, at its place of the whole. */
+/* The offset of member i's part of a gather in its window. */
 static int64_t part_of(const struct comm_copies *x, const struct comm_coll *c, int i)
 {
-    return is_in_place(x, c) ? place_of(x, c->out) + i * c->count * c->unit : place_of(x, c->in);
+    return in_place(x, c) ? offset_of(x, c->out) + i * c->count * c->unit : offset_of(x, c->in);
 }
 
-/* What member `from` has, to its place here. */
+/* What member `from` has, to its part of the output here. */
 static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *c, int from,
                            cudaStream_t s)
 {
@@ -333,11 +333,11 @@ static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *
                     bytes, s);
 }
 
-/* This member's own part, to its place; and all have read it. */
+/* This member's own part; and all have read it. */
 static enum err end_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     int64_t bytes = c->count * c->unit;
-    if (!is_in_place(x, c))
+    if (!in_place(x, c))
         TRY(comm_get((char *)c->out + x->me * bytes, c->in, bytes, s));
     return wait_all(x, FLAG_READ, s);
 }
@@ -372,7 +372,7 @@ static enum err reduce_scatter_chunk(const struct comm_copies *x, const struct c
 {
     int to = (x->me + c->chunk) % x->n, from = (x->me - c->chunk + x->n) % x->n;
     struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
-    p.at = place_of(x, c->in) + x->me * p.bytes;
+    p.at = offset_of(x, c->in) + x->me * p.bytes;
     if (c->chunk == x->n) {
         TRY(sum_staged(x, &p, c->out, s));
         return wait_all(x, FLAG_READ, s);
@@ -397,7 +397,7 @@ static enum err all_gather_chunk(const struct comm_copies *x, const struct comm_
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 {
     const struct comm_copies *x = l->copies;
-    int64_t at = place_of(x, c->in), bytes = c->count * c->unit;
+    int64_t at = offset_of(x, c->in), bytes = c->count * c->unit;
     bool adds = c->red == COMM_SUM && (c->dt == DT_F32 || c->dt == DT_BF16);
     if (c->kind == COMM_REDUCE_SCATTER)
         bytes *= x->n;
@@ -421,12 +421,12 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 {
     struct comm_copies *x = ((struct comm_gpu_lane *)g->lane)->copies;
-    /* Does it fit, counts, places; more words than comm_copies_rendezvous sends. */
+    /* Does it fit, counts, offsets; more words than comm_copies_rendezvous sends. */
     enum { FITS, PARTS = 2, MOST = PARTS + 2 * COMM_COPIES_MEMBERS };
     double mine[MOST] = {[FITS] = 1}, all[COMM_COPIES_MEMBERS * MOST];
     int64_t words = PARTS + 2 * x->n;
     for (int i = 0; i < x->n; i++) {
-        int64_t at = place_of(x, c->in) + c->send.at[i] * c->unit;
+        int64_t at = offset_of(x, c->in) + c->send.at[i] * c->unit;
         int64_t bytes = c->send.count[i] * c->unit;
         mine[PARTS + i] = (double)c->send.count[i];
         mine[PARTS + x->n + i] = (double)at;
@@ -450,9 +450,9 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
-    enum { PLACE, KIND, ROOT, CHUNK, ELEMENTS, FIELDS };
-    bool whole = c->kind == COMM_ALL_GATHER && is_in_place(l->copies, c);
-    double mine[FIELDS] = {(double)place_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
+    enum { OFFSET, KIND, ROOT, CHUNK, ELEMENTS, FIELDS };
+    bool whole = c->kind == COMM_ALL_GATHER && in_place(l->copies, c);
+    double mine[FIELDS] = {(double)offset_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
                            c->chunk, (double)c->count}, all[COMM_COPIES_MEMBERS][FIELDS];
     char buf[96];
     TRY(comm_gpu_host_all_gather(g, all, mine, FIELDS));
@@ -460,10 +460,10 @@ enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
         if (memcmp(&all[i][KIND], &mine[KIND], sizeof mine - sizeof *mine) != 0)
             FAIL(ERR_MISMATCH, "comm: %s in group %d on rank %d, and another operation on rank %d",
                  comm_coll_text(c, buf), g->id, g->ranks[g->me], g->ranks[i]);
-        if (all[i][PLACE] != mine[PLACE])
+        if (all[i][OFFSET] != mine[OFFSET])
             FAIL(ERR_INTERNAL, "comm: %s in group %d reads byte %.0f of the window on rank %d and "
-                               "%.0f on rank %d; copies need one place", comm_coll_text(c, buf),
-                 g->id, mine[PLACE], g->ranks[g->me], all[i][PLACE], g->ranks[i]);
+                               "%.0f on rank %d; copies need one offset", comm_coll_text(c, buf),
+                 g->id, mine[OFFSET], g->ranks[g->me], all[i][OFFSET], g->ranks[i]);
     }
     return ERR_OK;
 }

@@ -16,10 +16,10 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
 /* Is c done by copies? All members answer the same. Of a group without also_nccl everything must
  * be. */
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c);
-/* Hosts wait for each other, and check that all start the same operation at the same place of the
- * window. Collective over the members. */
+/* Hosts wait for each other, and check that all start the same operation at the same offset of
+ * the window. Collective over the members. */
 enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c);
-/* Where the parts of an all_to_all lie in each member's window, for the next comm_copies_take and
+/* The offsets of an all_to_all's parts in each member's window, for the next comm_copies_take and
  * comm_copies_do; hosts wait for it. Errors: ERR_MISMATCH. Collective over the members. */
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c);
 /* c on stream s: the lane's, or the device's. */

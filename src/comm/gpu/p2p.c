@@ -7,7 +7,7 @@
  *
  * The sender's memory is in a window; where, its host writes to a mailbox that both threads see as
  * it starts the send, and the receiver's host waits for that. A launched graph writes nothing: its
- * places are those of the capture. Why, and why nobody waits for good: docs/design/comm.md.
+ * addresses are those of the capture. Why, and why nobody waits for good: docs/design/comm.md.
  */
 #include "comm/gpu/p2p.h"
 
@@ -20,12 +20,12 @@
 static const double look_s = 0.005;
 enum { FIRST = 64 }; /* bytes */
 
-/* Places of messages that were sent and not yet received, [taken, put). */
-struct place { const void *p; int64_t bytes; };
+/* Where messages lie that were sent and not yet received, [taken, put). */
+struct source { const void *p; int64_t bytes; };
 struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t filled;
-    struct place *of; /* owned */
+    struct source *of; /* owned */
     int64_t taken, put, room;
 };
 
@@ -50,14 +50,14 @@ static enum err mailbox_new(struct mailbox **out)
 {
     struct mailbox *b;
     pthread_condattr_t attr;
-    TRY(mem_new(1, sizeof *b, "a channel's places", &b));
+    TRY(mem_new(1, sizeof *b, "a channel's messages", &b));
     bool ok = pthread_condattr_init(&attr) == 0;
     ok = ok && pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0;
     ok = ok && pthread_cond_init(&b->filled, &attr) == 0;
     ok = ok && pthread_mutex_init(&b->lock, NULL) == 0;
     if (!ok) {
         mem_free(b);
-        FAIL(ERR_MEMORY, "comm: no lock for a channel's places");
+        FAIL(ERR_MEMORY, "comm: no lock for a channel's messages");
     }
     pthread_condattr_destroy(&attr);
     *out = b;
@@ -127,8 +127,8 @@ enum err comm_p2p_open(struct comm_world *w, const struct comm_channel *c, struc
         err = agree(w, c, p, &yes);
     if (err == ERR_OK && !yes && p->sends && c->lane == 0 && comm_gpu_of(w)->windows > 0)
         log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
-                           "their GPUs cannot read each other's memory, or wait for words of the "
-                           "host's", c->from, c->to);
+                           "their GPUs cannot read each other's memory, or wait for signal "
+                           "words", c->from, c->to);
     if (err == ERR_OK && yes)
         *out = p;
     else
@@ -164,7 +164,7 @@ static bool in_window(const struct comm_gpu *q, const struct comm_msg *m)
     return false;
 }
 
-static enum err put(struct mailbox *b, struct place at)
+static enum err put(struct mailbox *b, struct source at)
 {
     enum err err = ERR_OK;
     pthread_mutex_lock(&b->lock);
@@ -175,7 +175,7 @@ static enum err put(struct mailbox *b, struct place at)
     }
     if (b->put == b->room) {
         int64_t room = num_max(64, 2 * b->room);
-        err = mem_grow(b->room, room, sizeof *b->of, "a channel's places", &b->of);
+        err = mem_grow(b->room, room, sizeof *b->of, "a channel's messages", &b->of);
         b->room = err == ERR_OK ? room : b->room;
     }
     if (err == ERR_OK)
@@ -185,8 +185,8 @@ static enum err put(struct mailbox *b, struct place at)
     return err;
 }
 
-/* The next place, if one comes within a look. */
-static bool take(struct mailbox *b, struct place *out)
+/* The next one, if one comes within a look. */
+static bool take(struct mailbox *b, struct source *out)
 {
     struct timespec until = comm_deadline(CLOCK_MONOTONIC, look_s);
     pthread_mutex_lock(&b->lock);
@@ -203,7 +203,7 @@ enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const str
                         const void **from)
 {
     char buf[COMM_PENDING_TEXT];
-    struct place at = {m->src, m->bytes};
+    struct source at = {m->src, m->bytes};
     *from = NULL;
     if (p->sends) {
         if (!in_window(comm_gpu_of(w), m))
