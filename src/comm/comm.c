@@ -10,7 +10,7 @@
 
 /* ---- messages ---- */
 
-/* long: the words of a message; one line at each of its many callers */
+/* long: the arguments of a message; one line at each of its many callers */
 enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
                          struct comm_req *r)
 {
@@ -137,7 +137,7 @@ enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_
     return comm_coll_run(g, &c);
 }
 
-/* long: comm_reduce_scatter_start's words and a root */
+/* long: comm_reduce_scatter_start's arguments and a root */
 enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
                            enum dtype dt, struct comm_req *r)
 {

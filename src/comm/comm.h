@@ -36,8 +36,8 @@ struct dev;
 
 enum comm_kind { COMM_THREAD, COMM_MPI };
 enum comm_red { COMM_SUM, COMM_MAX };
-/* Where what is moved lies: in the host's memory, or in that of the rank's device. The two are one
- * where the device works at once (cpu, ref, null). */
+/* The memory that an operation moves: the host's, or that of the rank's device. The two are one
+ * where the device is not async (cpu, ref, null). */
 enum comm_mem { COMM_HOST, COMM_DEVICE };
 
 /* One started operation. Owned by the caller, who keeps it until comm_finish; zero it first.
@@ -73,7 +73,7 @@ enum err comm_mpi_run(const char *what, double timeout_s,
                       enum err (*body)(void *arg, struct comm_world *w), void *arg);
 /* Under an MPI launcher? Size it gave (from its environment), else 0. No MPI call is made. */
 int comm_mpi_launched_size(void);
-/* Processes of the launch on this machine, from its environment, too; 0: not told. */
+/* Processes of the launch on this machine, from its environment, too; 0: unknown. */
 int comm_mpi_launched_here(void);
 /* Does this process do what the processes of a launch do alike and once: is it rank 0, or is there
  * no launcher? From the environment; one that does not know its rank does it. */
@@ -86,20 +86,20 @@ enum err comm_report_error(enum err code, const char *text, void (*print)(const 
 
 int comm_rank(const struct comm_world *w);
 int comm_size(const struct comm_world *w);
-/* The rank's place on its machine, from 0: which of the machine's GPUs is its own. Under a launcher
- * that does not tell it (Open MPI's mpirun and srun do), the rank. */
+/* The rank's index among the ranks of its machine, from 0, which is that of its GPU. Under a
+ * launcher that does not give it (Open MPI's mpirun and srun do), the rank. */
 int comm_local_rank(const struct comm_world *w);
 enum comm_kind comm_kind(const struct comm_world *w);
 /* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
- * copying and adding, which cannot be told apart where a peer copies for both. Local. */
+ * copying and adding, which cannot be separated where a peer copies for both. Local. */
 double comm_spent(const struct comm_world *w);
 /* Messages that this rank has sent, and what they carried (mesh.h). Local. */
 struct traffic comm_sent(const struct comm_world *w);
 /* Where this rank is from here on, for messages of peers that wait for it ("2F5 of step 7", at most
  * 47 bytes); also a heartbeat, which a rank gives in every call of this folder, too. Local. */
 void comm_set_location(struct comm_world *w, const char *text);
-/* This rank is slow for a reason: for as long as the hang timeout nobody's wait for its GPU is
- * taken for a hang, as with file calls. Local. */
+/* This rank is about to be slow: for the next hang timeout no wait for its GPU counts as a hang, as
+ * during file calls. Local. */
 void comm_slow(struct comm_world *w);
 /* From here to comm_files_close peers know of this thread's file calls (fs_watch_set): a rank in
  * one is not silent. A call that has not returned after limit_s (0: none) ends the process with
@@ -111,8 +111,8 @@ enum err comm_files_open(struct comm_world *w, double limit_s);
  * own watch stands. Returns body's code. Errors: ERR_MEMORY. */
 enum err comm_files_alone(double limit_s, enum err (*body)(void *arg), void *arg);
 void comm_files_close(struct comm_world *w);
-/* This rank deals with an error: a call that has not returned is reported behind it, and its code
- * counts. *first is copied. Local. */
+/* This rank handles an error: a file call that does not return is reported behind it, with the
+ * error's code. *first is copied. Local. */
 void comm_files_behind(struct comm_world *w, const struct err_kept *first);
 /* This rank has failed: peers that wait on it must end. Local. When it returns, no peer reads or
  * writes this rank's buffers any more (a peer amid copying is waited for: well under 1 ms). */
@@ -194,10 +194,10 @@ struct comm_group_args {
                           go in more pieces, and groups of a few words take little of a GPU */
     enum comm_mem mem; /* what all its operations move */
     bool overlapped;  /* they overlap the device's own work, and leave it most of a GPU */
-    /* COMM_DEVICE: what its operations read lies in here, at the same place in each member's; GPUs
-     * of one process then move it by copies (gpu/coll.c). From comm_window_take, whose it
-     * stays; NULL, or memory of the device's own, where that gave none, and the group goes by NCCL.
-     * window_bytes: the same on all members, also of one without; 0: no such promise. */
+    /* COMM_DEVICE: what its operations read lies in here, at the same offset on each member; GPUs
+     * of one process then move it by copies (gpu/coll.c). From comm_window_take, which keeps it;
+     * NULL, or other memory of the device, where that gave none, and the group uses NCCL.
+     * window_bytes: the same on all members, with and without a window; 0: nothing is promised. */
     void *window;
     int64_t window_bytes;
     bool also_nccl;   /* some read elsewhere, or are of a kind that copies do not do; else all are
@@ -208,7 +208,7 @@ struct comm_group_args {
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out);
 void comm_group_close(struct comm_group *g);
-int comm_group_rank(const struct comm_group *g); /* this rank's place among the members */
+int comm_group_rank(const struct comm_group *g); /* this rank's index among the members */
 int comm_group_size(const struct comm_group *g);
 /* What this rank has started in it, but for barriers: [TRAFFIC_KINDS], borrowed. A collective that
  * goes in chunks counts as one. Local. */
@@ -225,8 +225,9 @@ int64_t comm_scratch_bytes(enum comm_kind k, int n, int64_t max_bytes);
 bool comm_would_copy(enum comm_kind k, int n);
 
 /* Can these GPUs of this process (indices, n of them) read each other's memory, and open some of
- * theirs to each other? Only then do they move by copies. Yes of GPUs that cannot be asked: who
- * opens them will say why. No GPU is opened; the driver is, behind comm_environment. Local. */
+ * theirs to each other? Only then do they move by copies. True of GPUs that cannot be asked:
+ * opening them gives the error. No GPU is opened here; the driver is, behind comm_environment.
+ * Local. */
 bool comm_gpus_reach(const int *gpu, int n);
 
 /* What a rank will open in device memory: the members of its group with a window of sums and of
@@ -250,11 +251,10 @@ enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtyp
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r);
 /* in: size * count elements; out: this member's count elements, summed. out may be inside in only
- * at this member's own place. */
+ * at this member's own part. */
 enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
                              enum dtype dt);
-/* out: size * count elements in member order; in: count. in may be at this member's place in
- * out. */
+/* out: size * count elements in member order; in: count. in may be this member's part of out. */
 enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
                          enum dtype dt);
 /* A part of a buffer for each member: `count[i]` elements, from element at[i] on. */
@@ -284,13 +284,13 @@ enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, 
  * the sum is there when the last is finished. All chunks of one name the same buffers and start in
  * their order, with nothing else of the group between them. Where they do not move by copies, the
  * last does all. The bits are those of comm_reduce_scatter. */
-/* long: comm_reduce_scatter_start's words and the chunk */
+/* long: comm_reduce_scatter_start's arguments and the chunk */
 enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                          int64_t count, enum dtype dt, struct comm_req *r);
 /* comm_all_gather in chunks k = 1 .. n - 1: when chunk k is finished, what the members me + 1 ..
  * me + k (% n) gave is there, and with the last all. The same rules; where they do not move by
  * copies, the first does all. */
-/* long: comm_all_gather_start's words and the chunk */
+/* long: comm_all_gather_start's arguments and the chunk */
 enum err comm_all_gather_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                      int64_t count, enum dtype dt, struct comm_req *r);
 /* Can a sum in chunks have so many bytes a member? */

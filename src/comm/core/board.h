@@ -92,7 +92,7 @@ enum comm_hang_kind {
     COMM_HANG_DEADLOCK, /* all wait for each other; rank `who` is one of them */
 };
 struct comm_hang { enum comm_hang_kind kind; int who; };
-/* Who holds up this rank, which waits and whose entry says so. Errors: ERR_MEMORY. */
+/* Who holds up this rank, which waits and has that in its entry. Errors: ERR_MEMORY. */
 enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out);
 /* FAIL with ERR_HANG: the message names who, and who waits for whom. */
 enum err comm_hang_fail(const struct comm_world *w, const struct comm_hang *h);

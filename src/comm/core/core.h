@@ -129,7 +129,7 @@ struct comm_world {
 
 struct comm_group {
     struct comm_world *world; /* borrowed from the transport */
-    int id, n, me;            /* me: this rank's place among the members */
+    int id, n, me;            /* me: this rank's index among the members */
     int *ranks;               /* (n) owned */
     int64_t started, finished; /* operations so far; finished <= started */
     struct traffic counted[TRAFFIC_KINDS]; /* of them */
@@ -142,7 +142,7 @@ struct comm_group {
     void *window;             /* device, borrowed: where operations read; NULL: anywhere */
     int64_t window_bytes;     /* the same on all members */
     bool also_nccl;           /* not all of them do */
-    struct comm_group *host;  /* owned; the same members, beside a lane */
+    struct comm_group *host;  /* owned; the same members in host memory */
     bool copies;              /* its lane moves by copies what lies in the window */
     void *lane;               /* borrowed from world->device; NULL: goes by the transport */
 };

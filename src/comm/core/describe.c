@@ -98,12 +98,12 @@ enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_wor
 
 const char *comm_rank_error(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])
 {
-    const char *said = err_bare(text);
+    const char *bare = err_bare(text);
     if (w->size == 1)
         snprintf(buf, COMM_RANK_TEXT, "%s", text);
-    else if (strncmp(said, "rank ", 5) == 0 || strncmp(said, "ranks ", 6) == 0)
-        snprintf(buf, COMM_RANK_TEXT, "%s", said);
+    else if (strncmp(bare, "rank ", 5) == 0 || strncmp(bare, "ranks ", 6) == 0)
+        snprintf(buf, COMM_RANK_TEXT, "%s", bare);
     else
-        snprintf(buf, COMM_RANK_TEXT, "rank %d: %s", w->rank, said);
+        snprintf(buf, COMM_RANK_TEXT, "rank %d: %s", w->rank, bare);
     return buf;
 }

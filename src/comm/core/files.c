@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A rank in a call of the file system is not silent: its entry says so (core/board.h), and whoever
- * waits for it waits on. That has a limit of its own, kept by a thread of the process, for a call
- * that waits for a disk cannot be interrupted and its thread can do nothing about it: the limit
- * ends the process, with the file's name. A process that does not even do that is stopped, and
- * silent to its peers from then on.
+ * File calls and hangs. A rank in a file call is not silent: its entry shows it (core/board.h), and
+ * its peers wait on. The call has a limit of its own, for one that waits for a disk cannot be
+ * interrupted: at the limit a thread of the process prints the file's name and ends the process. A
+ * process that is stopped cannot do that, and is silent to its peers from then on.
  *
- * The ranks of a process stand in one list, and one thread watches over all of them.
+ * The ranks of a process are in one list, which one thread watches.
  */
 #include "comm/comm.h"
 
@@ -86,7 +85,7 @@ static void on_end(void *arg)
 /* The lock stays taken: the path must stay good, and the process ends. */
 static void leave(const struct comm_files *f)
 {
-    char text[COMM_RANK_TEXT], said[COMM_RANK_TEXT], took[32];
+    char text[COMM_RANK_TEXT], line[COMM_RANK_TEXT], took[32];
     bool behind = f->first.code != ERR_OK;
     snprintf(text, sizeof text, "%.1400s%s%.300s: a call of the file system has not returned for "
              "%s; look at the disk, or raise run.io_timeout (%g s; 0: wait for ever)",
@@ -96,7 +95,7 @@ static void leave(const struct comm_files *f)
         log_line(LOG_ERROR, "%s", text);
     } else if (f->world->ops->may_report(f->world)) {
         log_set_rank(-1); /* the message names it */
-        log_line(LOG_ERROR, "%s", comm_rank_error(f->world, text, said));
+        log_line(LOG_ERROR, "%s", comm_rank_error(f->world, text, line));
     }
     err_leave(behind ? f->first.code : ERR_STORAGE);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups: who is in, and the same members in host memory beside one of device memory.
+ * Groups: their members, and for one of device memory the same members in host memory.
  */
 #include "comm/core/core.h"
 

@@ -102,7 +102,7 @@ enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out)
     return ERR_OK;
 }
 
-/* ---- in words ---- */
+/* ---- the message ---- */
 
 /* ", at 0B3 of step 7" */
 static const char *location_text(const struct comm_seen *s, char buf[COMM_LOCATION_TEXT + 8])

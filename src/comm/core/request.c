@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages and collectives as requests: what callers can get wrong is found here, groups of one
- * member are answered without a transport, and the rest goes to a transport's table.
+ * Messages and collectives as requests: callers' mistakes are found here, groups of one member are
+ * answered without a transport, and the rest goes to a transport's table.
  *
- * Operations of a group carry numbers (started, finished), and finishing number k finishes all
- * before it, so that a call that waits (a reduce_scatter between two started all_reduces, say)
- * keeps the order by itself.
+ * Operations of a group have numbers (started, finished). Finishing number k finishes all before
+ * it, so a call that waits (a reduce_scatter between two started all_reduces) keeps the order.
  */
 #include "comm/core/core.h"
 
@@ -129,7 +128,7 @@ static enum err root_disjoint(const struct comm_group *g, const struct comm_coll
     return ERR_OK;
 }
 
-/* The short side may lie inside the long one, but only at this member's own place. */
+/* The short side may lie inside the long one, but only as this member's own part. */
 static enum err coll_overlap(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
 {
     if (c->kind == COMM_REDUCE)
@@ -142,8 +141,8 @@ static enum err coll_overlap(const struct comm_group *g, const struct comm_coll 
     bool disjoint = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)part;
     char buf[96];
     if (part > 0 && !disjoint && b != a + (uintptr_t)(part * g->me))
-        FAIL(ERR_INTERNAL, "comm: %s: input and output overlap elsewhere than at member %d's own "
-                           "place", comm_coll_text(c, buf), g->me);
+        FAIL(ERR_INTERNAL, "comm: %s: input and output overlap elsewhere than in member %d's own "
+                           "part", comm_coll_text(c, buf), g->me);
     return ERR_OK;
 }
 

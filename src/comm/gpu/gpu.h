@@ -84,7 +84,7 @@ static inline struct comm_gpu *comm_gpu_of(struct comm_world *w)
     return (struct comm_gpu *)w->device;
 }
 
-/* FAIL with ERR_INTERNAL and the library's own words. */
+/* FAIL with ERR_INTERNAL and the library's own message. */
 enum err comm_gpu_failed(const char *file, int line, const char *call, cudaError_t e);
 #define TRY_CUDA(call)                                                                             \
     do {                                                                                           \

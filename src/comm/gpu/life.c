@@ -87,7 +87,7 @@ static enum err lane_connect(struct comm_gpu *q, struct comm_gpu_lane *l, int me
     return ERR_OK;
 }
 
-/* What a communicator has taken of the GPU; for PLAIT_LOG=debug in words, too. */
+/* What a communicator has taken of the GPU; for PLAIT_LOG=debug a line, too. */
 static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l, size_t before)
 {
     size_t left = 0, all = 0;

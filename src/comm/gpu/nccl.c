@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NCCL's communicators, of which a group of device memory and a channel have one each where copies
- * do not do the work. Its kernels spin on SMs that GEMMs would use, so what a lane may take is
- * bounded (gpu/life.c). NCCL connects ranks at the first operation, and then the host does wait; so
- * each lane runs one tiny operation as it opens. Algorithms differ in what they connect:
- * comm_environment fixes the ring, by which results do not change from run to run either.
+ * NCCL's communicators: a group of device memory and a channel have one each where copies do not do
+ * the work. Its kernels occupy SMs that GEMMs would use, so what a lane may take is bounded
+ * (gpu/life.c). NCCL connects ranks at the first operation and makes the host wait then, so each
+ * lane runs one tiny operation as it opens. Whom it connects depends on the algorithm:
+ * comm_environment fixes the ring, so results are the same from run to run, too.
  */
 #include "comm/gpu/nccl.h"
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The end of a GPU's operations that go wrong. The rank's own thread may sit in any call of the
- * driver, so a thread for each rank looks every few milliseconds whether the world has failed,
- * whether NCCL reports an error, and whether a lane has stood still for longer than the world's
- * timeout, with no rank in a file call meanwhile. If so it aborts all communicators, and ends all
- * waiting of copies: the host wakes, and finds the reason at its next look. Graphs must be
- * destroyed before communicators can end: docs/design/comm.md.
+ * Ends a GPU's operations when something goes wrong. The rank's own thread may sit in any call of
+ * the driver, so a thread for each rank checks every few milliseconds whether the world has failed,
+ * whether NCCL reports an error, and whether a lane made no progress for the world's timeout while
+ * no rank was in a file call. If so it aborts all communicators and ends all waiting of copies: the
+ * host wakes, and finds the reason at its next check. Graphs must be destroyed before communicators
+ * can end: docs/design/comm.md.
  */
 #include "comm/gpu/nccl.h"
 
@@ -119,12 +119,12 @@ static bool all_well(struct comm_gpu *q)
     const struct comm_world *w = q->device.world;
     char what[COMM_PENDING_TEXT];
     for (struct comm_gpu_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
-        const char *said;
+        const char *report;
         look_at_lane(l);
-        if ((said = comm_nccl_reports(l, &q->fault))) {
+        if ((report = comm_nccl_reports(l, &q->fault))) {
             snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
                      l->seen < l->started ? comm_gpu_op_text(l, l->seen, what) : "no operation",
-                     said);
+                     report);
         } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes &&
                    !comm_board_files(w)) {
             q->fault = ERR_HANG;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory of a GPU that the others may read, and the driver's operations by which streams write and
- * wait for signal words in the host's memory. A machine may lack either; that is found here.
+ * wait for signal words in the host's memory. Both are tried out here, for a machine may lack them.
  */
 #include "comm/gpu/window.h"
 

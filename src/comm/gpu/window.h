@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What GPUs of one process do without NCCL stands on this: windows, memory that the others may
- * read, and get, signal, wait: a copy out of one (the receiver's, which knows when there is room),
- * a signal word of pinned host memory that a peer's stream writes, and one's own stream's wait.
+ * Windows and signals, on which all stands that GPUs of one process do without NCCL. A window is
+ * device memory that the others may read. get: a copy out of one, by the receiver, which knows when
+ * it has room; signal: a peer's stream sets a word of pinned host memory; wait: one's own stream
+ * waits for that.
  */
 #ifndef PLAIT_COMM_WINDOW_H
 #define PLAIT_COMM_WINDOW_H

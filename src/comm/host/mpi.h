@@ -42,7 +42,7 @@ static inline struct comm_mpi_endpoint *comm_mpi_endpoint(const struct comm_worl
     return w->impl;
 }
 
-/* FAIL with ERR_INTERNAL and MPI's own words. */
+/* FAIL with ERR_INTERNAL and MPI's own message. */
 enum err comm_mpi_error(int rc, const char *call, const char *file, int line);
 #define TRY_MPI(call)                                                                              \
     do {                                                                                           \
@@ -65,12 +65,12 @@ enum err comm_mpi_send_ended(struct comm_mpi_endpoint *e);
 /* Look once: for a control message, and at all groups' operations. */
 enum err comm_mpi_progress(struct comm_mpi_endpoint *e);
 
-/* Look until `step` says done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;
+/* Look until `step` sets done. Errors: as comm_thread_wait, and ERR_PEER when a process has died;
  * then the world has failed. */
 enum err comm_mpi_wait(struct comm_mpi_endpoint *e, const struct comm_pending_op *x,
                        enum err (*step)(const struct comm_pending_op *x, bool *done));
 
-/* A call cannot do what it should: tell the peers, and agree with those that found the same at the
+/* A call cannot do what it should: fail, and agree with those that found the same at the
  * same time on who reports it. Returns `err`, or ERR_PEER when another rank reports. From here on
  * nothing moves. */
 enum err comm_mpi_give_up(struct comm_mpi_endpoint *e, enum err err);

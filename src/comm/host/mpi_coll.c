@@ -33,7 +33,7 @@ _Static_assert(sizeof(struct header) == HEADER_BYTES + INLINE_BYTES, "a header h
 
 enum phase { PHASE_IDLE, PHASE_HEADERS, PHASE_DATA, PHASE_GATHER };
 
-/* Requests by kind, (n) each, one row after another; the own place stays empty. */
+/* Requests by kind, (n) each, one row after another; the own entry stays empty. */
 enum row { ROW_HEADER_SEND, ROW_HEADER_RECV, ROW_SEND, ROW_RECV, ROWS };
 
 struct comm_mpi_group {
@@ -47,7 +47,7 @@ struct comm_mpi_group {
     char *window;         /* (n - 1, slice) owned */
     MPI_Request *request; /* (ROWS, n) owned */
     int *index;           /* (ROWS, n) owned, for MPI's answers */
-    struct header *header; /* (n) owned: what came in; at the own place, what goes out to all */
+    struct header *header; /* (n) owned: what came in; at the own index, what goes out to all */
     struct header *pair;  /* (n) owned: all_to_all: what goes out to each */
     const char **source;  /* (n) owned: where the members' elements of a sum lie */
 };

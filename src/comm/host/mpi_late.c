@@ -59,7 +59,7 @@ static int take_name(const char *what, bool *taken)
     if (fd < 0 || bind(fd, (const struct sockaddr *)&at, size) == 0)
         return fd;
     *taken = true;
-    /* Whoever has it hears that one more has asked. */
+    /* The holder learns that one more has asked. */
     (void)sendto(fd, "", 1, MSG_DONTWAIT, (const struct sockaddr *)&at, size);
     close(fd);
     return -1;
@@ -123,7 +123,7 @@ static void await_others(int fd, int others)
     }
 }
 
-/* Among those with the same words. */
+/* Among those with the same text. */
 static void print_once(const char *text, void (*print)(const char *text))
 {
     char name[32];

@@ -2,11 +2,11 @@
  *
  * Shared memory of the ranks of a machine, and a watch over their processes. The launcher ends a
  * job of which a process was killed, but does not report where that stood, and others (srun without
- * --kill-on-bad-exit) do not end it at all. The kernel tells whoever holds a descriptor of a
- * process (pidfd) of its end at once: a thread sleeps on those of all peers, and the first one to
- * wake reports who has died and where. The rank's own thread finds it at its next look and ends the
- * job. Numbers of processes mean nothing in another name space (a container for each rank): such
- * peers are not watched.
+ * --kill-on-bad-exit) do not end it at all. The kernel wakes whoever polls a descriptor of a
+ * process (pidfd) when that ends: a thread polls those of all peers, and the first one to wake
+ * reports who has died and where. The rank's own thread finds it at its next look and ends the job.
+ * Numbers of processes mean nothing in another name space (a container for each rank): such peers
+ * are not watched.
  */
 #include "comm/host/mpi.h"
 
@@ -40,8 +40,9 @@ static void log_died(const struct comm_mpi_life *l, int rank, const struct comm_
     char host[64] = "";
     (void)gethostname(host, sizeof host - 1);
     log_set_rank(-1); /* the message names it */
-    log_line(LOG_ERROR, "rank %d (process %d on %s) has died%s%s, by a signal or without a word; "
-                        "the launcher or the system's log says which; rank %d ends the job",
+    log_line(LOG_ERROR, "rank %d (process %d on %s) has died%s%s, by a signal or without a "
+                        "message; the launcher or the system's log says which; rank %d ends the "
+                        "job",
              rank, s->pid, host, s->location[0] ? " at " : "", s->location, l->world->rank);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What processes of one machine share beside their messages: the entries of core/board.h, who has
+ * What processes of one machine share besides messages: the entries of core/board.h, who has
  * reported the job's error, and who has died.
  */
 #ifndef PLAIT_COMM_MPI_LIFE_H
@@ -30,7 +30,7 @@ struct comm_mpi_life {
 
 /* Collective over the world; *l is zeroed. */
 enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w);
-/* After a run without failure, behind the last word of all. Collective. */
+/* After a run without failure, behind the last message of all. Collective. */
 void comm_mpi_life_close(struct comm_mpi_life *l);
 /* True on the one process of the machine that calls it first: it reports what ends the job. */
 bool comm_mpi_life_is_reporter(struct comm_mpi_life *l);

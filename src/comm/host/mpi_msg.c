@@ -27,7 +27,7 @@ static void put_request(struct comm_req *r, int i, MPI_Request q)
 static struct comm_msg msg_of(const struct comm_req *r, int me)
 {
     int tag = (int)r->word[5], peer = (int)r->word[1];
-    static char there; /* says that it is a receive */
+    static char there; /* marks a receive */
     if (tag < 0)
         return (struct comm_msg){.from = peer, .to = me, .tag = -1 - tag, .bytes = r->word[4],
                                  .dst = &there};

@@ -56,7 +56,7 @@ static enum err initialise(void)
         FAIL(ERR_CONFIG, "comm: this MPI serves level %d of threads, %d is needed; use another "
                          "build of MPI", level, MPI_THREAD_FUNNELED);
     if (atexit(finalize) != 0)
-        FAIL(ERR_MEMORY, "comm: no place for MPI's end at the process's end");
+        FAIL(ERR_MEMORY, "comm: MPI's end cannot be put behind the process's end");
     return ERR_OK;
 }
 

@@ -114,7 +114,7 @@ static void endpoint_release(struct comm_thread_endpoint *e)
 }
 
 /* Start a thread for each rank and wait for all. When a thread cannot be started, those that run
- * are told that this rank has failed. */
+ * see that this rank has failed. */
 static enum err run_threads(struct comm_thread_job *j)
 {
     pthread_attr_t attr;

@@ -69,7 +69,7 @@ static inline struct comm_thread_endpoint *comm_thread_endpoint(const struct com
 }
 
 /* Wait until ready. Errors: ERR_PEER when a rank has failed or one that is missing has ended,
- * ERR_HANG as comm_hang_timer_check says; then the world has failed and no peer is amid this rank's
+ * ERR_HANG as of comm_hang_timer_check; then the world has failed and no peer is amid this rank's
  * buffers. */
 enum err comm_thread_wait(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
                           bool (*ready)(const struct comm_pending_op *x));
