@@ -6,8 +6,8 @@
  *
  * Message form: what was asked, what stands against it in numbers, what to do. Lower case, no
  * trailing stop. A message has one opening: a key, a rank, a file and line, or where there is none
- * of these the area that speaks. Whoever knows better what it is about puts that in the place of
- * the area (err_bare). Example:
+ * of these the folder. Whoever knows better what it is about puts that in the place of
+ * the folder (err_bare). Example:
  *     plan: 32 layers do not cut into 5 stages of equal size; use pp 1, 2, 4, 8, 16
  */
 #ifndef PLAIT_BASE_ERR_H

@@ -26,7 +26,7 @@ bool init_begins(const struct options *o)
     return strcmp(o->run.resume, "auto") == 0 && !folder_has_checkpoint(o->run.dir);
 }
 
-/* The key takes the place of the area that speaks. */
+/* The key takes the place of the folder's name. */
 static enum err under_key(enum err err)
 {
     if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)

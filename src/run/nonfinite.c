@@ -139,7 +139,7 @@ static enum err run_again(struct search *s)
     struct train_rank *r = s->r;
     struct exec_hooks hooks = {.begins = on_begins, .arg = s};
     struct optim_step step = {.step = r->taken + 1,
-                              .tokens = r->speaks ? r->s->share * r->job->train.targets : 0};
+                              .tokens = r->counts_tokens ? r->s->share * r->job->train.targets : 0};
     struct exec_batch b;
     if (r->bad_round >= 0)
         return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
@@ -290,7 +290,7 @@ static void say_search(const struct train_rank *r)
 {
     const struct plait_train *call = r->job->call;
     char words[128];
-    if (!r->reports || !call->on_search)
+    if (!r->is_logger || !call->on_search)
         return;
     if (r->bad_round < 0)
         snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",

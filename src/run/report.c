@@ -27,7 +27,7 @@ enum err train_report_start(struct train_rank *r)
     if (exec_world_group(r->x))
         err = comm_all_reduce(exec_world_group(r->x), all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;
-    if (err == ERR_OK && r->reports && r->job->call->on_start) {
+    if (err == ERR_OK && r->is_logger && r->job->call->on_start) {
         setup_table(r->s, all, &table);
         if (r->origin[0])
             text_add(&table, "resume          %s\n", r->origin);
@@ -57,7 +57,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     p.tokens_per_s = (double)targets / r->took;
     p.seconds_left = r->seconds / (double)(step - r->resumed) *
                      (double)(o->train.steps - step);
-    if (!r->reports)
+    if (!r->is_logger)
         return ERR_OK;
     train_log_step(r, &p);
     TRY(train_put_off(r, metrics_step(r, &p)));
@@ -93,7 +93,7 @@ enum err train_report_valid(struct train_rank *r)
 {
     bool bytes = strcmp(r->job->valid.tokenizer, "bytes") == 0; /* a token is a byte */
     double bits = bytes ? r->valid_loss / log(2.0) : NAN;
-    if (!r->reports)
+    if (!r->is_logger)
         return ERR_OK;
     log_kept("valid at step %lld: loss %.4f", (long long)r->step, r->valid_loss);
     TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
@@ -157,7 +157,7 @@ enum err train_report_end(struct train_rank *r)
 {
     struct text page = {0};
     enum err err = report_room(r, &page);
-    if (err == ERR_OK && r->reports && r->job->call->on_done) {
+    if (err == ERR_OK && r->is_logger && r->job->call->on_done) {
         summarize(r, &page);
         err = page.err;
         fs_call_begin(OUTPUT);

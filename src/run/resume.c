@@ -163,7 +163,7 @@ static void say_best(const struct train_rank *r, const struct state_index *x,
                      const struct options *was)
 {
     const struct options *o = r->s->o;
-    bool own = r->reports && folder_means_own(o);
+    bool own = r->is_logger && folder_means_own(o);
     if (own && was->train.save_best && !o->train.save_best)
         log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
                            "checkpoint goes like any older one; add train.save_best=true to keep "

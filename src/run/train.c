@@ -67,7 +67,7 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
 static struct optim_step this_step(const struct train_rank *r)
 {
     return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
-                               .tokens = r->speaks ? r->s->share * r->job->train.targets : 0,
+                               .tokens = r->counts_tokens ? r->s->share * r->job->train.targets : 0,
                                .stop = train_asks(r), .save = stop_saves() != r->heard,
                                .saved = checkpoint_written(&r->ckpt)};
 }
@@ -165,7 +165,7 @@ static enum err validate(struct train_rank *r)
  * rank knows by the lines of metrics. */
 static enum err validate_resumed(struct train_rank *r)
 {
-    double made = r->reports && r->job->folder->validated;
+    double made = r->is_logger && r->job->folder->validated;
     if (r->resumed == 0 || !is_validated(r))
         return ERR_OK;
     if (exec_world_group(r->x))
@@ -208,7 +208,7 @@ static enum err rehearse(struct train_rank *r)
 /* The folder of a job of processes, taken by the one that reports; others wait in the handshake. */
 static enum err take_folder(const struct train_rank *r)
 {
-    bool own = comm_kind(r->world) == COMM_MPI && r->reports;
+    bool own = comm_kind(r->world) == COMM_MPI && r->is_logger;
     return own ? folder_take(r->job->folder, r->s->o, &r->s->model) : ERR_OK;
 }
 
@@ -232,8 +232,9 @@ static enum err open_rank(struct train_rank *r)
     struct dev_args dev;
     struct exec_args a;
     mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
-    r->speaks = r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
-    r->reports = r->speaks && r->coord[AXIS_DP] == 0;
+    r->counts_tokens =
+        r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
+    r->is_logger = r->counts_tokens && r->coord[AXIS_DP] == 0;
     TRY(take_folder(r));
     struct handshake start = {.train = r->job->train.hash, .valid = r->job->valid.hash,
                               .weights = r->job->init ? weights_digest(r->job->init) : 0};
@@ -245,7 +246,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(dev_open(&dev, &r->dev));
     TRY(r->dev->ops->mem_info(r->dev, &r->left, &r->all));
     TRY(room_check(s, comm_rank(r->world), r->left - r->dev->graph_bytes, r->all));
-    if (s->o->train.profile && r->reports)
+    if (s->o->train.profile && r->is_logger)
         TRY(dev_profile_open(r->dev, opened, &r->profile));
     setup_exec_args(s, r->coord[AXIS_PP], &a);
     a.dev = r->dev;
@@ -286,9 +287,9 @@ static enum err begin_folder(struct train_rank *r)
 /* Once every rank is ready to run. */
 static enum err open_files(struct train_rank *r)
 {
-    if (r->reports)
+    if (r->is_logger)
         TRY(begin_folder(r));
-    if (r->reports && r->s->o->run.save)
+    if (r->is_logger && r->s->o->run.save)
         TRY(save_begin(r->s, &r->weights));
     return r->s->o->train.trace ? open_trace(r) : ERR_OK;
 }
@@ -365,7 +366,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
 
 static enum err run_steps(struct train_rank *r)
 {
-    bool told = r->reports && r->job->call->on_microbatch;
+    bool told = r->is_logger && r->job->call->on_microbatch;
     struct exec_hooks hooks = {.step = on_step,
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
@@ -419,7 +420,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
     last = train_close_files(&r);
     if (end.code == ERR_OK)
         err_keep(&end, last);
-    if (r.reports)
+    if (r.is_logger)
         job->folder->done = r.taken;
     if (comm_kind(world) == COMM_MPI) { /* the process may end with the job, by a rank that fails */
         train_record_rank(&r, &end);

@@ -66,8 +66,8 @@ struct train_rank {
     struct dev_profile *profile; /* owned; NULL: none */
     struct exec *x;
     int coord[AXIS_COUNT];
-    bool speaks;  /* for the tokens: last stage (of two replicas, the first's), first tensor rank */
-    bool reports; /* calls back and writes files: speaks, and first data rank */
+    bool counts_tokens; /* last stage (of two replicas, the first's), first tensor rank */
+    bool is_logger;     /* calls back and writes files: counts_tokens, and first data rank */
     int metrics;  /* file descriptor on the reporting rank, else -1 */
     struct trace_log trace; /* fd -1: no trace */
     struct metrics_late late; /* n > 0: metrics are written no further, whole up to there */
@@ -126,8 +126,8 @@ enum err train_valid_open(struct train_rank *r);
  * none. Errors: ERR_NONFINITE, on all ranks. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r);
 
-/* Round i once more, its loss into *loss on the rank that speaks. Collective over the world; a rank
- * that has no sample of it does nothing. (valid.c) */
+/* Round i once more, its loss into *loss on the rank that counts tokens. Collective over the world;
+ * a rank that has no sample of it does nothing. (valid.c) */
 enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
                            double *loss);
 int64_t train_valid_rounds(const struct train_rank *r);

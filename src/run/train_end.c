@@ -19,7 +19,7 @@
 static bool out_of_time(const struct train_rank *r)
 {
     double limit = r->s->o->train.time_limit;
-    return limit > 0 && r->reports && log_now() - r->job->began > limit;
+    return limit > 0 && r->is_logger && log_now() - r->job->began > limit;
 }
 
 bool train_asks(const struct train_rank *r)
@@ -91,7 +91,7 @@ static enum err note_stop(struct train_rank *r)
     if (!r->stop || !work_left(r))
         return ERR_OK;
     atomic_store(&r->job->outcome->stopped, true);
-    if (!r->reports)
+    if (!r->is_logger)
         return ERR_OK;
     say_stop(r, &page);
     train_say_weights(r, &page);
@@ -113,7 +113,7 @@ enum err train_outcome_of(struct train_outcome *o)
 
 /* What the ranks know of the end. */
 struct end {
-    int speaker;             /* the first rank that has put an error off; -1: none has */
+    int reporter;            /* the first rank that has put an error off; -1: none has */
     struct err_kept first;   /* that one; else what is not finite, on all ranks */
     bool diverged;           /* the weights are not finite: they are not saved */
     struct save_lost unsaved; /* why the weights could not be saved */
@@ -184,13 +184,13 @@ static enum err find_first(struct train_rank *r, struct end *e, bool late)
     double place = r->lost.code != ERR_OK ? n - me : 0;
     if (exec_world_group(r->x))
         TRY(comm_all_reduce(exec_world_group(r->x), &place, 1, DT_F64, COMM_MAX));
-    e->speaker = place > 0 ? n - (int)place : -1;
-    if (e->speaker < 0)
+    e->reporter = place > 0 ? n - (int)place : -1;
+    if (e->reporter < 0)
         return ERR_OK;
     struct err_kept told = r->lost;
-    TRY(save_tell(r->world, e->speaker, &told, (int64_t)sizeof told));
-    if (me != e->speaker)
-        err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->speaker,
+    TRY(save_tell(r->world, e->reporter, &told, (int64_t)sizeof told));
+    if (me != e->reporter)
+        err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->reporter,
                                 err_bare(told.text)));
     const struct err_kept *one = late ? &e->first : &told, *then = late ? &told : &e->first;
     if (e->first.code != ERR_OK)
@@ -217,9 +217,9 @@ static enum err keep_lost(struct train_rank *r, struct end *e)
 }
 
 /* One rank says how the run ends; the others end well. */
-static bool speaks(const struct train_rank *r, const struct end *e)
+static bool is_reporter(const struct train_rank *r, const struct end *e)
 {
-    return e->speaker < 0 ? r->reports : e->speaker == comm_rank(r->world);
+    return e->reporter < 0 ? r->is_logger : e->reporter == comm_rank(r->world);
 }
 
 /* Weights that are not finite: the cause of a step that is not, or, left by the last update, seen
@@ -254,7 +254,7 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     TRY(find_first(r, e, false));
     TRY(look_at_weights(r, e));
     if (e->first.code != ERR_OK)
-        deal_with(r, &e->first, speaks(r, e));
+        deal_with(r, &e->first, is_reporter(r, e));
     metrics_again(r);
     if (saves(r))
         TRY(train_save_last(r, !e->diverged));
@@ -262,7 +262,7 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
         TRY(save_weights(r->s, r->x, r->world,
                          &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
-    return e->speaker < 0 ? find_first(r, e, true) : ERR_OK;
+    return e->reporter < 0 ? find_first(r, e, true) : ERR_OK;
 }
 
 /* Behind a saving that failed with `err`, of the file or of anything else. */
@@ -299,7 +299,7 @@ static bool say_where(struct train_rank *r, struct err_kept *first)
 
 enum err train_end(struct train_rank *r, enum err err)
 {
-    struct end e = {.speaker = -1};
+    struct end e = {.reporter = -1};
     bool finite = err != ERR_NONFINITE, done = true;
     if (!finite)
         TRY(keep_lost(r, &e));
@@ -312,7 +312,7 @@ enum err train_end(struct train_rank *r, enum err err)
         return say_unsaved(r, &e, err);
     r->told = e.unsaved.why;
     if (e.unsaved.why.code != ERR_OK)
-        return speaks(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved.why)) : ERR_OK;
+        return is_reporter(r, &e) ? say_unsaved(r, &e, err_again(&e.unsaved.why)) : ERR_OK;
     if (!finite && !e.diverged)
         done = say_where(r, &e.first);
     r->told = e.first;
@@ -324,5 +324,5 @@ enum err train_end(struct train_rank *r, enum err err)
         return err;
     if (err != ERR_OK)
         return both(&e.first, err, "then", true);
-    return speaks(r, &e) || !done ? with_weights(r, &e) : ERR_OK;
+    return is_reporter(r, &e) || !done ? with_weights(r, &e) : ERR_OK;
 }

@@ -145,6 +145,6 @@ void train_record_rank(const struct train_rank *r, const struct err_kept *end)
         code = err_again(&r->told);
     if (code == ERR_OK)
         code = train_outcome_of(r->job->outcome);
-    if (r->reports)
+    if (r->is_logger)
         train_record_end(r->job, code);
 }

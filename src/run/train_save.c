@@ -38,7 +38,7 @@ enum err train_save_open(struct train_rank *r)
                                 .replica = r->coord[AXIS_DP],
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
                                 .stores = exec_stage_count(r->x), .run = r->run};
-    a.lock = comm_kind(r->world) == COMM_THREAD || r->reports ? &r->job->folder->lock : NULL;
+    a.lock = comm_kind(r->world) == COMM_THREAD || r->is_logger ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
     r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
     return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
@@ -110,10 +110,10 @@ static void hear(struct train_rank *r)
     r->save = false;
     if (r->ckpt.s && r->ckpt.refused > 0)
         return; /* the run ends with why */
-    if (r->reports && r->ckpt.s)
+    if (r->is_logger && r->ckpt.s)
         log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
                  (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
-    else if (r->reports)
+    else if (r->is_logger)
         log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
                            "%s", (long long)r->taken,
                  o->run.save ? "train.save_keep is 0" : "run.save is false",

@@ -65,7 +65,7 @@ enum err train_valid_open(struct train_rank *r)
     return rehearse(r, rest);
 }
 
-/* Round i on this rank: how many samples it has, and where it speaks for them their loss. */
+/* Round i on this rank: how many samples it has, and their loss where it counts tokens. */
 static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
                           int64_t *n, double *loss)
 {
@@ -77,7 +77,7 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
     struct exec_batch b = batch_of(r, *n);
     TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
     TRY(exec_run(r->x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
-    if (!r->speaks)
+    if (!r->counts_tokens)
         return ERR_OK;
     double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a snapshot may be on its way */
     TRY(exec_loss(r->x, landed));
@@ -113,7 +113,7 @@ enum err train_validate(struct train_rank *r)
     for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
         TRY(run_round(r, i, NULL, &n, &loss));
         sums[0] += loss;
-        sums[1] += r->speaks ? (double)(n * r->job->valid.targets) : 0;
+        sums[1] += r->counts_tokens ? (double)(n * r->job->valid.targets) : 0;
         if (bad < 0 && !isfinite(loss))
             bad = i;
         TRY(agree_to_stop(r, i, &asks, &stops));

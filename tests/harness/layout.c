@@ -152,13 +152,13 @@ static enum err give_values(struct job *job, const struct param *p, bool gradien
 }
 
 /* What counts of the first data rank's; then what all others have is compared with it. */
-static enum err give_params(struct job *job, struct exec *x, bool gradients, bool speaks)
+static enum err give_params(struct job *job, struct exec *x, bool gradients, bool counts_tokens)
 {
     for (int copies = 0; copies < 2; copies++) {
         for (int i = 0; i < exec_stage_count(x); i++) {
             const struct param_store *s = &exec_stage_at(x, i)->params;
             for (int j = 0; j < s->n; j++)
-                if ((s->param[j].counted && speaks) == !copies)
+                if ((s->param[j].counted && counts_tokens) == !copies)
                     TRY(give_values(job, &s->param[j], gradients, !copies));
         }
         if (exec_world_group(x))
@@ -179,7 +179,7 @@ struct rank {
     struct optim_result result;
     int64_t step, count; /* targets of this data rank */
     int64_t replayed;
-    bool speaks; /* for tokens: last stage of the first replica, first tensor rank */
+    bool counts_tokens; /* for tokens: last stage of the first replica, first tensor rank */
     bool first;  /* of the world */
     int dp_rank;
 };
@@ -195,7 +195,7 @@ static struct optim_step read_step(const struct rank *k)
     return (struct optim_step){.step = k->step, .stop = k->job->l->stop >> rank & 1,
                                .saved = k->job->l->saved >> rank & 1,
                                .lr = k->job->l->rate ? k->job->l->rate(k->step) : 1e-3,
-                               .tokens = k->speaks ? k->count : 0};
+                               .tokens = k->counts_tokens ? k->count : 0};
 }
 
 static void on_step(void *arg, struct optim_step *out)
@@ -410,7 +410,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     k->dev = dev;
     k->dp_rank = coord[AXIS_DP];
     k->first = comm_rank(w) == 0;
-    k->speaks = coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
+    k->counts_tokens =
+        coord[AXIS_PP] == job->sched.place[job->sched.stages - 1] && coord[AXIS_TP] == 0;
     TRY(exec_open(&a, &k->x));
     TRY(open_weights(l, k->x));
     if (l->filled)
