@@ -18,8 +18,8 @@ enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
 
 struct sim_words {
     int64_t p, m, v, group, slices, width;
-    double tf, tb, ti, tw, tr, tov, latency, limit, keep, bytes, bandwidth;
-    bool text, gantt, json, list, recompute;
+    double tf, tb, ti, tw, tr, tov, latency, limit, keep, bytes, bandwidth, memory;
+    bool text, lowered, gantt, json, list, recompute;
     const char *color, *scale, *costs, *model, *svg, *html, *perfetto, *compare, *table;
     const char *const *set; /* KEY=VALUE words */
     int sets;
@@ -84,6 +84,7 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
         .keep = w->keep,
         .bytes = w->bytes,
         .bandwidth = w->bandwidth,
+        .memory_bandwidth = w->memory,
         .scale = w->scale,
         .costs = w->costs,
         .model = w->model,
@@ -94,10 +95,11 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
         .perfetto = w->perfetto,
         .compare = w->compare,
         .table = w->table,
-        .format = w->text    ? "text"
-                  : w->gantt ? "gantt"
-                  : w->json  ? "json"
-                             : "summary",
+        .format = w->text      ? "text"
+                  : w->lowered ? "lowered"
+                  : w->gantt   ? "gantt"
+                  : w->json    ? "json"
+                               : "summary",
         .width = w->width < 0 ? terminal_width() : (int)w->width,
         .color = color,
     };
@@ -106,8 +108,9 @@ static struct plait_sim arguments(const struct sim_words *w, const char *schedul
 static int simulate(const struct sim_words *w, const char *schedule)
 {
     bool color;
-    if (w->text + w->gantt + w->json > 1)
-        return cmd_usage("--text, --gantt and --json exclude one another; use one of them");
+    if (w->text + w->lowered + w->gantt + w->json > 1)
+        return cmd_usage("--text, --lowered, --gantt and --json exclude one another; use one of "
+                         "them");
     if (schedule && is_schedule(schedule) && !w->model && (w->p == 0 || w->m == 0))
         return cmd_usage("%.64s needs the number of %s; use `plait sim SCHEDULE -p P -m M`",
                          schedule, w->p ? "microbatches" : "ranks");
@@ -214,6 +217,8 @@ int cmd_sim(int argc, char **argv)
         {"bytes", 0, CMD_REAL, &w.bytes, TIME_MIN, 1e18, "N", "size of a message (the model's)"},
         {"bandwidth", 0, CMD_REAL, &w.bandwidth, TIME_MIN, 1e18, "N",
          "of a link, bytes a unit of time (messages occupy none)"},
+        {"memory-bandwidth", 0, CMD_REAL, &w.memory, TIME_MIN, 1e18, "N",
+         "bytes a unit of time that norm and update move (they take none)"},
         {"scale", 0, CMD_TEXT, &w.scale, 0, 0, "X,X", "factors of the stages' times, one each"},
         {"costs", 0, CMD_TEXT, &w.costs, 0, 0, "FILE", "times of each stage: stage,F,B,I,W[,R]"},
         {"model", 0, CMD_TEXT, &w.model, 0, 0, "FILE", "a configuration: FLOPs, messages, bytes"},
@@ -221,6 +226,7 @@ int cmd_sim(int argc, char **argv)
          "several schedules side by side, @V their chunks"},
         {"table", 0, CMD_TEXT, &w.table, 0, 0, "A,B", "bubbles over p and m, up to -p and -m"},
         {"text", 0, CMD_FLAG, &w.text, 0, 0, NULL, "print the instructions, a line a rank"},
+        {"lowered", 0, CMD_FLAG, &w.lowered, 0, 0, NULL, "the whole program: messages, sums, step"},
         {"gantt", 0, CMD_FLAG, &w.gantt, 0, 0, NULL, "draw the step"},
         {"json", 0, CMD_FLAG, &w.json, 0, 0, NULL, "print result and timeline as JSON"},
         {"svg", 0, CMD_TEXT, &w.svg, 0, 0, "FILE", "write a picture"},

@@ -133,7 +133,7 @@ struct plait_sim {
                              that ends in .csv or exists */
     int p, m, v;          /* ranks, microbatches, chunks a rank; v 0: the schedule's, mostly 1 */
     double tf, tb, ti, tw, latency; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
-    const char *format;   /* "text", "gantt", "json", "summary" (default) */
+    const char *format;   /* "text", "lowered", "gantt", "json", "summary" (default) */
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
     int slices;           /* seq1f1b: of each microbatch, along the tokens; times are a slice's */
@@ -167,6 +167,8 @@ struct plait_sim {
     const char *const *set; /* key=value words over the model's file, `sets` of them; what is given
                                above goes over both */
     int sets;
+    double memory_bandwidth; /* of a model: bytes that a rank's memory reads and writes in a unit of
+                      time, which the norm and the update of weights take; 0: they take none */
 };
 /* Makes or reads the schedule, proves it, plays it. *out: what the format says. */
 int plait_simulate(const struct plait_sim *a, char **out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One walk over a rank's list counts its instructions; then each stage says what one of a kind
- * starts, and what comes once in a step: the sums of its gradients, and what follows the update.
+ * One walk over a rank's list counts its instructions, and each stage says what one of a kind
+ * starts; a second goes through what ends the step, instruction by instruction.
  */
 #include "plan/traffic.h"
 
@@ -27,6 +27,7 @@ struct walk {
     struct counted *stage; /* owned; [held] */
     int64_t *room;        /* owned; of a store's arrays */
     bool trains;
+    int64_t at;           /* the instruction whose share is added */
     struct step_traffic *out;
 };
 
@@ -38,9 +39,19 @@ static void add(struct walk *w, enum group_kind g, enum traffic_kind k, struct t
     w->out->group[g][k].bytes += t.bytes;
 }
 
+/* Of an instruction that ends the step. */
 static void add_one(struct walk *w, enum group_kind g, enum traffic_kind k, int64_t bytes)
 {
+    const struct traffic_ends *ends = w->a->ends;
     add(w, g, k, (struct traffic){1, bytes});
+    if (ends && w->a->group[g].members > 1)
+        ends->said(ends->arg, w->at, g, k, bytes);
+}
+
+static void moved(const struct walk *w, int64_t bytes)
+{
+    if (w->a->ends)
+        w->a->ends->moved(w->a->ends->arg, w->at, bytes);
 }
 
 static int64_t samples_of(const struct walk *w, bool is_short)
@@ -108,19 +119,11 @@ static void add_microbatches(struct walk *w, int stage, const struct counted *c)
 
 /* ---- once in a step ---- */
 
-/* A gradient that tensor ranks have summands of: norms under sp, kv heads that several hold. */
-static void add_tensor_sum(struct walk *w, const struct model_param *p, int64_t elements)
+/* Lays out a stage's store, with the pieces of a shared one. */
+static void open_store(struct walk *w, int stage, struct store *o)
 {
-    int64_t bytes = elements * dtype_size(w->a->of.types.at);
-    if (p->slice == SLICE_KV)
-        add_one(w, GROUP_KV, TRAFFIC_ALL_REDUCE, bytes);
-    else if (p->rows_partial && w->a->of.split.sp)
-        add_one(w, GROUP_TP, TRAFFIC_ALL_REDUCE, bytes);
-}
-
-/* Lays out a stage's store; the sums over tensor ranks come with its parameters. */
-static void open_store(struct walk *w, const struct model_stage *st, struct store *o)
-{
+    const struct model_stage *st = &w->a->of.cut[stage];
+    const struct segments *g = &w->a->segments[stage];
     struct model_param p[MODEL_PART_PARAMS];
     int64_t end = 0, room = model_layers(w->model) + 1;
     *o = (struct store){.parts = model_stage_parts(st), .begin = w->room, .end = w->room + room,
@@ -132,7 +135,6 @@ static void open_store(struct walk *w, const struct model_stage *st, struct stor
         for (int j = 0; j < n; j++) {
             int64_t at = model_param_at(&w->a->of.split, &p[j], &end);
             o->begin[i] = j > 0 ? o->begin[i] : at;
-            add_tensor_sum(w, &p[j], end - at);
             if (p[j].role == ROLE_TOKENS || p[j].tied_copy) {
                 o->tied[0] = at;
                 o->tied[1] = end;
@@ -145,47 +147,45 @@ static void open_store(struct walk *w, const struct model_stage *st, struct stor
     for (int i = o->parts - 1; i >= 0; i--)
         if (o->begin[i] < 0) /* it has none */
             o->begin[i] = o->begin[i + 1];
+    for (int i = 0; i < g->sums && w->a->of.shares > 1; i++) {
+        o->edge[i] = model_shared_elements(o->begin[g->sum[i]], w->a->of.shares);
+        o->edge[i + 1] = o->elements;
+    }
+    o->pieces = w->a->of.shares > 1 && o->elements > 0 ? g->sums : 0;
 }
 
-/* The sums of a stage's gradients over data ranks, one for each run of its layers; of a shared
- * store one to the owners. */
-static void add_gradient_sums(struct walk *w, const struct segments *g, struct store *o)
+/* Gradients of parts first .. end - 1 that tensor ranks have summands of: norms under sp, kv heads
+ * that several hold. */
+static void add_tensor_sums(struct walk *w, const struct model_stage *st, int first, int end)
 {
+    struct model_param p[MODEL_PART_PARAMS];
+    for (int i = first; i < end; i++) {
+        struct layer l = model_layer(w->model, st->first + i);
+        int n = model_layer_params(&l, model_stage_apart(st), p);
+        for (int j = 0; j < n; j++) {
+            int64_t from = 0;
+            (void)model_param_at(&w->a->of.split, &p[j], &from); /* `from`: what it takes */
+            int64_t bytes = from * dtype_size(w->a->of.types.at);
+            if (p[j].slice == SLICE_KV)
+                add_one(w, GROUP_KV, TRAFFIC_ALL_REDUCE, bytes);
+            else if (p[j].rows_partial && w->a->of.split.sp)
+                add_one(w, GROUP_TP, TRAFFIC_ALL_REDUCE, bytes);
+        }
+    }
+}
+
+/* Sum k of a stage over data ranks; of a shared store to the owners. */
+static void add_gradient_sum(struct walk *w, int stage, const struct store *o, int k)
+{
+    const struct segments *g = &w->a->segments[stage];
     int64_t at = dtype_size(w->a->of.types.at);
-    for (int i = 0; i < g->sums; i++) {
-        int end = i + 1 < g->sums ? g->sum[i + 1] : o->parts;
-        int64_t n = o->end[end - 1] - o->begin[g->sum[i]];
-        if (w->a->of.shares > 1) {
-            o->edge[i] = model_shared_elements(o->begin[g->sum[i]], w->a->of.shares);
-            o->edge[i + 1] = model_shared_elements(o->begin[end], w->a->of.shares);
-            n = o->edge[i + 1] - o->edge[i];
-        }
-        if (n <= 0)
-            continue;
-        if (w->a->of.shares == 1) {
-            add_one(w, GROUP_DP, TRAFFIC_ALL_REDUCE, n * at);
-            continue;
-        }
-        add_one(w, GROUP_DP, TRAFFIC_REDUCE_SCATTER, n * at);
-        o->pieces = i + 1;
-    }
-}
-
-/* The gathers of a stage's weights that the program has, of the pieces that begin in a segment. */
-static void add_gathers(struct walk *w, int stage, const struct segments *g, const struct store *o)
-{
-    const struct sched *s = w->s;
-    int64_t ct = dtype_size(w->a->of.types.ct);
-    for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
-        struct sched_instr in = s->instr[i];
-        if (in.op != SCHED_GATHER || in.stage != stage)
-            continue;
-        int first = in.seg > 0 ? g->first[in.seg - 1] : 0;
-        int end = in.seg > 0 && in.seg < g->n ? g->first[in.seg] : o->parts;
-        for (int k = 0; k < o->pieces; k++)
-            if (g->sum[k] >= first && g->sum[k] < end && o->edge[k + 1] > o->edge[k])
-                add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[k + 1] - o->edge[k]) * ct);
-    }
+    int end = k + 1 < g->sums ? g->sum[k + 1] : o->parts;
+    int64_t n = w->a->of.shares > 1 ? o->edge[k + 1] - o->edge[k]
+                                    : o->end[end - 1] - o->begin[g->sum[k]];
+    add_tensor_sums(w, &w->a->of.cut[stage], g->sum[k], end);
+    if (n > 0)
+        add_one(w, GROUP_DP, w->a->of.shares > 1 ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+                n * at);
 }
 
 /* The tied matrix, of which owners of a shared store have their ranges first. */
@@ -198,27 +198,60 @@ static void add_tied(struct walk *w, const struct store *o)
     add_one(w, GROUP_TIED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
 }
 
-static void add_stage(struct walk *w, int stage)
+/* AdamW reads gradients, moments and master weights, and writes all but the first, and the weights
+ * that are computed with. */
+static void update(struct walk *w, int64_t elements)
 {
-    const struct counted *c = &w->stage[w->held[stage]];
-    struct store o;
-    add_microbatches(w, stage, c);
-    if (!w->trains)
-        return;
-    open_store(w, &w->a->of.cut[stage], &o);
-    add_gradient_sums(w, &w->a->segments[stage], &o);
-    add_gathers(w, stage, &w->a->segments[stage], &o);
-    if (c->n[SCHED_TIED][0] > 0)
-        add_tied(w, &o);
-    if (c->n[SCHED_MERGE][0] > 0)
-        add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o.elements * dtype_size(w->a->of.types.at));
+    int64_t at = dtype_size(w->a->of.types.at), ct = dtype_size(w->a->of.types.ct);
+    moved(w, elements * (7 * at + (w->a->of.types.at != w->a->of.types.ct) * ct));
 }
 
-/* Loss, tokens, norm. */
-static void add_norm(struct walk *w, enum sched_op op)
+/* What an instruction does for one sum, or piece, of its stage. */
+static void add_piece(struct walk *w, struct sched_instr in, const struct store *o, int k)
 {
-    if (op == SCHED_NORM)
-        add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE, GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
+    int64_t n = o->pieces > 0 ? o->edge[k + 1] - o->edge[k] : 0;
+    if (in.op == SCHED_REDUCE)
+        add_gradient_sum(w, in.stage, o, k);
+    if (in.op == SCHED_GATHER && n > 0)
+        add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * dtype_size(w->a->of.types.ct));
+    if (in.op == SCHED_UPDATE)
+        update(w, n / w->a->of.shares);
+}
+
+/* What the program has for a stage at the end of the step. */
+static void add_ends(struct walk *w, int stage, const struct store *o)
+{
+    const struct sched *s = w->s;
+    const struct segments *g = &w->a->segments[stage];
+    int64_t at = dtype_size(w->a->of.types.at);
+    for (w->at = s->begin[w->pp]; w->at < s->begin[w->pp + 1]; w->at++) {
+        struct sched_instr in = s->instr[w->at];
+        if (in.op == SCHED_STEP)
+            update(w, o->elements);
+        if (in.op == SCHED_NORM) /* data ranks share the squares */
+            moved(w, o->elements * at / w->a->group[GROUP_DP].members);
+        if (in.op < SCHED_REDUCE || !sched_op_names_stage(in.op) || in.stage != stage)
+            continue;
+        int first = in.seg > 0 ? g->first[in.seg - 1] : 0;
+        int end = in.seg > 0 && in.seg < g->n ? g->first[in.seg] : o->parts;
+        for (int k = 0; k < g->sums; k++)
+            if (g->sum[k] >= first && g->sum[k] < end)
+                add_piece(w, in, o, k);
+        if (in.op == SCHED_TIED)
+            add_tied(w, o);
+        if (in.op == SCHED_MERGE)
+            add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o->elements * at);
+    }
+}
+
+static void add_stage(struct walk *w, int stage)
+{
+    struct store o;
+    add_microbatches(w, stage, &w->stage[w->held[stage]]);
+    if (!w->trains)
+        return;
+    open_store(w, stage, &o);
+    add_ends(w, stage, &o);
 }
 
 static enum err open_walk(struct walk *w)
@@ -240,7 +273,10 @@ static void count_list(struct walk *w)
     for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
         struct sched_instr in = s->instr[i];
         bool is_short = (in.mb + 1) * w->a->of.samples > w->a->share;
-        add_norm(w, (enum sched_op)in.op);
+        w->at = i;
+        if (in.op == SCHED_NORM)
+            add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE,
+                    GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
         w->trains = w->trains || in.op == SCHED_NORM;
         if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;

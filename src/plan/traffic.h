@@ -18,6 +18,14 @@ struct step_traffic {
     struct traffic sent; /* to other pipeline ranks */
 };
 
+/* What ends a step, by the instruction of the program that it belongs to (place in the whole list):
+ * what is started with others, and bytes of the rank's memory that are read and written. */
+struct traffic_ends {
+    void *arg;
+    void (*said)(void *arg, int64_t i, enum group_kind g, enum traffic_kind k, int64_t bytes);
+    void (*moved)(void *arg, int64_t i, int64_t bytes);
+};
+
 struct traffic_args {
     struct groups_args of;
     const struct group *group; /* [GROUP_KINDS] of this pipeline rank */
@@ -25,6 +33,7 @@ struct traffic_args {
     int64_t rows;   /* of struct tp (parallel/tp.h) */
     bool chunked;
     const struct segments *segments; /* [stages] */
+    const struct traffic_ends *ends; /* called with each; NULL: nobody asks */
 };
 /* Those of pipeline rank pp. Errors: ERR_MEMORY. */
 enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out);

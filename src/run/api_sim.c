@@ -10,7 +10,7 @@
 #include "run/play.h"
 #include <string.h>
 
-static const char *const formats[PLAY_FORMATS] = {"summary", "text", "gantt", "json"};
+static const char *const formats[PLAY_FORMATS] = {"summary", "text", "lowered", "gantt", "json"};
 
 int plait_schedule_count(void)
 {
@@ -45,8 +45,8 @@ static enum err find_format(const char *name, int *out)
             return ERR_OK;
     const char *near = text_nearest(name, PLAY_FORMATS, format_name, NULL);
     FAIL(ERR_CONFIG,
-         "simulation: format \"%.64s\" is not known%s%s; use summary, text, gantt or json", name,
-         near ? ", the nearest is " : "", near ? near : "");
+         "simulation: format \"%.64s\" is not known%s%s; use summary, text, lowered, gantt or json",
+         name, near ? ", the nearest is " : "", near ? near : "");
 }
 
 /* None of the files is one that is read. What a model's configuration names is known later
@@ -89,12 +89,13 @@ static enum err show(struct played *x, const struct plait_sim *a, int format, st
     struct play_args one = {.sim = a, .schedule = a->schedule, .p = a->p, .m = a->m, .v = a->v,
                             .group = a->group, .slices = a->slices,
                             .limit = a->limit};
+    one.whole = format == PLAY_LOWERED;
     one.events = format == PLAY_GANTT || format == PLAY_JSON || play_wants_files(a);
     TRY(play_make(&one, x));
     if (play_wants_files(a))
         TRY(play_files(a, x, 1));
-    if (format == PLAY_TEXT)
-        sched_print(x->modelled ? x->s : &x->made, out);
+    if (format == PLAY_TEXT || format == PLAY_LOWERED)
+        sched_print(x->modelled || format == PLAY_LOWERED ? x->s : &x->made, out);
     else if (format == PLAY_GANTT)
         sim_gantt(x->s, &x->result, a->width, a->color != 0, out);
     else if (format == PLAY_JSON)
@@ -110,7 +111,8 @@ static enum err answer(const struct plait_sim *a, int format, struct text *out)
     if (a->compare)
         return play_compare(a, format, out);
     if (a->table && format != PLAY_SUMMARY)
-        FAIL(ERR_CONFIG, "simulation: a table has no other format; leave text, gantt and json out");
+        FAIL(ERR_CONFIG,
+             "simulation: a table has no other format; leave text, lowered, gantt and json out");
     if (a->table)
         return play_table(a, out);
     enum err err = show(&x, a, format, out);

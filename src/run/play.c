@@ -147,7 +147,8 @@ static enum err prove(const struct play_args *a, struct played *x)
         TRY(make_again(x));
     struct sched *s = &x->made;
     if (!s->lowered) {
-        TRY(sched_lower(s, &(struct sched_lower_args){0}, &x->lowered));
+        TRY(sched_lower(s, &(struct sched_lower_args){.step = a->whole && !s->forward_only},
+                        &x->lowered));
         s = &x->lowered;
     }
     x->s = s;
@@ -217,9 +218,24 @@ static enum err check_sources(const struct plait_sim *s)
     return ERR_OK;
 }
 
+static enum err check_memory(const struct plait_sim *s)
+{
+    if (!(s->memory_bandwidth >= 0 && s->memory_bandwidth <= 1e100))
+        FAIL(ERR_CONFIG,
+             "simulation: memory bandwidth of %g bytes a unit of time cannot be; use 0 to 1e100",
+             s->memory_bandwidth);
+    if (s->memory_bandwidth > 0 && !s->model)
+        FAIL(ERR_CONFIG,
+             "simulation: memory bandwidth of %g bytes a unit of time is for the weights of a "
+             "model, and there is none; give one (--model FILE), or leave it out",
+             s->memory_bandwidth);
+    return ERR_OK;
+}
+
 enum err play_make(const struct play_args *a, struct played *out)
 {
     *out = (struct played){0};
+    TRY(check_memory(a->sim));
     TRY(check_sources(a->sim));
     default_costs(a->sim, &out->cost);
     if (a->sim->model)
@@ -252,6 +268,7 @@ void play_free(struct played *x)
     mem_free(x->redo);
     mem_free(x->time);
     mem_free(x->bytes);
+    mem_free(x->ends);
     sim_result_free(&x->result);
     *x = (struct played){0};
 }

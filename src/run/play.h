@@ -20,6 +20,7 @@ struct play_args {
     bool share;  /* times are those of a rank's share of the model: of v chunks each takes 1/v, and
                     of k slices 1/k of that */
     bool events; /* keep them: for pictures */
+    bool whole;  /* with what ends a step, where there is no model, too */
 };
 
 struct played {
@@ -33,6 +34,7 @@ struct played {
     double *scale, *redo;               /* owned; [stages] of F to W and of R, or NULL */
     double (*time)[SCHED_COMPUTE_OPS];  /* owned; [stages], or NULL */
     int64_t *bytes;                     /* owned; behind `memory` */
+    double *ends;                       /* owned; [instructions], or NULL */
     struct sim_bytes memory;
     struct sim_cost cost;
     struct sim_result result;
@@ -80,6 +82,6 @@ enum err play_table(const struct plait_sim *a, struct text *out);
 enum err play_files(const struct plait_sim *a, const struct played *x, int n);
 bool play_wants_files(const struct plait_sim *a);
 
-enum { PLAY_SUMMARY, PLAY_TEXT, PLAY_GANTT, PLAY_JSON, PLAY_FORMATS };
+enum { PLAY_SUMMARY, PLAY_TEXT, PLAY_LOWERED, PLAY_GANTT, PLAY_JSON, PLAY_FORMATS };
 
 #endif

@@ -217,9 +217,11 @@ enum err play_compare(const struct plait_sim *a, int format, struct text *out)
 {
     struct play_list l;
     struct played *x = NULL;
-    if (format == PLAY_TEXT)
-        FAIL(ERR_CONFIG, "simulation: format text prints one schedule; with compare use summary, "
-                         "gantt or json");
+    if (format == PLAY_TEXT || format == PLAY_LOWERED)
+        FAIL(ERR_CONFIG,
+             "simulation: format %s prints one schedule; with compare use summary, "
+             "gantt or json",
+             format == PLAY_TEXT ? "text" : "lowered");
     if (a->scale || a->costs)
         FAIL(ERR_CONFIG, "simulation: scale and costs belong to the stages of one schedule; with "
                          "compare use tf, tb, ti, tw or a model");

@@ -133,6 +133,18 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
+/* Sums, gathers, norm and update, where links or memory take time. */
+static enum err add_ends(const struct plait_sim *a, struct played *x)
+{
+    const struct ends_rates rates = {.latency = a->latency, .bandwidth = a->bandwidth,
+                                     .memory = a->memory_bandwidth};
+    if (a->latency == 0 && a->bandwidth == 0 && a->memory_bandwidth == 0)
+        return ERR_OK;
+    TRY(setup_ends(&x->setup, &rates, &x->ends));
+    x->cost.each = x->ends;
+    return ERR_OK;
+}
+
 /* Measured times, or factors. */
 static enum err add_scale(struct played *x)
 {
@@ -176,5 +188,6 @@ enum err play_model(const struct play_args *a, struct played *x)
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));
+    TRY(add_ends(a->sim, x));
     return add_scale(x);
 }

@@ -14,7 +14,7 @@
 #include "run/schedule.h"
 #include "plan/memory.h"
 #include "plan/segments.h"
-#include "plan/traffic.h"
+#include "plan/ends.h"
 
 struct exec_args;
 
@@ -74,6 +74,10 @@ enum err setup_plan_segments(struct setup *s);
 /* Of pipeline rank pp what it has to do with others: groups, traffic. The decisions are made.
  * Errors: ERR_MEMORY. (setup_comm.c) */
 enum err setup_plan_comm(struct setup *s, int pp);
+
+/* What ends a step takes by these rates, of each instruction of the program, for sim_cost.each.
+ * *each is owned by the caller, after an error too. Errors: ERR_MEMORY. (setup_comm.c) */
+enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each);
 
 /* What the list of a rank's buffers is made from. It borrows from s. */
 void setup_buffers(const struct setup *s, struct buffers_args *out);

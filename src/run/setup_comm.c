@@ -6,6 +6,7 @@
  */
 #include "run/setup.h"
 
+#include "base/mem.h"
 #include "comm/comm.h"
 
 /* Do GPUs move by copies what n of them have between them? */
@@ -45,22 +46,43 @@ enum err setup_plan_segments(struct setup *s)
                : err;
 }
 
+static struct traffic_args traffic_args_of(const struct setup *s, int pp)
+{
+    return (struct traffic_args){.of = {.model = &s->model,
+                                        .split = s->split,
+                                        .mesh = &s->mesh,
+                                        .sched = &s->sched,
+                                        .cut = s->cut,
+                                        .types = s->types,
+                                        .samples = s->samples,
+                                        .shares = (int)s->decided[DECIDED_ZERO].value,
+                                        .overlapped = s->decided[DECIDED_OVERLAP].value > 0},
+                                 .group = s->groups[pp],
+                                 .share = s->share,
+                                 .rows = s->decided[DECIDED_OVERLAP].value,
+                                 .chunked = copies(s, s->split.tp, s->tp_no_p2p),
+                                 .segments = s->segments};
+}
+
 enum err setup_plan_comm(struct setup *s, int pp)
 {
     struct group *g = s->groups[pp];
-    struct traffic_args a = {
-        .of = {.model = &s->model, .split = s->split, .mesh = &s->mesh, .sched = &s->sched,
-               .cut = s->cut, .types = s->types, .samples = s->samples,
-               .shares = (int)s->decided[DECIDED_ZERO].value,
-               .overlapped = s->decided[DECIDED_OVERLAP].value > 0},
-        .group = g, .share = s->share, .rows = s->decided[DECIDED_OVERLAP].value,
-        .chunked = copies(s, s->split.tp, s->tp_no_p2p),
-        .segments = s->segments};
+    struct traffic_args a = traffic_args_of(s, pp);
     groups_make(&a.of, pp, g);
     for (int k = 0; k < GROUP_KINDS; k++)
         g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,
                                           g[k].max_bytes);
     return traffic_plan(&a, pp, &s->traffic[pp]);
+}
+
+enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each)
+{
+    TRY(mem_new(s->sched.begin[s->sched.p], sizeof **each, "the end of a step", each));
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        struct traffic_args a = traffic_args_of(s, pp);
+        TRY(ends_plan(&a, pp, r, *each));
+    }
+    return ERR_OK;
 }
 
 /* The pipeline rank that starts the most bytes, and what it starts. */

@@ -25,36 +25,10 @@
  * There is no queue of events. Times need no sorting, since an instruction's time depends on its
  * inputs alone and not on the order in which ranks are looked at.
  */
-#include "sim/sim.h"
+#include "sim/sim_local.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-
-/* An input: when it was made and when it is there; negative: not yet known. */
-struct input {
-    double made, there;
-};
-
-/* The way from one rank to another. */
-struct link {
-    int to, next;
-    double free;
-};
-
-struct play {
-    const struct sched *s;
-    struct sim_result *r;
-    const struct sim_cost *cost; /* borrowed */
-    double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of F, B, I, W, R */
-    double overlap;              /* time of a pair as a share of its halves' apart */
-    bool pairs;                  /* are there any? */
-    double wire;                 /* time that a message occupies a link */
-    double *clock;               /* owned; [p] when the rank is free */
-    struct input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
-    int *first_link;             /* owned; [p] links of a rank, a list; -1: none */
-    struct link *link;           /* owned */
-    int64_t links, link_cap;
-};
 
 /* The stage whose F, B or I makes the input of this one; -1: none. */
 static int input_stage(const struct sched *s, struct sched_instr in)
@@ -71,10 +45,10 @@ static int kind_of(uint16_t op)
 }
 
 /* A result becomes the input of the stage it goes to. */
-static void deliver(struct play *k, struct sched_instr in, double made, double there)
+static void deliver(struct sim_play *k, struct sched_instr in, double made, double there)
 {
     int to = kind_of(in.op) == 0 ? in.stage + 1 : in.stage - 1;
-    k->ready[kind_of(in.op)][(int64_t)to * k->s->m + in.mb] = (struct input){made, there};
+    k->ready[kind_of(in.op)][(int64_t)to * k->s->m + in.mb] = (struct sim_input){made, there};
 }
 
 /* Is the stage that gets this instruction's result on the same rank? */
@@ -85,7 +59,7 @@ static bool stays(const struct sched *s, struct sched_instr in)
            sched_rank_of(s, to, in.mb) == sched_rank_of(s, in.stage, in.mb);
 }
 
-static void count_idle(struct play *k, int rank, double start, double made)
+static void count_idle(struct sim_play *k, int rank, double start, double made)
 {
     double now = k->clock[rank];
     if (start <= now)
@@ -96,7 +70,7 @@ static void count_idle(struct play *k, int rank, double start, double made)
 }
 
 /* The rank works for `time` from when it is free and the input is there. */
-static struct sim_event work(struct play *k, int rank, struct input from, double time)
+static struct sim_event work(struct sim_play *k, int rank, struct sim_input from, double time)
 {
     double start = from.there > k->clock[rank] ? from.there : k->clock[rank];
     double end = start + time;
@@ -109,10 +83,11 @@ static struct sim_event work(struct play *k, int rank, struct input from, double
     return (struct sim_event){start, end};
 }
 
-static void compute(struct play *k, int rank, int64_t i, struct input from)
+static void compute(struct sim_play *k, int rank, int64_t i, struct sim_input from)
 {
     struct sched_instr in = k->s->instr[i];
-    double share = in.seg == 0 ? 1 : 1.0 / k->s->segments[in.stage];
+    double even = 1.0 / k->s->segments[in.stage];
+    double share = in.seg == 0 ? 1 : k->cost->each ? k->cost->each[i] : even;
     struct sim_event e = work(k, rank, from, share * k->time[in.stage][in.op]);
     k->r->actions += sched_ends_stage(in);
     if (in.op < SCHED_W && sched_ends_stage(in) && stays(k->s, in))
@@ -121,7 +96,7 @@ static void compute(struct play *k, int rank, int64_t i, struct input from)
         k->r->event[i] = e;
 }
 
-static void compute_pair(struct play *k, int rank, int64_t i, struct input from)
+static void compute_pair(struct sim_play *k, int rank, int64_t i, struct sim_input from)
 {
     const struct sched_instr *in = &k->s->instr[i];
     double apart = k->time[in[1].stage][in[1].op] + k->time[in[2].stage][in[2].op];
@@ -135,7 +110,7 @@ static void compute_pair(struct play *k, int rank, int64_t i, struct input from)
 }
 
 /* A rank sends to few others, so its links are a short list. */
-static struct link *find_link(struct play *k, int from, int to)
+static struct sim_link *find_link(struct sim_play *k, int from, int to)
 {
     int at = k->first_link[from];
     while (k->link[at].to != to)
@@ -143,12 +118,12 @@ static struct link *find_link(struct play *k, int from, int to)
     return &k->link[at];
 }
 
-static void send(struct play *k, int rank, int64_t i)
+static void send(struct sim_play *k, int rank, int64_t i)
 {
     struct sched_instr in = k->s->instr[i];
     double now = k->clock[rank], end = now + k->wire;
     if (k->wire > 0) {
-        struct link *l = find_link(k, rank, in.peer);
+        struct sim_link *l = find_link(k, rank, in.peer);
         end = (l->free > now ? l->free : now) + k->wire;
         l->free = end;
         k->r->sending[rank] += k->wire;
@@ -161,7 +136,7 @@ static void send(struct play *k, int rank, int64_t i)
 
 /* Sends last until the message is there, receives from the time the rank asks until then; neither
  * moves the rank's clock. The rest is an instant. */
-static void other(struct play *k, int rank, int64_t i, double arrives)
+static void other(struct sim_play *k, int rank, int64_t i, double arrives)
 {
     double now = k->clock[rank];
     if (k->r->event)
@@ -169,7 +144,7 @@ static void other(struct play *k, int rank, int64_t i, double arrives)
 }
 
 /* A message is there when it has come, and has been fetched by the rank that asks for it now. */
-static void fetch(struct play *k, struct sched_instr in, int rank, struct input *m)
+static void fetch(struct sim_play *k, struct sched_instr in, int rank, struct sim_input *m)
 {
     double fetched = k->clock[rank] + k->cost->fetch;
     if (fetched <= m->there)
@@ -180,12 +155,13 @@ static void fetch(struct play *k, struct sched_instr in, int rank, struct input 
 
 /* The input of this instruction; at 0 when it has none. False: it is not known yet, and the rank to
  * wait for is in *rank. */
-static bool arrival(const struct play *k, struct sched_instr in, struct input *out, int *rank)
+static bool arrival(const struct sim_play *k, struct sched_instr in, struct sim_input *out,
+                    int *rank)
 {
     bool needs = in.op == SCHED_F || in.op == SCHED_B || in.op == SCHED_I ||
                  in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
     int from = needs ? input_stage(k->s, in) : -1;
-    *out = (struct input){0, 0};
+    *out = (struct sim_input){0, 0};
     if (from < 0)
         return true;
     *out = k->ready[kind_of(in.op)][(int64_t)in.stage * k->s->m + in.mb];
@@ -202,10 +178,10 @@ static bool in_pair(const struct sched *s, int rank, int64_t i)
            (i > first + 1 && s->instr[i - 2].op == SCHED_OV);
 }
 
-static int step_pair(struct play *k, int rank, int64_t i)
+static int step_pair(struct sim_play *k, int rank, int64_t i)
 {
     int wait = -1;
-    struct input f, b;
+    struct sim_input f, b;
     if (!arrival(k, k->s->instr[i + 1], &f, &wait) || !arrival(k, k->s->instr[i + 2], &b, &wait))
         return wait;
     compute_pair(k, rank, i, f.there > b.there ? f : b);
@@ -214,9 +190,9 @@ static int step_pair(struct play *k, int rank, int64_t i)
 
 static int step(void *arg, int rank, int64_t i)
 {
-    struct play *k = arg;
+    struct sim_play *k = arg;
     struct sched_instr in = k->s->instr[i];
-    struct input input;
+    struct sim_input input;
     int wait = -1;
     if (in.op == SCHED_OV)
         return step_pair(k, rank, i);
@@ -230,6 +206,8 @@ static int step(void *arg, int rank, int64_t i)
         compute(k, rank, i, input);
     else if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B)
         send(k, rank, i);
+    else if (k->cost->each && in.op >= SCHED_REDUCE)
+        return sim_end_take(k, rank, i);
     else
         other(k, rank, i, input.there);
     return -1;
@@ -258,6 +236,10 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
             if (!(c->stage_time[stage][op] >= 0 && c->stage_time[stage][op] <= 1e100))
                 FAIL(ERR_CONFIG, "simulation: %g is not a time of %s on stage %d; use 0 to 1e100",
                      c->stage_time[stage][op], sched_op_name((enum sched_op)op), stage);
+    for (int64_t i = 0; c->each && i < s->begin[s->p]; i++)
+        if (!(c->each[i] >= 0 && c->each[i] <= 1e100))
+            FAIL(ERR_CONFIG, "simulation: %g is not a time of %s; use 0 to 1e100", c->each[i],
+                 sched_op_name((enum sched_op)s->instr[i].op));
     const double *const scale[] = {c->stage_scale, c->redo_scale};
     for (int k = 0; k < 2; k++)
         for (int stage = 0; scale[k] && stage < s->stages; stage++)
@@ -269,7 +251,7 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
 }
 
 /* Times of all actions, from whichever source. */
-static enum err make_times(struct play *k)
+static enum err make_times(struct sim_play *k)
 {
     const struct sim_cost *c = k->cost;
     const double uniform[SCHED_COMPUTE_OPS] = {c->tf, c->tb, c->ti, c->tw, c->tr};
@@ -284,7 +266,7 @@ static enum err make_times(struct play *k)
     return ERR_OK;
 }
 
-static enum err add_link(struct play *k, int from, int to)
+static enum err add_link(struct sim_play *k, int from, int to)
 {
     int at = k->first_link[from];
     while (at >= 0 && k->link[at].to != to)
@@ -296,13 +278,13 @@ static enum err add_link(struct play *k, int from, int to)
         TRY(mem_grow(k->link_cap, cap, sizeof *k->link, "simulation links", &k->link));
         k->link_cap = cap;
     }
-    k->link[k->links] = (struct link){.to = to, .next = k->first_link[from]};
+    k->link[k->links] = (struct sim_link){.to = to, .next = k->first_link[from]};
     k->first_link[from] = (int)k->links++;
     return ERR_OK;
 }
 
 /* The links that messages take, when they occupy any. */
-static enum err make_links(struct play *k)
+static enum err make_links(struct sim_play *k)
 {
     const struct sched *s = k->s;
     k->wire = k->cost->bandwidth > 0 ? k->cost->bytes / k->cost->bandwidth : 0;
@@ -318,13 +300,14 @@ static enum err make_links(struct play *k)
     return ERR_OK;
 }
 
-static enum err prepare(struct play *k, const struct sched_report *report, bool keep_events)
+static enum err prepare(struct sim_play *k, const struct sched_report *report, bool keep_events)
 {
     const struct sched *s = k->s;
     struct sim_result *r = k->r;
     int64_t units = (int64_t)s->stages * s->m;
     double **by_rank[] = {&r->busy,    &r->first,   &r->last,  &r->waiting,
-                          &r->message, &r->sending, &k->clock};
+                          &r->message, &r->sending, &r->sums,    &r->exposed,
+                          &r->meeting, &r->updating, &k->clock};
     r->p = s->p;
     for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
         TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
@@ -343,6 +326,8 @@ static enum err prepare(struct play *k, const struct sched_report *report, bool 
         r->full_peak[rank] = report->full_peak[rank];
     }
     TRY(make_times(k));
+    if (k->cost->each)
+        TRY(sim_end_open(k));
     return make_links(k);
 }
 
@@ -361,7 +346,7 @@ static void add_up(struct sim_result *r)
     r->bubble_rate = r->cost > 0 ? 1 - busy / (r->p * r->cost) : 0;
 }
 
-static enum err play(struct play *k, const struct sched_report *report, bool keep_events)
+static enum err play(struct sim_play *k, const struct sched_report *report, bool keep_events)
 {
     struct sched_walk walk = {0};
     TRY(prepare(k, report, keep_events));
@@ -372,6 +357,8 @@ static enum err play(struct play *k, const struct sched_report *report, bool kee
         bool ended = sched_walk_run(&walk);
         ENSURE(ended); /* rule V7 */
         add_up(k->r);
+        if (k->cost->each)
+            sim_end_finish(k);
     }
     sched_walk_close(&walk);
     return err;
@@ -385,7 +372,7 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
         FAIL(ERR_INTERNAL, "simulation: schedule %s is not %s", s->name,
              s->lowered ? "checked" : "lowered");
     TRY(check_cost(s, c));
-    struct play k = {
+    struct sim_play k = {
         .s = s,
         .r = &result,
         .cost = c,
@@ -399,6 +386,7 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
     mem_free(k.clock);
     mem_free(k.ready[0]);
     mem_free(k.ready[1]);
+    sim_end_close(&k);
     if (err == ERR_OK)
         *out = result;
     else
@@ -414,6 +402,10 @@ void sim_result_free(struct sim_result *r)
     mem_free(r->waiting);
     mem_free(r->message);
     mem_free(r->sending);
+    mem_free(r->sums);
+    mem_free(r->exposed);
+    mem_free(r->meeting);
+    mem_free(r->updating);
     mem_free(r->peak);
     mem_free(r->full_peak);
     mem_free(r->event);

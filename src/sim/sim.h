@@ -29,6 +29,12 @@ struct sim_cost {
     /* borrowed; [stages] times of F, B, I, W, R of each stage, as measured, instead of all above
      * but the latency; NULL: none */
     const double (*stage_time)[SCHED_COMPUTE_OPS];
+    /* borrowed; [instructions] what ends the step: of what is no action and no message its time, of
+     * a segment of an action its share of the stage's. Sums and gathers (REDUCE, GATHER) run one
+     * after the other beside the rank's actions, WAIT lasts until all of them are through, TIED and
+     * MERGE begin when both ranks have come, NORM when all have. NULL: all of these are instants,
+     * and segments equal */
+    const double *each;
     double bytes;     /* of a message */
     double bandwidth; /* bytes in a unit of time; 0: messages occupy no link */
 };
@@ -39,6 +45,11 @@ struct sim_result {
     int p;
     double makespan;       /* end of the last compute instruction */
     double cost;           /* max over ranks of (last end - first start) */
+    /* Of what ends the step, 0 without sim_cost.each: the end of the last instruction; and [p],
+     * owned: time of a rank's sums and gathers, and what of it WAIT had to wait for; in TIED, MERGE
+     * and NORM, with waiting for the others; of STEP or UPDATE */
+    double step;
+    double *sums, *exposed, *meeting, *updating;
     double *busy, *first, *last; /* owned; [p] */
     /* owned; [p] idle time before the last action: until the input was made, and until its message
      * was there; time in which a rank's links are occupied, beside computing or not */
@@ -70,7 +81,8 @@ void sim_gantt(const struct sched *s, const struct sim_result *r, int width, boo
                struct text *out);
 /* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate, both also over
  * ideal time (bubble_over_ideal, rate_over_ideal; null where there is none); by rank busy, waiting,
- * message, sending, peak_activations, peak_full; actions (how many); passed_over, the actions of a
+ * message, sending, peak_activations, peak_full; where its end has costs step, and by rank sums,
+ * exposed, meeting, updating; actions (how many); passed_over, the actions of a
  * file that were, where any was; with events also timeline, the actions with rank, start, end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */

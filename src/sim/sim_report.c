@@ -124,6 +124,7 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         {"bubble_rate", r->bubble_rate},
         {"bubble_over_ideal", sim_over_ideal(r->bubble_fraction)},
         {"rate_over_ideal", sim_over_ideal(r->bubble_rate)},
+        {"step", r->step},
     };
     const struct {
         const char *key;
@@ -133,17 +134,22 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         {"waiting", r->waiting},
         {"message", r->message},
         {"sending", r->sending},
+        {"sums", r->sums},
+        {"exposed", r->exposed},
+        {"meeting", r->meeting},
+        {"updating", r->updating},
     };
+    int of_end = r->step > 0 ? 0 : 4; /* what is not there without costs of the end */
     text_add(out, "{\n  \"schedule\": ");
     text_add_json(out, s->name);
     text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m / s->slices, s->v);
     if (s->slices > 1)
         text_add(out, ",\n  \"slices\": %d", s->slices);
-    for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
+    for (int i = 0; i < 7 - (of_end > 0); i++) {
         text_add(out, ",\n  \"%s\": ", number[i].key);
         add_number(out, number[i].value);
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8 - of_end; i++) {
         text_add(out, ",\n  \"%s\": [", ranks[i].key);
         for (int rank = 0; rank < s->p; rank++) {
             text_add(out, "%s", rank ? ", " : "");
@@ -158,6 +164,18 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     if (r->event)
         json_timeline(s, r, out);
     text_add(out, "\n}\n");
+}
+
+/* What ends the step, where it has costs. */
+static void add_end(const struct sim_result *r, struct text *out)
+{
+    text_add(out, "\n%5s %10s %10s %10s %10s\n", "rank", "sums", "exposed", "meeting", "updating");
+    for (int rank = 0; rank < r->p; rank++)
+        text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g\n", rank, r->sums[rank], r->exposed[rank],
+                 r->meeting[rank], r->updating[rank]);
+    text_add(out, "\nsums, and gathers, run beside the actions, but for what is exposed at WAIT; "
+                  "meeting is in TIED,\nMERGE and NORM, and for the others there; updating of "
+                  "weights\n");
 }
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
@@ -178,6 +196,8 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
              r->cost);
+    if (r->step > 0)
+        text_add(out, "step      %.6g (to the end of its last update)\n", r->step);
     text_add(out, "bubble    %s\n", sim_bubble_words(r->bubble_fraction, 2, words));
     text_add(out, "rate      %.2f %% of the cost (%.2f %% over ideal time)\n", 100 * r->bubble_rate,
              100 * sim_over_ideal(r->bubble_rate));
@@ -206,4 +226,6 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     if (again)
         text_add(out, "in full: of the activations, those kept with all that their forward saves; "
                       "of the others\nonly what a recompute starts from is kept\n");
+    if (r->step > 0)
+        add_end(r, out);
 }

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk over the program is that of its traffic, which says for each instruction what it starts
+ * and moves; here that becomes time.
+ */
+#include "plan/ends.h"
+
+struct rates {
+    const struct traffic_args *a;
+    const struct ends_rates *r;
+    double *each;
+};
+
+static void add_said(void *arg, int64_t i, enum group_kind g, enum traffic_kind k, int64_t bytes)
+{
+    struct rates *x = arg;
+    double n = x->a->group[g].members, ring = (n - 1) / n;
+    if (k == TRAFFIC_ALL_REDUCE || k == TRAFFIC_ALL_REDUCE_MAX)
+        ring *= 2;
+    x->each[i] += x->r->latency;
+    if (x->r->bandwidth > 0)
+        x->each[i] += ring * (double)bytes / x->r->bandwidth;
+}
+
+static void add_moved(void *arg, int64_t i, int64_t bytes)
+{
+    struct rates *x = arg;
+    if (x->r->memory > 0)
+        x->each[i] += (double)bytes / x->r->memory;
+}
+
+/* The share of its stage that a segment of an action is. */
+static void add_segments(const struct traffic_args *a, int pp, double *each)
+{
+    const struct sched *s = a->of.sched;
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op >= SCHED_COMPUTE_OPS || in.seg == 0)
+            continue;
+        const struct model_stage *st = &a->of.cut[in.stage];
+        const struct segments *g = &a->segments[in.stage];
+        struct model_stage own = *st;
+        bool again = in.op == SCHED_R;
+        own.first = st->first + g->first[in.seg - 1];
+        own.end = in.seg < g->n ? st->first + g->first[in.seg] : st->end;
+        double all = model_flops(a->of.model, st, again);
+        each[i] = all > 0 ? model_flops(a->of.model, &own, again) / all : 0;
+    }
+}
+
+enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates *r, double *each)
+{
+    struct rates x = {a, r, each};
+    const struct traffic_ends ends = {&x, add_said, add_moved};
+    struct traffic_args asked = *a;
+    struct step_traffic unused;
+    asked.ends = &ends;
+    add_segments(a, pp, each);
+    return traffic_plan(&asked, pp, &unused);
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the end of a step takes, for the clock (sim_cost.each): sums, gathers, norm and update by
+ * their bytes, segments of an action by their share of its stage's FLOPs. Pure but for memory.
+ */
+#ifndef PLAIT_PLAN_ENDS_H
+#define PLAIT_PLAN_ENDS_H
+
+#include "plan/traffic.h"
+
+/* In any unit of time. A collective of n ranks moves what a ring does: of an all-reduce 2 (n - 1) /
+ * n of its bytes, of a reduce-scatter or an all-gather half of that. */
+struct ends_rates {
+    double latency;   /* of a collective */
+    double bandwidth; /* bytes that a rank sends in a unit of time; 0: no time but the latency */
+    double memory;    /* bytes that a rank's memory reads and writes in it; 0: no time */
+};
+/* Those of pipeline rank pp, into each[instructions of the program]. Errors: ERR_MEMORY. */
+enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates *r, double *each);
+
+#endif

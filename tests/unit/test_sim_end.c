@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The end of a step on the clock, by hand: sums beside the last backward, what of them is exposed,
+ * ranks that meet, updates with the gathers of others beside them. And what the plan says that each
+ * of these takes: bytes that a ring moves, bytes that memory reads and writes.
+ */
+#include "sim/sim.h"
+
+#include "base/mem.h"
+#include "run/options.h"
+#include "run/setup.h"
+#include "test.h"
+
+#include <string.h>
+
+static void parse(const char *text, struct sched *out, struct sched_report *r)
+{
+    CHECK_OK(sched_parse("test", text, (int64_t)strlen(text), out));
+    CHECK_OK(sched_check(out, r));
+}
+
+static void check_event(const struct sim_result *r, int64_t i, double start, double end)
+{
+    test_check(fabs(r->event[i].start - start) < 1e-12 && fabs(r->event[i].end - end) < 1e-12,
+               __FILE__, __LINE__, "instruction %d: %g to %g, wanted %g to %g", (int)i,
+               r->event[i].start, r->event[i].end, start, end);
+}
+
+static void shared_updates(void)
+{
+    struct sched s;
+    struct sched_report report = {0};
+    struct sim_result r;
+    parse("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0TIED,NORM,0.1UPDATE,"
+          "0.1GATHER,0.2UPDATE,0.2GATHER,WAIT\n"
+          "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED,NORM,1UPDATE,1GATHER,WAIT\n",
+          &s, &report);
+    const double each[] = {0, 0, 0, 0.75, 0.25, 0.25, 1, 0, 0.5, 0.125, 0.25, 1, 0.25, 1, 0,
+                           0, 0, 0, 0,    2,    0,    0.5, 0.125, 0.5, 0.25, 0};
+    struct sim_cost cost = {.tf = 1, .tb = 2, .each = each};
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    check_event(&r, 3, 4, 5.5);
+    check_event(&r, 4, 5.5, 5.75);
+    check_event(&r, 5, 5.5, 6);
+    check_event(&r, 6, 6, 7);
+    check_event(&r, 7, 6, 7);      /* the sum of its first layers is exposed */
+    check_event(&r, 19, 4, 6);
+    check_event(&r, 20, 4, 6);
+    check_event(&r, 8, 7, 7.5);    /* rank 1 came at 6 */
+    check_event(&r, 21, 6, 7.5);
+    check_event(&r, 9, 7.5, 7.625);
+    check_event(&r, 10, 7.625, 7.875);
+    check_event(&r, 11, 7.875, 8.875);
+    check_event(&r, 12, 7.875, 8.125);
+    check_event(&r, 13, 8.875, 9.875); /* behind the gather before it */
+    check_event(&r, 14, 8.125, 9.875);
+    check_event(&r, 25, 8.125, 8.375);
+    CHECK_NEAR(r.makespan, 6, 1e-12);
+    CHECK_NEAR(r.step, 9.875, 1e-12);
+    CHECK_NEAR(r.sums[0], 3.25, 1e-12);
+    CHECK_NEAR(r.sums[1], 2.25, 1e-12);
+    CHECK_NEAR(r.exposed[0], 2.75, 1e-12);
+    CHECK_NEAR(r.exposed[1], 2.25, 1e-12);
+    CHECK_NEAR(r.meeting[0], 0.625, 1e-12);
+    CHECK_NEAR(r.meeting[1], 1.625, 1e-12);
+    CHECK_NEAR(r.updating[0], 0.5, 1e-12);
+    sim_result_free(&r);
+    cost.each = NULL; /* instants, and segments equal */
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    check_event(&r, 3, 4, 5);
+    CHECK(r.step == 0 && r.sums[0] == 0 && r.meeting[1] == 0);
+    sim_result_free(&r);
+    sched_report_free(&report);
+    sched_free(&s);
+}
+
+/* Whoever comes first waits for all at the norm. */
+static void all_meet_at_the_norm(void)
+{
+    struct sched s;
+    struct sched_report report = {0};
+    struct sim_result r;
+    parse("0F0,0SEND_F0,0RECV_B0,0B0,NORM,STEP\n1RECV_F0,1F0,1B0,1SEND_B0,NORM,STEP\n", &s,
+          &report);
+    const double each[] = {0, 0, 0, 0, 0.5, 0.25, 0, 0, 0, 0, 0.5, 0.25};
+    CHECK_OK(sim_run(&s, &report, &(struct sim_cost){.tf = 1, .tb = 2, .each = each}, true, &r));
+    check_event(&r, 4, 6, 6.5);
+    check_event(&r, 10, 4, 6.5);
+    CHECK_NEAR(r.meeting[1], 2.5, 1e-12);
+    CHECK_NEAR(r.step, 6.75, 1e-12);
+    sim_result_free(&r);
+    sched_report_free(&report);
+    sched_free(&s);
+}
+
+/* The two replicas of a stage are summed when the later of their ranks has come. */
+static void replicas_meet(void)
+{
+    struct sched made, s;
+    struct sched_report report = {0};
+    struct sim_result r;
+    double each[256] = {0};
+    CHECK_OK(sched_make("chimera", &(struct sched_shape){2, 2, 1, 0}, &made));
+    CHECK_OK(sched_lower(&made, &(struct sched_lower_args){.step = true}, &s));
+    CHECK_OK(sched_check(&s, &report));
+    CHECK(s.begin[2] < 256);
+    for (int64_t i = 0; i < s.begin[2]; i++)
+        each[i] = s.instr[i].op == SCHED_MERGE ? 0.5 : 0;
+    const double scale[] = {1, 3};
+    struct sim_cost cost = {.tf = 1, .tb = 2, .stage_scale = scale, .each = each};
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    double end[2] = {0};
+    for (int rank = 0; rank < 2; rank++) {
+        end[rank] = r.event[s.begin[rank + 1] - 1].end;
+        CHECK_NEAR(r.last[rank] + r.meeting[rank], r.step, 1e-12);
+    }
+    CHECK_NEAR(end[0], end[1], 0);
+    CHECK_NEAR(r.step, r.makespan + 2 * 0.5, 1e-12);
+    sim_result_free(&r);
+    sched_report_free(&report);
+    sched_free(&made);
+    sched_free(&s);
+}
+
+/* ---- what each takes ---- */
+
+static void setup_of(struct options *o, const char *const *words, struct setup *s)
+{
+    CHECK_OK(conf_defaults(&options_table, o));
+    CHECK_OK(conf_set(&options_table, o, "train.batch=32"));
+    for (int i = 0; words[i]; i++)
+        CHECK_OK(conf_set(&options_table, o, words[i]));
+    CHECK_OK(setup_make(o, 257, true, s));
+}
+
+/* Time of all instructions of a kind on a pipeline rank. */
+static double time_of(const struct setup *s, const double *each, int pp, enum sched_op op)
+{
+    double sum = 0;
+    for (int64_t i = s->sched.begin[pp]; i < s->sched.begin[pp + 1]; i++)
+        sum += s->sched.instr[i].op == op ? each[i] : 0;
+    return sum;
+}
+
+/* Elements of a rank's stages, by the buffers' own count. */
+static double elements_of(const struct setup *s, int pp)
+{
+    return (double)s->memory[pp].bytes[MEMORY_GRADS] / (double)dtype_size(s->types.at);
+}
+
+static void each_by_hand(void)
+{
+    static const char *const zero[] = {"parallel.pp=2", "parallel.dp=4", "parallel.zero=1",
+                                       "train.dtype=bf16", NULL};
+    static const char *const whole[] = {"parallel.pp=2", "parallel.dp=4", "train.dtype=f32", NULL};
+    static const struct ends_rates link = {.bandwidth = 1e6}, memory = {.memory = 1e6},
+                                   latency = {.latency = 1};
+    for (int shared = 0; shared < 2; shared++) {
+        struct options o;
+        struct setup s;
+        double *each[3] = {NULL};
+        setup_of(&o, shared ? zero : whole, &s);
+        CHECK_OK(setup_ends(&s, &link, &each[0]));
+        CHECK_OK(setup_ends(&s, &memory, &each[1]));
+        CHECK_OK(setup_ends(&s, &latency, &each[2]));
+        for (int pp = 0; pp < 2; pp++) {
+            double n = elements_of(&s, pp), summed = shared ? n * 4 * 3 / 4 : 2 * n * 4 * 3 / 4;
+            /* what lies between parameters is summed where it is shared out alone */
+            CHECK_NEAR(time_of(&s, each[0], pp, SCHED_REDUCE), summed / 1e6, 0.02 * summed / 1e6);
+            CHECK_NEAR(time_of(&s, each[0], pp, SCHED_GATHER),
+                       shared ? n * 2 * 3 / 4 / 1e6 : 0, 1e-9);
+            CHECK_NEAR(time_of(&s, each[0], pp, SCHED_NORM), 2 * 5 * 8 * 7.0 / 8 / 1e6, 1e-12);
+            CHECK_NEAR(time_of(&s, each[1], pp, SCHED_NORM), n * 4 / 4 / 1e6, 1e-6);
+            CHECK_NEAR(time_of(&s, each[1], pp, SCHED_STEP), shared ? 0 : n * 28 / 1e6, 1e-9);
+            CHECK_NEAR(time_of(&s, each[1], pp, SCHED_UPDATE), shared ? n / 4 * 30 / 1e6 : 0, 1e-9);
+            CHECK_NEAR(time_of(&s, each[2], pp, SCHED_NORM), 1, 0);
+            CHECK_NEAR(time_of(&s, each[2], pp, SCHED_REDUCE),
+                       s.segments[pp].sums, 0); /* a stage a rank here */
+            CHECK_NEAR(time_of(&s, each[2], pp, SCHED_TIED), shared ? 2 : 1, 0);
+        }
+        for (int k = 0; k < 3; k++)
+            mem_free(each[k]);
+        setup_free(&s);
+    }
+}
+
+/* Shares of segments add up to their stages. */
+static void segments_share(void)
+{
+    static const char *const words[] = {"parallel.pp=2", "parallel.dp=2", "model.kind=llama",
+                                        "train.recompute=every:1", NULL};
+    struct options o;
+    struct setup s;
+    double *each = NULL;
+    setup_of(&o, words, &s);
+    CHECK_OK(setup_ends(&s, &(struct ends_rates){.latency = 1}, &each));
+    for (int pp = 0; pp < 2; pp++) {
+        CHECK(s.segments[pp].n > 1);
+        CHECK_NEAR(time_of(&s, each, pp, SCHED_B), s.sched.m, 1e-9);
+        CHECK_NEAR(time_of(&s, each, pp, SCHED_R), s.sched.m, 1e-9);
+        CHECK_NEAR(time_of(&s, each, pp, SCHED_F), 0, 0);
+    }
+    mem_free(each);
+    setup_free(&s);
+}
+
+/* An embedding has no FLOPs: its segment takes no time of the backward. */
+static void segments_differ(void)
+{
+    static const char *const words[] = {"parallel.dp=2", NULL};
+    struct options o;
+    struct setup s;
+    double *each = NULL;
+    setup_of(&o, words, &s);
+    CHECK_OK(setup_ends(&s, &(struct ends_rates){.latency = 1}, &each));
+    for (int64_t i = 0; i < s.sched.begin[1]; i++)
+        if (s.sched.instr[i].op == SCHED_B && s.sched.instr[i].seg > 0)
+            CHECK((each[i] == 0) == (s.sched.instr[i].seg == 1));
+    mem_free(each);
+    setup_free(&s);
+}
+
+static void costs_are_checked(void)
+{
+    struct sched s;
+    struct sched_report report = {0};
+    struct sim_result r;
+    parse("0F0,0B0,NORM,STEP\n", &s, &report);
+    static const double bad[] = {-1, NAN, INFINITY, 2e100};
+    for (int i = 0; i < 4; i++) {
+        const double each[] = {0, 0, 0, bad[i]};
+        CHECK_ERR(sim_run(&s, &report, &(struct sim_cost){.tf = 1, .each = each}, false, &r),
+                  ERR_CONFIG, "is not a time of STEP; use 0 to 1e100");
+    }
+    sched_report_free(&report);
+    sched_free(&s);
+}
+
+static const struct test_case cases[] = {
+    {"shared_updates", shared_updates}, {"all_meet_at_the_norm", all_meet_at_the_norm},
+    {"replicas_meet", replicas_meet},
+    {"each_by_hand", each_by_hand}, {"segments_share", segments_share},
+    {"segments_differ", segments_differ}, {"costs_are_checked", costs_are_checked},
+};
+TEST_MAIN(cases)
