@@ -169,8 +169,8 @@ static enum err run_xent(struct work *w, int step)
 {
     struct xent x = {.logits = w->p[1], .target = w->p[5], .n = w->n / VOCAB, .v = VOCAB,
                      .ld = VOCAB, .max = w->p[2], .sum = (float *)w->p[2] + ROWS,
-                     .hit = (float *)w->p[2] + 2 * ROWS, .loss = (float *)w->p[2] + 3 * ROWS,
-                     .dlogits = w->p[0]};
+                     .target_logit = (float *)w->p[2] + 2 * ROWS,
+                     .loss = (float *)w->p[2] + 3 * ROWS, .dlogits = w->p[0]};
     return step == 0   ? dev_xent_max(w->d, &x)
            : step == 1 ? dev_xent_sum(w->d, &x)
                        : dev_xent_grad(w->d, &x);

@@ -213,7 +213,8 @@ static int cross_operands(const struct op *op, struct kept k, struct op_operand 
           .name = "gradient", .optional = true, .lies = LIES_MAYBE_OVER},
          {OPERAND(xent.max, k.max ? 1 : 0, x->n, 0, HOLDS_POSITIVE, scratch)},
          {OPERAND(xent.sum, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum)},
-         {OPERAND(xent.hit, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum), .lies = LIES_BEHIND},
+         {OPERAND(xent.target_logit, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum),
+          .lies = LIES_BEHIND},
          {OPERAND(xent.loss, k.loss ? 1 : 0, x->n, 0, HOLDS_AT, k.loss)},
          {OPERAND(xent.target, k.sum ? 1 : 0, x->n, 0, HOLDS_IDS, ACCESS_READ), .id0 = x->v0,
           .ids = x->v});

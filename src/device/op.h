@@ -229,17 +229,18 @@ struct adamw {
 };
 
 /* Cross entropy in three steps, so that tensor ranks can agree between them: xent_max: row maxima
- * (-inf when v == 0); xent_sum: sums and hits given the agreed max; xent_grad: loss and dlogits
- * given the agreed sum and hit. loss = log(sum) + max - hit, 0 and zero gradient where target is
- * -1; columns v..ld of dlogits are zero. dlogits NULL: loss only. The loss is a sum; nothing is
- * divided. xent: all three, for a vocabulary that lies here whole. */
+ * (-inf when v == 0); xent_sum: sums and target logits given the agreed max; xent_grad: loss and
+ * dlogits given the agreed sum and target logit. loss = log(sum) + max - target_logit, 0 and zero
+ * gradient where target is -1; columns v..ld of dlogits are zero. dlogits NULL: loss only. The loss
+ * is a sum; nothing is divided. xent: all three, for a vocabulary that lies here whole. */
 struct xent {
     const void *logits;    /* (n, v) of dev.logits, row stride ld */
     const int32_t *target; /* (n) global token ids; -1: this row does not count */
     int64_t n, v, ld;      /* v: columns that are real vocabulary, <= ld */
     int64_t v0;            /* global id of column 0 */
     void *max;             /* (n) at */
-    void *sum, *hit;       /* (n) at: sum of exp(logit - max); target's logit if here, else 0 */
+    void *sum;             /* (n) at: sum of exp(logit - max) */
+    void *target_logit;    /* (n) at: target's logit if here, else 0 */
     void *loss;            /* (n) at */
     void *dlogits;         /* (n, ld) ct, row stride ld; may be the logits where both are ct */
 };

@@ -41,7 +41,7 @@ static struct chunk chunk_at(const struct stage_call *c, int64_t row)
     k.x = (struct xent){.logits = work[WORK_LOGITS], .target = c->mb->targets + row, .n = k.rows,
                         .v = weight(c)->box.real[0], .ld = d->v, .v0 = weight(c)->box.at[0],
                         .max = rows, .sum = rows + d->chunk * d->at,
-                        .hit = rows + (d->chunk + k.rows) * d->at,
+                        .target_logit = rows + (d->chunk + k.rows) * d->at,
                         .loss = rows + (3 * d->chunk + row) * d->at,
                         .dlogits = c->mb->training ? dlogits_of(c) : NULL};
     return k;
@@ -68,7 +68,7 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
         return dev_xent(c->s->dev, &k->x);
     TRY(dev_xent_max(c->s->dev, &k->x));
     TRY(comm_all_reduce(tp->group, k->x.max, k->rows, c->s->dev->at, COMM_MAX));
-    TRY(dev_xent_sum(c->s->dev, &k->x)); /* hit lies directly behind sum */
+    TRY(dev_xent_sum(c->s->dev, &k->x)); /* target_logit lies directly behind sum */
     TRY(comm_all_reduce(tp->group, k->x.sum, 2 * k->rows, c->s->dev->at, COMM_SUM));
     return dev_xent_grad(c->s->dev, &k->x);
 }

@@ -387,7 +387,7 @@ static void xent_run(const struct call *c, int s)
     struct dev *d = c->p->dev[s];
     struct xent x = {.logits = in_at(c, 0, s), .target = c->token->on[s], .n = c->n, .v = c->c,
                      .ld = c->c, .max = at(c, c->out[0], s), .sum = at(c, c->out[1], s),
-                     .hit = at(c, c->out[2], s), .loss = at(c, c->out[3], s),
+                     .target_logit = at(c, c->out[2], s), .loss = at(c, c->out[3], s),
                      .dlogits = c->rms ? NULL : at(c, c->out[4], s)};
     if (!c->apart) {
         CHECK_OK(dev_xent(d, &x));

@@ -364,8 +364,8 @@ static double xent_loss(const void *problem)
 {
     const struct xent_problem *p = problem;
     const struct xent *a = &p->shard[0], *b = &p->shard[1];
-    double *amax = a->max, *asum = a->sum, *ahit = a->hit, *bmax = b->max, *bsum = b->sum,
-           *bhit = b->hit, sum = 0;
+    double *amax = a->max, *asum = a->sum, *ahit = a->target_logit, *bmax = b->max, *bsum = b->sum,
+           *bhit = b->target_logit, sum = 0;
     for (int s = 0; s < 2; s++)
         CHECK_OK(dev_xent_max(p->d, &p->shard[s]));
     for (int64_t r = 0; r < p->n; r++)
@@ -395,7 +395,7 @@ static void xent(void)
         memcpy(all[s], mine, sizeof mine);
         p.shard[s] = (struct xent){.logits = mine[0], .target = target, .n = p.n, .v = v[s],
                                    .ld = ld[s], .v0 = s ? v[0] : 0, .max = mine[1],
-                                   .sum = mine[2], .hit = mine[3], .loss = mine[4],
+                                   .sum = mine[2], .target_logit = mine[3], .loss = mine[4],
                                    .dlogits = mine[5]};
     }
     xent_loss(&p);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows by token and position, and cross entropy in its three steps. Cross entropy stands for one
- * shard of several: between the steps the maxima, sums and hits are replaced by what ranks would
- * have agreed on, which is more than this shard has found.
+ * shard of several: between the steps maxima, sums and target logits are replaced by what ranks
+ * would have agreed on, which is more than this shard has found.
  */
 #include "parity.h"
 
@@ -88,7 +88,7 @@ static void positions(struct parity *p)
 
 struct problem {
     struct xent x; /* shape; addresses are a side's */
-    struct parity_buf *logits, *target, *max, *sum, *hit, *loss, *dlogits;
+    struct parity_buf *logits, *target, *max, *sum, *target_logit, *loss, *dlogits;
 };
 
 /* Half of the targets in the shard, the others anywhere near it or none. */
@@ -133,7 +133,7 @@ static struct problem make(struct parity *p, int i)
     q.target = parity_zero(p, PARITY_TOKEN, n);
     q.max = parity_fill(p, PARITY_AT, n, -1, 1);
     q.sum = parity_fill(p, PARITY_AT, n, -1, 1);
-    q.hit = parity_fill(p, PARITY_AT, n, -1, 1);
+    q.target_logit = parity_fill(p, PARITY_AT, n, -1, 1);
     q.loss = parity_fill(p, PARITY_AT, n, -1, 1);
     q.dlogits = only_loss ? NULL : parity_fill(p, PARITY_CT, n * q.x.ld, -1, 1);
     double *x = parity_doubles(n * q.x.ld); /* padding is large, so that reading it shows */
@@ -152,7 +152,7 @@ static struct xent xent_on(const struct parity *p, const struct problem *q, int 
     x.target = parity_at(p, q->target, side, 0);
     x.max = parity_at(p, q->max, side, 0);
     x.sum = parity_at(p, q->sum, side, 0);
-    x.hit = parity_at(p, q->hit, side, 0);
+    x.target_logit = parity_at(p, q->target_logit, side, 0);
     x.loss = parity_at(p, q->loss, side, 0);
     x.dlogits = parity_at(p, q->dlogits, side, 0);
     return x;
@@ -166,7 +166,7 @@ static struct xent rows_of(const struct parity *p, struct xent x, int64_t first,
     x.target += first;
     x.max = (char *)x.max + first * at;
     x.sum = (char *)x.sum + first * at;
-    x.hit = (char *)x.hit + first * at;
+    x.target_logit = (char *)x.target_logit + first * at;
     x.loss = (char *)x.loss + first * at;
     if (x.dlogits)
         x.dlogits = (char *)x.dlogits + first * x.ld * ct;
@@ -203,7 +203,7 @@ static void solve(struct parity *p, const struct problem *q, enum step step)
     }
 }
 
-/* Other shards have larger maxima in some rows, add to every sum, and hit what is not hit here. */
+/* Other shards have larger maxima in some rows, add to every sum, and hold the other targets. */
 static void agree_max(struct parity *p, const struct problem *q)
 {
     double *max = parity_doubles(q->x.n);
@@ -216,17 +216,17 @@ static void agree_max(struct parity *p, const struct problem *q)
 
 static void agree_sum(struct parity *p, const struct problem *q)
 {
-    double *sum = parity_doubles(q->x.n), *hit = parity_doubles(q->x.n);
+    double *sum = parity_doubles(q->x.n), *target_logit = parity_doubles(q->x.n);
     parity_get(p, q->sum, 0, sum);
-    parity_get(p, q->hit, 0, hit);
+    parity_get(p, q->target_logit, 0, target_logit);
     for (int64_t r = 0; r < q->x.n; r++) {
         sum[r] += test_real(0.1, 20);
-        hit[r] = hit[r] == 0 ? test_real(-8, 8) : hit[r];
+        target_logit[r] = target_logit[r] == 0 ? test_real(-8, 8) : target_logit[r];
     }
     parity_set(p, q->sum, sum);
-    parity_set(p, q->hit, hit);
+    parity_set(p, q->target_logit, target_logit);
     mem_free(sum);
-    mem_free(hit);
+    mem_free(target_logit);
 }
 
 static void xent(struct parity *p)
@@ -238,7 +238,7 @@ static void xent(struct parity *p)
         agree_max(p, &q);
         solve(p, &q, SUM);
         parity_check(p, q.sum, p->calc * parity_largest(p, q.sum));
-        parity_check_same(p, q.hit);
+        parity_check_same(p, q.target_logit);
         agree_sum(p, &q);
         solve(p, &q, GRAD);
         parity_check(p, q.loss, p->calc * 10);

@@ -173,9 +173,9 @@ static void cross_entropy(void)
 {
     static const int32_t target[] = {0, 5, -1, 2};
     struct dev *d = open_ref();
-    struct vec logits = wave(1), max, sum, hit, loss, grad;
+    struct vec logits = wave(1), max, sum, target_logit, loss, grad;
     struct xent x = {.logits = logits.at, .target = target, .n = 4, .v = 6, .ld = 6,
-                     .max = max.at, .sum = sum.at, .hit = hit.at, .loss = loss.at,
+                     .max = max.at, .sum = sum.at, .target_logit = target_logit.at, .loss = loss.at,
                      .dlogits = grad.at};
     CHECK_OK(dev_xent_max(d, &x));
     CHECK_OK(dev_xent_sum(d, &x));

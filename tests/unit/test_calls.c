@@ -182,7 +182,7 @@ static void in_place_is_another_call(void)
     calls_record(&got, d, VOCAB);
     for (int in_place = 0; in_place < 2; in_place++) {
         struct xent x = {.logits = &row[0], .n = 1, .v = 1, .ld = 1, .max = &row[1],
-                         .sum = &row[1], .hit = &row[1], .loss = &row[1],
+                         .sum = &row[1], .target_logit = &row[1], .loss = &row[1],
                          .dlogits = &row[in_place ? 0 : 2]};
         CHECK_OK(dev_xent(d, &x));
     }

@@ -104,9 +104,9 @@ static inline void simd_xent_sum(const void *arg, int64_t first, int64_t last, f
             for (; i < end; i++)
                 sum += (double)expf(x[i] - max);
         }
-        int64_t hit = a->target[r] < 0 ? -1 : a->target[r] - a->v0;
+        int64_t column = a->target[r] < 0 ? -1 : a->target[r] - a->v0;
         ((float *)a->sum)[r] = (float)sum;
-        ((float *)a->hit)[r] = hit >= 0 && hit < a->v ? x[hit] : 0.0f;
+        ((float *)a->target_logit)[r] = column >= 0 && column < a->v ? x[column] : 0.0f;
     }
 }
 
@@ -123,10 +123,10 @@ SIMD_INLINE void xent_grad_row(const struct xent *a, int64_t r, bool bf16)
     for (int64_t i = 0; i < a->v; i += VL)
         ct_store(to, i, a->v, vf_exp(ct_load(x, i, a->v, false) - max) * inverse, bf16);
     memset(ct_to(to, a->v, bf16), 0, (size_t)(a->ld - a->v) * (bf16 ? 2 : 4));
-    int64_t hit = a->target[r] - a->v0;
-    if (hit >= 0 && hit < a->v) {
-        vf p = vf_exp(vf_set(x[hit] - max)) * inverse - 1.0f;
-        ct_put(to, hit, p[0], bf16);
+    int64_t column = a->target[r] - a->v0;
+    if (column >= 0 && column < a->v) {
+        vf p = vf_exp(vf_set(x[column] - max)) * inverse - 1.0f;
+        ct_put(to, column, p[0], bf16);
     }
 }
 
@@ -137,7 +137,7 @@ static inline void simd_xent_grad(const void *arg, int64_t first, int64_t last, 
     (void)scratch;
     for (int64_t r = first; r < last; r++) {
         float max = ((const float *)a->max)[r], sum = ((const float *)a->sum)[r];
-        float loss = logf(sum) + max - ((const float *)a->hit)[r];
+        float loss = logf(sum) + max - ((const float *)a->target_logit)[r];
         ((float *)a->loss)[r] = a->target[r] < 0 ? 0.0f : loss;
         if (!a->dlogits)
             continue;

@@ -26,7 +26,7 @@ template <typename L, typename G> struct rows {
     const L *logits;
     G *dlogits; /* NULL: loss only */
     const int32_t *target;
-    float *max, *sum, *hit, *loss; /* max, sum, hit: NULL in the fused one when nobody asks */
+    float *max, *sum, *target_logit, *loss; /* NULL, but loss, in the fused one when nobody asks */
     int64_t v, ld, v0;
     int kept; /* packs of a row in shared memory */
 };
@@ -174,7 +174,7 @@ static __global__ void __launch_bounds__(THREADS, 2) fused(struct rows<L, G> a)
     const L *row = a.logits + r * a.ld;
     int32_t token = a.target[r];
     int64_t target = target_column(token, a.v0, a.v);
-    float hit = target < 0 ? 0.0f : to_f32(row[target]);
+    float target_logit = target < 0 ? 0.0f : to_f32(row[target]);
     struct seen s = {-INFINITY, 0};
 #pragma unroll 4
     for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {
@@ -183,15 +183,15 @@ static __global__ void __launch_bounds__(THREADS, 2) fused(struct rows<L, G> a)
             kept[i] = x;
         see(&s, x);
     }
-    s = block_seen<L>(s); /* a barrier too: every thread has read its logits and the hit */
+    s = block_seen<L>(s); /* a barrier too: every thread has read its logits and the target's */
     if (threadIdx.x == 0) {
-        a.loss[r] = token < 0 ? 0.0f : logf(s.sum) + s.max - hit;
+        a.loss[r] = token < 0 ? 0.0f : logf(s.sum) + s.max - target_logit;
         if (a.max)
             a.max[r] = s.max;
         if (a.sum)
             a.sum[r] = s.sum;
-        if (a.hit)
-            a.hit[r] = hit;
+        if (a.target_logit)
+            a.target_logit[r] = target_logit;
     }
     if (!a.dlogits)
         return;
@@ -264,7 +264,7 @@ static __global__ void __launch_bounds__(THREADS) row_sum(struct rows<L, L> a)
         for (int i = 0; i < (int)blockDim.x / 32; i++)
             sum += warp[i];
         a.sum[r] = sum;
-        a.hit[r] = target < 0 ? 0.0f : to_f32(row[target]);
+        a.target_logit[r] = target < 0 ? 0.0f : to_f32(row[target]);
     }
 }
 
@@ -277,7 +277,7 @@ static __global__ void __launch_bounds__(THREADS) row_grad(struct rows<L, G> a)
     float max = a.max[r], sum = a.sum[r], inv = token < 0 ? 0.0f : 1.0f / sum;
     int64_t target = target_column(token, a.v0, a.v);
     if (threadIdx.x == 0)
-        a.loss[r] = token < 0 ? 0.0f : logf(sum) + max - a.hit[r];
+        a.loss[r] = token < 0 ? 0.0f : logf(sum) + max - a.target_logit[r];
     if (!a.dlogits)
         return;
 #pragma unroll 4
@@ -293,7 +293,7 @@ template <typename L, typename G> static struct rows<L, G> rows_of(const struct 
     a.target = x->target;
     a.max = (float *)x->max;
     a.sum = (float *)x->sum;
-    a.hit = (float *)x->hit;
+    a.target_logit = (float *)x->target_logit;
     a.loss = (float *)x->loss;
     a.v = x->v;
     a.ld = x->ld;

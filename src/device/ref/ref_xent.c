@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Cross entropy over a vocabulary that may be split by columns. Between the steps the ranks take
- * the maximum of `max` and add up `sum` and `hit`; what the last step reads is therefore the whole
- * row's, while its columns are this shard's. A row without a target is skipped by the last step
- * alone, so that the sums in between need no case.
+ * the maximum of `max` and add up `sum` and `target_logit`; what the last step reads is therefore
+ * the whole row's, while its columns are this shard's. A row without a target is skipped by the
+ * last step alone, so that the sums in between need no case.
  */
 #include "device/ref/ref.h"
 
@@ -37,7 +37,7 @@ enum err ref_xent_sum(struct dev *d, const struct xent *x)
         for (int64_t j = 0; j < x->v; j++)
             sum += exp(logit[j] - max);
         ((double *)x->sum)[r] = sum;
-        ((double *)x->hit)[r] = target < 0 ? 0.0 : logit[target];
+        ((double *)x->target_logit)[r] = target < 0 ? 0.0 : logit[target];
     }
     return ERR_OK;
 }
@@ -54,11 +54,11 @@ static void grad_row(const struct xent *x, int64_t r, double *dlogit)
 
 enum err ref_xent_grad(struct dev *d, const struct xent *x)
 {
-    const double *max = x->max, *sum = x->sum, *hit = x->hit;
+    const double *max = x->max, *sum = x->sum, *target_logit = x->target_logit;
     (void)d;
     for (int64_t r = 0; r < x->n; r++) {
         bool counts = x->target[r] >= 0;
-        ((double *)x->loss)[r] = counts ? log(sum[r]) + max[r] - hit[r] : 0.0;
+        ((double *)x->loss)[r] = counts ? log(sum[r]) + max[r] - target_logit[r] : 0.0;
         if (!x->dlogits)
             continue;
         double *dlogit = (double *)x->dlogits + r * x->ld;
