@@ -145,7 +145,7 @@ static enum err run_copy(struct work *w)
 static enum err run_adamw(struct work *w)
 {
     static const double now[NOW_COUNT] = {1e-4, 0.1, 0.05, 1e-3};
-    const struct dev_parts all = {1, {0, w->n}};
+    const struct dev_ranges all = {1, {0, w->n}};
     struct adamw a = {.w = w->p[0], .master = w->d->ct == DT_F32 ? NULL : w->p[4], .m = w->p[1],
                       .v = w->p[2], .grad = w->p[3], .n = w->n, .beta1 = 0.9,
                       .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decays = &all,
@@ -155,9 +155,9 @@ static enum err run_adamw(struct work *w)
 
 static enum err run_sumsq(struct work *w)
 {
-    const struct dev_parts all = {1, {0, w->n}};
+    const struct dev_ranges all = {1, {0, w->n}};
     double sum = 0.0;
-    return dev_sumsq(w->d, &(struct sumsq){&sum, w->p[1], &all, dev_parts_count(&all)});
+    return dev_sumsq(w->d, &(struct sumsq){&sum, w->p[1], &all, dev_ranges_count(&all)});
 }
 
 static enum err run_cast(struct work *w)

@@ -14,7 +14,7 @@
 /* One kind of call. The same operation with the same fields (op_row.field) and operands is the same
  * call. */
 struct calls_call {
-    struct op op;        /* pointers: those below; seeds, steps and parts of vectors are not kept */
+    struct op op;        /* pointers: those below; seeds, steps, ranges of vectors are not kept */
     enum op_class class; /* a GEMM of the head is the head's */
     double flops, bytes; /* of one (op_flops, op_bytes) */
     int64_t count;       /* in the step */
@@ -46,7 +46,7 @@ void calls_free(struct calls_list *l, struct dev *d);
 struct calls_work {
     struct dev *dev; /* borrowed */
     struct op op;
-    struct dev_parts all;      /* of one over the parts of a vector: all of it */
+    struct dev_ranges all;     /* of one over ranges of a vector: all of it */
     void *memory[OP_OPERANDS]; /* owned; device memory */
     int blocks;                /* of it */
     int64_t bytes;             /* of all operands */

@@ -22,15 +22,15 @@ static void strip(const struct op *op, struct op *out)
         void *p = (char *)out + f->at;
         if (f->kind == FIELD_DROP)
             *(struct drop *)p = (struct drop){.p = ((struct drop *)p)->p};
-        if (f->kind == FIELD_PARTS)
-            memcpy(p, &(const struct dev_parts *){NULL}, sizeof(void *));
+        if (f->kind == FIELD_RANGES)
+            memcpy(p, &(const struct dev_ranges *){NULL}, sizeof(void *));
     }
 }
 
 /* Does another number make another call of it? */
 static bool tells_apart(const struct op_field *f)
 {
-    return f->kind != FIELD_PLACE && f->kind != FIELD_REAL && f->kind != FIELD_PARTS;
+    return f->kind != FIELD_PLACE && f->kind != FIELD_REAL && f->kind != FIELD_RANGES;
 }
 
 static bool same(const struct op *a, const struct op *b)

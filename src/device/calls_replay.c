@@ -181,13 +181,13 @@ static void cut(struct op *op)
 }
 
 /* All of it decays: as of a store, in which matrices are nearly all. */
-static void take_parts(struct calls_work *w)
+static void take_ranges(struct calls_work *w)
 {
     const struct op_field *n = flat_extent(&w->op);
-    const struct dev_parts *all = &w->all;
-    w->all = (struct dev_parts){1, {0, n ? op_get(&w->op, n) : 0}};
+    const struct dev_ranges *all = &w->all;
+    w->all = (struct dev_ranges){1, {0, n ? op_get(&w->op, n) : 0}};
     for (const struct op_field *f = op_rows[w->op.kind].field; f->name; f++)
-        if (f->kind == FIELD_PARTS)
+        if (f->kind == FIELD_RANGES)
             memcpy((char *)&w->op + f->at, &all, sizeof all);
 }
 
@@ -195,7 +195,7 @@ enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w)
 {
     *w = (struct calls_work){.dev = d, .op = *op};
     cut(&w->op);
-    take_parts(w);
+    take_ranges(w);
     enum err err = take_operands(w);
     if (err == ERR_OK && op->kind == OP_ATTN_GRAD)
         err = dev_attn(d, &w->op.attn_grad.f);

@@ -272,13 +272,13 @@ static int sum_operands(const struct op *op, struct op_operand *out)
     LIST(out, {SUM_IN(sum.out, 1, 1, HOLDS_F64)}, {IN(sum.x, 1, op->sum.n, HOLDS_AT)});
 }
 
-/* As far as its last part goes. */
+/* As far as its last range goes. */
 static int sumsq_operands(const struct op *op, struct op_operand *out)
 {
-    const struct dev_parts *of = op->sumsq.of;
-    int64_t end = of && of->n > 0 ? of->edge[2 * of->n - 1] : 0;
+    const struct dev_ranges *of = op->sumsq.of;
+    int64_t end = of && of->n > 0 ? of->bound[2 * of->n - 1] : 0;
     LIST(out, {SUM_IN(sumsq.out, 1, 1, HOLDS_F64)},
-         {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, (double)op->sumsq.n), .parts = of});
+         {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, (double)op->sumsq.n), .ranges = of});
 }
 
 static int cast_operands(const struct op *op, struct op_operand *out)
@@ -433,13 +433,13 @@ const struct op_row op_rows[OPS] = {
     [OP_XENT_GRAD] = {"xent_grad", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_grad_operands},
     [OP_ADAMW] = {"adamw", CLASS_OPTIM, "adamw",
                   {EXTENT(adamw, n), REAL(adamw, beta1), REAL(adamw, beta2), REAL(adamw, eps),
-                   REAL(adamw, decay), FIELD(adamw, decays, FIELD_PARTS)},
+                   REAL(adamw, decay), FIELD(adamw, decays, FIELD_RANGES)},
                   .operands = adamw_operands, .blind = true},
     [OP_SCALE] = {"scale", CLASS_OPTIM, G_SUMS, {REAL(scale, clip)}, .operands = scale_operands,
                   .blind = true},
     [OP_SUM] = {"sum", CLASS_HEAD, G_SUMS, {EXTENT(sum, n)}, .operands = sum_operands},
     [OP_SUMSQ] = {"sumsq", CLASS_OPTIM, G_SUMS,
-                  {EXTENT(sumsq, n), FIELD(sumsq, of, FIELD_PARTS)}, .operands = sumsq_operands},
+                  {EXTENT(sumsq, n), FIELD(sumsq, of, FIELD_RANGES)}, .operands = sumsq_operands},
     [OP_CAST] = {"cast", CLASS_MOVE, G_MOVE, {EXTENT(cast, n)}, .operands = cast_operands},
     [OP_ADD] = {"add", CLASS_MOVE, G_MOVE, {EXTENT(add, n)}, .operands = add_operands},
     [OP_COPY] = {"copy", CLASS_MOVE, G_MOVE, {BYTES(copy)},

@@ -199,20 +199,20 @@ enum dev_now {
  * that are written, squares of gradients. */
 enum dev_sums { SUMS_LOSS, SUMS_TOKENS, SUMS_STOP, SUMS_SAVED, SUMS_SQUARES, SUMS_COUNT };
 
-/* Parts of a flat vector, so that one call does for many parameters: elements edge[0] ..
- * edge[1] - 1, edge[2] .. edge[3] - 1, and so on. Edges never fall; parts may touch and be empty.
- * Lies in host memory and is read before the call returns. */
-enum { DEV_PARTS = 240 }; /* with it, a kernel's arguments stay below 4096 bytes */
-struct dev_parts {
+/* Ranges of a flat vector, so that one call does for many parameters: elements bound[0] ..
+ * bound[1] - 1, bound[2] .. bound[3] - 1, and so on. Bounds never fall; ranges may touch and be
+ * empty. Lies in host memory and is read before the call returns. */
+enum { DEV_RANGES = 240 }; /* with it, a kernel's arguments stay below 4096 bytes */
+struct dev_ranges {
     int n;
-    int64_t edge[2 * DEV_PARTS];
+    int64_t bound[2 * DEV_RANGES];
 };
 
-static inline int64_t dev_parts_count(const struct dev_parts *p)
+static inline int64_t dev_ranges_count(const struct dev_ranges *p)
 {
     int64_t count = 0;
     for (int i = 0; i < p->n; i++)
-        count += p->edge[2 * i + 1] - p->edge[2 * i];
+        count += p->bound[2 * i + 1] - p->bound[2 * i];
     return count;
 }
 
@@ -224,7 +224,7 @@ struct adamw {
     const void *grad; /* (n) at; read as grad * now[NOW_SCALE] */
     int64_t n;
     double beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
-    const struct dev_parts *decays;  /* of 0 .. n: the elements that decay; others do not */
+    const struct dev_ranges *decays;  /* of 0 .. n: the elements that decay; others do not */
     const double *now;               /* (NOW_COUNT) device */
 };
 
@@ -253,8 +253,8 @@ struct scale {
     const double *sums; /* (SUMS_COUNT) device */
     double clip;
 };
-/* *out (1) device += the sum of x (n) at; of the squares of its parts. ref and cpu add part after
- * part. */
+/* *out (1) device += the sum of x (n) at; of the squares of its ranges. ref and cpu add range
+ * after range. */
 struct sum {
     double *out;
     const void *x;
@@ -263,8 +263,8 @@ struct sum {
 struct sumsq {
     double *out;
     const void *x;
-    const struct dev_parts *of;
-    int64_t n; /* of the parts */
+    const struct dev_ranges *of;
+    int64_t n; /* of the ranges */
 };
 /* cast: to (n) ct = from (n) at. add: to (n) at += from (n) at. copy, zero: n bytes. h2d, d2h: n
  * bytes from the host's memory and to it; h2d has taken what lies at `from` when it returns, d2h
@@ -379,15 +379,15 @@ struct op_operand {
     bool host;                     /* in the host's memory */
     enum op_lies lies;             /* where models have it */
     int64_t id0, ids;              /* of IDS: id0 and those behind it, so many */
-    const struct dev_parts *parts; /* of a flat vector: these alone are looked at; NULL: all */
+    const struct dev_ranges *ranges; /* of a flat vector: these alone are looked at; NULL: all */
 };
 
 /* A number of a call. Extents, strides (0: tight rows), flags, activations and whether there is
  * dropout make it another call; places (int64_t: where its rows or heads stand in the whole),
- * doubles and parts of vectors do not. */
+ * doubles and ranges of vectors do not. */
 enum op_field_kind {
     FIELD_EXTENT, FIELD_STRIDE, FIELD_FLAG, FIELD_ACT, FIELD_DROP, FIELD_PLACE, FIELD_REAL,
-    FIELD_PARTS
+    FIELD_RANGES
 };
 struct op_field {
     const char *name;
@@ -417,7 +417,7 @@ void op_point(struct op *op, const struct op_operand *o, const void *p);
 enum dtype op_type(const struct op_operand *o, const struct dtypes *types); /* not of IDS, BYTES */
 int64_t op_element(const struct op_operand *o, const struct dtypes *types); /* bytes of one */
 
-/* A field's number; a flag's is 0 or 1. Not of doubles and parts. */
+/* A field's number; a flag's is 0 or 1. Not of doubles and ranges. */
 int64_t op_get(const struct op *op, const struct op_field *f);
 
 /* FLOPs of GEMMs and attention only, two for each multiplication with its addition, as model FLOPs

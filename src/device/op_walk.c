@@ -45,7 +45,7 @@ int64_t op_get(const struct op *op, const struct op_field *f)
     case FIELD_ACT: return *(const enum gemm_act *)p;
     case FIELD_DROP: return ((const struct drop *)p)->p > 0;
     case FIELD_EXTENT: case FIELD_STRIDE: case FIELD_PLACE: return *(const int64_t *)p;
-    case FIELD_REAL: case FIELD_PARTS: break;
+    case FIELD_REAL: case FIELD_RANGES: break;
     }
     err_bug(__FILE__, __LINE__, "a field is no whole number");
 }

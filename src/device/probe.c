@@ -127,19 +127,19 @@ static void note(const struct call *c, bool met, const struct probe_element *e)
     p->operands = c->n;
 }
 
-/* Part by part where it has parts: what lies between two may be anything. The operand of a find is
- * then the part. */
+/* Range by range where it has ranges: what lies between two may be anything. The operand of a find
+ * is then the range. */
 static enum err look_at_operand(struct call *c, int i, struct probe_element *e, bool *finite)
 {
-    const struct dev_parts *of = c->row[i].parts;
+    const struct dev_ranges *of = c->row[i].ranges;
     const struct probe_operand whole = c->o[i];
     *finite = true;
     if (!of)
         return look_through(c->d, &whole, c->probe->host, e, finite);
     for (int k = 0; k < of->n && *finite; k++) {
-        int64_t begin = of->edge[2 * k];
+        int64_t begin = of->bound[2 * k];
         c->o[i].p = (const char *)whole.p + begin * dtype_size(whole.type);
-        c->o[i].cols = of->edge[2 * k + 1] - begin;
+        c->o[i].cols = of->bound[2 * k + 1] - begin;
         TRY(look_through(c->d, &c->o[i], c->probe->host, e, finite));
     }
     if (*finite)

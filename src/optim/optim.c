@@ -6,7 +6,7 @@
  * Sums and factor stay in device memory, so that an async device is never waited for.
  *
  * A store is one flat vector, and both passes over it are one call each, or a few where there are
- * more parameters than a call takes parts: of hundreds of short ones a GPU would see little but
+ * more parameters than a call takes ranges: of hundreds of short ones a GPU would see little but
  * launches. The padding between parameters is updated with them: zeros that stay zeros.
  */
 #include "optim/optim.h"
@@ -20,11 +20,11 @@ static int64_t part_begins(const struct optim *o, const struct param *p, int rep
                                   : p->count / WHOLE * replica / o->replicas * WHOLE;
 }
 
-/* Elements begin .. end - 1 as one more part. */
-static void add_part(struct dev_parts *p, int64_t begin, int64_t end)
+/* Elements begin .. end - 1 as one more range. */
+static void add_range(struct dev_ranges *p, int64_t begin, int64_t end)
 {
-    p->edge[2 * p->n] = begin;
-    p->edge[2 * p->n + 1] = end;
+    p->bound[2 * p->n] = begin;
+    p->bound[2 * p->n + 1] = end;
     p->n++;
 }
 
@@ -41,27 +41,27 @@ static struct param_range squared(const struct optim *o, const struct param *p,
 }
 
 static enum err square_parts(const struct optim *o, const struct param_store *s,
-                             struct dev_parts *p)
+                             struct dev_ranges *p)
 {
     if (p->n > 0)
         TRY(dev_sumsq(o->dev,
-                      &(struct sumsq){&o->sums[SUMS_SQUARES], s->grad, p, dev_parts_count(p)}));
+                      &(struct sumsq){&o->sums[SUMS_SQUARES], s->grad, p, dev_ranges_count(p)}));
     p->n = 0;
     return ERR_OK;
 }
 
-/* This rank's share of the squares of a store, in as few calls as their parts allow. */
+/* This rank's share of the squares of a store, in as few calls as their ranges allow. */
 static enum err square(const struct optim *o, const struct param_store *s)
 {
-    struct dev_parts counted = {0};
+    struct dev_ranges counted = {0};
     for (int piece = 0; piece < param_share_pieces(s); piece++) {
         struct param_range own = param_share_of(s, piece);
         for (int i = 0; i < s->n; i++) {
             struct param_range r = squared(o, &s->param[i], &own);
             if (!s->param[i].counted || r.begin >= r.end)
                 continue;
-            add_part(&counted, r.begin, r.end);
-            if (counted.n == DEV_PARTS)
+            add_range(&counted, r.begin, r.end);
+            if (counted.n == DEV_RANGES)
                 TRY(square_parts(o, s, &counted));
         }
     }
@@ -92,18 +92,18 @@ static enum err add_up(const struct optim *o, const double *loss)
 static enum err update_some(const struct optim *o, const struct param_store *s,
                             struct param_range *left, int *at)
 {
-    struct dev_parts decays = {0};
+    struct dev_ranges decays = {0};
     int64_t begin = left->begin, end = left->end;
     for (; *at < s->n && s->param[*at].offset < end; ++*at) {
         const struct param *p = &s->param[*at];
         int64_t from = num_max(p->offset, begin), to = num_min(p->offset + p->count, end);
-        if (decays.n == DEV_PARTS) {
+        if (decays.n == DEV_RANGES) {
             end = p->offset;
             break;
         }
         (void)param_grad(p); /* each has been settled */
         if (p->spec.decay && from < to)
-            add_part(&decays, from - begin, to - begin);
+            add_range(&decays, from - begin, to - begin);
     }
     struct adamw a = {.w = s->w + begin * s->ct, .m = s->m + left->own * s->at,
                       .v = s->v + left->own * s->at, .grad = s->grad + begin * s->at,

@@ -15,7 +15,7 @@ struct tape_call {
     enum call call;
     struct op op;
     int slot;
-    struct dev_parts parts; /* that the operation points to, else empty */
+    struct dev_ranges ranges; /* that the operation points to, else empty */
 };
 
 struct dev_graph {
@@ -26,21 +26,21 @@ struct dev_graph {
 static _Thread_local struct tape *mine;
 static _Thread_local struct dev_graph *kept; /* while it captures */
 
-/* Its operation, with the parts that it keeps. */
+/* Its operation, with the ranges that it keeps. */
 static struct op op_of(const struct tape_call *c)
 {
     struct op op = c->op;
     if (op.kind == OP_ADAMW)
-        op.adamw.decays = &c->parts;
+        op.adamw.decays = &c->ranges;
     if (op.kind == OP_SUMSQ)
-        op.sumsq.of = &c->parts;
+        op.sumsq.of = &c->ranges;
     return op;
 }
 
 static void print_field(const struct op *op, const struct op_field *f, struct text *out)
 {
     const void *p = (const char *)op + f->at;
-    const struct dev_parts *parts;
+    const struct dev_ranges *ranges;
     const struct drop *drop = p;
     text_add(out, " %s", f->name);
     if (f->kind == FIELD_REAL) {
@@ -48,10 +48,10 @@ static void print_field(const struct op *op, const struct op_field *f, struct te
     } else if (f->kind == FIELD_DROP && drop->p > 0) {
         text_add(out, " %.17g %llu %u %p %lld", drop->p, (unsigned long long)drop->seed,
                  drop->stream, (const void *)drop->step, (long long)drop->row0);
-    } else if (f->kind == FIELD_PARTS) {
-        memcpy(&parts, p, sizeof parts);
-        for (int i = 0; parts && i < 2 * parts->n; i++)
-            text_add(out, " %lld", (long long)parts->edge[i]);
+    } else if (f->kind == FIELD_RANGES) {
+        memcpy(&ranges, p, sizeof ranges);
+        for (int i = 0; ranges && i < 2 * ranges->n; i++)
+            text_add(out, " %lld", (long long)ranges->bound[i]);
     } else {
         text_add(out, " %lld", (long long)op_get(op, f));
     }
@@ -111,9 +111,9 @@ static enum err t_op(struct dev_hook *h, struct dev *d, const struct op *op)
     struct tape_call c = {.call = CALL_OP, .op = *op};
     (void)h;
     if (op->kind == OP_ADAMW)
-        c.parts = *op->adamw.decays;
+        c.ranges = *op->adamw.decays;
     if (op->kind == OP_SUMSQ)
-        c.parts = *op->sumsq.of;
+        c.ranges = *op->sumsq.of;
     bool host = op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_SNAPSHOT;
     if (!host)
         return put(d, &c);

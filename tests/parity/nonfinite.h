@@ -426,14 +426,14 @@ static void flat_run(const struct call *c, int s)
 {
     struct dev *d = c->p->dev[s];
     void *to = at(c, c->out[0], s), *from = in_at(c, 0, s);
-    const struct dev_parts all = {1, {0, c->n}};
+    const struct dev_ranges all = {1, {0, c->n}};
     const double now[NOW_COUNT] = {1e-3, 0.1, 0.1, 1, 1};
     switch ((enum flat_call)c->attn.b) {
     case SUM:
         CHECK_OK(dev_sum(d, &(struct sum){to, from, c->n}));
         return;
     case SUMSQ:
-        CHECK_OK(dev_sumsq(d, &(struct sumsq){to, from, &all, dev_parts_count(&all)}));
+        CHECK_OK(dev_sumsq(d, &(struct sumsq){to, from, &all, dev_ranges_count(&all)}));
         return;
     case CAST:
         CHECK_OK(dev_cast(d, to, from, c->n));

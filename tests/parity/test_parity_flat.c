@@ -18,31 +18,31 @@ static int64_t length(int i)
 
 /* Parts of a vector of n: none, all of it in one, or up to as many as a call takes; of one element,
  * of none, touching, anywhere in a line of memory. */
-static struct dev_parts parts_of(int i, int64_t n)
+static struct dev_ranges ranges_of(int i, int64_t n)
 {
-    struct dev_parts p = {0};
+    struct dev_ranges p = {0};
     int64_t at = 0;
-    int most = i % 5 == 0 ? 0 : i % 5 == 1 ? DEV_PARTS : 8;
+    int most = i % 5 == 0 ? 0 : i % 5 == 1 ? DEV_RANGES : 8;
     if (i % 5 == 2) {
-        p = (struct dev_parts){1, {0, n}};
+        p = (struct dev_ranges){1, {0, n}};
         return p;
     }
     for (; p.n < most; p.n++) {
         int64_t most_skipped = num_max(2 * n / most, 1);
         at = num_min(at + (test_range(0, 2) ? test_range(0, most_skipped) : 0), n);
-        p.edge[2 * p.n] = at;
+        p.bound[2 * p.n] = at;
         at = num_min(at + (test_range(0, 3) ? test_range(0, most_skipped) : test_range(0, 1)), n);
-        p.edge[2 * p.n + 1] = at;
+        p.bound[2 * p.n + 1] = at;
     }
     return p;
 }
 
-/* The part of p in begin .. end - 1, counted from begin. */
-static struct dev_parts parts_within(const struct dev_parts *p, int64_t begin, int64_t end)
+/* What of p is in begin .. end - 1, counted from begin. */
+static struct dev_ranges ranges_within(const struct dev_ranges *p, int64_t begin, int64_t end)
 {
-    struct dev_parts out = *p;
+    struct dev_ranges out = *p;
     for (int i = 0; i < 2 * p->n; i++)
-        out.edge[i] = num_max(begin, num_min(p->edge[i], end)) - begin;
+        out.bound[i] = num_max(begin, num_min(p->bound[i], end)) - begin;
     return out;
 }
 
@@ -67,8 +67,8 @@ static void adamw(struct parity *p)
         bool needs_master = p->dev[1]->ct != p->dev[1]->at, has_master = needs_master || i & 1;
         double step[NOW_COUNT];
         struct adamw a = adamw_of(i, n, step);
-        struct dev_parts decays = parts_of(i, n), within;
-        parity_problem(p, "adamw n %d master %d decay %g of %d parts lr %g scale %g", (int)n,
+        struct dev_ranges decays = ranges_of(i, n), within;
+        parity_problem(p, "adamw n %d master %d decay %g of %d ranges lr %g scale %g", (int)n,
                        has_master, a.decay, decays.n, step[NOW_LR], step[NOW_SCALE]);
         struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
         parity_set(p, now, step);
@@ -82,7 +82,7 @@ static void adamw(struct parity *p)
             for (int k = 0; k < 2; k++) {
                 int64_t at = k ? half : 0;
                 a.n = k ? n - half : half;
-                within = parts_within(&decays, at, at + a.n);
+                within = ranges_within(&decays, at, at + a.n);
                 a.decays = &within;
                 a.w = parity_at(p, w, s, at);
                 a.master = parity_at(p, master, s, at);
@@ -115,35 +115,35 @@ static void sums(struct parity *p)
         for (int s = 0; s < PARITY_SIDES; s++) {
             CHECK_OK(dev_sum(p->dev[s], &(struct sum){sum->on[s], x->on[s], n}));
             CHECK_OK(dev_sumsq(
-                p->dev[s], &(struct sumsq){square->on[s], x->on[s], &(struct dev_parts){1, {0, n}},
-                                           dev_parts_count(&(struct dev_parts){1, {0, n}})}));
+                p->dev[s], &(struct sumsq){square->on[s], x->on[s], &(struct dev_ranges){1, {0, n}},
+                                           dev_ranges_count(&(struct dev_ranges){1, {0, n}})}));
         }
         parity_check(p, sum, p->calc * (1 + 0.5 * (double)n));
         parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
     }
 }
 
-/* What lies outside the parts is not looked at, be it NaN. From any address. */
-static void squares_of_parts(struct parity *p)
+/* What lies outside the ranges is not looked at, be it NaN. From any address. */
+static void squares_of_ranges(struct parity *p)
 {
     for (int i = 0; i < 4 * SHAPES; i++) {
         int64_t n = length(i / 2), at = i & 1 ? test_range(0, n) : 0;
-        struct dev_parts of = parts_of(i, n - at);
+        struct dev_ranges of = ranges_of(i, n - at);
         double *values = parity_doubles(n);
-        parity_problem(p, "sumsq n %d from %d, %d parts, %d in them", (int)n, (int)at, of.n,
-                       (int)dev_parts_count(&of));
+        parity_problem(p, "sumsq n %d from %d, %d ranges, %d in them", (int)n, (int)at, of.n,
+                       (int)dev_ranges_count(&of));
         struct parity_buf *x = parity_zero(p, PARITY_AT, n);
         struct parity_buf *square = parity_fill(p, PARITY_DOUBLE, 1, -1, 1);
         for (int64_t k = 0; k < n; k++)
             values[k] = NAN;
         for (int k = 0; k < of.n; k++)
-            for (int64_t e = of.edge[2 * k]; e < of.edge[2 * k + 1]; e++)
+            for (int64_t e = of.bound[2 * k]; e < of.bound[2 * k + 1]; e++)
                 values[at + e] = test_real(-1, 1);
         parity_set(p, x, values);
         mem_free(values);
         for (int s = 0; s < PARITY_SIDES; s++)
             CHECK_OK(dev_sumsq(p->dev[s], &(struct sumsq){square->on[s], parity_at(p, x, s, at),
-                                                          &of, dev_parts_count(&of)}));
+                                                          &of, dev_ranges_count(&of)}));
         parity_check(p, square, p->calc * (1 + 0.33 * (double)n));
     }
 }
@@ -287,7 +287,7 @@ static void case_sums(void)
 
 static void case_squares(void)
 {
-    parity_each("sumsq of parts", squares_of_parts);
+    parity_each("sumsq of ranges", squares_of_ranges);
 }
 
 static void case_cast_and_add(void)
@@ -307,10 +307,10 @@ static void case_memory(void)
 
 static const struct test_case cases[] = {
     {"devices", parity_devices},
-    {"adamw: master and none, decay of parts, in two calls, not taken", case_adamw},
+    {"adamw: master and none, decay of ranges, in two calls, not taken", case_adamw},
     {"scale: clipped, without tokens, not finite", case_scale},
     {"sum and sumsq add to what is there", case_sums},
-    {"sumsq: parts of one, of none, touching, from any address", case_squares},
+    {"sumsq: ranges of one, of none, touching, from any address", case_squares},
     {"cast rounds, add adds", case_cast_and_add},
     {"cast: ties, infinities, NaN", case_cast_edges},
     {"memory: allocations are zero, copy, zero", case_memory},

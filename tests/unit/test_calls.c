@@ -95,7 +95,7 @@ static bool has_byte(const struct op *op, size_t at)
     static const size_t size[] = {[FIELD_FLAG] = sizeof(bool), [FIELD_ACT] = sizeof(enum gemm_act),
                                   [FIELD_DROP] = sizeof(struct drop),
                                   [FIELD_EXTENT] = 8, [FIELD_STRIDE] = 8, [FIELD_PLACE] = 8,
-                                  [FIELD_REAL] = 8, [FIELD_PARTS] = sizeof(void *)};
+                                  [FIELD_REAL] = 8, [FIELD_RANGES] = sizeof(void *)};
     struct op_operand o[OP_OPERANDS];
     bool has = at < offsetof(struct op, gemm);
     for (int i = op_rows[op->kind].operands(op, o) - 1; i >= 0; i--)
@@ -145,7 +145,7 @@ static void each_noted(struct dev *d, struct calls_list *got, const char *how)
 static void lists_point_to_no_caller(void)
 {
     static const uint32_t step;
-    static const struct dev_parts some = {1, {1, 2}}, *const parts = &some;
+    static const struct dev_ranges some = {1, {1, 2}}, *const ranges = &some;
     struct dev *d = open_device(DEV_NULL, DT_F32);
     struct calls_list got;
     calls_record(&got, d, VOCAB);
@@ -155,8 +155,8 @@ static void lists_point_to_no_caller(void)
             if (f->kind == FIELD_DROP)
                 *(struct drop *)(void *)((char *)&op + f->at) =
                     (struct drop){.p = 0.1, .step = &step};
-            if (f->kind == FIELD_PARTS)
-                memcpy((char *)&op + f->at, &parts, sizeof parts);
+            if (f->kind == FIELD_RANGES)
+                memcpy((char *)&op + f->at, &ranges, sizeof ranges);
         }
         calls_reset(&got);
         if (is_noted((enum op_kind)k))
@@ -165,8 +165,8 @@ static void lists_point_to_no_caller(void)
             const void *kept = (char *)&got.call[0].op + f->at;
             if (f->kind == FIELD_DROP)
                 CHECK(((const struct drop *)kept)->p > 0 && !((const struct drop *)kept)->step);
-            if (f->kind == FIELD_PARTS)
-                CHECK(*(const struct dev_parts *const *)kept == NULL);
+            if (f->kind == FIELD_RANGES)
+                CHECK(*(const struct dev_ranges *const *)kept == NULL);
         }
     }
     calls_free(&got, d);

@@ -275,8 +275,8 @@ static void bytes_are_counted(void)
     CHECK_INT(BYTES(OP_ADD, .add = {.n = 10}), 10 * 4 * 3);
     CHECK_INT(BYTES(OP_COPY, .copy = {.n = 10}), 20);
     CHECK_INT(BYTES(OP_H2D, .h2d = {.n = 10}), 10);
-    const struct dev_parts parts = {2, {5, 7, 20, 23}};
-    CHECK_INT(BYTES(OP_SUMSQ, .sumsq = {.of = &parts, .n = 5}), 4 * 5 + 2 * 8);
+    const struct dev_ranges ranges = {2, {5, 7, 20, 23}};
+    CHECK_INT(BYTES(OP_SUMSQ, .sumsq = {.of = &ranges, .n = 5}), 4 * 5 + 2 * 8);
     struct xent e = {.n = 3, .v = 7, .ld = 8};
     CHECK_INT(BYTES(OP_XENT_GRAD, .xent_grad = e), 4 * 4 * 3 + 4 * 3); /* no logits */
     e.dlogits = &x; /* v columns are read, ld written */

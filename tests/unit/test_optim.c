@@ -143,18 +143,18 @@ static double by_parameter(struct store_rig *r, const struct optim *o)
     double square = 0, tokens = 7;
     for (int i = 0; i < r->store.n; i++) {
         const struct param *p = &r->store.param[i];
-        const struct dev_parts share = {1, {p->count / 256 * 1 / REPLICAS * 256,
+        const struct dev_ranges share = {1, {p->count / 256 * 1 / REPLICAS * 256,
                                             p->count / 256 * 2 / REPLICAS * 256}};
         if (p->counted)
             CHECK_OK(dev_sumsq(
-                d, &(struct sumsq){&square, param_grad(p), &share, dev_parts_count(&share)}));
+                d, &(struct sumsq){&square, param_grad(p), &share, dev_ranges_count(&share)}));
     }
     double norm = sqrt(square) / tokens;
     double now[NOW_COUNT] = {0.1, 1 - o->rule.beta1, 1 - o->rule.beta2,
                              (o->rule.clip / norm) / tokens};
     for (int i = 0; i < r->store.n; i++) {
         const struct param *p = &r->store.param[i];
-        const struct dev_parts decays = {1, {0, p->spec.decay ? p->count : 0}};
+        const struct dev_ranges decays = {1, {0, p->spec.decay ? p->count : 0}};
         struct adamw a = {.w = param_w(p), .m = r->store.m + p->offset * r->store.at,
                           .v = r->store.v + p->offset * r->store.at, .grad = param_grad(p),
                           .n = p->count, .beta1 = o->rule.beta1, .beta2 = o->rule.beta2,
@@ -200,7 +200,7 @@ static void calls_of(int64_t blocks, enum dev_kind kind, enum dtype ct)
     r.dev->ops = real;
     CHECK_NEAR(got.grad_norm, by_parameter(&alone, &o), 0);
     CHECK(same(&r, &alone));
-    int most = (int)num_ceil_div(r.store.n, DEV_PARTS);
+    int most = (int)num_ceil_div(r.store.n, DEV_RANGES);
     CHECK(updates >= 1 && updates <= most);
     CHECK(squares >= 1 && squares <= most);
     CHECK(blocks == 1 || (updates > 1 && squares > 1)); /* or this is no test of many */

@@ -265,9 +265,9 @@ enum err cpu_sumsq(struct dev *d, const struct sumsq *a)
 {
     struct cpu *p = cpu_of(d);
     for (int i = 0; i < a->of->n; i++) {
-        int64_t begin = a->of->edge[2 * i];
+        int64_t begin = a->of->bound[2 * i];
         struct cpu_flat w = {.from = (const float *)a->x + begin,
-                             .n = a->of->edge[2 * i + 1] - begin};
+                             .n = a->of->bound[2 * i + 1] - begin};
         sum_pieces(p, p->simd->sumsq, &w, a->out);
     }
     return ERR_OK;

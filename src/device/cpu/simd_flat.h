@@ -41,18 +41,18 @@ SIMD_INLINE void adamw_range(const struct cpu_adamw *of, double decay, int64_t i
 static inline void simd_adamw(const void *arg, int64_t first, int64_t last, float *scratch)
 {
     const struct cpu_adamw *w = arg;
-    const struct dev_parts *decays = w->a.decays;
+    const struct dev_ranges *decays = w->a.decays;
     int64_t end = num_min(last * CPU_RUN, w->a.n), stop;
-    int edge = 0; /* edges at or below i: an odd number inside a part */
+    int bound = 0; /* bounds at or below i: an odd number inside a range */
     (void)scratch;
     for (int64_t i = first * CPU_RUN; i < end; i = stop) {
-        while (edge < 2 * decays->n && decays->edge[edge] <= i)
-            edge++;
-        stop = edge < 2 * decays->n ? num_min(decays->edge[edge], end) : end;
+        while (bound < 2 * decays->n && decays->bound[bound] <= i)
+            bound++;
+        stop = bound < 2 * decays->n ? num_min(decays->bound[bound], end) : end;
         if (w->bf16)
-            adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, true);
+            adamw_range(w, bound & 1 ? w->a.decay : 0, i, stop, true);
         else
-            adamw_range(w, edge & 1 ? w->a.decay : 0, i, stop, false);
+            adamw_range(w, bound & 1 ? w->a.decay : 0, i, stop, false);
     }
 }
 

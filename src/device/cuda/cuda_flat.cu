@@ -9,9 +9,9 @@
  * add f32 into doubles in two stages: each block leaves its sum in the workspace, then one block
  * adds those in order. A short vector is one block's work, and then there is no second stage.
  *
- * The parts of a vector (struct dev_parts) come with the launch, as arguments of the kernel:
+ * The ranges of a vector (struct dev_ranges) come with the launch, as arguments of the kernel:
  * nothing is copied to the device for them, and a launch that was captured holds its own. A thread
- * only goes forwards, so it finds its part by stepping over the edges it has passed.
+ * only goes forwards, so it finds its range by stepping over the bounds it has passed.
  */
 #include "device/cuda/cuda_math.cuh"
 
@@ -63,19 +63,19 @@ static __device__ __forceinline__ void adamw_values(const struct step_of &s, ada
     }
 }
 
-/* What elements at .. at + V - 1 keep of w, which is all of it outside the parts that decay. edge:
- * edges below an element before them; then those at or below `at`. */
+/* What elements at .. at + V - 1 keep of w, which is all of it outside the ranges that decay.
+ * bound: bounds below an element before them; then those at or below `at`. */
 template <int V>
-static __device__ __forceinline__ void adamw_keep(const struct dev_parts &decays, float keep,
-                                                  int64_t at, int *edge, float (&out)[V])
+static __device__ __forceinline__ void adamw_keep(const struct dev_ranges &decays, float keep,
+                                                  int64_t at, int *bound, float (&out)[V])
 {
-    int edges = 2 * decays.n, passed = *edge;
-    while (passed < edges && decays.edge[passed] <= at)
+    int bounds = 2 * decays.n, passed = *bound;
+    while (passed < bounds && decays.bound[passed] <= at)
         passed++;
-    *edge = passed;
+    *bound = passed;
 #pragma unroll
     for (int e = 0; e < V; e++) {
-        while (e > 0 && passed < edges && decays.edge[passed] <= at + e)
+        while (e > 0 && passed < bounds && decays.bound[passed] <= at + e)
             passed++;
         out[e] = passed & 1 ? keep : 1.0f;
     }
@@ -84,8 +84,8 @@ static __device__ __forceinline__ void adamw_keep(const struct dev_parts &decays
 /* Elements at .. at + V - 1. */
 template <typename T, int V>
 static __device__ __forceinline__ void adamw_at(const struct adamw &a,
-                                                const struct dev_parts &decays,
-                                                const struct step_of &s, int64_t at, int *edge)
+                                                const struct dev_ranges &decays,
+                                                const struct step_of &s, int64_t at, int *bound)
 {
     float *master = static_cast<float *>(a.master ? a.master : a.w) + at;
     float *m_at = static_cast<float *>(a.m) + at, *v_at = static_cast<float *>(a.v) + at;
@@ -94,7 +94,7 @@ static __device__ __forceinline__ void adamw_at(const struct adamw &a,
     cuda_get(m_at, x.m);
     cuda_get(v_at, x.v);
     cuda_get(master, x.w);
-    adamw_keep(decays, s.keep, at, edge, x.keep);
+    adamw_keep(decays, s.keep, at, bound, x.keep);
     adamw_values(s, &x);
     cuda_put(m_at, x.m);
     cuda_put(v_at, x.v);
@@ -108,35 +108,35 @@ static __device__ __forceinline__ void adamw_at(const struct adamw &a,
 template <typename T, int V>
 static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM)
     adamw_kernel(const __grid_constant__ struct adamw a,
-                 const __grid_constant__ struct dev_parts decays)
+                 const __grid_constant__ struct dev_ranges decays)
 {
-    int edge = 0;
+    int bound = 0;
     int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
     int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = a.n / V;
     if (!isfinite(a.now[NOW_SCALE]))
         return;
     struct step_of s = adamw_step(a);
     for (int64_t i = id; i < groups; i += threads)
-        adamw_at<T, V>(a, decays, s, i * V, &edge);
+        adamw_at<T, V>(a, decays, s, i * V, &bound);
     if (V > 1 && id < a.n - groups * V)
-        adamw_at<T, 1>(a, decays, s, groups * V + id, &edge);
+        adamw_at<T, 1>(a, decays, s, groups * V + id, &bound);
 }
 
-/* The same elements in as few parts as can be: those that touch are one, empty ones are none. */
-static struct dev_parts merged(const struct dev_parts *of)
+/* The same elements in as few ranges as can be: those that touch are one, empty ones are none. */
+static struct dev_ranges merged(const struct dev_ranges *of)
 {
-    struct dev_parts out;
+    struct dev_ranges out;
     out.n = 0;
     for (int i = 0; i < 2 * of->n; i += 2) {
         int last = 2 * out.n - 1;
-        if (of->edge[i] == of->edge[i + 1])
+        if (of->bound[i] == of->bound[i + 1])
             continue;
-        if (last > 0 && out.edge[last] == of->edge[i]) {
-            out.edge[last] = of->edge[i + 1];
+        if (last > 0 && out.bound[last] == of->bound[i]) {
+            out.bound[last] = of->bound[i + 1];
             continue;
         }
-        out.edge[last + 1] = of->edge[i];
-        out.edge[last + 2] = of->edge[i + 1];
+        out.bound[last + 1] = of->bound[i];
+        out.bound[last + 2] = of->bound[i + 1];
         out.n++;
     }
     return out;
@@ -147,7 +147,7 @@ template <typename T> static enum err adamw_as(struct cuda *c, const struct adam
     bool wide = cuda_aligned(a->m) && cuda_aligned(a->v) && cuda_aligned(a->grad) &&
                 cuda_aligned(a->master) && ((uintptr_t)a->w & (4 * sizeof(T) - 1)) == 0;
     unsigned grid = cuda_blocks(a->n, FLAT_THREADS * (wide ? 4 : 1), c->sms * ADAMW_PER_SM);
-    struct dev_parts decays = merged(a->decays);
+    struct dev_ranges decays = merged(a->decays);
     if (wide)
         adamw_kernel<T, 4><<<grid, FLAT_THREADS, 0, c->stream>>>(*a, decays);
     else
@@ -196,26 +196,26 @@ template <bool SQUARE, int V> static __device__ __forceinline__ double sum_of(co
 }
 
 /* Groups of V elements of x, from multiples of V on, that hold elements begin .. end - 1. */
-template <int V> static __host__ __device__ __forceinline__ int64_t groups_of(const int64_t *part)
+template <int V> static __host__ __device__ __forceinline__ int64_t groups_of(const int64_t *range)
 {
-    return part[0] == part[1] ? 0 : (part[1] - 1) / V - part[0] / V + 1;
+    return range[0] == range[1] ? 0 : (range[1] - 1) / V - range[0] / V + 1;
 }
 
-/* Where a thread is among the groups of all parts: in this part, before which there are `before`
+/* Where a thread is among the groups of all ranges: in this range, before which there are `before`
  * groups. */
 struct sum_place {
-    int part;
+    int range;
     int64_t before;
 };
 
-/* Group i of the parts: its elements, zeros for those that are no part's. i never falls. */
+/* Group i of the ranges: its elements, zeros for those that are no range's. i never falls. */
 template <int V>
-static __device__ __forceinline__ void sum_get(const float *x, const struct dev_parts &of,
+static __device__ __forceinline__ void sum_get(const float *x, const struct dev_ranges &of,
                                                int64_t i, struct sum_place *at, float (&v)[V])
 {
-    for (; i - at->before >= groups_of<V>(&of.edge[2 * at->part]); at->part++)
-        at->before += groups_of<V>(&of.edge[2 * at->part]);
-    int64_t begin = of.edge[2 * at->part], end = of.edge[2 * at->part + 1];
+    for (; i - at->before >= groups_of<V>(&of.bound[2 * at->range]); at->range++)
+        at->before += groups_of<V>(&of.bound[2 * at->range]);
+    int64_t begin = of.bound[2 * at->range], end = of.bound[2 * at->range + 1];
     int64_t first = (begin / V + (i - at->before)) * V;
     if (first >= begin && first + V <= end) {
         cuda_get(x + first, v);
@@ -229,7 +229,7 @@ static __device__ __forceinline__ void sum_get(const float *x, const struct dev_
 /* out[block] = sum of what the block's threads step over, or (`add`, one block) *out += it. */
 template <bool SQUARE, int V>
 static __global__ void __launch_bounds__(FLAT_THREADS, SUM_PER_SM)
-    sum_kernel(double *out, const float *x, const __grid_constant__ struct dev_parts of,
+    sum_kernel(double *out, const float *x, const __grid_constant__ struct dev_ranges of,
                int64_t groups, bool add)
 {
     __shared__ double part[FLAT_THREADS / 32];
@@ -271,11 +271,11 @@ static __global__ void __launch_bounds__(FLAT_THREADS) sum_parts_kernel(double *
 }
 
 template <bool SQUARE, int V> static enum err sum_add(struct cuda *c, double *out, const float *x,
-                                                      const struct dev_parts *of)
+                                                      const struct dev_ranges *of)
 {
     int64_t groups = 0;
     for (int i = 0; i < of->n; i++)
-        groups += groups_of<V>(&of->edge[2 * i]);
+        groups += groups_of<V>(&of->bound[2 * i]);
     unsigned grid = cuda_blocks(groups, FLAT_THREADS * FLAT_AHEAD, c->sms * SUM_PER_SM);
     void *work = out;
     if (groups == 0)
@@ -287,14 +287,14 @@ template <bool SQUARE, int V> static enum err sum_add(struct cuda *c, double *ou
     CUDA_LAUNCHED("sum");
     if (grid > 1) {
         sum_parts_kernel<<<1, FLAT_THREADS, 0, c->stream>>>(out, to, (int)grid);
-        CUDA_LAUNCHED("sum of parts");
+        CUDA_LAUNCHED("sum of ranges");
     }
     return ERR_OK;
 }
 
 extern "C" enum err cuda_sum(struct dev *d, const struct sum *a)
 {
-    const struct dev_parts whole = {1, {0, a->n}};
+    const struct dev_ranges whole = {1, {0, a->n}};
     const float *from = static_cast<const float *>(a->x);
     return cuda_aligned(a->x) ? sum_add<false, 4>(cuda_of(d), a->out, from, &whole)
                               : sum_add<false, 1>(cuda_of(d), a->out, from, &whole);
@@ -302,10 +302,10 @@ extern "C" enum err cuda_sum(struct dev *d, const struct sum *a)
 
 extern "C" enum err cuda_sumsq(struct dev *d, const struct sumsq *a)
 {
-    const struct dev_parts parts = merged(a->of);
+    const struct dev_ranges ranges = merged(a->of);
     const float *from = static_cast<const float *>(a->x);
-    return cuda_aligned(a->x) ? sum_add<true, 4>(cuda_of(d), a->out, from, &parts)
-                              : sum_add<true, 1>(cuda_of(d), a->out, from, &parts);
+    return cuda_aligned(a->x) ? sum_add<true, 4>(cuda_of(d), a->out, from, &ranges)
+                              : sum_add<true, 1>(cuda_of(d), a->out, from, &ranges);
 }
 
 template <typename T, int V>

@@ -10,13 +10,13 @@ enum err ref_adamw(struct dev *d, const struct adamw *a)
     double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
     const double *grad = a->grad, lr = a->now[NOW_LR], scale = a->now[NOW_SCALE];
     (void)d;
-    int edge = 0; /* edges at or below i: an odd number inside a part */
+    int bound = 0; /* bounds at or below i: an odd number inside a range */
     if (!isfinite(scale))
         return ERR_OK;
     for (int64_t i = 0; i < a->n; i++) {
-        while (edge < 2 * a->decays->n && a->decays->edge[edge] <= i)
-            edge++;
-        double decay = edge & 1 ? a->decay : 0;
+        while (bound < 2 * a->decays->n && a->decays->bound[bound] <= i)
+            bound++;
+        double decay = bound & 1 ? a->decay : 0;
         double g = grad[i] * scale;
         m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
         v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
@@ -39,7 +39,7 @@ enum err ref_sumsq(struct dev *d, const struct sumsq *a)
 {
     (void)d;
     for (int p = 0; p < a->of->n; p++)
-        for (int64_t i = a->of->edge[2 * p]; i < a->of->edge[2 * p + 1]; i++)
+        for (int64_t i = a->of->bound[2 * p]; i < a->of->bound[2 * p + 1]; i++)
             *a->out += ((const double *)a->x)[i] * ((const double *)a->x)[i];
     return ERR_OK;
 }
