@@ -74,7 +74,7 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # ThreadSanitizer of older compilers does not start where addresses are widely randomised. Left out
 # are the longest tests whose cases are schedules and cuts of stages: threads do there what they do
 # in test_law and test_loops.
-tsan: deps ## the tests of threads that talk, under ThreadSanitizer
+tsan: deps ## the tests of threads that communicate, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
 	    tools/run-tests build-tsan -R '$(or $(T),comm|dist|fuzz_config|state_fill|fs_places)' \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Transports: how ranks talk. `thread`: ranks are threads of one process; `mpi`: processes under
- * mpirun or srun. Channels and groups are opened once, in a fixed order, before step 0.
+ * Transports: how ranks communicate. `thread`: ranks are threads of one process; `mpi`: processes
+ * under mpirun or srun. Channels and groups are opened once, in a fixed order, before step 0.
  *
  * Numbers in host memory do not depend on the transport: a reduction adds in the order of the
  * members, 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16
@@ -49,7 +49,7 @@ struct comm_req {
 };
 
 bool comm_built(enum comm_kind k);
-/* Can GPUs of several ranks talk? */
+/* Is NCCL built in, for GPUs of several ranks? */
 bool comm_nccl_built(void);
 /* Is the NCCL library one that this program can use? Always, where it is not built in. Errors:
  * ERR_CONFIG. */

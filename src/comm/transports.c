@@ -81,7 +81,7 @@ enum err comm_attach(struct comm_world *w, struct dev *d, bool copies)
         return ERR_OK;
     w->copies = copies;
     if (w->size > 1 && !transports.gpus)
-        FAIL(ERR_CONFIG, "comm: %d ranks on GPUs talk by NCCL, which is not built in; build plait "
+        FAIL(ERR_CONFIG, "comm: %d ranks on GPUs need NCCL, which is not built in; build plait "
                          "where nccl.h and libnccl are installed, or use one rank", w->size);
     if (w->size > 1)
         TRY(transports.gpus->open(w, d));

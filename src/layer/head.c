@@ -80,8 +80,7 @@ static struct tp_buffers dh_buffers(const struct stage_call *c)
 }
 
 /* dh of the chunk's rows and dw += dlogits^T h, which the first of a step writes: the embedding
- * that may share dw comes later. dh is a summand, whose sum runs beside dw where ranks talk beside
- * GEMMs. */
+ * that may share dw comes later. dh is a summand, whose sum overlaps dw where tp.rows is set. */
 static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
                            const struct tensor *h, struct tp_wait *w)
 {

@@ -59,8 +59,8 @@ struct layer_kind {
     enum err (*forward)(const struct stage_call *c);
     enum err (*backward_input)(const struct stage_call *c);
     enum err (*backward_weight)(const struct stage_call *c);
-    /* Both, with tensor ranks talking beside GEMMs (tp.rows is set); the same bits. NULL: one
-     * after the other. */
+    /* Both, with communication overlapped (tp.rows is set); the same bits. NULL: one after the
+     * other. */
     enum err (*backward)(const struct stage_call *c);
     /* Of a sublayer: its two GEMMs; gradients from its output's to dmid, with the norm's output on
      * its way behind them (a NULL: it is not wanted yet). */

@@ -7,9 +7,8 @@
  *
  * The backward of both ends in the same way: the sum over ranks of dh, the gradient through the
  * norm, and the weights' gradients, of the last GEMM by d_sublayer and of the first by dmid and h,
- * which with sp is gathered again. Where both halves are wanted and ranks talk beside GEMMs, the
- * sum of dh runs beside the weight gradients, as in Megatron-LM, and the gather of h beside what
- * comes before.
+ * which with sp is gathered again. Where both halves are wanted and tp.rows is set, the sum of dh
+ * overlaps the weight gradients, as in Megatron-LM, and the gather of h what comes before.
  *
  * Biases of row-parallel GEMMs are added after the sum over ranks, once; their gradient is taken
  * from the whole d_sublayer, so it is complete on every rank.

@@ -4,7 +4,7 @@
  * that share all coordinates but those of some axes. Pure integers.
  *
  * Order: tp is fastest, then cp, ep, dp, pp. Neighbouring ranks sit on one node, so the axis that
- * talks most (tp, in every layer) stays inside it and the one that talks least (pp) crosses.
+ * communicates most (tp, in every layer) stays inside it and the one that does least (pp) crosses.
  */
 #ifndef PLAIT_MESH_MESH_H
 #define PLAIT_MESH_MESH_H

@@ -240,7 +240,7 @@ struct model_dims {
     int tp;
     bool sp;
     int64_t rows;            /* fewest of a piece of a GEMM that is cut so that tensor ranks
-                                communicate beside the next; 0: none is (parallel/tp.h) */
+                                communicate during the next; 0: none is (parallel/tp.h) */
     bool chunked;            /* with rows and sp: they do so in chunks */
     bool gated;              /* SwiGLU: two GEMMs before the activation */
     bool norm, rms;          /* norms without a mean */

@@ -9,13 +9,13 @@
  * The backward is the mirror image: what was gathered is reduce-scattered, what was reduced is
  * gathered; tp_column_grad and tp_row_grad do those two.
  *
- * With t->rows the talk runs beside the GEMMs (Wang et al. 2023, "Overlap communication with
- * dependent computation via decomposition in large deep learning models"). A GEMM whose sum
- * follows is cut by rows, and while one piece is made, the sum of the piece before is on its way.
- * Of a GEMM that follows a gather the own rows, which need not come, are made beside it.
+ * With t->rows communication overlaps GEMMs (Wang et al. 2023, "Overlap communication with
+ * dependent computation via decomposition in large deep learning models"). A GEMM whose sum follows
+ * is split by rows, and while one piece is computed, the sum of the piece before is on its way. Of
+ * a GEMM that follows a gather the own rows, which need not come, are computed during it.
  *
  *     GEMMs        | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
- *     talk                   | sum 0 | | sum 1 | | sum 2 |    | gather |
+ *     comm                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
  * With sp and copies between GPUs (t->chunked) both go by owner, in chunks: every rank sends one
  * and receives one at a time (comm/core/chunks.c), makes the next one's rows first and its own

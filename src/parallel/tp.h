@@ -6,8 +6,8 @@
  * is the residual stream, whole on each rank, or, with sp, sharded over rows and gathered first;
  * what leaves is a partial sum, all-reduced, or, with sp, reduce-scattered back to rows.
  *
- * All functions that talk are collective over the tensor group; with tp 1 they do nothing. With
- * tp.rows they talk beside their GEMMs, or beside what the caller does between start and finish.
+ * All functions that communicate are collective over the tensor group; with tp 1 they do nothing.
+ * With tp.rows that overlaps their GEMMs, or what the caller does between start and finish.
  */
 #ifndef PLAIT_PARALLEL_TP_H
 #define PLAIT_PARALLEL_TP_H
@@ -23,9 +23,9 @@ struct tp {
     struct comm_group *kv;    /* borrowed; ranks that hold the same kv heads, NULL when alone */
     int size, rank;
     bool sp;
-    int64_t rows;             /* fewest rows of a piece of a GEMM that is cut so that its talk
-                                 runs beside the next; 0, and always with tp 1: GEMMs and talk
-                                 take turns, nothing is cut, what is started is finished, too */
+    int64_t rows;             /* fewest rows of a piece of a GEMM that is split so that its sum
+                                 overlaps the next; 0, and always with tp 1: no overlap, nothing
+                                 is split, what is started is finished, too */
     bool chunked;             /* with rows and sp: by owner, in chunks (comm/core/chunks.c) */
 };
 
@@ -81,7 +81,7 @@ enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const
                               struct tp_wait *wait);
 /* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns, and of the
  * bias b (N) and what lies joined to that += the sum of the rows of dy, NULL: none; the first of a
- * step writes them. No talk. */
+ * step writes them. Local. */
 /* long: two operands and two gradients */
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
                         const struct param *w, const struct param *b);

@@ -30,8 +30,8 @@ static struct decision overlap(const struct setup *s)
     const struct options *o = s->o;
     struct decision d = {.value = options_tp_rows(o, s->tp_no_p2p), .told = o->parallel.tp > 1};
     const char *idle = options_idle(o, "parallel.tp_rows");
-    d.words = d.value ? "tensor ranks communicate beside their GEMMs"
-                      : "tensor ranks communicate in turn with their GEMMs";
+    d.words = d.value ? "tensor ranks overlap communication with GEMMs"
+                      : "tensor ranks communicate between GEMMs, without overlap";
     d.reason = idle                                      ? idle
                : d.value == 0                            ? "their GPUs do not reach each other"
                : o->parallel.tp_overlap == OPTIONS_TP_ON ? "parallel.tp_overlap is on"

@@ -70,14 +70,14 @@ static const struct conf_row rows[] = {
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms and dropout split over the tensor ranks too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "on: tensor ranks send and sum beside their GEMMs, which are cut by rows for it; "
-     "off: in turn with them; auto: on where they are threads whose GPUs move by copies "
+     "on: overlap tensor-parallel communication with GEMMs, which are split by rows for it; off: "
+     "no overlap; auto: on where tensor ranks are threads whose GPUs move by copies "
      "(train.device cuda, transport thread, up to 8 ranks), else off. On two H200 a llama of 8B "
-     "shape was 4 % faster so, and one of 1B 2 % slower by NCCL. The same bits where a row's "
-     "GEMM does not depend on how many are made at once, as on cpu and ref"},
+     "shape was 4 % faster so, and one of 1B 2 % slower by NCCL. The same bits where a row of a "
+     "result does not depend on how many a GEMM has, as on cpu and ref"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
-     "tp_overlap: fewest rows (samples x length) of a piece of a GEMM; what makes no two pieces "
-     "is not cut; with sp on GPUs that copy a piece is the rows of one rank, if they are so many"},
+     "tp_overlap: fewest rows (samples x length) of a piece; GEMMs with fewer than twice as many "
+     "(with sp: tp times) are not split; with sp and copies between GPUs a piece is a rank's rows"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
@@ -112,7 +112,7 @@ static const struct conf_row rows[] = {
      "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts; cuda: a "
      "GPU for each rank"},
     {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
-     "how ranks talk: threads of one process, or processes under mpirun or srun"},
+     "how ranks communicate: threads of one process, or processes under mpirun or srun"},
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
      "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
@@ -406,7 +406,7 @@ const char *options_unrecorded(const struct options *o)
 static const char *idle_rows(const struct options *o)
 {
     if (o->parallel.tp == 1)
-        return "parallel.tp is 1, and one rank has nobody to talk to";
+        return "parallel.tp is 1";
     if (o->parallel.tp_overlap == OPTIONS_TP_OFF)
         return "parallel.tp_overlap is off";
     if (options_tp_rows(o, false) == 0)

@@ -25,7 +25,7 @@ enum options_device { OPTIONS_CPU, OPTIONS_REF, OPTIONS_NULL, OPTIONS_CUDA };
 enum options_recompute { OPTIONS_RECOMPUTE_NONE, OPTIONS_RECOMPUTE_FULL, OPTIONS_RECOMPUTE_SQRT,
                          OPTIONS_RECOMPUTE_EVERY };
 enum options_graph { OPTIONS_GRAPH_AUTO, OPTIONS_GRAPH_OFF, OPTIONS_GRAPH_ON };
-/* Tensor ranks talk beside their GEMMs; auto: where that was seen to be the faster way. */
+/* Tensor ranks overlap communication with GEMMs; auto: where that was seen to be faster. */
 enum options_tp_overlap { OPTIONS_TP_AUTO, OPTIONS_TP_OFF, OPTIONS_TP_ON };
 enum options_decay { OPTIONS_CONSTANT, OPTIONS_LINEAR, OPTIONS_COSINE, OPTIONS_WSD };
 
@@ -118,10 +118,9 @@ void options_axes(const struct options *o, int size[AXIS_COUNT]);
 int64_t options_ranks(const struct options *o);
 /* Data ranks that share the updates; 1: each makes all of them. */
 int64_t options_shares(const struct options *o);
-/* Fewest rows of a piece of a GEMM of tensor ranks that talk beside their GEMMs; 0: they do
- * not. auto: where copies between GPUs carry the talk, which leave the SMs to the
- * GEMMs (comm_would_copy, and env.no_copies is false). no_p2p: GPUs of tensor ranks were asked
- * and do not reach each other. Local. */
+/* Fewest rows of a piece of a GEMM that tensor ranks split to overlap communication; 0: they do
+ * not. auto: where they communicate by copies between GPUs, which leave the SMs to the GEMMs.
+ * no_p2p: GPUs of tensor ranks were asked and do not reach each other. Local. */
 int64_t options_tp_rows(const struct options *o, bool no_p2p);
 /* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
 int64_t options_samples(const struct options *o);

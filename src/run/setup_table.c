@@ -150,7 +150,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     add_model(&s->model, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
-             s->decided[DECIDED_OVERLAP].value ? " beside GEMMs" : "", s->sched.p,
+             s->decided[DECIDED_OVERLAP].value ? " overlapped" : "", s->sched.p,
              s->mesh.size[AXIS_DP],
              s->training && s->decided[DECIDED_ZERO].value > 1 ? " with zero 1" : "",
              dtype_name(s->types.ct), device[o->train.device],

@@ -54,7 +54,7 @@ static const struct row rows[] = {
     {1, 2, 1, 1, false, "zb-h1", 1, 0},        {1, 2, 1, 2, false, "zb-v", 1, 0},
     {1, 2, 1, 2, false, "dualpipev", 1, 0},    {2, 2, 1, 1, true, "1f1b", 1, 0},
     {1, 4, 1, 1, false, "zb-h1", 1, 0},        {1, 2, 2, 1, false, "1f1b", 1, 0},
-    /* tensor ranks that talk beside GEMMs, in pieces of a few rows and in one */
+    /* overlapped tensor-parallel communication, in pieces of a few rows and in one */
     {2, 1, 1, 1, false, "1f1b", 3, 5}, {2, 1, 1, 1, true, "1f1b", 2, 5},
     {4, 1, 1, 1, false, "1f1b", 2, 3}, {4, 1, 1, 1, true, "1f1b", 2, 3},
     {2, 2, 1, 1, true, "zb-h1", 1, 3}, {2, 1, 1, 1, true, "1f1b", 2, 1 << 30},

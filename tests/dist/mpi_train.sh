@@ -128,7 +128,7 @@ same_bits 2 parallel.pp=2 parallel.chunks=2 parallel.schedule=dualpipev model.la
 same_bits 4 parallel.pp=4 parallel.schedule=chimera parallel.microbatch=1 model.layers=4
 same_bits 8 parallel.tp=2 parallel.pp=2 parallel.dp=2 parallel.schedule=dualpipe train.dtype=bf16
 
-# Tensor ranks that talk beside their GEMMs there, and take turns here; kv heads held twice.
+# Overlapped tensor-parallel communication there, none here; kv heads held twice.
 on_mpi="parallel.tp_overlap=on parallel.tp_rows=5"
 same_bits 2 parallel.tp=2 parallel.sp=true train.dtype=bf16
 same_bits 4 parallel.tp=4 train.device=ref

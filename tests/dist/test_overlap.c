@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensor ranks that talk beside their GEMMs train to the same bits as ranks that take turns:
+ * Tensor ranks that overlap communication with GEMMs train to the same bits as those that do not:
  * with sp and without, on two and four ranks, with kv heads held twice, whole and split backward,
  * recompute, several microbatches of which the last is smaller, and pieces of every size: of a row,
  * so that more is on its way than requests are kept for, of sizes that do not divide the rows, and
- * none; and with sp by owner, in steps. The GEMMs are counted: cut ones are more.
+ * none; and with sp by owner, in chunks. The GEMMs are counted: cut ones are more.
  */
 #include "layout.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What follows from options: sizes for which 0 stands, microbatches, types, threads, talk beside
- * GEMMs, recorded steps; and what the machine says of itself.
+ * What follows from options: sizes for which 0 stands, microbatches, types, threads, overlap
+ * with GEMMs, recorded steps; and what the machine says of itself.
  */
 #include "run/options.h"
 
@@ -43,8 +43,8 @@ static void zeros_are_derived(void)
     CHECK_INT(a.head_dim, 8);
 }
 
-/* By itself talk is beside GEMMs where GPUs copy, and only there; a word overrules that. Nobody
- * talks with tp 1. */
+/* By itself communication overlaps GEMMs where GPUs copy, and only there; a word overrules that.
+ * None with tp 1. */
 static void overlap_follows_the_copies(void)
 {
     static const struct { const char *set[3]; bool no_copies, no_p2p; int64_t rows; } c[] = {
@@ -76,7 +76,7 @@ static void overlap_follows_the_copies(void)
     }
 }
 
-/* tp_rows waits for talk beside GEMMs: the reason names who keeps it away. */
+/* tp_rows has an effect with overlap alone: the reason names what prevents that. */
 static void rows_wait_for_overlap(void)
 {
     struct options o = fresh();

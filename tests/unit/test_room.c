@@ -220,23 +220,23 @@ static bool tensor_pairs_alone(const int *gpu, int n)
     return gpu[1] == gpu[0] + 1;
 }
 
-/* Does a rank of each stage talk beside its GEMMs, and does the table say so? */
-static void check_talk(const struct setup *s, bool beside)
+/* Does a rank of each stage overlap communication with GEMMs, and does the table say so? */
+static void check_overlap(const struct setup *s, bool overlap)
 {
     struct text table = {0};
     for (int pp = 0; pp < 2; pp++) {
         struct exec_args x;
         setup_exec_args(s, pp, &x);
-        CHECK_INT(x.tp_rows, beside ? 2048 : 0);
+        CHECK_INT(x.tp_rows, overlap ? 2048 : 0);
     }
     setup_table(s, NULL, &table);
-    CHECK((strstr(table.s, "tp 2 beside GEMMs, pp 2") != NULL) == beside);
+    CHECK((strstr(table.s, "tp 2 overlapped, pp 2") != NULL) == overlap);
     text_free(&table);
 }
 
 /* tp_overlap auto is for copies: off where tensor ranks' GPUs, of whichever stage, do not reach
  * each other, whatever data ranks' do. on stays on. */
-static void talk_follows_the_gpus(void)
+static void overlap_follows_the_gpus(void)
 {
     struct options o;
     struct setup s;
@@ -245,20 +245,20 @@ static void talk_follows_the_gpus(void)
         bool on = word == OPTIONS_TP_ON, off = word == OPTIONS_TP_OFF;
         o.parallel.tp_overlap = word;
         CHECK_OK(setup_make(&o, 257, true, &s));
-        check_talk(&s, !off);
+        check_overlap(&s, !off);
         CHECK_OK(setup_ask_gpus(&s, second_pair_apart));
-        check_talk(&s, !off); /* 5 and 7 are data ranks */
+        check_overlap(&s, !off); /* 5 and 7 are data ranks */
         CHECK_OK(setup_ask_gpus(&s, tensor_pairs_alone));
-        check_talk(&s, !off);
+        check_overlap(&s, !off);
         CHECK_OK(setup_ask_gpus(&s, no_island));
-        check_talk(&s, on);
+        check_overlap(&s, on);
         setup_free(&s);
     }
 }
 
 static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_the_gpus},
                                          {"stages_are_planned_apart", stages_are_planned_apart},
-                                         {"talk_follows_the_gpus", talk_follows_the_gpus},
+                                         {"overlap_follows_the_gpus", overlap_follows_the_gpus},
                                          {"device_as_configured", device_as_configured},
                                          {"threads_are_planned", threads_are_planned},
     {"to_the_byte", to_the_byte},

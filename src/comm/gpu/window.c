@@ -180,8 +180,8 @@ static cudaError_t open_pool(struct comm_gpu *q)
 /* Where there can be no pool, there is no window, and NCCL sums. */
 static enum err no_window(struct comm_gpu *q, cudaError_t e)
 {
-    log_line(LOG_WARN, "comm: GPUs talk by NCCL and not by copies: no memory of GPU %d can be "
-                       "opened to the others (%s)", q->gpu, cudaGetErrorString(e));
+    log_line(LOG_WARN, "comm: GPUs communicate by NCCL and not by copies: no memory of GPU %d can "
+                       "be opened to the others (%s)", q->gpu, cudaGetErrorString(e));
     if (q->pool)
         (void)cudaMemPoolDestroy(q->pool);
     q->pool = NULL;
