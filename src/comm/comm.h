@@ -144,10 +144,10 @@ void comm_graph_captured(struct comm_world *w, void (*graph_destroy)(void *arg),
 /* A graph was launched as step number `step`, and one is known to take `seconds`: it hangs when it
  * takes longer than these and the world's timeout. Local. */
 enum err comm_graph_launched(struct comm_world *w, int64_t step, double seconds);
-/* All that a step runs has run once on this rank's device. Until then hosts wait for each
- * other before each operation by copies and for its end: what runs first is loaded and measured,
+/* All that a step runs has run once on this rank's device. Until then hosts wait for each other
+ * before each operation by copies and for its end: what runs first is loaded and measured,
  * which may wait for the whole device, and must not wait for a peer that waits likewise. Local. */
-void comm_warm(struct comm_world *w);
+void comm_warmup_end(struct comm_world *w);
 /* Zeroed device memory that GPUs of the other ranks may read: for a group's window. The
  * transport's, until comm_detach. NULL in *out where the device's own is as good. Local. Errors:
  * ERR_MEMORY, ERR_INTERNAL when COMM_WINDOWS were taken. */

@@ -351,7 +351,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     train_batch(r, r->step, &b);
     TRY(run_step(r, &b, hooks));
     if (r->step == r->resumed + WARM_STEPS)
-        comm_warm(r->world);
+        comm_warmup_end(r->world);
     TRY(land(r));
     TRY(timer_end(r, r->step));
     TRY(r->dev->ops->event_record(r->dev, (int)(r->step % TRAIN_AHEAD)));

@@ -46,7 +46,7 @@ enum { TRAIN_AHEAD = 2 }; /* results of steps that can be on their way; also eve
 /* Samples are read ahead by as many steps as may follow the one in which a rank asks to stop, so
  * that a file that fails takes no step that has begun. */
 enum { TRAIN_READ = TRAIN_AHEAD + 1 };
-enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_warm) */
+enum { WARM_STEPS = 1 };  /* behind these, all that a step runs has run (comm_warmup_end) */
 _Static_assert((int)TRAIN_AHEAD <= (int)EXEC_TRACED, "a step that is on its way keeps its events");
 enum { TRAIN_TIMERS = TRAIN_AHEAD + 1 }; /* where they end, and where the first of them begins */
 

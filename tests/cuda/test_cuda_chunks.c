@@ -125,7 +125,7 @@ static enum err rounds(struct side *s)
             TRY(err);
         }
         if (round == WARM)
-            comm_warm(s->w);
+            comm_warmup_end(s->w);
     }
     TRY(s->dev->ops->sync(s->dev));
     return comm_barrier(s->host);

@@ -75,7 +75,7 @@ static enum err windows_of(struct side *s)
     for (int again = 0; again < 2; again++) {
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             TRY(sum_in(s, g, window, &all[i]));
-        comm_warm(s->w); /* from here on the hosts do not wait */
+        comm_warmup_end(s->w);  /* from here on the hosts do not wait */
     }
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_barrier(s->host));
@@ -219,7 +219,7 @@ static enum err mixed_of(struct side *s)
     for (int again = 0; again < 4; again++) {
         TRY(compare_several(s, g, window, again % 2 ? AT_ONCE : STARTED));
         if (again == 1)
-            comm_warm(s->w);
+            comm_warmup_end(s->w);
     }
     TRY(s->dev->ops->sync(s->dev));
     TRY(comm_barrier(s->host));
@@ -234,7 +234,7 @@ static enum err mixed_recorded_of(struct side *s)
     char *window;
     TRY(group_open(s, true, &window, &g));
     TRY(compare_several(s, g, window, STARTED));
-    comm_warm(s->w);
+    comm_warmup_end(s->w);
     TRY(s->dev->ops->graph_begin(s->dev));
     TRY(do_several(g, window, true));
     TRY(s->dev->ops->graph_end(s->dev, &s->r));
@@ -269,7 +269,7 @@ static enum err mixed_abort_of(struct side *s)
     struct comm_req r = {0};
     char *window;
     TRY(group_open(s, true, &window, &g));
-    comm_warm(s->w);
+    comm_warmup_end(s->w);
     TRY(comm_barrier(s->gpu));
     if (s->me == 1)
         return stumble(s);
@@ -364,7 +364,7 @@ static enum err post_of(struct side *s)
     TRY(post_open(s, &s->window));
     for (int64_t time = 1; time <= 3; time++)
         TRY(post_compare(s, time, post_both_ways));
-    comm_warm(s->w);
+    comm_warmup_end(s->w);
     TRY(s->dev->ops->graph_begin(s->dev));
     TRY(post_both_ways(s));
     TRY(s->dev->ops->graph_end(s->dev, &s->r));
@@ -423,7 +423,7 @@ static enum err post_hang_of(struct side *s)
 static enum err window_begin(const struct side *s, char **window, struct comm_group **g)
 {
     TRY(window_open(s, window, g));
-    comm_warm(s->w);
+    comm_warmup_end(s->w);
     return comm_barrier(s->gpu);
 }
 

@@ -329,7 +329,7 @@ static enum err train(struct rank *k)
             l->stepping(k->dev, comm_rank(k->world), k->step);
         if (err == ERR_OK)
             err = run_step(k, &b, &hooks);
-        comm_warm(k->world); /* no step behind the first meets kernels that are new */
+        comm_warmup_end(k->world);  /* no step behind the first meets kernels that are new */
         if (err == ERR_OK)
             err = judge(k);
         if (err == ERR_OK && l->ran)

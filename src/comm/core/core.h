@@ -120,7 +120,7 @@ struct comm_world {
     void *impl;          /* the transport's endpoint of this rank, borrowed */
     struct dev *dev;     /* attached, borrowed; NULL: none that is async */
     bool copies;         /* between GPUs of one process, where they can */
-    bool warm;           /* comm_warm was called */
+    bool warm;           /* comm_warmup_end was called */
     int64_t device_taken; /* bytes of it that `device` has taken */
     struct comm_device *device; /* owned; NULL: device memory goes as the host's */
     void (*graph_destroy)(void *arg); /* of a captured graph; NULL: there is none */

@@ -61,7 +61,7 @@ enum err comm_graph_launched(struct comm_world *w, int64_t step, double seconds)
     return w->device ? w->device->ops->graph_launched(w, step, seconds) : ERR_OK;
 }
 
-void comm_warm(struct comm_world *w)
+void comm_warmup_end(struct comm_world *w)
 {
     w->warm = true;
 }

@@ -43,17 +43,17 @@ const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[
 bool comm_gpu_lock(struct comm_gpu *q)
 {
     while (pthread_mutex_trylock(&q->lock) != 0) {
-        if (atomic_load(&q->dead))
+        if (atomic_load(&q->aborted))
             return false;
         sched_yield(); /* the watchdog's looks are short */
     }
-    if (!atomic_load(&q->dead))
+    if (!atomic_load(&q->aborted))
         return true;
     pthread_mutex_unlock(&q->lock);
     return false;
 }
 
-enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l,
+enum err comm_gpu_record(struct comm_gpu *q, struct comm_gpu_lane *l,
                         const struct comm_gpu_op *op, cudaStream_t s)
 {
     int64_t k = l->started % COMM_UNFINISHED_MAX;
@@ -70,7 +70,7 @@ enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l,
 enum err comm_gpu_check(struct comm_world *w, const char *what)
 {
     struct comm_gpu *q = comm_gpu_of(w);
-    if (!atomic_load(&q->dead))
+    if (!atomic_load(&q->aborted))
         return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
     if (atomic_load(&q->fault_known))
         FAIL(q->fault, "%s", q->text);
@@ -84,7 +84,7 @@ enum err comm_gpu_check_device(void *arg)
 {
     struct comm_world *w = arg;
     const char *what = "what its GPU was about";
-    return atomic_load(&comm_gpu_of(w)->dead) ? comm_gpu_check(w, what) : w->ops->check(w, what);
+    return atomic_load(&comm_gpu_of(w)->aborted) ? comm_gpu_check(w, what) : w->ops->check(w, what);
 }
 
 /* long: a message of an opening */

@@ -73,7 +73,7 @@ struct comm_gpu {
     const struct comm_gpu_lane *waiters; /* the releaser's: lanes at the failure, newest first */
     bool releasing;           /* the releaser runs */
     atomic_bool free;        /* the releaser's end is asked for */
-    atomic_bool dead;        /* communicators are aborted */
+    atomic_bool aborted;     /* communicators are aborted */
     enum err fault;          /* what the watchdog found; read by others once it is known */
     char text[COMM_GPU_TEXT];
     atomic_bool fault_known;
@@ -100,8 +100,8 @@ const char *comm_gpu_op_text(const struct comm_gpu_lane *l, int64_t k, char buf[
  * the lock until this rank's graph is destroyed. */
 bool comm_gpu_lock(struct comm_gpu *q);
 /* For the watchdog: the operation that was just put on stream s, with its event. Under the lock. */
-enum err comm_gpu_note(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
-                       cudaStream_t s);
+enum err comm_gpu_record(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                         cudaStream_t s);
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
 enum err comm_gpu_check(struct comm_world *w, const char *what);
 /* The same, arg a world, for the device's waits. */
@@ -123,7 +123,7 @@ enum err comm_gpu_host_all_gather(struct comm_group *g, void *all, const void *m
 /* The watchdog's thread, arg a struct comm_gpu. */
 void *comm_gpu_watchdog(void *arg);
 /* Aborts all communicators; from any thread. */
-void comm_gpu_kill(struct comm_gpu *q);
+void comm_gpu_abort_all(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */
 void comm_gpu_end_release(struct comm_gpu *q);
 

@@ -78,7 +78,7 @@ static void lane_link(struct comm_gpu *q, struct comm_gpu_lane *l)
 static enum err lane_connect(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
 {
     pthread_mutex_lock(&q->lock);
-    bool late = atomic_load(&q->dead);
+    bool late = atomic_load(&q->aborted);
     lane_link(q, l);
     pthread_mutex_unlock(&q->lock);
     if (!late)
@@ -225,10 +225,10 @@ static void abort_device(struct comm_world *w)
     w->graph_destroy = NULL;
     if (destroy)
         destroy(w->graph_arg);
-    comm_gpu_kill(comm_gpu_of(w));
+    comm_gpu_abort_all(comm_gpu_of(w));
 }
 
-static enum err settle(struct comm_gpu *q)
+static enum err synchronize(struct comm_gpu *q)
 {
     TRY_CUDA(cudaStreamSynchronize(q->stream));
     for (struct comm_gpu_lane *l = q->lanes; l; l = l->next)
@@ -248,10 +248,10 @@ static void release(struct comm_gpu *q)
         struct comm_gpu_lane *l = q->lanes;
         q->lanes = l->next;
         comm_nccl_end(l);
-        lane_free(l, atomic_load(&q->dead));
+        lane_free(l, atomic_load(&q->aborted));
     }
     comm_group_close(q->all);
-    if (!atomic_load(&q->dead)) /* else peers may be at it still: it ends with the process */
+    if (!atomic_load(&q->aborted)) /* else peers may be at it still: it ends with the process */
         comm_windows_free(q);
     if (q->ready)
         (void)cudaEventDestroy(q->ready);
@@ -263,10 +263,10 @@ static void release(struct comm_gpu *q)
 static enum err close_device(struct comm_world *w)
 {
     struct comm_gpu *q = comm_gpu_of(w);
-    bool failed = w->ops->failed(w) || atomic_load(&q->dead);
-    enum err err = failed ? ERR_OK : settle(q);
+    bool failed = w->ops->failed(w) || atomic_load(&q->aborted);
+    enum err err = failed ? ERR_OK : synchronize(q);
     if (failed || err != ERR_OK)
-        comm_gpu_kill(q);
+        comm_gpu_abort_all(q);
     release(q);
     return err;
 }
@@ -290,7 +290,7 @@ static enum err graph_launched(struct comm_world *w, int64_t step, double second
         return comm_gpu_check(w, "launching a CUDA graph");
     q->graphs->takes = seconds;
     struct comm_gpu_op op = {.graph_step = step, .graph_ops = q->captured};
-    enum err err = comm_gpu_note(q, q->graphs, &op, q->stream);
+    enum err err = comm_gpu_record(q, q->graphs, &op, q->stream);
     pthread_mutex_unlock(&q->lock);
     return err;
 }

@@ -44,7 +44,7 @@ static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
     TRY(!op->is_msg ? launch_in_group(l, &op->coll, s)
         : l->p2p   ? comm_p2p_move(l->p2p, &op->msg, op->from, s)
                     : comm_nccl_msg(l, &op->msg, s));
-    return comm_gpu_note(q, l, op, s);
+    return comm_gpu_record(q, l, op, s);
 }
 
 static enum err start(struct comm_world *w, struct comm_gpu_lane *l,
@@ -66,7 +66,7 @@ static enum err start(struct comm_world *w, struct comm_gpu_lane *l,
 }
 
 /* Waits until the operation started last is over. */
-static enum err see_through(struct comm_group *g, const struct comm_coll *c)
+static enum err host_wait(struct comm_group *g, const struct comm_coll *c)
 {
     const struct comm_gpu_lane *l = g->lane;
     const struct timespec nap = {.tv_nsec = 20000};
@@ -93,14 +93,14 @@ enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bo
     if (hosts && !parts)
         TRY(comm_copies_rendezvous(g, c));
     TRY(start(g->world, g->lane, &(struct comm_gpu_op){.coll = *c}, now));
-    return hosts ? see_through(g, c) : ERR_OK;
+    return hosts ? host_wait(g, c) : ERR_OK;
 }
 
 /* The device's stream goes on when operation k is over. */
 static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
 {
     char buf[COMM_PENDING_TEXT];
-    if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->dead))
+    if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->aborted))
         TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
     TRY_CUDA(cudaStreamWaitEvent(comm_gpu_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
     return ERR_OK;

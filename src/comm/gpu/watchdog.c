@@ -78,10 +78,10 @@ static bool lock_soon(pthread_mutex_t *m)
 /* Abort all communicators; from any thread, the first call counts. A thread that holds the lock for
  * long is stuck in the driver, behind the very kernel that must end. Ranks of one process take
  * turns: of a communicator's ranks there NCCL has the last one free what is all of theirs. */
-void comm_gpu_kill(struct comm_gpu *q)
+void comm_gpu_abort_all(struct comm_gpu *q)
 {
     static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-    if (atomic_exchange(&q->dead, true)) {
+    if (atomic_exchange(&q->aborted, true)) {
         pthread_mutex_lock(&q->lock); /* the one that came first is done with it */
         pthread_mutex_unlock(&q->lock);
         return;
@@ -176,7 +176,7 @@ void *comm_gpu_watchdog(void *arg)
         comm_gpu_nap_ms(LOOK_MS);
         if (!look(q, &looked)) {
             atomic_store(&q->fault_known, q->fault != ERR_OK);
-            comm_gpu_kill(q);
+            comm_gpu_abort_all(q);
             break;
         }
     }
