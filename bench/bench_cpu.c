@@ -144,12 +144,12 @@ static enum err run_copy(struct work *w)
 
 static enum err run_adamw(struct work *w)
 {
-    static const double now[NOW_COUNT] = {1e-4, 0.1, 0.05, 1e-3};
+    static const double scalars[SCALAR_COUNT] = {1e-4, 0.1, 0.05, 1e-3};
     const struct dev_ranges all = {1, {0, w->n}};
     struct adamw a = {.w = w->p[0], .master = w->d->ct == DT_F32 ? NULL : w->p[4], .m = w->p[1],
                       .v = w->p[2], .grad = w->p[3], .n = w->n, .beta1 = 0.9,
                       .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .decays = &all,
-                      .now = now};
+                      .step_scalars = scalars};
     return dev_adamw(w->d, &a);
 }
 

@@ -27,9 +27,9 @@ static void put(void *to, int64_t i, enum dtype dt, double x)
 /* Of such a kind, as a step has them. */
 static double fixed(enum op_holds what, int64_t i)
 {
-    static const double now[NOW_COUNT] = {[NOW_LR] = 1e-4, [NOW_BIAS1] = 0.1, [NOW_BIAS2] = 0.05,
-                                          [NOW_SCALE] = 1e-3};
-    return what == HOLDS_NOW ? now[i] : 1;
+    static const double scalars[SCALAR_COUNT] = {[SCALAR_LR] = 1e-4, [SCALAR_BIAS1] = 0.1,
+                                                 [SCALAR_BIAS2] = 0.05, [SCALAR_SCALE] = 1e-3};
+    return what == HOLDS_SCALARS ? scalars[i] : 1;
 }
 
 /* n numbers into host memory `to`. */
@@ -42,7 +42,7 @@ static void make_block(const struct op_operand *o, const struct dtypes *types, i
         int64_t id = num_min((int64_t)(num_uniform(SEED, o->holds, i) * (double)ids), ids - 1);
         if (o->holds == HOLDS_IDS)
             ((int32_t *)to)[i] = (int32_t)(o->id0 + id);
-        else if (o->holds == HOLDS_NOW || o->holds == HOLDS_SUMS || o->holds == HOLDS_F64)
+        else if (o->holds == HOLDS_SCALARS || o->holds == HOLDS_SUMS || o->holds == HOLDS_F64)
             put(to, i, dt, fixed(o->holds, i));
         else
             put(to, i, dt, o->holds == HOLDS_POSITIVE ? fabs(x) + 0.1 : x);

@@ -257,13 +257,14 @@ static int adamw_operands(const struct op *op, struct op_operand *out)
          {OPERAND(adamw.master, 1, a->n, 0, HOLDS_AT, ACCESS_ADD), .name = "master",
           .optional = true},
          {SUM_IN(adamw.m, 1, a->n, HOLDS_AT)}, {SUM_IN(adamw.v, 1, a->n, HOLDS_POSITIVE)},
-         {IN(adamw.grad, 1, a->n, HOLDS_AT)}, {IN(adamw.now, 1, NOW_COUNT, HOLDS_NOW)});
+         {IN(adamw.grad, 1, a->n, HOLDS_AT)},
+         {IN(adamw.step_scalars, 1, SCALAR_COUNT, HOLDS_SCALARS)});
 }
 
 static int scale_operands(const struct op *op, struct op_operand *out)
 {
     (void)op;
-    LIST(out, {SOME(scale.now, 1, NOW_COUNT, 0, HOLDS_NOW, ACCESS_WRITE, 1)},
+    LIST(out, {SOME(scale.step_scalars, 1, SCALAR_COUNT, 0, HOLDS_SCALARS, ACCESS_WRITE, 1)},
          {IN(scale.sums, 1, SUMS_COUNT, HOLDS_SUMS)});
 }
 

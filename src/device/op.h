@@ -192,8 +192,9 @@ struct pos_grad {
  * that this rank speaks for, whether it asks to stop, whether its part of a checkpoint is written.
  * The last is the device's own: not 0 once a loss or norm was not finite; no step behind that one
  * updates anything either, for the host may have queued it already. */
-enum dev_now {
-    NOW_LR, NOW_BIAS1, NOW_BIAS2, NOW_SCALE, NOW_TOKENS, NOW_STOP, NOW_SAVED, NOW_LOST, NOW_COUNT
+enum dev_scalar {
+    SCALAR_LR, SCALAR_BIAS1, SCALAR_BIAS2, SCALAR_SCALE, SCALAR_TOKENS, SCALAR_STOP, SCALAR_SAVED,
+    SCALAR_LOST, SCALAR_COUNT
 };
 /* What a step adds up over all ranks: losses, their tokens, requests to stop, parts of a checkpoint
  * that are written, squares of gradients. */
@@ -216,16 +217,16 @@ static inline int64_t dev_ranges_count(const struct dev_ranges *p)
     return count;
 }
 
-/* AdamW (Loshchilov and Hutter 2019). Nothing is written where now[NOW_SCALE] is not finite. */
+/* AdamW (Loshchilov and Hutter 2019). Nothing is written where SCALAR_SCALE is not finite. */
 struct adamw {
     void *w;          /* (n) ct, written */
     void *master;     /* (n) at; NULL when ct == at and w is the master */
     void *m, *v;      /* (n) at */
-    const void *grad; /* (n) at; read as grad * now[NOW_SCALE] */
+    const void *grad; /* (n) at; read as grad * step_scalars[SCALAR_SCALE] */
     int64_t n;
     double beta1, beta2, eps, decay; /* decay: decoupled, w -= lr * decay * w */
     const struct dev_ranges *decays;  /* of 0 .. n: the elements that decay; others do not */
-    const double *now;               /* (NOW_COUNT) device */
+    const double *step_scalars;      /* (SCALAR_COUNT) device */
 };
 
 /* Cross entropy in three steps, so that tensor ranks can agree between them: xent_max: row maxima
@@ -245,11 +246,11 @@ struct xent {
     void *dlogits;         /* (n, ld) ct, row stride ld; may be the logits where both are ct */
 };
 
-/* now[NOW_SCALE] = 1 / tokens, times clip / norm where clip > 0 and the norm of the mean gradient,
- * sqrt(squares) / tokens, is above it. NaN where the loss or the norm is not finite, and from then
- * on (now[NOW_LOST]). No tokens count as one. */
+/* SCALAR_SCALE becomes 1 / tokens, times clip / norm where clip > 0 and the norm of the mean
+ * gradient, sqrt(squares) / tokens, is above it. NaN where the loss or the norm is not finite, and
+ * from then on (SCALAR_LOST). No tokens count as one. */
 struct scale {
-    double *now;
+    double *step_scalars;
     const double *sums; /* (SUMS_COUNT) device */
     double clip;
 };
@@ -350,10 +351,11 @@ enum op_class {
 };
 
 /* What an operand holds: a type of the device's (struct dtypes), or one of its own. POSITIVE:
- * numbers of `at` above 0, as deviations are. NOW, SUMS: doubles (enum dev_now, dev_sums). */
+ * numbers of `at` above 0, as deviations are. SCALARS, SUMS: doubles (enum dev_scalar, dev_sums).
+ */
 enum op_holds {
-    HOLDS_CT, HOLDS_AT, HOLDS_POSITIVE, HOLDS_LOGITS, HOLDS_NOW, HOLDS_SUMS, HOLDS_F64, HOLDS_IDS,
-    HOLDS_BYTES
+    HOLDS_CT, HOLDS_AT, HOLDS_POSITIVE, HOLDS_LOGITS, HOLDS_SCALARS, HOLDS_SUMS, HOLDS_F64,
+    HOLDS_IDS, HOLDS_BYTES
 };
 enum op_access {
     ACCESS_READ = 1,

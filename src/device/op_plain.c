@@ -49,11 +49,12 @@ double op_plain_factor(const double *sums, double clip)
 
 enum err op_plain_scale(struct dev *d, const struct op *op)
 {
-    double *now = op->scale.now;
+    double *scalars = op->scale.step_scalars;
     (void)d;
-    now[NOW_SCALE] = now[NOW_LOST] != 0 ? NAN : op_plain_factor(op->scale.sums, op->scale.clip);
-    if (isnan(now[NOW_SCALE]))
-        now[NOW_LOST] = 1;
+    scalars[SCALAR_SCALE] =
+        scalars[SCALAR_LOST] != 0 ? NAN : op_plain_factor(op->scale.sums, op->scale.clip);
+    if (isnan(scalars[SCALAR_SCALE]))
+        scalars[SCALAR_LOST] = 1;
     return ERR_OK;
 }
 

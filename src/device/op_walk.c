@@ -23,7 +23,7 @@ enum dtype op_type(const struct op_operand *o, const struct dtypes *types)
     switch (o->holds) {
     case HOLDS_CT: return types->ct;
     case HOLDS_LOGITS: return types->logits;
-    case HOLDS_NOW:
+    case HOLDS_SCALARS:
     case HOLDS_SUMS:
     case HOLDS_F64: return DT_F64;
     default: return types->at;

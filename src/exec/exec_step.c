@@ -13,7 +13,7 @@ enum err exec_optim_open(struct exec *x)
         x->store[i] = &x->stage[i].stage.params;
     x->optim = (struct optim){.rule = x->a.optim, .dev = x->a.dev, .world = x->sums,
                               .store = x->store, .stores = x->stages_here, .sums = x->scalars,
-                              .now = x->scalars + SUMS_COUNT, .replica = x->coord[AXIS_DP],
+                              .step_scalars = x->scalars + SUMS_COUNT, .replica = x->coord[AXIS_DP],
                               .replicas = x->mesh.size[AXIS_DP]};
     return ERR_OK;
 }

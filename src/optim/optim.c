@@ -68,8 +68,8 @@ static enum err square(const struct optim *o, const struct param_store *s)
     return square_parts(o, s, &counted);
 }
 
-_Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)NOW_STOP == NOW_TOKENS + 1 &&
-                   (int)SUMS_SAVED == SUMS_TOKENS + 2 && (int)NOW_SAVED == NOW_TOKENS + 2,
+_Static_assert((int)SUMS_STOP == SUMS_TOKENS + 1 && (int)SCALAR_STOP == SCALAR_TOKENS + 1 &&
+                   (int)SUMS_SAVED == SUMS_TOKENS + 2 && (int)SCALAR_SAVED == SCALAR_TOKENS + 2,
                "tokens and what a rank says are one copy");
 
 /* This rank's sums into o->sums. */
@@ -79,7 +79,8 @@ static enum err add_up(const struct optim *o, const double *loss)
     TRY(dev_zero(dev, o->sums, SUMS_COUNT * (int64_t)sizeof *o->sums));
     if (loss)
         TRY(dev_copy(dev, &o->sums[SUMS_LOSS], loss, (int64_t)sizeof *o->sums));
-    TRY(dev_copy(dev, &o->sums[SUMS_TOKENS], &o->now[NOW_TOKENS], 3 * (int64_t)sizeof *o->sums));
+    TRY(dev_copy(dev, &o->sums[SUMS_TOKENS], &o->step_scalars[SCALAR_TOKENS],
+                 3 * (int64_t)sizeof *o->sums));
     for (int i = 0; i < o->stores; i++) {
         TRY(param_grads_settle(o->store[i]));
         TRY(square(o, o->store[i]));
@@ -108,7 +109,8 @@ static enum err update_some(const struct optim *o, const struct param_store *s,
     struct adamw a = {.w = s->w + begin * s->ct, .m = s->m + left->own * s->at,
                       .v = s->v + left->own * s->at, .grad = s->grad + begin * s->at,
                       .n = end - begin, .beta1 = o->rule.beta1, .beta2 = o->rule.beta2,
-                      .eps = o->rule.eps, .decay = o->rule.decay, .decays = &decays, .now = o->now};
+                      .eps = o->rule.eps, .decay = o->rule.decay, .decays = &decays,
+                      .step_scalars = o->step_scalars};
     a.master = s->master == s->w ? NULL : s->master + left->own * s->at;
     *left = (struct param_range){end, left->end, left->own + end - begin};
     return dev_adamw(o->dev, &a);
@@ -145,13 +147,13 @@ enum { SAVE_UNIT = 1 << 24 };
 
 enum err optim_ready(const struct optim *o, const struct optim_step *s)
 {
-    double now[NOW_LOST] = {[NOW_LR] = s->lr, [NOW_SCALE] = NAN,
-                            [NOW_TOKENS] = (double)s->tokens,
-                            [NOW_STOP] = s->stop + (double)SAVE_UNIT * s->save,
-                            [NOW_SAVED] = s->saved};
-    now[NOW_BIAS1] = 1.0 - pow(o->rule.beta1, (double)s->step);
-    now[NOW_BIAS2] = 1.0 - pow(o->rule.beta2, (double)s->step);
-    return dev_h2d(o->dev, o->now, now, (int64_t)sizeof now);
+    double scalars[SCALAR_LOST] = {[SCALAR_LR] = s->lr, [SCALAR_SCALE] = NAN,
+                                   [SCALAR_TOKENS] = (double)s->tokens,
+                                   [SCALAR_STOP] = s->stop + (double)SAVE_UNIT * s->save,
+                                   [SCALAR_SAVED] = s->saved};
+    scalars[SCALAR_BIAS1] = 1.0 - pow(o->rule.beta1, (double)s->step);
+    scalars[SCALAR_BIAS2] = 1.0 - pow(o->rule.beta2, (double)s->step);
+    return dev_h2d(o->dev, o->step_scalars, scalars, (int64_t)sizeof scalars);
 }
 
 enum err optim_sums(const struct optim *o, const struct optim_step *s, const double *loss,
@@ -182,7 +184,7 @@ enum err optim_norm(const struct optim *o, const double *loss)
     TRY(add_up(o, loss));
     if (o->world)
         TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
-    return dev_scale(o->dev, &(struct scale){o->now, o->sums, o->rule.clip});
+    return dev_scale(o->dev, &(struct scale){o->step_scalars, o->sums, o->rule.clip});
 }
 
 enum err optim_land(const struct optim *o, double *landed)

@@ -39,7 +39,7 @@ struct optim {
     struct comm_group *world;              /* device memory, all ranks; NULL: one rank */
     struct param_store *const *store;      /* borrowed; [stores] */
     int stores;
-    double *sums, *now;                    /* device (SUMS_COUNT), (NOW_COUNT); scratch */
+    double *sums, *step_scalars;           /* device (SUMS_COUNT), (SCALAR_COUNT); scratch */
     int replica, replicas;                 /* data rank, data ranks: each squares its share */
 };
 

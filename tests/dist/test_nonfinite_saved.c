@@ -45,7 +45,7 @@ static enum err my_run(struct dev *d, const struct op *op)
     TRY(fake[my_rank].own->run(d, op));
     if (op->kind != OP_ADAMW)
         return ERR_OK;
-    double step = log(1 - a->now[NOW_BIAS1]) / log(a->beta1);
+    double step = log(1 - a->step_scalars[SCALAR_BIAS1]) / log(a->beta1);
     int64_t i = a->n / 3;
     if (fault.rank != my_rank || lround(step) != BAD)
         return ERR_OK;

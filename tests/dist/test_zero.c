@@ -132,7 +132,7 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct comm_group *g;
     struct dp d;
     struct tp tp = {.size = 1};
-    double scalars[2][SUMS_COUNT + NOW_COUNT] = {{0}};
+    double scalars[2][SUMS_COUNT + SCALAR_COUNT] = {{0}};
     open_rig(&r, m, comm_rank(w), RANKS);
     open_rig(&whole, m, 0, 1);
     struct param_store *store[2] = {&r.store, &whole.store};
@@ -148,12 +148,12 @@ static enum err rank_body(void *arg, struct comm_world *w)
     TRY(dp_open(&d, &a));
     struct optim alone = {.rule = {0.9, 0.95, 1e-8, 0.3, 0}, .dev = whole.dev,
                           .store = &store[1], .stores = 1, .sums = scalars[0],
-                          .now = scalars[0] + SUMS_COUNT, .replicas = 1}, shared = alone;
+                          .step_scalars = scalars[0] + SUMS_COUNT, .replicas = 1}, shared = alone;
     shared.dev = r.dev;
     shared.world = g;
     shared.store = store;
     shared.sums = scalars[1];
-    shared.now = scalars[1] + SUMS_COUNT;
+    shared.step_scalars = scalars[1] + SUMS_COUNT;
     shared.replica = comm_rank(w);
     shared.replicas = RANKS;
     enum err err = steps_of(&d, &shared, &alone);

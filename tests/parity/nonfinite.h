@@ -427,7 +427,7 @@ static void flat_run(const struct call *c, int s)
     struct dev *d = c->p->dev[s];
     void *to = at(c, c->out[0], s), *from = in_at(c, 0, s);
     const struct dev_ranges all = {1, {0, c->n}};
-    const double now[NOW_COUNT] = {1e-3, 0.1, 0.1, 1, 1};
+    const double scalars[SCALAR_COUNT] = {1e-3, 0.1, 0.1, 1, 1};
     switch ((enum flat_call)c->attn.b) {
     case SUM:
         CHECK_OK(dev_sum(d, &(struct sum){to, from, c->n}));
@@ -448,14 +448,14 @@ static void flat_run(const struct call *c, int s)
     default:
         break;
     }
-    CHECK_OK(dev_h2d(d, at(c, c->out[3], s), now, sizeof now));
+    CHECK_OK(dev_h2d(d, at(c, c->out[3], s), scalars, sizeof scalars));
     for (int i = 0; i < 3; i++) /* what it writes: master, m, v */
         CHECK_OK(dev_copy(d, at(c, c->out[i], s), in_at(c, i + 1, s), c->n * dtype_size(d->at)));
     struct adamw a = {.w = d->ct == d->at ? to : at(c, c->out[4], s),
                       .master = d->ct == d->at ? NULL : to, .m = at(c, c->out[1], s),
                       .v = at(c, c->out[2], s), .grad = from, .n = c->n, .beta1 = 0.9,
                       .beta2 = 0.9, .eps = 1e-8, .decay = 0.1, .decays = &all,
-                      .now = at(c, c->out[3], s)};
+                      .step_scalars = at(c, c->out[3], s)};
     CHECK_OK(dev_adamw(d, &a));
 }
 
@@ -469,7 +469,7 @@ static void flat_make(struct call *c, int i)
     if (which == SCALE) { /* loss and squares; the tokens between them are the host's */
         in(c, "sums", PARITY_DOUBLE, SUMS_COUNT);
         c->in[0].step = SUMS_SQUARES;
-        out(c, PARITY_DOUBLE, NOW_COUNT);
+        out(c, PARITY_DOUBLE, SCALAR_COUNT);
         return;
     }
     for (int k = 0; k < (which == ADAMW ? 4 : which == ADD ? 2 : 1); k++)
@@ -482,7 +482,7 @@ static void flat_make(struct call *c, int i)
         return;
     out(c, PARITY_AT, c->n);
     out(c, PARITY_AT, c->n);
-    out(c, PARITY_DOUBLE, NOW_COUNT);
+    out(c, PARITY_DOUBLE, SCALAR_COUNT);
     out(c, PARITY_CT, c->n);
 }
 

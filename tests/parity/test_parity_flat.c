@@ -46,17 +46,17 @@ static struct dev_ranges ranges_within(const struct dev_ranges *p, int64_t begin
     return out;
 }
 
-/* What changes from step to step goes to `now`; every seventh is a step that must not be taken. */
-static struct adamw adamw_of(int i, int64_t n, double now[NOW_COUNT])
+/* What changes from step to step goes to `scalars`; a seventh of the steps must not be taken. */
+static struct adamw adamw_of(int i, int64_t n, double scalars[SCALAR_COUNT])
 {
     double t = (double)test_range(1, 1000);
     struct adamw a = {.n = n, .beta1 = test_real(0, 0.99), .beta2 = test_real(0.5, 0.999),
                       .eps = i % 2 ? 1e-8 : test_real(0.01, 1), .decay = i % 3 ? 0.1 : 0};
-    now[NOW_TOKENS] = 0;
-    now[NOW_LR] = test_real(1e-4, 1e-1);
-    now[NOW_BIAS1] = 1 - pow(a.beta1, t);
-    now[NOW_BIAS2] = 1 - pow(a.beta2, t);
-    now[NOW_SCALE] = i % 7 == 5 ? NAN : test_real(0.01, 2);
+    scalars[SCALAR_TOKENS] = 0;
+    scalars[SCALAR_LR] = test_real(1e-4, 1e-1);
+    scalars[SCALAR_BIAS1] = 1 - pow(a.beta1, t);
+    scalars[SCALAR_BIAS2] = 1 - pow(a.beta2, t);
+    scalars[SCALAR_SCALE] = i % 7 == 5 ? NAN : test_real(0.01, 2);
     return a;
 }
 
@@ -65,13 +65,13 @@ static void adamw(struct parity *p)
     for (int i = 0; i < 2 * SHAPES; i++) {
         int64_t n = length(i / 2);
         bool needs_master = p->dev[1]->ct != p->dev[1]->at, has_master = needs_master || i & 1;
-        double step[NOW_COUNT];
+        double step[SCALAR_COUNT];
         struct adamw a = adamw_of(i, n, step);
         struct dev_ranges decays = ranges_of(i, n), within;
         parity_problem(p, "adamw n %d master %d decay %g of %d ranges lr %g scale %g", (int)n,
-                       has_master, a.decay, decays.n, step[NOW_LR], step[NOW_SCALE]);
-        struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
-        parity_set(p, now, step);
+                       has_master, a.decay, decays.n, step[SCALAR_LR], step[SCALAR_SCALE]);
+        struct parity_buf *scalars = parity_zero(p, PARITY_DOUBLE, SCALAR_COUNT);
+        parity_set(p, scalars, step);
         struct parity_buf *w = parity_fill(p, PARITY_CT, n, -2, 2);
         struct parity_buf *master = has_master ? parity_fill(p, PARITY_AT, n, -2, 2) : NULL;
         struct parity_buf *m = parity_fill(p, PARITY_AT, n, -0.1, 0.1);
@@ -89,7 +89,7 @@ static void adamw(struct parity *p)
                 a.m = parity_at(p, m, s, at);
                 a.v = parity_at(p, v, s, at);
                 a.grad = parity_at(p, grad, s, at);
-                a.now = now->on[s];
+                a.step_scalars = scalars->on[s];
                 CHECK_OK(dev_adamw(p->dev[s], &a));
             }
         }
@@ -232,12 +232,12 @@ static void memory(struct parity *p)
 }
 
 /* NaN where ref has it, else within a few roundings of it. */
-static void check_factor(struct parity *p, const struct parity_buf *now, int side)
+static void check_factor(struct parity *p, const struct parity_buf *scalars, int side)
 {
-    double want[NOW_COUNT], got[NOW_COUNT];
-    parity_get(p, now, 0, want);
-    parity_get(p, now, side, got);
-    for (int i = 0; i < NOW_COUNT; i++)
+    double want[SCALAR_COUNT], got[SCALAR_COUNT];
+    parity_get(p, scalars, 0, want);
+    parity_get(p, scalars, side, got);
+    for (int i = 0; i < SCALAR_COUNT; i++)
         test_check(isnan(want[i]) ? isnan(got[i]) : fabs(got[i] - want[i]) <= 0x1p-50 * want[i],
                    __FILE__, __LINE__, "%s: %s: %d is %.17g, wanted %.17g", p->label, p->what, i,
                    got[i], want[i]);
@@ -249,23 +249,23 @@ static void scale(struct parity *p)
     for (int i = 0; i < 4 * SHAPES; i++) {
         double in[SUMS_COUNT] = {[SUMS_LOSS] = test_real(0, 100), [SUMS_SQUARES] = test_real(0, 9),
                                  [SUMS_TOKENS] = (double)test_range(0, 3)};
-        double kept[NOW_COUNT] = {1.5, 0.5, 0.25, 2, 3, 1, 1, i % 8 == 5}; /* lost before, or not */
+        double kept[SCALAR_COUNT] = {1.5, 0.5, 0.25, 2, 3, 1, 1, i % 8 == 5}; /* lost before? */
         double clip = i % 3 ? test_real(0.1, 2) : 0;
         if (i % 8 == 3)
             in[i & 16 ? SUMS_LOSS : SUMS_SQUARES] = i & 32 ? NAN : INFINITY;
         parity_problem(p, "scale loss %g tokens %g squares %g clip %g, lost %g", in[SUMS_LOSS],
-                       in[SUMS_TOKENS], in[SUMS_SQUARES], clip, kept[NOW_LOST]);
+                       in[SUMS_TOKENS], in[SUMS_SQUARES], clip, kept[SCALAR_LOST]);
         struct parity_buf *sums = parity_zero(p, PARITY_DOUBLE, SUMS_COUNT);
-        struct parity_buf *now = parity_zero(p, PARITY_DOUBLE, NOW_COUNT);
+        struct parity_buf *scalars = parity_zero(p, PARITY_DOUBLE, SCALAR_COUNT);
         parity_set(p, sums, in);
-        parity_set(p, now, kept);
+        parity_set(p, scalars, kept);
         for (int s = 0; s < PARITY_SIDES; s++)
-            CHECK_OK(dev_scale(p->dev[s], &(struct scale){now->on[s], sums->on[s], clip}));
+            CHECK_OK(dev_scale(p->dev[s], &(struct scale){scalars->on[s], sums->on[s], clip}));
         for (int s = 1; s < PARITY_SIDES; s++)
-            check_factor(p, now, s);
-        parity_get(p, now, 0, kept);
-        CHECK((kept[NOW_LOST] != 0) == (i % 8 == 3 || i % 8 == 5) &&
-              (kept[NOW_LOST] != 0) == isnan(kept[NOW_SCALE]));
+            check_factor(p, scalars, s);
+        parity_get(p, scalars, 0, kept);
+        CHECK((kept[SCALAR_LOST] != 0) == (i % 8 == 3 || i % 8 == 5) &&
+              (kept[SCALAR_LOST] != 0) == isnan(kept[SCALAR_SCALE]));
         parity_check_same(p, sums);
     }
 }

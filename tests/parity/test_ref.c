@@ -196,7 +196,8 @@ static void adamw(void)
             struct adamw a = {.w = w.at, .master = with_master ? master.at : NULL, .m = m.at,
                               .v = v.at, .grad = grad.at, .n = 8, .beta1 = 0.9, .beta2 = 0.95,
                               .eps = 1e-8, .decay = 0.1, .decays = &(struct dev_ranges){1, {0, 8}},
-                              .now = (double[]){0.01, 1 - pow(0.9, t), 1 - pow(0.95, t), 0.5}};
+                              .step_scalars = (double[]){0.01, 1 - pow(0.9, t), 1 - pow(0.95, t),
+                                                         0.5}};
             CHECK_OK(dev_adamw(d, &a));
         }
         expect("adamw, three steps", w.at, 8);

@@ -131,7 +131,7 @@ static struct optim optim_of(struct store_rig *r, struct param_store **store, do
                           .store = store,
                           .stores = 1,
                           .sums = scalars,
-                          .now = scalars + SUMS_COUNT,
+                          .step_scalars = scalars + SUMS_COUNT,
                           .replica = 1,
                           .replicas = REPLICAS};
 }
@@ -150,8 +150,8 @@ static double by_parameter(struct store_rig *r, const struct optim *o)
                 d, &(struct sumsq){&square, param_grad(p), &share, dev_ranges_count(&share)}));
     }
     double norm = sqrt(square) / tokens;
-    double now[NOW_COUNT] = {0.1, 1 - o->rule.beta1, 1 - o->rule.beta2,
-                             (o->rule.clip / norm) / tokens};
+    double step_scalars[SCALAR_COUNT] = {0.1, 1 - o->rule.beta1, 1 - o->rule.beta2,
+                                         (o->rule.clip / norm) / tokens};
     for (int i = 0; i < r->store.n; i++) {
         const struct param *p = &r->store.param[i];
         const struct dev_ranges decays = {1, {0, p->spec.decay ? p->count : 0}};
@@ -159,7 +159,7 @@ static double by_parameter(struct store_rig *r, const struct optim *o)
                           .v = r->store.v + p->offset * r->store.at, .grad = param_grad(p),
                           .n = p->count, .beta1 = o->rule.beta1, .beta2 = o->rule.beta2,
                           .eps = o->rule.eps, .decay = o->rule.decay, .decays = &decays,
-                          .now = now};
+                          .step_scalars = step_scalars};
         a.master = r->store.master == r->store.w ? NULL : param_master(p);
         CHECK_OK(dev_adamw(d, &a));
     }
@@ -179,7 +179,7 @@ static void calls_of(int64_t blocks, enum dev_kind kind, enum dtype ct)
 {
     struct store_rig r, alone;
     struct param_store *store = &r.store;
-    double scalars[SUMS_COUNT + NOW_COUNT] = {0};
+    double scalars[SUMS_COUNT + SCALAR_COUNT] = {0};
     struct optim_result got;
     open_store(&r, blocks, kind, ct);
     open_store(&alone, blocks, kind, ct);
@@ -221,7 +221,7 @@ static void replicas_square_all(void)
 {
     struct store_rig r;
     struct param_store *store = &r.store;
-    double scalars[SUMS_COUNT + NOW_COUNT] = {0}, all = 0;
+    double scalars[SUMS_COUNT + SCALAR_COUNT] = {0}, all = 0;
     open_store(&r, 2, DEV_REF, DT_F64);
     for (int i = 0; i < r.store.n; i++)
         for (int64_t j = 0; r.store.param[i].counted && j < r.store.param[i].count; j++)

@@ -234,7 +234,7 @@ enum err cpu_adamw(struct dev *d, const struct adamw *a)
 {
     struct cpu *p = cpu_of(d);
     struct cpu_adamw w = {*a, p->bf16};
-    if (!isfinite(a->now[NOW_SCALE]))
+    if (!isfinite(a->step_scalars[SCALAR_SCALE]))
         return ERR_OK;
     run_flat(p, p->simd->adamw, &w, a->n);
     return ERR_OK;

@@ -16,11 +16,13 @@ SIMD_INLINE void adamw_range(const struct cpu_adamw *of, double decay, int64_t i
     const struct adamw *a = &of->a;
     float *master = a->master ? a->master : a->w;
     bool copy = a->master != NULL;
-    double lr = a->now[NOW_LR];
+    const double *scalars = a->step_scalars;
+    double lr = scalars[SCALAR_LR];
     float beta1 = (float)a->beta1, rest1 = (float)(1.0 - a->beta1);
     float beta2 = (float)a->beta2, rest2 = (float)(1.0 - a->beta2);
-    float step = (float)(lr / a->now[NOW_BIAS1]), root = (float)(1.0 / sqrt(a->now[NOW_BIAS2]));
-    float keep = (float)(1.0 - lr * decay), scale = (float)a->now[NOW_SCALE];
+    float step = (float)(lr / scalars[SCALAR_BIAS1]);
+    float root = (float)(1.0 / sqrt(scalars[SCALAR_BIAS2]));
+    float keep = (float)(1.0 - lr * decay), scale = (float)scalars[SCALAR_SCALE];
     float eps = (float)a->eps;
     for (; i < end; i += VL) {
         vf g = ct_load(a->grad, i, end, false) * scale;

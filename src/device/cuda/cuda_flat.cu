@@ -23,23 +23,23 @@ enum {
     FLAT_MOST = 1 << 30,     /* blocks of a grid that does not loop in practice */
 };
 
-/* The doubles in `now`, as the floats that each element needs. */
+/* The doubles in `step_scalars`, as the floats that each element needs. */
 struct step_of {
     float beta1, rest1, beta2, rest2, step, root, keep, scale, eps; /* keep: where w decays */
 };
 
 static __device__ __forceinline__ struct step_of adamw_step(const struct adamw &a)
 {
-    double lr = a.now[NOW_LR];
+    double lr = a.step_scalars[SCALAR_LR];
     struct step_of s;
     s.beta1 = (float)a.beta1;
     s.rest1 = (float)(1.0 - a.beta1);
     s.beta2 = (float)a.beta2;
     s.rest2 = (float)(1.0 - a.beta2);
-    s.step = (float)(lr / a.now[NOW_BIAS1]);
-    s.root = (float)(1.0 / sqrt(a.now[NOW_BIAS2]));
+    s.step = (float)(lr / a.step_scalars[SCALAR_BIAS1]);
+    s.root = (float)(1.0 / sqrt(a.step_scalars[SCALAR_BIAS2]));
     s.keep = (float)(1.0 - lr * a.decay);
-    s.scale = (float)a.now[NOW_SCALE];
+    s.scale = (float)a.step_scalars[SCALAR_SCALE];
     s.eps = (float)a.eps;
     return s;
 }
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(FLAT_THREADS, ADAMW_PER_SM)
     int bound = 0;
     int64_t id = (int64_t)blockIdx.x * FLAT_THREADS + threadIdx.x;
     int64_t threads = (int64_t)gridDim.x * FLAT_THREADS, groups = a.n / V;
-    if (!isfinite(a.now[NOW_SCALE]))
+    if (!isfinite(a.step_scalars[SCALAR_SCALE]))
         return;
     struct step_of s = adamw_step(a);
     for (int64_t i = id; i < groups; i += threads)
@@ -168,20 +168,21 @@ extern "C" enum err cuda_adamw(struct dev *d, const struct adamw *a)
 }
 
 /* One thread: a few doubles that are on the device already. */
-static __global__ void scale_kernel(double *now, const double *sums, double clip)
+static __global__ void scale_kernel(double *scalars, const double *sums, double clip)
 {
     double tokens = sums[SUMS_TOKENS] > 0 ? sums[SUMS_TOKENS] : 1.0;
     double norm = sqrt(sums[SUMS_SQUARES]) / tokens, scale = 1.0 / tokens;
     if (clip > 0 && norm > clip)
         scale *= clip / norm;
     if (!isfinite(sums[SUMS_LOSS]) || !isfinite(norm))
-        now[NOW_LOST] = 1;
-    now[NOW_SCALE] = now[NOW_LOST] == 0 ? scale : __longlong_as_double(0x7ff8000000000000LL);
+        scalars[SCALAR_LOST] = 1;
+    bool lost = scalars[SCALAR_LOST] != 0;
+    scalars[SCALAR_SCALE] = lost ? __longlong_as_double(0x7ff8000000000000LL) : scale;
 }
 
 extern "C" enum err cuda_scale(struct dev *d, const struct scale *a)
 {
-    scale_kernel<<<1, 1, 0, cuda_of(d)->stream>>>(a->now, a->sums, a->clip);
+    scale_kernel<<<1, 1, 0, cuda_of(d)->stream>>>(a->step_scalars, a->sums, a->clip);
     CUDA_LAUNCHED("scale");
     return ERR_OK;
 }

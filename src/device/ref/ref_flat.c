@@ -8,7 +8,8 @@
 enum err ref_adamw(struct dev *d, const struct adamw *a)
 {
     double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
-    const double *grad = a->grad, lr = a->now[NOW_LR], scale = a->now[NOW_SCALE];
+    const double *grad = a->grad, *scalars = a->step_scalars;
+    const double lr = scalars[SCALAR_LR], scale = scalars[SCALAR_SCALE];
     (void)d;
     int bound = 0; /* bounds at or below i: an odd number inside a range */
     if (!isfinite(scale))
@@ -20,7 +21,8 @@ enum err ref_adamw(struct dev *d, const struct adamw *a)
         double g = grad[i] * scale;
         m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
         v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
-        double step = (m[i] / a->now[NOW_BIAS1]) / (sqrt(v[i] / a->now[NOW_BIAS2]) + a->eps);
+        double root = sqrt(v[i] / scalars[SCALAR_BIAS2]) + a->eps;
+        double step = (m[i] / scalars[SCALAR_BIAS1]) / root;
         w[i] -= lr * (step + decay * w[i]);
         ((double *)a->w)[i] = w[i];
     }
