@@ -247,6 +247,10 @@ struct plait_compare {
     const char *svg, *html, *perfetto, *costs;
     void (*on_note)(void *arg, const char *note); /* what of costs was not measured */
     void *arg;
+    /* What ends the step is predicted with these, of which 0 takes no time: seconds of a
+     * collective; bytes that a rank sends in a second, and that its memory moves. All 0: it is
+     * not. */
+    double latency, bandwidth, memory_bandwidth;
 };
 int plait_compare(const struct plait_compare *a, char **out);
 

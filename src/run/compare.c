@@ -254,6 +254,8 @@ static void count(struct compare_rank *r, struct sched_instr in, const struct ex
         r->count[in.op] += sched_ends_stage(in);
     } else {
         *(sends || receives ? &r->sending : &r->ending) += work;
+        r->end[in.op] += e->end - e->start;
+        r->ends[in.op]++;
     }
     r->waiting += e->waited;
 }
@@ -297,21 +299,31 @@ static enum err measure(struct compare *c)
             m->busy[k] /= (double)t.passes;
             m->count[k] /= t.passes;
         }
+        for (int op = 0; op < SCHED_OP_COUNT; op++) {
+            m->end[op] /= (double)t.passes;
+            m->ends[op] /= t.passes;
+        }
     }
     return err;
 }
 
 /* ---- the same, simulated ---- */
 
-static enum err simulate(struct compare *c)
+static enum err simulate(struct compare *c, const struct ends_rates *rates)
 {
     const struct sched *s = &c->s->sched;
+    if (rates)
+        TRY(setup_ends(c->s, rates, &c->each));
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
-                                .latency = c->latency, .fetch = c->fetch};
+                                .latency = c->latency,
+                                .fetch = c->fetch,
+                                .each = c->each};
     TRY(sim_run(s, &c->s->report, &c->used, true, &c->sim));
     for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->simulated[r];
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
+                m->end[s->instr[i].op] += c->sim.event[i].end - c->sim.event[i].start;
             if (s->instr[i].op >= SCHED_COMPUTE_OPS || !sched_ends_stage(s->instr[i]))
                 continue;
             m->busy[s->instr[i].op] += c->cost[s->instr[i].stage][s->instr[i].op];
@@ -432,7 +444,8 @@ static enum err choose_steps(struct compare *c, int64_t skip)
     return ERR_OK;
 }
 
-static enum err open_all(struct compare *c, const char *dir, int64_t skip)
+static enum err open_all(struct compare *c, const char *dir, int64_t skip,
+                         const struct ends_rates *rates)
 {
     const struct setup *s = c->s;
     TRY(mem_new(s->mesh.world, sizeof *c->trace, "the traces", &c->trace));
@@ -443,14 +456,22 @@ static enum err open_all(struct compare *c, const char *dir, int64_t skip)
     TRY(choose_steps(c, skip));
     TRY(find_costs(c));
     TRY(measure(c));
-    TRY(simulate(c));
+    TRY(simulate(c, rates));
     return show_one(c);
 }
 
-enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out)
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
+                      const struct ends_rates *rates, struct compare *out)
 {
     *out = (struct compare){.s = s};
-    return open_all(out, dir, skip);
+    return open_all(out, dir, skip, rates);
+}
+
+int compare_end(int i)
+{
+    static const int op[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_MERGE, SCHED_TIED,
+                             SCHED_NORM, SCHED_STEP, SCHED_UPDATE, SCHED_GATHER};
+    return i < (int)(sizeof op / sizeof *op) ? op[i] : -1;
 }
 
 void compare_close(struct compare *c)
@@ -461,6 +482,7 @@ void compare_close(struct compare *c)
     mem_free(c->cost);
     mem_free(c->measured);
     mem_free(c->simulated);
+    mem_free(c->each);
     sim_result_free(&c->sim);
     sim_result_free(&c->seen);
     *c = (struct compare){0};

@@ -16,10 +16,10 @@
 enum { COMPARE_KINDS = SCHED_COMPUTE_OPS }; /* F, B, I, W, R */
 
 /* Of one pipeline rank in a step: seconds of each kind, of waiting for messages, of sending, of
- * what ends the step; actions of each kind. */
+ * what ends the step, that by instruction, too; actions of each kind, and instructions. */
 struct compare_rank {
-    double busy[COMPARE_KINDS], waiting, sending, ending;
-    int64_t count[COMPARE_KINDS];
+    double busy[COMPARE_KINDS], waiting, sending, ending, end[SCHED_OP_COUNT];
+    int64_t count[COMPARE_KINDS], ends[SCHED_OP_COUNT];
 };
 
 struct compare {
@@ -32,16 +32,21 @@ struct compare {
     double fetch;            /* and that are waited for one that was sent before */
     double makespan, bubble; /* medians over steps and pipelines */
     struct sim_cost used;    /* those costs, for the simulator */
+    double *each;            /* owned; what ends the step is predicted to take; NULL: it is not */
     struct sim_result sim;   /* what it says */
     struct sim_result seen;  /* a measured step near the median in the same form: events only */
     struct compare_rank *measured, *simulated; /* owned; [p] means a step */
 };
 
 /* skip: records at the start that are left out, < 0: two, or none where there are not twice as
- * many. Errors: ERR_DATA for traces that are missing, damaged, or of another schedule than the
- * configuration gives. Released by compare_close, after an error too. */
-enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out);
+ * many. rates: of links and memory, in seconds, for what ends the step; NULL: none. Errors:
+ * ERR_DATA for traces that are missing, damaged, or of another schedule than the configuration
+ * gives. Released by compare_close, after an error too. */
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
+                      const struct ends_rates *rates, struct compare *out);
 void compare_close(struct compare *c);
+/* Instruction i of those that end a step, in their order there; -1: there are no more. */
+int compare_end(int i);
 
 /* What is said of a comparison: lines of summary, and two tables of words, the step (medians) and
  * the actions of ranks (means). Made for text and pages alike. */

@@ -38,16 +38,29 @@ void compare_text(const struct compare *c, const struct compare_words *w, struct
                   "do not follow.\nSimulated: the same list on a clock, each action at its "
                   "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
                   "ms.\n", 1e3 * c->latency, 1e3 * c->fetch);
+    if (c->each)
+        text_add(out,
+                 "What ends the step: of sums and gathers the time that links take, beside the "
+                 "actions; of WAIT\nwhat is left of it; of the others with waiting for those "
+                 "they meet.\n");
+    else
+        text_add(out, "What ends the step (REDUCE to GATHER) is predicted from bytes with "
+                      "--bandwidth and "
+                      "--memory-bandwidth.\n");
 }
 
-/* "name": {"F": ..., ...} of one rank. */
-static void json_rank(const char *name, const struct compare_rank *m, struct text *out)
+/* "name": {"F": ..., ...} of one rank; ends: with what ends the step. */
+static void json_rank(const char *name, const struct compare_rank *m, bool ends, struct text *out)
 {
     text_add(out, "\"%s\": {", name);
     for (int k = 0; k < COMPARE_KINDS; k++)
         text_add(out, "\"%s\": %.9g, ", kind_name[k], m->busy[k]);
-    text_add(out, "\"waiting\": %.9g, \"sending\": %.9g, \"ending\": %.9g}", m->waiting, m->sending,
+    text_add(out, "\"waiting\": %.9g, \"sending\": %.9g, \"ending\": %.9g", m->waiting, m->sending,
              m->ending);
+    for (int i = 0; ends && compare_end(i) >= 0; i++)
+        text_add(out, ", \"%s\": %.9g", sched_op_name((enum sched_op)compare_end(i)),
+                 m->end[compare_end(i)]);
+    text_add(out, "}");
 }
 
 static void json_stage(const struct compare *c, int stage, struct text *out)
@@ -90,9 +103,9 @@ void compare_json(const struct compare *c, struct text *out)
              c->sim.makespan, c->latency, c->fetch);
     for (int r = 0; r < s->p; r++) {
         text_add(out, "%s\n  {\"rank\": %d, ", r ? "," : "", r);
-        json_rank("measured", &c->measured[r], out);
+        json_rank("measured", &c->measured[r], true, out);
         text_add(out, ", ");
-        json_rank("simulated", &c->simulated[r], out);
+        json_rank("simulated", &c->simulated[r], c->each != NULL, out);
         text_add(out, "}");
     }
     text_add(out, "],\n \"costs\": [");

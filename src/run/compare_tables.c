@@ -12,7 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEP_COLUMNS = 4, STEP_ROWS = 5, RANK_COLUMNS = 7, RANK_ROWS = COMPARE_KINDS + 3 };
+enum {
+    STEP_COLUMNS = 4,
+    STEP_ROWS = 5,
+    RANK_COLUMNS = 7,
+    RANK_ROWS = COMPARE_KINDS + 2 + SCHED_OP_COUNT
+};
 enum { TOLD = 3 }; /* differences in the summary */
 
 static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W", "R"};
@@ -91,6 +96,23 @@ static void add_row(struct compare_words *w, int rank, const char *name, double 
     w->table[COMPARE_ACTIONS].rows++;
 }
 
+/* What ends the step, with what it was predicted to take. */
+static void add_end(struct compare_words *w, const struct compare *c, int rank, enum sched_op op)
+{
+    double measured = c->measured[rank].end[op], n = (double)c->measured[rank].ends[op];
+    double predicted = c->each ? c->simulated[rank].end[op] : NAN;
+    if (n == 0)
+        return;
+    add_number(w, "%.0f", rank);
+    add_word(w, sched_op_name(op));
+    add_number(w, "%.0f", n);
+    add_number(w, "%.3f", 1e3 * measured / n);
+    add_number(w, "%.2f", 1e3 * measured);
+    add_number(w, "%.2f", 1e3 * predicted);
+    add_number(w, "%.1f", c->each ? apart(measured, predicted) : NAN);
+    w->table[COMPARE_ACTIONS].rows++;
+}
+
 static void make_actions(const struct compare *c, struct compare_words *w)
 {
     static const char *const head[RANK_COLUMNS] = {
@@ -115,7 +137,8 @@ static void make_actions(const struct compare *c, struct compare_words *w)
         }
         add_row(w, r, "waiting", m->waiting, s->waiting);
         add_row(w, r, "sending", m->sending, NAN);
-        add_row(w, r, "sums, step", m->ending, NAN);
+        for (int i = 0; compare_end(i) >= 0; i++)
+            add_end(w, c, r, (enum sched_op)compare_end(i));
     }
 }
 

@@ -17,7 +17,17 @@ static const double EARLY = 0.002;
 
 static bool again; /* with recomputes */
 static double slow[STEPS] = {7, 7, 1, 1, 1, 1}; /* times of forged steps, of those given */
+static const char *extra = "";                  /* words of a run's configuration */
 static double fetch; /* seconds that a message takes that has come before */
+
+static void set_words(struct plait_config *c, const char *words)
+{
+    char word[64];
+    const char *one = word;
+    int used;
+    for (; sscanf(words, "%63s%n", word, &used) == 1; words += used)
+        folder_set(c, &one, 1);
+}
 
 static void train(const char *name, const char *schedule, bool trace)
 {
@@ -32,6 +42,7 @@ static void train(const char *name, const char *schedule, bool trace)
     snprintf(word, sizeof word, "parallel.schedule=%s", schedule);
     struct plait_config *c = folder_config(name, "tokens");
     folder_set(c, words, sizeof words / sizeof *words);
+    set_words(c, extra);
     test_check(folder_train(c, &seen) == 0, __FILE__, __LINE__, "%s: %s", name, plait_error());
 }
 
@@ -100,7 +111,7 @@ static void costs_of(const char *schedule)
     CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
     for (int rank = 0; rank < 2; rank++)
         forge(name, &s, &r, rank);
-    CHECK_OK(compare_open(&s, path, -1, &c));
+    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
     CHECK_INT(c.steps, STEPS);
     CHECK_INT(c.first, 2);
     for (int i = 0; i < 2 * COMPARE_KINDS; i++) {
@@ -121,11 +132,12 @@ static void costs_of(const char *schedule)
             CHECK_INT(c.measured[rank].count[k], c.simulated[rank].count[k]);
         }
     compare_close(&c);
-    CHECK_OK(compare_open(&s, path, 0, &c)); /* with the slow steps the mean moves, medians not */
+    CHECK_OK(
+        compare_open(&s, path, 0, NULL, &c)); /* with the slow steps the mean moves, medians not */
     CHECK_NEAR(c.cost[0][SCHED_F], 0.010, 1e-9);
     CHECK(c.measured[0].busy[SCHED_F] > 1.5 * c.simulated[0].busy[SCHED_F]);
     compare_close(&c);
-    CHECK_ERR(compare_open(&s, path, STEPS, &c), ERR_DATA, "6 steps are there and 6");
+    CHECK_ERR(compare_open(&s, path, STEPS, NULL, &c), ERR_DATA, "6 steps are there and 6");
     compare_close(&c);
     sim_result_free(&r);
     setup_free(&s);
@@ -154,7 +166,7 @@ static void medians_and_means(void)
     memcpy(slow, (double[STEPS]){7, 7, 1, 2, 4, 9}, sizeof slow);
     for (int rank = 0; rank < 2; rank++)
         forge("even", &s, &r, rank);
-    CHECK_OK(compare_open(&s, path, 2, &c));
+    CHECK_OK(compare_open(&s, path, 2, NULL, &c));
     CHECK_NEAR(c.cost[0][SCHED_F], 3 * 0.010, 1e-9); /* between 2 and 4 */
     CHECK_NEAR(c.makespan, 3 * r.makespan, 1e-9);
     for (int rank = 0; rank < 2; rank++) { /* (1 + 2 + 4 + 9) / 4 */
@@ -176,6 +188,53 @@ static void fetched_late(void)
     costs_of("1f1b");
     costs_of("zb-h1");
     fetch = 0;
+}
+
+/* What ends the step: each kind is measured on each rank that has it, and predicted by rates. */
+static void the_end_is_predicted(void)
+{
+    static const struct ends_rates rates = {1e-5, 1e9, 1e10};
+    static const int ops[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_TIED, SCHED_NORM, SCHED_UPDATE,
+                              SCHED_GATHER};
+    char path[FOLDER_PATH], *page = NULL;
+    struct options o;
+    struct setup s = {0};
+    struct compare c;
+    double *each = NULL;
+    extra = "train.batch=8 parallel.dp=2 parallel.zero=1";
+    train("shared", "1f1b", true);
+    extra = "";
+    setup_of("shared", &o, &s);
+    folder_path("shared", path);
+    CHECK_OK(setup_ends(&s, &rates, &each));
+    CHECK_OK(compare_open(&s, path, -1, &rates, &c));
+    for (int pp = 0; pp < 2; pp++) {
+        double sum[SCHED_OP_COUNT] = {0};
+        int64_t n[SCHED_OP_COUNT] = {0};
+        for (int64_t i = s.sched.begin[pp]; i < s.sched.begin[pp + 1]; i++) {
+            sum[s.sched.instr[i].op] += each[i];
+            n[s.sched.instr[i].op]++;
+        }
+        for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+            CHECK_INT(c.measured[pp].ends[ops[k]], n[ops[k]]);
+            CHECK(n[ops[k]] > 0 && c.measured[pp].end[ops[k]] > 0);
+        }
+        CHECK_NEAR(c.simulated[pp].end[SCHED_UPDATE], sum[SCHED_UPDATE], 1e-12);
+        CHECK_NEAR(c.simulated[pp].end[SCHED_REDUCE], sum[SCHED_REDUCE], 1e-12);
+        CHECK(c.simulated[pp].end[SCHED_NORM] > 0.999 * sum[SCHED_NORM] && sum[SCHED_UPDATE] > 0);
+        CHECK_INT(c.measured[pp].ends[SCHED_STEP], 0);
+    }
+    compare_close(&c);
+    mem_free(each);
+    setup_free(&s);
+    struct plait_compare a = {.size = sizeof a, .run = path, .skip = -1, .bandwidth = 1e9,
+                              .memory_bandwidth = 1e10, .format = "json"};
+    CHECK_INT(plait_compare(&a, &page), 0);
+    CHECK(page && strstr(page, "\"GATHER\"") != NULL);
+    plait_free(page);
+    a.memory_bandwidth = -1;
+    CHECK_INT(plait_compare(&a, &page), PLAIT_CONFIG);
+    CHECK(strstr(plait_error(), "memory_bandwidth -1 is no rate; use 0 to 1e100") != NULL);
 }
 
 /* The comparison as text. */
@@ -218,7 +277,7 @@ static void check_page(const char *run, const char *html, const char *svg)
     struct compare_words w;
     char *page[] = {read_whole(html), read_whole(svg)}, title[600], cell[64];
     setup_of("page", &o, &s);
-    CHECK_OK(compare_open(&s, run, -1, &c));
+    CHECK_OK(compare_open(&s, run, -1, NULL, &c));
     CHECK_OK(compare_words_make(&c, run, &w));
     snprintf(title, sizeof title, "%s: zb-h1, measured and simulated", run);
     CHECK(w.lines == 4 && strstr(w.line[1], "step: measured ") && strstr(w.line[2], "over ideal") &&
@@ -229,7 +288,7 @@ static void check_page(const char *run, const char *html, const char *svg)
         for (int k = 0; k < w.lines; k++)
             CHECK(strstr(page[i], w.line[k]) && strstr(page[i], w.line[k]) < first);
         CHECK(strstr(page[i], ">bubble, % over ideal time<") < first);
-        CHECK(strstr(page[i], ">sums, step<") > first);
+        CHECK(strstr(page[i], ">NORM<") > first);
         for (int64_t k = 0; k < w.cells; k++) {
             snprintf(cell, sizeof cell, ">%s<", w.at[k]);
             test_check(strstr(page[i], cell) != NULL, __FILE__, __LINE__, "no cell %s", w.at[k]);
@@ -330,7 +389,7 @@ static void recomputes(void)
     again = false;
     setup_of("looped-bfs", &o, &s);
     folder_path("looped-bfs", path);
-    CHECK_OK(compare_open(&s, path, -1, &c));
+    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
     CHECK(c.measured[0].count[SCHED_R] == 4 && c.measured[1].count[SCHED_R] == 4);
     compare_costs(&c, &out);
     say(&c, path, &out);
@@ -338,7 +397,7 @@ static void recomputes(void)
     CHECK(out.err == ERR_OK && strstr(out.s, "stage,F,B,I,W,R\n0,10.000000,24.000000,12.000000,"
                                              "12.000000,12.000000\n"));
     CHECK(strstr(out.s, "of the step each figure's median over steps"));
-    CHECK(strstr(out.s, "1              R        4         6.000") != NULL);
+    CHECK(strstr(out.s, "1           R        4         6.000") != NULL);
     CHECK(strstr(out.s, "\"stage\": 1, \"F\": 0.013, \"B\": 0.021") != NULL);
     text_free(&out);
     compare_close(&c);
@@ -371,18 +430,20 @@ static void one_is_no_plural(void)
     folder_path("one", path);
     cut_trace(0, 1);
     cut_trace(1, 0);
-    CHECK_OK(compare_open(&s, path, -1, &c));
+    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
     say(&c, path, &out);
     CHECK(out.err == ERR_OK && strstr(out.s, "; 1 of 1 step, the first 0 left out\n") &&
           strstr(out.s, "1 byte of its records is left out\n"));
     text_free(&out);
     compare_close(&c);
-    CHECK_ERR(compare_open(&s, path, 1, &c), ERR_DATA, "1 step is there and 1 to be left out");
+    CHECK_ERR(compare_open(&s, path, 1, NULL, &c), ERR_DATA,
+              "1 step is there and 1 to be left out");
     compare_close(&c);
     int world = s.mesh.world, m = s.sched.m;
     s.report.hash++; /* that of another schedule */
     s.mesh.world = s.sched.m = 1;
-    CHECK_ERR(compare_open(&s, path, -1, &c), ERR_DATA, "(1f1b, 1 rank, 1 microbatch); trace");
+    CHECK_ERR(compare_open(&s, path, -1, NULL, &c), ERR_DATA,
+              "(1f1b, 1 rank, 1 microbatch); trace");
     compare_close(&c);
     s.mesh.world = world;
     s.sched.m = m;
@@ -390,6 +451,7 @@ static void one_is_no_plural(void)
 }
 
 static const struct test_case cases[] = {
+    {"the end is predicted", the_end_is_predicted},
     {"costs come back", costs_come_back}, {"medians and means", medians_and_means},
     {"messages fetched late", fetched_late},
     {"recomputes", recomputes},
