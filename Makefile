@@ -72,13 +72,15 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@tools/run-tests build-asan -LE mpi $(only)
 
 # ThreadSanitizer of older compilers does not start where addresses are widely randomised. Left out
-# are the longest tests whose cases are schedules and cuts of stages: threads do there what they do
-# in test_law and test_loops.
+# are the longest tests whose threads do what they do in test_law, test_loops and test_run: of
+# schedules and cuts of stages, of keys, of what runs are read from and leave, of judges.
+NO_TSAN = ways|recompute_law|test_split|test_record$$|keys|test_init$$|judge|export|folder$$
+NO_TSAN := $(NO_TSAN)|folder_room|metrics|generate$$|oracle
 tsan: deps ## the tests of threads that communicate, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
 	    tools/run-tests build-tsan -R '$(or $(T),comm|dist|fuzz_config|state_fill|fs_places)' \
-	    -E '$(if $(T),^$$,ways|recompute_law|test_split|test_record$$)'
+	    -E '$(if $(T),^$$,$(NO_TSAN))'
 
 grid: build ## gradients over every shape of the schedules (make test takes a part)
 	@PLAIT_GRID=whole tools/run-tests build -R '$(or $(T),dist/test_(loops|recompute))'
@@ -92,8 +94,8 @@ fuzz: deps ## a million damaged schedules, and checkpoints, under AddressSanitiz
 judges: build ## folders read and left, judged by transformers 4.57 and 5.24 (7 GB of pip)
 	@tests/oracle/judges.sh build/plait
 
-fuzz-config: build ## 300 random configurations against one rank (N=1000: so many)
-	@PLAIT_FUZZ_CONFIG=$(or $(N),300) build/tests/test_fuzz_config
+fuzz-config: build ## 300 random configurations against one rank, 3000 that are refused (N: of each)
+	@PLAIT_FUZZ_CONFIG=$(or $(RUNS),$(N),300) build/tests/test_fuzz_config
 	@PLAIT_FUZZ_CONFIG=$(or $(N),3000) build/tests/test_advice
 
 alone: build ## each case of each test program in a process of its own (K=WORD: some programs)
