@@ -258,24 +258,29 @@ enum err exec_feed(struct exec *x, const struct exec_batch *b)
     return dev_zero(x->a.dev, x->loss, (int64_t)sizeof(double));
 }
 
+/* The instruction at which this rank stands, for messages. */
+static const char *where(const struct exec *x, char buf[SCHED_CELL])
+{
+    bool at = x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1];
+    return at ? sched_cell(&x->sched->instr[x->at], buf) : "-";
+}
+
 /* The error once more, with the instruction of the schedule at which this rank stands; of a hang
  * that is said already, and a step that is found not finite lies behind. */
 static enum err say_where(const struct exec *x, enum err err)
 {
-    char where[32];
+    char cell[SCHED_CELL];
     if (err == ERR_HANG || err == ERR_NONFINITE)
         return err;
-    exec_where(x, where);
-    return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where,
+    return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where(x, cell),
                    x->batch->step);
 }
 
 /* Peers that wait for this rank can read where it is. */
 static void be_at(const struct exec *x)
 {
-    char where[32], text[64];
-    exec_where(x, where);
-    snprintf(text, sizeof text, "%s of step %u", where, x->batch->step);
+    char cell[SCHED_CELL], text[SCHED_CELL + 32];
+    snprintf(text, sizeof text, "%s of step %u", where(x, cell), x->batch->step);
     comm_set_location(x->a.world, text);
 }
 

@@ -146,7 +146,5 @@ int64_t exec_instrs(const struct exec *x);
  * is looked at. The device must be through that run. Only with exec_args.trace. */
 enum { EXEC_TRACED = 2 };
 enum err exec_events(struct exec *x, int ago, const struct exec_event **out);
-/* Instruction this rank stands at, for messages: "2F5". */
-void exec_where(const struct exec *x, char buf[32]);
 
 #endif

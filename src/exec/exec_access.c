@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What optimizer, weights on disk, traces and messages ask an executor about itself.
+ * What optimizer, weights on disk, and traces ask an executor about itself.
  */
 #include "exec/exec_local.h"
-
-#include <stdio.h>
 
 enum err exec_init(struct exec *x, uint64_t seed, int threads)
 {
@@ -91,20 +89,4 @@ int64_t exec_instrs(const struct exec *x)
 {
     int pp = x->coord[AXIS_PP];
     return x->a.sched->begin[pp + 1] - x->a.sched->begin[pp];
-}
-
-void exec_where(const struct exec *x, char buf[32])
-{
-    snprintf(buf, 32, "-");
-    if (x->sched && x->at < x->sched->begin[x->coord[AXIS_PP] + 1]) {
-        struct sched_instr in = x->sched->instr[x->at];
-        char seg[8] = "";
-        if (in.seg > 0)
-            snprintf(seg, sizeof seg, ".%d", in.seg);
-        if (sched_op_names_stage(in.op))
-            snprintf(buf, 32, "%d%s%s%d", in.stage, seg, sched_op_name((enum sched_op)in.op),
-                     in.mb);
-        else
-            snprintf(buf, 32, "%s", sched_op_name((enum sched_op)in.op));
-    }
 }

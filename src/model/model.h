@@ -221,9 +221,6 @@ double model_layer_flops(const struct layer *l, int64_t n, int64_t t);
 /* The same of a stage for one sample; a head makes its gradients in the forward, and all of it
  * counts here. once_more: of the layers that a recompute runs. */
 double model_flops(const struct model *a, const struct model_stage *st, bool once_more);
-/* Training FLOPs of one token: 6 x matmul parameters + attention in full, 12 L H D T (the
- * convention of published MFU figures). */
-double model_train_flops_per_token(const struct model *a);
 
 /* Doubles that the optimizer has in device memory: a step's sums, rates, factor and tokens. */
 enum { MODEL_STEP_DOUBLES = 13 };

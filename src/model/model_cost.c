@@ -29,17 +29,6 @@ double model_flops(const struct model *a, const struct model_stage *st, bool onc
     return flops;
 }
 
-double model_train_flops_per_token(const struct model *a)
-{
-    double weights = 0, scores = 0;
-    for (int64_t i = 0; i < model_layers(a); i++) {
-        struct layer l = model_layer(a, i);
-        weights += l.type->weights ? l.type->weights(&l) : 0;
-        scores += l.type->scores ? l.type->scores(&l) * (double)l.dims.rows : 0;
-    }
-    return 6.0 * weights + 12.0 * scores;
-}
-
 /* Items of the partitioner: each begins at a layer. */
 struct items {
     int64_t n;

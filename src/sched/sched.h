@@ -323,6 +323,9 @@ bool sched_walk_run(struct sched_walk *w);
 void sched_walk_close(struct sched_walk *w);
 
 const char *sched_op_name(enum sched_op op); /* "F", "SEND_F" */
+/* Instruction as text, "3SEND_F12" or "STEP", into buf, which is returned. */
+enum { SCHED_CELL = 80 };
+const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL]);
 const char *sched_passed_name(enum sched_passed op); /* "UNSHARD" */
 /* "8 UNSHARD, 8 RESHARD"; nothing where none were passed over. */
 void sched_passed_add(const struct sched *s, struct text *out);

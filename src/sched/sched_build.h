@@ -71,9 +71,6 @@ enum err sched_cost_check(const char *name, const struct sched_cost *c, int stag
 /* Rank on the other side of a send, receive, tied or merged sum on rank `own`; `own` for what has
  * none. */
 int sched_peer(const struct sched *s, struct sched_instr in, int own);
-/* Instruction as text, "3SEND_F12" or "STEP", into buf, which is returned. */
-enum { SCHED_CELL = 80 };
-const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL]);
 /* Instruction i as the text form writes it: a pair is "(0F3;3B5)OVERLAP_F_B", from its OV
  * on. */
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
